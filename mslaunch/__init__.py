@@ -1,0 +1,29 @@
+"""mslaunch: one command that starts the ranks of a job on one host or many.
+
+    from mslaunch import launch
+    outcome = launch(["python", "net.py"], np=4, hostfile="hosts")
+
+The names below are the public API.  They are imported when first used, since the command must start in milliseconds.
+"""
+
+from __future__ import annotations
+
+__version__ = "0.1.0"
+__all__ = ["LaunchError", "Outcome", "RankStatus", "__version__", "launch"]
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from mslaunch.api import launch as launch
+    from mslaunch.errors import LaunchError as LaunchError
+    from mslaunch.model import Outcome as Outcome
+    from mslaunch.model import RankStatus as RankStatus
+
+_ROOMS = {"launch": "api", "LaunchError": "errors", "Outcome": "model", "RankStatus": "model"}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _ROOMS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"{__name__}.{_ROOMS[name]}"), name)

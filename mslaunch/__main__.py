@@ -1,0 +1,6 @@
+"""`python -m mslaunch` is the command."""
+
+from mslaunch.cli.main import main
+
+if __name__ == "__main__":
+    main()

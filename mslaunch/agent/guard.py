@@ -1,0 +1,118 @@
+"""The guard: the process above an agent that leaves nothing behind when the agent is gone, however it went.
+
+It adopts every orphan of the ranks (`PR_SET_CHILD_SUBREAPER`, prctl(2)), and once the agent has ended it kills what
+is left, by pid, until there is nothing.  It does not know what a rank is.  If the guard itself is killed, the agent
+sees the end of a pipe and ends its ranks.  The surprising thing: an empty list of children is no proof; only ECHILD
+from waitpid is.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+
+from mslaunch.lean import TYPE_CHECKING, signal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_PR_SET_CHILD_SUBREAPER = 36
+_IGNORED = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGTSTP", "SIGPIPE", "SIGUSR1", "SIGUSR2")
+
+
+def guarded(serve: Callable[[int], None], keep: tuple[int, ...]) -> int:
+    """Fork; `serve(fd)` runs in the child; the guard keeps watch in this process.
+
+    `fd` gives one byte when the guard is ready to adopt orphans, so no rank may be started before, and ends when the
+    guard dies.  (The agent comes first because finding prctl takes milliseconds, in which it can say HELLO.)
+    `keep` are the descriptors of the link: the guard closes its copies, so that the link ends with the agent.
+    Returns, in the guard only, the exit code of the agent (128 + n for a signal).
+    """
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, as some parents leave it, it would eat exit codes
+    alive, ours = os.pipe()
+    agent = os.fork()
+    if not agent:
+        os.close(ours)
+        status = 70
+        try:
+            serve(alive)
+            status = 0
+        finally:
+            os._exit(status)
+    os.close(alive)
+    adopted = _adopt_orphans()
+    os.write(ours, b"!")
+    for name in _IGNORED:
+        signal.signal(getattr(signal, name), signal.SIG_IGN)
+    null = os.open("/dev/null", os.O_RDWR)
+    for fd in keep:
+        os.dup2(null, fd)
+    code = _wait_for(agent)
+    if adopted:
+        _end_orphans()
+    return code
+
+
+def _adopt_orphans() -> bool:
+    """True if orphaned descendants will become our children; False where the kernel has no such thing."""
+    try:
+        import ctypes
+
+        return bool(ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
+    except (ImportError, OSError, AttributeError):
+        return False
+
+
+def _wait_for(agent: int) -> int:
+    while True:
+        pid, status = os.waitpid(-1, 0)
+        if pid == agent:
+            return 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+
+
+def _end_orphans() -> None:
+    """Kill and reap until there are no children; each may leave children of its own to us.
+
+    What runs as another user cannot be killed by us, and is left behind.
+    """
+    while True:
+        try:
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+            found = _children()
+            left = [pid for pid in found if _kill(pid)]
+            if left:
+                os.waitpid(-1, 0)
+            elif found:
+                return
+            else:
+                select.select([], [], [], 0.002)  # one is between two parents: no event tells when it has arrived
+        except ChildProcessError:
+            return
+        except ProcessLookupError:
+            continue
+
+
+def _kill(pid: int) -> bool:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except PermissionError:
+        return False
+    return True
+
+
+def _children() -> list[int]:
+    me = os.getpid()
+    try:
+        with open(f"/proc/self/task/{me}/children") as file:
+            return [int(word) for word in file.read().split()]
+    except OSError:  # a kernel without CONFIG_PROC_CHILDREN
+        return [int(name) for name in os.listdir("/proc") if name.isdigit() and _parent(name) == me]
+
+
+def _parent(pid: str) -> int:
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return int(file.read().rsplit(")", 1)[1].split()[1])
+    except (OSError, IndexError, ValueError):
+        return -1

@@ -1,0 +1,93 @@
+"""The command: parse, run, exit.  It alone reads `sys.argv` and decides what a refusal looks like.
+
+The surprising things are two, and each is worth milliseconds of a launch that takes forty: the garbage collector rests
+until the launch is on its way, since importing makes no garbage; and the process leaves by `os._exit`, with its streams
+flushed, instead of taking the interpreter apart.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+
+from mslaunch.cli.mpirun import parse
+from mslaunch.cli.options import Show
+from mslaunch.errors import EXIT_USAGE, LaunchError
+from mslaunch.lean import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+_EXHAUSTED = (11, 12, 23, 24)  # EAGAIN, ENOMEM, ENFILE, EMFILE
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """The console script: never returns."""
+    gc.disable()
+    status = command(sys.argv[1:] if argv is None else argv)
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, AttributeError, ValueError):  # closed, or its reader is gone: nobody is left to tell
+            pass
+    os._exit(status)
+
+
+def command(argv: Sequence[str]) -> int:
+    """Do what the words ask; returns the exit code."""
+    _open_standard_streams()
+    try:
+        request = parse(argv, os.environ)
+        from mslaunch.launcher.run import Surroundings, run
+
+        gc.freeze()
+        gc.enable()
+        return run(request, Surroundings(os.environ, _cwd())).code
+    except Show as shown:
+        sys.stdout.buffer.write(shown.text.rstrip("\n").encode("utf-8", "replace") + b"\n")
+        return 0
+    except LaunchError as error:
+        _refuse(error)
+        return error.code
+    except OSError as error:
+        hint = "ulimit -a shows the limits of this shell" if error.errno in _EXHAUSTED else ""
+        _refuse(LaunchError(f"the system refused: {error.strerror or error}", error.filename or "", hint))
+        return EXIT_USAGE
+    except KeyboardInterrupt:  # before the launch watched for it
+        return 1
+
+
+def _open_standard_streams() -> None:
+    """A stream that is closed (`<&-`) becomes /dev/null, or its number would go to the next thing that we open."""
+    for fd in range(3):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.open("/dev/null", os.O_RDWR)
+
+
+def _cwd() -> str:
+    try:
+        return os.environ["PWD"] if os.path.samefile(os.environ["PWD"], ".") else os.getcwd()
+    except (KeyError, OSError):
+        return _existing()
+
+
+def _existing() -> str:
+    try:
+        return os.getcwd()
+    except OSError:
+        raise LaunchError("the current directory is gone", todo="change to one that exists") from None
+
+
+def _refuse(error: LaunchError) -> None:
+    from mslaunch.launcher.report import unreached_text
+
+    errors = getattr(error, "errors", None)
+    text = unreached_text(errors, error.hosts) if errors else f"mslaunch: {error}\n"  # type: ignore[attr-defined]
+    try:
+        sys.stderr.buffer.write(text.encode("utf-8", "replace"))
+    except (OSError, AttributeError):
+        pass

@@ -1,0 +1,207 @@
+"""Options as a table, and the one parser that reads every dialect's table.
+
+An `Option` says how it is spelled, how its words are read and which field of a request they fill; `scan` turns words
+into settings, `assemble` turns settings into a `Request`.  Nothing here knows mpirun, hydra or msrun, and nothing
+here reads a file or the environment.  The one surprising thing: a field is a path, "policy.map_by" or "timeout",
+where "app." is the application context at hand and a final "+" says that values are joined instead of replaced; an
+option without a path gives a list of (path, value) itself.
+"""
+
+from __future__ import annotations
+
+from mslaunch.cli.readers import Expected
+from mslaunch.errors import UsageError
+from mslaunch.lean import TYPE_CHECKING, NamedTuple
+from mslaunch.model import AppContext, LinkPolicy, OutputPolicy, Policy, Request
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from typing import Any
+
+    Reader = Callable[..., Any]  # words -> value; raises Expected
+    Setting = tuple[str, Any]  # path, value
+
+DONE = "done"
+PASSED = "passed on"
+REFUSED = "refused"
+
+
+class Show(Exception):  # noqa: N818 - no error: the command was asked to print something and end
+    """Print `text` and exit with 0."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
+
+
+class Option(NamedTuple):
+    """One row of a dialect's table.  A name takes one dash or two; `help` of a refused option says what to do."""
+
+    names: tuple[str, ...]  # without dashes; the first one is the one to learn
+    metavar: str  # one word for each value, "" for a flag
+    help: str
+    group: str
+    field: str = ""  # path; "": `read` gives (path, value) pairs
+    read: Reader = tuple  # what makes the value of the words
+    default: str = ""  # as help shows it
+    status: str = DONE
+    once: bool = False  # a second one is an error; else the last one counts
+
+
+class Variable(NamedTuple):
+    """A variable of the environment, or a parameter, that sets a field as an option does."""
+
+    name: str
+    field: str
+    read: Reader
+    help: str
+
+
+class Section(NamedTuple):
+    """The words between two colons, understood: the settings in order, and the program with its arguments."""
+
+    settings: tuple[Setting, ...]
+    program: tuple[str, ...]
+
+
+def spelled(name: str) -> str:
+    """A name as it is shown: `-n`, `--np`."""
+    return "-" + name if len(name) == 1 else "--" + name
+
+
+def by_name(table: Iterable[Option]) -> dict[str, Option]:
+    """The table, looked up by any name without its dashes."""
+    return {name: option for option in table for name in option.names}
+
+
+def sections(index: Mapping[str, Option], argv: Sequence[str]) -> list[Section]:
+    """The command line cut at its lone `:` words and read; sections without a word are dropped, as mpirun does.
+
+    Raises `UsageError` for what cannot be understood and for a section that has no program.
+    """
+    parts: list[list[str]] = [[]]
+    for word in argv:
+        if word == ":":
+            parts.append([])
+        else:
+            parts[-1].append(word)
+    found = [scan(index, part) for part in parts if part]
+    if not found or not all(section.program for section in found):
+        todo = "write it after the options, for example: mslaunch -n 4 python train.py"
+        if len(parts) > 1:
+            todo += "\na lone ':' begins another program; inside arguments, hide it: sh -c 'awk -F : …'"
+        raise UsageError("no program was given", "", todo)
+    return found
+
+
+def scan(index: Mapping[str, Option], words: Sequence[str]) -> Section:
+    """Read options up to the first word that is none, or `--`; the rest is the program, untouched."""
+    settings: list[Setting] = []
+    seen: set[str] = set()
+    pending = list(reversed(words))
+    while pending and pending[-1].startswith("-"):
+        word = pending.pop()
+        if word == "--":
+            break
+        if _is_bundle(index, word):
+            pending += ["-" + letter for letter in reversed(word[1:])]
+            continue
+        option, name, value = _option(index, word)
+        if option.once and option.names[0] in seen:
+            raise UsageError("it was given twice", name, "give it once for each program")
+        seen.add(option.names[0])
+        settings += settings_of(name, option.field, option.read, *_values(index, option, name, value, pending))
+    return Section(tuple(settings), tuple(reversed(pending)))
+
+
+def settings_of(where: str, path: str, read: Reader, *words: str) -> list[Setting]:
+    """What `words` set; `where` names the option or variable they came from.  Raises `UsageError`."""
+    try:
+        value = read(*words)
+    except Expected as error:
+        raise UsageError(f"expected {error.what}, got {' '.join(words)!r}", where, error.todo) from None
+    return [(path, value)] if path else list(value)
+
+
+def settle(settings: Iterable[Setting]) -> dict[str, Any]:
+    """Path -> value: the last one of each path, or all of them joined where the path ends in "+"."""
+    values: dict[str, Any] = {}
+    for path, value in settings:
+        name = path.rstrip("+")
+        values[name] = values.get(name, ()) + value if path.endswith("+") else value
+    return values
+
+
+def assemble(settings: Sequence[Setting], found: Sequence[Section]) -> Request:
+    """The request made of all sections, on top of `settings`, which are weaker."""
+    shared = [setting for setting in settings if setting[0].startswith("app.")]
+    apps = [AppContext(part.program, **_room(settle([*shared, *part.settings]), "app")) for part in found]
+    values = settle([*settings, *(setting for part in found for setting in part.settings)])
+    return Request(
+        tuple(apps),
+        Policy(**_room(values, "policy")),
+        OutputPolicy(**_room(values, "output")),
+        LinkPolicy(**_room(values, "link")),
+        **{path: value for path, value in values.items() if "." not in path},
+    )
+
+
+def _room(values: Mapping[str, Any], room: str) -> dict[str, Any]:
+    """The fields of one record of the request."""
+    return {path.partition(".")[2]: value for path, value in values.items() if path.startswith(room + ".")}
+
+
+def _bare(word: str) -> str:
+    """A word without its one or two leading dashes."""
+    return word[2:] if word.startswith("--") else word[1:]
+
+
+def _is_bundle(index: Mapping[str, Option], word: str) -> bool:
+    """Whether the word is several one-letter flags behind one dash: `-qv`."""
+    letters = word[1:]
+    return letters not in index and len(letters) > 1 and all(x in index and not index[x].metavar for x in letters)
+
+
+def _option(index: Mapping[str, Option], word: str) -> tuple[Option, str, str | None]:
+    """The option a word names, the name as it was written, and the value behind `=` if there is one."""
+    bare, equals, value = _bare(word).partition("=")
+    written = word.partition("=")[0]
+    option = index.get(bare)
+    if option is None:
+        raise _unknown(index, written, bare)
+    if option.status == REFUSED:
+        raise UsageError(f"mslaunch does not have {written} yet", "", option.help)
+    return option, written, value if equals else None
+
+
+def _values(index: Mapping[str, Option], option: Option, name: str, value: str | None, pending: list[str]) -> list[str]:
+    """The words that belong to the option, taken off `pending`, which is in reverse order."""
+    wanted = option.metavar.split()
+    if value is not None:
+        if len(wanted) == 1:
+            return [value]
+        how = "it takes no value" if not wanted else "write its words apart, without '='"
+        raise UsageError(f"{how}, got {value!r}", name, f"write {' '.join([name, *wanted])}")
+    following = pending[-1] if pending else None
+    if wanted and (following is None or following == "--" or (following[:1] == "-" and _bare(following) in index)):
+        before = "at the end of the line" if following is None else f"before {following!r}"
+        raise UsageError(f"{option.metavar} is missing {before}", name, f"write {name} {option.metavar}: {option.help}")
+    if len(wanted) > len(pending):
+        raise UsageError(f"{wanted[-1]} is missing at the end of the line", name, f"write {name} {option.metavar}")
+    return [pending.pop() for _ in wanted]
+
+
+def _unknown(index: Mapping[str, Option], written: str, bare: str) -> UsageError:
+    """The error for a word that starts with a dash and is no option, with the nearest one that is."""
+    import difflib
+
+    letters = bare.rstrip("0123456789")
+    if letters != bare and letters in index and index[letters].metavar:
+        dashes = written[: len(written) - len(bare)]
+        return UsageError(
+            "a value stands apart from its option", written, f"write {dashes}{letters} {bare[len(letters) :]}"
+        )
+    known = [name for name, option in index.items() if option.status != REFUSED]
+    near = difflib.get_close_matches(bare, known, 1)
+    todo = f"did you mean {spelled(near[0])}?\n" if near else ""
+    return UsageError("mslaunch has no such option", written, todo + "mslaunch --help lists them all")

@@ -1,0 +1,62 @@
+"""What can go wrong, as a person reads it: what happened, where, and what to do about it.
+
+Every refusal in the package is a `LaunchError`; `cli.main` prints it once and exits with its code.  This module
+knows nothing of terminals or options.  The one surprising thing is the list of exit codes: those that a script may
+already test for are Open MPI 4.1's or the shell's, see docs/exit-codes.md.
+"""
+
+from __future__ import annotations
+
+EXIT_USAGE = 1  #: bad option, hostfile, allocation or mapping; also: ended by SIGINT, SIGTERM or SIGHUP
+EXIT_TIMEOUT = 110  #: --timeout was reached (ETIMEDOUT, as mpirun)
+EXIT_NOT_STARTED = 126  #: the program is no executable, or its working directory is missing
+EXIT_NOT_FOUND = 127  #: the program was not found
+EXIT_LOST = 205  #: the agent of a host was lost while ranks ran (as mpirun)
+EXIT_UNREACHED = 255  #: a host could not be reached (as ssh)
+
+
+def printable(text: str) -> str:
+    """`text` for a terminal: what is neither printable nor a blank becomes "?", since it may come from another host."""
+    return "".join(char if char.isprintable() or char in "\n\t" else "?" for char in text)
+
+
+class LaunchError(Exception):
+    """A refusal or a failure of the launch itself.
+
+    `what` is one sentence without a final full stop; `where` names file:line, option or host; `todo` says what to
+    do, and may have several lines.  `code` is the exit code.
+    """
+
+    def __init__(self, what: str, where: str = "", todo: str = "", code: int = EXIT_USAGE) -> None:
+        super().__init__(what, where, todo, code)
+        self.what = what
+        self.where = where
+        self.todo = todo
+        self.code = code
+
+    def __str__(self) -> str:
+        head = f"{self.where}: {self.what}" if self.where else self.what
+        return printable("\n".join([head, *("  " + line for line in self.todo.splitlines())]))
+
+
+class UsageError(LaunchError):
+    """The command line cannot be understood; `where` is the option."""
+
+
+class HostfileError(LaunchError):
+    """A line of a hostfile, or the file itself, cannot be understood; `where` is `file:line`."""
+
+
+class AllocationError(LaunchError):
+    """There are no nodes, or not enough slots."""
+
+
+class WireError(LaunchError):
+    """The other end of a link sent something that is no frame of ours."""
+
+
+class LinkError(LaunchError):
+    """A host could not be reached, or its agent did not start."""
+
+    def __init__(self, what: str, where: str = "", todo: str = "", code: int = EXIT_UNREACHED) -> None:
+        super().__init__(what, where, todo, code)

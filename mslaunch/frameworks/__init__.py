@@ -1,0 +1,29 @@
+"""Floor 1, frameworks: one file a contract: the variables that a framework looks for in each rank's environment.
+
+Each module has `SCRUB`, the names that a launch around us may have left behind, `job_env`, the variables that all
+ranks share, and `rank_env`, those of one rank; both are pure.  They do not know each other; `everything` is their
+sum.  Sources: the frameworks' own code, and runs of it (docs/frameworks.md).
+"""
+
+from __future__ import annotations
+
+from mslaunch.frameworks import mindspore, openmpi, torch
+from mslaunch.frameworks.place import Place
+
+_ALL = (openmpi, torch, mindspore)
+
+#: what must not be inherited from a launch around this one
+SCRUB: tuple[str, ...] = tuple(name for framework in _ALL for name in framework.SCRUB)
+
+
+def job_env(place: Place) -> list[str]:
+    """ "NAME=value" for all ranks of a node; `place` is that of any of them."""
+    return [f"{name}={value}" for framework in _ALL for name, value in framework.job_env(place).items()]
+
+
+def rank_env(place: Place) -> list[str]:
+    """ "NAME=value" for one rank."""
+    return [f"{name}={value}" for framework in _ALL for name, value in framework.rank_env(place).items()]
+
+
+__all__ = ["SCRUB", "Place", "job_env", "rank_env"]

@@ -1,0 +1,32 @@
+"""What torch.distributed's env:// and those who follow it look for (torch/distributed/rendezvous.py).
+
+The TORCHELASTIC_ variables are not set: they promise a store that the agent would have to serve.  Surprising:
+NODE_RANK and GROUP_RANK are the same number under two names, torch's and Lightning's.
+"""
+
+from __future__ import annotations
+
+from mslaunch.frameworks.place import Place
+
+SCRUB = (
+    "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK",
+    "ROLE_NAME", "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_*", "SLURM_PROCID", "SLURM_LOCALID",
+    "SLURM_NTASKS", "SLURM_NPROCS", "SLURM_STEP_*",
+)  # fmt: skip
+
+
+def job_env(place: Place) -> dict[str, object]:
+    """Shared by all ranks of a node."""
+    return {
+        "WORLD_SIZE": place.size,
+        "LOCAL_WORLD_SIZE": place.local_size,
+        "NODE_RANK": place.node,
+        "GROUP_RANK": place.node,
+        "MASTER_ADDR": place.address,
+        "MASTER_PORT": place.port,
+    }
+
+
+def rank_env(place: Place) -> dict[str, object]:
+    """One rank's own."""
+    return {"RANK": place.rank, "LOCAL_RANK": place.local_rank}

@@ -1,0 +1,250 @@
+"""The conductor: turns frames, timers and signals into events, asks the state, and does what it answers.
+
+frame -> event -> actions = state.on(event) -> act(actions).  It holds the peers, the output and the input, decides
+nothing itself and knows no command line.  The surprising thing: when the terminal does not keep up it stops reading
+from the agents, all of them, and by that every rank slows to the reader's speed.
+"""
+
+from __future__ import annotations
+
+import os
+
+from mslaunch.errors import LinkError, WireError
+from mslaunch.launcher import state as states
+from mslaunch.launcher.output import Output
+from mslaunch.launcher.stdin import Stdin
+from mslaunch.launcher.wireup import Endpoint, Wireup
+from mslaunch.lean import TYPE_CHECKING, signal
+from mslaunch.model import SERVICE
+from mslaunch.wire import frames, messages
+from mslaunch.wire.outbox import HIGH, LOW
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any
+
+    from mslaunch.launcher.connect import Peer
+    from mslaunch.launcher.state import JobState
+    from mslaunch.launcher.voice import Voice
+    from mslaunch.model import NodePlan
+    from mslaunch.wire.loop import Loop
+
+PREPARE_SECONDS = 10.0  #: for addresses and ports, on all hosts together
+_STUCK = 3.0  #: seconds that a terminal nobody reads is waited for once a signal or --timeout has ended the job
+_NOT_ENDING = 10.0  #: seconds after KILL when a rank counts as impossible to end
+
+
+class Launch:
+    """One launch, from HELLO to the last byte."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        peers: Sequence[Peer],
+        state: JobState,
+        output: Output,
+        plans: Callable[[Endpoint], list[NodePlan]],
+        stdin: tuple[int, Sequence[int]],
+        grace: float,
+        voice: Voice,
+    ) -> None:
+        self._loop = loop
+        self._peers = peers
+        self.state = state
+        self._output = output
+        self._plans = plans
+        self._grace = grace
+        self._voice = voice
+        self._paused = False
+        self._stdin = Stdin(loop, stdin[0], stdin[1], self._send_stdin)
+        self._wireup = Wireup(
+            {index: peer.hello for index, peer in enumerate(peers) if peer.hello},
+            self._node_of(0),
+            [peer.node.name for peer in peers],
+            lambda node, frame: peers[node].send(frame),
+            self._prepared,
+        )
+        self._endpoint: Endpoint | None = None
+        self._limit = loop.after(PREPARE_SECONDS, self._not_prepared)
+        self._on = {
+            frames.RESERVED: lambda node, frame: self._wireup.reserved(messages.unpack_reserved(frame.payload)),
+            frames.REACHED: self._reached,
+            frames.STARTED: self._started,
+            frames.STDOUT: self._printed,
+            frames.STDERR: self._printed,
+            frames.EXIT: self._exited,
+            frames.STDIN_TAKEN: lambda node, frame: self._stdin.taken(
+                frame.rank, messages.unpack_number(frame.payload)
+            ),
+            frames.FAULT: self._fault,
+        }
+        for index, peer in enumerate(peers):
+            peer.handle = self._handler(index)
+            peer.ended = self._ender(index)
+
+    def _node_of(self, rank: int) -> int:
+        return self.state.ranks[rank].node
+
+    def _handler(self, node: int) -> Callable[[frames.Frame], None]:
+        def handle(frame: frames.Frame) -> None:
+            on = self._on.get(frame.kind)
+            if on is None or not (frame.rank in self.state.ranks or frame.rank == frames.NO_RANK):
+                raise WireError(f"it sent a frame of kind {frame.kind} for rank {frame.rank}, which means nothing here")
+            on(node, frame)
+
+        return handle
+
+    def _ender(self, node: int) -> Callable[[LinkError | None], None]:
+        return lambda error: self._event(states.LinkEnded(node, error))
+
+    # --- events
+
+    def _event(self, event: Any) -> None:
+        for action in self.state.on(event):
+            self._act(action)
+
+    def _reached(self, node: int, frame: frames.Frame) -> None:
+        self._wireup.reached(node, messages.unpack_addresses(frame.payload))
+
+    def _prepared(self, endpoint: Endpoint, warning: str) -> None:
+        self._limit.cancel()
+        if warning:
+            self._voice.notice(warning)
+        self._endpoint = endpoint
+        self._voice.detail(f"ranks meet at {endpoint.address}, ports {endpoint.port} and {endpoint.service_port}")
+        self._event(states.Prepared())
+
+    def _not_prepared(self) -> None:
+        node = self._wireup.silent()
+        error = LinkError(f"its agent did not answer within {PREPARE_SECONDS:g} seconds", self._peers[node].node.name)
+        self._event(states.LinkEnded(node, error))
+
+    def _started(self, node: int, frame: frames.Frame) -> None:
+        who = "the MindSpore scheduler" if frame.rank == SERVICE else f"rank {frame.rank}"
+        self._voice.detail(f"{who} is process {messages.unpack_number(frame.payload)} on {self._peers[node].node.name}")
+        self._event(states.Started(frame.rank, messages.unpack_number(frame.payload), node))
+
+    def _printed(self, node: int, frame: frames.Frame) -> None:
+        self._output.write(frame.kind, frame.rank, frame.payload)
+        if not frame.payload:
+            self._event(states.StreamEnded(frame.rank))
+        elif self._output.pending > HIGH and not self._paused:
+            self._pause(True)
+
+    def written(self) -> None:
+        """A terminal took bytes."""
+        if self._paused and self._output.pending < LOW:
+            self._pause(False)
+
+    def _pause(self, on: bool) -> None:
+        self._paused = on
+        for peer in self._peers:
+            peer.watch(not on)
+
+    def _exited(self, node: int, frame: frames.Frame) -> None:
+        ended = messages.unpack_exit(frame.payload)
+        self._stdin.rank_ended(frame.rank)
+        self._event(states.Exited(frame.rank, node, *ended))
+
+    def _fault(self, node: int, frame: frames.Frame) -> None:
+        text = frame.payload.decode("utf-8", "replace")
+        self._voice.notice(
+            f"the agent on {self._peers[node].node.name} failed by its own mistake; please report this:\n{text}"
+        )
+
+    # --- actions
+
+    def _act(self, action: Any) -> None:
+        if isinstance(action, states.Start):
+            self._start()
+        else:
+            grace = 0.0 if action.now else self._grace
+            for node in action.nodes:
+                self._peers[node].send(frames.encode(frames.END, payload=f"{grace:g}".encode()))
+            self._stdin.stop()
+            self._loop.after(grace + _NOT_ENDING, self._insist)
+
+    def _insist(self) -> None:
+        """No process withstands SIGKILL for long but one that hangs in the kernel: its host is given up, by name."""
+        if self._paused:  # it may all have ended, and we do not look
+            self._loop.after(_NOT_ENDING, self._insist)
+            return
+        for node in self.state.unfinished():
+            error = LinkError("its ranks did not end when they were killed", self._peers[node].node.name)
+            self._event(states.LinkEnded(node, error))
+
+    def _abandon_terminal(self) -> None:
+        """The user wants to leave, and nobody reads what ranks print: the rest goes to the log files only."""
+        self._output.abandon()
+        self.written()
+
+    def _start(self) -> None:
+        assert self._endpoint is not None
+        for peer, plan in zip(self._peers, self._plans(self._endpoint)):
+            peer.send(frames.encode(frames.LAUNCH, payload=messages.pack_plan(plan)))
+        self._stdin.resume()
+
+    def _send_stdin(self, rank: int, data: bytes) -> None:
+        self._peers[self._node_of(rank)].send(frames.encode(frames.STDIN, rank, data))
+
+    # --- signals and time
+
+    def watch_signals(self) -> None:
+        """Ctrl-C, SIGTERM and SIGHUP end the job, twice at once; USR1, USR2, TSTP and CONT reach the ranks."""
+        for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+            self._loop.signal(getattr(signal, name), self._interrupter(name))
+        for name in ("SIGUSR1", "SIGUSR2"):
+            self._loop.signal(getattr(signal, name), self._forwarder(getattr(signal, name)))
+        self._loop.signal(signal.SIGTSTP, self._stop)
+        self._loop.signal(signal.SIGCONT, self._continue)
+
+    def _interrupter(self, name: str) -> Callable[[], None]:
+        def interrupted() -> None:
+            if self.state.phase == states.ENDING:
+                self._voice.notice(f"{name}: killing the ranks")
+            elif self.state.phase == states.RUNNING:
+                self._voice.notice(f"{name}: ending the ranks; once more kills them at once")
+            self._event(states.Interrupted(name))
+            self._loop.after(self._grace + _STUCK, self._abandon_terminal)
+
+        return interrupted
+
+    def _forwarder(self, signum: int) -> Callable[[], None]:
+        return lambda: self._signal_ranks(signum)
+
+    def _signal_ranks(self, signum: int) -> None:
+        if self.state.phase != states.PREPARING:
+            for peer in self._peers:
+                peer.send(frames.encode(frames.SIGNAL, frames.NO_RANK, str(int(signum)).encode()))
+
+    def _stop(self) -> None:
+        """Ctrl-Z: the ranks stop, and so do we, or the shell would wait for us.
+
+        Ranks get SIGSTOP: they are in sessions without a terminal, where the kernel ignores SIGTSTP.
+        """
+        self._signal_ranks(signal.SIGSTOP)
+        self._loop.soon(lambda: os.kill(os.getpid(), signal.SIGSTOP))  # once the frames are out
+
+    def _continue(self) -> None:
+        self._signal_ranks(signal.SIGCONT)
+        if self.state.phase != states.PREPARING:
+            self._stdin.resume()
+
+    def limit_time(self, seconds: float) -> None:
+        """--timeout."""
+        self._loop.after(seconds, lambda: self._timed_out(seconds))
+
+    def _timed_out(self, seconds: float) -> None:
+        self._event(states.TimedOut(seconds))
+        self._loop.after(self._grace + _STUCK, self._abandon_terminal)
+
+    # --- the whole
+
+    def run(self) -> None:
+        """Until nothing is left to wait for and every byte is out."""
+        self._wireup.begin()
+        self._loop.run(lambda: self.state.finished)
+        self._stdin.stop()
+        self._limit.cancel()
+        self._output.finish()
+        self._loop.run(lambda: not self._output.pending)

@@ -1,0 +1,288 @@
+"""Connecting: a link to every node, until each agent has said HELLO or it is known why not.
+
+At most `LinkPolicy.fanout` links are being opened at a time; a host that fails does not stop the wait for the others,
+so one message names them all, and nothing is ever started on any host before all have answered.  It knows the kinds of
+link and the HELLO frame, not the job.  The surprising thing: local links are opened first, since forking is safe only
+while no thread exists.
+"""
+
+from __future__ import annotations
+
+import os
+
+from mslaunch.errors import LaunchError, LinkError, WireError
+from mslaunch.lean import TYPE_CHECKING
+from mslaunch.wire import frames, messages
+from mslaunch.wire.outbox import Outbox
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from mslaunch.link.link import Link
+    from mslaunch.model import LinkPolicy, Node
+    from mslaunch.wire.loop import Loop
+
+SLOW = 1.0  #: seconds after which a person wants to know how far it has come
+_CHUNK = 1 << 18
+_NO_AGENT = 0.1  #: seconds that a link has to go by itself if no agent ever answered
+
+
+class UnreachedError(LaunchError):
+    """Hosts could not be used; `errors` has one for each."""
+
+    def __init__(self, errors: Sequence[LaunchError], hosts: int) -> None:
+        super().__init__(errors[0].what, errors[0].where, errors[0].todo, errors[0].code)
+        self.errors = errors
+        self.hosts = hosts
+
+
+class Peer:
+    """The launcher's side of one agent: frames go to `handle`, the end of the link to `ended`."""
+
+    def __init__(self, loop: Loop, link: Link) -> None:
+        self.link = link
+        self.node = link.node
+        self.hello: messages.Hello | None = None
+        self.handle: Callable[[frames.Frame], None] = self._ignore
+        self.ended: Callable[[LinkError | None], None] = self._ignore
+        self._loop = loop
+        self._decoder = frames.Decoder(magic=True)
+        self._outbox = Outbox(loop, link.writer, lambda error: None)  # the reader will see the end
+        self._over = False
+        os.set_blocking(link.reader, False)
+        if link.first:
+            self._outbox.send(link.first)
+        self.watch(True)
+
+    @property
+    def pending(self) -> int:
+        """Bytes on their way to the agent."""
+        return self._outbox.pending
+
+    def _ignore(self, _: object) -> None:
+        pass
+
+    def watch(self, on: bool) -> None:
+        """Read from the agent, or let it wait."""
+        if not self._over:
+            self._loop.reader(self.link.reader, self._read if on else None)
+
+    def send(self, frame: bytes) -> None:
+        """One frame, down."""
+        self._outbox.send(frame)
+
+    def _read(self) -> None:
+        try:
+            data = os.read(self.link.reader, _CHUNK)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._end()
+            return
+        try:
+            for frame in self._decoder.feed(data):
+                self.handle(frame)
+        except WireError as error:
+            self.close()
+            self.ended(LinkError(error.what, self.node.name, "something else may write on its standard output"))
+
+    def _end(self) -> None:
+        self._stop()
+        self.link.stream_ended()
+        if self.hello:
+            self.ended(self.link.failure())
+            return
+        from mslaunch.launcher.explain import explain
+
+        self.ended(explain(self.link, self._decoder.noise))
+
+    def _stop(self) -> None:
+        if not self._over:
+            self._loop.reader(self.link.reader, None)
+            self._over = True
+            self._outbox.close()
+
+    def close(self) -> None:
+        """Close the link: the agent ends what it still holds."""
+        self._stop()
+        self.link.close()
+
+
+def open_links(
+    nodes: Sequence[Node], policy: LinkPolicy, environ: Mapping[str, str], notice: Callable[[str], None]
+) -> list[Link]:
+    """A link for every node, in order, opening; local ones first."""
+    found: dict[int, Link] = {}
+    remote = []
+    for index, node in enumerate(nodes):
+        if node.local:
+            found[index] = _open_local(node, found)
+        else:
+            remote.append(index)
+    if remote:
+        from mslaunch.link.bootstrap import make_boot
+
+        boot = make_boot(policy.python)
+        if policy.agent:
+            from mslaunch.link.exec import open_rsh
+
+            found.update((index, open_rsh(nodes[index], boot, policy)) for index in remote)
+        else:
+            from mslaunch.link.ssh import open_ssh
+
+            opened = open_ssh([nodes[index] for index in remote], boot, policy, environ, notice)
+            found.update(zip(remote, opened))
+    return [found[index] for index in range(len(nodes))]
+
+
+def _open_local(node: Node, found: Mapping[int, Link]) -> Link:
+    if _threads() == 1:
+        from mslaunch.link.fork import open_fork
+
+        return open_fork(node, {fd for link in found.values() for fd in (link.reader, link.writer)})
+    import sys
+
+    from mslaunch.link.bootstrap import boot_argv
+    from mslaunch.link.exec import ExecLink
+
+    return ExecLink(node, *boot_argv(sys.executable))
+
+
+def _threads() -> int:
+    """How many threads this process has: the kernel counts those of extensions as well."""
+    try:
+        return len(os.listdir("/proc/self/task"))
+    except OSError:
+        import threading
+
+        return threading.active_count()
+
+
+def connect(
+    loop: Loop,
+    nodes: Sequence[Node],
+    policy: LinkPolicy,
+    environ: Mapping[str, str],
+    notice: Callable[[str], None],
+    progress: Callable[[str], None],
+    interrupted: Callable[[], bool],
+) -> list[Peer]:
+    """Peers that have all said HELLO, in the order of `nodes`; else raises `UnreachedError`, with all closed again.
+
+    Takes at most `policy.timeout` seconds and a little.  `progress` gets a line to show after a second, "" at the end.
+    """
+    said: list[str] = []  # by threads of links; shown by ours
+    links = open_links(nodes, policy, environ, said.append)
+    connecting = _Connecting(loop, [Peer(loop, link) for link in links], policy)
+    show = _Progress(loop, len(links), connecting.waiting, progress)
+    try:
+        loop.run(lambda: not connecting.waiting or interrupted())
+    finally:
+        show.close()
+        connecting.close()
+        for text in said:
+            notice(text)
+    if connecting.errors and not interrupted():
+        raise UnreachedError(sorted(connecting.errors, key=lambda error: error.where), len(links))
+    return connecting.peers
+
+
+class _Connecting:
+    """Peers on their way to HELLO, at most `policy.fanout` of them at a time where a link waits for its turn."""
+
+    def __init__(self, loop: Loop, peers: list[Peer], policy: LinkPolicy) -> None:
+        self.peers = peers
+        self.waiting = set(peers)
+        self.errors: list[LaunchError] = []
+        self._loop = loop
+        self._seconds = policy.timeout
+        self._turns = iter(peers)
+        for peer in peers:
+            peer.handle = self._greeter(peer)
+            peer.ended = self._failer(peer)
+        for _ in range(max(1, policy.fanout)):
+            self._begin_next()
+        self._limit = loop.after(policy.timeout + 0.5, self._look_at_clocks)
+
+    def _begin_next(self) -> None:
+        peer = next(self._turns, None)
+        if peer:
+            peer.link.begin()
+
+    def _settle(self, peer: Peer) -> None:
+        if peer in self.waiting:
+            self.waiting.discard(peer)
+            self._begin_next()
+
+    def _greeter(self, peer: Peer) -> Callable[[frames.Frame], None]:
+        def handle(frame: frames.Frame) -> None:
+            if frame.kind == frames.HELLO:
+                peer.hello = messages.unpack_hello(frame.payload)
+                self._settle(peer)
+
+        return handle
+
+    def _failer(self, peer: Peer) -> Callable[[LinkError | None], None]:
+        def ended(error: LinkError | None) -> None:
+            self.errors.append(error or LinkError("its agent ended at once", peer.node.name))
+            self._settle(peer)
+
+        return ended
+
+    def _look_at_clocks(self) -> None:
+        """Each link has its own: one may wait for its turn, or for a person who types a passphrase."""
+        todo = "does its login shell wait for input?  --connect-timeout gives it more time"
+        for peer in [peer for peer in self.waiting if peer.link.overdue(self._seconds)]:
+            what = f"no answer within {self._seconds:g} seconds"
+            self.errors.append(peer.link.failure() or LinkError(what, peer.node.name, todo))
+            self._settle(peer)
+        self._limit = self._loop.after(0.25, self._look_at_clocks)
+
+    def close(self) -> None:
+        """No more waiting; if not all are there, none is kept."""
+        self._limit.cancel()
+        if self.waiting or self.errors:
+            close_all(self.peers)
+
+
+class _Progress:
+    """connecting 37/64 hosts, once it takes longer than a second."""
+
+    def __init__(self, loop: Loop, total: int, waiting: set[Peer], show: Callable[[str], None]) -> None:
+        self._loop = loop
+        self._total = total
+        self._waiting = waiting
+        self._show = show
+        self._shown = False
+        self._timer = loop.after(SLOW, self._tick)
+
+    def _tick(self) -> None:
+        self._shown = True
+        self._show(f"connecting {self._total - len(self._waiting)}/{self._total} hosts")
+        self._timer = self._loop.after(0.2, self._tick)
+
+    def close(self) -> None:
+        self._timer.cancel()
+        if self._shown:
+            self._show("")
+
+
+def close_all(peers: Sequence[Peer], seconds: float = 5.0) -> list[str]:
+    """Close all links, and wait for what carried them; returns the hosts of those that would not go."""
+    for peer in peers:
+        peer.close()
+    stuck = []
+    import time
+
+    deadline = time.monotonic() + seconds
+    for peer in peers:
+        patience = (
+            max(0.0, deadline - time.monotonic()) if peer.hello else _NO_AGENT
+        )  # there is nobody to say goodbye to
+        if not peer.link.wait(patience):
+            peer.link.kill()
+            if peer.hello:
+                stuck.append(peer.node.name)
+    return stuck

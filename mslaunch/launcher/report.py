@@ -1,0 +1,104 @@
+"""The report: what a person is told when the job has ended, in one block on standard error.
+
+The cause comes first, with the last words of the rank that failed and where its log is; victims are counted, not
+quoted.  It only makes text.  The one surprising thing: text from ranks is shown with control characters replaced,
+since it ends up on a terminal after everything else.
+"""
+
+from __future__ import annotations
+
+from mslaunch.errors import LaunchError
+from mslaunch.lean import TYPE_CHECKING
+from mslaunch.model import SERVICE, Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def outcome_text(outcome: Outcome, log: str | None = None) -> str:
+    """The closing block; "" if all went well.  `log` is the file that tells more."""
+    failure = outcome.failure
+    if failure is None:
+        return ""
+    where = f" on {failure.host}" if failure.host else ""
+    lines = [f"mslaunch: {failure.what}{where}, {_after(outcome.seconds)}"]
+    lines += [f"  {'| ' if failure.rank is not None else ''}{line}" for line in failure.detail]
+    if log:
+        lines.append(f"  log: {log}")
+    lines += _others(outcome, failure.rank)
+    return "\n".join(lines) + "\n"
+
+
+def _after(seconds: float) -> str:
+    if seconds < 60:
+        return f"after {seconds:.1f} s"
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"after {hours} h {minutes:02d} min" if hours else f"after {minutes} min {rest:02d} s"
+
+
+def _others(outcome: Outcome, cause: int | None) -> list[str]:
+    lines = []
+    others = [rank for rank in outcome.ranks if rank.rank != cause]
+    for reason, words in (
+        ("ended", "ended by mslaunch"),
+        ("lost", "lost with their host"),
+        ("not started", "not started"),
+    ):
+        numbers = [rank.rank for rank in others if rank.reason == reason]
+        if numbers:
+            lines.append(f"  {words}: {ranks_text(numbers)}")
+    failed = [rank for rank in others if not rank.reason and rank.status]
+    if failed:
+        lines.append(f"  failed as well: {ranks_text([rank.rank for rank in failed])}")
+    if cause == SERVICE:
+        lines.append("  (the scheduler is the process that MindSpore's ranks meet at; it is no rank)")
+    return lines
+
+
+def ranks_text(numbers: Sequence[int]) -> str:
+    """`rank 3`, `ranks 0-2, 5`."""
+    ranges: list[list[int]] = []
+    for number in sorted(numbers):
+        if ranges and ranges[-1][1] == number - 1:
+            ranges[-1][1] = number
+        else:
+            ranges.append([number, number])
+    text = ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in ranges)
+    return f"rank {text}" if len(numbers) == 1 else f"ranks {text}"
+
+
+def unreached_text(errors: Sequence[LaunchError], hosts: int) -> str:
+    """Why the launch did not begin: every host that could not be reached, once."""
+    if len(errors) == 1:
+        head = f"mslaunch: {errors[0]}"
+        return f"{head}\n  nothing was started{' on the other hosts' if hosts > 1 else ''}\n"
+    lines = [f"mslaunch: {len(errors)} of {hosts} hosts could not be used; nothing was started"]
+    shown: dict[str, list[LaunchError]] = {}
+    for error in errors:
+        shown.setdefault(_trouble(error), []).append(error)
+    for alike in shown.values():
+        lines.append(f"  {_wheres(alike)}: {alike[0].what}")
+        lines += [f"    {line}" for line in alike[0].todo.splitlines()]
+        if any((error.what, error.todo) != (alike[0].what, alike[0].todo) for error in alike):
+            lines.append("    (and the same for the others)")
+    return "\n".join(lines) + "\n"
+
+
+def _trouble(error: LaunchError) -> str:
+    """Its words without the host's name and address: many hosts in the same trouble are told once."""
+    import re
+
+    text = re.sub(r"\b\d+\.\d+\.\d+\.\d+\b", "ADDRESS", f"{error.what}\n{error.todo}")
+    host = error.where.partition(" (")[0]
+    return re.sub(rf"(?<![\w.-]){re.escape(host)}(?![\w-])", "HOST", text) if host else text
+
+
+def _wheres(errors: Sequence[LaunchError]) -> str:
+    """n[02-04] (user root, port 22)."""
+    from mslaunch.plan.hostlist import fold
+
+    parts = [error.where.partition(" (") for error in errors]
+    ways = {way for _, _, way in parts}
+    names = fold(sorted(name for name, _, _ in parts))
+    return f"{names} ({ways.pop()}" if len(ways) == 1 and "" not in ways else names

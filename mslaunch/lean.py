@@ -1,0 +1,89 @@
+"""The few parts of the standard library that every launch needs, without the wrappers around them.
+
+`typing`, `signal`, `socket` and `json` cost 13, 5, 9 and 10 ms to import (`scripts/bench imports` prints today's
+figures), and a launch of four ranks is done in about 40.  Each name below is the C core of a well-known module, or
+the same thing written small; nothing here knows of jobs, ranks or hosts.
+
+Its one surprising thing: type checkers see the real `typing` and `signal`, since they take every `TYPE_CHECKING` for
+true; at run time neither is imported.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    import signal
+    from socket import socket
+    from typing import Any, NamedTuple
+else:
+    try:
+        import _signal as signal
+    except ImportError:  # an interpreter without the C core
+        import signal
+    try:
+        from _socket import socket
+    except ImportError:
+        from socket import socket
+
+    class _Field:
+        """One field of a record: reads item `index` of the tuple."""
+
+        __slots__ = ("index",)
+
+        def __init__(self, index: int) -> None:
+            self.index = index
+
+        def __get__(self, record: Any, owner: Any = None) -> Any:
+            return self if record is None else tuple.__getitem__(record, self.index)
+
+    class _RecordType(type):
+        """Makes a class whose annotations name its fields; the values given to them are the defaults."""
+
+        def __new__(mcls, name: str, bases: tuple, namespace: dict) -> Any:
+            if not bases:
+                return type.__new__(mcls, name, (tuple,), namespace)
+            fields = tuple(namespace.get("__annotations__", ()))
+            defaults = {field: namespace[field] for field in fields if field in namespace}
+            for index, field in enumerate(fields):
+                namespace[field] = _Field(index)
+            namespace.update(__slots__=(), _fields=fields, _field_defaults=defaults)
+            return type.__new__(mcls, name, bases, namespace)
+
+    class NamedTuple(metaclass=_RecordType):
+        """`typing.NamedTuple` as far as this package uses it."""
+
+        __slots__ = ()
+
+        def __new__(cls, *args: Any, **named: Any) -> Any:
+            """A record, its fields given by place or by name."""
+            fields, defaults = cls._fields, cls._field_defaults
+            if len(args) > len(fields):
+                raise TypeError(f"{cls.__name__} has {len(fields)} fields, {len(args)} values were given")
+            values = list(args)
+            for field in fields[len(args) :]:
+                if field in named:
+                    values.append(named.pop(field))
+                elif field in defaults:
+                    values.append(defaults[field])
+                else:
+                    raise TypeError(f"{cls.__name__} needs a value for {field!r}")
+            if named:
+                raise TypeError(f"{cls.__name__} has no field {sorted(named)}, or it was given twice")
+            return tuple.__new__(cls, values)
+
+        def _replace(self, **named: Any) -> Any:
+            return type(self)(**{**self._asdict(), **named})
+
+        def _asdict(self) -> dict:
+            return dict(zip(self._fields, self))
+
+        def __repr__(self) -> str:
+            inside = ", ".join(f"{field}={value!r}" for field, value in zip(self._fields, self))
+            return f"{type(self).__name__}({inside})"
+
+        def __reduce__(self) -> Any:
+            return type(self), tuple(self)
+
+
+__all__ = ["TYPE_CHECKING", "NamedTuple", "signal", "socket"]

@@ -1,0 +1,113 @@
+"""The bootstrap: the agent's own modules as bytes, and the one line that runs them on a host with a bare python3.
+
+The line must survive any login shell (sh, csh, fish, zsh), so it holds no `$`, no backslash and no quote but one
+pair of each kind.  It reads N bytes, which are a table of sources compiled only when imported; no frame may follow
+them before HELLO, since its buffer would take that too.  It knows where the agent begins and nothing of what it does.
+The surprising thing: there is no file anywhere; a read-only home and a noexec /tmp do not matter.
+"""
+
+from __future__ import annotations
+
+import os
+
+from mslaunch.errors import UsageError
+from mslaunch.lean import TYPE_CHECKING
+from mslaunch.link.link import Boot
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+#: ▲ what travels, in no particular order; tests/test_architecture.py checks that it is closed under import
+TRAVELS = (
+    "mslaunch.errors",
+    "mslaunch.lean",
+    "mslaunch.model",
+    "mslaunch.wire",
+    "mslaunch.wire.fields",
+    "mslaunch.wire.frames",
+    "mslaunch.wire.loop",
+    "mslaunch.wire.messages",
+    "mslaunch.wire.outbox",
+    "mslaunch.agent",
+    "mslaunch.agent.agent",
+    "mslaunch.agent.entry",
+    "mslaunch.agent.fds",
+    "mslaunch.agent.guard",
+    "mslaunch.agent.mindspore",
+    "mslaunch.agent.network",
+    "mslaunch.agent.program",
+    "mslaunch.agent.ranks",
+    "mslaunch.agent.services",
+)
+
+_LOADER = """\
+import sys
+class Loader:
+    def find_spec(self, name, path=None, target=None):
+        if name in SOURCES:
+            from importlib.machinery import ModuleSpec
+            return ModuleSpec(name, self, is_package=SOURCES[name][0])
+    def create_module(self, spec):
+        return None
+    def exec_module(self, module):
+        name = module.__name__
+        exec(compile(SOURCES[name][1], "<mslaunch>/" + name, "exec"), module.__dict__)
+sys.meta_path.insert(0, Loader())
+from mslaunch.agent.entry import remote_main
+remote_main()
+"""
+
+# Python 2 and old Pythons must understand this much, to say that they are too old.  SystemExit prints on stderr.
+_STUB = (
+    "import sys,os,zlib;"
+    'sys.version_info<(3,8) and sys.exit(\\"mslaunch: python \\"+sys.version.split()[0]+\\" is older than 3.8\\");'
+    'exec(zlib.decompress(open(0,\\"rb\\",buffering=2,closefd=False).read(%d)))'
+)
+
+
+def _source(name: str) -> tuple[bool, str]:
+    import mslaunch
+
+    base = os.path.join(os.path.dirname(mslaunch.__file__), *name.split(".")[1:])
+    package = os.path.isdir(base)
+    with open(os.path.join(base, "__init__.py") if package else base + ".py", encoding="utf-8") as file:
+        return package, file.read()
+
+
+def payload(names: Iterable[str] = TRAVELS) -> bytes:
+    """The first bytes for the stub: zlib of a Python program that holds every travelling module's text."""
+    import zlib
+
+    sources = {name: _source(name) for name in names}
+    sources["mslaunch"] = (True, "")
+    program = f"SOURCES={sources!r}\n{_LOADER}".encode()
+    packed = zlib.compress(program, 6)
+    while len(packed) % 2:  # the stub's buffer is two bytes: it reads an even number of bytes and not one more
+        program += b"#"
+        packed = zlib.compress(program, 6)
+    return packed
+
+
+def make_boot(python: str) -> Boot:
+    """The command line and payload that start an agent; `python` is a program name or path on the host."""
+    data = payload()
+    return Boot(f"exec {_quoted(python)} -I -S -c '{_plain(_STUB % len(data))}'", data)
+
+
+def boot_argv(python: str) -> tuple[list[str], bytes]:
+    """The same without a shell in between: argv and payload."""
+    data = payload()
+    return [python, "-I", "-S", "-c", _plain(_STUB % len(data))], data
+
+
+def _plain(stub: str) -> str:
+    return stub.replace("\\", "")
+
+
+def _quoted(word: str) -> str:
+    """`word` for any login shell; raises UsageError for what no quoting makes safe in all of them."""
+    if all(char.isalnum() or char in "/._-+~=@" for char in word):
+        return word
+    if "'" in word or "\\" in word or "!" in word or "\n" in word:
+        raise UsageError(f"{word!r} cannot be quoted for every login shell", "--agent-python", "give a plain path")
+    return f"'{word}'"

@@ -1,0 +1,97 @@
+"""A rank on each of 1, 8, 32 hosts, over SSH: `scripts/cluster` is the hosts.
+
+The surprising thing: the measuring itself runs in the cluster's head, for entering it costs as much as a launch.  So
+does the PATH: a host's `python3` should be the system's, not a shim of the user who benchmarks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+
+from bench_lib import BenchError, table
+from bench_lib.contenders import HYDRA, MPIRUN, OURS, ROOT, Launcher
+from bench_lib.table import Row
+from bench_lib.timing import Sample, Spec, clean_environ, paired, show_progress
+
+CLUSTER = os.path.join(ROOT, "scripts", "cluster")
+TARGETS = {32: 0.4}
+_QUICKER = "    KexAlgorithms ^curve25519-sha256\n"  #: a line of the cluster's, not one that users have
+
+
+def hosts(launchers: Mapping[str, Launcher], rounds: int, both: bool) -> list[Row]:
+    """With ssh's own key exchange and, if `both`, also with the cheaper one.  Raises BenchError without root."""
+    if os.geteuid():
+        raise BenchError("the SSH hosts need root (scripts/cluster)")
+    found = []
+    for count in (1, 8, 32):
+        with tempfile.TemporaryDirectory(prefix="mslaunch-bench-") as place, _cluster(place, count) as directory:
+            if both:
+                results = _measure(launchers, directory, place, count, rounds)
+                found += table.rows(f"{count} SSH hosts, curve25519 first", OURS, results)
+            _forget_quicker(directory)
+            results = _measure(launchers, directory, place, count, rounds)
+            found += table.rows(f"{count} SSH hosts", OURS, results, TARGETS.get(count, 0.0))
+    return found
+
+
+@contextlib.contextmanager
+def _cluster(place: str, count: int) -> Iterator[str]:
+    directory = os.path.join(place, "cluster")
+    try:
+        _say(directory, "up", str(count))
+        yield directory
+    finally:
+        _say(directory, "down")
+
+
+def _say(directory: str, *words: str) -> str:
+    command = [sys.executable, CLUSTER, "--dir", directory, *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, env=clean_environ())
+    if done.returncode:
+        raise BenchError(f"`scripts/cluster {words[0]}` failed: {done.stderr.strip()}")
+    return done.stdout
+
+
+def _forget_quicker(directory: str) -> None:
+    path = os.path.join(directory, "home", "head", ".ssh", "config")
+    with open(path, encoding="utf-8") as file:
+        text = file.read()
+    if _QUICKER not in text:
+        raise BenchError(f"no line {_QUICKER.strip()!r} in the cluster's ssh config: update scripts/bench_lib/hosts.py")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text.replace(_QUICKER, ""))
+
+
+def _measure(
+    launchers: Mapping[str, Launcher], directory: str, place: str, count: int, rounds: int
+) -> dict[str, list[Sample]]:
+    names = [line.split()[0] for line in _say(directory, "hostfile").splitlines()]
+    for file_name, text in (("slots", " slots=1\n"), ("colons", ":1\n")):
+        with open(os.path.join(place, file_name), "w", encoding="ascii") as file:
+            file.write("".join(name + text for name in names))
+    slots, colons, n = os.path.join(place, "slots"), os.path.join(place, "colons"), str(count)
+    options = {
+        OURS: ["--hostfile", slots, "-n", n],
+        MPIRUN: ["--allow-run-as-root", "--hostfile", slots, "-n", n],
+        HYDRA: ["-f", colons, "-n", n],
+    }
+    asked = {name: [launchers[name].path, *words, "true"] for name, words in options.items() if name in launchers}
+    spec = os.path.join(place, "spec")
+    with open(spec, "w", encoding="utf-8") as file:
+        json.dump(Spec(asked, rounds, 60.0), file)
+    show_progress(f"{count} SSH hosts")
+    said = _say(directory, "exec", "head", sys.executable, os.path.join(ROOT, "scripts", "bench"), "_inside", spec)
+    return {name: [Sample(*sample) for sample in samples] for name, samples in json.loads(said).items()}
+
+
+def inside(path: str) -> None:
+    """In the head: measure as the file says, and print what was found."""
+    with open(path, encoding="utf-8") as file:
+        spec = Spec(*json.load(file))
+    print(json.dumps(paired(spec)))

@@ -1,0 +1,72 @@
+"""Results as the rows of one Markdown table.  It knows no launcher but by name."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from bench_lib.timing import Sample, median, ratio
+
+HEAD = ("what", "launcher", "median", "fastest", "CPU", "ended well", "mslaunch takes", "target", "")
+TARGET_OF = "mpirun"  #: the targets are against this one
+
+
+class Row(NamedTuple):
+    cells: tuple[str, ...]
+    missed: bool = False
+
+
+def rows(what: str, ours: str, results: Mapping[str, Sequence[Sample]], target: float = 0.0) -> list[Row]:
+    """One row for each launcher; `target` is the ratio to mpirun that is to be reached (0: none)."""
+    found = []
+    hopeless = not any(sample.good for sample in results[ours])
+    for name, samples in results.items():
+        factor = ratio(results[ours], samples) if name != ours else float("nan")
+        cells = (what, name, *measured(samples), times(factor))
+        found.append(_judged(cells, factor, target if name == TARGET_OF else 0.0, hopeless))
+        what = ""
+    return found
+
+
+def measured(samples: Sequence[Sample]) -> tuple[str, ...]:
+    """The cells from median to "ended well", of the runs that did."""
+    good = [sample for sample in samples if sample.good]
+    ended, hung = f"{len(good)} of {len(samples)}", sum(sample.hung for sample in samples)
+    if hung:
+        ended += f", {hung} hung"
+    peak = max((sample.peak for sample in good), default=0)
+    if peak:
+        ended += f"; {peak / 1024:.0f} MiB"
+    if not good:
+        return "–", "–", "–", ended
+    cpu = statistics.median(sample.cpu for sample in good)
+    return seconds(median(samples)), seconds(min(sample.seconds for sample in good)), seconds(cpu), ended
+
+
+def _judged(cells: tuple[str, ...], factor: float, target: float, hopeless: bool) -> Row:
+    """`hopeless`: we never ended well ourselves, so there is no excuse in the other's hanging."""
+    if not target:
+        return Row((*cells, "", ""))
+    if math.isnan(factor) and not hopeless:
+        return Row((*cells, f"≤ {target:g}", "no comparison"))
+    reached = factor <= target  # never true of a nan
+    return Row((*cells, f"≤ {target:g}", "reached" if reached else "NOT REACHED"), not reached)
+
+
+def seconds(value: float) -> str:
+    return f"{value * 1000:.0f} ms" if value < 1 else f"{value:.2f} s"
+
+
+def times(value: float) -> str:
+    return "" if math.isnan(value) else f"{value:.2f} ×"
+
+
+def show(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    """A Markdown table, in columns that a terminal shows straight."""
+    table = [tuple(head), *(tuple(line) for line in lines)]
+    widths = [max(3, *(len(line[column]) for line in table)) for column in range(len(head))]
+    shown = ["| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths)) + " |" for line in table]
+    shown.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
+    return "\n".join(shown) + "\n"

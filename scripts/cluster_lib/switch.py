@@ -1,0 +1,139 @@
+"""A learning Ethernet switch over TAP devices that delays, loses and cuts, for kernels without netem.
+
+    switch.py LISTENER DELAY_MS LOSS_PERCENT NAME=FD...
+
+LISTENER is the descriptor of a listening unix socket (SOCK_SEQPACKET); each FD is the TAP device of the port NAME.
+One connection carries one command: `delay MS`, `loss PERCENT`, `cut NAME`, `heal NAME` or `status`; the answer is `ok`
+and perhaps more, or one sentence.  A frame is lost, or waits, once: when it comes in.  It waits in a plain queue, so
+that frames never overtake each other, even when the delay shrinks.
+
+The surprising thing is select(2): its timeout is in microseconds where epoll(7) and poll(2) round to a millisecond.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import select
+import signal
+import socket
+import sys
+import time
+from collections import deque
+
+BURST = 32  # frames taken from one port before the others have their turn
+FRAME = 65536
+QUEUE = 50_000  # frames on their way; more are dropped, as by any switch
+
+
+class Switch:
+    """Ports by descriptor; `delay` in seconds, `loss` as a probability."""
+
+    def __init__(self, ports: dict[str, int], delay: float, loss: float) -> None:
+        self.ports = ports
+        self.delay = delay
+        self.loss = loss
+        self.cut: set[int] = set()
+        self.seen: dict[bytes, int] = {}  # Ethernet address -> port
+        self.waiting: deque[tuple[float, int, bytes]] = deque()  # due, port it came from, frame
+        self.passed = 0
+        self.dropped = 0
+
+    def take(self, port: int, frame: bytes, now: float) -> None:
+        """A frame came in."""
+        lost = self.loss and random.random() < self.loss
+        if port in self.cut or lost or len(self.waiting) >= QUEUE:
+            self.dropped += 1
+            return
+        self.seen[frame[6:12]] = port
+        self.waiting.append((now + self.delay, port, frame))
+
+    def deliver(self, now: float) -> float | None:
+        """Send what is due; seconds until the next is, or None."""
+        while self.waiting:
+            due, source, frame = self.waiting[0]
+            if due > now:
+                return due - now
+            self.waiting.popleft()
+            target = None if frame[0] & 1 else self.seen.get(frame[:6])  # odd: to a group, so to all
+            for port in self.ports.values() if target is None else (target,):
+                if port != source:
+                    self._send(port, frame)
+        return None
+
+    def _send(self, port: int, frame: bytes) -> None:
+        if port in self.cut:
+            self.dropped += 1
+            return
+        try:
+            os.write(port, frame)
+            self.passed += 1
+        except OSError:  # the host is gone, or not up yet, or its queue is full: lost, like on any wire
+            self.dropped += 1
+
+    def obey(self, command: str) -> str:
+        """One command; the answer."""
+        word, _, value = command.partition(" ")
+        if word in ("cut", "heal") and value in self.ports:
+            (self.cut.add if word == "cut" else self.cut.discard)(self.ports[value])
+        elif word == "delay":
+            self.delay = float(value) / 1000
+        elif word == "loss":
+            self.loss = float(value) / 100
+        elif word == "status":
+            return f"ok {self.passed} frames passed, {self.dropped} dropped"
+        else:
+            return "no such command or port"
+        return "ok"
+
+
+def serve(switch: Switch, listener: socket.socket) -> None:
+    """Switch, until killed."""
+    ports = list(switch.ports.values())
+    while True:
+        wait = switch.deliver(time.monotonic())
+        for fd in select.select([*ports, listener.fileno()], [], [], wait)[0]:
+            if fd == listener.fileno():
+                answer(switch, listener)
+            elif not drain(switch, fd):
+                ports.remove(fd)
+
+
+def drain(switch: Switch, port: int) -> bool:
+    """Take what has come in; False once the host is gone."""
+    now = time.monotonic()
+    try:
+        for _ in range(BURST):
+            switch.take(port, os.read(port, FRAME), now)
+    except BlockingIOError:
+        return True
+    except OSError:  # EBADFD: the namespace, and the device with it, has gone
+        return False
+    return True
+
+
+def answer(switch: Switch, listener: socket.socket) -> None:
+    """Serve one connection; a client that says nothing holds up the network for a second at most."""
+    connection, _ = listener.accept()
+    with connection:
+        connection.settimeout(1.0)
+        with contextlib.suppress(OSError):
+            command = connection.recv(4096).decode(errors="replace")
+            try:
+                reply = switch.obey(command)
+            except ValueError:
+                reply = "not a number"
+            connection.send(reply.encode())
+
+
+def main(arguments: list[str]) -> None:
+    """See the module's text."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    listener = socket.socket(fileno=int(arguments[0]))
+    ports = {name: int(fd) for name, _, fd in (word.partition("=") for word in arguments[3:])}
+    serve(Switch(ports, float(arguments[1]) / 1000, float(arguments[2]) / 100), listener)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

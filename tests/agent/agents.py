@@ -1,0 +1,131 @@
+"""An agent, started as the bootstrap starts it, with a test in the place of the launcher."""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from mslaunch.link.bootstrap import boot_argv
+from mslaunch.model import AppPlan, NodePlan, RankPlan
+from mslaunch.wire import frames, messages
+
+BOUND = 20.0  # seconds for what should take a few milliseconds
+
+
+def plan(*argv: str, ranks: int = 1, env: Sequence[str] = (), **more: Any) -> NodePlan:
+    """A plan of `ranks` ranks of one program."""
+    numbers = tuple(RankPlan(rank, 0, (f"NUMBER={rank}",)) for rank in range(ranks))
+    return NodePlan(numbers, (AppPlan(argv, "/"),), tuple(env), **more)
+
+
+class TestedAgent:
+    """A process that is guard and agent; `send` and `expect` speak in frames."""
+
+    __test__ = False
+
+    def __init__(self, python: str = sys.executable, **environ: str) -> None:
+        argv, payload = boot_argv(python)
+        env = {"PATH": os.environ.get("PATH", os.defpath), **environ}
+        self.process = subprocess.Popen(
+            argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env, bufsize=0
+        )
+        self.payload = payload
+        self.frames: list[frames.Frame] = []
+        self._decoder = frames.Decoder(magic=True)
+
+    def raw(self, data: bytes) -> None:
+        """Bytes, down."""
+        assert self.process.stdin
+        self.process.stdin.write(data)
+
+    def begin(self) -> messages.Hello:
+        """Give it its program, and hear its greeting."""
+        self.raw(self.payload)
+        return messages.unpack_hello(self.expect(frames.HELLO).payload)
+
+    def send(self, kind: int, rank: int = frames.NO_RANK, payload: bytes = b"") -> None:
+        """A frame, down."""
+        self.raw(frames.encode(kind, rank, payload))
+
+    def launch(self, plan: NodePlan) -> None:
+        """LAUNCH."""
+        self.send(frames.LAUNCH, payload=messages.pack_plan(plan))
+
+    def expect(self, kind: int, rank: int | None = None) -> frames.Frame:
+        """The first frame of that kind (and rank) that has not been returned yet; others are kept."""
+        deadline = time.monotonic() + BOUND
+        while True:
+            for frame in self.frames:
+                if frame.kind == kind and rank in (None, frame.rank):
+                    self.frames.remove(frame)
+                    return frame
+            assert self._more(deadline), f"no frame {kind} of rank {rank}, but {self.frames}, {self._errors()}"
+
+    def output(self, kind: int, rank: int, size: int | None = None) -> bytes:
+        """All that a stream says, up to its end, or the first `size` bytes."""
+        data = b""
+        while size is None or len(data) < size:
+            payload = self.expect(kind, rank).payload
+            if not payload:
+                break
+            data += payload
+        return data
+
+    def exit(self, rank: int) -> messages.Exit:
+        """How a rank ended."""
+        return messages.unpack_exit(self.expect(frames.EXIT, rank).payload)
+
+    def _more(self, deadline: float) -> bool:
+        assert self.process.stdout
+        if not select.select([self.process.stdout], [], [], max(0.0, deadline - time.monotonic()))[0]:
+            return False
+        data = os.read(self.process.stdout.fileno(), 1 << 16)
+        self.frames += self._decoder.feed(data)
+        return bool(data)
+
+    def _errors(self) -> str:
+        return f"status {self.process.poll()}"
+
+    def hang_up(self) -> None:
+        """The launcher is gone."""
+        assert self.process.stdin and self.process.stdout
+        self.process.stdin.close()
+        self.process.stdout.close()
+
+    def wait(self) -> int:
+        """The exit code of the guard."""
+        return self.process.wait(BOUND)
+
+    def destroy(self) -> None:
+        """At the end of a test, whatever happened."""
+        for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
+            if stream:
+                stream.close()
+        try:
+            self.process.wait(BOUND)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            raise
+
+
+def state_of(pid: int) -> str:
+    """The kernel's letter for a process; "" if it is gone."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0]
+    except OSError:
+        return ""
+
+
+def wait_gone(*pids: int) -> None:
+    """None of them runs any more."""
+    deadline = time.monotonic() + BOUND
+    while any(state_of(pid) not in ("", "Z") for pid in pids):
+        assert time.monotonic() < deadline, [(pid, state_of(pid)) for pid in pids]
+        time.sleep(0.005)

@@ -1,0 +1,30 @@
+"""Fixtures: an agent that has not got its program yet, and one that has greeted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from agents import TestedAgent
+
+
+@pytest.fixture
+def boot() -> Iterator[Callable[..., TestedAgent]]:
+    """Start agents; each must be gone after the test, once its link is closed."""
+    agents: list[TestedAgent] = []
+
+    def start(**how: str) -> TestedAgent:
+        agents.append(TestedAgent(**how))
+        return agents[-1]
+
+    yield start
+    for agent in agents:
+        agent.destroy()
+
+
+@pytest.fixture
+def agent(boot: Callable[..., TestedAgent]) -> TestedAgent:
+    """One that has said HELLO."""
+    started = boot()
+    started.begin()
+    return started

@@ -1,0 +1,260 @@
+"""The agent over its link: what it answers, how it ends its ranks, and what is left when it is killed."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import socket
+import time
+
+import pytest
+from agents import plan, state_of, wait_gone
+
+from mslaunch.wire import frames, messages
+
+
+def parent_of(pid: int) -> int:
+    with open(f"/proc/{pid}/stat") as file:
+        return int(file.read().rpartition(")")[2].split()[1])
+
+
+def test_hello(boot):
+    hello = boot().begin()
+    assert hello.host == os.uname().nodename
+    assert hello.cpus == len(os.sched_getaffinity(0))
+    assert hello.addresses and hello.seen_from == ""
+
+
+def test_an_address_by_ssh_comes_first(boot):
+    hello = boot(SSH_CONNECTION="192.0.2.1 50000 192.0.2.2 22").begin()
+    assert (hello.addresses[0], hello.seen_from) == ("192.0.2.2", "192.0.2.1")
+
+
+def test_a_rank(agent):
+    agent.launch(plan("sh", "-c", "echo out $NUMBER; echo err >&2; exit 3", ranks=2, pty="no"))
+    for rank in range(2):
+        assert int(agent.expect(frames.STARTED, rank).payload) > 0
+        assert agent.output(frames.STDOUT, rank) == f"out {rank}\n".encode()
+        assert agent.output(frames.STDERR, rank) == b"err\n"
+        assert agent.exit(rank) == messages.Exit(3, None)
+
+
+def test_a_rank_that_a_signal_ends(agent):
+    agent.launch(plan("sh", "-c", "kill -SEGV $$"))
+    assert agent.exit(0) == messages.Exit(None, signal.SIGSEGV)
+
+
+def test_the_environment(boot):
+    """Ours, without what is scrubbed; the plan's; the rank's; a default where there is nothing."""
+    agent = boot(MINE="1", STALE="1", STALE_TOO="1", SET="mine")
+    agent.begin()
+    told = plan("env", env=["GIVEN=a=b"], scrub=("STALE", "STALE_*"), defaults=("SET=default", "UNSET=default"))
+    agent.launch(told)
+    lines = set(agent.output(frames.STDOUT, 0).decode().splitlines())
+    assert {"MINE=1", "GIVEN=a=b", "NUMBER=0", "SET=mine", "UNSET=default", "PWD=/"} <= lines
+    assert not {"STALE=1", "STALE_TOO=1"} & lines
+
+
+def test_standard_input(agent):
+    """What is taken is told, byte by byte, also by a rank that does not exist or has ended."""
+    agent.launch(plan("head", "-c", "70000", ranks=2, stdin=(0,), pty="no"))
+    agent.send(frames.STDIN, 0, b"x" * 70000)
+    assert len(agent.output(frames.STDOUT, 0)) == 70000
+    agent.exit(0)
+    agent.send(frames.STDIN, 0, b"y" * 100)
+    agent.send(frames.STDIN, 7, b"z" * 1000)
+    assert agent.expect(frames.STDIN_TAKEN, 7).payload == b"1000"
+    taken = 0
+    while taken < 70100:
+        taken += int(agent.expect(frames.STDIN_TAKEN, 0).payload)
+    assert taken == 70100
+    assert agent.output(frames.STDOUT, 1) == b""
+
+
+def test_the_end_of_standard_input(agent):
+    agent.launch(plan("cat", stdin=(0,)))
+    agent.send(frames.STDIN, 0, b"words")
+    agent.send(frames.STDIN, 0, b"")
+    assert agent.output(frames.STDOUT, 0) == b"words"
+    assert agent.exit(0).code == 0
+
+
+def test_ports_are_held_until_the_ranks_start(agent):
+    agent.send(frames.RESERVE, payload=b"2")
+    reserved = messages.unpack_reserved(agent.expect(frames.RESERVED).payload)
+    assert len(set(reserved.ports)) == 2
+    for port in reserved.ports:
+        with socket.socket() as taken, pytest.raises(OSError) as caught:
+            taken.bind(("", port))
+        assert caught.value.errno == errno.EADDRINUSE
+    agent.launch(plan("true"))
+    agent.exit(0)
+    for port in reserved.ports:
+        with socket.socket() as free:
+            free.bind(("", port))
+
+
+def test_a_knock_proves_an_address(boot):
+    first, second = boot(), boot()
+    first.begin()
+    second.begin()
+    first.send(frames.RESERVE, payload=b"1")
+    reserved = messages.unpack_reserved(first.expect(frames.RESERVED).payload)
+    second.send(frames.PROBE, payload=messages.pack_probe(["127.0.0.1", "127.0.0.1x"], reserved.probe, reserved.token))
+    assert messages.unpack_addresses(second.expect(frames.REACHED).payload) == ["127.0.0.1"]
+    second.send(frames.PROBE, payload=messages.pack_probe(["127.0.0.1"], reserved.probe, "another token"))
+    assert messages.unpack_addresses(second.expect(frames.REACHED).payload) == []
+
+
+def test_a_signal_for_one_and_for_all(agent):
+    agent.launch(
+        plan("sh", "-c", 'trap "echo got" USR1; trap "exit 5" USR2; echo ready; while :; do sleep 0.02; done', ranks=2)
+    )
+    for rank in range(2):
+        assert agent.output(frames.STDOUT, rank, 6) == b"ready\n"
+    agent.send(frames.SIGNAL, 1, str(int(signal.SIGUSR1)).encode())
+    assert agent.output(frames.STDOUT, 1, 4) == b"got\n"
+    agent.send(frames.SIGNAL, frames.NO_RANK, str(int(signal.SIGUSR2)).encode())
+    assert [agent.exit(rank).code for rank in range(2)] == [5, 5]
+    assert agent.output(frames.STDOUT, 0) == b""
+
+
+def test_the_program_is_not_there(agent):
+    agent.launch(plan("no-such-program", ranks=3))
+    ends = [agent.exit(rank) for rank in range(3)]
+    assert len(set(ends)) == 1
+    assert ends[0].code == 127 and "no-such-program" in ends[0].error
+
+
+# --- the end
+
+
+IGNORE = 'trap "" TERM; echo ready; while :; do sleep 0.05; done'
+
+
+def _started(agent, ranks=1, script=IGNORE, **more):
+    agent.launch(plan("sh", "-c", script, ranks=ranks, **more))
+    pids = [int(agent.expect(frames.STARTED, rank).payload) for rank in range(ranks)]
+    for rank in range(ranks):
+        assert agent.output(frames.STDOUT, rank, 6) == b"ready\n"
+    return pids
+
+
+def test_an_order_to_end(agent):
+    _started(agent)
+    agent.send(frames.END, payload=b"0.1")
+    assert agent.exit(0).signal == signal.SIGKILL
+
+
+def test_an_order_to_end_at_once(agent):
+    _started(agent)
+    agent.send(frames.END, payload=b"1000")
+    agent.send(frames.END, payload=b"0")
+    assert agent.exit(0).signal == signal.SIGKILL
+
+
+def test_the_launcher_is_gone(agent):
+    pids = _started(agent, 3, grace=0.1)
+    agent.hang_up()
+    assert agent.wait() == 0
+    wait_gone(*pids)
+
+
+def test_the_launcher_goes_before_there_are_ranks(agent):
+    agent.hang_up()
+    assert agent.wait() == 0
+
+
+def test_the_launcher_goes_while_a_rank_spews(agent):
+    """Nobody reads, the agent has stopped reading its rank: that rank is ended, too."""
+    agent.launch(plan("yes"))
+    pid = int(agent.expect(frames.STARTED, 0).payload)
+    agent.expect(frames.STDOUT, 0)
+    agent.hang_up()
+    assert agent.wait() == 0
+    wait_gone(pid)
+
+
+def test_an_agent_that_is_killed(agent):
+    """Its guard ends what it held, and tells by its status."""
+    pids = _started(agent, 2, script='setsid sh -c "trap \\"\\" TERM HUP; sleep 1000" & ' + IGNORE)
+    os.kill(parent_of(pids[0]), signal.SIGKILL)
+    assert agent.wait() == 128 + signal.SIGKILL
+    wait_gone(*pids)
+
+
+def test_a_guard_that_is_killed(agent):
+    pids = _started(agent, 2, grace=0.1)
+    mine = parent_of(pids[0])
+    assert parent_of(mine) == agent.process.pid
+    agent.process.kill()
+    wait_gone(mine, *pids)
+
+
+def test_a_mistake_of_ours_is_told(agent):
+    """Here it is provoked by a frame that does not exist: the traceback goes up, the ranks are ended."""
+    pids = _started(agent)
+    agent.send(99)
+    text = agent.expect(frames.FAULT).payload.decode()
+    assert text.startswith("Traceback") and "KeyError" in text
+    assert agent.wait() != 0
+    wait_gone(*pids)
+
+
+def test_a_plan_and_the_word_of_the_guard_in_one_round(boot):
+    """The agent, busy or without a processor, finds both at once: it must not wait for a word that it has heard."""
+    agent = boot()
+    hello = agent.begin()
+    os.kill(agent.process.pid, signal.SIGSTOP)
+    os.kill(hello.pid, signal.SIGSTOP)
+    agent.launch(plan("true"))
+    os.kill(agent.process.pid, signal.SIGCONT)
+    _wait_for_guard(agent.process.pid)
+    os.kill(hello.pid, signal.SIGCONT)
+    assert agent.exit(0).code == 0
+    agent.hang_up()
+    assert agent.wait() == 0
+
+
+def _wait_for_guard(pid):
+    """It gives its word, and then ignores signals."""
+    deadline = time.monotonic() + 20
+    while True:
+        with open(f"/proc/{pid}/status") as file:
+            (ignored,) = (int(line.split()[1], 16) for line in file if line.startswith("SigIgn"))
+        if ignored & 1 << signal.SIGUSR2 - 1:
+            return
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+
+
+def test_many_plans_at_once(boot):
+    """Right behind the greeting, while the guard gets ready."""
+    for _ in range(10):
+        agent = boot()
+        agent.begin()
+        agent.launch(plan("true", ranks=3))
+        assert [agent.exit(rank).code for rank in range(3)] == [0, 0, 0]
+        agent.hang_up()
+        assert agent.wait() == 0
+
+
+def test_descriptors_do_not_leak_into_ranks(agent):
+    agent.launch(plan("sh", "-c", "ls /proc/self/fd | wc -l", ranks=4, pty="no"))
+    for rank in range(4):
+        assert agent.output(frames.STDOUT, rank).strip() == b"4"  # three, and the directory itself
+
+
+def test_a_rank_is_a_session_of_its_own(agent):
+    (pid,) = _started(agent)
+    assert os.getsid(pid) == os.getpgid(pid) == pid
+    assert state_of(pid) in "SRD"  # alive; D while its program is read from the disk
+
+
+def test_signals_are_as_in_a_fresh_process(agent):
+    """Nothing is ignored or blocked, whatever the agent itself does."""
+    agent.launch(plan("grep", "-E", "^Sig(Ign|Blk)", "/proc/self/status"))
+    words = agent.output(frames.STDOUT, 0).decode().split()
+    assert words[::2] == ["SigBlk:", "SigIgn:"]
+    assert [int(word, 16) & 0x7FFFFFFF for word in words[1::2]] == [0, 0]  # without the real-time ones

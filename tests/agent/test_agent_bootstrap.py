@@ -1,0 +1,111 @@
+"""The bootstrap: one line and N bytes become an agent, on every Python, however the bytes arrive."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+from agents import BOUND, plan
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mslaunch.errors import UsageError
+from mslaunch.link.bootstrap import boot_argv, make_boot
+from mslaunch.wire import frames
+
+FOUND = glob.glob(os.path.expanduser("~/.pyenv/versions/*/bin/python3")) + glob.glob("/usr/bin/python3")
+PYTHONS = [sys.executable, *(path for path in sorted(FOUND) if not re.search(r"/(2|3\.[0-7])\.", path))]
+
+
+@pytest.mark.parametrize("python", PYTHONS)
+def test_every_python(boot, python):
+    agent = boot(python=python)
+    assert agent.begin().python.startswith("3.")
+    agent.launch(plan("sh", "-c", "cat; exit 4", stdin=(0,)))
+    agent.send(frames.STDIN, 0, b"words\n")
+    agent.send(frames.STDIN, 0, b"")
+    assert agent.output(frames.STDOUT, 0) == b"words\n"
+    assert agent.exit(0).code == 4
+
+
+def test_a_payload_in_pieces(boot):
+    agent = boot()
+    for at in range(0, len(agent.payload) - 1, 997):
+        agent.raw(agent.payload[at : min(at + 997, len(agent.payload) - 1)])
+    agent.raw(agent.payload[-1:])
+    agent.expect(frames.HELLO)
+
+
+@pytest.mark.parametrize("size", [0, 1, 100, -1])
+def test_a_payload_that_is_cut_short(boot, size):
+    agent = boot()
+    agent.raw(agent.payload[:size])
+    agent.process.stdin.close()
+    assert agent.wait() != 0
+    assert agent.process.stdout.read() == b""
+    assert b"zlib.error" in agent.process.stderr.read()
+
+
+def test_a_payload_that_is_garbage(boot):
+    agent = boot()
+    agent.raw(bytes(len(agent.payload)))
+    assert agent.wait() != 0
+    assert b"zlib.error" in agent.process.stderr.read()
+
+
+def test_the_line_survives_any_shell():
+    """No character that a login shell would change."""
+    line = make_boot("/opt/python 3/bin/python3").command
+    assert line.count("'") == 4 and "\n" not in line
+    assert not set("$`\\!") & set(line)
+
+
+@pytest.mark.parametrize("name", ["it's", "a\\b", "a\nb", "hey!"])
+def test_a_python_that_cannot_be_quoted(name):
+    with pytest.raises(UsageError):
+        make_boot(name)
+
+
+def test_an_environment_that_would_change_python(boot, tmp_path):
+    """PYTHON* of the host, and modules in the present directory, have no say."""
+    (tmp_path / "struct.py").write_text("raise SystemExit('not this one')")
+    agent = boot(PYTHONPATH=str(tmp_path), PYTHONHOME="/no/such", PYTHONSTARTUP=str(tmp_path / "struct.py"))
+    agent.begin()
+
+
+def test_an_old_python_says_so():
+    """Python 3.7 and 2.7, where they are found, understand the line so far."""
+    old = [
+        path
+        for path in glob.glob(os.path.expanduser("~/.pyenv/versions/*/bin/python"))
+        if re.search(r"/(2|3\.[0-7])\.", path)
+    ]
+    if not old:
+        pytest.skip("no old Python here")
+    for python in old:
+        argv, payload = boot_argv(python)
+        ended = subprocess.run(argv[:1] + argv[3:], input=payload, capture_output=True, timeout=BOUND, check=False)
+        assert ended.returncode == 1
+        assert re.fullmatch(rb"mslaunch: python \d\.\d+\.\d+ is older than 3.8\s*", ended.stderr)
+
+
+@given(st.binary(max_size=200), st.binary(max_size=60), st.lists(st.integers(0, 300), max_size=6))
+def test_whatever_a_login_prints_first(noise, part, cuts):
+    """Any bytes, also a part of the magic, cut anywhere."""
+    noise += frames.MAGIC[: len(part) % len(frames.MAGIC)]
+    if frames.MAGIC in noise:
+        return
+    stream = noise + frames.MAGIC + frames.encode(frames.HELLO, payload=part)
+    if stream.find(frames.MAGIC) != len(noise):
+        return
+    decoder = frames.Decoder(magic=True)
+    found = []
+    places = sorted({0, *(cut for cut in cuts if cut < len(stream)), len(stream)})
+    for start, end in zip(places, places[1:]):
+        found += decoder.feed(stream[start:end])
+    assert found == [frames.Frame(frames.HELLO, frames.NO_RANK, part)]
+    assert decoder.noise == noise

@@ -1,0 +1,103 @@
+"""What all tests share: golden files, a time limit for each test, and skips that nobody can overlook.
+
+A test that needs a real part (an sshd, Open MPI, MindSpore, root) skips itself where the part is missing.  On a
+developer's machine the summary counts and names these skips; where `CI` is set each of them fails the run, since there
+every part is meant to be present and a silent skip would be a test that cannot fail.
+
+The surprising thing: the limit is an alarm signal, not a thread, so it ends a test that hangs in a system call, and
+a second timer prints every thread's stack should even that not help.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Callable, Iterator
+
+import pytest
+
+LIMIT = 120.0  #: seconds a test may take; the marker limit(seconds) gives it another bound
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--update-golden", action="store_true", help="write the golden files anew, to be reviewed as a diff"
+    )
+
+
+@pytest.fixture
+def need() -> Callable[..., str]:
+    """`need("sshd", "/usr/sbin/sshd")`: the path of the first of these programs that is there, or a loud skip."""
+
+    def find(*programs: str) -> str:
+        found = next(filter(None, map(shutil.which, programs)), None)
+        if found is None:
+            pytest.skip(f"NOT TESTED, not installed: {programs[0]}")
+        return found
+
+    return find
+
+
+# --- skips
+
+
+_skipped: list[tuple[str, str]] = []
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if report.skipped and not hasattr(report, "wasxfail"):
+        _skipped.append((report.nodeid, _reason(report)))
+
+
+def pytest_collectreport(report: pytest.CollectReport) -> None:
+    if report.skipped:
+        _skipped.append((report.nodeid, _reason(report)))
+
+
+def _reason(report: pytest.TestReport | pytest.CollectReport) -> str:
+    return str(report.longrepr[2]) if isinstance(report.longrepr, tuple) else str(report.longrepr)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    if _skipped and os.environ.get("CI") and exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if not _skipped:
+        return
+    failing = bool(os.environ.get("CI"))
+    terminalreporter.write_line(
+        f"{len(_skipped)} skipped: {', '.join(sorted({why for _, why in _skipped}))}", yellow=True
+    )
+    if failing:
+        terminalreporter.write_line("CI is set, where no test may be skipped:", red=True)
+        for name, why in _skipped:
+            terminalreporter.write_line(f"  {name}: {why}", red=True)
+
+
+# --- time
+
+
+@pytest.fixture(autouse=True)
+def _limited(request: pytest.FixtureRequest) -> Iterator[None]:
+    assert faulthandler.is_enabled(), "run the tests with faulthandler (it is pytest's default)"
+    marker = request.node.get_closest_marker("limit")
+    seconds = float(marker.args[0]) if marker else LIMIT
+
+    def too_long(signum: int, frame: object) -> None:
+        raise TimeoutError(f"the test took longer than {seconds:g} seconds")
+
+    before = signal.signal(signal.SIGALRM, too_long)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    faulthandler.dump_traceback_later(seconds + 10, exit=True, file=sys.__stderr__)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        faulthandler.cancel_dump_traceback_later()
+        signal.signal(signal.SIGALRM, before)

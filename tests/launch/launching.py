@@ -1,0 +1,166 @@
+"""Runs the command as a user does, and watches it: bounded waits for events, and a count of what is left behind.
+
+Every job gets a variable of its own, TEST_MARK_..., which its ranks inherit (on all "hosts": `programs/rsh` passes it
+on), so that whatever is left of it is found in /proc, whoever its parent is by then.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAMS = Path(__file__).resolve().parent / "programs"
+BOUND = 30.0  # seconds for anything that should take less than one; the machine may be busy
+COMMAND = [sys.executable, "-m", "mslaunch"]
+
+
+def program(name: str, *words: object) -> list[str]:
+    """The command line of one of our programs."""
+    return [sys.executable, "-S", str(PROGRAMS / name), *map(str, words)]
+
+
+def through_rsh(*hosts: str, agent: str = "rsh") -> list[str]:
+    """The options that reach `hosts` (NAME[:SLOTS]) through our rsh."""
+    words = ["--rsh-agent", f"{sys.executable} {PROGRAMS / agent}", "--agent-python", sys.executable]
+    return [*words, "-H", ",".join(hosts)] if hosts else words
+
+
+def environment(**more: str) -> dict[str, str]:
+    """What a user has, and nothing that a launcher looks for."""
+    kept = {name: os.environ[name] for name in ("HOME", "USER", "LOGNAME", "TMPDIR") if name in os.environ}
+    return {**kept, "PATH": os.environ.get("PATH", os.defpath), "PYTHONPATH": str(ROOT), "LANG": "C.UTF-8", **more}
+
+
+class Result(NamedTuple):
+    """How a command ended."""
+
+    code: int
+    out: bytes
+    err: str
+
+    @property
+    def lines(self) -> list[str]:
+        return sorted(self.out.decode().splitlines())
+
+
+class Job:
+    """One running command."""
+
+    def __init__(self, words: list[str], env: dict[str, str], **how: Any) -> None:
+        self.mark = f"TEST_MARK_{os.getpid()}_{time.monotonic_ns()}"
+        how = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **how}
+        self.process = subprocess.Popen([*COMMAND, *words], env={**env, self.mark: "1"}, start_new_session=True, **how)
+        self.out = b""
+        self.pid = self.process.pid
+
+    def expect(self, word: bytes, count: int = 1, bound: float = BOUND) -> bytes:
+        """Read standard output until `word` was there `count` times; returns all that has been read so far."""
+        assert self.process.stdout
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.process.stdout, selectors.EVENT_READ)
+            deadline = time.monotonic() + bound
+            while self.out.count(word) < count:
+                assert selector.select(deadline - time.monotonic()), f"no {word!r} x {count} in {self.out!r}"
+                data = os.read(self.process.stdout.fileno(), 1 << 16)
+                assert data, f"the end came before {word!r} x {count}: {self.out!r} {self._errors()}"
+                self.out += data
+        return self.out
+
+    def pids(self, word: str = "ready") -> list[int]:
+        """The process ids that ranks have said after `word`."""
+        lines = [line.split() for line in self.out.decode().splitlines()]
+        return [int(line[line.index(word) + 1]) for line in lines if word in line]
+
+    def _errors(self) -> str:
+        return self.process.stderr.read().decode() if self.process.stderr else ""
+
+    def send(self, signum: int) -> None:
+        """A signal to the launcher alone."""
+        self.process.send_signal(signum)
+
+    def end(self, bound: float = BOUND) -> Result:
+        """Wait for its end, reading all it says."""
+        try:
+            out, err = self.process.communicate(timeout=bound)
+        except subprocess.TimeoutExpired:
+            self.destroy()
+            raise
+        return Result(self.process.returncode, self.out + (out or b""), (err or b"").decode("utf-8", "replace"))
+
+    def left(self) -> dict[int, str]:
+        """Process ids and command lines of all that carry our mark and live."""
+        found = {}
+        for name in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                if self.mark.encode() in Path(f"/proc/{name}/environ").read_bytes():
+                    found[int(name)] = Path(f"/proc/{name}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+            except (OSError, ValueError):
+                continue
+        return found
+
+    def wait_gone(self, bound: float = 10.0) -> None:
+        """Nothing of the job is left, or fails with what is."""
+        wait_until(lambda: not self.left(), bound, lambda: f"still there: {self.left()}")
+
+    def destroy(self) -> None:
+        """Whatever is left, after a test that failed."""
+        for pid in self.left():
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
+            _close(stream)
+        self.process.wait(10)
+
+
+def _close(stream: IO[bytes] | None) -> None:
+    try:
+        if stream:
+            stream.close()
+    except OSError:
+        pass
+
+
+def wait_until(true: Any, bound: float = BOUND, tell: Any = lambda: "it did not happen") -> None:
+    """Poll what has no event to wait for; fails after `bound` seconds."""
+    deadline = time.monotonic() + bound
+    while not true():
+        assert time.monotonic() < deadline, tell()
+        time.sleep(0.01)
+
+
+def state_of(pid: int) -> str:
+    """The kernel's letter for a process: R, S, T (stopped), Z; "" if it is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return ""
+
+
+def parent_of(pid: int) -> int:
+    """Its parent's process id; 0 if it is gone."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
+
+
+def memory_of(pid: int) -> int:
+    """The most memory that a process ever had, in MiB."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) >> 10
+    return 0
+
+
+def alive(pid: int) -> bool:
+    """It runs (a zombie does not)."""
+    return state_of(pid) not in ("", "Z")

@@ -1,0 +1,212 @@
+"""How a job ends by itself: whose failure counts, which exit code, and what the person is told."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+from launching import environment, program, through_rsh, wait_until
+
+TWO = through_rsh("alpha:2", "beta:2")
+WHERE = pytest.mark.parametrize("where", [["--oversubscribe"], TWO], ids=["local", "two hosts"])
+
+
+@WHERE
+@pytest.mark.parametrize(
+    ("how", "code", "words"),
+    [
+        ("3", 3, "ended with exit code 3"),
+        ("255", 255, "ended with exit code 255"),
+        ("SIGKILL", 137, "was ended by SIGKILL (killed)"),
+        ("SIGSEGV", 139, "was ended by SIGSEGV (segmentation fault)"),
+        ("SIGTERM", 143, "was ended by SIGTERM (terminated)"),
+    ],
+)
+def test_one_rank_fails(run, where, how, code, words):
+    """Its code is the command's, its last words are quoted, the others are named as ended by us."""
+    ended = run([*where, "-n", "4", "--output-filename", "logs", *program("die", how, 2)])
+    assert ended.code == code
+    head = re.search(r"^mslaunch: (rank 2 .*)\n((?:  .*\n)*)\Z", ended.err, re.M)
+    assert head, ended.err
+    assert re.fullmatch(rf"rank 2 {re.escape(words)} on \S+, after \d+\.\d s", head[1])
+    assert head[2].splitlines() == [
+        "  | last words of 2",
+        "  log: logs/1/rank.2/stderr",
+        "  ended by mslaunch: ranks 0-1, 3",
+    ]
+
+
+def test_last_words_are_bounded_and_harmless(run):
+    ended = run(["-n", "1", "sh", "-c", r"for i in $(seq 1 500); do printf '\033[31mline %d\n' $i >&2; done; exit 9"])
+    quoted = [line for line in ended.err.splitlines() if line.startswith("  | ")]
+    assert quoted == [f"  | ?[31mline {number}" for number in range(481, 501)]
+    assert ended.code == 9
+
+
+@WHERE
+def test_the_first_failure_counts(run, where):
+    """The others die of it, each with a code of its own: those are victims."""
+    script = 'trap "exit 44" TERM; [ $OMPI_COMM_WORLD_RANK = 1 ] && exit 7; while :; do sleep 0.05; done'
+    ended = run([*where, "-n", "4", "sh", "-c", script])
+    assert ended.code == 7
+    assert "rank 1 ended with exit code 7" in ended.err
+    assert "ended by mslaunch: ranks 0, 2-3" in ended.err
+    assert "failed as well" not in ended.err
+
+
+@WHERE
+def test_failures_that_need_not_end_the_job(run, where):
+    """orte_abort_on_non_zero_status 0: the others go on; the first code is kept."""
+    script = "[ $OMPI_COMM_WORLD_RANK = 1 ] && exit 5; sleep 0.2; [ $OMPI_COMM_WORLD_RANK = 2 ] && exit 6; echo done"
+    ended = run([*where, "-n", "4", "-mca", "orte_abort_on_non_zero_status", "0", "sh", "-c", script])
+    assert ended.code == 5
+    assert ended.lines == ["done", "done"]
+    assert "rank 1 ended with exit code 5" in ended.err
+    assert "failed as well: rank 2" in ended.err
+
+
+@WHERE
+def test_a_program_that_is_not_there(run, where):
+    ended = run([*where, "-n", "4", "no-such-program"])
+    assert ended.code == 127
+    assert ended.err.count("the program 'no-such-program' was not found") == 1, ended.err
+    assert "-x PATH" in ended.err
+
+
+@WHERE
+def test_a_path_that_is_not_there(run, where):
+    ended = run([*where, "-n", "2", "./no/such/program"])
+    assert ended.code == 127
+    assert ended.err.count("does not exist") == 1
+
+
+@WHERE
+def test_a_directory_that_is_not_there(run, where):
+    ended = run([*where, "-n", "4", "--wdir", "/no/such/place", "true"])
+    assert ended.code == 126
+    assert ended.err.count("the working directory /no/such/place does not exist") == 1, ended.err
+
+
+@WHERE
+@pytest.mark.parametrize(
+    ("text", "mode", "words"),
+    [
+        ("echo\n", 0o644, "not executable"),
+        ("\0\0\0", 0o755, "is no program for this machine"),
+        ("#!/no/such/interpreter\n", 0o755, "the interpreter that"),
+    ],
+)
+def test_what_is_no_program(run, where, tmp_path, text, mode, words):
+    (tmp_path / "thing").write_text(text)
+    (tmp_path / "thing").chmod(mode)
+    ended = run([*where, "-n", "2", "./thing"])
+    assert ended.code == 126
+    assert ended.err.count(words) == 1, ended.err
+
+
+@WHERE
+def test_one_program_of_two_is_not_there(run, where, tmp_path):
+    """Those of the other program that have begun are ended."""
+    words = ["-n", "1", *program("wait"), ":", "-n", "1", "no-such-program"]
+    ended = run([*where, *words])
+    assert ended.code == 127
+    assert "ended by mslaunch: rank 0" in ended.err
+
+
+@WHERE
+def test_a_limit_of_time(run, where):
+    ended = run([*where, "-n", "2", "--timeout", "0.5", *program("wait")])
+    assert ended.code == 110
+    assert "the job was still running after 0.5 seconds (--timeout)" in ended.err
+    assert "ended by mslaunch: ranks 0-1" in ended.err
+
+
+def test_quiet(run):
+    ended = run(["-q", "-n", "2", "--oversubscribe", *program("die", 3, 1)])
+    assert (ended.code, ended.err) == (3, "last words of 1\n")
+
+
+def test_nothing_is_said_when_all_is_well(run):
+    ended = run(["-n", "1", "true"])
+    assert ended == (0, b"", "")
+
+
+def test_children_of_ranks_go_with_them(start):
+    """The daemon of a rank that failed is gone as well."""
+    job = start(["-n", "1", "sh", "-c", '"$@" & sleep 0.3; exit 4', "sh", *program("daemonize")])
+    assert job.end().code == 4
+    job.wait_gone()
+
+
+@pytest.mark.slow
+@WHERE
+def test_an_orphan_that_holds_the_output(start, where):
+    """The rank has ended, its child holds standard output: five seconds of silence, then the job has ended."""
+    job = start([*where, "-n", "1", *program("orphan")])
+    job.expect(b"orphan")
+    (child,) = job.pids("orphan")
+    ended = job.end(15)
+    assert ended.code == 0
+    assert not os.path.exists(f"/proc/{child}")
+
+
+def test_an_orphan_while_the_job_is_ended(start):
+    """Then half a second will do."""
+    job = start(
+        [
+            "-n",
+            "2",
+            "--oversubscribe",
+            "sh",
+            "-c",
+            '[ $OMPI_COMM_WORLD_RANK = 1 ] && exit 3; exec "$@"',
+            "sh",
+            *program("orphan"),
+        ]
+    )
+    assert job.end(4.5).code == 3
+
+
+def test_a_hundred_launches(start):
+    """Of 64 ranks each, and every one ends."""
+    for number in range(100):
+        ended = start(["-q", "-n", "64", "--oversubscribe", "true"]).end(20)
+        assert (number, ended.code, ended.out, ended.err) == (number, 0, b"", "")
+
+
+def test_ranks_end_while_others_run(start, tmp_path):
+    job = start(
+        [
+            "-n",
+            "3",
+            "--oversubscribe",
+            "sh",
+            "-c",
+            'test $OMPI_COMM_WORLD_RANK = 1 || exit 0; exec "$@"',
+            "sh",
+            *program("wait", tmp_path / "go"),
+        ]
+    )
+    job.expect(b"ready")
+    wait_until(
+        lambda: len([line for line in job.left().values() if "programs/wait" in line and "mslaunch" not in line]) == 1
+    )
+    (tmp_path / "go").touch()
+    assert job.end().code == 0
+
+
+def test_more_ranks_than_the_soft_limit_of_open_files():
+    """The agent raises its limit; the ranks have the one that they would have had."""
+    words = " ".join([sys.executable, "-m", "mslaunch", "-n", "40", "sh", "-c", "'ulimit -Sn'"])
+    done = subprocess.run(
+        ["sh", "-c", f"ulimit -Sn 90; exec {words}"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=environment(),
+        check=False,
+    )
+    assert (done.returncode, done.stdout.split()) == (0, ["90"] * 40), done.stderr

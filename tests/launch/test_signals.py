@@ -1,0 +1,246 @@
+"""The end by force: signals to the launcher, and what is left when one of its processes is killed (nothing)."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import signal
+import time
+
+import pytest
+from launching import COMMAND, alive, environment, parent_of, program, state_of, through_rsh, wait_until
+
+LOCAL = ["--oversubscribe"]
+REMOTE = [*through_rsh("alpha:2", "beta:2"), "--map-by", "node"]
+WHERE = pytest.mark.parametrize("where", [LOCAL, REMOTE], ids=["local", "two hosts"])
+TRAP = 'trap "echo terminated; exit 0" TERM; echo ready $$; while :; do sleep 0.05; done'
+
+
+@WHERE
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_once(start, where, name):
+    """TERM for the ranks, which may still say something; 1 as the exit code."""
+    job = start([*where, "-n", "2", "--grace", "20", "sh", "-c", TRAP])
+    job.expect(b"ready", 2)
+    job.send(getattr(signal, name))
+    ended = job.end(10)
+    assert ended.code == 1
+    assert ended.out.count(b"terminated\n") == 2
+    assert f"mslaunch: {name}: ending the ranks; once more kills them at once" in ended.err
+    assert f"mslaunch: ended by {name}, after" in ended.err
+    assert "ended by mslaunch: ranks 0-1" in ended.err
+
+
+@WHERE
+def test_grace(start, where):
+    """Ranks that will not go are killed when it is over."""
+    job = start([*where, "-n", "2", "--grace", "0.3", *program("ignore_term")])
+    job.expect(b"ready", 2)
+    began = time.monotonic()
+    job.send(signal.SIGINT)
+    assert job.end(15).code == 1
+    assert time.monotonic() - began >= 0.3
+
+
+@WHERE
+def test_twice(start, where):
+    """The second time there is no grace."""
+    job = start([*where, "-n", "2", "--grace", "1000", *program("ignore_term")])
+    job.expect(b"ready", 2)
+    job.send(signal.SIGINT)
+    line = job.process.stderr.readline()
+    while b"once more" not in line:
+        line = job.process.stderr.readline()
+    job.send(signal.SIGINT)
+    ended = job.end(15)
+    assert ended.code == 1
+    assert "SIGINT: killing the ranks" in ended.err
+
+
+@WHERE
+def test_a_stopped_rank_hears_it(start, where):
+    job = start([*where, "-n", "2", "--grace", "1000", "sh", "-c", TRAP])
+    job.expect(b"ready", 2)
+    for pid in job.pids():
+        os.kill(pid, signal.SIGSTOP)
+        wait_until(lambda pid=pid: state_of(pid) == "T")
+    job.send(signal.SIGINT)
+    assert job.end(15).out.count(b"terminated") == 2
+
+
+@WHERE
+def test_signals_for_programs(start, where, tmp_path):
+    job = start([*where, "-n", "2", *program("wait", tmp_path / "go")])
+    job.expect(b"ready", 2)
+    job.send(signal.SIGUSR1)
+    job.expect(b"got SIGUSR1", 2)
+    job.send(signal.SIGUSR2)
+    job.expect(b"got SIGUSR2", 2)
+    (tmp_path / "go").touch()
+    assert job.end().code == 0
+
+
+@WHERE
+def test_stop_and_continue(start, where, tmp_path):
+    job = start([*where, "-n", "2", *program("wait", tmp_path / "go")])
+    job.expect(b"ready", 2)
+    everybody = [job.pid, *job.pids()]
+    for _ in range(2):
+        job.send(signal.SIGTSTP)
+        for pid in everybody:
+            wait_until(lambda pid=pid: state_of(pid) == "T", 10)
+        job.send(signal.SIGCONT)
+        for pid in everybody:
+            wait_until(lambda pid=pid: state_of(pid) in "SR", 10)
+    (tmp_path / "go").touch()
+    assert job.end().code == 0
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_control_c_at_a_terminal():
+    """It reaches the launcher alone: the ranks are told to end in the gentle way, once."""
+    pid, master = pty.fork()
+    if not pid:
+        try:
+            os.execve(COMMAND[0], [*COMMAND, "-n", "1", "--grace", "20", "sh", "-c", TRAP], environment())
+        finally:
+            os._exit(99)
+    try:
+        said = _until(master, b"ready")
+        os.write(master, b"\x03")
+        said += _until(master, b"ended by mslaunch")
+        assert b"terminated" in said and b"killing the ranks" not in said
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 1
+    finally:
+        os.close(master)
+
+
+def _until(master: int, word: bytes) -> bytes:
+    data = b""
+    while word not in data:
+        assert select.select([master], [], [], 20)[0], data
+        data += os.read(master, 4096)
+    return data
+
+
+def test_an_ignored_hangup_stays_ignored(start, tmp_path):
+    """As under nohup."""
+
+    def ignore() -> None:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+    job = start(["-n", "1", *program("wait", tmp_path / "go")], preexec_fn=ignore)
+    job.expect(b"ready")
+    job.send(signal.SIGHUP)
+    job.send(signal.SIGUSR1)
+    job.expect(b"got SIGUSR1")
+    (tmp_path / "go").touch()
+    assert job.end().code == 0
+
+
+def test_nobody_reads_what_is_left(start):
+    """The terminal is stuck and the job is ended by a signal: that ends it, too."""
+    job = start(["-n", "1", *program("bulk", 50_000_000, 1)])
+    job.expect(b"\0")
+    job.send(signal.SIGTERM)
+    assert job.process.wait(15) == 1
+    job.end()
+
+
+# --- killed
+
+
+@WHERE
+@pytest.mark.parametrize("ranks", ["wait", "ignore_term", "daemonize"])
+def test_the_launcher_is_killed(start, where, ranks):
+    job = start([*where, "-n", "4", *program(ranks)])
+    job.expect(b"ready", 4)
+    ranks = [*job.pids(), *job.pids("daemon")]
+    assert all(alive(pid) for pid in ranks)
+    job.send(signal.SIGKILL)
+    assert job.process.wait(10) == -signal.SIGKILL
+    job.wait_gone(10)
+    assert not any(alive(pid) for pid in ranks)
+
+
+def test_the_launcher_is_killed_at_any_moment(start):
+    """While it begins as well."""
+    for number in range(25):
+        job = start([*REMOTE, "-n", "4", *program("daemonize")])
+        time.sleep(number * 0.008)  # a moment, not a wait
+        job.send(signal.SIGKILL)
+        job.process.wait(10)
+        job.wait_gone(10)
+        job.end()
+
+
+@WHERE
+@pytest.mark.parametrize(("who", "ranks"), [("agent", "daemonize"), ("agent", "ignore_term"), ("guard", "ignore_term")])
+def test_an_agent_or_its_guard_is_killed(start, where, who, ranks):
+    """Its host is lost, and the job with it; what it held is gone.
+
+    (Daemons of ranks are the guard's to end: they outlive a guard that is killed.)
+    """
+    job = start([*where, "-n", "4", *program(ranks)])
+    job.expect(b"ready", 4)
+    agent = parent_of(job.pids()[0])
+    os.kill(agent if who == "agent" else parent_of(agent), signal.SIGKILL)
+    ended = job.end(15)
+    assert ended.code == 205
+    assert "the host was lost while ranks ran there" in ended.err
+    assert "lost with their host" in ended.err
+    if where is REMOTE:
+        assert "ended by mslaunch" in ended.err
+    job.wait_gone()
+
+
+def test_a_killed_agent_is_named(start):
+    job = start([*REMOTE, "-n", "2", "sh", "-c", "echo $OMPI_COMM_WORLD_RANK ready $$; while :; do sleep 0.1; done"])
+    job.expect(b"ready", 2)
+    (second,) = [int(line.split()[2]) for line in job.out.splitlines() if line.startswith(b"1 ")]
+    os.kill(parent_of(second), signal.SIGKILL)
+    ended = job.end(15)
+    assert "mslaunch: the host was lost while ranks ran there on beta" in ended.err
+    assert "lost with their host: rank 1" in ended.err
+    assert "ended by mslaunch: rank 0" in ended.err
+
+
+@WHERE
+def test_a_rank_that_kills_its_group(start, where):
+    """It is alone in it."""
+    job = start(
+        [*where, "-n", "2", "sh", "-c", "test $OMPI_COMM_WORLD_RANK = 0 && kill -9 0; while :; do sleep 0.1; done"]
+    )
+    assert job.end(15).code == 137
+
+
+# --- before the ranks run
+
+
+def test_interrupted_while_connecting(start, tmp_path):
+    """A host that does not answer: Ctrl-C need not wait for it."""
+    job = start([*REMOTE, "-n", "2", "touch", "started"], env={"RSH_STALL": "beta", "RSH_LOG": str(tmp_path / "log")})
+    wait_until(lambda: (tmp_path / "log").exists() and (tmp_path / "log").read_text().count("\n") == 2)
+    began = time.monotonic()
+    job.send(signal.SIGINT)
+    ended = job.end(15)
+    assert ended.code == 1
+    assert "SIGINT" in ended.err
+    assert time.monotonic() - began < 3
+    assert not (tmp_path / "started").exists()
+
+
+def test_interrupted_while_hosts_are_asked_for_their_cores(start, tmp_path):
+    """The same, for hosts without a number of slots."""
+    (tmp_path / "hosts").write_text("alpha\nbeta\n")
+    words = [*through_rsh(), "--hostfile", "hosts", "touch", "started"]
+    job = start(words, env={"RSH_STALL": "beta", "RSH_LOG": str(tmp_path / "log")})
+    wait_until(lambda: (tmp_path / "log").exists() and (tmp_path / "log").read_text().count("\n") == 2)
+    began = time.monotonic()
+    job.send(signal.SIGINT)
+    ended = job.end(15)
+    assert ended.code == 1
+    assert "SIGINT" in ended.err and "Traceback" not in ended.err
+    assert time.monotonic() - began < 3
+    assert not (tmp_path / "started").exists()

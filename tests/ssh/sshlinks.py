@@ -1,0 +1,71 @@
+"""Opening links and reading them, for the SSH tests."""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from sshd import Sshd, SshLab
+
+from mslaunch.link.link import Boot
+from mslaunch.link.ssh import SshLink, open_ssh
+from mslaunch.model import LinkPolicy, Node
+
+
+class Opener:
+    """Opens links and remembers what was said and opened."""
+
+    def __init__(self, lab: SshLab) -> None:
+        self.lab = lab
+        self.notices: list[str] = []
+        self.links: list[SshLink] = []
+
+    def __call__(self, where: Sshd | Node | str, command: str = "cat", payload: bytes = b"", **policy: Any) -> SshLink:
+        return self.many([where], command, payload, **policy)[0]
+
+    def many(
+        self, places: Sequence[Sshd | Node | str], command: str = "cat", payload: bytes = b"", **policy: Any
+    ) -> list[SshLink]:
+        nodes = [self.node(place) for place in places]
+        boot = Boot(command, payload)
+        links = open_ssh(nodes, boot, LinkPolicy(**policy), self.lab.environ, self.notices.append)
+        self.links += links
+        return links
+
+    @staticmethod
+    def node(place: Sshd | Node | str) -> Node:
+        if isinstance(place, Node):
+            return place
+        if isinstance(place, str):
+            return Node(place, 1, "test")
+        return Node(place.address, 1, "test", port=place.port)
+
+
+def read(link: SshLink, size: int = -1, seconds: float = 30.0) -> bytes:
+    """`size` bytes, or everything to the end of the stream."""
+    end = time.monotonic() + seconds
+    data = bytearray()
+    while size < 0 or len(data) < size:
+        if not select.select([link.reader], [], [], max(0.0, end - time.monotonic()))[0]:
+            raise AssertionError(f"nothing more after {len(data)} bytes; failure {link.failure()}, {link.noise()!r}")
+        more = os.read(link.reader, 1 << 16 if size < 0 else min(1 << 16, size - len(data)))
+        if not more:
+            break
+        data += more
+    return bytes(data)
+
+
+def write(link: SshLink, data: bytes) -> None:
+    left = memoryview(data)
+    while left:
+        left = left[os.write(link.writer, left) :]
+
+
+def failure(link: SshLink) -> str:
+    """Wait for the end of a link that must not open; the message."""
+    assert read(link) == b""
+    assert link.failure() is not None
+    return str(link.failure())

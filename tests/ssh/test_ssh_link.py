@@ -1,0 +1,221 @@
+"""Links over SSH as byte streams: order, back-pressure, the ends of both sides, exit status, noise."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import time
+from pathlib import Path
+
+import pytest
+from sshd import SshLab
+from sshlinks import Opener, failure, read, write
+
+pytestmark = pytest.mark.sshd
+
+
+def test_payload_comes_first_and_bytes_go_both_ways(lab: SshLab, opener: Opener) -> None:
+    link = opener(lab.sshd(), "cat", b"payload ")
+    write(link, b"and more")
+    assert read(link, 16) == b"payload and more"
+    link.close()
+    assert link.wait(5)
+    assert link.failure() is None
+
+
+@pytest.mark.parametrize("options", ["", "RekeyLimit 300K"])
+def test_five_megabytes_both_ways_arrive_intact(lab: SshLab, opener: Opener, options: str) -> None:
+    """Also while the host asks for new keys again and again."""
+    link = opener(lab.sshd(options), "cat")
+    sent = os.urandom(5 << 20)
+    os.set_blocking(link.writer, False)
+    left, came = memoryview(sent), bytearray()
+    while len(came) < len(sent):
+        readable, writable, _ = select.select([link.reader], [link.writer] if left else [], [], 30)
+        assert readable or writable
+        if writable:
+            left = left[os.write(link.writer, left[: 1 << 16]) :]
+        if readable:
+            came += os.read(link.reader, 1 << 16)
+    assert came == sent
+
+
+def test_a_large_payload_does_not_block_the_opening(lab: SshLab, opener: Opener) -> None:
+    payload = bytes(range(256)) * 4000
+    assert read(opener(lab.sshd(), "cat", payload), len(payload)) == payload
+
+
+def test_an_unread_link_stops_the_host_and_holds_no_memory(
+    lab: SshLab, opener: Opener, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mslaunch.link.ssh.LINGER", 0.2)
+    mark = tmp_path / "written"
+    link = opener(lab.sshd(), f"head -c 104857600 /dev/zero; echo done >{mark}")
+    assert read(link, 1) == b"\0"
+    before = resident()
+    links = [link, *opener.many([lab.hosts[0]] * 3, "exec cat /dev/zero")]
+    for each in links[1:]:
+        read(each, 1)
+    settled(links)
+    assert resident() - before < 20 << 20
+    assert not mark.exists()
+    assert len(read(link, 104857599)) == 104857599
+    assert read(link) == b""
+    assert mark.read_text() == "done\n"
+
+
+def resident() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
+
+
+def settled(links: list) -> None:
+    """Until every link holds all that it will take: its channel's window is used up."""
+    end = time.monotonic() + 20
+    while time.monotonic() < end:
+        held = [each._connection.transport._channels.values()[0].in_buffer for each in links]
+        if all(len(buffer) > 900_000 for buffer in held):
+            return
+        select.select([], [], [], 0.02)
+    raise AssertionError(f"buffers hold {[len(buffer) for buffer in held]}")
+
+
+def test_everything_is_delivered_before_the_end_of_the_stream(lab: SshLab, opener: Opener) -> None:
+    link = opener(lab.sshd(), "head -c 3000000 /dev/zero; echo the end; exit 7")
+    data = read(link)
+    assert (len(data), data[-8:]) == (3000008, b"the end\n")
+    assert link.exit_status == 7
+    assert link.failure() is None
+    assert link.wait(5)
+
+
+def test_standard_error_is_kept_apart_and_its_end_is_kept(lab: SshLab, opener: Opener) -> None:
+    link = opener(lab.sshd(), "seq 1 100000 >&2; echo out; echo last words >&2; exit 3")
+    assert read(link) == b"out\n"
+    assert link.wait(5)
+    assert link.exit_status == 3
+    noise = link.noise()
+    assert len(noise) == 4096
+    assert noise.endswith(b"99999\n100000\nlast words\n")
+
+
+def test_what_a_login_shell_says_comes_through_as_it_is(lab: SshLab, opener: Opener) -> None:
+    host = lab.sshd()
+    (host.directory / ".bashrc").write_text("echo Welcome; echo careful >&2\n")
+    (host.directory / ".zshenv").write_text("echo Welcome; echo careful >&2\n")
+    link = opener(host, "echo MAGIC")
+    assert read(link) in (b"Welcome\nMAGIC\n", b"MAGIC\n")  # the account's shell may read neither file
+    forced = lab.sshd('ForceCommand echo Welcome; echo careful >&2; eval "$SSH_ORIGINAL_COMMAND"')
+    link = opener(forced, "echo MAGIC")
+    assert read(link) == b"Welcome\nMAGIC\n"
+    assert link.wait(5)
+    assert b"careful\n" in link.noise()
+
+
+def test_closing_is_the_end_of_its_standard_input(lab: SshLab, opener: Opener, tmp_path: Path) -> None:
+    mark = tmp_path / "saw"
+    link = opener(lab.sshd(), f"echo ready; cat >/dev/null; echo eof >{mark}")
+    assert read(link, 6) == b"ready\n"
+    link.close()
+    link.close()
+    assert link.wait(5)
+    assert mark.read_text() == "eof\n"
+
+
+def test_a_half_close_lets_the_answer_come(lab: SshLab, opener: Opener) -> None:
+    link = opener(lab.sshd(), "wc -c")
+    write(link, b"x" * 12345)
+    sock = socket.socket(fileno=os.dup(link.writer))
+    sock.shutdown(socket.SHUT_WR)
+    sock.close()
+    assert read(link).strip() == b"12345"
+    assert link.wait(5) or link.exit_status == 0
+
+
+def test_closing_ends_what_does_not_end_by_itself(lab: SshLab, opener: Opener, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mslaunch.link.ssh.LINGER", 0.2)
+    link = opener(lab.sshd(), "echo ready; exec 0</dev/null; exec sleep 60")
+    assert read(link, 6) == b"ready\n"
+    link.close()
+    assert link.wait(5)
+
+
+def test_closing_while_the_host_floods_us_ends_at_once(lab: SshLab, opener: Opener) -> None:
+    link = opener(lab.sshd(), "trap '' PIPE; cat /dev/zero & cat >/dev/null; kill $!")
+    read(link, 1)
+    link.close()
+    assert link.wait(5)
+
+
+def test_a_lost_connection_is_told_apart_from_an_end(lab: SshLab, opener: Opener) -> None:
+    host = lab.sshd()
+    link = opener(host, "echo $PPID; exec cat")
+    os.kill(int(read(link, 1) + read_line(link)), signal.SIGKILL)  # this connection's sshd
+    message = failure(link)
+    assert "the connection was lost" in message
+    assert f"port {host.port}" in message
+    assert link.exit_status is None
+
+
+def read_line(link: object) -> bytes:
+    line = b""
+    while not line.endswith(b"\n"):
+        line += read(link, 1)  # type: ignore[arg-type]
+    return line
+
+
+def test_a_command_that_is_not_there_leaves_its_status(lab: SshLab, opener: Opener) -> None:
+    link = opener(lab.sshd(), "no-such-program-here", b"payload")
+    assert read(link) == b""
+    assert link.wait(5)
+    assert link.exit_status == 127
+    assert b"no-such-program-here" in link.noise()
+    assert link.failure() is None
+
+
+def test_many_links_through_a_small_pool(lab: SshLab, opener: Opener) -> None:
+    hosts = [lab.sshd() for _ in range(4)]
+    links = opener.many(hosts * 4, "cat", b"x", fanout=3)
+    assert [read(link, 1) for link in links] == [b"x"] * 16
+
+
+def test_a_link_that_waits_for_its_turn_can_be_closed(lab: SshLab, opener: Opener) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        port = mute.getsockname()[1]
+        first, second = opener.many(
+            [opener.node("127.0.0.1")._replace(port=port), opener.node("127.0.0.1")._replace(port=port)], fanout=1
+        )
+        connection, _ = mute.accept()
+        second.close()
+        first.close()
+        assert first.wait(2)
+        assert second.wait(2)
+        connection.close()
+    assert first.failure() is None
+    assert second.failure() is None
+
+
+def test_all_threads_and_descriptors_are_given_back(lab: SshLab, opener: Opener) -> None:
+    import threading
+
+    host = lab.sshd()
+    opener(host, "true").wait(5)
+
+    def count() -> tuple[int, int]:
+        return len(os.listdir("/proc/self/fd")), threading.active_count()
+
+    for link in opener.links:
+        link.close()
+    before = count()
+    links = opener.many([host] * 5)
+    for link in links:
+        write(link, b"x")
+        read(link, 1)
+    for link in links:
+        link.close()
+    assert all(link.wait(5) for link in links)
+    end = time.monotonic() + 5
+    while count() != before and time.monotonic() < end:
+        select.select([], [], [], 0.01)  # threads end a moment after the link is gone
+    assert count() == before

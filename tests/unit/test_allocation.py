@@ -1,0 +1,307 @@
+"""Allocations: which nodes and slots come out of hostfiles, -H and the cores of this host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from mslaunch.errors import AllocationError, HostfileError, UsageError
+from mslaunch.model import Allocation, AppContext, Node, Request
+from mslaunch.plan.allocation import allocate, with_cores
+
+EXAMPLES = Path(__file__).parents[2] / "hostfiles"
+HERE = frozenset(("localhost", "127.0.0.1", "::1", "head0", "head0.cluster.local"))
+
+
+def allocation(
+    *apps: AppContext,
+    files: Mapping[str, str] | None = None,
+    default: str | None = None,
+    mca: tuple[tuple[str, str], ...] = (),
+    hostname: str = "head0",
+) -> Allocation:
+    texts = files or {}
+
+    def read_text(path: str) -> str:
+        if path not in texts:
+            raise FileNotFoundError(2, "No such file or directory", path)
+        return texts[path]
+
+    return allocate(Request(apps, default_hostfile=default, mca=mca), read_text, HERE.__contains__, hostname, cores=6)
+
+
+def app(hosts: str | tuple[str, ...] = (), hostfile: str | None = None) -> AppContext:
+    return AppContext(("x",), hosts=(hosts,) if isinstance(hosts, str) else hosts, hostfile=hostfile)
+
+
+def slots(allocation: Allocation) -> list[tuple[str, int | None]]:
+    return [(node.name, node.slots) for node in allocation.nodes]
+
+
+def from_file(text: str, **more: object) -> Allocation:
+    return allocation(app(hostfile="hf"), files={"hf": text}, **more)  # type: ignore[arg-type]
+
+
+# ----------------------------------------------------------------------------------------------------------- sources
+
+
+def test_nobody_names_a_host() -> None:
+    assert allocation(app()) == Allocation((Node("head0", 6, "cores", local=True),), declared=False)
+
+
+def test_a_hostfile() -> None:
+    made = from_file("joe@aa slots=2 port=2222\nbb slots=1 max_slots=3\ncc\n")
+    assert made == Allocation(
+        (
+            Node("aa", 2, "hf:1", user="joe", port=2222),
+            Node("bb", 1, "hf:2", max_slots=3),
+            Node("cc", None, "hf:3"),
+        ),
+        declared=True,
+    )
+
+
+def test_hosts_replace_the_hostfile() -> None:
+    made = allocation(app("bb,dd:3", "hf"), files={"hf": "aa slots=2\nbb slots=2\n"})
+    assert slots(made) == [("bb", 1), ("dd", 3)]
+    assert {node.source for node in made.nodes} == {"-H"}
+
+
+def test_a_hostfile_that_hosts_replace_is_not_even_read() -> None:
+    assert slots(allocation(app("bb", "missing"))) == [("bb", 1)]
+
+
+@pytest.mark.parametrize("named", [app("dd"), app(hostfile="hg")])
+def test_the_default_hostfile_counts_only_when_nothing_else_is_said(named: AppContext) -> None:
+    files = {"hf": "aa slots=2", "hg": "dd slots=1"}
+    assert slots(allocation(app(), files=files, default="hf")) == [("aa", 2)]
+    assert slots(allocation(named, files=files, default="hf")) == [("dd", 1)]
+
+
+def test_several_hosts_options_are_joined() -> None:
+    assert slots(allocation(app(("aa:2", "bb", "aa")))) == [("aa", 3), ("bb", 1)]
+
+
+# ----------------------------------------------------------------------------------------------------------- merging
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        ("aa\naa\naa\nbb\n", [("aa", 3), ("bb", None)]),
+        ("aa\naa\nbb\nbb\nbb\naa\n", [("aa", 3), ("bb", 3)]),
+        ("aa slots=3\naa\n", [("aa", 4)]),
+        ("aa slots=0\nbb slots=1", [("bb", 1)]),
+        ("aa max_slots=3", [("aa", 3)]),
+        ("node[1-2]\nnode2", [("node1", None), ("node2", 2)]),
+        ("aa.x.org slots=1\nbb", [("aa", 1), ("bb", None)]),
+        ("1.2.3.4 slots=1\n1.2.3.5 slots=2\n2001:db8::1 slots=1", [("1.2.3.4", 1), ("1.2.3.5", 2), ("2001:db8::1", 1)]),
+    ],
+)
+def test_repeated_hosts_of_a_hostfile(text: str, want: list[tuple[str, int | None]]) -> None:
+    assert slots(from_file(text)) == want
+
+
+@pytest.mark.parametrize(
+    ("text", "first", "second"),
+    [
+        ("aa\naa slots=3\n", 1, 2),
+        ("aa\naa\naa slots=3\n", 1, 3),
+        ("aa slots=2\nbb\naa slots=3\n", 1, 3),
+        ("aa.x.org slots=1\naa slots=1\n", 1, 2),
+        ("localhost slots=1\nhead0 slots=1\n", 1, 2),
+        ("n[1-3] slots=1\nn2 slots=1\n", 1, 2),
+        ("n[1,1] slots=1\n", 1, 1),
+    ],
+)
+def test_slots_said_twice_are_refused_with_both_lines(text: str, first: int, second: int) -> None:
+    with pytest.raises(HostfileError) as caught:
+        from_file(text)
+    assert caught.value.where == f"hf:{second}"
+    assert f"hf:{first}" in caught.value.what
+    assert "slots=N" in caught.value.todo
+
+
+def test_two_hosts_of_one_short_name_can_be_kept_apart() -> None:
+    text = "aa.x.org slots=1\naa.y.org slots=2\n"
+    with pytest.raises(HostfileError) as caught:
+        from_file(text)
+    assert "--mca orte_keep_fqdn_hostnames 1" in caught.value.todo
+    made = from_file(text, mca=(("orte_keep_fqdn_hostnames", "1"),))
+    assert slots(made) == [("aa.x.org", 1), ("aa.y.org", 2)]
+
+
+def test_more_lines_than_the_maximum() -> None:
+    with pytest.raises(HostfileError, match="more than its max_slots=1"):
+        from_file("aa max_slots=1\naa\n")
+
+
+def test_a_host_on_very_many_lines_keeps_a_short_source() -> None:
+    (node,) = from_file("aa\n" * 5000).nodes
+    assert node.slots == 5000
+    assert node.source.startswith("hf:1,2,3,")
+    assert len(node.source) < 50
+
+
+def test_the_first_user_and_port_count() -> None:
+    made = from_file("aa\njoe@aa\nann@aa port=7\naa port=8\n")
+    assert made.nodes == (Node("aa", 4, "hf:1,2,3,4", user="joe", port=7),)
+
+
+@pytest.mark.parametrize(
+    ("hosts", "want"),
+    [
+        ("aa,aa,bb", [("aa", 2), ("bb", 1)]),
+        ("aa:2,aa", [("aa", 3)]),
+        ("aa:*,bb", [("aa", None), ("bb", 1)]),
+        ("aa:auto,aa", [("aa", None)]),
+        ("aa.cluster.local,aa", [("aa", 2)]),
+        ("localhost,head0,127.0.0.1", [("head0", 3)]),
+        ("aa:0,bb", [("bb", 1)]),
+    ],
+)
+def test_repeated_hosts_of_an_option_add_up(hosts: str, want: list[tuple[str, int | None]]) -> None:
+    assert slots(allocation(app(hosts))) == want
+
+
+# --------------------------------------------------------------------------------------------------------- this host
+
+
+@pytest.mark.parametrize("name", sorted(HERE))
+def test_every_name_of_this_host_is_one_local_node(name: str) -> None:
+    made = from_file(f"{name} slots=2")
+    assert made.nodes == (Node("head0", 2, "hf:1", local=True),)
+
+
+@pytest.mark.parametrize("apps", [(app("aa,localhost,bb"),), (app(hostfile="hf"),)])
+def test_this_host_is_node_0_whatever_its_line(apps: tuple[AppContext, ...]) -> None:
+    made = allocation(*apps, files={"hf": "aa slots=2\nlocalhost slots=1\nbb slots=1\n"})
+    assert [(node.name, node.local) for node in made.nodes] == [("head0", True), ("aa", False), ("bb", False)]
+
+
+def test_the_cores_of_this_host_are_known_at_once() -> None:
+    assert from_file("localhost").nodes == (Node("head0", 6, "cores of head0", local=True),)
+    assert slots(allocation(app("localhost:*"))) == [("head0", 6)]
+
+
+def test_a_host_name_with_a_domain_is_this_host_too() -> None:
+    made = from_file("head0 slots=1", hostname="head0.cluster.local")
+    assert made.nodes == (Node("head0.cluster.local", 1, "hf:1", local=True),)
+
+
+def test_a_name_that_is_this_host_but_for_its_domain_is_this_host() -> None:
+    text = "head0.x.org slots=1\n"
+    assert from_file(text).nodes == (Node("head0", 1, "hf:1", local=True),)
+    kept = from_file(text, mca=(("orte_keep_fqdn_hostnames", "true"),))
+    assert kept.nodes == (Node("head0.x.org", 1, "hf:1"),)
+
+
+def test_cores_come_with_hello() -> None:
+    made = from_file("aa\nbb slots=2\ncc\n")
+    assert with_cores(made, {"aa": 4, "bb": 64}).nodes == (
+        Node("aa", 4, "cores of aa"),
+        Node("bb", 2, "hf:2"),
+        Node("cc", None, "hf:3"),
+    )
+
+
+# ------------------------------------------------------------------------------------------------- several programs
+
+
+def test_each_program_has_its_own_hosts() -> None:
+    made = allocation(app("aa"), app("localhost,bb"), app())
+    assert slots(made) == [("head0", 1), ("aa", 1), ("bb", 1)]
+    assert made.apps == ((1,), (0, 2), (0, 1, 2))
+
+
+def test_programs_on_the_same_hosts() -> None:
+    files = {"hf": "aa slots=2\nbb slots=2"}
+    made = allocation(app(hostfile="hf"), app(hostfile="hf"), app(), files=files)
+    assert slots(made) == [("aa", 2), ("bb", 2)]
+    assert made.apps == ()
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "want"), [("aa:2", "aa:3", 3), ("aa:3", "aa:2", 3), ("aa", "aa", 1), ("aa:9", "aa:*", None)]
+)
+def test_slots_of_a_host_in_two_programs_are_not_added(first: str, second: str, want: int | None) -> None:
+    assert slots(allocation(app(first), app(second))) == [("aa", want)]
+
+
+def test_a_hostfile_of_two_programs_is_read_once() -> None:
+    read: list[str] = []
+
+    def read_text(path: str) -> str:
+        read.append(path)
+        return "aa"
+
+    request = Request((app(hostfile="hf"), app(hostfile="hf")))
+    made = allocate(request, read_text, HERE.__contains__, "head0", 1)
+    assert slots(made) == [("aa", None)]
+    assert read == ["hf"]
+
+
+# ---------------------------------------------------------------------------------------------------------- refusals
+
+
+@pytest.mark.parametrize("apps", [(app(hostfile="hf"),), (app(","),), (app(("", " ")),)])
+def test_no_host(apps: tuple[AppContext, ...]) -> None:
+    with pytest.raises(AllocationError, match="no host is named") as caught:
+        allocation(*apps, files={"hf": "# none\n"})
+    assert caught.value.todo
+
+
+@pytest.mark.parametrize("apps", [(app(hostfile="hf"),), (app("aa:0"),), (app("bb"), app("aa:0"))])
+def test_no_slot(apps: tuple[AppContext, ...]) -> None:
+    with pytest.raises(AllocationError, match="all nodes are filled: aa has 0 slots"):
+        allocation(*apps, files={"hf": "aa slots=0\n"})
+
+
+def raising(error: Exception) -> Callable[[str], str]:
+    def read_text(path: str) -> str:
+        raise error
+
+    return read_text
+
+
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        (FileNotFoundError(2, "No such file or directory", "hf"), "there is no file hf"),
+        (IsADirectoryError(21, "Is a directory", "hf"), "hf is a directory"),
+        (PermissionError(13, "Permission denied", "hf"), "hf cannot be read: Permission denied"),
+        (OSError(5, "Input/output error", "hf"), "hf cannot be read: Input/output error"),
+        (UnicodeDecodeError("utf-8", b"aa\xff", 2, 3, "invalid start byte"), "hf is not text (byte 2)"),
+        (ValueError("embedded null byte"), "hf cannot be read: embedded null byte"),
+    ],
+)
+@pytest.mark.parametrize("option", ["--hostfile", "--default-hostfile"])
+def test_a_file_that_cannot_be_read(error: Exception, why: str, option: str) -> None:
+    request = Request((app(hostfile="hf"),)) if option == "--hostfile" else Request((app(),), default_hostfile="hf")
+    with pytest.raises(HostfileError) as caught:
+        allocate(request, raising(error), HERE.__contains__, "head0", 1)
+    assert caught.value.what == why
+    assert caught.value.where == option
+    assert caught.value.todo
+
+
+def test_errors_of_the_texts_come_through() -> None:
+    with pytest.raises(UsageError):
+        allocation(app("aa:x"))
+    with pytest.raises(HostfileError, match="hf:1"):
+        from_file("aa slots=x")
+
+
+@pytest.mark.parametrize("path", sorted(p for p in EXAMPLES.iterdir() if p.is_file()), ids=lambda p: p.name)
+def test_every_example_makes_an_allocation(path: Path) -> None:
+    assert from_file(path.read_text(encoding="utf-8")).nodes
+
+
+def test_the_bad_example_of_this_room() -> None:
+    text = (EXAMPLES / "bad" / "two-definitions").read_text(encoding="utf-8")
+    with pytest.raises(HostfileError) as caught:
+        from_file(text)
+    assert text.startswith(f"# expect {caught.value.where.partition(':')[2]}: ")
+    assert "node1 gets its slots a second time" in caught.value.what

@@ -1,0 +1,65 @@
+"""What goes to a host that has nothing but python3: one line, and some bytes."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+import zlib
+
+import pytest
+
+from mslaunch.errors import UsageError
+from mslaunch.link.bootstrap import TRAVELS, boot_argv, make_boot, payload
+
+
+def test_the_payload_is_small_and_whole() -> None:
+    data = payload()
+    assert len(data) < 40_000, "it crosses every link at every launch"
+    program = zlib.decompress(data).decode()
+    compile(program, "payload", "exec")
+    assert all(repr(name) in program for name in TRAVELS)
+
+
+@pytest.mark.parametrize("python", ["python3", "/opt/py-3.8_x/bin/python3.8", "~/venv/bin/python"])
+def test_the_line_survives_any_shell(python: str) -> None:
+    boot = make_boot(python)
+    assert boot.command.startswith(f"exec {python} -I -S -c '") and boot.command.endswith("'")
+    assert boot.command.count("'") == 2
+    assert not set(boot.command) & set("$`\\!\n#^%")
+    argv, data = boot_argv(python)
+    assert shlex.split(boot.command) == ["exec", *argv]
+    assert data == boot.payload and str(len(data)) in boot.command
+
+
+def test_an_interpreter_with_a_blank_in_its_name() -> None:
+    assert make_boot("/opt/my python/bin/python3").command.startswith("exec '/opt/my python/bin/python3' -I ")
+    for name in ("it's", "a\\b", "a!b", "a\nb"):
+        with pytest.raises(UsageError):
+            make_boot(name)
+
+
+def test_it_reads_its_own_bytes_and_no_more() -> None:
+    """What follows the payload are frames for the agent."""
+    text = b"import os; os.write(1, b'[' + os.read(0, 99) + b']')"
+    program = next(packed for size in range(9) if len(packed := zlib.compress(text + b"#" * size)) % 2 == 0)
+    argv, data = boot_argv(sys.executable)
+    assert len(data) % 2 == 0, "the stub's buffer holds two bytes"
+    stub = argv[-1].replace(str(len(data)), str(len(program)))
+    assert stub != argv[-1]
+    with subprocess.Popen([*argv[:-1], stub], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdin and child.stdout
+        child.stdin.write(program + b"frames")
+        child.stdin.flush()
+        child.stdin.close()
+        assert child.stdout.read() == b"[frames]"
+
+
+def test_an_old_python_says_so() -> None:
+    argv, _ = boot_argv("python3")
+    old = argv[-1].replace("sys.version_info<(3,8)", "(3,7)<(3,8)")
+    assert old != argv[-1]
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", old], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1 and "is older than 3.8" in done.stderr

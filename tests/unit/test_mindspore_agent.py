@@ -1,0 +1,257 @@
+"""What the agent needs to know to run MindSpore's scheduler, tried on real processes that only look like MindSpore."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mslaunch.agent.mindspore import (
+    STUB,
+    TITLE,
+    Interpreter,
+    find_interpreter,
+    scheduler_command,
+    scheduler_env,
+)
+
+LOADS = """\
+import mmap, sys
+with open(sys.argv[1], "rb") as file:
+    held = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+STARTS_ONE = """\
+import subprocess, sys
+sys.exit(subprocess.call(sys.argv[1:]))
+"""
+
+LEAVES_ONE = """\
+import subprocess, sys
+subprocess.Popen(sys.argv[1:])  # and does not wait: its parent will be somebody else
+"""
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    """A directory that looks like an installed MindSpore."""
+    directory = tmp_path / "site packages" / "mindspore"
+    directory.mkdir(parents=True)
+    (directory / "__init__.py").write_text("")
+    (directory / "_c_expression.cpython-3x.so").write_bytes(b"\0" * 4096)
+    return directory
+
+
+@pytest.fixture
+def venv(tmp_path: Path) -> Path:
+    """A venv as far as the kernel sees one: a link named python."""
+    link = tmp_path / "venv" / "bin" / "python"
+    link.parent.mkdir(parents=True)
+    link.symlink_to(os.path.realpath(sys.executable))
+    return link
+
+
+class Program:
+    """A process that says "ready" and ends with its standard input."""
+
+    def __init__(self, argv: list[str], **options: object) -> None:
+        self._process = subprocess.Popen(
+            argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True, **options
+        )  # type: ignore[call-overload]
+        self.pid: int = self._process.pid
+
+    def __enter__(self) -> Program:
+        assert self._process.stdout.readline() == b"ready\n"
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._process.stdin.close()
+        self._process.wait(10)
+        assert self._process.stdout.read() == b""  # whoever else held it is gone, too
+        self._process.stdout.close()
+
+
+def loads(package: Path, python: object = sys.executable) -> list[str]:
+    return [str(python), "-c", LOADS, str(next(package.glob("*.so")))]
+
+
+def test_a_rank_that_loaded_it(package: Path, tmp_path: Path) -> None:
+    with Program(loads(package), cwd=tmp_path, env={"A": "1=2", "EMPTY": ""}) as rank:
+        found = find_interpreter([rank.pid])
+    assert found is not None
+    assert found.path == sys.executable
+    assert found.package == str(package)
+    assert found.cwd == str(tmp_path)
+    assert (found.env["A"], found.env["EMPTY"]) == ("1=2", "")
+
+
+def test_a_rank_that_did_not(tmp_path: Path) -> None:
+    other = tmp_path / "_c_expression.so"
+    other.write_bytes(b"\0" * 4096)
+    with Program([sys.executable, "-c", LOADS, str(other)]) as rank:
+        assert find_interpreter([rank.pid]) is None
+
+
+def test_a_venv_stays_one(package: Path, venv: Path) -> None:
+    with Program(loads(package, venv)) as rank:
+        assert find_interpreter([rank.pid]).path == str(venv)
+
+
+def test_a_bare_name_is_looked_up_in_the_ranks_own_path(package: Path, venv: Path, tmp_path: Path) -> None:
+    wrong = tmp_path / "wrong" / "python"
+    wrong.parent.mkdir()
+    wrong.write_text("#!/bin/sh\n")
+    wrong.chmod(0o755)
+    argv = ["python", *loads(package)[1:]]
+    with Program(argv, executable=venv, env={"PATH": f"/nowhere:{wrong.parent}:{venv.parent}"}) as rank:
+        assert find_interpreter([rank.pid]).path == str(venv)
+
+
+def test_a_relative_name_is_relative_to_the_ranks_directory(package: Path, venv: Path, tmp_path: Path) -> None:
+    with Program(loads(package, "venv/bin/python"), cwd=tmp_path) as rank:
+        assert find_interpreter([rank.pid]).path == str(tmp_path / "venv/bin/python")
+
+
+@pytest.mark.parametrize("active", [True, False])
+def test_a_changed_title(package: Path, venv: Path, active: bool) -> None:
+    """The venv that the rank says it was started in; else the file that runs, which is told where MindSpore is."""
+    env = {"VIRTUAL_ENV": str(venv.parent.parent)} if active else {}
+    with Program(["net.py: epoch 1", *loads(package)[1:]], executable=venv, env=env) as rank:
+        assert find_interpreter([rank.pid]).path == (str(venv) if active else os.path.realpath(venv))
+
+
+def test_a_program_with_python_inside_is_not_run(package: Path, tmp_path: Path) -> None:
+    """Given `-c` and a scheduler it might do anything."""
+    library = Path(os.path.realpath(sys.executable)).parent.parent
+    program = tmp_path / "simulator"
+    shutil.copy(os.path.realpath(sys.executable), program)
+    with Program(loads(package, program), env={"PYTHONHOME": str(library)}) as rank:
+        assert find_interpreter([rank.pid]) is None
+
+
+def test_below_a_shell(package: Path) -> None:
+    with Program([sys.executable, "-c", STARTS_ONE, *loads(package)]) as rank:
+        assert find_interpreter([rank.pid]).package == str(package)
+
+
+def test_whose_parent_is_gone(package: Path) -> None:
+    """A rank is a session, so its orphans are still told from those of others."""
+    with Program(["sh", "-c", 'exec 3<&0; ("$@" <&3 &); exec cat >/dev/null', "sh", *loads(package)]) as rank:
+        assert find_interpreter([rank.pid]).package == str(package)
+
+
+def test_of_others_never(package: Path) -> None:
+    with Program(loads(package)), Program([sys.executable, "-c", "print('ready'); input()"]) as rank:
+        assert find_interpreter([rank.pid]) is None
+
+
+def test_the_second_rank_has_it(package: Path) -> None:
+    with (
+        Program([sys.executable, "-c", "print('ready', flush=True); open(0).read()"]) as one,
+        Program(loads(package)) as two,
+    ):
+        assert find_interpreter([one.pid, two.pid]).package == str(package)
+
+
+def test_vanished_and_never_there(package: Path) -> None:
+    with Program(loads(package)) as rank:
+        pass
+    assert find_interpreter([rank.pid, 2**22 + 1]) is None
+    assert find_interpreter([]) is None
+
+
+def test_undecodable_bytes_come_through(package: Path, tmp_path: Path) -> None:
+    with Program(loads(package), env={b"RAW": b"\xff=\xfe"}) as rank:
+        env = scheduler_env(find_interpreter([rank.pid]).env, [])
+    assert os.fsencode(env["RAW"]) == b"\xff=\xfe"
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="gives up root's rights in a child")
+def test_a_process_that_may_not_be_looked_at(package: Path) -> None:
+    asks = "import os, sys; os.setgroups([]); os.setgid(65534); os.setuid(65534); sys.path.append(sys.argv[1])\n" + (
+        "from mslaunch.agent.mindspore import find_interpreter; print(find_interpreter([int(sys.argv[2])]))"
+    )
+    with Program(loads(package)) as rank:
+        source = str(Path(__file__).parents[2])
+        # the modules are loaded before the rights are gone: the source may be in a directory of root's
+        argv = [sys.executable, "-c", "import mslaunch.agent.mindspore;" + asks, source, str(rank.pid)]
+        answer = subprocess.run(argv, cwd=source, capture_output=True, text=True, timeout=20, check=False)
+    assert answer.stdout == "None\n", answer.stderr
+
+
+# --- the scheduler
+
+
+def test_environment() -> None:
+    rank = {
+        "PATH": "/bin",
+        "MS_ROLE": "MS_WORKER",
+        "MS_NODE_ID": "3",
+        "MS_WORKER_NUM": "9",
+        "DEVICE_ID": "1",
+        "RANK_ID": "3",
+        "OMPI_COMM_WORLD_RANK": "3",
+        "OMPI_COMMAND": "net.py",
+        "PMIX_RANK": "3",
+        "PMI_FD": "7",
+    }
+    extra = ["MS_SCHED_HOST=10.0.0.1", "MS_SCHED_PORT=4000", "MS_WORKER_NUM=4", "OPTION=a=b"]
+    assert scheduler_env(rank, extra) == {
+        "PATH": "/bin",
+        "MS_ROLE": "MS_SCHED",
+        "MS_SCHED_HOST": "10.0.0.1",
+        "MS_SCHED_PORT": "4000",
+        "MS_WORKER_NUM": "4",
+        "OPTION": "a=b",
+    }
+
+
+SHORT = """\
+import os
+class MSContext:
+    get_instance = classmethod(lambda cls: cls())
+    def set_device_target_inner(self, name): print("target", name)
+def init_cluster(): print("scheduling as", os.environ["MS_ROLE"], flush=True); {end}
+"""
+
+
+def schedule(package: Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = scheduler_command(Interpreter(sys.executable, str(package), str(cwd), {}))
+    assert command[-2] == TITLE
+    env = scheduler_env({n: v for n, v in os.environ.items() if not n.startswith("PYTHON")}, [])
+    return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=20, check=False)
+
+
+def test_the_short_way_leaves_the_package_unimported(package: Path, tmp_path: Path) -> None:
+    (package / "__init__.py").write_text("raise SystemExit('imported the package')")
+    (package / "_c_expression.py").write_text(SHORT.format(end="raise SystemExit(0)"))
+    (tmp_path / "types.py").write_text("raise SystemExit('imported from the working directory')")
+    done = schedule(package, tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "target CPU\nscheduling as MS_SCHED\n", "")
+
+
+def test_its_failure_is_told_in_one_line(package: Path, tmp_path: Path) -> None:
+    (package / "_c_expression.py").write_text(SHORT.format(end="raise RuntimeError('port taken')"))
+    done = schedule(package, tmp_path)
+    assert done.returncode == 1
+    assert done.stderr == "mslaunch: MindSpore's scheduler failed, its lines above say why (RuntimeError)\n"
+
+
+@pytest.mark.parametrize("extension", ["", "raise ImportError('libgomp')", "raise OSError('odd')"])
+def test_the_long_way(package: Path, tmp_path: Path, extension: str) -> None:
+    """Another MindSpore, whose extension alone is not enough."""
+    (package / "_c_expression.py").write_text(extension)
+    (package / "communication.py").write_text("def init(): print('the long way')")
+    done = schedule(package, tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "the long way\n", "")
+
+
+def test_the_program_says_whose_it_is() -> None:
+    assert STUB.startswith("# mslaunch: the scheduler")
+    compile(STUB, "stub", "exec")

@@ -1,0 +1,107 @@
+"""Addresses and ports of this host, and proofs over loopback that an address is the one that was meant."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import socket
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mslaunch.agent import network
+from mslaunch.agent.network import Door, Listener, Prober, addresses
+from mslaunch.wire.loop import Loop
+
+
+@pytest.fixture
+def loop() -> Iterator[Loop]:
+    with Loop() as made:
+        yield made
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.sampled_from([0, 0, 0, 1, 0xA, 0xFFFF, 0x2001]), min_size=8, max_size=8))
+def test_ipv6_is_written_short(groups: list[int]) -> None:
+    text = network._shorten([f"{group:x}" for group in groups])
+    expected = ipaddress.IPv6Address(b"".join(group.to_bytes(2, "big") for group in groups))
+    assert ipaddress.IPv6Address(text) == expected
+    if expected.ipv4_mapped is None:  # which Python 3.13 writes with dots
+        assert text == expected.compressed
+
+
+def test_addresses_are_numbers_and_loopback_is_last() -> None:
+    found = addresses()
+    assert "127.0.0.1" in found and len(set(found)) == len(found)
+    loopback = [ipaddress.ip_address(address).is_loopback for address in found]
+    assert loopback == sorted(loopback)
+    assert not any(ipaddress.ip_address(address).is_link_local for address in found if ":" in address)
+
+
+def test_ports_are_held_outside_the_ephemeral_range() -> None:
+    with open("/proc/sys/net/ipv4/ip_local_port_range") as file:
+        low, high = map(int, file.read().split())
+    held = [Listener() for _ in range(8)]
+    ports = {listener.port for listener in held}
+    assert len(ports) == 8 and all(1024 <= port < low or port > high for port in ports)
+    for listener in held:
+        with pytest.raises(OSError):
+            Listener(listener.port)
+        listener.close()
+    again = Listener(held[0].port)
+    assert again.port == held[0].port
+    again.close()
+
+
+def test_a_port_is_held_for_ipv4_too() -> None:
+    listener = Listener()
+    with pytest.raises(BlockingIOError):
+        listener.accept()
+    with socket.create_connection(("127.0.0.1", listener.port), 5) as knock:
+        fd = listener.accept()
+        os.close(fd)
+        assert knock.recv(1) == b""
+    listener.close()
+
+
+def test_a_door_proves_the_address(loop: Loop) -> None:
+    door = Door(loop)
+    found: list[list[str]] = []
+    prober = Prober(loop, ["127.0.0.1", "127.0.0.2"], door.port, door.token, found.append)
+    loop.run(lambda: bool(found))
+    assert found == [found[0]] and sorted(found[0]) == ["127.0.0.1", "127.0.0.2"]
+    assert not prober._open
+    door.close()
+    door.close()
+
+
+def test_another_token_is_no_proof(loop: Loop) -> None:
+    door = Door(loop)
+    found: list[list[str]] = []
+    prober = Prober(loop, ["127.0.0.1"], door.port, "0" * 16, found.append)
+    loop.run(lambda: bool(found))
+    assert found == [[]] and prober
+    door.close()
+
+
+def test_nobody_there(loop: Loop) -> None:
+    door = Door(loop)
+    door.close()
+    found: list[list[str]] = []
+    probers = [Prober(loop, ["127.0.0.1"], door.port, door.token, found.append)]
+    loop.run(lambda: bool(found))
+    probers.append(Prober(loop, [], door.port, door.token, found.append))
+    assert found == [[], []]
+
+
+def test_who_says_nothing_is_not_waited_for_long(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A listener that answers nothing, beside one that proves itself: the first must not hold up the second."""
+    monkeypatch.setattr(network, "PROBE_SECONDS", 0.05)
+    silent = Listener()
+    found: list[list[str]] = []
+    prober = Prober(loop, ["127.0.0.1"], silent.port, "token", found.append)
+    loop.run(lambda: bool(found))
+    assert found == [[]] and not prober._open
+    silent.close()

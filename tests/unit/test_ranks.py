@@ -1,0 +1,110 @@
+"""Ranks and their streams against real, tiny processes: what is read late is not lost, and who may not be signalled."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from mslaunch.agent import ranks as room
+from mslaunch.agent.fds import Room, open_fds
+from mslaunch.agent.ranks import Rank
+from mslaunch.wire.loop import Loop
+from mslaunch.wire.outbox import Outbox
+
+
+class Sink:
+    def __init__(self) -> None:
+        self.data = b""
+        self.ends = 0
+        self.exits: list[tuple[int | None, int | None]] = []
+        self.taken = 0
+
+    def output(self, kind: int, rank: int, data: bytes) -> None:
+        self.data += data
+        self.ends += not data
+
+    def exited(self, rank: int, code: int | None, signum: int | None) -> None:
+        self.exits.append((code, signum))
+
+    def stdin_taken(self, rank: int, size: int) -> None:
+        self.taken += size
+
+
+@pytest.fixture
+def loop() -> Iterator[Loop]:
+    with Loop() as loop:
+        yield loop
+
+
+def start(loop: Loop, sink: Sink, script: str, stdin: bool = False) -> Rank:
+    null = os.open("/dev/null", os.O_RDONLY)
+    rank = Rank(0, loop, sink)
+    rank.start("/bin/sh", ["sh", "-c", script], dict(os.environ), open_fds(null, stdin, False, False, 1), Room(1, null))
+    os.close(null)
+    return rank
+
+
+def test_silence_counts_only_while_we_listen(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A launcher that does not keep up pauses its agents for longer than an orphan is waited for."""
+    monkeypatch.setattr(room, "DRAIN", 0.05)
+    sink = Sink()
+    rank = start(loop, sink, "head -c 50000 /dev/zero")
+    rank._drain_seconds = room.DRAIN
+    loop.run(lambda: bool(sink.exits))
+    due: list[bool] = []
+    loop.after(0.2, lambda: due.append(True))
+    loop.run(lambda: bool(due))
+    rank.watch(True)
+    loop.run(lambda: rank.over)
+    assert (len(sink.data), sink.ends, sink.exits) == (50000, 2, [(0, None)])
+
+
+def test_an_orphan_that_holds_a_stream_is_given_up(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+    sink = Sink()
+    rank = start(loop, sink, "echo here; sleep 30 & echo $!")
+    rank._drain_seconds = 0.1
+    rank.watch(True)
+    loop.run(lambda: rank.over)
+    word, orphan = sink.data.split()
+    os.kill(int(orphan), 9)
+    assert (word, sink.ends) == (b"here", 2)
+
+
+def test_a_rank_that_is_not_ours_to_signal(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+    sink = Sink()
+    rank = start(loop, sink, "read x", stdin=True)
+
+    def refuse(pid: int, signum: int) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "killpg", refuse)
+    rank.signal(15)
+    rank.watch(True)
+    rank.feed(b"")
+    loop.run(lambda: rank.over)
+    assert sink.exits == [(1, None)]
+
+
+def test_what_a_rank_will_never_read_counts_as_taken(loop: Loop) -> None:
+    """Else the window of --stdin all stays full, and the others starve."""
+    sink = Sink()
+    rank = start(loop, sink, "exec <&-; exec sleep 30", stdin=True)
+    rank.watch(True)
+    rank.feed(b"x" * 300_000)
+    loop.run(lambda: sink.taken == 300_000)
+    rank.signal(9)
+    loop.run(lambda: rank.over)
+
+
+def test_progress_tells_of_all_bytes_when_the_reader_goes(loop: Loop) -> None:
+    reader, writer = os.pipe()
+    told: list[int] = []
+    broken: list[OSError] = []
+    outbox = Outbox(loop, writer, broken.append, told.append)
+    outbox.send(b"x" * 300_000)
+    os.close(reader)
+    loop.run(lambda: bool(broken))
+    os.close(writer)
+    assert sum(told) == 300_000

@@ -1,0 +1,94 @@
+"""The closing words, as a person reads them."""
+
+from __future__ import annotations
+
+import pytest
+
+from mslaunch.errors import LinkError
+from mslaunch.launcher.report import outcome_text, ranks_text, unreached_text
+from mslaunch.model import SERVICE, Failure, Outcome, RankStatus
+
+
+def ranks(*reasons: str, code: int | None = 0) -> tuple[RankStatus, ...]:
+    return tuple(RankStatus(rank, "n0", 1, code, None, reason) for rank, reason in enumerate(reasons))
+
+
+def test_nothing_to_say() -> None:
+    assert outcome_text(Outcome(0, ranks("", ""), None, 1.0)) == ""
+
+
+def test_a_failure_and_its_victims() -> None:
+    failure = Failure("rank 1 ended with exit code 3", "n0", 1, 3, ("Traceback:", "ValueError: x"))
+    outcome = Outcome(3, ranks("ended", "", "ended", "ended", "lost", "not started"), failure, 12.34)
+    assert outcome_text(outcome, "out/1/rank.1/stderr") == (
+        "mslaunch: rank 1 ended with exit code 3 on n0, after 12.3 s\n"
+        "  | Traceback:\n"
+        "  | ValueError: x\n"
+        "  log: out/1/rank.1/stderr\n"
+        "  ended by mslaunch: ranks 0, 2-3\n"
+        "  lost with their host: rank 4\n"
+        "  not started: rank 5\n"
+    )
+
+
+def test_a_failure_of_no_rank() -> None:
+    failure = Failure("the host was lost while ranks ran there", "n0", None, 205, ("its agent ended, or was killed",))
+    assert outcome_text(Outcome(205, ranks("lost"), failure, 0.04)) == (
+        "mslaunch: the host was lost while ranks ran there on n0, after 0.0 s\n"
+        "  its agent ended, or was killed\n"
+        "  lost with their host: rank 0\n"
+    )
+
+
+def test_others_that_failed_too_are_not_said_to_have_been_first() -> None:
+    """Without abort the job goes on: rank 1 failed after the cause."""
+    failure = Failure("rank 0 ended with exit code 3", "n0", 0, 3)
+    text = outcome_text(Outcome(3, ranks("", "", code=3), failure, 1.0))
+    assert "failed as well" in text and "rank 1" in text
+    assert "before that" not in text
+
+
+def test_the_scheduler_is_explained() -> None:
+    text = outcome_text(Outcome(1, ranks("ended"), Failure("the MindSpore scheduler died", "n0", SERVICE), 1.0))
+    assert text.splitlines()[-1] == "  (the scheduler is the process that MindSpore's ranks meet at; it is no rank)"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0.0 s"), (59.94, "59.9 s"), (61, "1 min 01 s"), (3600, "1 h 00 min"), (7385, "2 h 03 min")],
+)
+def test_how_long(seconds: float, text: str) -> None:
+    assert outcome_text(Outcome(1, (), Failure("x"), seconds)) == f"mslaunch: x, after {text}\n"
+
+
+@pytest.mark.parametrize(
+    ("numbers", "text"),
+    [([3], "rank 3"), ([0, 1, 2, 5], "ranks 0-2, 5"), ([7, 0], "ranks 0, 7"), ([1, 2], "ranks 1-2")],
+)
+def test_ranks(numbers: list[int], text: str) -> None:
+    assert ranks_text(numbers) == text
+
+
+def test_one_host_unreached() -> None:
+    error = LinkError("no route to host", "n7", "is it switched on?")
+    assert unreached_text([error], 1) == "mslaunch: n7: no route to host\n  is it switched on?\n  nothing was started\n"
+    assert unreached_text([error], 2).endswith("nothing was started on the other hosts\n")
+
+
+def test_hosts_with_the_same_trouble_are_told_once() -> None:
+    errors = [LinkError("no route", f"n{number}", f"ping n{number}") for number in (1, 2, 3)]
+    errors.append(LinkError("it has no python3", "n9", "install it"))
+    assert unreached_text(errors, 64) == (
+        "mslaunch: 4 of 64 hosts could not be used; nothing was started\n"
+        "  n[1-3]: no route\n"
+        "    ping n1\n"
+        "    (and the same for the others)\n"
+        "  n9: it has no python3\n"
+        "    install it\n"
+    )
+
+
+@pytest.mark.parametrize("names", [("a", "b"), ("", "")])
+def test_a_host_with_a_short_name_does_not_garble_the_advice(names: tuple[str, str]) -> None:
+    errors = [LinkError("no route", name, "install a cable there") for name in names]
+    assert unreached_text(errors, 2).splitlines()[2] == "    install a cable there"
