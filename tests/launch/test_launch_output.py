@@ -292,6 +292,4 @@ def test_descriptors_of_the_caller_stay_with_it(start, tmp_path):
 
 def _holds(pid: int, pipe: int) -> bool:
     inode = os.fstat(pipe).st_ino
-    return any(
-        os.stat(f"/proc/{pid}/fd/{fd}").st_ino == inode for fd in os.listdir(f"/proc/{pid}/fd") if fd not in "012"
-    )
+    return any(os.stat(f"/proc/{pid}/fd/{fd}").st_ino == inode for fd in os.listdir(f"/proc/{pid}/fd") if int(fd) > 2)
