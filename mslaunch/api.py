@@ -40,17 +40,18 @@ def launch(
     the launcher's environment where options are read from it (default: os.environ).  Ranks read no standard input
     unless `options` says so.  Raises `LaunchError` if nothing could be started; a rank that fails is in the outcome.
     """
+    from mslaunch.cli.main import read_text
     from mslaunch.cli.mpirun import parse
     from mslaunch.launcher.run import Surroundings, run
 
     surroundings = os.environ if environ is None else environ
-    request = parse(["--stdin", "none", *options, "--", *(argv or [""])], surroundings)
+    request = parse(["--stdin", "none", *options, "--", *(argv or [""])], surroundings, read_text)
     if not argv:
         raise UsageError("no program was given", "launch", 'for example: launch(["python", "net.py"], np=4)')
     if output is not None:
         request = request._replace(output=request.output._replace(directory=output, copy=False))
     if timeout is not None:
-        request = request._replace(timeout=timeout)
+        request = request._replace(timeout=timeout, timeout_from="--timeout")
     app = _app(request.apps[0], np, [hosts] if isinstance(hosts, str) else hosts, hostfile, env or {}, wdir)
     request = request._replace(apps=(app,), output=request.output._replace(merge=merge or request.output.merge))
     return run(request, Surroundings(surroundings, os.getcwd(), signals=_in_main_thread()))

@@ -11,6 +11,9 @@ from mslaunch.lean import NamedTuple
 
 SERVICE = -1  #: stands for "no rank" where a frame or a record needs a rank: the job's scheduler
 
+#: what cpus may share, smallest first; a policy names one of these, a `Topology` has a row for each
+LEVELS = ("hwthread", "core", "l1cache", "l2cache", "l3cache", "numa", "socket", "board")
+
 
 class AppContext(NamedTuple):
     """One executable of the job: what to run, how often, and where it asked to run."""
@@ -21,15 +24,34 @@ class AppContext(NamedTuple):
     wdir: str | None = None
     hosts: tuple[str, ...] = ()  # the texts given to -H, one an option
     hostfile: str | None = None
+    path: str | None = None  # --path: directories, with colons between, that are searched before PATH
+    prefix: str | None = None  # --prefix: DIR/bin and DIR/lib go in front of PATH and LD_LIBRARY_PATH
+    preload_binary: bool = False  # -s: the executable is sent to the hosts
+    preload_files: tuple[str, ...] = ()  # --preload-files: sent to the hosts
+    session_dir: bool = False  # --set-cwd-to-session-dir
+    #: variables of the launcher that go to ranks on other hosts: names and patterns; ("*",) is hydra's -genvall, ()
+    #: its -genvnone, names its -genvlist.  Ranks on the launching host inherit everything in any case, as with both.
+    forward: tuple[str, ...] = ("OMPI_*", "PMIX_*")
 
 
 class Policy(NamedTuple):
-    """Where ranks may go."""
+    """Where ranks may go and which cpus they get; "", None and 0: nobody said, so the rules of Open MPI 4.1 decide."""
 
-    map_by: str = "slot"  # slot, node
-    per_node: int | None = None  # -N
-    oversubscribe: bool = False
-    bind_to: str = "none"  # none, core
+    map_by: str = ""  # slot, node, seq, dist, ppr, or one of LEVELS
+    ppr: tuple[tuple[int, str], ...] = ()  # with map_by ppr: (ranks, node or one of LEVELS); -N 2 is ((2, "node"),)
+    pe: int = 0  # PE=n: cpus (cores, or hwthreads with `hwthread_cpus`) for each rank
+    span: bool = False  # SPAN: the nodes are taken as one large one
+    device: str = ""  # with map_by dist: the device to be near
+    rank_by: str = ""  # slot, node, or one of LEVELS
+    rank_how: str = ""  # "", span, fill: modifiers of --rank-by
+    oversubscribe: bool | None = None
+    nolocal: bool = False
+    bind_to: str = ""  # none, or one of LEVELS
+    overload: bool = False  # overload-allowed: several ranks may be bound to one cpu
+    if_supported: bool = False  # if-supported: where a host cannot bind, ranks run unbound
+    cpu_set: str = ""  # --cpu-set, --cpu-list: `0,2-3`, logical numbers; the others are not used
+    hwthread_cpus: bool = False  # --use-hwthread-cpus: a cpu is a hardware thread, not a core
+    rankfile: str | None = None
 
 
 class OutputPolicy(NamedTuple):
@@ -39,9 +61,18 @@ class OutputPolicy(NamedTuple):
     copy: bool = True  # False: `:nocopy`, files only
     jobid: bool = True  # False: `:nojobid`, DIR/rank.N instead of DIR/1/rank.N
     merge: bool = False  # stderr joins stdout
-    tag: bool = False
+    tag: str = ""  # before each line: "tag" [1,R]<stdout>:, "detailed", "fullname", "detailed-fullname", "rank" [R]
+    prepend: str | None = None  # hydra's -prepend-pattern: instead of a tag, with %r rank, %g, %p node, %h host, %%
     timestamp: bool = False
+    style: str = "4.1"  # "5.0": tags and time stamps as that --output writes them, `[1,R]<stdout>: ` with a blank
     pty: str = "auto"  # auto, yes, no
+    xml: bool = False  # --xml: all that ranks print as XML, on stdout
+    xml_file: str | None = None  # --xml-file: the same in a file
+    file: str | None = None  # --output file=F of 5.0: F.RANK.out and F.RANK.err
+    outfile: str | None = None  # hydra's -outfile-pattern: a path, with the same letters as `prepend`
+    errfile: str | None = None  # hydra's -errfile-pattern
+    tee: bool = False  # with these two the terminal shows nothing, unless this is set (msrun's logs)
+    xterm: str | None = None  # --xterm: `0,2-3`, -1 for all; a final ! holds the windows
 
 
 class LinkPolicy(NamedTuple):
@@ -65,14 +96,25 @@ class Request(NamedTuple):
     default_hostfile: str | None = None
     stdin: str = "0"  # a rank, "all" or "none"
     timeout: float | None = None  # seconds
+    timeout_from: str = "--timeout"  # who said so, for the message: the option, or MPIEXEC_TIMEOUT
     grace: float = 2.0  # seconds between TERM and KILL
     mca: tuple[tuple[str, str], ...] = ()  # communication parameters, for the ranks
     abort_on_failure: bool = True  # orte_abort_on_non_zero_status
-    display_map: bool = False
+    recovery: bool = False  # --enable-recovery, --continuous: the others go on when a rank fails, however it ends
+    max_restarts: int = 0  # how often a rank that failed is started again
+    state_on_timeout: bool = False  # --report-state-on-timeout
+    stack_traces: bool = False  # --get-stack-traces
+    report_pid: str | None = None  # "-" stdout, "+" stderr, or a file
+    report_uri: str | None = None  # the same
+    index_argv: bool = False  # --index-argv-by-rank: argv[0] of rank 3 ends in -3
+    report_bindings: bool = False
+    display_map: str = ""  # "map", "devel", "diffable"
     display_allocation: bool = False
+    display_topology: bool = False
     do_not_launch: bool = False
     quiet: bool = False
     verbose: bool = False
+    notes: tuple[str, ...] = ()  # what was said and has no effect, a sentence each; the command prints them
 
 
 class HostLine(NamedTuple):
@@ -98,12 +140,37 @@ class Node(NamedTuple):
     local: bool = False  # reached by fork
 
 
+class Topology(NamedTuple):
+    """The cpus of a node that we may use, and what they share.
+
+    `cpus` are the kernel's numbers of the hardware threads in logical order (board by board, socket by socket, …, core
+    by core).  `objects` has a row for each of LEVELS: the logical number, from 0, of the object of that level that the
+    cpu at this place is in; a row is empty if the machine has no such level (or does not tell).  Objects without a cpu
+    that we may use do not count.
+    """
+
+    cpus: tuple[int, ...]
+    objects: tuple[tuple[int, ...], ...]
+
+
+class RankLine(NamedTuple):
+    """One line of a rankfile."""
+
+    rank: int
+    host: str  # as it is written
+    cpus: str  # its slot=, without blanks
+    source: str = ""  # "ranks:3"
+    node: int = -1  # index into Allocation.nodes, once that is known
+
+
 class Allocation(NamedTuple):
     """The nodes and slots given to us, in order."""
 
     nodes: tuple[Node, ...]
     declared: bool  # False: plain local mode, nobody named a host
     apps: tuple[tuple[int, ...], ...] = ()  # per app context: indices of its nodes; empty: all may use all
+    sequences: tuple[tuple[int, ...], ...] = ()  # per app context: its nodes line by line, repeats kept (--map-by seq)
+    ranks: tuple[RankLine, ...] = ()  # the lines of the rankfile, which makes the allocation
 
 
 class Placement(NamedTuple):
@@ -113,7 +180,8 @@ class Placement(NamedTuple):
     app: int  # index into Request.apps
     node: int  # index into JobMap.nodes
     local_rank: int
-    cpus: tuple[int, ...] = ()  # indices into the node's usable cpus; empty: not bound
+    cpus: tuple[int, ...] = ()  # the kernel's numbers of the cpus it is bound to; empty: not bound
+    locale: tuple[str, int] = ("", 0)  # level and logical number of the object it was mapped to; "": the whole node
 
 
 class JobMap(NamedTuple):
@@ -131,7 +199,8 @@ class RankPlan(NamedTuple):
     rank: int
     app: int  # index into NodePlan.apps
     env: tuple[str, ...]  # "NAME=value", on top of NodePlan.env
-    cpus: tuple[int, ...] = ()
+    cpus: tuple[int, ...] = ()  # the kernel's numbers; empty: not bound
+    wrapper: tuple[str, ...] = ()  # words before the program: ("xterm", …, "-e")
 
 
 class AppPlan(NamedTuple):
@@ -139,7 +208,10 @@ class AppPlan(NamedTuple):
 
     argv: tuple[str, ...]
     wdir: str
-    env: tuple[str, ...] = ()  # "NAME=value": -x
+    env: tuple[str, ...] = ()  # "NAME=value": forwarded, -mca, OMPI_COMMAND and its like, -x
+    path: str = ""  # directories, with colons between, that are searched before PATH
+    front: tuple[str, ...] = ()  # "NAME=value": the value goes in front of what NAME holds, with a colon
+    in_session: bool = False  # its ranks start in their session directories
 
 
 class ServicePlan(NamedTuple):
@@ -164,6 +236,8 @@ class NodePlan(NamedTuple):
     merge: bool = False
     pty: str = "auto"
     grace: float = 2.0
+    session: bool = False  # each rank gets a session directory, with links to the files that were sent
+    index_argv: bool = False  # argv[0] of rank 3 ends in -3
 
 
 class RankStatus(NamedTuple):
@@ -174,7 +248,7 @@ class RankStatus(NamedTuple):
     pid: int | None = None
     code: int | None = None  # exit code, or None if a signal ended it or it never ran
     signal: int | None = None
-    reason: str = ""  # "" by itself; "ended" by mslaunch; "lost" with its host; "not started"
+    reason: str = ""  # "" by itself; "ended" by mslaunch; "lost" with its host; "not started"; "running"
     stdout: str | None = None  # path of its log
     stderr: str | None = None
 

@@ -305,6 +305,7 @@ def test_annotations_are_lazy(name: str) -> None:
 
 #: where a test may sleep, and why
 SLEEPERS = {
+    "compat/stage.py": "does what recorded cases say, which pauses are a part of; looks for files and orphans, bounded",
     "hosts/test_hosts_much.py": "looks whether a rank with a slow reader writes nothing more: silence takes time",
     "hosts/clusters.py": "looks again and again, with a bound, at the process tables of other hosts",
     "launch/launching.py": "wait_until: what a process of another session does has no event for us; bounded",

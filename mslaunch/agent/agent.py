@@ -11,11 +11,13 @@ import os
 import select
 import sys
 
+from mslaunch.agent.cpus import bound, count_cores, usable_cpus
 from mslaunch.agent.fds import Room, open_fds
 from mslaunch.agent.network import Door, Listener, Prober, addresses
-from mslaunch.agent.program import check_wdir, explain_spawn, find_program, is_python
+from mslaunch.agent.program import check_wdir, command, explain_spawn, is_python
 from mslaunch.agent.ranks import Rank
 from mslaunch.agent.services import Service
+from mslaunch.agent.variables import inherited, rank_variables
 from mslaunch.errors import LaunchError
 from mslaunch.lean import TYPE_CHECKING, signal
 from mslaunch.model import AppPlan, NodePlan, RankPlan
@@ -27,17 +29,21 @@ from mslaunch.wire.outbox import HIGH, LOW, Outbox
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from mslaunch.agent.files import Session
+    from mslaunch.agent.traces import Tracer
+
 GRACE = 2.0  #: seconds from TERM to KILL before a plan says otherwise
 
 
-def serve(reader: int, writer: int, guard: int, environ: Mapping[str, str], by_ssh: bool) -> None:
-    """Serve the link `reader`/`writer` until it ends.
+def serve(link: tuple[int, int], guard: tuple[int, int], environ: Mapping[str, str], by_ssh: bool) -> None:
+    """Serve the link, its reader and its writer, until it ends.
 
-    See `guard.guarded` for what `guard` says.  `environ` is what ranks inherit; `by_ssh`: its SSH_CONNECTION is taken
-    for that of this link.  (Should it be another's, its address is a candidate that no token will prove.)
+    See `guard.guarded` for what is said on the two of `guard`.  `environ` is what ranks inherit; `by_ssh`: its
+    SSH_CONNECTION is taken for that of this link.  (Should it be another's, its address is a candidate that no token
+    will prove.)
     """
     with Loop() as loop:
-        agent = Agent(loop, reader, writer, guard, environ)
+        agent = Agent(loop, link, guard, environ)
         for name in ("SIGINT", "SIGHUP", "SIGPIPE", "SIGTSTP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGTTOU"):
             loop.signal(getattr(signal, name), None)
         loop.signal(signal.SIGTERM, agent.upstream_lost)
@@ -47,27 +53,32 @@ def serve(reader: int, writer: int, guard: int, environ: Mapping[str, str], by_s
         except Exception:
             agent.fault()
             raise
+        finally:
+            agent.close()
 
 
 class Agent:
     """One node's ranks, and the link to the launcher."""
 
-    def __init__(self, loop: Loop, reader: int, writer: int, guard: int, environ: Mapping[str, str]) -> None:
+    def __init__(self, loop: Loop, link: tuple[int, int], guard: tuple[int, int], environ: Mapping[str, str]) -> None:
         self._loop = loop
-        self._reader = reader
-        self._guard = guard
+        self._reader = reader = link[0]
+        self._guard, self._tell = guard
         self._guarded = False
         self._environ = environ
         self._decoder = frames.Decoder()
-        self._outbox = Outbox(loop, writer, lambda error: self.upstream_lost(), lambda size: self._resume())
+        self._outbox = Outbox(loop, link[1], lambda error: self.upstream_lost(), lambda size: self._resume())
         self._ranks: dict[int, Rank] = {}
         self._plan: NodePlan | None = None
         self._held: list[Listener] = []
         self._door: Door | None = None
         self._prober: Prober | None = None
         self._services: list[Service] = []
+        self._tracer: Tracer | None = None
+        self._files: Session | None = None
         self._paused = False
         self._lost = False
+        self._ending = False
         self._on = {
             frames.LAUNCH: self._launch,
             frames.STDIN: self._stdin,
@@ -75,11 +86,16 @@ class Agent:
             frames.END: self._end,
             frames.RESERVE: self._reserve,
             frames.PROBE: self._probe,
+            frames.RESTART: self._restart,
+            frames.TRACE: self._trace,
+            frames.FILE: self._file,
+            frames.DATA: self._data,
+            frames.DESCRIBE: self._describe,
         }
         os.set_blocking(reader, False)
-        os.set_blocking(guard, False)
+        os.set_blocking(self._guard, False)
         loop.reader(reader, self._read)
-        loop.reader(guard, self._heard_guard)
+        loop.reader(self._guard, self._heard_guard)
 
     @property
     def done(self) -> bool:
@@ -94,7 +110,7 @@ class Agent:
 
     def hello(self, by_ssh: bool) -> None:
         """The first thing that an agent says."""
-        cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        cpus = usable_cpus()
         found = addresses()
         seen_from = ""
         if by_ssh:
@@ -103,7 +119,8 @@ class Agent:
                 seen_from = connection[0]
                 found = list(dict.fromkeys([connection[2], *found]))
         version = ".".join(map(str, sys.version_info[:3]))
-        greeting = messages.Hello(os.uname().nodename, os.getpid(), cpus, version, tuple(found), seen_from)
+        numbers = (os.getpid(), len(cpus), count_cores(cpus))
+        greeting = messages.Hello(os.uname().nodename, *numbers, version, tuple(found), seen_from)
         self._outbox.send(frames.MAGIC, frames.encode(frames.HELLO, payload=messages.pack_hello(greeting)))
 
     def fault(self) -> None:
@@ -174,6 +191,13 @@ class Agent:
             self._loop.reader(self._guard, None)
             self.upstream_lost()
 
+    def _describe(self, frame: Frame) -> None:
+        """What our cpus share."""
+        from mslaunch.agent.topology import read_topology
+
+        answer = messages.pack_topology(read_topology(usable_cpus()))
+        self._outbox.send(frames.encode(frames.TOPOLOGY, payload=answer))
+
     def _reserve(self, frame: Frame) -> None:
         """Hold as many ports as the payload says; they are given back when the ranks start, or to a service."""
         try:
@@ -201,7 +225,7 @@ class Agent:
         if self._lost:
             return
         self._take_services(plan)
-        null = os.open("/dev/null", os.O_RDONLY)
+        self._null = null = os.open("/dev/null", os.O_RDONLY)
         self._room = Room(len(plan.ranks), null)
         base = inherited(self._environ, plan)
         for index, app in enumerate(plan.apps):
@@ -224,34 +248,64 @@ class Agent:
 
     def _launch_app(self, app: AppPlan, ranks: list[RankPlan], base: dict[str, str], null: int) -> None:
         """Start the ranks of one executable; what is wrong with it is said for each, in the same words."""
-        shared = {**base, **_variables(app.env)}
-        try:
-            check_wdir(app.wdir)
-            os.chdir(app.wdir)
-            # the rank's own -x PATH counts; every rank of an app has the same
-            path = find_program(app.argv[0], shared.get("PATH", os.defpath), app.wdir)
-            for rank in ranks:
-                self._launch_rank(rank, path, app, shared, null)
-        except LaunchError as error:
-            for rank in ranks:
-                if rank.rank not in self._ranks:
-                    self._send_exit(rank.rank, messages.Exit(error.code, None, error.what, error.todo))
+        for rank in ranks:
+            try:
+                self._launch_rank(rank, app, base, null)
+            except LaunchError as error:
+                self._send_exit(rank.rank, messages.Exit(error.code, None, error.what, error.todo))
 
-    def _launch_rank(self, plan: RankPlan, path: str, app: AppPlan, shared: dict[str, str], null: int) -> None:
+    def _launch_rank(self, plan: RankPlan, app: AppPlan, base: dict[str, str], null: int) -> None:
         assert self._plan is not None
-        env = {**shared, **_variables(plan.env), "PWD": app.wdir, **_variables(app.env)}
-        _set_defaults(env, self._plan.defaults)
+        given = self._session.variables(plan.rank) if self._plan.session else {}
+        wdir = self._session.place(plan.rank) if app.in_session else app.wdir
+        env = rank_variables(base, app, plan, {**given, "PWD": wdir}, self._plan.defaults)
+        check_wdir(wdir)
+        os.chdir(wdir)
+        path, argv = command(app, plan, self._plan.index_argv, env.get("PATH", os.defpath), wdir)
         pty = self._plan.pty == "yes" or (self._plan.pty == "auto" and not is_python(path))
         rank = Rank(plan.rank, self._loop, self)
         try:
-            fds = open_fds(null, plan.rank in self._plan.stdin, self._plan.merge, pty, len(self._plan.ranks))
-            with _bound(plan.cpus):
-                rank.start(path, list(app.argv), env, fds, self._room)
+            with bound(plan.cpus):
+                fds = open_fds(null, plan.rank in self._plan.stdin, self._plan.merge, pty, len(self._plan.ranks))
+                rank.start(path, argv, env, fds, self._room)
         except OSError as error:
             raise explain_spawn(app.argv[0], error) from None
         self._ranks[plan.rank] = rank
         rank.watch(not self._paused)
         self.started(plan.rank, rank.pid)
+
+    @property
+    def _session(self) -> Session:
+        """Made when it is first needed, by files or by ranks."""
+        if self._files is None:
+            from mslaunch.agent.files import Session
+
+            self._files = Session(self._environ, self._tell, self._stored)
+        return self._files
+
+    def _file(self, frame: Frame) -> None:
+        self._session.begin(*messages.unpack_file(frame.payload))
+
+    def _data(self, frame: Frame) -> None:
+        self._session.write(frame.payload)
+
+    def _stored(self, error: str, todo: str) -> None:
+        self._outbox.send(frames.encode(frames.STORED, payload=messages.pack_stored(error, todo)))
+
+    def _restart(self, frame: Frame) -> None:
+        """A rank that has ended is started again, once nothing is left of its streams."""
+        count = messages.unpack_number(frame.payload)
+        self._ranks[frame.rank].retire(lambda: self._launch_again(frame.rank, count))
+
+    def _launch_again(self, number: int, count: int) -> None:
+        if self._ending or self._plan is None:
+            self._send_exit(number, messages.Exit(None, None, "the job is being ended"))
+            return
+        self._plan = plan = self._plan._replace(stdin=tuple(rank for rank in self._plan.stdin if rank != number))
+        rank = next(rank for rank in plan.ranks if rank.rank == number)
+        again = rank._replace(env=(*rank.env, f"OMPI_MCA_orte_num_restarts={count}"))
+        del self._ranks[number]
+        self._launch_app(plan.apps[rank.app], [again], inherited(self._environ, plan), self._null)
 
     def _stdin(self, frame: Frame) -> None:
         rank = self._ranks.get(frame.rank)
@@ -266,6 +320,17 @@ class Agent:
             if frame.rank in (NO_RANK, rank.number):
                 rank.signal(signum)
 
+    def _trace(self, frame: Frame) -> None:
+        """Look at the stacks of all ranks, no longer than the payload says."""
+        from mslaunch.agent.traces import Tracer
+
+        pids = {rank.number: rank.pid for rank in self._ranks.values() if rank.running}
+        self._tracer = Tracer(self._loop, pids, self._environ, self._traced)
+        self._tracer.begin(float(frame.payload))
+
+    def _traced(self, rank: int, traced: messages.Traced | None) -> None:
+        self._outbox.send(frames.encode(frames.TRACES, rank, messages.pack_traced(traced) if traced else b""))
+
     # --- the end
 
     def _end(self, frame: Frame) -> None:
@@ -273,6 +338,9 @@ class Agent:
         self._end_all(float(frame.payload))
 
     def _end_all(self, grace: float) -> None:
+        self._ending = True
+        if self._tracer:
+            self._tracer.stop()
         for rank in self._ranks.values():
             rank.hurry()
             if grace > 0:
@@ -284,6 +352,11 @@ class Agent:
             service.end(at_once=grace <= 0 or not self._rank_pids())
         if grace > 0:
             self._loop.after(grace, lambda: self._end_all(0.0))
+
+    def close(self) -> None:
+        """Nothing runs any more."""
+        if self._files:
+            self._files.close()
 
     def upstream_lost(self) -> None:
         """The launcher or our guard is gone: end what we hold."""
@@ -298,42 +371,5 @@ class Agent:
             self._paused = False
             for rank in self._ranks.values():
                 rank.watch(True)  # what it prints is dropped, but its end is seen
-        if self._rank_pids() or self._services:
+        if self._ranks or self._services:  # a rank that has ended may have left an orphan that holds its streams
             self._end_all(self._plan.grace if self._plan else GRACE)
-
-
-def inherited(environ: Mapping[str, str], plan: NodePlan) -> dict[str, str]:
-    """The environment that all ranks of the node share: ours without what a launch around us left, then the plan's."""
-    exact = {name for name in plan.scrub if not name.endswith("*")}
-    prefixes = tuple(name[:-1] for name in plan.scrub if name.endswith("*"))
-    kept = {name: value for name, value in environ.items() if name not in exact and not name.startswith(prefixes)}
-    kept.update(_variables(plan.env))
-    return kept
-
-
-def _variables(words: tuple[str, ...]) -> dict[str, str]:
-    pairs = [word.partition("=") for word in words]
-    return {name: value for name, _, value in pairs}
-
-
-def _set_defaults(env: dict[str, str], words: tuple[str, ...]) -> None:
-    for name, value in _variables(words).items():
-        env.setdefault(name, value)
-
-
-class _bound:  # noqa: N801
-    """Within it, we run on `cpus` only (indices into those we may use), and so does who is started here."""
-
-    def __init__(self, cpus: tuple[int, ...]) -> None:
-        self._cpus = cpus
-        self._all: set[int] = set()
-
-    def __enter__(self) -> None:
-        if self._cpus and hasattr(os, "sched_setaffinity"):
-            self._all = os.sched_getaffinity(0)
-            usable = sorted(self._all)
-            os.sched_setaffinity(0, {usable[index % len(usable)] for index in self._cpus})
-
-    def __exit__(self, *exc: object) -> None:
-        if self._all:
-            os.sched_setaffinity(0, self._all)

@@ -2,8 +2,8 @@
 
 It adopts every orphan of the ranks (`PR_SET_CHILD_SUBREAPER`, prctl(2)), and once the agent has ended it kills what
 is left, by pid, until there is nothing.  It does not know what a rank is.  If the guard itself is killed, the agent
-sees the end of a pipe and ends its ranks.  The surprising thing: an empty list of children is no proof; only ECHILD
-from waitpid is.
+sees the end of a pipe and ends its ranks.  It also removes the directory that an agent has told it of (`agent.files`).
+The surprising thing: an empty list of children is no proof; only ECHILD from waitpid is.
 """
 
 from __future__ import annotations
@@ -20,26 +20,30 @@ _PR_SET_CHILD_SUBREAPER = 36
 _IGNORED = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGTSTP", "SIGPIPE", "SIGUSR1", "SIGUSR2")
 
 
-def guarded(serve: Callable[[int], None], keep: tuple[int, ...]) -> int:
-    """Fork; `serve(fd)` runs in the child; the guard keeps watch in this process.
+def guarded(serve: Callable[[int, int], None], keep: tuple[int, ...]) -> int:
+    """Fork; `serve(guard, tell)` runs in the child; the guard keeps watch in this process.
 
-    `fd` gives one byte when the guard is ready to adopt orphans, so no rank may be started before, and ends when the
-    guard dies.  (The agent comes first because finding prctl takes milliseconds, in which it can say HELLO.)
+    `guard` gives one byte when the guard is ready to adopt orphans, so no rank may be started before, and ends when the
+    guard dies.  (The agent comes first because finding prctl takes milliseconds, in which it can say HELLO.)  `tell`
+    takes the names, each with a NUL after it, of directories that must not outlive the agent.
     `keep` are the descriptors of the link: the guard closes its copies, so that the link ends with the agent.
     Returns, in the guard only, the exit code of the agent (128 + n for a signal).
     """
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, as some parents leave it, it would eat exit codes
     alive, ours = os.pipe()
+    told, tell = os.pipe()
     agent = os.fork()
     if not agent:
         os.close(ours)
+        os.close(told)
         status = 70
         try:
-            serve(alive)
+            serve(alive, tell)
             status = 0
         finally:
             os._exit(status)
     os.close(alive)
+    os.close(tell)
     adopted = _adopt_orphans()
     os.write(ours, b"!")
     for name in _IGNORED:
@@ -50,6 +54,7 @@ def guarded(serve: Callable[[int], None], keep: tuple[int, ...]) -> int:
     code = _wait_for(agent)
     if adopted:
         _end_orphans()
+    _remove_left(told)
     return code
 
 
@@ -61,6 +66,19 @@ def _adopt_orphans() -> bool:
         return bool(ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
     except (ImportError, OSError, AttributeError):
         return False
+
+
+def _remove_left(told: int) -> None:
+    """The directories of an agent that could not do it itself; usually there are none."""
+    os.set_blocking(told, False)
+    try:
+        names = os.read(told, 1 << 16).split(b"\0")[:-1]
+    except BlockingIOError:
+        return
+    for name in names:
+        from mslaunch.agent.files import remove
+
+        remove(os.fsdecode(name))
 
 
 def _wait_for(agent: int) -> int:

@@ -1,7 +1,7 @@
 """Find the program of an app context on this node, and say in one sentence why it cannot be run.
 
-It starts nothing.  Where a program without a slash is looked for, in this order (as mpirun 4.1.4): the PATH that the
-rank will see, then the working directory; that last one surprises who knows shells.
+It starts nothing.  Where a program without a slash is looked for, in this order (as mpirun 4.1.4): the directories of
+--path, the PATH that the rank will see, then the working directory; that last one surprises who knows shells.
 """
 
 from __future__ import annotations
@@ -9,16 +9,35 @@ from __future__ import annotations
 import os
 
 from mslaunch.errors import EXIT_NOT_FOUND, EXIT_NOT_STARTED, LaunchError
+from mslaunch.lean import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mslaunch.model import AppPlan, RankPlan
 
 _PYTHONS = ("python", "pypy")
 
 
-def find_program(name: str, path: str, wdir: str) -> str:
-    """The file to execute; raises `LaunchError` with code 126 or 127."""
+def command(app: AppPlan, rank: RankPlan, index: bool, path: str, wdir: str) -> tuple[str, list[str]]:
+    """The file to execute in `wdir`, and its arguments, program first; raises `LaunchError` with code 126 or 127.
+
+    `path` is the PATH of the rank.  `index`: the program's own name ends in the rank (--index-argv-by-rank).  A
+    wrapper is told the file that was found, since it may search elsewhere.
+    """
+    found = find_program(app.argv[0], f"{app.path}:{path}" if app.path else path, wdir)
+    if rank.wrapper:
+        todo = "install it there, or leave out the option that asks for it (--xterm)"
+        return find_program(rank.wrapper[0], path, wdir, todo), [*rank.wrapper, found, *app.argv[1:]]
+    return found, [f"{app.argv[0]}-{rank.rank}" if index else app.argv[0], *app.argv[1:]]
+
+
+def find_program(name: str, path: str, wdir: str, todo: str = "give its whole path, or -x PATH") -> str:
+    """The file to execute in `wdir`; raises `LaunchError` with code 126 or 127.
+
+    A name with a slash is returned as it is: a script sees it, as mpirun's, in its argv[0].
+    """
     if "/" in name:
-        found = os.path.join(wdir, name)
-        _check(found, name)
-        return found
+        _check(os.path.join(wdir, name), name)
+        return name
     refused = ""
     for folder in [*path.split(":"), wdir]:
         candidate = os.path.join(wdir, folder, name)
@@ -29,9 +48,7 @@ def find_program(name: str, path: str, wdir: str) -> str:
     if refused:
         _check(refused, name)
     where = f"the PATH of the ranks there is {path}" if path else "the ranks there have no PATH"
-    raise LaunchError(
-        f"the program {name!r} was not found", todo=f"{where}\ngive its whole path, or -x PATH", code=EXIT_NOT_FOUND
-    )
+    raise LaunchError(f"the program {name!r} was not found", todo=f"{where}\n{todo}", code=EXIT_NOT_FOUND)
 
 
 def _check(path: str, name: str) -> None:

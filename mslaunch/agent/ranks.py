@@ -16,6 +16,7 @@ from mslaunch.lean import TYPE_CHECKING, signal
 from mslaunch.wire.outbox import Outbox
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Protocol
 
     from mslaunch.wire.loop import Loop, Timer
@@ -132,6 +133,7 @@ class Rank:
         self._watched = False
         self._drain: Timer | None = None
         self._drain_seconds = DRAIN
+        self._retired: Callable[[], None] | None = None
 
     @property
     def over(self) -> bool:
@@ -185,6 +187,18 @@ class Rank:
         if self._drain:
             self._wait_for_orphans()
 
+    def retire(self, then: Callable[[], None]) -> None:
+        """The process has ended; call `then` once its streams have, too.
+
+        An orphan that holds one is heard no longer than `DRAIN_ENDING`, silent or not.
+        """
+        self._retired = then
+        self._drain_seconds = DRAIN_ENDING
+        if self.over:
+            self.loop.soon(then)
+        elif not self.running:
+            self._wait_for_orphans()
+
     def _ended(self, status: int) -> None:
         self.running = False
         self._stdin_closed()
@@ -208,7 +222,7 @@ class Rank:
 
     def heard(self, stream: Stream) -> None:
         """A stream is alive: the silence that counts begins anew."""
-        if self._drain:
+        if self._drain and not self._retired:
             self._wait_for_orphans()
 
     def stream_closed(self, stream: Stream) -> None:
@@ -217,6 +231,8 @@ class Rank:
         if not self._streams and self._drain:
             self._drain.cancel()
             self._drain = None
+        if self.over and self._retired:
+            self.loop.soon(self._retired)
 
     # --- standard input
 

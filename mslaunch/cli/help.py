@@ -6,6 +6,7 @@ options are named in one paragraph, since what to do instead is said when one is
 
 from __future__ import annotations
 
+import os
 import textwrap
 from collections.abc import Iterable, Sequence
 
@@ -22,6 +23,7 @@ EXAMPLES = (
     ),
 )
 
+USAGE = "Usage: mslaunch [options] program [arguments]"
 PARAMETERS_TITLE = "Parameters (--mca, or OMPI_MCA_KEY) that steer mslaunch"
 VARIABLES_TITLE = "Other variables that steer mslaunch; options win"
 
@@ -31,6 +33,14 @@ _SYNTAX = (
     "a blank or '='. Several programs make one job when a lone ':' stands between them."
 )
 _COLUMN = 28  # where descriptions begin
+
+
+def columns() -> int:
+    """How wide the terminal is that help is printed on."""
+    try:
+        return os.get_terminal_size(1).columns
+    except OSError:
+        return 80
 
 
 def names_of(option: Option) -> str:
@@ -46,26 +56,39 @@ def groups(table: Iterable[Option]) -> dict[str, list[Option]]:
     return found
 
 
+def merged(rows: Iterable[Variable]) -> list[tuple[str, str]]:
+    """(names, meaning) of variables, where those that mean the same stand together."""
+    found: dict[str, list[str]] = {}
+    for row in rows:
+        found.setdefault(row.help, []).append(row.name)
+    return [(", ".join(names), meaning) for meaning, names in found.items()]
+
+
 def help_text(
-    table: Sequence[Option], width: int, parameters: Sequence[Variable] = (), variables: Sequence[Variable] = ()
+    table: Sequence[Option],
+    width: int,
+    parameters: Sequence[Variable] = (),
+    variables: Sequence[Variable] = (),
+    usage: str = USAGE,
+    examples: Sequence[tuple[str, str]] = EXAMPLES,
 ) -> str:
     """The whole help, without a final newline, in lines of at most `width` columns (held between 60 and 100)."""
     width = max(60, min(width, 100))
     parts = [
-        "usage: mslaunch [options] program [arguments]",
+        usage,
         textwrap.fill(_INTRO, width),
         textwrap.fill(_SYNTAX, width),
     ]
     for group, members in groups(table).items():
         rows = [_entry(names_of(option), _described(option), width) for option in members if option.status != REFUSED]
         parts += _part(group, rows)
-    parts += _part(PARAMETERS_TITLE, [_entry(row.name, row.help, width) for row in parameters])
-    parts += _part(VARIABLES_TITLE, [_entry(row.name, row.help, width) for row in variables])
+    parts += _part(PARAMETERS_TITLE, [_entry(names, meaning, width) for names, meaning in merged(parameters)])
+    parts += _part(VARIABLES_TITLE, [_entry(names, meaning, width) for names, meaning in merged(variables)])
     refused = [spelled(name) for option in table if option.status == REFUSED for name in option.names]
     if refused:
         sentence = "Refused, each with what to use instead: " + ", ".join(refused)
         parts.append(textwrap.fill(sentence, width, break_on_hyphens=False))
-    parts += _part("Examples", [f"  # {what}\n  {command}" for what, command in EXAMPLES])
+    parts += _part("Examples", [f"  # {what}\n  {command}" for what, command in examples])
     return "\n\n".join(parts)
 
 
@@ -80,8 +103,8 @@ def _described(option: Option) -> str:
 
 def _entry(names: str, described: str, width: int) -> str:
     """One row: its names, and the description beside or below them."""
-    head = "  " + names
     lines = textwrap.wrap(described, width - _COLUMN, break_on_hyphens=False)
-    if len(head) > _COLUMN - 2:
-        return "\n".join([head, *(" " * _COLUMN + line for line in lines)])
-    return "\n".join([head.ljust(_COLUMN) + lines[0], *(" " * _COLUMN + line for line in lines[1:])])
+    if len(names) > _COLUMN - 4:
+        heads = textwrap.wrap(names, width - 2, break_on_hyphens=False)
+        return "\n".join([*("  " + head for head in heads), *(" " * _COLUMN + line for line in lines)])
+    return "\n".join([("  " + names).ljust(_COLUMN) + lines[0], *(" " * _COLUMN + line for line in lines[1:])])

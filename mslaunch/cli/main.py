@@ -11,7 +11,7 @@ import gc
 import os
 import sys
 
-from mslaunch.cli.mpirun import parse
+from mslaunch.cli.dialects import OWN, parse
 from mslaunch.cli.options import Show
 from mslaunch.errors import EXIT_USAGE, LaunchError
 from mslaunch.lean import TYPE_CHECKING
@@ -19,14 +19,13 @@ from mslaunch.lean import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-
 _EXHAUSTED = (11, 12, 23, 24)  # EAGAIN, ENOMEM, ENFILE, EMFILE
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """The console script: never returns."""
     gc.disable()
-    status = command(sys.argv[1:] if argv is None else argv)
+    status = command(sys.argv[1:] if argv is None else argv, sys.argv[0])
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -35,11 +34,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     os._exit(status)
 
 
-def command(argv: Sequence[str]) -> int:
-    """Do what the words ask; returns the exit code."""
+def command(argv: Sequence[str], called: str = OWN) -> int:
+    """Do what the words ask, in the dialect of the name that the command was called by; returns the exit code."""
     _open_standard_streams()
     try:
-        request = parse(argv, os.environ)
+        request = parse(argv, os.environ, read_text, called)
+        for note in request.notes if not request.quiet else ():
+            _tell(f"mslaunch: note: {note}\n")
         from mslaunch.launcher.run import Surroundings, run
 
         gc.freeze()
@@ -57,6 +58,12 @@ def command(argv: Sequence[str]) -> int:
         return EXIT_USAGE
     except KeyboardInterrupt:  # before the launch watched for it
         return 1
+
+
+def read_text(path: str) -> str:
+    """The text of a file that the command line or a rule of Open MPI names; bytes that are no UTF-8 are kept."""
+    with open(path, encoding="utf-8", errors="surrogateescape") as file:
+        return file.read()
 
 
 def _open_standard_streams() -> None:
@@ -86,7 +93,10 @@ def _refuse(error: LaunchError) -> None:
     from mslaunch.launcher.report import unreached_text
 
     errors = getattr(error, "errors", None)
-    text = unreached_text(errors, error.hosts) if errors else f"mslaunch: {error}\n"  # type: ignore[attr-defined]
+    _tell(unreached_text(errors, error.hosts) if errors else f"mslaunch: {error}\n")  # type: ignore[attr-defined]
+
+
+def _tell(text: str) -> None:
     try:
         sys.stderr.buffer.write(text.encode("utf-8", "replace"))
     except (OSError, AttributeError):

@@ -4,7 +4,7 @@ An `Option` says how it is spelled, how its words are read and which field of a 
 into settings, `assemble` turns settings into a `Request`.  Nothing here knows mpirun, hydra or msrun, and nothing
 here reads a file or the environment.  The one surprising thing: a field is a path, "policy.map_by" or "timeout",
 where "app." is the application context at hand and a final "+" says that values are joined instead of replaced; an
-option without a path gives a list of (path, value) itself.
+option without a path gives a list of (path, value) itself.  Rare options can wait in a module of their own (`Index`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,10 @@ class Show(Exception):  # noqa: N818 - no error: the command was asked to print 
 
 
 class Option(NamedTuple):
-    """One row of a dialect's table.  A name takes one dash or two; `help` of a refused option says what to do."""
+    """One row of a dialect's table.  A name takes one dash or two.
+
+    `help` of a refused option is "why; what to use instead".
+    """
 
     names: tuple[str, ...]  # without dashes; the first one is the one to learn
     metavar: str  # one word for each value, "" for a flag
@@ -62,6 +65,34 @@ class Section(NamedTuple):
 
     settings: tuple[Setting, ...]
     program: tuple[str, ...]
+    sources: tuple[str, ...] = ()  # for each setting, the option as it was written
+
+
+class Index(dict):  # type: ignore[type-arg]  # a subscript would run at import
+    """A table looked up by name; the rows of `more` are fetched when a name is not among the first ones.
+
+    So a launch with everyday options does not pay for the rare ones.
+    """
+
+    __slots__ = ("_more",)
+
+    def __init__(self, table: Iterable[Option], more: Callable[[], Iterable[Option]] = tuple) -> None:
+        super().__init__(by_name(table))
+        self._more: Callable[[], Iterable[Option]] | None = more
+
+    def all(self) -> Index:
+        """The index with every row in it."""
+        if self._more is not None:
+            self.update(by_name(self._more()))
+            self._more = None
+        return self
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The option of this name, or `default`."""
+        return dict.get(self, name) or dict.get(self.all(), name, default)
+
+    def __contains__(self, name: object) -> bool:
+        return dict.__contains__(self, name) or dict.__contains__(self.all(), name)
 
 
 def spelled(name: str) -> str:
@@ -79,24 +110,36 @@ def sections(index: Mapping[str, Option], argv: Sequence[str]) -> list[Section]:
 
     Raises `UsageError` for what cannot be understood and for a section that has no program.
     """
+    found = cut(index, argv)
+    require_programs(found, ":" in argv)
+    return found
+
+
+def cut(index: Mapping[str, Option], argv: Sequence[str]) -> list[Section]:
+    """The same, also if there is no program."""
     parts: list[list[str]] = [[]]
     for word in argv:
         if word == ":":
             parts.append([])
         else:
             parts[-1].append(word)
-    found = [scan(index, part) for part in parts if part]
-    if not found or not all(section.program for section in found):
-        todo = "write it after the options, for example: mslaunch -n 4 python train.py"
-        if len(parts) > 1:
-            todo += "\na lone ':' begins another program; inside arguments, hide it: sh -c 'awk -F : …'"
-        raise UsageError("no program was given", "", todo)
-    return found
+    return [scan(index, part) for part in parts if part]
+
+
+def require_programs(found: Sequence[Section], colons: bool) -> None:
+    """Raises `UsageError` unless each section has a program; `colons`: the command line had a lone ':'."""
+    if found and all(section.program for section in found):
+        return
+    todo = "write it after the options, for example: mslaunch -n 4 python train.py"
+    if colons:
+        todo += "\na lone ':' begins another program; inside arguments, hide it: sh -c 'awk -F : …'"
+    raise UsageError("no program was given", "", todo)
 
 
 def scan(index: Mapping[str, Option], words: Sequence[str]) -> Section:
     """Read options up to the first word that is none, or `--`; the rest is the program, untouched."""
     settings: list[Setting] = []
+    sources: list[str] = []
     seen: set[str] = set()
     pending = list(reversed(words))
     while pending and pending[-1].startswith("-"):
@@ -111,7 +154,8 @@ def scan(index: Mapping[str, Option], words: Sequence[str]) -> Section:
             raise UsageError("it was given twice", name, "give it once for each program")
         seen.add(option.names[0])
         settings += settings_of(name, option.field, option.read, *_values(index, option, name, value, pending))
-    return Section(tuple(settings), tuple(reversed(pending)))
+        sources += [name] * (len(settings) - len(sources))
+    return Section(tuple(settings), tuple(reversed(pending)), tuple(sources))
 
 
 def settings_of(where: str, path: str, read: Reader, *words: str) -> list[Setting]:
@@ -159,7 +203,10 @@ def _bare(word: str) -> str:
 def _is_bundle(index: Mapping[str, Option], word: str) -> bool:
     """Whether the word is several one-letter flags behind one dash: `-qv`."""
     letters = word[1:]
-    return letters not in index and len(letters) > 1 and all(x in index and not index[x].metavar for x in letters)
+    if letters[:1] == "-" or len(letters) < 2 or letters in index:
+        return False
+    found = [index.get(letter) for letter in letters]
+    return all(option is not None and not option.metavar and option.status != REFUSED for option in found)
 
 
 def _option(index: Mapping[str, Option], word: str) -> tuple[Option, str, str | None]:
@@ -170,7 +217,8 @@ def _option(index: Mapping[str, Option], word: str) -> tuple[Option, str, str | 
     if option is None:
         raise _unknown(index, written, bare)
     if option.status == REFUSED:
-        raise UsageError(f"mslaunch does not have {written} yet", "", option.help)
+        why, _, instead = option.help.partition("; ")
+        raise UsageError(f"mslaunch does not have this option: {why}", written, instead)
     return option, written, value if equals else None
 
 
@@ -196,7 +244,8 @@ def _unknown(index: Mapping[str, Option], written: str, bare: str) -> UsageError
     import difflib
 
     letters = bare.rstrip("0123456789")
-    if letters != bare and letters in index and index[letters].metavar:
+    glued = index.get(letters) if letters != bare else None
+    if glued is not None and glued.metavar:
         dashes = written[: len(written) - len(bare)]
         return UsageError(
             "a value stands apart from its option", written, f"write {dashes}{letters} {bare[len(letters) :]}"

@@ -1,8 +1,8 @@
 """Readers: what one option's words, as they were typed, become; each raises `Expected` for words it cannot take.
 
-The first half is of use to any dialect, the second half knows the spellings of mpirun 4.1.  Nothing here knows
-which option asked.  The one surprising thing: a reader may set several fields at once, and then gives a list of
-(path, value), see `mslaunch.cli.options`.
+Those that most launches may need, in any dialect; `cli.placement` reads where ranks go, `cli.lists` what Open MPI 5.0
+puts into one word.  Nothing here knows which option asked.  The one surprising thing: a reader may set several fields
+at once, and then gives a list of (path, value), see `mslaunch.cli.options`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from mslaunch.lean import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Sequence
     from typing import Any
 
     Reader = Callable[..., Any]  # words -> value; raises Expected
@@ -34,6 +34,17 @@ def on() -> bool:
 def off() -> bool:
     """A flag that says no."""
     return False
+
+
+def nothing() -> list[Setting]:
+    """A flag that changes nothing."""
+    return []
+
+
+def ignored(word: str) -> list[Setting]:
+    """A value that changes nothing."""
+    text(word)
+    return []
 
 
 def text(word: str) -> str:
@@ -72,6 +83,16 @@ def limit(word: str) -> float | None:
     return value if value > 0 else None
 
 
+def limit_by(source: str) -> Callable[[str], list[Setting]]:
+    """A limit of time, with who said so for the message: --timeout, or a variable."""
+
+    def read(word: str) -> list[Setting]:
+        seconds = limit(word)
+        return [("timeout", seconds), ("timeout_from", source if seconds else "--timeout")]
+
+    return read
+
+
 def span(word: str) -> float:
     """Seconds, 0 or more."""
     value = number(word)
@@ -102,10 +123,30 @@ def choice(*known: str) -> Reader:
 
     def read(word: str) -> str:
         if word.lower() not in known:
-            raise Expected(", ".join(known[:-1]) + " or " + known[-1])
+            raise Expected(one_of(known), meant(word, known))
         return word.lower()
 
     return read
+
+
+def one_of(known: Sequence[str]) -> str:
+    """`a, b or c`."""
+    return ", ".join(known[:-1]) + " or " + known[-1]
+
+
+def meant(word: str, known: Iterable[str], otherwise: str = "") -> str:
+    """What to do about a word that is not among the known ones: the nearest of them, or `otherwise`."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(word.lower(), known, 1)
+    return f"did you mean {near[0]}?" if near else otherwise
+
+
+def shortened(word: str, known: Iterable[str]) -> str:
+    """The one known word that this one is the beginning of, in any case; "" if none is, or several are."""
+    lower = word.lower()
+    found = [name for name in known if name.startswith(lower)] if lower else []
+    return lower if lower in found else found[0] if len(found) == 1 else ""
 
 
 def shell_words(word: str) -> tuple[str, ...]:
@@ -125,7 +166,9 @@ def ranks(word: str) -> int:
     try:
         return count(word)
     except Expected as error:
-        raise Expected(error.what, "leave it out to start one rank for each slot") from None
+        zero = word and not word.strip("0")
+        todo = "leave it out to start one rank for each slot" if zero else "for example: -n 4"
+        raise Expected(error.what, todo) from None
 
 
 def exactly(path: str, value: Any) -> Reader:
@@ -133,11 +176,16 @@ def exactly(path: str, value: Any) -> Reader:
     return lambda: [(path, value)]
 
 
+def switch(path: str, yes: Any = True, no: Any = False) -> Reader:
+    """The reader of a parameter that is yes or no, for a field that holds something else then."""
+    return lambda word: [(path, yes if yes_no(word) else no)]
+
+
 def variable(word: str) -> tuple[tuple[str, str | None]]:
     """-x: `VAR`, `NCCL_*` or `VAR=value`, where the value may be anything, also nothing."""
     name, equals, value = word.partition("=")
     if not name:
-        raise Expected("VAR or VAR=value")
+        raise Expected("VAR or VAR=value", "for example: -x PATH, or -x OMP_NUM_THREADS=4")
     if equals and ("*" in name or "?" in name):
         raise Expected("VAR=value, or a pattern without a value", "a pattern forwards the variables that are set here")
     return ((name, value if equals else None),)
@@ -146,6 +194,14 @@ def variable(word: str) -> tuple[tuple[str, str | None]]:
 def variables(word: str) -> tuple[tuple[str, str | None], ...]:
     """mca_base_env_list: `FOO;BAR=2`."""
     return tuple(variable(part)[0] for part in word.split(";") if part)
+
+
+def files(word: str) -> tuple[str, ...]:
+    """Names of files with commas between."""
+    names = tuple(name for name in word.split(",") if name)
+    if not names:
+        raise Expected("FILE, or several with commas between")
+    return names
 
 
 def parameter(key: str, value: str) -> tuple[str, str]:
@@ -175,33 +231,6 @@ def output(word: str) -> list[Setting]:
         ("output.copy", "nocopy" not in modifiers),
         ("output.jobid", "nojobid" not in modifiers),
     ]
-
-
-def map_by(word: str) -> list[Setting]:
-    """POLICY[:MODIFIER,…], in any case; `slot` and `node` may be shortened, as in mpirun."""
-    policy, *modifiers = word.lower().replace(",", ":").split(":")
-    settings: list[Setting] = []
-    if policy == "ppr":
-        if len(modifiers) < 2 or modifiers[1] != "node":
-            raise Expected("ppr:N:node", "mslaunch counts ranks by node only, not yet by core or socket")
-        settings, modifiers = [("policy.per_node", count(modifiers[0]))], modifiers[2:]
-    elif policy:
-        full = next((known for known in ("slot", "node") if known.startswith(policy)), "")
-        if not full:
-            raise Expected("slot, node or ppr:N:node", "use slot: it fills one node after the other")
-        settings = [("policy.map_by", full)]
-    for modifier in modifiers:
-        if modifier not in {"oversubscribe", "nooversubscribe"}:
-            raise Expected("the modifier OVERSUBSCRIBE or NOOVERSUBSCRIBE", "mslaunch has no other modifiers yet")
-        settings.append(("policy.oversubscribe", modifier == "oversubscribe"))
-    return settings
-
-
-def bind_to(word: str) -> str:
-    """--bind-to, without modifiers."""
-    if word.lower() not in {"none", "core"}:
-        raise Expected("none or core", "mslaunch binds to cores only, one for each rank")
-    return word.lower()
 
 
 def agent(word: str) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from mslaunch.lean import NamedTuple
 
 
 class Place(NamedTuple):
-    """Where a rank is, among how many."""
+    """Where a rank is, among how many, and in which of the job's programs."""
 
     rank: int
     size: int
@@ -18,3 +18,16 @@ class Place(NamedTuple):
     address: str  # where ranks meet, an IP address of rank 0's host
     port: int
     service_port: int
+    job: int = 0  # a number of this launch, below 2 ** 32
+    app: int = 0  # index of its program
+    sizes: tuple[int, ...] = ()  # ranks of each program
+    bound: bool = False  # to some of the node's cpus
+    crowded: bool = False  # its node has more ranks than slots
+
+
+class Program(NamedTuple):
+    """One of the job's programs, the same for all of its ranks."""
+
+    number: int  # from 0
+    argv: tuple[str, ...]
+    wdir: str  # where its ranks start

@@ -10,8 +10,9 @@ from __future__ import annotations
 import os
 
 from mslaunch.errors import LinkError, WireError
-from mslaunch.launcher import state as states
+from mslaunch.launcher import events
 from mslaunch.launcher.output import Output
+from mslaunch.launcher.state import ENDING, PREPARING, RUNNING
 from mslaunch.launcher.stdin import Stdin
 from mslaunch.launcher.wireup import Endpoint, Wireup
 from mslaunch.lean import TYPE_CHECKING, signal
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 PREPARE_SECONDS = 10.0  #: for addresses and ports, on all hosts together
 _STUCK = 3.0  #: seconds that a terminal nobody reads is waited for once a signal or --timeout has ended the job
+TRACE_SECONDS = 10.0  #: for --get-stack-traces, on all hosts at once
+_TRACES_COME = 5.0  #: seconds more until they must have arrived
 _NOT_ENDING = 10.0  #: seconds after KILL when a rank counts as impossible to end
 
 
@@ -77,6 +80,7 @@ class Launch:
                 frame.rank, messages.unpack_number(frame.payload)
             ),
             frames.FAULT: self._fault,
+            frames.TRACES: self._traced,
         }
         for index, peer in enumerate(peers):
             peer.handle = self._handler(index)
@@ -95,7 +99,7 @@ class Launch:
         return handle
 
     def _ender(self, node: int) -> Callable[[LinkError | None], None]:
-        return lambda error: self._event(states.LinkEnded(node, error))
+        return lambda error: self._event(events.LinkEnded(node, error))
 
     # --- events
 
@@ -112,23 +116,28 @@ class Launch:
             self._voice.notice(warning)
         self._endpoint = endpoint
         self._voice.detail(f"ranks meet at {endpoint.address}, ports {endpoint.port} and {endpoint.service_port}")
-        self._event(states.Prepared())
+        self._event(events.Prepared())
 
     def _not_prepared(self) -> None:
         node = self._wireup.silent()
         error = LinkError(f"its agent did not answer within {PREPARE_SECONDS:g} seconds", self._peers[node].node.name)
-        self._event(states.LinkEnded(node, error))
+        self._event(events.LinkEnded(node, error))
 
     def _started(self, node: int, frame: frames.Frame) -> None:
         who = "the MindSpore scheduler" if frame.rank == SERVICE else f"rank {frame.rank}"
         self._voice.detail(f"{who} is process {messages.unpack_number(frame.payload)} on {self._peers[node].node.name}")
-        self._event(states.Started(frame.rank, messages.unpack_number(frame.payload), node))
+        self._output.started(frame.rank, messages.unpack_number(frame.payload))
+        self._event(events.Started(frame.rank, messages.unpack_number(frame.payload), node))
 
     def _printed(self, node: int, frame: frames.Frame) -> None:
         self._output.write(frame.kind, frame.rank, frame.payload)
         if not frame.payload:
-            self._event(states.StreamEnded(frame.rank))
-        elif self._output.pending > HIGH and not self._paused:
+            self._event(events.StreamEnded(frame.rank))
+        else:
+            self._mind_terminals()
+
+    def _mind_terminals(self) -> None:
+        if self._output.pending > HIGH and not self._paused:
             self._pause(True)
 
     def written(self) -> None:
@@ -144,7 +153,7 @@ class Launch:
     def _exited(self, node: int, frame: frames.Frame) -> None:
         ended = messages.unpack_exit(frame.payload)
         self._stdin.rank_ended(frame.rank)
-        self._event(states.Exited(frame.rank, node, *ended))
+        self._event(events.Exited(frame.rank, node, *ended))
 
     def _fault(self, node: int, frame: frames.Frame) -> None:
         text = frame.payload.decode("utf-8", "replace")
@@ -155,14 +164,41 @@ class Launch:
     # --- actions
 
     def _act(self, action: Any) -> None:
-        if isinstance(action, states.Start):
+        if isinstance(action, events.Start):
             self._start()
+        elif isinstance(action, events.Restart):
+            self._restart(action)
+        elif isinstance(action, events.Trace):
+            self._trace(action.nodes)
         else:
-            grace = 0.0 if action.now else self._grace
-            for node in action.nodes:
-                self._peers[node].send(frames.encode(frames.END, payload=f"{grace:g}".encode()))
-            self._stdin.stop()
-            self._loop.after(grace + _NOT_ENDING, self._insist)
+            self._end(action.nodes, 0.0 if action.now else self._grace)
+
+    def _end(self, nodes: Sequence[int], grace: float) -> None:
+        for node in nodes:
+            self._peers[node].send(frames.encode(frames.END, payload=f"{grace:g}".encode()))
+        self._stdin.stop()
+        self._loop.after(grace + _NOT_ENDING, self._insist)
+
+    def _restart(self, again: events.Restart) -> None:
+        peer = self._peers[again.node]
+        what = f"rank {again.rank} {again.how} on {peer.node.name}"
+        self._voice.notice(f"{what}; started again, {again.number} of {again.limit}")
+        peer.send(frames.encode(frames.RESTART, again.rank, str(again.number).encode()))
+
+    def _trace(self, nodes: Sequence[int]) -> None:
+        for node in nodes:
+            self._peers[node].send(frames.encode(frames.TRACE, payload=f"{TRACE_SECONDS:g}".encode()))
+        self._loop.after(TRACE_SECONDS + _TRACES_COME, lambda: self._event(events.Traced(tuple(nodes))))
+
+    def _traced(self, node: int, frame: frames.Frame) -> None:
+        if frame.rank == frames.NO_RANK:
+            self._event(events.Traced((node,)))
+            return
+        from mslaunch.launcher.overdue import trace_text
+
+        traced = messages.unpack_traced(frame.payload)
+        self._voice.show(trace_text(frame.rank, self._peers[node].node.name, traced))
+        self._mind_terminals()
 
     def _insist(self) -> None:
         """No process withstands SIGKILL for long but one that hangs in the kernel: its host is given up, by name."""
@@ -171,7 +207,7 @@ class Launch:
             return
         for node in self.state.unfinished():
             error = LinkError("its ranks did not end when they were killed", self._peers[node].node.name)
-            self._event(states.LinkEnded(node, error))
+            self._event(events.LinkEnded(node, error))
 
     def _abandon_terminal(self) -> None:
         """The user wants to leave, and nobody reads what ranks print: the rest goes to the log files only."""
@@ -200,11 +236,11 @@ class Launch:
 
     def _interrupter(self, name: str) -> Callable[[], None]:
         def interrupted() -> None:
-            if self.state.phase == states.ENDING:
+            if self.state.phase == ENDING:
                 self._voice.notice(f"{name}: killing the ranks")
-            elif self.state.phase == states.RUNNING:
+            elif self.state.phase == RUNNING:
                 self._voice.notice(f"{name}: ending the ranks; once more kills them at once")
-            self._event(states.Interrupted(name))
+            self._event(events.Interrupted(name))
             self._loop.after(self._grace + _STUCK, self._abandon_terminal)
 
         return interrupted
@@ -213,7 +249,7 @@ class Launch:
         return lambda: self._signal_ranks(signum)
 
     def _signal_ranks(self, signum: int) -> None:
-        if self.state.phase != states.PREPARING:
+        if self.state.phase != PREPARING:
             for peer in self._peers:
                 peer.send(frames.encode(frames.SIGNAL, frames.NO_RANK, str(int(signum)).encode()))
 
@@ -227,16 +263,21 @@ class Launch:
 
     def _continue(self) -> None:
         self._signal_ranks(signal.SIGCONT)
-        if self.state.phase != states.PREPARING:
+        if self.state.phase != PREPARING:
             self._stdin.resume()
 
-    def limit_time(self, seconds: float) -> None:
-        """--timeout."""
-        self._loop.after(seconds, lambda: self._timed_out(seconds))
+    def limit_time(self, limit: events.TimedOut, left: float, report: bool) -> None:
+        """`limit` is reached `left` seconds from now; `report`: say then how each rank is."""
+        self._loop.after(max(left, 0.0), lambda: self._timed_out(limit, report))
 
-    def _timed_out(self, seconds: float) -> None:
-        self._event(states.TimedOut(seconds))
-        self._loop.after(self._grace + _STUCK, self._abandon_terminal)
+    def _timed_out(self, limit: events.TimedOut, report: bool) -> None:
+        if report and self.state.phase == RUNNING:
+            from mslaunch.launcher.overdue import state_text
+
+            self._voice.show(state_text(self.state, limit.seconds))
+        self._event(limit)
+        looking = TRACE_SECONDS + _TRACES_COME if limit.traces else 0.0
+        self._loop.after(looking + self._grace + _STUCK, self._abandon_terminal)
 
     # --- the whole
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from mslaunch.link.link import Link
-    from mslaunch.model import LinkPolicy, Node
+    from mslaunch.model import LinkPolicy, Node, Topology
     from mslaunch.wire.loop import Loop
 
 SLOW = 1.0  #: seconds after which a person wants to know how far it has come
@@ -37,17 +37,23 @@ class UnreachedError(LaunchError):
 
 
 class Peer:
-    """The launcher's side of one agent: frames go to `handle`, the end of the link to `ended`."""
+    """The launcher's side of one agent: frames go to `handle`, the end of the link to `ended`.
+
+    `progress` hears how many bytes have just gone down to the agent.
+    """
 
     def __init__(self, loop: Loop, link: Link) -> None:
         self.link = link
         self.node = link.node
         self.hello: messages.Hello | None = None
+        self.topology: Topology | None = None
         self.handle: Callable[[frames.Frame], None] = self._ignore
         self.ended: Callable[[LinkError | None], None] = self._ignore
+        self.progress: Callable[[int], None] = self._ignore
         self._loop = loop
         self._decoder = frames.Decoder(magic=True)
-        self._outbox = Outbox(loop, link.writer, lambda error: None)  # the reader will see the end
+        # a broken link: the reader will see the end
+        self._outbox = Outbox(loop, link.writer, lambda error: None, self._went)
         self._over = False
         os.set_blocking(link.reader, False)
         if link.first:
@@ -61,6 +67,9 @@ class Peer:
 
     def _ignore(self, _: object) -> None:
         pass
+
+    def _went(self, size: int) -> None:
+        self.progress(size)
 
     def watch(self, on: bool) -> None:
         """Read from the agent, or let it wait."""
@@ -168,14 +177,16 @@ def connect(
     notice: Callable[[str], None],
     progress: Callable[[str], None],
     interrupted: Callable[[], bool],
+    topologies: bool = False,
 ) -> list[Peer]:
     """Peers that have all said HELLO, in the order of `nodes`; else raises `UnreachedError`, with all closed again.
 
+    With `topologies` all have also said what their cpus share, which costs no more time: they are asked in advance.
     Takes at most `policy.timeout` seconds and a little.  `progress` gets a line to show after a second, "" at the end.
     """
     said: list[str] = []  # by threads of links; shown by ours
     links = open_links(nodes, policy, environ, said.append)
-    connecting = _Connecting(loop, [Peer(loop, link) for link in links], policy)
+    connecting = _Connecting(loop, [Peer(loop, link) for link in links], policy, topologies)
     show = _Progress(loop, len(links), connecting.waiting, progress)
     try:
         loop.run(lambda: not connecting.waiting or interrupted())
@@ -192,16 +203,19 @@ def connect(
 class _Connecting:
     """Peers on their way to HELLO, at most `policy.fanout` of them at a time where a link waits for its turn."""
 
-    def __init__(self, loop: Loop, peers: list[Peer], policy: LinkPolicy) -> None:
+    def __init__(self, loop: Loop, peers: list[Peer], policy: LinkPolicy, topologies: bool) -> None:
         self.peers = peers
         self.waiting = set(peers)
         self.errors: list[LaunchError] = []
         self._loop = loop
         self._seconds = policy.timeout
+        self._topologies = topologies
         self._turns = iter(peers)
         for peer in peers:
             peer.handle = self._greeter(peer)
             peer.ended = self._failer(peer)
+            if topologies:
+                peer.send(frames.encode(frames.DESCRIBE))
         for _ in range(max(1, policy.fanout)):
             self._begin_next()
         self._limit = loop.after(policy.timeout + 0.5, self._look_at_clocks)
@@ -220,6 +234,9 @@ class _Connecting:
         def handle(frame: frames.Frame) -> None:
             if frame.kind == frames.HELLO:
                 peer.hello = messages.unpack_hello(frame.payload)
+            elif frame.kind == frames.TOPOLOGY:
+                peer.topology = messages.unpack_topology(frame.payload)
+            if peer.hello and (peer.topology or not self._topologies):
                 self._settle(peer)
 
         return handle
@@ -236,7 +253,7 @@ class _Connecting:
         todo = "does its login shell wait for input?  --connect-timeout gives it more time"
         for peer in [peer for peer in self.waiting if peer.link.overdue(self._seconds)]:
             what = f"no answer within {self._seconds:g} seconds"
-            self.errors.append(peer.link.failure() or LinkError(what, peer.node.name, todo))
+            self.errors.append(peer.link.failure() or LinkError(what, peer.node.name, "" if peer.hello else todo))
             self._settle(peer)
         self._limit = self._loop.after(0.25, self._look_at_clocks)
 

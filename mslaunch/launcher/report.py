@@ -51,6 +51,8 @@ def _others(outcome: Outcome, cause: int | None) -> list[str]:
     failed = [rank for rank in others if not rank.reason and rank.status]
     if failed:
         lines.append(f"  failed as well: {ranks_text([rank.rank for rank in failed])}")
+    if not outcome.code:
+        lines.append("  with recovery the job went on without them, and others ended well: the exit code is 0")
     if cause == SERVICE:
         lines.append("  (the scheduler is the process that MindSpore's ranks meet at; it is no rank)")
     return lines

@@ -10,23 +10,28 @@ from __future__ import annotations
 import os
 import time
 
+from mslaunch.agent.cpus import cores_here
 from mslaunch.errors import EXIT_USAGE, LaunchError
+from mslaunch.launcher.company import Company
 from mslaunch.launcher.conductor import Launch
-from mslaunch.launcher.connect import Peer, close_all, connect
+from mslaunch.launcher.events import TimedOut
 from mslaunch.launcher.output import Output, open_output
 from mslaunch.launcher.report import outcome_text
 from mslaunch.launcher.state import JobState
 from mslaunch.launcher.voice import Voice
 from mslaunch.lean import TYPE_CHECKING, NamedTuple, signal
-from mslaunch.model import Allocation, Failure, JobMap, Node, NodePlan, Outcome, RankStatus, Request
+from mslaunch.model import Allocation, Failure, JobMap, NodePlan, Outcome, RankStatus, Request
 from mslaunch.plan.allocation import allocate, with_cores
-from mslaunch.plan.mapping import map_job
-from mslaunch.plan.plan import make_plans, missing_exports, stdin_ranks
+from mslaunch.plan.placing import Placed, place
+from mslaunch.plan.plan import make_plans, missing_exports, stdin_ranks, xterm_ranks
 from mslaunch.wire.frames import STDERR, STDOUT
 from mslaunch.wire.loop import Loop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    from mslaunch.launcher.connect import Peer
+    from mslaunch.launcher.preload import Parcel
 
 _SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
 _LAST_WORDS = 3.0  #: seconds that a standard error nobody reads is waited for
@@ -59,27 +64,40 @@ class _Story:
         self._around = around
         self._voice = Voice(loop, around.stderr, request.quiet, request.verbose)
         self._interrupted = _watch_early(loop, around.signals)
-        self._peers: list[Peer] = []
+        self._company = Company(
+            loop, request.link, around.environ, self._voice, self._interrupted, request.do_not_launch
+        )
+        self._parcels: list[Parcel] = []
+        self._jobid = os.urandom(4).hex()
 
     def tell(self) -> Outcome:
         """From the request to the outcome."""
         request = self._request
         try:
-            allocation = self._settle_cores(allocate(request, _read_text, is_local, os.uname().nodename, cores_here()))
-            jobmap = map_job(request, allocation)
+            self._announce()
+            self._collect_files()
+            allocation = self._allocate()
+            placed = place(request, allocation, self._company.topologies)
+            jobmap = placed.jobmap
             targets = stdin_ranks(request, len(jobmap.placements))
-            self._display(allocation, jobmap)
+            xterm_ranks(request, len(jobmap.placements))
+            self._show(allocation, placed)
             if request.do_not_launch:
+                self._display_xml(jobmap)
                 return Outcome(0, (), None, self._seconds())
-            output = self._open_output(len(jobmap.placements))
-            self._meet(jobmap)
-            launch = self._conduct(jobmap, output, targets)
+            output = self._open_output(jobmap)
+            peers = self._company.gather(jobmap.nodes)
+            self._send_files(peers)
+            self._show_bindings(placed, peers, output)
+            launch = self._conduct(jobmap, peers, output, targets)
         except LaunchError:
             self._voice.close()  # what was said before the refusal
             raise
         finally:
-            stuck = close_all(self._peers)
-        outcome = _outcome(launch, output, self._seconds())
+            stuck = self._company.part()
+        return self._report(_outcome(launch, output, self._seconds()), output, stuck)
+
+    def _report(self, outcome: Outcome, output: Output, stuck: list[str]) -> Outcome:
         self._voice.say(outcome_text(outcome, _log_of(outcome, output)))
         if stuck:
             self._voice.notice(f"still ending: {', '.join(stuck)}")
@@ -90,88 +108,95 @@ class _Story:
     def _seconds(self) -> float:
         return time.monotonic() - self._began
 
-    def _settle_cores(self, allocation: Allocation) -> Allocation:
-        """Hosts without slots= have as many as they have cores, which only they know: ask them first."""
+    def _announce(self) -> None:
+        request, around = self._request, self._around
+        if request.report_pid is not None or request.report_uri is not None:
+            from mslaunch.launcher.announce import announce
+
+            announce(request, around.cwd, around.stdout, self._voice.show, self._jobid)
+
+    def _allocate(self) -> Allocation:
+        """Hosts without slots= have as many as they have cores, which only they know: these are asked first."""
+        hwthreads = self._request.policy.hwthread_cpus
+        allocation = allocate(self._request, _read_text, is_local, os.uname().nodename, cores_here(hwthreads))
         asked = [node for node in allocation.nodes if node.slots is None]
-        if not asked:
-            return allocation
-        if self._request.do_not_launch:  # nobody is asked: they are taken to be like this host
-            return with_cores(allocation, {node.name: cores_here() for node in asked})
-        self._peers = self._connect(asked)
-        return with_cores(allocation, {peer.node.name: peer.hello.cpus for peer in self._peers if peer.hello})
+        return with_cores(allocation, self._company.cores(asked, hwthreads)) if asked else allocation
 
-    def _connect(self, nodes: list[Node]) -> list[Peer]:
-        voice, interrupted = self._voice, self._interrupted
-        peers = connect(
-            self._loop,
-            nodes,
-            self._request.link,
-            self._around.environ,
-            voice.notice,
-            voice.progress,
-            lambda: bool(interrupted()),
-        )
-        if interrupted():
-            raise LaunchError(f"ended by {interrupted()} before anything was started")
-        return peers
+    def _collect_files(self) -> None:
+        """What is to be sent is looked for while nothing runs yet."""
+        if any(app.preload_binary or app.preload_files for app in self._request.apps):
+            from mslaunch.launcher.preload import collect
 
-    def _meet(self, jobmap: JobMap) -> None:
-        """One peer a node of the map: those we have, and new ones; those of unused nodes are let go."""
-        have = {peer.node.name: peer for peer in self._peers}
-        missing = [node for node in jobmap.nodes if node.name not in have]
-        if missing:
-            have.update((peer.node.name, peer) for peer in self._connect(missing))
-        self._peers = [have.pop(node.name) for node in jobmap.nodes]
-        close_all(list(have.values()))
-        for peer in self._peers:
-            if peer.hello:
-                _, pid, cpus, python = peer.hello[:4]
-                self._voice.detail(f"{peer.node.name}: agent {pid} on {peer.hello.host}, Python {python}, {cpus} cpus")
+            self._parcels = collect(self._request, self._around.environ, self._around.cwd)
 
-    def _display(self, allocation: Allocation, jobmap: JobMap) -> None:
+    def _send_files(self, peers: list[Peer]) -> None:
+        if self._parcels:
+            from mslaunch.launcher.preload import send_files
+
+            send_files(self._loop, peers, self._parcels, self._interrupted)
+
+    def _show(self, allocation: Allocation, placed: Placed) -> None:
+        """What was asked to be shown of the plan, and what is worth a notice."""
         request, voice = self._request, self._voice
-        if not allocation.declared and jobmap.oversubscribed:
-            ranks, cores = len(jobmap.placements), allocation.nodes[0].slots
+        if not allocation.declared and placed.jobmap.oversubscribed:
+            ranks, cores = len(placed.jobmap.placements), allocation.nodes[0].slots
             voice.notice(f"{ranks} ranks share {cores} core{'s' if cores != 1 else ''}")
         for name in missing_exports(request, self._around.environ):
             voice.notice(f"-x {name}: there is no such variable here; the ranks get none either")
-        if request.display_allocation or request.display_map:
-            from mslaunch.plan.show import show_allocation, show_map
+        if request.display_allocation or request.display_map or request.display_topology:
+            from mslaunch.launcher.display import tables, write
 
-            text = show_allocation(allocation) if request.display_allocation else ""
-            text += show_map(jobmap, request.apps) if request.display_map else ""
-            try:
-                os.write(self._around.stdout, text.encode("utf-8", "surrogateescape"))
-            except OSError as error:
-                raise LaunchError(f"the map cannot be shown: {error.strerror}", "standard output") from None
+            fd = self._around.stderr if request.output.xml else self._around.stdout
+            write(tables(request, allocation, placed, self._jobid), fd)
 
-    def _open_output(self, ranks: int) -> Output:
+    def _show_bindings(self, placed: Placed, peers: list[Peer], output: Output) -> None:
+        """What can be shown only when all agents have answered."""
+        if self._request.report_bindings:
+            from mslaunch.launcher.display import report_bindings
+
+            report_bindings(self._voice, placed.jobmap, placed.topologies, peers)
+        if self._map_as_xml():
+            output.show_map(placed.jobmap)
+
+    def _map_as_xml(self) -> bool:
+        if not self._request.display_map:
+            return False
+        from mslaunch.launcher.display import map_as_xml
+
+        return map_as_xml(self._request)
+
+    def _display_xml(self, jobmap: JobMap) -> None:
+        """The map of a job that is not to be started."""
+        if self._map_as_xml():
+            output = self._open_output(jobmap)
+            output.show_map(jobmap)
+            output.finish()
+            self._loop.run(lambda: not output.pending)
+            output.close()
+
+    def _open_output(self, jobmap: JobMap) -> Output:
         voice = self._voice
         fds = {STDOUT: self._around.stdout}
-        return open_output(self._request.output, ranks, self._loop, fds, voice.stderr, voice.notice)
+        return open_output(self._request.output, jobmap, self._loop, fds, voice.stderr, voice.notice)
 
-    def _conduct(self, jobmap: JobMap, output: Output, targets: tuple[int, ...]) -> Launch:
+    def _conduct(self, jobmap: JobMap, peers: list[Peer], output: Output, targets: tuple[int, ...]) -> Launch:
         request, around = self._request, self._around
-        state = JobState(jobmap, 1 if request.output.merge else 2, request.abort_on_failure)
-        jobid = os.urandom(4).hex()
+        streams = 1 if request.output.merge else 2
+        state = JobState(jobmap, streams, request.abort_on_failure, request.recovery, request.max_restarts)
 
         def plans(endpoint: tuple[str, int, int]) -> list[NodePlan]:
-            return make_plans(request, jobmap, around.environ, around.cwd, endpoint, jobid)
+            return make_plans(request, jobmap, around.environ, around.cwd, endpoint, self._jobid)
 
         stdin = (around.stdin, targets)
-        launch = Launch(self._loop, self._peers, state, output, plans, stdin, request.grace, self._voice)
+        launch = Launch(self._loop, peers, state, output, plans, stdin, request.grace, self._voice)
         output.on_progress(launch.written)
         if around.signals:
             launch.watch_signals()
         if request.timeout:
-            launch.limit_time(request.timeout)
+            limit = TimedOut(request.timeout, request.timeout_from, request.stack_traces)
+            launch.limit_time(limit, request.timeout - self._seconds(), request.state_on_timeout)
         launch.run()
         return launch
-
-
-def cores_here() -> int:
-    """How many cpus this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _read_text(path: str) -> str:
@@ -212,7 +237,7 @@ def _outcome(launch: Launch, output: Output, seconds: float) -> Outcome:
     if failure is None and not kept:
         failure = Failure("all ranks ended well, but not all of their output could be kept", code=EXIT_USAGE)
     ranks = tuple(_with_logs(status, output) for status in state.statuses())
-    return Outcome(failure.code if failure else 0, ranks, failure, seconds)
+    return Outcome(state.code if kept else state.code or EXIT_USAGE, ranks, failure, seconds)
 
 
 def _with_logs(status: RankStatus, output: Output) -> RankStatus:

@@ -1,87 +1,36 @@
 """The state of a launch: a reducer.  Events come in, actions go out; no descriptor, no clock, no terminal.
 
 It begins when every agent has said HELLO (`connect` sees to that): preparing (addresses and ports), running,
-ending.  The first failure that arrives before we began killing is the cause and gives the exit code; what dies after
-that is a victim.  The one surprising thing: a rank is over only when its process *and* its streams have ended, so a
-failure is acted on at once but the launch is not finished before the last line has arrived.
+ending.  The failure that ends the job is the cause and gives the exit code; what dies after that is a victim.  With
+recovery, ranks may fail and be started again, and only what is no rank's failure ends the job.  The one surprising
+thing: a rank is over only when its process *and* its streams have ended, so a failure is acted on at once but the
+launch is not finished before the last line has arrived.
 """
 
 from __future__ import annotations
 
 from mslaunch.errors import EXIT_LOST, EXIT_TIMEOUT, EXIT_USAGE, LaunchError
-from mslaunch.lean import TYPE_CHECKING, NamedTuple
+from mslaunch.launcher.events import (
+    End,
+    Exited,
+    Interrupted,
+    LinkEnded,
+    Prepared,
+    Restart,
+    Start,
+    Started,
+    StreamEnded,
+    TimedOut,
+    Trace,
+    Traced,
+)
+from mslaunch.lean import TYPE_CHECKING
 from mslaunch.model import SERVICE, Failure, JobMap, RankStatus
 from mslaunch.plan.hostlist import fold
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
-
-
-# --- events
-
-
-class Prepared(NamedTuple):
-    """Addresses and ports are known."""
-
-
-class Started(NamedTuple):
-    """A rank runs."""
-
-    rank: int
-    pid: int
-    node: int = 0
-
-
-class Exited(NamedTuple):
-    """A process ended, or (with `error`) never started."""
-
-    rank: int
-    node: int
-    code: int | None
-    signal: int | None
-    error: str = ""
-    todo: str = ""
-
-
-class StreamEnded(NamedTuple):
-    """One of the two streams of a rank has said its last."""
-
-    rank: int
-
-
-class LinkEnded(NamedTuple):
-    """The link to `node` is gone; `error` says why if anybody knows."""
-
-    node: int
-    error: LaunchError | None = None
-
-
-class TimedOut(NamedTuple):
-    """--timeout was reached."""
-
-    seconds: float
-
-
-class Interrupted(NamedTuple):
-    """The launcher was told to end."""
-
-    signal: str
-
-
-# --- actions
-
-
-class Start(NamedTuple):
-    """Tell all agents their plans."""
-
-
-class End(NamedTuple):
-    """TERM, grace, KILL for all that runs on `nodes`; `now`: KILL."""
-
-    nodes: tuple[int, ...]
-    now: bool = False
-
 
 PREPARING, RUNNING, ENDING = "preparing", "running", "ending"
 
@@ -98,6 +47,7 @@ class _Rank:
         self.code: int | None = None
         self.signal: int | None = None
         self.reason = ""
+        self.restarts = 0
 
     @property
     def over(self) -> bool:
@@ -107,13 +57,30 @@ class _Rank:
 class JobState:
     """The fold over events.  `on` returns the actions that follow from one."""
 
-    def __init__(self, jobmap: JobMap, streams: int = 2, abort_on_failure: bool = True) -> None:
+    def __init__(
+        self,
+        jobmap: JobMap,
+        streams: int = 2,
+        abort_on_failure: bool = True,
+        recovery: bool = False,
+        max_restarts: int = 0,
+    ) -> None:
+        """`streams`: how many a rank has.  `abort_on_failure` False: a rank that exits with a bad code ends nothing.
+
+        `recovery`: nor does one that a signal ends.  `max_restarts` says how often each may be started again, and
+        implies `recovery`.
+        """
         self._hosts = [node.name for node in jobmap.nodes]
+        self._streams = streams
         self._abort = abort_on_failure
+        self._recovery = recovery or max_restarts > 0
+        self._max_restarts = max_restarts
         self.phase = PREPARING
         self.ranks = {p.rank: _Rank(p.rank, p.node, streams) for p in jobmap.placements}
         self.service: _Rank | None = None
         self.failure: Failure | None = None
+        self._overdue: Failure | None = None  # --timeout was reached, but stacks are looked at before the end
+        self._tracing: set[int] = set()  # nodes
         self._alive = set(range(len(self._hosts)))
         self._unstarted: dict[str, list[str]] = {}  # why ranks were not started -> hosts
         self._handlers: dict[type, Callable[[Any], list[Any]]] = {
@@ -123,6 +90,7 @@ class JobState:
             StreamEnded: self._stream_ended,
             LinkEnded: self._link_ended,
             TimedOut: self._timed_out,
+            Traced: self._traced,
             Interrupted: self._interrupted,
         }
 
@@ -159,20 +127,44 @@ class JobState:
         if event.rank == SERVICE:
             return self._service_exited(event)
         rank = self.ranks[event.rank]
-        rank.ended, rank.code, rank.signal = True, event.code, event.signal
         if event.error:
-            rank.streams = 0
-            rank.reason = "not started"
-            return self._not_started(event) + self._check_service()
+            return self._never_ran(rank, event) + self._check_service()
+        rank.code, rank.signal = event.code, event.signal
+        if self.phase != ENDING and (event.signal or event.code):
+            return self._rank_failed(rank) + self._check_service()
+        rank.ended = True
         if self.phase == ENDING:
             rank.reason = "ended"
-            return self._check_service()
-        if not (event.signal or event.code):
-            return self._check_service()
-        if self._abort:
-            return self._fail(self._rank_failure(event)) + self._check_service()
-        self.failure = self.failure or self._rank_failure(event)
         return self._check_service()
+
+    def _rank_failed(self, rank: _Rank) -> list[Any]:
+        how = ending(rank.code, rank.signal)
+        if rank.restarts < self._max_restarts and not self._overdue:
+            rank.restarts += 1
+            rank.streams += self._streams  # what is left of its forerunner's end before it begins
+            rank.pid = None
+            return [Restart(rank.rank, rank.node, how, rank.restarts, self._max_restarts)]
+        rank.ended = True
+        again = f", started again {rank.restarts} times," if rank.restarts > 1 else ", started again," * rank.restarts
+        code = 128 + rank.signal if rank.signal else rank.code or 0
+        failure = Failure(f"rank {rank.rank}{again} {how}", self._hosts[rank.node], rank.rank, code)
+        if self._recovery or not (self._abort or rank.signal):
+            self.failure = self.failure or failure
+            return []
+        return self._fail(failure)
+
+    def _never_ran(self, rank: _Rank, event: Exited) -> list[Any]:
+        rank.ended, rank.streams = True, 0
+        if not rank.restarts:
+            rank.code, rank.reason = event.code, "not started"
+            return self._not_started(event)
+        if self.phase == ENDING:
+            rank.reason = "ended"
+            return []
+        rank.code, rank.signal = event.code or EXIT_USAGE, None
+        what = f"rank {rank.rank} could not be started again: {event.error}"
+        self.failure = self.failure or Failure(what, self._hosts[rank.node], rank.rank, rank.code)
+        return []
 
     def _not_started(self, event: Exited) -> list[Any]:
         """Said once: the first words, with every host where the same is wrong; other words of other hosts below."""
@@ -189,11 +181,6 @@ class JobState:
         detail = tuple(event.todo.splitlines())
         return self._fail(Failure(event.error, host, None, event.code or EXIT_USAGE, detail))
 
-    def _rank_failure(self, event: Exited) -> Failure:
-        code = 128 + event.signal if event.signal else event.code or 0
-        how = f"was ended by {signal_name(event.signal)}" if event.signal else f"ended with exit code {event.code}"
-        return Failure(f"rank {event.rank} {how}", self._hosts[event.node], event.rank, code)
-
     def _service_exited(self, event: Exited) -> list[Any]:
         if self.phase == PREPARING:
             return self._fail(Failure(event.error, self._hosts[event.node]))
@@ -202,7 +189,7 @@ class JobState:
         self.service.ended, self.service.code, self.service.signal = True, event.code, event.signal
         if self.phase == ENDING or (event.code == 0 and not event.signal) or self._ranks_ended:
             return []
-        how = f"was ended by {signal_name(event.signal)}" if event.signal else f"ended with exit code {event.code}"
+        how = ending(event.code, event.signal)
         what = event.error or f"the MindSpore scheduler {how} while ranks were running"
         return self._fail(Failure(what, self._hosts[event.node], SERVICE, EXIT_USAGE))
 
@@ -235,20 +222,33 @@ class JobState:
         if self.service and self.service.node == event.node:
             self.service.ended, self.service.streams = True, 0
         if not lost:
-            return self._check_service()
+            return self._check_service() + self._traced(Traced((event.node,)))
         why = event.error.what if event.error else "its agent ended, or was killed"
         failure = Failure("the host was lost while ranks ran there", host, None, EXIT_LOST, (why,))
         return self._fail(failure) + self._check_service()
 
     def _timed_out(self, event: TimedOut) -> list[Any]:
-        what = f"the job was still running after {event.seconds:g} seconds (--timeout)"
-        return self._fail(Failure(what, code=EXIT_TIMEOUT))
+        unit = "second" if event.seconds == 1 else "seconds"
+        what = f"the job was still running after {event.seconds:g} {unit} ({event.source})"
+        failure = Failure(what, code=EXIT_TIMEOUT)
+        nodes = {rank.node for rank in self.ranks.values() if rank.pid and not rank.ended} & self._alive
+        if not (event.traces and nodes and self.phase == RUNNING):
+            return self._fail(failure)
+        self.failure = self._overdue = failure
+        self._tracing = nodes
+        return [Trace(tuple(sorted(nodes)))]
+
+    def _traced(self, event: Traced) -> list[Any]:
+        self._tracing.difference_update(event.nodes)
+        if self._overdue and not self._tracing and self.phase == RUNNING:
+            return self._fail(self._overdue)
+        return []
 
     def _interrupted(self, event: Interrupted) -> list[Any]:
         return self._fail(Failure(f"ended by {event.signal}", code=EXIT_USAGE), again=True)
 
     def _fail(self, failure: Failure, again: bool = False) -> list[Any]:
-        """The first failure ends the job; an order that is given `again` ends it at once."""
+        """The first failure to come here ends the job; an order that is given `again` ends it at once."""
         if self.phase == PREPARING:
             self.failure = self.failure or failure
             return []
@@ -257,10 +257,21 @@ class JobState:
                 return [End(tuple(sorted(self._alive)), now=True)]
             return []
         self.phase = ENDING
-        self.failure = self.failure or failure
+        self.failure = self._overdue or failure  # and not that of a rank which ended nothing
         return [End(tuple(sorted(self._alive)))]
 
     # --- the end
+
+    @property
+    def recovered(self) -> bool:
+        """Ranks failed, the others went on, and at least one of them ended well: what recovery is asked for."""
+        well = any(rank.ended and not (rank.code or rank.signal or rank.reason) for rank in self.ranks.values())
+        return self._recovery and self.phase == RUNNING and not self._overdue and well
+
+    @property
+    def code(self) -> int:
+        """The exit code of the launch, as far as ranks and agents have a say in it."""
+        return 0 if self.failure is None or self.recovered else self.failure.code
 
     def unfinished(self) -> list[int]:
         """The nodes that still have something to end."""
@@ -270,13 +281,20 @@ class JobState:
         return sorted(nodes & self._alive)
 
     def statuses(self) -> Sequence[RankStatus]:
-        """How every rank ended, in rank order."""
-        return [
-            RankStatus(
-                r.rank, self._hosts[r.node], r.pid, r.code, r.signal, r.reason or ("" if r.ended else "not started")
-            )
-            for r in sorted(self.ranks.values(), key=lambda rank: rank.rank)
-        ]
+        """How every rank ended, or that it runs, in rank order."""
+        ranks = sorted(self.ranks.values(), key=lambda rank: rank.rank)
+        return [RankStatus(r.rank, self._hosts[r.node], r.pid, r.code, r.signal, _reason(r)) for r in ranks]
+
+
+def _reason(rank: _Rank) -> str:
+    if rank.reason or rank.ended:
+        return rank.reason
+    return "running" if rank.pid else "not started"
+
+
+def ending(code: int | None, signum: int | None) -> str:
+    """How a process ended, as a predicate."""
+    return f"was ended by {signal_name(signum)}" if signum else f"ended with exit code {code}"
 
 
 def signal_name(signum: int | None) -> str:

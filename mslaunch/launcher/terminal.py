@@ -23,14 +23,15 @@ if TYPE_CHECKING:
 
 
 class Terminal:
-    """One of the launcher's own streams."""
+    """One of the launcher's own streams; with `owned`, a file that was opened for it and is closed with it."""
 
-    def __init__(self, loop: Loop, fd: int, name: str, notice: Callable[[str], None]) -> None:
+    def __init__(self, loop: Loop, fd: int, name: str, notice: Callable[[str], None], owned: bool = False) -> None:
         #: called whenever bytes have gone out
         self.progress: Callable[[], None] = _nothing
         self._fd = fd
         self._name = name
         self._notice = notice
+        self._owned = owned
         self._own = -1
         self._outbox: Outbox | None = None
         self.failed = False  # bytes were lost for another reason than a reader that went away
@@ -94,6 +95,10 @@ class Terminal:
             os.close(self._own)
             self._outbox = None
             self._gone = True
+        if self._owned:
+            self._owned = False
+            self._gone = True
+            os.close(self._fd)
 
 
 def _nothing() -> None:

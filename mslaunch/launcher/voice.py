@@ -39,6 +39,10 @@ class Voice:
         if text and not self._quiet:
             self.stderr.send(printable(text).encode("utf-8", "replace"))
 
+    def show(self, text: str) -> None:
+        """Text that an option asked for by name, so --quiet does not silence it."""
+        self.stderr.send(printable(text).encode("utf-8", "replace"))
+
     def progress(self, text: str) -> None:
         """A line that replaces the one before; "" wipes it.  Only on a terminal."""
         if self._live:

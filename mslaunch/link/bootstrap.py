@@ -1,8 +1,8 @@
 """The bootstrap: the agent's own modules as bytes, and the one line that runs them on a host with a bare python3.
 
-The line must survive any login shell (sh, csh, fish, zsh), so it holds no `$`, no backslash and no quote but one
-pair of each kind.  It reads N bytes, which are a table of sources compiled only when imported; no frame may follow
-them before HELLO, since its buffer would take that too.  It knows where the agent begins and nothing of what it does.
+The line must survive any login shell (sh, csh, fish, zsh), so it holds no `$`, no backslash, and single quotes only
+around what is Python.  It reads N bytes and not one more, for frames may follow at once; they are a table of sources
+compiled only when imported.  It knows where the agent begins and nothing of what it does.
 The surprising thing: there is no file anywhere; a read-only home and a noexec /tmp do not matter.
 """
 
@@ -30,14 +30,19 @@ TRAVELS = (
     "mslaunch.wire.outbox",
     "mslaunch.agent",
     "mslaunch.agent.agent",
+    "mslaunch.agent.cpus",
     "mslaunch.agent.entry",
     "mslaunch.agent.fds",
+    "mslaunch.agent.files",
     "mslaunch.agent.guard",
     "mslaunch.agent.mindspore",
     "mslaunch.agent.network",
     "mslaunch.agent.program",
     "mslaunch.agent.ranks",
     "mslaunch.agent.services",
+    "mslaunch.agent.topology",
+    "mslaunch.agent.traces",
+    "mslaunch.agent.variables",
 )
 
 _LOADER = """\
@@ -61,7 +66,9 @@ remote_main()
 _STUB = (
     "import sys,os,zlib;"
     'sys.version_info<(3,8) and sys.exit(\\"mslaunch: python \\"+sys.version.split()[0]+\\" is older than 3.8\\");'
-    'exec(zlib.decompress(open(0,\\"rb\\",buffering=2,closefd=False).read(%d)))'
+    "n=%d;b=bytearray();"
+    'all(b.extend(d)or len(b)<n for d in iter(lambda:os.read(0,n-len(b)),b\\"\\"));'
+    "exec(zlib.decompress(b))"
 )
 
 
@@ -81,11 +88,7 @@ def payload(names: Iterable[str] = TRAVELS) -> bytes:
     sources = {name: _source(name) for name in names}
     sources["mslaunch"] = (True, "")
     program = f"SOURCES={sources!r}\n{_LOADER}".encode()
-    packed = zlib.compress(program, 6)
-    while len(packed) % 2:  # the stub's buffer is two bytes: it reads an even number of bytes and not one more
-        program += b"#"
-        packed = zlib.compress(program, 6)
-    return packed
+    return zlib.compress(program, 6)
 
 
 def make_boot(python: str) -> Boot:

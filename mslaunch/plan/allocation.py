@@ -1,27 +1,32 @@
-"""Which nodes we may use, and how many slots each has: hostfiles, -H or the cores of this host, put together.
+"""Which nodes we may use, and how many slots each has: hostfiles, -H, a rankfile or the cores of this host, together.
 
 It is handed the means to read a file, to tell whether a name is this host, and the number of cores here; it asks no
 other host anything, so a node whose slots nobody said stays at None until its agent reports (`with_cores`).
 
-The surprising things are Open MPI 4.1's, and scripts count on them: -H replaces a hostfile, it does not filter it; this
-host is node 0 whatever its line; and a name is cut at its first dot, unless orte_keep_fqdn_hostnames says otherwise.
+The surprising things are Open MPI 4.1's, and scripts count on them: -H replaces a hostfile, it does not filter it,
+unless it points into it (`relative`); this host is node 0 whatever its line; and a rankfile makes the allocation, each
+of its lines a slot, of the hosts that -H or a hostfile allow.
 """
 
 from __future__ import annotations
 
 from mslaunch.errors import AllocationError, HostfileError
-from mslaunch.lean import TYPE_CHECKING
+from mslaunch.lean import TYPE_CHECKING, NamedTuple
 from mslaunch.model import Allocation, Node
+from mslaunch.plan.naming import KEEP_DOMAINS, YES, Naming, first_said, local_first
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from mslaunch.model import HostLine, Request
+    from mslaunch.model import AppContext, HostLine, Request
+    from mslaunch.plan.naming import Table
 
-    Table = dict[str, Node]  # by name, in the order of first mention
 
-_TRUE = frozenset(("1", "true", "yes", "t", "y", "on", "enabled"))
-_KEEP_DOMAINS = "orte_keep_fqdn_hostnames"
+class _Listed(NamedTuple):
+    """The hosts of one hostfile or -H."""
+
+    table: Table
+    order: tuple[str, ...]  # their names, mention by mention
 
 
 def allocate(
@@ -37,28 +42,18 @@ def allocate(
     names any, the default hostfile counts, and without one this host with a slot a core.  `read_text` may raise OSError
     and UnicodeDecodeError.  Raises HostfileError, UsageError (-H), AllocationError.
     """
-    if not any(app.hosts or app.hostfile is not None for app in request.apps) and request.default_hostfile is None:
-        return Allocation((Node(hostname, cores, "cores", local=True),), declared=False)
-    from mslaunch.plan.hostfile import parse, parse_hosts  # most launches name no host
-
-    naming = _Naming(is_local, hostname, dict(request.mca).get(_KEEP_DOMAINS, "").lower() in _TRUE)
-    files: dict[str, Table] = {}
-
-    def file_table(path: str, option: str) -> Table:
-        if path not in files:
-            files[path] = _from_file(parse(_read(path, option, read_text), path), naming)
-        return files[path]
-
-    tables: list[Table | None] = []
-    for app in request.apps:
-        if app.hosts:
-            tables.append(_from_hosts((line for text in app.hosts for line in parse_hosts(text)), naming))
-        else:
-            tables.append(file_table(app.hostfile, "--hostfile") if app.hostfile is not None else None)
-    if all(table is None for table in tables):
-        assert request.default_hostfile is not None
-        tables = [file_table(request.default_hostfile, "--default-hostfile")]
-    return _joined(tables, hostname, cores)
+    named = any(app.hosts or app.hostfile is not None for app in request.apps)
+    here = Node(hostname, cores, "cores", local=True)
+    if not named and request.default_hostfile is None and request.policy.rankfile is None:
+        return Allocation((here,), declared=False)
+    naming = Naming(is_local, hostname, dict(request.mca).get(KEEP_DOMAINS, "").lower() in YES)
+    sources = _Sources(read_text, naming, request.default_hostfile, here)
+    listed = [sources.of(app) for app in request.apps]
+    if request.policy.rankfile is not None:
+        return _by_rankfile(request, sources, naming, listed)
+    if not named and request.default_hostfile is not None:
+        listed[0] = sources.file(request.default_hostfile, "--default-hostfile")
+    return _joined(listed, here, named, request.policy.map_by == "seq")
 
 
 def with_cores(allocation: Allocation, cores: Mapping[str, int]) -> Allocation:
@@ -72,140 +67,117 @@ def with_cores(allocation: Allocation, cores: Mapping[str, int]) -> Allocation:
     return allocation._replace(nodes=nodes)
 
 
-def _read(path: str, option: str, read_text: Callable[[str], str]) -> str:
-    try:
-        return read_text(path)
-    except FileNotFoundError:
-        raise HostfileError(
-            f"there is no file {path}", option, "check the path; it counts from the directory of the launch"
-        ) from None
-    except IsADirectoryError:
-        raise HostfileError(f"{path} is a directory", option, "name a file with one host a line") from None
-    except UnicodeDecodeError as error:
-        raise HostfileError(
-            f"{path} is not text (byte {error.start})", option, "save it as plain text, UTF-8"
-        ) from None
-    except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or str(error)
-        raise HostfileError(f"{path} cannot be read: {why}", option, "check its permissions") from None
+# ------------------------------------------------------------------------------------------------ hostfiles and -H
 
 
-class _Naming:
-    """Which node a host's name stands for."""
+class _Sources:
+    """What hostfiles and -H say, each file read once."""
 
-    def __init__(self, is_local: Callable[[str], bool], hostname: str, keep_domains: bool) -> None:
-        self._is_local = is_local
-        self._hostname = hostname
-        self._keep = keep_domains
-        self._known: dict[str, Node] = {}
+    def __init__(self, read_text: Callable[[str], str], naming: Naming, default: str | None, here: Node) -> None:
+        self._read_text = read_text
+        self._naming = naming
+        self._default = default
+        self._here = here
+        self._files: dict[str, _Listed] = {}
 
-    def node(self, line: HostLine) -> Node:
-        """The node of a line, with all that the line says of it."""
-        bare = self._known.get(line.name)
-        if bare is None:
-            bare = self._known[line.name] = self._named(line.name)
-        return bare._replace(
-            slots=line.slots, source=line.source, max_slots=line.max_slots, user=line.user, port=line.port
-        )
+    def of(self, app: AppContext) -> _Listed | None:
+        """The hosts that an app context names."""
+        if app.hosts:
+            from mslaunch.plan.hostfile import parse_hosts
 
-    def _named(self, name: str) -> Node:
-        short = name if self._keep else _without_domain(name)
-        if self._is_local(name) or (not self._keep and short == _without_domain(self._hostname)):
-            return Node(self._hostname, None, "", local=True)
-        return Node(short, None, "")
+            return self._hosts([line for text in app.hosts for line in parse_hosts(text)], app)
+        return self.file(app.hostfile, "--hostfile") if app.hostfile is not None else None
+
+    def file(self, path: str, option: str) -> _Listed:
+        """The hosts of a hostfile."""
+        if path not in self._files:
+            from mslaunch.plan.hostfile import parse
+
+            self._files[path] = _from_file(parse(self.text(path, option), path), self._naming)
+        return self._files[path]
+
+    def base(self, app: AppContext) -> Table:
+        """The hosts that relative ones are chosen from."""
+        if app.hostfile is not None:
+            return self.file(app.hostfile, "--hostfile").table
+        if self._default is not None:
+            return self.file(self._default, "--default-hostfile").table
+        return {self._here.name: self._here}
+
+    def text(self, path: str, option: str) -> str:
+        """What is in a file; raises HostfileError if it cannot be read."""
+        try:
+            return self._read_text(path)
+        except FileNotFoundError:
+            why = f"there is no file {path}", "check the path; it counts from the directory of the launch"
+        except IsADirectoryError:
+            why = f"{path} is a directory", "name a text file, with one host or rank a line"
+        except UnicodeDecodeError as error:
+            why = f"{path} is not text (byte {error.start})", "save it as plain text, UTF-8"
+        except (OSError, ValueError) as error:
+            why = f"{path} cannot be read: {getattr(error, 'strerror', None) or error}", "check its permissions"
+        raise HostfileError(why[0], option, why[1])
+
+    def _hosts(self, lines: Sequence[HostLine], app: AppContext) -> _Listed:
+        """The -H texts of one app context: mentions of a host add up, relative hosts keep the slots of their file."""
+        table: Table = {}
+        order: list[str] = []
+        for line in lines:
+            if line.name[0] == "+":
+                from mslaunch.plan.relative import chosen, in_order
+
+                order += (node.name for node in chosen(line, self.base(app)))
+                table.update(in_order(lines, self.base(app)))
+            elif line.name[0] != "^":
+                new = self._naming.node(line)
+                order.append(new.name)
+                table[new.name] = _added(table[new.name], new) if new.name in table else new
+        without = [line for line in lines if line.name[0] == "^"]
+        if without:
+            from mslaunch.plan.relative import left_out
+
+            table = table or self.base(app)
+            gone = left_out(without, table, self._naming)
+            table = {name: node for name, node in table.items() if name not in gone}
+            order = [name for name in order or table if name not in gone]
+        return _Listed(table, tuple(order))
 
 
-def _without_domain(name: str) -> str:
-    """`aa.cluster.local` to `aa`; addresses stay whole."""
-    if ":" in name or name.replace(".", "").isdigit():
-        return name
-    return name.partition(".")[0]
-
-
-def _from_file(lines: Iterable[HostLine], naming: _Naming) -> Table:
+def _from_file(lines: Iterable[HostLine], naming: Naming) -> _Listed:
     """One hostfile: a host on k bare lines has k slots; slots= may be said once, on its first line."""
     table: Table = {}
+    order = []
     for line in lines:
         new = naming.node(line)
+        order.append(new.name)
         old = table.get(new.name)
-        if old is None:
-            table[new.name] = new
-            continue
-        if new.slots is not None:
-            raise HostfileError(
-                f"{_known_as(line.name, new.name)} gets its slots a second time, after {old.source}",
-                line.source,
-                f"give a host one line with slots=N, or a line for each slot{_domain_hint(line.name, new)}",
-            )
-        slots = (1 if old.slots is None else old.slots) + 1
-        if old.max_slots is not None and slots > old.max_slots:
-            raise HostfileError(
-                f"{_known_as(line.name, new.name)} has {slots} slots now, more than its max_slots={old.max_slots}",
-                line.source,
-                "leave the line out, or raise max_slots",
-            )
-        source = f"{old.source},{line.source.rpartition(':')[2]}" if len(old.source) < 40 else old.source
-        table[new.name] = _first_said(old, new)._replace(slots=slots, source=source)
-    return table
+        table[new.name] = new if old is None else _again(old, new, line)
+    return _Listed(table, tuple(order))
 
 
-def _from_hosts(lines: Iterable[HostLine], naming: _Naming) -> Table:
-    """The -H texts of one app context: mentions of a host add up."""
-    table: Table = {}
-    for line in lines:
-        new = naming.node(line)
-        old = table.get(new.name)
-        if old is None:
-            table[new.name] = new
-        else:
-            slots = None if old.slots is None or new.slots is None else old.slots + new.slots
-            table[new.name] = _first_said(old, new)._replace(slots=slots)
-    return table
-
-
-def _joined(tables: Iterable[Table | None], hostname: str, cores: int) -> Allocation:
-    """The tables of all app contexts as one allocation; of a host in several, the larger number of slots counts."""
-    tables = list(tables)
-    nodes: Table = {}
-    for table in tables:
-        for name, node in (table or {}).items():
-            old = nodes.get(name)
-            nodes[name] = node if old is None else _larger(old, node)
-    if not nodes:
-        raise AllocationError(
-            "no host is named", todo="add a line like node1 slots=4 to the hostfile, or use -H node1:4"
+def _again(old: Node, new: Node, line: HostLine) -> Node:
+    """A host that the file has named before."""
+    if new.slots is not None:
+        raise HostfileError(
+            f"{_known_as(line.name, new.name)} gets its slots a second time, after {old.source}",
+            line.source,
+            f"give a host one line with slots=N, or a line for each slot{_domain_hint(line.name, new)}",
         )
-    if hostname in nodes and nodes[hostname].local and nodes[hostname].slots is None:
-        nodes[hostname] = nodes[hostname]._replace(slots=cores, source=f"cores of {hostname}")
-    ordered = sorted(nodes.values(), key=lambda node: not node.local)  # stable: this host, then the order of mention
-    usable = tuple(node for node in ordered if node.slots != 0)
-    index = {node.name: at for at, node in enumerate(usable)}
-    everywhere = tuple(range(len(usable)))
-    apps = tuple(
-        everywhere if table is None else tuple(sorted(index[name] for name in table if name in index))
-        for table in tables
-    )
-    if not usable or not all(apps):
-        who = ordered if not usable else [node for node in ordered if node.slots == 0]
-        raise AllocationError(
-            "all nodes are filled: " + ", ".join(f"{node.name} has 0 slots ({node.source})" for node in who[:8]),
-            todo="give at least one host a slot, as slots=1 or -H HOST:1",
+    slots = (1 if old.slots is None else old.slots) + 1
+    if old.max_slots is not None and slots > old.max_slots:
+        raise HostfileError(
+            f"{_known_as(line.name, new.name)} has {slots} slots now, more than its max_slots={old.max_slots}",
+            line.source,
+            "leave the line out, or raise max_slots",
         )
-    return Allocation(usable, declared=True, apps=() if all(app == everywhere for app in apps) else apps)
+    source = f"{old.source},{line.source.rpartition(':')[2]}" if len(old.source) < 40 else old.source
+    return first_said(old, new)._replace(slots=slots, source=source)
 
 
-def _larger(old: Node, new: Node) -> Node:
-    """Slots that nobody said (None) may be many: they count as the larger."""
-    if old.slots is not None and (new.slots is None or new.slots > old.slots):
-        return _first_said(new, old)
-    return _first_said(old, new)
-
-
-def _first_said(old: Node, new: Node) -> Node:
-    """`old`, with the user and port of `new` where it said none."""
-    return old._replace(
-        user=old.user if old.user is not None else new.user, port=old.port if old.port is not None else new.port
-    )
+def _added(old: Node, new: Node) -> Node:
+    """Two mentions of a host in -H."""
+    slots = None if old.slots is None or new.slots is None else old.slots + new.slots
+    return first_said(old, new)._replace(slots=slots)
 
 
 def _known_as(written: str, name: str) -> str:
@@ -215,4 +187,74 @@ def _known_as(written: str, name: str) -> str:
 def _domain_hint(written: str, node: Node) -> str:
     if node.local or written == node.name:
         return ""
-    return f"\nif these are two hosts, keep their domains apart with --mca {_KEEP_DOMAINS} 1"
+    return f"\nif these are two hosts, keep their domains apart with --mca {KEEP_DOMAINS} 1"
+
+
+# ------------------------------------------------------------------------------------------------ one allocation of all
+
+
+def _joined(listed: Sequence[_Listed | None], here: Node, apart: bool, in_sequence: bool) -> Allocation:
+    """The lists of all app contexts as one allocation; of a host in several, the larger number of slots counts.
+
+    `apart`: an app context keeps to its own list.
+    """
+    nodes: Table = {}
+    for one in listed:
+        for name, node in one.table.items() if one else ():
+            old = nodes.get(name)
+            nodes[name] = node if old is None else _larger(old, node)
+    if not nodes:
+        raise AllocationError(
+            "no host is named", todo="add a line like node1 slots=4 to the hostfile, or use -H node1:4"
+        )
+    if here.name in nodes and nodes[here.name].local and nodes[here.name].slots is None:
+        nodes[here.name] = nodes[here.name]._replace(slots=here.slots, source=f"cores of {here.name}")
+    usable = tuple(node for node in local_first(nodes) if node.slots != 0)
+    index = {node.name: at for at, node in enumerate(usable)}
+    apps = _per_app(listed if apart else (), index)
+    if not usable or not all(apps):
+        who = [node for node in local_first(nodes) if node.slots == 0]
+        raise AllocationError(
+            "all nodes are filled: " + ", ".join(f"{node.name} has 0 slots ({node.source})" for node in who[:8]),
+            todo="give at least one host a slot, as slots=1 or -H HOST:1",
+        )
+    sequences: tuple[tuple[int, ...], ...] = ()
+    if in_sequence:
+        sequences = tuple(tuple(index[name] for name in one.order if name in index) if one else () for one in listed)
+    return Allocation(usable, declared=True, apps=apps, sequences=sequences)
+
+
+def _per_app(listed: Sequence[_Listed | None], index: Mapping[str, int]) -> tuple[tuple[int, ...], ...]:
+    """The nodes of each app context; none, if all may use all."""
+    everywhere = tuple(range(len(index)))
+    apps = tuple(
+        everywhere if one is None else tuple(sorted(index[name] for name in one.table if name in index))
+        for one in listed
+    )
+    return () if all(app == everywhere for app in apps) else apps
+
+
+def _larger(old: Node, new: Node) -> Node:
+    """Slots that nobody said (None) may be many: they count as the larger."""
+    if old.slots is not None and (new.slots is None or new.slots > old.slots):
+        return first_said(new, old)
+    return first_said(old, new)
+
+
+def _by_rankfile(request: Request, sources: _Sources, naming: Naming, listed: Sequence[_Listed | None]) -> Allocation:
+    """The hosts of the rankfile, with a slot a line; where hosts are named as well, only these may be used."""
+    from mslaunch.plan.rankfile import parse, resolve
+
+    path = request.policy.rankfile or ""
+    listed_ranks = parse(sources.text(path, "--rankfile"), path)
+    table, lines = resolve(listed_ranks, naming, lambda: sources.base(request.apps[0]))
+    known = {name: node for one in listed if one for name, node in one.table.items()}
+    nodes = tuple(
+        first_said(node, known[node.name])._replace(max_slots=known[node.name].max_slots)
+        if node.name in known
+        else node
+        for node in local_first(table)
+    )
+    index = {node.name: at for at, node in enumerate(nodes)}
+    ranks = tuple(line._replace(node=index[name]) for name, line in lines)
+    return Allocation(nodes, declared=True, apps=_per_app(listed, index), ranks=ranks)

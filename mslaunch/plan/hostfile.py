@@ -4,8 +4,9 @@ The grammar is what Open MPI 4.1's mpirun takes (found by experiment; docs/hostf
 IPv6 addresses, `host:N`, underscores and DOS line ends on top.  This module does not open files, and does not know
 which hosts are the same, or this one: a host on three lines stays three lines (`allocation` merges).
 
-The surprising thing: like mpirun it ignores bare words after the host (`aa bb slots=2` is `aa slots=2`), but a word
-that looks like a misspelt key is refused.
+Two things surprise.  -H entries that only mean something next to other hosts, `+n1`, `+e:2` and `^node3`, come out as
+hosts of that very name, which no host can have; `relative` puts the others in their place.  And like mpirun it ignores
+bare words after the host (`aa bb slots=2` is `aa slots=2`), but a word that looks like a misspelt key is refused.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 from mslaunch.errors import HostfileError, LaunchError, UsageError
 from mslaunch.lean import TYPE_CHECKING
 from mslaunch.model import HostLine
+from mslaunch.plan.comments import lines_of
 from mslaunch.plan.hostlist import MAX_NAMES, expand, quoted, split
 
 if TYPE_CHECKING:
@@ -41,10 +43,7 @@ _WORD = _LETTERS | frozenset("_-")
 _RANGED = _NAME | frozenset("[],")
 _EXAMPLE = {"slots": "4", "max_slots": "8", "username": "joe", "port": "2222"}
 _ONE_A_LINE = "name a host like node1, one on a line of a hostfile, with commas in -H"
-_LATER = {
-    "^": ("hosts cannot be excluded with ^", "leave the host out"),
-    "+": ("relative hosts (+n0, +e) are not known here", "write the name of the host"),
-}
+_ONLY_OPTION = ("only -H takes {}", "write the name of the host, or give -H {} together with this hostfile")
 
 
 class _BadError(Exception):
@@ -62,9 +61,14 @@ def parse(text: str, name: str) -> tuple[HostLine, ...]:
     Raises HostfileError, whatever the text, with `where` = NAME:LINE.
     """
     found: list[HostLine] = []
-    for number, line in _lines(text, name):
+    seats: set[str] = set()
+    for number, line in lines_of(text, name):
+        words = line.replace("=", " = ").split() if "=" in line else line.split()
         try:
-            found += _entry(line, f"{name}:{number}")
+            if words[0].lower() == "rank" and words[2:3] == ["="] and words[1].isdigit():
+                found.append(_seat(words, f"{name}:{number}", seats))
+            else:
+                found += _entry(words, f"{name}:{number}")
         except _BadError as bad:
             raise HostfileError(
                 f"cannot read {quoted(line.strip())}: {bad.why}", f"{name}:{number}", bad.todo
@@ -91,17 +95,16 @@ def render(lines: Iterable[HostLine]) -> str:
 def parse_hosts(text: str) -> tuple[HostLine, ...]:
     """The hosts of one -H: `a,b:4,user@c,[fd00::1]:2,node[01-03]:8`; 1 slot a mention.
 
-    `a:*`, `a:auto` and `a:-1` ask for as many slots as the host has cores: `slots` is None.  Empty entries are
-    skipped.  Raises UsageError.
+    `a:*`, `a:auto` and `a:-1` ask for as many slots as the host has cores: `slots` is None.  `+n1` (node 1 of the
+    hostfile, from 0), `+e` and `+e:2` (all empty nodes, or two) and `^a` (not a) keep their first letter in `name`; the
+    2 of `+e:2` is in `slots`.  Empty entries are skipped.  Raises UsageError.
     """
     found: list[HostLine] = []
     for entry in split(text):
         if not entry.strip():
             continue
         try:
-            user, host, count = _host(entry.strip())
-            slots = None if count in ("*", "auto", "-1") else 1 if count is None else _slots(count)
-            found += [HostLine(one, slots, user=user, source="-H") for one in _expand(host)]
+            found += _relative(entry.strip()) if entry.strip()[0] in "+^" else _mention(entry.strip())
         except _BadError as bad:
             raise UsageError(f"cannot read {quoted(entry.strip())}: {bad.why}", "-H", bad.todo) from None
         if len(found) > MAX_NAMES:
@@ -109,72 +112,60 @@ def parse_hosts(text: str) -> tuple[HostLine, ...]:
     return tuple(found)
 
 
-# ---------------------------------------------------------------------------------------------- lines and comments
+def relative(text: str) -> HostLine | None:
+    """`+n1`, `+e` or `+e:2` as -H may have it, in any case; None if it is nothing of the kind."""
+    kind, _, count = text.lower().partition(":")
+    if kind == "+e" and (not count or _is_count(count)) and text[-1] != ":":
+        return HostLine("+e", int(count) if count else None, source="-H")
+    if kind[:2] == "+n" and _is_count(kind[2:]) and ":" not in text:
+        return HostLine(f"+n{int(kind[2:])}", source="-H")
+    return None
 
 
-def _lines(text: str, name: str) -> Iterator[tuple[int, str]]:
-    """The lines that say something, with their numbers, without comments.
-
-    `#` and `//` end a line, glued to a word or not; what stands between `/*` and `*/` is a blank, so a line goes on
-    behind a comment of several lines, as in mpirun.
-    """
-    if text[:1] == "\ufeff":
-        text = text[1:]
-    elif text[:3] == "ï»¿":  # the same mark, read as Latin-1
-        text = text[3:]
-    if "\r" in text:
-        text = text.replace("\r\n", "\n").replace("\r", "\n")
-    begun = opened = 0  # first line of the entry, line of the open /*
-    parts: list[str] = []
-    for number, line in enumerate(text.split("\n"), 1):
-        if not parts:
-            begun = number
-        plain, is_open = _uncomment(line, bool(opened))
-        opened = (opened or number) if is_open else 0
-        parts.append(plain)
-        if not opened:
-            entry = " ".join(parts)
-            parts = []
-            if entry and not entry.isspace():
-                yield begun, entry
-    if opened:
-        raise HostfileError("the comment that begins here never ends", f"{name}:{opened}", "end it with */")
+def _is_count(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 7
 
 
-def _uncomment(line: str, inside: bool) -> tuple[str, bool]:
-    """The line without its comments, and whether a `/*` is open at its end; `inside`: one was at its beginning."""
-    if not inside and "#" not in line and "/" not in line:
-        return line, False
-    parts: list[str] = []
-    at, mark = 0, line.find("#")
-    while True:
-        if inside:
-            end = line.find("*/", at)
-            if end < 0:
-                return " ".join(parts), True
-            at = end + 2
-        if 0 <= mark < at:
-            mark = line.find("#", at)
-        slash = line.find("/", at)
-        while slash >= 0 and line[slash + 1 : slash + 2] not in ("/", "*"):
-            slash = line.find("/", slash + 1)
-        if slash < 0 or 0 <= mark < slash:
-            parts.append(line[at:mark] if mark >= 0 else line[at:])
-            return " ".join(parts), False
-        parts.append(line[at:slash])
-        if line[slash + 1] == "/":
-            return " ".join(parts), False
-        at = slash + 2
-        inside = True
+def _relative(entry: str) -> list[HostLine]:
+    """What begins with + or ^."""
+    if entry[0] == "+":
+        line = relative(entry)
+        if line is None:
+            raise _BadError(
+                "this is no relative host", "write +n0 for the first host, +e for all empty ones, +e:2 for two"
+            )
+        return [line]
+    if entry[1:2] in ("", "+", "^"):
+        raise _BadError("no host to leave out is named", "write it like ^node3")
+    user, host, count = _host(entry[1:])
+    if user is not None or count is not None:
+        raise _BadError("a host to leave out has neither user nor slots", "write it like ^node3")
+    return [HostLine(f"^{one}", source="-H") for one in _expand(host)]
+
+
+def _mention(entry: str) -> list[HostLine]:
+    user, host, count = _host(entry)
+    slots = None if count in ("*", "auto", "-1") else 1 if count is None else _slots(count)
+    return [HostLine(one, slots, user=user, source="-H") for one in _expand(host)]
 
 
 # -------------------------------------------------------------------------------------------------- one line
 
 
-def _entry(line: str, source: str) -> list[HostLine]:
+def _seat(words: list[str], source: str, seats: set[str]) -> HostLine:
+    """A line of a rankfile: mpirun takes it for a slot on its host; `seats` are the hosts of those before."""
+    user, host, _ = _host(words[3]) if len(words) > 3 and words[3] != "=" else (None, "", None)
+    if words[4:6] not in ([], ["slot", "="]) or len(_expand(host)) != 1 or not host:
+        raise _BadError("this is a line neither of a hostfile nor of a rankfile", "write it like node1 slots=2")
+    line = HostLine(host, None if host in seats else 1, user=user, source=source)
+    seats.add(host)
+    return line
+
+
+def _entry(words: list[str], source: str) -> list[HostLine]:
     """The hosts of one line: one, or as many as its range has names."""
-    words = line.replace("=", " = ").split() if "=" in line else line.split()
-    _not_ours(words)
+    if "=" in words[:2]:
+        raise _BadError("a line begins with a host", "write it like node1 slots=4")
     user, host, count = _host(words[0])
     slots = None if count is None else _slots(count)
     maximum = port = None
@@ -197,14 +188,6 @@ def _entry(line: str, source: str) -> list[HostLine]:
         if maximum < slots:
             raise _BadError(f"max_slots={maximum} is below slots={slots}", "raise max_slots or lower slots")
     return [HostLine(name, slots, maximum, user, port, source) for name in _expand(host)]
-
-
-def _not_ours(words: list[str]) -> None:
-    """Refuses lines that are meant for another file or another program."""
-    if len(words) > 2 and words[0].lower() == "rank" and words[1].isdigit() and words[2] == "=":
-        raise _BadError("this is a line of a rankfile, not of a hostfile", "write hosts and slots, like node1 slots=2")
-    if "=" in words[:2]:
-        raise _BadError("a line begins with a host", "write it like node1 slots=4")
 
 
 def _pairs(words: list[str]) -> Iterator[tuple[str, str]]:
@@ -253,7 +236,7 @@ def _nearest(word: str, tail: str) -> str:
 def _host(text: str) -> tuple[str | None, str, str | None]:
     """`user@name:count` in parts; the name may hold ranges, and is without the brackets of an address."""
     if text[0] in "^+":
-        raise _BadError(*_LATER[text[0]])
+        raise _BadError(*(sentence.format(text) for sentence in _ONLY_OPTION))
     user, at, host = text.partition("@")
     if not at:
         user, host = "", text

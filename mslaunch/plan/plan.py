@@ -2,7 +2,7 @@
 
 Pure.  It knows which variables travel to which host, and asks `frameworks` for those of the contracts.  The
 surprising thing is what does not travel: a remote rank inherits its own host's login environment, not the
-launcher's, except OMPI_* and what -x names (as mpirun 4.1.4).
+launcher's, except OMPI_* and PMIX_* (as mpirun 4.1.4; hydra's dialect says otherwise) and what -x names.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from mslaunch import frameworks
 from mslaunch.errors import UsageError
 from mslaunch.frameworks import mindspore
-from mslaunch.frameworks.place import Place
+from mslaunch.frameworks.place import Place, Program
 from mslaunch.lean import TYPE_CHECKING
 from mslaunch.model import AppContext, AppPlan, JobMap, NodePlan, Placement, RankPlan, Request
 
@@ -18,9 +18,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 #: given to a rank that has no value of its own: output without a buffer (docs/design.md, "Live output")
-DEFAULTS = ("PYTHONUNBUFFERED=1", "GFORTRAN_UNBUFFERED_PRECONNECTED=y", *mindspore.DEFAULTS)
+DEFAULTS = ("PYTHONUNBUFFERED=1", "GFORTRAN_UNBUFFERED_PRECONNECTED=y", *frameworks.DEFAULTS)
 #: scrubbed wherever they come from, besides those of the frameworks
 _SCRUB = ("MSLAUNCH_*",)
+#: taken by no pattern: they describe the launcher's host and shell
+_OF_THIS_HOST = {"PWD", "OLDPWD", "SHLVL", "_", "HOST", "HOSTNAME", "HOSTTYPE", "MACHTYPE", "OSTYPE", "SSH_CONNECTION",
+                 "SSH_CLIENT", "SSH_TTY"}  # fmt: skip
 
 
 def make_plans(
@@ -28,48 +31,62 @@ def make_plans(
 ) -> list[NodePlan]:
     """One plan for each of `jobmap.nodes`; `meeting` is the address, the port and the service port of rank 0's host.
 
-    Raises UsageError for a variable that cannot be passed on.
+    `jobid` is a number in hexadecimal.  Raises UsageError for a variable that cannot be passed on.
     """
-    apps = [_app_plan(app, environ, cwd) for app in request.apps]
-    return [_node_plan(request, jobmap, node, apps, environ, meeting, jobid) for node in range(len(jobmap.nodes))]
+    near = [_app_plan(request, index, environ, cwd) for index in range(len(request.apps))]
+    far = [app._replace(env=(*_forwarded(asked, environ), *app.env)) for app, asked in zip(near, request.apps)]
+    sizes = tuple(sum(placement.app == app for placement in jobmap.placements) for app in range(len(request.apps)))
+    plans = []
+    for index, node in enumerate(jobmap.nodes):
+        here = [placement for placement in jobmap.placements if placement.node == index]
+        places = [_place(jobmap, placement, len(here), meeting, int(jobid, 16), sizes) for placement in here]
+        plan = _node_plan(request, here, places, near if node.local else far, jobid)
+        if request.output.xterm and "DISPLAY" in environ:  # unless the way there brought one along (ssh -X)
+            plan = plan._replace(defaults=(*plan.defaults, f"DISPLAY={environ['DISPLAY']}"))
+        plans.append(plan)
+    return plans
 
 
 def _node_plan(
-    request: Request,
-    jobmap: JobMap,
-    node: int,
-    apps: list[AppPlan],
-    environ: Mapping[str, str],
-    meeting: tuple[str, int, int],
-    jobid: str,
+    request: Request, here: list[Placement], places: list[Place], apps: list[AppPlan], jobid: str
 ) -> NodePlan:
-    here = [placement for placement in jobmap.placements if placement.node == node]
-    places = [_place(jobmap, placement, len(here), meeting) for placement in here]
-    first = jobmap.placements[0].node == node
-    local = jobmap.nodes[node].local
+    size = places[0].size
+    readers = stdin_ranks(request, size)
+    windows = xterm_ranks(request, size)
     return NodePlan(
         ranks=tuple(
-            RankPlan(placement.rank, placement.app, tuple(frameworks.rank_env(place)), placement.cpus)
+            RankPlan(
+                placement.rank,
+                placement.app,
+                tuple(frameworks.rank_env(place)),
+                placement.cpus,
+                _window(request, placement.rank) if placement.rank in windows else (),
+            )
             for placement, place in zip(here, places)
         ),
         apps=tuple(apps),
-        env=(
-            *(() if local else _forwarded(environ)),
-            *(f"OMPI_MCA_{name}={value}" for name, value in request.mca),
-            *frameworks.job_env(places[0]),
-            f"MSLAUNCH_JOBID={jobid}",
-        ),
+        env=(*frameworks.job_env(places[0]), f"MSLAUNCH_JOBID={jobid}"),
         defaults=DEFAULTS,
         scrub=(*frameworks.SCRUB, *_SCRUB),
-        services=(mindspore.service(places[0]),) if first else (),
-        stdin=tuple(rank for rank in stdin_ranks(request, len(jobmap.placements)) if any(p.rank == rank for p in here)),
+        services=(mindspore.service(places[0]),) if here[0].rank == 0 else (),
+        stdin=tuple(placement.rank for placement in here if placement.rank in readers),
         merge=request.output.merge,
         pty=request.output.pty,
         grace=request.grace,
+        session=needs_session(request),
+        index_argv=request.index_argv,
     )
 
 
-def _place(jobmap: JobMap, placement: Placement, local_size: int, meeting: tuple[str, int, int]) -> Place:
+def _place(
+    jobmap: JobMap,
+    placement: Placement,
+    local_size: int,
+    meeting: tuple[str, int, int],
+    job: int,
+    sizes: tuple[int, ...],
+) -> Place:
+    slots = jobmap.nodes[placement.node].slots
     return Place(
         rank=placement.rank,
         size=len(jobmap.placements),
@@ -81,28 +98,60 @@ def _place(jobmap: JobMap, placement: Placement, local_size: int, meeting: tuple
         address=meeting[0],
         port=meeting[1],
         service_port=meeting[2],
+        job=job,
+        app=placement.app,
+        sizes=sizes,
+        bound=bool(placement.cpus),
+        crowded=slots is not None and local_size > slots,
     )
 
 
-def _app_plan(app: AppContext, environ: Mapping[str, str], cwd: str) -> AppPlan:
-    wdir = app.wdir or cwd
+def _app_plan(request: Request, index: int, environ: Mapping[str, str], cwd: str) -> AppPlan:
+    app = request.apps[index]
+    wdir = _absolute(app.wdir or cwd, cwd)
     if any("\0" in word for word in (*app.argv, wdir)):
         raise UsageError("no argument can hold a NUL character", app.argv[0].partition("\0")[0])
+    argv = (f"./{app.argv[0].rpartition('/')[2]}", *app.argv[1:]) if app.preload_binary else app.argv
     return AppPlan(
-        app.argv, wdir if wdir.startswith("/") else f"{cwd.rstrip('/')}/{wdir}", tuple(_exported(app, environ))
+        argv=argv,
+        wdir=wdir,
+        env=(
+            *(f"OMPI_MCA_{name}={value}" for name, value in request.mca),
+            *frameworks.app_env(Program(index, app.argv, wdir)),
+            *_exported(app, environ),
+        ),
+        path=app.path or "",
+        front=_front(_absolute(app.prefix, cwd)) if app.prefix else (),
+        # -wdir is stronger than --set-cwd-to-session-dir, not than -s (mpirun 4.1.4)
+        in_session=app.preload_binary or (app.session_dir and app.wdir is None),
     )
+
+
+def _absolute(path: str, cwd: str) -> str:
+    return path if path.startswith("/") else f"{cwd.rstrip('/')}/{path}"
+
+
+def _front(prefix: str) -> tuple[str, ...]:
+    folder = prefix.rstrip("/")
+    return f"PATH={folder}/bin", f"LD_LIBRARY_PATH={folder}/lib"
+
+
+def needs_session(request: Request) -> bool:
+    """Must each rank have a session directory?"""
+    return any(app.preload_binary or app.preload_files or app.session_dir for app in request.apps)
 
 
 def _exported(app: AppContext, environ: Mapping[str, str]) -> list[str]:
-    """-x: the last one of a name wins; a wildcard takes what matches; a name without a value is passed over."""
+    """-x: the last one of a name wins; a name without a value is passed over.
+
+    A wildcard takes what matches, but for what belongs to the launcher's host or to a launch around us.
+    """
     chosen: dict[str, str] = {}
     for name, value in app.env:
         if value is not None:
             chosen[name] = value
         elif "*" in name or "?" in name:
-            from fnmatch import fnmatchcase
-
-            chosen.update((found, environ[found]) for found in environ if fnmatchcase(found, name))
+            chosen.update((found, environ[found]) for found in _matching((name,), environ))
         elif name in environ:
             chosen[name] = environ[name]
     for name, value in chosen.items():
@@ -123,15 +172,29 @@ def missing_exports(request: Request, environ: Mapping[str, str]) -> list[str]:
     ]
 
 
-def _forwarded(environ: Mapping[str, str]) -> list[str]:
-    """OMPI_* of the launcher, without what a launch around us left there."""
-    exact = {name for name in frameworks.SCRUB if not name.endswith("*")}
-    prefixes = tuple(name[:-1] for name in frameworks.SCRUB if name.endswith("*"))
+def _forwarded(app: AppContext, environ: Mapping[str, str]) -> list[str]:
+    """Variables of the launcher for ranks on other hosts."""
+    return [f"{name}={environ[name]}" for name in _matching(app.forward, environ)]
+
+
+def _matching(patterns: tuple[str, ...], environ: Mapping[str, str]) -> list[str]:
+    """The names that patterns may take: not those of this host, nor what a launch around us left."""
+    exact = {name for name in frameworks.SCRUB if not name.endswith("*")} | _OF_THIS_HOST
+    prefixes = tuple(name[:-1] for name in (*frameworks.SCRUB, *_SCRUB) if name.endswith("*"))
     return [
-        f"{name}={value}"
-        for name, value in environ.items()
-        if name.startswith("OMPI_") and name not in exact and not name.startswith(prefixes)
+        name
+        for name in environ
+        if name not in exact and not name.startswith(prefixes) and any(_matches(name, one) for one in patterns)
     ]
+
+
+def _matches(name: str, pattern: str) -> bool:
+    """As fnmatchcase, whose import costs a launch some milliseconds where the usual `PREFIX_*` needs none of it."""
+    if not any(char in pattern[:-1] for char in "*?[") and pattern[-1:] not in ("?", "["):
+        return name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern
+    from fnmatch import fnmatchcase
+
+    return fnmatchcase(name, pattern)
 
 
 def stdin_ranks(request: Request, size: int) -> tuple[int, ...]:
@@ -144,3 +207,28 @@ def stdin_ranks(request: Request, size: int) -> tuple[int, ...]:
     if rank >= size:
         raise UsageError(f"there is no rank {rank} among {size}", "--stdin", "give a rank, all, or none")
     return (rank,)
+
+
+def xterm_ranks(request: Request, size: int) -> tuple[int, ...]:
+    """The ranks that run in windows of their own; raises UsageError for one that does not exist."""
+    text = request.output.xterm
+    if text is None:
+        return ()
+    ranks: list[int] = []
+    for part in text.rstrip("!").split(","):
+        if part.strip() == "-1":
+            return tuple(range(size))
+        first, dash, last = (word.strip() for word in part.partition("-"))
+        last = last if dash else first
+        if not (first.isdecimal() and last.isdecimal() and int(first) <= int(last)):
+            raise UsageError(f"{part!r} is no rank", "--xterm", "give ranks, as in 0,2-3, or -1 for all of them")
+        if int(last) >= size:
+            raise UsageError(f"there is no rank {last} among {size}", "--xterm", "ranks are counted from 0")
+        ranks += range(int(first), int(last) + 1)
+    return tuple(ranks)
+
+
+def _window(request: Request, rank: int) -> tuple[str, ...]:
+    """The words before the program, those of mpirun 4.1.4."""
+    hold = ("-hold",) if (request.output.xterm or "").endswith("!") else ()
+    return ("xterm", "-T", f"Rank {rank}", *hold, "-e")

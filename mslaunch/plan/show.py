@@ -1,18 +1,23 @@
-"""What --display-map and --display-allocation print: plain tables for people.
+"""What --display-map, its devel and diffable forms, --display-topo and --display-allocation print: plain tables.
 
-The layout is ours, not Open MPI's; scripts that want facts have --do-not-launch and the log directory.  Records in,
-text out; it prints nothing itself.  The surprising thing: ranks are folded to ranges, so 64 ranks by node are
-written as the stride they have.
+The layout is ours, not Open MPI's; scripts that want facts have the diffable map, a line a rank.  Records in, text out;
+it prints nothing itself.  The surprising thing: ranks are folded to ranges, so 64 ranks by node are written as the
+stride they have.
 """
 
 from __future__ import annotations
 
 from mslaunch.lean import TYPE_CHECKING
+from mslaunch.plan.binding import usable
+from mslaunch.plan.cpulist import cpu_row, row_of
+from mslaunch.plan.showbinding import brackets, ranges
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from mslaunch.model import Allocation, AppContext, JobMap, Node, Placement
+    from mslaunch.model import Allocation, AppContext, JobMap, Node, Placement, Policy, Topology
+
+_SHOWN = ("socket", "numa", "l3cache", "l2cache")  # the levels of --display-topo, where they hold more than a core
 
 
 def show_allocation(allocation: Allocation) -> str:
@@ -27,21 +32,104 @@ def show_allocation(allocation: Allocation) -> str:
     return _table(head, rows)
 
 
-def show_map(jobmap: JobMap, apps: Sequence[AppContext]) -> str:
-    """Which ranks of which program run on which node, and their bindings; ends in a line end."""
+def show_map(
+    jobmap: JobMap,
+    apps: Sequence[AppContext],
+    how: str = "map",
+    topologies: Mapping[str, Topology] | None = None,
+    policy: Policy | None = None,
+) -> str:
+    """Which ranks run where, and their bindings; ends in a line end.
+
+    `how` is Request.display_map: "map" a table of nodes; "devel" a table of ranks, with what each was mapped and
+    bound to in mpirun's notation; "diffable" a line a rank, for diff and awk.  `topologies` are whole machines, by node
+    name; without them "devel" has numbers of cpus.  `policy` tells which of these cpus --cpu-set left.
+    """
+    if how == "diffable":
+        return "".join(_facts(jobmap, placement) + "\n" for placement in jobmap.placements)
+    head = _heading(jobmap)
+    if how == "map":
+        return _table(head, _node_rows(jobmap, apps))
+    whole = topologies or {}
+    return _table(head, _rank_rows(jobmap, apps, whole, usable(policy, whole) if policy else whole))
+
+
+def _heading(jobmap: JobMap) -> str:
+    ranks, nodes = _count(len(jobmap.placements), "rank"), _count(len(jobmap.nodes), "node")
+    over = ", oversubscribed" if jobmap.oversubscribed else ""
+    return f"map: {ranks} on {nodes}, {_count(jobmap.slots, 'slot')} in all{over}"
+
+
+def _node_rows(jobmap: JobMap, apps: Sequence[AppContext]) -> list[tuple[str, ...]]:
+    """A row for each program on each node."""
     by_row: dict[tuple[int, int], list[Placement]] = {}
     for placement in jobmap.placements:
         by_row.setdefault((placement.node, placement.app), []).append(placement)
-    rows = [("node", "slots", "ranks", "cpus", "program")]
+    rows: list[tuple[str, ...]] = [("node", "slots", "ranks", "cpus", "program")]
     before = -1
     for (at, app), here in sorted(by_row.items()):
         node = jobmap.nodes[at]
         name, slots = ("", "") if at == before else (node.name, "?" if node.slots is None else str(node.slots))
         rows.append((name, slots, fold_ranks(placement.rank for placement in here), _cpus(here), _program(apps, app)))
         before = at
-    ranks, nodes = _count(len(jobmap.placements), "rank"), _count(len(jobmap.nodes), "node")
-    over = ", oversubscribed" if jobmap.oversubscribed else ""
-    return _table(f"map: {ranks} on {nodes}, {_count(jobmap.slots, 'slot')} in all{over}", rows)
+    return rows
+
+
+def _rank_rows(
+    jobmap: JobMap, apps: Sequence[AppContext], topologies: Mapping[str, Topology], mapped: Mapping[str, Topology]
+) -> list[tuple[str, ...]]:
+    """A row for each rank; objects are those of the machines that were `mapped` onto, drawn on the whole ones."""
+    rows: list[tuple[str, ...]] = [("rank", "node", "local rank", "mapped to", "that is", "bound to", "program")]
+    for placement in jobmap.placements:
+        name, (level, number) = jobmap.nodes[placement.node].name, placement.locale
+        topology = topologies.get(name)
+        rows.append(
+            (
+                str(placement.rank),
+                name,
+                str(placement.local_rank),
+                f"{level} {number}" if level else "node",
+                _drawn(topology, _members(mapped[name], placement.locale)) if topology else "-",
+                _drawn(topology, placement.cpus) if placement.cpus else "not bound",
+                _program(apps, placement.app),
+            )
+        )
+    return rows
+
+
+def _drawn(topology: Topology | None, cpus: Sequence[int]) -> str:
+    """These cpus in mpirun's notation, or by the kernel's numbers if their node is not known."""
+    return brackets(topology, cpus) if topology else "cpus " + ranges(cpus)
+
+
+def _members(topology: Topology, locale: tuple[str, int]) -> tuple[int, ...]:
+    row = row_of(topology, locale[0]) if locale[0] else ()
+    return tuple(cpu for cpu, number in zip(topology.cpus, row) if number == locale[1]) if row else topology.cpus
+
+
+def _facts(jobmap: JobMap, placement: Placement) -> str:
+    """`rank=3 node=node1 local_rank=1 cpus=4-5,12-13`."""
+    node, cpus = jobmap.nodes[placement.node].name, ranges(sorted(placement.cpus)) or "none"
+    return f"rank={placement.rank} node={node} local_rank={placement.local_rank} cpus={cpus}"
+
+
+def show_topology(name: str, topology: Topology) -> str:
+    """What the cpus of a node share, a row for each group of cores that share all but a core; ends in a line end.
+
+    Numbers of objects are logical, as in policies; those of cpus the kernel's, as in /proc and taskset.
+    """
+    cores = cpu_row(topology, False)
+    many = len(set(cores))
+    shared = [level for level in _SHOWN if 0 < len(set(row_of(topology, level))) < many]
+    groups: dict[tuple[int, ...], list[int]] = {}
+    for place in range(len(cores)):
+        groups.setdefault(tuple(row_of(topology, level)[place] for level in shared), []).append(place)
+    rows = [(*shared, "cores", "cpus")]
+    for numbers, places in groups.items():
+        mine = sorted({cores[place] for place in places}), sorted(topology.cpus[place] for place in places)
+        rows.append((*map(str, numbers), *map(ranges, mine)))
+    threads = _count(len(cores), "hardware thread")
+    return _table(f"topology of {name}: {_count(many, 'core')}, {threads} that we may use", rows)
 
 
 def fold_ranks(ranks: Iterable[int]) -> str:
@@ -73,12 +161,17 @@ def _way(node: Node) -> str:
 
 
 def _cpus(placements: Sequence[Placement]) -> str:
-    """The cpus of each rank; `+` joins those of one."""
-    if not any(placement.cpus for placement in placements):
+    """The cpus of the ranks: `0-7, 2 each` where none is shared, else each set and how many have it: `0-3 ×2 | 4-7`."""
+    sets: dict[tuple[int, ...], int] = {}
+    for placement in placements:
+        cpus = tuple(sorted(placement.cpus))
+        sets[cpus] = sets.get(cpus, 0) + 1
+    if not any(sets):
         return "not bound"
-    if all(len(placement.cpus) == 1 for placement in placements):
-        return fold_ranks(placement.cpus[0] for placement in placements)
-    return ",".join("+".join(map(str, placement.cpus)) or "-" for placement in placements)
+    every = sorted({cpu for cpus in sets for cpu in cpus})
+    if 1 < len(sets) == len(placements) and len(every) == sum(map(len, sets)) and len(set(map(len, sets))) == 1:
+        return f"{ranges(every)}, {len(every) // len(sets)} each"
+    return " | ".join((ranges(cpus) or "-") + (f" ×{many}" if many > 1 else "") for cpus, many in sets.items())
 
 
 def _program(apps: Sequence[AppContext], app: int) -> str:

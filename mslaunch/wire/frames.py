@@ -18,9 +18,9 @@ NO_RANK = -1  #: the frame concerns the node; on output: the job's scheduler
 MAX_PAYLOAD = 1 << 24
 
 # down: launcher to agent
-LAUNCH, STDIN, SIGNAL, END, RESERVE, PROBE = range(1, 7)
+LAUNCH, STDIN, SIGNAL, END, RESERVE, PROBE, RESTART, TRACE, FILE, DATA, DESCRIBE = range(1, 12)
 # up: agent to launcher
-HELLO, RESERVED, REACHED, STARTED, STDOUT, STDERR, EXIT, STDIN_TAKEN, FAULT = range(65, 74)
+HELLO, RESERVED, REACHED, STARTED, STDOUT, STDERR, EXIT, STDIN_TAKEN, FAULT, TRACES, STORED, TOPOLOGY = range(65, 77)
 
 _HEADER = struct.Struct("!BIi")
 _NOISE_KEPT = 4096

@@ -8,7 +8,7 @@ when (docs/wire.md tells that).  The one surprising thing: a plan's variables tr
 from __future__ import annotations
 
 from mslaunch.lean import TYPE_CHECKING, NamedTuple
-from mslaunch.model import AppPlan, NodePlan, RankPlan, ServicePlan
+from mslaunch.model import LEVELS, AppPlan, NodePlan, RankPlan, ServicePlan, Topology
 from mslaunch.wire.fields import pack, strict, unpack
 
 if TYPE_CHECKING:
@@ -20,7 +20,8 @@ class Hello(NamedTuple):
 
     host: str  # its hostname
     pid: int
-    cpus: int  # that it may use
+    cpus: int  # hardware threads that it may use
+    cores: int  # that they are on
     python: str
     addresses: tuple[str, ...]  # of its interfaces, the most likely to be reachable first
     seen_from: str = ""  # the launcher's address as this host sees it, if it came by ssh
@@ -43,12 +44,21 @@ class Exit(NamedTuple):
     todo: str = ""
 
 
+class Traced(NamedTuple):
+    """What was found out about one process of a rank."""
+
+    pid: int
+    name: str  # of its program, as the kernel has it: 15 characters at most
+    tool: str  # who told: py-spy, gdb, /proc
+    text: str
+
+
 def pack_hello(hello: Hello) -> bytes:
     """See `Hello`."""
     return pack(
         {
             "host": [hello.host, hello.python, hello.seen_from],
-            "numbers": [str(hello.pid), str(hello.cpus)],
+            "numbers": [str(hello.pid), str(hello.cpus), str(hello.cores)],
             "addresses": hello.addresses,
         }
     )
@@ -59,8 +69,8 @@ def unpack_hello(payload: bytes) -> Hello:
     """See `Hello`."""
     fields = unpack(payload)
     host, python, seen_from = fields["host"]
-    pid, cpus = fields["numbers"]
-    return Hello(host, int(pid), int(cpus), python, tuple(fields["addresses"]), seen_from)
+    pid, cpus, cores = map(int, fields["numbers"])
+    return Hello(host, pid, cpus, cores, python, tuple(fields["addresses"]), seen_from)
 
 
 def pack_reserved(reserved: Reserved) -> bytes:
@@ -119,6 +129,63 @@ def unpack_exit(payload: bytes) -> Exit:
     return Exit(int(code) if code else None, int(signum) if signum else None, error, todo)
 
 
+def pack_traced(traced: Traced) -> bytes:
+    """See `Traced`."""
+    words = (str(traced.pid), traced.name, traced.tool, traced.text)
+    return pack({"trace": [word.replace("\0", " ") for word in words]})
+
+
+@strict
+def unpack_traced(payload: bytes) -> Traced:
+    """See `Traced`."""
+    pid, name, tool, text = unpack(payload)["trace"]
+    return Traced(int(pid), name, tool, text)
+
+
+def pack_file(name: str, mode: int) -> bytes:
+    """The payload of FILE: a name below the session directory, and the bits of its mode."""
+    return pack({"file": [name, str(mode)]})
+
+
+@strict
+def unpack_file(payload: bytes) -> tuple[str, int]:
+    """See `pack_file`."""
+    name, mode = unpack(payload)["file"]
+    return name, int(mode)
+
+
+def pack_stored(error: str, todo: str = "") -> bytes:
+    """The payload of STORED: "" for a file that is there, or why it is not."""
+    return pack({"stored": [error, todo]})
+
+
+@strict
+def unpack_stored(payload: bytes) -> tuple[str, str]:
+    """See `pack_stored`."""
+    error, todo = unpack(payload)["stored"]
+    return error, todo
+
+
+def pack_topology(topology: Topology) -> bytes:
+    """See `model.Topology`: its cpus, and a field for each level."""
+    rows = {level: map(str, row) for level, row in zip(LEVELS, topology.objects)}
+    return pack({"cpus": map(str, topology.cpus), **rows})
+
+
+@strict
+def unpack_topology(payload: bytes) -> Topology:
+    """See `pack_topology`; each row is empty or has a number for each cpu, none left out from 0 on."""
+    fields = unpack(payload)
+    cpus = tuple(map(int, fields["cpus"]))
+    objects = tuple(tuple(map(int, fields[level])) for level in LEVELS)
+    if not cpus or len(set(cpus)) < len(cpus) or min(cpus) < 0:
+        raise ValueError(cpus)
+    for row in filter(None, objects):
+        if len(row) != len(cpus) or min(row) != 0 or max(row) + 1 != len(set(row)):
+            raise ValueError(row)
+    return Topology(cpus, objects)
+
+
 def pack_plan(plan: NodePlan) -> bytes:
     """The payload of LAUNCH."""
     fields: dict[str, Iterable[str]] = {
@@ -126,16 +193,20 @@ def pack_plan(plan: NodePlan) -> bytes:
         "defaults": plan.defaults,
         "scrub": plan.scrub,
         "stdin": map(str, plan.stdin),
-        "policy": ["yes" if plan.merge else "", plan.pty, str(plan.grace)],
+        "policy": [_flag(plan.merge), plan.pty, str(plan.grace), _flag(plan.session), _flag(plan.index_argv)],
         "ranks": [str(rank.rank) for rank in plan.ranks],
         "apps": [str(len(plan.apps))],
         "services": [str(len(plan.services))],
     }
     for index, app in enumerate(plan.apps):
         fields[f"argv.{index}"] = app.argv
-        fields[f"app.{index}"] = [app.wdir, *app.env]
+        fields[f"app.{index}"] = [app.wdir, app.path, _flag(app.in_session)]
+        fields[f"env.{index}"] = app.env
+        fields[f"front.{index}"] = app.front
     for rank in plan.ranks:
         fields[f"rank.{rank.rank}"] = [str(rank.app), " ".join(map(str, rank.cpus)), *rank.env]
+        if rank.wrapper:
+            fields[f"wrapper.{rank.rank}"] = rank.wrapper
     for index, service in enumerate(plan.services):
         fields[f"service.{index}"] = [service.kind, str(service.port), service.address, *service.env]
     return pack(fields)
@@ -145,22 +216,19 @@ def pack_plan(plan: NodePlan) -> bytes:
 def unpack_plan(payload: bytes) -> NodePlan:
     """See `pack_plan`."""
     fields = unpack(payload)
-    merge, pty, grace = fields["policy"]
-    apps = tuple(
-        AppPlan(tuple(fields[f"argv.{index}"]), fields[f"app.{index}"][0], tuple(fields[f"app.{index}"][1:]))
-        for index in range(int(fields["apps"][0]))
-    )
+    merge, pty, grace, session, index_argv = fields["policy"]
     ranks = []
     for number in fields["ranks"]:
         app, cpus, *env = fields[f"rank.{number}"]
-        ranks.append(RankPlan(int(number), int(app), tuple(env), tuple(map(int, cpus.split()))))
+        wrapper = tuple(fields.get(f"wrapper.{number}", ()))
+        ranks.append(RankPlan(int(number), int(app), tuple(env), tuple(map(int, cpus.split())), wrapper))
     services = []
     for index in range(int(fields["services"][0])):
         kind, port, address, *env = fields[f"service.{index}"]
         services.append(ServicePlan(kind, int(port), address, tuple(env)))
     return NodePlan(
         tuple(ranks),
-        apps,
+        tuple(_unpack_app(fields, index) for index in range(int(fields["apps"][0]))),
         tuple(fields["env"]),
         defaults=tuple(fields["defaults"]),
         scrub=tuple(fields["scrub"]),
@@ -169,4 +237,16 @@ def unpack_plan(payload: bytes) -> NodePlan:
         merge=bool(merge),
         pty=pty,
         grace=float(grace),
+        session=bool(session),
+        index_argv=bool(index_argv),
     )
+
+
+def _unpack_app(fields: dict[str, list[str]], index: int) -> AppPlan:
+    wdir, path, in_session = fields[f"app.{index}"]
+    env, front = (tuple(fields[f"{name}.{index}"]) for name in ("env", "front"))
+    return AppPlan(tuple(fields[f"argv.{index}"]), wdir, env, path, front, bool(in_session))
+
+
+def _flag(value: bool) -> str:
+    return "yes" if value else ""

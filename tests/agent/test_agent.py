@@ -6,11 +6,14 @@ import errno
 import os
 import signal
 import socket
+import subprocess
+import sys
 import time
 
 import pytest
-from agents import plan, state_of, wait_gone
+from agents import BOUND, plan, state_of, wait_gone
 
+import mslaunch
 from mslaunch.wire import frames, messages
 
 
@@ -164,6 +167,23 @@ def test_the_launcher_is_gone(agent):
 def test_the_launcher_goes_before_there_are_ranks(agent):
     agent.hang_up()
     assert agent.wait() == 0
+
+
+LATE_GUARD = """\
+import os, sys
+sys.path.insert(0, sys.argv[1])
+from mslaunch.agent import guard
+guard._adopt_orphans = lambda: os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT) and True
+sys.exit(guard.guarded(lambda alive, tell: None, ()))
+"""
+
+
+def test_a_guard_that_is_ready_when_its_agent_has_gone():
+    """As on a busy host, when the link closes at once: it still has to look for what is left."""
+    root = os.path.dirname(os.path.dirname(mslaunch.__file__))
+    argv = [sys.executable, "-I", "-S", "-c", LATE_GUARD, root]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=BOUND)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_the_launcher_goes_while_a_rank_spews(agent):

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
+import resource
+import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -41,11 +45,14 @@ def test_numbers_on_two_hosts(seen):
             "NODE_RANK": node, "GROUP_RANK": node, "LOCAL_RANK_SIZE": local_size,
             "OMPI_COMM_WORLD_RANK": rank, "OMPI_COMM_WORLD_SIZE": 5, "OMPI_COMM_WORLD_LOCAL_RANK": local_rank,
             "OMPI_COMM_WORLD_LOCAL_SIZE": local_size, "OMPI_COMM_WORLD_NODE_RANK": local_rank,
-            "OMPI_UNIVERSE_SIZE": 6,
+            "OMPI_UNIVERSE_SIZE": 6, "OMPI_NUM_APP_CTX": 1, "OMPI_APP_CTX_NUM_PROCS": 5, "OMPI_FIRST_RANKS": 0,
+            "OMPI_MCA_orte_num_nodes": 2, "OMPI_MCA_orte_ess_num_procs": 5, "OMPI_MCA_ess_base_vpid": rank,
+            "OMPI_MCA_orte_ess_node_rank": local_rank, "OMPI_MCA_orte_app_num": 0, "OMPI_MCA_mpi_oversubscribe": 0,
+            "OMPI_COMMAND": Path(sys.executable).name, "OMPI_MCA_initial_wdir": env["the directory"],
             "MS_ROLE": "MS_WORKER", "MS_NODE_ID": rank, "MS_WORKER_NUM": 5,
         }  # fmt: skip
         assert {name: env.get(name) for name in expected} == {name: str(value) for name, value in expected.items()}
-        assert "OMPI_COMMAND" not in env and "PMIX_RANK" not in env
+        assert "PMIX_RANK" not in env, "with OMPI_COMMAND it would take MindSpore to MPI"
     meeting = {(env["MASTER_ADDR"], env["MASTER_PORT"], env["MS_SCHED_HOST"], env["MS_SCHED_PORT"]) for env in ranks}
     ((address, port, scheduler, scheduler_port),) = meeting
     assert address == scheduler and port != scheduler_port
@@ -90,14 +97,8 @@ def test_stale_variables_are_scrubbed(seen, where):
         "OMPI_COMM_WORLD_RANK": "0",
     }
     assert env["MS_SCHED_HOST"] != "9.9.9.9"
-    assert not {
-        "PMI_RANK",
-        "PMIX_RANK",
-        "OMPI_COMMAND",
-        "TORCHELASTIC_RUN_ID",
-        "RANK_TABLE_FILE",
-        "MSLAUNCH_STALE",
-    } & set(env)
+    assert env["OMPI_COMMAND"] != "x"
+    assert not {"PMI_RANK", "PMIX_RANK", "TORCHELASTIC_RUN_ID", "RANK_TABLE_FILE", "MSLAUNCH_STALE"} & set(env)
 
 
 @WHERE
@@ -152,11 +153,13 @@ def test_what_was_set_stays(seen):
 
 
 def test_what_travels(seen):
-    """A remote rank has the environment of its own host, with OMPI_MCA_* of ours."""
-    env = {"PATH": os.environ["PATH"] + ":/only/here", "MINE": "x", "OMPI_MCA_btl": "tcp,self", "OMPI_MCA_ess": "stale"}
+    """A remote rank has the environment of its own host, with OMPI_* and PMIX_* of ours."""
+    env = {"PATH": os.environ["PATH"] + ":/only/here", "MINE": "x", "OMPI_MCA_btl": "tcp,self", "OMPI_MCA_ess": "stale",
+           "PMIX_MCA_gds": "hash", "LD_LIBRARY_PATH": "/only/here"}  # fmt: skip
     (remote,) = seen([*through_rsh("alpha"), "-n", "1", "-mca", "pml", "ob1"], env=env)
     assert "/only/here" not in remote["PATH"]
-    assert "MINE" not in remote and "OMPI_MCA_ess" not in remote and "PYTHONPATH" not in remote
+    assert not {"MINE", "OMPI_MCA_ess", "PYTHONPATH", "LD_LIBRARY_PATH"} & set(remote)
+    assert remote["PMIX_MCA_gds"] == "hash"
     assert (remote["OMPI_MCA_btl"], remote["OMPI_MCA_pml"]) == ("tcp,self", "ob1")
 
 
@@ -173,6 +176,150 @@ def test_the_directory(seen, where, tmp_path):
     for words, place in (([], tmp_path), (["--wdir", "a place"], tmp_path / "a place"), (["--wdir", "/"], Path("/"))):
         (env,) = seen([*where, "-n", "1", *words])
         assert (env["the directory"], env["PWD"]) == (str(place), str(place))
+
+
+def test_a_link_to_the_directory_keeps_its_name(run, tmp_path):
+    """Other hosts may know the directory under that name only."""
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    ended = run([*LOCAL, "-n", "1", "sh", "-c", "echo $PWD"], cwd=tmp_path / "link", env={"PWD": f"{tmp_path}/link"})
+    assert ended.lines == [f"{tmp_path}/link"]
+
+
+def test_a_directory_that_other_hosts_do_not_have(run, tmp_path):
+    """Said once, with both hosts; a ~ is no home."""
+    ended = run([*through_rsh("alpha:2", "beta:2"), "--wdir", "~/x", "true"])
+    assert ended.code == 126 and ended.out == b""
+    assert ended.err.count(f"the working directory {tmp_path}/~/x does not exist") == 1
+    assert "alpha" in ended.err and "beta" in ended.err
+
+
+def test_limits_and_umask_are_the_launchers(run):
+    def narrow():
+        os.umask(0o027)
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (200, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+
+    ended = run([*LOCAL, "-n", "1", "sh", "-c", "umask; ulimit -c; ulimit -n"], preexec_fn=narrow)
+    assert ended.out.split() == [b"0027", b"0", b"200"]
+
+
+@WHERE
+def test_a_rank_is_a_session_of_its_own(run, where):
+    script = "import os, signal; print(os.getpid() == os.getsid(0) == os.getpgrp(), signal.pthread_sigmask(0, []))"
+    assert run([*where, "-n", "2", sys.executable, "-c", script]).out == b"True set()\n" * 2
+
+
+# --- finding the program
+
+
+@pytest.fixture
+def folders(tmp_path):
+    """The folders `one` and `two`, each with a `prog` that says where it is."""
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "prog").write_text(f'#!/bin/sh\necho {name} "$0" "$@"\n')
+        (tmp_path / name / "prog").chmod(0o755)
+    return tmp_path
+
+
+@WHERE
+def test_path(run, folders, where):
+    """Before PATH, from the working directory of the ranks; the first program's counts for the second."""
+    found = f"{folders}/two/prog"
+    assert run([*where, "-n", "1", "--path", f"none:{folders}/two", "prog", "x"]).lines == [f"two {found} x"]
+    assert run([*where, "-n", "1", "-path", "two", "prog"]).lines == [f"two {found}"]
+    assert run([*where, "-n", "1", "--wdir", "one", "--path", ".:../two", "prog"]).lines == [
+        f"one {folders}/one/./prog"
+    ]
+    mixed = ["-n", "1", "--path", "two", "prog", ":", "-n", "1", "prog", ":", "-n", "1", "--path", "one", "prog"]
+    assert run([*where, *mixed]).lines == [f"one {folders}/one/prog", f"two {found}", f"two {found}"]
+    assert run([*where, "-n", "1", "--path", "none", "sh", "-c", "echo fell back"]).lines == ["fell back"]
+
+
+@WHERE
+def test_a_script_sees_its_name_as_it_was_typed(run, folders, where):
+    assert run([*where, "-n", "1", "one/prog"]).lines == ["one one/prog"]
+
+
+@WHERE
+def test_prefix(run, folders, where):
+    (folders / "pre").mkdir()
+    (folders / "two").rename(folders / "pre" / "bin")
+    paths = 'echo "$PATH $LD_LIBRARY_PATH"'
+    words = [*where, "-n", "1", "--prefix", "pre/", "-x", "PATH=/usr/bin:/bin"]
+    assert run([*words, "sh", "-c", paths]).lines == [f"{folders}/pre/bin:/usr/bin:/bin {folders}/pre/lib"]
+    assert run([*words, "-x", "LD_LIBRARY_PATH=/l", "prog"]).lines == [f"two {folders}/pre/bin/prog"]
+
+
+@WHERE
+def test_the_rank_in_the_programs_name(run, where):
+    bash = shutil.which("bash") or pytest.skip("NOT TESTED, not installed: bash")
+    ended = run([*where, "-n", "2", "--index-argv-by-rank", bash, "-c", 'echo "$0 $OMPI_COMMAND"'])
+    assert ended.lines == [f"{bash}-{rank} bash" for rank in range(2)]
+
+
+# --- windows
+
+
+@pytest.fixture
+def screen(tmp_path):
+    """A PATH with a false xterm, which writes down how it was called and runs the program."""
+    (tmp_path / "bin").mkdir()
+    xterm = tmp_path / "bin" / "xterm"
+    xterm.write_text(
+        f'#!/bin/sh\necho "$* $DISPLAY" > {tmp_path}/called.$OMPI_COMM_WORLD_RANK\n'
+        'while test "$1" != -e; do shift; done\nshift\nexec "$@"\n'
+    )
+    xterm.chmod(0o755)
+    return f"{tmp_path}/bin:{os.environ['PATH']}"
+
+
+@WHERE
+def test_windows(run, screen, tmp_path, where):
+    """The named ranks run in them, found as ever, with our DISPLAY."""
+    env = {"DISPLAY": "head:7", "PATH": screen, "RSH_PATH": screen}
+    ended = run([*where, "-n", "3", "--xterm", "0,2!", "echo", "a b"], env=env)
+    assert (ended.code, ended.lines) == (0, ["a b"] * 3), ended.err
+    found = shutil.which("echo", path=screen)
+    for rank in (0, 2):
+        assert (tmp_path / f"called.{rank}").read_text() == f"-T Rank {rank} -hold -e {found} a b head:7\n"
+    assert not (tmp_path / "called.1").exists()
+
+
+def test_there_is_no_xterm(run, tmp_path):
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "true").symlink_to(shutil.which("true"))
+    ended = run([*LOCAL, "-n", "2", "--xterm", "1", "true"], env={"PATH": str(tmp_path / "bin")})
+    assert ended.code == 127 and "'xterm' was not found" in ended.err and "--xterm" in ended.err
+
+
+def test_a_window_for_nobody(run):
+    ended = run([*LOCAL, "-n", "2", "--xterm", "2", "true"])
+    assert ended.code == 1 and "--xterm: there is no rank 2 among 2" in ended.err
+
+
+# --- libmpi
+
+
+@WHERE
+def test_libmpi_comes_up_alone(run, where):
+    """Nothing that we set makes Open MPI's library wait for a daemon that is not there."""
+    script = (
+        "import ctypes\n"
+        "mpi = ctypes.CDLL('libmpi.so.40')\n"
+        "assert mpi.MPI_Init(None, None) == 0\n"
+        "size = ctypes.c_int()\n"
+        "mpi.MPI_Comm_size(ctypes.byref(ctypes.c_int.in_dll(mpi, 'ompi_mpi_comm_world')), ctypes.byref(size))\n"
+        "assert mpi.MPI_Finalize() == 0\n"
+        "print('a world of', size.value)\n"
+    )
+    try:
+        ctypes.CDLL("libmpi.so.40")
+    except OSError:
+        pytest.skip("NOT TESTED, not installed: libmpi.so.40 of Open MPI 4.1")
+    ended = run([*where, "-n", "2", sys.executable, "-c", script])
+    assert (ended.code, ended.lines) == (0, ["a world of 1"] * 2), ended.err
 
 
 @WHERE

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import resource
 import shutil
 import subprocess
 import sys
 import time
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from launching import COMMAND, PROGRAMS, environment, memory_of, program, through_rsh, wait_until
@@ -81,6 +83,56 @@ def test_tagged_lines_are_whole_and_in_order(run, where):
         assert found == [f"rank {rank} line {number} {'x' * 40}" for number in range(lines)]
 
 
+@pytest.mark.parametrize("where", [[], TWO], ids=["local", "two hosts"])
+def test_detailed_tags_name_host_and_process(run, where):
+    ended = run([*where, "-n", "2", "--oversubscribe", "--output", "tag-detailed", "sh", "-c", "echo $$; echo $$"])
+    found = [re.fullmatch(r"\[1,([01])\]\[(.+):(\d+)\]<stdout>: ?(\d+)", line) for line in ended.lines]
+    assert all(found) and len(found) == 4, ended.out
+    assert all(line[3] == line[4] for line in found), "the process id is that of the rank"
+    assert {line[2] for line in found} == ({"alpha"} if where else {os.uname().nodename})
+
+
+@pytest.mark.parametrize("where", [[], TWO], ids=["local", "two hosts"])
+def test_xml(run, where):
+    words = [*where, "-n", "2", "--oversubscribe", "--map-by", "node", "--xml", "--display-map", "sh", "-c"]
+    ended = run([*words, f"{BOTH}; printf '\\033[1mno end'"])
+    root = ElementTree.fromstring(ended.out)
+    assert (ended.code, root.tag) == (0, "mpirun")
+    assert len(root.findall("map/host/process")) == 2
+    for rank in range(2):
+        shown = {
+            kind: "".join(element.text or "" for element in root.iter(kind) if element.get("rank") == str(rank))
+            for kind in ("stdout", "stderr")
+        }
+        assert shown["stdout"].startswith(f"out {rank} ") and shown["stdout"].endswith("\n\u241b[1mno end")
+        assert shown["stderr"] == f"err {rank}\n"
+
+
+def test_xml_of_a_job_that_fails(run):
+    """Standard output is a document all the same; what the launcher says stays on standard error."""
+    ended = run(["-n", "1", "--xml", "sh", "-c", "echo words >&2; exit 3"])
+    assert ended.code == 3
+    assert [(element.tag, element.text) for element in ElementTree.fromstring(ended.out)] == [("stderr", "words\n")]
+    assert "rank 0 ended with exit code 3" in ended.err and "<" not in ended.err
+
+
+def test_a_map_alone_as_xml(run):
+    ended = run(["-n", "2", "--oversubscribe", "--xml", "--display-map", "--do-not-launch", "true"])
+    assert (ended.code, len(ElementTree.fromstring(ended.out).findall("map/host/process"))) == (0, 2)
+
+
+def test_a_job_that_cannot_start_as_xml(run):
+    ended = run(["-n", "1", "--xml", "/nonexistent/program"])
+    assert ended.code and list(ElementTree.fromstring(ended.out)) == []
+
+
+def test_xml_file(run, tmp_path):
+    ended = run(["-n", "2", "--oversubscribe", "--xml-file", "below/x.xml", "--display-map", "sh", "-c", BOTH])
+    assert (ended.code, ended.out, said_by_ranks(ended.err)) == (0, b"", [])
+    root = ElementTree.parse(tmp_path / "below" / "x.xml").getroot()
+    assert sorted(element.tag for element in root) == ["map", "stderr", "stderr", "stdout", "stdout"]
+
+
 def test_partial_lines_come_at_once_and_untouched(start):
     job = start(["-n", "1", *program("partial")], stdin=subprocess.PIPE)
     job.expect(b"one ")
@@ -113,6 +165,27 @@ def test_a_rank_that_closes_its_output_is_waited_for(run, tmp_path):
     ended = run(["-n", "1", *program("close_stdout", tmp_path / "made")])
     assert (ended.code, ended.out) == (0, b"closing\n")
     assert (tmp_path / "made").exists()
+
+
+@pytest.mark.parametrize("where", [[], TWO], ids=["local", "two hosts"])
+def test_files_of_5_0(run, where, tmp_path):
+    run([*where, "-n", "2", "--oversubscribe", "--output", "file=logs/f:nocopy", "sh", "-c", BOTH])
+    assert (tmp_path / "logs" / "f.1.out").read_text().startswith("out 1 ")
+    assert (tmp_path / "logs" / "f.1.err").read_text() == "err 1\n"
+    assert len(os.listdir(tmp_path / "logs")) == 4
+
+
+def test_ranks_that_share_a_file_of_hydra_tear_no_line(run, tmp_path):
+    lines = 500
+    words = ["--dialect", "hydra", "-n", "4", "-outfile-pattern", "logs/all", "-errfile-pattern", "logs/%h/%r"]
+    ended = run([*words, *program("spew", lines)])
+    assert (ended.code, ended.out) == (0, b"")
+    found = (tmp_path / "logs" / "all").read_text().splitlines()
+    for rank in range(4):
+        own = [line for line in found if line.startswith(f"rank {rank} ")]
+        assert own == [f"rank {rank} line {number} {'x' * 40}" for number in range(lines)]
+    assert len(found) == 4 * lines
+    assert sorted(os.listdir(tmp_path / "logs" / os.uname().nodename)) == ["0", "1", "2", "3"]
 
 
 # --- live

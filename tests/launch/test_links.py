@@ -143,7 +143,8 @@ def test_what_no_agent_says(run, said):
 @pytest.mark.slow
 def test_an_agent_that_falls_silent(run):
     """It greets, and never says another word: ten seconds are enough."""
-    ended = run([*through_rsh("alpha", agent="false_agent"), "-n", "1", "true"], env={"FALSE_AGENT": "silent"})
+    words = [*through_rsh("alpha", agent="false_agent"), "-n", "1", "--bind-to", "none", "true"]
+    ended = run(words, env={"FALSE_AGENT": "silent"})
     assert ended.code != 0
     assert "did not answer within 10 seconds on alpha" in ended.err
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mslaunch.errors import AllocationError, HostfileError, UsageError
-from mslaunch.model import Allocation, AppContext, Node, Request
+from mslaunch.model import Allocation, AppContext, Node, Policy, Request
 from mslaunch.plan.allocation import allocate, with_cores
 
 EXAMPLES = Path(__file__).parents[2] / "hostfiles"
@@ -305,3 +305,89 @@ def test_the_bad_example_of_this_room() -> None:
         from_file(text)
     assert text.startswith(f"# expect {caught.value.where.partition(':')[2]}: ")
     assert "node1 gets its slots a second time" in caught.value.what
+
+
+# ------------------------------------------------------------------------------------------- relative hosts, exclusions
+
+THREE = "aa slots=2\nbb slots=3 username=joe\nlocalhost slots=4\n"
+
+
+@pytest.mark.parametrize(
+    ("hosts", "want"),
+    [
+        ("+n0", [("head0", 4)]),  # this host is number 0, whatever its line
+        ("+n1", [("aa", 2)]),
+        ("+n2,+n1,+n2", [("aa", 2), ("bb", 3)]),  # once each, in the order of the file
+        ("+e", [("head0", 4), ("aa", 2), ("bb", 3)]),
+        ("+e:2", [("head0", 4), ("aa", 2)]),
+        ("dd:5,+n1", [("dd", 5), ("aa", 2)]),
+        ("^aa", [("head0", 4), ("bb", 3)]),
+        ("^localhost,^bb", [("aa", 2)]),
+        ("aa,dd:3,^aa", [("dd", 3)]),
+        ("+e,^bb", [("head0", 4), ("aa", 2)]),
+    ],
+)
+def test_hosts_that_point_into_the_hostfile(hosts: str, want: list[tuple[str, int]]) -> None:
+    assert slots(allocation(app(hosts, "hf"), files={"hf": THREE})) == want
+    assert slots(allocation(app(hosts), files={"hf": THREE}, default="hf")) == want
+
+
+def test_a_relative_host_is_what_the_file_says_of_it() -> None:
+    (node,) = allocation(app("+n2", "hf"), files={"hf": THREE}).nodes
+    assert (node.user, node.source) == ("joe", "hf:2")
+
+
+def test_without_a_hostfile_they_point_at_this_host() -> None:
+    assert slots(allocation(app("+n0"))) == [("head0", 6)]
+    assert slots(allocation(app("+e"))) == [("head0", 6)]
+
+
+@pytest.mark.parametrize(
+    ("hosts", "why"),
+    [
+        ("+n3", "there is no host number 3, counted from 0"),
+        ("+e:4", "there are 3 hosts, not 4"),
+        ("^dd", "dd cannot be left out"),
+        ("aa,^bb", "bb cannot be left out"),
+        ("^aa,^bb,^localhost", "no host is named"),
+    ],
+)
+def test_what_points_nowhere(hosts: str, why: str) -> None:
+    with pytest.raises(AllocationError) as caught:
+        allocation(app(hosts, "hf"), files={"hf": THREE})
+    assert why in caught.value.what
+    assert caught.value.todo
+
+
+def test_leaving_out_a_host_of_nothing_is_refused() -> None:
+    """4.1.4 fails on ^ altogether, after having called the host."""
+    with pytest.raises(AllocationError):
+        allocation(app("^aa"))
+
+
+# ------------------------------------------------------------------------------------------------------------ sequences
+
+
+def sequences(*apps: AppContext, default: str | None = None) -> list[list[str]]:
+    """--map-by seq: the hosts line by line, by name."""
+    request = Request(apps, Policy("seq"), default_hostfile=default)
+    files = {"hf": "bb\naa\nbb\n", "hg": "cc slots=2\nlocalhost\n"}
+    made = allocate(request, files.__getitem__, HERE.__contains__, "head0", 6)
+    return [[made.nodes[node].name for node in one] for one in made.sequences]
+
+
+def test_lists_keep_their_order_and_repeats() -> None:
+    assert sequences(app(hostfile="hf")) == [["bb", "aa", "bb"]]
+    assert sequences(app("aa,localhost,aa:3")) == [["aa", "head0", "aa"]]
+    assert sequences(app("+n1,+n0,+n1", "hf")) == [["aa", "bb", "aa"]]
+    assert sequences(app("aa,bb,aa,^aa")) == [["bb"]]
+    assert sequences(app(hostfile="hg"), app("aa")) == [["cc", "head0"], ["aa"]]
+
+
+def test_a_program_without_hosts_has_no_list_of_its_own() -> None:
+    assert sequences(app(hostfile="hf"), app()) == [["bb", "aa", "bb"], []]
+    assert sequences(app(), app(), default="hf") == [["bb", "aa", "bb"], []]
+
+
+def test_only_seq_needs_lists() -> None:
+    assert allocation(app("aa,bb")).sequences == ()

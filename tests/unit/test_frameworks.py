@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mslaunch import frameworks
 from mslaunch.frameworks import mindspore, openmpi, torch
-from mslaunch.frameworks.place import Place
+from mslaunch.frameworks.place import Place, Program
 
+PROGRAM = Program(0, ("/bin/prog", "word"), "/work")
 LAYOUTS = st.lists(st.integers(1, 5), min_size=1, max_size=5)  # ranks a node
 
 
@@ -16,10 +21,9 @@ def environments(counts: list[int]) -> list[dict[str, str]]:
     made = []
     for node, count in enumerate(counts):
         for local in range(count):
-            place = Place(
-                len(made), sum(counts), local, count, node, len(counts), sum(counts), "10.0.0.1", 10001, 10002
-            )
-            words = [*frameworks.job_env(place), *frameworks.rank_env(place)]
+            where = (len(made), sum(counts), local, count, node, len(counts), sum(counts))
+            place = Place(*where, "10.0.0.1", 10001, 10002, bound=True)
+            words = [*frameworks.job_env(place), *frameworks.app_env(PROGRAM), *frameworks.rank_env(place)]
             env = dict(word.split("=", 1) for word in words)
             assert len(env) == len(words), "no variable is given twice"
             made.append(env)
@@ -45,12 +49,61 @@ def test_numbers_agree(counts: list[int]) -> None:
         assert env["MASTER_ADDR"] == env["MS_SCHED_HOST"] == "10.0.0.1"
         assert (env["MASTER_PORT"], env["MS_SCHED_PORT"]) == ("10001", "10002")
         assert env["MS_ROLE"] == "MS_WORKER"
-        assert "OMPI_COMMAND" not in env and "PMIX_RANK" not in env  # together they take MindSpore to MPI
+        assert env["OMPI_COMM_WORLD_SIZE"] == env["OMPI_MCA_orte_ess_num_procs"] == env["OMPI_APP_CTX_NUM_PROCS"]
+        assert env["OMPI_COMM_WORLD_RANK"] == env["OMPI_MCA_ess_base_vpid"]
+        assert env["OMPI_COMM_WORLD_NODE_RANK"] == env["OMPI_MCA_orte_ess_node_rank"]
+        assert not mindspore_takes_mpi(env)
     assert [int(env["RANK"]) for env in made] == list(range(size))
     for node, count in enumerate(counts):
         here = [env for env in made if env["NODE_RANK"] == str(node)]
         assert [int(env["LOCAL_RANK"]) for env in here] == list(range(count))
         assert {env["LOCAL_WORLD_SIZE"] for env in here} == {str(count)}
+
+
+def mindspore_takes_mpi(env: dict[str, str]) -> bool:
+    """UseMPI() of MindSpore's ms_utils.h, without its last condition, that MS_ROLE is empty: no half of it may hold."""
+    return bool(env.get("OMPI_COMMAND") and env.get("PMIX_RANK"))
+
+
+#: what a libmpi takes for the promise of a server or a daemon (mpirun 4.1.4 sets them all), or for an order to use one
+PROMISES = ("PMIX_", "PMI_", "OMPI_MCA_orte_hnp_uri", "OMPI_MCA_orte_local_daemon_uri", "OMPI_MCA_orte_launch",
+            "OMPI_MCA_pmix", "OMPI_MCA_orte_jobfam_session_dir", "OMPI_MCA_orte_top_session_dir", "PRTE_LAUNCHED",
+            "OMPI_MCA_orte_precondition_transports")  # fmt: skip
+
+
+def test_no_server_is_promised() -> None:
+    (env,) = environments([1])
+    assert not [name for name in env if name.startswith(PROMISES) or name == "OMPI_MCA_ess"]
+    for name in ("OMPI_MCA_orte_hnp_uri", "OMPI_MCA_ess", "OMPI_MCA_pmix", "PMIX_RANK", "PMIX_SERVER_URI41"):
+        assert any(name == one or (one.endswith("*") and name.startswith(one[:-1])) for one in openmpi.SCRUB)
+
+
+def test_parameters_of_pmix_are_the_users() -> None:
+    for name in ("PMIX_MCA_gds", "OMPI_MCA_btl", "OMPI_MCA_orte_tmpdir_base", "OMPI_ALLOW_RUN_AS_ROOT"):
+        assert not any(name == one or (one.endswith("*") and name.startswith(one[:-1])) for one in frameworks.SCRUB)
+
+
+@pytest.mark.parametrize(
+    ("argv", "command", "words"),
+    [
+        (("sh", "-c", "echo a b"), "sh", "-c echo a b"),
+        (("/usr/bin/env",), "env", None),
+        (("./a.out", ""), "a.out", ""),
+        (("dir/",), "dir", None),
+        (("x", "y" * openmpi._LONGEST), "x", "y" * openmpi._LONGEST),
+        (("x", "y" * openmpi._LONGEST, "z"), "x", None),
+        (("x", "\udcff" * openmpi._LONGEST), "x", "\udcff" * openmpi._LONGEST),
+    ],
+)
+def test_the_program_is_named(argv: tuple[str, ...], command: str, words: str | None) -> None:
+    env = openmpi.app_env(Program(3, argv, "/work"))
+    assert (env["OMPI_COMMAND"], env.get("OMPI_ARGV")) == (command, words)
+    assert (env["OMPI_MCA_orte_app_num"], env["OMPI_MCA_initial_wdir"]) == (3, "/work")
+
+
+def test_the_longest_argument_list_can_be_started() -> None:
+    env = openmpi.app_env(Program(0, ("true", "y" * openmpi._LONGEST), "/"))
+    subprocess.run(["true"], env={"PATH": os.defpath, "OMPI_ARGV": str(env["OMPI_ARGV"])}, check=True)
 
 
 @settings(max_examples=20, deadline=None)

@@ -144,11 +144,13 @@ def test_lines_are_counted_and_kept_apart() -> None:
         ("[fd00::1", "no address in brackets", ""),
         ("n[3-1]", "runs backwards", "node[01-16]"),
         ("n[1-2", "no ]", ""),
-        ("^aa", "excluded", ""),
-        ("+n0", "relative", ""),
-        ("+e", "relative", ""),
-        ("rank 0=bb slot=0", "rankfile", ""),
-        ("rank 1 = bb slot=0", "rankfile", ""),
+        ("^aa", "only -H takes ^aa", "-H ^aa together with this hostfile"),
+        ("+n0", "only -H takes +n0", "write the name"),
+        ("+e", "only -H takes +e", "write the name"),
+        ("rank 0=bb slots=2", "neither of a hostfile nor of a rankfile", ""),
+        ("rank 0=b[1-2] slot=0", "neither of a hostfile nor of a rankfile", ""),
+        ("rank 1 =", "neither of a hostfile nor of a rankfile", ""),
+        ("rank 1==", "neither of a hostfile nor of a rankfile", ""),
     ],
 )
 def test_what_is_refused(text: str, why: str, todo: str) -> None:
@@ -342,8 +344,18 @@ def test_hosts(text: str, hosts: list[tuple[object, ...]]) -> None:
         ("b,a:", "whole number"),
         ("a:-2", "whole number"),
         ("a:2:3", "no IPv6 address"),
-        ("^a", "excluded"),
-        ("+n1", "relative"),
+        ("^", "no host to leave out"),
+        ("^+n1", "no host to leave out"),
+        ("^a:2", "neither user nor slots"),
+        ("^joe@a", "neither user nor slots"),
+        ("+", "no relative host"),
+        ("+x", "no relative host"),
+        ("+n", "no relative host"),
+        ("+n1:2", "no relative host"),
+        ("+nx", "no relative host"),
+        ("+e:", "no relative host"),
+        ("+e:x", "no relative host"),
+        ("+e2", "no relative host"),
         ("a b", 'cannot hold " "'),
         ("a@b@c", "more than one @"),
         ("n[1-2", "no ]"),
@@ -356,3 +368,28 @@ def test_hosts_refused(text: str, why: str) -> None:
     assert why in caught.value.what
     assert caught.value.where == "-H"
     assert caught.value.todo
+
+
+def test_hosts_that_mean_others() -> None:
+    """Their names keep the + or ^ that no host has; the 2 of +e:2 stands for slots."""
+    found = parse_hosts("+n1,+N02,+e,+E:2,^a[1-2],b")
+    assert [(line.name, line.slots) for line in found] == [
+        ("+n1", None),
+        ("+n2", None),
+        ("+e", None),
+        ("+e", 2),
+        ("^a1", None),
+        ("^a2", None),
+        ("b", 1),
+    ]
+
+
+def test_a_rankfile_as_a_hostfile() -> None:
+    """As in mpirun: one slot a line."""
+    found = parse("rank 0=bb slot=0\nrank 1 = joe@aa slot=0:1\nrank 2=bb slot=1\ncc slots=3\n", "rf")
+    assert [(line.name, line.slots, line.user) for line in found] == [
+        ("bb", 1, None),
+        ("aa", 1, "joe"),
+        ("bb", None, None),  # one more, as any second mention
+        ("cc", 3, None),
+    ]

@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mslaunch.errors import AllocationError, LaunchError
-from mslaunch.model import Allocation, AppContext, JobMap, Node, Placement, Policy, Request
+from mslaunch.model import Allocation, AppContext, JobMap, Node, Policy, Request
 from mslaunch.plan.allocation import allocate, with_cores
-from mslaunch.plan.mapping import MAX_RANKS, map_job
+from mslaunch.plan.mapping import map_job
+from mslaunch.plan.slots import MAX_RANKS
 
 DEFAULT = Policy()
 FEW = settings(max_examples=50, deadline=None)  # a file is done within two seconds, on a busy machine too
@@ -27,6 +28,11 @@ def nodes(*slots: int, most: tuple[int | None, ...] = (), declared: bool = True)
     return Allocation(
         tuple(Node(chr(97 + at), many, f"hf:{at + 1}", limits[at]) for at, many in enumerate(slots)), declared
     )
+
+
+def each(many: int, **more: Any) -> Policy:
+    """-N."""
+    return Policy("ppr", ((many, "node"),), **more)
 
 
 def request(*nps: int | None, policy: Policy = DEFAULT) -> Request:
@@ -55,9 +61,14 @@ def replay(case: dict[str, Any]) -> JobMap:
         AppContext(("x",), app.get("np"), hosts=tuple(app.get("H", ())), hostfile=app.get("hostfile"))
         for app in case["apps"]
     )
+    each = policy.get("N")
     asked = Request(
         apps,
-        Policy(policy.get("by", "slot"), policy.get("N"), policy.get("over", False)),
+        Policy(
+            "ppr" if each else policy.get("by", ""),
+            ((each, "node"),) if each else (),
+            oversubscribe=policy.get("over"),
+        ),
         default_hostfile=case.get("default"),
     )
 
@@ -68,7 +79,7 @@ def replay(case: dict[str, Any]) -> JobMap:
 
     here = ("localhost", "127.0.0.1", "head0", "head0.cluster.local")
     allocation = allocate(asked, read_text, here.__contains__, "head0", cores=2)
-    return map_job(asked, with_cores(allocation, {node.name: 2 for node in allocation.nodes}))
+    return map_job(asked, with_cores(allocation, {node.name: 2 for node in allocation.nodes}), {})
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case["id"] for case in CASES])
@@ -99,7 +110,7 @@ OVER = Policy(oversubscribe=True)
     ],
 )
 def test_the_share_of_an_oversubscribed_job(slots: tuple[int, ...], np: int, want: list[int]) -> None:
-    jobmap = map_job(request(np, policy=OVER), nodes(*slots))
+    jobmap = map_job(request(np, policy=OVER), nodes(*slots), {})
     assert counts(jobmap) == want
     assert jobmap.oversubscribed == (np > sum(slots))
     assert jobmap.slots == sum(slots)
@@ -110,7 +121,15 @@ def test_the_share_of_an_oversubscribed_job(slots: tuple[int, ...], np: int, wan
     [(6, {"a": [0, 3, 5], "b": [1, 4], "c": [2]}), (9, {"a": [0, 3, 6], "b": [1, 4, 7], "c": [2, 5, 8]})],
 )
 def test_by_node_is_even_only_when_the_slots_do_not_suffice(np: int, want: dict[str, list[int]]) -> None:
-    assert ranks(map_job(request(np, policy=Policy("node", oversubscribe=True)), nodes(4, 2, 1))) == want
+    assert ranks(map_job(request(np, policy=Policy("node", oversubscribe=True)), nodes(4, 2, 1), {})) == want
+
+
+@pytest.mark.parametrize(
+    ("slots", "np", "want"),
+    [((9, 3, 9), 11, [5, 3, 3]), ((1, 5, 5), 8, [1, 4, 3]), ((1, 1, 9, 9), 13, [1, 1, 6, 5]), ((4, 2, 1), 2, [1, 1])],
+)
+def test_by_node_the_shares_are_worked_out_pass_by_pass(slots: tuple[int, ...], np: int, want: list[int]) -> None:
+    assert counts(map_job(request(np, policy=Policy("node")), nodes(*slots), {})) == want
 
 
 @pytest.mark.parametrize(
@@ -119,66 +138,55 @@ def test_by_node_is_even_only_when_the_slots_do_not_suffice(np: int, want: dict[
         (OVER, (3, 4), {"a": [0, 1, 3], "b": [2, 4, 5, 6]}),
         (OVER, (5, 2), {"a": [0, 1, 2, 5], "b": [3, 4, 6]}),
         (Policy("node", oversubscribe=True), (3, 3), {"a": [0, 2, 3], "b": [1, 4, 5]}),
-        (Policy(per_node=1), (None, None), {"a": [0, 2], "b": [1, 3]}),
-        (Policy(per_node=1), (2, 2), {"a": [0, 2], "b": [1, 3]}),
+        (each(1), (None, None), {"a": [0, 2], "b": [1, 3]}),
+        (each(1), (2, 2), {"a": [0, 2], "b": [1, 3]}),
         (Policy(), (3, 1), {"a": [0, 1], "b": [2, 3]}),
     ],
 )
 def test_programs_go_on_from_one_another(
     policy: Policy, nps: tuple[int | None, ...], want: dict[str, list[int]]
 ) -> None:
-    jobmap = map_job(request(*nps, policy=policy), nodes(2, 2))
+    jobmap = map_job(request(*nps, policy=policy), nodes(2, 2), {})
     assert ranks(jobmap) == want
     assert [placement.app for placement in jobmap.placements] == sorted(p.app for p in jobmap.placements)
 
 
 def test_programs_keep_to_their_hosts() -> None:
     allocation = nodes(2, 2, 2)._replace(apps=((0, 1, 2), (2,), (0, 1, 2)))
-    jobmap = map_job(request(1, 2, 2), allocation)
+    jobmap = map_job(request(1, 2, 2), allocation, {})
     assert ranks(jobmap) == {"a": [0, 3], "c": [1, 2], "b": [4]}
     assert [node.name for node in jobmap.nodes] == ["a", "b", "c"]
     with pytest.raises(AllocationError):
-        map_job(request(1, 3), allocation)
-    assert ranks(map_job(request(1, None), allocation)) == {"a": [0], "c": [1, 2]}
+        map_job(request(1, 3), allocation, {})
+    assert ranks(map_job(request(1, None), allocation, {})) == {"a": [0], "c": [1, 2]}
 
 
 def test_max_slots_is_kept() -> None:
     allocation = nodes(2, 1, most=(3, 2))
-    assert counts(map_job(request(5, policy=OVER), allocation)) == [3, 2]
+    assert counts(map_job(request(5, policy=OVER), allocation, {})) == [3, 2]
     for policy in (OVER, Policy("node", oversubscribe=True)):
         with pytest.raises(AllocationError) as caught:
-            map_job(request(6, policy=policy), allocation)
+            map_job(request(6, policy=policy), allocation, {})
         assert "max_slots" in caught.value.todo
         assert "2, at most 3" in caught.value.todo
     with pytest.raises(AllocationError):
-        map_job(request(None, policy=Policy(per_node=3, oversubscribe=True)), allocation)
+        map_job(request(None, policy=each(3, oversubscribe=True)), allocation, {})
 
 
 def test_what_a_full_node_cannot_take_goes_to_the_others() -> None:
-    assert counts(map_job(request(10, policy=OVER), nodes(2, 2, 2, most=(2, 3, None)))) == [2, 3, 5]
+    assert counts(map_job(request(10, policy=OVER), nodes(2, 2, 2, most=(2, 3, None)), {})) == [2, 3, 5]
 
 
 @pytest.mark.parametrize(("np", "over"), [(2, False), (3, True), (64, True)])
 def test_on_this_host_alone_nobody_counts(np: int, over: bool) -> None:
-    jobmap = map_job(request(np), nodes(2, declared=False))
+    jobmap = map_job(request(np), nodes(2, declared=False), {})
     assert (counts(jobmap), jobmap.oversubscribed) == ([np], over)
 
 
 def test_only_used_nodes_are_in_the_map() -> None:
-    jobmap = map_job(request(2, policy=Policy(per_node=1)), nodes(2, 2, 2))
+    jobmap = map_job(request(2, policy=each(1)), nodes(2, 2, 2), {})
     assert [node.name for node in jobmap.nodes] == ["a", "b"]
     assert jobmap.slots == 6
-
-
-def test_binding_gives_each_rank_a_core_where_each_has_a_slot() -> None:
-    jobmap = map_job(request(5, policy=Policy(bind_to="core", oversubscribe=True)), nodes(2, 2))
-    assert jobmap.placements == (
-        Placement(0, 0, 0, 0),
-        Placement(1, 0, 0, 1),
-        Placement(2, 0, 0, 2),
-        Placement(3, 0, 1, 0, (0,)),
-        Placement(4, 0, 1, 1, (1,)),
-    )
 
 
 @pytest.mark.parametrize(
@@ -192,23 +200,23 @@ def test_binding_gives_each_rank_a_core_where_each_has_a_slot() -> None:
         (request(3), nodes(2)),
         (request(2, 1), nodes(2)),
         (request(1, None), nodes(2)),
-        (request(None, policy=Policy(per_node=0)), nodes(2)),
-        (request(None, policy=Policy(per_node=MAX_RANKS, oversubscribe=True)), nodes(2, 2)),
-        (request(None, policy=Policy(per_node=3)), nodes(4, 2)),
-        (request(3, policy=Policy(per_node=1)), nodes(4, 2)),
+        (request(None, policy=each(0)), nodes(2)),
+        (request(None, policy=each(MAX_RANKS, oversubscribe=True)), nodes(2, 2)),
+        (request(None, policy=each(3)), nodes(4, 2)),
+        (request(3, policy=each(1)), nodes(4, 2)),
         (request(1), Allocation((Node("a", None, "hf:1"),), declared=True)),
     ],
 )
 def test_what_is_refused(asked: Request, allocation: Allocation) -> None:
     with pytest.raises(AllocationError) as caught:
-        map_job(asked, allocation)
+        map_job(asked, allocation, {})
     assert caught.value.todo
 
 
 def test_not_enough_slots_shows_where_the_numbers_came_from() -> None:
     allocation = Allocation((Node("aa", 2, "hosts:3"), Node("node17", 16, "cores of node17")), declared=True)
     with pytest.raises(AllocationError) as caught:
-        map_job(request(4, 30), allocation)
+        map_job(request(4, 30), allocation, {})
     assert str(caught.value).splitlines() == [
         "not enough slots: 30 ranks asked for, 14 slots free (the programs before took 4)",
         "  node    slots  from",
@@ -225,12 +233,9 @@ def test_not_enough_slots_shows_where_the_numbers_came_from() -> None:
 def jobs(draw: st.DrawFn) -> tuple[Request, Allocation]:
     many = draw(st.lists(st.integers(1, 6), min_size=1, max_size=5))
     most = tuple(draw(st.none() | st.integers(one, 9)) for one in many)
-    policy = Policy(
-        draw(st.sampled_from(["slot", "node"])),
-        draw(st.none() | st.integers(1, 3)),
-        draw(st.booleans()),
-        draw(st.sampled_from(["none", "core"])),
-    )
+    policy = Policy(draw(st.sampled_from(["", "slot", "node"])), oversubscribe=draw(st.none() | st.booleans()))
+    if draw(st.booleans()):
+        policy = each(draw(st.integers(1, 3)), oversubscribe=policy.oversubscribe)
     nps = draw(st.lists(st.none() | st.integers(1, 12), min_size=1, max_size=3))
     return request(*nps, policy=policy), nodes(*many, most=most, declared=draw(st.booleans()))
 
@@ -239,11 +244,12 @@ def jobs(draw: st.DrawFn) -> tuple[Request, Allocation]:
 @given(jobs())
 def test_every_map(job: tuple[Request, Allocation]) -> None:
     asked, allocation = job
-    over = asked.policy.oversubscribe or not allocation.declared
+    told = asked.policy.oversubscribe
+    over = not allocation.declared if told is None else told
     try:
-        jobmap = map_job(asked, allocation)
+        jobmap = map_job(asked, allocation, {})
     except AllocationError:
-        if asked.policy.per_node is None and None not in (nps := [app.np for app in asked.apps]):
+        if not asked.policy.ppr and None not in (nps := [app.np for app in asked.apps]):
             room = [MAX_RANKS if node.max_slots is None else node.max_slots for node in allocation.nodes]
             have = sum(room) if over else sum(node.slots or 0 for node in allocation.nodes)
             assert sum(np or 0 for np in nps) > have
@@ -268,8 +274,7 @@ def check_numbers(jobmap: JobMap, asked: Request) -> None:
     for at in range(len(jobmap.nodes)):
         here = [placement for placement in placements if placement.node == at]
         assert [placement.local_rank for placement in here] == list(range(len(here)))
-        cpus = [placement.cpus for placement in here]
-        assert not any(cpus) or cpus == [(local,) for local in range(len(here))]
+        assert not any(placement.cpus for placement in here)
     for number, app in enumerate(asked.apps):
         assert app.np in (None, sum(placement.app == number for placement in placements))
 
@@ -278,7 +283,7 @@ def check_numbers(jobmap: JobMap, asked: Request) -> None:
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=6), st.integers(1, 100))
 def test_the_share_is_even(many: list[int], np: int) -> None:
     """By slot and oversubscribed, what nodes get above their slots differs by one at most, the first have more."""
-    jobmap = map_job(request(np, policy=OVER), nodes(*many))
+    jobmap = map_job(request(np, policy=OVER), nodes(*many), {})
     above = [count - (node.slots or 0) for node, count in zip(jobmap.nodes, counts(jobmap))]
     if np >= sum(many):
         assert max(above) - min(above) <= 1

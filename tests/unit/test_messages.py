@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mslaunch.model import AppPlan, NodePlan, RankPlan, ServicePlan
+from mslaunch.errors import WireError
+from mslaunch.model import LEVELS, AppPlan, NodePlan, RankPlan, ServicePlan, Topology
 from mslaunch.wire import messages
+from mslaunch.wire.fields import pack
 from mslaunch.wire.messages import Exit, Hello, Reserved
 
 FEW = settings(max_examples=60, deadline=None)
@@ -14,14 +19,16 @@ WORDS = st.binary(max_size=8).map(lambda data: data.replace(b"\0", b"").decode("
 TUPLES = st.lists(WORDS, max_size=3).map(tuple)
 NUMBERS = st.integers(0, 1 << 20)
 RANKS = st.lists(
-    st.builds(RankPlan, NUMBERS, st.integers(0, 3), TUPLES, st.lists(st.integers(0, 99), max_size=3).map(tuple)),
+    st.builds(
+        RankPlan, NUMBERS, st.integers(0, 3), TUPLES, st.lists(st.integers(0, 99), max_size=3).map(tuple), TUPLES
+    ),
     max_size=4,
     unique_by=lambda rank: rank.rank,
 ).map(tuple)
 PLANS = st.builds(
     NodePlan,
     RANKS,
-    st.lists(st.builds(AppPlan, TUPLES, WORDS, TUPLES), max_size=3).map(tuple),
+    st.lists(st.builds(AppPlan, TUPLES, WORDS, TUPLES, WORDS, TUPLES, st.booleans()), max_size=3).map(tuple),
     TUPLES,
     TUPLES,
     TUPLES,
@@ -30,6 +37,8 @@ PLANS = st.builds(
     st.booleans(),
     st.sampled_from(["auto", "yes", "no"]),
     st.floats(0, 1000),
+    st.booleans(),
+    st.booleans(),
 )
 
 
@@ -43,7 +52,7 @@ def test_a_plan(plan: NodePlan) -> None:
 
 
 @FEW
-@given(st.builds(Hello, WORDS, NUMBERS, NUMBERS, WORDS, TUPLES, WORDS))
+@given(st.builds(Hello, WORDS, NUMBERS, NUMBERS, NUMBERS, WORDS, TUPLES, WORDS))
 def test_hello(hello: Hello) -> None:
     assert messages.unpack_hello(messages.pack_hello(hello)) == hello
 
@@ -60,6 +69,69 @@ def test_exit(ended: Exit) -> None:
     again = messages.unpack_exit(messages.pack_exit(ended))
     assert again == ended
     assert (again.code is None, again.signal is None) == (ended.code is None, ended.signal is None)
+
+
+@FEW
+@given(st.builds(messages.Traced, NUMBERS, WORDS, WORDS, WORDS))
+def test_traced(traced: messages.Traced) -> None:
+    assert messages.unpack_traced(messages.pack_traced(traced)) == traced
+
+
+def test_what_a_debugger_printed_may_hold_anything() -> None:
+    """Unlike a variable: a NUL in it must not garble the frame."""
+    traced = messages.Traced(1, "a\0b", "gdb", "#0 \0 \udc80 x")
+    assert messages.unpack_traced(messages.pack_traced(traced)) == messages.Traced(1, "a b", "gdb", "#0   \udc80 x")
+
+
+@st.composite
+def topologies(draw: st.DrawFn) -> Topology:
+    cpus = draw(st.lists(NUMBERS, min_size=1, max_size=6, unique=True))
+    rows = []
+    for _ in LEVELS:
+        numbers = draw(st.lists(NUMBERS, min_size=len(cpus), max_size=len(cpus)))
+        dense = sorted(set(numbers))
+        rows.append(tuple(map(dense.index, numbers)) if draw(st.booleans()) else ())
+    return Topology(tuple(cpus), tuple(rows))
+
+
+@FEW
+@given(topologies())
+def test_a_topology(topology: Topology) -> None:
+    again = messages.unpack_topology(messages.pack_topology(topology))
+    assert again == topology and type(again) is Topology
+
+
+NOTHING = dict.fromkeys(LEVELS, ())
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        NOTHING,
+        {"cpus": ["0", "1"]},
+        {**NOTHING, "cpus": []},
+        {**NOTHING, "cpus": ["0", "0"]},
+        {**NOTHING, "cpus": ["-1"]},
+        {**NOTHING, "cpus": ["a"]},
+        {**NOTHING, "cpus": ["0", "1"], "core": ["0"]},
+        {**NOTHING, "cpus": ["0", "1"], "core": ["0", "2"]},
+        {**NOTHING, "cpus": ["0", "1"], "core": ["1", "1"]},
+        {**NOTHING, "cpus": ["0", "1"], "numa": ["-1", "0"]},
+        {**NOTHING, "cpus": ["0"], "numa": ["99999999999999999999"]},
+        {**NOTHING, "cpus": ["0", "1"], "socket": ["0", "1", "1"]},
+    ],
+)
+def test_no_topology(fields: dict[str, Sequence[str]]) -> None:
+    with pytest.raises(WireError, match="unpack_topology"):
+        messages.unpack_topology(pack(fields))
+
+
+@FEW
+@given(st.binary(max_size=40))
+def test_whatever_comes_as_a_topology(payload: bytes) -> None:
+    with pytest.raises(WireError):
+        messages.unpack_topology(payload)
 
 
 @FEW

@@ -22,8 +22,8 @@ TABLE = (
     Option(("pair",), "KEY VALUE", "two words", "run", "mca+", lambda key, value: ((key, value),)),
     Option(("q", "quiet"), "", "hush", "say", "quiet", readers.on),
     Option(("v",), "", "talk", "say", "verbose", readers.on),
-    Option(("by-node",), "", "two fields", "say", "", lambda: [("policy.map_by", "node"), ("policy.per_node", 1)]),
-    Option(("old",), "", "use --new", "later", status=REFUSED),
+    Option(("by-node",), "", "two fields", "say", "", lambda: [("policy.map_by", "node"), ("policy.pe", 1)]),
+    Option(("old", "o"), "", "nothing needs it; use --new", "later", status=REFUSED),
 )
 INDEX = options.by_name(TABLE)
 
@@ -44,7 +44,31 @@ def test_a_name_takes_one_dash_or_two_and_a_blank_or_an_equals_sign(line):
 
 
 def test_options_end_at_the_first_word_that_is_none():
-    assert options.scan(INDEX, ["-q", "prog", "-n", "2"]) == Section((("quiet", True),), ("prog", "-n", "2"))
+    assert options.scan(INDEX, ["-q", "prog", "-n", "2"]) == Section((("quiet", True),), ("prog", "-n", "2"), ("-q",))
+
+
+def test_each_setting_is_known_by_the_option_as_it_was_written():
+    section = options.scan(INDEX, ["--by-node", "-qv", "-np", "2"])
+    assert section.sources == ("--by-node", "--by-node", "-q", "-v", "-np")
+    assert len(section.sources) == len(section.settings)
+
+
+def test_rows_that_are_rarely_needed_are_fetched_once_and_when_needed():
+    fetched = []
+
+    def more():
+        fetched.append(1)
+        return TABLE[1:]
+
+    index = options.Index(TABLE[:1], more)
+    assert options.scan(index, ["-n", "1", "prog"]).program == ("prog",)
+    assert options.scan(index, ["-np", "1", "--", "-q"]).program == ("-q",)
+    assert fetched == []
+    assert options.scan(index, ["-qv", "-n", "1"]).settings[:2] == (("quiet", True), ("verbose", True))
+    with pytest.raises(UsageError, match="no such option"):
+        options.scan(index, ["--none"])
+    assert fetched == [1]
+    assert set(index.all()) == set(INDEX)
 
 
 def test_options_end_at_two_dashes():
@@ -55,7 +79,7 @@ def test_flags_of_one_letter_share_a_dash():
     assert settings("-qv") == [("quiet", True), ("verbose", True)]
 
 
-@pytest.mark.parametrize("word", ["-", "---q", "-qx", "-qn", "--qv", "-Q", "--=x", "-=", "--quie"])
+@pytest.mark.parametrize("word", ["-", "---q", "-qx", "-qn", "-qo", "--qv", "-Q", "--=x", "-=", "--quie"])
 def test_what_is_no_option_is_refused(word):
     assert refusal(word, "prog").where == word.partition("=")[0]
 
@@ -75,7 +99,8 @@ def test_a_glued_value_is_refused_with_the_way_to_write_it(word, better):
 
 def test_a_refused_option_says_what_to_do():
     error = refusal("--old", "prog")
-    assert (error.what, error.todo) == ("mslaunch does not have --old yet", "use --new")
+    assert (error.where, error.what) == ("--old", "mslaunch does not have this option: nothing needs it")
+    assert error.todo == "use --new"
 
 
 @pytest.mark.parametrize("words", [("-n",), ("-n", "-q"), ("-n", "--"), ("--pair",), ("--pair", "a")])
@@ -109,7 +134,7 @@ def test_an_option_that_may_stand_once_counts_under_all_its_names():
 
 
 def test_settings_without_a_path_come_from_the_reader():
-    assert settings("--by-node") == [("policy.map_by", "node"), ("policy.per_node", 1)]
+    assert settings("--by-node") == [("policy.map_by", "node"), ("policy.pe", 1)]
 
 
 def test_settle_keeps_the_last_and_joins_what_collects():

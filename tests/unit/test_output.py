@@ -1,92 +1,73 @@
-"""Where the bytes of ranks go: files as Open MPI lays them out, and terminals, with or without prefixes."""
+"""The desk: which bytes of ranks go to which terminal and file, with or without looks."""
 
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Iterator
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
+from desks import Desk, Screen, files, jobmap_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mslaunch.errors import LaunchError
-from mslaunch.launcher.output import Logs, Output, open_output
-from mslaunch.launcher.terminal import Terminal
+from mslaunch.launcher.output import open_output
 from mslaunch.model import SERVICE, OutputPolicy
 from mslaunch.wire.frames import STDERR, STDOUT
 from mslaunch.wire.loop import Loop
 
-
-class Screen(Terminal):
-    """A terminal that remembers."""
-
-    def __init__(self) -> None:
-        self.seen = b""
-        self.failed = False
-        self.closed = False
-
-    @property
-    def pending(self) -> int:
-        return 0
-
-    def send(self, data: bytes) -> None:
-        self.seen += data
-
-    def close(self) -> None:
-        self.closed = True
-
-
-class Desk:
-    """An output on two screens."""
-
-    def __init__(self, policy: OutputPolicy, ranks: int = 1) -> None:
-        self.notices: list[str] = []
-        self.screens = {STDOUT: Screen(), STDERR: Screen()}
-        self.output = Output(policy, ranks, dict(self.screens), self.notices.append)
-
-    def seen(self) -> tuple[bytes, bytes]:
-        return self.screens[STDOUT].seen, self.screens[STDERR].seen
-
-
-def files(top: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(top)): path.read_bytes() for path in sorted(top.rglob("*")) if path.is_file()}
-
-
-@pytest.mark.parametrize(
-    ("ranks", "first", "last"),
-    [(1, "rank.0", "rank.0"), (9, "rank.0", "rank.8"), (10, "rank.00", "rank.09"), (101, "rank.000", "rank.100")],
+PRINTED = st.lists(
+    st.tuples(st.sampled_from([STDOUT, STDERR]), st.integers(0, 2), st.binary(max_size=6) | st.sampled_from([b"\n"])),
+    max_size=24,
 )
-def test_the_layout(tmp_path: Path, ranks: int, first: str, last: str) -> None:
-    logs = Logs(OutputPolicy(str(tmp_path / "out")), ranks, pytest.fail)
-    names = sorted(os.listdir(tmp_path / "out" / "1"))
-    assert (names[0], names[-1], len(names)) == (first, last, ranks)
-    assert sorted(os.listdir(tmp_path / "out" / "1" / last)) == ["stderr", "stdout"]
-    assert logs.path(STDERR, ranks - 1) == str(tmp_path / "out" / "1" / last / "stderr")
-    assert logs.close()
 
 
-def test_nojobid_merge_and_the_scheduler(tmp_path: Path) -> None:
+def write_all(desk: Desk, printed: list[tuple[int, int, bytes]]) -> None:
+    for kind, rank, data in printed:
+        if data:
+            desk.output.write(kind, rank, data)
+    desk.output.finish()
+
+
+def of(printed: list[tuple[int, int, bytes]], kind: int, rank: int | None = None) -> bytes:
+    return b"".join(data for a, b, data in printed if a == kind and rank in (None, b))
+
+
+@settings(max_examples=40, deadline=None)
+@given(PRINTED)
+def test_without_wishes_bytes_pass_as_they_came(printed: list[tuple[int, int, bytes]]) -> None:
+    desk = Desk(OutputPolicy(), 3)
+    write_all(desk, printed)
+    assert desk.seen() == (of(printed, STDOUT), of(printed, STDERR))
+
+
+@settings(max_examples=40, deadline=None)
+@given(printed=PRINTED)
+def test_files_hold_exactly_the_bytes_of_their_rank(
+    printed: list[tuple[int, int, bytes]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    top = tmp_path_factory.mktemp("logs")
+    desk = Desk(OutputPolicy(str(top)), 3)
+    write_all(desk, printed)
+    assert desk.output.close()
+    assert files(top) == {
+        f"1/rank.{rank}/{name}": of(printed, kind, rank)
+        for rank in range(3)
+        for kind, name in ((STDOUT, "stdout"), (STDERR, "stderr"))
+    }
+    assert desk.seen() == (of(printed, STDOUT), of(printed, STDERR))
+
+
+def test_merge_and_the_scheduler(tmp_path: Path) -> None:
     desk = Desk(OutputPolicy(str(tmp_path), jobid=False, merge=True), 2)
     desk.output.write(STDOUT, 0, b"a")
     desk.output.write(STDERR, 0, b"b")
     desk.output.write(STDERR, SERVICE, b"words")
-    assert desk.output.close()
+    assert desk.output.close() and desk.screens[STDOUT].closed
     assert files(tmp_path) == {"rank.0/stdout": b"ab", "rank.1/stdout": b"", "scheduler/stdout": b"words"}
     assert desk.output.log_path(0) == str(tmp_path / "rank.0/stdout")
     assert desk.seen() == (b"a", b"b")  # the agent merges; what comes as stderr is shown as such
-
-
-def test_bytes_go_to_file_and_terminal_unchanged(tmp_path: Path) -> None:
-    desk = Desk(OutputPolicy(str(tmp_path)), 2)
-    desk.output.write(STDOUT, 1, b"\xff\r half")
-    desk.output.write(STDOUT, 1, b" line\n\0")
-    desk.output.write(STDERR, 1, b"err")
-    desk.output.write(STDOUT, 1, b"")
-    assert desk.output.close() and desk.screens[STDOUT].closed
-    assert files(tmp_path)["1/rank.1/stdout"] == desk.seen()[0] == b"\xff\r half line\n\0"
-    assert files(tmp_path)["1/rank.1/stderr"] == desk.seen()[1] == b"err"
 
 
 def test_nocopy_and_the_scheduler_stay_off_the_terminal(tmp_path: Path) -> None:
@@ -98,48 +79,82 @@ def test_nocopy_and_the_scheduler_stay_off_the_terminal(tmp_path: Path) -> None:
     assert desk.seen() == (b"", b"") and desk.output.tail(SERVICE) == ["words"]
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.lists(st.sampled_from([b"a", b"bc", b"\n", b"d\ne", b"\n\n", b"\xff"]), max_size=12))
-def test_tags_stand_before_lines_however_they_were_cut(chunks: list[bytes]) -> None:
-    desk = Desk(OutputPolicy(tag=True), 3)
-    for chunk in chunks:
-        desk.output.write(STDOUT, 2, chunk)
-        assert desk.seen()[0].endswith(b"\n") or not desk.seen()[0], "only whole lines before the end"
-    desk.output.write(STDOUT, 2, b"")
-    text = b"".join(chunks)
-    lines = text.split(b"\n")
-    rest = lines.pop()
-    expected = b"".join(b"[1,2]<stdout>:" + line + b"\n" for line in lines) + (
-        b"[1,2]<stdout>:" + rest if rest else b""
-    )
-    assert desk.seen()[0] == expected
+def test_hydra_shows_only_the_stream_that_has_no_pattern(tmp_path: Path) -> None:
+    desk = Desk(OutputPolicy(outfile=str(tmp_path / "o.%r")), 2)
+    desk.output.write(STDOUT, 1, b"out")
+    desk.output.write(STDERR, 1, b"err")
+    assert desk.seen() == (b"", b"err") and files(tmp_path) == {"o.0": b"", "o.1": b"out"}
+    desk = Desk(OutputPolicy(errfile=str(tmp_path / "e.%r")), 2)
+    desk.output.write(STDOUT, 1, b"out")
+    desk.output.write(STDERR, 1, b"err")
+    assert desk.seen() == (b"out", b"") and files(tmp_path)["e.1"] == b"err"
 
 
-def test_streams_of_several_ranks_do_not_mix() -> None:
-    desk = Desk(OutputPolicy(tag=True), 2)
-    for kind, rank, data in (
-        (STDOUT, 0, b"a"),
-        (STDOUT, 1, b"b"),
-        (STDERR, 0, b"c\n"),
-        (STDOUT, 0, b"A\n"),
-        (STDOUT, 1, b"B\n"),
-    ):
-        desk.output.write(kind, rank, data)
-    assert desk.seen() == (b"[1,0]<stdout>:aA\n[1,1]<stdout>:bB\n", b"[1,0]<stderr>:c\n")
+def test_tags_are_in_the_files_too(tmp_path: Path) -> None:
+    desk = Desk(OutputPolicy(str(tmp_path), tag="tag"), 1)
+    desk.output.write(STDOUT, 0, b"a\nb")
+    desk.output.finish()
+    assert files(tmp_path)["1/rank.0/stdout"] == desk.seen()[0] == b"[1,0]<stdout>:a\n[1,0]<stdout>:b"
 
 
-def test_a_line_without_end_is_not_kept_forever() -> None:
-    desk = Desk(OutputPolicy(tag=True))
-    for _ in range(5):
-        desk.output.write(STDOUT, 0, b"x" * 20000)
-    assert len(desk.seen()[0]) > 60000
+def test_a_tag_stands_at_the_begin_of_a_line_even_after_an_unfinished_one(tmp_path: Path) -> None:
+    desk = Desk(OutputPolicy(str(tmp_path), tag="rank"), 2)
+    for rank in (0, 1, 1):
+        desk.output.write(STDOUT, rank, b"no end")
+        desk.output.write(STDOUT, rank, b"")
+    assert desk.seen()[0] == b"[0] no end\n[1] no end[1] no end"
+    assert files(tmp_path)["1/rank.0/stdout"] == b"[0] no end", "the line end is the terminal's alone"
 
 
-def test_the_time_of_day(tmp_path: Path) -> None:
-    desk = Desk(OutputPolicy(str(tmp_path), timestamp=True))
-    desk.output.write(STDOUT, 0, b"a\n")
-    assert re.fullmatch(rb"\w{3} \w{3} \d\d \d\d:\d\d:\d\d \d{4}<stdout>:a\n", desk.seen()[0])
-    assert files(tmp_path)["1/rank.0/stdout"] == desk.seen()[0]
+def test_two_ranks_that_share_a_file_tear_no_line(tmp_path: Path) -> None:
+    desk = Desk(OutputPolicy(outfile=str(tmp_path / "all")), 2)
+    for rank, data in ((0, b"a"), (1, b"b"), (0, b"A\nrest"), (1, b"B\n"), (0, b""), (1, b"after\n")):
+        desk.output.write(STDOUT, rank, data)
+    desk.output.finish()
+    assert files(tmp_path) == {"all": b"aA\nbB\nrest\nafter\n"}
+
+
+@settings(max_examples=40, deadline=None)
+@given(printed=PRINTED)
+def test_a_shared_file_has_the_lines_of_each_stream_in_order(
+    printed: list[tuple[int, int, bytes]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    top = tmp_path_factory.mktemp("logs")
+    whole = [(kind, rank, b"%d.%d-%s\n" % (kind, rank, data.replace(b"\n", b""))) for kind, rank, data in printed]
+    desk = Desk(OutputPolicy(outfile=str(top / "all"), errfile=str(top / "all")), 3)
+    for kind, rank, line in whole:
+        desk.output.write(kind, rank, line[:3])
+        desk.output.write(kind, rank, line[3:-1])
+        desk.output.write(kind, rank, line[-1:])
+    desk.output.finish()
+    assert files(top)["all"] == b"".join(line for _, _, line in whole)
+
+
+# --- the end of a stream is not the end of a rank
+
+
+@pytest.mark.parametrize("tag", ["", "tag"])
+def test_a_rank_that_is_started_again_goes_on_in_its_files(tmp_path: Path, tag: str) -> None:
+    desk = Desk(OutputPolicy(str(tmp_path), tag=tag), 1)
+    for life in (b"first", b"second"):
+        desk.output.started(0, 1)
+        desk.output.write(STDOUT, 0, life)
+        desk.output.write(STDOUT, 0, b" life\n")
+        desk.output.write(STDERR, 0, life + b" words")
+        desk.output.write(STDERR, 0, b"")
+        desk.output.write(STDOUT, 0, b"")
+    desk.output.finish()
+    out, err = (b"[1,0]<stdout>:", b"[1,0]<stderr>:") if tag else (b"", b"")
+    assert files(tmp_path)["1/rank.0/stdout"] == out + b"first life\n" + out + b"second life\n"
+    assert files(tmp_path)["1/rank.0/stderr"] == err + b"first words" + err + b"second words"
+    assert desk.output.tail(0) == ["second words"], "not those of the one before"
+
+
+def test_an_unfinished_line_of_a_lost_rank_is_shown(tmp_path: Path) -> None:
+    desk = Desk(OutputPolicy(str(tmp_path), tag="tag"), 1)
+    desk.output.write(STDOUT, 0, b"abc")
+    desk.output.finish()
+    assert (tmp_path / "1" / "rank.0" / "stdout").read_bytes() == b"[1,0]<stdout>:abc"
 
 
 def test_the_last_lines_of_a_rank() -> None:
@@ -153,102 +168,106 @@ def test_the_last_lines_of_a_rank() -> None:
     assert desk.output.tail(7) == []
 
 
-# --- files that are not ours
+# --- XML
 
 
-def test_a_link_in_place_of_a_file_is_refused(tmp_path: Path) -> None:
-    victim = tmp_path / "victim"
-    victim.write_text("precious")
-    folder = tmp_path / "out/1/rank.0"
-    folder.mkdir(parents=True)
-    (folder / "stdout").symlink_to(victim)
-    with Loop() as loop, pytest.raises(LaunchError) as caught:
-        open_output(OutputPolicy(str(tmp_path / "out")), 1, loop, {STDOUT: 1}, Screen(), pytest.fail)
-    assert "rank.0/stdout" in caught.value.what and caught.value.where == "--output-filename"
-    assert victim.read_text() == "precious"
+@settings(max_examples=60, deadline=None)
+@given(PRINTED)
+def test_xml_is_one_document_with_all_the_bytes(printed: list[tuple[int, int, bytes]]) -> None:
+    desk = Desk(OutputPolicy(xml=True), 3)
+    write_all(desk, printed)
+    seen, err = desk.seen()
+    assert err == b""
+    root = ElementTree.fromstring(seen)
+    assert root.tag == "mpirun"
+    for kind, name in ((STDOUT, "stdout"), (STDERR, "stderr")):
+        for rank in range(3):
+            text = "".join(element.text or "" for element in root.iter(name) if element.get("rank") == str(rank))
+            assert bytes(code - 0x2400 if code >= 0x2400 else code for code in map(ord, text)) == of(
+                printed, kind, rank
+            )
 
 
-@pytest.mark.root
-@pytest.mark.parametrize("whose", ["out/1", "out/1/rank.0"])
-@pytest.mark.parametrize("linked", [False, True])
-def test_a_directory_of_somebody_else_is_refused(tmp_path: Path, whose: str, linked: bool) -> None:
-    if os.geteuid():
-        pytest.skip("NOT TESTED, needs root")
-    place = tmp_path / whose
-    place.parent.mkdir(parents=True)
-    if linked:
-        (tmp_path / "elsewhere").mkdir()
-        place.symlink_to(tmp_path / "elsewhere")
-    else:
-        place.mkdir()
-    os.lchown(place, 65534, 65534)
-    with pytest.raises(LaunchError, match="not a directory of yours"):
-        Logs(OutputPolicy(str(tmp_path / "out")), 1, pytest.fail)
+def test_xml_with_files_only_is_an_empty_document(tmp_path: Path) -> None:
+    desk = Desk(OutputPolicy(str(tmp_path), copy=False, xml=True))
+    desk.output.write(STDOUT, 0, b"a\n")
+    desk.output.finish()
+    assert desk.seen() == (b"<mpirun>\n</mpirun>\n", b"")
+    assert files(tmp_path)["1/rank.0/stdout"] == b'<stdout rank="0">a&#010;</stdout>\n'
 
 
-def test_a_directory_that_cannot_be_had(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
+@pytest.mark.parametrize(("style", "shown"), [("4.1", False), ("5.0", True)])
+def test_time_stamps_in_xml_are_of_5_0(style: str, shown: bool) -> None:
+    desk = Desk(OutputPolicy(xml=True, timestamp=True, tag="tag", style=style))
+    desk.output.write(STDOUT, 0, b"a\n")
+    assert (b" timestamp=" in desk.seen()[0]) is shown and b"[1,0]" not in desk.seen()[0]
+
+
+def test_the_map_is_inside_the_document() -> None:
+    desk = Desk(OutputPolicy(xml=True), 3)
+    desk.output.show_map(jobmap_of(3))
+    desk.output.finish()
+    hosts = ElementTree.fromstring(desk.seen()[0]).findall("map/host")
+    assert [host.get("name") for host in hosts] == ["alpha", "beta"]
+
+
+def test_an_xml_file_leaves_the_terminals_alone(tmp_path: Path) -> None:
     before = len(os.listdir("/proc/self/fd"))
+    reader, writer = os.pipe()
+    screen = Screen()
     with Loop() as loop:
-        for policy in (OutputPolicy(str(tmp_path / "file")), OutputPolicy(str(tmp_path / "file/below"))):
-            with pytest.raises(LaunchError):
-                open_output(policy, 1, loop, {STDOUT: 1}, Screen(), pytest.fail)
+        policy = OutputPolicy(xml_file=str(tmp_path / "below/x.xml"))
+        output = open_output(policy, jobmap_of(2), loop, {STDOUT: writer}, screen, pytest.fail)
+        output.write(STDOUT, 0, b"a\n")
+        output.write(STDERR, 1, b"b\n")
+        output.abandon()  # that is for terminals
+        output.finish()
+        assert output.close()
+    os.close(writer)
+    assert os.read(reader, 9) == screen.seen == b""
+    os.close(reader)
+    assert (tmp_path / "below/x.xml").read_text().splitlines() == [
+        "<mpirun>",
+        '<stdout rank="0">a&#010;</stdout>',
+        '<stderr rank="1">b&#010;</stderr>',
+        "</mpirun>",
+    ]
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_no_descriptor_is_left_behind_by_a_refusal(tmp_path: Path) -> None:
+def test_an_xml_file_on_a_full_disk_is_a_loss() -> None:
+    notices: list[str] = []
+    with Loop() as loop:
+        output = open_output(
+            OutputPolicy(xml_file="/dev/full"), jobmap_of(1), loop, {STDOUT: -1}, Screen(), notices.append
+        )
+        output.finish()
+        assert not output.close()
+    assert notices == ["/dev/full: No space left on device; what follows is lost"]
+
+
+# --- refusals
+
+
+def test_a_refusal_leaves_no_descriptor_behind(tmp_path: Path) -> None:
     (tmp_path / "1").mkdir()
     (tmp_path / "1" / "rank.1").write_text("no directory")
+    (tmp_path / "file").write_text("")
     reader, writer = os.pipe()
+    bad = [
+        OutputPolicy(str(tmp_path)),
+        OutputPolicy(str(tmp_path / "file")),
+        OutputPolicy(str(tmp_path / "file/below")),
+        OutputPolicy(str(tmp_path / "fine"), prepend="%q"),
+        OutputPolicy(outfile=str(tmp_path / "%z")),
+        OutputPolicy(xml_file=str(tmp_path / "file/x")),
+        OutputPolicy(xml_file=str(tmp_path / "x"), outfile=str(tmp_path / "file/x")),
+    ]
     with Loop() as loop:
         before = len(os.listdir("/proc/self/fd"))
-        with pytest.raises(LaunchError):
-            open_output(OutputPolicy(str(tmp_path)), 2, loop, {STDOUT: writer}, Screen(), pytest.fail)
+        for policy in bad:
+            with pytest.raises(LaunchError):
+                open_output(policy, jobmap_of(2), loop, {STDOUT: writer}, Screen(), pytest.fail)
         assert len(os.listdir("/proc/self/fd")) == before
     os.close(reader)
     os.close(writer)
-
-
-def test_a_full_disk_is_told_once_and_the_job_goes_on(tmp_path: Path) -> None:
-    desk = Desk(OutputPolicy(str(tmp_path)), 2)
-    assert desk.output.logs
-    os.close(desk.output.logs._open[str(tmp_path / "1/rank.0/stdout")])
-    desk.output.logs._open[str(tmp_path / "1/rank.0/stdout")] = os.open("/dev/full", os.O_WRONLY)
-    for _ in range(3):
-        desk.output.write(STDOUT, 0, b"lost")
-        desk.output.write(STDOUT, 1, b"kept")
-    assert len(desk.notices) == 1 and "No space left" in desk.notices[0] and "rank.0/stdout" in desk.notices[0]
-    assert files(tmp_path)["1/rank.1/stdout"] == b"kept" * 3
-    assert desk.seen()[0] == b"lostkept" * 3
-    assert not desk.output.close(), "the exit code must tell that output was lost"
-
-
-@pytest.fixture
-def big(tmp_path: Path) -> Iterator[tuple[Desk, Path]]:
-    yield Desk(OutputPolicy(str(tmp_path)), 300), tmp_path
-
-
-def test_300_ranks_do_not_need_600_descriptors(big: tuple[Desk, Path]) -> None:
-    desk, top = big
-    for turn in range(2):
-        for rank in range(300):
-            desk.output.write(STDOUT, rank, b"%d.%d\n" % (turn, rank))
-    assert desk.output.logs and len(desk.output.logs._open) <= 256
-    assert desk.output.close()
-    found = files(top)
-    assert len(found) == 600
-    assert all(found[f"1/rank.{rank:03d}/stdout"] == b"0.%d\n1.%d\n" % (rank, rank) for rank in range(300))
-
-
-def test_an_unfinished_line_of_a_lost_rank_is_shown(tmp_path: Path) -> None:
-    desk = Desk(OutputPolicy(str(tmp_path), tag=True), 1)
-    desk.output.write(STDOUT, 0, b"abc")
-    desk.output.finish()
-    assert (tmp_path / "1" / "rank.0" / "stdout").read_bytes() == b"[1,0]<stdout>:abc"
-
-
-def test_without_a_jobid_the_named_directory_is_taken_as_it_is(tmp_path: Path) -> None:
-    (tmp_path / "real").mkdir()
-    (tmp_path / "link").symlink_to("real")
-    Desk(OutputPolicy(str(tmp_path / "link"), jobid=False), 1)
-    assert (tmp_path / "real" / "rank.0" / "stdout").exists()

@@ -8,7 +8,7 @@ import pytest
 
 from mslaunch.errors import UsageError
 from mslaunch.model import AppContext, JobMap, Node, NodePlan, OutputPolicy, Placement, Request
-from mslaunch.plan.plan import make_plans, missing_exports, stdin_ranks
+from mslaunch.plan.plan import make_plans, missing_exports, stdin_ranks, xterm_ranks
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "plans"
 HERE, THERE = Node("head", 2, "-H", local=True), Node("n1", 2, "-H")
@@ -22,7 +22,8 @@ def plans(app: AppContext, environ: dict[str, str], jobmap: JobMap = TWO_BY_TWO,
 
 
 def exported(*env: tuple[str, str | None], environ: dict[str, str] | None = None) -> tuple[str, ...]:
-    return plans(AppContext(("x",), env=env), environ or {})[0].apps[0].env
+    words = plans(AppContext(("x",), env=env), environ or {})[0].apps[0].env
+    return tuple(word for word in words if not word.startswith("OMPI_"))
 
 
 def rendered(plan: NodePlan) -> str:
@@ -66,16 +67,20 @@ def test_what_a_remote_rank_gets_of_our_environment() -> None:
         "LD_LIBRARY_PATH": "/opt",
         "NCCL_DEBUG": "INFO",
         "OMPIX": "x",
+        "PMIX_MCA_gds": "hash",
+        "PMIX_NAMESPACE": "stale",
     }
     local, remote = plans(AppContext(("x",)), environ)
-    known = {word.partition("=")[0] for word in remote.env} & set(environ)
-    assert known == {"OMPI_MCA_btl", "OMPI_UNIVERSE_SIZE"} and "OMPI_UNIVERSE_SIZE=6" in remote.env
-    assert "OMPI_MCA_btl=tcp" not in local.env, "it is inherited there"
+    known = {word.partition("=")[0] for word in (*remote.env, *remote.apps[0].env)} & set(environ)
+    assert known == {"OMPI_MCA_btl", "PMIX_MCA_gds", "OMPI_UNIVERSE_SIZE", "OMPI_MCA_ess_base_jobid"}
+    assert {"OMPI_UNIVERSE_SIZE=6", f"OMPI_MCA_ess_base_jobid={0x0123ABCD}"} <= set(remote.env), "they are ours"
+    assert "OMPI_MCA_btl=tcp" not in local.apps[0].env, "it is inherited there"
 
 
 @pytest.mark.parametrize(
     "name",
-    ["OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "RANK", "MS_ROLE", "RANK_TABLE_FILE", "MSLAUNCH_JOBID"],
+    ["OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "RANK", "MS_ROLE", "RANK_TABLE_FILE", "MSLAUNCH_JOBID",
+     "OMPI_MCA_ess_base_jobid", "OMPI_MCA_mpi_oversubscribe", "OMPI_MCA_orte_hnp_uri", "PMIX_SERVER_URI41"],
 )  # fmt: skip
 def test_a_launch_around_us_leaves_nothing(name: str) -> None:
     for plan in plans(AppContext(("x",)), {}):
@@ -84,8 +89,9 @@ def test_a_launch_around_us_leaves_nothing(name: str) -> None:
 
 
 def test_mca_of_the_command_line_wins_over_the_environment() -> None:
-    remote = plans(AppContext(("x",)), {"OMPI_MCA_btl": "tcp"}, mca=(("btl", "self"),))[1]
-    assert [word for word in remote.env if "btl" in word] == ["OMPI_MCA_btl=tcp", "OMPI_MCA_btl=self"]
+    app = AppContext(("x",), env=(("OMPI_MCA_btl", "sm"),))
+    remote = plans(app, {"OMPI_MCA_btl": "tcp"}, mca=(("btl", "self"),))[1]
+    assert [word[-4:] for word in remote.apps[0].env if "btl" in word] == ["=tcp", "self", "l=sm"], "the last one wins"
 
 
 def test_exports() -> None:
@@ -100,6 +106,115 @@ def test_exports() -> None:
     for env in (("", "x"), ("X", "a\0b")):
         with pytest.raises(UsageError):
             exported(env)
+
+
+FULL = {
+    "A": "1", "AB": "2", "B": "3", "PATH": "/bin", "HOME": "/root", "PWD": "/x", "HOSTNAME": "head",
+    "SSH_TTY": "/dev/tty", "RANK": "7", "MSLAUNCH_JOBID": "7", "OMPI_X": "x", "PMIX_X": "x",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("patterns", "names"),
+    [
+        (AppContext(()).forward, {"OMPI_X", "PMIX_X"}),
+        (("*",), {"A", "AB", "B", "PATH", "HOME", "OMPI_X", "PMIX_X"}),
+        ((), set()),
+        (("A", "PWD", "RANK"), {"A"}),
+        (("A?", "[B]"), {"AB", "B"}),
+        (("*B",), {"AB", "B"}),
+    ],
+)
+def test_what_is_forwarded_is_the_dialects_to_say(patterns: tuple[str, ...], names: set[str]) -> None:
+    """Never what a launch around us left, nor what describes the launcher's own host and shell."""
+    made = plans(AppContext(("x",), forward=patterns), FULL)[1].apps[0].env
+    assert {word.partition("=")[0] for word in made} & set(FULL) == names
+
+
+def test_a_pattern_is_no_order_to_repeat_the_launch_around_us() -> None:
+    """-x '*' (--fwd-environment) takes what -genvall does; by name, everything can be given."""
+    env = tuple((name, None) for name in ("*", "HOSTNAME", "RANK"))
+    made = plans(AppContext(("x",), env=env), FULL)[0].apps[0].env
+    names = {word.partition("=")[0] for word in made} & set(FULL)
+    assert names == {"A", "AB", "B", "PATH", "HOME", "OMPI_X", "PMIX_X", "HOSTNAME", "RANK"}
+
+
+def test_each_program_has_its_own_variables() -> None:
+    rows = (Placement(0, 0, 0, 0), Placement(1, 1, 0, 1, cpus=(3,)), Placement(2, 1, 1, 0))
+    apps = (AppContext(("/opt/a", "-x", "two words")), AppContext(("b",), wdir="run", forward=("A",)))
+    made = make_plans(Request(apps), JobMap((HERE, THERE), rows, 4), {"A": "1"}, "/w", MEETING, "ff")
+    first, second = made[0].apps
+    assert first.env == (
+        "OMPI_COMMAND=a",
+        "OMPI_MCA_orte_app_num=0",
+        "OMPI_MCA_initial_wdir=/w",
+        "OMPI_ARGV=-x two words",
+    )
+    assert second.env == ("OMPI_COMMAND=b", "OMPI_MCA_orte_app_num=1", "OMPI_MCA_initial_wdir=/w/run")
+    assert made[1].apps == (first, second._replace(env=("A=1", *second.env)))
+    assert {"OMPI_NUM_APP_CTX=2", "OMPI_APP_CTX_NUM_PROCS=1 2", "OMPI_FIRST_RANKS=0 1"} <= set(made[0].env)
+    bound = ["OMPI_MCA_orte_bound_at_launch=1" in rank.env for plan in made for rank in plan.ranks]
+    assert bound == [False, True, False]
+
+
+@pytest.mark.parametrize(("slots", "said"), [(1, "1"), (2, "0"), (None, "0")])
+def test_a_node_with_more_ranks_than_slots(slots: int | None, said: str) -> None:
+    jobmap = JobMap((HERE._replace(slots=slots), THERE), ROWS, 6)
+    first, second = plans(AppContext(("x",)), {}, jobmap)
+    assert f"OMPI_MCA_mpi_oversubscribe={said}" in first.env and "OMPI_MCA_mpi_oversubscribe=0" in second.env
+
+
+def test_where_programs_are_looked_for() -> None:
+    """--prefix is taken from the launch directory; --path on the host, from the working directory there."""
+    apps = (AppContext(("a",), path="x:/y", prefix="opt/"), AppContext(("b",)), AppContext(("c",), prefix="/p"))
+    rows = tuple(Placement(rank, rank, 0, rank) for rank in range(3))
+    made = make_plans(Request(apps), JobMap((HERE,), rows, 3), {}, "/w", MEETING, "ff")[0].apps
+    assert [app.path for app in made] == ["x:/y", "", ""]
+    ours = ("PATH=/w/opt/bin", "LD_LIBRARY_PATH=/w/opt/lib")
+    assert [app.front for app in made] == [ours, (), ("PATH=/p/bin", "LD_LIBRARY_PATH=/p/lib")]
+
+
+@pytest.mark.parametrize(
+    ("app", "session", "inside", "name"),
+    [
+        (AppContext(("bin/a", "b")), False, False, "bin/a"),
+        (AppContext(("bin/a", "b"), preload_files=("x",)), True, False, "bin/a"),
+        (AppContext(("bin/a", "b"), session_dir=True), True, True, "bin/a"),
+        (AppContext(("bin/a", "b"), session_dir=True, wdir="/"), True, False, "bin/a"),
+        (AppContext(("bin/a", "b"), preload_binary=True, wdir="/"), True, True, "./a"),
+    ],
+)
+def test_session_directories(app: AppContext, session: bool, inside: bool, name: str) -> None:
+    plan = plans(app, {})[1]
+    assert (plan.session, plan.apps[0].in_session, plan.apps[0].argv) == (session, inside, (name, "b"))
+    assert "OMPI_COMMAND=a" in plan.apps[0].env
+
+
+@pytest.mark.parametrize(
+    ("text", "ranks"),
+    [
+        ("0", (0,)),
+        ("0,2-3", (0, 2, 3)),
+        ("1!", (1,)),
+        (" 1 - 2 , 0", (1, 2, 0)),
+        ("-1", (0, 1, 2, 3)),
+        ("2,-1!", (0, 1, 2, 3)),
+    ],
+)
+def test_windows(text: str, ranks: tuple[int, ...]) -> None:
+    made = plans(AppContext(("x",)), {"DISPLAY": "head:0"}, output=OutputPolicy(xterm=text))
+    rows = [rank for plan in made for rank in plan.ranks]
+    hold = ("-hold",) if "!" in text else ()
+    assert {row.rank for row in rows if row.wrapper} == set(ranks)
+    assert all(row.wrapper == ("xterm", "-T", f"Rank {row.rank}", *hold, "-e") for row in rows if row.wrapper)
+    assert "DISPLAY=head:0" in made[1].defaults
+    assert "DISPLAY=head:0" not in plans(AppContext(("x",)), {"DISPLAY": "head:0"})[1].defaults
+
+
+@pytest.mark.parametrize("text", ["x", "", "!", "0,", "4", "0-4", "3-2", "1-", "-2", "0-99999999999"])
+def test_windows_of_no_rank(text: str) -> None:
+    with pytest.raises(UsageError):
+        xterm_ranks(Request((AppContext(("x",)),), output=OutputPolicy(xterm=text)), 4)
 
 
 def test_exports_without_a_value_are_worth_a_word() -> None:
@@ -137,6 +252,7 @@ def test_no_such_rank_to_read() -> None:
 
 
 def test_what_an_agent_is_told_besides() -> None:
-    plan = plans(AppContext(("x",)), {}, output=OutputPolicy(merge=True, pty="no"), grace=7.0)[0]
-    assert (plan.merge, plan.pty, plan.grace) == (True, "no", 7.0)
+    how = OutputPolicy(merge=True, pty="no")
+    plan = plans(AppContext(("x",)), {}, output=how, grace=7.0, index_argv=True)[0]
+    assert (plan.merge, plan.pty, plan.grace, plan.index_argv) == (True, "no", 7.0, True)
     assert "PYTHONUNBUFFERED=1" in plan.defaults

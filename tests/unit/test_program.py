@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from mslaunch.agent.program import check_wdir, explain_spawn, find_program, is_python
+from mslaunch.agent.program import check_wdir, command, explain_spawn, find_program, is_python
 from mslaunch.errors import LaunchError
+from mslaunch.model import AppPlan, RankPlan
 
 
 @pytest.fixture
@@ -36,12 +37,41 @@ def place(tmp_path: Path) -> Path:
         ("tool", "one/tool"),  # the first of the PATH
         ("data", "two/data"),  # what cannot be executed is passed over
         ("mine", "here/mine"),  # the working directory comes last
-        ("./tool", "here/./tool"),
-        ("../two/tool", "here/../two/tool"),
     ],
 )
 def test_found(place: Path, name: str, found: str) -> None:
     assert find_program(name, f"{place}/one:{place}/two", str(place / "here")) == f"{place}/{found}"
+
+
+@pytest.mark.parametrize("name", ["./tool", "../two/tool"])
+def test_a_path_is_taken_from_the_working_directory_and_stays_as_it_is(place: Path, name: str) -> None:
+    assert find_program(name, "", str(place / "here")) == name
+    with pytest.raises(LaunchError, match="does not exist"):
+        find_program(name, "", "/")
+
+
+def test_directories_before_the_path(place: Path) -> None:
+    """--path: relative ones count from the working directory of the ranks."""
+    app = AppPlan(("tool", "word"), "/", path="two:/nowhere")
+    path = str(place / "one")
+    assert command(app, RankPlan(3, 0, ()), False, path, str(place))[0] == f"{place}/two/tool"
+    assert command(app._replace(path="none"), RankPlan(3, 0, ()), False, path, str(place))[0] == f"{place}/one/tool"
+    with pytest.raises(LaunchError) as caught:
+        command(app._replace(argv=("nothing",)), RankPlan(3, 0, ()), False, path, "/")
+    assert "two:/nowhere:" in caught.value.todo
+
+
+def test_the_rank_in_the_name(place: Path) -> None:
+    app = AppPlan(("tool", "word"), "/")
+    assert command(app, RankPlan(12, 0, ()), True, f"{place}/one", "/") == (f"{place}/one/tool", ["tool-12", "word"])
+
+
+def test_a_program_in_a_window(place: Path) -> None:
+    rank = RankPlan(3, 0, (), wrapper=("tool", "-e"))
+    made = command(AppPlan(("mine", "a b"), "/"), rank, True, f"{place}/one", str(place / "here"))
+    assert made == (f"{place}/one/tool", ["tool", "-e", f"{place}/here/mine", "a b"])
+    with pytest.raises(LaunchError, match="'xterm' was not found"):
+        command(AppPlan(("mine",), "/"), rank._replace(wrapper=("xterm",)), False, "", str(place / "here"))
 
 
 def test_a_whole_path_is_taken_as_it_is(place: Path) -> None:

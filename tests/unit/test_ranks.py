@@ -38,10 +38,10 @@ def loop() -> Iterator[Loop]:
         yield loop
 
 
-def start(loop: Loop, sink: Sink, script: str, stdin: bool = False) -> Rank:
+def start(loop: Loop, sink: Sink, script: str, stdin: bool = False, pty: bool = False) -> Rank:
     null = os.open("/dev/null", os.O_RDONLY)
     rank = Rank(0, loop, sink)
-    rank.start("/bin/sh", ["sh", "-c", script], dict(os.environ), open_fds(null, stdin, False, False, 1), Room(1, null))
+    rank.start("/bin/sh", ["sh", "-c", script], dict(os.environ), open_fds(null, stdin, False, pty, 1), Room(1, null))
     os.close(null)
     return rank
 
@@ -70,6 +70,44 @@ def test_an_orphan_that_holds_a_stream_is_given_up(loop: Loop, monkeypatch: pyte
     word, orphan = sink.data.split()
     os.kill(int(orphan), 9)
     assert (word, sink.ends) == (b"here", 2)
+
+
+@pytest.mark.parametrize(("pty", "lines"), [(False, 10000), (True, 500)])
+def test_who_is_given_up_is_read_once_more(loop: Loop, pty: bool, lines: int) -> None:
+    """Its time may be up before we have come to read at all, on a busy host: what it said is not lost."""
+    sink = Sink()
+    rank = start(loop, sink, f"seq {lines}; sleep 30 & echo $!", pty=pty)
+    rank._drain_seconds = 0.0
+    loop.run(lambda: bool(sink.exits))
+    rank.watch(True)
+    loop.run(lambda: rank.over)
+    *numbers, orphan = map(int, sink.data.split() or [0])
+    if orphan:
+        os.kill(orphan, 9)
+    assert (numbers, sink.ends) == (list(range(1, lines + 1)), 2)
+
+
+def test_who_is_retired_is_over_soon(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An orphan that goes on talking does not hold the place of the next one; what it says until then is heard."""
+    monkeypatch.setattr(room, "DRAIN_ENDING", 0.1)
+    sink, told = Sink(), list[bool]()
+    rank = start(loop, sink, "(while echo here; do sleep 0.01; done) &")
+    rank.watch(True)
+    loop.run(lambda: bool(sink.exits))
+    rank.retire(lambda: told.append(rank.over))
+    assert not told
+    loop.run(lambda: bool(told))
+    assert (told, sink.ends) == ([True], 2) and b"here\n" in sink.data
+
+
+def test_who_is_over_is_retired_at_once(loop: Loop) -> None:
+    sink, told = Sink(), list[bool]()
+    rank = start(loop, sink, "exit 3")
+    rank.watch(True)
+    loop.run(lambda: rank.over)
+    rank.retire(lambda: told.append(True))
+    assert not told  # not from within the call
+    loop.run(lambda: bool(told))
 
 
 def test_a_rank_that_is_not_ours_to_signal(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,6 +48,16 @@ def test_others_that_failed_too_are_not_said_to_have_been_first() -> None:
     assert "before that" not in text
 
 
+def test_with_recovery_the_reader_learns_why_the_exit_code_is_0() -> None:
+    failure = Failure("rank 0 ended with exit code 3", "n0", 0, 3)
+    one, well = RankStatus(0, "n0", 1, 3), RankStatus(2, "n0", 1, 0)
+    assert outcome_text(Outcome(0, (one, RankStatus(1, "n0", 1, None, 9), well), failure, 1.0)) == (
+        "mslaunch: rank 0 ended with exit code 3 on n0, after 1.0 s\n"
+        "  failed as well: rank 1\n"
+        "  with recovery the job went on without them, and others ended well: the exit code is 0\n"
+    )
+
+
 def test_the_scheduler_is_explained() -> None:
     text = outcome_text(Outcome(1, ranks("ended"), Failure("the MindSpore scheduler died", "n0", SERVICE), 1.0))
     assert text.splitlines()[-1] == "  (the scheduler is the process that MindSpore's ranks meet at; it is no rank)"

@@ -10,19 +10,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mslaunch.errors import LinkError
-from mslaunch.launcher.state import (
+from mslaunch.launcher.events import (
     End,
     Exited,
     Interrupted,
-    JobState,
     LinkEnded,
     Prepared,
+    Restart,
     Start,
     Started,
     StreamEnded,
     TimedOut,
-    signal_name,
+    Trace,
+    Traced,
 )
+from mslaunch.launcher.state import JobState, signal_name
 from mslaunch.model import SERVICE, JobMap, Node, Placement
 
 
@@ -54,6 +56,9 @@ class History(NamedTuple):
     reasons: tuple[str, str, str] = ("", "", "")
     finished: bool = True
     abort: bool = True
+    recovery: bool = False
+    restarts: int = 0
+    recovered: bool = False  # the exit code is 0 in spite of the failure
 
 
 RUN = [Prepared(), *(Started(rank, 100 + rank) for rank in range(3))]
@@ -62,6 +67,12 @@ SERVE = Started(SERVICE, 99)
 SIGSEGV, SIGTERM, SIGKILL = int(signal.SIGSEGV), int(signal.SIGTERM), int(signal.SIGKILL)
 GONE = LinkError("no route", "n1", code=255)
 VICTIMS = ("", "ended", "ended")
+TRACED = TimedOut(2, traces=True)
+
+
+def again(rank: int, number: int, limit: int, how: str = "ended with exit code 3") -> Restart:
+    return Restart(rank, max(0, rank - 1), how, number, limit)
+
 
 HISTORIES = {
     "all well": History([*RUN, *exits(0, 1, 2)], [Start()]),
@@ -205,7 +216,7 @@ HISTORIES = {
     "timeout before the start": History(
         [TimedOut(1), Prepared()],
         [],
-        "the job was still running after 1 seconds (--timeout)",
+        "the job was still running after 1 second (--timeout)",
         110,
         ("not started", "not started", "not started"),
     ),
@@ -248,19 +259,211 @@ HISTORIES = {
         ("not started", "ended", "ended"),
         abort=False,
     ),
+    "nor is a signal an exit code": History(
+        [*RUN, *over(0, 3), *over(1, None, SIGSEGV), *over(2, None, SIGTERM)],
+        [Start(), ALL],
+        "rank 1 was ended by SIGSEGV (segmentation fault)",
+        139,
+        ("", "", "ended"),
+        abort=False,
+    ),
+    "recovery: the others go on, and end well": History(
+        [*RUN, *over(0, 3), *over(1, None, SIGKILL), *over(2)],
+        [Start()],
+        "rank 0 ended with exit code 3",
+        3,
+        recovery=True,
+        recovered=True,
+    ),
+    "recovery: but nobody ends well": History(
+        [*RUN, *over(0, None, SIGKILL), *over(1, 3), *over(2, 3)],
+        [Start()],
+        "rank 0 was ended by SIGKILL (killed)",
+        137,
+        recovery=True,
+    ),
+    "recovery: what is no rank's failure ends the job, and is its cause": History(
+        [*RUN, *over(0), *over(1, 3), TimedOut(5), *over(2, None, SIGTERM)],
+        [Start(), ALL],
+        "the job was still running after 5 seconds (--timeout)",
+        110,
+        ("", "", "ended"),
+        recovery=True,
+    ),
+    "recovery: a lost host does": History(
+        [*RUN, *over(0), *over(1, 3), LinkEnded(1)],
+        [Start(), End((0,))],
+        "the host was lost while ranks ran there",
+        205,
+        ("", "", "lost"),
+        recovery=True,
+    ),
+    "recovery: a missing program does": History(
+        [Prepared(), *(Started(rank, 9) for rank in (1, 2)), MISSING, *over(1, None, SIGTERM), *over(2, None, SIGTERM)],
+        [Start(), ALL],
+        "the program 'x' was not found",
+        127,
+        ("not started", "ended", "ended"),
+        recovery=True,
+    ),
+    "restart: and all is well": History(
+        [*RUN, *over(2, 3), Started(2, 200), *exits(0, 1), *over(2)], [Start(), again(2, 1, 1)], restarts=1
+    ),
+    "restart: not over before it has ended once more": History(
+        [*RUN, *over(2, 3), Started(2, 200), *exits(0, 1)], [Start(), again(2, 1, 1)], finished=False, restarts=1
+    ),
+    "restart: at once, whatever streams are still open": History(
+        [*RUN, Exited(2, 1, 3, None)], [Start(), again(2, 1, 1)], finished=False, restarts=1
+    ),
+    "restart: streams that ended before the process": History(
+        [*RUN, *exits(0, 1), StreamEnded(2), StreamEnded(2), Exited(2, 1, 3, None), Started(2, 200), *over(2)],
+        [Start(), again(2, 1, 1)],
+        restarts=1,
+    ),
+    "restart: each time that it fails, and then never more": History(
+        [*RUN, *over(2, 3), Started(2, 200), *over(2, None, SIGKILL), Started(2, 201), *over(2, 4), *exits(0, 1)],
+        [Start(), again(2, 1, 2), again(2, 2, 2, "was ended by SIGKILL (killed)")],
+        "rank 2, started again 2 times, ended with exit code 4",
+        4,
+        restarts=2,
+        recovered=True,
+    ),
+    "restart: each rank has its own number of times": History(
+        [*RUN, *over(0, 3), *over(2, 3), Started(2, 200), Started(0, 201), *exits(0, 1, 2)],
+        [Start(), again(0, 1, 1), again(2, 1, 1)],
+        restarts=1,
+    ),
+    "restart: not of a program that is missing": History(
+        [Prepared(), *(Started(rank, 9) for rank in (1, 2)), MISSING, *over(1, None, SIGTERM), *over(2, None, SIGTERM)],
+        [Start(), ALL],
+        "the program 'x' was not found",
+        127,
+        ("not started", "ended", "ended"),
+        restarts=3,
+    ),
+    "restart: the program is missing by then": History(
+        [*RUN, *over(0, 3), MISSING, *exits(1, 2)],
+        [Start(), again(0, 1, 2)],
+        "rank 0 could not be started again: the program 'x' was not found",
+        127,
+        restarts=2,
+        recovered=True,
+    ),
+    "restart: not while the job is being ended": History(
+        [*RUN, Interrupted("SIGINT"), *over(0, 3), *over(1, None, SIGTERM), *over(2, None, SIGTERM)],
+        [Start(), ALL],
+        "ended by SIGINT",
+        1,
+        ("ended", "ended", "ended"),
+        restarts=2,
+    ),
+    "restart: the order to end overtakes it": History(
+        [*RUN, *over(0, 3), Interrupted("SIGINT"), Exited(0, 0, None, None, "being ended"), *exits(1, 2)],
+        [Start(), again(0, 1, 2), ALL],
+        "ended by SIGINT",
+        1,
+        ("ended", "ended", "ended"),
+        restarts=2,
+    ),
+    "restart: the order to end comes just after it": History(
+        [*RUN, *over(0, 3), Interrupted("SIGINT"), Started(0, 200), *over(0, None, SIGTERM), *exits(1, 2)],
+        [Start(), again(0, 1, 2), ALL],
+        "ended by SIGINT",
+        1,
+        ("ended", "ended", "ended"),
+        restarts=2,
+    ),
+    "restart: its host is lost instead": History(
+        [*RUN, *over(2, 3), LinkEnded(1), *over(0, None, SIGTERM), *over(1, None, SIGTERM)],
+        [Start(), again(2, 1, 1), End((0,))],
+        "the host was lost while ranks ran there",
+        205,
+        ("ended", "ended", "lost"),
+        restarts=1,
+    ),
+    "restart: the service is still needed": History(
+        [*RUN, SERVE, *exits(0, 1), *over(2, 3), Started(2, 200), *over(2), *over(SERVICE, None, SIGTERM, 0)],
+        [Start(), again(2, 1, 1), ALL],
+        restarts=1,
+    ),
+    "stacks: asked for where ranks live, and then the end": History(
+        [*RUN, *over(2), TRACED, Traced((0,)), *over(0, None, SIGTERM), *over(1, None, SIGTERM)],
+        [Start(), Trace((0,)), ALL],
+        "the job was still running after 2 seconds (--timeout)",
+        110,
+        ("ended", "ended", ""),
+    ),
+    "stacks: all hosts must have answered": History(
+        [*RUN, TRACED, Traced((1,))],
+        [Start(), Trace((0, 1))],
+        "the job was still running after 2 seconds (--timeout)",
+        110,
+        finished=False,
+    ),
+    "stacks: answers that come late, and twice": History(
+        [*RUN, TRACED, Traced((1,)), Traced((0, 1)), Traced((0,)), *exits(0, 1, 2)],
+        [Start(), Trace((0, 1)), ALL],
+        "the job was still running after 2 seconds (--timeout)",
+        110,
+        ("ended", "ended", "ended"),
+    ),
+    "stacks: nobody to ask": History(
+        [Prepared(), TRACED, *exits(0, 1, 2)],
+        [Start(), ALL],
+        "the job was still running after 2 seconds (--timeout)",
+        110,
+        ("ended", "ended", "ended"),
+    ),
+    "stacks: a failure meanwhile ends the job, and is not its cause": History(
+        [*RUN, TRACED, *over(0, 3), *over(1, None, SIGTERM), Traced((0, 1)), *over(2, None, SIGTERM)],
+        [Start(), Trace((0, 1)), ALL],
+        "the job was still running after 2 seconds (--timeout)",
+        110,
+        VICTIMS,
+    ),
+    "stacks: no restart meanwhile": History(
+        [*RUN, TRACED, *over(0, 3), Traced((0, 1)), *over(1, None, SIGTERM), *over(2, None, SIGTERM)],
+        [Start(), Trace((0, 1)), ALL],
+        "the job was still running after 2 seconds (--timeout)",
+        110,
+        VICTIMS,
+        restarts=1,
+    ),
+    "stacks: the last host to answer goes, and no rank with it": History(
+        [*RUN, TRACED, *over(2), Traced((0,)), LinkEnded(1), *over(0, None, SIGTERM), *over(1, None, SIGTERM)],
+        [Start(), Trace((0, 1)), End((0,))],
+        "the job was still running after 2 seconds (--timeout)",
+        110,
+        ("ended", "ended", ""),
+    ),
+    "stacks: all ranks end meanwhile": History(
+        [*RUN, TRACED, *exits(0, 1, 2)],
+        [Start(), Trace((0, 1))],
+        "the job was still running after 2 seconds (--timeout)",
+        110,
+        recovery=True,
+    ),
+    "stacks: Ctrl-C is not made to wait": History(
+        [*RUN, TRACED, Interrupted("SIGINT"), *exits(0, 1, 2)],
+        [Start(), Trace((0, 1)), ALL],
+        "the job was still running after 2 seconds (--timeout)",
+        110,
+        ("ended", "ended", "ended"),
+    ),
 }
 
 
 @pytest.mark.parametrize("name", HISTORIES)
 def test_history(name: str) -> None:
     history = HISTORIES[name]
-    state = JobState(jobmap(0, 0, 1), abort_on_failure=history.abort)
+    state = JobState(jobmap(0, 0, 1), 2, history.abort, history.recovery, history.restarts)
     actions = [action for event in history.events for action in state.on(event)]
     assert actions == history.actions
     assert [type(action) for action in actions] == [type(action) for action in history.actions]
     assert state.finished == history.finished
     failure = state.failure
     assert (failure.what if failure else None, failure.code if failure else 0) == (history.what, history.code)
+    assert state.code == (0 if history.recovered else history.code)
     if history.finished:
         assert tuple(status.reason for status in state.statuses()) == history.reasons
 
@@ -316,6 +519,60 @@ def test_any_order_ends_with_one_end(data: st.DataObject) -> None:
     bad = [event.code for event in events if isinstance(event, Exited) and event.code]
     assert [action for action in actions if isinstance(action, End)] == [End((0,))] * bool(bad)
     assert (state.failure.code if state.failure else 0) == (bad[0] if bad else 0)
+
+
+class Lives:
+    """A rank and its agent, as the state sees them: it lives and ends with each of `codes`, once more for a Restart."""
+
+    def __init__(self, rank: int, codes: list[int], streams_first: bool) -> None:
+        self.rank = rank
+        self.codes = codes
+        self.streams_first = streams_first
+        self.ending = False
+        self.orders = 1  # to begin: the plan, then each Restart
+        self.coming: list[Any] = []
+
+    def next(self) -> Any:
+        """The next event of it, or None if there is nothing that it would do."""
+        if not self.coming and self.orders:
+            self.orders -= 1
+            self.coming = self._life()
+        return self.coming.pop(0) if self.coming else None
+
+    def _life(self) -> list[Any]:
+        if self.ending:
+            return [Exited(self.rank, 0, None, None, "the job is being ended")]
+        ends = [Exited(self.rank, 0, self.codes.pop(0), None), StreamEnded(self.rank), StreamEnded(self.rank)]
+        return [Started(self.rank, 1), *(reversed(ends) if self.streams_first else ends)]
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+def test_restarts_in_any_order_come_to_an_end(data: st.DataObject) -> None:
+    """Ranks fail and are started again, and perhaps somebody ends the job: nothing hangs, and none is started after."""
+    limit = data.draw(st.integers(1, 3))
+    codes = data.draw(st.lists(st.lists(st.sampled_from([0, 0, 5]), min_size=4, max_size=4), min_size=1, max_size=4))
+    ranks = [Lives(rank, list(each), data.draw(st.booleans())) for rank, each in enumerate(codes)]
+    moment = data.draw(st.integers(0, 40))  # of Ctrl-C
+    state = JobState(jobmap(*[0] * len(ranks)), max_restarts=limit)
+    state.on(Prepared())
+    for step in range(1000):
+        able = [rank for rank in ranks if rank.coming or rank.orders]
+        assert state.finished == (not able)
+        if state.finished:
+            break
+        event = Interrupted("SIGINT") if step == moment else data.draw(st.sampled_from(able)).next()
+        for action in state.on(event):
+            if isinstance(action, Restart):
+                assert step < moment
+                ranks[action.rank].orders += 1
+            else:
+                for rank in ranks:
+                    rank.ending = True
+    lives = [4 - len(rank.codes) for rank in ranks]
+    if state.phase != "ending":
+        assert lives == [next((n for n, c in enumerate(each[:limit]) if not c), limit) + 1 for each in codes]
+        assert state.code == (0 if any(not each[n - 1] for each, n in zip(codes, lives)) else 5)
 
 
 @pytest.mark.parametrize(

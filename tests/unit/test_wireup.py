@@ -14,7 +14,7 @@ class Lab:
 
     def __init__(self, *addresses: tuple[str, ...], first: int = 0, seen: dict[int, str] | None = None) -> None:
         hellos = {
-            node: Hello(f"h{node}", 1, 2, "3.8.0", found, (seen or {}).get(node, ""))
+            node: Hello(f"h{node}", 1, 2, 2, "3.8.0", found, (seen or {}).get(node, ""))
             for node, found in enumerate(addresses)
         }
         self.sent: list[tuple[int, frames.Frame]] = []

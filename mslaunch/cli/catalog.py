@@ -1,0 +1,55 @@
+"""The catalogue: what each dialect has to tell, for help, the man page, completions and the docs.
+
+Only imported when somebody reads.  It knows where the tables are and no option by name.  The surprising thing: options
+that all dialects share are in the table of mpirun alone, and are shown with the others under a title of their own.
+"""
+
+from __future__ import annotations
+
+from mslaunch.cli import help as helping
+from mslaunch.cli import hydra, hydraoptions, mpirun, msrun
+from mslaunch.cli.dialects import VERBS
+from mslaunch.lean import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from mslaunch.cli.options import Option, Variable
+
+SHARED = "Options of mslaunch that help here as well"
+
+
+class Dialect(NamedTuple):
+    """All that one dialect has to tell."""
+
+    name: str
+    whose: str  # the command whose words these are
+    table: tuple[Option, ...]
+    parameters: tuple[Variable, ...] = ()
+    variables: tuple[Variable, ...] = ()
+    others: tuple[tuple[str, str], ...] = ()  # more variables, and what is to be said of them
+    examples: tuple[tuple[str, str], ...] = ()
+
+
+def dialect(name: str) -> Dialect:
+    """The dialect of this name: mpirun, hydra or msrun."""
+    if name == "hydra":
+        table = (*hydraoptions.TABLE, *_shared(hydra.extras()))
+        return Dialect(
+            name, "mpiexec.hydra", table, (), hydraoptions.VARIABLES, hydraoptions.OTHERS, hydraoptions.EXAMPLES
+        )
+    if name == "msrun":
+        return Dialect(name, "msrun", (*msrun.TABLE, *_shared(msrun.extras())), examples=msrun.EXAMPLES)
+    table = (*mpirun.table(), *VERBS)
+    return Dialect("mpirun", "mpirun", table, mpirun.parameters(), mpirun.variables(), (), helping.EXAMPLES)
+
+
+def text(name: str) -> str:
+    """What --help prints in this dialect."""
+    about = dialect(name)
+    usage = f"Usage: mslaunch --dialect {name} [options] program [arguments]"
+    return helping.help_text(about.table, helping.columns(), about.parameters, about.variables, usage, about.examples)
+
+
+def _shared(rows: Iterable[Option]) -> tuple[Option, ...]:
+    return tuple(row._replace(group=SHARED) for row in rows)

@@ -1,0 +1,107 @@
+"""Dialects: in whose words a command line is written, told by the name of the command or by --dialect.
+
+A link named mpirun or mpiexec.hydra takes on that dialect, whoever made it; `shims` makes such links.  It also knows
+the few first words that are no launch at all (`VERBS`).  The one surprising thing: mpiexec is Open MPI's word and
+MPICH's, so a link of that name is asked where it leads: to mpiexec.hydra it is hydra's, else it is Open MPI's.
+"""
+
+from __future__ import annotations
+
+import os
+
+from mslaunch.cli.options import Option, Show
+from mslaunch.cli.readers import Expected
+from mslaunch.lean import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from mslaunch.model import Request
+
+OWN = "mslaunch"
+#: name of a command -> its dialect; any other name is our own, with mpirun's dialect
+OF_NAME = {
+    **dict.fromkeys(("mpirun", "mpiexec", "orterun", "prterun", "mpirun.openmpi", "mpiexec.openmpi"), "mpirun"),
+    **dict.fromkeys(("mpiexec.hydra", "mpirun.hydra", "mpiexec.mpich", "mpirun.mpich"), "hydra"),
+    "msrun": "msrun",
+}
+NAMES = ("mpirun", "hydra", "msrun")
+SHELLS = ("bash", "zsh", "fish")
+
+GROUP = "Instead of a launch, as the first word"
+#: these stand before everything else
+VERBS: tuple[Option, ...] = (
+    Option(("dialect",), "|".join(NAMES), "the words that follow are in this dialect", GROUP, default="mpirun"),
+    Option(("install-shims",), "DIR [NAME…]",
+           "make links in DIR that are called mpirun, mpiexec and mpiexec.hydra, or as you say (also msrun, orterun, "
+           "mpiexec=hydra), and take on that dialect", GROUP),
+    Option(("completion",), "|".join(SHELLS), "print the completion of this shell", GROUP),
+    Option(("man",), "", "print the man page, for man -l -", GROUP),
+)  # fmt: skip
+
+
+def parse(
+    argv: Sequence[str], environ: Mapping[str, str], read_text: Callable[[str], str], called: str = OWN
+) -> Request:
+    """The request that the words make in the dialect of the command's name; `called` is the path it was called by.
+
+    Raises `LaunchError`, or `Show` for what is no launch.
+    """
+    name = called_as(called)
+    dialect = OF_NAME.get(name, "")
+    if not dialect and argv and argv[0][:2] == "--":
+        dialect, argv = _first(argv)
+    if dialect == "hydra":
+        from mslaunch.cli import hydra
+
+        return hydra.parse(argv, environ, read_text)
+    if dialect == "msrun":
+        from mslaunch.cli import msrun
+
+        return msrun.parse(argv, environ)
+    from mslaunch.cli import mpirun
+
+    return mpirun.parse(argv, environ, read_text, name if dialect else OWN)
+
+
+def called_as(path: str) -> str:
+    """The name of the command; that of a link to a name with a dialect, if it is mpiexec."""
+    name = os.path.basename(path)
+    if name == "mpiexec":
+        try:
+            target = os.path.basename(os.readlink(path))
+        except OSError:
+            return name
+        return target if target in OF_NAME else name
+    return name
+
+
+def _first(argv: Sequence[str]) -> tuple[str, Sequence[str]]:
+    """The dialect that the first words say, and the words behind it; raises `Show` for a verb that prints."""
+    verb, equals, value = argv[0][2:].partition("=")
+    if not any(verb in row.names for row in VERBS):
+        return "", argv
+    words = [value, *argv[1:]] if equals else list(argv[1:])
+    if verb == "dialect":
+        return _one_of("--dialect", NAMES, words[0] if words else ""), words[1:]
+    if verb == "install-shims":
+        from mslaunch.cli import shims
+
+        raise Show(shims.install(words))
+    if verb == "completion":
+        from mslaunch.cli import completion
+
+        raise Show(completion.script(_one_of("--completion", SHELLS, words[0] if words else "")))
+    from mslaunch.cli import manpage
+
+    raise Show(manpage.page())
+
+
+def _one_of(option: str, known: Sequence[str], word: str) -> str:
+    from mslaunch.cli import readers
+    from mslaunch.errors import UsageError
+
+    try:
+        return str(readers.choice(*known)(word))
+    except Expected as error:
+        raise UsageError(f"expected {error.what}, got {word!r}", option, error.todo) from None

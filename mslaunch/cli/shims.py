@@ -1,0 +1,128 @@
+"""Shims: links called mpirun, mpiexec and the like that start mslaunch in that dialect.
+
+A shim is a symbolic link to the `mslaunch` command of this interpreter.  Where there is none (`python -m mslaunch`), a
+small script in DIR takes its place, and the links lead there.  It knows no options; which name means what is in
+`dialects`.  The surprising thing is `mpiexec=hydra`: nothing is written down for it but where the link leads, to
+mpiexec.hydra beside it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from mslaunch.cli.dialects import OF_NAME, OWN
+from mslaunch.errors import LaunchError, UsageError
+from mslaunch.lean import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+#: what is made if no names are given; msrun is not, since MindSpore's own does more than ours yet
+DEFAULT = ("mpirun", "mpiexec", "mpiexec.hydra")
+_OPTION = "--install-shims"
+_MARK = "# a shim of mslaunch"
+
+
+def install(words: Sequence[str]) -> str:
+    """Make the links that `words`, DIR and names, ask for; returns what to tell.  Raises `LaunchError`."""
+    if not words or words[0].startswith("-"):
+        raise UsageError("DIR is missing", _OPTION, f"write {_OPTION} ~/bin, or {_OPTION} ~/bin mpirun mpiexec.hydra")
+    links = [_asked(word) for word in words[1:]] or [(name, OWN) for name in DEFAULT]
+    if any(target == "mpiexec.hydra" for _, target in links) and ("mpiexec.hydra", OWN) not in links:
+        links.append(("mpiexec.hydra", OWN))
+    directory = os.path.abspath(words[0])
+    for name in [name for name, _ in links] + [OWN] * (not _command()):
+        path = os.path.join(directory, name)
+        if os.path.lexists(path) and not is_ours(path):
+            raise LaunchError("it is there already, and is no shim", path, "move it away, or choose another directory")
+    try:
+        os.makedirs(directory, exist_ok=True)
+        start = _command() or _script(os.path.join(directory, OWN))
+        done = [_link(directory, name, start if target == OWN else target) for name, target in links]
+    except OSError as error:
+        what = f"no shims can be made there: {error.strerror}"
+        raise LaunchError(what, directory, "choose a directory of your own, such as ~/bin") from None
+    return "\n".join([*done, *_advice(directory, [name for name, _ in links])])
+
+
+def is_ours(path: str) -> bool:
+    """Whether a file starts mslaunch under another name: whoever looks for the real mpirun passes it by."""
+    real = os.path.realpath(path)
+    if os.path.islink(path) and os.path.basename(real) == OWN:
+        return True
+    try:
+        with open(real, encoding="utf-8", errors="replace") as file:
+            return _MARK in file.read(4096)
+    except OSError:
+        return False
+
+
+def _asked(word: str) -> tuple[str, str]:
+    """(name, what it leads to) of `mpirun`, or of `mpiexec=hydra`."""
+    name, equals, dialect = word.partition("=")
+    if name not in OF_NAME:
+        raise UsageError(f"{name!r} is no name of a launcher", _OPTION, f"the names are {', '.join(OF_NAME)}")
+    if not equals or dialect == OF_NAME[name]:
+        return name, OWN
+    if name != "mpiexec" or dialect != "hydra":
+        raise UsageError(
+            f"{name} cannot take the dialect {dialect!r}", _OPTION, "only mpiexec has a choice: mpiexec=hydra"
+        )
+    return name, "mpiexec.hydra"
+
+
+def _command() -> str:
+    """The path of the `mslaunch` command: the one that runs now, or that of this interpreter; "" if there is none."""
+    beside = os.path.join(os.path.dirname(sys.executable), OWN)
+    for path in (sys.argv[0], beside):
+        if os.path.basename(path) == OWN and os.access(path, os.X_OK) and os.path.isfile(path):
+            return os.path.abspath(path)
+    return ""
+
+
+def _script(path: str) -> str:
+    """Write the script that stands for the command; it finds the package where this process found it."""
+    import mslaunch
+
+    root = os.path.dirname(os.path.dirname(os.path.abspath(mslaunch.__file__)))
+    text = (
+        f"#!/bin/sh\n{_MARK}\n"
+        f'"exec" {_quoted(sys.executable)} "$0" "$@"\n'  # sh sees a command here, Python nothing but strings
+        f"import sys\n\nsys.path.insert(0, {root!r})\n\n"
+        "from mslaunch.cli.main import main\n\nmain()\n"
+    )
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
+    os.chmod(path, 0o755)
+    return path
+
+
+def _quoted(text: str) -> str:
+    """In quotes that mean the same to sh and to Python."""
+    if any(char in text for char in '"\\$`\n'):
+        raise LaunchError("no script can hold this path", text, "install mslaunch for a python elsewhere")
+    return f'"{text}"'
+
+
+def _link(directory: str, name: str, target: str) -> str:
+    """Make one link, or leave it if it is there; returns what to tell."""
+    path = os.path.join(directory, name)
+    if os.path.islink(path) and os.readlink(path) == target:
+        return f"{path} is there already"
+    if os.path.lexists(path):
+        os.unlink(path)
+    os.symlink(target, path)
+    return f"{path} -> {target}"
+
+
+def _advice(directory: str, names: Sequence[str]) -> list[str]:
+    """How the links come to be used: that DIR is the first in PATH is for the shell to say."""
+    import shlex
+
+    return [
+        "",
+        f"They are used once {directory} stands in front of PATH; for bash, zsh and sh:",
+        f"    export PATH={shlex.quote(directory)}:$PATH; hash -r",
+        f"To check: {names[0]} --version. To undo: remove the links.",
+    ]

@@ -1,0 +1,99 @@
+"""The company of a launch: the peers it has met so far, and what it asks them before ranks have their places.
+
+It keeps links that were made early (to learn a host's cores or its machine) for the launch itself, and lets those go
+that get no rank.  It knows neither maps nor plans.  The surprising thing is the dry run: where nothing may be started
+nobody is called, and every host is taken to be like this one, as mpirun does.
+"""
+
+from __future__ import annotations
+
+from mslaunch.errors import LaunchError
+from mslaunch.launcher.connect import Peer, close_all, connect
+from mslaunch.lean import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from mslaunch.launcher.voice import Voice
+    from mslaunch.model import LinkPolicy, Node, Topology
+    from mslaunch.wire.loop import Loop
+
+
+class Company:
+    """Peers by node name, met when they are needed first."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        policy: LinkPolicy,
+        environ: Mapping[str, str],
+        voice: Voice,
+        interrupted: Callable[[], str],
+        dry: bool,
+    ) -> None:
+        self._loop = loop
+        self._policy = policy
+        self._environ = environ
+        self._voice = voice
+        self._interrupted = interrupted
+        self._dry = dry
+        self._met: dict[str, Peer] = {}
+
+    def cores(self, nodes: Sequence[Node], hwthreads: bool) -> dict[str, int]:
+        """How many cores each node has, or hardware threads, by name."""
+        if self._dry:
+            from mslaunch.agent.cpus import cores_here
+
+            return dict.fromkeys((node.name for node in nodes), cores_here(hwthreads))
+        hellos = [(peer.node.name, peer.hello) for peer in self._connect(nodes, topologies=True)]
+        return {name: hello.cpus if hwthreads else hello.cores for name, hello in hellos if hello}
+
+    def topologies(self, nodes: Sequence[Node]) -> dict[str, Topology]:
+        """What the cpus of each node share, by name."""
+        if self._dry:
+            from mslaunch.agent.cpus import usable_cpus
+            from mslaunch.agent.topology import read_topology
+
+            return dict.fromkeys((node.name for node in nodes), read_topology(usable_cpus()))
+        peers = self._connect(nodes, topologies=True)
+        return {peer.node.name: peer.topology for peer in peers if peer.topology}
+
+    def gather(self, nodes: Sequence[Node]) -> list[Peer]:
+        """A peer for each of these nodes, in their order; the others are let go."""
+        peers = self._connect(nodes, topologies=False)
+        names = {node.name for node in nodes}
+        close_all([self._met.pop(name) for name in list(self._met) if name not in names])
+        for peer in peers:
+            if peer.hello:
+                host, pid, cpus, cores, python = peer.hello[:5]
+                has = f"{cores} cores, {cpus} cpus" if cores != cpus else f"{cpus} cpus"
+                self._voice.detail(f"{peer.node.name}: agent {pid} on {host}, Python {python}, {has}")
+        return peers
+
+    def part(self) -> list[str]:
+        """Close all links; returns the hosts of those that would not go."""
+        return close_all(list(self._met.values()))
+
+    def _connect(self, nodes: Sequence[Node], topologies: bool) -> list[Peer]:
+        missing = [node for node in nodes if node.name not in self._met]
+        if missing:
+            for peer in self._reach(missing, topologies):
+                self._met[peer.node.name] = peer
+        return [self._met[node.name] for node in nodes]
+
+    def _reach(self, nodes: Sequence[Node], topologies: bool) -> list[Peer]:
+        voice, interrupted = self._voice, self._interrupted
+        peers = connect(
+            self._loop,
+            nodes,
+            self._policy,
+            self._environ,
+            voice.notice,
+            voice.progress,
+            lambda: bool(interrupted()),
+            topologies,
+        )
+        if interrupted():
+            close_all(peers)
+            raise LaunchError(f"ended by {interrupted()} before anything was started")
+        return peers

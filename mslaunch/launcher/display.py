@@ -1,0 +1,73 @@
+"""What is shown of a job before it starts: the allocation, the map, machines and bindings.
+
+Only imported where one of the options asks for it.  It writes tables that `plan` makes to where tables belong.  The
+surprising thing is --xml, which makes standard output one document: tables go to standard error then, and the map into
+the document (`Output.show_map`).
+"""
+
+from __future__ import annotations
+
+import os
+
+from mslaunch.errors import LaunchError
+from mslaunch.lean import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from mslaunch.launcher.connect import Peer
+    from mslaunch.launcher.voice import Voice
+    from mslaunch.model import Allocation, JobMap, Request, Topology
+    from mslaunch.plan.placing import Placed
+
+
+def tables(request: Request, allocation: Allocation, placed: Placed, jobid: str) -> str:
+    """All tables that were asked for, in the order of mpirun; "" if none was."""
+    text = ""
+    if request.display_allocation:
+        from mslaunch.plan.asmpirun import allocation_text
+
+        text += allocation_text(allocation)
+    if request.display_topology:
+        from mslaunch.plan.show import show_topology
+
+        text += "".join(show_topology(name, topology) for name, topology in placed.topologies.items())
+    if request.display_map and not map_as_xml(request):
+        text += _map(request, placed, jobid)
+    return text
+
+
+def _map(request: Request, placed: Placed, jobid: str) -> str:
+    if request.display_map == "map":
+        from mslaunch.plan.asmpirun import map_text
+
+        return map_text(placed.jobmap, placed.topologies, int(jobid, 16) & 0xFFFF)
+    from mslaunch.plan.show import show_map
+
+    return show_map(placed.jobmap, request.apps, request.display_map, placed.topologies, request.policy)
+
+
+def map_as_xml(request: Request) -> bool:
+    """Is the map a part of what --xml writes?  It comes once every agent has answered: until then we may refuse."""
+    output = request.output
+    return bool(request.display_map and (output.xml or output.xml_file is not None))
+
+
+def write(text: str, fd: int) -> None:
+    """All of it, to standard output or error.  Raises `LaunchError`."""
+    data = memoryview(text.encode("utf-8", "surrogateescape"))
+    try:
+        while data:
+            data = data[os.write(fd, data) :]
+    except OSError as error:
+        where = "standard error" if fd == 2 else "standard output"
+        raise LaunchError(f"the tables cannot be shown: {error.strerror}", where) from None
+
+
+def report_bindings(voice: Voice, jobmap: JobMap, topologies: Mapping[str, Topology], peers: Sequence[Peer]) -> None:
+    """--report-bindings, on standard error; also with --quiet, as mpirun."""
+    from mslaunch.plan.showbinding import binding_lines
+
+    pids = {peer.node.name: peer.hello.pid for peer in peers if peer.hello}
+    lines = binding_lines(jobmap, topologies, pids)
+    voice.show("".join(line + "\n" for line in lines))

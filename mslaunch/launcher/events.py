@@ -1,0 +1,101 @@
+"""What the state of a launch is told, and what it answers: events in, actions out, as records.
+
+The conductor makes events of frames, timers and signals, and carries actions out; the state (`launcher.state`) lies
+between them.  Nothing here does anything.  The surprising thing: there is no event for a rank that was started again;
+it starts and ends as any other, after the streams of its forerunner have ended.
+"""
+
+from __future__ import annotations
+
+from mslaunch.lean import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from mslaunch.errors import LaunchError
+
+# --- events
+
+
+class Prepared(NamedTuple):
+    """Addresses and ports are known."""
+
+
+class Started(NamedTuple):
+    """A rank runs."""
+
+    rank: int
+    pid: int
+    node: int = 0
+
+
+class Exited(NamedTuple):
+    """A process ended, or (with `error`) never started."""
+
+    rank: int
+    node: int
+    code: int | None
+    signal: int | None
+    error: str = ""
+    todo: str = ""
+
+
+class StreamEnded(NamedTuple):
+    """One of the two streams of a rank has said its last."""
+
+    rank: int
+
+
+class LinkEnded(NamedTuple):
+    """The link to `node` is gone; `error` says why if anybody knows."""
+
+    node: int
+    error: LaunchError | None = None
+
+
+class TimedOut(NamedTuple):
+    """--timeout was reached."""
+
+    seconds: float
+    source: str = "--timeout"  # who set the limit: the option, or MPIEXEC_TIMEOUT
+    traces: bool = False  # the stacks of the ranks are to be looked at before they are ended
+
+
+class Traced(NamedTuple):
+    """The stacks of the ranks on `nodes` have come, or will not come any more."""
+
+    nodes: tuple[int, ...]
+
+
+class Interrupted(NamedTuple):
+    """The launcher was told to end."""
+
+    signal: str
+
+
+# --- actions
+
+
+class Start(NamedTuple):
+    """Tell all agents their plans."""
+
+
+class End(NamedTuple):
+    """TERM, grace, KILL for all that runs on `nodes`; `now`: KILL."""
+
+    nodes: tuple[int, ...]
+    now: bool = False
+
+
+class Restart(NamedTuple):
+    """Start `rank`, which ended as `how` says, on its node again, for the `number`th time of at most `limit`."""
+
+    rank: int
+    node: int
+    how: str
+    number: int
+    limit: int
+
+
+class Trace(NamedTuple):
+    """Ask for the stacks of all ranks on `nodes`; `Traced` must follow, however long that takes."""
+
+    nodes: tuple[int, ...]

@@ -1,0 +1,252 @@
+"""Ranks to cpus: what --bind-to, PE=n and --cpu-set ask for, or what Open MPI 4.1 does where nobody asks.
+
+It knows what the cpus of a node share (`Topology`) and what object each rank was mapped to (`Placement.locale`), and
+nothing of /sys or of system calls.  The rules are those of mpirun 4.1.4, found by experiment on machines that are not
+there (HWLOC_SYNTHETIC), which tests/compat/test_binding_against_mpirun.py repeats.
+
+The surprising thing is the default: one or two ranks get a core each, more get the numa domain they were mapped to, and
+what the default cannot do is not done, without a word; only what somebody asked for is refused.
+"""
+
+from __future__ import annotations
+
+from mslaunch.errors import AllocationError, UsageError
+from mslaunch.lean import TYPE_CHECKING
+from mslaunch.model import LEVELS
+from mslaunch.plan.cpulist import cpu_row, listed, only, row_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from mslaunch.model import JobMap, Placement, Policy, Topology
+
+UNBOUND = ("none", "board")  #: mpirun takes board for a policy, and binds nothing
+CPU_LIST = "cpu-list"  #: --bind-to cpu-list: every rank gets all cpus of --cpu-list
+ORDERED = "cpu-list:ordered"  #: the first rank of a node gets the first cpu of the list, and so on
+
+
+def wants_binding(policy: Policy, jobmap: JobMap) -> bool:
+    """Whether ranks may get cpus, so that topologies are needed; if not, `bind` need not be called.
+
+    They may not where that was asked for, where all are bound already (by a rankfile), and where nobody asked for
+    anything and there are more ranks than slots, in plain local mode more than cores.
+    """
+    if all(placement.cpus for placement in jobmap.placements):
+        return False
+    if policy.cpu_set or policy.rankfile is not None:
+        return True
+    return policy.bind_to not in UNBOUND and (bool(_asked(policy)) or not jobmap.oversubscribed)
+
+
+def check(policy: Policy) -> None:
+    """Raises UsageError for what contradicts itself, whatever the machines are."""
+    cpu = "hwthread" if uses_hwthreads(policy) else "core"
+    if policy.pe and policy.bind_to not in ("", "none", cpu):
+        raise UsageError(
+            f"PE={policy.pe} gives each rank {policy.pe} cpus, which cannot be one {policy.bind_to}",
+            f"--bind-to {policy.bind_to}",
+            f"with PE=n only --bind-to {cpu} can be said, and is what happens if nothing is",
+        )
+    if policy.bind_to in (CPU_LIST, ORDERED) and not policy.cpu_set:
+        raise UsageError("no cpus are listed", f"--bind-to {policy.bind_to}", "add --cpu-list 0,1 with logical numbers")
+
+
+def uses_hwthreads(policy: Policy) -> bool:
+    """Whether a cpu is a hardware thread: as said, and whenever ranks are mapped or bound to those."""
+    return policy.hwthread_cpus or "hwthread" in (policy.bind_to, policy.map_by)
+
+
+def usable(policy: Policy, topologies: Mapping[str, Topology]) -> dict[str, Topology]:
+    """The machines as --cpu-set leaves them; mapping and `bind` need these, the displays the whole ones.
+
+    Numbers are logical: of cores, or with `uses_hwthreads` of hardware threads.  Raises UsageError for a list that
+    cannot be read, and for cpus that a node has not (mpirun 4.1.4 ends without a message).
+    """
+    if not policy.cpu_set or policy.rankfile is not None:  # a rankfile names cpus of the whole machine
+        return dict(topologies)
+    threads = uses_hwthreads(policy)
+    return {
+        name: only(topology, listed(policy.cpu_set, topology, threads, "--cpu-set", name))
+        for name, topology in topologies.items()
+    }
+
+
+def bind(jobmap: JobMap, policy: Policy, topologies: Mapping[str, Topology]) -> JobMap:
+    """Fills `cpus` of the placements that have none yet; `topologies` are what `usable` returned, by node name.
+
+    Raises UsageError for a policy that contradicts itself or a level that a node has not, AllocationError where more
+    ranks than cpus would be bound to an object and overload-allowed was not said.  Where it was the default that
+    cannot be met, the ranks of that node stay unbound.
+    """
+    check(policy)
+    if not wants_binding(policy, jobmap):
+        return jobmap
+    placements = list(jobmap.placements)
+    for at, node in enumerate(jobmap.nodes):
+        mine = [row for row in placements if row.node == at and not row.cpus]
+        topology = topologies.get(node.name)
+        if not topology or not topology.cpus:
+            _cannot(policy, node.name, "it does not tell its cpus")
+            continue
+        for row, places in zip(mine, _Node(node.name, topology, policy, len(placements)).bound(mine)):
+            placements[row.rank] = row._replace(cpus=tuple(sorted(topology.cpus[place] for place in places)))
+    return jobmap._replace(placements=tuple(placements))
+
+
+def _cannot(policy: Policy, host: str, why: str) -> None:
+    """Raises UsageError unless binding was nobody's wish, or only a wish."""
+    asked = _asked(policy)
+    if not asked and policy.map_by in LEVELS:
+        asked = f"--map-by {policy.map_by}"
+    if policy.cpu_set:
+        asked = f"--cpu-set {policy.cpu_set}"
+    if asked and not policy.if_supported:
+        raise UsageError(
+            f"ranks on {host} cannot be bound: {why}", asked, "use --bind-to none, or add :if-supported to the policy"
+        )
+
+
+def _asked(policy: Policy) -> str:
+    """The option that asked for binding to something; PE=n counts as asking for cpus."""
+    if policy.bind_to:
+        return f"--bind-to {policy.bind_to}"
+    return f"PE={policy.pe}" if policy.pe else ""
+
+
+class _FullError(Exception):
+    """An object would get more ranks than it has cpus."""
+
+    def __init__(self, number: int, ranks: int, cpus: int) -> None:
+        super().__init__(number, ranks, cpus)
+        self.number, self.ranks, self.cpus = number, ranks, cpus
+
+
+class _Node:
+    """One node while its ranks are bound: the objects of the level, how many cpus each has, and how many ranks."""
+
+    def __init__(self, name: str, topology: Topology, policy: Policy, ranks: int) -> None:
+        self._name = name
+        self._topology = topology
+        self._policy = policy
+        self._cpus = cpu_row(topology, uses_hwthreads(policy))
+        self._everything = tuple(range(len(topology.cpus)))
+        self._free = self._everything if policy.cpu_set else ()  # what ranks get that are not bound
+        self._level = self._which(ranks)
+        self._objects = _objects(topology, self._level) if self._level in LEVELS else []
+        self._room = [len({self._cpus[place] for place in places}) for places in self._objects]
+        self._load = [0] * len(self._objects)
+        self._below: dict[tuple[str, int], list[int]] = {}  # by locale: the objects of the level that it meets
+
+    def bound(self, rows: Sequence[Placement]) -> list[tuple[int, ...]]:
+        """The places of each rank's cpus."""
+        if self._level == CPU_LIST:
+            return [self._everything for _ in rows]
+        if self._level == ORDERED:
+            return self._in_order(len(rows))
+        if not self._objects:
+            if self._level in LEVELS:
+                _cannot(self._policy, self._name, f"there is no {self._level}, only {_levels(self._topology)}")
+            return [self._free for _ in rows]
+        try:
+            return [self._place(row) for row in rows]
+        except _FullError as full:
+            if _asked(self._policy):
+                raise self._refusal(full, len(rows)) from None
+            return [self._free for _ in rows]
+
+    def _which(self, ranks: int) -> str:
+        """The level that is bound to; "" for none."""
+        policy = self._policy
+        nothing_said = not (policy.bind_to or policy.pe or policy.map_by in LEVELS)
+        if policy.cpu_set and (nothing_said or policy.bind_to in UNBOUND):
+            return CPU_LIST  # in mpirun the list is a policy of its own
+        if policy.bind_to:
+            return policy.bind_to
+        if policy.map_by in LEVELS and not policy.pe:
+            return policy.map_by
+        if policy.pe or ranks <= 2:
+            return "hwthread" if uses_hwthreads(policy) else "core"
+        return next((level for level in ("numa", "socket") if row_of(self._topology, level)), "")
+
+    def _place(self, row: Placement) -> tuple[int, ...]:
+        if row.locale[0] == self._level:
+            numbers = [self._near(row.locale[1])]
+        else:
+            numbers = self._from(self._emptiest(row.locale))
+        for number in numbers:
+            self._load[number] += 1
+            if self._load[number] > self._room[number] and not self._may_overload():
+                raise _FullError(number, self._load[number], self._room[number])
+        return tuple(place for number in numbers for place in self._objects[number])
+
+    def _near(self, number: int) -> int:
+        """The object that the rank was mapped to; if that is full the next one with room, else the one before."""
+        ways = (*range(number, len(self._objects)), *range(number - 1, -1, -1))
+        return next((way for way in ways if self._load[way] < self._room[way]), number)
+
+    def _emptiest(self, locale: tuple[str, int]) -> int:
+        """Of the objects below, at or above the locale, the first of those with the fewest ranks."""
+        if locale not in self._below:
+            row = row_of(self._topology, locale[0]) if locale[0] else ()
+            self._below[locale] = [
+                number
+                for number, places in enumerate(self._objects)
+                if not row or any(row[place] == locale[1] for place in places)
+            ]
+        return min(self._below[locale], key=self._load.__getitem__)
+
+    def _from(self, first: int) -> list[int]:
+        """This object, and with PE=n those after it until there are n cpus."""
+        numbers, cpus = [first], self._room[first]
+        while cpus < self._policy.pe:
+            if numbers[-1] + 1 == len(self._objects):
+                raise AllocationError(
+                    f"there are no {self._policy.pe} free cpus for another rank on {self._name}, "
+                    f"which has {sum(self._room)}",
+                    f"PE={self._policy.pe}",
+                    "ask for fewer ranks a node, or a smaller PE=n",
+                )
+            numbers.append(numbers[-1] + 1)
+            cpus += self._room[numbers[-1]]
+        return numbers
+
+    def _in_order(self, ranks: int) -> list[tuple[int, ...]]:
+        """A cpu of the list for each rank."""
+        cpus = sorted(set(self._cpus))
+        if ranks > len(cpus):
+            raise AllocationError(
+                f"{ranks} ranks on {self._name}, and --cpu-list {self._policy.cpu_set} names {len(cpus)} cpus",
+                f"--bind-to {ORDERED}",
+                "list a cpu for each rank of a node, or ask for fewer ranks",
+            )
+        return [tuple(place for place in self._everything if self._cpus[place] == cpu) for cpu in cpus[:ranks]]
+
+    def _may_overload(self) -> bool:
+        """As said; --oversubscribe says it for the default (and PE=n), but not for a --bind-to beside it."""
+        return self._policy.overload or (bool(self._policy.oversubscribe) and not self._policy.bind_to)
+
+    def _refusal(self, full: _FullError, ranks: int) -> AllocationError:
+        fewer = "fewer ranks a node" + (" or a smaller PE=n" if self._policy.pe else "")
+        return AllocationError(
+            f"{ranks} ranks on {self._name}: {full.ranks} of them would be bound to {self._level} {full.number}, "
+            f"which has {full.cpus} {_s('cpu', full.cpus)}",
+            _asked(self._policy),
+            f"ask for {fewer}, use --bind-to none, or allow it with --bind-to {self._level}:overload-allowed",
+        )
+
+
+def _objects(topology: Topology, level: str) -> list[list[int]]:
+    """The places of the cpus of each object of the level, by its number."""
+    row = row_of(topology, level)
+    objects: list[list[int]] = [[] for _ in range(max(row, default=-1) + 1)]
+    for place, number in enumerate(row):
+        objects[number].append(place)
+    return objects
+
+
+def _levels(topology: Topology) -> str:
+    return ", ".join(level for level in LEVELS if row_of(topology, level))
+
+
+def _s(word: str, count: int) -> str:
+    return word if count == 1 else word + "s"

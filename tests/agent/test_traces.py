@@ -1,0 +1,144 @@
+"""TRACE over the link: a stack for every process of every rank, from a tool if there is one, and never nothing."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import pytest
+from agents import plan, wait_gone
+
+from mslaunch.agent import traces
+from mslaunch.wire import frames, messages
+
+WAIT = "echo ready; while :; do sleep 1000; done"
+
+
+@pytest.fixture
+def tools(tmp_path):
+    """A directory for tools, which the agent looks in first; `tools(name, script)` puts one there."""
+
+    def put(name, script):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / name).chmod(0o755)
+
+    put.path = f"{tmp_path}:{os.environ.get('PATH', os.defpath)}"
+    return put
+
+
+def _launched(agent, *argv, ranks=1):
+    agent.begin()
+    agent.launch(plan(*argv, ranks=ranks, pty="no"))
+    for rank in range(ranks):
+        assert agent.output(frames.STDOUT, rank, 6) == b"ready\n"
+    return [int(agent.expect(frames.STARTED, rank).payload) for rank in range(ranks)]
+
+
+def _traces(agent, seconds=b"10"):
+    """All that comes, as (rank, Traced)."""
+    agent.send(frames.TRACE, payload=seconds)
+    found = []
+    while True:
+        frame = agent.expect(frames.TRACES)
+        if frame.rank == frames.NO_RANK:
+            assert not frame.payload
+            return found
+        found.append((frame.rank, messages.unpack_traced(frame.payload)))
+
+
+def test_a_tool_is_asked(boot, tools):
+    """For each process of each rank; what a debugger says before and after the stack is left out."""
+    tools("eu-stack", 'echo "[New LWP $2]"; echo "Thread 1 of $2"; echo "#0  here"; echo "[Inferior 1 detached]"')
+    agent = boot(PATH=tools.path)
+    pids = _launched(agent, "sh", "-c", WAIT, ranks=2)
+    found = _traces(agent)
+    assert {rank for rank, _ in found} == {0, 1}
+    assert set(pids) <= {traced.pid for _, traced in found}
+    for _, traced in found:
+        assert (traced.tool, traced.text) == ("eu-stack", f"Thread 1 of {traced.pid}\n#0  here")
+        assert traced.name in ("sh", "sleep")
+
+
+def test_a_tool_for_python_is_asked_first_by_python_only(boot, tools):
+    tools("py-spy", 'echo "Thread 1 (idle): MainThread"; echo "    wait (x.py:3)"')
+    tools("eu-stack", 'echo "#0  here"')
+    agent = boot(PATH=tools.path)
+    _launched(agent, sys.executable, "-uc", "print('ready'); import signal; signal.pause()")
+    ((_, traced),) = _traces(agent)
+    assert (traced.tool, traced.text.splitlines()[1]) == ("py-spy", "    wait (x.py:3)")
+    other = boot(PATH=tools.path)
+    _launched(other, "sh", "-c", WAIT)
+    assert {traced.tool for _, traced in _traces(other)} == {"eu-stack"}
+
+
+def test_a_tool_that_may_not_look(boot, tools):
+    """Its last words are the reason; the kernel tells what it can."""
+    for name in ("py-spy", "eu-stack", "gstack", "gdb"):
+        tools(name, f'echo "{name}: Operation not permitted." >&2; exit 1')
+    agent = boot(PATH=tools.path)
+    (pid,) = _launched(agent, sys.executable, "-uc", "print('ready'); import signal; signal.pause()")
+    ((rank, traced),) = _traces(agent)
+    lines = traced.text.splitlines()
+    assert (rank, traced.pid, traced.tool) == (0, pid, "/proc")
+    assert lines[0] == "gdb: gdb: Operation not permitted."
+    assert lines[1].startswith(
+        (f"thread {pid} {traced.name}: S (sleeping)", f"thread {pid} {traced.name}: R (running)")
+    )
+
+
+def test_a_tool_that_hangs(boot, tools):
+    """It is killed when the time is over, and the rank is not."""
+    tools("eu-stack", "exec sleep 1000")
+    agent = boot(PATH=tools.path)
+    (pid,) = _launched(agent, sys.executable, "-uc", "print('ready'); import time\nwhile 1: time.sleep(100)")
+    ((_, traced),) = _traces(agent, b"0.3")
+    assert traced.text.splitlines()[0] in ("eu-stack took too long", "there was no time to ask a debugger")
+    assert f"thread {pid}" in traced.text
+    agent.send(frames.END, payload=b"0")
+    assert agent.exit(0).signal == 9
+
+
+def test_the_order_to_end_does_not_wait_for_tools(boot, tools, tmp_path):
+    agent = boot(PATH=tools.path)
+    os.mkfifo(tmp_path / "fifo")
+    tools("eu-stack", f"echo $$ > {tmp_path}/fifo; exec sleep 1000")
+    _launched(agent, sys.executable, "-uc", "print('ready'); import time; time.sleep(1000)")
+    agent.send(frames.TRACE, payload=b"1000")
+    tool = int((tmp_path / "fifo").read_text())
+    agent.send(frames.END, payload=b"0")
+    assert agent.exit(0).signal == 9
+    wait_gone(tool)
+
+
+def test_nobody_to_look_at(agent):
+    agent.launch(plan("true"))
+    agent.exit(0)
+    assert _traces(agent) == []
+
+
+def test_what_the_kernel_tells():
+    """Of a process that is ours: a line for each thread, and never nothing."""
+    traced = traces.proc_traced(os.getpid(), "no tool")
+    assert traced.text.splitlines()[0] == "no tool"
+    assert f"thread {os.getpid()} " in traced.text and "R (running)" in traced.text
+    assert traces.proc_traced(2**22 + 1, "no tool").text.splitlines() == ["no tool", "it has ended meanwhile"]
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        ("", ""),
+        ("warning: no\nptrace: Operation not permitted.\n", ""),
+        ("noise\n#0  f ()\n#1  g ()\n[Inferior 1 (process 7) detached]\n", "#0  f ()\n#1  g ()"),
+        ("PID 7 - process\nTID 7:\n#0  f\n", "TID 7:\n#0  f"),
+        ("\n\nThread 1 (LWP 7):\n\n#0  f ()\n", "Thread 1 (LWP 7):\n#0  f ()"),
+        ("#0  " + "x" * 1000, "#0  " + "x" * 296),
+    ],
+)
+def test_what_is_worth_keeping(said, kept):
+    assert traces.worth_keeping(said) == kept
+
+
+def test_it_is_bounded():
+    text = traces.worth_keeping("#0  f ()\n" * 100000)
+    assert len(text) < 70000 and text.endswith("#0  f ()\n(cut here)")

@@ -1,0 +1,48 @@
+"""Slots that nobody gave: a host has one for each core, as its agent counts them, or for each hardware thread."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from mslaunch.agent.cpus import cores_here, count_cores
+from mslaunch.errors import LaunchError
+from mslaunch.launcher.run import Surroundings, run
+from mslaunch.model import AppContext, LinkPolicy, Policy, Request
+
+AGENT = """\
+import sys
+sys.path.insert(0, {root!r})
+from mslaunch.model import Topology
+from mslaunch.wire import frames, messages
+hello = messages.Hello("there", 1, 8, 4, "3.8.0", ())
+sys.stdout.buffer.write(frames.MAGIC + frames.encode(frames.HELLO, payload=messages.pack_hello(hello)))
+machine = Topology((0, 1), ((0, 1), (0, 0), (), (), (), (0, 0), (0, 0), ()))
+sys.stdout.buffer.write(frames.encode(frames.TOPOLOGY, payload=messages.pack_topology(machine)))
+sys.stdout.flush()
+sys.stdin.buffer.read()
+"""
+
+
+@pytest.mark.parametrize(("hwthreads", "slots"), [(False, 4), (True, 8)])
+def test_a_host_with_two_threads_a_core(hwthreads: bool, slots: int, tmp_path: Path) -> None:
+    """One rank more than there are slots is refused, and the refusal has their number."""
+    agent, hosts = tmp_path / "agent.py", tmp_path / "hosts"
+    agent.write_text(AGENT.format(root=str(Path(__file__).parents[2])))
+    hosts.write_text("there\n")
+    request = Request(
+        (AppContext(("true",), np=slots + 1, hostfile=str(hosts)),),
+        policy=Policy(hwthread_cpus=hwthreads, oversubscribe=False),
+        link=LinkPolicy(agent=(sys.executable, str(agent))),
+    )
+    with pytest.raises(LaunchError) as refused:
+        run(request, Surroundings(dict(os.environ), str(tmp_path), signals=False))
+    assert f"{slots} " in str(refused.value) and f"{slots + 1} " in str(refused.value), refused.value
+
+
+def test_this_host() -> None:
+    usable = os.sched_getaffinity(0)
+    assert (cores_here(), cores_here(hwthreads=True)) == (count_cores(usable), len(usable))

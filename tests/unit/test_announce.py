@@ -1,0 +1,53 @@
+"""--report-pid and --report-uri: what is told where, and channels that cannot be told."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from mslaunch.errors import LaunchError
+from mslaunch.launcher.announce import announce
+from mslaunch.model import AppContext, Request
+
+PID, URI = f"{os.getpid()}\n", f"4660.0;mslaunch://{os.uname().nodename}/{os.getpid()}\n"
+
+
+def told(cwd: Path, **channels: str) -> tuple[str, str]:
+    """What came on standard output and standard error."""
+    reader, writer = os.pipe()
+    said: list[str] = []
+    announce(Request((AppContext(("x",)),), **channels), str(cwd), writer, said.append, "1234")  # type: ignore[arg-type]
+    os.close(writer)
+    with open(reader) as file:
+        return file.read(), "".join(said)
+
+
+def test_streams(tmp_path: Path) -> None:
+    assert told(tmp_path, report_pid="-", report_uri="+") == (PID, URI)
+    assert told(tmp_path, report_pid="+", report_uri="-") == (URI, PID)
+    assert told(tmp_path) == ("", "")
+
+
+def test_files_are_in_the_directory_of_the_launch_and_hold_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "pid").write_text("something longer than a number\n")
+    assert told(tmp_path, report_pid="pid", report_uri=str(tmp_path / "uri")) == ("", "")
+    assert ((tmp_path / "pid").read_text(), (tmp_path / "uri").read_text()) == (PID, URI)
+
+
+@pytest.mark.parametrize("option", ["report_pid", "report_uri"])
+def test_a_file_that_cannot_be_written(tmp_path: Path, option: str) -> None:
+    with pytest.raises(LaunchError) as caught:
+        told(tmp_path, **{option: "no/such/place"})
+    assert caught.value.where == "--" + option.replace("_", "-")
+    assert str(tmp_path / "no/such/place") in str(caught.value) and "No such file or directory" in str(caught.value)
+    assert caught.value.code == 1
+
+
+def test_a_standard_output_that_is_closed(tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    os.close(writer)
+    with pytest.raises(LaunchError, match="standard output"):
+        announce(Request((AppContext(("x",)),), report_pid="-"), str(tmp_path), writer, str, "1")
+    os.close(reader)

@@ -1,0 +1,92 @@
+"""Connecting with agents that say more than HELLO, and with some that do not."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mslaunch.agent.topology import read_topology
+from mslaunch.launcher.connect import Peer, UnreachedError, close_all, connect
+from mslaunch.model import LinkPolicy, Node
+from mslaunch.wire.loop import Loop
+
+HERE = Node("here", 1, "-H", local=True)
+THERE = Node("there", 1, "-H")
+ROOT = Path(__file__).parents[2]
+OTHER_AGENT = """\
+import sys
+sys.path.insert(0, {root!r})
+from mslaunch.wire import frames, messages
+hello = messages.pack_hello(messages.Hello("h", 1, 4, 2, "3.8.0", ()))
+said = frames.MAGIC + frames.encode(frames.HELLO, payload=hello) + {more}
+sys.stdout.buffer.write(said)
+sys.stdout.flush()
+sys.stdin.buffer.read()
+"""
+
+
+@pytest.fixture
+def loop() -> Iterator[Loop]:
+    with Loop() as made:
+        yield made
+
+
+def meet(loop: Loop, nodes: list[Node], policy: LinkPolicy, topologies: bool) -> list[Peer]:
+    return connect(loop, nodes, policy, {}, lambda text: None, lambda text: None, lambda: False, topologies)
+
+
+def other(folder: Path, more: str, timeout: float = 15.0) -> LinkPolicy:
+    """Hosts on which something else answers: HELLO, and then `more`."""
+    program = folder / "agent.py"
+    program.write_text(OTHER_AGENT.format(root=str(ROOT), more=more))
+    return LinkPolicy(agent=(sys.executable, str(program)), timeout=timeout)
+
+
+def real(folder: Path) -> LinkPolicy:
+    """Hosts that are this one: the command runs here."""
+    program = folder / "rsh"
+    program.write_text('#!/bin/sh\nshift\nexec sh -c "$*"\n')
+    program.chmod(0o755)
+    return LinkPolicy(agent=(str(program),), python=sys.executable)
+
+
+def test_every_peer_has_its_topology(loop: Loop, tmp_path: Path) -> None:
+    """A forked agent, and one that gets its program through the link."""
+    peers = meet(loop, [THERE, HERE], real(tmp_path), topologies=True)
+    expected = read_topology(os.sched_getaffinity(0))
+    try:
+        assert [peer.topology for peer in peers] == [expected, expected]
+        assert all(peer.hello for peer in peers)
+    finally:
+        assert close_all(peers) == []
+
+
+def test_nobody_is_asked_in_vain(loop: Loop) -> None:
+    peers = meet(loop, [HERE], LinkPolicy(), topologies=False)
+    assert peers[0].hello and peers[0].topology is None
+    assert close_all(peers) == []
+
+
+@pytest.mark.parametrize("more", ["frames.encode(frames.TOPOLOGY)", "frames.encode(frames.TOPOLOGY, payload=b'x')"])
+def test_a_bad_answer_is_that_hosts_error(more: str, loop: Loop, tmp_path: Path) -> None:
+    with pytest.raises(UnreachedError) as caught:
+        meet(loop, [HERE, THERE], other(tmp_path, more), topologies=True)
+    assert [error.where for error in caught.value.errors] == ["there"]
+    assert "no message of ours" in caught.value.what or "garbled" in caught.value.what
+
+
+def test_no_answer_is_not_waited_for_longer_than_for_hello(loop: Loop, tmp_path: Path) -> None:
+    with pytest.raises(UnreachedError) as caught:
+        meet(loop, [THERE], other(tmp_path, "b''", timeout=0.2), topologies=True)
+    assert "no answer within 0.2 seconds" in caught.value.what and caught.value.where == "there"
+    assert caught.value.todo == "", "its login shell is innocent"
+
+
+def test_hello_is_enough_if_that_is_all(loop: Loop, tmp_path: Path) -> None:
+    peers = meet(loop, [THERE], other(tmp_path, "b''"), topologies=False)
+    assert peers[0].hello and (peers[0].hello.cpus, peers[0].hello.cores) == (4, 2)
+    assert close_all(peers) == []

@@ -1,0 +1,35 @@
+"""The variables of a rank: what wins over what."""
+
+from __future__ import annotations
+
+from mslaunch.agent.variables import inherited, rank_variables
+from mslaunch.model import AppPlan, NodePlan, RankPlan
+
+PLAN = NodePlan((), (), ("NODE=node", "BOTH=node"), scrub=("STALE", "STALE_*"))
+
+
+def made(app: AppPlan, rank: tuple[str, ...] = (), **inherits: str) -> dict[str, str]:
+    return rank_variables(inherited(inherits, PLAN), app, RankPlan(0, 0, rank), {"PWD": "/w"}, ("LAST=default",))
+
+
+def test_what_is_inherited() -> None:
+    base = inherited({"STALE": "1", "STALE_1": "1", "STALENESS": "1", "BOTH": "mine"}, PLAN)
+    assert base == {"STALENESS": "1", "NODE": "node", "BOTH": "node"}
+
+
+def test_from_weak_to_strong() -> None:
+    """Inherited, the node's, the rank's, PWD, the program's (-x); defaults where there is nothing."""
+    env = made(AppPlan(("x",), "/w"), ("BOTH=rank", "PWD=/rank"), BOTH="mine", LAST="")
+    assert env == {"NODE": "node", "BOTH": "rank", "PWD": "/w", "LAST": ""}
+    env = made(AppPlan(("x",), "/w", ("BOTH=x", "PWD=/x", "BOTH=y=z")), ("BOTH=rank",))
+    assert env == {"NODE": "node", "BOTH": "y=z", "PWD": "/x", "LAST": "default"}
+
+
+def test_a_prefix_goes_before_whatever_there_is() -> None:
+    """An empty part of LD_LIBRARY_PATH would be the working directory: there is none."""
+    app = AppPlan(("x",), "/w", ("PATH=/x",), front=("PATH=/p/bin", "LD_LIBRARY_PATH=/p/lib"))
+    env = made(app, PATH="/bin")
+    assert (env["PATH"], env["LD_LIBRARY_PATH"]) == ("/p/bin:/x", "/p/lib")
+    env = made(app._replace(env=()), PATH="/bin", LD_LIBRARY_PATH="/lib")
+    assert (env["PATH"], env["LD_LIBRARY_PATH"]) == ("/p/bin:/bin", "/p/lib:/lib")
+    assert made(app, LD_LIBRARY_PATH="")["LD_LIBRARY_PATH"] == "/p/lib"
