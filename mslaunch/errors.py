@@ -20,6 +20,11 @@ def printable(text: str) -> str:
     return "".join(char if char.isprintable() or char in "\n\t" else "?" for char in text)
 
 
+def counted(number: int, word: str) -> str:
+    """`1 slot`, `2 slots`."""
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"
+
+
 class LaunchError(Exception):
     """A refusal or a failure of the launch itself.
 

@@ -46,7 +46,7 @@ class Policy(NamedTuple):
     rank_how: str = ""  # "", span, fill: modifiers of --rank-by
     oversubscribe: bool | None = None
     nolocal: bool = False
-    bind_to: str = ""  # none, or one of LEVELS
+    bind_to: str = ""  # none, one of LEVELS, or with cpu_set: cpu-list (all of them), cpu-list:ordered (one each)
     overload: bool = False  # overload-allowed: several ranks may be bound to one cpu
     if_supported: bool = False  # if-supported: where a host cannot bind, ranks run unbound
     cpu_set: str = ""  # --cpu-set, --cpu-list: `0,2-3`, logical numbers; the others are not used
@@ -108,7 +108,7 @@ class Request(NamedTuple):
     report_uri: str | None = None  # the same
     index_argv: bool = False  # --index-argv-by-rank: argv[0] of rank 3 ends in -3
     report_bindings: bool = False
-    display_map: str = ""  # "map", "devel", "diffable"
+    display_map: str = ""  # "map", "table", "devel", "diffable"
     display_allocation: bool = False
     display_topology: bool = False
     do_not_launch: bool = False
@@ -217,9 +217,7 @@ class AppPlan(NamedTuple):
 class ServicePlan(NamedTuple):
     """A process of the job that is no rank and is started only when a rank knocks at its port."""
 
-    kind: str  # "mindspore"
     port: int
-    address: str  # where ranks look for it
     env: tuple[str, ...]
 
 

@@ -6,7 +6,9 @@ They read the sources, so a rule that is broken inside a function is seen as wel
 from __future__ import annotations
 
 import ast
+import fnmatch
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -109,6 +111,24 @@ def test_every_room_has_a_floor() -> None:
 @pytest.mark.parametrize("name", SOURCES)
 def test_imports_go_down(name: str) -> None:
     assert wrong_floors(name, TREES[name]) == []
+
+
+def test_every_room_is_in_the_plan_of_the_house() -> None:
+    """docs/design.md names it, on its floor (`ssh*` stands for several), and marks those that travel."""
+    text = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
+    rows = [line.split(" | ") for line in text.splitlines() if re.match(r"\| \d ", line)]
+    assert len(rows) == 8
+    for number, (_, folders, words, *_) in enumerate(rows):
+        folder = re.sub(r"`mslaunch/`|[`/]", "", folders.partition(",")[0])
+        rooms = {
+            name.rpartition(".")[2] for name in SOURCES if name.rpartition(".")[0] == folder and name not in FLOORS
+        }
+        rooms |= {name for name, floor in FLOORS.items() if floor == number and not folder} - {""}
+        named = dict(re.findall(r"`([\w*]+)`(▲?)", words))
+        assert {room for room in rooms if not any(fnmatch.fnmatchcase(room, name) for name in named)} == set(), folders
+        assert {name for name in named if not fnmatch.filter({*rooms, *FLOORS}, name)} == set(), folders
+        prefix = f"mslaunch.{folder}." if folder else "mslaunch."
+        assert {name for name, mark in named.items() if mark} == {name for name in named if prefix + name in TRAVELS}
 
 
 def test_an_import_upwards_is_seen_wherever_it_hides() -> None:

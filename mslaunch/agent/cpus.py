@@ -70,7 +70,10 @@ class bound:  # noqa: N801
 
     def __exit__(self, *exc: object) -> None:
         if self._before:
-            os.sched_setaffinity(0, self._before)
+            try:
+                os.sched_setaffinity(0, self._before)
+            except OSError:  # our cgroup has changed meanwhile: whatever it has now
+                os.sched_setaffinity(0, range(max(self._before) + 1024))
 
 
 def first_line(path: str) -> str:

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import BinaryIO
 
-VARIABLE = "OMPI_FILE_LOCATION"  #: holds the path of a rank's own directory
-
 
 class Session:
     """One node's session directory."""
@@ -29,13 +27,15 @@ class Session:
         self.path = os.path.join(self._base, f"mslaunch-{os.getpid()}-{os.urandom(8).hex()}")
         self._tell = tell
         self._stored = stored
-        self._made = False
+        self._told = self._made = False
         self._file: BinaryIO | None = None
         self._mode = 0
 
     def _below(self, *parts: str) -> str:
-        if not self._made:
+        if not self._told:
             os.write(self._tell, os.fsencode(self.path) + b"\0")
+            self._told = True  # once: the guard does not read before the end, and a pipe holds so much and no more
+        if not self._made:
             os.mkdir(self.path, 0o700)
             self._made = True
         return os.path.join(self.path, *parts)
@@ -93,10 +93,6 @@ class Session:
             what = f"no session directory could be made in {self._base}: {error.strerror}"
             raise LaunchError(what, todo="see TMPDIR of that host's login", code=EXIT_NOT_STARTED) from None
         return folder
-
-    def variables(self, rank: int) -> dict[str, str]:
-        """What `rank` is told of it; raises `LaunchError`."""
-        return {VARIABLE: self.place(rank)}
 
     def close(self) -> None:
         """Remove it with all that is in it."""

@@ -45,7 +45,10 @@ def guarded(serve: Callable[[int, int], None], keep: tuple[int, ...]) -> int:
     os.close(alive)
     os.close(tell)
     adopted = _adopt_orphans()
-    os.write(ours, b"!")
+    try:
+        os.write(ours, b"!")
+    except OSError:  # the agent has ended already
+        pass
     for name in _IGNORED:
         signal.signal(getattr(signal, name), signal.SIG_IGN)
     null = os.open("/dev/null", os.O_RDWR)

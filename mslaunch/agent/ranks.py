@@ -38,8 +38,9 @@ JOIN = 0.04  #: seconds that the rest of a line is waited for
 DRAIN = 5.0  #: seconds of silence after which a stream is given up that an orphan of an ended rank holds open
 DRAIN_ENDING = 0.5  #: the same while the job is being ended
 _TAIL = 1 << 16
+_FULL = 1 << 20  # what a pipe of ours can hold (`fds`)
 _RESET = [getattr(signal, name) for name in ("SIGPIPE", "SIGXFSZ", "SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGCHLD",
-                                             "SIGUSR1", "SIGUSR2", "SIGTSTP", "SIGTTIN", "SIGTTOU")
+                                             "SIGUSR1", "SIGUSR2", "SIGALRM", "SIGTSTP", "SIGTTIN", "SIGTTOU")
           if hasattr(signal, name)]  # fmt: skip
 
 
@@ -61,18 +62,36 @@ class Stream:
         if self._fd >= 0:
             self._rank.loop.reader(self._fd, self._read if on else None)
 
+    def give_up(self) -> None:
+        """An orphan holds it: pass on what is there by now, no more than a pipe holds, and close it."""
+        left = _FULL
+        while left > 0:
+            size = self._take()
+            if not size:
+                break
+            left -= size
+        self.close()
+
     def _read(self) -> None:
+        self._take()
+
+    def _take(self) -> int:
+        """Read once; the number of bytes, 0 if there is nothing or nothing more will come."""
         try:
             data = os.read(self._fd, self._size)
         except BlockingIOError:
-            return
+            return 0
         except OSError:  # EIO: the last holder of a pseudo-terminal closed it
             data = b""
         if not data:
             self.close()
-            return
+            return 0
+        self._came(data)
+        return len(data)
+
+    def _came(self, data: bytes) -> None:
         self._rank.heard(self)
-        if len(data) == self._size < 1 << 20:
+        if len(data) == self._size < _FULL:
             self._size *= 4
         had = len(self._tail)
         if had:
@@ -218,7 +237,7 @@ class Rank:
 
     def _give_up(self) -> None:
         for stream in list(self._streams):
-            stream.close()
+            stream.give_up()
 
     def heard(self, stream: Stream) -> None:
         """A stream is alive: the silence that counts begins anew."""

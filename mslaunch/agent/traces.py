@@ -9,6 +9,7 @@ while it changes its memory, and such processes are what one looks for here.
 from __future__ import annotations
 
 import os
+import stat
 
 from mslaunch.agent.fds import Room, open_fds
 from mslaunch.agent.ranks import Rank
@@ -173,16 +174,27 @@ class _Look:
 
 
 def _commands(pid: int, path: list[str]) -> list[list[str]]:
-    """The command lines that would tell of `pid`, best first; a tool may also stand beside the program's file."""
-    program = _link(f"/proc/{pid}/exe")
-    python = os.path.basename(program).startswith(("python", "pypy"))
-    places = [place for place in (*path, *_PLACES, os.path.dirname(program)) if place.startswith("/")]
+    """The command lines that would tell of `pid`, best first; one for Python may also stand beside the interpreter."""
+    folder, name = os.path.split(_link(f"/proc/{pid}/exe"))
+    python = name.startswith(("python", "pypy"))
+    places = [place for place in (*path, *_PLACES) if place.startswith("/")]
     found = []
     for tool, args, only_python in TOOLS:
-        file = next((f"{place}/{tool}" for place in places if os.access(f"{place}/{tool}", os.X_OK)), "")
-        if file and (python or not only_python):
+        if only_python and not python:
+            continue
+        beside = [folder] if only_python and not _public(folder) else []
+        file = next((f"{place}/{tool}" for place in (*places, *beside) if os.access(f"{place}/{tool}", os.X_OK)), "")
+        if file:
             found.append([file, *(str(pid) if word == "PID" else word for word in args)])
     return found
+
+
+def _public(folder: str) -> bool:
+    """May anybody put a program there?"""
+    try:
+        return bool(os.stat(folder).st_mode & stat.S_IWOTH)
+    except OSError:
+        return True
 
 
 def worth_keeping(said: str) -> str:

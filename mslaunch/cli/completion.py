@@ -17,13 +17,15 @@ if TYPE_CHECKING:
 
 #: what may follow where the row of an option does not list it
 _WORDS = {
-    "map-by": ("slot", "node", *LEVELS, "ppr:", "seq", "dist"),
+    "map-by": ("slot", "node", *LEVELS, "ppr:", "seq"),
     "rank-by": ("slot", "node", *LEVELS),
-    "bind-to": ("none", *LEVELS),
+    "bind-to": ("none", *LEVELS, "cpu-list"),
     "display": ("allocation", "map", "map-devel", "bindings", "topo"),
     "output": ("tag", "rank", "timestamp", "xml", "merge-stderr-to-stdout", "dir=", "file="),
 }
 _DASHES = ("-", "--")
+_SHIMS = ("mpirun", "mpiexec")  # names that take the same options
+_NAMES = " ".join(("mslaunch", *_SHIMS))
 _FILES = ("FILE", "FILES", "PATH", "PATH[:MODIFIERS]", "DIR", "DIRS", "CMD", "PROGRAM")
 _HOSTS = ("H", "host", "hosts")
 
@@ -39,7 +41,7 @@ class _Row(NamedTuple):
 
 
 def script(shell: str) -> str:
-    """The completion of the command `mslaunch` for bash, zsh or fish."""
+    """The completion of the command `mslaunch`, and of mpirun and mpiexec, for bash, zsh or fish."""
     rows = [_row(option) for option in catalog.dialect("mpirun").table if option.status != REFUSED]
     return {"bash": _bash, "zsh": _zsh, "fish": _fish}[shell](rows)
 
@@ -108,13 +110,14 @@ _mslaunch_value() {{ # NAME WORD: what may follow the option NAME; files are bas
     esac
 }}
 
-complete -o bashdefault -o default -F _mslaunch mslaunch
+complete -o bashdefault -o default -F _mslaunch {names}
 """
 
 
 def _bash(rows: list[_Row]) -> str:
     names = [name for row in rows for name in row.names]
     return _BASH.format(
+        names=_NAMES,
         two=_either(name for row in rows for name in row.names if len(row.values) == 2),
         one=_either(name for row in rows for name in row.names if len(row.values) == 1),
         long=" ".join("--" + name for name in names),
@@ -131,7 +134,7 @@ def _bash(rows: list[_Row]) -> str:
 # ----------------------------------------------------------------------------------------------------------------- zsh
 
 _ZSH = """\
-#compdef mslaunch
+#compdef {names}
 # zsh completion of mslaunch: put it into a file _mslaunch in $fpath, or eval "$(mslaunch --completion zsh)"
 
 _mslaunch() {{
@@ -144,13 +147,14 @@ _mslaunch() {{
 if [[ ${{funcstack[1]}} == _mslaunch ]]; then
     _mslaunch "$@"
 else
-    compdef _mslaunch mslaunch
+    compdef _mslaunch {names}
 fi
 """
 
 
 def _zsh(rows: list[_Row]) -> str:
-    return _ZSH.format(specs="\n".join(f"        {_spec(row, name)} \\" for row in rows for name in row.names))
+    specs = "\n".join(f"        {_spec(row, name)} \\" for row in rows for name in row.names)
+    return _ZSH.format(names=_NAMES, specs=specs)
 
 
 def _spec(row: _Row, name: str) -> str:
@@ -197,6 +201,7 @@ function __mslaunch_before_program
 end
 
 complete -c mslaunch -e
+{wrapped}
 complete -c mslaunch -x -a '(__fish_complete_subcommand {valued})'
 {lines}
 """
@@ -209,7 +214,10 @@ def _fish(rows: list[_Row]) -> str:
         )
 
     lines = "\n".join(_complete(row) for row in rows)
-    return _FISH.format(two=written(2), one=written(1), valued=f"{written(1)} {written(2)}", lines=lines)
+    wrapped = "\n".join(f"complete -c {name} -w mslaunch" for name in _SHIMS)
+    return _FISH.format(
+        wrapped=wrapped, two=written(2), one=written(1), valued=f"{written(1)} {written(2)}", lines=lines
+    )
 
 
 def _complete(row: _Row) -> str:

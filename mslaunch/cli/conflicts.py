@@ -1,14 +1,15 @@
-"""Options about placement that contradict each other: which of them holds, and which pairs are refused.
+"""Options that contradict each other, most of them about placement: which holds, and which pairs are refused.
 
 As in mpirun 4.1.4 (by experiment): the same option twice, the last one counts; two different ones that say different
 things are an error, so nobody wonders which one won; -N and its kin beside --map-by say how many ranks a node takes,
 and --map-by how, unless it is a ppr: that one beats them, and we say so.  Only imported for a command line that says
-something about placement.  The surprising thing: that concerns the command line alone; what
-it says beats the environment and files without a word.
+something about placement, or twice where output is kept.  The surprising thing: that concerns the command line alone;
+what it says beats the environment and files without a word.
 """
 
 from __future__ import annotations
 
+from mslaunch.cli.options import kept
 from mslaunch.errors import UsageError
 from mslaunch.lean import TYPE_CHECKING
 
@@ -30,6 +31,7 @@ _ALONE = {
     "policy.pe": "how many cpus a rank has",
     "policy.cpu_set": "which cpus are used",
     "policy.rankfile": "which rankfile is read",
+    "output.directory": "where output is kept",
 }
 
 
@@ -52,13 +54,18 @@ def settled(found: Sequence[Section]) -> tuple[list[Section], list[str]]:
         return list(found), notes
     if strong[-1][1][0] != "ppr":
         return [_both(part) for part in found], notes
-    if weak[-1][1] != strong[-1][1]:
-        ranks, level = weak[-1][1][1][0]
-        notes.append(
-            f"{weak[-1][0]} has no effect beside {strong[-1][0]}, as in mpirun; "
-            f"for {ranks} on each {level}, write --map-by ppr:{ranks}:{level} alone"
-        )
-    return [_without(part) for part in found], notes
+    return [_without(part) for part in found], notes + _beaten(weak[-1], strong[-1])
+
+
+def _beaten(weak: Claim, strong: Claim) -> list[str]:
+    """What to tell of -N or its kin beside a ppr, unless they say the same."""
+    if weak[1] == strong[1]:
+        return []
+    ranks, level = weak[1][1][0]
+    return [
+        f"{weak[0]} has no effect beside {strong[0]}, as in mpirun; "
+        f"for {ranks} on each {level}, write --map-by ppr:{ranks}:{level} alone"
+    ]
 
 
 def _claims(found: Sequence[Section], path: str) -> Iterator[Claim]:
@@ -94,15 +101,12 @@ def _agreed(claims: Sequence[Claim], what: str) -> list[str]:
 def _both(part: Section) -> Section:
     """The section with the pattern of -N and its kin, and the policy of --map-by."""
     over = {True: "policy.map_by", False: "policy.ppr"}
-    pairs = zip(part.settings, part.sources)
-    kept = [(setting, source) for setting, source in pairs if setting[0] != over[_bare(source) in _WEAK]]
-    return part._replace(settings=tuple(pair[0] for pair in kept), sources=tuple(pair[1] for pair in kept))
+    return kept(part, lambda setting, source: setting[0] != over[_bare(source) in _WEAK])
 
 
 def _without(part: Section) -> Section:
     """The section without -N and its kin."""
-    kept = [(setting, source) for setting, source in zip(part.settings, part.sources) if _bare(source) not in _WEAK]
-    return part._replace(settings=tuple(pair[0] for pair in kept), sources=tuple(pair[1] for pair in kept))
+    return kept(part, lambda _, source: _bare(source) not in _WEAK)
 
 
 def _bare(source: str) -> str:

@@ -1,8 +1,9 @@
 """Dialects: in whose words a command line is written, told by the name of the command or by --dialect.
 
 A link named mpirun or mpiexec.hydra takes on that dialect, whoever made it; `shims` makes such links.  It also knows
-the few first words that are no launch at all (`VERBS`).  The one surprising thing: mpiexec is Open MPI's word and
-MPICH's, so a link of that name is asked where it leads: to mpiexec.hydra it is hydra's, else it is Open MPI's.
+the few first words that are no launch at all (`VERBS`), under any name.  The one surprising thing: mpiexec is Open
+MPI's word and MPICH's, so a link of that name is asked where it leads: to mpiexec.hydra it is hydra's, else it is Open
+MPI's.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ OF_NAME = {
 }
 NAMES = ("mpirun", "hydra", "msrun")
 SHELLS = ("bash", "zsh", "fish")
+_LINKS = 40  # so many links behind each other are followed, as by the kernel
 
 GROUP = "Instead of a launch, as the first word"
 #: these stand before everything else
@@ -43,14 +45,15 @@ VERBS: tuple[Option, ...] = (
 def parse(
     argv: Sequence[str], environ: Mapping[str, str], read_text: Callable[[str], str], called: str = OWN
 ) -> Request:
-    """The request that the words make in the dialect of the command's name; `called` is the path it was called by.
+    """The request that the words make in the dialect of the command's name, or in that of --dialect.
 
-    Raises `LaunchError`, or `Show` for what is no launch.
+    `called` is the path that the command was called by.  Raises `LaunchError`, or `Show` for what is no launch.
     """
     name = called_as(called)
     dialect = OF_NAME.get(name, "")
-    if not dialect and argv and argv[0][:2] == "--":
-        dialect, argv = _first(argv)
+    if argv and argv[0][:1] == "-":
+        said, argv = _first(argv)
+        dialect, name = said or dialect, OWN if said else name
     if dialect == "hydra":
         from mslaunch.cli import hydra
 
@@ -65,25 +68,27 @@ def parse(
 
 
 def called_as(path: str) -> str:
-    """The name of the command; that of a link to a name with a dialect, if it is mpiexec."""
+    """The name of the command; if it is mpiexec, the first other name that its links lead to and that has a dialect."""
     name = os.path.basename(path)
-    if name == "mpiexec":
+    for _ in range(_LINKS):
+        if os.path.basename(path) != "mpiexec":
+            break
         try:
-            target = os.path.basename(os.readlink(path))
+            path = os.path.join(os.path.dirname(path), os.readlink(path))
         except OSError:
-            return name
-        return target if target in OF_NAME else name
-    return name
+            break
+    target = os.path.basename(path)
+    return target if name == "mpiexec" and target in OF_NAME else name
 
 
 def _first(argv: Sequence[str]) -> tuple[str, Sequence[str]]:
     """The dialect that the first words say, and the words behind it; raises `Show` for a verb that prints."""
-    verb, equals, value = argv[0][2:].partition("=")
+    verb, equals, value = argv[0].lstrip("-").partition("=")
     if not any(verb in row.names for row in VERBS):
         return "", argv
     words = [value, *argv[1:]] if equals else list(argv[1:])
     if verb == "dialect":
-        return _one_of("--dialect", NAMES, words[0] if words else ""), words[1:]
+        return _one_of("--dialect", NAMES, words), words[1:]
     if verb == "install-shims":
         from mslaunch.cli import shims
 
@@ -91,17 +96,30 @@ def _first(argv: Sequence[str]) -> tuple[str, Sequence[str]]:
     if verb == "completion":
         from mslaunch.cli import completion
 
-        raise Show(completion.script(_one_of("--completion", SHELLS, words[0] if words else "")))
+        shell = _one_of("--completion", SHELLS, words)
+        _nothing_behind("--completion", words[1:])
+        raise Show(completion.script(shell))
     from mslaunch.cli import manpage
 
+    _nothing_behind("--man", words)
     raise Show(manpage.page())
 
 
-def _one_of(option: str, known: Sequence[str], word: str) -> str:
+def _one_of(option: str, known: Sequence[str], words: Sequence[str]) -> str:
+    """The first word, which is one of those known.  Raises `UsageError`."""
     from mslaunch.cli import readers
     from mslaunch.errors import UsageError
 
+    if not words:
+        raise UsageError("a word is missing behind it", option, f"write {option} {readers.one_of(known)}")
     try:
-        return str(readers.choice(*known)(word))
+        return str(readers.choice(*known)(words[0]))
     except Expected as error:
-        raise UsageError(f"expected {error.what}, got {word!r}", option, error.todo) from None
+        raise UsageError(f"expected {error.what}, got {words[0]!r}", option, error.todo) from None
+
+
+def _nothing_behind(option: str, words: Sequence[str]) -> None:
+    from mslaunch.errors import UsageError
+
+    if words:
+        raise UsageError(f"it takes nothing more, got {words[0]!r}", option, "leave out what stands behind it")

@@ -67,7 +67,9 @@ def tune(text: str, path: str) -> tuple[dict[str, tuple[str, str]], Variables]:
                 elif word in ("-x", "--x") and pending:
                     given += readers.variable(pending.pop())
                 else:
-                    raise UsageError(f"cannot read {word!r}", where, _TUNE_LINE)
+                    known = word in (*_MCA, "-x", "--x")
+                    what = f"a word is missing behind {word}" if known else f"cannot read {word!r}"
+                    raise UsageError(what, where, _TUNE_LINE)
         except Expected as error:
             raise UsageError(f"expected {error.what}, got {line!r}", where, error.todo or _TUNE_LINE) from None
     return found, tuple(given)

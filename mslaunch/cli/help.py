@@ -48,6 +48,11 @@ def names_of(option: Option) -> str:
     return " ".join([", ".join(spelled(name) for name in option.names), option.metavar]).strip()
 
 
+def refused(table: Iterable[Option]) -> str:
+    """The names of the refused options, with commas between."""
+    return ", ".join(spelled(name) for option in table if option.status == REFUSED for name in option.names)
+
+
 def groups(table: Iterable[Option]) -> dict[str, list[Option]]:
     """The options by group, both in the order of the table."""
     found: dict[str, list[Option]] = {}
@@ -74,19 +79,15 @@ def help_text(
 ) -> str:
     """The whole help, without a final newline, in lines of at most `width` columns (held between 60 and 100)."""
     width = max(60, min(width, 100))
-    parts = [
-        usage,
-        textwrap.fill(_INTRO, width),
-        textwrap.fill(_SYNTAX, width),
-    ]
+    parts = [usage, textwrap.fill(_INTRO, width), textwrap.fill(_SYNTAX, width)]
     for group, members in groups(table).items():
-        rows = [_entry(names_of(option), _described(option), width) for option in members if option.status != REFUSED]
+        rows = [_entry(names_of(option), described(option), width) for option in members if option.status != REFUSED]
         parts += _part(group, rows)
     parts += _part(PARAMETERS_TITLE, [_entry(names, meaning, width) for names, meaning in merged(parameters)])
     parts += _part(VARIABLES_TITLE, [_entry(names, meaning, width) for names, meaning in merged(variables)])
-    refused = [spelled(name) for option in table if option.status == REFUSED for name in option.names]
-    if refused:
-        sentence = "Refused, each with what to use instead: " + ", ".join(refused)
+    names = refused(table)
+    if names:
+        sentence = "Refused, each with what to use instead: " + names
         parts.append(textwrap.fill(sentence, width, break_on_hyphens=False))
     parts += _part("Examples", [f"  # {what}\n  {command}" for what, command in examples])
     return "\n\n".join(parts)
@@ -97,13 +98,14 @@ def _part(title: str, rows: list[str]) -> list[str]:
     return ["\n".join([title + ":", *rows])] if rows else []
 
 
-def _described(option: Option) -> str:
+def described(option: Option) -> str:
+    """What the option does, and its default."""
     return option.help + (f" (default: {option.default})" if option.default else "")
 
 
-def _entry(names: str, described: str, width: int) -> str:
+def _entry(names: str, meaning: str, width: int) -> str:
     """One row: its names, and the description beside or below them."""
-    lines = textwrap.wrap(described, width - _COLUMN, break_on_hyphens=False)
+    lines = textwrap.wrap(meaning, width - _COLUMN, break_on_hyphens=False)
     if len(names) > _COLUMN - 4:
         heads = textwrap.wrap(names, width - 2, break_on_hyphens=False)
         return "\n".join([*("  " + head for head in heads), *(" " * _COLUMN + line for line in lines)])

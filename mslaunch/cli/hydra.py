@@ -47,11 +47,11 @@ def parse(argv: Sequence[str], environ: Mapping[str, str], read_text: ReadText) 
     return _placed(_linked(request, job), job, entries)
 
 
-def extras() -> Iterator[Option]:
-    """The options of mslaunch that every dialect has."""
-    from mslaunch.cli.mpirun import table
+def extras() -> list[Option]:
+    """The options of mslaunch that help here as well."""
+    from mslaunch.cli.mpirun import extras
 
-    return (row for row in table() if row.names[0] in EXTRAS)
+    return extras(EXTRAS)
 
 
 def _from_environ(environ: Mapping[str, str]) -> list[Setting]:
@@ -80,7 +80,7 @@ def _from_file(index: Mapping[str, Option], environ: Mapping[str, str], read_tex
 def _programs(index: Mapping[str, Option], argv: Sequence[str], read_text: ReadText) -> list[list[str]]:
     """The words of each program, in one form: what lone colons part, and the lines of the file of -configfile."""
     programs: list[list[str]] = []
-    for words in _cut(argv):
+    for words in options.parts(argv):
         plain, path = _plain(index, words)
         programs.append(plain)
         if path is None:
@@ -95,23 +95,12 @@ def _programs(index: Mapping[str, Option], argv: Sequence[str], read_text: ReadT
     return programs
 
 
-def _cut(words: Iterable[str]) -> list[list[str]]:
-    """What lone colons part, without the empty parts."""
-    parts: list[list[str]] = [[]]
-    for word in words:
-        if word == ":":
-            parts.append([])
-        else:
-            parts[-1].append(word)
-    return [part for part in parts if part]
-
-
 def _lines(path: str, read_text: ReadText) -> list[list[str]]:
     """The programs of a -configfile: one a line, or colons between them; no quotes, `\\` ends a line that goes on."""
     from mslaunch.cli import files
 
     text = files.read(read_text, path, "-configfile").replace("\\\n", " ")
-    return [part for line in text.splitlines() if line.lstrip()[:1] != "#" for part in _cut(line.split())]
+    return [part for line in text.splitlines() if line.lstrip()[:1] != "#" for part in options.parts(line.split())]
 
 
 def _plain(index: Mapping[str, Option], words: Sequence[str]) -> tuple[list[str], str | None]:
@@ -126,26 +115,30 @@ def _plain(index: Mapping[str, Option], words: Sequence[str]) -> tuple[list[str]
         name = _bare(word)
         option = index.get(name)
         if name == "configfile":
-            path = value or (pending.pop() if pending and not equals else "")
-            if pending:
-                raise UsageError(
-                    f"{pending[-1]!r} stands behind its file", word, "the programs are in the file: write it last"
-                )
-            return plain, path
+            return plain, _config_file(word, value if equals else pending.pop() if pending else "", pending)
         plain.append(word[: len(word) - len(name)] + name)
-        if option is None:
+        if option is None or (equals and name not in _PAIRS):
             plain[-1] += equals + value
+        else:
+            plain += _following(name, len(option.metavar.split()), [value] if equals else [], pending)
+        if option is None:
             break
-        following = [value] if equals else []
-        if name in _PAIRS:
-            first, equals, second = (following or [pending.pop() if pending else ""])[0].partition("=")
-            following = [first, second] if equals else [first]
-        elif equals:
-            plain[-1] += "=" + following.pop()
-            continue
-        wanted = len(option.metavar.split()) - len(following)
-        plain += [*following, *(pending.pop() for _ in range(min(wanted, len(pending))))]
     return plain + pending[::-1], None
+
+
+def _config_file(word: str, path: str, pending: Sequence[str]) -> str:
+    """The file of -configfile; raises `UsageError` for words behind it."""
+    if pending:
+        raise UsageError(f"{pending[-1]!r} stands behind its file", word, "the programs are in the file: write it last")
+    return path
+
+
+def _following(name: str, wanted: int, given: list[str], pending: list[str]) -> list[str]:
+    """The words of an option, those `given` behind its `=` and others, which are taken off `pending`."""
+    if name in _PAIRS:
+        first, equals, second = (given or [pending.pop() if pending else ""])[0].partition("=")
+        given = [first, second] if equals else [first]
+    return [*given, *(pending.pop() for _ in range(min(wanted - len(given), len(pending))))]
 
 
 def _bare(word: str) -> str:
@@ -159,7 +152,9 @@ def _once(found: Sequence[Section]) -> None:
     for part in found:
         for source, (path, _) in zip(part.sources, part.settings):
             if path in _HOSTS and path in seen:
-                raise UsageError(f"it comes after {seen[path]}", source, "give one of them, once for all programs")
+                twice = _bare(seen[path]) == _bare(source)
+                what = "it was given twice" if twice else f"{seen[path]} was given too"
+                raise UsageError(what, source, "give one of them, once for all programs")
             seen[path] = source
 
 
@@ -188,7 +183,7 @@ def _linked(request: Request, job: Mapping[str, Any]) -> Request:
 def _placed(request: Request, job: Mapping[str, Any], entries: Sequence[Entry]) -> Request:
     """The request with the number of ranks of each program, and the host of each rank if hosts are named."""
     policy = request.policy
-    _check_map(job)
+    request = request._replace(notes=_idle_map(job))
     each = sum(entry.ranks for entry in entries) if entries else job.get("hydra.ppn", 1)
     apps = [app if app.np is not None else app._replace(np=each) for app in request.apps]
     if not entries or job.get("hydra.launcher") == "fork":
@@ -200,14 +195,21 @@ def _placed(request: Request, job: Mapping[str, Any], entries: Sequence[Entry]) 
     return request._replace(apps=tuple(apps), policy=policy)
 
 
-def _check_map(job: Mapping[str, Any]) -> None:
-    """-map-by is about the order in which objects are bound to; only the order of -bind-to is to be had."""
+def _idle_map(job: Mapping[str, Any]) -> tuple[str, ...]:
+    """What to tell of a -map-by without -bind-to, which does nothing, as with hydra.
+
+    It is about the order in which objects are bound to, and only the order of -bind-to is to be had: raises
+    `UsageError` for another one.
+    """
     wanted, bound = job.get("hydra.map_by", ""), job.get("hydra.bound", "")
-    if wanted and bound and wanted.lower().partition(":")[0] != bound:
+    if wanted and not bound:
+        return ("-map-by has no effect without -bind-to, as with hydra; -ppn says how many ranks a host takes",)
+    if wanted and wanted.lower().partition(":")[0] != bound:
         raise UsageError(
             f"ranks bound to a {bound} each get them in order, not by {wanted}", "-map-by",
             f"leave it out, or use the dialect of mpirun: --map-by {wanted} --bind-to {bound}",
         )  # fmt: skip
+    return ()
 
 
 def _entries(job: Mapping[str, Any], read_text: ReadText) -> list[Entry]:

@@ -25,7 +25,7 @@ LATER = "Refused"
 #: options of mslaunch itself, by the first of their names in the table of mpirun
 EXTRAS = (
     "pty", "merge-stderr-to-stdout", "grace", "timeout", "rsh-agent", "ssh-accept-new", "connect-timeout",
-    "agent-python", "fanout", "display-map", "display-allocation", "do-not-launch", "q", "quiet",
+    "agent-python", "fanout", "display-table", "display-allocation", "do-not-launch", "q",
 )  # fmt: skip
 _NOTHING = "accepted, and changes nothing: "
 
@@ -60,7 +60,7 @@ VARIABLES: tuple[Variable, ...] = (
     Variable("HYDRA_IFACE", "", own.interface, "as -iface"),
     Variable("HYDRA_DEMUX", "", own.demux, "as -demux"),
     Variable("HYDRA_DEBUG", "verbose", readers.yes_no, "1: as -verbose"),
-    Variable("MPIEXEC_TIMEOUT", "", own.timeout, "end the job after so many seconds"),
+    Variable("MPIEXEC_TIMEOUT", "", readers.limit_by("MPIEXEC_TIMEOUT"), "end the job after so many seconds"),
 )
 #: other variables, and what becomes of them
 OTHERS: tuple[tuple[str, str], ...] = (
@@ -95,6 +95,12 @@ _REFUSED: tuple[tuple[str, str, str], ...] = (
     ("ckpoint ckpointlib ckpoint-interval ckpoint-prefix ckpoint-num", "VALUE",
      "it makes no checkpoints of processes; let the program write its own"),
     ("tv tva gdb gdba ddd", "", "it starts no debugger; put one before the program: mslaunch … gdb --args PROGRAM"),
+    ("x", "VAR[=VALUE]", "it is a word of Open MPI's mpirun; use -genv VAR VALUE, or begin with --dialect mpirun"),
+    ("mca", "KEY VALUE",
+     "it is a word of Open MPI's mpirun; use -genv OMPI_MCA_KEY VALUE, or begin with --dialect mpirun"),
+    ("oversubscribe allow-run-as-root", "",
+     "it is a word of Open MPI's mpirun; leave it out, for neither is ever refused here"),
+    ("tag-output", "", "it is a word of Open MPI's mpirun; use -l, or begin with --dialect mpirun"),
     ("soft", "TRIPLETS", "a job has one number of ranks; use -n"),
     ("arch", "ARCH", "hosts are chosen by name; use -hosts or -f"),
     ("file", "FILE", "no MPI says what is in it; use -configfile"),

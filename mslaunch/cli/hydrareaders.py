@@ -7,7 +7,7 @@ as 1, and divides by a count of 0; here each of them is refused.
 
 from __future__ import annotations
 
-from mslaunch.cli.readers import Expected, count, meant, number, text
+from mslaunch.cli.readers import Expected, count, meant, text
 from mslaunch.lean import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -119,12 +119,6 @@ def demux(word: str) -> list[Setting]:
 def interface(word: str) -> list[Setting]:
     """-iface: the ranks' library is told, by the variable that hydra uses."""
     return [("app.env+", (("MPIR_CVAR_NEMESIS_TCP_NETWORK_IFACE", text(word)),))]
-
-
-def timeout(word: str) -> list[Setting]:
-    """MPIEXEC_TIMEOUT: seconds; 0 or less is no limit."""
-    seconds = number(word)
-    return [("timeout", seconds if seconds > 0 else None), ("timeout_from", "MPIEXEC_TIMEOUT")]
 
 
 def bind_to(word: str) -> list[Setting]:

@@ -8,9 +8,18 @@ from __future__ import annotations
 
 from mslaunch import __version__, errors
 from mslaunch.cli import catalog
-from mslaunch.cli.help import groups, merged, names_of
-from mslaunch.cli.options import REFUSED, Option, spelled
+from mslaunch.cli.help import described, groups, merged, names_of, refused
+from mslaunch.cli.options import REFUSED
 
+_HEAD = rf"""
+.TH MSLAUNCH 1 "" "mslaunch {__version__}" "User Commands"
+.nh
+.SH NAME
+mslaunch \- start the ranks of a parallel job on one host or many
+.SH SYNOPSIS
+.B mslaunch
+[\fIoptions\fR] \fIprogram\fR [\fIarguments\fR] [: [\fIoptions\fR] \fIprogram\fR [\fIarguments\fR]]...
+""".strip()
 _DESCRIPTION = """\
 mslaunch starts the ranks of a job on one host or many, tells them where to meet, carries their output home, and ends
 them together, whatever happens.
@@ -43,22 +52,11 @@ _FILES = (
 def page() -> str:
     """The page, in the man macros of roff."""
     about = catalog.dialect("mpirun")
-    parts = [
-        f'.TH MSLAUNCH 1 "" "mslaunch {__version__}" "User Commands"',
-        ".nh",
-        ".SH NAME",
-        r"mslaunch \- start the ranks of a parallel job on one host or many",
-        ".SH SYNOPSIS",
-        r".B mslaunch",
-        r"[\fIoptions\fR] \fIprogram\fR [\fIarguments\fR] [: [\fIoptions\fR] \fIprogram\fR [\fIarguments\fR]]...",
-        ".SH DESCRIPTION",
-        *_paragraphs(_DESCRIPTION),
-        ".SH OPTIONS",
-    ]
+    parts = [_HEAD, ".SH DESCRIPTION", *_paragraphs(_DESCRIPTION), ".SH OPTIONS"]
     for group, members in groups(about.table).items():
-        rows = [_entry(names_of(option), _described(option)) for option in members if option.status != REFUSED]
+        rows = [_entry(names_of(option), described(option)) for option in members if option.status != REFUSED]
         parts += [f".SS {_text(group)}", *rows] if rows else []
-    parts += [".SS Refused", *_paragraphs("Each of them says what to use instead: " + _refused(about.table) + ".")]
+    parts += [".SS Refused", *_paragraphs("Each of them says what to use instead: " + refused(about.table) + ".")]
     parts += [".SH PARAMETERS", *_paragraphs("Given with --mca KEY VALUE, or as a variable OMPI_MCA_KEY.")]
     parts += [_entry(names, meaning) for names, meaning in merged(about.parameters)]
     parts += [".SH ENVIRONMENT", *(_entry(*pair) for pair in merged(about.variables))]
@@ -67,14 +65,6 @@ def page() -> str:
     parts += [".SH EXAMPLES", *(_example(what, command) for what, command in about.examples)]
     parts += [".SH SEE ALSO", ".BR mpirun (1),", ".BR ssh_config (5)"]
     return "\n".join(parts) + "\n"
-
-
-def _described(option: Option) -> str:
-    return option.help + (f" (default: {option.default})" if option.default else "")
-
-
-def _refused(table: tuple[Option, ...]) -> str:
-    return ", ".join(spelled(name) for option in table if option.status == REFUSED for name in option.names)
 
 
 def _paragraphs(text: str) -> list[str]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from mslaunch.model import Request
 
 #: how the names of all parameters begin that steer the launch; other names are not even looked up
-STEERING = ("hwloc_", "mca_base_", "odls_", "orte_", "plm_", "prte_", "rmaps")
+STEERING = ("hwloc_", "iof_", "mca_base_", "odls_", "orte_", "plm_", "prte_", "ras_", "rmaps")
 #: what the command line says of one program, and --app says for each
 _OF_ONE = ("app.np", "app.hosts+", "app.hostfile", "app.wdir")
 #: of the system and of the user; the library in the ranks reads them itself
@@ -52,19 +52,14 @@ def parse(
         found = options.cut(index, argv)
     except Version:
         raise Show(version_text(called)) from None
-    own, found = _programs(index, found, ":" in argv, read_text, notes)
+    own, found = _settled(*_programs(index, found, ":" in argv, read_text, notes), notes)
     steering, passed = _parameters([*own, *found])
     of_files, of_environ = _from_files(environ, read_text, notes), _from_environ(environ)
-    tuned, tuned_on = _tuned([*of_files, *of_environ, *steering, *_settings(own), *_settings(found)], read_text)
+    tuned, tuned_on = _tuned([*of_files, *of_environ, *steering], [*own, *found], read_text)
     passed = {**{key: value for key, value in tuned_on.items() if "OMPI_MCA_" + key not in environ}, **passed}
-    if any(path.startswith("policy.") for path, _ in [*_settings(own), *_settings(found)]):
-        from mslaunch.cli import conflicts
-
-        kept, more = conflicts.settled([*own, *found])
-        own, found, notes = kept[: len(own)], kept[len(own) :], notes + more
     weaker = [*of_files, *tuned, *of_environ, *steering, ("mca+", tuple(passed.items())), *_settings(own)]
     found = [part._replace(settings=tuple(_plain(part.settings))) for part in _first_for_all(found)]
-    return options.assemble([*_plain(weaker), ("notes", tuple(notes))], found)
+    return options.assemble([*_plain(weaker), ("notes+", tuple(notes))], found)
 
 
 def rare() -> tuple[Option, ...]:
@@ -77,6 +72,12 @@ def rare() -> tuple[Option, ...]:
 def table() -> tuple[Option, ...]:
     """Every option, group by group."""
     return tuple(sorted((*EVERYDAY, *rare()), key=lambda option: GROUPS.index(option.group)))
+
+
+def extras(names: Sequence[str]) -> list[Option]:
+    """The rows of these first names, for another dialect; its --display-map prints the table that is our own."""
+    rows = [row for row in rare() + EVERYDAY if row.names[0] in names]
+    return [row._replace(names=(*row.names, "display-map")) if row.names[0] == "display-table" else row for row in rows]
 
 
 def parameters() -> tuple[Variable, ...]:
@@ -125,13 +126,19 @@ def _programs(
     idle += [source for part in found for source, (path, _) in zip(part.sources, part.settings) if path in _OF_ONE]
     if idle:
         notes.append(f"without effect beside --app: {', '.join(idle)}; {names[-1]} has them for each program")
-    return [_kept(part, lambda path: path not in _OF_ONE) for part in found], programs
+    return [options.kept(part, lambda setting, _: setting[0] not in _OF_ONE) for part in found], programs
 
 
-def _kept(part: Section, wanted: Callable[[str], bool]) -> Section:
-    """The section with those settings alone whose path is wanted."""
-    pairs = [pair for pair in zip(part.settings, part.sources) if wanted(pair[0][0])]
-    return part._replace(settings=tuple(pair[0] for pair in pairs), sources=tuple(pair[1] for pair in pairs))
+def _settled(own: list[Section], found: list[Section], notes: list[str]) -> tuple[list[Section], list[Section]]:
+    """Both without what another option overrides."""
+    paths = [path for path, _ in [*_settings(own), *_settings(found)]]
+    if paths.count("output.directory") < 2 and not any(path.startswith("policy.") for path in paths):
+        return own, found
+    from mslaunch.cli import conflicts
+
+    kept, more = conflicts.settled([*own, *found])
+    notes += more
+    return kept[: len(own)], kept[len(own) :]
 
 
 def _first_for_all(found: Sequence[Section]) -> list[Section]:
@@ -186,16 +193,23 @@ def _parameters(found: Sequence[Section]) -> tuple[list[Setting], dict[str, str]
     return _steered({key: (value, f"-mca {key}") for key, value in values.items()})
 
 
-def _tuned(settings: Iterable[Setting], read_text: Callable[[str], str]) -> tuple[list[Setting], dict[str, str]]:
-    """What the files of --tune and -am set, and the parameters in them that are for the ranks; the last one counts."""
+def _tuned(
+    weaker: Iterable[Setting], found: Iterable[Section], read_text: Callable[[str], str]
+) -> tuple[list[Setting], dict[str, str]]:
+    """What the files of --tune and -am set, and the parameters in them that are for the ranks; the last one counts.
+
+    They are named by options, and by parameters among the `weaker` settings.
+    """
+    named = [("mca_base_param_file_prefix", setting) for setting in weaker]
+    named += [pair for part in found for pair in zip(part.sources, part.settings)]
     given: dict[str, tuple[str, str]] = {}
     variables_: list[Setting] = []
-    for name in [name for path, names in settings if path == "tune+" for name in names]:
+    for source, name in [(source, name) for source, (path, names) in named if path == "tune+" for name in names]:
         from mslaunch.cli import files
 
-        found, named = files.tune(files.read(read_text, name, "--tune"), name)
-        given.update(found)
-        variables_.append(("app.env+", named))
+        values, exported = files.tune(files.read(read_text, name, source), name)
+        given.update(values)
+        variables_.append(("app.env+", exported))
     steering, passed = _steered(given)
     return [*steering, *variables_], passed
 

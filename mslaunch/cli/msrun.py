@@ -16,7 +16,7 @@ from mslaunch.errors import UsageError
 from mslaunch.lean import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from typing import Any
 
     from mslaunch.model import Policy, Request
@@ -53,11 +53,11 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Request:
     return _placed(request, job)._replace(notes=notes)
 
 
-def extras() -> Iterator[Option]:
+def extras() -> list[Option]:
     """The options of mslaunch that help here as well."""
-    from mslaunch.cli import mpirun
+    from mslaunch.cli.mpirun import extras
 
-    return (row for row in mpirun.table() if row.names[0] in EXTRAS)
+    return extras(EXTRAS)
 
 
 def _output(job: Mapping[str, Any]) -> list[Setting]:
@@ -99,6 +99,12 @@ def _bound(policy: Policy, ranks: int) -> Policy:
     )
 
 
+def _version() -> None:
+    from mslaunch import __version__
+
+    raise Show(f"mslaunch {__version__}, in the dialect of msrun 2.10")
+
+
 def _help() -> None:
     from mslaunch.cli import catalog
 
@@ -111,6 +117,14 @@ def _whole(word: str) -> int:
     if not (number.isascii() and number.isdigit() and len(number) < 10):
         raise Expected("a whole number")
     return int(word)
+
+
+def _truth(word: str) -> bool:
+    """True or False, and what else says yes or no."""
+    try:
+        return readers.yes_no(word)
+    except Expected:
+        raise Expected("True or False") from None
 
 
 def _address(word: str) -> list[Setting]:
@@ -151,11 +165,11 @@ def _table_file(word: str) -> list[Setting]:
 def _bind_core(word: str) -> list[Setting]:
     if word.lstrip()[:1] == "{":
         raise Expected("True or False", "for cpus of your own choice: a rankfile, mslaunch --rankfile FILE")
-    return [("msrun.bound", readers.yes_no(word))]
+    return [("msrun.bound", _truth(word))]
 
 
 def _bind_numa(word: str) -> list[Setting]:
-    if word.lstrip()[:1] == "{" or readers.yes_no(word):
+    if word.lstrip()[:1] == "{" or _truth(word):
         raise Expected("False", "to bind ranks to NUMA nodes: mslaunch -n N --bind-to numa python SCRIPT")
     return []
 
@@ -167,7 +181,7 @@ EXAMPLES = (
 #: options of mslaunch itself, by the first of their names in the table of mpirun
 EXTRAS = (
     "H", "hostfile", "x", "pty", "grace", "timeout", "rsh-agent", "ssh-accept-new", "connect-timeout", "agent-python",
-    "fanout", "display-map", "display-allocation", "do-not-launch", "tag-output", "q", "v",
+    "fanout", "display-table", "display-allocation", "do-not-launch", "tag-output", "q", "v",
 )  # fmt: skip
 
 TABLE: tuple[Option, ...] = (
@@ -184,12 +198,15 @@ TABLE: tuple[Option, ...] = (
            "worker"),
     Option(("tail_worker_log",), "-1", "with --join=True all ranks are shown as well", IO, "", _tail, "-1"),
     Option(("join",), "True|False", "True: show what ranks print; False: keep it in the files only. msrun returns at "
-           "once with False, mslaunch never does", IO, "msrun.join", readers.yes_no, "False"),
+           "once with False, mslaunch never does", IO, "msrun.join", _truth, "False"),
     Option(("bind_core",), "True|False", "bind each rank to its share of the cpus", PLACE, "", _bind_core, "False"),
     Option(("bind_numa",), "False", "only False", PLACE, "", _bind_numa, "False"),
+    Option(("n", "np"), "N", "it is a word of mpirun; use --worker_num N, or begin with --dialect mpirun", LATER,
+           status=REFUSED),
     Option(("sim_level",), "N", "it starts no simulations; export MS_SIMULATION_LEVEL and run python itself", LATER,
            status=REFUSED),
     Option(("sim_rank_id",), "N", "it starts no simulations; export RANK_ID and run python itself", LATER,
            status=REFUSED),
+    Option(("version",), "", "print the version and exit", TELL, "", _version),
     Option(("h", "help"), "", "print this and exit", TELL, "", _help),
 )  # fmt: skip

@@ -2,9 +2,10 @@
 
 An `Option` says how it is spelled, how its words are read and which field of a request they fill; `scan` turns words
 into settings, `assemble` turns settings into a `Request`.  Nothing here knows mpirun, hydra or msrun, and nothing
-here reads a file or the environment.  The one surprising thing: a field is a path, "policy.map_by" or "timeout",
-where "app." is the application context at hand and a final "+" says that values are joined instead of replaced; an
-option without a path gives a list of (path, value) itself.  Rare options can wait in a module of their own (`Index`).
+here reads a file or the environment; what is said of a word that is no option is next door, in `strangers`.  The one
+surprising thing: a field is a path, "policy.map_by" or "timeout", where "app." is the application context at hand and
+a final "+" says that values are joined instead of replaced; an option without a path gives a list of (path, value)
+itself.  Rare options can wait in a module of their own (`Index`).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 DONE = "done"
 PASSED = "passed on"
 REFUSED = "refused"
+_SHORT = 90  # a help text up to so many letters is a part of a refusal
 
 
 class Show(Exception):  # noqa: N818 - no error: the command was asked to print something and end
@@ -117,13 +119,18 @@ def sections(index: Mapping[str, Option], argv: Sequence[str]) -> list[Section]:
 
 def cut(index: Mapping[str, Option], argv: Sequence[str]) -> list[Section]:
     """The same, also if there is no program."""
-    parts: list[list[str]] = [[]]
-    for word in argv:
+    return [scan(index, part) for part in parts(argv)]
+
+
+def parts(words: Iterable[str]) -> list[list[str]]:
+    """What lone colons part, without the empty parts."""
+    found: list[list[str]] = [[]]
+    for word in words:
         if word == ":":
-            parts.append([])
+            found.append([])
         else:
-            parts[-1].append(word)
-    return [scan(index, part) for part in parts if part]
+            found[-1].append(word)
+    return [part for part in found if part]
 
 
 def require_programs(found: Sequence[Section], colons: bool) -> None:
@@ -145,7 +152,7 @@ def scan(index: Mapping[str, Option], words: Sequence[str]) -> Section:
     while pending and pending[-1].startswith("-"):
         word = pending.pop()
         if word == "--":
-            break
+            return _section(settings, pending, sources)
         if _is_bundle(index, word):
             pending += ["-" + letter for letter in reversed(word[1:])]
             continue
@@ -155,7 +162,22 @@ def scan(index: Mapping[str, Option], words: Sequence[str]) -> Section:
         seen.add(option.names[0])
         settings += settings_of(name, option.field, option.read, *_values(index, option, name, value, pending))
         sources += [name] * (len(settings) - len(sources))
+    if pending and not pending[-1].isascii():
+        from mslaunch.cli import strangers
+
+        if pending[-1].startswith(strangers.LONG_DASHES):
+            raise strangers.lookalike(pending[-1])
+    return _section(settings, pending, sources)
+
+
+def _section(settings: Sequence[Setting], pending: Sequence[str], sources: Sequence[str]) -> Section:
     return Section(tuple(settings), tuple(reversed(pending)), tuple(sources))
+
+
+def kept(part: Section, wanted: Callable[[Setting, str], bool]) -> Section:
+    """The section with those settings alone that are wanted, asked with the setting and its source."""
+    pairs = [pair for pair in zip(part.settings, part.sources) if wanted(*pair)]
+    return part._replace(settings=tuple(pair[0] for pair in pairs), sources=tuple(pair[1] for pair in pairs))
 
 
 def settings_of(where: str, path: str, read: Reader, *words: str) -> list[Setting]:
@@ -215,7 +237,9 @@ def _option(index: Mapping[str, Option], word: str) -> tuple[Option, str, str | 
     written = word.partition("=")[0]
     option = index.get(bare)
     if option is None:
-        raise _unknown(index, written, bare)
+        from mslaunch.cli import strangers
+
+        raise strangers.refusal(index, written, bare)
     if option.status == REFUSED:
         why, _, instead = option.help.partition("; ")
         raise UsageError(f"mslaunch does not have this option: {why}", written, instead)
@@ -233,24 +257,8 @@ def _values(index: Mapping[str, Option], option: Option, name: str, value: str |
     following = pending[-1] if pending else None
     if wanted and (following is None or following == "--" or (following[:1] == "-" and _bare(following) in index)):
         before = "at the end of the line" if following is None else f"before {following!r}"
-        raise UsageError(f"{option.metavar} is missing {before}", name, f"write {name} {option.metavar}: {option.help}")
+        meaning = f": {option.help}" if len(option.help) <= _SHORT else ""
+        raise UsageError(f"{option.metavar} is missing {before}", name, f"write {name} {option.metavar}{meaning}")
     if len(wanted) > len(pending):
         raise UsageError(f"{wanted[-1]} is missing at the end of the line", name, f"write {name} {option.metavar}")
     return [pending.pop() for _ in wanted]
-
-
-def _unknown(index: Mapping[str, Option], written: str, bare: str) -> UsageError:
-    """The error for a word that starts with a dash and is no option, with the nearest one that is."""
-    import difflib
-
-    letters = bare.rstrip("0123456789")
-    glued = index.get(letters) if letters != bare else None
-    if glued is not None and glued.metavar:
-        dashes = written[: len(written) - len(bare)]
-        return UsageError(
-            "a value stands apart from its option", written, f"write {dashes}{letters} {bare[len(letters) :]}"
-        )
-    known = [name for name, option in index.items() if option.status != REFUSED]
-    near = difflib.get_close_matches(bare, known, 1)
-    todo = f"did you mean {spelled(near[0])}?\n" if near else ""
-    return UsageError("mslaunch has no such option", written, todo + "mslaunch --help lists them all")

@@ -25,6 +25,17 @@ def _rows(names: str, field: str, read: readers.Reader, help: str) -> list[Varia
     return [Variable(name, field, read, help) for name in names.split()]
 
 
+def _kept(name: str, help: str) -> Variable:
+    """A parameter that floor 2 looks for among those of the ranks, wherever it was said."""
+    return Variable(name, "", lambda word: [("mca+", ((name, str(int(readers.yes_no(word)))),))], help)
+
+
+def _idle(name: str, instead: str) -> Variable:
+    """A parameter that changes what mpirun does and not what mslaunch does, which is told; 0 changes nothing there."""
+    note = f"the parameter {name} has no effect: {instead}"
+    return Variable(name, "", lambda word: [] if word in ("", "0") else [("notes+", (note,))], f"no effect: {instead}")
+
+
 #: -mca parameters, and variables OMPI_MCA_* and PRTE_MCA_*, that steer the launch
 PARAMETERS: tuple[Variable, ...] = (
     *_rows("prte_default_hostfile orte_default_hostfile", "default_hostfile", readers.text, "as --default-hostfile"),
@@ -33,6 +44,7 @@ PARAMETERS: tuple[Variable, ...] = (
     *_rows("plm_ssh_agent orte_rsh_agent plm_rsh_agent", "link.agent", readers.first_agent,
            "as --rsh-agent; of a list 'ssh : rsh' the first"),
     *_rows("plm_ssh_args plm_rsh_args", "link.agent_args", readers.shell_words, "more arguments for that command"),
+    *_rows("plm_ssh_num_concurrent plm_rsh_num_concurrent", "link.fanout", readers.count, "as --fanout"),
     Variable("orte_startup_timeout", "", _more_time, "as --connect-timeout"),
     Variable("rmaps", "", placement.mapper, "seq: as --map-by seq"),
     *_rows("rmaps_ppr_pernode rmaps_base_pernode", "", _exactly(placement.one_per_node()), "1: as --pernode"),
@@ -44,6 +56,8 @@ PARAMETERS: tuple[Variable, ...] = (
     *_rows("rmaps_default_mapping_policy rmaps_base_schedule_policy rmaps_base_mapping_policy", "", placement.map_by,
            "as --map-by"),
     *_rows("rmaps_default_ranking_policy rmaps_base_ranking_policy", "", placement.rank_by, "as --rank-by"),
+    _kept("orte_keep_fqdn_hostnames", "1: names of hosts keep their domains (node1.cluster)"),
+    _kept("rmaps_rank_file_physical", "1: cpus of a rankfile are the kernel's numbers"),
     Variable("rmaps_dist_device", "policy.device", placement.device, "the device of --map-by dist"),
     Variable("rmaps_base_no_oversubscribe", "", _switch("policy.oversubscribe", False, None),
              "1: as --nooversubscribe"),
@@ -65,11 +79,14 @@ PARAMETERS: tuple[Variable, ...] = (
     Variable("rmaps_base_display_diffable_map", "", _switch("display_map", "diffable", ""),
              "1: as --display-diffable-map"),
     Variable("rmaps_base_display_topo_with_map", "display_topology", readers.yes_no, "1: as --display-topo"),
-    *_rows("orte_display_devel_alloc orte_display_alloc", "display_allocation", readers.yes_no,
-           "1: as --display-allocation"),
+    *_rows("ras_base_display_devel_alloc ras_base_display_alloc orte_display_devel_alloc orte_display_alloc",
+           "display_allocation", readers.yes_no, "1: as --display-allocation"),
     Variable("orte_do_not_launch", "do_not_launch", readers.yes_no, "1: as --do-not-launch"),
+    *_rows("orte_report_launch_progress orte_debug orte_debug_daemons", "verbose", readers.yes_no, "1: as --verbose"),
     Variable("orte_execute_quiet", "quiet", readers.yes_no, "1: as --quiet"),
     Variable("orte_tag_output", "", _switch("output.tag", "tag", ""), "1: as --tag-output"),
+    Variable("iof_base_redirect_app_stderr_to_stdout", "output.merge", readers.yes_no,
+             "1: as --merge-stderr-to-stdout"),
     Variable("orte_timestamp_output", "output.timestamp", readers.yes_no, "1: as --timestamp-output"),
     Variable("orte_xml_output", "output.xml", readers.yes_no, "1: as --xml"),
     Variable("orte_xml_file", "output.xml_file", readers.text, "as --xml-file"),
@@ -78,4 +95,8 @@ PARAMETERS: tuple[Variable, ...] = (
     Variable("orte_max_restarts", "max_restarts", restarts, "as --max-restarts"),
     Variable("mca_base_env_list", "app.env+", readers.variables, "as -x, with ';' between the variables"),
     *_rows("mca_base_param_file_prefix mca_base_envar_file_prefix", "tune+", readers.files, "as --tune"),
+    _idle("orte_set_default_slots", "write slots=N in the hostfile, or -H HOST:N"),
+    _idle("orte_default_dash_host", "give the hosts with -H, or orte_default_hostfile"),
+    _idle("orte_launch_agent", "hosts need no program of ours; --agent-python names the interpreter there"),
+    _idle("orte_fork_agent", "write that command before the program"),
 )  # fmt: skip

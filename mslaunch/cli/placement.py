@@ -136,14 +136,11 @@ def bind_to(word: str) -> list[Setting]:
         raise Expected("none, hwthread, core, l1cache, l2cache, l3cache, socket, numa, board or cpu-list",
                        meant(target, _TARGETS))  # fmt: skip
     settings: list[Setting] = [("policy.bind_to", _SAME.get(name, name))] if name else []
-    if name == "hwthread":  # then slots that nobody gave are hardware threads too
-        settings.append(("policy.hwthread_cpus", True))
     for qualifier in [qualifier for part in rest for qualifier in part.split(",") if qualifier]:
         known = _first(qualifier, tuple(_QUALIFIERS))
         if not known or (known == "ordered" and name not in ("cpu-list", "cpulist")):
-            raise Expected(
-                "the qualifier overload-allowed or if-supported", meant(qualifier, ("overload", "if-supported"))
-            )
+            near = meant(qualifier, ("overload", "if-supported")).replace("overload", "overload-allowed")
+            raise Expected("the qualifier overload-allowed or if-supported", near)
         settings.append(_QUALIFIERS[known])
     return settings
 

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     Setting = tuple[str, Any]  # path, value
 
 
+_DIGITS = 9  # of the largest whole number that is taken
+
+
 class Expected(Exception):  # noqa: N818 - the word after it completes the sentence
     """A reader met a word it cannot take: `what` it expects, and what `todo`."""
 
@@ -61,8 +64,9 @@ def texts(word: str) -> tuple[str]:
 
 def count(word: str) -> int:
     """A whole number from 1 to 999999999."""
-    if not (word.isascii() and word.isdigit() and len(word) <= 9 and int(word)):
-        raise Expected("a whole number, 1 or more")
+    if not (word.isascii() and word.isdigit() and len(word) <= _DIGITS and int(word)):
+        large = word.isdigit() and len(word) > _DIGITS
+        raise Expected(f"a whole number of at most {_DIGITS} digits" if large else "a whole number, 1 or more")
     return int(word)
 
 
@@ -73,7 +77,7 @@ def number(word: str) -> float:
     except ValueError:
         value = None
     if value is None or not -1e9 < value < 1e9:
-        raise Expected("a number of seconds")
+        raise Expected("a number of seconds", "without a unit: ten minutes are 600")
     return value
 
 
@@ -213,7 +217,7 @@ def parameter(key: str, value: str) -> tuple[str, str]:
 
 def stdin(word: str) -> str:
     """A rank without leading zeros, `all` or `none`; mpirun takes any other word for rank 0."""
-    if word.isascii() and word.isdigit() and len(word) <= 9:
+    if word.isascii() and word.isdigit() and len(word) <= _DIGITS:
         return str(int(word))
     if word.lower() not in {"all", "none"}:
         raise Expected("the number of a rank, all or none")
@@ -221,15 +225,18 @@ def stdin(word: str) -> str:
 
 
 def output(word: str) -> list[Setting]:
-    """PATH[:MODIFIERS]; modifiers as mpirun 4.1: any case, unknown words ignored."""
+    """PATH[:MODIFIERS]; modifiers as mpirun 4.1: any case, unknown words ignored, which is told."""
     path, colon, after = word.partition(":")
     modifiers = after.lower().split(",") if colon else []
     if not path or not all(modifier.isalpha() for modifier in modifiers):
         raise Expected("PATH, PATH:nocopy, PATH:nojobid or PATH:nocopy,nojobid", "a path cannot hold a colon here")
+    unknown = [modifier for modifier in modifiers if modifier not in ("nocopy", "nojobid")]
+    note = f"the unknown modifier {', '.join(unknown)} behind {path}: is ignored, as by mpirun; write nocopy or nojobid"
     return [
         ("output.directory", path),
         ("output.copy", "nocopy" not in modifiers),
         ("output.jobid", "nojobid" not in modifiers),
+        *([("notes+", (note,))] if unknown else []),
     ]
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import sys
 
+from mslaunch.cli import readers
 from mslaunch.cli.dialects import OF_NAME, OWN
 from mslaunch.errors import LaunchError, UsageError
 from mslaunch.lean import TYPE_CHECKING
@@ -26,9 +27,9 @@ _MARK = "# a shim of mslaunch"
 
 def install(words: Sequence[str]) -> str:
     """Make the links that `words`, DIR and names, ask for; returns what to tell.  Raises `LaunchError`."""
-    if not words or words[0].startswith("-"):
+    if not words or not words[0] or words[0].startswith("-"):
         raise UsageError("DIR is missing", _OPTION, f"write {_OPTION} ~/bin, or {_OPTION} ~/bin mpirun mpiexec.hydra")
-    links = [_asked(word) for word in words[1:]] or [(name, OWN) for name in DEFAULT]
+    links = list(dict.fromkeys(map(_asked, words[1:]))) or [(name, OWN) for name in DEFAULT]
     if any(target == "mpiexec.hydra" for _, target in links) and ("mpiexec.hydra", OWN) not in links:
         links.append(("mpiexec.hydra", OWN))
     directory = os.path.abspath(words[0])
@@ -41,7 +42,9 @@ def install(words: Sequence[str]) -> str:
         start = _command() or _script(os.path.join(directory, OWN))
         done = [_link(directory, name, start if target == OWN else target) for name, target in links]
     except OSError as error:
-        what = f"no shims can be made there: {error.strerror}"
+        no_folder = isinstance(error, (FileExistsError, NotADirectoryError))
+        why = "a part of the path is a file" if no_folder else error.strerror
+        what = f"no shims can be made there: {why}"
         raise LaunchError(what, directory, "choose a directory of your own, such as ~/bin") from None
     return "\n".join([*done, *_advice(directory, [name for name, _ in links])])
 
@@ -62,7 +65,8 @@ def _asked(word: str) -> tuple[str, str]:
     """(name, what it leads to) of `mpirun`, or of `mpiexec=hydra`."""
     name, equals, dialect = word.partition("=")
     if name not in OF_NAME:
-        raise UsageError(f"{name!r} is no name of a launcher", _OPTION, f"the names are {', '.join(OF_NAME)}")
+        todo = readers.meant(name, tuple(OF_NAME), f"the names are {', '.join(OF_NAME)}")
+        raise UsageError(f"{name!r} is no name of a launcher", _OPTION, todo)
     if not equals or dialect == OF_NAME[name]:
         return name, OWN
     if name != "mpiexec" or dialect != "hydra":

@@ -41,4 +41,4 @@ def _cluster(place: Place) -> dict[str, object]:
 def service(place: Place) -> ServicePlan:
     """The scheduler, on rank 0's host, should a rank ask for it."""
     env = [f"{name}={value}" for name, value in {**_cluster(place), "MS_ROLE": "MS_SCHED"}.items()]
-    return ServicePlan("mindspore", place.service_port, place.address, tuple(env))
+    return ServicePlan(place.service_port, tuple(env))

@@ -1,14 +1,14 @@
 """The company of a launch: the peers it has met so far, and what it asks them before ranks have their places.
 
 It keeps links that were made early (to learn a host's cores or its machine) for the launch itself, and lets those go
-that get no rank.  It knows neither maps nor plans.  The surprising thing is the dry run: where nothing may be started
-nobody is called, and every host is taken to be like this one, as mpirun does.
+that get no rank; one that breaks meanwhile is a refusal.  It knows neither maps nor plans.  The surprising thing is the
+dry run: where nothing may be started nobody is called, and every host is taken to be like this one, as mpirun does.
 """
 
 from __future__ import annotations
 
-from mslaunch.errors import LaunchError
-from mslaunch.launcher.connect import Peer, close_all, connect
+from mslaunch.errors import EXIT_LOST, LaunchError
+from mslaunch.launcher.connect import Peer, UnreachedError, close_all, connect
 from mslaunch.lean import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -28,16 +28,18 @@ class Company:
         policy: LinkPolicy,
         environ: Mapping[str, str],
         voice: Voice,
-        interrupted: Callable[[], str],
+        wait: Callable[[Callable[[], bool]], None],
         dry: bool,
     ) -> None:
+        """`wait` is that of `connect`; `dry`: nobody is called."""
         self._loop = loop
         self._policy = policy
         self._environ = environ
         self._voice = voice
-        self._interrupted = interrupted
+        self._wait = wait
         self._dry = dry
         self._met: dict[str, Peer] = {}
+        self._lost: dict[str, LaunchError] = {}
 
     def cores(self, nodes: Sequence[Node], hwthreads: bool) -> dict[str, int]:
         """How many cores each node has, or hardware threads, by name."""
@@ -61,6 +63,9 @@ class Company:
     def gather(self, nodes: Sequence[Node]) -> list[Peer]:
         """A peer for each of these nodes, in their order; the others are let go."""
         peers = self._connect(nodes, topologies=False)
+        lost = [self._lost[node.name] for node in nodes if node.name in self._lost]
+        if lost:
+            raise UnreachedError(lost, len(nodes))
         names = {node.name for node in nodes}
         close_all([self._met.pop(name) for name in list(self._met) if name not in names])
         for peer in peers:
@@ -77,23 +82,18 @@ class Company:
     def _connect(self, nodes: Sequence[Node], topologies: bool) -> list[Peer]:
         missing = [node for node in nodes if node.name not in self._met]
         if missing:
-            for peer in self._reach(missing, topologies):
+            voice, environ = self._voice, self._environ
+            met = connect(
+                self._loop, missing, self._policy, environ, voice.notice, voice.progress, self._wait, topologies
+            )
+            for peer in met:
                 self._met[peer.node.name] = peer
+                peer.ended = self._loser(peer.node.name)
         return [self._met[node.name] for node in nodes]
 
-    def _reach(self, nodes: Sequence[Node], topologies: bool) -> list[Peer]:
-        voice, interrupted = self._voice, self._interrupted
-        peers = connect(
-            self._loop,
-            nodes,
-            self._policy,
-            self._environ,
-            voice.notice,
-            voice.progress,
-            lambda: bool(interrupted()),
-            topologies,
-        )
-        if interrupted():
-            close_all(peers)
-            raise LaunchError(f"ended by {interrupted()} before anything was started")
-        return peers
+    def _loser(self, host: str) -> Callable[[LaunchError | None], None]:
+        def ended(error: LaunchError | None) -> None:
+            what = "the agent ended before the ranks were started"
+            self._lost[host] = error or LaunchError(what, host, code=EXIT_LOST)
+
+        return ended

@@ -183,6 +183,7 @@ class Launch:
         peer = self._peers[again.node]
         what = f"rank {again.rank} {again.how} on {peer.node.name}"
         self._voice.notice(f"{what}; started again, {again.number} of {again.limit}")
+        self._mind_terminals()
         peer.send(frames.encode(frames.RESTART, again.rank, str(again.number).encode()))
 
     def _trace(self, nodes: Sequence[int]) -> None:
@@ -226,10 +227,10 @@ class Launch:
     # --- signals and time
 
     def watch_signals(self) -> None:
-        """Ctrl-C, SIGTERM and SIGHUP end the job, twice at once; USR1, USR2, TSTP and CONT reach the ranks."""
+        """Ctrl-C, SIGTERM and SIGHUP end the job, twice at once; USR1, USR2, ALRM, TSTP and CONT reach the ranks."""
         for name in ("SIGINT", "SIGTERM", "SIGHUP"):
             self._loop.signal(getattr(signal, name), self._interrupter(name))
-        for name in ("SIGUSR1", "SIGUSR2"):
+        for name in ("SIGUSR1", "SIGUSR2", "SIGALRM"):
             self._loop.signal(getattr(signal, name), self._forwarder(getattr(signal, name)))
         self._loop.signal(signal.SIGTSTP, self._stop)
         self._loop.signal(signal.SIGCONT, self._continue)

@@ -176,26 +176,30 @@ def connect(
     environ: Mapping[str, str],
     notice: Callable[[str], None],
     progress: Callable[[str], None],
-    interrupted: Callable[[], bool],
+    wait: Callable[[Callable[[], bool]], None],
     topologies: bool = False,
 ) -> list[Peer]:
     """Peers that have all said HELLO, in the order of `nodes`; else raises `UnreachedError`, with all closed again.
 
     With `topologies` all have also said what their cpus share, which costs no more time: they are asked in advance.
     Takes at most `policy.timeout` seconds and a little.  `progress` gets a line to show after a second, "" at the end.
+    `wait(until)` runs the loop until `until()` is true; what it raises goes through, with all closed again.
     """
     said: list[str] = []  # by threads of links; shown by ours
     links = open_links(nodes, policy, environ, said.append)
     connecting = _Connecting(loop, [Peer(loop, link) for link in links], policy, topologies)
     show = _Progress(loop, len(links), connecting.waiting, progress)
     try:
-        loop.run(lambda: not connecting.waiting or interrupted())
+        wait(lambda: not connecting.waiting)
+    except LaunchError:
+        close_all(connecting.peers)
+        raise
     finally:
         show.close()
         connecting.close()
         for text in said:
             notice(text)
-    if connecting.errors and not interrupted():
+    if connecting.errors:
         raise UnreachedError(sorted(connecting.errors, key=lambda error: error.where), len(links))
     return connecting.peers
 
@@ -295,9 +299,8 @@ def close_all(peers: Sequence[Peer], seconds: float = 5.0) -> list[str]:
 
     deadline = time.monotonic() + seconds
     for peer in peers:
-        patience = (
-            max(0.0, deadline - time.monotonic()) if peer.hello else _NO_AGENT
-        )  # there is nobody to say goodbye to
+        # without an agent there is nobody to say goodbye to
+        patience = max(0.0, deadline - time.monotonic()) if peer.hello else _NO_AGENT
         if not peer.link.wait(patience):
             peer.link.kill()
             if peer.hello:

@@ -22,9 +22,16 @@ if TYPE_CHECKING:
 
 
 def tables(request: Request, allocation: Allocation, placed: Placed, jobid: str) -> str:
-    """All tables that were asked for, in the order of mpirun; "" if none was."""
+    """All tables that were asked for, in the order of mpirun; "" if none was.
+
+    The allocation comes as mpirun shows it, beside --display-table as a table of ours, with users, ports and sources.
+    """
     text = ""
-    if request.display_allocation:
+    if request.display_allocation and request.display_map == "table":
+        from mslaunch.plan.show import show_allocation
+
+        text += show_allocation(allocation)
+    elif request.display_allocation:
         from mslaunch.plan.asmpirun import allocation_text
 
         text += allocation_text(allocation)
@@ -32,19 +39,20 @@ def tables(request: Request, allocation: Allocation, placed: Placed, jobid: str)
         from mslaunch.plan.show import show_topology
 
         text += "".join(show_topology(name, topology) for name, topology in placed.topologies.items())
-    if request.display_map and not map_as_xml(request):
-        text += _map(request, placed, jobid)
+    how = request.display_map or ("map" if request.do_not_launch else "")  # a dry run shows it unasked, as in mpirun
+    if how and not map_as_xml(request):
+        text += _map(request, how, placed, jobid)
     return text
 
 
-def _map(request: Request, placed: Placed, jobid: str) -> str:
-    if request.display_map == "map":
+def _map(request: Request, how: str, placed: Placed, jobid: str) -> str:
+    if how == "map":
         from mslaunch.plan.asmpirun import map_text
 
         return map_text(placed.jobmap, placed.topologies, int(jobid, 16) & 0xFFFF)
     from mslaunch.plan.show import show_map
 
-    return show_map(placed.jobmap, request.apps, request.display_map, placed.topologies, request.policy)
+    return show_map(placed.jobmap, request.apps, how, placed.topologies, request.policy)
 
 
 def map_as_xml(request: Request) -> bool:

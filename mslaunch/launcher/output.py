@@ -134,8 +134,8 @@ class Output:
             terminal.progress = written
 
     def abandon(self) -> None:
-        """Show nothing more on the terminals; files go on."""
-        for terminal in self._terminals.values():
+        """Wait for no reader any more; files go on."""
+        for terminal in self._all():
             terminal.drop()
 
     def _all(self) -> list[Terminal]:

@@ -37,6 +37,7 @@ class Parcel(NamedTuple):
     name: str  # below the session directory
     source: str  # its path here
     mode: int
+    stamp: tuple[int, int]  # its size, and when it was written: what is sent must be what was found
 
 
 # --- what is sent
@@ -57,7 +58,18 @@ def collect(request: Request, environ: Mapping[str, str], cwd: str) -> list[Parc
         for name in app.preload_files:
             for source, target in _expand(os.path.join(cwd, name), _target(name)):
                 _add(parcels, "--preload-files", target, source)
+    _check_folders(parcels)
     return list(parcels.values())
+
+
+def _check_folders(parcels: Mapping[str, Parcel]) -> None:
+    for name, parcel in parcels.items():
+        parent = os.path.dirname(name)
+        while parent and parent not in parcels:
+            parent = os.path.dirname(parent)
+        if parent:
+            what = f"{parcels[parent].source} and {parcel.source} would be {parent} and {name} on the hosts"
+            raise UsageError(what, "--preload-files", "give one of them another name")
 
 
 def _target(name: str) -> str:
@@ -69,40 +81,66 @@ def _expand(source: str, target: str) -> Iterator[tuple[str, str]]:
     if not os.path.isdir(source):
         yield source, target
         return
-    for folder, _, names in os.walk(source):
+    for folder, inner, names in os.walk(source, onerror=_refuse, followlinks=True):
+        for name in inner:
+            _check_link(os.path.join(folder, name))
         below = os.path.relpath(folder, source)
         for name in names:
             yield os.path.join(folder, name), os.path.normpath(os.path.join(target, below, name))
 
 
+def _refuse(error: OSError) -> None:
+    todo = "it must be on this host, and you must be allowed to read it"
+    raise UsageError(f"{error.filename} cannot be sent: {error.strerror}", "--preload-files", todo) from None
+
+
+def _check_link(path: str) -> None:
+    """A link to a folder is followed, unless that would never end."""
+    if os.path.islink(path):
+        leads_to = os.path.realpath(path)
+        if os.path.commonpath([leads_to, os.path.realpath(os.path.dirname(path))]) == leads_to:
+            what = f"{path} cannot be sent: the link leads to a folder that it is in"
+            raise UsageError(what, "--preload-files", "name the files that are needed")
+
+
 def _add(parcels: dict[str, Parcel], option: str, name: str, source: str) -> None:
+    before = parcels.get(name)
     try:
         status = os.stat(source)
+        same = before is None or os.path.samestat(status, os.stat(before.source))
     except OSError as error:
         raise UsageError(f"{source} cannot be sent: {error.strerror}", option, "it must be on this host") from None
     if not stat.S_ISREG(status.st_mode):
         raise UsageError(f"{source} cannot be sent: it is no file", option, "files and directories can be sent")
     if not os.access(source, os.R_OK):
         raise UsageError(f"{source} cannot be sent: it may not be read", option, f"see ls -l {source}")
-    before = parcels.setdefault(name, Parcel(name, source, stat.S_IMODE(status.st_mode)))
-    if not os.path.samefile(before.source, source):
+    if before is None:
+        parcels[name] = Parcel(name, source, stat.S_IMODE(status.st_mode), _stamp(status))
+    elif not same:
         todo = "give one of them another name"
         raise UsageError(f"{before.source} and {source} would both be {name} on the hosts", option, todo)
+
+
+def _stamp(status: os.stat_result) -> tuple[int, int]:
+    return status.st_size, status.st_mtime_ns
 
 
 # --- sending
 
 
-def send_files(loop: Loop, peers: Sequence[Peer], parcels: Sequence[Parcel], interrupted: Callable[[], str]) -> None:
-    """Send all files to all peers, and wait until they are stored; raises `LaunchError` if one of them is not."""
+def send_files(
+    loop: Loop, peers: Sequence[Peer], parcels: Sequence[Parcel], wait: Callable[[Callable[[], bool]], None]
+) -> None:
+    """Send all files to all peers, and wait until they are stored; raises `LaunchError` if one of them is not.
+
+    `wait(until)` runs the loop until `until()` is true; what it raises goes through.
+    """
     ways = [_Way(loop, peer, parcels) for peer in peers]
     try:
-        loop.run(lambda: all(way.done for way in ways) or bool(interrupted()))
+        wait(lambda: all(way.done for way in ways))
     finally:
         for way in ways:
             way.close()
-    if interrupted():
-        raise LaunchError(f"ended by {interrupted()} before anything was started")
 
 
 class _Way:
@@ -176,8 +214,18 @@ def _frames(parcels: Sequence[Parcel]) -> Generator[bytes, None, None]:
         yield frames.encode(frames.FILE, payload=messages.pack_file(parcel.name, parcel.mode))
         try:
             with open(parcel.source, "rb", buffering=0) as file:
-                while data := file.read(_CHUNK):
+                while True:
+                    data = file.read(_CHUNK)
+                    _check_same(parcel, os.fstat(file.fileno()))
                     yield frames.encode(frames.DATA, payload=data)
+                    if not data:
+                        break
         except OSError as error:
             raise LaunchError(f"{parcel.source} cannot be sent: {error.strerror}") from None
-        yield frames.encode(frames.DATA)
+
+
+def _check_same(parcel: Parcel, status: os.stat_result) -> None:
+    """Each host is sent a file at its own speed, and all must get the same."""
+    if _stamp(status) != parcel.stamp:
+        what = f"{parcel.source} was written to while it was being sent"
+        raise LaunchError(what, todo="nothing was started; launch again when it is finished")

@@ -11,7 +11,7 @@ import os
 import time
 
 from mslaunch.agent.cpus import cores_here
-from mslaunch.errors import EXIT_USAGE, LaunchError
+from mslaunch.errors import EXIT_TIMEOUT, EXIT_USAGE, LaunchError
 from mslaunch.launcher.company import Company
 from mslaunch.launcher.conductor import Launch
 from mslaunch.launcher.events import TimedOut
@@ -63,10 +63,8 @@ class _Story:
         self._request = request
         self._around = around
         self._voice = Voice(loop, around.stderr, request.quiet, request.verbose)
-        self._interrupted = _watch_early(loop, around.signals)
-        self._company = Company(
-            loop, request.link, around.environ, self._voice, self._interrupted, request.do_not_launch
-        )
+        self._stopped = _watch_early(loop, request, around.signals)
+        self._company = Company(loop, request.link, around.environ, self._voice, self._wait, request.do_not_launch)
         self._parcels: list[Parcel] = []
         self._jobid = os.urandom(4).hex()
 
@@ -86,10 +84,14 @@ class _Story:
                 self._display_xml(jobmap)
                 return Outcome(0, (), None, self._seconds())
             output = self._open_output(jobmap)
-            peers = self._company.gather(jobmap.nodes)
-            self._send_files(peers)
-            self._show_bindings(placed, peers, output)
-            launch = self._conduct(jobmap, peers, output, targets)
+            try:
+                peers = self._company.gather(jobmap.nodes)
+                self._send_files(peers)
+                self._show_bindings(placed, peers, output)
+                launch = self._conduct(jobmap, peers, output, targets)
+            except LaunchError:
+                output.close()
+                raise
         except LaunchError:
             self._voice.close()  # what was said before the refusal
             raise
@@ -101,9 +103,17 @@ class _Story:
         self._voice.say(outcome_text(outcome, _log_of(outcome, output)))
         if stuck:
             self._voice.notice(f"still ending: {', '.join(stuck)}")
-        self._loop.run(lambda: not self._voice.stderr.pending or self._seconds() > outcome.seconds + _LAST_WORDS)
+        given_up: list[bool] = []
+        self._loop.after(_LAST_WORDS, lambda: given_up.append(True))
+        self._loop.run(lambda: not self._voice.stderr.pending or bool(given_up))
         self._voice.close()
         return outcome
+
+    def _wait(self, until: Callable[[], bool]) -> None:
+        """Run the loop until `until()`; raises `LaunchError` if something ends the launch first."""
+        self._loop.run(lambda: bool(self._stopped) or until())
+        if self._stopped:
+            raise self._stopped[0]
 
     def _seconds(self) -> float:
         return time.monotonic() - self._began
@@ -111,13 +121,18 @@ class _Story:
     def _announce(self) -> None:
         request, around = self._request, self._around
         if request.report_pid is not None or request.report_uri is not None:
-            from mslaunch.launcher.announce import announce
+            from mslaunch.launcher.announce import announce, open_channel
 
-            announce(request, around.cwd, around.stdout, self._voice.show, self._jobid)
+            say, open_file = self._voice.show, lambda path: open_channel(path, self._loop, self._wait)
+            announce(request, around, say, self._jobid, open_file)
 
     def _allocate(self) -> Allocation:
-        """Hosts without slots= have as many as they have cores, which only they know: these are asked first."""
-        hwthreads = self._request.policy.hwthread_cpus
+        """Hosts without slots= have as many as they have cores, which only they know: these are asked first.
+
+        Binding to hardware threads counts these instead; mapping by them does not (mpirun 4.1.4).
+        """
+        policy = self._request.policy
+        hwthreads = policy.hwthread_cpus or policy.bind_to == "hwthread"
         allocation = allocate(self._request, _read_text, is_local, os.uname().nodename, cores_here(hwthreads))
         asked = [node for node in allocation.nodes if node.slots is None]
         return with_cores(allocation, self._company.cores(asked, hwthreads)) if asked else allocation
@@ -133,7 +148,7 @@ class _Story:
         if self._parcels:
             from mslaunch.launcher.preload import send_files
 
-            send_files(self._loop, peers, self._parcels, self._interrupted)
+            send_files(self._loop, peers, self._parcels, self._wait)
 
     def _show(self, allocation: Allocation, placed: Placed) -> None:
         """What was asked to be shown of the plan, and what is worth a notice."""
@@ -143,7 +158,7 @@ class _Story:
             voice.notice(f"{ranks} ranks share {cores} core{'s' if cores != 1 else ''}")
         for name in missing_exports(request, self._around.environ):
             voice.notice(f"-x {name}: there is no such variable here; the ranks get none either")
-        if request.display_allocation or request.display_map or request.display_topology:
+        if request.display_allocation or request.display_map or request.display_topology or request.do_not_launch:
             from mslaunch.launcher.display import tables, write
 
             fd = self._around.stderr if request.output.xml else self._around.stdout
@@ -219,13 +234,18 @@ def is_local(name: str) -> bool:
     return False
 
 
-def _watch_early(loop: Loop, signals: bool) -> Callable[[], str]:
-    """Until ranks run, a signal only has to be remembered."""
-    caught: list[str] = []
+def _watch_early(loop: Loop, request: Request, signals: bool) -> list[LaunchError]:
+    """What ends the launch before anything is started: signals and --timeout.  It is only noted here."""
+    found: list[LaunchError] = []
     if signals:
         for name in _SIGNALS:
-            loop.signal(getattr(signal, name), lambda name=name: caught.append(name))  # type: ignore[misc]
-    return lambda: caught[0] if caught else ""
+            error = LaunchError(f"ended by {name} before anything was started")
+            loop.signal(getattr(signal, name), lambda error=error: found.append(error))  # type: ignore[misc]
+    if request.timeout:
+        what = f"nothing was started within {request.timeout:g} s"
+        late = LaunchError(what, request.timeout_from, code=EXIT_TIMEOUT)
+        loop.after(request.timeout, lambda: found.append(late))
+    return found
 
 
 def _outcome(launch: Launch, output: Output, seconds: float) -> Outcome:

@@ -83,10 +83,10 @@ class Terminal:
             self._outbox.flush()
 
     def drop(self) -> None:
-        """Nobody reads: forget what is pending and what will come."""
+        """Nobody reads: forget what is pending and what will come.  A file has no reader to wait for, and goes on."""
         if self._outbox:
             self._outbox.close()
-        self._gone = True
+            self._gone = True
 
     def close(self) -> None:
         """Drop what is pending and give the second descriptor back."""

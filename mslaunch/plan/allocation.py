@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from mslaunch.plan.naming import Table
 
 
+_NONE = "none"  #: --default-hostfile none: as if nobody had named one (ompi_info, orte_default_hostfile)
+
+
 class _Listed(NamedTuple):
     """The hosts of one hostfile or -H."""
 
@@ -43,16 +46,19 @@ def allocate(
     and UnicodeDecodeError.  Raises HostfileError, UsageError (-H), AllocationError.
     """
     named = any(app.hosts or app.hostfile is not None for app in request.apps)
+    files = [(app.hostfile, "--hostfile") for app in request.apps if app.hostfile is not None]
+    if not files and request.default_hostfile not in (None, _NONE):
+        files = [(request.default_hostfile, "--default-hostfile")]
     here = Node(hostname, cores, "cores", local=True)
-    if not named and request.default_hostfile is None and request.policy.rankfile is None:
+    if not named and not files and request.policy.rankfile is None:
         return Allocation((here,), declared=False)
     naming = Naming(is_local, hostname, dict(request.mca).get(KEEP_DOMAINS, "").lower() in YES)
-    sources = _Sources(read_text, naming, request.default_hostfile, here)
+    sources = _Sources(read_text, naming, files, here)
     listed = [sources.of(app) for app in request.apps]
     if request.policy.rankfile is not None:
         return _by_rankfile(request, sources, naming, listed)
-    if not named and request.default_hostfile is not None:
-        listed[0] = sources.file(request.default_hostfile, "--default-hostfile")
+    if not named:
+        listed[0] = sources.file(*files[0])
     return _joined(listed, here, named, request.policy.map_by == "seq")
 
 
@@ -71,12 +77,14 @@ def with_cores(allocation: Allocation, cores: Mapping[str, int]) -> Allocation:
 
 
 class _Sources:
-    """What hostfiles and -H say, each file read once."""
+    """What hostfiles and -H say, each file read once; `named` are those of all app contexts, or the default one."""
 
-    def __init__(self, read_text: Callable[[str], str], naming: Naming, default: str | None, here: Node) -> None:
+    def __init__(
+        self, read_text: Callable[[str], str], naming: Naming, named: Sequence[tuple[str, str]], here: Node
+    ) -> None:
         self._read_text = read_text
         self._naming = naming
-        self._default = default
+        self._named = named
         self._here = here
         self._files: dict[str, _Listed] = {}
 
@@ -100,9 +108,12 @@ class _Sources:
         """The hosts that relative ones are chosen from."""
         if app.hostfile is not None:
             return self.file(app.hostfile, "--hostfile").table
-        if self._default is not None:
-            return self.file(self._default, "--default-hostfile").table
-        return {self._here.name: self._here}
+        if not self._named:
+            return {self._here.name: self._here}
+        table: Table = {}
+        for path, option in self._named:
+            table = {**self.file(path, option).table, **table}
+        return table
 
     def text(self, path: str, option: str) -> str:
         """What is in a file; raises HostfileError if it cannot be read."""
@@ -144,14 +155,17 @@ class _Sources:
 
 
 def _from_file(lines: Iterable[HostLine], naming: Naming) -> _Listed:
-    """One hostfile: a host on k bare lines has k slots; slots= may be said once, on its first line."""
+    """One hostfile: a host on k bare lines has k slots; slots= may be said once, on its first line.
+
+    max_slots= alone is the number of slots as well on the first line of a host, and nothing else on a later one.
+    """
     table: Table = {}
     order = []
     for line in lines:
         new = naming.node(line)
         order.append(new.name)
         old = table.get(new.name)
-        table[new.name] = new if old is None else _again(old, new, line)
+        table[new.name] = _again(old, new, line) if old else new._replace(slots=_either(new.slots, new.max_slots))
     return _Listed(table, tuple(order))
 
 
@@ -164,14 +178,19 @@ def _again(old: Node, new: Node, line: HostLine) -> Node:
             f"give a host one line with slots=N, or a line for each slot{_domain_hint(line.name, new)}",
         )
     slots = (1 if old.slots is None else old.slots) + 1
-    if old.max_slots is not None and slots > old.max_slots:
+    most = _either(new.max_slots, old.max_slots)
+    if most is not None and slots > most:
         raise HostfileError(
-            f"{_known_as(line.name, new.name)} has {slots} slots now, more than its max_slots={old.max_slots}",
+            f"{_known_as(line.name, new.name)} has {slots} slots now, more than its max_slots={most}",
             line.source,
             "leave the line out, or raise max_slots",
         )
     source = f"{old.source},{line.source.rpartition(':')[2]}" if len(old.source) < 40 else old.source
-    return first_said(old, new)._replace(slots=slots, source=source)
+    return first_said(old, new)._replace(slots=slots, max_slots=most, source=source)
+
+
+def _either(one: int | None, other: int | None) -> int | None:
+    return other if one is None else one
 
 
 def _added(old: Node, new: Node) -> Node:
@@ -194,15 +213,8 @@ def _domain_hint(written: str, node: Node) -> str:
 
 
 def _joined(listed: Sequence[_Listed | None], here: Node, apart: bool, in_sequence: bool) -> Allocation:
-    """The lists of all app contexts as one allocation; of a host in several, the larger number of slots counts.
-
-    `apart`: an app context keeps to its own list.
-    """
-    nodes: Table = {}
-    for one in listed:
-        for name, node in one.table.items() if one else ():
-            old = nodes.get(name)
-            nodes[name] = node if old is None else _larger(old, node)
+    """The lists of all app contexts as one allocation.  `apart`: an app context keeps to its own list."""
+    nodes = _together(listed)
     if not nodes:
         raise AllocationError(
             "no host is named", todo="add a line like node1 slots=4 to the hostfile, or use -H node1:4"
@@ -224,21 +236,35 @@ def _joined(listed: Sequence[_Listed | None], here: Node, apart: bool, in_sequen
     return Allocation(usable, declared=True, apps=apps, sequences=sequences)
 
 
+def _together(listed: Sequence[_Listed | None]) -> Table:
+    """The nodes of all lists, those of -H first.
+
+    Of a host in several, the last -H that gives a number of slots counts, else the first hostfile (4.1.4).
+    """
+    nodes: Table = {}
+    for one in sorted(_different(listed), key=lambda one: not any(map(_by_option, one.table.values()))):
+        for name, node in one.table.items():
+            old = nodes.get(name)
+            said = node if old is None or (_by_option(node) and node.slots is not None) else old
+            nodes[name] = node if old is None else first_said(old, node)._replace(slots=said.slots, source=said.source)
+    return nodes
+
+
+def _by_option(node: Node) -> bool:
+    return node.source == "-H"
+
+
+def _different(listed: Sequence[_Listed | None]) -> list[_Listed]:
+    """Each list once, for app contexts share that of a hostfile."""
+    return list({id(one): one for one in listed if one}.values())
+
+
 def _per_app(listed: Sequence[_Listed | None], index: Mapping[str, int]) -> tuple[tuple[int, ...], ...]:
     """The nodes of each app context; none, if all may use all."""
     everywhere = tuple(range(len(index)))
-    apps = tuple(
-        everywhere if one is None else tuple(sorted(index[name] for name in one.table if name in index))
-        for one in listed
-    )
+    own = {id(one): tuple(sorted(index[name] for name in one.table if name in index)) for one in _different(listed)}
+    apps = tuple(own[id(one)] if one else everywhere for one in listed)
     return () if all(app == everywhere for app in apps) else apps
-
-
-def _larger(old: Node, new: Node) -> Node:
-    """Slots that nobody said (None) may be many: they count as the larger."""
-    if old.slots is not None and (new.slots is None or new.slots > old.slots):
-        return first_said(new, old)
-    return first_said(old, new)
 
 
 def _by_rankfile(request: Request, sources: _Sources, naming: Naming, listed: Sequence[_Listed | None]) -> Allocation:

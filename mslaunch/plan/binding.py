@@ -10,7 +10,7 @@ what the default cannot do is not done, without a word; only what somebody asked
 
 from __future__ import annotations
 
-from mslaunch.errors import AllocationError, UsageError
+from mslaunch.errors import AllocationError, UsageError, counted
 from mslaunch.lean import TYPE_CHECKING
 from mslaunch.model import LEVELS
 from mslaunch.plan.cpulist import cpu_row, listed, only, row_of
@@ -82,8 +82,11 @@ def bind(jobmap: JobMap, policy: Policy, topologies: Mapping[str, Topology]) -> 
     if not wants_binding(policy, jobmap):
         return jobmap
     placements = list(jobmap.placements)
-    for at, node in enumerate(jobmap.nodes):
-        mine = [row for row in placements if row.node == at and not row.cpus]
+    unbound: list[list[Placement]] = [[] for _ in jobmap.nodes]
+    for row in placements:
+        if not row.cpus:
+            unbound[row.node].append(row)
+    for node, mine in zip(jobmap.nodes, unbound):
         topology = topologies.get(node.name)
         if not topology or not topology.cpus:
             _cannot(policy, node.name, "it does not tell its cpus")
@@ -227,9 +230,10 @@ class _Node:
 
     def _refusal(self, full: _FullError, ranks: int) -> AllocationError:
         fewer = "fewer ranks a node" + (" or a smaller PE=n" if self._policy.pe else "")
+        left = f" of --cpu-set {self._policy.cpu_set}" if self._policy.cpu_set else ""
         return AllocationError(
-            f"{ranks} ranks on {self._name}: {full.ranks} of them would be bound to {self._level} {full.number}, "
-            f"which has {full.cpus} {_s('cpu', full.cpus)}",
+            f"{ranks} ranks on {self._name}: {full.ranks} of them would be bound to {self._level} {full.number}{left}, "
+            f"which has {counted(full.cpus, 'cpu')}",
             _asked(self._policy),
             f"ask for {fewer}, use --bind-to none, or allow it with --bind-to {self._level}:overload-allowed",
         )
@@ -246,7 +250,3 @@ def _objects(topology: Topology, level: str) -> list[list[int]]:
 
 def _levels(topology: Topology) -> str:
     return ", ".join(level for level in LEVELS if row_of(topology, level))
-
-
-def _s(word: str, count: int) -> str:
-    return word if count == 1 else word + "s"

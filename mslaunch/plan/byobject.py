@@ -7,7 +7,7 @@ objects of all nodes alike, a node may get more ranks than it has slots as long 
 
 from __future__ import annotations
 
-from mslaunch.errors import AllocationError
+from mslaunch.errors import AllocationError, counted
 from mslaunch.lean import TYPE_CHECKING
 from mslaunch.plan.byslot import by_slot, even
 from mslaunch.plan.machines import WHOLE
@@ -67,12 +67,12 @@ def check_cpus(machines: Machines, node: int, locales: Sequence[Locale], policy:
             continue
         have = machines.cpus(node, locale, policy.hwthread_cpus)
         if have < policy.pe:
-            kind = "hardware thread" if policy.hwthread_cpus else "core"
+            cpus = counted(have, "hardware thread" if policy.hwthread_cpus else "core")
             thing = (
                 f"{locale[0]} {locale[1]} of {machines.nodes[node].name}" if locale[0] else machines.nodes[node].name
             )
             raise AllocationError(
-                f"{thing} has {have} {kind}{'s' if have != 1 else ''}, and each rank is to have {policy.pe}",
+                f"{thing} has {cpus}, and each rank is to have {policy.pe}",
                 f"PE={policy.pe}",
                 "lower PE, or map by something larger, as --map-by socket or slot",
             )

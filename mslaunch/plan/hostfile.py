@@ -1,4 +1,4 @@
-"""Hostfiles and -H: their text to `HostLine`s, and back.
+"""Hostfiles and -H: their text to `HostLine`s.
 
 The grammar is what Open MPI 4.1's mpirun takes (found by experiment; docs/hostfile.md lists it), with ranges, ports,
 IPv6 addresses, `host:N`, underscores and DOS line ends on top.  This module does not open files, and does not know
@@ -18,7 +18,7 @@ from mslaunch.plan.comments import lines_of
 from mslaunch.plan.hostlist import MAX_NAMES, expand, quoted, split
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
 MAX_SLOTS = 65536  #: of one host
 
@@ -76,20 +76,6 @@ def parse(text: str, name: str) -> tuple[HostLine, ...]:
         if len(found) > MAX_NAMES:
             raise HostfileError(f"more than {MAX_NAMES} hosts are named", f"{name}:{number}", "use fewer hosts")
     return tuple(found)
-
-
-def render(lines: Iterable[HostLine]) -> str:
-    """A hostfile that `parse` reads as these hosts again (but for their `source`)."""
-    rows = []
-    for line in lines:
-        words = [line.name]
-        for key, value in (("slots", line.slots), ("max_slots", line.max_slots), ("port", line.port)):
-            if value is not None:
-                words.append(f"{key}={value}")
-        if line.user is not None:
-            words.append(f"username={line.user}")
-        rows.append(" ".join(words) + "\n")
-    return "".join(rows)
 
 
 def parse_hosts(text: str) -> tuple[HostLine, ...]:
@@ -183,10 +169,8 @@ def _entry(words: list[str], source: str) -> list[HostLine]:
             port = _number(value, "port", 1, 65535)
         else:
             user = user if user is not None else _user(value)
-    if maximum is not None:
-        slots = maximum if slots is None else slots
-        if maximum < slots:
-            raise _BadError(f"max_slots={maximum} is below slots={slots}", "raise max_slots or lower slots")
+    if maximum is not None and slots is not None and maximum < slots:
+        raise _BadError(f"max_slots={maximum} is below slots={slots}", "raise max_slots or lower slots")
     return [HostLine(name, slots, maximum, user, port, source) for name in _expand(host)]
 
 

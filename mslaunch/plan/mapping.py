@@ -63,7 +63,7 @@ def _dealt(request: Request, slots: Slots, machines: Machines) -> list[tuple[int
     policy = settle(request.policy, asked, lambda level: machines.count(0, level) > 0)
     rows: list[tuple[int, int, Locale]] = []
     for app, context in enumerate(request.apps):
-        mine = slots.open_to(app)
+        mine = slots.open_to(app, whole=bool(policy.ppr) and context.np is None)
         places = _places(policy, slots, machines, mine, context.np, app)
         taken = dict(zip(mine, places))
         for node, locales in taken.items():

@@ -94,7 +94,7 @@ def _place(
         local_size=local_size,
         node=placement.node,
         nodes=len(jobmap.nodes),
-        slots=max(jobmap.slots, len(jobmap.placements)),
+        slots=jobmap.slots,
         address=meeting[0],
         port=meeting[1],
         service_port=meeting[2],

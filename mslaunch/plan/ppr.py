@@ -10,7 +10,7 @@ ranks as there are slots, if the pattern has room for them.
 
 from __future__ import annotations
 
-from mslaunch.errors import AllocationError
+from mslaunch.errors import AllocationError, counted
 from mslaunch.lean import TYPE_CHECKING
 from mslaunch.model import LEVELS
 from mslaunch.plan.byslot import filled
@@ -49,7 +49,7 @@ def by_pattern(
         wanted = min(most, slots_of_all)
     if wanted > most:
         raise AllocationError(
-            f"{wanted} ranks do not fit on {_s(len(mine), 'node')}: {text} makes {most}",
+            f"{wanted} ranks do not fit on {counted(len(mine), 'node')}: {text} makes {most}",
             "-np",
             "lower -np, raise the number of ranks for each, or name more hosts",
         )
@@ -57,8 +57,8 @@ def by_pattern(
         places[at] = here[:wanted]
         wanted -= len(places[at])
         if len(places[at]) > slots.room(mine[at]):
-            name, room = slots.nodes[mine[at]].name, slots.room(mine[at])
-            raise slots.refusal(f"not enough slots: {len(places[at])} ranks ({text}) for {name}, {room} free")
+            name, room, ranks = slots.nodes[mine[at]].name, slots.room(mine[at]), counted(len(places[at]), "rank")
+            raise slots.refusal(f"not enough slots: {ranks} ({text}) for {name}, {room} free")
     return places
 
 
@@ -116,7 +116,3 @@ def _pruned(machines: Machines, node: int, level: str, counts: Sequence[int], li
                 for key in above[number]:
                     left[key] -= 1
     return made
-
-
-def _s(count: int, word: str) -> str:
-    return f"{count} {word}" if count == 1 else f"{count} {word}s"

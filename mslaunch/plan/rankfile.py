@@ -49,11 +49,6 @@ def parse(text: str, name: str) -> tuple[RankLine, ...]:
     return tuple(found[rank] for rank in sorted(found))
 
 
-def render(lines: Iterable[RankLine]) -> str:
-    """A rankfile that `parse` reads as these lines again (but for their `source`)."""
-    return "".join(f"rank {line.rank}={line.host} slot={line.cpus}\n" for line in lines)
-
-
 def _line(line: str, where: str) -> RankLine:
     """`rank N = HOST slot = LIST`, with blanks or without around each =."""
     words = line.replace("=", " = ").split()

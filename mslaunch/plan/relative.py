@@ -1,16 +1,16 @@
 """-H entries that point at other hosts: `+n1` the second host, `+e` all empty ones, `+e:2` two of them, `^a` not a.
 
-They choose from the hostfile of their app context, else from the default hostfile, else from this host alone, and keep
-its slots and its order.  Counted from 0, this host first if it is among them (mpirun 4.1.4, by experiment); nothing has
-been started yet, so all hosts are empty.  `^a` is documented for Open MPI, and 4.1.4 fails on it: here, `-H a,b,^a` is
-b, and entries that only leave hosts out leave them out of the hostfile.
+They choose from the hostfile of their app context, else from those of the others, else from the default hostfile, else
+from this host alone, and keep its slots and its order.  Counted from 0, this host first if it is among them (mpirun
+4.1.4, by experiment); nothing has been started yet, so all hosts are empty.  `^a` is documented for Open MPI, and 4.1.4
+fails on it: here, `-H a,b,^a` is b, and entries that only leave hosts out leave them out of the hostfile.
 
 The surprising thing: leaving out a host that is not there is refused, for it is a slip that would go unnoticed.
 """
 
 from __future__ import annotations
 
-from mslaunch.errors import AllocationError
+from mslaunch.errors import AllocationError, counted
 from mslaunch.lean import TYPE_CHECKING
 from mslaunch.plan.naming import local_first
 
@@ -27,7 +27,8 @@ def chosen(line: HostLine, base: Table) -> list[Node]:
     known = f"the hosts are {', '.join(node.name for node in nodes[:16])}" + (", …" if len(nodes) > 16 else "")
     if line.name == "+e":
         if line.slots is not None and line.slots > len(nodes):
-            raise AllocationError(f"there are {len(nodes)} hosts, not {line.slots}", f"-H +e:{line.slots}", known)
+            what = f"{counted(line.slots, 'host')} asked for, {counted(len(nodes), 'host')} named"
+            raise AllocationError(what, f"-H +e:{line.slots}", known)
         return nodes[: line.slots]
     number = int(line.name[2:])
     if number >= len(nodes):

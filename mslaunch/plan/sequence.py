@@ -7,7 +7,7 @@ left, where mpirun 4.1.4 asks for the number of slots, and fails if the list is 
 
 from __future__ import annotations
 
-from mslaunch.errors import AllocationError
+from mslaunch.errors import AllocationError, counted
 from mslaunch.lean import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def _too_short(wanted: int, have: int) -> AllocationError:
             "name a host for each rank with -H or --hostfile",
         )
     return AllocationError(
-        f"{wanted} ranks asked for, {have} host{'s' if have != 1 else ''} listed",
+        f"{counted(wanted, 'rank')} asked for, {counted(have, 'host')} listed",
         "--map-by seq",
         "list a host for each rank, on a line of its own in a hostfile, or lower -np",
     )

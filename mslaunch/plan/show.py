@@ -1,4 +1,4 @@
-"""What --display-map, its devel and diffable forms, --display-topo and --display-allocation print: plain tables.
+"""What --display-table, --display-topo and the devel and diffable forms of --display-map print: plain tables.
 
 The layout is ours, not Open MPI's; scripts that want facts have the diffable map, a line a rank.  Records in, text out;
 it prints nothing itself.  The surprising thing: ranks are folded to ranges, so 64 ranks by node are written as the
@@ -7,6 +7,7 @@ stride they have.
 
 from __future__ import annotations
 
+from mslaunch.errors import counted
 from mslaunch.lean import TYPE_CHECKING
 from mslaunch.plan.binding import usable
 from mslaunch.plan.cpulist import cpu_row, row_of
@@ -21,43 +22,43 @@ _SHOWN = ("socket", "numa", "l3cache", "l2cache")  # the levels of --display-top
 
 
 def show_allocation(allocation: Allocation) -> str:
-    """The nodes, their slots, and who said so; ends in a line end."""
+    """The nodes, their slots, and who said so, as --display-allocation beside --display-table; ends in a line end."""
     rows = [("node", "slots", "most", "reached", "slots from")]
     for node in allocation.nodes:
         slots = "a slot a core" if node.slots is None else str(node.slots)
         rows.append((node.name, slots, "-" if node.max_slots is None else str(node.max_slots), _way(node), node.source))
     known = [node.slots for node in allocation.nodes if node.slots is not None]
     more = "" if len(known) == len(allocation.nodes) else " and the cores of the others"
-    head = f"allocation: {_count(len(allocation.nodes), 'node')}, {_count(sum(known), 'slot')}{more}"
+    head = f"allocation: {counted(len(allocation.nodes), 'node')}, {counted(sum(known), 'slot')}{more}"
     return _table(head, rows)
 
 
 def show_map(
     jobmap: JobMap,
     apps: Sequence[AppContext],
-    how: str = "map",
+    how: str = "table",
     topologies: Mapping[str, Topology] | None = None,
     policy: Policy | None = None,
 ) -> str:
     """Which ranks run where, and their bindings; ends in a line end.
 
-    `how` is Request.display_map: "map" a table of nodes; "devel" a table of ranks, with what each was mapped and
-    bound to in mpirun's notation; "diffable" a line a rank, for diff and awk.  `topologies` are whole machines, by node
-    name; without them "devel" has numbers of cpus.  `policy` tells which of these cpus --cpu-set left.
+    `how` is Request.display_map, but "map": "table" a table of nodes; "devel" a table of ranks, with what each was
+    mapped and bound to in mpirun's notation; "diffable" a line a rank, for diff and awk.  `topologies` are whole
+    machines, by node name; without them "devel" has numbers of cpus.  `policy` tells which of these --cpu-set left.
     """
     if how == "diffable":
         return "".join(_facts(jobmap, placement) + "\n" for placement in jobmap.placements)
     head = _heading(jobmap)
-    if how == "map":
+    if how == "table":
         return _table(head, _node_rows(jobmap, apps))
     whole = topologies or {}
     return _table(head, _rank_rows(jobmap, apps, whole, usable(policy, whole) if policy else whole))
 
 
 def _heading(jobmap: JobMap) -> str:
-    ranks, nodes = _count(len(jobmap.placements), "rank"), _count(len(jobmap.nodes), "node")
+    ranks, nodes = counted(len(jobmap.placements), "rank"), counted(len(jobmap.nodes), "node")
     over = ", oversubscribed" if jobmap.oversubscribed else ""
-    return f"map: {ranks} on {nodes}, {_count(jobmap.slots, 'slot')} in all{over}"
+    return f"map: {ranks} on {nodes}, {counted(jobmap.slots, 'slot')} in all{over}"
 
 
 def _node_rows(jobmap: JobMap, apps: Sequence[AppContext]) -> list[tuple[str, ...]]:
@@ -128,8 +129,8 @@ def show_topology(name: str, topology: Topology) -> str:
     for numbers, places in groups.items():
         mine = sorted({cores[place] for place in places}), sorted(topology.cpus[place] for place in places)
         rows.append((*map(str, numbers), *map(ranges, mine)))
-    threads = _count(len(cores), "hardware thread")
-    return _table(f"topology of {name}: {_count(many, 'core')}, {threads} that we may use", rows)
+    threads = counted(len(cores), "hardware thread")
+    return _table(f"topology of {name}: {counted(many, 'core')}, {threads} that we may use", rows)
 
 
 def fold_ranks(ranks: Iterable[int]) -> str:
@@ -184,7 +185,3 @@ def _table(head: str, rows: Sequence[tuple[str, ...]]) -> str:
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
     return "\n".join([head, *("  " + line for line in lines)]) + "\n"
-
-
-def _count(number: int, word: str) -> str:
-    return f"{number} {word}" if number == 1 else f"{number} {word}s"

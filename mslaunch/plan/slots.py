@@ -7,7 +7,7 @@ node where the one before it began (with SPAN: ended), if that still has a free 
 
 from __future__ import annotations
 
-from mslaunch.errors import AllocationError
+from mslaunch.errors import AllocationError, counted
 from mslaunch.lean import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -49,12 +49,15 @@ class Slots:
         self._mine = kept
         return kept
 
-    def open_to(self, app: int) -> list[int]:
-        """Its nodes that take another rank, the one to begin with first.  Raises AllocationError if all are full."""
+    def open_to(self, app: int, whole: bool = False) -> list[int]:
+        """Its nodes that take another rank, the one to begin with first.  Raises AllocationError if all are full.
+
+        `whole`: the others too, for a pattern that is to be met on all of them.
+        """
         mine = [node for node in self.all_of(app) if self.room(node)]
         if not mine:
             raise self.refusal("all nodes are filled")
-        mine = self._turned(mine)
+        mine = self._turned(list(self._mine) if whole else mine)
         self.first = mine[0]
         return mine
 
@@ -90,7 +93,7 @@ class Slots:
         """Raises AllocationError if `wanted` more ranks have no room on these nodes together."""
         room = sum(map(self.room, mine))
         if wanted > room:
-            raise self.refusal(f"not enough slots: {_s(wanted, 'rank')} asked for, {_s(room, 'slot')} free")
+            raise self.refusal(f"not enough slots: {counted(wanted, 'rank')} asked for, {counted(room, 'slot')} free")
 
     def refusal(self, what: str) -> AllocationError:
         """`what` is wrong, what there is, who said so, and the flag that helps."""
@@ -134,7 +137,3 @@ def _known(node: Node) -> int:
             f"the number of slots of {node.name} is not known", node.source, "give it with slots=N or -H HOST:N"
         )
     return node.slots
-
-
-def _s(count: int, word: str) -> str:
-    return f"{count} {word}" if count == 1 else f"{count} {word}s"

@@ -112,7 +112,7 @@ def unpack_addresses(payload: bytes) -> list[str]:
 
 @strict
 def unpack_number(payload: bytes) -> int:
-    """The payload of STARTED (a pid) and STDIN_TAKEN (bytes)."""
+    """The payload of STARTED (a pid), STDIN_TAKEN (bytes) and RESTART (how often)."""
     return int(payload)
 
 
@@ -208,7 +208,7 @@ def pack_plan(plan: NodePlan) -> bytes:
         if rank.wrapper:
             fields[f"wrapper.{rank.rank}"] = rank.wrapper
     for index, service in enumerate(plan.services):
-        fields[f"service.{index}"] = [service.kind, str(service.port), service.address, *service.env]
+        fields[f"service.{index}"] = [str(service.port), *service.env]
     return pack(fields)
 
 
@@ -224,8 +224,8 @@ def unpack_plan(payload: bytes) -> NodePlan:
         ranks.append(RankPlan(int(number), int(app), tuple(env), tuple(map(int, cpus.split())), wrapper))
     services = []
     for index in range(int(fields["services"][0])):
-        kind, port, address, *env = fields[f"service.{index}"]
-        services.append(ServicePlan(kind, int(port), address, tuple(env)))
+        port, *env = fields[f"service.{index}"]
+        services.append(ServicePlan(int(port), tuple(env)))
     return NodePlan(
         tuple(ranks),
         tuple(_unpack_app(fields, index) for index in range(int(fields["apps"][0]))),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 
 import pytest
@@ -142,3 +143,20 @@ def test_what_is_worth_keeping(said, kept):
 def test_it_is_bounded():
     text = traces.worth_keeping("#0  f ()\n" * 100000)
     assert len(text) < 70000 and text.endswith("#0  f ()\n(cut here)")
+
+
+@pytest.mark.parametrize(
+    ("tool", "mode", "asked"), [("py-spy", 0o755, True), ("py-spy", 0o1777, False), ("eu-stack", 0o755, False)]
+)
+def test_a_tool_beside_the_program(boot, tmp_path, tool, mode, asked):
+    """py-spy, as `pip` puts it beside Python; but not where anybody may put a program, as in /tmp."""
+    folder = tmp_path / "place"
+    folder.mkdir()
+    shutil.copy(os.path.realpath(shutil.which("sh")), folder / "python3")
+    (folder / tool).write_text("#!/bin/sh\necho '#0  planted'\n")
+    (folder / tool).chmod(0o755)
+    folder.chmod(mode)
+    agent = boot()
+    _launched(agent, str(folder / "python3"), "-c", WAIT)
+    said = [traced.text for _, traced in _traces(agent) if traced.name == "python3"]
+    assert [text == "#0  planted" for text in said] == [asked]

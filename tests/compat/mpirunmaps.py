@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 from collections.abc import Sequence
 from typing import NamedTuple
+
+import pytest
 
 SECONDS = 10  #: for one call
 _NODE = re.compile(r"^ Data for node: (\S+)")
@@ -35,9 +38,23 @@ class Asked(NamedTuple):
     refusal: str = ""
 
 
-def ask(machine: str, words: Sequence[str], cpus: int) -> Asked:
-    """mpirun's map for `machine` (an HWLOC_SYNTHETIC text, of so many hardware threads) and these options."""
-    command = ["mpirun", *words, "--display-devel-map", "--do-not-launch", "true"]
+#: rank, node, local rank, app context, hardware threads of the locale (none: all)
+Place = tuple[int, str, int, int, frozenset[int]]
+
+
+def require() -> None:
+    """Skips, and says so, where there is no mpirun 4.1."""
+    program = shutil.which("mpirun")
+    if not program:
+        pytest.skip("NOT TESTED, not installed: mpirun")
+    version = subprocess.run([program, "--version"], capture_output=True, text=True, check=False, timeout=20).stdout
+    if "(Open MPI) 4.1" not in version:
+        pytest.skip(f"NOT TESTED, mpirun is not Open MPI 4.1: {version[:60]}")
+
+
+def devel_map(machine: str, words: Sequence[str]) -> tuple[str, str]:
+    """What mpirun prints for `machine` (an HWLOC_SYNTHETIC text) and these words, on stdout and on stderr."""
+    command = ["mpirun", "--display-devel-map", "--do-not-launch", *words]
     given = {name: value for name, value in os.environ.items() if not name.startswith(("OMPI_", "PMIX_", "HWLOC_"))}
     root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     environ = {**given, **root, "HWLOC_SYNTHETIC": machine}
@@ -50,8 +67,44 @@ def ask(machine: str, words: Sequence[str], cpus: int) -> Asked:
             if last:
                 raise
         else:
-            return _read(done.stdout, done.stderr, cpus)
+            return done.stdout, done.stderr
     raise AssertionError
+
+
+# --------------------------------------------------------------------------------------------------- where ranks go
+
+
+def read_places(shown: str) -> list[Place] | None:
+    """The places in a devel map, in rank order; None if it holds none, for mpirun has refused."""
+    places = []
+    node = ""
+    for line in shown.splitlines():
+        words = line.split()
+        if found := _NODE.match(line):
+            node = found[1]
+        elif found := _PROC.match(line):
+            rank = int(found[1])
+        elif words[:1] == ["Pid:"]:
+            local = int(words[words.index("rank:") + 1])
+        elif words[:1] == ["State:"] and "App_context:" in words:
+            app = int(words[-1])
+        elif words[:1] == ["Locale:"]:
+            places.append((rank, node, local, app, _threads(words[1])))
+    return sorted(places, key=lambda place: place[0]) or None
+
+
+def _threads(shown: str) -> frozenset[int]:
+    """`[BB/..][../..]` to the hardware threads; NODE, which is all of them, to none."""
+    letters = [letter for letter in shown if letter in "B."] if shown != "NODE" else []
+    return frozenset(at for at, letter in enumerate(letters) if letter == "B")
+
+
+# ------------------------------------------------------------------------------------------- what they are bound to
+
+
+def ask(machine: str, words: Sequence[str], cpus: int) -> Asked:
+    """mpirun's map for `machine`, of so many hardware threads, and these options."""
+    return _read(*devel_map(machine, [*words, "true"]), cpus)
 
 
 def _read(shown: str, said: str, cpus: int) -> Asked:

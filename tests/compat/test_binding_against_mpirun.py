@@ -8,13 +8,11 @@ MSLAUNCH_TEST_EXAMPLES=2000 asks that often; a normal run takes half a minute.
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
 
 import pytest
 from hypothesis import HealthCheck, assume, event, given, settings
 from hypothesis import strategies as st
-from mpirunmaps import Asked, ask
+from mpirunmaps import Asked, ask, require
 from synthetic import topology
 
 from mslaunch.errors import LaunchError
@@ -38,13 +36,7 @@ pytestmark = [pytest.mark.openmpi, pytest.mark.slow, pytest.mark.limit(3600)]
 
 @pytest.fixture(scope="module", autouse=True)
 def _real() -> None:
-    """All is skipped, and says so, where there is no mpirun 4.1."""
-    program = shutil.which("mpirun")
-    if not program:
-        pytest.skip("NOT TESTED, not installed: mpirun")
-    version = subprocess.run([program, "--version"], capture_output=True, text=True, check=False, timeout=20).stdout
-    if "(Open MPI) 4.1" not in version:
-        pytest.skip(f"NOT TESTED, mpirun is not Open MPI 4.1: {version[:60]}")
+    require()
 
 
 # ---------------------------------------------------------------------------------------------- what is asked

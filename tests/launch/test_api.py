@@ -145,6 +145,15 @@ def test_an_rsh_that_cannot_be_run_leaves_nothing():
         os.waitpid(-1, os.WNOHANG)
 
 
+def test_a_refusal_leaves_no_file_open(tmp_path):
+    """The logs are there before the hosts are asked."""
+    options = ["--rsh-agent", "/nothing/there"]
+    before = sorted(os.listdir("/proc/self/fd"))
+    with pytest.raises(LaunchError):
+        launch(["true"], hosts="alpha:2", output=str(tmp_path), options=options)
+    assert sorted(os.listdir("/proc/self/fd")) == before
+
+
 def test_a_limit_of_time():
     outcome = launch(["sleep", "60"], np=1, timeout=0.3, options=["-q"])
     assert outcome.code == 110

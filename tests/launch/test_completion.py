@@ -18,6 +18,7 @@ ROWS = [row for row in catalog.dialect("mpirun").table if row.status != REFUSED]
 #: a line up to the cursor -> some of what must be offered, and what must not
 CASES = [
     ("mslaunch --outp", {"--output-filename"}, {"--np"}),
+    ("mpirun -n 4 --display-m", {"--display-map"}, {"--np"}),
     ("mslaunch -n 4 --display-m", {"--display-map"}, set()),
     ("mslaunch --mca btl tcp --display-m", {"--display-map"}, set()),
     ("mslaunch --pty ", {"auto", "yes", "no"}, {"maybe"}),
@@ -62,14 +63,14 @@ read -ra COMP_WORDS <<<"$line"
 COMP_LINE=$line COMP_POINT=${#line} COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
 _mslaunch mslaunch "${COMP_WORDS[COMP_CWORD]}" ""
 printf '%s\\n' "${COMPREPLY[@]}"
-complete -p mslaunch
+complete -p "${COMP_WORDS[0]}"
 """
 
 
 @pytest.mark.parametrize(("line", "offered", "hidden"), CASES, ids=[case[0] for case in CASES])
 def test_bash(shell, line, offered, hidden):
     *found, registered = shell("bash", ["--norc"], BASH, "bash", line).splitlines()
-    assert registered == "complete -o bashdefault -o default -F _mslaunch mslaunch"
+    assert registered == f"complete -o bashdefault -o default -F _mslaunch {line.split()[0]}"
     if "myhosts" in offered:
         assert found == [""], "files are left to bash, which the last line asked for"
     else:
@@ -105,6 +106,7 @@ zpty -r -m shell text "*$2*" && print found
     ("line", "word"),
     [
         ("mslaunch --outp", "output-filename"),
+        ("mpirun -n 4 --display-m", "display-map"),
         ("mslaunch -n 4 --display-m", "display-map"),
         ("mslaunch --mca btl tcp --display-al", "display-allocation"),
         ("mslaunch --pty ", "auto"),

@@ -27,15 +27,23 @@ sys.stdin.buffer.read()
 """
 
 
-@pytest.mark.parametrize(("hwthreads", "slots"), [(False, 4), (True, 8)])
-def test_a_host_with_two_threads_a_core(hwthreads: bool, slots: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("policy", "slots"),
+    [
+        (Policy(), 4),
+        (Policy(map_by="hwthread"), 4),
+        (Policy(bind_to="hwthread"), 8),
+        (Policy(hwthread_cpus=True), 8),
+    ],
+)
+def test_a_host_with_two_threads_a_core(policy: Policy, slots: int, tmp_path: Path) -> None:
     """One rank more than there are slots is refused, and the refusal has their number."""
     agent, hosts = tmp_path / "agent.py", tmp_path / "hosts"
     agent.write_text(AGENT.format(root=str(Path(__file__).parents[2])))
     hosts.write_text("there\n")
     request = Request(
         (AppContext(("true",), np=slots + 1, hostfile=str(hosts)),),
-        policy=Policy(hwthread_cpus=hwthreads, oversubscribe=False),
+        policy=policy._replace(oversubscribe=False),
         link=LinkPolicy(agent=(sys.executable, str(agent))),
     )
     with pytest.raises(LaunchError) as refused:

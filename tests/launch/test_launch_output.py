@@ -116,6 +116,11 @@ def test_xml_of_a_job_that_fails(run):
     assert "rank 0 ended with exit code 3" in ended.err and "<" not in ended.err
 
 
+def test_a_dry_run_shows_the_map(run):
+    ended = run(["-n", "2", "--oversubscribe", "--do-not-launch", "sh", "-c", "echo started"])
+    assert (ended.code, ended.out.count(b"Process rank:"), ended.out.count(b"started")) == (0, 2, 0)
+
+
 def test_a_map_alone_as_xml(run):
     ended = run(["-n", "2", "--oversubscribe", "--xml", "--display-map", "--do-not-launch", "true"])
     assert (ended.code, len(ElementTree.fromstring(ended.out).findall("map/host/process"))) == (0, 2)
@@ -333,6 +338,23 @@ def test_standard_output_on_a_full_device(start):
     assert ended.code == 1
     assert ended.err.count("standard output: No space left on device") == 1
     assert "not all of their output could be kept" in ended.err
+
+
+def test_last_words_that_nobody_reads(start):
+    """Standard error is a pipe that is full, and stays so: the job has ended, and the command ends too."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    for size in (4096, 1):
+        try:
+            while True:
+                os.write(writer, b"x" * size)
+        except BlockingIOError:
+            pass
+    os.set_blocking(writer, True)
+    job = start(["-n", "1", "sh", "-c", "exit 3"], stderr=writer)
+    assert job.end(20).code == 3
+    os.close(reader)
+    os.close(writer)
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", "<&- >&- 2>&-", ">&- 2>&-"])

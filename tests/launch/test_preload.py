@@ -146,8 +146,9 @@ poll.poll()  # until the launcher closes its end
 """
 
 
-def test_ctrl_c_while_files_are_sent(start, hosts, tmp_path):
-    """The way to the host takes two megabytes and no more: the launcher still answers, and nothing stays."""
+@pytest.fixture
+def slow(tmp_path):
+    """The way to a host that takes two megabytes of a large file, and no more."""
     os.mkfifo(tmp_path / "stuck")
     with open(tmp_path / "much", "wb") as file:
         file.truncate(64 << 20)
@@ -156,10 +157,30 @@ def test_ctrl_c_while_files_are_sent(start, hosts, tmp_path):
     python = sys.executable
     rsh.write_text(f'#!/bin/sh\n{python} {tmp_path}/slow {tmp_path}/stuck | {python} {PROGRAMS}/rsh "$@"\n')
     rsh.chmod(0o755)
-    words = ["--rsh-agent", str(rsh), "--agent-python", python, "-H", "alpha", "--preload-files", "much", "true"]
-    job = start(words, env=hosts)
+    return ["--rsh-agent", str(rsh), "--agent-python", python, "-H", "alpha", "--preload-files", "much", "true"]
+
+
+def test_ctrl_c_while_files_are_sent(start, hosts, slow, tmp_path):
+    """The launcher still answers, and nothing stays."""
+    job = start(slow, env=hosts)
     open(tmp_path / "stuck", "rb").close()  # opens once the other end does, after its two megabytes
     job.send(signal.SIGINT)
     ended = job.end()
     job.wait_gone()
     assert ended.code == 1 and "ended by SIGINT before anything was started" in ended.err
+
+
+def test_the_time_limit_while_files_are_sent(start, hosts, slow, tmp_path):
+    job = start(["--timeout", "1", *slow], env=hosts)
+    open(tmp_path / "stuck", "rb").close()
+    ended = job.end()
+    job.wait_gone()
+    assert ended.code == 110 and "--timeout: nothing was started within 1 s" in ended.err
+
+
+def test_the_launcher_is_killed_while_files_are_sent(start, hosts, slow, tmp_path):
+    job = start(slow, env=hosts)
+    open(tmp_path / "stuck", "rb").close()
+    assert os.listdir(tmp_path / "tmp" / "alpha")
+    job.process.kill()
+    job.wait_gone()

@@ -108,16 +108,43 @@ def test_what_is_not_ours_is_never_replaced(install, tmp_path, kind):
     [
         ([], "DIR is missing"),
         (["--foo"], "DIR is missing"),
+        ([""], "DIR is missing"),
+        (["d", "mprun"], "did you mean mpirun?"),
         (["d", "mpicc"], "no name of a launcher"),
         (["d", "mpirun=hydra"], "only mpiexec has a choice"),
         (["d", "mpiexec=msrun"], "only mpiexec has a choice"),
-        (["/dev/null/d"], "no shims can be made there"),
+        (["/dev/null/d"], "no shims can be made there: a part of the path is a file"),
+        (["/dev/null"], "no shims can be made there: a part of the path is a file"),
     ],
 )
 def test_what_cannot_be_made_is_refused(install, tmp_path, words, phrase):
     said = install(*words, code=1)
     assert said.startswith("mslaunch: ") and phrase in said
     assert not (tmp_path / "d").exists()
+
+
+def test_a_name_given_twice_is_made_once(install):
+    assert install("shims", "mpirun", "mpirun").count(" -> ") == 1
+
+
+def test_the_first_words_are_known_under_every_name(install, tmp_path):
+    install("shims", "mpirun", "mpiexec.hydra", "msrun")
+    for name in ("mpirun", "mpiexec.hydra", "msrun"):
+        shim = tmp_path / "shims" / name
+        assert call([shim, "--dialect", "hydra", "-l", "-n", "1", "echo", "x"], tmp_path) == "[0] x\n"
+        assert call([shim, "-dialect", "mpirun", "-tag-output", "-n", "1", "echo", "x"], tmp_path).endswith(":x\n")
+        assert call([shim, "--version"], tmp_path)
+
+
+def test_mpiexec_is_asked_through_any_number_of_links(tmp_path):
+    links = {"mpiexec": "a/mpiexec", "a/mpiexec": "../b/mpiexec", "b/mpiexec": "mpiexec.hydra"}
+    for name, target in links.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).symlink_to(target)
+        assert dialects.called_as(str(tmp_path / "mpiexec")) == ("mpiexec.hydra" if name[0] == "b" else "mpiexec")
+    (tmp_path / "round").mkdir()
+    (tmp_path / "round" / "mpiexec").symlink_to("mpiexec")
+    assert dialects.called_as(str(tmp_path / "round" / "mpiexec")) == "mpiexec"
 
 
 def test_a_link_of_one_s_own_works(tmp_path):
@@ -168,7 +195,14 @@ def test_a_dialect_may_be_said(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "phrase"), [(["--dialect", "hydr"], "did you mean hydra?"), (["--completion"], "bash, zsh or fish")]
+    ("words", "phrase"),
+    [
+        (["--dialect", "hydr"], "did you mean hydra?"),
+        (["--dialect"], "write --dialect mpirun, hydra or msrun"),
+        (["--completion"], "bash, zsh or fish"),
+        (["--completion", "bash", "zsh"], "it takes nothing more, got 'zsh'"),
+        (["--man", "mpirun"], "it takes nothing more, got 'mpirun'"),
+    ],
 )
 def test_a_bad_first_word_is_refused(tmp_path, words, phrase):
     said = call([sys.executable, "-m", "mslaunch", *words], tmp_path, code=1)

@@ -73,10 +73,9 @@ def test_a_stopped_rank_hears_it(start, where):
 def test_signals_for_programs(start, where, tmp_path):
     job = start([*where, "-n", "2", *program("wait", tmp_path / "go")])
     job.expect(b"ready", 2)
-    job.send(signal.SIGUSR1)
-    job.expect(b"got SIGUSR1", 2)
-    job.send(signal.SIGUSR2)
-    job.expect(b"got SIGUSR2", 2)
+    for name in ("SIGUSR1", "SIGUSR2", "SIGALRM"):
+        job.send(getattr(signal, name))
+        job.expect(f"got {name}".encode(), 2)
     (tmp_path / "go").touch()
     assert job.end().code == 0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -80,6 +81,12 @@ def test_the_default_hostfile_counts_only_when_nothing_else_is_said(named: AppCo
     assert slots(allocation(named, files=files, default="hf")) == [("dd", 1)]
 
 
+@pytest.mark.parametrize("named", [app("dd"), app()])
+def test_no_default_hostfile_is_spelled_none(named: AppContext) -> None:
+    """`ompi_info` of 4.1 has it: "none" to ignore what the environment or a file of parameters says."""
+    assert allocation(named, default="none") == allocation(named)
+
+
 def test_several_hosts_options_are_joined() -> None:
     assert slots(allocation(app(("aa:2", "bb", "aa")))) == [("aa", 3), ("bb", 1)]
 
@@ -95,6 +102,9 @@ def test_several_hosts_options_are_joined() -> None:
         ("aa slots=3\naa\n", [("aa", 4)]),
         ("aa slots=0\nbb slots=1", [("bb", 1)]),
         ("aa max_slots=3", [("aa", 3)]),
+        ("aa slots=2\naa max_slots=3\n", [("aa", 3)]),  # a line with only a maximum is a slot more, as a bare one
+        ("aa\naa max_slots=5\n", [("aa", 2)]),
+        ("aa max_slots=2\naa max_slots=3\n", [("aa", 3)]),
         ("node[1-2]\nnode2", [("node1", None), ("node2", 2)]),
         ("aa.x.org slots=1\nbb", [("aa", 1), ("bb", None)]),
         ("1.2.3.4 slots=1\n1.2.3.5 slots=2\n2001:db8::1 slots=1", [("1.2.3.4", 1), ("1.2.3.5", 2), ("2001:db8::1", 1)]),
@@ -133,9 +143,14 @@ def test_two_hosts_of_one_short_name_can_be_kept_apart() -> None:
     assert slots(made) == [("aa.x.org", 1), ("aa.y.org", 2)]
 
 
-def test_more_lines_than_the_maximum() -> None:
+@pytest.mark.parametrize("text", ["aa max_slots=1\naa\n", "aa\naa max_slots=1\n", "aa slots=3\naa max_slots=1\n"])
+def test_more_lines_than_the_maximum(text: str) -> None:
     with pytest.raises(HostfileError, match="more than its max_slots=1"):
-        from_file("aa max_slots=1\naa\n")
+        from_file(text)
+
+
+def test_a_maximum_on_a_later_line_counts() -> None:
+    assert from_file("aa\naa max_slots=5\n").nodes == (Node("aa", 2, "hf:1,2", max_slots=5),)
 
 
 def test_a_host_on_very_many_lines_keeps_a_short_source() -> None:
@@ -224,10 +239,40 @@ def test_programs_on_the_same_hosts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "want"), [("aa:2", "aa:3", 3), ("aa:3", "aa:2", 3), ("aa", "aa", 1), ("aa:9", "aa:*", None)]
+    ("first", "second", "want"),
+    [("aa:2", "aa:3", 3), ("aa:3", "aa:2", 2), ("aa", "aa", 1), ("aa:9", "aa:*", 9), ("aa:*", "aa:9", 9)],
 )
-def test_slots_of_a_host_in_two_programs_are_not_added(first: str, second: str, want: int | None) -> None:
+def test_of_several_options_the_last_to_name_slots_counts(first: str, second: str, want: int) -> None:
     assert slots(allocation(app(first), app(second))) == [("aa", want)]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "want"),
+    [
+        ("bb slots=1", "bb slots=3", 1),
+        ("bb slots=3", "bb slots=1", 3),
+        ("bb", "bb slots=5", None),
+        ("bb slots=5", "bb", 5),
+    ],
+)
+def test_of_several_hostfiles_the_first_to_name_a_host_counts(first: str, second: str, want: int | None) -> None:
+    made = allocation(app(hostfile="hf"), app(hostfile="hg"), files={"hf": first, "hg": second})
+    assert slots(made) == [("bb", want)]
+
+
+def test_an_option_counts_before_hostfiles() -> None:
+    files = {"hf": "joe@aa slots=3 max_slots=4\nbb slots=1\n"}
+    made = allocation(app(hostfile="hf"), app("bb:3,aa"), files=files)
+    assert slots(made) == [("bb", 3), ("aa", 1)]
+    assert (made.nodes[1].user, made.nodes[1].max_slots, made.nodes[1].source) == ("joe", None, "-H")
+
+
+def test_a_file_of_a_thousand_programs_takes_no_longer() -> None:
+    """Each names the same hostfile; 1000 programs on 1000 hosts took 3.5 s."""
+    programs = tuple(app(hostfile="hf") for _ in range(1000))
+    begin = time.process_time()
+    assert allocation(*programs, files={"hf": "node[1-1000] slots=1"}).apps == ()
+    assert time.process_time() - begin < 1
 
 
 def test_a_hostfile_of_two_programs_is_read_once() -> None:
@@ -337,6 +382,17 @@ def test_a_relative_host_is_what_the_file_says_of_it() -> None:
     assert (node.user, node.source) == ("joe", "hf:2")
 
 
+@pytest.mark.parametrize("named", [app(hostfile="hf"), app("+n1", "hf"), app("+n0")])
+def test_they_point_into_the_hostfile_of_another_program_if_theirs_has_none(named: AppContext) -> None:
+    made = allocation(named, app("+n2"), app("dd", "hf"), files={"hf": THREE, "hg": "zz"}, default="hg")
+    assert made.apps[1] == ([node.name for node in made.nodes].index("bb"),)
+
+
+def test_their_own_hostfile_comes_first() -> None:
+    made = allocation(app(hostfile="hg"), app("+n1", "hf"), files={"hf": THREE, "hg": "zz slots=1"})
+    assert slots(made) == [("zz", 1), ("aa", 2)]
+
+
 def test_without_a_hostfile_they_point_at_this_host() -> None:
     assert slots(allocation(app("+n0"))) == [("head0", 6)]
     assert slots(allocation(app("+e"))) == [("head0", 6)]
@@ -346,7 +402,8 @@ def test_without_a_hostfile_they_point_at_this_host() -> None:
     ("hosts", "why"),
     [
         ("+n3", "there is no host number 3, counted from 0"),
-        ("+e:4", "there are 3 hosts, not 4"),
+        ("+e:4", "4 hosts asked for, 3 hosts named"),
+        ("+n4,^aa", "there is no host number 4"),
         ("^dd", "dd cannot be left out"),
         ("aa,^bb", "bb cannot be left out"),
         ("^aa,^bb,^localhost", "no host is named"),
@@ -357,6 +414,11 @@ def test_what_points_nowhere(hosts: str, why: str) -> None:
         allocation(app(hosts, "hf"), files={"hf": THREE})
     assert why in caught.value.what
     assert caught.value.todo
+
+
+def test_one_host_is_one_host() -> None:
+    with pytest.raises(AllocationError, match="2 hosts asked for, 1 host named"):
+        allocation(app("+e:2"))
 
 
 def test_leaving_out_a_host_of_nothing_is_refused() -> None:

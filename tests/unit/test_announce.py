@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from mslaunch.errors import LaunchError
-from mslaunch.launcher.announce import announce
+from mslaunch.launcher.announce import announce, open_channel
+from mslaunch.launcher.run import Surroundings
 from mslaunch.model import AppContext, Request
+from mslaunch.wire.loop import Loop
 
 PID, URI = f"{os.getpid()}\n", f"4660.0;mslaunch://{os.uname().nodename}/{os.getpid()}\n"
+
+
+def speak(request: Request, cwd: Path, stdout: int, say: Callable[[str], None]) -> None:
+    with Loop() as loop:
+        around = Surroundings({}, str(cwd), stdout=stdout)
+        announce(request, around, say, "1234", lambda path: open_channel(path, loop, loop.run))
 
 
 def told(cwd: Path, **channels: str) -> tuple[str, str]:
     """What came on standard output and standard error."""
     reader, writer = os.pipe()
     said: list[str] = []
-    announce(Request((AppContext(("x",)),), **channels), str(cwd), writer, said.append, "1234")  # type: ignore[arg-type]
+    speak(Request((AppContext(("x",)),), **channels), cwd, writer, said.append)  # type: ignore[arg-type]
     os.close(writer)
     with open(reader) as file:
         return file.read(), "".join(said)
@@ -49,5 +58,24 @@ def test_a_standard_output_that_is_closed(tmp_path: Path) -> None:
     reader, writer = os.pipe()
     os.close(writer)
     with pytest.raises(LaunchError, match="standard output"):
-        announce(Request((AppContext(("x",)),), report_pid="-"), str(tmp_path), writer, str, "1")
+        speak(Request((AppContext(("x",)),), report_pid="-"), tmp_path, writer, lambda text: None)
     os.close(reader)
+
+
+def test_a_fifo_is_waited_for_and_may_be_called_off(tmp_path: Path) -> None:
+    """As a shell waits at `> FIFO`; but Ctrl-C must not wait with it."""
+    os.mkfifo(tmp_path / "fifo")
+    readers: list[int] = []
+
+    def stop(until: Callable[[], bool]) -> None:
+        raise LaunchError("ended by SIGINT")
+
+    with Loop() as loop:
+        with pytest.raises(LaunchError, match="ended by SIGINT"):
+            open_channel(str(tmp_path / "fifo"), loop, stop)
+        loop.after(0.02, lambda: readers.append(os.open(tmp_path / "fifo", os.O_RDONLY | os.O_NONBLOCK)))
+        channel = open_channel(str(tmp_path / "fifo"), loop, loop.run)
+    os.write(channel, b"1\n")
+    os.close(channel)
+    assert os.read(readers[0], 99) == b"1\n"
+    os.close(readers[0])

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from mslaunch.agent.topology import read_topology
+from mslaunch.errors import LaunchError
+from mslaunch.launcher.company import Company
 from mslaunch.launcher.connect import Peer, UnreachedError, close_all, connect
+from mslaunch.launcher.voice import Voice
 from mslaunch.model import LinkPolicy, Node
 from mslaunch.wire.loop import Loop
 
@@ -20,12 +23,13 @@ ROOT = Path(__file__).parents[2]
 OTHER_AGENT = """\
 import sys
 sys.path.insert(0, {root!r})
+from mslaunch.model import Topology
 from mslaunch.wire import frames, messages
 hello = messages.pack_hello(messages.Hello("h", 1, 4, 2, "3.8.0", ()))
 said = frames.MAGIC + frames.encode(frames.HELLO, payload=hello) + {more}
 sys.stdout.buffer.write(said)
 sys.stdout.flush()
-sys.stdin.buffer.read()
+{stays} and sys.stdin.buffer.read()
 """
 
 
@@ -36,13 +40,13 @@ def loop() -> Iterator[Loop]:
 
 
 def meet(loop: Loop, nodes: list[Node], policy: LinkPolicy, topologies: bool) -> list[Peer]:
-    return connect(loop, nodes, policy, {}, lambda text: None, lambda text: None, lambda: False, topologies)
+    return connect(loop, nodes, policy, {}, lambda text: None, lambda text: None, loop.run, topologies)
 
 
-def other(folder: Path, more: str, timeout: float = 15.0) -> LinkPolicy:
+def other(folder: Path, more: str, timeout: float = 15.0, stays: bool = True) -> LinkPolicy:
     """Hosts on which something else answers: HELLO, and then `more`."""
     program = folder / "agent.py"
-    program.write_text(OTHER_AGENT.format(root=str(ROOT), more=more))
+    program.write_text(OTHER_AGENT.format(root=str(ROOT), more=more, stays=stays))
     return LinkPolicy(agent=(sys.executable, str(program)), timeout=timeout)
 
 
@@ -90,3 +94,29 @@ def test_hello_is_enough_if_that_is_all(loop: Loop, tmp_path: Path) -> None:
     peers = meet(loop, [THERE], other(tmp_path, "b''"), topologies=False)
     assert peers[0].hello and (peers[0].hello.cpus, peers[0].hello.cores) == (4, 2)
     assert close_all(peers) == []
+
+
+def test_what_ends_the_wait_closes_all_links(loop: Loop) -> None:
+    """Also those that have been made by then."""
+
+    def interrupted(until: Callable[[], bool]) -> None:
+        loop.run(until)
+        raise LaunchError("ended")
+
+    before = os.listdir("/proc/self/fd")
+    with pytest.raises(LaunchError, match="ended"):
+        connect(loop, [HERE], LinkPolicy(), {}, str, str, interrupted)  # type: ignore[arg-type]
+    assert len(os.listdir("/proc/self/fd")) == len(before)
+
+
+def test_a_host_that_is_lost_between_two_questions(loop: Loop, tmp_path: Path) -> None:
+    """It told its cores, and then its agent went away, while others were being asked."""
+    told = "frames.encode(frames.TOPOLOGY, payload=messages.pack_topology(Topology((0,), ((0,),) * 8)))"
+    policy = other(tmp_path, told, stays=False)
+    company = Company(loop, policy, {}, Voice(loop, 2, True, False), loop.run, False)
+    assert company.cores([THERE], False) == {"there": 2}
+    loop.run(lambda: "there" in company._lost)
+    with pytest.raises(UnreachedError) as caught:
+        company.gather([HERE, THERE])
+    assert (caught.value.where, caught.value.code) == ("there", 205)
+    assert company.part() == []

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mslaunch.agent.files import VARIABLE, Session, remove
+from mslaunch.agent.files import Session, remove
 from mslaunch.errors import LaunchError
 
 
@@ -70,7 +70,6 @@ def test_each_rank_sees_all_in_a_directory_of_its_own(session: Session) -> None:
         session.write(b"1")
         session.write(b"")
     first, second = session.place(0), session.place(12)
-    assert session.variables(12) == {VARIABLE: second}
     for folder in (first, second):
         assert sorted(os.listdir(folder)) == ["data", "tool"]
         assert Path(folder, "data/x").read_bytes() == b"1"

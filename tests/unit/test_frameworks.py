@@ -129,7 +129,7 @@ def test_the_scheduler_is_no_worker() -> None:
     place = Place(0, 8, 0, 4, 0, 2, 8, "10.0.0.1", 10001, 10002)
     service = mindspore.service(place)
     env = dict(word.split("=", 1) for word in service.env)
-    assert (service.kind, service.port, service.address) == ("mindspore", 10002, "10.0.0.1")
+    assert (service.port, env["MS_SCHED_HOST"]) == (10002, "10.0.0.1")
     assert (env["MS_ROLE"], env["MS_WORKER_NUM"]) == ("MS_SCHED", "8")
     assert "MS_NODE_ID" not in env
     assert "MS_TOPO_TIMEOUT" not in env, "the rank's own value counts for its scheduler too"

@@ -15,6 +15,7 @@ from mslaunch.cli.options import REFUSED, Index, Show, by_name
 from mslaunch.errors import HostfileError, LaunchError, UsageError
 from mslaunch.model import AppContext, LinkPolicy, OutputPolicy, Policy, Request
 
+IDLE_MAP = "-map-by has no effect without -bind-to, as with hydra; -ppn says how many ranks a host takes"
 FREE = Policy(map_by="slot", bind_to="none")
 DEALT = Policy(map_by="seq", bind_to="none", oversubscribe=True)
 PROG = AppContext(("prog",), 1, forward=("*",))
@@ -101,7 +102,7 @@ DONE = [
     (["bind-to", "hwthread:2"], bound("hwthread", pe=2, hwthread_cpus=True)),
     (["bind-to", "l2ucache"], bound("l2cache")),
     (["bind-to", "numa"], bound("numa")),
-    (["map-by", "socket"], job()),
+    (["map-by", "socket"], job(notes=(IDLE_MAP,))),
     (["topolib", "hwloc"], job()),
     (["l"], output(tag="rank")),
     (["prepend-rank"], output(tag="rank")),
@@ -159,7 +160,7 @@ def test_what_is_refused_says_why_and_what_instead(option):
 
 def test_options_of_mslaunch_help_here_as_well():
     request = parse("-pty", "no", "--do-not-launch", "-display-map", "-n", "2", "prog")
-    assert (request.output.pty, request.do_not_launch, request.display_map) == ("no", True, "map")
+    assert (request.output.pty, request.do_not_launch, request.display_map) == ("no", True, "table")
     assert {row.names[0] for row in hydra.extras()} == {name for name in EXTRAS if name in by_name(hydra.extras())} - {
         "quiet"
     }
@@ -204,14 +205,14 @@ def test_a_program_s_own_word_on_the_environment_wins():
         ("HYDRA_LAUNCHER_EXTRA_ARGS", "-p 22", job(link=LinkPolicy(agent_args=("-p", "22")))),
         ("HYDRA_RMK", "user", job()),
         ("HYDRA_BINDING", "core", bound("core")),
-        ("HYDRA_MAPPING", "core", job()),
+        ("HYDRA_MAPPING", "core", job(notes=(IDLE_MAP,))),
         ("HYDRA_ENV", "all", job()),
         ("HYDRA_ENV", "none", app(forward=())),
         ("HYDRA_IFACE", "ib0", env("MPIR_CVAR_NEMESIS_TCP_NETWORK_IFACE", "ib0")),
         ("HYDRA_DEMUX", "select", job()),
         ("HYDRA_DEBUG", "1", job(verbose=True)),
         ("MPIEXEC_TIMEOUT", "3", job(timeout=3.0, timeout_from="MPIEXEC_TIMEOUT")),
-        ("MPIEXEC_TIMEOUT", "-1", job(timeout_from="MPIEXEC_TIMEOUT")),
+        ("MPIEXEC_TIMEOUT", "-1", job()),
         ("HYDRA_CONFIG_FILE", "conf", job(verbose=True)),
         ("HYDRA_CONFIG_FILE", "missing", job()),
     ],
@@ -355,13 +356,19 @@ def test_a_program_may_have_such_an_argument(words):
     [
         (["-foo", "prog"], "-foo", "no such option"),
         (["-pp", "1", "prog"], "-pp", "--ppn"),
+        (["-x", "A", "prog"], "-x", "-genv VAR VALUE"),
+        (["--mca", "btl", "tcp", "prog"], "--mca", "-genv OMPI_MCA_KEY VALUE"),
+        (["--oversubscribe", "prog"], "--oversubscribe", "leave it out"),
+        (["--allow-run-as-root", "prog"], "--allow-run-as-root", "leave it out"),
+        (["--tag-output", "prog"], "--tag-output", "use -l"),
+        (["--report-bindings", "prog"], "--report-bindings", "--dialect mpirun"),
         (["-n"], "-n", "missing"),
         (["-n", "0", "prog"], "-n", "1 or more"),
         (["-n", "2x", "prog"], "-n", "whole number"),
         (["-n", "1", "-np", "2", "prog"], "-np", "twice"),
         (["-ppn", "0", "prog"], "-ppn", "whole number"),
-        (["-ppn", "1", "a", ":", "-ppn", "1", "b"], "-ppn", "comes after"),
-        (["-hosts", "a", "-f", "b", "prog"], "-f", "comes after -hosts"),
+        (["-ppn", "1", "a", ":", "-ppn", "1", "b"], "-ppn", "given twice"),
+        (["-hosts", "a", "-f", "b", "prog"], "-f", "-hosts was given too"),
         (["-hosts", "a:0", "prog"], "-hosts", "a gets no ranks"),
         (["-hosts", "a:x", "prog"], "-hosts", "slots"),
         (["-hosts", "a,+n1", "prog"], "-hosts", "hydra"),

@@ -120,7 +120,7 @@ def test_runtime_options(word, request_):
     [
         ("recovreable", "did you mean recoverable?"),
         ("recoverable=maybe", "1 or 0"),
-        ("max-restarts", "1 or more"),
+        ("max-restarts", "max-restarts=N"),
         ("timeout=1:2:3:4:5", "DAYS:HOURS"),
         ("timeout=soon", "seconds"),
         *((name, instead) for name, instead in lists._NOT_HERE.items()),

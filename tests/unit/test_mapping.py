@@ -161,6 +161,15 @@ def test_programs_keep_to_their_hosts() -> None:
     assert ranks(map_job(request(1, None), allocation, {})) == {"a": [0], "c": [1, 2]}
 
 
+def test_a_pattern_without_np_is_met_on_every_node() -> None:
+    """-N 1 A : -N 1 B, where the only slot of c is A's: mpirun refuses as well."""
+    asked = request(None, None, policy=each(1))
+    assert counts(map_job(asked, nodes(2, 2, 2), {})) == [2, 2, 2]
+    with pytest.raises(AllocationError, match=r"1 rank \(1:node\) for c, 0 free \(the programs before took 3\)"):
+        map_job(asked, nodes(4, 2, 1), {})
+    assert counts(map_job(request(None, 1, policy=each(1)), nodes(1, 2, 2), {})) == [1, 2, 1]  # with np, what is free
+
+
 def test_max_slots_is_kept() -> None:
     allocation = nodes(2, 1, most=(3, 2))
     assert counts(map_job(request(5, policy=OVER), allocation, {})) == [3, 2]

@@ -32,7 +32,7 @@ PLANS = st.builds(
     TUPLES,
     TUPLES,
     TUPLES,
-    st.lists(st.builds(ServicePlan, WORDS, NUMBERS, WORDS, TUPLES), max_size=2).map(tuple),
+    st.lists(st.builds(ServicePlan, NUMBERS, TUPLES), max_size=2).map(tuple),
     st.lists(NUMBERS, max_size=3).map(tuple),
     st.booleans(),
     st.sampled_from(["auto", "yes", "no"]),

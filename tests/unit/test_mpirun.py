@@ -44,6 +44,12 @@ def link(**fields: object) -> Request:
     return job(link=LinkPolicy(**fields))
 
 
+def idle(name: str, instead: str) -> Request:
+    return job(notes=(f"the parameter {name} has no effect: {instead}",))
+
+
+IGNORED = "the unknown modifier foo behind o: is ignored, as by mpirun; write nocopy or nojobid"
+
 #: words before `prog` -> the request; the first word without dashes is tried in all its spellings
 DONE = [
     (["n", "4"], app(np=4)),
@@ -112,7 +118,7 @@ DONE = [
     (["output-filename", "o"], output(directory="o")),
     (["output-filename", "o:nocopy"], output(directory="o", copy=False)),
     (["output-filename", "o:NOJOBID,nocopy"], output(directory="o", copy=False, jobid=False)),
-    (["output-filename", "o:foo"], output(directory="o")),
+    (["output-filename", "o:foo"], output(directory="o")._replace(notes=(IGNORED,))),
     (["output", "tag"], output(tag="tag", style="5.0")),
     (["output-directory", "o"], output(directory="o", copy=False, style="5.0")),
     (["merge-stderr-to-stdout"], output(merge=True)),
@@ -145,6 +151,7 @@ DONE = [
     (["fanout", "8"], link(fanout=8)),
     (["display", "map"], job(display_map="map")),
     (["display-map"], job(display_map="map")),
+    (["display-table"], job(display_map="table")),
     (["display-devel-map"], job(display_map="devel")),
     (["display-diffable-map"], job(display_map="diffable")),
     (["display-allocation"], job(display_allocation=True)),
@@ -241,7 +248,7 @@ def test_every_option_of_open_mpi_is_in_the_table(file):
         (["--stdin", "-1"], "--stdin", "all or none"),
         (["--timeout", "x"], "--timeout", "seconds"),
         (["--connect-timeout", "0"], "--connect-timeout", "more than 0"),
-        (["--max-restarts", "-1"], "--max-restarts", "1 or more"),
+        (["--max-restarts", "-1"], "--max-restarts", "0 or more"),
         (["--output-filename", "a:/b"], "--output-filename", "colon"),
         (["--output-filename", ":nocopy"], "--output-filename", "PATH"),
         (["--pty", "maybe"], "--pty", "auto, yes or no"),
@@ -340,6 +347,25 @@ STEERED = [
     ("orte_xterm", "0", output(xterm="0")),
     ("orte_enable_recovery", "1", job(recovery=True)),
     ("orte_max_restarts", "2", job(max_restarts=2)),
+    ("orte_keep_fqdn_hostnames", "true", job(mca=(("orte_keep_fqdn_hostnames", "1"),))),
+    ("rmaps_rank_file_physical", "0", job(mca=(("rmaps_rank_file_physical", "0"),))),
+    ("ras_base_display_alloc", "1", job(display_allocation=True)),
+    ("ras_base_display_devel_alloc", "1", job(display_allocation=True)),
+    ("iof_base_redirect_app_stderr_to_stdout", "1", output(merge=True)),
+    ("orte_report_launch_progress", "1", job(verbose=True)),
+    ("orte_debug", "1", job(verbose=True)),
+    ("orte_debug_daemons", "1", job(verbose=True)),
+    ("plm_rsh_num_concurrent", "8", link(fanout=8)),
+    ("plm_ssh_num_concurrent", "8", link(fanout=8)),
+    ("orte_set_default_slots", "4", idle("orte_set_default_slots", "write slots=N in the hostfile, or -H HOST:N")),
+    ("orte_set_default_slots", "0", job()),
+    ("orte_default_dash_host", "a", idle("orte_default_dash_host", "give the hosts with -H, or orte_default_hostfile")),
+    (
+        "orte_launch_agent",
+        "orted",
+        idle("orte_launch_agent", "hosts need no program of ours; --agent-python names the interpreter there"),
+    ),
+    ("orte_fork_agent", "x", idle("orte_fork_agent", "write that command before the program")),
     ("mca_base_env_list", "A;B=2", app(env=(("A", None), ("B", "2")))),
 ]
 
@@ -349,6 +375,18 @@ def test_parameters_that_steer_come_from_mca_and_from_the_environment(key, value
     assert parse(["-mca", key, value, "prog"], {}) == request_
     assert parse(["prog"], {"OMPI_MCA_" + key: value}) == request_
     assert parse(["prog"], {"PRTE_MCA_" + key: value}) == request_
+
+
+def test_what_a_weaker_source_says_of_hardware_threads_leaves_nothing_behind():
+    environ = {"OMPI_MCA_hwloc_base_binding_policy": "hwthread"}
+    assert parse(["--bind-to", "core", "prog"], environ) == policy(bind_to="core")
+
+
+def test_output_is_kept_in_one_place():
+    with pytest.raises(UsageError) as caught:
+        parse(["--output", "dir=a", "--output-filename", "b", "prog"], {})
+    assert (caught.value.where, "--output" in caught.value.what) == ("--output-filename", True)
+    assert parse(["--output-filename", "a", "--output-filename", "b", "prog"], {}) == output(directory="b")
 
 
 def test_each_parameter_that_steers_is_tried():
@@ -605,7 +643,7 @@ POLICIES = st.one_of(
         if_supported=st.booleans(),
         cpu_set=st.sampled_from(["", "0", "0,2-3"]),
         hwthread_cpus=st.booleans(),
-    ).map(lambda policy: policy._replace(hwthread_cpus=policy.hwthread_cpus or policy.bind_to == "hwthread"))
+    )
 )
 REQUESTS = made(
     Request,
@@ -647,7 +685,7 @@ REQUESTS = made(
     report_uri=st.none() | NAMES | st.sampled_from("+-"),
     index_argv=st.booleans(),
     report_bindings=st.booleans(),
-    display_map=st.sampled_from(["", "map", "devel", "diffable"]),
+    display_map=st.sampled_from(["", "map", "table", "devel", "diffable"]),
     display_allocation=st.booleans(),
     display_topology=st.booleans(),
     do_not_launch=st.booleans(),
@@ -693,8 +731,9 @@ def render(request: Request) -> list[str]:
         "-q": request.quiet,
         "--verbose": request.verbose,
     }
-    maps = {"": [], "map": ["--display-map"], "devel": ["--display-devel-map"], "diffable": ["-display-diffable-map"]}
-    words = [flag for flag, given_ in flags.items() if given_] + maps[request.display_map]
+    maps = {"map": "--display-map", "devel": "--display-devel-map", "diffable": "-display-diffable-map"}
+    table = [maps.get(request.display_map, "--display-table")] if request.display_map else []
+    words = [flag for flag, given_ in flags.items() if given_] + table
     words += [*render_policy(request.policy), f"--pty={out.pty}", "--stdin", request.stdin]
     words += ["--output-filename", ":".join([out.directory or "", *([",".join(modifiers)] if modifiers else [])])]
     words += ["--xml-file", out.xml_file] if out.xml_file else []

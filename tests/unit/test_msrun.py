@@ -59,7 +59,7 @@ def test_each_option(words, request_):
 
 def test_each_option_is_tried_above():
     done = {name for row in msrun.TABLE if row.status != REFUSED for name in row.names}
-    assert {case[0][0] for case in DONE} | {"h", "help"} == done
+    assert {case[0][0] for case in DONE} | {"h", "help", "version"} == done
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_one_command_starts_several_hosts():
         (["--master_port=70000"], "--master_port", "65535"),
         (["--master_addr="], "--master_addr", "not empty"),
         (["--node_rank=a"], "--node_rank", "whole number"),
-        (["--join=maybe"], "--join", "1 or 0"),
+        (["--join=maybe"], "--join", "True or False"),
         (["--worker_log_name=w_{ip}"], "--worker_log_name", "{hostname}"),
         (["--tail_worker_log=0,1"], "--tail_worker_log", "tail -f"),
         (["--bind_core", '{"device0":["0"]}'], "--bind_core", "rankfile"),

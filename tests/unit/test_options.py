@@ -71,6 +71,64 @@ def test_rows_that_are_rarely_needed_are_fetched_once_and_when_needed():
     assert set(index.all()) == set(INDEX)
 
 
+@pytest.mark.parametrize(
+    ("word", "todo"),
+    [
+        ("-Hnode1", "write -H node1"),
+        ("-HNode1", "write -H Node1"),
+        ("-H/x", "write -H /x"),
+        ("--HNode", None),
+        ("-qX", None),
+        ("-qPATH", None),
+    ],
+)
+def test_a_value_glued_to_a_letter_is_told_from_a_misspelled_name(word, todo):
+    error = refusal(word, "prog")
+    assert (error.todo == todo) if todo else error.what == "mslaunch has no such option"
+
+
+@pytest.mark.parametrize(("word", "near"), [("-NP", "--np"), ("--Quiet", "--quiet"), ("--HOST", "--host")])
+def test_the_nearest_name_is_found_in_any_case(word, near):
+    assert refusal(word).todo.startswith(f"did you mean {near}?")
+
+
+@pytest.mark.parametrize("dash", ["\u2013", "\u2014", "\u2212"])
+def test_a_dash_of_typesetting_is_told(dash):
+    error = refusal(f"{dash}np", "4", "prog")
+    assert error.where == f"{dash}np" and error.todo == "write --np"
+    assert options.scan(INDEX, ["--", f"{dash}np"]).program == (f"{dash}np",)
+    assert options.scan(INDEX, ["é"]).program == ("é",)
+
+
+@pytest.mark.parametrize(
+    ("word", "why", "todo"),
+    [
+        ("-iface", "mpiexec.hydra", "--dialect hydra"),
+        ("--worker_num", "msrun", "--dialect msrun"),
+        ("--bind-to", "mpirun", "--dialect mpirun"),
+        ("--man", "first word", "write mslaunch --man"),
+    ],
+)
+def test_a_word_of_another_launcher_is_known(word, why, todo):
+    error = refusal(word, "prog")
+    assert why in error.what and todo in error.todo
+
+
+def test_a_long_help_is_no_part_of_a_refusal():
+    row = Option(("long",), "WORD", "x" * 200, "run", "stdin", readers.text)
+    with pytest.raises(UsageError) as caught:
+        options.scan(options.by_name([row]), ["--long"])
+    assert caught.value.todo == "write --long WORD"
+
+
+def test_sections_are_filtered_by_setting_and_source():
+    part = options.scan(INDEX, ["-q", "--by-node", "prog"])
+    assert options.kept(part, lambda setting, source: setting[1] is True or source == "--by-node") == part
+    assert options.kept(part, lambda setting, _: setting[0] == "quiet") == Section(
+        (("quiet", True),), ("prog",), ("-q",)
+    )
+
+
 def test_options_end_at_two_dashes():
     assert options.scan(INDEX, ["-q", "--", "-n", "--", "2"]).program == ("-n", "--", "2")
 

@@ -113,8 +113,8 @@ def test_a_tune_file_that_the_environment_names():
     [
         ("\ngarbage here\n", "t:2", "cannot read 'garbage'"),
         ("-np 2\n", "t:1", "cannot read '-np'"),
-        ("-mca foo\n", "t:1", "cannot read '-mca'"),
-        ("-x\n", "t:1", "cannot read '-x'"),
+        ("-mca foo\n", "t:1", "a word is missing behind -mca"),
+        ("-x\n", "t:1", "a word is missing behind -x"),
         ("-x =1\n", "t:1", "VAR or VAR=value"),
         ("-mca foo 'a\n", "t:1", "quot"),
         ("-mca a=b 1\n", "t:1", "-mca KEY VALUE"),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import cast
 
@@ -12,7 +13,7 @@ import pytest
 from mslaunch.errors import LaunchError, LinkError
 from mslaunch.launcher import preload
 from mslaunch.launcher.connect import Peer
-from mslaunch.launcher.preload import Parcel, collect, send_files
+from mslaunch.launcher.preload import collect, send_files
 from mslaunch.link.link import Link
 from mslaunch.model import AppContext, Node, Request
 from mslaunch.wire import frames, messages
@@ -112,6 +113,40 @@ def test_a_link_that_leads_nowhere(here: Path) -> None:
         sent(here, files("tree"))
 
 
+def test_a_link_to_a_folder_is_followed(here: Path) -> None:
+    (here / "tree" / "z").symlink_to("../sub")
+    assert ("tree/z/more", "w/sub/more") in sent(here, files("tree"))
+
+
+@pytest.mark.parametrize("target", [".", "..", "../..", "../tree"])
+def test_a_link_to_a_folder_around_it(here: Path, target: str) -> None:
+    (here / "tree" / "z").symlink_to(target)
+    with pytest.raises(LaunchError, match="tree/z cannot be sent: the link leads to a folder that it is in"):
+        sent(here, files("tree"))
+
+
+def test_a_folder_that_cannot_be_looked_into(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not left out without a word.  (The tests may run as root, who may look everywhere.)"""
+    really = os.scandir
+
+    def scandir(path: str) -> object:
+        if str(path).endswith("tree/in"):
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return really(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    with pytest.raises(LaunchError, match=r"--preload-files: .*tree/in cannot be sent: Permission denied"):
+        sent(here, files("tree"))
+
+
+@pytest.mark.parametrize("names", [("../up/data", "up/data/x"), ("up/data/x", "../up/data")])
+def test_a_file_where_another_needs_a_folder(here: Path, names: tuple[str, str]) -> None:
+    (here / "up" / "data").mkdir(parents=True)
+    (here / "up" / "data" / "x").write_text("")
+    with pytest.raises(LaunchError, match="would be up/data and up/data/x on the hosts"):
+        sent(here, files(*names))
+
+
 # --- sending
 
 
@@ -157,7 +192,9 @@ def test_all_hosts_get_all_files(hosts: tuple[Loop, Host, Host], here: Path) -> 
         loop.reader(host.reader, host.read)
     data = os.urandom(3 << 20)
     (here / "data").write_bytes(data)
-    send_files(loop, [host.peer for host in made], collect(Request((files("data", "sub/more"),)), {}, str(here)), str)
+    send_files(
+        loop, [host.peer for host in made], collect(Request((files("data", "sub/more"),)), {}, str(here)), loop.run
+    )
     for host in made:
         first, *pieces, end, second, more, last = host.got
         assert [messages.unpack_file(frame.payload) for frame in (first, second)] == [
@@ -176,9 +213,9 @@ def test_a_slow_host_holds_little_in_memory_and_is_given_up(
     loop.reader(quick.reader, quick.read)
     with open(here / "data", "wb") as file:
         file.truncate(32 << 20)
-    parcels = [Parcel("data", str(here / "data"), 0o600)]
+    parcels = collect(Request((files("data"),)), {}, str(here))
     with pytest.raises(LinkError, match="took nothing for") as caught:
-        send_files(loop, [slow.peer, quick.peer], parcels, str)
+        send_files(loop, [slow.peer, quick.peer], parcels, loop.run)
     assert caught.value.where == "n1"
     assert HIGH <= slow.peer.pending < HIGH + (1 << 17)
     assert len(quick.got) > 1, "the other one does not wait for it"
@@ -189,7 +226,7 @@ def test_a_host_that_cannot_store_is_named(hosts: tuple[Loop, Host, Host], here:
     loop.reader(good.reader, good.read)
     bad.say("no room")
     with pytest.raises(LaunchError, match="no room") as caught:
-        send_files(loop, [bad.peer, good.peer], collect(Request((files("data"),)), {}, str(here)), str)
+        send_files(loop, [bad.peer, good.peer], collect(Request((files("data"),)), {}, str(here)), loop.run)
     assert (caught.value.where, caught.value.todo) == ("n1", "do")
 
 
@@ -198,13 +235,18 @@ def test_a_host_that_goes_away(hosts: tuple[Loop, Host, Host], here: Path) -> No
     gone.peer.hello = cast("messages.Hello", "it has greeted")
     os.close(gone.writer)
     with pytest.raises(LinkError, match="ended while files were sent"):
-        send_files(loop, [gone.peer], collect(Request((files("data"),)), {}, str(here)), str)
+        send_files(loop, [gone.peer], collect(Request((files("data"),)), {}, str(here)), loop.run)
 
 
 def test_an_order_to_end(hosts: tuple[Loop, Host, Host], here: Path) -> None:
     loop, host, _ = hosts
-    with pytest.raises(LaunchError, match="ended by SIGINT before anything was started"):
-        send_files(loop, [host.peer], collect(Request((files("data"),)), {}, str(here)), lambda: "SIGINT")
+
+    def interrupted(until: Callable[[], bool]) -> None:
+        raise LaunchError("ended by SIGINT")
+
+    with pytest.raises(LaunchError, match="ended by SIGINT"):
+        send_files(loop, [host.peer], collect(Request((files("data"),)), {}, str(here)), interrupted)
+    assert not host.got
 
 
 def test_a_file_that_goes_away(hosts: tuple[Loop, Host, Host], here: Path) -> None:
@@ -212,4 +254,14 @@ def test_a_file_that_goes_away(hosts: tuple[Loop, Host, Host], here: Path) -> No
     parcels = collect(Request((files("data"),)), {}, str(here))
     (here / "data").unlink()
     with pytest.raises(LaunchError, match="data cannot be sent: No such file"):
-        send_files(loop, [host.peer], parcels, str)
+        send_files(loop, [host.peer], parcels, loop.run)
+
+
+@pytest.mark.parametrize("data", [b"", b"w/dat", b"another text"])
+def test_a_file_that_is_written_to(hosts: tuple[Loop, Host, Host], here: Path, data: bytes) -> None:
+    """Each host is sent it at its own speed: they would get different ones."""
+    loop, host, _ = hosts
+    parcels = collect(Request((files("data"),)), {}, str(here))
+    (here / "data").write_bytes(data)
+    with pytest.raises(LaunchError, match="data was written to while it was being sent"):
+        send_files(loop, [host.peer], parcels, loop.run)

@@ -134,7 +134,7 @@ def test_rank_by_refuses(word, phrase):
 @pytest.mark.parametrize(
     ("word", "expected"),
     [
-        *((level, Policy(bind_to=level, hwthread_cpus=level == "hwthread")) for level in ("none", *LEVELS)),
+        *((level, Policy(bind_to=level)) for level in ("none", *LEVELS)),
         ("CORE", Policy(bind_to="core")),
         ("l3", Policy(bind_to="l3cache")),
         ("package", Policy(bind_to="socket")),
@@ -160,7 +160,7 @@ def test_bind_to(word, expected):
         ("c", "none, hwthread"),  # core or cpu-list
         ("nonexx", "did you mean none?"),
         ("core:foo", "overload-allowed or if-supported"),
-        ("core:overlaod", "did you mean overload?"),
+        ("core:overlaod", "did you mean overload-allowed?"),
         ("core:ordered", "overload-allowed or if-supported"),
     ],
 )

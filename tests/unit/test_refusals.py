@@ -33,6 +33,8 @@ FILES = {
     "nothing": "# no program\n",
     "tune": "-mca btl tcp\n-np 4\n",
     "one": "-np 1 ./a\n",
+    "quoted": "-mca btl 'tcp\n",
+    "short": "-x A=1 -mca btl\n",
     "odd/.openmpi/mca-params.conf": "this is nothing\nrmaps_base_mapping_policy = slot\n",
     "home/.openmpi/mca-params.conf": "btl = tcp\nrmaps_base_mapping_policy = sokcet\n",
 }
@@ -104,6 +106,45 @@ MISTAKES = {
     "a debugger": "--tv a",
     "a word of another launcher": "-ppn 4 a",
     "a word that is not among the known ones": "--pty maybe a",
+    "a value glued to a letter": "-xPATH a",
+    "a dash from a page of text": "–np 4 a",
+    "a name in capitals": "-NP 4 a",
+    "a number that is too large": "-n 9999999999 a",
+    "a time with a unit": "--timeout 10m a",
+    "a number of restarts below zero": "--max-restarts -1 a",
+    "a runtime option without its value": "--runtime-options timeout a",
+    "an unknown runtime option": "--runtime-options continous a",
+    "two places for output": "--output dir=x --output-filename y a",
+    "a value that is missing, of an option with much to say": "--map-by",
+    "a word of another launcher without a twin here": "-iface eth0 a",
+    "a word of msrun": "--worker_num=4 a",
+    "a first word in a later place": "-n 1 --man a",
+    "a file of -am that is missing": "-am notune a",
+    "a quotation mark that is not closed": "--tune quoted a",
+    "a word missing in a tune file": "--tune short a",
+    "no dialect": "--dialect",
+    "an unknown dialect": "--dialect hydr a",
+    "an unknown shell": "--completion fihs",
+    "words behind a shell": "--completion bash zsh",
+    "no directory for shims": "--install-shims",
+    "an unknown name of a shim": "--install-shims shims mprun",
+    "a dialect that a shim cannot have": "--install-shims shims mpirun=hydra",
+    "hydra: -x of mpirun": "--dialect hydra -x A a",
+    "hydra: --mca of mpirun": "--dialect hydra --mca btl tcp a",
+    "hydra: --oversubscribe of mpirun": "--dialect hydra --oversubscribe a",
+    "hydra: an option of mpirun without a twin": "--dialect hydra --report-bindings a",
+    "hydra: an option that nearly exists": "--dialect hydra -hsots b a",
+    "hydra: a hostfile of mpirun's": "--dialect hydra -f hosts a",
+    "hydra: a host without ranks": "--dialect hydra -hosts b:0 a",
+    "hydra: hosts given twice": "--dialect hydra -hosts b -f hosts a",
+    "hydra: no file of programs": "--dialect hydra -configfile nofile",
+    "hydra: words behind the file of programs": "--dialect hydra -configfile one a",
+    "hydra: a batch system": "--dialect hydra -rmk slurm a",
+    "hydra: a letter that means nothing": "--dialect hydra -prepend-pattern %t a",
+    "msrun: a word that is not True": "--dialect msrun --join=perhaps net.py",
+    "msrun: one command for each host": "--dialect msrun --worker_num=8 --local_worker_num=4 net.py",
+    "msrun: no script": "--dialect msrun --worker_num=4",
+    "msrun: -n of mpirun": "--dialect msrun -n 4 net.py",
 }
 
 #: what is done otherwise than a reader of the command line may think, which is told -> command lines
@@ -111,6 +152,9 @@ NOTED = {
     "-N beside a ppr": "-N 1 --map-by ppr:2:socket --do-not-launch -H localhost:2 a",
     "a program beside --app": "-n 4 --app one --do-not-launch a",
     "a line of mca-params.conf that means nothing": "HOME=odd --do-not-launch a",
+    "a parameter of mpirun's that steers nothing here": "-mca orte_set_default_slots 4 --do-not-launch a",
+    "a modifier that nobody knows": "--output-filename logs:nocpoy --do-not-launch a",
+    "hydra: -map-by alone": "--dialect hydra -map-by socket --do-not-launch a",
 }
 
 #: runs every command line of its standard input and prints (exit code, what it said)
@@ -119,6 +163,8 @@ import json, os, sys, tempfile
 sys.path.insert(0, sys.argv[1])
 from mslaunch.cli.main import command
 clean = dict(os.environ)
+answer = os.fdopen(os.dup(1), "w")
+os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # where a dry run prints its map
 said = []
 for words in json.load(sys.stdin):
     for name in set(os.environ) - set(clean):
@@ -136,7 +182,7 @@ for words in json.load(sys.stdin):
         os.close(saved)
         file.seek(0)
         said.append([code, file.read().decode()])
-print(json.dumps(said))
+print(json.dumps(said), file=answer, flush=True)
 """
 
 

@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 from machines import LAPTOP, NUMA_AROUND_SOCKETS, machine
 
 from mslaunch.errors import LaunchError
+from mslaunch.launcher.display import tables
 from mslaunch.model import Allocation, AppContext, JobMap, Node, Placement, Policy, Request, Topology
 from mslaunch.plan.allocation import allocate, with_cores
 from mslaunch.plan.binding import bind
 from mslaunch.plan.mapping import map_job
+from mslaunch.plan.placing import Placed
 from mslaunch.plan.show import fold_ranks, show_allocation, show_map, show_topology
 from mslaunch.plan.showbinding import binding_lines, bound_to, brackets, ranges
 
@@ -83,7 +85,7 @@ def drawn(name: str) -> str:
         except LaunchError as error:
             parts.append(f"{error}\n")
             continue
-        parts += [show_map(jobmap, [app], how, {"aa": topology}) for how in ("map", "devel", "diffable")]
+        parts += [show_map(jobmap, [app], how, {"aa": topology}) for how in ("table", "devel", "diffable")]
         parts += [line + "\n" for line in binding_lines(jobmap, {"aa": topology}, {"aa": 4711})]
     return "".join(parts)
 
@@ -147,6 +149,18 @@ def test_ways_to_reach_a_node() -> None:
         "  aa           a slot a core  -     joe@aa:2222       -H",
         "  2001:db8::1  1              -     [2001:db8::1]:22  -H",
     ]
+
+
+def test_beside_our_table_the_allocation_is_ours_too() -> None:
+    allocation = Allocation((Node("aa", 1, "hf:1", user="joe"),), declared=True)
+    app = AppContext(("x",), 1)
+    placed = Placed(map_job(Request((app,)), allocation, {}), {})
+    ours, theirs = (
+        tables(Request((app,), display_allocation=True, display_map=how), allocation, placed, "1")
+        for how in ("table", "map")
+    )
+    assert ours.startswith("allocation: 1 node, 1 slot\n") and "joe@aa" in ours and "\nmap: 1 rank" in ours
+    assert "ALLOCATED NODES" in theirs and "JOB MAP" in theirs
 
 
 @pytest.mark.parametrize(

@@ -148,3 +148,18 @@ def test_a_terminal_of_its_own(loop: Loop) -> None:
     terminal.close()
     os.close(terminal_fd)
     os.close(controller)
+
+
+def test_who_is_not_waited_for_any_more(loop: Loop, tmp_path: Path) -> None:
+    """A pipe that nobody reads; but a file takes all there is."""
+    reader, writer = os.pipe()
+    file = os.open(tmp_path / "file", os.O_WRONLY | os.O_CREAT)
+    for fd in (writer, file):
+        terminal = Terminal(loop, fd, "standard output", pytest.fail)
+        terminal.send(b"x" * (1 << 20))
+        terminal.drop()
+        terminal.send(b"y")
+        assert terminal.pending == 0
+    assert os.fstat(file).st_size == (1 << 20) + 1
+    for fd in (reader, writer, file):
+        os.close(fd)

@@ -1,0 +1,173 @@
+"""The crew: all ranks of a node, with the services they need, started from a plan, started again, and ended together.
+
+It knows no link and no frames: what happens is told to a `CrewSink`, the agent.  The surprising thing: a rank that is
+started again finds its standard input empty, since its forerunner has read what there was.
+"""
+
+from __future__ import annotations
+
+import os
+
+from mslaunch.agent.cpus import bound
+from mslaunch.agent.fds import Room, open_fds
+from mslaunch.agent.program import check_wdir, command, explain_spawn, is_python
+from mslaunch.agent.ranks import Rank
+from mslaunch.agent.services import Service
+from mslaunch.agent.variables import inherited, rank_variables
+from mslaunch.errors import LaunchError
+from mslaunch.lean import TYPE_CHECKING, signal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Protocol
+
+    from mslaunch.agent.files import Session
+    from mslaunch.agent.network import Listener
+    from mslaunch.agent.services import ServiceSink
+    from mslaunch.model import AppPlan, NodePlan, RankPlan
+    from mslaunch.wire.loop import Loop
+
+    class CrewSink(ServiceSink, Protocol):
+        """Who hears of the crew: the agent."""
+
+        def not_started(self, rank: int, error: LaunchError) -> None:
+            """A rank does not run, and will not."""
+
+
+class Crew:
+    """One node's ranks and services."""
+
+    def __init__(self, loop: Loop, sink: CrewSink, environ: Mapping[str, str], session: Callable[[], Session]) -> None:
+        """`environ` is what ranks inherit; `session()` is the node's session directory, asked for only if needed."""
+        self._loop = loop
+        self._sink = sink
+        self._environ = environ
+        self._session = session
+        self._ranks: dict[int, Rank] = {}
+        self._services: list[Service] = []
+        self._plan: NodePlan | None = None
+        self._null = -1  # /dev/null
+        self._room: Room | None = None
+        self._paused = False
+        self._ending = False
+
+    @property
+    def over(self) -> bool:
+        """Nothing runs, and nobody has more to say."""
+        return all(rank.over for rank in self._ranks.values()) and not any(s.running for s in self._services)
+
+    def pids(self) -> dict[int, int]:
+        """Rank -> process id, of those that run."""
+        return {rank.number: rank.pid for rank in self._ranks.values() if rank.running}
+
+    # --- the beginning
+
+    def launch(self, plan: NodePlan, held: Sequence[Listener]) -> None:
+        """Start all ranks; of the ports that were `held`, services keep their own, and the others are let go."""
+        self._plan = plan
+        self._take_ports(plan, held)
+        self._null = os.open("/dev/null", os.O_RDONLY)
+        self._room = Room(len(plan.ranks), self._null)
+        base = inherited(self._environ, plan)
+        for index, app in enumerate(plan.apps):
+            for rank in plan.ranks:
+                if rank.app == index:
+                    self._start(plan, rank, app, base)
+
+    def _take_ports(self, plan: NodePlan, held: Sequence[Listener]) -> None:
+        left = {listener.port: listener for listener in held}
+        for service in plan.services:
+            listener = left.pop(service.port, None)
+            self._services.append(Service(service, self._loop, self._sink, listener, lambda: [*self.pids().values()]))
+        for listener in left.values():
+            listener.close()
+
+    def _start(self, plan: NodePlan, rank: RankPlan, app: AppPlan, base: Mapping[str, str]) -> None:
+        """Start a rank, or say what is wrong; for all ranks of a program that is said in the same words."""
+        try:
+            if self._ending:
+                raise LaunchError("the job is being ended")
+            started = self._started(plan, rank, app, base)
+        except LaunchError as error:
+            self._sink.not_started(rank.rank, error)
+            return
+        self._ranks[rank.rank] = started
+        started.watch(not self._paused)
+        self._sink.started(rank.rank, started.pid)
+
+    def _started(self, plan: NodePlan, told: RankPlan, app: AppPlan, base: Mapping[str, str]) -> Rank:
+        folder = self._session().place(told.rank) if plan.session else ""
+        wdir = folder if app.in_session else app.wdir
+        given = {"PWD": wdir, "OMPI_FILE_LOCATION": folder} if folder else {"PWD": wdir}
+        env = rank_variables(base, app, told, given, plan.defaults)
+        check_wdir(wdir)
+        os.chdir(wdir)
+        path, argv = command(app, told, plan.index_argv, env.get("PATH", os.defpath), wdir)
+        pty = plan.pty == "yes" or (plan.pty == "auto" and not is_python(path))
+        rank = Rank(told.rank, self._loop, self._sink)
+        assert self._room
+        try:
+            with bound(told.cpus):
+                fds = open_fds(self._null, told.rank in plan.stdin, plan.merge, pty, len(plan.ranks))
+                rank.start(path, argv, env, fds, self._room)
+        except OSError as error:
+            raise explain_spawn(app.argv[0], error) from None
+        return rank
+
+    # --- once more
+
+    def restart(self, rank: int, count: int) -> None:
+        """Start a rank that has ended again, for the `count`th time, once nothing is left of its streams."""
+        self._ranks[rank].retire(lambda: self._start_again(rank, count))
+
+    def _start_again(self, number: int, count: int) -> None:
+        assert self._plan
+        del self._ranks[number]
+        plan = self._plan._replace(stdin=())
+        rank = next(rank for rank in plan.ranks if rank.rank == number)
+        again = rank._replace(env=(*rank.env, f"OMPI_MCA_orte_num_restarts={count}"))
+        self._start(plan, again, plan.apps[rank.app], inherited(self._environ, plan))
+
+    # --- while it runs
+
+    def watch(self, on: bool) -> None:
+        """Hear what ranks print, or let them wait."""
+        self._paused = not on
+        for rank in self._ranks.values():
+            rank.watch(on)
+
+    def feed(self, number: int, data: bytes) -> None:
+        """Bytes for the standard input of a rank."""
+        rank = self._ranks.get(number)
+        if rank:
+            rank.feed(data)
+        else:
+            self._sink.stdin_taken(number, len(data))
+
+    def signal(self, signum: int, number: int | None = None) -> None:
+        """Send a signal to one rank's process group, or to all."""
+        for rank in self._ranks.values():
+            if number in (None, rank.number):
+                rank.signal(signum)
+
+    # --- the end
+
+    def end(self, grace: float | None = None) -> None:
+        """TERM, `grace` seconds (None: as the plan says), KILL; 0 is KILL at once."""
+        self._ending = True
+        if grace is None:
+            grace = self._plan.grace if self._plan else 0.0
+        for rank in self._ranks.values():
+            rank.hurry()
+        if grace > 0:
+            self.signal(signal.SIGCONT)  # a stopped process cannot hear TERM
+            self.signal(signal.SIGTERM)
+            self._loop.after(grace, lambda: self.end(0.0))
+        else:
+            self.signal(signal.SIGKILL)
+        self.end_services(at_once=grace <= 0 or not self.pids())
+
+    def end_services(self, at_once: bool) -> None:
+        """See `Service.end`."""
+        for service in self._services:
+            service.end(at_once)
