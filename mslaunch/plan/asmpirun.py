@@ -35,8 +35,10 @@ def map_text(jobmap: JobMap, topologies: Mapping[str, Topology], job: int) -> st
         "",
         f" {'=' * 24}   JOB MAP   {'=' * 24}",
     ]
-    for at, node in enumerate(jobmap.nodes):
-        here = [placement for placement in jobmap.placements if placement.node == at]
+    by_node: list[list[Placement]] = [[] for _ in jobmap.nodes]
+    for placement in jobmap.placements:
+        by_node[placement.node].append(placement)
+    for node, here in zip(jobmap.nodes, by_node):
         slots = f"Num slots: {node.slots or 0}\tMax slots: {node.max_slots or 0}\tNum procs: {len(here)}"
         lines += ["", f" Data for node: {node.name}\t{slots}"]
         for placement in here:

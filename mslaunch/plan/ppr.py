@@ -37,15 +37,16 @@ def by_pattern(
     Raises AllocationError if the pattern has no room for np ranks, or a node no slots for its part.
     """
     text = ",".join(f"{many}:{level}" for many, level in pattern)
+    levels = [level for _, level in pattern]
     if any(not 0 < many <= MAX_RANKS // len(mine) for many, _ in pattern):
         raise AllocationError(f"{text} is no pattern of ranks", "ppr", f"ask for 1 to {MAX_RANKS} ranks in all")
     places = [_places(machines, node, pattern) for node in mine]
     most = sum(map(len, places))
     if not most:
-        level = min((level for _, level in pattern), key=_ORDER.index)
-        raise AllocationError(f"{slots.nodes[mine[0]].name} has no {level}", f"ppr:{text}", "count by core or node")
+        what = f"{slots.nodes[mine[0]].name} has no {min(levels, key=_ORDER.index)}"
+        raise AllocationError(what, f"ppr:{text}", "count by core or node")
     wanted = np if np is not None else most
-    if np is None and not _WHOLE_PATTERN.intersection(level for _, level in pattern):
+    if np is None and not _WHOLE_PATTERN.intersection(levels):
         wanted = min(most, slots_of_all)
     if wanted > most:
         raise AllocationError(
