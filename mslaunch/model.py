@@ -32,6 +32,7 @@ class AppContext(NamedTuple):
     #: variables of the launcher that go to ranks on other hosts: names and patterns; ("*",) is hydra's -genvall, ()
     #: its -genvnone, names its -genvlist.  Ranks on the launching host inherit everything in any case, as with both.
     forward: tuple[str, ...] = ("OMPI_*", "PMIX_*")
+    mpi: str = "auto"  # --mpi: auto, pmi1, pmi2, pmix, pmix:PATH (of libpmix), none
 
 
 class Policy(NamedTuple):
@@ -212,6 +213,29 @@ class AppPlan(NamedTuple):
     path: str = ""  # directories, with colons between, that are searched before PATH
     front: tuple[str, ...] = ()  # "NAME=value": the value goes in front of what NAME holds, with a colon
     in_session: bool = False  # its ranks start in their session directories
+    mpi: str = "auto"  # as AppContext.mpi
+
+
+class World(NamedTuple):
+    """One MPI_COMM_WORLD, as a node is told of it: that of the job, or one that MPI_Comm_spawn has made.
+
+    A *member* of it is written NAME.RANK, with the rank in this world; NAME alone means all of them.
+    """
+
+    name: str = "0"  # digits; of all worlds of all jobs its own: the kvsname of PMI, the namespace of PMIx
+    first: int = 0  # the rank, as frames have it, of its rank 0; the others follow
+    hosts: tuple[str, ...] = ()  # of the nodes that have ranks of it
+    ranks: tuple[tuple[int, ...], ...] = ()  # for each of these the ranks, in this world, ascending
+    here: int = -1  # index of the node that is told; -1: none of its ranks is there
+    sizes: tuple[int, ...] = ()  # ranks of each program
+    slots: int = 0  # of the allocation: the universe
+    parent: str = ""  # the member of another world that spawned it
+    preput: tuple[str, ...] = ()  # key, value, key, value, …: what the parent put into it in advance (PMI)
+
+    @property
+    def size(self) -> int:
+        """How many ranks it has."""
+        return sum(map(len, self.ranks))
 
 
 class ServicePlan(NamedTuple):
@@ -236,6 +260,7 @@ class NodePlan(NamedTuple):
     grace: float = 2.0
     session: bool = False  # each rank gets a session directory, with links to the files that were sent
     index_argv: bool = False  # argv[0] of rank 3 ends in -3
+    world: World = World()
 
 
 class RankStatus(NamedTuple):

@@ -8,7 +8,7 @@ when (docs/wire.md tells that).  The one surprising thing: a plan's variables tr
 from __future__ import annotations
 
 from mslaunch.lean import TYPE_CHECKING, NamedTuple
-from mslaunch.model import LEVELS, AppPlan, NodePlan, RankPlan, ServicePlan, Topology
+from mslaunch.model import LEVELS, AppPlan, NodePlan, RankPlan, ServicePlan, Topology, World
 from mslaunch.wire.fields import pack, strict, unpack
 
 if TYPE_CHECKING:
@@ -197,10 +197,11 @@ def pack_plan(plan: NodePlan) -> bytes:
         "ranks": [str(rank.rank) for rank in plan.ranks],
         "apps": [str(len(plan.apps))],
         "services": [str(len(plan.services))],
+        **_pack_world(plan.world),
     }
     for index, app in enumerate(plan.apps):
         fields[f"argv.{index}"] = app.argv
-        fields[f"app.{index}"] = [app.wdir, app.path, _flag(app.in_session)]
+        fields[f"app.{index}"] = [app.wdir, app.path, _flag(app.in_session), app.mpi]
         fields[f"env.{index}"] = app.env
         fields[f"front.{index}"] = app.front
     for rank in plan.ranks:
@@ -239,13 +240,65 @@ def unpack_plan(payload: bytes) -> NodePlan:
         grace=float(grace),
         session=bool(session),
         index_argv=bool(index_argv),
+        world=_unpack_world(fields),
     )
 
 
 def _unpack_app(fields: dict[str, list[str]], index: int) -> AppPlan:
-    wdir, path, in_session = fields[f"app.{index}"]
+    wdir, path, in_session, mpi = fields[f"app.{index}"]
     env, front = (tuple(fields[f"{name}.{index}"]) for name in ("env", "front"))
-    return AppPlan(tuple(fields[f"argv.{index}"]), wdir, env, path, front, bool(in_session))
+    return AppPlan(tuple(fields[f"argv.{index}"]), wdir, env, path, front, bool(in_session), mpi)
+
+
+def _pack_world(world: World) -> dict[str, Iterable[str]]:
+    numbers = (str(world.first), str(world.here), str(world.slots))
+    return {
+        "world": [world.name, *numbers, world.parent],
+        "world.sizes": map(str, world.sizes),
+        "world.hosts": world.hosts,
+        "world.ranks": map(pack_runs, world.ranks),
+        "world.preput": world.preput,
+    }
+
+
+def _unpack_world(fields: dict[str, list[str]]) -> World:
+    name, first, here, slots, parent = fields["world"]
+    return World(
+        name,
+        int(first),
+        tuple(fields["world.hosts"]),
+        tuple(map(unpack_runs, fields["world.ranks"])),
+        int(here),
+        tuple(map(int, fields["world.sizes"])),
+        int(slots),
+        parent,
+        tuple(fields["world.preput"]),
+    )
+
+
+def pack_runs(numbers: Iterable[int]) -> str:
+    """Ascending numbers in short: runs of one step, `first:count:step` with blanks between."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        run = runs[-1] if runs else None
+        if run and run[1] == 1:
+            run[1:] = [2, number - run[0]]
+        elif run and number == run[0] + run[1] * run[2]:
+            run[1] += 1
+        else:
+            runs.append([number, 1, 1])
+    return " ".join(":".join(map(str, run)) for run in runs)
+
+
+def unpack_runs(text: str) -> tuple[int, ...]:
+    """See `pack_runs`; raises ValueError for anything else."""
+    numbers: list[int] = []
+    for word in text.split():
+        first, count, step = map(int, word.split(":"))
+        if count < 1 or step < 1:
+            raise ValueError(word)
+        numbers += range(first, first + count * step, step)
+    return tuple(numbers)
 
 
 def _flag(value: bool) -> str:
