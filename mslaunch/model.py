@@ -115,6 +115,7 @@ class Request(NamedTuple):
     do_not_launch: bool = False
     quiet: bool = False
     verbose: bool = False
+    backend: str = ""  # --backend: who starts the ranks; "openmpi", "openmpi:PLACE"; "": we do
     notes: tuple[str, ...] = ()  # what was said and has no effect, a sentence each; the command prints them
 
 
@@ -266,7 +267,7 @@ class NodePlan(NamedTuple):
 class RankStatus(NamedTuple):
     """How one rank ended."""
 
-    rank: int
+    rank: int  # counted through all worlds: those of a world that MPI_Comm_spawn made follow on the ranks before
     host: str
     pid: int | None = None
     code: int | None = None  # exit code, or None if a signal ended it or it never ran
@@ -274,6 +275,7 @@ class RankStatus(NamedTuple):
     reason: str = ""  # "" by itself; "ended" by mslaunch; "lost" with its host; "not started"; "running"
     stdout: str | None = None  # path of its log
     stderr: str | None = None
+    world: int = 1  # the number of its MPI_COMM_WORLD; 2 and more: MPI_Comm_spawn made it
 
     @property
     def status(self) -> int:

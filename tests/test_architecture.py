@@ -18,14 +18,14 @@ from typing import NamedTuple
 
 import pytest
 
-from mslaunch.link.bootstrap import TRAVELS
+from mslaunch.link.bootstrap import PARTS, TRAVELS
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "mslaunch"
 
 FLOORS = {
     "lean": 0, "errors": 0, "model": 0, "frameworks": 1, "plan": 2, "wire": 3, "agent": 4, "link": 5, "launcher": 6,
-    "cli": 7, "api": 7, "__main__": 7, "__init__": 7,
+    "engines": 7, "cli": 8, "api": 8, "mpi": 8, "__main__": 8, "__init__": 8,
 }  # fmt: skip
 #: imports within a floor between rooms that are not in one folder, and why
 SIDEWAYS = {
@@ -35,10 +35,20 @@ SIDEWAYS = {
     ("__init__", "api"): "the public name is imported when first used",
 }
 #: who may start processes
-STARTERS = {"agent.guard", "agent.ranks", "link.fork", "link.exec", "link.sshstream", "link.sshconfig"}
+STARTERS = {
+    "agent.guard",
+    "agent.ranks",
+    "link.fork",
+    "link.exec",
+    "link.sshstream",
+    "link.sshconfig",
+    "engines.installed",
+}
 _STARTING = ("fork", "forkpty", "posix_spawn", "posix_spawnp", "system", "popen")
 _STARTING_MODULES = ("subprocess", "multiprocessing", "pty")
 READERS_OF_ENVIRON = {"cli.main", "api", "agent.entry"}
+
+IN_PARTS = sorted({f"mslaunch.{room}" for rooms in PARTS.values() for room in rooms})
 
 #: costs milliseconds at every start
 HEAVY = {
@@ -117,7 +127,7 @@ def test_every_room_is_in_the_plan_of_the_house() -> None:
     """docs/design.md names it, on its floor (`ssh*` stands for several), and marks those that travel."""
     text = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
     rows = [line.split(" | ") for line in text.splitlines() if re.match(r"\| \d ", line)]
-    assert len(rows) == 8
+    assert len(rows) == 9
     for number, (_, folders, words, *_) in enumerate(rows):
         folder = re.sub(r"`mslaunch/`|[`/]", "", folders.partition(",")[0])
         rooms = {
@@ -128,7 +138,8 @@ def test_every_room_is_in_the_plan_of_the_house() -> None:
         assert {room for room in rooms if not any(fnmatch.fnmatchcase(room, name) for name in named)} == set(), folders
         assert {name for name in named if not fnmatch.filter({*rooms, *FLOORS}, name)} == set(), folders
         prefix = f"mslaunch.{folder}." if folder else "mslaunch."
-        assert {name for name, mark in named.items() if mark} == {name for name in named if prefix + name in TRAVELS}
+        sent = {*TRAVELS, *IN_PARTS}
+        assert {name for name, mark in named.items() if mark} == {name for name in named if prefix + name in sent}
 
 
 def test_an_import_upwards_is_seen_wherever_it_hides() -> None:
@@ -167,17 +178,29 @@ def test_what_travels_is_closed_under_import() -> None:
         assert needed <= rooms, f"{name} needs {sorted(needed - rooms)}, which stays at home"
 
 
-def test_nothing_travels_for_nothing() -> None:
-    reached, waiting = set(), {"agent.entry"}
+def reached_from(name: str) -> set[str]:
+    """All rooms that this one cannot do without, itself included."""
+    reached, waiting = set(), {name}
     while waiting:
         name = waiting.pop()
         reached.add(name)
         needed = {other for other, _ in rooms_imported(TREES[name], checking=False)}
         waiting |= {*needed, *(other.rpartition(".")[0] for other in needed), name.rpartition(".")[0]} - reached - {""}
-    assert {name[len("mslaunch.") :] for name in TRAVELS} == reached
+    return reached
 
 
-@pytest.mark.parametrize("name", TRAVELS)
+def test_nothing_travels_for_nothing() -> None:
+    assert {name[len("mslaunch.") :] for name in TRAVELS} == reached_from("agent.entry")
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_a_part_is_what_its_first_room_needs_beyond_what_is_there(name: str) -> None:
+    first = PARTS[name][0]
+    assert first == f"agent.{name}"
+    assert set(PARTS[name]) == reached_from(first) - {room[len("mslaunch.") :] for room in TRAVELS}
+
+
+@pytest.mark.parametrize("name", (*TRAVELS, *IN_PARTS))
 def test_what_travels_is_written_in_python_3_8(name: str) -> None:
     text = SOURCES[name[len("mslaunch.") :]].read_text(encoding="utf-8")
     tree = ast.parse(text, feature_version=(3, 8))
@@ -204,7 +227,10 @@ def test_what_travels_is_imported_by_python_3_8() -> None:
     for python in pythons:
         path = f"import sys; sys.path.insert(0, sys.argv[1])\n{program}"
         done = subprocess.run(
-            [python, "-I", "-S", "-c", path, str(ROOT), *TRAVELS], capture_output=True, text=True, check=False
+            [python, "-I", "-S", "-c", path, str(ROOT), *TRAVELS, *IN_PARTS],
+            capture_output=True,
+            text=True,
+            check=False,
         )
         assert (done.returncode, done.stderr) == (0, "")
 

@@ -13,6 +13,7 @@ import sys
 
 from mslaunch.agent.cpus import count_cores, usable_cpus
 from mslaunch.agent.crew import Crew
+from mslaunch.agent.mpi import Mpi
 from mslaunch.agent.network import Door, Listener, Prober, addresses
 from mslaunch.lean import TYPE_CHECKING, signal
 from mslaunch.wire import frames, messages
@@ -21,7 +22,7 @@ from mslaunch.wire.loop import Loop
 from mslaunch.wire.outbox import HIGH, LOW, Outbox
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from mslaunch.agent.files import Session
     from mslaunch.agent.traces import Tracer
@@ -59,7 +60,8 @@ class Agent:
         self._guard, self._tell = guard
         self._guarded = False
         self._environ = environ
-        self._crew = Crew(loop, self, environ, self._session)
+        self._mpi = Mpi(loop, self, environ)
+        self._crew = Crew(loop, self, environ, self._session, self._mpi)
         self._decoder = frames.Decoder()
         self._outbox = Outbox(loop, link[1], lambda error: self.upstream_lost(), lambda size: self._resume())
         self._held: list[Listener] = []
@@ -69,7 +71,7 @@ class Agent:
         self._files: Session | None = None
         self._paused = False
         self._lost = False
-        self._on = {
+        self._on: dict[int, Callable[[Frame], None]] = {
             frames.LAUNCH: self._launch,
             frames.STDIN: self._stdin,
             frames.SIGNAL: self._signal,
@@ -81,6 +83,10 @@ class Agent:
             frames.FILE: self._file,
             frames.DATA: self._data,
             frames.DESCRIBE: self._describe,
+            frames.RELEASE: lambda frame: self._mpi.released(frame.payload),
+            frames.ANSWER: lambda frame: self._mpi.answered(frame.payload),
+            frames.QUESTION: lambda frame: self._mpi.question(frame.payload),
+            frames.PART: lambda frame: self._mpi.part(frame.payload),
         }
         os.set_blocking(reader, False)
         os.set_blocking(self._guard, False)
@@ -129,12 +135,25 @@ class Agent:
             self._paused = False
             self._crew.watch(True)
 
+    def send(self, kind: int, rank: int, payload: bytes) -> None:
+        """See `mpi.MpiSink`."""
+        self._outbox.send(frames.encode(kind, rank, payload))
+
+    def pids(self) -> dict[int, int]:
+        """See `mpi.MpiSink`."""
+        return self._crew.pids()
+
+    def folder(self, name: str) -> str:
+        """See `mpi.MpiSink`."""
+        return self._session().folder(name)
+
     def started(self, rank: int, pid: int) -> None:
         """See `services.ServiceSink`."""
         self._outbox.send(frames.encode(frames.STARTED, rank, str(pid).encode()))
 
     def exited(self, rank: int, code: int | None, signum: int | None) -> None:
         """See `ranks.Sink`."""
+        self._mpi.ended(rank)
         self._send_exit(rank, messages.Exit(code, signum))
         if self._lost and not self._crew.pids():
             self._crew.end_services(at_once=True)
@@ -261,6 +280,7 @@ class Agent:
 
     def close(self) -> None:
         """Nothing runs any more."""
+        self._mpi.close()
         if self._files:
             self._files.close()
 

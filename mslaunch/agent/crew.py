@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     from mslaunch.agent.files import Session
+    from mslaunch.agent.mpi import Mpi, Program
     from mslaunch.agent.network import Listener
     from mslaunch.agent.services import ServiceSink
     from mslaunch.model import AppPlan, NodePlan, RankPlan
@@ -37,15 +38,19 @@ if TYPE_CHECKING:
 class Crew:
     """One node's ranks and services."""
 
-    def __init__(self, loop: Loop, sink: CrewSink, environ: Mapping[str, str], session: Callable[[], Session]) -> None:
+    def __init__(
+        self, loop: Loop, sink: CrewSink, environ: Mapping[str, str], session: Callable[[], Session], mpi: Mpi
+    ) -> None:
         """`environ` is what ranks inherit; `session()` is the node's session directory, asked for only if needed."""
         self._loop = loop
         self._sink = sink
         self._environ = environ
         self._session = session
+        self._mpi = mpi
         self._ranks: dict[int, Rank] = {}
         self._services: list[Service] = []
-        self._plan: NodePlan | None = None
+        self._plans: dict[int, NodePlan] = {}  # by rank
+        self._grace = 0.0
         self._null = -1  # /dev/null
         self._room: Room | None = None
         self._paused = False
@@ -63,16 +68,21 @@ class Crew:
     # --- the beginning
 
     def launch(self, plan: NodePlan, held: Sequence[Listener]) -> None:
-        """Start all ranks; of the ports that were `held`, services keep their own, and the others are let go."""
-        self._plan = plan
+        """Start all ranks; of the ports that were `held`, services keep their own, and the others are let go.
+
+        A second plan adds ranks to those of the first: they were spawned.
+        """
+        self._plans.update((rank.rank, plan) for rank in plan.ranks)
+        self._grace = plan.grace
         self._take_ports(plan, held)
-        self._null = os.open("/dev/null", os.O_RDONLY)
-        self._room = Room(len(plan.ranks), self._null)
+        if self._null < 0:
+            self._null = os.open("/dev/null", os.O_RDONLY)
+        if self._room:
+            self._room.widen(len(self._plans))
+        else:
+            self._room = Room(len(self._plans), self._null)
         base = inherited(self._environ, plan)
-        for index, app in enumerate(plan.apps):
-            for rank in plan.ranks:
-                if rank.app == index:
-                    self._start(plan, rank, app, base)
+        self._mpi.prepare(plan.world, self._programs(plan, base), lambda: self._start_all(plan, base))
 
     def _take_ports(self, plan: NodePlan, held: Sequence[Listener]) -> None:
         left = {listener.port: listener for listener in held}
@@ -81,6 +91,31 @@ class Crew:
             self._services.append(Service(service, self._loop, self._sink, listener, lambda: [*self.pids().values()]))
         for listener in left.values():
             listener.close()
+
+    def _programs(self, plan: NodePlan, base: Mapping[str, str]) -> list[tuple[int, AppPlan, Program]]:
+        """What is to be started, for who must know its MPI library.
+
+        A program that cannot be started is passed over: its ranks will say so.
+        """
+        found: list[tuple[int, AppPlan, Program]] = []
+        for index, app in enumerate(plan.apps):
+            told = next((rank for rank in plan.ranks if rank.app == index), None)
+            if told is None:
+                continue
+            env = rank_variables(base, app, told, {"PWD": app.wdir}, plan.defaults)
+            try:
+                path, argv = command(app, told, False, env.get("PATH", os.defpath), app.wdir)
+            except LaunchError:
+                continue
+            found.append((index, app, (path, argv, env, app.wdir)))
+        return found
+
+    def _start_all(self, plan: NodePlan, base: Mapping[str, str]) -> None:
+        self._mpi.begin(plan.world)
+        for index, app in enumerate(plan.apps):
+            for rank in plan.ranks:
+                if rank.app == index:
+                    self._start(plan, rank, app, base)
 
     def _start(self, plan: NodePlan, rank: RankPlan, app: AppPlan, base: Mapping[str, str]) -> None:
         """Start a rank, or say what is wrong; for all ranks of a program that is said in the same words."""
@@ -98,9 +133,20 @@ class Crew:
     def _started(self, plan: NodePlan, told: RankPlan, app: AppPlan, base: Mapping[str, str]) -> Rank:
         folder = self._session().place(told.rank) if plan.session else ""
         wdir = folder if app.in_session else app.wdir
-        given = {"PWD": wdir, "OMPI_FILE_LOCATION": folder} if folder else {"PWD": wdir}
-        env = rank_variables(base, app, told, given, plan.defaults)
         check_wdir(wdir)
+        given, line = self._mpi.variables(plan.world, told.app, told.rank)
+        try:
+            given["PWD"] = wdir
+            if folder:
+                given["OMPI_FILE_LOCATION"] = folder
+            env = rank_variables(base, app, told, given, plan.defaults)
+            return self._spawned(plan, told, app, env, wdir, line)
+        finally:
+            if line >= 0:
+                os.close(line)
+
+    def _spawned(self, plan: NodePlan, told: RankPlan, app: AppPlan, env: dict[str, str], wdir: str, line: int) -> Rank:
+        """`line` is the rank's end of the socket on which it may speak PMI, its number 3; or -1."""
         os.chdir(wdir)
         path, argv = command(app, told, plan.index_argv, env.get("PATH", os.defpath), wdir)
         pty = plan.pty == "yes" or (plan.pty == "auto" and not is_python(path))
@@ -108,8 +154,8 @@ class Crew:
         assert self._room
         try:
             with bound(told.cpus):
-                fds = open_fds(self._null, told.rank in plan.stdin, plan.merge, pty, len(plan.ranks))
-                rank.start(path, argv, env, fds, self._room)
+                fds = open_fds(self._null, told.rank in plan.stdin, plan.merge, pty, len(self._plans))
+                rank.start(path, argv, env, fds, self._room, line)
         except OSError as error:
             raise explain_spawn(app.argv[0], error) from None
         return rank
@@ -121,9 +167,8 @@ class Crew:
         self._ranks[rank].retire(lambda: self._start_again(rank, count))
 
     def _start_again(self, number: int, count: int) -> None:
-        assert self._plan
         del self._ranks[number]
-        plan = self._plan._replace(stdin=())
+        plan = self._plans[number]._replace(stdin=())
         rank = next(rank for rank in plan.ranks if rank.rank == number)
         again = rank._replace(env=(*rank.env, f"OMPI_MCA_orte_num_restarts={count}"))
         self._start(plan, again, plan.apps[rank.app], inherited(self._environ, plan))
@@ -156,7 +201,7 @@ class Crew:
         """TERM, `grace` seconds (None: as the plan says), KILL; 0 is KILL at once."""
         self._ending = True
         if grace is None:
-            grace = self._plan.grace if self._plan else 0.0
+            grace = self._grace
         for rank in self._ranks.values():
             rank.hurry()
         if grace > 0:

@@ -1,4 +1,4 @@
-"""The descriptors of one rank: which pipe or pseudo-terminal becomes its 0, 1 and 2, and which end we keep.
+"""The descriptors of one rank: which pipe or pseudo-terminal becomes its 0, 1 and 2 (3: PMI), and which end we keep.
 
 It does not start anything.  The surprising thing is the pseudo-terminal: C programs hold lines back when their output
 is a pipe, so a program that is not Python gets one, raw, for its standard output (docs/design.md, "Live output");
@@ -23,9 +23,9 @@ _PIPE_BUDGET = 16 << 20  # bytes for all pipes of a node; the kernel grants an o
 
 
 class Fds:
-    """`child` holds the descriptors to become 0, 1, 2; `streams` (kind, fd) and `stdin` (-1: none) are our ends."""
+    """`child` holds the descriptors to become 0, 1, 2, …; `streams` (kind, fd) and `stdin` (-1: none) are our ends."""
 
-    def __init__(self, child: Sequence[int], streams: Sequence[tuple[int, int]], stdin: int, null: int) -> None:
+    def __init__(self, child: tuple[int, ...], streams: Sequence[tuple[int, int]], stdin: int, null: int) -> None:
         self.child = child
         self.streams = streams
         self.stdin = stdin
@@ -49,35 +49,42 @@ class Room:
     """Descriptors for `ranks` ranks, more than we were given if the hard limit allows.
 
     Ranks themselves get the limit that we were given, since a program that uses select(2) may break with a higher
-    one.  posix_spawn(3) then accepts only numbers below it: so three low ones are kept, and `lend` lays the rank's
+    one.  posix_spawn(3) then accepts only numbers below it: so four low ones are kept, and `lend` lays the rank's
     descriptors over them for as long as it takes to start it.
     """
 
     def __init__(self, ranks: int, null: int) -> None:
         self._null = null
         self._low: list[int] = []
+        self._given: tuple[int, int] | None = None
         self._raised: tuple[int, int] | None = None
-        need = 4 * ranks + _OURS
+        self.widen(ranks)
+
+    def widen(self, ranks: int) -> None:
+        """Have descriptors for `ranks` ranks in all: some may be spawned later."""
+        need = 5 * ranks + _OURS
         if need <= _EVERYWHERE:
             return
         import resource
 
         self._set = resource.setrlimit
         self._what = resource.RLIMIT_NOFILE
-        self._given = soft, hard = resource.getrlimit(self._what)
+        now, hard = resource.getrlimit(self._what)
+        self._given = self._given or (now, hard)
         wanted = need if hard == resource.RLIM_INFINITY else min(need, hard)
-        if soft != resource.RLIM_INFINITY and wanted > soft:
+        if now != resource.RLIM_INFINITY and wanted > now:
             self._raised = wanted, hard
-            self._low = [os.dup(null) for _ in range(3)]
+            self._low = self._low or [os.dup(self._null) for _ in range(4)]
             self._set(self._what, self._raised)
 
     def lend(self, child: Sequence[int]) -> Sequence[int]:
         """The numbers that stand for `child` until `take_back`."""
-        if self._raised:
-            for fd, low in zip(child, self._low):
-                os.dup2(fd, low, inheritable=False)
-            self._set(self._what, self._given)
-        return self._low or child
+        if not (self._raised and self._given):
+            return child
+        for fd, low in zip(child, self._low):
+            os.dup2(fd, low, inheritable=False)
+        self._set(self._what, self._given)
+        return self._low[: len(child)]
 
     def take_back(self) -> None:
         """The rank was started, or was not."""

@@ -78,7 +78,7 @@ def _remove_left(told: int) -> None:
         names = os.read(told, 1 << 16).split(b"\0")[:-1]
     except BlockingIOError:
         return
-    for name in names:
+    for name in filter(os.path.lexists, names):
         from mslaunch.agent.files import remove
 
         remove(os.fsdecode(name))

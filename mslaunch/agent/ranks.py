@@ -159,9 +159,10 @@ class Rank:
         """True once the process *and* its streams have ended."""
         return not self.running and not self._streams
 
-    def start(self, path: str, argv: list[str], env: dict[str, str], fds: Fds, room: Room) -> None:
-        """Spawn it; raises `OSError` if the kernel will not, with everything closed again."""
-        actions = [(os.POSIX_SPAWN_DUP2, fd, index) for index, fd in enumerate(room.lend(fds.child))]
+    def start(self, path: str, argv: list[str], env: dict[str, str], fds: Fds, room: Room, line: int = -1) -> None:
+        """Spawn it; `line` becomes its descriptor 3.  Raises `OSError` if the kernel will not, with `fds` closed."""
+        child = (*fds.child, line) if line >= 0 else fds.child
+        actions = [(os.POSIX_SPAWN_DUP2, fd, index) for index, fd in enumerate(room.lend(child))]
         try:
             self.pid = os.posix_spawn(
                 path, argv, env, file_actions=actions, setsid=True, setsigdef=_RESET, setsigmask=[]

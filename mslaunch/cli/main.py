@@ -43,6 +43,9 @@ def command(argv: Sequence[str], called: str = OWN) -> int:
             _tell(f"mslaunch: note: {note}\n")
         from mslaunch.launcher.run import Surroundings, run
 
+        if request.backend:
+            from mslaunch.engines.openmpi import run
+
         gc.freeze()
         gc.enable()
         return run(request, Surroundings(os.environ, _cwd())).code

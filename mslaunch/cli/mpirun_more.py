@@ -63,6 +63,25 @@ def _tolerant(word: str) -> list[tuple[str, object]]:
     raise readers.Expected("mpi, ulfm or no")
 
 
+def _mpi(word: str) -> str:
+    """--mpi: a family by name; pmix may say where its library is."""
+    kind, colon, path = word.partition(":")
+    if colon and kind.lower() == "pmix":
+        return "pmix:" + readers.text(path)
+    try:
+        return str(readers.choice("auto", "pmi1", "pmi2", "pmix", "none")(word))
+    except readers.Expected:
+        raise readers.Expected("auto, pmi1, pmi2, pmix, pmix:PATH or none") from None
+
+
+def _backend(word: str) -> str:
+    """--backend: there is one."""
+    name, colon, place = word.partition(":")
+    if name.lower() != "openmpi" or (colon and not place):
+        raise readers.Expected("openmpi or openmpi:PLACE", "leave it out, and mslaunch starts the ranks itself")
+    return "openmpi" + colon + place
+
+
 def _prefixed(prefix: str) -> readers.Reader:
     """The reader of a parameter of 5.0's runtime or of PMIx, which becomes a variable of the ranks."""
 
@@ -113,6 +132,10 @@ _RUN = (
          "PRTE_MCA_KEY of the ranks", RUN, _prte, status=PASSED),
     _row("pmixmca gpmixmca", "KEY VALUE", "pass a parameter on as PMIX_MCA_KEY", RUN, _prefixed("PMIX_MCA_"),
          status=PASSED),
+    _row("mpi", "auto|pmi1|pmi2|pmix[:PATH]|none", "how the ranks of an MPI program are joined into one world: auto "
+         "finds out which library it uses; PATH is that of libpmix", RUN, _mpi, "app.mpi", "auto"),
+    _row("backend", "openmpi[:PLACE]", "let an installed Open MPI, 4.1 or newer, start the ranks: the mpirun on PATH, "
+         "or that at PLACE, a directory or the file itself (docs/backend.md)", RUN, _backend, "backend"),
     _row("stream-buffering", "0|1|2", "how the library of the ranks buffers stdout: not, by line, fully (5.0)", RUN,
          lambda word: _passed_as("ompi_stream_buffering")(readers.choice("0", "1", "2")(word)), status=PASSED),
     _row("initial-errhandler", "NAME", "as -mca mpi_initial_errhandler NAME (5.0)", RUN,

@@ -1,14 +1,15 @@
 """The company of a launch: the peers it has met so far, and what it asks them before ranks have their places.
 
 It keeps links that were made early (to learn a host's cores or its machine) for the launch itself, and lets those go
-that get no rank; one that breaks meanwhile is a refusal.  It knows neither maps nor plans.  The surprising thing is the
-dry run: where nothing may be started nobody is called, and every host is taken to be like this one, as mpirun does.
+that get no rank; one that breaks meanwhile is a refusal.  Hosts on which ranks spawn others join late.  It knows
+neither maps nor plans.  The surprising thing is the dry run: where nothing may be started nobody is called, and every
+host is taken to be like this one, as mpirun does.
 """
 
 from __future__ import annotations
 
 from mslaunch.errors import EXIT_LOST, LaunchError
-from mslaunch.launcher.connect import Peer, UnreachedError, close_all, connect
+from mslaunch.launcher.connect import Peer, UnreachedError, begin_connect, close_all, connect
 from mslaunch.lean import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class Company:
         self._dry = dry
         self._met: dict[str, Peer] = {}
         self._lost: dict[str, LaunchError] = {}
+        self._late: list[Peer] = []  # called while ranks run, reached or not
 
     def cores(self, nodes: Sequence[Node], hwthreads: bool) -> dict[str, int]:
         """How many cores each node has, or hardware threads, by name."""
@@ -69,15 +71,31 @@ class Company:
         names = {node.name for node in nodes}
         close_all([self._met.pop(name) for name in list(self._met) if name not in names])
         for peer in peers:
-            if peer.hello:
-                host, pid, cpus, cores, python = peer.hello[:5]
-                has = f"{cores} cores, {cpus} cpus" if cores != cpus else f"{cpus} cpus"
-                self._voice.detail(f"{peer.node.name}: agent {pid} on {host}, Python {python}, {has}")
+            self._introduce(peer)
         return peers
+
+    def call(self, nodes: Sequence[Node], done: Callable[[list[Peer], list[LaunchError]], None]) -> None:
+        """Call more nodes, without waiting, while the job runs; see `begin_connect`.  May raise `LaunchError`."""
+
+        def called(peers: list[Peer], errors: list[LaunchError]) -> None:
+            for peer in peers:
+                self._introduce(peer)
+            for peer in set(connecting.peers) - set(peers):
+                peer.close()
+            done(peers, errors)
+
+        connecting = begin_connect(self._loop, nodes, self._policy, self._environ, self._voice.notice, called)
+        self._late += connecting.peers
+
+    def _introduce(self, peer: Peer) -> None:
+        if peer.hello:
+            host, pid, cpus, cores, python = peer.hello[:5]
+            has = f"{cores} cores, {cpus} cpus" if cores != cpus else f"{cpus} cpus"
+            self._voice.detail(f"{peer.node.name}: agent {pid} on {host}, Python {python}, {has}")
 
     def part(self) -> list[str]:
         """Close all links; returns the hosts of those that would not go."""
-        return close_all(list(self._met.values()))
+        return close_all([*self._met.values(), *self._late])
 
     def _connect(self, nodes: Sequence[Node], topologies: bool) -> list[Peer]:
         missing = [node for node in nodes if node.name not in self._met]

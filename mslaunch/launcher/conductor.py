@@ -25,9 +25,12 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mslaunch.launcher.connect import Peer
+    from mslaunch.launcher.meeting import Meeting
+    from mslaunch.launcher.spawning import Spawning
     from mslaunch.launcher.state import JobState
     from mslaunch.launcher.voice import Voice
-    from mslaunch.model import NodePlan
+    from mslaunch.model import NodePlan, World
+    from mslaunch.wire.exchanges import Answer, Question
     from mslaunch.wire.loop import Loop
 
 PREPARE_SECONDS = 10.0  #: for addresses and ports, on all hosts together
@@ -52,7 +55,7 @@ class Launch:
         voice: Voice,
     ) -> None:
         self._loop = loop
-        self._peers = peers
+        self._peers = list(peers)
         self.state = state
         self._output = output
         self._plans = plans
@@ -64,10 +67,14 @@ class Launch:
             {index: peer.hello for index, peer in enumerate(peers) if peer.hello},
             self._node_of(0),
             [peer.node.name for peer in peers],
-            lambda node, frame: peers[node].send(frame),
+            self.send,
             self._prepared,
         )
         self._endpoint: Endpoint | None = None
+        self._meeting: Meeting | None = None
+        self._spawning: Spawning | None = None
+        self._make_spawning: Callable[[Endpoint], Spawning] | None = None
+        self._worlds: list[World] = []
         self._limit = loop.after(PREPARE_SECONDS, self._not_prepared)
         self._on = {
             frames.RESERVED: lambda node, frame: self._wireup.reserved(messages.unpack_reserved(frame.payload)),
@@ -81,10 +88,14 @@ class Launch:
             ),
             frames.FAULT: self._fault,
             frames.TRACES: self._traced,
+            **dict.fromkeys(frames.OF_MPI, self._met),
         }
-        for index, peer in enumerate(peers):
-            peer.handle = self._handler(index)
-            peer.ended = self._ender(index)
+        for index in range(len(peers)):
+            self._listen_to(index)
+
+    def _listen_to(self, node: int) -> None:
+        self._peers[node].handle = self._handler(node)
+        self._peers[node].ended = self._ender(node)
 
     def _node_of(self, rank: int) -> int:
         return self.state.ranks[rank].node
@@ -124,7 +135,7 @@ class Launch:
         self._event(events.LinkEnded(node, error))
 
     def _started(self, node: int, frame: frames.Frame) -> None:
-        who = "the MindSpore scheduler" if frame.rank == SERVICE else f"rank {frame.rank}"
+        who = "the MindSpore scheduler" if frame.rank == SERVICE else self.state.worlds.name(frame.rank)
         self._voice.detail(f"{who} is process {messages.unpack_number(frame.payload)} on {self._peers[node].node.name}")
         self._output.started(frame.rank, messages.unpack_number(frame.payload))
         self._event(events.Started(frame.rank, messages.unpack_number(frame.payload), node))
@@ -154,6 +165,54 @@ class Launch:
         ended = messages.unpack_exit(frame.payload)
         self._stdin.rank_ended(frame.rank)
         self._event(events.Exited(frame.rank, node, *ended))
+        if self._meeting:
+            self._meeting.ended(frame.rank)
+
+    def _met(self, node: int, frame: frames.Frame) -> None:
+        """Something of an MPI program, which most jobs have not."""
+        if self._meeting is None:
+            from mslaunch.launcher.meeting import Meeting
+
+            self._meeting = Meeting(self.send, self._event, self.notice, self.state, self._spawn)
+            for world in self._worlds:
+                self._meeting.add_world(world)
+        self._meeting.heard(node, frame)
+
+    # --- MPI_Comm_spawn
+
+    def on_spawn(self, make: Callable[[Endpoint], Spawning]) -> None:
+        """`make` makes who cares for it, should a rank ask."""
+        self._make_spawning = make
+
+    def _spawn(self, question: Question, done: Callable[[Answer], None]) -> None:
+        if self._spawning is None:
+            assert self._make_spawning and self._endpoint
+            self._spawning = self._make_spawning(self._endpoint)
+        self._spawning.asked(question, done)
+
+    def send(self, node: int, frame: bytes) -> None:
+        """See `spawning.Host`."""
+        self._peers[node].send(frame)
+
+    def notice(self, text: str) -> None:
+        """See `spawning.Host`."""
+        self._voice.notice(text)
+
+    def welcome(self, peer: Peer) -> int:
+        """See `spawning.Host`."""
+        node = self.state.add_node(peer.node.name)
+        self._peers.append(peer)
+        self._listen_to(node)
+        peer.watch(not self._paused)
+        return node
+
+    def add_world(self, world: World, nodes: Sequence[int], mpi: bool) -> None:
+        """See `spawning.Host`."""
+        self.state.add_world(nodes, mpi)
+        self._output.add_world([(self.state.hosts[node], node) for node in nodes])
+        self._worlds.append(world)
+        assert self._meeting  # through it we have been asked
+        self._meeting.add_world(world)
 
     def _fault(self, node: int, frame: frames.Frame) -> None:
         text = frame.payload.decode("utf-8", "replace")
@@ -170,6 +229,11 @@ class Launch:
             self._restart(action)
         elif isinstance(action, events.Trace):
             self._trace(action.nodes)
+        elif isinstance(action, events.Kill):
+            self.send(action.node, frames.encode(frames.SIGNAL, action.rank, str(int(signal.SIGKILL)).encode()))
+        elif isinstance(action, events.Spawned):
+            assert self._spawning
+            self._spawning.settled(action.world, action.error)
         else:
             self._end(action.nodes, 0.0 if action.now else self._grace)
 
@@ -181,7 +245,7 @@ class Launch:
 
     def _restart(self, again: events.Restart) -> None:
         peer = self._peers[again.node]
-        what = f"rank {again.rank} {again.how} on {peer.node.name}"
+        what = f"{self.state.worlds.name(again.rank)} {again.how} on {peer.node.name}"
         self._voice.notice(f"{what}; started again, {again.number} of {again.limit}")
         self._mind_terminals()
         peer.send(frames.encode(frames.RESTART, again.rank, str(again.number).encode()))
@@ -198,7 +262,7 @@ class Launch:
         from mslaunch.launcher.overdue import trace_text
 
         traced = messages.unpack_traced(frame.payload)
-        self._voice.show(trace_text(frame.rank, self._peers[node].node.name, traced))
+        self._voice.show(trace_text(self.state.worlds.name(frame.rank), self._peers[node].node.name, traced))
         self._mind_terminals()
 
     def _insist(self) -> None:
@@ -217,7 +281,9 @@ class Launch:
 
     def _start(self) -> None:
         assert self._endpoint is not None
-        for peer, plan in zip(self._peers, self._plans(self._endpoint)):
+        plans = self._plans(self._endpoint)
+        self._worlds.append(plans[0].world)
+        for peer, plan in zip(self._peers, plans):
             peer.send(frames.encode(frames.LAUNCH, payload=messages.pack_plan(plan)))
         self._stdin.resume()
 

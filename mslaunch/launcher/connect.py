@@ -1,9 +1,9 @@
 """Connecting: a link to every node, until each agent has said HELLO or it is known why not.
 
 At most `LinkPolicy.fanout` links are being opened at a time; a host that fails does not stop the wait for the others,
-so one message names them all, and nothing is ever started on any host before all have answered.  It knows the kinds of
-link and the HELLO frame, not the job.  The surprising thing: local links are opened first, since forking is safe only
-while no thread exists.
+so one message names them all, and nothing is ever started on any host before all have answered.  While ranks run, for
+those that they spawn, it does the same without waiting.  It knows the kinds of link and the HELLO frame, not the job.
+The surprising thing: local links are opened first, since forking is safe only while no thread exists.
 """
 
 from __future__ import annotations
@@ -120,14 +120,21 @@ class Peer:
 
 
 def open_links(
-    nodes: Sequence[Node], policy: LinkPolicy, environ: Mapping[str, str], notice: Callable[[str], None]
+    nodes: Sequence[Node],
+    policy: LinkPolicy,
+    environ: Mapping[str, str],
+    notice: Callable[[str], None],
+    fork: bool = True,
 ) -> list[Link]:
-    """A link for every node, in order, opening; local ones first."""
+    """A link for every node, in order, opening; local ones first.
+
+    `fork` False: no agent is forked, for it would inherit the descriptors of links that are open already.
+    """
     found: dict[int, Link] = {}
     remote = []
     for index, node in enumerate(nodes):
         if node.local:
-            found[index] = _open_local(node, found)
+            found[index] = _open_local(node, found, fork)
         else:
             remote.append(index)
     if remote:
@@ -146,8 +153,8 @@ def open_links(
     return [found[index] for index in range(len(nodes))]
 
 
-def _open_local(node: Node, found: Mapping[int, Link]) -> Link:
-    if _threads() == 1:
+def _open_local(node: Node, found: Mapping[int, Link], fork: bool) -> Link:
+    if fork and _threads() == 1:
         from mslaunch.link.fork import open_fork
 
         return open_fork(node, {fd for link in found.values() for fd in (link.reader, link.writer)})
@@ -187,7 +194,7 @@ def connect(
     """
     said: list[str] = []  # by threads of links; shown by ours
     links = open_links(nodes, policy, environ, said.append)
-    connecting = _Connecting(loop, [Peer(loop, link) for link in links], policy, topologies)
+    connecting = Connecting(loop, [Peer(loop, link) for link in links], policy, topologies)
     show = _Progress(loop, len(links), connecting.waiting, progress)
     try:
         wait(lambda: not connecting.waiting)
@@ -204,16 +211,51 @@ def connect(
     return connecting.peers
 
 
-class _Connecting:
+def begin_connect(
+    loop: Loop,
+    nodes: Sequence[Node],
+    policy: LinkPolicy,
+    environ: Mapping[str, str],
+    notice: Callable[[str], None],
+    done: Callable[[list[Peer], list[LaunchError]], None],
+) -> Connecting:
+    """The same while the loop runs: `done` gets those that have said HELLO, and why the others have not.
+
+    Who asked closes all of them in the end, whether they were reached or not.
+    """
+    said: list[str] = []
+    links = open_links(nodes, policy, environ, said.append, fork=False)
+
+    def finished() -> None:
+        connecting.stop()
+        for text in said:
+            notice(text)
+        done(connecting.reached, sorted(connecting.errors, key=lambda error: error.where))
+
+    connecting = Connecting(loop, [Peer(loop, link) for link in links], policy, False, finished)
+    return connecting
+
+
+class Connecting:
     """Peers on their way to HELLO, at most `policy.fanout` of them at a time where a link waits for its turn."""
 
-    def __init__(self, loop: Loop, peers: list[Peer], policy: LinkPolicy, topologies: bool) -> None:
+    def __init__(
+        self,
+        loop: Loop,
+        peers: list[Peer],
+        policy: LinkPolicy,
+        topologies: bool,
+        done: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`done` is called, later, once nobody is waited for any more."""
         self.peers = peers
         self.waiting = set(peers)
         self.errors: list[LaunchError] = []
         self._loop = loop
         self._seconds = policy.timeout
         self._topologies = topologies
+        self._done = done
+        self._failed: set[Peer] = set()
         self._turns = iter(peers)
         for peer in peers:
             peer.handle = self._greeter(peer)
@@ -233,6 +275,18 @@ class _Connecting:
         if peer in self.waiting:
             self.waiting.discard(peer)
             self._begin_next()
+            if not self.waiting:
+                self._loop.soon(self._done)
+
+    def _fail(self, peer: Peer, error: LaunchError) -> None:
+        self.errors.append(error)
+        self._failed.add(peer)
+        self._settle(peer)
+
+    @property
+    def reached(self) -> list[Peer]:
+        """Those that are there."""
+        return [peer for peer in self.peers if peer not in self._failed and peer not in self.waiting]
 
     def _greeter(self, peer: Peer) -> Callable[[frames.Frame], None]:
         def handle(frame: frames.Frame) -> None:
@@ -247,8 +301,7 @@ class _Connecting:
 
     def _failer(self, peer: Peer) -> Callable[[LinkError | None], None]:
         def ended(error: LinkError | None) -> None:
-            self.errors.append(error or LinkError("its agent ended at once", peer.node.name))
-            self._settle(peer)
+            self._fail(peer, error or LinkError("its agent ended at once", peer.node.name))
 
         return ended
 
@@ -257,13 +310,16 @@ class _Connecting:
         todo = "does its login shell wait for input?  --connect-timeout gives it more time"
         for peer in [peer for peer in self.waiting if peer.link.overdue(self._seconds)]:
             what = f"no answer within {self._seconds:g} seconds"
-            self.errors.append(peer.link.failure() or LinkError(what, peer.node.name, "" if peer.hello else todo))
-            self._settle(peer)
+            self._fail(peer, peer.link.failure() or LinkError(what, peer.node.name, "" if peer.hello else todo))
         self._limit = self._loop.after(0.25, self._look_at_clocks)
+
+    def stop(self) -> None:
+        """No more waiting."""
+        self._limit.cancel()
 
     def close(self) -> None:
         """No more waiting; if not all are there, none is kept."""
-        self._limit.cancel()
+        self.stop()
         if self.waiting or self.errors:
             close_all(self.peers)
 

@@ -65,6 +65,42 @@ class Traced(NamedTuple):
     nodes: tuple[int, ...]
 
 
+class Joined(NamedTuple):
+    """A rank has begun to become a member of its MPI_COMM_WORLD: it is in MPI_Init."""
+
+    rank: int
+
+
+class Left(NamedTuple):
+    """A rank has called MPI_Finalize."""
+
+    rank: int
+
+
+class Aborted(NamedTuple):
+    """A rank called MPI_Abort, or (`broken`) does not keep to the protocol of the start-up, as `text` says."""
+
+    rank: int
+    code: int
+    text: str = ""
+    broken: bool = False
+
+
+class CameAlone(NamedTuple):
+    """A rank runs an MPI library that nobody serves, and so it takes itself for the only one."""
+
+    rank: int
+    library: str
+    family: str
+    offered: str
+
+
+class Stranded(NamedTuple):
+    """Others wait in a collective for a rank that has ended."""
+
+    rank: int
+
+
 class Interrupted(NamedTuple):
     """The launcher was told to end."""
 
@@ -93,6 +129,20 @@ class Restart(NamedTuple):
     how: str
     number: int
     limit: int
+
+
+class Kill(NamedTuple):
+    """KILL for one rank, of a world that could not be spawned as a whole."""
+
+    rank: int
+    node: int
+
+
+class Spawned(NamedTuple):
+    """All ranks of a world that was spawned run; or, with `error`, they do not."""
+
+    world: int
+    error: str = ""
 
 
 class Trace(NamedTuple):

@@ -2,9 +2,9 @@
 
 A layout is data: a directory, and below it a pattern for standard output and one for standard error.  Open MPI 4.1's
 is DIR/1/rank.N/stdout and stderr (mpirun(1), --output-filename), N padded to the digits of the number of ranks; 5.0's
-`file=F` and hydra's patterns are others.  It knows neither terminals nor what a line means.  The surprising thing:
-files are opened without following links, and directories that a layout makes must be the user's own, since /tmp is a
-favourite place for logs.
+`file=F` and hydra's patterns are others.  For ranks that were spawned, the number of their world stands for the 1.  It
+knows neither terminals nor what a line means.  The surprising thing: files are opened without following links, and
+directories that a layout makes must be the user's own, since /tmp is a favourite place for logs.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ import stat
 
 from mslaunch.errors import LaunchError
 from mslaunch.launcher import pattern
+from mslaunch.launcher.pattern import Places
 from mslaunch.launcher.prefix import Seams
 from mslaunch.lean import TYPE_CHECKING, NamedTuple
 from mslaunch.model import SERVICE, OutputPolicy
 from mslaunch.wire.frames import STDERR, STDOUT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
 _KEPT_OPEN = 256
 _FLAGS = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # the last: never wait for a FIFO
@@ -36,7 +37,8 @@ _WHY = {
 class Layout(NamedTuple):
     """Where streams are kept: `base` as it was named, made if it is missing, and patterns of the paths below it.
 
-    Beside the letters of `pattern`, %d is rank.N and %n is N, both with N padded; for the scheduler, `scheduler`.
+    Beside the letters of `pattern`, %d is rank.N and %n is N, both with N padded; for the scheduler, `scheduler`.  %o
+    and %m are the same for other layouts than Open MPI's: with the number of the world in front, but for the job's own.
     """
 
     base: str
@@ -55,12 +57,12 @@ def layouts(policy: OutputPolicy) -> list[Layout]:
     """All that were asked for.  Raises `UsageError` for a pattern that cannot be read."""
     found = []
     if policy.directory is not None:
-        top = "1/%d/" if policy.jobid else "%d/"
+        top = "%w/%d/" if policy.jobid else "%o/"
         found.append(Layout(policy.directory, f"{top}stdout", f"{top}stderr", "--output-filename"))
     if policy.file is not None:
         base, name = os.path.split(policy.file)
         name = name.replace("%", "%%")
-        found.append(Layout(base, f"{name}.%n.out", f"{name}.%n.err", "--output file="))
+        found.append(Layout(base, f"{name}.%m.out", f"{name}.%m.err", "--output file="))
     if policy.outfile is not None:
         where = f"output files {policy.outfile}"
         base, below = _split(policy.outfile, where)
@@ -80,12 +82,12 @@ def _split(path: str, where: str) -> tuple[str, str]:
 
 
 class Logs:
-    """The files of a job; `places` has host and number of the host for each rank, `notice` tells the user something.
+    """The files of a job; `notice` tells the user something.
 
     All files are made at once, but the scheduler's, which most jobs do not have.  Raises `LaunchError`.
     """
 
-    def __init__(self, policy: OutputPolicy, places: Sequence[tuple[str, int]], notice: Callable[[str], None]) -> None:
+    def __init__(self, policy: OutputPolicy, places: Places, notice: Callable[[str], None]) -> None:
         self._merge = policy.merge
         self._places = places
         self._layouts = layouts(policy)
@@ -94,21 +96,39 @@ class Logs:
         self._made: set[str] = set()
         self._open: dict[str, int] = {}
         self._failed: set[str] = set()
+        self._said: set[str] = set()
         self._of_ranks: set[str] = set()
-        streams = [
-            (kind, rank) for rank in range(len(places)) for kind in ((STDOUT,) if self._merge else (STDOUT, STDERR))
-        ]
+        self._seams: dict[str, Seams] = {}
+        #: the kinds of streams that share files; they must be written here as whole lines
+        self.by_line: set[int] = set()
+        ranks = range(places.worlds.ranks)
         try:
-            for stream in streams:
+            for stream in self._streams(ranks):
                 for file in self._files_of(*stream):
                     self._fd(file)
         except LaunchError:
             self.close()
             raise
-        paths = [(file.path, kind) for kind, rank in streams for file in self._files[kind, rank]]
+        self._look_for_shared(ranks)
+
+    def add_world(self, ranks: range) -> None:
+        """These are new among the places; of their files, one that cannot be made is named, and the job goes on."""
+        for stream in self._streams(ranks):
+            for file in self._files_of(*stream):
+                try:
+                    self._fd(file)
+                except (OSError, LaunchError) as error:
+                    self._give_up(file, error)
+        self._look_for_shared(range(ranks.stop))
+
+    def _streams(self, ranks: Iterable[int]) -> list[tuple[int, int]]:
+        return [(kind, rank) for rank in ranks for kind in ((STDOUT,) if self._merge else (STDOUT, STDERR))]
+
+    def _look_for_shared(self, ranks: Iterable[int]) -> None:
+        paths = [(file.path, kind) for kind, rank in self._streams(ranks) for file in self._files[kind, rank]]
         self._of_ranks = {path for path, _ in paths}
-        self._seams = {path: Seams() for path in _repeated([path for path, _ in paths])}
-        #: the kinds of streams that share files; they must be written here as whole lines
+        for path in _repeated([path for path, _ in paths]):
+            self._seams.setdefault(path, Seams())
         self.by_line = {kind for path, kind in paths if path in self._seams}
 
     def path(self, kind: int, rank: int) -> str | None:
@@ -126,8 +146,14 @@ class Logs:
             try:
                 self._append(file, (kind, rank), data)
             except (OSError, LaunchError) as error:
-                self._failed.add(file.path)
-                why = error.what if isinstance(error, LaunchError) else f"{file.path}: {error.strerror}"
+                self._give_up(file, error)
+
+    def _give_up(self, file: _File, error: OSError | LaunchError) -> None:
+        if file.path not in self._failed:
+            self._failed.add(file.path)
+            why = error.what if isinstance(error, LaunchError) else f"{file.path}: {error.strerror}"
+            if why not in self._said:  # a directory may be in the way of many files
+                self._said.add(why)
                 self._notice(f"{why}; what follows is not kept there")
 
     def _append(self, file: _File, stream: tuple[int, int], data: bytes) -> None:
@@ -140,9 +166,7 @@ class Logs:
 
     def _files_of(self, kind: int, rank: int) -> list[_File]:
         if (kind, rank) not in self._files:
-            number = "scheduler" if rank == SERVICE else f"{rank:0{len(str(len(self._places)))}d}"
-            values = pattern.values_of(rank, self._places)
-            values.update(n=number, d=number if rank == SERVICE else f"rank.{number}")
+            values = self._values_of(rank)
             found = self._files[kind, rank] = []
             for layout in self._layouts:
                 below = layout.out if kind == STDOUT else layout.err
@@ -150,6 +174,19 @@ class Logs:
                 if below and (rank != SERVICE or path not in self._of_ranks):  # the scheduler is no rank
                     found.append(_File(path, layout.base, layout.where))
         return self._files[kind, rank]
+
+    def _values_of(self, rank: int) -> dict[str, str]:
+        values = pattern.values_of(rank, self._places)
+        if rank == SERVICE:
+            values.update(dict.fromkeys("ndom", "scheduler"))
+            return values
+        worlds = self._places.worlds
+        world, own = worlds.of(rank)
+        number = f"{own:0{len(str(worlds.size(world)))}d}"
+        spawned = world > 1
+        values.update(n=number, d=f"rank.{number}")
+        values.update(m=f"{world}.{number}" if spawned else number, o=f"{world}/" * spawned + values["d"])
+        return values
 
     def _fd(self, file: _File) -> int:
         fd = self._open.get(file.path)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 
 from mslaunch.errors import LaunchError, printable
+from mslaunch.launcher.pattern import Places
 from mslaunch.launcher.terminal import Terminal
 from mslaunch.lean import TYPE_CHECKING
 from mslaunch.model import SERVICE, JobMap, OutputPolicy
@@ -29,8 +30,8 @@ _TAIL = 4096
 class Output:
     """Where all bytes go.
 
-    `terminals` are the launcher's own, for STDOUT and STDERR; `places` has host and number of the host for each rank;
-    `xml_file` takes what would be shown as XML; `notice` tells the user something, once.
+    `terminals` are the launcher's own, for STDOUT and STDERR; `places` has host and number of the host for each rank
+    of the job's own world; `xml_file` takes what would be shown as XML; `notice` tells the user something, once.
     """
 
     def __init__(
@@ -41,6 +42,7 @@ class Output:
         notice: Callable[[str], None],
         xml_file: Terminal | None = None,
     ) -> None:
+        self._places = Places(places)
         self._terminals = terminals
         self._xml_file = xml_file
         self._merged = policy.merge  # stderr of a rank comes as its stdout
@@ -53,9 +55,9 @@ class Output:
         if policy.xml or policy.xml_file is not None:
             self._show_xml(policy)
         elif policy.tag or policy.prepend or policy.timestamp:
-            self._show_prefixes(policy, places)
+            self._show_prefixes(policy)
         if any(path is not None for path in (policy.directory, policy.file, policy.outfile, policy.errfile)):
-            self._keep_logs(policy, places, notice)
+            self._keep_logs(policy, notice)
         self._shown = self._choose_terminals(policy)
 
     def _show_xml(self, policy: OutputPolicy) -> None:
@@ -63,27 +65,30 @@ class Output:
         from mslaunch.launcher.xml import Document, Elements
 
         self._document = Document(self._xml_file or self._terminals[STDOUT])
-        lines = Lines(Elements(policy.timestamp and policy.style == "5.0").dress)
+        lines = Lines(Elements(policy.timestamp and policy.style == "5.0", self._places.worlds).dress)
         self._lines = {STDOUT: lines, STDERR: lines}
 
-    def _show_prefixes(self, policy: OutputPolicy, places: Sequence[tuple[str, int]]) -> None:
+    def _show_prefixes(self, policy: OutputPolicy) -> None:
         from mslaunch.launcher.prefix import Lines, Prefix, Seams
 
-        self._prefix = Prefix(policy, places)
+        self._prefix = Prefix(policy, self._places)
         lines = Lines(self._prefix.dress)
         self._lines = {STDOUT: lines, STDERR: lines}
         self._seams = {STDOUT: Seams(), STDERR: Seams()}
 
-    def _keep_logs(
-        self, policy: OutputPolicy, places: Sequence[tuple[str, int]], notice: Callable[[str], None]
-    ) -> None:
+    def _keep_logs(self, policy: OutputPolicy, notice: Callable[[str], None]) -> None:
         from mslaunch.launcher.logs import Logs
 
-        self.logs = Logs(policy, places, notice)
-        if self.logs.by_line and not self._lines:
+        self.logs = Logs(policy, self._places, notice)
+        self._cut_shared()
+
+    def _cut_shared(self) -> None:
+        """Streams that share a file are written there line by line."""
+        missing = self.logs.by_line - set(self._lines) if self.logs else set()
+        if missing:
             from mslaunch.launcher.prefix import Lines
 
-            self._lines = dict.fromkeys(self.logs.by_line, Lines(lambda kind, rank, lines: lines))
+            self._lines.update(dict.fromkeys(missing, Lines(lambda kind, rank, lines: lines)))
 
     def _choose_terminals(self, policy: OutputPolicy) -> dict[int, Terminal | Document]:
         if not policy.copy:
@@ -96,6 +101,13 @@ class Output:
         return shown
 
     # --- while the job runs
+
+    def add_world(self, places: Sequence[tuple[str, int]]) -> None:
+        """One more world, whose ranks are about to start."""
+        ranks = self._places.add_world(places)
+        if self.logs:
+            self.logs.add_world(ranks)
+            self._cut_shared()
 
     def started(self, rank: int, pid: int) -> None:
         """A rank runs, for the first time or again."""

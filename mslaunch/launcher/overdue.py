@@ -7,8 +7,7 @@ whom one looks.
 
 from __future__ import annotations
 
-from mslaunch.launcher.report import ranks_text
-from mslaunch.launcher.state import ending
+from mslaunch.launcher.endings import ending
 from mslaunch.lean import TYPE_CHECKING
 from mslaunch.plan.hostlist import fold
 
@@ -31,9 +30,9 @@ def state_text(state: JobState, seconds: float) -> str:
     rows: list[tuple[int, tuple[str, ...]]] = []
     for words, statuses in alike.items():
         if len(statuses) <= _SINGLY:
-            rows += ((s.rank, (str(s.rank), s.host, str(s.pid or "-"), words)) for s in statuses)
+            rows += ((s.rank, (_number(state, s.rank), s.host, str(s.pid or "-"), words)) for s in statuses)
         else:
-            rows.append((statuses[0].rank, (*_folded(statuses), words)))
+            rows.append((statuses[0].rank, (*_folded(state, statuses), words)))
     table = [("rank", "node", "pid", "state"), *(row for _, row in sorted(rows))]
     return f"mslaunch: the ranks after {seconds:g} s:\n{_aligned(table)}"
 
@@ -53,8 +52,13 @@ def _state_of(state: JobState, status: RankStatus) -> str:
     return words
 
 
-def _folded(statuses: Sequence[RankStatus]) -> tuple[str, str, str]:
-    numbers = ranks_text([status.rank for status in statuses]).partition(" ")[2]
+def _number(state: JobState, rank: int) -> str:
+    """3, or `1 of world 2`: the column is called rank."""
+    return state.worlds.name(rank).partition(" ")[2]
+
+
+def _folded(state: JobState, statuses: Sequence[RankStatus]) -> tuple[str, str, str]:
+    numbers = state.worlds.names(status.rank for status in statuses).partition(" ")[2]
     hosts = fold(list(dict.fromkeys(status.host for status in statuses)))
     return _cut(numbers), _cut(hosts), f"{len(statuses)} ranks"
 
@@ -68,11 +72,11 @@ def _aligned(table: Sequence[tuple[str, ...]]) -> str:
     return "".join("  " + "  ".join([*map(str.ljust, row, widths), row[3]]) + "\n" for row in table)
 
 
-def trace_text(rank: int, host: str, traced: Traced) -> str:
-    """--get-stack-traces: a block for one process of a rank."""
+def trace_text(rank: str, host: str, traced: Traced) -> str:
+    """--get-stack-traces: a block for one process of a rank, which is called `rank`."""
     python = traced.name.startswith("python") and traced.tool != "py-spy"
     more = " (py-spy, installed there, would tell the lines of Python)" if python else ""
-    head = f"mslaunch: rank {rank} on {host}, process {traced.pid} ({traced.name}), as {traced.tool} tells{more}:"
+    head = f"mslaunch: {rank} on {host}, process {traced.pid} ({traced.name}), as {traced.tool} tells{more}:"
     return "\n".join([head, *_quoted(traced.text.splitlines())]) + "\n"
 
 

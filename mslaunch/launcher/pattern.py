@@ -1,18 +1,19 @@
 """Patterns: text with a letter after each `%`, as hydra writes names of files and what stands before a line.
 
-It knows no files and no streams.  What people may write is `LETTERS`, hydra's own (observed of 5.0.2: %g is always 0,
-%p counts the hosts); the rooms next door use more letters in patterns of their own.  The one surprising thing: a letter
-that means nothing is a refusal before the job begins, where hydra fails at the first line that a rank prints.
+It knows no files and no streams.  What people may write is `LETTERS`, hydra's own (observed of 5.0.2: %g counts the
+worlds from 0, %p the hosts); the rooms next door use more letters in patterns of their own.  The one surprising thing:
+a letter that means nothing is a refusal before the job begins, where hydra fails at the first line that a rank prints.
 """
 
 from __future__ import annotations
 
 from mslaunch.errors import UsageError
+from mslaunch.launcher.worlds import Worlds
 from mslaunch.lean import TYPE_CHECKING
 from mslaunch.model import SERVICE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
 LETTERS = "rgph%"
 
@@ -37,10 +38,25 @@ def check(pattern: str, where: str) -> None:
         raise UsageError(f"cannot read the pattern {pattern!r}: {what}", where, todo) from None
 
 
-def values_of(rank: int, places: Sequence[tuple[str, int]]) -> dict[str, str]:
-    """What the letters stand for; `places` has host and number of the host for each rank.
+class Places:
+    """Where ranks are: host and number of the host for each, world after world."""
+
+    def __init__(self, rows: Iterable[tuple[str, int]]) -> None:
+        self.rows = list(rows)
+        self.worlds = Worlds(len(self.rows))
+
+    def add_world(self, rows: Iterable[tuple[str, int]]) -> range:
+        """The ranks of one more world; returns their numbers."""
+        self.rows += rows
+        first = self.worlds.add(len(self.rows) - self.worlds.ranks)
+        return range(first, self.worlds.ranks)
+
+
+def values_of(rank: int, places: Places) -> dict[str, str]:
+    """What the letters stand for; %w, which is ours alone, is the number of the world.
 
     The scheduler lives on the host of rank 0.
     """
-    host, node = places[0 if rank == SERVICE else rank]
-    return {"r": "scheduler" if rank == SERVICE else str(rank), "g": "0", "p": str(node), "h": host, "%": "%"}
+    host, node = places.rows[0 if rank == SERVICE else rank]
+    world, own = (1, "scheduler") if rank == SERVICE else places.worlds.of(rank)
+    return {"r": str(own), "g": str(world - 1), "p": str(node), "h": host, "%": "%", "w": str(world)}

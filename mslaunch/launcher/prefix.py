@@ -14,23 +14,25 @@ from mslaunch.lean import TYPE_CHECKING
 from mslaunch.wire.frames import STDERR, STDOUT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
+    from mslaunch.launcher.pattern import Places
     from mslaunch.model import OutputPolicy
 
 #: a longer line is not waited for: it goes on in pieces, each as a line that is not ended
 LONGEST = 1 << 16
 STREAMS = {STDOUT: "stdout", STDERR: "stderr"}
 
-#: (style, tag) -> pattern; beside the letters of `pattern`: %s the stream, %i the process id, %n the name of the job
+#: (style, tag) -> pattern; beside the letters of `pattern`: %s the stream, %i the process id, %n the name of the
+#: job, which ends with the number of the world
 _TAGS = {
     ("4.1", ""): "<%s>:",
-    ("4.1", "tag"): "[1,%r]<%s>:",
+    ("4.1", "tag"): "[%w,%r]<%s>:",
     ("4.1", "rank"): "[%r] ",
     ("5.0", ""): "<%s>: ",
-    ("5.0", "tag"): "[1,%r]<%s>: ",
+    ("5.0", "tag"): "[%w,%r]<%s>: ",
     ("5.0", "rank"): "[%r]<%s>: ",
-    ("5.0", "detailed"): "[1,%r][%h:%i]<%s>: ",
+    ("5.0", "detailed"): "[%w,%r][%h:%i]<%s>: ",
     ("5.0", "fullname"): "[%n,%r]<%s>: ",
     ("5.0", "detailed-fullname"): "[%n,%r][%h:%i]<%s>: ",
 }
@@ -72,9 +74,9 @@ class Seams:
 
 
 class Prefix:
-    """What stands before the lines of each stream; `places` has host and number of the host for each rank."""
+    """What stands before the lines of each stream."""
 
-    def __init__(self, policy: OutputPolicy, places: Sequence[tuple[str, int]]) -> None:
+    def __init__(self, policy: OutputPolicy, places: Places) -> None:
         self._places = places
         self._style = policy.style
         self._timestamp = policy.timestamp
@@ -104,7 +106,7 @@ class Prefix:
     def _make(self, kind: int, rank: int) -> bytes:
         values = pattern.values_of(rank, self._places)
         values.update(s=STREAMS[kind], i=str(self._pids.get(rank, "unknown")))
-        values["n"] = f"mslaunch-{os.uname().nodename}-{os.getpid()}@1"
+        values["n"] = f"mslaunch-{os.uname().nodename}-{os.getpid()}@{values['w']}"
         made = self._made[kind, rank] = pattern.fill(self._pattern, values).encode("utf-8", "surrogateescape")
         return made
 

@@ -8,6 +8,7 @@ since it ends up on a terminal after everything else.
 from __future__ import annotations
 
 from mslaunch.errors import LaunchError
+from mslaunch.launcher.worlds import Worlds
 from mslaunch.lean import TYPE_CHECKING
 from mslaunch.model import SERVICE, Outcome
 
@@ -39,6 +40,7 @@ def _after(seconds: float) -> str:
 
 def _others(outcome: Outcome, cause: int | None) -> list[str]:
     lines = []
+    worlds = _worlds(outcome)
     others = [rank for rank in outcome.ranks if rank.rank != cause]
     for reason, words in (
         ("ended", "ended by mslaunch"),
@@ -47,10 +49,10 @@ def _others(outcome: Outcome, cause: int | None) -> list[str]:
     ):
         numbers = [rank.rank for rank in others if rank.reason == reason]
         if numbers:
-            lines.append(f"  {words}: {ranks_text(numbers)}")
+            lines.append(f"  {words}: {worlds.names(numbers)}")
     failed = [rank for rank in others if not rank.reason and rank.status]
     if failed:
-        lines.append(f"  failed as well: {ranks_text([rank.rank for rank in failed])}")
+        lines.append(f"  failed as well: {worlds.names(rank.rank for rank in failed)}")
     if not outcome.code:
         lines.append("  with recovery the job went on without them, and others ended well: the exit code is 0")
     if cause == SERVICE:
@@ -58,16 +60,9 @@ def _others(outcome: Outcome, cause: int | None) -> list[str]:
     return lines
 
 
-def ranks_text(numbers: Sequence[int]) -> str:
-    """`rank 3`, `ranks 0-2, 5`."""
-    ranges: list[list[int]] = []
-    for number in sorted(numbers):
-        if ranges and ranges[-1][1] == number - 1:
-            ranges[-1][1] = number
-        else:
-            ranges.append([number, number])
-    text = ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in ranges)
-    return f"rank {text}" if len(numbers) == 1 else f"ranks {text}"
+def _worlds(outcome: Outcome) -> Worlds:
+    numbers = [status.world for status in outcome.ranks]
+    return Worlds(*(numbers.count(number) for number in range(1, max(numbers, default=1) + 1)))
 
 
 def unreached_text(errors: Sequence[LaunchError], hosts: int) -> str:

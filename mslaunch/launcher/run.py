@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
     from mslaunch.launcher.connect import Peer
     from mslaunch.launcher.preload import Parcel
+    from mslaunch.launcher.spawning import Spawning
+    from mslaunch.launcher.wireup import Endpoint
+    from mslaunch.model import AppContext
 
 _SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
 _LAST_WORDS = 3.0  #: seconds that a standard error nobody reads is waited for
@@ -88,7 +91,7 @@ class _Story:
                 peers = self._company.gather(jobmap.nodes)
                 self._send_files(peers)
                 self._show_bindings(placed, peers, output)
-                launch = self._conduct(jobmap, peers, output, targets)
+                launch = self._conduct(allocation, jobmap, peers, output, targets)
             except LaunchError:
                 output.close()
                 raise
@@ -194,7 +197,9 @@ class _Story:
         fds = {STDOUT: self._around.stdout}
         return open_output(self._request.output, jobmap, self._loop, fds, voice.stderr, voice.notice)
 
-    def _conduct(self, jobmap: JobMap, peers: list[Peer], output: Output, targets: tuple[int, ...]) -> Launch:
+    def _conduct(
+        self, allocation: Allocation, jobmap: JobMap, peers: list[Peer], output: Output, targets: tuple[int, ...]
+    ) -> Launch:
         request, around = self._request, self._around
         streams = 1 if request.output.merge else 2
         state = JobState(jobmap, streams, request.abort_on_failure, request.recovery, request.max_restarts)
@@ -204,6 +209,7 @@ class _Story:
 
         stdin = (around.stdin, targets)
         launch = Launch(self._loop, peers, state, output, plans, stdin, request.grace, self._voice)
+        launch.on_spawn(lambda endpoint: self._spawning(launch, allocation, jobmap, endpoint))
         output.on_progress(launch.written)
         if around.signals:
             launch.watch_signals()
@@ -212,6 +218,18 @@ class _Story:
             launch.limit_time(limit, request.timeout - self._seconds(), request.state_on_timeout)
         launch.run()
         return launch
+
+    def _spawning(self, launch: Launch, allocation: Allocation, jobmap: JobMap, endpoint: Endpoint) -> Spawning:
+        """Who cares for MPI_Comm_spawn; only jobs that call it need this."""
+        from mslaunch.launcher.spawning import Job, Spawning
+
+        def named(apps: tuple[AppContext, ...]) -> Allocation:
+            asked = request._replace(apps=apps, policy=request.policy._replace(rankfile=None, map_by=""))
+            return allocate(asked, _read_text, is_local, os.uname().nodename, cores_here(False))
+
+        request, environ, cwd = self._request, self._around.environ, self._around.cwd
+        call = self._company.call
+        return Spawning(Job(request, allocation, jobmap, environ, cwd, self._jobid, endpoint, named, call), launch)
 
 
 def _read_text(path: str) -> str:

@@ -10,20 +10,30 @@ launch is not finished before the last line has arrived.
 from __future__ import annotations
 
 from mslaunch.errors import EXIT_LOST, EXIT_TIMEOUT, EXIT_USAGE, LaunchError
+from mslaunch.launcher.endings import advice, ending
 from mslaunch.launcher.events import (
+    Aborted,
+    CameAlone,
     End,
     Exited,
     Interrupted,
+    Joined,
+    Kill,
+    Left,
     LinkEnded,
     Prepared,
     Restart,
+    Spawned,
     Start,
     Started,
+    Stranded,
     StreamEnded,
     TimedOut,
     Trace,
     Traced,
 )
+from mslaunch.launcher.members import Rank, World
+from mslaunch.launcher.worlds import Worlds
 from mslaunch.lean import TYPE_CHECKING
 from mslaunch.model import SERVICE, Failure, JobMap, RankStatus
 from mslaunch.plan.hostlist import fold
@@ -33,25 +43,6 @@ if TYPE_CHECKING:
     from typing import Any
 
 PREPARING, RUNNING, ENDING = "preparing", "running", "ending"
-
-
-class _Rank:
-    """What the state knows of one rank."""
-
-    def __init__(self, rank: int, node: int, streams: int) -> None:
-        self.rank = rank
-        self.node = node
-        self.streams = streams
-        self.pid: int | None = None
-        self.ended = False
-        self.code: int | None = None
-        self.signal: int | None = None
-        self.reason = ""
-        self.restarts = 0
-
-    @property
-    def over(self) -> bool:
-        return self.ended and not self.streams
 
 
 class JobState:
@@ -70,18 +61,20 @@ class JobState:
         `recovery`: nor does one that a signal ends.  `max_restarts` says how often each may be started again, and
         implies `recovery`.
         """
-        self._hosts = [node.name for node in jobmap.nodes]
+        self.hosts = [node.name for node in jobmap.nodes]
         self._streams = streams
         self._abort = abort_on_failure
         self._recovery = recovery or max_restarts > 0
         self._max_restarts = max_restarts
         self.phase = PREPARING
-        self.ranks = {p.rank: _Rank(p.rank, p.node, streams) for p in jobmap.placements}
-        self.service: _Rank | None = None
+        self.worlds = Worlds()
+        self.ranks: dict[int, Rank] = {}
+        self.add_world([placement.node for placement in jobmap.placements])
+        self.service: Rank | None = None
         self.failure: Failure | None = None
         self._overdue: Failure | None = None  # --timeout was reached, but stacks are looked at before the end
         self._tracing: set[int] = set()  # nodes
-        self._alive = set(range(len(self._hosts)))
+        self._alive = set(range(len(self.hosts)))
         self._unstarted: dict[str, list[str]] = {}  # why ranks were not started -> hosts
         self._handlers: dict[type, Callable[[Any], list[Any]]] = {
             Prepared: self._prepared,
@@ -92,7 +85,38 @@ class JobState:
             TimedOut: self._timed_out,
             Traced: self._traced,
             Interrupted: self._interrupted,
+            Joined: self._joined,
+            Left: self._left,
+            Aborted: self._aborted,
+            CameAlone: self._came_alone,
+            Stranded: lambda event: self._stranded(self.ranks[event.rank]),
         }
+
+    def add_node(self, host: str) -> int:
+        """One more agent is there; returns the number of its node."""
+        self._alive.add(len(self.hosts))
+        self.hosts.append(host)
+        return len(self.hosts) - 1
+
+    def add_world(self, nodes: Sequence[int], mpi: bool = True) -> int:
+        """A world whose ranks are about to start, with the node of each; returns the frame's number of its rank 0.
+
+        `Spawned` will follow, but for the first one.  `mpi` False: its ranks are not expected in MPI_Init.
+        """
+        first = self.worlds.add(len(nodes))
+        world = World(self.worlds.of(first)[0], mpi)
+        ranks = [Rank(first + rank, node, self._streams, world) for rank, node in enumerate(nodes)]
+        world.fill(ranks)
+        self.ranks.update((rank.rank, rank) for rank in ranks)
+        return first
+
+    def running(self) -> dict[str, int]:
+        """How many ranks each host has that is still there; those about to start count."""
+        counts = {self.hosts[node]: 0 for node in self._alive}
+        for rank in self.ranks.values():
+            if not rank.ended:
+                counts[self.hosts[rank.node]] += 1
+        return counts
 
     def on(self, event: Any) -> list[Any]:
         """Take in one event; returns the actions to be carried out, in order."""
@@ -115,11 +139,56 @@ class JobState:
 
     def _started(self, event: Started) -> list[Any]:
         if event.rank == SERVICE:
-            self.service = _Rank(SERVICE, event.node, 2)
+            self.service = Rank(SERVICE, event.node, 2)
             self.service.pid = event.pid
-        else:
-            self.ranks[event.rank].pid = event.pid
+            return []
+        rank = self.ranks[event.rank]
+        rank.pid = event.pid
+        if rank.world.failed:
+            return [Kill(rank.rank, rank.node)]
+        return [Spawned(rank.world.number)] if rank.world.started(rank) else []
+
+    # --- MPI
+
+    def _joined(self, event: Joined) -> list[Any]:
+        """Who has ended without MPI_Init will never be there."""
+        rank = self.ranks[event.rank]
+        rank.joined, rank.left = True, False
+        gone = rank.world.gone()
+        return self._stranded(gone) if gone else []
+
+    def _left(self, event: Left) -> list[Any]:
+        self.ranks[event.rank].left = True
         return []
+
+    def _aborted(self, event: Aborted) -> list[Any]:
+        rank = self.ranks[event.rank]
+        if event.broken:
+            what = "does not keep to the protocol of MPI's start-up"
+            return self._blame(rank, what, event.code or EXIT_USAGE, (event.text,))
+        return self._blame(rank, f"called MPI_Abort with code {event.code}", event.code & 0xFF or EXIT_USAGE)
+
+    def _came_alone(self, event: CameAlone) -> list[Any]:
+        rank = self.ranks[event.rank]
+        what = f"{self._name(rank)} came up alone, as rank 0 of 1, with {event.family} ({event.library})"
+        detail = (advice(event.family, event.offered),)
+        return self._fail(Failure(what, self.hosts[rank.node], None, EXIT_USAGE, detail))
+
+    def _check_manners(self, rank: Rank) -> list[Any]:
+        """A rank has ended with 0; are there others in its world that will wait for it?"""
+        how = rank.rude()
+        return self._blame(rank, how, EXIT_USAGE) if how else []
+
+    def _stranded(self, rank: Rank) -> list[Any]:
+        return self._blame(rank, "has ended, and others wait for it in MPI", EXIT_USAGE)
+
+    def _blame(self, rank: Rank, what: str, code: int, detail: tuple[str, ...] = ()) -> list[Any]:
+        if rank.world.failed:  # who spawned it knows
+            return []
+        return self._fail(Failure(f"{self._name(rank)} {what}", self.hosts[rank.node], rank.rank, code, detail))
+
+    def _name(self, rank: Rank) -> str:
+        return self.worlds.name(rank.rank)
 
     # --- ends
 
@@ -130,16 +199,18 @@ class JobState:
         if event.error:
             return self._never_ran(rank, event) + self._check_service()
         rank.code, rank.signal = event.code, event.signal
-        if self.phase != ENDING and (event.signal or event.code):
+        quiet = self.phase == ENDING or rank.world.failed
+        if not quiet and (event.signal or event.code):
             return self._rank_failed(rank) + self._check_service()
         rank.ended = True
-        if self.phase == ENDING:
+        if quiet:
             rank.reason = "ended"
-        return self._check_service()
+            return self._check_service()
+        return self._check_manners(rank) + self._check_service()
 
-    def _rank_failed(self, rank: _Rank) -> list[Any]:
+    def _rank_failed(self, rank: Rank) -> list[Any]:
         how = ending(rank.code, rank.signal)
-        if rank.restarts < self._max_restarts and not self._overdue:
+        if rank.restarts < self._max_restarts and not self._overdue and not rank.world.spawned:
             rank.restarts += 1
             rank.streams += self._streams  # what is left of its forerunner's end before it begins
             rank.pid = None
@@ -147,28 +218,35 @@ class JobState:
         rank.ended = True
         again = f", started again {rank.restarts} times," if rank.restarts > 1 else ", started again," * rank.restarts
         code = 128 + rank.signal if rank.signal else rank.code or 0
-        failure = Failure(f"rank {rank.rank}{again} {how}", self._hosts[rank.node], rank.rank, code)
+        failure = Failure(f"{self._name(rank)}{again} {how}", self.hosts[rank.node], rank.rank, code)
         if self._recovery or not (self._abort or rank.signal):
             self.failure = self.failure or failure
             return []
         return self._fail(failure)
 
-    def _never_ran(self, rank: _Rank, event: Exited) -> list[Any]:
+    def _never_ran(self, rank: Rank, event: Exited) -> list[Any]:
         rank.ended, rank.streams = True, 0
         if not rank.restarts:
             rank.code, rank.reason = event.code, "not started"
-            return self._not_started(event)
+            return self._not_spawned(rank.world, event) if rank.world.spawned else self._not_started(event)
         if self.phase == ENDING:
             rank.reason = "ended"
             return []
         rank.code, rank.signal = event.code or EXIT_USAGE, None
-        what = f"rank {rank.rank} could not be started again: {event.error}"
-        self.failure = self.failure or Failure(what, self._hosts[rank.node], rank.rank, rank.code)
+        what = f"{self._name(rank)} could not be started again: {event.error}"
+        self.failure = self.failure or Failure(what, self.hosts[rank.node], rank.rank, rank.code)
         return []
+
+    def _not_spawned(self, world: World, event: Exited) -> list[Any]:
+        """It is those who spawned it that are told, and the job goes on."""
+        if world.failed:
+            return []
+        kills = [Kill(rank.rank, rank.node) for rank in world.fail()]
+        return [*kills, Spawned(world.number, f"{event.error}, on {self.hosts[event.node]}")]
 
     def _not_started(self, event: Exited) -> list[Any]:
         """Said once: the first words, with every host where the same is wrong; other words of other hosts below."""
-        host = self._hosts[event.node]
+        host = self.hosts[event.node]
         said = self._unstarted.setdefault(event.error, [])
         if host in said:
             return []
@@ -183,15 +261,15 @@ class JobState:
 
     def _service_exited(self, event: Exited) -> list[Any]:
         if self.phase == PREPARING:
-            return self._fail(Failure(event.error, self._hosts[event.node]))
+            return self._fail(Failure(event.error, self.hosts[event.node]))
         if self.service is None:  # it never started
-            self.service = _Rank(SERVICE, event.node, 0)
+            self.service = Rank(SERVICE, event.node, 0)
         self.service.ended, self.service.code, self.service.signal = True, event.code, event.signal
         if self.phase == ENDING or (event.code == 0 and not event.signal) or self._ranks_ended:
             return []
         how = ending(event.code, event.signal)
         what = event.error or f"the MindSpore scheduler {how} while ranks were running"
-        return self._fail(Failure(what, self._hosts[event.node], SERVICE, EXIT_USAGE))
+        return self._fail(Failure(what, self.hosts[event.node], SERVICE, EXIT_USAGE))
 
     @property
     def _ranks_ended(self) -> bool:
@@ -211,7 +289,7 @@ class JobState:
 
     def _link_ended(self, event: LinkEnded) -> list[Any]:
         self._alive.discard(event.node)
-        host = self._hosts[event.node]
+        host = self.hosts[event.node]
         if self.phase == PREPARING:
             error = event.error or LaunchError("the agent ended before the ranks were started", host, code=EXIT_LOST)
             return self._fail(Failure(error.what, host, None, error.code, tuple(error.todo.splitlines())))
@@ -283,28 +361,7 @@ class JobState:
     def statuses(self) -> Sequence[RankStatus]:
         """How every rank ended, or that it runs, in rank order."""
         ranks = sorted(self.ranks.values(), key=lambda rank: rank.rank)
-        return [RankStatus(r.rank, self._hosts[r.node], r.pid, r.code, r.signal, _reason(r)) for r in ranks]
-
-
-def _reason(rank: _Rank) -> str:
-    if rank.reason or rank.ended:
-        return rank.reason
-    return "running" if rank.pid else "not started"
-
-
-def ending(code: int | None, signum: int | None) -> str:
-    """How a process ended, as a predicate."""
-    return f"was ended by {signal_name(signum)}" if signum else f"ended with exit code {code}"
-
-
-def signal_name(signum: int | None) -> str:
-    """SIGSEGV (segmentation fault), as a person knows it."""
-    from signal import Signals, strsignal
-
-    assert signum is not None
-    try:
-        name = Signals(signum).name
-    except ValueError:
-        name = f"signal {signum}"
-    meaning = (strsignal(signum) or "").lower()
-    return f"{name} ({meaning})" if meaning else name
+        return [
+            RankStatus(r.rank, self.hosts[r.node], r.pid, r.code, r.signal, r.shown, world=r.world.number)
+            for r in ranks
+        ]

@@ -16,6 +16,7 @@ from mslaunch.lean import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from mslaunch.launcher.terminal import Terminal
+    from mslaunch.launcher.worlds import Worlds
     from mslaunch.model import JobMap
 
 _PICTURES = 0x2400
@@ -49,14 +50,20 @@ class Document:
 class Elements:
     """Makes an element of each line; `timestamp`: with the time as an attribute, as 5.0.11 does."""
 
-    def __init__(self, timestamp: bool) -> None:
+    def __init__(self, timestamp: bool, worlds: Worlds) -> None:
         self._timestamp = timestamp
+        self._worlds = worlds
 
     def dress(self, kind: int, rank: int, lines: bytes) -> bytes:
-        """`lines` as elements, a line each; an unfinished one ends without a line end, as in 4.1.4."""
+        """`lines` as elements, a line each; an unfinished one ends without a line end, as in 4.1.4.
+
+        What a spawned rank prints has the number of its world as an attribute more.
+        """
         name = STREAMS[kind]
         stamp = f' timestamp="{now()}"' if self._timestamp else ""
-        head, tail = f'<{name} rank="{rank}"{stamp}>', f"</{name}>"
+        number, own = self._worlds.of(rank)
+        world = f' world="{number}"' if number > 1 else ""
+        head, tail = f'<{name} rank="{own}"{world}{stamp}>', f"</{name}>"
         text = lines.decode("latin-1").translate(_TEXT)
         ended = text.endswith(_LINE_END)
         body = text[: -len(_LINE_END)] if ended else text

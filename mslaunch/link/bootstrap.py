@@ -23,6 +23,7 @@ TRAVELS = (
     "mslaunch.lean",
     "mslaunch.model",
     "mslaunch.wire",
+    "mslaunch.wire.exchanges",
     "mslaunch.wire.fields",
     "mslaunch.wire.frames",
     "mslaunch.wire.loop",
@@ -36,19 +37,33 @@ TRAVELS = (
     "mslaunch.agent.fds",
     "mslaunch.agent.files",
     "mslaunch.agent.guard",
+    "mslaunch.agent.hints",
+    "mslaunch.agent.lines",
     "mslaunch.agent.mindspore",
+    "mslaunch.agent.mpi",
     "mslaunch.agent.network",
+    "mslaunch.agent.parts",
     "mslaunch.agent.program",
     "mslaunch.agent.ranks",
     "mslaunch.agent.services",
     "mslaunch.agent.topology",
     "mslaunch.agent.traces",
+    "mslaunch.agent.uplink",
     "mslaunch.agent.variables",
 )
+
+#: ▲ what travels when an agent asks for it, by what it asks for (`agent.parts`), and only then
+PARTS = {
+    "pmi": ("agent.pmi", "agent.pmi1", "agent.pmi2", "agent.pmiwords", "agent.kvs"),
+    "pmix": ("agent.pmix", "agent.libpmix", "agent.pmixasks", "agent.pmixjob", "agent.pmixvalues"),
+    "family": ("agent.family", "agent.elf", "agent.libmpi", "agent.pythons"),
+    "alone": ("agent.alone",),
+}
 
 _LOADER = """\
 import sys
 class Loader:
+    sources = SOURCES
     def find_spec(self, name, path=None, target=None):
         if name in SOURCES:
             from importlib.machinery import ModuleSpec
@@ -112,6 +127,11 @@ def payload(names: Iterable[str] = TRAVELS) -> bytes:
     sources["mslaunch"] = (True, "")
     program = f"SOURCES={sources!r}\n{_LOADER}".encode()
     return zlib.compress(program, 6)
+
+
+def part(name: str) -> dict[str, str]:
+    """The sources of a part by the names of their modules; raises KeyError if there is no such part."""
+    return {f"mslaunch.{room}": _source(f"mslaunch.{room}")[1] for room in PARTS[name]}
 
 
 def make_boot(python: str) -> Boot:

@@ -12,7 +12,7 @@ from mslaunch.errors import UsageError
 from mslaunch.frameworks import mindspore
 from mslaunch.frameworks.place import Place, Program
 from mslaunch.lean import TYPE_CHECKING
-from mslaunch.model import AppContext, AppPlan, JobMap, NodePlan, Placement, RankPlan, Request
+from mslaunch.model import AppContext, AppPlan, JobMap, NodePlan, Placement, RankPlan, Request, World
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,28 +27,59 @@ _OF_THIS_HOST = {"PWD", "OLDPWD", "SHLVL", "_", "HOST", "HOSTNAME", "HOSTTYPE", 
 
 
 def make_plans(
-    request: Request, jobmap: JobMap, environ: Mapping[str, str], cwd: str, meeting: tuple[str, int, int], jobid: str
+    request: Request,
+    jobmap: JobMap,
+    environ: Mapping[str, str],
+    cwd: str,
+    meeting: tuple[str, int, int],
+    jobid: str,
+    world: World | None = None,
 ) -> list[NodePlan]:
     """One plan for each of `jobmap.nodes`; `meeting` is the address, the port and the service port of rank 0's host.
 
-    `jobid` is a number in hexadecimal.  Raises UsageError for a variable that cannot be passed on.
+    `jobid` is a number in hexadecimal; `world` is one that MPI_Comm_spawn makes, by default that of the job.  Raises
+    UsageError for a variable that cannot be passed on.
     """
     near = [_app_plan(request, index, environ, cwd) for index in range(len(request.apps))]
     far = [app._replace(env=(*_forwarded(asked, environ), *app.env)) for app, asked in zip(near, request.apps)]
-    sizes = tuple(sum(placement.app == app for placement in jobmap.placements) for app in range(len(request.apps)))
+    world = world or make_world(request, jobmap, jobid)
     plans = []
     for index, node in enumerate(jobmap.nodes):
         here = [placement for placement in jobmap.placements if placement.node == index]
-        places = [_place(jobmap, placement, len(here), meeting, int(jobid, 16), sizes) for placement in here]
-        plan = _node_plan(request, here, places, near if node.local else far, jobid)
+        places = [_place(jobmap, placement, len(here), meeting, int(world.name), world.sizes) for placement in here]
+        told = world._replace(here=index)
+        plan = _node_plan(request, here, places, near if node.local else far, jobid, told)
         if request.output.xterm and "DISPLAY" in environ:  # unless the way there brought one along (ssh -X)
             plan = plan._replace(defaults=(*plan.defaults, f"DISPLAY={environ['DISPLAY']}"))
         plans.append(plan)
     return plans
 
 
+def make_world(request: Request, jobmap: JobMap, jobid: str, number: int = 1) -> World:
+    """The world of a map of `request`; `number` counts those of the job, from 1.
+
+    Its name is made as Open MPI 4.1 makes a job's: 16 bits for the launch, 16 for the world.  Its library takes worlds
+    with the same upper half for those of one launch.
+    """
+    ranks: list[list[int]] = [[] for _ in jobmap.nodes]
+    for placement in jobmap.placements:
+        ranks[placement.node].append(placement.rank)
+    return World(
+        name=str(int(jobid, 16) & 0xFFFF0000 | number),
+        hosts=tuple(node.name for node in jobmap.nodes),
+        ranks=tuple(map(tuple, ranks)),
+        sizes=tuple(sum(placement.app == app for placement in jobmap.placements) for app in range(len(request.apps))),
+        slots=jobmap.slots,
+    )
+
+
+def empty_plan(request: Request, world: World) -> NodePlan:
+    """What a node is told of a world that has no rank there, so that it can tell its own ranks of it."""
+    return NodePlan((), (), (), grace=request.grace, world=world._replace(here=-1))
+
+
 def _node_plan(
-    request: Request, here: list[Placement], places: list[Place], apps: list[AppPlan], jobid: str
+    request: Request, here: list[Placement], places: list[Place], apps: list[AppPlan], jobid: str, world: World
 ) -> NodePlan:
     size = places[0].size
     readers = stdin_ranks(request, size)
@@ -56,7 +87,7 @@ def _node_plan(
     return NodePlan(
         ranks=tuple(
             RankPlan(
-                placement.rank,
+                world.first + placement.rank,
                 placement.app,
                 tuple(frameworks.rank_env(place)),
                 placement.cpus,
@@ -68,13 +99,15 @@ def _node_plan(
         env=(*frameworks.job_env(places[0]), f"MSLAUNCH_JOBID={jobid}"),
         defaults=DEFAULTS,
         scrub=(*frameworks.SCRUB, *_SCRUB),
-        services=(mindspore.service(places[0]),) if here[0].rank == 0 else (),
+        # the port of a spawned world's scheduler would be the job's own
+        services=(mindspore.service(places[0]),) if here[0].rank == 0 and not world.first else (),
         stdin=tuple(placement.rank for placement in here if placement.rank in readers),
         merge=request.output.merge,
         pty=request.output.pty,
         grace=request.grace,
         session=needs_session(request),
         index_argv=request.index_argv,
+        world=world,
     )
 
 
@@ -124,6 +157,7 @@ def _app_plan(request: Request, index: int, environ: Mapping[str, str], cwd: str
         front=_front(_absolute(app.prefix, cwd)) if app.prefix else (),
         # -wdir is stronger than --set-cwd-to-session-dir, not than -s (mpirun 4.1.4)
         in_session=app.preload_binary or (app.session_dir and app.wdir is None),
+        mpi=app.mpi,
     )
 
 

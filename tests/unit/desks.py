@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from mslaunch.launcher.output import Output
+from mslaunch.launcher.pattern import Places
 from mslaunch.launcher.terminal import Terminal
 from mslaunch.model import JobMap, Node, OutputPolicy, Placement
 from mslaunch.wire.frames import STDERR, STDOUT
@@ -32,15 +33,20 @@ class Screen(Terminal):
         self.closed = True
 
 
-def places_of(ranks: int) -> list[tuple[str, int]]:
+def rows_of(ranks: int) -> list[tuple[str, int]]:
     """Ranks in turn on two hosts."""
     return [(("alpha", "beta")[rank % 2], rank % 2) for rank in range(ranks)]
+
+
+def places_of(ranks: int) -> Places:
+    """The same as rooms of the desk have it."""
+    return Places(rows_of(ranks))
 
 
 def jobmap_of(ranks: int) -> JobMap:
     """The same as a map."""
     nodes = (Node("alpha", 4, "hosts:1"), Node("beta", 4, "hosts:2", max_slots=8))
-    placements = tuple(Placement(rank, 0, node, rank // 2) for rank, (_, node) in enumerate(places_of(ranks)))
+    placements = tuple(Placement(rank, 0, node, rank // 2) for rank, (_, node) in enumerate(rows_of(ranks)))
     return JobMap(nodes, placements, 8)
 
 
@@ -50,7 +56,7 @@ class Desk:
     def __init__(self, policy: OutputPolicy, ranks: int = 1) -> None:
         self.notices: list[str] = []
         self.screens = {STDOUT: Screen(), STDERR: Screen()}
-        self.output = Output(policy, places_of(ranks), dict(self.screens), self.notices.append)
+        self.output = Output(policy, rows_of(ranks), dict(self.screens), self.notices.append)
 
     def seen(self) -> tuple[bytes, bytes]:
         return self.screens[STDOUT].seen, self.screens[STDERR].seen

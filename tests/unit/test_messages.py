@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mslaunch.errors import WireError
-from mslaunch.model import LEVELS, AppPlan, NodePlan, RankPlan, ServicePlan, Topology
+from mslaunch.model import LEVELS, AppPlan, NodePlan, RankPlan, ServicePlan, Topology, World
 from mslaunch.wire import messages
 from mslaunch.wire.fields import pack
 from mslaunch.wire.messages import Exit, Hello, Reserved
@@ -25,10 +25,23 @@ RANKS = st.lists(
     max_size=4,
     unique_by=lambda rank: rank.rank,
 ).map(tuple)
+ASCENDING = st.lists(NUMBERS, max_size=6, unique=True).map(sorted).map(tuple)
+WORLDS = st.builds(
+    World,
+    WORDS,
+    NUMBERS,
+    TUPLES,
+    st.lists(ASCENDING, max_size=3).map(tuple),
+    st.integers(-1, 5),
+    st.lists(NUMBERS, max_size=3).map(tuple),
+    NUMBERS,
+    WORDS,
+    TUPLES,
+)
 PLANS = st.builds(
     NodePlan,
     RANKS,
-    st.lists(st.builds(AppPlan, TUPLES, WORDS, TUPLES, WORDS, TUPLES, st.booleans()), max_size=3).map(tuple),
+    st.lists(st.builds(AppPlan, TUPLES, WORDS, TUPLES, WORDS, TUPLES, st.booleans(), WORDS), max_size=3).map(tuple),
     TUPLES,
     TUPLES,
     TUPLES,
@@ -39,7 +52,19 @@ PLANS = st.builds(
     st.floats(0, 1000),
     st.booleans(),
     st.booleans(),
+    WORLDS,
 )
+
+
+@FEW
+@given(ASCENDING)
+def test_runs(numbers: tuple[int, ...]) -> None:
+    assert messages.unpack_runs(messages.pack_runs(numbers)) == numbers
+
+
+def test_runs_are_short() -> None:
+    assert messages.pack_runs(range(0, 64000, 1000)) == "0:64:1000"
+    assert messages.pack_runs([]) == ""
 
 
 @FEW

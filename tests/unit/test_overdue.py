@@ -87,5 +87,5 @@ def test_a_line_is_bounded() -> None:
     ],
 )
 def test_a_block_of_a_stack(name: str, tool: str, more: str) -> None:
-    text = trace_text(3, "n2", Traced(42, name, tool, "Thread 1:\n#0  f ()"))
+    text = trace_text("rank 3", "n2", Traced(42, name, tool, "Thread 1:\n#0  f ()"))
     assert text == f"mslaunch: rank 3 on n2, process 42 ({name}), as {tool} tells{more}:\n  | Thread 1:\n  | #0  f ()\n"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from mslaunch.errors import LinkError
-from mslaunch.launcher.report import outcome_text, ranks_text, unreached_text
+from mslaunch.launcher.report import outcome_text, unreached_text
+from mslaunch.launcher.worlds import ranks_text
 from mslaunch.model import SERVICE, Failure, Outcome, RankStatus
 
 

@@ -10,13 +10,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mslaunch.errors import LinkError
+from mslaunch.launcher.endings import signal_name
 from mslaunch.launcher.events import (
+    Aborted,
     End,
     Exited,
     Interrupted,
+    Joined,
+    Kill,
+    Left,
     LinkEnded,
     Prepared,
     Restart,
+    Spawned,
     Start,
     Started,
     StreamEnded,
@@ -24,7 +30,7 @@ from mslaunch.launcher.events import (
     Trace,
     Traced,
 )
-from mslaunch.launcher.state import JobState, signal_name
+from mslaunch.launcher.state import JobState
 from mslaunch.model import SERVICE, JobMap, Node, Placement
 
 
@@ -36,6 +42,7 @@ def jobmap(*nodes: int) -> JobMap:
 
 
 ALL, NOW = End((0, 1)), End((0, 1), now=True)
+ALL_HERE = End((0,))
 
 
 def over(rank: int, code: int | None = 0, signum: int | None = None, node: int | None = None) -> list[Any]:
@@ -573,6 +580,115 @@ def test_restarts_in_any_order_come_to_an_end(data: st.DataObject) -> None:
     if state.phase != "ending":
         assert lives == [next((n for n, c in enumerate(each[:limit]) if not c), limit) + 1 for each in codes]
         assert state.code == (0 if any(not each[n - 1] for each, n in zip(codes, lives)) else 5)
+
+
+# --- worlds that MPI_Comm_spawn makes
+
+
+def spawned(*nodes: int, **how: Any) -> JobState:
+    """Rank 0 runs on n0, and the ranks of a second world are about to start on `nodes`."""
+    state = JobState(jobmap(0), **how)
+    for number in range(1, max(nodes) + 1):
+        assert state.add_node(f"n{number}") == number
+    assert state.on(Prepared()) == [Start()] and state.on(Started(0, 100)) == []
+    assert state.add_world(nodes) == 1
+    return state
+
+
+def tell(state: JobState, *happened: Any) -> list[Any]:
+    return [action for event in happened for action in state.on(event)]
+
+
+def test_a_world_is_there_when_all_of_its_ranks_run() -> None:
+    state = spawned(0, 1)
+    assert tell(state, Started(2, 9, 1)) == []
+    assert tell(state, Started(1, 8)) == [Spawned(2)]
+    assert [(status.rank, status.world, status.reason) for status in state.statuses()] == [
+        (0, 1, "running"),
+        (1, 2, "running"),
+        (2, 2, "running"),
+    ]
+    assert state.running() == {"n0": 2, "n1": 1}
+    assert tell(state, *(event(rank) for rank in (1, 2) for event in (Joined, Left))) == []
+    assert tell(state, *over(0), *over(1)) == [] and not state.finished
+    assert tell(state, *over(2)) == [] and state.finished and state.code == 0
+
+
+def test_a_child_that_fails_ends_the_job() -> None:
+    state = spawned(0, 1)
+    assert tell(state, Started(1, 8), Started(2, 9, 1), Exited(2, 1, 5, None)) == [Spawned(2), ALL]
+    assert state.failure and (state.failure.what, state.code) == ("rank 1 of world 2 ended with exit code 5", 5)
+    assert tell(state, *over(0, None, SIGTERM), *over(1, None, SIGTERM), StreamEnded(2), StreamEnded(2)) == []
+    assert state.finished
+
+
+def test_a_host_that_joined_late_can_be_lost() -> None:
+    state = spawned(1)
+    assert tell(state, Started(1, 9, 1), LinkEnded(1)) == [Spawned(2), End((0,))]
+    assert state.failure and (state.failure.host, state.code) == ("n1", 205)
+
+
+def test_what_could_not_be_started_is_ended_without_a_word() -> None:
+    """And whatever it still says of itself."""
+    state = spawned(0, 0, 1)
+    missing = MISSING._replace(rank=3, node=1)
+    error = "the program 'x' was not found, on n1"
+    assert tell(state, Started(1, 8), missing, missing._replace(rank=3)) == [Kill(1, 0), Spawned(2, error)]
+    assert tell(state, Started(2, 7)) == [Kill(2, 0)]
+    assert tell(state, Joined(1), Aborted(1, 3), *over(1, 3), *over(2, None, SIGKILL)) == []
+    assert state.failure is None and not state.finished
+    assert tell(state, *over(0)) == [] and state.finished and state.code == 0
+    assert [status.reason for status in state.statuses()] == ["", "ended", "ended", "not started"]
+
+
+def test_ranks_are_missed_in_their_own_world_only() -> None:
+    state = spawned(0, 0)
+    assert tell(state, Started(1, 8), Started(2, 9), Joined(1), Joined(2)) == [Spawned(2)]
+    assert tell(state, *over(0)) == [], "it does not use MPI any more than its world does"
+    assert tell(state, Left(2), *over(2)) == []
+    assert tell(state, *over(1)) == [ALL_HERE]
+    assert state.failure and state.failure.what == (
+        "rank 0 of world 2 ended without MPI_Finalize, so the others would wait for it"
+    )
+
+
+def test_a_spawned_rank_is_not_started_again() -> None:
+    state = spawned(0, max_restarts=3)
+    assert tell(state, Started(1, 8), *over(1, 3)) == [Spawned(2)]
+    assert tell(state, *over(0)) == [] and state.finished and state.recovered
+
+
+def test_abort_of_a_spawned_rank() -> None:
+    state = spawned(0)
+    assert tell(state, Started(1, 8), Joined(1), Aborted(1, 9)) == [Spawned(2), ALL_HERE]
+    assert state.failure and (state.failure.what, state.code) == ("rank 0 of world 2 called MPI_Abort with code 9", 9)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+def test_spawned_worlds_settle_once_and_end(data: st.DataObject) -> None:
+    """Whatever starts, does not start, or is killed, in any order over the nodes."""
+    size = data.draw(st.integers(1, 4))
+    starts = data.draw(st.lists(st.booleans(), min_size=size, max_size=size))
+    state = spawned(*[0] * size)
+    lives: dict[int, list[Any]] = {0: [Joined(0), Left(0), *over(0)]}
+    for rank, well in enumerate(starts, 1):
+        missing = MISSING._replace(rank=rank)
+        lives[rank] = [Started(rank, 9), Joined(rank), Left(rank), *over(rank, node=0)] if well else [missing]
+    killed: set[int] = set()
+    settled: list[Spawned] = []
+    while any(lives.values()):
+        assert not state.finished
+        rank = data.draw(st.sampled_from([rank for rank, coming in lives.items() if coming]))
+        for action in state.on(lives[rank].pop(0)):
+            if isinstance(action, Kill):
+                assert action.rank not in killed, "once"
+                killed.add(action.rank)
+                lives[action.rank] = over(action.rank, None, SIGKILL, 0)
+            else:
+                settled.append(action)
+    assert state.finished and state.failure is None
+    assert len(settled) == 1 and bool(settled[0].error) == (not all(starts))
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,12 @@ from desks import Screen, jobmap_of
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mslaunch.launcher.worlds import Worlds
 from mslaunch.launcher.xml import Document, Elements, map_element
 from mslaunch.model import JobMap, Node
 from mslaunch.wire.frames import STDERR, STDOUT
 
-dress = Elements(timestamp=False).dress
+dress = Elements(False, Worlds(16)).dress
 
 
 def test_as_4_1_4_writes_it() -> None:
@@ -37,7 +38,7 @@ def test_any_bytes_are_well_formed_and_come_back(data: bytes) -> None:
 
 
 def test_the_time_is_an_attribute() -> None:
-    element = ElementTree.fromstring(Elements(timestamp=True).dress(STDOUT, 0, b"a\n"))
+    element = ElementTree.fromstring(Elements(True, Worlds(16)).dress(STDOUT, 0, b"a\n"))
     assert re.fullmatch(r"\w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d \d{4}", element.get("timestamp") or "")
 
 

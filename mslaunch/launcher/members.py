@@ -1,0 +1,98 @@
+"""Members: ranks and their worlds as the state of a launch knows them.
+
+What each rank has done so far, and whether others of its world will wait in vain for it in MPI.  Nothing here acts or
+ends a job.  The surprising thing: who ends well without MPI_Init is missed only where others have been in it (a job may
+run scripts in which only some ranks use MPI), but in a world that was spawned always: who spawned it waits.
+"""
+
+from __future__ import annotations
+
+from mslaunch.lean import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class Rank:
+    """What is known of one rank; `rank` is its number in frames."""
+
+    def __init__(self, rank: int, node: int, streams: int, world: World | None = None) -> None:
+        self.rank = rank
+        self.node = node
+        self.streams = streams
+        self.world = world or World(1)
+        self.pid: int | None = None
+        self.ended = False
+        self.code: int | None = None
+        self.signal: int | None = None
+        self.reason = ""
+        self.restarts = 0
+        self.joined = False  # it has been in MPI_Init
+        self.left = True  # and, since then, in MPI_Finalize
+
+    @property
+    def over(self) -> bool:
+        """Its process and its streams have ended."""
+        return self.ended and not self.streams
+
+    @property
+    def shown(self) -> str:
+        """`reason` as `RankStatus` has it."""
+        if self.reason or self.ended:
+            return self.reason
+        return "running" if self.pid else "not started"
+
+    def rude(self) -> str:
+        """It has ended with 0: how that leaves others of its world waiting; "" if it does not."""
+        if not self.left:
+            return "ended without MPI_Finalize, so the others would wait for it"
+        if self.joined:
+            return ""
+        if self.world.spawned:
+            return "ended without MPI_Init, where those who spawned it wait for it" if self.world.mpi else ""
+        if any(other.joined for other in self.world.ranks):
+            return "ended without MPI_Init, where others wait for it"
+        return ""
+
+
+class World:
+    """One MPI_COMM_WORLD; `mpi`: its ranks are expected in MPI_Init."""
+
+    def __init__(self, number: int, mpi: bool = True) -> None:
+        self.number = number
+        self.mpi = mpi
+        self.ranks: list[Rank] = []
+        self.failed = False  # it could not be spawned, and what ran of it is ended without a word
+        self._waiting: set[int] = set()  # ranks, until all have started
+
+    @property
+    def spawned(self) -> bool:
+        """It is not that of the job."""
+        return self.number > 1
+
+    @property
+    def starting(self) -> bool:
+        """It was spawned, and not all of its ranks run yet."""
+        return bool(self._waiting)
+
+    def fill(self, ranks: Sequence[Rank]) -> None:
+        """These are its ranks."""
+        self.ranks += ranks
+        if self.spawned:
+            self._waiting.update(rank.rank for rank in ranks)
+
+    def started(self, rank: Rank) -> bool:
+        """One of its ranks runs; True if it is the last that was waited for."""
+        before = self.starting
+        self._waiting.discard(rank.rank)
+        return before and not self.starting
+
+    def fail(self) -> list[Rank]:
+        """One of its ranks could not be started: returns those that run."""
+        self.failed = True
+        self._waiting.clear()
+        return [rank for rank in self.ranks if rank.pid and not rank.ended]
+
+    def gone(self) -> Rank | None:
+        """A rank that has ended well without MPI_Init: it will never be there."""
+        return next((rank for rank in self.ranks if rank.ended and not rank.joined and not rank.reason), None)

@@ -1,0 +1,203 @@
+"""MPI programs under mslaunch alone: one world, and every way in which it may end, with each library in each place.
+
+No MPI launcher runs in these tests.  The ranks are few, for those of MPI spin while they wait.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+pytestmark = [pytest.mark.mpi, pytest.mark.slow]
+
+
+def told(ended, count):
+    """What the ranks of world.py have said, by rank."""
+    well(ended)
+    said = sorted((json.loads(line) for line in ended.out.decode().splitlines()), key=lambda one: one["rank"])
+    assert [one["rank"] for one in said] == list(range(count)), said
+    return said
+
+
+def well(ended):
+    """It ended with 0 and without a closing block."""
+    assert ended.code == 0 and not blocks(ended.err), (ended.code, ended.err, ended.out)
+
+
+def blocks(text):
+    """The closing blocks on standard error."""
+    return re.findall(r"^mslaunch: .*, after .*$", text, re.M)
+
+
+# --- one world
+
+
+@pytest.mark.parametrize("n", [1, 2, 4])
+def test_one_world(library, stage, python, n):
+    said = told(stage.run(library, n, python("world.py")), n)
+    assert {one["size"] for one in said} == {n}
+    assert {one["library"].startswith(library.says) for one in said} == {True}, said
+    each = stage.place.each(n)
+    assert [one["shared"] for one in said] == [each if rank < each else n - each for rank in range(n)]
+    assert len({one["host"] for one in said}) == min(n, stage.place.hosts)
+
+
+def test_the_universe_is_the_allocation(library, here, python):
+    """Three slots, two ranks."""
+    said = told(here.launch(["-H", "localhost:3", "-n", "2", *python("world.py")]), 2)
+    universe = {one["universe"] for one in said}
+    assert universe == {3} or (not library.open_mpi and universe == {None})
+
+
+def test_two_programs_are_one_world(library, stage, python):
+    """Two app contexts: one world, and the number of the program tells them apart."""
+    program = python("world.py")
+    said = told(stage.run(library, 1, [*program, ":", "-n", "1", *program]), 2)
+    assert [(one["size"], one["appnum"]) for one in said] == [(2, 0), (2, 1)]
+
+
+def test_one_program_after_the_other(library, stage, python):
+    """A script that runs two MPI programs; each of them is a world.
+
+    Under its own launcher only Open MPI 5 does that; the others' second program fails in MPI_Init.  Here it may, but
+    nothing may hang.
+    """
+    line = " ".join(python("world.py"))
+    ended = stage.run(library, 2, ["sh", "-c", f"{line} && {line}"])
+    if ended.code and library.name != "openmpi5":
+        assert len(blocks(ended.err)) == 1
+        return
+    well(ended)
+    said = [json.loads(line) for line in ended.lines]
+    assert sorted((one["rank"], one["size"]) for one in said) == [(0, 2), (0, 2), (1, 2), (1, 2)]
+
+
+def test_programs_in_c(library, stage, compiled):
+    """What Python hides: no mpi4py, and the library found by the program's own run path."""
+    ended = stage.run(library, 2, [compiled(library, "world")])
+    near = 2 // stage.place.hosts
+    assert (ended.code, ended.lines) == (0, [f"rank {rank} of 2, {near} near, sum 1" for rank in (0, 1)]), ended.err
+
+
+def test_threads(library, here, python):
+    ended = here.run(library, 2, python("threads.py"))
+    assert (ended.code, ended.lines) == (0, ["rank 0 of 2: 400", "rank 1 of 2: 400"]), ended.err
+
+
+def test_a_session(library, stage, compiled):
+    if library.name == "openmpi4":
+        pytest.skip("Open MPI 4.1 has no sessions")
+    ended = stage.run(library, 2, [compiled(library, "session")])
+    assert (ended.code, ended.lines) == (0, [f"rank {rank} of 2, sum 1" for rank in (0, 1)]), ended.err
+
+
+def test_no_program_of_mpi_notices(library, here):
+    """A rank that has nothing to do with MPI, with the library's own interpreter."""
+    ended = here.run(library, 2, [library.python, "-c", "print('here')"])
+    assert (ended.code, ended.out, ended.err) == (0, b"here\nhere\n", "")
+
+
+# --- worlds that meet
+
+
+def test_a_published_name_is_found(library, stage, python):
+    ended = stage.run(library, 2, python("ports.py"))
+    assert (ended.code, ended.lines) == (0, [f"rank {rank} unknown True" for rank in (0, 1)]), ended.err
+
+
+@pytest.mark.parametrize(
+    ("how", "wanted"),
+    [
+        ("one", ["child 0 of 2 appnum 0 x", "child 1 of 2 appnum 0 x"]),
+        ("several", ["child 0 of 3 appnum 0 a", "child 1 of 3 appnum 1 b", "child 2 of 3 appnum 1 b"]),
+        ("twice", ["child 0 of 1 appnum 0 a", "child 0 of 1 appnum 0 b"]),
+    ],
+)
+def test_spawn(library, stage, python, how, wanted):
+    ended = stage.run(library, 2, python("spawns.py", how))
+    well(ended)
+    assert ended.lines == wanted
+
+
+def test_a_child_aborts(library, stage, python):
+    ended = stage.run(library, 2, python("spawns.py", "abort"))
+    assert ended.code == 9, ended.err
+    assert len(blocks(ended.err)) == 1
+
+
+def test_a_child_that_cannot_be_started(library, stage, python):
+    """An error for who asked, or the end of the job with a sentence that names the program; not a hang."""
+    ended = stage.run(library, 2, python("spawns.py", "missing"))
+    if ended.code == 0:
+        assert ended.lines == ["refused True"] * 2
+    else:
+        assert "/nonexistent/program" in ended.err
+
+
+# --- the ways to end
+
+
+@pytest.mark.parametrize("code", [7, 1, 255])
+def test_abort(library, stage, python, code):
+    """Its code is the command's, in one closing block, which names the rank and the call."""
+    ended = stage.run(library, 2, python("ends.py", "abort", code))
+    assert ended.code == code, ended.err
+    (block,) = blocks(ended.err)
+    assert "rank 1" in block and "MPI_Abort" in block
+
+
+def test_abort_in_c(library, here, compiled):
+    ended = here.run(library, 2, [compiled(library, "abort"), "42"])
+    assert ended.code == 42, ended.err
+    assert len(blocks(ended.err)) == 1
+
+
+def test_abort_with_zero_is_a_failure(library, here, python):
+    ended = here.run(library, 2, python("ends.py", "abort", 0))
+    assert ended.code != 0
+    assert len(blocks(ended.err)) == 1
+
+
+@pytest.mark.parametrize("how", ["before-init", "without-finalize"])
+def test_a_rank_leaves_too_early(library, stage, python, how):
+    """With exit code 0, which nobody else would notice: the others would wait for ever."""
+    ended = stage.run(library, 2, python("ends.py", how))
+    assert ended.code == 1, ended.err
+    (block,) = blocks(ended.err)
+    assert "rank 1" in block and "MPI" in block
+
+
+@pytest.mark.parametrize("how", ["before-init", "without-finalize"])
+def test_a_rank_fails(library, here, python, how):
+    ended = here.run(library, 2, python("ends.py", how, 5))
+    assert ended.code == 5, ended.err
+    (block,) = blocks(ended.err)
+    assert "rank 1 ended with exit code 5" in block
+
+
+def test_all_leave_without_finalize(library, here, python):
+    ended = here.run(library, 2, python("ends.py", "all-without-finalize"))
+    assert ended.code == 1, ended.err
+    (block,) = blocks(ended.err)
+    assert re.search(r"rank [01]", block) and "MPI_Finalize" in ended.err
+
+
+@pytest.mark.parametrize("how", ["killed-before-init", "killed"])
+def test_a_rank_is_killed(library, stage, python, how):
+    """The others stand in a fence, or wait for a message, and neither ends by itself."""
+    ended = stage.run(library, 2, python("ends.py", how))
+    assert ended.code == 137, ended.err
+    (block,) = blocks(ended.err)
+    assert "rank 1 was ended by SIGKILL" in block
+
+
+# --- when the wire-up is not served
+
+
+def test_ranks_that_came_up_alone_are_reported(library, here, compiled):
+    """`--mpi none`: n copies of rank 0, which is said, with the library's name."""
+    ended = here.run(library, 2, [compiled(library, "world")], "--mpi", "none")
+    assert "libmpi" in ended.err, ended
+    assert not re.search(r"Traceback", ended.err)
