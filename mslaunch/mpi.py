@@ -4,8 +4,8 @@
     mslaunch.mpi.export_comm_world()                the same from within a program
 
 Rank and size come from mpi4py's COMM_WORLD, the node-local rank from Split_type(COMM_TYPE_SHARED), the address from
-rank 0's host.  mpi4py is imported here and nowhere else.  The surprising thing: this module assigns os.environ, which the
-house allows nowhere else, since changing this very process is its purpose.  For MindSpore rank 0 has a child that
+rank 0's host.  mpi4py is imported here and nowhere else.  The surprising thing: this module assigns os.environ, which
+the house allows nowhere else, since changing this very process is its purpose.  For MindSpore rank 0 has a child that
 listens in the scheduler's place and becomes the scheduler when somebody knocks.
 """
 
@@ -37,6 +37,10 @@ ctypes.CDLL(None).prctl(1, 15, 0, 0, 0)  # SIGTERM when rank 0 ends, however tha
 if os.getppid() != int(sys.argv[2]):
     sys.exit()
 door = int(sys.argv[1])
+try:
+    os.sched_setaffinity(0, range(os.cpu_count()))  # rank 0 may be bound to one core, and needs it for itself
+except OSError:
+    pass
 select.select([door], [], [])
 os.close(door)
 os.execv(sys.argv[3], sys.argv[3:])
@@ -169,8 +173,8 @@ def _wait_for_mindspore(place: Place, held: Sequence[Listener]) -> Popen[bytes] 
     """The child of rank 0 that becomes the scheduler; None on other ranks, or without MindSpore."""
     if not held:
         return None
+    import subprocess
     from importlib.util import find_spec
-    from subprocess import DEVNULL, Popen
 
     from mslaunch.agent.mindspore import Interpreter, scheduler_command, scheduler_env
 
@@ -183,7 +187,8 @@ def _wait_for_mindspore(place: Place, held: Sequence[Listener]) -> Popen[bytes] 
     os.set_inheritable(door, True)
     command = [sys.executable, "-S", "-c", _WAITER, str(door), str(os.getpid()), *scheduler_command(interpreter)]
     env = scheduler_env(interpreter.env, plan.env)
-    return Popen(command, stdin=DEVNULL, stdout=DEVNULL, env=env, pass_fds=(door,))
+    null = subprocess.DEVNULL
+    return subprocess.Popen(command, stdin=null, stdout=null, env=env, pass_fds=(door,))
 
 
 def _end_together(world: Any, waiter: Popen[bytes] | None) -> None:

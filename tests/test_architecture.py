@@ -43,10 +43,12 @@ STARTERS = {
     "link.sshstream",
     "link.sshconfig",
     "engines.installed",
+    "mpi",
 }
 _STARTING = ("fork", "forkpty", "posix_spawn", "posix_spawnp", "system", "popen")
 _STARTING_MODULES = ("subprocess", "multiprocessing", "pty")
-READERS_OF_ENVIRON = {"cli.main", "api", "agent.entry"}
+READERS_OF_ENVIRON = {"cli.main", "api", "agent.entry", "mpi"}
+WRITER_OF_ENVIRON = "mpi"  # its purpose is to change the process it runs in
 
 IN_PARTS = sorted({f"mslaunch.{room}" for rooms in PARTS.values() for room in rooms})
 
@@ -255,6 +257,8 @@ def test_the_way_to_the_first_rank_imports_nothing_heavy() -> None:
 @pytest.mark.parametrize("name", SOURCES)
 def test_nothing_heavy_at_the_top_of_a_module(name: str) -> None:
     allowed = HEAVY - {"paramiko"} if name.startswith("link.ssh") or name == "link.knownhosts" else set()
+    if name in ("agent.libpmix", "agent.pmixcalls", "agent.pmixvalues"):  # a part: who asks for it needs that
+        allowed = {"ctypes"}
     if name == "lean":  # it is the door to these, for interpreters without the C core
         allowed = {"signal", "socket"}
     at_top = {found.name.split(".")[0] for found in imports(TREES[name]) if not (found.lazy or found.checking)}
@@ -297,6 +301,8 @@ def test_the_environment_is_read_in_few_places() -> None:
 def test_the_environment_is_assigned_nowhere() -> None:
     changing = ("update", "setdefault", "pop", "popitem", "clear")
     for name, tree in TREES.items():
+        if name == WRITER_OF_ENVIRON:
+            continue
         for node in ast.walk(tree):
             if isinstance(node, ast.Subscript) and is_environ(node.value):
                 assert isinstance(node.ctx, ast.Load), f"{name}:{node.lineno}"

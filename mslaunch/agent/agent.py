@@ -69,6 +69,7 @@ class Agent:
         self._prober: Prober | None = None
         self._tracer: Tracer | None = None
         self._files: Session | None = None
+        self._deferred: list[Frame] = []
         self._paused = False
         self._lost = False
         self._on: dict[int, Callable[[Frame], None]] = {
@@ -183,7 +184,17 @@ class Agent:
             self.upstream_lost()
             return
         for frame in self._decoder.feed(data):
-            self._on[frame.kind](frame)
+            if self._crew.waiting and frame.kind in (frames.STDIN, frames.SIGNAL):
+                self._deferred.append(frame)
+            else:
+                self._on[frame.kind](frame)
+
+    def launched(self) -> None:
+        """See `crew.CrewSink`: what came for ranks that were not there yet."""
+        if not self._crew.waiting:
+            deferred, self._deferred = self._deferred, []
+            for frame in deferred:
+                self._on[frame.kind](frame)
 
     def _heard_guard(self) -> None:
         try:

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
         def not_started(self, rank: int, error: LaunchError) -> None:
             """A rank does not run, and will not."""
 
+        def launched(self) -> None:
+            """All ranks of a plan have been started, or have not."""
+
 
 class Crew:
     """One node's ranks and services."""
@@ -55,6 +58,7 @@ class Crew:
         self._room: Room | None = None
         self._paused = False
         self._ending = False
+        self.waiting = 0  #: plans whose ranks cannot start yet, since a part is on its way
 
     @property
     def over(self) -> bool:
@@ -82,6 +86,7 @@ class Crew:
         else:
             self._room = Room(len(self._plans), self._null)
         base = inherited(self._environ, plan)
+        self.waiting += 1
         self._mpi.prepare(plan.world, self._programs(plan, base), lambda: self._start_all(plan, base))
 
     def _take_ports(self, plan: NodePlan, held: Sequence[Listener]) -> None:
@@ -111,11 +116,13 @@ class Crew:
         return found
 
     def _start_all(self, plan: NodePlan, base: Mapping[str, str]) -> None:
+        self.waiting -= 1
         self._mpi.begin(plan.world)
         for index, app in enumerate(plan.apps):
             for rank in plan.ranks:
                 if rank.app == index:
                     self._start(plan, rank, app, base)
+        self._sink.launched()
 
     def _start(self, plan: NodePlan, rank: RankPlan, app: AppPlan, base: Mapping[str, str]) -> None:
         """Start a rank, or say what is wrong; for all ranks of a program that is said in the same words."""

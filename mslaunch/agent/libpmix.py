@@ -14,118 +14,41 @@ import select
 import time
 from collections import deque
 
-from mslaunch.agent.pmixvalues import App, Found, Info, Memory, Proc, raw, read_items, read_proc, read_procs, text
+from mslaunch.agent.pmixcalls import (
+    ANSWERS,
+    BAD_PARAM,
+    BLOB,
+    COUNT,
+    DONE,
+    FETCHED,
+    FOUND,
+    INFOS,
+    INT,
+    ITEMS,
+    PLAIN,
+    PROCS,
+    SLOTS,
+    SPAWNED,
+    SUCCESS,
+    TEXT,
+    TEXTS,
+    VOID,
+    Upcall,
+)  # fmt: skip
+from mslaunch.agent.pmixvalues import Memory, Proc, raw, text
 from mslaunch.agent.pmixvalues import read_strings as strings
 from mslaunch.errors import LaunchError
-from mslaunch.lean import TYPE_CHECKING, NamedTuple
+from mslaunch.lean import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from typing import Any
 
+    from mslaunch.agent.pmixcalls import Slot
     from mslaunch.agent.pmixvalues import Item, Typed
 
-SUCCESS, ERROR, EXISTS, BAD_PARAM, OUT_OF_RESOURCE = 0, -1, -11, -27, -29
-NOT_FOUND, NOT_SUPPORTED, DONE = -46, -47, -157  # the last: done already, there will be no answer
 OLDEST = (3, 2)
 OURS = ("PMIX_", "OMPI_", "PRTE_")  #: variables of a launch around us
-
-_ANY, _SIZE, _INT, _TEXT = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_char_p
-_PROCS, _INFOS, _TEXTS = ctypes.POINTER(Proc), ctypes.POINTER(Info), ctypes.POINTER(ctypes.c_char_p)
-_END = (_ANY, _ANY)  # how to answer: a function and its argument
-
-#: the functions that take an answer
-_PLAIN = ctypes.CFUNCTYPE(None, _INT, _ANY)
-_BLOB = ctypes.CFUNCTYPE(None, _INT, _ANY, _SIZE, _ANY, _ANY, _ANY)
-_FOUND = ctypes.CFUNCTYPE(None, _INT, ctypes.POINTER(Found), _SIZE, _ANY)
-_SPAWNED = ctypes.CFUNCTYPE(None, _INT, _TEXT, _ANY)
-_ITEMS = ctypes.CFUNCTYPE(None, _INT, _INFOS, _SIZE, _ANY, _ANY, _ANY)
-_FETCHED = ctypes.CFUNCTYPE(None, _INT, _ANY, _SIZE, _ANY)
-
-
-class Upcall(NamedTuple):
-    """What the library wants, copied; `handle` is for the answer."""
-
-    name: str
-    arguments: tuple[Any, ...]
-    handle: tuple[int, int]
-
-
-class Launched(NamedTuple):
-    """An app of PMIx_Spawn."""
-
-    argv: list[str]
-    env: list[str]
-    wdir: str
-    number: int
-    items: list[Item]
-
-
-class _Slot(NamedTuple):
-    """One function of pmix_server_module_t: its name here, its arguments, what is copied of them, what is returned."""
-
-    name: str
-    takes: tuple[Any, ...]
-    copy: Callable[..., tuple[Any, ...] | None]  # None: nobody needs to hear of it
-    returns: int | None = SUCCESS  # SUCCESS: the answer will come; None: the function is void
-
-
-def _spawn(proc: Any, infos: Any, size: int, apps: Any, number: int) -> tuple[Any, ...]:
-    launched = []
-    for app in apps[:number]:
-        argv = [text(app.command), *strings(app.argv)[1:]]
-        items = read_items(app.infos, app.size)
-        launched.append(Launched(argv, strings(app.env), text(app.wdir), app.number, items))
-    return read_proc(proc[0]), read_items(infos, size), launched
-
-
-def _members(procs: Any, number: int, infos: Any, size: int) -> tuple[Any, ...]:
-    return read_procs(procs, number), read_items(infos, size)
-
-
-def _keys(proc: Any, keys: Any, infos: Any, size: int) -> tuple[Any, ...]:
-    return read_proc(proc[0]), strings(keys), read_items(infos, size)
-
-
-def _items(proc: Any, infos: Any, size: int, *_: Any) -> tuple[Any, ...]:
-    return read_proc(proc[0]), read_items(infos, size)
-
-
-def _group(operation: int, name: bytes, procs: Any, number: int, infos: Any, size: int) -> tuple[Any, ...] | None:
-    items = read_items(infos, size)
-    if any(item.key == "pmix.grp.lcl" for item in items):
-        return None  # all are here: 5.0 does it by itself, and asks twice unless it is told DONE
-    return operation, text(name), read_procs(procs, number), items
-
-
-#: place in pmix_server_module_t -> the function
-_SLOTS = {
-    0: _Slot("connected", (_PROCS, _ANY, *_END), lambda proc, _: (read_proc(proc[0]),), DONE),
-    1: _Slot("finalized", (_PROCS, _ANY, *_END), lambda proc, _: (read_proc(proc[0]),), DONE),
-    2: _Slot(
-        "abort", (_PROCS, _ANY, _INT, _TEXT, _PROCS, _SIZE, *_END),
-        lambda proc, _, code, why, procs, size: (read_proc(proc[0]), code, text(why), read_procs(procs, size)),
-    ),
-    3: _Slot("fence", (_PROCS, _SIZE, _INFOS, _SIZE, _ANY, _SIZE, *_END), _members),  # with data: see _fence
-    4: _Slot("modex", (_PROCS, _INFOS, _SIZE, *_END), _items),
-    5: _Slot("publish", (_PROCS, _INFOS, _SIZE, *_END), _items),
-    6: _Slot("lookup", (_PROCS, _TEXTS, _INFOS, _SIZE, *_END), _keys),
-    7: _Slot("unpublish", (_PROCS, _TEXTS, _INFOS, _SIZE, *_END), _keys),
-    8: _Slot("spawn", (_PROCS, _INFOS, _SIZE, ctypes.POINTER(App), _SIZE, *_END), _spawn),
-    9: _Slot("connect", (_PROCS, _SIZE, _INFOS, _SIZE, *_END), _members),
-    10: _Slot("disconnect", (_PROCS, _SIZE, _INFOS, _SIZE, *_END), _members),
-    # events are between ranks of a node and their library; we have none of our own to tell
-    11: _Slot("events", (_ANY, _SIZE, _INFOS, _SIZE, *_END), lambda *_: None, DONE),
-    12: _Slot("no events", (_ANY, _SIZE, *_END), lambda *_: None, DONE),
-    14: _Slot("event", (_INT, _PROCS, ctypes.c_uint8, _INFOS, _SIZE, *_END), lambda *_: None, DONE),
-    15: _Slot("query", (_PROCS, _ANY, _SIZE, *_END), lambda *_: None, NOT_SUPPORTED),
-    17: _Slot("log", (_PROCS, _INFOS, _SIZE, _INFOS, _SIZE, *_END), _items, None),
-    # it must be there for the library to note which files of ranks it shall remove after them, and does that by itself
-    19: _Slot("control", (_PROCS, _PROCS, _SIZE, _INFOS, _SIZE, *_END), lambda *_: None, NOT_SUPPORTED),
-    25: _Slot("group", (_INT, _TEXT, _PROCS, _SIZE, _INFOS, _SIZE, *_END), _group),
-}  # fmt: skip
-#: what takes the answer, where it is not _PLAIN
-_ANSWERS = {"fence": _BLOB, "modex": _BLOB, "lookup": _FOUND, "spawn": _SPAWNED, "group": _ITEMS}
 
 
 class Server:
@@ -136,16 +59,16 @@ class Server:
         self._libc = _libc()
         _clean(self._libc, settings)
         self._library, self.version = _load(path)
-        self._free = ctypes.cast(self._libc.free, _ANY).value
+        self._free = ctypes.cast(self._libc.free, VOID).value
         self._queue: deque[Upcall] = deque()
         self._pipe = os.pipe()
         for fd in self._pipe:
             os.set_blocking(fd, False)
         #: larger than any library's, and zero: what is new in a later one is not there
-        self._module = (_ANY * 64)()
-        self._functions = [self._function(slot, place) for place, slot in _SLOTS.items()]
-        self._fetched = _FETCHED(self._on_fetched)
-        self._dismissed = _PLAIN(self._on_dismissed)
+        self._module = (VOID * 64)()
+        self._functions = [self._function(slot, place) for place, slot in SLOTS.items()]
+        self._fetched = FETCHED(self._on_fetched)
+        self._dismissed = PLAIN(self._on_dismissed)
         memory = Memory()
         status = self._library.PMIx_server_init(self._module, memory.infos(items), len(items))
         if status not in (SUCCESS, DONE):
@@ -155,7 +78,7 @@ class Server:
 
     # --- upcalls: on the library's thread
 
-    def _function(self, slot: _Slot, place: int) -> object:
+    def _function(self, slot: Slot, place: int) -> object:
         """Make of a slot what C calls.  It must not raise: ctypes would print that, and return a lie."""
 
         def called(*arguments: Any) -> int | None:
@@ -170,11 +93,11 @@ class Server:
             except Exception:  # whatever it is, the rank that asked is told
                 if slot.returns is not None:
                     return BAD_PARAM
-                _PLAIN(arguments[-2])(BAD_PARAM, arguments[-1])
+                PLAIN(arguments[-2])(BAD_PARAM, arguments[-1])
             return slot.returns
 
-        function = ctypes.CFUNCTYPE(_INT if slot.returns is not None else None, *slot.takes)(called)
-        self._module[place] = ctypes.cast(function, _ANY).value
+        function = ctypes.CFUNCTYPE(INT if slot.returns is not None else None, *slot.takes)(called)
+        self._module[place] = ctypes.cast(function, VOID).value
         return function
 
     def _blob(self, given: list[Any]) -> tuple[bytes]:
@@ -229,12 +152,12 @@ class Server:
 
     def environment(self, namespace: str, rank: int) -> dict[str, str]:
         """What the rank needs to find us."""
-        words = _TEXTS()
+        words = TEXTS()
         status = self._library.PMIx_server_setup_fork(Proc(raw(namespace), rank), ctypes.byref(words))
         self._check(status, "a rank's environment")
         found = strings(words)
         for index in range(len(found)):
-            self._libc.free(ctypes.cast(words, ctypes.POINTER(_ANY))[index])
+            self._libc.free(ctypes.cast(words, ctypes.POINTER(VOID))[index])
         self._libc.free(words)
         return dict(word.partition("=")[::2] for word in found)
 
@@ -244,7 +167,7 @@ class Server:
         return status
 
     def dismiss(self, members: Sequence[tuple[str, int]], seconds: float) -> None:
-        """These ranks have ended: files that they asked to have removed are removed.  Waits, but no longer than that."""
+        """These ranks have ended: files that they wanted to be removed are removed.  Waits no longer than that."""
         library = self._library
         left = len(members)
         for name, rank in members:
@@ -265,15 +188,15 @@ class Server:
     def done(self, upcall: Upcall, status: int = SUCCESS) -> None:
         """Without anything else; also how any upcall is refused."""
         function, data = upcall.handle
-        kind = _ANSWERS.get(upcall.name, _PLAIN)
+        kind = ANSWERS.get(upcall.name, PLAIN)
         if not function:
             return
-        if kind is _PLAIN:
-            _PLAIN(function)(status, data)
-        elif kind is _FOUND:
-            _FOUND(function)(status, None, 0, data)
-        elif kind is _SPAWNED:
-            _SPAWNED(function)(status, None, data)
+        if kind is PLAIN:
+            PLAIN(function)(status, data)
+        elif kind is FOUND:
+            FOUND(function)(status, None, 0, data)
+        elif kind is SPAWNED:
+            SPAWNED(function)(status, None, data)
         else:
             kind(function)(status, None, 0, data, None, None)
 
@@ -281,24 +204,24 @@ class Server:
         """The data of a fence or a modex; the library gives them back to C's free."""
         function, data = upcall.handle
         place = self.allocate(blob) if blob else None
-        _BLOB(function)(SUCCESS, place, len(blob), data, self._free if place else None, place)
+        BLOB(function)(SUCCESS, place, len(blob), data, self._free if place else None, place)
 
     def found(self, upcall: Upcall, answers: Sequence[tuple[str, int, str, Typed]]) -> Memory:
         """Answers to a lookup: (namespace, rank, key, value).  Hold what is returned: the library reads it later."""
         memory = Memory()
-        _FOUND(upcall.handle[0])(SUCCESS, memory.found(answers), len(answers), upcall.handle[1])
+        FOUND(upcall.handle[0])(SUCCESS, memory.found(answers), len(answers), upcall.handle[1])
         return memory
 
     def items(self, upcall: Upcall, items: Sequence[Item]) -> Memory:
         """The answer to a group.  Hold what is returned: the library reads it later."""
         memory = Memory(self.allocate)  # 5.0 frees the bytes of byte objects, and no other part
-        _ITEMS(upcall.handle[0])(SUCCESS, memory.infos(items), len(items), upcall.handle[1], None, None)
+        ITEMS(upcall.handle[0])(SUCCESS, memory.infos(items), len(items), upcall.handle[1], None, None)
         return memory
 
     def spawned(self, upcall: Upcall, namespace: str) -> None:
         """The answer to a spawn."""
         name = ctypes.create_string_buffer(raw(namespace), 256)  # the library may copy all that a namespace can be
-        _SPAWNED(upcall.handle[0])(SUCCESS, ctypes.cast(name, _TEXT), upcall.handle[1])
+        SPAWNED(upcall.handle[0])(SUCCESS, ctypes.cast(name, TEXT), upcall.handle[1])
 
     def allocate(self, data: bytes) -> int:
         """Put `data` where C's free can take it from."""
@@ -314,16 +237,16 @@ class Server:
 
 def _libc() -> Any:
     libc = ctypes.CDLL(None)
-    libc.malloc.restype, libc.malloc.argtypes = _ANY, (_SIZE,)
-    libc.free.restype, libc.free.argtypes = None, (_ANY,)
-    libc.setenv.argtypes = (_TEXT, _TEXT, _INT)
-    libc.unsetenv.argtypes = (_TEXT,)
+    libc.malloc.restype, libc.malloc.argtypes = VOID, (COUNT,)
+    libc.free.restype, libc.free.argtypes = None, (VOID,)
+    libc.setenv.argtypes = (TEXT, TEXT, INT)
+    libc.unsetenv.argtypes = (TEXT,)
     return libc
 
 
 def _clean(libc: Any, settings: Sequence[tuple[str, str]]) -> None:
     """Take what a launch around us has left out of C's environment, and put `settings` there."""
-    for word in strings(_TEXTS.in_dll(libc, "environ")):
+    for word in strings(TEXTS.in_dll(libc, "environ")):
         if word.startswith(OURS):
             libc.unsetenv(raw(word.partition("=")[0]))
     for name, value in settings:
@@ -338,13 +261,13 @@ def _load(path: str) -> tuple[Any, tuple[int, ...]]:
     except OSError as why:
         raise LaunchError(f"libpmix cannot be loaded: {why}", todo=todo) from None
     try:
-        library.PMIx_Get_version.restype = library.PMIx_Error_string.restype = _TEXT
-        library.PMIx_server_init.argtypes = (_ANY, _INFOS, _SIZE)
-        library.PMIx_server_register_nspace.argtypes = (_TEXT, _INT, _INFOS, _SIZE, _ANY, _ANY)
-        library.PMIx_server_register_client.argtypes = (_PROCS, ctypes.c_uint32, ctypes.c_uint32, _ANY, _ANY, _ANY)
-        library.PMIx_server_setup_fork.argtypes = (_PROCS, ctypes.POINTER(_TEXTS))
-        library.PMIx_server_dmodex_request.argtypes = (_PROCS, _FETCHED, _ANY)
-        library.PMIx_server_deregister_client.argtypes = (_PROCS, _PLAIN, _ANY)
+        library.PMIx_Get_version.restype = library.PMIx_Error_string.restype = TEXT
+        library.PMIx_server_init.argtypes = (VOID, INFOS, COUNT)
+        library.PMIx_server_register_nspace.argtypes = (TEXT, INT, INFOS, COUNT, VOID, VOID)
+        library.PMIx_server_register_client.argtypes = (PROCS, ctypes.c_uint32, ctypes.c_uint32, VOID, VOID, VOID)
+        library.PMIx_server_setup_fork.argtypes = (PROCS, ctypes.POINTER(TEXTS))
+        library.PMIx_server_dmodex_request.argtypes = (PROCS, FETCHED, VOID)
+        library.PMIx_server_deregister_client.argtypes = (PROCS, PLAIN, VOID)
         library.PMIx_server_deregister_client.restype = None
     except AttributeError:
         raise LaunchError("this is no library of PMIx, or one without a server", path, todo) from None

@@ -59,6 +59,7 @@ class Mpi:
         self._engines: dict[str, Any] = {}  # pmi, pmix
         self._uplinks: dict[str, Any] = {}
         self._needed: dict[str, list[Callable[[], None]]] = {}  # part -> what to do once it has come
+        self._watched = False
         self._alarm: Any = None
 
     # --- before ranks start
@@ -89,14 +90,17 @@ class Mpi:
         self._worlds.append(world)
         for engine in self._engines.values():
             engine.add(world)
-        if world.size > 1 and not self._alarm and set(self._offers.values()) - {"none"}:
-            self._alarm = self._loop.after(_FIRST_LOOK, lambda: self.need("alone", self._watch))
+        if world.size > 1 and not self._watched and set(self._offers.values()) - {"none"}:
+            self._watched = True
+            self._loop.after(_FIRST_LOOK, lambda: self.need("alone", self._watch))
 
     def variables(self, world: World, app: int, rank: int) -> tuple[dict[str, str], int]:
         """What `rank`, of the program `app`, finds in its environment, and its end of a line (-1: it has none).
 
         The end is the caller's to close.  Raises `LaunchError` if its protocol cannot be served.
         """
+        if self._alarm:
+            self._alarm.again()
         offer = self._offers.get((world.name, app), "none")
         if offer == "none":
             return {}, -1
@@ -126,9 +130,7 @@ class Mpi:
             name = world.hosts[world.here]
             self._begin(
                 "pmix",
-                server.Pmix(
-                    self._loop, self._uplink("pmix"), library.pmix, folder, name, self._environ, library.embedded
-                ),
+                server.Pmix(self._loop, self._uplink("pmix"), library.pmix, folder, name, self._environ),
             )
         return self._engines["pmix"]
 
@@ -269,10 +271,11 @@ def _look(asked: str, program: Program) -> Any:
     assert family
     found = family.find(*program)
     kind, _, path = asked.partition(":")
-    if kind != "pmix":
-        return found if found and found.family == "pmix" else "pmi"
+    if kind != "pmix" and not (found and found.family == "pmix"):
+        return "pmi"
     found = found or family.Library("pmix", "Open MPI", "", "", False)
-    return found._replace(pmix=path or found.pmix or family.any_pmix(program[2]))
+    env = program[2]
+    return found._replace(pmix=path or found.pmix or family.find_pmix(found, env) or family.any_pmix(env))
 
 
 def _pmi_variables(world: World, rank: int) -> dict[str, str]:

@@ -7,7 +7,7 @@ ranks hear of a spawned world over MPI itself, sooner than we do over the link.
 
 from __future__ import annotations
 
-from mslaunch.agent import libpmix
+from mslaunch.agent import pmixcalls
 from mslaunch.agent.cpus import usable_cpus
 from mslaunch.agent.libpmix import Server
 from mslaunch.agent.pmixasks import Asks, owner, said
@@ -18,9 +18,9 @@ from mslaunch.wire.exchanges import Abort, Answer, Gathering
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from typing import Protocol
 
-    from mslaunch.agent.libpmix import Upcall
+    from mslaunch.agent.pmixasks import Voice
+    from mslaunch.agent.pmixcalls import Upcall
     from mslaunch.agent.pmixvalues import Memory
     from mslaunch.model import World
     from mslaunch.wire.exchanges import Question, Released
@@ -28,36 +28,6 @@ if TYPE_CHECKING:
 
     Member = tuple[str, int]
     Finish = Callable[[tuple[bytes, ...]], None]
-
-    class Voice(Protocol):
-        """The way to the launcher and the other nodes; ranks as frames have them."""
-
-        def gather(self, part: Gathering) -> None:
-            """Our part of a collective; `Pmix.released` will come."""
-
-        def ask(
-            self,
-            what: str,
-            fields: Mapping[str, Sequence[str]],
-            blobs: tuple[bytes, ...],
-            done: Callable[[Answer], None],
-        ) -> None:
-            """A question; `done` is called once."""
-
-        def answer(self, answer: Answer) -> None:
-            """What `Pmix.question` was asked."""
-
-        def joined(self, rank: int, protocol: str) -> None:
-            """The rank has called MPI_Init."""
-
-        def left(self, rank: int) -> None:
-            """The rank has called MPI_Finalize."""
-
-        def abort(self, rank: int, abort: Abort) -> None:
-            """The rank ends the job."""
-
-        def log(self, rank: int, text: bytes) -> None:
-            """The library of the rank says something to people: the rank's stderr."""
 
 
 #: how ranks are told what others have put: of the ways that libpmix knows, all versions have this one, and that of 4.2
@@ -83,12 +53,8 @@ class Pmix:
         folder: str,
         host: str,
         environ: Mapping[str, str],
-        embedded: bool = False,
     ) -> None:
-        """`library`: path of libpmix.so.2; `folder`: private, empty; `host`: our name in the worlds to come.
-
-        `embedded`: the ranks' libmpi has an older libpmix of its own inside; what we set suits that one too.
-        """
+        """`library`: path of libpmix.so.2; `folder`: private, empty; `host`: our name in the worlds to come."""
         self._loop = loop
         self._voice = voice
         self._library = library
@@ -162,10 +128,10 @@ class Pmix:
         self._fetching[self._fetches] = question
         world = self._worlds.get(name)
         if world is None or world.here < 0 or rank not in world.ranks[world.here]:
-            status = libpmix.NOT_FOUND
+            status = pmixcalls.NOT_FOUND
         else:
             status = self._server.fetch(name, rank, self._fetches)
-        if status != libpmix.SUCCESS:
+        if status != pmixcalls.SUCCESS:
             self._reply(self._fetches, status, b"")
 
     def ended(self, rank: int) -> None:
@@ -174,7 +140,7 @@ class Pmix:
         member = self._member(rank)
         for number, question in list(self._fetching.items()):
             if owner(question) == member:
-                self._reply(number, libpmix.NOT_FOUND, b"")
+                self._reply(number, pmixcalls.NOT_FOUND, b"")
 
     def close(self) -> None:
         """Listen no more; all ranks have ended.  Takes milliseconds, a second at most.
@@ -200,12 +166,12 @@ class Pmix:
             self._waiting.append(upcall)
             self._loop.after(PATIENCE, lambda: self._forget(upcall))
         except ValueError:
-            self._server.done(upcall, libpmix.BAD_PARAM)
+            self._server.done(upcall, pmixcalls.BAD_PARAM)
 
     def _forget(self, upcall: Upcall) -> None:
         if upcall in self._waiting:
             self._waiting.remove(upcall)
-            self._server.done(upcall, libpmix.NOT_FOUND)
+            self._server.done(upcall, pmixcalls.NOT_FOUND)
 
     def _connected(self, _: Upcall, member: Member) -> None:
         self._voice.joined(self._frame_rank(member), "PMIx")
@@ -289,7 +255,7 @@ class Pmix:
     def _reply(self, number: int, status: int, blob: bytes) -> None:
         question = self._fetching.pop(number, None)
         if question:  # else the rank has ended meanwhile
-            error = "" if status == libpmix.SUCCESS else f"missing:{self._server.error(status)}"
+            error = "" if status == pmixcalls.SUCCESS else f"missing:{self._server.error(status)}"
             self._voice.answer(Answer(question.number, error, {}, () if error else (blob,)))
 
     # --- ranks and worlds

@@ -6,27 +6,59 @@ nothing.  The surprising thing: published values have types, which travel inside
 
 from __future__ import annotations
 
-from mslaunch.agent import libpmix
+from mslaunch.agent import pmixcalls
 from mslaunch.agent.pmixjob import member_of
 from mslaunch.agent.pmixvalues import BOOL, WILDCARD, Typed, pack_typed, raw, unpack_typed
 from mslaunch.lean import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Protocol
 
-    from mslaunch.agent.libpmix import Launched, Server, Upcall
-    from mslaunch.agent.pmix import Voice
+    from mslaunch.agent.libpmix import Server
+    from mslaunch.agent.pmixcalls import Launched, Upcall
     from mslaunch.agent.pmixvalues import Item, Memory
-    from mslaunch.wire.exchanges import Answer, Question
+    from mslaunch.wire.exchanges import Abort, Answer, Gathering, Question
 
     Member = tuple[str, int]
 
+    class Voice(Protocol):
+        """The way to the launcher and the other nodes; ranks as frames have them."""
+
+        def gather(self, part: Gathering) -> None:
+            """Our part of a collective; `Pmix.released` will come."""
+
+        def ask(
+            self,
+            what: str,
+            fields: Mapping[str, Sequence[str]],
+            blobs: tuple[bytes, ...],
+            done: Callable[[Answer], None],
+        ) -> None:
+            """A question; `done` is called once."""
+
+        def answer(self, answer: Answer) -> None:
+            """What `Pmix.question` was asked."""
+
+        def joined(self, rank: int, protocol: str) -> None:
+            """The rank has called MPI_Init."""
+
+        def left(self, rank: int) -> None:
+            """The rank has called MPI_Finalize."""
+
+        def abort(self, rank: int, abort: Abort) -> None:
+            """The rank ends the job."""
+
+        def log(self, rank: int, text: bytes) -> None:
+            """The library of the rank says something to people: the rank's stderr."""
+
+
 #: the first word of an answer's error -> the status
 _STATUS = {
-    "": libpmix.SUCCESS,
-    "exists": libpmix.EXISTS,
-    "missing": libpmix.NOT_FOUND,
-    "slots": libpmix.OUT_OF_RESOURCE,
+    "": pmixcalls.SUCCESS,
+    "exists": pmixcalls.EXISTS,
+    "missing": pmixcalls.NOT_FOUND,
+    "slots": pmixcalls.OUT_OF_RESOURCE,
 }
 #: keys of PMIx -> what MPI_Info calls it, where the library has translated it
 _INFO = {
@@ -58,12 +90,12 @@ class Asks:
     def modex(self, upcall: Upcall, member: Member, items: Sequence[Item]) -> None:
         """What a rank of another node has put, now and not by a fence."""
         if member[1] >= WILDCARD:  # of a world as a whole all is known here
-            self._server.done(upcall, libpmix.NOT_FOUND)
+            self._server.done(upcall, pmixcalls.NOT_FOUND)
             return
 
         def done(answer: Answer) -> None:
             if answer.error or len(answer.blobs) != 1:
-                self._server.done(upcall, status_of(answer) or libpmix.NOT_FOUND)
+                self._server.done(upcall, status_of(answer) or pmixcalls.NOT_FOUND)
             else:
                 self._server.blob(upcall, answer.blobs[0])
 
@@ -91,7 +123,7 @@ class Asks:
             except (ValueError, KeyError):  # published through another family, say
                 found = []
             if answer.error or not found:
-                self._server.done(upcall, status_of(answer) or libpmix.NOT_FOUND)
+                self._server.done(upcall, status_of(answer) or pmixcalls.NOT_FOUND)
             else:
                 self._hold(self._server.found(upcall, found))
 
@@ -109,7 +141,7 @@ class Asks:
         def done(answer: Answer) -> None:
             names = list(answer.fields.get("world", ()))
             if answer.error or not names:
-                self._server.done(upcall, status_of(answer) or libpmix.ERROR)
+                self._server.done(upcall, status_of(answer) or pmixcalls.ERROR)
             else:
                 self._server.spawned(upcall, names[0])
 
@@ -129,7 +161,7 @@ def owner(question: Question) -> Member:
 
 def status_of(answer: Answer) -> int:
     """What the library calls its error."""
-    return _STATUS.get(answer.error.partition(":")[0], libpmix.ERROR)
+    return _STATUS.get(answer.error.partition(":")[0], pmixcalls.ERROR)
 
 
 def info_words(items: Sequence[Item]) -> list[str]:

@@ -1,8 +1,8 @@
 """How a job ended that mpirun ran: its exit code and its last words become an outcome of ours.
 
 Pure, but for what the desk has heard.  Open MPI 4.1 does not always say which rank failed; then we do not know it
-either, and say so.  The surprising thing: mpirun's exit code counts only if a rank was there to fail; else it is mpirun's own
-trouble, and becomes one of our codes.
+either, and say so.  The surprising thing: mpirun's exit code counts only if a rank was there to fail; else it is
+mpirun's own trouble, and becomes one of our codes.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def explained(failure: Failure, signum: int | None, words: str, size: int, hosts
 
 
 def named(words: str) -> int | None:
-    """The rank that mpirun names as the first that failed: `[[33112,1],1]`, `[prterun-host-12@1,1]`, `process rank 1`."""
+    """The rank that mpirun names as the first that failed, as `[[33112,1],1]` or as `process rank 1`."""
     import re
 
     told = (

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from mslaunch.launcher.connect import Peer
+    from mslaunch.launcher.peer import Peer
     from mslaunch.launcher.run import Surroundings
 
 _SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")

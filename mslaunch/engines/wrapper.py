@@ -86,7 +86,7 @@ case $program in
     case $found in
     "$PWD"/"$program") ;;
     /*) [ -z "$path" ] || program=$found ;;
-    *) if [ -f "./$program" ] && [ -x "./$program" ]; then program=./$program; fi ;;
+    *) [ ! -f "./$program" ] || program=./$program ;;
     esac
     ;;
 esac

@@ -9,12 +9,13 @@ host is taken to be like this one, as mpirun does.
 from __future__ import annotations
 
 from mslaunch.errors import EXIT_LOST, LaunchError
-from mslaunch.launcher.connect import Peer, UnreachedError, begin_connect, close_all, connect
+from mslaunch.launcher.connect import UnreachedError, begin_connect, close_all, connect
 from mslaunch.lean import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from mslaunch.launcher.peer import Peer
     from mslaunch.launcher.voice import Voice
     from mslaunch.model import LinkPolicy, Node, Topology
     from mslaunch.wire.loop import Loop

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
-    from mslaunch.launcher.connect import Peer
     from mslaunch.launcher.meeting import Meeting
+    from mslaunch.launcher.peer import Peer
     from mslaunch.launcher.spawning import Spawning
     from mslaunch.launcher.state import JobState
     from mslaunch.launcher.voice import Voice
@@ -76,7 +76,12 @@ class Launch:
         self._make_spawning: Callable[[Endpoint], Spawning] | None = None
         self._worlds: list[World] = []
         self._limit = loop.after(PREPARE_SECONDS, self._not_prepared)
-        self._on = {
+        self._on = self._handlers()
+        for index in range(len(peers)):
+            self._listen_to(index)
+
+    def _handlers(self) -> dict[int, Callable[[int, frames.Frame], None]]:
+        return {
             frames.RESERVED: lambda node, frame: self._wireup.reserved(messages.unpack_reserved(frame.payload)),
             frames.REACHED: self._reached,
             frames.STARTED: self._started,
@@ -90,8 +95,6 @@ class Launch:
             frames.TRACES: self._traced,
             **dict.fromkeys(frames.OF_MPI, self._met),
         }
-        for index in range(len(peers)):
-            self._listen_to(index)
 
     def _listen_to(self, node: int) -> None:
         self._peers[node].handle = self._handler(node)

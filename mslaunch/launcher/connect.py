@@ -10,20 +10,19 @@ from __future__ import annotations
 
 import os
 
-from mslaunch.errors import LaunchError, LinkError, WireError
+from mslaunch.errors import LaunchError, LinkError
+from mslaunch.launcher.peer import Peer
 from mslaunch.lean import TYPE_CHECKING
 from mslaunch.wire import frames, messages
-from mslaunch.wire.outbox import Outbox
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from mslaunch.link.link import Link
-    from mslaunch.model import LinkPolicy, Node, Topology
+    from mslaunch.model import LinkPolicy, Node
     from mslaunch.wire.loop import Loop
 
 SLOW = 1.0  #: seconds after which a person wants to know how far it has come
-_CHUNK = 1 << 18
 _NO_AGENT = 0.1  #: seconds that a link has to go by itself if no agent ever answered
 
 
@@ -34,89 +33,6 @@ class UnreachedError(LaunchError):
         super().__init__(errors[0].what, errors[0].where, errors[0].todo, errors[0].code)
         self.errors = errors
         self.hosts = hosts
-
-
-class Peer:
-    """The launcher's side of one agent: frames go to `handle`, the end of the link to `ended`.
-
-    `progress` hears how many bytes have just gone down to the agent.
-    """
-
-    def __init__(self, loop: Loop, link: Link) -> None:
-        self.link = link
-        self.node = link.node
-        self.hello: messages.Hello | None = None
-        self.topology: Topology | None = None
-        self.handle: Callable[[frames.Frame], None] = self._ignore
-        self.ended: Callable[[LinkError | None], None] = self._ignore
-        self.progress: Callable[[int], None] = self._ignore
-        self._loop = loop
-        self._decoder = frames.Decoder(magic=True)
-        # a broken link: the reader will see the end
-        self._outbox = Outbox(loop, link.writer, lambda error: None, self._went)
-        self._over = False
-        os.set_blocking(link.reader, False)
-        if link.first:
-            self._outbox.send(link.first)
-        self.watch(True)
-
-    @property
-    def pending(self) -> int:
-        """Bytes on their way to the agent."""
-        return self._outbox.pending
-
-    def _ignore(self, _: object) -> None:
-        pass
-
-    def _went(self, size: int) -> None:
-        self.progress(size)
-
-    def watch(self, on: bool) -> None:
-        """Read from the agent, or let it wait."""
-        if not self._over:
-            self._loop.reader(self.link.reader, self._read if on else None)
-
-    def send(self, frame: bytes) -> None:
-        """One frame, down."""
-        self._outbox.send(frame)
-
-    def _read(self) -> None:
-        try:
-            data = os.read(self.link.reader, _CHUNK)
-        except BlockingIOError:
-            return
-        except OSError:
-            data = b""
-        if not data:
-            self._end()
-            return
-        try:
-            for frame in self._decoder.feed(data):
-                self.handle(frame)
-        except WireError as error:
-            self.close()
-            self.ended(LinkError(error.what, self.node.name, "something else may write on its standard output"))
-
-    def _end(self) -> None:
-        self._stop()
-        self.link.stream_ended()
-        if self.hello:
-            self.ended(self.link.failure())
-            return
-        from mslaunch.launcher.explain import explain
-
-        self.ended(explain(self.link, self._decoder.noise))
-
-    def _stop(self) -> None:
-        if not self._over:
-            self._loop.reader(self.link.reader, None)
-            self._over = True
-            self._outbox.close()
-
-    def close(self) -> None:
-        """Close the link: the agent ends what it still holds."""
-        self._stop()
-        self.link.close()
 
 
 def open_links(

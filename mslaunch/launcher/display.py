@@ -15,7 +15,7 @@ from mslaunch.lean import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from mslaunch.launcher.connect import Peer
+    from mslaunch.launcher.peer import Peer
     from mslaunch.launcher.voice import Voice
     from mslaunch.model import Allocation, JobMap, Request, Topology
     from mslaunch.plan.placing import Placed

@@ -93,8 +93,10 @@ class Meeting:
         alone = unpack_alone(frame.payload)
         if alone.certain:
             self._event(events.CameAlone(frame.rank, alone.library, alone.family, alone.offered))
-        elif alone.library not in self._alone and alone.offered != "none" and (alone.family == "Open MPI") != (
-            alone.offered == "pmix"
+        elif (
+            alone.library not in self._alone
+            and alone.offered != "none"
+            and (alone.family == "Open MPI") != (alone.offered == "pmix")
         ):
             self._alone.add(alone.library)
             who = self._state.worlds.name(frame.rank)

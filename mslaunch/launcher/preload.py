@@ -21,7 +21,7 @@ from mslaunch.wire.outbox import HIGH, LOW
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 
-    from mslaunch.launcher.connect import Peer
+    from mslaunch.launcher.peer import Peer
     from mslaunch.model import Request
     from mslaunch.wire.loop import Loop
 

@@ -30,7 +30,7 @@ from mslaunch.wire.loop import Loop
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from mslaunch.launcher.connect import Peer
+    from mslaunch.launcher.peer import Peer
     from mslaunch.launcher.preload import Parcel
     from mslaunch.launcher.spawning import Spawning
     from mslaunch.launcher.wireup import Endpoint

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Protocol
 
-    from mslaunch.launcher.connect import Peer
+    from mslaunch.launcher.peer import Peer
     from mslaunch.launcher.state import JobState
     from mslaunch.model import Allocation, AppContext, JobMap, Node, NodePlan, Request, World
     from mslaunch.wire.exchanges import Question
@@ -243,7 +243,7 @@ class Spawning:
 
 
 def _commands(question: Question) -> tuple[tuple[Command, ...], str, tuple[str, ...]]:
-    """The commands, the member that asks, and what is to be put in advance; raises a KeyError, ValueError, IndexError."""
+    """The commands, the member that asks, and what is to be put in advance; raises Key-, Value- or IndexError."""
     fields = {name: list(values) for name, values in question.fields.items()}
     (parent,), (count,) = fields["from"], fields["count"]
     commands = []

@@ -55,9 +55,16 @@ TRAVELS = (
 #: ▲ what travels when an agent asks for it, by what it asks for (`agent.parts`), and only then
 PARTS = {
     "pmi": ("agent.pmi", "agent.pmi1", "agent.pmi2", "agent.pmiwords", "agent.kvs"),
-    "pmix": ("agent.pmix", "agent.libpmix", "agent.pmixasks", "agent.pmixjob", "agent.pmixvalues"),
+    "pmix": (
+        "agent.pmix",
+        "agent.libpmix",
+        "agent.pmixasks",
+        "agent.pmixcalls",
+        "agent.pmixjob",
+        "agent.pmixvalues",
+    ),  # fmt: skip
     "family": ("agent.family", "agent.elf", "agent.libmpi", "agent.pythons"),
-    "alone": ("agent.alone",),
+    "alone": ("agent.alone", "agent.elf", "agent.libmpi"),
 }
 
 _LOADER = """\

@@ -15,7 +15,7 @@ from mslaunch.lean import NamedTuple
 
 MAGIC = b"\0mslaunch agent\n"
 NO_RANK = -1  #: the frame concerns the node; on output: the job's scheduler
-MAX_PAYLOAD = 1 << 24
+MAX_PAYLOAD = 1 << 27
 
 # down: launcher to agent
 LAUNCH, STDIN, SIGNAL, END, RESERVE, PROBE, RESTART, TRACE, FILE, DATA, DESCRIBE = range(1, 12)

@@ -18,14 +18,16 @@ class Row(NamedTuple):
     missed: bool = False
 
 
-def rows(what: str, ours: str, results: Mapping[str, Sequence[Sample]], target: float = 0.0) -> list[Row]:
-    """One row for each launcher; `target` is the ratio to mpirun that is to be reached (0: none)."""
+def rows(
+    what: str, ours: str, results: Mapping[str, Sequence[Sample]], target: float = 0.0, against: str = TARGET_OF
+) -> list[Row]:
+    """One row for each launcher; `target` is the ratio to that of `against` that is to be reached (0: none)."""
     found = []
     hopeless = not any(sample.good for sample in results[ours])
     for name, samples in results.items():
         factor = ratio(results[ours], samples) if name != ours else float("nan")
         cells = (what, name, *measured(samples), times(factor))
-        found.append(_judged(cells, factor, target if name == TARGET_OF else 0.0, hopeless))
+        found.append(_judged(cells, factor, target if name == against else 0.0, hopeless))
         what = ""
     return found
 
@@ -56,6 +58,8 @@ def _judged(cells: tuple[str, ...], factor: float, target: float, hopeless: bool
 
 
 def seconds(value: float) -> str:
+    if value < 0.001:
+        return f"{value * 1e6:.2f} µs" if value else ""
     return f"{value * 1000:.0f} ms" if value < 1 else f"{value:.2f} s"
 
 

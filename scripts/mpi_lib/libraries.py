@@ -87,7 +87,7 @@ def native(library: Library, place: Place, n: int, program: Sequence[str], env: 
     """The command line of its own launcher: `n` ranks, dealt by slots."""
     told = {**library.ranks_env(place.hosts), **env}
     if library.open_mpi:
-        words = ["--allow-run-as-root", *_overrun(library), *_pairs("-x", told)]
+        words = ["--allow-run-as-root", *_overrun(library), *_unbound(place), *_pairs("-x", told)]
         hosts = ["--hostfile", place.slots(n)] if place.hosts > 1 else []
     else:
         words = _apart("-genv", told.items())
@@ -112,7 +112,13 @@ def ours(
     """The same of mslaunch, which is called by `command`."""
     told = {**library.ranks_env(place.hosts), **env}
     hosts = ["--hostfile", place.slots(n)] if place.hosts > 1 else []
-    return [*place.enter, *command, *hosts, "--oversubscribe", *_pairs("-x", told), "-n", str(n), *program]
+    words = ["--oversubscribe", *_unbound(place), *_pairs("-x", told)]
+    return [*place.enter, *command, *hosts, *words, "-n", str(n), *program]
+
+
+def _unbound(place: Place) -> list[str]:
+    """Hosts of a cluster share this machine's cores: bound, the first ranks of all would spin on the same one."""
+    return ["--bind-to", "none"] if place.hosts > 1 else []
 
 
 def _pairs(option: str, values: Mapping[str, str]) -> list[str]:

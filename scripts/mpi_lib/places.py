@@ -54,8 +54,8 @@ def place_in(cluster: str, hosts: int, directory: str) -> Place:
 
 
 @contextlib.contextmanager
-def place_of(hosts: int) -> Iterator[Place]:
-    """This machine, or a cluster of so many hosts, which is up for as long.  Raises MpiError."""
+def place_of(hosts: int, *options: str) -> Iterator[Place]:
+    """This machine, or a cluster of so many hosts, which is up for as long; `options` are for it.  Raises MpiError."""
     if hosts == 1:
         yield HERE
         return
@@ -64,7 +64,7 @@ def place_of(hosts: int) -> Iterator[Place]:
     with tempfile.TemporaryDirectory(prefix="mslaunch-mpi-") as directory:
         cluster = os.path.join(directory, "cluster")
         try:
-            _say(cluster, "up", str(hosts))
+            _say(cluster, "up", str(hosts), *options)
             yield place_in(cluster, hosts, directory)
         finally:
             _say(cluster, "down")

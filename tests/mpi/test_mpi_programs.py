@@ -39,6 +39,8 @@ def test_one_world(library, stage, python, n):
     said = told(stage.run(library, n, python("world.py")), n)
     assert {one["size"] for one in said} == {n}
     assert {one["library"].startswith(library.says) for one in said} == {True}, said
+    # Open MPI 4.1.4 has no windows for one rank nor for threads on several hosts, whoever launches it.
+    assert library.name == "openmpi4" or all(one["windows"] for one in said)
     each = stage.place.each(n)
     assert [one["shared"] for one in said] == [each if rank < each else n - each for rank in range(n)]
     assert len({one["host"] for one in said}) == min(n, stage.place.hosts)
@@ -54,7 +56,9 @@ def test_the_universe_is_the_allocation(library, here, python):
 def test_two_programs_are_one_world(library, stage, python):
     """Two app contexts: one world, and the number of the program tells them apart."""
     program = python("world.py")
-    said = told(stage.run(library, 1, [*program, ":", "-n", "1", *program]), 2)
+    told_too = [f"{name}={value}" for name, value in library.ranks_env(stage.place.hosts).items()]
+    second = [word for setting in told_too for word in ("-x", setting)]  # of each program its own
+    said = told(stage.run(library, 1, [*program, ":", *second, "-n", "1", *program]), 2)
     assert [(one["size"], one["appnum"]) for one in said] == [(2, 0), (2, 1)]
 
 
@@ -103,6 +107,8 @@ def test_no_program_of_mpi_notices(library, here):
 
 
 def test_a_published_name_is_found(library, stage, python):
+    if library.name == "impi" and stage.place.hosts > 1:
+        pytest.skip("Intel MPI 2021.18.1 crashes in this between hosts, under its own launcher too")
     ended = stage.run(library, 2, python("ports.py"))
     assert (ended.code, ended.lines) == (0, [f"rank {rank} unknown True" for rank in (0, 1)]), ended.err
 

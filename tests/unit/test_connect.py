@@ -12,7 +12,8 @@ import pytest
 from mslaunch.agent.topology import read_topology
 from mslaunch.errors import LaunchError
 from mslaunch.launcher.company import Company
-from mslaunch.launcher.connect import Peer, UnreachedError, close_all, connect
+from mslaunch.launcher.connect import UnreachedError, begin_connect, close_all, connect
+from mslaunch.launcher.peer import Peer
 from mslaunch.launcher.voice import Voice
 from mslaunch.model import LinkPolicy, Node
 from mslaunch.wire.loop import Loop
@@ -107,6 +108,25 @@ def test_what_ends_the_wait_closes_all_links(loop: Loop) -> None:
     with pytest.raises(LaunchError, match="ended"):
         connect(loop, [HERE], LinkPolicy(), {}, str, str, interrupted)  # type: ignore[arg-type]
     assert len(os.listdir("/proc/self/fd")) == len(before)
+
+
+def test_connecting_goes_on_while_others_are_served(loop: Loop, tmp_path: Path) -> None:
+    """Those that were reached, and why the others were not; no agent is forked any more."""
+    ended: list[tuple[list[Peer], list[LaunchError]]] = []
+    nodes = [HERE, THERE, Node("down", 1, "-H")]
+    policy = real(tmp_path)
+    rsh = Path(policy.agent[0])
+    rsh.write_text(rsh.read_text().replace("shift", '[ "$1" = down ] && exit 3; shift'))
+    connecting = begin_connect(loop, nodes, policy, {}, pytest.fail, lambda *found: ended.append(found))
+    assert not ended and len(connecting.peers) == 3
+    loop.run(lambda: bool(ended))
+    ((peers, errors),) = ended
+    try:
+        assert [peer.node.name for peer in peers] == ["here", "there"] and all(peer.hello for peer in peers)
+        assert type(peers[0].link).__name__ == "ExecLink"
+        assert [error.where for error in errors] == ["down"]
+    finally:
+        assert close_all(connecting.peers) == []
 
 
 def test_a_host_that_is_lost_between_two_questions(loop: Loop, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from mslaunch.errors import LaunchError, LinkError
 from mslaunch.launcher import preload
-from mslaunch.launcher.connect import Peer
+from mslaunch.launcher.peer import Peer
 from mslaunch.launcher.preload import collect, send_files
 from mslaunch.link.link import Link
 from mslaunch.model import AppContext, Node, Request

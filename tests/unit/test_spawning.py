@@ -170,9 +170,12 @@ class Hosts:
         asked = Request((PARENT._replace(np=ranks),), **request)
         endpoint = ("127.0.0.1", 5, 6)
         allocation = Allocation(all_nodes, True)
-        named = lambda apps: Allocation(  # noqa: E731  (as `allocate` would say: the one host of each)
-            (*all_nodes, Node("other", 1, "-H")), True, tuple((int(app.hosts[0][1:]),) for app in apps)
-        )
+
+        def named(apps: Sequence[AppContext]) -> Allocation:
+            """As `allocate` would say; the one host of each."""
+            mine = tuple((int(app.hosts[0][1:]),) for app in apps)
+            return Allocation((*all_nodes, Node("other", 1, "-H")), True, mine)
+
         job = Job(asked, allocation, jobmap, {}, "/", "00070000", endpoint, named, self._call)
         self.spawning = Spawning(job, self)
         self.meeting = Meeting(self.send, self.on, self.notice, self.state, self.spawning.asked)
@@ -215,8 +218,9 @@ class Hosts:
     # what agents say
 
     def ask(self, number: int, ranks: int, parent: str = "", **more: list[str]) -> None:
-        fields = {"family": ["pmi"], "from": [parent or f"{self.name}.0"], "count": ["1"], "argv.0": ["child"],
-                  "app.0": [str(ranks), ""], **{name.replace("_", "."): values for name, values in more.items()}}  # fmt: skip
+        asked = {"from": [parent or f"{self.name}.0"], "argv.0": ["child"], "app.0": [str(ranks), ""]}
+        fields = {"family": ["pmi"], "count": ["1"], **asked}
+        fields.update((name.replace("_", "."), values) for name, values in more.items())
         payload = pack_question(Question(number, "spawn", fields))
         self.meeting.heard(0, frames.Frame(frames.ASK, frames.NO_RANK, payload))
 
@@ -414,7 +418,7 @@ def test_children_spawn_like_their_parent() -> None:
 )  # fmt: skip
 def test_words_that_mean_nothing_are_that_agents_end(wrong: dict[str, list[str]]) -> None:
     hosts = Hosts()
-    with pytest.raises(WireError, match="means? nothing here"):
+    with pytest.raises(WireError, match=r"means? nothing here"):
         hosts.ask(1, 1, **{name.replace(".", "_"): values for name, values in wrong.items()})
     hosts.ask(1, 1)
     assert len(hosts.plans()) == 1

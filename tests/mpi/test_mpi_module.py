@@ -1,0 +1,111 @@
+"""python -m mslaunch.mpi under the launchers of others: hydra, mpirun 4.1, mpirun 5, Intel's; one node and two hosts."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from stages import ROOT, Library, Stage, libraries
+
+pytestmark = pytest.mark.slow
+MIND = os.environ.get("MSLAUNCH_TEST_MINDSPORE_PYTHON", "")
+NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "RANK_ID", "RANK_SIZE", "DEVICE_ID",
+         "LOCAL_RANK_SIZE", "MASTER_ADDR")  # fmt: skip
+SHOW = f"""\
+import os, sys
+values = [os.environ.get(name) for name in {NAMES!r}]
+os.write(1, (repr([sys.argv[1:], __name__, values, os.environ["MASTER_PORT"]]) + "\\n").encode())
+"""
+
+
+def run(library: Library, stage: Stage, *words: object, n: int = 2) -> subprocess.CompletedProcess[str]:
+    """Ranks of the module under the library's own launcher."""
+    program = [library.python, "-m", "mslaunch.mpi", *map(str, words)]
+    argv = libraries.native(library, stage.place, n, program, {"PYTHONPATH": str(ROOT)})
+    return subprocess.run(
+        argv, env=libraries.environment(PYTHONPATH=str(ROOT)), capture_output=True, text=True, timeout=60, check=False,
+        stdin=subprocess.DEVNULL, cwd=stage.directory,
+    )  # fmt: skip
+
+
+def shown(done: subprocess.CompletedProcess[str]) -> list[list[object]]:
+    assert done.returncode == 0, done.stderr
+    return sorted((ast.literal_eval(line) for line in done.stdout.splitlines()), key=lambda row: row[2])
+
+
+def script(stage: Stage, text: str = SHOW) -> Path:
+    path = stage.directory / "show_it.py"
+    path.write_text(text)
+    return path
+
+
+def test_variables_of_all_ranks(library: Library, stage: Stage) -> None:
+    rows = shown(run(library, stage, script(stage), "a b", "-m"))
+    assert [row[:2] for row in rows] == [[["a b", "-m"], "__main__"]] * 2
+    assert len({row[3] for row in rows}) == 1
+    for rank, (_, _, values, _) in enumerate(rows):
+        hosts = stage.place.hosts
+        local, local_size, node = (str(rank), "2", "0") if hosts == 1 else ("0", "1", str(rank))
+        assert values[:-1] == [str(rank), "2", local, local_size, node, str(rank), "2", local, local_size]
+        assert (values[-1] == "127.0.0.1") == (hosts == 1) and values[-1] == rows[0][2][-1]
+
+
+@pytest.mark.parametrize("how", [("-m", "show_it"), ("-c", SHOW)])
+def test_modules_and_code(library: Library, here: Stage, how: tuple[str, str]) -> None:
+    script(here)
+    rows = shown(run(library, here, *how, "x", "y"))
+    assert [row[:2] for row in rows] == [[["x", "y"], "__main__"]] * 2
+
+
+@pytest.mark.parametrize(("text", "code"), [("sys.exit(7)", 7), ("sys.exit('no')", 1), ("1 / 0", 1)])
+def test_a_rank_that_fails_ends_the_others(library: Library, here: Stage, text: str, code: int) -> None:
+    program = (
+        f"import os, sys\nif os.environ['RANK'] == '1':\n    {text}\nfrom mpi4py import MPI\nMPI.COMM_WORLD.Barrier()\n"
+    )
+    done = run(library, here, script(here, program))
+    assert done.returncode == code, done.stderr
+
+
+def test_from_within_a_program(library: Library, here: Stage) -> None:
+    text = "import mslaunch.mpi, os\nfound = mslaunch.mpi.export_comm_world()\nassert found['RANK'] == os.environ['RANK']\n"
+    program = [library.python, str(script(here, text + SHOW))]
+    argv = libraries.native(library, here.place, 2, program)
+    env = libraries.environment(PYTHONPATH=str(ROOT))
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=60, check=False, cwd=here.directory)
+    assert [row[2][0] for row in shown(done)] == ["0", "1"]
+
+
+def test_without_mpi4py(tmp_path: Path) -> None:
+    program = "import sys; sys.modules['mpi4py'] = None\nfrom mslaunch.mpi import main\nmain(['-c', 'print(1)'])"
+    done = subprocess.run([sys.executable, "-c", program], env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True,
+                          check=False, cwd=tmp_path)  # fmt: skip
+    assert (done.returncode, done.stdout) == (1, "") and "mpi4py cannot be imported" in done.stderr
+    assert "pip install" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_launch_does_not_import_it() -> None:
+    program = "import sys, mslaunch.cli.main, mslaunch.launcher.run; print([m for m in sys.modules if 'mslaunch' in m])"
+    done = subprocess.run([sys.executable, "-c", program], env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True,
+                          check=True)  # fmt: skip
+    assert "mslaunch.mpi'" not in done.stdout and "engines" not in done.stdout
+
+
+@pytest.mark.mindspore
+@pytest.mark.limit(300)
+@pytest.mark.skipif(not MIND, reason="NOT TESTED, not installed: MindSpore (MSLAUNCH_TEST_MINDSPORE_PYTHON)")
+def test_mindspore_trains_under_mpirun(here: Stage) -> None:
+    """The system's Open MPI; the venv of MindSpore must have mpi4py as well."""
+    have = subprocess.run([MIND, "-c", "import mpi4py"], capture_output=True, check=False)
+    library = libraries.find_all().get("openmpi4")
+    if have.returncode or library is None:
+        pytest.skip("NOT TESTED, not installed: mpi4py beside MindSpore, or mpirun.openmpi")
+    net = ROOT / "examples" / "mindspore" / "net.py"
+    argv = libraries.native(library, here.place, 2, [MIND, "-m", "mslaunch.mpi", str(net)])
+    env = libraries.environment(PYTHONPATH=str(ROOT))
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=250, check=False, errors="replace")
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.count("parameters equal on all 2 ranks") == 2
