@@ -117,7 +117,7 @@ class Crew:
 
     def _start_all(self, plan: NodePlan, base: Mapping[str, str]) -> None:
         self.waiting -= 1
-        self._mpi.begin(plan.world)
+        self._mpi.begin(plan.world, {rank.rank: rank.cpus for rank in plan.ranks})
         for index, app in enumerate(plan.apps):
             for rank in plan.ranks:
                 if rank.app == index:

@@ -35,13 +35,14 @@ from mslaunch.agent.pmixcalls import (
     VOID,
     Upcall,
 )  # fmt: skip
+from mslaunch.agent.pmixplace import place_items, topology_items
 from mslaunch.agent.pmixvalues import Memory, Proc, raw, text
 from mslaunch.agent.pmixvalues import read_strings as strings
 from mslaunch.errors import LaunchError
 from mslaunch.lean import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from typing import Any
 
     from mslaunch.agent.pmixcalls import Slot
@@ -75,6 +76,8 @@ class Server:
             raise LaunchError(
                 f"this library of PMIx does not start: {self.error(status)}", path, "start with --mpi pmix:PATH another"
             )
+
+        self.topology = topology_items(self._library)
 
     # --- upcalls: on the library's thread
 
@@ -136,6 +139,10 @@ class Server:
     def error(self, status: int) -> str:
         """In the library's words."""
         return text(self._library.PMIx_Error_string(status))
+
+    def place(self, cpus: Iterable[int]) -> list[Item]:
+        """What is said of a rank that is bound to `cpus`."""
+        return place_items(self._library, cpus)
 
     def register(self, namespace: str, local: int, items: Sequence[Item]) -> None:
         """Tell of a world, with `local` ranks on this node.  Blocks until that is done: milliseconds."""

@@ -49,7 +49,7 @@ class Mpi:
         self._loop = loop
         self._sink = sink
         self._environ = environ
-        self._worlds: list[World] = []
+        self._worlds: list[tuple[World, Mapping[int, Sequence[int]]]] = []  # and where its ranks are bound
         self._offers: dict[tuple[str, int], Any] = {}  # world, program -> a `family.Library`, or a word
         self._offered: dict[int, str] = {}  # what each rank could have: none, pmi, pmix
         self._demanded: dict[int, str] = {}  # pmi1, pmi2, or pmi: either
@@ -85,11 +85,11 @@ class Mpi:
 
         self.need("family", look) if unsure else then()
 
-    def begin(self, world: World) -> None:
-        """Its ranks are about to start, or some elsewhere."""
-        self._worlds.append(world)
+    def begin(self, world: World, cpus: Mapping[int, Sequence[int]]) -> None:
+        """Its ranks are about to start, those of this node on these `cpus`, or only ranks elsewhere."""
+        self._worlds.append((world, cpus))
         for engine in self._engines.values():
-            engine.add(world)
+            engine.add(world, cpus)
         if world.size > 1 and not self._watched and set(self._offers.values()) - {"none"}:
             self._watched = True
             self._loop.after(_FIRST_LOOK, lambda: self.need("alone", self._watch))
@@ -112,7 +112,7 @@ class Mpi:
         ours, child = pair()
         self._lines[rank] = line = Line(self._loop, rank, ours, self._heard)
         line.watch(True)
-        return _pmi_variables(world, rank - world.first), child
+        return pmi_variables(world, rank - world.first), child
 
     # --- engines
 
@@ -136,8 +136,8 @@ class Mpi:
 
     def _begin(self, kind: str, engine: Any) -> None:
         self._engines[kind] = engine
-        for world in self._worlds:
-            engine.add(world)
+        for world, cpus in self._worlds:
+            engine.add(world, cpus)
 
     def _uplink(self, kind: str) -> Any:
         from mslaunch.agent.uplink import Uplink
@@ -278,7 +278,7 @@ def _look(asked: str, program: Program) -> Any:
     return found._replace(pmix=path or found.pmix or family.find_pmix(found, env) or family.any_pmix(env))
 
 
-def _pmi_variables(world: World, rank: int) -> dict[str, str]:
+def pmi_variables(world: World, rank: int) -> dict[str, str]:
     """As hydra sets them (runs of 5.0.2); `rank` is that in the world."""
     here = world.ranks[world.here]
     known = {

@@ -1,6 +1,6 @@
 """A node's PMI: what MPICH, Intel MPI and their like ask whoever started them, answered for the ranks of this node.
 
-Bytes go in, bytes and wishes come out (`Voice`); there is no descriptor, clock or environment here, and nothing is
+Bytes go in, bytes and wishes come out (`Uplink`); there is no descriptor, clock or environment here, and nothing is
 known of frames.  Here is what both versions of PMI have; their wordings are in `pmi1` and `pmi2`.  The surprising
 thing: nothing that a rank sends can raise here.  A command that cannot be obeyed is answered with an error, as the
 protocol has it, and what is no PMI at all ends the job, with a sentence that names the rank.
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from mslaunch.model import World
     from mslaunch.wire.exchanges import Answer, Released
 
-    class Voice(Protocol):
+    class Uplink(Protocol):
         """Where an engine speaks to.  Ranks are those of frames."""
 
         def reply(self, rank: int, data: bytes) -> None:
@@ -77,8 +77,8 @@ class Client:
 class Call:
     """A command of a rank, and the one answer to it."""
 
-    def __init__(self, voice: Voice, client: Client, message: Message, answer: str) -> None:
-        self._voice = voice
+    def __init__(self, uplink: Uplink, client: Client, message: Message, answer: str) -> None:
+        self._uplink = uplink
         self.client = client
         self.message = message
         self._answer = answer
@@ -105,10 +105,10 @@ class Call:
         if unheard:
             return
         if self.message.version == 1:
-            self._voice.reply(self.client.rank, pmiwords.line(self._answer, pairs))
+            self._uplink.reply(self.client.rank, pmiwords.line(self._answer, pairs))
         else:
             thread = [("thrid", self.message.words["thrid"])] if "thrid" in self.message.words else []
-            self._voice.reply(self.client.rank, pmiwords.framed(self._answer, (*thread, *pairs)))
+            self._uplink.reply(self.client.rank, pmiwords.framed(self._answer, (*thread, *pairs)))
 
 
 class _Waiting(NamedTuple):
@@ -120,32 +120,17 @@ class _Waiting(NamedTuple):
 class Pmi:
     """The engine of one node."""
 
-    def __init__(self, voice: Voice) -> None:
-        self.voice = voice
+    def __init__(self, uplink: Uplink) -> None:
+        self.uplink = uplink
         self._clients: dict[int, Client] = {}
         self._waiting: dict[tuple[str, tuple[str, ...]], _Waiting] = {}
         self._patient: list[tuple[Call, str]] = []  # wait for an attribute of the node
 
-    def add(self, world: World) -> None:
-        """A world, before its first rank starts."""
+    def add(self, world: World, cpus: Mapping[int, Sequence[int]] = {}) -> None:
+        """A world, before its first rank starts.  Where ranks are bound, PMI has no word for."""
         place = Place(world)
         for number in place.here:
             self._clients[world.first + number] = Client(world.first + number, place)
-
-    def environment(self, rank: int) -> dict[str, str]:
-        """The variables of a rank that is about to start; that of PMI's descriptor comes from who makes it."""
-        client = self._renewed(self._clients[rank])
-        place = client.place
-        here = sorted(place.here)
-        variables = {
-            "PMI_RANK": str(client.number),
-            "PMI_SIZE": str(place.world.size),
-            "MPI_LOCALRANKID": str(here.index(client.number)),
-            "MPI_LOCALNRANKS": str(len(here)),
-        }
-        if place.world.parent:
-            variables["PMI_SPAWNED"] = "1"
-        return variables
 
     def feed(self, rank: int, data: bytes) -> None:
         """Bytes from the socket of `rank`."""
@@ -211,7 +196,7 @@ class Pmi:
         answer, command = table.get(message.command, (message.command + end, None))
         if client.waiting >= _MANY and message.command != "abort":
             raise Garbled(f"{message.command}, while {client.waiting} commands before it wait for their answers")
-        call = Call(self.voice, client, message, answer)
+        call = Call(self.uplink, client, message, answer)
         try:
             if command is None:
                 raise Refused("unknown_command")
@@ -224,7 +209,7 @@ class Pmi:
 
     def _broken(self, client: Client, text: str) -> None:
         client.deaf = True
-        self.voice.abort(client.rank, Abort(1, text, broken=True))
+        self.uplink.abort(client.rank, Abort(1, text, broken=True))
 
     # --- what both versions have
 
@@ -236,7 +221,7 @@ class Pmi:
         client.life = client.place.begin(client.number)
         client.inside = True
         client.reader.framed = version == "2"
-        self.voice.joined(client.rank, f"PMI-{version}")
+        self.uplink.joined(client.rank, f"PMI-{version}")
 
     def finalize(self, call: Call) -> None:
         """It is done with MPI."""
@@ -244,7 +229,7 @@ class Pmi:
             raise Refused("commands_are_waiting")
         call.client.inside = call.client.reader.framed = False
         call.done()
-        self.voice.left(call.client.rank)
+        self.uplink.left(call.client.rank)
 
     def abort(self, call: Call, code: str, text: str) -> None:
         """MPI_Abort."""
@@ -252,7 +237,7 @@ class Pmi:
         call.client.deaf = True
         negative, digits = code.startswith("-"), code.lstrip("-")
         value = int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 12 else 1
-        self.voice.abort(call.client.rank, Abort(-value if negative else value, text[:VALUE]))
+        self.uplink.abort(call.client.rank, Abort(-value if negative else value, text[:VALUE]))
 
     def fence(self, call: Call, group: str) -> None:
         """The rank is in a barrier; the answer comes when all are."""
@@ -269,7 +254,7 @@ class Pmi:
             self._give_up(waiting)
         elif collective.outside:
             blob = place.store(collective.life).packed(collective.members == (place.world.name,))
-            self.voice.gather(Gathering(collective.op, collective.members, blob))
+            self.uplink.gather(Gathering(collective.op, collective.members, blob))
         else:
             del self._waiting[collective.op, collective.members]
             self._release(waiting)
@@ -287,7 +272,7 @@ class Pmi:
             collective.broken = True
             rank, first = (place.world.first + number for number in (missing[0], min(collective.inside)))
             text = f"rank {rank} has ended, and rank {first} waits for it in a barrier of PMI"
-            self.voice.abort(rank, Abort(1, text, broken=True))
+            self.uplink.abort(rank, Abort(1, text, broken=True))
 
     def wait(self, call: Call, key: str) -> None:
         """The rank waits for an attribute of the node that somebody here puts."""
@@ -326,7 +311,7 @@ class Pmi:
         fields = {"family": ["pmi"], "from": [call.client.member], "names": [name]}
         if what == "lookup":
             fields["wait"] = []
-        self.voice.ask(what, fields, () if port is None else (port.encode("utf-8", "surrogateescape"),), done)
+        self.uplink.ask(what, fields, () if port is None else (port.encode("utf-8", "surrogateescape"),), done)
 
     def spawn(self, call: Call) -> None:
         """MPI_Comm_spawn and MPI_Comm_spawn_multiple."""
@@ -355,7 +340,7 @@ class Pmi:
             else:
                 call.done(*(("jobid", name) for name in answer.fields.get("world", ())), *pairs)
 
-        self.voice.ask("spawn", fields, (), done)
+        self.uplink.ask("spawn", fields, (), done)
 
 
 def _word(error: str) -> str:

@@ -1,6 +1,6 @@
 """PMIx, served: what libpmix wants of its host becomes collectives and questions, and their results its answers.
 
-The wire-up of Open MPI's ranks on one node.  It knows no sockets and no frames: `Server` is the library, `Voice` is
+The wire-up of Open MPI's ranks on one node.  It knows no sockets and no frames: `Server` is the library, `Uplink` is
 the way to everybody else.  The surprising thing: an upcall about a world that nobody has told us of waits, since
 ranks hear of a spawned world over MPI itself, sooner than we do over the link.
 """
@@ -19,7 +19,7 @@ from mslaunch.wire.exchanges import Abort, Answer, Gathering
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from mslaunch.agent.pmixasks import Voice
+    from mslaunch.agent.pmixasks import Uplink
     from mslaunch.agent.pmixcalls import Upcall
     from mslaunch.agent.pmixvalues import Memory
     from mslaunch.model import World
@@ -48,7 +48,7 @@ class Pmix:
     def __init__(
         self,
         loop: Loop,
-        voice: Voice,
+        uplink: Uplink,
         library: str,
         folder: str,
         host: str,
@@ -56,7 +56,7 @@ class Pmix:
     ) -> None:
         """`library`: path of libpmix.so.2; `folder`: private, empty; `host`: our name in the worlds to come."""
         self._loop = loop
-        self._voice = voice
+        self._uplink = uplink
         self._library = library
         self._folder = folder
         self._host = host
@@ -77,7 +77,7 @@ class Pmix:
         ]
         prefix = prefix_of(library)
         self._server = Server(library, items, [_STORE, ("PMIX_PREFIX", prefix)] if prefix else [_STORE])
-        self._asks = Asks(self._server, voice, self._hold)
+        self._asks = Asks(self._server, uplink, self._hold)
         self._handlers: dict[str, Callable[..., None]] = {
             "connected": self._connected, "finalized": self._finalized, "abort": self._abort, "log": self._log,
             "fence": self._fence, "connect": self._join, "disconnect": self._join, "group": self._group,
@@ -88,8 +88,8 @@ class Pmix:
 
     # --- the engine's face
 
-    def add(self, world: World) -> None:
-        """There is this world; `world.here` is -1 if none of its ranks is ours.
+    def add(self, world: World, cpus: Mapping[int, Sequence[int]] = {}) -> None:
+        """There is this world; `world.here` is -1 if none of its ranks is ours.  `cpus`: where these are bound.
 
         To be told on every node, before any of its ranks starts.
         """
@@ -99,7 +99,9 @@ class Pmix:
             world = world._replace(hosts=tuple(hosts))
         self._worlds[world.name] = world
         local = world.ranks[world.here] if world.here >= 0 else ()
-        self._server.register(world.name, len(local), job_info(world, self._folder, self._crowded()))
+        places = {rank: self._server.place(cpus.get(world.first + rank, ())) for rank in local}
+        info = job_info(world, self._folder, self._crowded(), places)
+        self._server.register(world.name, len(local), info + self._server.topology if local else info)
         for rank in local:
             self._server.admit(world.name, rank)
         waiting, self._waiting = self._waiting, []
@@ -174,20 +176,20 @@ class Pmix:
             self._server.done(upcall, pmixcalls.NOT_FOUND)
 
     def _connected(self, _: Upcall, member: Member) -> None:
-        self._voice.joined(self._frame_rank(member), "PMIx")
+        self._uplink.joined(self._frame_rank(member), "PMIx")
 
     def _finalized(self, _: Upcall, member: Member) -> None:
-        self._voice.left(self._frame_rank(member))
+        self._uplink.left(self._frame_rank(member))
 
     def _abort(self, upcall: Upcall, member: Member, code: int, why: str, of: Sequence[Member]) -> None:
         """MPI_Abort.  `of` may name some ranks only (none: all of its world); as with mpirun, all of the job ends."""
-        self._voice.abort(self._frame_rank(member), Abort(code, "" if why == "N/A" else why))
+        self._uplink.abort(self._frame_rank(member), Abort(code, "" if why == "N/A" else why))
         self._server.done(upcall)
 
     def _log(self, upcall: Upcall, member: Member, items: Sequence[Item]) -> None:
         text = said(items)
         if text:
-            self._voice.log(self._frame_rank(member), text)
+            self._uplink.log(self._frame_rank(member), text)
         self._server.done(upcall)
 
     # --- collectives
@@ -227,7 +229,7 @@ class Pmix:
             finish((blob,))
             return
         self._open.setdefault((op, words), []).append(finish)
-        self._voice.gather(Gathering(op, words, blob))
+        self._uplink.gather(Gathering(op, words, blob))
 
     def _words(self, members: Sequence[Member]) -> tuple[str, ...]:
         """As frames have them: sorted, and a world by its name where all of it is there, so that all nodes agree."""
@@ -256,7 +258,7 @@ class Pmix:
         question = self._fetching.pop(number, None)
         if question:  # else the rank has ended meanwhile
             error = "" if status == pmixcalls.SUCCESS else f"missing:{self._server.error(status)}"
-            self._voice.answer(Answer(question.number, error, {}, () if error else (blob,)))
+            self._uplink.answer(Answer(question.number, error, {}, () if error else (blob,)))
 
     # --- ranks and worlds
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     Member = tuple[str, int]
 
-    class Voice(Protocol):
+    class Uplink(Protocol):
         """The way to the launcher and the other nodes; ranks as frames have them."""
 
         def gather(self, part: Gathering) -> None:
@@ -82,9 +82,9 @@ _INFO = {
 class Asks:
     """Questions on their way; `hold` keeps memory until the library has read it."""
 
-    def __init__(self, server: Server, voice: Voice, hold: Callable[[Memory], None]) -> None:
+    def __init__(self, server: Server, uplink: Uplink, hold: Callable[[Memory], None]) -> None:
         self._server = server
-        self._voice = voice
+        self._uplink = uplink
         self._hold = hold
 
     def modex(self, upcall: Upcall, member: Member, items: Sequence[Item]) -> None:
@@ -150,7 +150,7 @@ class Asks:
     def _ask(
         self, what: str, fields: dict[str, Sequence[str]], blobs: tuple[bytes, ...], done: Callable[[Answer], None]
     ) -> None:
-        self._voice.ask(what, {"family": ["pmix"], **fields}, blobs, done)
+        self._uplink.ask(what, {"family": ["pmix"], **fields}, blobs, done)
 
 
 def owner(question: Question) -> Member:

@@ -22,8 +22,8 @@ def member_of(word: str) -> tuple[str, int]:
     return name, int(rank)
 
 
-def job_info(world: World, folder: str, crowded: bool) -> list[Item]:
-    """All that is said of a world; `crowded`: this node has more ranks than cpus.
+def job_info(world: World, folder: str, crowded: bool, places: Mapping[int, list[Item]] = {}) -> list[Item]:
+    """All that is said of a world; `crowded`: this node has more ranks than cpus; `places`: more of these ranks.
 
     The two maps would do: from them, libraries find out who is near whom.  They are "raw:", for what a library makes
     of long ones is not text.
@@ -48,7 +48,7 @@ def job_info(world: World, folder: str, crowded: bool) -> list[Item]:
     ]
     if crowded:
         items.append(Item("pmix.ndosub", BOOL, True))
-    return items + [Item("pmix.pdata", DATA_ARRAY, rank) for rank in _ranks_info(world)]
+    return items + [Item("pmix.pdata", DATA_ARRAY, rank) for rank in _ranks_info(world, places)]
 
 
 def _listed(ranks: tuple[int, ...]) -> str:
@@ -77,7 +77,7 @@ def _family(world: World) -> list[Item]:
     return [Item("pmix.spawned", BOOL, True), Item("pmix.parent", PROC, member_of(world.parent))]
 
 
-def _ranks_info(world: World) -> list[list[Item]]:
+def _ranks_info(world: World, places: Mapping[int, list[Item]]) -> list[list[Item]]:
     """One list a rank.  Without its local rank *and* its node rank MPI_Init would fail: there is no second source."""
     programs = [(app, rank) for app, size in enumerate(_sizes(world)) for rank in range(size)]
     family = _family(world)
@@ -91,6 +91,7 @@ def _ranks_info(world: World) -> list[list[Item]]:
             Item("pmix.appnum", UINT32, programs[rank][0]),
             Item("pmix.apprank", RANK, programs[rank][1]),
             Item("pmix.grank", RANK, world.first + rank),
+            *places.get(rank, ()),
             *family,
         ]
         for node, (host, ranks) in enumerate(zip(world.hosts, world.ranks))

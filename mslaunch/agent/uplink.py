@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Uplink:
-    """What an engine calls its voice."""
+    """The way up for one engine."""
 
     def __init__(
         self, kind: str, send: Send, joined: Callable[[int, str], None], reply: Callable[[int, bytes], None]

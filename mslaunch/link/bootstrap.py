@@ -61,8 +61,9 @@ PARTS = {
         "agent.pmixasks",
         "agent.pmixcalls",
         "agent.pmixjob",
+        "agent.pmixplace",
         "agent.pmixvalues",
-    ),  # fmt: skip
+    ),
     "family": ("agent.family", "agent.elf", "agent.libmpi", "agent.pythons"),
     "alone": ("agent.alone", "agent.elf", "agent.libmpi"),
 }

@@ -1,6 +1,6 @@
 """The PMIx server with real ranks of Open MPI 4.1 and 5: this file is the test, and also the node that it starts.
 
-A node is a process with a loop, the engine, and ranks; it says in lines what its voice was told, and is told in lines
+A node is a process with a loop, the engine, and ranks; it says in lines what its uplink was told, and is told in lines
 what the launcher would say.  Two nodes on one host differ by their names alone, which is all that the libraries look
 at.  The launcher is the class `Job`.
 """
@@ -39,7 +39,7 @@ def node_main(library: str, folder: str, host: str) -> int:
 
 
 class Node:
-    """The fake of an agent, and of its voice."""
+    """The fake of an agent, and of its uplink."""
 
     def __init__(self, loop: Any, library: str, folder: str, host: str) -> None:
         from mslaunch.agent.pmix import Pmix
@@ -56,7 +56,7 @@ class Node:
     def _say(self, **fields: Any) -> None:
         os.write(1, json.dumps(fields).encode() + b"\n")
 
-    # the voice
+    # the uplink
 
     def gather(self, part: Any) -> None:
         self._say(event="gather", op=part.op, members=part.members, blob=part.blob.decode("latin-1"))

@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 from pmitalk import Job
 
 from mslaunch.agent.kvs import HELD, VALUE, process_mapping
+from mslaunch.agent.mpi import pmi_variables
 from mslaunch.agent.pmiwords import LINE, SPAWN
+from mslaunch.model import World
 from mslaunch.wire.exchanges import Answer
 
 # --- one rank
@@ -56,11 +58,11 @@ def test_who_did_not_init_is_told() -> None:
 
 
 def test_the_environment() -> None:
-    job = Job([0, 2], [1, 3], first=10)
-    assert job.nodes[1].environment(13) == {
-        "PMI_RANK": "3", "PMI_SIZE": "4", "MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "2",
+    world = World("77", 10, ("a", "b"), ((0, 2), (1, 3)), 1)
+    assert pmi_variables(world, 3) == {
+        "PMI_FD": "3", "PMI_RANK": "3", "PMI_SIZE": "4", "MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "2",
     }  # fmt: skip
-    assert Job([0], parent="3.1").nodes[0].environment(0)["PMI_SPAWNED"] == "1"
+    assert pmi_variables(world._replace(parent="3.1"), 3)["PMI_SPAWNED"] == "1"
 
 
 def test_programs_are_numbered() -> None:
@@ -365,7 +367,6 @@ def test_a_rank_that_is_started_again_begins_anew() -> None:
     job.begin()
     job.send(1, b"cmd=ge")
     job.end(1)
-    job.nodes[0].environment(1)
     job.begin(1)
     job.say(0, "cmd=barrier_in")
     assert job.say(1, "cmd=barrier_in") == job.last(0) == "cmd=barrier_out rc=0 tag=0"
