@@ -54,6 +54,7 @@ class Crew:
         self._services: list[Service] = []
         self._plans: dict[int, NodePlan] = {}  # by rank
         self._grace = 0.0
+        self._size = 0  # how many ranks run, once those of the last plan do
         self._null = -1  # /dev/null
         self._room: Room | None = None
         self._paused = False
@@ -81,10 +82,11 @@ class Crew:
         self._take_ports(plan, held)
         if self._null < 0:
             self._null = os.open("/dev/null", os.O_RDONLY)
+        self._size = len(self.pids()) + len(plan.ranks)
         if self._room:
-            self._room.widen(len(self._plans))
+            self._room.widen(self._size)
         else:
-            self._room = Room(len(self._plans), self._null)
+            self._room = Room(self._size, self._null)
         base = inherited(self._environ, plan)
         self.waiting += 1
         self._mpi.prepare(plan.world, self._programs(plan, base), lambda: self._start_all(plan, base))
@@ -161,7 +163,7 @@ class Crew:
         assert self._room
         try:
             with bound(told.cpus):
-                fds = open_fds(self._null, told.rank in plan.stdin, plan.merge, pty, len(self._plans))
+                fds = open_fds(self._null, told.rank in plan.stdin, plan.merge, pty, self._size)
                 rank.start(path, argv, env, fds, self._room, line)
         except OSError as error:
             raise explain_spawn(app.argv[0], error) from None

@@ -7,6 +7,8 @@ ranks hear of a spawned world over MPI itself, sooner than we do over the link.
 
 from __future__ import annotations
 
+import os
+
 from mslaunch.agent import pmixcalls
 from mslaunch.agent.cpus import usable_cpus
 from mslaunch.agent.libpmix import Server
@@ -100,7 +102,11 @@ class Pmix:
         self._worlds[world.name] = world
         local = world.ranks[world.here] if world.here >= 0 else ()
         places = {rank: self._server.place(cpus.get(world.first + rank, ())) for rank in local}
-        info = job_info(world, self._folder, self._crowded(), places)
+        folder = os.path.join(
+            self._folder, world.name
+        )  # its own: what a world that ends removes, another may be making
+        os.mkdir(folder, 0o700)
+        info = job_info(world, folder, self._crowded(), places)
         self._server.register(world.name, len(local), info + self._server.topology if local else info)
         for rank in local:
             self._server.admit(world.name, rank)

@@ -179,6 +179,8 @@ class Launch:
             self._meeting = Meeting(self.send, self._event, self.notice, self.state, self._spawn)
             for world in self._worlds:
                 self._meeting.add_world(world)
+            for number in [number for number, rank in self.state.ranks.items() if rank.ended]:
+                self._meeting.ended(number)
         self._meeting.heard(node, frame)
 
     # --- MPI_Comm_spawn

@@ -8,6 +8,7 @@ the job ends, for it would do its work as often as there are ranks.
 
 from __future__ import annotations
 
+from mslaunch.errors import WireError
 from mslaunch.launcher import events
 from mslaunch.launcher.endings import advice
 from mslaunch.launcher.exchange import Exchange
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from mslaunch.launcher.state import JobState
     from mslaunch.model import World
     from mslaunch.wire.exchanges import Answer, Question
+
+
+_ABOUT_A_RANK = (frames.JOINED, frames.LEFT, frames.ABORT, frames.ALONE)
 
 
 class Meeting:
@@ -65,7 +69,9 @@ class Meeting:
         self._exchange.add_world(world.name, nodes)
 
     def heard(self, node: int, frame: frames.Frame) -> None:
-        """One of `frames.OF_MPI` has come; raises `WireError` for what is none."""
+        """One of `frames.OF_MPI` has come; raises `WireError` for one that is about nobody."""
+        if frame.kind in _ABOUT_A_RANK and frame.rank == frames.NO_RANK:
+            raise WireError(f"it sent a frame of kind {frame.kind} about no rank")
         self._on[frame.kind](node, frame)
 
     def ended(self, rank: int) -> None:
@@ -80,7 +86,6 @@ class Meeting:
 
     def _needed(self, node: int, frame: frames.Frame) -> None:
         """An agent on another host lacks a part."""
-        from mslaunch.errors import WireError
         from mslaunch.link.bootstrap import part
 
         try:
