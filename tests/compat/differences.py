@@ -38,7 +38,7 @@ DELIBERATE: dict[str, tuple[str, ...]] = {
     "--version names mslaunch, and does not send those who find its bugs to Open MPI.": ("cli-045",),
     "-mca behind the program's name is the program's: options end there.": ("env-032",),
     "-x on the command line also holds for the programs of --app.": ("mpmd-app-x",),
-    "PMIX_RANK is not set, since MindSpore would take that for a promise that Open MPI wires it up.": ("env-001",),
+    "PMIX_RANK and its like are set for programs of Open MPI, which need them, and not for others.": ("env-001",),
 }  # fmt: skip
 
 #: the same where no recorded case looks
