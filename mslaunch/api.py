@@ -54,6 +54,8 @@ def launch(
         request = request._replace(timeout=timeout, timeout_from="--timeout")
     app = _app(request.apps[0], np, [hosts] if isinstance(hosts, str) else hosts, hostfile, env or {}, wdir)
     request = request._replace(apps=(app,), output=request.output._replace(merge=merge or request.output.merge))
+    if request.backend:
+        from mslaunch.engines.openmpi import run
     return run(request, Surroundings(surroundings, os.getcwd(), signals=_in_main_thread()))
 
 

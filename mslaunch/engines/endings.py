@@ -19,12 +19,16 @@ if TYPE_CHECKING:
     from mslaunch.engines.desk import Desk
     from mslaunch.launcher.state import JobState
 
+_HOST_LOST = "has lost communication with a remote daemon"
+
 
 def outcome_of(state: JobState, desk: Desk, size: int, seconds: float) -> Outcome:
     """The outcome; closes the desk."""
     failure = state.failure
+    words, hosts = desk.own.decode("utf-8", "replace"), {rank: known.host for rank, known in desk.known.items()}
+    if failure is None and _HOST_LOST in words:  # 5.0.11 ends with 0
+        failure = Failure("", rank=0, code=EXIT_LOST)
     if failure and failure.rank == 0:
-        words, hosts = desk.own.decode("utf-8", "replace"), {rank: known.host for rank, known in desk.known.items()}
         failure = explained(failure, state.ranks[0].signal, words, size, hosts)
     if failure and failure.rank is not None:
         failure = failure._replace(detail=(*failure.detail, *desk.tail(failure.rank)))
@@ -41,8 +45,8 @@ def _status(rank: int, failure: Failure | None, desk: Desk) -> RankStatus:
     if failure is None:
         status = status._replace(code=0)
     elif rank == failure.rank:
-        signal = failure.code - 128 if failure.code > 128 else None
-        status = status._replace(code=None if signal else failure.code, signal=signal)
+        signum = failure.code - 128 if "was ended by SIG" in failure.what else None
+        status = status._replace(code=None if signum else failure.code, signal=signum)
     else:
         status = status._replace(reason="ended" if known else "not started")
     if desk.logs:
@@ -57,7 +61,7 @@ def explained(failure: Failure, signum: int | None, words: str, size: int, hosts
     """
     if signum:
         return Failure(f"Open MPI's mpirun {ending(None, signum)}", failure.host, code=failure.code)
-    if "ost communication with" in words:
+    if _HOST_LOST in words:
         return Failure("Open MPI lost a host while ranks ran there; its words above say which", code=EXIT_LOST)
     if not hosts:
         far = failure.code == EXIT_UNREACHED or "daemon" in words
@@ -66,10 +70,16 @@ def explained(failure: Failure, signum: int | None, words: str, size: int, hosts
         return Failure(what, code=EXIT_UNREACHED if far else EXIT_USAGE, detail=detail)
     rank = named(words) if size > 1 else 0
     if rank is None or rank not in hosts:
-        how = f"ended with exit code {failure.code}" if failure.code <= 128 else f"ended with {failure.code}"
-        return Failure(f"a rank {how}; Open MPI did not say which", code=failure.code)
-    signal = failure.code - 128 if failure.code > 128 else None
-    return Failure(f"rank {rank} {ending(failure.code, signal)}", hosts[rank], rank, failure.code)
+        return Failure(f"a rank ended with exit code {failure.code}; Open MPI did not say which", code=failure.code)
+    return Failure(f"rank {rank} {ending(failure.code, _signal(words))}", hosts[rank], rank, failure.code)
+
+
+def _signal(words: str) -> int | None:
+    """The signal that ended the rank, if mpirun says that one did; its exit code alone may be a program's own."""
+    import re
+
+    found = re.search(r"exited\s+on\s+signal\s+(\d+)", words)
+    return int(found[1]) if found else None
 
 
 def named(words: str) -> int | None:

@@ -56,6 +56,16 @@ class Job(NamedTuple):
         return any(node.local for node in self.allocation.nodes) and not self.request.policy.nolocal
 
     @property
+    def feeds(self) -> bool:
+        """Whether we give standard input to a rank ourselves: mpirun 5 may never tell it of the end."""
+        return self.request.stdin != "none" and not self.elsewhere
+
+    @property
+    def readers(self) -> tuple[int, ...]:
+        """Of the agent's ranks, that is of mpirun: whether it reads our standard input."""
+        return () if self.feeds or self.request.stdin == "none" else (0,)
+
+    @property
     def grace(self) -> float:
         """Seconds between SIGTERM and SIGKILL for mpirun itself, which gives its ranks theirs."""
         return self.request.grace * 2 + OWN_END
@@ -82,7 +92,6 @@ class Job(NamedTuple):
 
     def plan(self, line: Sequence[str], meeting: Meeting) -> NodePlan:
         """mpirun, as the one rank of this host; the scheduler beside it."""
-        stdin = () if self.request.stdin == "none" else (0,)
         services: tuple[ServicePlan, ...] = ()
         if meeting.scheduler:
             address, port = meeting.scheduler
@@ -93,7 +102,7 @@ class Job(NamedTuple):
             env=(),
             scrub=(*SCRUB, "MSLAUNCH_*"),
             services=services,
-            stdin=stdin,
+            stdin=self.readers,
             pty="no",
             grace=self.grace,
         )

@@ -13,8 +13,10 @@ import os
 from mslaunch.agent.fds import open_fds
 from mslaunch.agent.ranks import DRAIN, DRAIN_ENDING, Stream
 from mslaunch.engines.wrapper import Streams
+from mslaunch.launcher.stdin import Stdin
 from mslaunch.lean import TYPE_CHECKING
 from mslaunch.wire.frames import STDERR, STDOUT
+from mslaunch.wire.outbox import Outbox
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,6 +60,8 @@ class _Place:
             del self.heads[kind]
             self.rank = self._nearby.introduced(line) if self.rank is None else self.rank
             self.let_go(kind)
+            if kind == STDERR:  # the later one
+                self._nearby.came(self)
             if not rest:
                 return
             data = rest
@@ -82,9 +86,12 @@ class Nearby:
         self._seconds = DRAIN
         self._ended = False
         self._watched = True
+        self.feed: Feed | None = None
 
-    def open(self, ranks: int, terminals: bool, hello: str) -> Streams:
+    def open(self, ranks: int, terminals: bool, hello: str, stdin: tuple[int, int] | None) -> Streams:
         """Streams for up to `ranks` ranks; `terminals`: their stdout is a pseudo-terminal.
+
+        `stdin`: the descriptor that is to be read, and the rank that gets it.
 
         None are made where nothing would find them (no /proc, no descriptors): all output passes through mpirun then.
         """
@@ -98,7 +105,16 @@ class Nearby:
             self.close()
             return Streams(hello)
         numbers = [place.child[kind] for place in self._places for kind in (STDOUT, STDERR)]
-        return Streams(hello, os.uname().nodename, boot, f"/proc/{os.getpid()}/fd", tuple(numbers))
+        streams = Streams(hello, os.uname().nodename, boot, f"/proc/{os.getpid()}/fd", tuple(numbers))
+        if stdin is None or ranks <= stdin[1]:
+            return streams
+        self.feed = Feed(self.loop, *stdin)
+        return streams._replace(reader=(stdin[1], self.feed.number))
+
+    def came(self, place: _Place) -> None:
+        """A rank has said who it is."""
+        if self.feed and place.rank == self.feed.rank:
+            self.feed.begin()
 
     def _place(self, number: int, terminals: bool, ranks: int) -> _Place:
         fds = open_fds(-1, False, False, terminals, ranks)
@@ -135,6 +151,8 @@ class Nearby:
     def ended(self, soon: bool) -> None:
         """mpirun is over: who never came will not come, and who holds a stream in silence is not waited for long."""
         self._ended = True
+        if self.feed:
+            self.feed.close()
         self._seconds = DRAIN_ENDING if soon else DRAIN
         for place in list(self._places):
             for kind in list(place.child):
@@ -151,11 +169,59 @@ class Nearby:
 
     def close(self) -> None:
         """Read what is there by now, and no more."""
+        if self.feed:
+            self.feed.close()
         for place in list(self._places):
             for kind in list(place.child):
                 place.let_go(kind)
             for stream in list(place.streams):
                 stream.give_up()
+
+
+class Feed:
+    """Standard input for one local rank: `fd` is ours, the rank opens `number`, which we hold until it has come."""
+
+    def __init__(self, loop: Loop, fd: int, rank: int) -> None:
+        self.rank = rank
+        self.number, self._pipe = os.pipe()
+        self._outbox = Outbox(loop, self._pipe, lambda error: self.close(), self._taken)
+        self._stdin = Stdin(loop, fd, (rank,), self._send)
+        self._ended = False
+
+    def begin(self) -> None:
+        """The rank has opened its end."""
+        if self.number >= 0:
+            os.close(self.number)
+            self.number = -1
+            self._stdin.resume()
+
+    def resume(self) -> None:
+        """Read on, if we were stopped."""
+        if self.number < 0:
+            self._stdin.resume()
+
+    def _send(self, rank: int, data: bytes) -> None:
+        if data and self._pipe >= 0:
+            self._outbox.send(data)
+        elif not data:
+            self._ended = True
+            self._taken(0)
+
+    def _taken(self, size: int) -> None:
+        self._stdin.taken(self.rank, size)
+        if self._ended and not self._outbox.pending:
+            self.close()
+
+    def close(self) -> None:
+        """Nobody reads any more, or all has been read."""
+        self._stdin.stop()
+        if self.number >= 0:
+            os.close(self.number)
+            self.number = -1
+        if self._pipe >= 0:
+            self._outbox.close()
+            os.close(self._pipe)
+            self._pipe = -1
 
 
 def _room(ranks: int) -> int:

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 _SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
 _LAST_WORDS = 3.0  #: seconds that a standard error nobody reads is waited for
+_WAYS_END = 3.0  #: seconds that the ssh of other hosts may take to end once mpirun has
 _USUAL_PORTS = (29500, 8118)  #: torch's and MindSpore's, for a dry run
 
 
@@ -117,11 +118,14 @@ class _Story:
         if self._around.signals:
             for name in _SIGNALS:
                 error = LaunchError(f"ended by {name} before anything was started")
-                self._loop.signal(getattr(signal, name), lambda error=error: self._stopped.append(error))  # type: ignore[misc]
+                self._loop.signal(getattr(signal, name), self._stopper(error))
         limit = self._request.timeout
         if limit:
             late = LaunchError(f"nothing was started within {limit:g} s", "--timeout", code=EXIT_TIMEOUT)
             self._loop.after(limit, lambda: self._stopped.append(late))
+
+    def _stopper(self, error: LaunchError) -> Callable[[], None]:
+        return lambda: self._stopped.append(error)
 
     def _wait(self, until: Callable[[], bool]) -> None:
         self._loop.run(lambda: bool(self._stopped) or until())
@@ -148,7 +152,9 @@ class _Story:
         try:
             peers = company.gather([self._here])  # before there are descriptors that its agent would inherit
             streams = self._open(nearby, job, hello)
-            self._conduct(peers, state, desk, self._planner(job, desk, streams), job.grace)
+            self._conduct(peers, state, desk, self._planner(job, desk, streams), job)
+            if job.elsewhere and peers[0].hello and not state.ranks[0].signal:
+                self._wait_for_ways(peers[0].hello.pid)
         except LaunchError:
             desk.close()
             raise
@@ -157,12 +163,32 @@ class _Story:
             stuck = company.part()
         return self._report(outcome_of(state, desk, job.size, self._seconds()), desk, stuck)
 
+    def _wait_for_ways(self, agent: int) -> None:
+        """mpirun has left its ssh to end by themselves, and our guard would kill them.
+
+        A daemon of Open MPI that loses its ssh while it ends its ranks may die of that, and leave them behind.
+        """
+        from mslaunch.engines.route import adopted_beside
+
+        given_up: list[bool] = []
+        self._loop.after(_WAYS_END, lambda: given_up.append(True))
+
+        def look_again() -> None:
+            self._loop.after(0.02, look_again)  # no event tells of processes that are not ours
+
+        look_again()
+        self._loop.run(lambda: bool(given_up) or not adopted_beside(agent))
+
     def _open(self, nearby: Nearby, job: Job, hello: str) -> Streams:
         if not job.here:
             return Streams(hello)
         pty = self._request.output.pty
         python = all(is_python(app.argv[0]) for app in self._request.apps)
-        return nearby.open(job.size, pty == "yes" or (pty == "auto" and not python), hello)
+        stdin = (self._around.stdin, int(self._request.stdin)) if job.feeds else None
+        streams = nearby.open(job.size, pty == "yes" or (pty == "auto" and not python), hello, stdin)
+        if stdin and streams.reader is None:
+            self._voice.notice("no rank gets standard input: there are not enough descriptors, or there is no /proc")
+        return streams
 
     def _planner(self, job: Job, desk: Desk, streams: Streams) -> Callable[[tuple[str, int, int]], list[NodePlan]]:
         """What makes the plan once ports are held.
@@ -186,15 +212,15 @@ class _Story:
         state: JobState,
         desk: Desk,
         plan: Callable[[tuple[str, int, int]], list[NodePlan]],
-        grace: float,
+        job: Job,
     ) -> None:
         request, around = self._request, self._around
-        reads = () if request.stdin == "none" else (0,)
-        launch = Launch(self._loop, peers, state, desk, plan, (around.stdin, reads), grace, self._voice)
+        launch = Launch(self._loop, peers, state, desk, plan, (around.stdin, job.readers), job.grace, self._voice)
         desk.on_progress(launch.written)
         if around.signals:
             launch.watch_signals()
             self._loop.signal(signal.SIGTSTP, lambda: self._stop(peers[0]))
+            self._loop.signal(signal.SIGCONT, lambda: self._continue(peers[0], desk.nearby))
         if request.timeout:
             limit = TimedOut(request.timeout, request.timeout_from, False)
             launch.limit_time(limit, request.timeout - self._seconds(), False)
@@ -204,6 +230,12 @@ class _Story:
         """Ctrl-Z: mpirun stops its ranks when it hears SIGTSTP, and not itself; then we stop."""
         peer.send(frames.encode(frames.SIGNAL, frames.NO_RANK, str(int(signal.SIGTSTP)).encode()))
         self._loop.soon(lambda: os.kill(os.getpid(), signal.SIGSTOP))
+
+    @staticmethod
+    def _continue(peer: Peer, nearby: Nearby) -> None:
+        peer.send(frames.encode(frames.SIGNAL, frames.NO_RANK, str(int(signal.SIGCONT)).encode()))
+        if nearby.feed:
+            nearby.feed.resume()
 
     def _report(self, outcome: Outcome, desk: Desk, stuck: list[str]) -> Outcome:
         failure = outcome.failure

@@ -91,7 +91,7 @@ def translate(
     job += _placement(request.policy, new, crowded)
     job += _shown(request, new)
     job += _way(request, far, new)
-    job += ["--stdin", request.stdin]
+    job += ["--stdin", request.stdin if far else "none"]  # a rank of this host gets it from us
     for name, value in request.mca:
         job += ["--mca", name, value]
     if request.grace != 2.0:

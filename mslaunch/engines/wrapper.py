@@ -24,8 +24,8 @@ _END = "."  # ends a list of words; no variable is called so
 _KNOWN_THERE = {-101: "rank", -102: "size", -103: "local_rank", -104: "local_size", -105: "node"}
 
 TEXT = """\
-hello=$1 here=$2 boot=$3 streams=$4 numbers=$5 merge=$6 shift_nodes=$7 wdir=$8 path=$9
-shift 9
+hello=$1 here=$2 boot=$3 streams=$4 numbers=$5 merge=$6 shift_nodes=$7 wdir=$8 path=$9 input=${10}
+shift 10
 rank=$OMPI_COMM_WORLD_RANK size=$OMPI_COMM_WORLD_SIZE
 local_rank=$OMPI_COMM_WORLD_LOCAL_RANK local_size=$OMPI_COMM_WORLD_LOCAL_SIZE
 node=${PMIX_SERVER_URI2%%;*}
@@ -48,6 +48,7 @@ if [ -n "$hello" ]; then
         if [ -w "$out" ] && [ -w "$err" ]; then
             exec 9>&1 >"$out" 2>"$err"  # 9: mpirun 4.1 ends the input of a rank that has closed its output
             printf '%s\\n' "$said"
+            [ "${input%% *}" != "$rank" ] || exec <"$streams/${input#* }"
         fi
     fi
     printf '%s\\n' "$said" >&2
@@ -114,6 +115,7 @@ class Streams(NamedTuple):
     boot: str = ""
     folder: str = ""  # /proc/PID/fd
     numbers: tuple[int, ...] = ()  # stdout and stderr of each local rank
+    reader: tuple[int, int] | None = None  # the rank that gets standard input from us, and the descriptor
 
 
 class Meeting(NamedTuple):
@@ -133,7 +135,8 @@ def command(
     """
     numbers = " ".join(map(str, streams.numbers))
     flags = [streams.hello, streams.host, streams.boot, streams.folder, numbers, "1" if merge else "", str(shift)]
-    return [*_SHELL, text(), "mslaunch", *flags, wdir, path, *variables, *argv]
+    reader = " ".join(map(str, streams.reader or ()))
+    return [*_SHELL, text(), "mslaunch", *flags, wdir, path, reader, *variables, *argv]
 
 
 def variables(meeting: Meeting, jobid: str, taken: Iterable[str]) -> list[str]:

@@ -56,9 +56,15 @@ def stage_of(request: pytest.FixtureRequest, directory: Path, hosts: int) -> Sta
 
 
 @pytest.fixture
-def python(library: Library) -> Callable[..., list[str]]:
-    """The command line of one of our programs, with the library's interpreter."""
-    return lambda name, *words: [library.python, str(PROGRAMS / name), *map(str, words)]
+def python_of() -> Callable[..., list[str]]:
+    """The command line of one of our programs, with a library's interpreter."""
+    return lambda library, name, *words: [library.python, str(PROGRAMS / name), *map(str, words)]
+
+
+@pytest.fixture
+def python(library: Library, python_of: Callable[..., list[str]]) -> Callable[..., list[str]]:
+    """The same, with that of the library that is tested."""
+    return lambda name, *words: python_of(library, name, *words)
 
 
 @pytest.fixture(scope="session")

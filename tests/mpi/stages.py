@@ -28,8 +28,8 @@ PROGRAMS = Path(__file__).resolve().parent / "programs"
 BOUND = 90.0  #: seconds for a program that takes one or two; ranks spin, and there are more of them than cores
 LIBRARIES = libraries.find_all()
 __all__ = [
-    "LIBRARIES", "PROGRAMS", "ROOT", "Cluster", "Library", "Result", "Stage", "cluster_of", "found", "libraries",
-    "places",
+    "LIBRARIES", "PROGRAMS", "ROOT", "Cluster", "Late", "Library", "Result", "Stage", "cluster_of", "found",
+    "libraries", "places",
 ]  # fmt: skip
 
 
@@ -38,6 +38,10 @@ def found(name: str) -> Library:
     if name not in LIBRARIES:
         pytest.skip(f"NOT TESTED, not installed: {name} ({libraries.variable(name)})")
     return LIBRARIES[name]
+
+
+class Late(AssertionError):
+    """A job was not over in time."""
 
 
 class Stage(NamedTuple):
@@ -61,7 +65,7 @@ class Stage(NamedTuple):
         try:
             ended = job.end(bound)
         except subprocess.TimeoutExpired as late:
-            raise AssertionError(f"not over after {bound:g} s: {(late.stdout or b'')!r}") from None
+            raise Late(f"not over after {bound:g} s: {(late.stdout or b'')!r}") from None
         finally:
             job.destroy()
             self._clean(job)
@@ -81,8 +85,9 @@ class Stage(NamedTuple):
     def native(self, library: Library, n: int, program: list[str], bound: float = BOUND) -> Result:
         """The same program under the library's own launcher."""
         argv = libraries.native(library, self.place, n, program)
-        done = subprocess.run(
-            argv, capture_output=True, timeout=bound, check=False, env=libraries.environment(), cwd=self.directory,
-            stdin=subprocess.DEVNULL,
-        )  # fmt: skip
+        how: dict[str, Any] = {"env": libraries.environment(), "cwd": self.directory, "stdin": subprocess.DEVNULL}
+        try:
+            done = subprocess.run(argv, capture_output=True, timeout=bound, check=False, **how)
+        except subprocess.TimeoutExpired:
+            raise Late(f"its own launcher was not over after {bound:g} s: {argv}") from None
         return Result(done.returncode, done.stdout, done.stderr.decode("utf-8", "replace"))

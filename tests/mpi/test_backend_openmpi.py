@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -18,7 +17,7 @@ import pytest
 from launching import Job, Result, environment, program
 from stages import ROOT, Cluster
 
-from mslaunch.engines.installed import Installed, find
+from mslaunch.engines.installed import find
 from mslaunch.errors import LaunchError
 
 pytestmark = [pytest.mark.openmpi, pytest.mark.slow]
@@ -341,6 +340,42 @@ def test_a_host_that_cannot_be_reached(elsewhere):
     assert ended.code == 255 and "Open MPI started no rank" in last(ended)
 
 
+@pytest.mark.root
+def test_a_host_is_lost(pair, backend, tmp_path):
+    """Its daemon is killed; its rank, an orphan then, is Open MPI's to end, which it does not do."""
+    job = pair.start(
+        "--backend", backend, "-n", 2, "-H", "n01,n02", "sh", "-c", "echo ready; exec sleep 60", cwd=tmp_path
+    )
+    try:
+        job.expect(b"ready", 2)
+        for pid, line in pair.processes("n01").items():
+            if line.split()[0].endswith(("orted", "prted")):
+                os.kill(pid, signal.SIGKILL)
+        ended = job.end()
+    finally:
+        job.destroy()
+        for pid, line in pair.processes("n01").items():
+            if line.startswith("sleep 60"):
+                os.kill(pid, signal.SIGKILL)
+    assert ended.code == 205 and "Open MPI lost a host" in ended.err
+    pair.wait_quiet(2)
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("name", ["SIGKILL", "SIGINT"])
+def test_nothing_is_left_on_other_hosts(pair, backend, tmp_path, name):
+    job = pair.start(
+        "--backend", backend, "-n", 2, "-H", "n01,n02", "sh", "-c", "echo ready; exec sleep 60", cwd=tmp_path
+    )
+    try:
+        job.expect(b"ready", 2)
+        os.kill(job.launcher, getattr(signal, name))
+        job.end()
+    finally:
+        job.destroy()
+    pair.wait_quiet(2)
+
+
 # --- MindSpore
 
 
@@ -354,7 +389,3 @@ def test_mindspore_trains_with_it_unchanged(start, tmp_path):
     for rank in (0, 1):
         assert "parameters equal on all 2 ranks" in (tmp_path / f"log/1/rank.{rank}/stdout").read_text()
     assert (tmp_path / "log/1/scheduler").is_dir()
-
-
-def test_the_tests_know_both_versions():
-    assert shutil.which("sh") and Installed("", (5, 0)).style == "5.0" and Installed("", (4, 1, 9)).style == "4.1"

@@ -5,10 +5,12 @@ No MPI launcher runs in these tests.  The ranks are few, for those of MPI spin w
 
 from __future__ import annotations
 
+import glob
 import json
 import re
 
 import pytest
+from stages import found
 
 pytestmark = [pytest.mark.mpi, pytest.mark.slow]
 
@@ -199,11 +201,31 @@ def test_a_rank_is_killed(library, stage, python, how):
     assert "rank 1 was ended by SIGKILL" in block
 
 
-# --- when the wire-up is not served
+# --- the wire-up is another one
 
 
-def test_ranks_that_came_up_alone_are_reported(library, here, compiled):
-    """`--mpi none`: n copies of rank 0, which is said, with the library's name."""
-    ended = here.run(library, 2, [compiled(library, "world")], "--mpi", "none")
-    assert "libmpi" in ended.err, ended
-    assert not re.search(r"Traceback", ended.err)
+@pytest.mark.parametrize(
+    "program", [["world.py"], ["spawns.py", "several"], ["ends.py", "abort", 7]], ids=lambda it: it[0]
+)
+def test_pmi_2(stage, python_of, program):
+    """The one client of PMI-2 that is to be had: Intel MPI with Slurm's libpmi2, which its own hydra does not serve."""
+    library = found("impi")
+    paths = glob.glob("/usr/lib/*/libpmi2.so.0")
+    if not paths:
+        pytest.skip("NOT TESTED, not installed: libpmi2-0")
+    told_too = ["I_MPI_PMI=pmi2", f"I_MPI_PMI_LIBRARY={paths[0]}"]
+    options = ["--mpi", "pmi2", *(word for setting in told_too for word in ("-x", setting))]
+    ended = stage.run(library, 2, python_of(library, *program), *options)
+    assert ended.code == (7 if program[0] == "ends.py" else 0), ended.err
+    assert len(ended.lines) == {"world.py": 2, "spawns.py": 3, "ends.py": 0}[program[0]]
+
+
+def test_ranks_that_came_up_alone_are_reported(library, here):
+    """With the other family's protocol each rank believes that it is the only one, and waits for nobody."""
+    wrong = "pmi1" if library.open_mpi else "pmix"
+    script = "from mpi4py import MPI; import signal; print(MPI.COMM_WORLD.size, flush=True); signal.pause()"
+    ended = here.run(library, 2, [library.python, "-c", script], "--mpi", wrong)
+    assert ended.code != 0
+    assert len(blocks(ended.err)) == 1
+    if library.name != "mpich":  # which has seen PMIX_NAMESPACE, and failed in MPI_Init
+        assert "alone" in ended.err and "libmpi" in ended.err, ended.err

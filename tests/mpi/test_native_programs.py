@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from stages import LIBRARIES, Library
+from stages import LIBRARIES, Late, Library
 
 pytestmark = [pytest.mark.mpi, pytest.mark.slow, pytest.mark.limit(240)]
 
@@ -109,12 +109,22 @@ def test_results_are_those_of_its_own_launcher(name, stage, need, tmp_path):
     found = []
     for launch in (stage.native, stage.run):
         case.prepare(tmp_path)
-        ended = launch(library, 2, case.command(library))
+        ended = _patiently(launch, library, case.command(library))
         text = ended.out.decode("utf-8", "replace") + ended.err
         assert ended.code == 0, text[-2000:]
         found.append(case.counts(text, tmp_path))
     assert found[0], "nothing was counted"
     assert found[1] == found[0]
+
+
+def _patiently(launch, library, command):
+    """Debian's MPICH goes through UCX: between hosts with one kernel it hangs in one launch of twelve, natively too."""
+    for _ in range(3 if library.name == "debian-mpich" else 0):
+        try:
+            return launch(library, 2, command, bound=15)
+        except Late:
+            continue
+    return launch(library, 2, command)
 
 
 def _installed(name, need):

@@ -84,26 +84,26 @@ def test_mpi_is_checked(word):
 @pytest.mark.parametrize(
     ("text", "old", "new"),
     [
-        ("-n 2 x", "--stdin 0", "--stdin 0"),
-        ("-n 2 --stdin none x", "--stdin none", "--stdin none"),
-        ("-n 2 --map-by node x", "--map-by node --stdin 0", "--map-by node --stdin 0"),
-        ("-n 2 --map-by slot:PE=2 x", "--map-by slot:PE=2 --stdin 0", "--map-by slot:PE=2 --stdin 0"),
-        ("-N 2 x", "--map-by ppr:2:node --stdin 0", "--map-by ppr:2:node --stdin 0"),
-        ("-n 9 --oversubscribe x", "--oversubscribe --stdin 0", "--map-by :OVERSUBSCRIBE --stdin 0"),
-        ("-n 9 x", "--oversubscribe --stdin 0", "--map-by :OVERSUBSCRIBE --stdin 0"),
-        ("-n 2 --bind-to core:overload-allowed x", "--bind-to core:overload-allowed --stdin 0", None),
-        ("-n 2 --bind-to socket x", "--bind-to socket --stdin 0", "--bind-to package --stdin 0"),
-        ("-n 2 --cpu-set 0,1 x", "--cpu-set 0,1 --stdin 0", "--map-by :PE-LIST=0,1 --stdin 0"),
-        ("-n 2 --use-hwthread-cpus x", "--use-hwthread-cpus --stdin 0", "--map-by :HWTCPUS --stdin 0"),
-        ("-n 2 --rank-by node x", "--rank-by node --stdin 0", "--rank-by node --stdin 0"),
-        ("-n 2 --mca btl tcp,self x", "--stdin 0 --mca btl tcp,self", "--stdin 0 --mca btl tcp,self"),
-        ("-n 2 --display-map x", "--display-map --stdin 0", "--display map --stdin 0"),
-        ("-n 2 --report-bindings x", "--report-bindings --stdin 0", "--display bind --stdin 0"),
-        ("-n 2 --rsh-agent rsh x", "--mca plm_rsh_agent rsh --stdin 0", "--prtemca plm_ssh_agent rsh --stdin 0"),
+        ("-n 2 x", "--stdin none", "--stdin none"),
+        ("-n 2 -H a,b --stdin 1 x", "--stdin 1", "--stdin 1"),
+        ("-n 2 --map-by node x", "--map-by node --stdin none", "--map-by node --stdin none"),
+        ("-n 2 --map-by slot:PE=2 x", "--map-by slot:PE=2 --stdin none", "--map-by slot:PE=2 --stdin none"),
+        ("-N 2 x", "--map-by ppr:2:node --stdin none", "--map-by ppr:2:node --stdin none"),
+        ("-n 9 --oversubscribe x", "--oversubscribe --stdin none", "--map-by :OVERSUBSCRIBE --stdin none"),
+        ("-n 9 x", "--oversubscribe --stdin none", "--map-by :OVERSUBSCRIBE --stdin none"),
+        ("-n 2 --bind-to core:overload-allowed x", "--bind-to core:overload-allowed --stdin none", None),
+        ("-n 2 --bind-to socket x", "--bind-to socket --stdin none", "--bind-to package --stdin none"),
+        ("-n 2 --cpu-set 0,1 x", "--cpu-set 0,1 --stdin none", "--map-by :PE-LIST=0,1 --stdin none"),
+        ("-n 2 --use-hwthread-cpus x", "--use-hwthread-cpus --stdin none", "--map-by :HWTCPUS --stdin none"),
+        ("-n 2 --rank-by node x", "--rank-by node --stdin none", "--rank-by node --stdin none"),
+        ("-n 2 --mca btl tcp,self x", "--stdin none --mca btl tcp,self", "--stdin none --mca btl tcp,self"),
+        ("-n 2 --display-map x", "--display-map --stdin none", "--display map --stdin none"),
+        ("-n 2 --report-bindings x", "--report-bindings --stdin none", "--display bind --stdin none"),
+        ("-n 2 --rsh-agent rsh x", "--mca plm_rsh_agent rsh --stdin none", "--prtemca plm_ssh_agent rsh --stdin none"),
         (
             "-n 2 --grace 5 x",
-            "--stdin 0 --mca odls_base_sigkill_timeout 5",
-            "--stdin 0 --prtemca odls_base_sigkill_timeout 5",
+            "--stdin none --mca odls_base_sigkill_timeout 5",
+            "--stdin none --prtemca odls_base_sigkill_timeout 5",
         ),
     ],
 )
@@ -150,7 +150,7 @@ def test_a_port_of_all_hosts_goes_to_ssh():
 def test_where_open_mpi_is_goes_to_other_hosts():
     there = OLD._replace(prefix="/opt/ompi")
     assert told("-H a x", there)[0] == "--prefix /opt/ompi --stdin 0"
-    assert told("-n 1 x", there)[0] == "--stdin 0"
+    assert told("-n 1 x", there)[0] == "--stdin none"
 
 
 @pytest.mark.parametrize(
@@ -425,7 +425,8 @@ def test_what_a_failure_of_mpirun_means():
     of_rank = explained(mpirun, None, "process rank 1 with PID 0", 2, hosts)
     assert (of_rank.what, of_rank.host, of_rank.rank, of_rank.code) == ("rank 1 ended with exit code 3", "b", 1, 3)
     assert "did not say which" in explained(mpirun, None, "", 2, hosts).what
-    assert explained(mpirun._replace(code=205), None, "lost communication with a daemon", 2, hosts).code == EXIT_LOST
+    lost = "ORTE has lost communication with a remote daemon."
+    assert explained(mpirun, None, lost, 2, hosts).code == EXIT_LOST
     assert explained(mpirun, None, "could not start one or more daemons", 2, {}).code == EXIT_UNREACHED
     assert "started no rank" in explained(mpirun, None, "", 2, {}).what
     killed = explained(mpirun._replace(code=137), 9, "", 2, hosts)
