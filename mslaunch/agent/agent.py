@@ -154,8 +154,7 @@ class Agent:
 
     def exited(self, rank: int, code: int | None, signum: int | None) -> None:
         """See `ranks.Sink`."""
-        self._mpi.ended(rank)
-        self._send_exit(rank, messages.Exit(code, signum))
+        self._mpi.ended(rank, code != 0, lambda: self._send_exit(rank, messages.Exit(code, signum)))
         if self._lost and not self._crew.pids():
             self._crew.end_services(at_once=True)
 
@@ -287,6 +286,7 @@ class Agent:
     def _end_crew(self, grace: float | None = None) -> None:
         if self._tracer:
             self._tracer.stop()  # first: the process that a debugger looks at hears nothing
+        self._mpi.failing()
         self._crew.end(grace)
 
     def close(self) -> None:

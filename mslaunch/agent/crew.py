@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     from mslaunch.agent.files import Session
-    from mslaunch.agent.mpi import Mpi, Program
+    from mslaunch.agent.mpi import Mpi
     from mslaunch.agent.network import Listener
+    from mslaunch.agent.offers import Program
     from mslaunch.agent.services import ServiceSink
     from mslaunch.model import AppPlan, NodePlan, RankPlan
     from mslaunch.wire.loop import Loop

@@ -11,34 +11,15 @@ from __future__ import annotations
 import os
 
 from mslaunch.agent import pythons
-from mslaunch.agent.elf import Elf, Loader, head_of
+from mslaunch.agent.elf import Elf, head_of
+from mslaunch.agent.hints import PYTHONS, SHELLS, WRAPPERS, lines, may_be_program, which
 from mslaunch.agent.libmpi import NAMES, maker, pmix_beside, pmix_of
+from mslaunch.agent.loader import Loader
 from mslaunch.lean import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-_SHELLS = frozenset((
-    "sh", "bash", "dash", "zsh", "ksh", "ash", "busybox",
-))  # fmt: skip
-#: programs that run the program in their arguments
-_WRAPPERS = frozenset((
-    "env", "nice", "numactl", "taskset", "time", "timeout", "stdbuf", "nohup", "setarch", "linux64", "x86_64",
-    "strace", "ltrace", "gdb", "gdbserver", "valgrind", "catchsegv", "ionice", "chrt", "setsid", "prlimit",
-    "setpriv", "unshare", "nsenter", "sudo", "xterm", "perf", "nsys", "ncu", "vtune", "rocprof", "hpcrun",
-    "tau_exec", "likwid-pin", "likwid-perfctr", "rr", "heaptrack", "uv", "conda", "mamba", "poetry", "pipenv",
-    "hatch", "pdm", "ddt", "map", "script", "xvfb-run", "dbus-run-session", "cgexec", "systemd-run", "hwloc-bind",
-    "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1",
-))  # fmt: skip
-#: words of the shell, and programs that one finds in every script
-_BUILTINS = frozenset((
-    "if", "then", "else", "elif", "fi", "for", "while", "until", "do", "done", "case", "esac", "in", "function",
-    "set", "shift", "exec", "eval", "export", "unset", "cd", "echo", "test", "source", "local", "return", "exit",
-    "trap", "ulimit", "umask", "wait", "read", "true", "false", "printf", "declare", "readonly", "pwd", "cat",
-    "mkdir", "rm", "cp", "mv", "ls", "sleep", "date", "grep", "sed", "awk", "cut", "head", "tail", "hostname", "id",
-    "dirname", "basename", "tr", "sort",
-))  # fmt: skip
-_SPLIT = bytes.maketrans(b";|&()`\"'<>\n\t\0", b" " * 13)
 _LOOKUPS = 40
 _SHELL_TEXT = 1 << 16
 _DEPTH = 6  # wrappers of wrappers
@@ -101,15 +82,17 @@ class _Search:
             preloaded = self._first(start)
             if preloaded:
                 return self._library(*preloaded)
-        if name.startswith(pythons.NAMES):
+        if name.startswith(PYTHONS):
             return self._python(path, argv, elf)
         found = None
-        if name in _SHELLS:
+        if name in SHELLS:
             found = self._shell(argv[1:], depth)
-        elif name in _WRAPPERS:
+        elif name in WRAPPERS:
             found = self._wrapped(argv[1:], depth)
         linked = None if found else self._first(elf)
-        return self._library(*linked) if linked else found
+        if linked:
+            return self._library(*linked)
+        return found or self._wrapped([word for word in argv[1:] if "/" in word], depth)  # a wrapper unknown to us
 
     def _first(self, start: Elf) -> tuple[Elf, str] | None:
         """The first MPI library that comes with a file, or is it, and who made it."""
@@ -149,13 +132,13 @@ class _Search:
         line = os.fsdecode(head[2:].split(b"\n", 1)[0].strip()).split(None, 1)
         if not line:
             return None
-        if os.path.basename(path).startswith(pythons.NAMES):
+        if os.path.basename(path).startswith(PYTHONS):
             real = pythons.behind_shim(path, self._loader.env, self._loader.wdir)
             if real:
                 return self.find(real, argv, depth + 1)
         name = os.path.basename(line[0])
         words = [name, *(line[1].split() if name == "env" else line[1:])] if len(line) > 1 else [name]
-        if name in _SHELLS or words[-1] in _SHELLS:
+        if name in SHELLS or words[-1] in SHELLS:
             return self._text(head, depth) or self._wrapped(argv[1:], depth)
         return self.find(line[0], [*words, path, *argv[1:]], depth + 1)
 
@@ -173,12 +156,10 @@ class _Search:
         """The first program with a library that the text of a shell names; what holds a NUL is no text."""
         if b"\0" in text:
             return None
-        for line in text.replace(b"\\\n", b" ").split(b"\n"):
-            if line.lstrip()[:1] != b"#" and self._lookups < _LOOKUPS:
-                words = [os.fsdecode(word) for word in line.translate(_SPLIT).split()]
-                found = self._wrapped([word for word in words if word not in _BUILTINS], depth)
-                if found:
-                    return found
+        for words in lines(text):
+            found = self._wrapped(words, depth)
+            if found:
+                return found
         return None
 
     def _wrapped(self, words: Sequence[str], depth: int) -> Library | None:
@@ -188,25 +169,13 @@ class _Search:
             if assigned and name.isidentifier():  # env NAME=value program
                 env = self._loader.env
                 self._loader = Loader({**env, name: pythons.expanded(value, env)}, self._loader.wdir)
-            elif word[:1] not in ("-", "+", "$", "[", "") and not word.isdigit() and self._lookups < _LOOKUPS:
+            elif may_be_program(word) and self._lookups < _LOOKUPS:
                 self._lookups += 1
-                path = self._which(word)
+                path = which(word, self._loader.env, self._loader.wdir)
                 found = self.find(path, words[index:], depth + 1) if path else None
                 if found:
                     return found
         return None
-
-    def _which(self, word: str) -> str:
-        wdir = self._loader.wdir
-        folders = [""] if "/" in word else self._loader.env.get("PATH", os.defpath).split(":")
-        for folder in folders:
-            path = os.path.join(wdir, folder, word)
-            try:
-                if os.access(path, os.X_OK) and os.path.isfile(path):
-                    return path
-            except ValueError:  # no name of a file
-                return ""
-        return ""
 
 
 # --- PMIx

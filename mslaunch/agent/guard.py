@@ -94,13 +94,29 @@ def _wait_for(agent: int) -> int:
 def _end_orphans() -> None:
     """Kill and reap until there are no children; each may leave children of its own to us.
 
-    What runs as another user cannot be killed by us, and is left behind.
+    What runs as another user cannot be killed by us, and is left behind.  What they share in memory goes with them.
     """
+    shared: set[bytes] = set()
+    try:
+        _end_all(shared)
+    finally:
+        if shared:
+            from mslaunch.agent.leftovers import remove
+
+            remove(shared)
+
+
+def _end_all(shared: set[bytes]) -> None:
+    """The same; `shared` is told the files."""
     while True:
         try:
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
             found = _children()
+            if found:
+                from mslaunch.agent.leftovers import held
+
+                shared |= held(found)
             left = [pid for pid in found if _kill(pid)]
             if left:
                 os.waitpid(-1, 0)

@@ -8,7 +8,12 @@ from __future__ import annotations
 
 import os
 
-from mslaunch.agent.elf import Elf, Loader, strings
+from mslaunch.agent.elf import strings
+from mslaunch.lean import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mslaunch.agent.elf import Elf
+    from mslaunch.agent.loader import Loader
 
 #: how the names of MPI libraries begin; the Fortran ones of Open MPI and Intel MPI come with one of these
 NAMES = (

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from mslaunch.wire.loop import Loop
 
 _SIZE = 1 << 16
+_FULL = 1 << 20  # more than a socket holds
 _UNREAD = 1 << 24  #: bytes of replies that a rank may leave unread
 
 
@@ -30,27 +31,35 @@ class Line:
         self.fd = fd
         self._heard = heard
         self._outbox = Outbox(loop, fd, lambda error: None)
+        loop.reader(fd, self._read)
 
-    def watch(self, on: bool) -> None:
-        """Read, or let the rank wait."""
-        if self.fd >= 0:
-            self._loop.reader(self.fd, self._readable if on else None)
+    def _read(self) -> None:
+        self._take()
 
-    def _readable(self) -> None:
-        self.read()
-
-    def read(self) -> bool:
-        """Take what is there; False if there is nothing more for now."""
+    def _take(self) -> int:
+        """Read once; the number of bytes, 0 if there is nothing or nothing more will come."""
+        if self.fd < 0:  # cut off, by what it said last
+            return 0
         try:
-            data = os.read(self.fd, _SIZE) if self.fd >= 0 else b""
+            data = os.read(self.fd, _SIZE)
         except BlockingIOError:
-            return False
+            return 0
         except OSError:
             data = b""
         if not data:
             self.close()
         self._heard(self.rank, data)
-        return bool(data)
+        return len(data)
+
+    def finish(self) -> None:
+        """The process has ended: hear what is left, no more than was there, for what it has started may go on."""
+        left = _FULL
+        while left > 0:
+            size = self._take()
+            if not size:
+                break
+            left -= size
+        self.close()
 
     def send(self, data: bytes) -> None:
         """A reply."""
@@ -60,7 +69,7 @@ class Line:
                 self.close()
 
     def close(self) -> None:
-        """The rank has hung up, or is over."""
+        """The rank has hung up, is over, or does not read."""
         if self.fd >= 0:
             self._loop.reader(self.fd, None)
             self._outbox.close()

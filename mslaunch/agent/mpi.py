@@ -1,17 +1,15 @@
-"""The switchboard of a node's MPI programs: which protocol each program is offered, and who speaks it with its ranks.
+"""The switchboard of a node's MPI programs: who speaks PMI or PMIx with the ranks, and who hears of it.
 
-PMI costs next to nothing to offer (a socket, and no engine until a rank speaks), so every rank gets it unless its
-program is known to be Open MPI's: that needs a PMIx server before it starts, and must not see PMI's variables.
-Engines, and the alarm for ranks that nobody serves, are parts that travel on demand.  It knows no byte of either
-protocol.  The surprising thing: the line of a rank is read to its end before its exit is told, or an MPI_Abort would
-come too late.
+What each program is offered says `offers`.  Engines, and the alarm for ranks that nobody serves, are parts that travel
+on demand.  It knows no byte of either protocol.  The surprising thing: the line of a rank is read to its end before its
+exit is told, and by an engine that may still be on its way, or an MPI_Abort would come too late.
 """
 
 from __future__ import annotations
 
 from mslaunch.agent import parts
-from mslaunch.agent.hints import may_be_openmpi
 from mslaunch.agent.lines import Line, pair
+from mslaunch.agent.offers import Offers, pmi_variables
 from mslaunch.errors import LaunchError
 from mslaunch.lean import TYPE_CHECKING
 from mslaunch.wire import frames
@@ -20,10 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any, Protocol
 
-    from mslaunch.model import AppPlan, World
-    from mslaunch.wire.loop import Loop
-
-    Program = tuple[str, list[str], Mapping[str, str], str]
+    from mslaunch.model import World
+    from mslaunch.wire.loop import Loop, Timer
 
     class MpiSink(Protocol):
         """Who carries frames to the launcher: the agent."""
@@ -39,6 +35,8 @@ if TYPE_CHECKING:
 
 
 _FIRST_LOOK = 0.05  #: seconds after which ranks that nobody serves are looked for
+_SETTLED = 1.0  #: seconds after which ranks share what they share; all could be killed at the same moment
+_AGAIN = 5.0  #: seconds after which a rank that has failed is not going to be started again
 
 
 class Mpi:
@@ -50,49 +48,33 @@ class Mpi:
         self._sink = sink
         self._environ = environ
         self._worlds: list[tuple[World, Mapping[int, Sequence[int]]]] = []  # and where its ranks are bound
-        self._offers: dict[tuple[str, int], Any] = {}  # world, program -> a `family.Library`, or a word
         self._offered: dict[int, str] = {}  # what each rank could have: none, pmi, pmix
         self._demanded: dict[int, str] = {}  # pmi1, pmi2, or pmi: either
         self._met: dict[int, str] = {}  # ranks that contacted us -> the protocol they speak
         self._lines: dict[int, Line] = {}
-        self._early: list[tuple[int, bytes]] = []  # what ranks said before PMI's engine was here
+        self._early: list[Callable[[], None]] = []  # what is to be heard once PMI's engine is here
+        self._speakers: set[int] = set()  # the ranks that have said something until then
         self._engines: dict[str, Any] = {}  # pmi, pmix
         self._uplinks: dict[str, Any] = {}
-        self._needed: dict[str, list[Callable[[], None]]] = {}  # part -> what to do once it has come
+        self._failed: dict[str, LaunchError] = {}  # world, or "" for all -> why nobody serves it with PMIx
+        self._failing: dict[int, Timer] = {}  # ranks that have failed, and may be started again
+        self._shared: set[bytes] = set()  # files of ranks that may not remove them
         self._watched = False
         self._alarm: Any = None
+        self._parts = parts.Parts(lambda name: sink.send(frames.NEED, frames.NO_RANK, name.encode()))
+        self._offers = Offers(loop, self._parts.need)
+        self.prepare = self._offers.prepare
 
     # --- before ranks start
-
-    def prepare(self, world: World, programs: Sequence[tuple[int, AppPlan, Program]], then: Callable[[], None]) -> None:
-        """Choose what the ranks of each program are offered, have what that needs, and go on with `then`.
-
-        `programs` have their number in the job, what is planned, and (file, arguments, variables, directory).
-        """
-        unsure = []
-        for number, app, program in programs:
-            kind = app.mpi.partition(":")[0] if world.here >= 0 else "none"
-            if kind == "pmix" or (kind == "auto" and may_be_openmpi(*program)):
-                unsure.append((number, app, program))
-            else:
-                self._offers[world.name, number] = "pmi" if kind == "auto" else kind
-
-        def look() -> None:
-            for number, app, program in unsure:
-                self._offers[world.name, number] = _look(app.mpi, program)
-            serve = any(not isinstance(offer, str) for offer in self._offers.values())
-            self.need("pmix", then) if serve else then()
-
-        self.need("family", look) if unsure else then()
 
     def begin(self, world: World, cpus: Mapping[int, Sequence[int]]) -> None:
         """Its ranks are about to start, those of this node on these `cpus`, or only ranks elsewhere."""
         self._worlds.append((world, cpus))
-        for engine in self._engines.values():
-            engine.add(world, cpus)
-        if world.size > 1 and not self._watched and set(self._offers.values()) - {"none"}:
+        for kind in self._engines:
+            self._add(kind, world, cpus)
+        if world.size > 1 and not self._watched and self._offers.anything:
             self._watched = True
-            self._loop.after(_FIRST_LOOK, lambda: self.need("alone", self._watch))
+            self._loop.after(_FIRST_LOOK, lambda: self._parts.need("alone", self._watch))
 
     def variables(self, world: World, app: int, rank: int) -> tuple[dict[str, str], int]:
         """What `rank`, of the program `app`, finds in its environment, and its end of a line (-1: it has none).
@@ -101,43 +83,67 @@ class Mpi:
         """
         if self._alarm:
             self._alarm.again()
-        offer = self._offers.get((world.name, app), "none")
+        offer = self._offers.of(world, app)
         if offer == "none":
             return {}, -1
+        if rank in self._offered:
+            self._again(rank)
         if not isinstance(offer, str):
             self._offered[rank] = "pmix"
             return self._pmix(offer, world).environment(rank), -1
         self._offered[rank] = "pmi"
         self._demanded[rank] = offer
-        ours, child = pair()
-        self._lines[rank] = line = Line(self._loop, rank, ours, self._heard)
-        line.watch(True)
+        try:
+            ours, child = pair()
+        except OSError as error:
+            what = f"no socket could be made for rank {rank}, on which it may speak PMI: {error.strerror}"
+            raise LaunchError(what, todo="raise ulimit -n there, or give --mpi none if it is no MPI program") from None
+        self._lines[rank] = Line(self._loop, rank, ours, self._heard)
         return pmi_variables(world, rank - world.first), child
+
+    def _again(self, rank: int) -> None:
+        """It ran before."""
+        self._met.pop(rank, None)
+        if rank in self._failing:
+            self._failing.pop(rank).cancel()
+        if "pmi" in self._engines:
+            self._engines["pmi"].again(rank)
 
     # --- engines
 
     def _pmix(self, library: Any, world: World) -> Any:
-        """The server, which is started for the first rank that needs it."""
-        if "pmix" not in self._engines:
-            if not library.pmix:
-                raise LaunchError(
-                    f"no libpmix.so.2 was found that belongs to {library.path or library.name}",
-                    todo="install it there (Debian: libpmix2), or say where it is: --mpi pmix:/PATH/libpmix.so.2",
-                )
-            server = parts.get("pmix")
-            assert server
-            folder = self._sink.folder("pmix")
-            name = world.hosts[world.here]
-            self._begin(
-                "pmix",
-                server.Pmix(self._loop, self._uplink("pmix"), library.pmix, folder, name, self._environ),
-            )
+        """The server, which is started for the first rank that needs it; what is wrong with it, all are told."""
+        if "pmix" not in self._engines and "" not in self._failed:
+            try:
+                self._begin("pmix", self._server(library, world.hosts[world.here]))
+            except LaunchError as error:
+                self._failed[""] = error
+        failed = self._failed.get("") or self._failed.get(world.name)
+        if failed:
+            raise failed
         return self._engines["pmix"]
+
+    def _server(self, library: Any, host: str) -> Any:
+        if not library.pmix:
+            raise LaunchError(
+                f"no libpmix.so.2 was found that belongs to {library.path or library.name}",
+                todo="install it there (Debian: libpmix2), or say where it is: --mpi pmix:/PATH/libpmix.so.2",
+            )
+        module = parts.get("pmix")
+        assert module
+        folder = self._sink.folder("pmix")
+        return module.Pmix(self._loop, self._uplink("pmix"), library.pmix, folder, host, self._environ, library.path)
 
     def _begin(self, kind: str, engine: Any) -> None:
         self._engines[kind] = engine
         for world, cpus in self._worlds:
-            engine.add(world, cpus)
+            self._add(kind, world, cpus)
+
+    def _add(self, kind: str, world: World, cpus: Mapping[int, Sequence[int]]) -> None:
+        try:
+            self._engines[kind].add(world, cpus)
+        except LaunchError as error:  # PMIx's: its ranks are not started, and the others live on
+            self._failed[world.name] = error
 
     def _uplink(self, kind: str) -> Any:
         from mslaunch.agent.uplink import Uplink
@@ -149,9 +155,10 @@ class Mpi:
         """A rank speaks PMI, or (b"") has hung up; the first words bring the engine in."""
         engine = self._engines.get("pmi")
         if engine is None:
-            self._early.append((rank, data))
-            if data:
-                self.need("pmi", self._begin_pmi)
+            if data or rank in self._speakers:
+                self._speakers.add(rank)
+                self._early.append(lambda: self._heard(rank, data))
+                self._parts.need("pmi", self._begin_pmi)
         elif data:
             engine.feed(rank, data)
         else:
@@ -163,8 +170,8 @@ class Mpi:
             assert module
             self._begin("pmi", module.Pmi(self._uplink("pmi")))
         early, self._early = self._early, []
-        for rank, data in early:
-            self._heard(rank, data)
+        for act in early:
+            act()
 
     def _reply(self, rank: int, data: bytes) -> None:
         line = self._lines.get(rank)
@@ -172,6 +179,8 @@ class Mpi:
             line.send(data)
 
     def _joined(self, rank: int, protocol: str) -> None:
+        if not self._met:
+            self._loop.after(_SETTLED, lambda: self.failing(1))
         self._met[rank] = protocol
         demanded = self._demanded.get(rank, "pmi")
         if demanded not in ("pmi", protocol.lower().replace("-", "")):
@@ -196,28 +205,13 @@ class Mpi:
 
         self._sink.send(frames.ALONE, rank, pack_alone(alone))
 
-    # --- parts
-
-    def need(self, name: str, then: Callable[[], None]) -> None:
-        """Go on with `then` when the part `name` is here, at once if it is."""
-        if parts.get(name):
-            then()
-            return
-        waiting = self._needed.setdefault(name, [])
-        waiting.append(then)
-        if len(waiting) == 1:
-            self._sink.send(frames.NEED, frames.NO_RANK, name.encode())
+    # --- from the launcher
 
     def part(self, payload: bytes) -> None:
-        """PART has come."""
-        from mslaunch.wire.fields import unpack
+        """PART: modules that we have asked for."""
+        from mslaunch.wire.exchanges import unpack_part
 
-        parts.add({name: source for name, (source,) in unpack(payload).items()})
-        for name in [name for name in self._needed if parts.get(name)]:
-            for then in self._needed.pop(name):
-                then()
-
-    # --- from the launcher
+        self._parts.came(unpack_part(payload))
 
     def released(self, payload: bytes) -> None:
         """RELEASE: a collective is complete."""
@@ -249,45 +243,49 @@ class Mpi:
 
     # --- the end
 
-    def ended(self, rank: int) -> None:
-        """The process of a rank is over: hear its last words before anybody is told."""
+    def ended(self, rank: int, failed: bool, then: Callable[[], None]) -> None:
+        """The process of a rank is over: hear its last words, then tell, which may have to wait for PMI's engine."""
+        if failed:
+            self.failing()
         line = self._lines.pop(rank, None)
         if line:
-            while line.read():
-                pass
-            line.close()
+            line.finish()
+        if rank in self._speakers and "pmi" not in self._engines:
+            self._early.append(lambda: self._ended(rank, failed, then))
+        else:
+            self._ended(rank, failed, then)
+
+    def _ended(self, rank: int, failed: bool, then: Callable[[], None]) -> None:
+        """Who waits for it in vain is told of last: how it ended is the cause, and that others wait is not.
+
+        Nobody waits in vain for a rank that is started again.
+        """
+        if "pmix" in self._engines:
+            self._engines["pmix"].listen()
+        then()
+        if failed:
+            self._failing[rank] = self._loop.after(_AGAIN, lambda: self._gone(rank))
+        else:
+            self._gone(rank)
+
+    def _gone(self, rank: int) -> None:
+        self._failing.pop(rank, None)
         for engine in self._engines.values():
             engine.ended(rank)
 
+    def failing(self, ranks: int | None = None) -> None:
+        """A rank has failed, or all are about to be ended: some (no more than `ranks`) will not tidy up after them."""
+        pids = [pid for rank, pid in self._sink.pids().items() if self._met.get(rank) == "PMI-1"]
+        if pids:
+            from mslaunch.agent.leftovers import held
+
+            self._shared |= held(pids[:ranks])
+
     def close(self) -> None:
         """Nothing runs any more."""
+        if self._shared:
+            from mslaunch.agent.leftovers import remove
+
+            remove(self._shared)
         for engine in self._engines.values():
             engine.close()
-
-
-def _look(asked: str, program: Program) -> Any:
-    """The library of a program that may be Open MPI's, or "pmi"; `asked` is auto, pmix, or pmix:PATH."""
-    family = parts.get("family")
-    assert family
-    found = family.find(*program)
-    kind, _, path = asked.partition(":")
-    if kind != "pmix" and not (found and found.family == "pmix"):
-        return "pmi"
-    found = found or family.Library("pmix", "Open MPI", "", "", False)
-    env = program[2]
-    return found._replace(pmix=path or found.pmix or family.find_pmix(found, env) or family.any_pmix(env))
-
-
-def pmi_variables(world: World, rank: int) -> dict[str, str]:
-    """As hydra sets them (runs of 5.0.2); `rank` is that in the world."""
-    here = world.ranks[world.here]
-    known = {
-        "PMI_FD": "3",
-        "PMI_RANK": str(rank),
-        "PMI_SIZE": str(world.size),
-        "MPI_LOCALRANKID": str(here.index(rank)),
-        "MPI_LOCALNRANKS": str(len(here)),
-    }
-    if world.parent:
-        known["PMI_SPAWNED"] = "1"
-    return known

@@ -1,38 +1,68 @@
 """Parts: modules that only some jobs need, so they travel only when one of them asks.
 
-`get(name)` gives the module of a part, or None where it is still at home: then the launcher is asked, and its answer
-goes to `add`.  A local agent has all of them, as files.  It does not know what a part does.  The surprising thing is
-how an agent on another host learns of a module: the finder that its first bytes installed (`link.bootstrap`) has a
-table.
+Who needs one waits in `Parts`, while the launcher is asked.  A local agent has all of them, as files.  It does not know
+what a part does.  The surprising thing is how an agent on another host learns of a module: the finder that its first
+bytes installed (`link.bootstrap`) has a table.
 """
 
 from __future__ import annotations
 
 import sys
 
+from mslaunch.errors import LaunchError
 from mslaunch.lean import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from types import ModuleType
 
 
+def here(name: str) -> bool:
+    """False if the source of the module `mslaunch.agent.NAME` is still at home."""
+    try:
+        return get(name) is not None
+    except LaunchError:
+        return True
+
+
 def get(name: str) -> ModuleType | None:
-    """The module `mslaunch.agent.NAME`, or None if its source is not here."""
+    """The module, or None if it is not here; raises `LaunchError` if this Python has not all that it needs."""
     whole = f"mslaunch.agent.{name}"
     if whole not in sys.modules:
         try:
             __import__(whole)
-        except ModuleNotFoundError as error:
-            if error.name != whole:
-                raise
-            return None
+        except ImportError as error:
+            if error.name == whole:
+                return None
+            what = f"the python3 of this host ({sys.executable}) cannot serve MPI programs: {error}"
+            raise LaunchError(what, todo="name another with --agent-python, or install what it lacks") from None
     return sys.modules[whole]
 
 
-def add(sources: Mapping[str, str]) -> None:
-    """What came: whole names of modules, and their sources."""
-    for finder in sys.meta_path:
-        table = getattr(finder, "sources", None)
-        if table is not None:
-            table.update((name, (False, source)) for name, source in sources.items())
+class Parts:
+    """What this node needs, and what is to be done once it has come."""
+
+    def __init__(self, ask: Callable[[str], None]) -> None:
+        """`ask` asks the launcher for a part, whose modules `came` is then given."""
+        self._ask = ask
+        self._waiting: dict[str, list[Callable[[], None]]] = {}
+
+    def need(self, name: str, then: Callable[[], None]) -> None:
+        """Go on with `then` when the part is here, at once if it is."""
+        if here(name):
+            then()
+            return
+        waiting = self._waiting.setdefault(name, [])
+        waiting.append(then)
+        if len(waiting) == 1:
+            self._ask(name)
+
+    def came(self, sources: Mapping[str, str]) -> None:
+        """Whole names of modules, and their sources."""
+        for finder in sys.meta_path:
+            table = getattr(finder, "sources", None)
+            if table is not None:
+                table.update((name, (False, source)) for name, source in sources.items())
+        for name in [name for name in self._waiting if here(name)]:
+            for then in self._waiting.pop(name):
+                then()

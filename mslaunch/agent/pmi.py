@@ -15,38 +15,11 @@ from mslaunch.lean import TYPE_CHECKING, NamedTuple
 from mslaunch.wire.exchanges import Abort, Gathering
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from typing import Protocol
+    from collections.abc import Mapping, Sequence
 
+    from mslaunch.agent.uplink import Uplink
     from mslaunch.model import World
     from mslaunch.wire.exchanges import Answer, Released
-
-    class Uplink(Protocol):
-        """Where an engine speaks to.  Ranks are those of frames."""
-
-        def reply(self, rank: int, data: bytes) -> None:
-            """For the socket of `rank`."""
-
-        def gather(self, part: Gathering) -> None:
-            """This node's part of a collective; the whole comes as `released`."""
-
-        def ask(
-            self,
-            what: str,
-            fields: Mapping[str, Sequence[str]],
-            blobs: tuple[bytes, ...],
-            done: Callable[[Answer], None],
-        ) -> None:
-            """Ask the launcher; `done` is called once."""
-
-        def joined(self, rank: int, protocol: str) -> None:
-            """It has begun an MPI program."""
-
-        def left(self, rank: int) -> None:
-            """It has finalized."""
-
-        def abort(self, rank: int, abort: Abort) -> None:
-            """It ends the job."""
 
 
 _MANY = 256  # commands of one rank that wait for their answers; threads may have some each
@@ -134,10 +107,8 @@ class Pmi:
 
     def feed(self, rank: int, data: bytes) -> None:
         """Bytes from the socket of `rank`."""
-        if rank not in self._clients:
-            return
-        client = self._renewed(self._clients[rank])
-        if client.deaf:
+        client = self._clients.get(rank)
+        if client is None or client.deaf:
             return
         try:
             for message in client.reader.feed(data):
@@ -146,14 +117,13 @@ class Pmi:
         except Garbled as error:
             self._broken(client, f"rank {rank} sent what is no PMI: {error}")
 
-    def _renewed(self, client: Client) -> Client:
-        """`client`, or another one in its place if its process has ended and was started again."""
-        place = client.place
-        if client.number in place.ended:
-            place.ended.remove(client.number)
-            place.lives[client.number] = 0
-            client = self._clients[client.rank] = Client(client.rank, place)
-        return client
+    def again(self, rank: int) -> None:
+        """A rank that has ended is about to be started again."""
+        client = self._clients.get(rank)
+        if client:
+            client.place.ended.discard(client.number)
+            client.place.lives[client.number] = 0
+            self._clients[rank] = Client(rank, client.place)
 
     def hung_up(self, rank: int) -> None:
         """The socket of `rank` has come to its end; whether that is the end of the rank, `ended` says."""

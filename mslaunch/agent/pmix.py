@@ -11,19 +11,21 @@ import os
 
 from mslaunch.agent import pmixcalls
 from mslaunch.agent.cpus import usable_cpus
+from mslaunch.agent.fabrics import idle_transports
 from mslaunch.agent.libpmix import Server
 from mslaunch.agent.pmixasks import Asks, owner, said
 from mslaunch.agent.pmixjob import job_info, nudges, prefix_of
 from mslaunch.agent.pmixvalues import BYTE_OBJECT, DATA_ARRAY, RANK, SIZE, STRING, WILDCARD, Item, first, raw
+from mslaunch.errors import LaunchError
 from mslaunch.lean import TYPE_CHECKING
 from mslaunch.wire.exchanges import Abort, Answer, Gathering
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from mslaunch.agent.pmixasks import Uplink
     from mslaunch.agent.pmixcalls import Upcall
     from mslaunch.agent.pmixvalues import Memory
+    from mslaunch.agent.uplink import Uplink
     from mslaunch.model import World
     from mslaunch.wire.exchanges import Question, Released
     from mslaunch.wire.loop import Loop
@@ -34,7 +36,10 @@ if TYPE_CHECKING:
 
 #: how ranks are told what others have put: of the ways that libpmix knows, all versions have this one, and that of 4.2
 #: with shared memory fails in a job's third world.  It is as fast with 16 ranks on a node.
-_STORE = ("PMIX_MCA_gds", "hash")
+_SETTINGS = [
+    ("PMIX_MCA_gds", "hash"),
+    ("HWLOC_COMPONENTS", "-gl,-opencl"),  # hwloc would look for displays, also at TCP ports, to find their GPUs
+]
 PATIENCE = 60.0  #: seconds that an upcall waits to hear of a world
 GOODBYE = 1.0  #: seconds that the library may take to tidy up
 HOLD = 30.0  #: seconds after which the library has read an answer: it does so within a turn of its own loop
@@ -55,14 +60,19 @@ class Pmix:
         folder: str,
         host: str,
         environ: Mapping[str, str],
+        libmpi: str = "",
     ) -> None:
-        """`library`: path of libpmix.so.2; `folder`: private, empty; `host`: our name in the worlds to come."""
+        """`library`: path of libpmix.so.2; `folder`: private, empty; `host`: our name in the worlds to come.
+
+        `libmpi`: path of that library of the ranks, if it is known.
+        """
         self._loop = loop
         self._uplink = uplink
         self._library = library
         self._folder = folder
         self._host = host
         self._environ = environ
+        self._idle = idle_transports(libmpi, environ)
         self._worlds: dict[str, World] = {}
         #: collectives under way: the nth part that we gave for a key belongs to the nth release
         self._open: dict[tuple[str, tuple[str, ...]], list[Finish]] = {}
@@ -78,7 +88,7 @@ class Pmix:
             Item("pmix.srv.rank", RANK, 0),
         ]
         prefix = prefix_of(library)
-        self._server = Server(library, items, [_STORE, ("PMIX_PREFIX", prefix)] if prefix else [_STORE])
+        self._server = Server(library, items, [*_SETTINGS, ("PMIX_PREFIX", prefix)] if prefix else _SETTINGS)
         self._asks = Asks(self._server, uplink, self._hold)
         self._handlers: dict[str, Callable[..., None]] = {
             "connected": self._connected, "finalized": self._finalized, "abort": self._abort, "log": self._log,
@@ -86,7 +96,7 @@ class Pmix:
             "modex": self._asks.modex, "publish": self._asks.publish, "lookup": self._asks.lookup,
             "unpublish": self._asks.unpublish, "spawn": self._asks.spawn, "fetched": self._fetched,
         }  # fmt: skip
-        loop.reader(self._server.fileno(), self._woken)
+        loop.reader(self._server.fileno(), self.listen)
 
     # --- the engine's face
 
@@ -102,10 +112,12 @@ class Pmix:
         self._worlds[world.name] = world
         local = world.ranks[world.here] if world.here >= 0 else ()
         places = {rank: self._server.place(cpus.get(world.first + rank, ())) for rank in local}
-        folder = os.path.join(
-            self._folder, world.name
-        )  # its own: what a world that ends removes, another may be making
-        os.mkdir(folder, 0o700)
+        # its own: what a world that ends removes, another may be making
+        folder = os.path.join(self._folder, world.name)
+        try:
+            os.mkdir(folder, 0o700)
+        except OSError as error:
+            raise LaunchError(f"no directory could be made for PMIx: {error.strerror}", folder) from None
         info = job_info(world, folder, self._crowded(), places)
         self._server.register(world.name, len(local), info + self._server.topology if local else info)
         for rank in local:
@@ -117,7 +129,8 @@ class Pmix:
     def environment(self, rank: int) -> dict[str, str]:
         """The variables of a rank that is about to start."""
         name, member = self._member(rank)
-        return {**self._server.environment(name, member), **nudges(self._environ, self._library, self._crowded())}
+        known = nudges(self._environ, self._library, self._crowded())
+        return {**self._idle, **self._server.environment(name, member), **known}
 
     def released(self, whole: Released) -> None:
         """A collective is complete.  One that we have no part in is nobody's: its ranks have ended."""
@@ -143,8 +156,7 @@ class Pmix:
             self._reply(self._fetches, status, b"")
 
     def ended(self, rank: int) -> None:
-        """A process of ours is over, so it will put nothing more; what it said before is heard first."""
-        self._woken()
+        """A process of ours is over, so it will put nothing more."""
         member = self._member(rank)
         for number, question in list(self._fetching.items()):
             if owner(question) == member:
@@ -162,7 +174,8 @@ class Pmix:
 
     # --- upcalls
 
-    def _woken(self) -> None:
+    def listen(self) -> None:
+        """Hear what the library has said by now."""
         for upcall in self._server.take():
             self._handle(upcall)
 
@@ -226,7 +239,8 @@ class Pmix:
                 ]
             self._hold(self._server.items(upcall, answer))
 
-        self._collect(op, members, first(items, "pmix.grp.endpt") or b"", finish)
+        told = first(items, "pmix.grp.endpt")
+        self._collect(op, members, told if isinstance(told, bytes) else b"", finish)
 
     def _collect(self, op: str, members: Sequence[Member], blob: bytes, finish: Finish) -> None:
         """All members of this node are in.  If that is all of them, the others need not hear of it."""

@@ -12,46 +12,15 @@ from mslaunch.agent.pmixvalues import BOOL, WILDCARD, Typed, pack_typed, raw, un
 from mslaunch.lean import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from typing import Protocol
+    from collections.abc import Callable, Sequence
 
     from mslaunch.agent.libpmix import Server
     from mslaunch.agent.pmixcalls import Launched, Upcall
     from mslaunch.agent.pmixvalues import Item, Memory
-    from mslaunch.wire.exchanges import Abort, Answer, Gathering, Question
+    from mslaunch.agent.uplink import Uplink
+    from mslaunch.wire.exchanges import Answer, Question
 
     Member = tuple[str, int]
-
-    class Uplink(Protocol):
-        """The way to the launcher and the other nodes; ranks as frames have them."""
-
-        def gather(self, part: Gathering) -> None:
-            """Our part of a collective; `Pmix.released` will come."""
-
-        def ask(
-            self,
-            what: str,
-            fields: Mapping[str, Sequence[str]],
-            blobs: tuple[bytes, ...],
-            done: Callable[[Answer], None],
-        ) -> None:
-            """A question; `done` is called once."""
-
-        def answer(self, answer: Answer) -> None:
-            """What `Pmix.question` was asked."""
-
-        def joined(self, rank: int, protocol: str) -> None:
-            """The rank has called MPI_Init."""
-
-        def left(self, rank: int) -> None:
-            """The rank has called MPI_Finalize."""
-
-        def abort(self, rank: int, abort: Abort) -> None:
-            """The rank ends the job."""
-
-        def log(self, rank: int, text: bytes) -> None:
-            """The library of the rank says something to people: the rank's stderr."""
-
 
 #: the first word of an answer's error -> the status
 _STATUS = {
@@ -79,6 +48,9 @@ _INFO = {
 }
 
 
+_FIRST_READ = 1  # PMIX_PERSIST_FIRST_READ: gone once somebody has read it
+
+
 class Asks:
     """Questions on their way; `hold` keeps memory until the library has read it."""
 
@@ -102,10 +74,12 @@ class Asks:
         self._ask("modex", {"of": [_word(member)]}, (), done)
 
     def publish(self, upcall: Upcall, member: Member, items: Sequence[Item]) -> None:
-        """Names with values.  Range and persistence, how far and how long they are seen, are not kept: all, always."""
+        """Names with values.  How far they are seen is not kept; of how long, only "until the first read"."""
         named = [item for item in items if not item.key.startswith("pmix.")]
         blobs = tuple(pack_typed(Typed(item.kind, item.value)) for item in named)
         fields: dict[str, Sequence[str]] = {"names": [item.key for item in named], "from": [_word(member)]}
+        if any(item.key == "pmix.persist" and item.value == _FIRST_READ for item in items):
+            fields["once"] = ["yes"]
         self._ask("publish", fields, blobs, lambda answer: self._server.done(upcall, status_of(answer)))
 
     def unpublish(self, upcall: Upcall, member: Member, names: Sequence[str], items: Sequence[Item]) -> None:
@@ -178,8 +152,8 @@ def info_words(items: Sequence[Item]) -> list[str]:
 def said(items: Sequence[Item]) -> bytes:
     """What a library wants people to read; 4.1 sends its help as a message to a daemon of its own kind."""
     for item in items:
-        if item.key in ("pmix.log.stderr", "pmix.log.stdout") and item.value:
-            return raw(item.value) if isinstance(item.value, str) else bytes(item.value)
+        if item.key in ("pmix.log.stderr", "pmix.log.stdout") and isinstance(item.value, (str, bytes)) and item.value:
+            return raw(item.value) if isinstance(item.value, str) else item.value
         if item.key == "pmix.log.msg" and isinstance(item.value, bytes):
             return _help_of(item.value)
     return b""

@@ -11,20 +11,20 @@ from __future__ import annotations
 import os
 
 from mslaunch.agent.elf import head_of
+from mslaunch.agent.hints import PACKAGES, listed
 from mslaunch.lean import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from mslaunch.agent.elf import Elf, Loader
-
-NAMES = ("python", "pypy")
+    from mslaunch.agent.elf import Elf
+    from mslaunch.agent.loader import Loader
 
 _TEXT = 1 << 18  # of a module
 _NEAR = 32  # modules next to the script that are read
 _WITH_MPI4PY = (b"mpi4py", b"mpi4jax", b"dedalus", b"firedrake", b"schwimmbad", b"pylops_mpi")
 #: packages that may be linked to an MPI library themselves
-_LINKED = ("h5py", "petsc4py", "slepc4py", "horovod", "dolfinx", "netCDF4", "adios2", "gpaw", "lammps")
+_LINKED = PACKAGES[1:]
 _EXTENSIONS = 16  # files of a package that are looked at
 _FOLDERS = 24
 _ABIS = ("mpich", "openmpi", "mpiabi", "impi")
@@ -90,7 +90,7 @@ class Python:
 
     def _of_mpi4py(self, folder: str) -> Iterator[Elf]:
         """A build for several ABIs looks for a library when it is imported; any other is linked to one."""
-        modules = [name for name in _listed(folder) if name.startswith("MPI.") and name.endswith(".so")]
+        modules = [name for name in listed(folder) if name.startswith("MPI.") and name.endswith(".so")]
         abi = self._loader.env.get("MPI4PY_MPIABI", "").lower().replace("-", "").replace("_", "").replace(" ", "")
         if abi or not any(name.split(".")[1] in _ABIS for name in modules):
             wanted = "mpich" if abi == "impi" else abi
@@ -138,7 +138,7 @@ class Python:
         for word in self._rest[:_NEAR]:
             if word.endswith(".py"):
                 texts.append(head_of(os.path.join(self._loader.wdir, word), _TEXT))
-        for path in imported(main, folder, _listed(folder)):
+        for path in imported(main, folder, listed(folder)):
             texts.append(head_of(path, _TEXT))
         return texts
 
@@ -235,8 +235,8 @@ def _prefixes(path: str, env: Mapping[str, str]) -> tuple[str, str, str, bool]:
     if "." not in name and version and not name.startswith("pypy"):
         name = f"python{version}"
     if "." not in name or not os.path.isdir(f"{prefix}/lib/{name}"):
-        listed = [one for one in _listed(f"{prefix}/lib") if one.startswith(("python3.", "pypy3."))]
-        name = max(listed, key=len, default=name)
+        found = [one for one in listed(f"{prefix}/lib") if one.startswith(("python3.", "pypy3."))]
+        name = max(found, key=len, default=name)
     return prefix, base, name, isolated
 
 
@@ -263,7 +263,7 @@ def behind_shim(path: str, env: Mapping[str, str], wdir: str) -> str:
         if version == "system":
             found = [f"{one}/{name}" for one in env.get("PATH", "").split(":") if os.path.basename(one) != "shims"]
         else:
-            versions = [one for one in _listed(f"{root}/versions") if one == version or one.startswith(f"{version}.")]
+            versions = [one for one in listed(f"{root}/versions") if one == version or one.startswith(f"{version}.")]
             newest = sorted(versions, key=lambda one: (one == version, len(one), one), reverse=True)
             found = [f"{root}/versions/{one}/bin/{name}" for one in newest]
         for candidate in found:
@@ -284,19 +284,12 @@ def expanded(text: str, env: Mapping[str, str]) -> str:
 # --- files
 
 
-def _listed(folder: str) -> list[str]:
-    try:
-        return os.listdir(folder)
-    except (OSError, ValueError):
-        return []
-
-
 def _extensions(folder: str) -> list[str]:
     """Extension modules and libraries of a package, those in its own directory first."""
     found: list[str] = []
     waiting = [folder]
     for one in waiting:
-        for name in sorted(_listed(one)):
+        for name in sorted(listed(one)):
             if name.endswith(".so") or ".so." in name:
                 found.append(f"{one}/{name}")
             elif "." not in name and len(waiting) < _FOLDERS and not name.startswith("_") and name != "tests":

@@ -1,4 +1,4 @@
-"""The conductor: turns frames, timers and signals into events, asks the state, and does what it answers.
+"""The conductor: turns frames into events, asks the state, and does what it answers.
 
 frame -> event -> actions = state.on(event) -> act(actions).  It holds the peers, the output and the input, decides
 nothing itself and knows no command line.  The surprising thing: when the terminal does not keep up it stops reading
@@ -7,12 +7,11 @@ from the agents, all of them, and by that every rank slows to the reader's speed
 
 from __future__ import annotations
 
-import os
-
 from mslaunch.errors import LinkError, WireError
 from mslaunch.launcher import events
+from mslaunch.launcher.orders import Orders
 from mslaunch.launcher.output import Output
-from mslaunch.launcher.state import ENDING, PREPARING, RUNNING
+from mslaunch.launcher.state import PREPARING
 from mslaunch.launcher.stdin import Stdin
 from mslaunch.launcher.wireup import Endpoint, Wireup
 from mslaunch.lean import TYPE_CHECKING, signal
@@ -34,9 +33,6 @@ if TYPE_CHECKING:
     from mslaunch.wire.loop import Loop
 
 PREPARE_SECONDS = 10.0  #: for addresses and ports, on all hosts together
-_STUCK = 3.0  #: seconds that a terminal nobody reads is waited for once a signal or --timeout has ended the job
-TRACE_SECONDS = 10.0  #: for --get-stack-traces, on all hosts at once
-_TRACES_COME = 5.0  #: seconds more until they must have arrived
 _NOT_ENDING = 10.0  #: seconds after KILL when a rank counts as impossible to end
 
 
@@ -61,6 +57,8 @@ class Launch:
         self._plans = plans
         self._grace = grace
         self._voice = voice
+        self._orders = Orders(loop, self, voice, grace)
+        self.watch_signals, self.limit_time = self._orders.watch_signals, self._orders.limit_time
         self._paused = False
         self._stdin = Stdin(loop, stdin[0], stdin[1], self._send_stdin)
         self._wireup = Wireup(
@@ -92,7 +90,7 @@ class Launch:
                 frame.rank, messages.unpack_number(frame.payload)
             ),
             frames.FAULT: self._fault,
-            frames.TRACES: self._traced,
+            frames.TRACES: self._orders.traced,
             **dict.fromkeys(frames.OF_MPI, self._met),
         }
 
@@ -113,11 +111,17 @@ class Launch:
         return handle
 
     def _ender(self, node: int) -> Callable[[LinkError | None], None]:
-        return lambda error: self._event(events.LinkEnded(node, error))
+        def ended(error: LinkError | None) -> None:
+            self.event(events.LinkEnded(node, error))
+            if self._meeting:
+                self._meeting.lost(node)
+
+        return ended
 
     # --- events
 
-    def _event(self, event: Any) -> None:
+    def event(self, event: Any) -> None:
+        """Something has happened: do what the state answers."""
         for action in self.state.on(event):
             self._act(action)
 
@@ -130,27 +134,28 @@ class Launch:
             self._voice.notice(warning)
         self._endpoint = endpoint
         self._voice.detail(f"ranks meet at {endpoint.address}, ports {endpoint.port} and {endpoint.service_port}")
-        self._event(events.Prepared())
+        self.event(events.Prepared())
 
     def _not_prepared(self) -> None:
         node = self._wireup.silent()
         error = LinkError(f"its agent did not answer within {PREPARE_SECONDS:g} seconds", self._peers[node].node.name)
-        self._event(events.LinkEnded(node, error))
+        self.event(events.LinkEnded(node, error))
 
     def _started(self, node: int, frame: frames.Frame) -> None:
         who = "the MindSpore scheduler" if frame.rank == SERVICE else self.state.worlds.name(frame.rank)
         self._voice.detail(f"{who} is process {messages.unpack_number(frame.payload)} on {self._peers[node].node.name}")
         self._output.started(frame.rank, messages.unpack_number(frame.payload))
-        self._event(events.Started(frame.rank, messages.unpack_number(frame.payload), node))
+        self.event(events.Started(frame.rank, messages.unpack_number(frame.payload), node))
 
     def _printed(self, node: int, frame: frames.Frame) -> None:
         self._output.write(frame.kind, frame.rank, frame.payload)
         if not frame.payload:
-            self._event(events.StreamEnded(frame.rank))
+            self.event(events.StreamEnded(frame.rank))
         else:
-            self._mind_terminals()
+            self.mind_terminals()
 
-    def _mind_terminals(self) -> None:
+    def mind_terminals(self) -> None:
+        """Something was written: nothing more is read from the agents while much of it waits."""
         if self._output.pending > HIGH and not self._paused:
             self._pause(True)
 
@@ -167,8 +172,8 @@ class Launch:
     def _exited(self, node: int, frame: frames.Frame) -> None:
         ended = messages.unpack_exit(frame.payload)
         self._stdin.rank_ended(frame.rank)
-        self._event(events.Exited(frame.rank, node, *ended))
-        if self._meeting:
+        self.event(events.Exited(frame.rank, node, *ended))
+        if self._meeting and frame.rank != SERVICE and self.state.ranks[frame.rank].ended:  # and not started again
             self._meeting.ended(frame.rank)
 
     def _met(self, node: int, frame: frames.Frame) -> None:
@@ -176,7 +181,7 @@ class Launch:
         if self._meeting is None:
             from mslaunch.launcher.meeting import Meeting
 
-            self._meeting = Meeting(self.send, self._event, self.notice, self.state, self._spawn)
+            self._meeting = Meeting(self.send, self.event, self.notice, self.state, self._spawn)
             for world in self._worlds:
                 self._meeting.add_world(world)
             for number in [number for number, rank in self.state.ranks.items() if rank.ended]:
@@ -202,6 +207,10 @@ class Launch:
     def notice(self, text: str) -> None:
         """See `spawning.Host`."""
         self._voice.notice(text)
+
+    def give_up(self, what: str, todo: str) -> None:
+        """See `spawning.Host`."""
+        self.event(events.Impossible(what, todo))
 
     def welcome(self, peer: Peer) -> int:
         """See `spawning.Host`."""
@@ -233,7 +242,7 @@ class Launch:
         elif isinstance(action, events.Restart):
             self._restart(action)
         elif isinstance(action, events.Trace):
-            self._trace(action.nodes)
+            self._orders.trace(action.nodes)
         elif isinstance(action, events.Kill):
             self.send(action.node, frames.encode(frames.SIGNAL, action.rank, str(int(signal.SIGKILL)).encode()))
         elif isinstance(action, events.Spawned):
@@ -252,23 +261,8 @@ class Launch:
         peer = self._peers[again.node]
         what = f"{self.state.worlds.name(again.rank)} {again.how} on {peer.node.name}"
         self._voice.notice(f"{what}; started again, {again.number} of {again.limit}")
-        self._mind_terminals()
+        self.mind_terminals()
         peer.send(frames.encode(frames.RESTART, again.rank, str(again.number).encode()))
-
-    def _trace(self, nodes: Sequence[int]) -> None:
-        for node in nodes:
-            self._peers[node].send(frames.encode(frames.TRACE, payload=f"{TRACE_SECONDS:g}".encode()))
-        self._loop.after(TRACE_SECONDS + _TRACES_COME, lambda: self._event(events.Traced(tuple(nodes))))
-
-    def _traced(self, node: int, frame: frames.Frame) -> None:
-        if frame.rank == frames.NO_RANK:
-            self._event(events.Traced((node,)))
-            return
-        from mslaunch.launcher.overdue import trace_text
-
-        traced = messages.unpack_traced(frame.payload)
-        self._voice.show(trace_text(self.state.worlds.name(frame.rank), self._peers[node].node.name, traced))
-        self._mind_terminals()
 
     def _insist(self) -> None:
         """No process withstands SIGKILL for long but one that hangs in the kernel: its host is given up, by name."""
@@ -277,12 +271,7 @@ class Launch:
             return
         for node in self.state.unfinished():
             error = LinkError("its ranks did not end when they were killed", self._peers[node].node.name)
-            self._event(events.LinkEnded(node, error))
-
-    def _abandon_terminal(self) -> None:
-        """The user wants to leave, and nobody reads what ranks print: the rest goes to the log files only."""
-        self._output.abandon()
-        self.written()
+            self.event(events.LinkEnded(node, error))
 
     def _start(self) -> None:
         assert self._endpoint is not None
@@ -295,61 +284,23 @@ class Launch:
     def _send_stdin(self, rank: int, data: bytes) -> None:
         self._peers[self._node_of(rank)].send(frames.encode(frames.STDIN, rank, data))
 
-    # --- signals and time
+    # --- what is wanted from outside; see `orders.Ranks`
 
-    def watch_signals(self) -> None:
-        """Ctrl-C, SIGTERM and SIGHUP end the job, twice at once; USR1, USR2, ALRM, TSTP and CONT reach the ranks."""
-        for name in ("SIGINT", "SIGTERM", "SIGHUP"):
-            self._loop.signal(getattr(signal, name), self._interrupter(name))
-        for name in ("SIGUSR1", "SIGUSR2", "SIGALRM"):
-            self._loop.signal(getattr(signal, name), self._forwarder(getattr(signal, name)))
-        self._loop.signal(signal.SIGTSTP, self._stop)
-        self._loop.signal(signal.SIGCONT, self._continue)
-
-    def _interrupter(self, name: str) -> Callable[[], None]:
-        def interrupted() -> None:
-            if self.state.phase == ENDING:
-                self._voice.notice(f"{name}: killing the ranks")
-            elif self.state.phase == RUNNING:
-                self._voice.notice(f"{name}: ending the ranks; once more kills them at once")
-            self._event(events.Interrupted(name))
-            self._loop.after(self._grace + _STUCK, self._abandon_terminal)
-
-        return interrupted
-
-    def _forwarder(self, signum: int) -> Callable[[], None]:
-        return lambda: self._signal_ranks(signum)
-
-    def _signal_ranks(self, signum: int) -> None:
+    def to_all(self, frame: bytes) -> None:
+        """One frame to every agent, once ranks were started."""
         if self.state.phase != PREPARING:
             for peer in self._peers:
-                peer.send(frames.encode(frames.SIGNAL, frames.NO_RANK, str(int(signum)).encode()))
+                peer.send(frame)
 
-    def _stop(self) -> None:
-        """Ctrl-Z: the ranks stop, and so do we, or the shell would wait for us.
-
-        Ranks get SIGSTOP: they are in sessions without a terminal, where the kernel ignores SIGTSTP.
-        """
-        self._signal_ranks(signal.SIGSTOP)
-        self._loop.soon(lambda: os.kill(os.getpid(), signal.SIGSTOP))  # once the frames are out
-
-    def _continue(self) -> None:
-        self._signal_ranks(signal.SIGCONT)
+    def resume_input(self) -> None:
+        """Read standard input again, after the shell had it."""
         if self.state.phase != PREPARING:
             self._stdin.resume()
 
-    def limit_time(self, limit: events.TimedOut, left: float, report: bool) -> None:
-        """`limit` is reached `left` seconds from now; `report`: say then how each rank is."""
-        self._loop.after(max(left, 0.0), lambda: self._timed_out(limit, report))
-
-    def _timed_out(self, limit: events.TimedOut, report: bool) -> None:
-        if report and self.state.phase == RUNNING:
-            from mslaunch.launcher.overdue import state_text
-
-            self._voice.show(state_text(self.state, limit.seconds))
-        self._event(limit)
-        looking = TRACE_SECONDS + _TRACES_COME if limit.traces else 0.0
-        self._loop.after(looking + self._grace + _STUCK, self._abandon_terminal)
+    def abandon_terminal(self) -> None:
+        """The user wants to leave, and nobody reads what ranks print: the rest goes to the log files only."""
+        self._output.abandon()
+        self.written()
 
     # --- the whole
 

@@ -101,6 +101,13 @@ class Stranded(NamedTuple):
     rank: int
 
 
+class Impossible(NamedTuple):
+    """Ranks want something that cannot be done, and wait for it."""
+
+    what: str
+    todo: str
+
+
 class Interrupted(NamedTuple):
     """The launcher was told to end."""
 

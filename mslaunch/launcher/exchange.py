@@ -1,7 +1,8 @@
-"""The exchange: where the nodes' parts of collectives meet, names are published, and questions find who can answer.
+"""The exchange: where the nodes' parts of collectives meet, and questions find who can answer.
 
 It knows members and their nodes, and passes blobs unseen: what PMI puts and what PMIx encodes is theirs.  Frames go out
-through `send`; no clock, no descriptor.  A collective takes one round trip: each node's part up, all parts down.  The
+through `send`; no clock, no descriptor.  A collective takes one round trip: each node's part up, all parts down.  What
+an agent says that makes no sense is a `WireError`; what a rank asks in vain is an answer.  The
 surprising thing: parts are matched by counting, the nth of a node with the nth of the others, so that no number has to
 travel and two fences of the same members cannot be confused.
 """
@@ -9,7 +10,8 @@ travel and two fences of the same members cannot be confused.
 from __future__ import annotations
 
 from mslaunch.errors import WireError
-from mslaunch.lean import TYPE_CHECKING
+from mslaunch.launcher.names import Names
+from mslaunch.lean import TYPE_CHECKING, NamedTuple
 from mslaunch.wire import frames
 from mslaunch.wire.exchanges import (
     Answer,
@@ -25,42 +27,54 @@ from mslaunch.wire.exchanges import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     Send = Callable[[int, bytes], None]
     Spawn = Callable[[int, Question, Callable[[Answer], None]], None]
 
 
-class _Waiting:
-    """A lookup that waits for names."""
+_LARGEST = frames.MAX_PAYLOAD - (1 << 20)  # bytes of a collective's blobs: members and sizes need room, too
 
-    def __init__(self, node: int, question: Question) -> None:
-        self.node = node
-        self.question = question
+
+class _Routed(NamedTuple):
+    """A question that was sent on."""
+
+    node: int  # who asked
+    number: int  # of the question, there
+    owner: int  # the node that must answer
 
 
 class Exchange:
     """Between the agents of one launch."""
 
-    def __init__(self, send: Send, spawn: Spawn, stranded: Callable[[str, int], None]) -> None:
+    def __init__(
+        self,
+        send: Send,
+        spawn: Spawn,
+        stranded: Callable[[str, int], None],
+        impossible: Callable[[str, str], None],
+    ) -> None:
         """`send(node, frame)`; `spawn(node, question, done)` starts a world.
 
-        `stranded(world, rank)`: others wait in a collective for a rank that has ended.
+        `stranded(world, rank)`: others wait in a collective for a rank that has ended.  `impossible(what, todo)`: so
+        the job cannot go on.
         """
         self._send = send
         self._spawn = spawn
         self._stranded = stranded
+        self._impossible = impossible
         self._worlds: dict[str, Sequence[int]] = {}
-        self._ended: set[tuple[str, int]] = set()
+        self._ended: dict[str, set[int]] = {}
+        self._lost: set[int] = set()  # nodes
         self._open: dict[tuple[str, tuple[str, ...]], list[dict[int, bytes]]] = {}
-        self._names: dict[tuple[str, str], tuple[str, bytes]] = {}
-        self._waiting: list[_Waiting] = []
-        self._routed: dict[int, tuple[int, int]] = {}  # our number -> who asked, and the number there
+        self._names = Names(self._answer)
+        self._routed: dict[int, _Routed] = {}  # by our numbers
         self._number = 0
 
     def add_world(self, name: str, nodes: Sequence[int]) -> None:
         """A world, and the node of each of its ranks."""
         self._worlds[name] = nodes
+        self._ended[name] = set()
 
     # --- collectives
 
@@ -76,10 +90,15 @@ class Exchange:
             parts = {}
             queue.append(parts)
         parts[node] = part.blob
-        if len(parts) == len(wanted):
+        size = sum(map(len, parts.values()))
+        if len(parts) == len(wanted) or size > _LARGEST:
             queue.remove(parts)
             if not queue:
                 del self._open[part.op, part.members]
+        if size > _LARGEST:
+            what = f"the ranks exchange more than {_LARGEST >> 20} MiB with each other in MPI's start-up"
+            self._impossible(what, "it is for addresses, and takes no more at once; does a program put data into it?")
+        elif len(parts) == len(wanted):
             self._release(part, parts)
         else:
             self._look_for_stranded()
@@ -96,28 +115,34 @@ class Exchange:
         for member in members:
             name, dot, rank = member.partition(".")
             world = self._worlds.get(name)
-            if world is None or (dot and not (rank.isdigit() and int(rank) < len(world))):
+            if world is None or (dot and not (rank.isascii() and rank.isdigit() and int(rank) < len(world))):
                 raise WireError(f"it named {member!r}, which is no rank of this job")
             nodes.update((world[int(rank)],) if dot else world)
         return nodes
 
     def ended(self, world: str, rank: int) -> None:
         """The process of a rank is over."""
-        self._ended.add((world, rank))
+        self._ended[world].add(rank)
+        self._names.ended(f"{world}.{rank}")
         self._look_for_stranded()
 
     def _look_for_stranded(self) -> None:
-        if not self._ended:
-            return
         for (_, members), queue in self._open.items():
+            gone = list(self._gone(members))
             for parts in queue:
-                for world, rank in self._ended:
-                    if self._is_member(world, rank, members) and self._worlds[world][rank] not in parts:
+                for world, rank in gone:
+                    if self._worlds[world][rank] not in parts:
                         self._stranded(world, rank)
                         return
 
-    def _is_member(self, world: str, rank: int, members: Sequence[str]) -> bool:
-        return world in members or f"{world}.{rank}" in members
+    def _gone(self, members: Iterable[str]) -> Iterator[tuple[str, int]]:
+        """Those of `members` that have ended."""
+        for member in members:
+            world, dot, rank = member.partition(".")
+            if not dot:
+                yield from ((world, one) for one in sorted(self._ended[world]))
+            elif int(rank) in self._ended[world]:
+                yield world, int(rank)
 
     # --- questions
 
@@ -127,62 +152,51 @@ class Exchange:
         if question.what == "spawn":
             number = question.number
             self._spawn(node, question, lambda answer: self._answer(node, answer._replace(number=number)))
-        elif question.what == "modex":
-            self._route(node, question)
-        elif question.what in ("publish", "lookup", "unpublish"):
-            getattr(self, "_" + question.what)(node, question)
-        else:
-            raise WireError(f"it asked for {question.what!r}, which nobody knows here")
+            return
+        names = self._names
+        ways = {"modex": self._route, "publish": names.publish, "lookup": names.lookup, "unpublish": names.unpublish}
+        try:
+            ways[question.what](node, question)
+        except (KeyError, ValueError):
+            raise WireError(f"it asked for {question.what!r} in words that mean nothing here") from None
 
-    def replied(self, payload: bytes) -> None:
+    def replied(self, node: int, payload: bytes) -> None:
         """REPLY of the node to which a question was sent on."""
         answer = unpack_answer(payload)
-        back = self._routed.pop(answer.number, None)
-        if back is None:
+        routed = self._routed.get(answer.number)
+        if routed is None or routed.owner != node:
             raise WireError("it answered what nobody asked")
-        self._answer(back[0], answer._replace(number=back[1]))
+        del self._routed[answer.number]
+        self._answer(routed.node, answer._replace(number=routed.number))
 
     def _answer(self, node: int, answer: Answer) -> None:
-        self._send(node, frames.encode(frames.ANSWER, payload=pack_answer(answer)))
+        payload = pack_answer(answer)
+        if len(payload) > frames.MAX_PAYLOAD:
+            payload = pack_answer(Answer(answer.number, "large:more than a frame may hold"))
+        self._send(node, frames.encode(frames.ANSWER, payload=payload))
 
     def _route(self, node: int, question: Question) -> None:
         """Send it on to the node of the rank that it is about."""
         (member,) = question.fields["of"]
-        (owner,) = self._nodes((member,))
+        try:
+            (owner,) = self._nodes((member,))
+        except WireError:  # a rank may ask about any
+            self._answer(node, Answer(question.number, f"missing:{member}"))
+            return
+        if owner in self._lost:
+            self._answer(node, Answer(question.number, f"missing:{member}, whose host was lost"))
+            return
         self._number += 1
-        self._routed[self._number] = node, question.number
+        self._routed[self._number] = _Routed(node, question.number, owner)
         sent = pack_question(question._replace(number=self._number))
         self._send(owner, frames.encode(frames.QUESTION, payload=sent))
 
-    # --- names
-
-    def _publish(self, node: int, question: Question) -> None:
-        (family,), (owner,) = question.fields["family"], question.fields["from"]
-        names = [(family, name) for name in question.fields["names"]]
-        taken = next((name for name in names if name in self._names), None)
-        if taken:
-            self._answer(node, Answer(question.number, f"exists:{taken[1]}"))
-            return
-        self._names.update((name, (owner, blob)) for name, blob in zip(names, question.blobs))
-        self._answer(node, Answer(question.number))
-        waiting, self._waiting = self._waiting, []
-        for lookup in waiting:
-            self._lookup(lookup.node, lookup.question)
-
-    def _lookup(self, node: int, question: Question) -> None:
-        (family,) = question.fields["family"]
-        wanted = list(question.fields["names"])
-        found = {name: self._names[family, name] for name in wanted if (family, name) in self._names}
-        if len(found) < len(wanted) and list(question.fields.get("wait", ())):
-            self._waiting.append(_Waiting(node, question))
-            return
-        owners = [owner for owner, _ in found.values()]
-        blobs = tuple(blob for _, blob in found.values())
-        error = "" if found else f"missing:{' '.join(wanted)}"
-        self._answer(node, Answer(question.number, error, {"names": list(found), "from": owners}, blobs))
-
-    def _unpublish(self, node: int, question: Question) -> None:
-        (family,) = question.fields["family"]
-        gone = [self._names.pop((family, name), None) for name in question.fields["names"]]
-        error = "" if any(gone) else f"missing:{' '.join(question.fields['names'])}"
-        self._answer(node, Answer(question.number, error))
+    def lost(self, node: int) -> None:
+        """Its link has ended: it answers no more."""
+        self._lost.add(node)
+        for number, routed in list(self._routed.items()):
+            if routed.owner == node:
+                del self._routed[number]
+                self._answer(routed.node, Answer(routed.number, "missing:the host was lost"))
+            elif routed.node == node:
+                del self._routed[number]

@@ -45,7 +45,12 @@ class Meeting:
         self._notice = notice
         self._state = state
         self._firsts: dict[str, int] = {}  # world -> the frame's number of its rank 0
-        self._exchange = Exchange(send, lambda node, question, done: spawn(question, done), self._stranded)
+        self._exchange = Exchange(
+            send,
+            lambda node, question, done: spawn(question, done),
+            self._stranded,
+            lambda what, todo: event(events.Impossible(what, todo)),
+        )
         self._alone: set[str] = set()
         self._on: dict[int, Callable[[int, frames.Frame], None]] = {
             frames.NEED: self._needed,
@@ -55,7 +60,7 @@ class Meeting:
             frames.ALONE: self._came_alone,
             frames.GATHER: lambda node, frame: self._exchange.gathered(node, frame.payload),
             frames.ASK: lambda node, frame: self._exchange.asked(node, frame.payload),
-            frames.REPLY: lambda node, frame: self._exchange.replied(frame.payload),
+            frames.REPLY: lambda node, frame: self._exchange.replied(node, frame.payload),
         }
 
     def add_world(self, world: World) -> None:
@@ -80,6 +85,10 @@ class Meeting:
         if found:
             first, name = max(found)
             self._exchange.ended(name, rank - first)
+
+    def lost(self, node: int) -> None:
+        """Its link has ended."""
+        self._exchange.lost(node)
 
     def _stranded(self, world: str, rank: int) -> None:
         self._event(events.Stranded(self._firsts[world] + rank))

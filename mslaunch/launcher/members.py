@@ -7,6 +7,7 @@ run scripts in which only some ranks use MPI), but in a world that was spawned a
 
 from __future__ import annotations
 
+from mslaunch.launcher.endings import ending
 from mslaunch.lean import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -27,8 +28,8 @@ class Rank:
         self.signal: int | None = None
         self.reason = ""
         self.restarts = 0
-        self.joined = False  # it has been in MPI_Init
-        self.left = True  # and, since then, in MPI_Finalize
+        self.joined = False  # it has been in MPI_Init; how often, is its affair
+        self.left = True  # it has been in MPI_Finalize since it was in MPI_Init
 
     @property
     def over(self) -> bool:
@@ -42,17 +43,41 @@ class Rank:
             return self.reason
         return "running" if self.pid else "not started"
 
-    def rude(self) -> str:
-        """It has ended with 0: how that leaves others of its world waiting; "" if it does not."""
+    @property
+    def status(self) -> int:
+        """The shell's number, once it has ended."""
+        return 128 + self.signal if self.signal else self.code or 0
+
+    @property
+    def well(self) -> bool:
+        """It ended by itself, with 0, and missed by nobody."""
+        return self.ended and self.left and not (self.status or self.reason)
+
+    @property
+    def how(self) -> str:
+        """How it ended, in the eyes of those who wait for it in MPI."""
+        if self.status:
+            return ending(self.code, self.signal)
         if not self.left:
-            return "ended without MPI_Finalize, so the others would wait for it"
-        if self.joined:
+            return "ended without MPI_Finalize"
+        return "ended after MPI_Finalize" if self.joined else "ended without MPI_Init"
+
+    def begin_again(self, streams: int) -> None:
+        """Its process has ended, and another one follows: what is left of the streams of this one ends before."""
+        self.restarts += 1
+        self.streams += streams
+        self.pid = None
+        self.joined, self.left = False, True
+
+    def missed_by(self) -> str:
+        """It has ended with 0: who waits for it, as a clause; "" if nobody does."""
+        if not self.left:
+            return "the others would wait"
+        if self.joined or not self.world.mpi:
             return ""
         if self.world.spawned:
-            return "ended without MPI_Init, where those who spawned it wait for it" if self.world.mpi else ""
-        if any(other.joined for other in self.world.ranks):
-            return "ended without MPI_Init, where others wait for it"
-        return ""
+            return "those who spawned it wait"
+        return "others wait in MPI" if any(other.joined for other in self.world.ranks) else ""
 
 
 class World:
@@ -94,5 +119,5 @@ class World:
         return [rank for rank in self.ranks if rank.pid and not rank.ended]
 
     def gone(self) -> Rank | None:
-        """A rank that has ended well without MPI_Init: it will never be there."""
+        """A rank that has ended by itself without MPI_Init: it will never be there."""
         return next((rank for rank in self.ranks if rank.ended and not rank.joined and not rank.reason), None)

@@ -65,8 +65,11 @@ class Peer:
             self._loop.reader(self.link.reader, self._read if on else None)
 
     def send(self, frame: bytes) -> None:
-        """One frame, down."""
-        self._outbox.send(frame)
+        """One frame, down; in pieces, for what is left of one after a write is copied."""
+        if len(frame) <= _CHUNK:
+            self._outbox.send(frame)
+        else:
+            self._outbox.send(*(frame[at : at + _CHUNK] for at in range(0, len(frame), _CHUNK)))
 
     def _read(self) -> None:
         try:

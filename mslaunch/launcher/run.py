@@ -270,7 +270,9 @@ def _outcome(launch: Launch, output: Output, seconds: float) -> Outcome:
     state = launch.state
     failure = state.failure
     if failure and failure.rank is not None:
-        failure = failure._replace(detail=(*failure.detail, *output.tail(failure.rank)))
+        tail = output.tail(failure.rank)
+        said = [line for line in failure.detail if not any(line in other for other in tail)]  # MPI_Abort says it twice
+        failure = failure._replace(detail=(*said, *tail))
     kept = output.close()
     if failure is None and not kept:
         failure = Failure("all ranks ended well, but not all of their output could be kept", code=EXIT_USAGE)

@@ -44,6 +44,9 @@ if TYPE_CHECKING:
         def notice(self, text: str) -> None:
             """Tell the user."""
 
+        def give_up(self, what: str, todo: str) -> None:
+            """The job cannot go on."""
+
 
 _MOST = 0xFFFF  # worlds: their number is half of a name (`plan.make_world`)
 
@@ -127,17 +130,29 @@ class Spawning:
         why = f"{error.where}: {error.what}" if error.where else error.what
         todo = error.todo.rpartition("\n")[2]
         if self._host.state.phase == RUNNING:
-            who = self._host.state.worlds.name(wish.who)
+            worlds = self._host.state.worlds
             ranks = counted(sum(command.maxprocs for command in wish.commands), "rank")
             what = f"{ranks} of {wish.commands[0].argv[0]}" + (" and others" if len(wish.commands) > 1 else "")
-            self._host.notice(f"{who} could not spawn {what}: {why}" + (f" ({todo})" if todo else ""))
+            said = f"{worlds.name(wish.who)} could not spawn {what}: {why}" + (f" ({todo})" if todo else "")
+            if _keeps_others_waiting(wish) and worlds.size(worlds.of(wish.who)[0]) > 1:
+                self._host.give_up(said, "Open MPI 4.1 tells only this rank of it, and the others would wait for ever")
+            else:
+                self._host.notice(said)
         wish.done(Answer(0, f"{word}:{why}"))
 
     # --- where
 
+    def _check_phase(self) -> None:
+        """Nobody would end what is started now: the order to end has gone out."""
+        if self._host.state.phase != RUNNING:
+            raise LaunchError("the job is being ended")
+
     def _begin(self, wish: _Wish) -> None:
+        self._check_phase()
         if len(self._worlds) >= _MOST:
             raise LaunchError(f"there are {_MOST} worlds already")
+        if not all(command.argv[0] for command in wish.commands):
+            raise LaunchError("no program was named")
         spawned = [understand(command, wish.like) for command in wish.commands]
         job, state = self._job, self._host.state
         running = state.running()
@@ -174,12 +189,16 @@ class Spawning:
     def _called(
         self, wish: _Wish, spawned: Sequence[Spawned], jobmap: JobMap, peers: list[Peer], errors: list[LaunchError]
     ) -> None:
-        """More agents are there, or are not: those that came stay, and are told of the worlds before."""
+        """More agents are there, or are not: those that came stay, and are told of the worlds before.
+
+        By now the job may be ending.
+        """
         for peer in peers:
             node = self._host.welcome(peer)
             for world in self._worlds:
                 self._launch(node, empty_plan(self._job.request, world))
         try:
+            self._check_phase()
             if errors:
                 raise errors[0]
             self._start(wish, spawned, jobmap)
@@ -242,6 +261,11 @@ class Spawning:
             wish.done(Answer(0, fields={"world": [world.name]}))
 
 
+def _keeps_others_waiting(wish: _Wish) -> bool:
+    """Open MPI 4.1 calls itself "ompi", 5.0 "ompi5"; its mpirun ends the job where a spawn fails (runs of 4.1.4)."""
+    return any(("pmix.pers", "ompi") in command.info for command in wish.commands)
+
+
 def _commands(question: Question) -> tuple[tuple[Command, ...], str, tuple[str, ...]]:
     """The commands, the member that asks, and what is to be put in advance; raises Key-, Value- or IndexError."""
     fields = {name: list(values) for name, values in question.fields.items()}
@@ -250,8 +274,7 @@ def _commands(question: Question) -> tuple[tuple[Command, ...], str, tuple[str, 
     for index in range(int(count)):
         maxprocs, wdir = fields[f"app.{index}"]
         info = fields.get(f"info.{index}", [])
-        argv = tuple(fields[f"argv.{index}"])
-        argv[0]  # there is a program
+        argv = tuple(fields[f"argv.{index}"]) or ("",)
         pairs = tuple(zip(info[::2], info[1::2]))
         commands.append(Command(argv, int(maxprocs), wdir, tuple(fields.get(f"env.{index}", ())), pairs))
     commands[0]  # there is a command

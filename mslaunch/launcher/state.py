@@ -9,34 +9,15 @@ launch is not finished before the last line has arrived.
 
 from __future__ import annotations
 
-from mslaunch.errors import EXIT_LOST, EXIT_TIMEOUT, EXIT_USAGE, LaunchError
-from mslaunch.launcher.endings import advice, ending
-from mslaunch.launcher.events import (
-    Aborted,
-    CameAlone,
-    End,
-    Exited,
-    Interrupted,
-    Joined,
-    Kill,
-    Left,
-    LinkEnded,
-    Prepared,
-    Restart,
-    Spawned,
-    Start,
-    Started,
-    Stranded,
-    StreamEnded,
-    TimedOut,
-    Trace,
-    Traced,
-)
+from mslaunch.errors import EXIT_USAGE
+from mslaunch.launcher import events
+from mslaunch.launcher.blame import Blame, overdue
+from mslaunch.launcher.endings import ending
+from mslaunch.launcher.events import End, Kill, Restart, Spawned, Start, Trace
 from mslaunch.launcher.members import Rank, World
 from mslaunch.launcher.worlds import Worlds
 from mslaunch.lean import TYPE_CHECKING
 from mslaunch.model import SERVICE, Failure, JobMap, RankStatus
-from mslaunch.plan.hostlist import fold
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -68,6 +49,7 @@ class JobState:
         self._max_restarts = max_restarts
         self.phase = PREPARING
         self.worlds = Worlds()
+        self._blame = Blame(self.hosts, self.worlds)
         self.ranks: dict[int, Rank] = {}
         self.add_world([placement.node for placement in jobmap.placements])
         self.service: Rank | None = None
@@ -75,21 +57,21 @@ class JobState:
         self._overdue: Failure | None = None  # --timeout was reached, but stacks are looked at before the end
         self._tracing: set[int] = set()  # nodes
         self._alive = set(range(len(self.hosts)))
-        self._unstarted: dict[str, list[str]] = {}  # why ranks were not started -> hosts
         self._handlers: dict[type, Callable[[Any], list[Any]]] = {
-            Prepared: self._prepared,
-            Started: self._started,
-            Exited: self._exited,
-            StreamEnded: self._stream_ended,
-            LinkEnded: self._link_ended,
-            TimedOut: self._timed_out,
-            Traced: self._traced,
-            Interrupted: self._interrupted,
-            Joined: self._joined,
-            Left: self._left,
-            Aborted: self._aborted,
-            CameAlone: self._came_alone,
-            Stranded: lambda event: self._stranded(self.ranks[event.rank]),
+            events.Prepared: self._prepared,
+            events.Started: self._started,
+            events.Exited: self._exited,
+            events.StreamEnded: self._stream_ended,
+            events.LinkEnded: self._link_ended,
+            events.TimedOut: self._timed_out,
+            events.Traced: self._traced,
+            events.Interrupted: self._interrupted,
+            events.Joined: self._joined,
+            events.Left: self._left,
+            events.Aborted: self._aborted,
+            events.CameAlone: self._came_alone,
+            events.Stranded: lambda event: self._missing(self.ranks[event.rank]),
+            events.Impossible: lambda event: self._fail(Failure(event.what, detail=(event.todo,))),
         }
 
     def add_node(self, host: str) -> int:
@@ -131,13 +113,13 @@ class JobState:
 
     # --- before the ranks run
 
-    def _prepared(self, event: Prepared) -> list[Any]:
+    def _prepared(self, event: events.Prepared) -> list[Any]:
         if self.failure:
             return []
         self.phase = RUNNING
         return [Start()]
 
-    def _started(self, event: Started) -> list[Any]:
+    def _started(self, event: events.Started) -> list[Any]:
         if event.rank == SERVICE:
             self.service = Rank(SERVICE, event.node, 2)
             self.service.pid = event.pid
@@ -150,49 +132,51 @@ class JobState:
 
     # --- MPI
 
-    def _joined(self, event: Joined) -> list[Any]:
+    def _joined(self, event: events.Joined) -> list[Any]:
         """Who has ended without MPI_Init will never be there."""
         rank = self.ranks[event.rank]
         rank.joined, rank.left = True, False
         gone = rank.world.gone()
-        return self._stranded(gone) if gone else []
+        return self._missing(gone) if gone else []
 
-    def _left(self, event: Left) -> list[Any]:
+    def _left(self, event: events.Left) -> list[Any]:
         self.ranks[event.rank].left = True
         return []
 
-    def _aborted(self, event: Aborted) -> list[Any]:
+    def _aborted(self, event: events.Aborted) -> list[Any]:
         rank = self.ranks[event.rank]
-        if event.broken:
-            what = "does not keep to the protocol of MPI's start-up"
-            return self._blame(rank, what, event.code or EXIT_USAGE, (event.text,))
-        return self._blame(rank, f"called MPI_Abort with code {event.code}", event.code & 0xFF or EXIT_USAGE)
+        if event.broken and rank.ended:  # all that can still be wrong is that it is waited for
+            return self._missing(rank)
+        return self._fail_with(rank, self._blame.aborted(rank, event))
 
-    def _came_alone(self, event: CameAlone) -> list[Any]:
+    def _came_alone(self, event: events.CameAlone) -> list[Any]:
         rank = self.ranks[event.rank]
-        what = f"{self._name(rank)} came up alone, as rank 0 of 1, with {event.family} ({event.library})"
-        detail = (advice(event.family, event.offered),)
-        return self._fail(Failure(what, self.hosts[rank.node], None, EXIT_USAGE, detail))
+        return self._fail_with(rank, self._blame.alone(rank, event))
 
     def _check_manners(self, rank: Rank) -> list[Any]:
-        """A rank has ended with 0; are there others in its world that will wait for it?"""
-        how = rank.rude()
-        return self._blame(rank, how, EXIT_USAGE) if how else []
+        """A rank has ended with 0; are there others in its world that will wait for it?
 
-    def _stranded(self, rank: Rank) -> list[Any]:
-        return self._blame(rank, "has ended, and others wait for it in MPI", EXIT_USAGE)
-
-    def _blame(self, rank: Rank, what: str, code: int, detail: tuple[str, ...] = ()) -> list[Any]:
-        if rank.world.failed:  # who spawned it knows
+        With recovery the others may go on without one that has not finalized, as without one that was killed, until
+        they wait for it.
+        """
+        who = rank.missed_by()
+        if not who:
             return []
-        return self._fail(Failure(f"{self._name(rank)} {what}", self.hosts[rank.node], rank.rank, code, detail))
+        failure = self._blame.missing(rank, who)
+        if self._recovery and not rank.left:
+            self.failure = self.failure or failure
+            return []
+        return self._fail_with(rank, failure)
 
-    def _name(self, rank: Rank) -> str:
-        return self.worlds.name(rank.rank)
+    def _missing(self, rank: Rank) -> list[Any]:
+        return self._fail_with(rank, self._blame.missing(rank))
+
+    def _fail_with(self, rank: Rank, failure: Failure) -> list[Any]:
+        return [] if rank.world.failed else self._fail(failure)  # who spawned it knows
 
     # --- ends
 
-    def _exited(self, event: Exited) -> list[Any]:
+    def _exited(self, event: events.Exited) -> list[Any]:
         if event.rank == SERVICE:
             return self._service_exited(event)
         rank = self.ranks[event.rank]
@@ -210,21 +194,22 @@ class JobState:
 
     def _rank_failed(self, rank: Rank) -> list[Any]:
         how = ending(rank.code, rank.signal)
-        if rank.restarts < self._max_restarts and not self._overdue and not rank.world.spawned:
-            rank.restarts += 1
-            rank.streams += self._streams  # what is left of its forerunner's end before it begins
-            rank.pid = None
+        again = rank.restarts < self._max_restarts and rank.left and not rank.world.spawned
+        if again and not self._overdue:
+            rank.begin_again(self._streams)
             return [Restart(rank.rank, rank.node, how, rank.restarts, self._max_restarts)]
         rank.ended = True
-        again = f", started again {rank.restarts} times," if rank.restarts > 1 else ", started again," * rank.restarts
-        code = 128 + rank.signal if rank.signal else rank.code or 0
-        failure = Failure(f"{self._name(rank)}{again} {how}", self.hosts[rank.node], rank.rank, code)
+        failure = self._blame.failed(rank)
+        if self._max_restarts and not rank.left:
+            why = "not started again: it was between MPI_Init and MPI_Finalize, and the others would not know a new one"
+            return self._fail(failure._replace(detail=(why,)))
         if self._recovery or not (self._abort or rank.signal):
             self.failure = self.failure or failure
-            return []
+            who = rank.left and rank.missed_by()
+            return self._fail_with(rank, self._blame.missing(rank, who)) if who else []
         return self._fail(failure)
 
-    def _never_ran(self, rank: Rank, event: Exited) -> list[Any]:
+    def _never_ran(self, rank: Rank, event: events.Exited) -> list[Any]:
         rank.ended, rank.streams = True, 0
         if not rank.restarts:
             rank.code, rank.reason = event.code, "not started"
@@ -233,33 +218,23 @@ class JobState:
             rank.reason = "ended"
             return []
         rank.code, rank.signal = event.code or EXIT_USAGE, None
-        what = f"{self._name(rank)} could not be started again: {event.error}"
-        self.failure = self.failure or Failure(what, self.hosts[rank.node], rank.rank, rank.code)
+        self.failure = self.failure or self._blame.not_again(rank, event.error)
         return []
 
-    def _not_spawned(self, world: World, event: Exited) -> list[Any]:
+    def _not_spawned(self, world: World, event: events.Exited) -> list[Any]:
         """It is those who spawned it that are told, and the job goes on."""
         if world.failed:
             return []
         kills = [Kill(rank.rank, rank.node) for rank in world.fail()]
         return [*kills, Spawned(world.number, f"{event.error}, on {self.hosts[event.node]}")]
 
-    def _not_started(self, event: Exited) -> list[Any]:
-        """Said once: the first words, with every host where the same is wrong; other words of other hosts below."""
-        host = self.hosts[event.node]
-        said = self._unstarted.setdefault(event.error, [])
-        if host in said:
-            return []
-        said.append(host)
-        first = next(iter(self._unstarted))
-        if event.error != first and self.failure:
-            self.failure = self.failure._replace(detail=(*self.failure.detail, f"{host}: {event.error}"))
-        elif len(said) > 1 and self.failure and self.failure.what == first:
-            self.failure = self.failure._replace(host=fold(sorted(said)))
-        detail = tuple(event.todo.splitlines())
-        return self._fail(Failure(event.error, host, None, event.code or EXIT_USAGE, detail))
+    def _not_started(self, event: events.Exited) -> list[Any]:
+        """Said once, with every host."""
+        if self.failure:
+            self.failure = self._blame.not_started_either(event, self.failure)
+        return self._fail(self._blame.not_started(event))
 
-    def _service_exited(self, event: Exited) -> list[Any]:
+    def _service_exited(self, event: events.Exited) -> list[Any]:
         if self.phase == PREPARING:
             return self._fail(Failure(event.error, self.hosts[event.node]))
         if self.service is None:  # it never started
@@ -267,9 +242,7 @@ class JobState:
         self.service.ended, self.service.code, self.service.signal = True, event.code, event.signal
         if self.phase == ENDING or (event.code == 0 and not event.signal) or self._ranks_ended:
             return []
-        how = ending(event.code, event.signal)
-        what = event.error or f"the MindSpore scheduler {how} while ranks were running"
-        return self._fail(Failure(what, self.hosts[event.node], SERVICE, EXIT_USAGE))
+        return self._fail(self._blame.service(event))
 
     @property
     def _ranks_ended(self) -> bool:
@@ -281,18 +254,16 @@ class JobState:
             return [End(tuple(sorted(self._alive)))]
         return []
 
-    def _stream_ended(self, event: StreamEnded) -> list[Any]:
+    def _stream_ended(self, event: events.StreamEnded) -> list[Any]:
         rank = self.service if event.rank == SERVICE else self.ranks[event.rank]
         if rank and rank.streams:
             rank.streams -= 1
         return []
 
-    def _link_ended(self, event: LinkEnded) -> list[Any]:
+    def _link_ended(self, event: events.LinkEnded) -> list[Any]:
         self._alive.discard(event.node)
-        host = self.hosts[event.node]
         if self.phase == PREPARING:
-            error = event.error or LaunchError("the agent ended before the ranks were started", host, code=EXIT_LOST)
-            return self._fail(Failure(error.what, host, None, error.code, tuple(error.todo.splitlines())))
+            return self._fail(self._blame.unready(event.node, event.error))
         lost = [rank for rank in self.ranks.values() if rank.node == event.node and not rank.over]
         for rank in lost:
             rank.reason = rank.reason if rank.ended else "lost"
@@ -300,15 +271,11 @@ class JobState:
         if self.service and self.service.node == event.node:
             self.service.ended, self.service.streams = True, 0
         if not lost:
-            return self._check_service() + self._traced(Traced((event.node,)))
-        why = event.error.what if event.error else "its agent ended, or was killed"
-        failure = Failure("the host was lost while ranks ran there", host, None, EXIT_LOST, (why,))
-        return self._fail(failure) + self._check_service()
+            return self._check_service() + self._traced(events.Traced((event.node,)))
+        return self._fail(self._blame.lost(event.node, event.error)) + self._check_service()
 
-    def _timed_out(self, event: TimedOut) -> list[Any]:
-        unit = "second" if event.seconds == 1 else "seconds"
-        what = f"the job was still running after {event.seconds:g} {unit} ({event.source})"
-        failure = Failure(what, code=EXIT_TIMEOUT)
+    def _timed_out(self, event: events.TimedOut) -> list[Any]:
+        failure = overdue(event)
         nodes = {rank.node for rank in self.ranks.values() if rank.pid and not rank.ended} & self._alive
         if not (event.traces and nodes and self.phase == RUNNING):
             return self._fail(failure)
@@ -316,13 +283,13 @@ class JobState:
         self._tracing = nodes
         return [Trace(tuple(sorted(nodes)))]
 
-    def _traced(self, event: Traced) -> list[Any]:
+    def _traced(self, event: events.Traced) -> list[Any]:
         self._tracing.difference_update(event.nodes)
         if self._overdue and not self._tracing and self.phase == RUNNING:
             return self._fail(self._overdue)
         return []
 
-    def _interrupted(self, event: Interrupted) -> list[Any]:
+    def _interrupted(self, event: events.Interrupted) -> list[Any]:
         return self._fail(Failure(f"ended by {event.signal}", code=EXIT_USAGE), again=True)
 
     def _fail(self, failure: Failure, again: bool = False) -> list[Any]:
@@ -343,7 +310,7 @@ class JobState:
     @property
     def recovered(self) -> bool:
         """Ranks failed, the others went on, and at least one of them ended well: what recovery is asked for."""
-        well = any(rank.ended and not (rank.code or rank.signal or rank.reason) for rank in self.ranks.values())
+        well = any(rank.well for rank in self.ranks.values())
         return self._recovery and self.phase == RUNNING and not self._overdue and well
 
     @property

@@ -38,10 +38,12 @@ TRAVELS = (
     "mslaunch.agent.files",
     "mslaunch.agent.guard",
     "mslaunch.agent.hints",
+    "mslaunch.agent.leftovers",
     "mslaunch.agent.lines",
     "mslaunch.agent.mindspore",
     "mslaunch.agent.mpi",
     "mslaunch.agent.network",
+    "mslaunch.agent.offers",
     "mslaunch.agent.parts",
     "mslaunch.agent.program",
     "mslaunch.agent.ranks",
@@ -57,6 +59,7 @@ PARTS = {
     "pmi": ("agent.pmi", "agent.pmi1", "agent.pmi2", "agent.pmiwords", "agent.kvs"),
     "pmix": (
         "agent.pmix",
+        "agent.fabrics",
         "agent.libpmix",
         "agent.pmixasks",
         "agent.pmixcalls",
@@ -64,7 +67,7 @@ PARTS = {
         "agent.pmixplace",
         "agent.pmixvalues",
     ),
-    "family": ("agent.family", "agent.elf", "agent.libmpi", "agent.pythons"),
+    "family": ("agent.family", "agent.elf", "agent.libmpi", "agent.loader", "agent.pythons"),
     "alone": ("agent.alone", "agent.elf", "agent.libmpi"),
 }
 

@@ -53,6 +53,8 @@ class Decoder:
 
     def __init__(self, magic: bool = False) -> None:
         self._buffer = b""
+        self._more: list[bytes] = []  # what came for a frame that is larger than one read
+        self._missing = 0  # bytes that this frame lacks
         self._waiting_for_magic = magic
         self._noise = b""
 
@@ -63,20 +65,30 @@ class Decoder:
 
     def feed(self, data: bytes) -> list[Frame]:
         """The frames that `data` completes; raises `WireError` if it cannot be ours."""
-        buffer = self._buffer + data if self._buffer else data
+        if len(data) < self._missing:  # joined once, when all is there: each time would take seconds for 64 MiB
+            self._more.append(data)
+            self._missing -= len(data)
+            return []
+        buffer = b"".join((self._buffer, *self._more, data)) if self._buffer else data
         if self._waiting_for_magic:
             buffer = self._skip_noise(buffer)
             if self._waiting_for_magic:
                 self._buffer = buffer
                 return []
+        self._more.clear()
+        return self._cut(buffer)
+
+    def _cut(self, buffer: bytes) -> list[Frame]:
         frames = []
         start, size = 0, len(buffer)
+        self._missing = 0
         while size - start >= _HEADER.size:
             kind, length, rank = _HEADER.unpack_from(buffer, start)
             if length > MAX_PAYLOAD:
                 raise WireError(f"a frame of kind {kind} claims {length} bytes", todo="something else wrote here")
             end = start + _HEADER.size + length
             if end > size:
+                self._missing = end - size
                 break
             frames.append(Frame(kind, rank, buffer[start + _HEADER.size : end]))
             start = end

@@ -28,8 +28,11 @@ class TestedAgent:
 
     __test__ = False
 
-    def __init__(self, python: str = sys.executable, **environ: str) -> None:
+    def __init__(self, python: str = sys.executable, limit: int = 0, **environ: str) -> None:
+        """`limit`: how many files it may open, 0 for as many as we."""
         argv, payload = boot_argv(python)
+        if limit:
+            argv = ["sh", "-c", f'ulimit -n {limit}; exec "$0" "$@"', *argv]
         env = {"PATH": os.environ.get("PATH", os.defpath), **environ}
         self.process = subprocess.Popen(
             argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env, bufsize=0

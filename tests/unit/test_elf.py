@@ -14,8 +14,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mslaunch.agent import elf
-from mslaunch.agent.elf import Cache, Loader
+from mslaunch.agent import elf, loader
+from mslaunch.agent.loader import Cache, Loader
 
 QUICK = 0.5  #: seconds that reading one file may take, on a busy machine
 
@@ -23,8 +23,8 @@ QUICK = 0.5  #: seconds that reading one file may take, on a busy machine
 @pytest.fixture(autouse=True)
 def bare_system(monkeypatch):
     """No cache and no default directories, so that only what a test makes is found."""
-    monkeypatch.setattr(elf, "_cache", Cache(b""))
-    monkeypatch.setattr(elf, "_default_folders", lambda machine: ())
+    monkeypatch.setattr(loader, "_cache", Cache(b""))
+    monkeypatch.setattr(loader, "_default_folders", lambda machine: ())
 
 
 def walk(path, env=(), wdir="/"):
@@ -89,7 +89,7 @@ def test_order_of_places(tmp_path):
     assert found("", runpath, variable) == "variable"
     assert found("", runpath, "/nowhere") == "runpath"
     assert found("", "/nowhere", f"/nowhere;{variable}") == "variable"
-    elf._cache = Cache(elves.cache(("libx.so", str(tmp_path / "cached/libx.so"))))
+    loader._cache = Cache(elves.cache(("libx.so", str(tmp_path / "cached/libx.so"))))
     assert found("", "/nowhere") == "cached"
 
 
@@ -137,10 +137,10 @@ def test_the_cache():
 
 def test_the_new_format_after_the_old(tmp_path, monkeypatch):
     path = elves.write(tmp_path / "cache", elves.cache(("liba", "/x/liba"), old=b"ld.so-1.7.0\0" + bytes(52)))
-    monkeypatch.setattr(elf, "CACHE", str(path))
-    assert Cache(elf._read_cache()).paths("liba") == ["/x/liba"]
-    monkeypatch.setattr(elf, "CACHE", str(tmp_path / "none"))
-    assert Cache(elf._read_cache()).paths("liba") == []
+    monkeypatch.setattr(loader, "CACHE", str(path))
+    assert Cache(loader._read_cache()).paths("liba") == ["/x/liba"]
+    monkeypatch.setattr(loader, "CACHE", str(tmp_path / "none"))
+    assert Cache(loader._read_cache()).paths("liba") == []
 
 
 @given(st.binary(max_size=400), st.text(max_size=3), st.integers(0, 2**32 - 1))
@@ -152,11 +152,11 @@ def test_a_broken_cache(rest, name, count):
 def test_the_system_s_cache():
     """As ldconfig reads it."""
     ldconfig = shutil.which("ldconfig", path="/sbin:/usr/sbin:/bin")
-    if not ldconfig or not os.path.exists(elf.CACHE):
+    if not ldconfig or not os.path.exists(loader.CACHE):
         pytest.skip("NOT TESTED, not installed: ldconfig")
     said = subprocess.run([ldconfig, "-p"], capture_output=True, text=True, check=True).stdout.splitlines()[1:]
     rows = [line.split(" => ") for line in said if " => " in line]
-    ours = Cache(elf._read_cache())
+    ours = Cache(loader._read_cache())
     assert rows and all(path in ours.paths(name.split()[0]) for name, path in rows)
 
 
@@ -233,13 +233,13 @@ def test_what_is_no_file(tmp_path):
 
 def test_our_own_interpreter():
     """The real loader agrees: what we run in has been mapped."""
-    elf._cache = None
+    loader._cache = None
     with open("/proc/self/maps") as file:
         mapped = {line.split(None, 5)[5].strip() for line in file if "/" in line}
-    loader = Loader(os.environ, "/")
-    start = loader.read(os.path.realpath(sys.executable))
+    ours = Loader(os.environ, "/")
+    start = ours.read(os.path.realpath(sys.executable))
     assert start is not None
-    assert {os.path.realpath(one.path) for one in loader.walk(start)} <= {os.path.realpath(one) for one in mapped}
+    assert {os.path.realpath(one.path) for one in ours.walk(start)} <= {os.path.realpath(one) for one in mapped}
 
 
 def test_a_walk_has_an_end(tmp_path):

@@ -367,9 +367,11 @@ def test_a_rank_that_is_started_again_begins_anew() -> None:
     job.begin()
     job.send(1, b"cmd=ge")
     job.end(1)
-    job.begin(1)
+    job.nodes[0].again(1)
     job.say(0, "cmd=barrier_in")
+    job.begin(1)
     assert job.say(1, "cmd=barrier_in") == job.last(0) == "cmd=barrier_out rc=0 tag=0"
+    assert job.aborts == []
 
 
 def test_strangers_are_not_heard() -> None:

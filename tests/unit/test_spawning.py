@@ -14,7 +14,7 @@ from mslaunch.launcher.events import Exited, Interrupted, Joined, Kill, Left, Li
 from mslaunch.launcher.events import Spawned as SpawnedEvent
 from mslaunch.launcher.meeting import Meeting
 from mslaunch.launcher.spawning import Job, Spawning
-from mslaunch.launcher.state import ENDING, JobState
+from mslaunch.launcher.state import JobState
 from mslaunch.model import Allocation, AppContext, JobMap, Node, NodePlan, Placement, Policy, Request, World
 from mslaunch.plan.spawned import Command, Spawned, place_spawned, understand
 from mslaunch.wire import frames, messages
@@ -310,7 +310,7 @@ def test_a_child_without_mpi_init_leaves_its_parent_waiting() -> None:
     hosts.on(Started(1, 5), Exited(1, 0, 0, None))
     failure = hosts.state.failure
     assert failure and failure.what == (
-        "rank 0 of world 2 ended without MPI_Init, where those who spawned it wait for it"
+        "rank 0 of world 2, for which those who spawned it wait, ended without MPI_Init"
     )
 
 
@@ -367,8 +367,8 @@ def test_hosts_that_were_lost_take_no_ranks() -> None:
     hosts = Hosts(slots=1)
     hosts.ask(1, 1)
     hosts.come()
-    hosts.on(LinkEnded(1))
-    assert hosts.state.phase == ENDING
+    hosts.on(Started(1, 5, 1), Joined(1), Left(1), Exited(1, 1, 0, None), StreamEnded(1), StreamEnded(1), LinkEnded(1))
+    assert hosts.state.failure is None, "nothing ran there any more"
     hosts.ask(2, 1)
     hosts.come()
     assert hosts.state.hosts == ["n0", "n1", "n2"] and hosts.plans()[-1][0] == 2
@@ -412,7 +412,7 @@ def test_children_spawn_like_their_parent() -> None:
     "wrong",
     [
         {"from": ["x"]}, {"from": ["1.0"]}, {"from": [f"{0x70001}.7"]}, {"from": []}, {"count": ["0"]},
-        {"count": ["2"]}, {"count": ["x"]}, {"argv.0": []}, {"app.0": ["1"]}, {"app.0": ["many", ""]},
+        {"count": ["2"]}, {"count": ["x"]}, {"app.0": ["1"]}, {"app.0": ["many", ""]},
     ],
     ids=str,
 )  # fmt: skip
@@ -422,6 +422,24 @@ def test_words_that_mean_nothing_are_that_agents_end(wrong: dict[str, list[str]]
         hosts.ask(1, 1, **{name.replace(".", "_"): values for name, values in wrong.items()})
     hosts.ask(1, 1)
     assert len(hosts.plans()) == 1
+
+
+@pytest.mark.parametrize("argv", [[], [""]], ids=str)
+def test_no_program_is_the_parents_affair(argv: list[str]) -> None:
+    hosts = Hosts()
+    hosts.ask(1, 1, argv_0=argv)
+    assert hosts.answers() == [(0, Answer(1, "start:no program was named"))]
+
+
+def test_nothing_is_started_in_a_job_that_ends() -> None:
+    """The order to end it has gone out, and would not reach what is started now."""
+    hosts = Hosts(slots=1)
+    hosts.ask(1, 1)
+    hosts.on(Interrupted("SIGTERM"))
+    hosts.ask(2, 1)
+    hosts.come()
+    assert [answer.error for _, answer in hosts.answers()] == ["start:the job is being ended"] * 2
+    assert hosts.added == [] and not [plan for _, plan in hosts.plans() if plan.ranks]
 
 
 def test_nothing_is_said_of_spawns_in_a_job_that_ends() -> None:

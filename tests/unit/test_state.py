@@ -15,6 +15,7 @@ from mslaunch.launcher.events import (
     Aborted,
     End,
     Exited,
+    Impossible,
     Interrupted,
     Joined,
     Kill,
@@ -25,6 +26,7 @@ from mslaunch.launcher.events import (
     Spawned,
     Start,
     Started,
+    Stranded,
     StreamEnded,
     TimedOut,
     Trace,
@@ -393,6 +395,135 @@ HISTORIES = {
         [Start(), again(2, 1, 1), ALL],
         restarts=1,
     ),
+    "MPI: a script may run several programs": History(
+        [*RUN, *(event(rank) for rank in (0, 1, 2, 0, 1, 2) for event in (Joined, Left)), *exits(0, 1, 2)], [Start()]
+    ),
+    "MPI: some ranks of a script need not use it": History([*RUN, *exits(1, 2), *exits(0)], [Start()]),
+    "MPI: who did not finalize is waited for": History(
+        [*RUN, Joined(1), *over(1), *over(0, None, SIGTERM), *over(2, None, SIGTERM)],
+        [Start(), ALL],
+        "rank 1, for which the others would wait, ended without MPI_Finalize",
+        1,
+        ("ended", "", "ended"),
+    ),
+    "MPI: who never came, known when it ends": History(
+        [*RUN, Joined(0), *over(1), *over(0, None, SIGTERM), *over(2, None, SIGTERM)],
+        [Start(), ALL],
+        "rank 1, for which others wait in MPI, ended without MPI_Init",
+        1,
+        ("ended", "", "ended"),
+    ),
+    "MPI: who never came, known when another one does": History(
+        [*RUN, *over(1), Joined(0), *over(0, None, SIGTERM), *over(2, None, SIGTERM)],
+        [Start(), ALL],
+        "rank 1, for which others wait in MPI, ended without MPI_Init",
+        1,
+        ("ended", "", "ended"),
+    ),
+    "MPI: how often each is in MPI_Init, is its affair": History(
+        [
+            *RUN,
+            *(event(rank) for rank in (0, 1, 2, 0) for event in (Joined, Left)),
+            *exits(1, 2),
+            Joined(0),
+            Left(0),
+            *exits(0),
+        ],
+        [Start()],
+    ),
+    "MPI: unless others wait for it there": History(
+        [*RUN, Joined(1), Left(1), *over(1), Joined(0), Stranded(1), *over(0, None, 9), *over(2, None, 9)],
+        [Start(), ALL],
+        "rank 1, for which others wait in MPI, ended after MPI_Finalize",
+        1,
+        ("ended", "", "ended"),
+    ),
+    "MPI: a bad end is the cause, whoever waits": History(
+        [*RUN, Joined(0), Joined(1), *over(1, None, SIGKILL), Stranded(1), *over(0, None, 15), *over(2, None, 15)],
+        [Start(), ALL],
+        "rank 1 was ended by SIGKILL (killed)",
+        137,
+        ("ended", "", "ended"),
+    ),
+    "MPI: with recovery the others go on without one that did not finalize": History(
+        [*RUN, *map(Joined, range(3)), *over(1), Left(0), *over(0), Left(2), *over(2)],
+        [Start()],
+        "rank 1, for which the others would wait, ended without MPI_Finalize",
+        1,
+        recovery=True,
+        recovered=True,
+    ),
+    "MPI: with recovery nobody ended well": History(
+        [*RUN, *map(Joined, range(3)), *exits(0, 1, 2)],
+        [Start()],
+        "rank 0, for which the others would wait, ended without MPI_Finalize",
+        1,
+        recovery=True,
+    ),
+    "MPI: with recovery they go on until they wait": History(
+        [*RUN, Joined(0), Joined(1), *over(1, None, SIGKILL), Stranded(1), *over(0, None, 15), *over(2, None, 15)],
+        [Start(), ALL],
+        "rank 1, for which others wait in MPI, was ended by SIGKILL (killed)",
+        137,
+        ("ended", "", "ended"),
+        recovery=True,
+    ),
+    "MPI: an engine may be the one who says that they wait": History(
+        [*RUN, Joined(0), Joined(1), *over(1, 3), Aborted(1, 1, "words", True), *over(0, None, 15), *over(2, None, 15)],
+        [Start(), ALL],
+        "rank 1, for which others wait in MPI, ended with exit code 3",
+        3,
+        ("ended", "", "ended"),
+        abort=False,
+    ),
+    "MPI: a code that ends nothing, before MPI_Init": History(
+        [*RUN, Joined(0), *over(1, 3), *over(0, None, SIGTERM), *over(2, None, SIGTERM)],
+        [Start(), ALL],
+        "rank 1, for which others wait in MPI, ended with exit code 3",
+        3,
+        ("ended", "", "ended"),
+        abort=False,
+    ),
+    "MPI: who was started again has done nothing yet": History(
+        [*RUN, *map(Joined, range(3)), Left(2), *over(2, 3), Started(2, 200), *over(2), *over(0, 9), *over(1, 15)],
+        [Start(), again(2, 1, 1), ALL],
+        "rank 2, for which others wait in MPI, ended without MPI_Init",
+        1,
+        ("ended", "ended", ""),
+        restarts=1,
+    ),
+    "MPI: started again, it comes once more": History(
+        [
+            *RUN,
+            *map(Joined, range(3)),
+            Left(2),
+            *over(2, 3),
+            Started(2, 200),
+            Joined(2),
+            Left(2),
+            *over(2),
+            Left(0),
+            Left(1),
+            *exits(0, 1),
+        ],
+        [Start(), again(2, 1, 1)],
+        restarts=1,
+    ),
+    "MPI: who dies in the middle is not started again": History(
+        [*RUN, *map(Joined, range(3)), *over(2, None, 9), *over(0, None, 15), *over(1, None, 15)],
+        [Start(), ALL],
+        "rank 2 was ended by SIGKILL (killed)",
+        137,
+        ("ended", "ended", ""),
+        restarts=1,
+    ),
+    "MPI: what cannot be": History(
+        [*RUN, Impossible("too much", "less"), *over(0, None, 15), *over(1, None, 15), *over(2, None, 15)],
+        [Start(), ALL],
+        "too much",
+        1,
+        ("ended", "ended", "ended"),
+    ),
     "stacks: asked for where ranks live, and then the end": History(
         [*RUN, *over(2), TRACED, Traced((0,)), *over(0, None, SIGTERM), *over(1, None, SIGTERM)],
         [Start(), Trace((0,)), ALL],
@@ -648,14 +779,40 @@ def test_ranks_are_missed_in_their_own_world_only() -> None:
     assert tell(state, Left(2), *over(2)) == []
     assert tell(state, *over(1)) == [ALL_HERE]
     assert state.failure and state.failure.what == (
-        "rank 0 of world 2 ended without MPI_Finalize, so the others would wait for it"
+        "rank 0 of world 2, for which the others would wait, ended without MPI_Finalize"
     )
 
 
 def test_a_spawned_rank_is_not_started_again() -> None:
     state = spawned(0, max_restarts=3)
-    assert tell(state, Started(1, 8), *over(1, 3)) == [Spawned(2)]
+    assert tell(state, Started(1, 8), Joined(1), Left(1), *over(1, 3)) == [Spawned(2)]
     assert tell(state, *over(0)) == [] and state.finished and state.recovered
+    waited_for = spawned(0, max_restarts=3)
+    assert tell(waited_for, Started(1, 8), *over(1, 3)) == [Spawned(2), ALL_HERE]
+    assert waited_for.failure and waited_for.failure.what == (
+        "rank 0 of world 2, for which those who spawned it wait, ended with exit code 3"
+    )
+
+
+@pytest.mark.parametrize(
+    ("code", "exit_code"), [(0, 1), (7, 7), (255, 255), (256, 1), (-1, 255), (1 << 31, 1), (263, 7)]
+)
+def test_abort_with_any_code_is_a_failure(code: int, exit_code: int) -> None:
+    state = JobState(jobmap(0, 0), recovery=True)
+    assert tell(state, *RUN[:3], Joined(1), Aborted(1, code, "in\ndetail"), *over(1, code & 0xFF)) == [
+        Start(),
+        ALL_HERE,
+    ]
+    assert tell(state, *over(0, None, SIGTERM, 0)) == [] and state.finished
+    assert state.code == exit_code and state.failure
+    assert (state.failure.what, state.failure.detail) == (f"rank 1 called MPI_Abort with code {code}", ("in", "detail"))
+
+
+def test_what_is_no_pmi_ends_the_job() -> None:
+    state = JobState(jobmap(0, 0))
+    assert tell(state, *RUN[:3], Joined(1), Aborted(1, 1, "it said x", True)) == [Start(), ALL_HERE]
+    assert state.failure and state.failure.detail == ("it said x",)
+    assert state.failure.what == "rank 1 does not keep to the protocol of MPI's start-up"
 
 
 def test_abort_of_a_spawned_rank() -> None:

@@ -1,0 +1,111 @@
+"""Blame: the failure that each thing which goes wrong is told as: words, host, rank, exit code.
+
+It decides nothing; `state` says which of them ends the job.  The surprising thing: an exit code of 0 can be a failure,
+where others wait in MPI for the rank that ended with it, and so can MPI_Abort with 0; the job's code is 1 then.
+"""
+
+from __future__ import annotations
+
+from mslaunch.errors import EXIT_LOST, EXIT_TIMEOUT, EXIT_USAGE
+from mslaunch.launcher.endings import advice, ending
+from mslaunch.lean import TYPE_CHECKING
+from mslaunch.model import SERVICE, Failure
+from mslaunch.plan.hostlist import fold
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mslaunch.errors import LaunchError
+    from mslaunch.launcher import events
+    from mslaunch.launcher.members import Rank
+    from mslaunch.launcher.worlds import Worlds
+
+_SAYS_NOTHING = ("", "abort")  # what libraries tell us with MPI_Abort that says no more than that
+
+
+class Blame:
+    """Failures of one launch; `hosts` and `worlds` are the state's, and grow."""
+
+    def __init__(self, hosts: Sequence[str], worlds: Worlds) -> None:
+        self._hosts = hosts
+        self._worlds = worlds
+        self._unstarted: dict[str, list[str]] = {}  # why ranks were not started -> hosts
+
+    def _rank(self, rank: Rank, what: str, code: int, detail: tuple[str, ...] = ()) -> Failure:
+        return Failure(self._worlds.name(rank.rank) + what, self._hosts[rank.node], rank.rank, code, detail)
+
+    # --- ranks
+
+    def failed(self, rank: Rank) -> Failure:
+        """Its process ended badly."""
+        times = f" {rank.restarts} times" if rank.restarts > 1 else ""
+        again = f", started again{times}," if rank.restarts else ""
+        return self._rank(rank, f"{again} {ending(rank.code, rank.signal)}", rank.status)
+
+    def missing(self, rank: Rank, who: str = "others wait in MPI") -> Failure:
+        """It has ended, and `who`, for it."""
+        return self._rank(rank, f", for which {who}, {rank.how}", rank.status or EXIT_USAGE)
+
+    def aborted(self, rank: Rank, event: events.Aborted) -> Failure:
+        """It called MPI_Abort, or breaks the protocol."""
+        if event.broken:
+            what = " does not keep to the protocol of MPI's start-up"
+            return self._rank(rank, what, event.code or EXIT_USAGE, (event.text,))
+        said = tuple(event.text.splitlines()) if event.text not in _SAYS_NOTHING else ()
+        return self._rank(rank, f" called MPI_Abort with code {event.code}", event.code & 0xFF or EXIT_USAGE, said)
+
+    def alone(self, rank: Rank, event: events.CameAlone) -> Failure:
+        """It takes itself for the only one."""
+        what = f" came up alone, as rank 0 of 1, with {event.family} ({event.library})"
+        return self._rank(rank, what, EXIT_USAGE, (advice(event.family, event.offered),))._replace(rank=None)
+
+    def not_again(self, rank: Rank, error: str) -> Failure:
+        """It could not be started again."""
+        return self._rank(rank, f" could not be started again: {error}", rank.status)
+
+    # --- others
+
+    def not_started(self, event: events.Exited) -> Failure:
+        """A program cannot be started on a host."""
+        host = self._hosts[event.node]
+        said = self._unstarted.setdefault(event.error, [])
+        if host not in said:
+            said.append(host)
+        return Failure(event.error, host, None, event.code or EXIT_USAGE, tuple(event.todo.splitlines()))
+
+    def not_started_either(self, event: events.Exited, failure: Failure) -> Failure:
+        """`failure`, with what is wrong on one more host: the same words are said once, others below."""
+        host = self._hosts[event.node]
+        said = self._unstarted.setdefault(event.error, [])
+        if host in said:
+            return failure
+        said.append(host)
+        first = next(iter(self._unstarted))
+        if event.error != first:
+            return failure._replace(detail=(*failure.detail, f"{host}: {event.error}"))
+        return failure._replace(host=fold(sorted(said))) if len(said) > 1 and failure.what == first else failure
+
+    def service(self, event: events.Exited) -> Failure:
+        """The scheduler ended while it was needed."""
+        how = ending(event.code, event.signal)
+        what = event.error or f"the MindSpore scheduler {how} while ranks were running"
+        return Failure(what, self._hosts[event.node], SERVICE, EXIT_USAGE)
+
+    def unready(self, node: int, error: LaunchError | None) -> Failure:
+        """A link ended before ranks ran."""
+        what, code, todo = "the agent ended before the ranks were started", EXIT_LOST, ""
+        if error:
+            what, code, todo = error.what, error.code, error.todo
+        return Failure(what, self._hosts[node], None, code, tuple(todo.splitlines()))
+
+    def lost(self, node: int, error: LaunchError | None) -> Failure:
+        """A link ended while ranks ran."""
+        why = error.what if error else "its agent ended, or was killed"
+        return Failure("the host was lost while ranks ran there", self._hosts[node], None, EXIT_LOST, (why,))
+
+
+def overdue(event: events.TimedOut) -> Failure:
+    """--timeout."""
+    unit = "second" if event.seconds == 1 else "seconds"
+    what = f"the job was still running after {event.seconds:g} {unit} ({event.source})"
+    return Failure(what, code=EXIT_TIMEOUT)
