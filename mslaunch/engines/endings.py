@@ -19,14 +19,15 @@ if TYPE_CHECKING:
     from mslaunch.engines.desk import Desk
     from mslaunch.launcher.state import JobState
 
-_HOST_LOST = "has lost communication with a remote daemon"
+#: what mpirun says when a daemon is gone: 4.1.4 and 5.0.11, and 5.0.11 when its ssh ends first
+_HOST_LOST = ("has lost communication with a remote daemon", "A daemon failed to")
 
 
 def outcome_of(state: JobState, desk: Desk, size: int, seconds: float) -> Outcome:
     """The outcome; closes the desk."""
     failure = state.failure
     words, hosts = desk.own.decode("utf-8", "replace"), {rank: known.host for rank, known in desk.known.items()}
-    if failure is None and _HOST_LOST in words:  # 5.0.11 ends with 0
+    if failure is None and _lost(words):  # 5.0.11 ends with 0
         failure = Failure("", rank=0, code=EXIT_LOST)
     if failure and failure.rank == 0:
         failure = explained(failure, state.ranks[0].signal, words, size, hosts)
@@ -61,7 +62,7 @@ def explained(failure: Failure, signum: int | None, words: str, size: int, hosts
     """
     if signum:
         return Failure(f"Open MPI's mpirun {ending(None, signum)}", failure.host, code=failure.code)
-    if _HOST_LOST in words:
+    if hosts and _lost(words):
         return Failure("Open MPI lost a host while ranks ran there; its words above say which", code=EXIT_LOST)
     if not hosts:
         far = failure.code == EXIT_UNREACHED or "daemon" in words
@@ -72,6 +73,10 @@ def explained(failure: Failure, signum: int | None, words: str, size: int, hosts
     if rank is None or rank not in hosts:
         return Failure(f"a rank ended with exit code {failure.code}; Open MPI did not say which", code=failure.code)
     return Failure(f"rank {rank} {ending(failure.code, _signal(words))}", hosts[rank], rank, failure.code)
+
+
+def _lost(words: str) -> bool:
+    return any(known in words for known in _HOST_LOST)
 
 
 def _signal(words: str) -> int | None:

@@ -425,8 +425,9 @@ def test_what_a_failure_of_mpirun_means():
     of_rank = explained(mpirun, None, "process rank 1 with PID 0", 2, hosts)
     assert (of_rank.what, of_rank.host, of_rank.rank, of_rank.code) == ("rank 1 ended with exit code 3", "b", 1, 3)
     assert "did not say which" in explained(mpirun, None, "", 2, hosts).what
-    lost = "ORTE has lost communication with a remote daemon."
-    assert explained(mpirun, None, lost, 2, hosts).code == EXIT_LOST
+    for lost in ("ORTE has lost communication with a remote daemon.", "A daemon failed to start or was ended"):
+        assert explained(mpirun, None, lost, 2, hosts).code == EXIT_LOST
+    assert explained(mpirun, None, "A daemon failed to start", 2, {}).code == EXIT_UNREACHED
     assert explained(mpirun, None, "could not start one or more daemons", 2, {}).code == EXIT_UNREACHED
     assert "started no rank" in explained(mpirun, None, "", 2, {}).what
     killed = explained(mpirun._replace(code=137), 9, "", 2, hosts)
