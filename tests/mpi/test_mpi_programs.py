@@ -89,7 +89,7 @@ def test_programs_in_c(library, stage, compiled):
 
 def test_threads(library, here, python):
     ended = here.run(library, 2, python("threads.py"))
-    assert (ended.code, ended.lines) == (0, ["rank 0 of 2: 400", "rank 1 of 2: 400"]), ended.err
+    assert (ended.code, ended.lines) == (0, ["rank 0 of 2: 25", "rank 1 of 2: 25"]), ended.err
 
 
 @pytest.mark.parametrize("library", ["mpich", "openmpi5", "impi"], indirect=True)  # Open MPI 4.1 has none
