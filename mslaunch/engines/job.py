@@ -113,7 +113,7 @@ def make_job(
 ) -> Job:
     """Raises `LaunchError` for what cannot be handed over."""
     counts, first = _counted(request, allocation)
-    exports = [exported(app, environ, lambda name: plans._matching((name,), environ)) for app in request.apps]
+    exports = [exported(app, environ, lambda name: plans.matching((name,), environ)) for app in request.apps]
     crowded = not allocation.declared and sum(counts) > (allocation.nodes[0].slots or 1)
     words = translate(request, allocation, counts, mpirun, exports, not os.geteuid(), crowded)
     return Job(request, allocation, mpirun, counts, first, words, cwd, jobid)

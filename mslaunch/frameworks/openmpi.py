@@ -1,9 +1,8 @@
 """What Open MPI's mpirun 4.1 tells its ranks, as far as it is a plain fact (mpirun(1), and runs of 4.1.4).
 
-It does not wire up libmpi: what names a server or a daemon is not set, since a libmpi that believed it would wait for
-somebody who is not there.  With the facts alone it comes up as a world of one, as without them (tests hold that).
-Surprising: OMPI_COMMAND is set but PMIX_RANK is not, since the two together make MindSpore take the MPI path
-(docs/frameworks.md, which also has the table of what is set and what is not).
+It does not wire up libmpi: what names a server is set by the agent, for programs that have one (`agent.offers`), and
+what names mpirun's daemons by nobody.  Surprising: OMPI_COMMAND and PMIX_RANK together would make MindSpore take the
+MPI path, if `mindspore` did not set MS_ROLE for every rank (docs/frameworks.md, which also has the table of all).
 """
 
 from __future__ import annotations

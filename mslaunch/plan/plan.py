@@ -185,7 +185,7 @@ def _exported(app: AppContext, environ: Mapping[str, str]) -> list[str]:
         if value is not None:
             chosen[name] = value
         elif "*" in name or "?" in name:
-            chosen.update((found, environ[found]) for found in _matching((name,), environ))
+            chosen.update((found, environ[found]) for found in matching((name,), environ))
         elif name in environ:
             chosen[name] = environ[name]
     for name, value in chosen.items():
@@ -208,10 +208,10 @@ def missing_exports(request: Request, environ: Mapping[str, str]) -> list[str]:
 
 def _forwarded(app: AppContext, environ: Mapping[str, str]) -> list[str]:
     """Variables of the launcher for ranks on other hosts."""
-    return [f"{name}={environ[name]}" for name in _matching(app.forward, environ)]
+    return [f"{name}={environ[name]}" for name in matching(app.forward, environ)]
 
 
-def _matching(patterns: tuple[str, ...], environ: Mapping[str, str]) -> list[str]:
+def matching(patterns: tuple[str, ...], environ: Mapping[str, str]) -> list[str]:
     """The names that patterns may take: not those of this host, nor what a launch around us left."""
     exact = {name for name in frameworks.SCRUB if not name.endswith("*")} | _OF_THIS_HOST
     prefixes = tuple(name[:-1] for name in (*frameworks.SCRUB, *_SCRUB) if name.endswith("*"))
