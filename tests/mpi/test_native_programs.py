@@ -52,10 +52,11 @@ def rows(text, directory):
 
 
 def successes(text, directory):
-    """HPC Challenge writes a file."""
+    """HPC Challenge writes a file.  Its lines of CPU time are there or not, as the clock's grain has it."""
     written = (directory / "hpccoutf.txt").read_text()
     found = re.findall(r"^(Success=.*|CommWorldProcs=.*|HPL_N=.*|PTRANS_residual=.*)$", written, re.M)
-    return [*found, f"{len(re.findall('PASSED', written))} passed", f"{len(re.findall('FAILED', written))} failed"]
+    checked = re.sub(r"^CPU .*$", "", written, flags=re.M)
+    return [*found, f"{len(re.findall('PASSED', checked))} passed", f"{len(re.findall('FAILED', written))} failed"]
 
 
 # --- what is run
