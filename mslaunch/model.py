@@ -9,7 +9,10 @@ from __future__ import annotations
 
 from mslaunch.lean import NamedTuple
 
-SERVICE = -1  #: stands for "no rank" where a frame or a record needs a rank: the job's scheduler
+#: stands for the rank of a process that is none, the job's scheduler, in frames and records; parameter servers have
+#: the numbers below it, from FIRST_SERVER down
+SERVICE = -1
+FIRST_SERVER = -2
 
 #: what cpus may share, smallest first; a policy names one of these, a `Topology` has a row for each
 LEVELS = ("hwthread", "core", "l1cache", "l2cache", "l3cache", "numa", "socket", "board")
@@ -74,6 +77,8 @@ class OutputPolicy(NamedTuple):
     errfile: str | None = None  # hydra's -errfile-pattern
     tee: bool = False  # with these two the terminal shows nothing, unless this is set (msrun's logs)
     xterm: str | None = None  # --xterm: `0,2-3`, -1 for all; a final ! holds the windows
+    keep: bool = False  # files of an earlier launch are not emptied but renamed: FILE.1, FILE.2 …
+    shown: tuple[int, ...] | None = None  # the ranks whose output reaches the terminal; None: all of them
 
 
 class LinkPolicy(NamedTuple):
@@ -85,6 +90,33 @@ class LinkPolicy(NamedTuple):
     timeout: float = 15.0  # seconds from the first packet to HELLO, for each host
     python: str = "python3"  # the interpreter of the agents
     fanout: int = 32  # hosts that are being connected at one time
+
+
+class Share(NamedTuple):
+    """The part of a job that this launcher starts, where others start the rest: one msrun on each host."""
+
+    size: int  # ranks of the whole job
+    first: int | None  # the number of our first rank; None: MindSpore numbers them, when they have met
+    address: str  # of the scheduler, an IP address
+    port: int
+    master: bool  # the scheduler is ours to start
+
+
+class ClusterPolicy(NamedTuple):
+    """How MindSpore's ranks meet: at the scheduler of its Dynamic Cluster."""
+
+    host: str = ""  # --scheduler: the host that it is on; "": that of rank 0
+    port: int = 0  # 0: one that is free
+    moves: bool = False  # if `port` is taken, the next free one above is as good
+    first: bool = False  # it is started before the ranks; False: when one of them knocks at its port
+    program: str = (
+        "auto"  # what it runs: "light" MindSpore's extension alone; "ranks" the program of the ranks, as msrun
+    )
+    #: does; "auto": that program if its text configures the scheduler (set_ps_context), else light
+    servers: int = 0  # --server_num: processes of the Parameter Server mode
+    cpus: tuple[int, ...] = ()  # that the scheduler is bound to
+    share: Share | None = None
+    simulated: bool = False  # MindSpore's dry run: every rank by itself, and no scheduler
 
 
 class Request(NamedTuple):
@@ -102,7 +134,12 @@ class Request(NamedTuple):
     mca: tuple[tuple[str, str], ...] = ()  # communication parameters, for the ranks
     abort_on_failure: bool = True  # orte_abort_on_non_zero_status
     recovery: bool = False  # --enable-recovery, --continuous: the others go on when a rank fails, however it ends
-    max_restarts: int = 0  # how often a rank that failed is started again
+    max_restarts: int = 0  # how often a rank that failed is started again, or all of them
+    restart: str = ""  # --restart: "rank", "group" all ranks, "none"; "": "rank" if `max_restarts` says so
+    restart_delay: float = 0.0  # seconds from a failure to the new start
+    min_ranks: int = (
+        0  # --min-ranks: a group that lost hosts may be started again with so many; 0: with all or not at all
+    )
     state_on_timeout: bool = False  # --report-state-on-timeout
     stack_traces: bool = False  # --get-stack-traces
     report_pid: str | None = None  # "-" stdout, "+" stderr, or a file
@@ -115,6 +152,8 @@ class Request(NamedTuple):
     do_not_launch: bool = False
     quiet: bool = False
     verbose: bool = False
+    cluster: ClusterPolicy = ClusterPolicy()
+    detach: bool = False  # the command returns when the ranks run, and the launcher stays (cli/jobs)
     backend: str = ""  # --backend: who starts the ranks; "openmpi", "openmpi:PLACE"; "": we do
     notes: tuple[str, ...] = ()  # what was said and has no effect, a sentence each; the command prints them
 
@@ -128,6 +167,7 @@ class HostLine(NamedTuple):
     user: str | None = None
     port: int | None = None
     source: str = ""  # who said so: "hosts:3", "-H"
+    spare: bool = False  # it replaces a host that is lost
 
 
 class Node(NamedTuple):
@@ -140,6 +180,7 @@ class Node(NamedTuple):
     user: str | None = None
     port: int | None = None
     local: bool = False  # reached by fork
+    spare: bool = False  # gets ranks only in place of a host that was lost
 
 
 class Topology(NamedTuple):
@@ -184,6 +225,7 @@ class Placement(NamedTuple):
     local_rank: int
     cpus: tuple[int, ...] = ()  # the kernel's numbers of the cpus it is bound to; empty: not bound
     locale: tuple[str, int] = ("", 0)  # level and logical number of the object it was mapped to; "": the whole node
+    memory: tuple[int, ...] = ()  # the kernel's numbers of the NUMA nodes that its memory is taken from; empty: any
 
 
 class JobMap(NamedTuple):
@@ -193,6 +235,13 @@ class JobMap(NamedTuple):
     placements: tuple[Placement, ...]  # in rank order
     slots: int  # of the whole allocation: OMPI_UNIVERSE_SIZE
     oversubscribed: bool = False
+    #: index of the scheduler's node, where it is not that of the first rank; then the last of `nodes` may have no ranks
+    service: int = -1
+
+    @property
+    def first(self) -> int:
+        """The number of the first rank; not 0 where other launchers start those before it (`Share`)."""
+        return self.placements[0].rank if self.placements else 0
 
 
 class RankPlan(NamedTuple):
@@ -203,6 +252,7 @@ class RankPlan(NamedTuple):
     env: tuple[str, ...]  # "NAME=value", on top of NodePlan.env
     cpus: tuple[int, ...] = ()  # the kernel's numbers; empty: not bound
     wrapper: tuple[str, ...] = ()  # words before the program: ("xterm", …, "-e")
+    memory: tuple[int, ...] = ()  # the kernel's numbers of the NUMA nodes that its memory is taken from; empty: any
 
 
 class AppPlan(NamedTuple):
@@ -239,11 +289,24 @@ class World(NamedTuple):
         return sum(map(len, self.ranks))
 
 
-class ServicePlan(NamedTuple):
-    """A process of the job that is no rank and is started only when a rank knocks at its port."""
+class Endpoint(NamedTuple):
+    """Where ranks meet: on the host of rank 0, and at the scheduler."""
 
+    address: str
     port: int
-    env: tuple[str, ...]
+    service_port: int
+    service_address: str = ""  # "": the same
+
+
+class ServicePlan(NamedTuple):
+    """A process of the job that is no rank: MindSpore's scheduler, or a parameter server."""
+
+    port: int  # that it listens at; 0: it is no scheduler
+    env: tuple[str, ...]  # "NAME=value", on top of what the ranks have
+    number: int = SERVICE  # stands for a rank in frames
+    first: bool = False  # started at once; False: when a rank knocks at the port
+    program: str = "light"  # as ClusterPolicy.program
+    cpus: tuple[int, ...] = ()  # the kernel's numbers; empty: not bound
 
 
 class NodePlan(NamedTuple):
@@ -293,6 +356,15 @@ class Failure(NamedTuple):
     detail: tuple[str, ...] = ()  # its last lines of stderr, or what to do
 
 
+class Attempt(NamedTuple):
+    """A start of all ranks that failed, after which they were started again."""
+
+    number: int  # from 1
+    failure: Failure
+    seconds: float  # since the launch began
+    changed: str = ""  # what is different in the next one: "node04 takes the place of node02"
+
+
 class Outcome(NamedTuple):
     """How the job ended; the command's exit code is `code`."""
 
@@ -300,6 +372,8 @@ class Outcome(NamedTuple):
     ranks: tuple[RankStatus, ...]
     failure: Failure | None = None
     seconds: float = 0.0
+    attempts: tuple[Attempt, ...] = ()  # those before the last
+    restarts: tuple[str, ...] = ()  # what was started again by itself, a clause each: "rank 1 on n01 (…)"
 
     @property
     def ok(self) -> bool:

@@ -8,21 +8,16 @@ answers does not stop the launch (its program may need none); the user is told.
 
 from __future__ import annotations
 
-from mslaunch.lean import TYPE_CHECKING, NamedTuple
+from mslaunch.lean import TYPE_CHECKING
+from mslaunch.model import Endpoint
 from mslaunch.wire import frames, messages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+__all__ = ["Endpoint", "Wireup"]
+
 PORTS = 2  #: MASTER_PORT and the port of a scheduler
-
-
-class Endpoint(NamedTuple):
-    """Where ranks meet: on the host of rank 0."""
-
-    address: str
-    port: int
-    service_port: int
 
 
 class Wireup:

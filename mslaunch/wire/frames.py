@@ -14,7 +14,7 @@ from mslaunch.errors import WireError
 from mslaunch.lean import NamedTuple
 
 MAGIC = b"\0mslaunch agent\n"
-NO_RANK = -1  #: the frame concerns the node; on output: the job's scheduler
+NO_RANK = -1  #: the frame concerns the node; on output: the job's scheduler (numbers below it: parameter servers)
 MAX_PAYLOAD = 1 << 27
 
 # down: launcher to agent
@@ -22,7 +22,7 @@ LAUNCH, STDIN, SIGNAL, END, RESERVE, PROBE, RESTART, TRACE, FILE, DATA, DESCRIBE
 RELEASE, ANSWER, QUESTION, PART = range(12, 16)
 # up: agent to launcher
 HELLO, RESERVED, REACHED, STARTED, STDOUT, STDERR, EXIT, STDIN_TAKEN, FAULT, TRACES, STORED, TOPOLOGY = range(65, 77)
-NEED, JOINED, LEFT, ABORT, ALONE, GATHER, ASK, REPLY = range(77, 85)
+NEED, JOINED, LEFT, ABORT, ALONE, GATHER, ASK, REPLY, SERVES = range(77, 86)
 #: those of an agent whose ranks are MPI programs
 OF_MPI = (NEED, JOINED, LEFT, ABORT, ALONE, GATHER, ASK, REPLY)
 

@@ -208,8 +208,11 @@ def pack_plan(plan: NodePlan) -> bytes:
         fields[f"rank.{rank.rank}"] = [str(rank.app), " ".join(map(str, rank.cpus)), *rank.env]
         if rank.wrapper:
             fields[f"wrapper.{rank.rank}"] = rank.wrapper
+        if rank.memory:
+            fields[f"memory.{rank.rank}"] = map(str, rank.memory)
     for index, service in enumerate(plan.services):
-        fields[f"service.{index}"] = [str(service.port), *service.env]
+        how = [_flag(service.first), service.program, " ".join(map(str, service.cpus))]
+        fields[f"service.{index}"] = [str(service.port), str(service.number), *how, *service.env]
     return pack(fields)
 
 
@@ -222,18 +225,15 @@ def unpack_plan(payload: bytes) -> NodePlan:
     for number in fields["ranks"]:
         app, cpus, *env = fields[f"rank.{number}"]
         wrapper = tuple(fields.get(f"wrapper.{number}", ()))
-        ranks.append(RankPlan(int(number), int(app), tuple(env), tuple(map(int, cpus.split())), wrapper))
-    services = []
-    for index in range(int(fields["services"][0])):
-        port, *env = fields[f"service.{index}"]
-        services.append(ServicePlan(int(port), tuple(env)))
+        memory = tuple(map(int, fields.get(f"memory.{number}", ())))
+        ranks.append(RankPlan(int(number), int(app), tuple(env), tuple(map(int, cpus.split())), wrapper, memory))
     return NodePlan(
         tuple(ranks),
         tuple(_unpack_app(fields, index) for index in range(int(fields["apps"][0]))),
         tuple(fields["env"]),
         defaults=tuple(fields["defaults"]),
         scrub=tuple(fields["scrub"]),
-        services=tuple(services),
+        services=tuple(_unpack_service(fields, index) for index in range(int(fields["services"][0]))),
         stdin=tuple(map(int, fields["stdin"])),
         merge=bool(merge),
         pty=pty,
@@ -248,6 +248,12 @@ def _unpack_app(fields: dict[str, list[str]], index: int) -> AppPlan:
     wdir, path, in_session, mpi = fields[f"app.{index}"]
     env, front = (tuple(fields[f"{name}.{index}"]) for name in ("env", "front"))
     return AppPlan(tuple(fields[f"argv.{index}"]), wdir, env, path, front, bool(in_session), mpi)
+
+
+def _unpack_service(fields: dict[str, list[str]], index: int) -> ServicePlan:
+    port, number, first, program, cpus, *env = fields[f"service.{index}"]
+    bound = tuple(map(int, cpus.split()))
+    return ServicePlan(int(port), tuple(env), int(number), bool(first), program, bound)
 
 
 def _pack_world(world: World) -> dict[str, Iterable[str]]:
