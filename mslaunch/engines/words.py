@@ -36,6 +36,7 @@ _CANNOT: tuple[tuple[str, str, str], ...] = (
 _LEVELS_4 = {"l1cache": "L1cache", "l2cache": "L2cache", "l3cache": "L3cache"}
 _LEVELS_5 = {"socket": "package"}
 _RANKINGS_5 = ("slot", "node")
+_TOOLS_5 = "pmix_tool_support"  #: whether debuggers may find mpirun and its daemons
 
 
 class Words(NamedTuple):
@@ -85,6 +86,7 @@ def translate(
     new = mpirun.style == "5.0"
     job = ["--allow-run-as-root"] if root else []
     job += ["--personality", "ompi"] if mpirun.prterun else []
+    job += _without_tools(request) if new else []
     far = [node for node in allocation.nodes if not node.local]
     if far and mpirun.prefix:
         job += ["--prefix", mpirun.prefix]
@@ -103,6 +105,14 @@ def translate(
         lines.update(more)
         programs.append((*hosts, "-n", str(counts[number]), *_of_app(app, exports[number])))
     return Words(tuple(job), tuple(programs), "".join(f"{line}\n" for line in lines))
+
+
+def _without_tools(request: Request) -> list[str]:
+    """No files by which debuggers find 5.0: where a killed forerunner of the same pid left its own, it does not start.
+
+    Our guard, too, kills what does not end; and in containers pids recur.
+    """
+    return [] if _TOOLS_5 in dict(request.mca) else ["--prtemca", _TOOLS_5, "0"]
 
 
 def _hosts(allocation: Allocation, number: int, by_rankfile: bool) -> tuple[list[str], dict[str, None]]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -270,6 +271,17 @@ def test_what_mpirun_cannot_do(run):
 # --- two hosts
 
 
+@pytest.fixture(scope="module")
+def pair(pair: Cluster) -> Cluster:
+    """Two hosts with session directories of their own: their /tmp is one, and Open MPI 5 calls these by pid alone."""
+    for host in ("n01", "n02"):
+        home = pair.home(host)
+        for name in ("tmp", ".prte"):
+            (home / name).mkdir(exist_ok=True)
+        (home / ".prte" / "mca-params.conf").write_text(f"prte_tmpdir_base = {home / 'tmp'}\n")
+    return pair
+
+
 @pytest.fixture
 def elsewhere(pair: Cluster, backend: str, tmp_path: Path) -> Iterator[Callable[..., Result]]:
     """Run the command on the head of two hosts; nothing may be left anywhere."""
@@ -341,8 +353,27 @@ def test_a_host_that_cannot_be_reached(elsewhere):
 
 
 @pytest.mark.root
+def test_what_a_killed_daemon_left_hinders_nobody(elsewhere, pair):
+    """The next one of the same pid finds its forerunner's files, and 5.0.11's own mpirun then ends with 213."""
+    begin = int(pair.on("n01", "echo $$"))
+    left = [pair.home("n01") / "tmp" / f"prted.{pid}" for pid in range(begin, begin + 200)]
+    for directory in left:
+        directory.mkdir(exist_ok=True)
+        (directory / "pmix.n01.tool").touch()
+    try:
+        ended = elsewhere("-n", 2, "-H", "n01,n02", "sh", "-c", "echo $RANK")
+    finally:
+        for directory in left:  # the tests of Open MPI's own mpirun have this cluster, too
+            shutil.rmtree(directory, ignore_errors=True)
+    assert (ended.code, ended.lines) == (0, ["0", "1"]), ended.err
+
+
+@pytest.mark.root
 def test_a_host_is_lost(pair, backend, tmp_path):
-    """Its daemon is killed; its rank, an orphan then, is Open MPI's to end, which it does not do."""
+    """Its daemon is killed; its rank, an orphan then, is Open MPI's to end, which it does not do.
+
+    A daemon of 5.0 leaves its session directory behind, which is in its host's own place and goes with the cluster.
+    """
     job = pair.start(
         "--backend", backend, "-n", 2, "-H", "n01,n02", "sh", "-c", "echo ready; exec sleep 60", cwd=tmp_path
     )

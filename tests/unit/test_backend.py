@@ -46,9 +46,10 @@ def read(files):
 def told(text, mpirun=OLD, **more):
     """The words for the job and for its programs, with commas where a program begins."""
     made = job_of(text, mpirun, **more).words
-    root = ["--allow-run-as-root"] * (not os.geteuid())
-    assert list(made.job[: len(root)]) == root
-    return " ".join(made.job[len(root) :]), [" ".join(program) for program in made.programs]
+    always = ["--allow-run-as-root"] * (not os.geteuid())
+    always += ["--prtemca", "pmix_tool_support", "0"] * (mpirun.style == "5.0")
+    assert list(made.job[: len(always)]) == always
+    return " ".join(made.job[len(always) :]), [" ".join(program) for program in made.programs]
 
 
 # --- the options
@@ -110,6 +111,11 @@ def test_mpi_is_checked(word):
 def test_options_of_the_job(text, old, new):
     assert told(text)[0] == old
     assert new is None or told(text, NEW)[0] == new
+
+
+def test_who_asks_for_debuggers_gets_them():
+    made = job_of("-n 1 --mca pmix_tool_support 1 x", NEW).words
+    assert "--prtemca" not in made.job and made.job[-3:] == ("--mca", "pmix_tool_support", "1")
 
 
 @pytest.mark.parametrize(
