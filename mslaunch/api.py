@@ -39,6 +39,8 @@ def launch(
     is in seconds.  `options` are further words of the command line, such as ["--map-by", "node"].  `environ` stands for
     the launcher's environment where options are read from it (default: os.environ).  Ranks read no standard input
     unless `options` says so.  Raises `LaunchError` if nothing could be started; a rank that fails is in the outcome.
+    With `options` like ["--restart", "group"] its `attempts` tell of those that failed before, and `restarts` of what
+    was started again by itself.
     """
     from mslaunch.cli.main import read_text
     from mslaunch.cli.mpirun import parse
@@ -54,6 +56,8 @@ def launch(
         request = request._replace(timeout=timeout, timeout_from="--timeout")
     app = _app(request.apps[0], np, [hosts] if isinstance(hosts, str) else hosts, hostfile, env or {}, wdir)
     request = request._replace(apps=(app,), output=request.output._replace(merge=merge or request.output.merge))
+    if request.detach:
+        raise UsageError("launch() stays with the job until it has ended", "--detach", "start the command instead")
     if request.backend:
         from mslaunch.engines.openmpi import run
     return run(request, Surroundings(surroundings, os.getcwd(), signals=_in_main_thread()))

@@ -38,6 +38,21 @@ class AppContext(NamedTuple):
     mpi: str = "auto"  # --mpi: auto, pmi1, pmi2, pmix, pmix:PATH (of libpmix), none
 
 
+class LocalBinding(NamedTuple):
+    """What the ranks of each host get by their local ranks: cpus, and NUMA nodes for memory; msrun's bindings.
+
+    All numbers are the kernel's.  A rank that a list has nothing for is not bound in that way.
+    """
+
+    even_cpus: bool = False  # an even share each of the cpus of the host, if these are enough
+    even_numa: bool = False  # a NUMA node each for memory, if these are enough, and its cpus if no others are said
+    cpus: tuple[tuple[int, ...], ...] = ()  # by local rank: its cpus
+    numa: tuple[tuple[int, ...], ...] = ()  # by local rank: NUMA nodes, whose cpus it gets if no others are said
+    memory: tuple[tuple[int, ...], ...] = ()  # by local rank: NUMA nodes that its memory is taken from
+    scheduler: tuple[int, ...] = ()  # NUMA nodes whose cpus the scheduler gets
+    where: str = "--bind_core"  # who asked, for refusals
+
+
 class Policy(NamedTuple):
     """Where ranks may go and which cpus they get; "", None and 0: nobody said, so the rules of Open MPI 4.1 decide."""
 
@@ -56,6 +71,8 @@ class Policy(NamedTuple):
     cpu_set: str = ""  # --cpu-set, --cpu-list: `0,2-3`, logical numbers; the others are not used
     hwthread_cpus: bool = False  # --use-hwthread-cpus: a cpu is a hardware thread, not a core
     rankfile: str | None = None
+    per_host: int | None = None  # msrun: ranks on each host; 0: slots, and even shares for those that have none
+    local: LocalBinding | None = None  # msrun: bound by local rank, whatever is said above
 
 
 class OutputPolicy(NamedTuple):
@@ -109,10 +126,9 @@ class ClusterPolicy(NamedTuple):
     port: int = 0  # 0: one that is free
     moves: bool = False  # if `port` is taken, the next free one above is as good
     first: bool = False  # it is started before the ranks; False: when one of them knocks at its port
-    program: str = (
-        "auto"  # what it runs: "light" MindSpore's extension alone; "ranks" the program of the ranks, as msrun
-    )
-    #: does; "auto": that program if its text configures the scheduler (set_ps_context), else light
+    #: what it runs: "light" MindSpore's extension alone; "ranks" the program of the ranks, as msrun does; "auto": that
+    #: program if its text configures the scheduler (set_ps_context), else light
+    program: str = "auto"
     servers: int = 0  # --server_num: processes of the Parameter Server mode
     cpus: tuple[int, ...] = ()  # that the scheduler is bound to
     share: Share | None = None
@@ -137,9 +153,8 @@ class Request(NamedTuple):
     max_restarts: int = 0  # how often a rank that failed is started again, or all of them
     restart: str = ""  # --restart: "rank", "group" all ranks, "none"; "": "rank" if `max_restarts` says so
     restart_delay: float = 0.0  # seconds from a failure to the new start
-    min_ranks: int = (
-        0  # --min-ranks: a group that lost hosts may be started again with so many; 0: with all or not at all
-    )
+    #: --min-ranks: a group that lost hosts may be started again with so many; 0: with all or not at all
+    min_ranks: int = 0
     state_on_timeout: bool = False  # --report-state-on-timeout
     stack_traces: bool = False  # --get-stack-traces
     report_pid: str | None = None  # "-" stdout, "+" stderr, or a file
@@ -194,6 +209,7 @@ class Topology(NamedTuple):
 
     cpus: tuple[int, ...]
     objects: tuple[tuple[int, ...], ...]
+    numa: tuple[int, ...] = ()  # the kernel's number of each NUMA node, by logical number; empty: unknown
 
 
 class RankLine(NamedTuple):
@@ -214,6 +230,7 @@ class Allocation(NamedTuple):
     apps: tuple[tuple[int, ...], ...] = ()  # per app context: indices of its nodes; empty: all may use all
     sequences: tuple[tuple[int, ...], ...] = ()  # per app context: its nodes line by line, repeats kept (--map-by seq)
     ranks: tuple[RankLine, ...] = ()  # the lines of the rankfile, which makes the allocation
+    spares: tuple[Node, ...] = ()  # hosts that stand by; none of them is among `nodes`, and nobody calls them yet
 
 
 class Placement(NamedTuple):
@@ -237,6 +254,7 @@ class JobMap(NamedTuple):
     oversubscribed: bool = False
     #: index of the scheduler's node, where it is not that of the first rank; then the last of `nodes` may have no ranks
     service: int = -1
+    service_cpus: tuple[int, ...] = ()  # that the scheduler is bound to, if the topology had to be asked for them
 
     @property
     def first(self) -> int:

@@ -19,6 +19,7 @@ from mslaunch.errors import EXIT_USAGE, LaunchError
 from mslaunch.frameworks import mindspore
 from mslaunch.frameworks.place import Place
 from mslaunch.lean import TYPE_CHECKING
+from mslaunch.model import ClusterPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -182,7 +183,7 @@ def _wait_for_mindspore(place: Place, held: Sequence[Listener]) -> Popen[bytes] 
     if found is None or not found.submodule_search_locations:
         return None
     interpreter = Interpreter(sys.executable, found.submodule_search_locations[0], os.getcwd(), dict(os.environ))
-    plan = mindspore.service(place)
+    plan = mindspore.services(place, ClusterPolicy())[0]
     door = held[1].fileno()
     os.set_inheritable(door, True)
     command = [sys.executable, "-S", "-c", _WAITER, str(door), str(os.getpid()), *scheduler_command(interpreter)]

@@ -36,6 +36,7 @@ SIDEWAYS = {
 }
 #: who may start processes
 STARTERS = {
+    "cli.detach",
     "agent.guard",
     "agent.ranks",
     "link.fork",

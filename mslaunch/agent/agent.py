@@ -11,10 +11,12 @@ import os
 import select
 import sys
 
+from mslaunch.agent import parts
 from mslaunch.agent.cpus import count_cores, usable_cpus
 from mslaunch.agent.crew import Crew
 from mslaunch.agent.mpi import Mpi
-from mslaunch.agent.network import Door, Listener, Prober, addresses
+from mslaunch.agent.network import addresses
+from mslaunch.agent.ports import Ports
 from mslaunch.lean import TYPE_CHECKING, signal
 from mslaunch.wire import frames, messages
 from mslaunch.wire.frames import NO_RANK, Frame
@@ -60,13 +62,12 @@ class Agent:
         self._guard, self._tell = guard
         self._guarded = False
         self._environ = environ
-        self._mpi = Mpi(loop, self, environ)
-        self._crew = Crew(loop, self, environ, self._session, self._mpi)
+        self._parts = parts.Parts(lambda name: self.send(frames.NEED, NO_RANK, name.encode()))
+        self._mpi = Mpi(loop, self, environ, self._parts.need)
+        self._crew = Crew(loop, self, environ, self._session, self._mpi, self._parts.need)
         self._decoder = frames.Decoder()
         self._outbox = Outbox(loop, link[1], lambda error: self.upstream_lost(), lambda size: self._resume())
-        self._held: list[Listener] = []
-        self._door: Door | None = None
-        self._prober: Prober | None = None
+        self._ports = Ports(loop, self, self._parts.need)
         self._tracer: Tracer | None = None
         self._files: Session | None = None
         self._deferred: list[Frame] = []
@@ -77,8 +78,8 @@ class Agent:
             frames.STDIN: self._stdin,
             frames.SIGNAL: self._signal,
             frames.END: self._end,
-            frames.RESERVE: self._reserve,
-            frames.PROBE: self._probe,
+            frames.RESERVE: lambda frame: self._ports.reserve(frame.payload),
+            frames.PROBE: lambda frame: self._ports.probe(frame.payload),
             frames.RESTART: self._restart,
             frames.TRACE: self._trace,
             frames.FILE: self._file,
@@ -87,7 +88,7 @@ class Agent:
             frames.RELEASE: lambda frame: self._mpi.released(frame.payload),
             frames.ANSWER: lambda frame: self._mpi.answered(frame.payload),
             frames.QUESTION: lambda frame: self._mpi.question(frame.payload),
-            frames.PART: lambda frame: self._mpi.part(frame.payload),
+            frames.PART: self._part,
         }
         os.set_blocking(reader, False)
         os.set_blocking(self._guard, False)
@@ -152,14 +153,21 @@ class Agent:
         """See `services.ServiceSink`."""
         self._outbox.send(frames.encode(frames.STARTED, rank, str(pid).encode()))
 
+    def serves(self, number: int) -> None:
+        """See `services.ServiceSink`."""
+        self.send(frames.SERVES, number, b"")
+
     def exited(self, rank: int, code: int | None, signum: int | None) -> None:
         """See `ranks.Sink`."""
+        if rank <= NO_RANK:
+            self._send_exit(rank, messages.Exit(code, signum))
+            return
         self._mpi.ended(rank, code != 0, lambda: self._send_exit(rank, messages.Exit(code, signum)))
         if self._lost and not self._crew.pids():
             self._crew.end_services(at_once=True)
 
     def not_started(self, rank: int, error: LaunchError) -> None:
-        """See `crew.CrewSink`."""
+        """See `services.ServiceSink`."""
         self._send_exit(rank, messages.Exit(error.code, None, error.what, error.todo))
 
     def _send_exit(self, rank: int, ended: messages.Exit) -> None:
@@ -213,33 +221,14 @@ class Agent:
         answer = messages.pack_topology(read_topology(usable_cpus()))
         self._outbox.send(frames.encode(frames.TOPOLOGY, payload=answer))
 
-    def _reserve(self, frame: Frame) -> None:
-        """Hold as many ports as the payload says; they are given back when the ranks start, or to a service."""
-        try:
-            self._held = [Listener() for _ in range(int(frame.payload))]
-            self._door = Door(self._loop)
-        except OSError as error:
-            self._send_exit(NO_RANK, messages.Exit(None, None, f"no free TCP port was found: {error.strerror}"))
-            return
-        answer = messages.Reserved(tuple(held.port for held in self._held), self._door.port, self._door.token)
-        self._outbox.send(frames.encode(frames.RESERVED, payload=messages.pack_reserved(answer)))
-
-    def _probe(self, frame: Frame) -> None:
-        self._prober = Prober(self._loop, *messages.unpack_probe(frame.payload), self._reached)
-
-    def _reached(self, found: list[str]) -> None:
-        self._outbox.send(frames.encode(frames.REACHED, payload=messages.pack_addresses(found)))
-
     def _launch(self, frame: Frame) -> None:
         plan = messages.unpack_plan(frame.payload)
-        if self._door:
-            self._door.close()
+        self._ports.close_door()
         if not self._guarded:
             select.select([self._guard], [], [])  # orphans of the ranks must find somebody
             self._heard_guard()
         if not self._lost:
-            held, self._held = self._held, []
-            self._crew.launch(plan, held)
+            self._crew.launch(plan, self._ports.held)
 
     def _session(self) -> Session:
         """Made when it is first needed, by files or by ranks."""
@@ -267,12 +256,23 @@ class Agent:
     def _signal(self, frame: Frame) -> None:
         self._crew.signal(int(frame.payload), None if frame.rank == NO_RANK else frame.rank)
 
+    def _part(self, frame: Frame) -> None:
+        """Modules that we have asked for."""
+        from mslaunch.wire.exchanges import unpack_part
+
+        self._parts.came(unpack_part(frame.payload))
+
     def _trace(self, frame: Frame) -> None:
         """Look at the stacks of all ranks, no longer than the payload says."""
-        from mslaunch.agent.traces import Tracer
 
-        self._tracer = Tracer(self._loop, self._crew.pids(), self._environ, self._traced)
-        self._tracer.begin(float(frame.payload))
+        def look() -> None:
+            module = parts.get("traces")
+            assert module
+            pids = {} if self._crew.ending else self._crew.pids()
+            self._tracer = module.Tracer(self._loop, pids, self._environ, self._traced)
+            self._tracer.begin(float(frame.payload))
+
+        self._parts.need("traces", look)
 
     def _traced(self, rank: int, traced: messages.Traced | None) -> None:
         self._outbox.send(frames.encode(frames.TRACES, rank, messages.pack_traced(traced) if traced else b""))
@@ -280,8 +280,11 @@ class Agent:
     # --- the end
 
     def _end(self, frame: Frame) -> None:
-        """TERM, the grace of the payload in seconds, KILL; "0" is KILL at once."""
-        self._end_crew(float(frame.payload))
+        """TERM, the grace of the payload in seconds, KILL; "0": KILL at once.  "idle": services, once they are idle."""
+        if frame.payload == b"idle":
+            self._crew.end_idle_services()
+        else:
+            self._end_crew(float(frame.payload))
 
     def _end_crew(self, grace: float | None = None) -> None:
         if self._tracer:
@@ -302,8 +305,7 @@ class Agent:
         self._lost = True
         self._loop.reader(self._reader, None)
         self._outbox.close()
-        for held in self._held:
-            held.close()
+        self._ports.close()
         if self._paused:
             self._paused = False
             self._crew.watch(True)  # what ranks print is dropped, but their ends are seen

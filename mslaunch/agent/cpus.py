@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import os
 
+from mslaunch.agent import parts
 from mslaunch.errors import LaunchError
 from mslaunch.lean import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     Parts = dict[int, int]  # cpu -> the smallest cpu of its object
 
@@ -48,32 +49,48 @@ def cores_here(hwthreads: bool = False) -> int:
 class bound:  # noqa: N801
     """Within it, we run on `cpus` only, the kernel's numbers, and so does who is started here; none: as before.
 
-    Raises `LaunchError` if we may use none of them.  (Of some, the kernel itself takes those that there are.)
+    Raises `LaunchError` if we may use none of them.  (Of some, the kernel itself takes those that there are.)  New
+    memory comes from the NUMA nodes `memory`; where the kernel does not let us have that, `refused` says so.
     """
 
-    def __init__(self, cpus: Sequence[int]) -> None:
+    def __init__(self, cpus: Sequence[int], memory: Sequence[int] = ()) -> None:
         self._cpus = cpus
+        self._memory = memory
         self._before: set[int] = set()
+        self._put_back: Callable[[], None] | None = None
+        self.refused = ""
 
-    def __enter__(self) -> None:
-        if not self._cpus or not hasattr(os, "sched_setaffinity"):
-            return
-        before = os.sched_getaffinity(0)
-        try:
-            os.sched_setaffinity(0, self._cpus)
-        except OSError as error:
-            listed = ",".join(map(str, sorted(self._cpus)))
-            what = f"this host let no rank be bound to cpu {listed}: {error.strerror}"
-            todo = "the cpu is offline or not in our cgroup; launch again, or with --bind-to none"
-            raise LaunchError(what, todo=todo) from None
-        self._before = before
+    def __enter__(self) -> bound:
+        if self._cpus and hasattr(os, "sched_setaffinity"):
+            before = os.sched_getaffinity(0)
+            try:
+                os.sched_setaffinity(0, self._cpus)
+            except OSError as error:
+                what = f"this host let nobody be bound to cpu {_numbers(self._cpus)}: {error.strerror}"
+                todo = "the cpu is offline or not in our cgroup; launch again, or with --bind-to none"
+                raise LaunchError(what, todo=todo) from None
+            self._before = before
+        if self._memory:
+            module = parts.get("memory")
+            assert module
+            try:
+                self._put_back = module.bind(self._memory)
+            except OSError as error:
+                self.refused = f"this host bound no memory to NUMA node {_numbers(self._memory)}: {error.strerror}"
+        return self
 
     def __exit__(self, *exc: object) -> None:
+        if self._put_back:
+            self._put_back()
         if self._before:
             try:
                 os.sched_setaffinity(0, self._before)
             except OSError:  # our cgroup has changed meanwhile: whatever it has now
                 os.sched_setaffinity(0, range(max(self._before) + 1024))
+
+
+def _numbers(numbers: Iterable[int]) -> str:
+    return ",".join(map(str, sorted(numbers)))
 
 
 def first_line(path: str) -> str:

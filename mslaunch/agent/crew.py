@@ -12,13 +12,15 @@ from mslaunch.agent.cpus import bound
 from mslaunch.agent.fds import Room, open_fds
 from mslaunch.agent.program import check_wdir, command, explain_spawn, is_python
 from mslaunch.agent.ranks import Rank
-from mslaunch.agent.services import Service
+from mslaunch.agent.services import Services
 from mslaunch.agent.variables import inherited, rank_variables
 from mslaunch.errors import LaunchError
 from mslaunch.lean import TYPE_CHECKING, signal
+from mslaunch.model import SERVICE
+from mslaunch.wire.frames import STDERR, STDOUT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
     from typing import Protocol
 
     from mslaunch.agent.files import Session
@@ -32,9 +34,6 @@ if TYPE_CHECKING:
     class CrewSink(ServiceSink, Protocol):
         """Who hears of the crew: the agent."""
 
-        def not_started(self, rank: int, error: LaunchError) -> None:
-            """A rank does not run, and will not."""
-
         def launched(self) -> None:
             """All ranks of a plan have been started, or have not."""
 
@@ -43,44 +42,65 @@ class Crew:
     """One node's ranks and services."""
 
     def __init__(
-        self, loop: Loop, sink: CrewSink, environ: Mapping[str, str], session: Callable[[], Session], mpi: Mpi
+        self,
+        loop: Loop,
+        sink: CrewSink,
+        environ: Mapping[str, str],
+        session: Callable[[], Session],
+        mpi: Mpi,
+        need: Callable[[str, Callable[[], None]], None],
     ) -> None:
-        """`environ` is what ranks inherit; `session()` is the node's session directory, asked for only if needed."""
+        """`environ` is what ranks inherit; `session()` is the node's session directory, asked for only if needed.
+
+        `need` goes on when a part is here.
+        """
         self._loop = loop
         self._sink = sink
         self._environ = environ
         self._session = session
         self._mpi = mpi
+        self._need = need
         self._ranks: dict[int, Rank] = {}
-        self._services: list[Service] = []
+        self._services = Services(loop, sink, environ, session, need, self._processes)
         self._plans: dict[int, NodePlan] = {}  # by rank
         self._grace = 0.0
         self._size = 0  # how many ranks run, once those of the last plan do
         self._null = -1  # /dev/null
         self._room: Room | None = None
         self._paused = False
-        self._ending = False
+        self._unbound = ""  # why the memory of the last rank that was started is not bound
+        self._said = ""  # the same, as some rank was told
+        self.ending = False
         self.waiting = 0  #: plans whose ranks cannot start yet, since a part is on its way
 
     @property
     def over(self) -> bool:
         """Nothing runs, and nobody has more to say."""
-        return all(rank.over for rank in self._ranks.values()) and not any(s.running for s in self._services)
+        return all(rank.over for rank in self._ranks.values()) and not self._services.running
 
     def pids(self) -> dict[int, int]:
         """Rank -> process id, of those that run."""
         return {rank.number: rank.pid for rank in self._ranks.values() if rank.running}
 
+    def _processes(self) -> list[int] | None:
+        return [*self.pids().values()] if self._plans else None
+
     # --- the beginning
 
-    def launch(self, plan: NodePlan, held: Sequence[Listener]) -> None:
+    def launch(self, plan: NodePlan, held: dict[int, Listener]) -> None:
         """Start all ranks; of the ports that were `held`, services keep their own, and the others are let go.
 
-        A second plan adds ranks to those of the first: they were spawned.
+        A second plan adds ranks to those of the first: they were spawned.  One that has services and no ranks comes
+        before them, and leaves the other ports held.
         """
-        self._plans.update((rank.rank, plan) for rank in plan.ranks)
         self._grace = plan.grace
-        self._take_ports(plan, held)
+        self._services.add(plan, held)
+        if plan.services and not plan.ranks:
+            return
+        for listener in held.values():
+            listener.close()
+        held.clear()
+        self._plans.update((rank.rank, plan) for rank in plan.ranks)
         if self._null < 0:
             self._null = os.open("/dev/null", os.O_RDONLY)
         self._size = len(self.pids()) + len(plan.ranks)
@@ -90,15 +110,11 @@ class Crew:
             self._room = Room(self._size, self._null)
         base = inherited(self._environ, plan)
         self.waiting += 1
-        self._mpi.prepare(plan.world, self._programs(plan, base), lambda: self._start_all(plan, base))
 
-    def _take_ports(self, plan: NodePlan, held: Sequence[Listener]) -> None:
-        left = {listener.port: listener for listener in held}
-        for service in plan.services:
-            listener = left.pop(service.port, None)
-            self._services.append(Service(service, self._loop, self._sink, listener, lambda: [*self.pids().values()]))
-        for listener in left.values():
-            listener.close()
+        def go_on() -> None:
+            self._mpi.prepare(plan.world, self._programs(plan, base), lambda: self._start_all(plan, base))
+
+        self._need("memory", go_on) if any(rank.memory for rank in plan.ranks) else go_on()
 
     def _programs(self, plan: NodePlan, base: Mapping[str, str]) -> list[tuple[int, AppPlan, Program]]:
         """What is to be started, for who must know its MPI library.
@@ -130,7 +146,7 @@ class Crew:
     def _start(self, plan: NodePlan, rank: RankPlan, app: AppPlan, base: Mapping[str, str]) -> None:
         """Start a rank, or say what is wrong; for all ranks of a program that is said in the same words."""
         try:
-            if self._ending:
+            if self.ending:
                 raise LaunchError("the job is being ended")
             started = self._started(plan, rank, app, base)
         except LaunchError as error:
@@ -139,9 +155,13 @@ class Crew:
         self._ranks[rank.rank] = started
         started.watch(not self._paused)
         self._sink.started(rank.rank, started.pid)
+        if self._unbound != self._said:
+            self._said = self._unbound
+            text = f"mslaunch: {self._said}; ranks run without that\n"
+            self._sink.output(STDOUT if plan.merge else STDERR, rank.rank, text.encode())
 
     def _started(self, plan: NodePlan, told: RankPlan, app: AppPlan, base: Mapping[str, str]) -> Rank:
-        folder = self._session().place(told.rank) if plan.session else ""
+        folder = self._session().place(f"rank.{told.rank}") if plan.session else ""
         wdir = folder if app.in_session else app.wdir
         check_wdir(wdir)
         given, line = self._mpi.variables(plan.world, told.app, told.rank)
@@ -163,9 +183,10 @@ class Crew:
         rank = Rank(told.rank, self._loop, self._sink)
         assert self._room
         try:
-            with bound(told.cpus):
+            with bound(told.cpus, told.memory) as binding:
                 fds = open_fds(self._null, told.rank in plan.stdin, plan.merge, pty, self._size)
                 rank.start(path, argv, env, fds, self._room, line)
+            self._unbound = binding.refused or self._said
         except OSError as error:
             raise explain_spawn(app.argv[0], error) from None
         return rank
@@ -173,14 +194,18 @@ class Crew:
     # --- once more
 
     def restart(self, rank: int, count: int) -> None:
-        """Start a rank that has ended again, for the `count`th time, once nothing is left of its streams."""
+        """Start a rank or service that has ended again, for the `count`th time, once nothing is left of its streams."""
+        if rank <= SERVICE:
+            self._services.restart(rank)
+            return
         self._ranks[rank].retire(lambda: self._start_again(rank, count))
 
     def _start_again(self, number: int, count: int) -> None:
         del self._ranks[number]
         plan = self._plans[number]._replace(stdin=())
         rank = next(rank for rank in plan.ranks if rank.rank == number)
-        again = rank._replace(env=(*rank.env, f"OMPI_MCA_orte_num_restarts={count}"))
+        told = (f"OMPI_MCA_orte_num_restarts={count}", f"MSLAUNCH_ATTEMPT={count + 1}")
+        again = rank._replace(env=(*rank.env, *told))
         self._start(plan, again, plan.apps[rank.app], inherited(self._environ, plan))
 
     # --- while it runs
@@ -190,6 +215,7 @@ class Crew:
         self._paused = not on
         for rank in self._ranks.values():
             rank.watch(on)
+        self._services.watch(on)
 
     def feed(self, number: int, data: bytes) -> None:
         """Bytes for the standard input of a rank."""
@@ -209,7 +235,7 @@ class Crew:
 
     def end(self, grace: float | None = None) -> None:
         """TERM, `grace` seconds (None: as the plan says), KILL; 0 is KILL at once."""
-        self._ending = True
+        self.ending = True
         if grace is None:
             grace = self._grace
         for rank in self._ranks.values():
@@ -222,7 +248,10 @@ class Crew:
             self.signal(signal.SIGKILL)
         self.end_services(at_once=grace <= 0 or not self.pids())
 
+    def end_idle_services(self) -> None:
+        """See `Services.end_idle`."""
+        self._services.end_idle()
+
     def end_services(self, at_once: bool) -> None:
-        """See `Service.end`."""
-        for service in self._services:
-            service.end(at_once)
+        """See `Services.end`."""
+        self._services.end(at_once)

@@ -80,10 +80,10 @@ class Session:
 
     # --- ranks
 
-    def place(self, rank: int) -> str:
-        """The directory of `rank`, with a link to each file and folder that was sent; raises `LaunchError`."""
+    def place(self, who: str) -> str:
+        """The directory of a rank or service, with links to the files and folders that came; raises `LaunchError`."""
         try:
-            folder = self._below(f"rank.{rank}")
+            folder = self._below(who)
             os.makedirs(folder, 0o700, exist_ok=True)
             files = self._below("files")
             for name in os.listdir(files) if os.path.isdir(files) else ():

@@ -1,30 +1,40 @@
 """MindSpore's scheduler: with which interpreter, and as which program, the agent runs it.
 
 MindSpore forms a job around one extra process, the scheduler, that registers the workers and trains nothing.  It
-must come from the very MindSpore that the ranks use, so the answer is read off a rank that has loaded it.  This
-module starts nothing and knows no ports.  The surprising thing: the scheduler does not import MindSpore (1.3 s and
-a hundred MiB more), it loads the extension module alone under an empty package of that name.
+must come from the very MindSpore that the ranks use, so the answer is read off a rank that has loaded it, or, before
+there are ranks, left to the interpreter that will run them.  This module starts nothing and knows no ports.  The
+surprising thing: the scheduler does not import MindSpore (1.3 s and a hundred MiB more), it loads the extension module
+alone under an empty package of that name.
 """
 
 from __future__ import annotations
 
 import os
 
+from mslaunch.agent.processes import family, link, read, strings
 from mslaunch.lean import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
 _EXTENSION = b"/mindspore/_c_expression"
 
-#: The program of the scheduler; its arguments are a title for ps and MindSpore's package directory.  An extension
-#: that lacks what the short way needs sends it the long way, in a process that saw nothing of the short one.
+#: The program of the scheduler; its arguments are a title for ps, MindSpore's package directory ("": it finds that
+#: itself, without importing it) and the code to end with if there is none.  An extension that lacks what the short way
+#: needs sends it the long way, in a process that saw nothing of the short one.
 STUB = """\
 # mslaunch: the scheduler of a MindSpore job
 import sys
 sys.path[:] = [entry for entry in sys.path if entry]
 import importlib, os, types
 directory = sys.argv[2]
+if not directory:
+    from importlib.util import find_spec
+    try:
+        places = find_spec("mindspore").submodule_search_locations
+        directory = next(p for p in places if any(n.startswith("_c_expression") for n in os.listdir(p)))
+    except Exception:
+        os._exit(int(sys.argv[3]))
 beside = os.path.dirname(directory)
 sys.path.append(beside)
 package = sys.modules["mindspore"] = types.ModuleType("mindspore")
@@ -69,7 +79,7 @@ def find_interpreter(roots: Sequence[int]) -> Interpreter | None:
     namespace; a program with Python inside).  Takes 2 to 10 ms, 40 where ranks starve us: close the port first.
     """
     seen = set()
-    for pid in _candidates(roots):
+    for pid in family(roots):
         if pid not in seen:
             seen.add(pid)
             found = _look(pid)
@@ -83,49 +93,21 @@ def scheduler_command(interpreter: Interpreter) -> list[str]:
     return [interpreter.path, "-c", STUB, TITLE, interpreter.package]
 
 
+def searching_command(path: str, missing: int) -> list[str]:
+    """The same for an interpreter of which nobody knows whether it has MindSpore: if not, it ends with `missing`."""
+    return [path, "-c", STUB, TITLE, "", str(missing)]
+
+
 def scheduler_env(base: Mapping[str, str], extra: Sequence[str]) -> dict[str, str]:
-    """A rank's environment made the scheduler's.  `extra` is "NAME=value", and wins over `base`.
+    """A rank's environment made that of the scheduler, or what `extra` ("NAME=value") says; it wins over `base`.
 
     The scheduler needs MS_SCHED_HOST, MS_SCHED_PORT and MS_WORKER_NUM; the last one missing, it would end at once
     and well, having nobody to wait for (facts, measured with MindSpore 2.10).
     """
     env = {n: v for n, v in base.items() if n not in _OF_A_RANK and not n.startswith(_OF_A_RANK_PREFIXES)}
-    env.update((name, value) for name, _, value in (word.partition("=") for word in extra))
     env["MS_ROLE"] = "MS_SCHED"
+    env.update((name, value) for name, _, value in (word.partition("=") for word in extra))
     return env
-
-
-# --- who
-
-
-def _candidates(roots: Sequence[int]) -> Iterator[int]:
-    """The roots, for it is nearly always one of them; then what they started, parents before children."""
-    yield from roots
-    children = _children(roots)
-    wave = list(roots)
-    reached = set(wave)
-    while wave:
-        wave = [child for pid in wave for child in children.get(pid, ()) if child not in reached]
-        reached.update(wave)
-        yield from wave
-
-
-def _children(roots: Sequence[int]) -> dict[int, list[int]]:
-    """Parent → children, of all processes.  One whose parent is gone counts as a child of its session's leader.
-
-    proc(5): in /proc/PID/stat the name is in parentheses and may itself hold any of them; state, ppid, pgrp and
-    session follow the last one.
-    """
-    children: dict[int, list[int]] = {}
-    leaders = set(roots)
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            fields = _read(f"/proc/{name}/stat").rpartition(b")")[2].split()
-            if len(fields) > 3:
-                pid, parent, session = int(name), int(fields[1]), int(fields[3])
-                for above in {parent, session} if session in leaders else (parent,):
-                    children.setdefault(above, []).append(pid)
-    return children
 
 
 # --- what
@@ -135,16 +117,16 @@ def _look(pid: int) -> Interpreter | None:
     package = _package(pid)
     if package is None:
         return None
-    words = _strings(pid, "environ")
+    words = strings(pid, "environ")
     env = {name: value for name, _, value in (word.partition("=") for word in words) if name}
-    cwd = _link(pid, "cwd") or "/"
+    cwd = link(pid, "cwd") or "/"
     path = _program(pid, cwd, env)
     return Interpreter(path, package, cwd, env) if path else None
 
 
 def _package(pid: int) -> str | None:
     """The directory of MindSpore's package, if the process has its extension module mapped."""
-    maps = _read(f"/proc/{pid}/maps")
+    maps = read(f"/proc/{pid}/maps")
     at = maps.find(_EXTENSION)
     if at < 0:
         return None
@@ -158,10 +140,10 @@ def _program(pid: int, cwd: str, env: Mapping[str, str]) -> str | None:
     Python finds its venv from argv[0], so that comes first; a process that changed its title still has the name of
     its file.  Each is taken only if it is the file that the process runs.
     """
-    real = _link(pid, "exe")
+    real = link(pid, "exe")
     if not os.path.basename(real).startswith(("python", "pypy")):
         return None
-    first = (_strings(pid, "cmdline") or [""])[0]
+    first = (strings(pid, "cmdline") or [""])[0]
     folders = [""] if "/" in first else env.get("PATH", os.defpath).split(":")
     names = [os.path.join(folder, first) for folder in folders]
     if env.get("VIRTUAL_ENV"):
@@ -174,25 +156,3 @@ def _program(pid: int, cwd: str, env: Mapping[str, str]) -> str | None:
         except OSError:
             pass
     return None
-
-
-# --- /proc, where everything may vanish at any time
-
-
-def _read(path: str) -> bytes:
-    try:
-        with open(path, "rb") as file:
-            return file.read()
-    except OSError:
-        return b""
-
-
-def _strings(pid: int, what: str) -> list[str]:
-    return [os.fsdecode(word) for word in _read(f"/proc/{pid}/{what}").split(b"\0")[:-1]]
-
-
-def _link(pid: int, what: str) -> str:
-    try:
-        return os.readlink(f"/proc/{pid}/{what}")
-    except OSError:
-        return ""

@@ -42,8 +42,14 @@ _AGAIN = 5.0  #: seconds after which a rank that has failed is not going to be s
 class Mpi:
     """The node's side of the start-up of MPI programs."""
 
-    def __init__(self, loop: Loop, sink: MpiSink, environ: Mapping[str, str]) -> None:
-        """`environ` is what ranks inherit."""
+    def __init__(
+        self,
+        loop: Loop,
+        sink: MpiSink,
+        environ: Mapping[str, str],
+        need: Callable[[str, Callable[[], None]], None],
+    ) -> None:
+        """`environ` is what ranks inherit; `need` goes on when a part is here."""
         self._loop = loop
         self._sink = sink
         self._environ = environ
@@ -61,8 +67,8 @@ class Mpi:
         self._shared: set[bytes] = set()  # files of ranks that may not remove them
         self._watched = False
         self._alarm: Any = None
-        self._parts = parts.Parts(lambda name: sink.send(frames.NEED, frames.NO_RANK, name.encode()))
-        self._offers = Offers(loop, self._parts.need)
+        self._need = need
+        self._offers = Offers(loop, need)
         self.prepare = self._offers.prepare
 
     # --- before ranks start
@@ -74,7 +80,7 @@ class Mpi:
             self._add(kind, world, cpus)
         if world.size > 1 and not self._watched and self._offers.anything:
             self._watched = True
-            self._loop.after(_FIRST_LOOK, lambda: self._parts.need("alone", self._watch))
+            self._loop.after(_FIRST_LOOK, lambda: self._need("alone", self._watch))
 
     def variables(self, world: World, app: int, rank: int) -> tuple[dict[str, str], int]:
         """What `rank`, of the program `app`, finds in its environment, and its end of a line (-1: it has none).
@@ -158,7 +164,7 @@ class Mpi:
             if data or rank in self._speakers:
                 self._speakers.add(rank)
                 self._early.append(lambda: self._heard(rank, data))
-                self._parts.need("pmi", self._begin_pmi)
+                self._need("pmi", self._begin_pmi)
         elif data:
             engine.feed(rank, data)
         else:
@@ -206,12 +212,6 @@ class Mpi:
         self._sink.send(frames.ALONE, rank, pack_alone(alone))
 
     # --- from the launcher
-
-    def part(self, payload: bytes) -> None:
-        """PART: modules that we have asked for."""
-        from mslaunch.wire.exchanges import unpack_part
-
-        self._parts.came(unpack_part(payload))
 
     def released(self, payload: bytes) -> None:
         """RELEASE: a collective is complete."""

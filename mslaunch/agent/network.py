@@ -21,6 +21,7 @@ _AF_INET, _AF_INET6, _SOCK_STREAM = 2, 10, 1
 _SOL_SOCKET, _SO_REUSEADDR = 1, 2
 _SIOCGIFCONF = 0x8912
 _FIRST_PORT = 10000
+MOVES = 64  #: so many ports are tried from one that may move
 PROBE_SECONDS = 4.0  #: for all addresses together
 _SETTLE = 0.3  #: seconds that other addresses have after the first answered
 
@@ -87,9 +88,9 @@ class _tcp(socket):  # noqa: N801
 class Listener:
     """A free port of this node, held by listening on it on every address, IPv4 and IPv6."""
 
-    def __init__(self, port: int = 0) -> None:
-        """`port` 0: choose one.  Raises OSError if there is none, or `port` is taken."""
-        tries = [port] if port else list(_candidates())
+    def __init__(self, port: int = 0, moves: bool = False) -> None:
+        """`port` 0: choose one; `moves`: one of those above it is as good.  Raises OSError if all are taken."""
+        tries = [port, *_above(port if moves else 0)] if port else list(_candidates())
         for number in tries:
             try:
                 self._sock = _listen(number)
@@ -97,7 +98,7 @@ class Listener:
             except OSError:
                 if number == tries[-1]:
                     raise
-        self.port = number
+        self.port: int = self._sock.getsockname()[1]
 
     def fileno(self) -> int:
         """Readable when somebody knocks."""
@@ -111,6 +112,11 @@ class Listener:
         """The descriptor of the next connection; raises BlockingIOError without one."""
         fd: int = self._sock._accept()[0]  # type: ignore[attr-defined]
         return fd
+
+
+def _above(port: int) -> Iterable[int]:
+    """Those to which `port` may move: never privileged ones, even for root."""
+    return range(max(port + 1, 1024), min(port + MOVES, 1 << 16)) if port else ()
 
 
 def _candidates() -> Iterable[int]:

@@ -34,7 +34,7 @@ def get(name: str) -> ModuleType | None:
         except ImportError as error:
             if error.name == whole:
                 return None
-            what = f"the python3 of this host ({sys.executable}) cannot serve MPI programs: {error}"
+            what = f"the python3 of this host ({sys.executable}) lacks what this job needs: {error}"
             raise LaunchError(what, todo="name another with --agent-python, or install what it lacks") from None
     return sys.modules[whole]
 

@@ -52,11 +52,12 @@ def read_topology(usable: Collection[int], root: str = "/sys") -> Topology:
         if caches:
             _add(levels, level, {**smaller, **caches}, cpus)
             smaller = levels.get(level, smaller)
-    numa = _numa(f"{root}/devices/system/node")
+    numa, names = _numa(f"{root}/devices/system/node")
     if numa:
         _add(levels, "numa", {**levels["socket"], **numa}, cpus)
-    levels.setdefault("numa", one)
-    return _numbered(cpus, levels)
+    if levels.setdefault("numa", one) is one:
+        names = {}
+    return _numbered(cpus, levels, names)
 
 
 # --- what the files say
@@ -100,18 +101,20 @@ def _cache_kind(folder: str) -> str:
     return level and (f"l{level}cache" if first_line(f"{folder}/type") in ("Data", "Unified") else "instructions")
 
 
-def _numa(node_root: str) -> Parts:
-    """The nodes that have cpus."""
+def _numa(node_root: str) -> tuple[Parts, dict[int, int]]:
+    """The nodes that have cpus, and the kernel's number of each."""
+    parts: Parts = {}
+    kernels: dict[int, int] = {}
     try:
         names = os.listdir(node_root)
     except OSError:
-        return {}
-    parts: Parts = {}
+        names = []
     for number in sorted(int(name[4:]) for name in names if name.startswith("node") and name[4:].isdecimal()):
         together = members(f"{node_root}/node{number}", _NODE)
         for cpu in together:
             parts.setdefault(cpu, together[0])
-    return parts
+            kernels.setdefault(together[0], number)
+    return parts, kernels
 
 
 # --- what it comes to
@@ -142,8 +145,8 @@ def _repeated(numbers: Iterable[int]) -> set[int]:
     return twice
 
 
-def _numbered(cpus: Sequence[int], levels: Mapping[str, Parts]) -> Topology:
-    """The cpus in logical order, and rows with numbers that count from 0 along it.
+def _numbered(cpus: Sequence[int], levels: Mapping[str, Parts], kernels: Mapping[int, int]) -> Topology:
+    """The cpus in logical order, and rows with numbers that count from 0 along it; `kernels` numbers NUMA nodes.
 
     A cpu's place is told by what it is in, from the largest to the smallest, each by its smallest cpu.
     """
@@ -159,4 +162,6 @@ def _numbered(cpus: Sequence[int], levels: Mapping[str, Parts]) -> Topology:
     for level, parts in levels.items():
         numbers: dict[int, int] = {}
         rows[level] = tuple(numbers.setdefault(parts[cpu], len(numbers)) for cpu in order)
-    return Topology(tuple(order), tuple(rows.get(level, ()) for level in LEVELS))
+    nodes = dict.fromkeys(levels["numa"][cpu] for cpu in order)
+    numa = tuple(kernels[first] for first in nodes) if all(first in kernels for first in nodes) else ()
+    return Topology(tuple(order), tuple(rows.get(level, ()) for level in LEVELS), numa)

@@ -7,7 +7,7 @@ that all dialects share are in the table of mpirun alone, and are shown with the
 from __future__ import annotations
 
 from mslaunch.cli import help as helping
-from mslaunch.cli import hydra, hydraoptions, mpirun, msrun
+from mslaunch.cli import hydra, hydraoptions, mpirun, msrun, msruntable
 from mslaunch.cli.dialects import VERBS
 from mslaunch.lean import TYPE_CHECKING, NamedTuple
 
@@ -39,7 +39,7 @@ def dialect(name: str) -> Dialect:
             name, "mpiexec.hydra", table, (), hydraoptions.VARIABLES, hydraoptions.OTHERS, hydraoptions.EXAMPLES
         )
     if name == "msrun":
-        return Dialect(name, "msrun", (*msrun.TABLE, *_shared(msrun.extras())), examples=msrun.EXAMPLES)
+        return Dialect(name, "msrun", (*msruntable.TABLE, *_shared(msrun.extras())), examples=msruntable.EXAMPLES)
     table = (*mpirun.table(), *VERBS)
     return Dialect("mpirun", "mpirun", table, mpirun.parameters(), mpirun.variables(), (), helping.EXAMPLES)
 
@@ -47,8 +47,11 @@ def dialect(name: str) -> Dialect:
 def text(name: str) -> str:
     """What --help prints in this dialect."""
     about = dialect(name)
-    usage = f"Usage: mslaunch --dialect {name} [options] program [arguments]"
-    return helping.help_text(about.table, helping.columns(), about.parameters, about.variables, usage, about.examples)
+    usage, syntax = f"Usage: mslaunch --dialect {name} [options] program [arguments]", helping.SYNTAX
+    if name == "msrun":
+        usage, syntax = msruntable.USAGE, msruntable.SYNTAX
+    columns = helping.columns()
+    return helping.help_text(about.table, columns, about.parameters, about.variables, usage, about.examples, syntax)
 
 
 def _shared(rows: Iterable[Option]) -> tuple[Option, ...]:

@@ -24,7 +24,7 @@ _WORDS = {
     "output": ("tag", "rank", "timestamp", "xml", "merge-stderr-to-stdout", "dir=", "file="),
 }
 _DASHES = ("-", "--")
-_SHIMS = ("mpirun", "mpiexec")  # names that take the same options
+_SHIMS = ("mpirun", "mpiexec", "msrun")  # names that take the same options, or some of them
 _NAMES = " ".join(("mslaunch", *_SHIMS))
 _FILES = ("FILE", "FILES", "PATH", "PATH[:MODIFIERS]", "DIR", "DIRS", "CMD", "PROGRAM")
 _HOSTS = ("H", "host", "hosts")
@@ -41,8 +41,11 @@ class _Row(NamedTuple):
 
 
 def script(shell: str) -> str:
-    """The completion of the command `mslaunch`, and of mpirun and mpiexec, for bash, zsh or fish."""
-    rows = [_row(option) for option in catalog.dialect("mpirun").table if option.status != REFUSED]
+    """The completion of the command `mslaunch`, and of mpirun, mpiexec and msrun, for bash, zsh or fish."""
+    table = list(catalog.dialect("mpirun").table)
+    known = {name for option in table for name in option.names}
+    table += (option for option in catalog.dialect("msrun").table if not known.intersection(option.names))
+    rows = [_row(option) for option in table if option.status != REFUSED]
     return {"bash": _bash, "zsh": _zsh, "fish": _fish}[shell](rows)
 
 
@@ -50,7 +53,7 @@ def _row(option: Option) -> _Row:
     values = tuple(option.metavar.split())
     known = _WORDS.get(option.names[0], ())
     if not known and values and "|" in values[0] and "[" not in values[0]:
-        known = tuple(word for word in values[0].split("|") if word.islower() or word.isdigit())
+        known = tuple(word for word in values[0].split("|") if word.isalnum() and not word.isupper())
     kind = "words" if known else "files" if values and values[0] in _FILES else ""
     kind = "hosts" if option.names[0] in _HOSTS else kind
     return _Row(option.names, option.help.partition("; ")[0], values, kind, known)

@@ -1,9 +1,9 @@
 """Dialects: in whose words a command line is written, told by the name of the command or by --dialect.
 
-A link named mpirun or mpiexec.hydra takes on that dialect, whoever made it; `shims` makes such links.  It also knows
-the few first words that are no launch at all (`VERBS`), under any name.  The one surprising thing: mpiexec is Open
-MPI's word and MPICH's, so a link of that name is asked where it leads: to mpiexec.hydra it is hydra's, else it is Open
-MPI's.
+A link named mpirun or mpiexec.hydra takes on that dialect, whoever made it; `shims` makes such links.  Under our own
+name a first option of msrun's, `--worker_num=8`, says that the line is msrun's.  It also knows the few first words that
+are no launch at all (`VERBS`), under any name.  The one surprising thing: mpiexec is Open MPI's word and MPICH's, so a
+link of that name is asked where it leads: to mpiexec.hydra it is hydra's, else it is Open MPI's.
 """
 
 from __future__ import annotations
@@ -35,8 +35,11 @@ GROUP = "Instead of a launch, as the first word"
 VERBS: tuple[Option, ...] = (
     Option(("dialect",), "|".join(NAMES), "the words that follow are in this dialect", GROUP, default="mpirun"),
     Option(("install-shims",), "DIR [NAME…]",
-           "make links in DIR that are called mpirun, mpiexec and mpiexec.hydra, or as you say (also msrun, orterun, "
+           "make links in DIR that are called mpirun, mpiexec, mpiexec.hydra and msrun, or as you say (also orterun, "
            "mpiexec=hydra), and take on that dialect", GROUP),
+    Option(("status",), "[JOB]", "tell what became of detached jobs (msrun's --join=False), or of one; then the exit "
+           "code is 0 while it runs, and the job's once it has ended", GROUP),
+    Option(("stop",), "JOB", "end a detached job, and wait until it has ended", GROUP),
     Option(("completion",), "|".join(SHELLS), "print the completion of this shell", GROUP),
     Option(("man",), "", "print the man page, for man -l -", GROUP),
 )  # fmt: skip
@@ -52,7 +55,8 @@ def parse(
     name = called_as(called)
     dialect = OF_NAME.get(name, "")
     if argv and argv[0][:1] == "-":
-        said, argv = _first(argv)
+        said, argv = _first(argv, environ)
+        said = said or ("msrun" if not dialect and argv and _is_of_msrun(argv[0]) else "")
         dialect, name = said or dialect, OWN if said else name
     if dialect == "hydra":
         from mslaunch.cli import hydra
@@ -61,7 +65,7 @@ def parse(
     if dialect == "msrun":
         from mslaunch.cli import msrun
 
-        return msrun.parse(argv, environ)
+        return msrun.parse(argv, environ, read_text)
     from mslaunch.cli import mpirun
 
     return mpirun.parse(argv, environ, read_text, name if dialect else OWN)
@@ -81,7 +85,17 @@ def called_as(path: str) -> str:
     return target if name == "mpiexec" and target in OF_NAME else name
 
 
-def _first(argv: Sequence[str]) -> tuple[str, Sequence[str]]:
+def _is_of_msrun(word: str) -> bool:
+    """Whether it is an option that msrun alone has: the names with an underscore, and what argparse takes for them."""
+    bare = word[2:].partition("=")[0]
+    if word[:2] != "--" or "_" not in bare:
+        return False
+    from mslaunch.cli.msruntable import TABLE
+
+    return any(name.startswith(bare) for row in TABLE for name in row.names)
+
+
+def _first(argv: Sequence[str], environ: Mapping[str, str]) -> tuple[str, Sequence[str]]:
     """The dialect that the first words say, and the words behind it; raises `Show` for a verb that prints."""
     verb, equals, value = argv[0].lstrip("-").partition("=")
     if not any(verb in row.names for row in VERBS):
@@ -93,6 +107,10 @@ def _first(argv: Sequence[str]) -> tuple[str, Sequence[str]]:
         from mslaunch.cli import shims
 
         raise Show(shims.install(words))
+    if verb in ("status", "stop"):
+        from mslaunch.cli import jobs
+
+        raise (jobs.status if verb == "status" else jobs.stop)(words, environ)
     if verb == "completion":
         from mslaunch.cli import completion
 

@@ -28,7 +28,7 @@ PARAMETERS_TITLE = "Parameters (--mca, or OMPI_MCA_KEY) that steer mslaunch"
 VARIABLES_TITLE = "Other variables that steer mslaunch; options win"
 
 _INTRO = "Start the ranks of a job on one host or many, carry their output home, and end them together."
-_SYNTAX = (
+SYNTAX = (
     "Options end at the program's name, or at '--'. A name takes one dash or two, its value follows after "
     "a blank or '='. Several programs make one job when a lone ':' stands between them."
 )
@@ -76,10 +76,11 @@ def help_text(
     variables: Sequence[Variable] = (),
     usage: str = USAGE,
     examples: Sequence[tuple[str, str]] = EXAMPLES,
+    syntax: str = SYNTAX,
 ) -> str:
     """The whole help, without a final newline, in lines of at most `width` columns (held between 60 and 100)."""
     width = max(60, min(width, 100))
-    parts = [usage, textwrap.fill(_INTRO, width), textwrap.fill(_SYNTAX, width)]
+    parts = [usage, textwrap.fill(_INTRO, width), textwrap.fill(syntax, width)]
     for group, members in groups(table).items():
         rows = [_entry(names_of(option), described(option), width) for option in members if option.status != REFUSED]
         parts += _part(group, rows)

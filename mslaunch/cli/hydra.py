@@ -238,7 +238,7 @@ def _entries(job: Mapping[str, Any], read_text: ReadText) -> list[Entry]:
 
 
 def _elsewhere(entries: Iterable[Entry]) -> Iterator[Entry]:
-    from mslaunch.launcher.run import is_local
+    from mslaunch.launcher.here import is_local
 
     return (entry for entry in entries if not is_local(entry.host.rpartition("@")[2].strip("[]")))
 

@@ -17,7 +17,7 @@ from mslaunch.errors import EXIT_USAGE, LaunchError
 from mslaunch.lean import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 _EXHAUSTED = (11, 12, 23, 24)  # EAGAIN, ENOMEM, ENFILE, EMFILE
 
@@ -37,21 +37,35 @@ def main(argv: Sequence[str] | None = None) -> None:
 def command(argv: Sequence[str], called: str = OWN) -> int:
     """Do what the words ask, in the dialect of the name that the command was called by; returns the exit code."""
     _open_standard_streams()
+    return _told(lambda: _do(argv, called))
+
+
+def _do(argv: Sequence[str], called: str) -> int:
+    request = parse(argv, os.environ, read_text, called)
+    for note in request.notes if not request.quiet else ():
+        _tell(f"mslaunch: note: {note}\n")
+    from mslaunch.launcher.run import Surroundings, run
+
+    if request.backend:
+        from mslaunch.engines.openmpi import run
+
+    around = Surroundings(os.environ, _cwd())
+    gc.freeze()
+    gc.enable()
+    if request.detach:
+        from mslaunch.cli.detach import detach
+
+        return detach(request, (called, *argv), around, lambda here: run(request, here), _told)
+    return run(request, around).code
+
+
+def _told(act: Callable[[], int]) -> int:
+    """The exit code of an act; what it refuses is said once."""
     try:
-        request = parse(argv, os.environ, read_text, called)
-        for note in request.notes if not request.quiet else ():
-            _tell(f"mslaunch: note: {note}\n")
-        from mslaunch.launcher.run import Surroundings, run
-
-        if request.backend:
-            from mslaunch.engines.openmpi import run
-
-        gc.freeze()
-        gc.enable()
-        return run(request, Surroundings(os.environ, _cwd())).code
+        return act()
     except Show as shown:
         sys.stdout.buffer.write(shown.text.rstrip("\n").encode("utf-8", "replace") + b"\n")
-        return 0
+        return shown.code
     except LaunchError as error:
         _refuse(error)
         return error.code

@@ -32,6 +32,7 @@ Several programs make one job when a lone ':' stands between them.
 
 Called as mpirun, mpiexec, orterun, mpiexec.hydra or msrun (see --install-shims), or with --dialect as its first word,
 it takes the command line of that launcher; --help then shows the options of that one.
+A line that begins with an option that msrun alone has, as --worker_num=8, is msrun's.
 """
 _CODES = (
     ("0", "every rank ended with 0"),
@@ -62,7 +63,8 @@ def page() -> str:
     parts += [".SH ENVIRONMENT", *(_entry(*pair) for pair in merged(about.variables))]
     parts += [".SH EXIT STATUS", *(_entry(code, meaning) for code, meaning in _CODES)]
     parts += [".SH FILES", *(_entry(names, meaning) for names, meaning in _FILES)]
-    parts += [".SH EXAMPLES", *(_example(what, command) for what, command in about.examples)]
+    examples = (*about.examples, *catalog.dialect("msrun").examples)
+    parts += [".SH EXAMPLES", *(_example(what, command) for what, command in examples)]
     parts += [".SH SEE ALSO", ".BR mpirun (1),", ".BR ssh_config (5)"]
     return "\n".join(parts) + "\n"
 

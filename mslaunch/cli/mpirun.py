@@ -59,7 +59,12 @@ def parse(
     passed = {**{key: value for key, value in tuned_on.items() if "OMPI_MCA_" + key not in environ}, **passed}
     weaker = [*of_files, *tuned, *of_environ, *steering, ("mca+", tuple(passed.items())), *_settings(own)]
     found = [part._replace(settings=tuple(_plain(part.settings))) for part in _first_for_all(found)]
-    return options.assemble([*_plain(weaker), ("notes+", tuple(notes))], found)
+    request = options.assemble([*_plain(_again(weaker, found)), ("notes+", tuple(notes))], found)
+    if request.restart or request.restart_delay or request.min_ranks:
+        from mslaunch.cli import recovery
+
+        request = recovery.settled(request)
+    return request._replace(detach=False) if request.do_not_launch else request
 
 
 def rare() -> tuple[Option, ...]:
@@ -100,6 +105,16 @@ def version_text(called: str) -> str:
     if called == "mslaunch":
         return f"mslaunch {__version__}\nmpirun {dialect} is whose command line it takes"
     return f"{called} {dialect}\n\nmslaunch {__version__} in its place"
+
+
+def _again(weaker: list[Setting], found: Sequence[Section]) -> list[Setting]:
+    """With how often ranks are started again, if --restart was given and no number."""
+    settings = [*weaker, *_settings(found)]
+    if not any(path == "restart" for path, _ in settings):
+        return weaker
+    from mslaunch.cli import recovery
+
+    return [*weaker, *recovery.weaker(settings)]
 
 
 def _settings(found: Iterable[Section]) -> list[Setting]:

@@ -7,8 +7,8 @@ here; their help says it.
 
 from __future__ import annotations
 
-from mslaunch.cli import lists, placement, readers
-from mslaunch.cli.mpirun_table import BIND, END, HOSTS, IO, LINK, NOT_HERE, PLACE, RUN, TELL
+from mslaunch.cli import lists, placement, readers, recovery
+from mslaunch.cli.mpirun_table import BIND, END, HOSTS, IO, LINK, MIND, NOT_HERE, PLACE, RUN, TELL
 from mslaunch.cli.options import DONE, PASSED, REFUSED, Option, settings_of
 
 #: names that are refused, and why; what to use instead
@@ -214,6 +214,15 @@ _END = (
          lambda: [("recovery", False), ("max_restarts", 0)], default="so"),
     _row("max-restarts", "N", "start a rank that failed again, so often at most", END, lists.restarts, "max_restarts",
          "0"),
+    _row("restart", "none|rank|group", "what is started again when a rank fails: rank that rank, group all ranks and "
+         "MindSpore's scheduler, as often as --max-restarts says, or 3 times; a scheduler that dies alone is started "
+         "again alone; without it rank if --max-restarts is given, else none", END,
+         readers.choice("none", "rank", "group"), "restart"),
+    _row("restart-delay", "SECONDS", "from a failure to the new start", END, readers.span, "restart_delay", "0"),
+    _row("min-ranks", "N", "with --restart group: should hosts be lost that no spare replaces, go on with fewer ranks, "
+         "but no fewer than these; without it all must be there", END, readers.count, "min_ranks"),
+    _row("detach", "", "return once all ranks run; mslaunch --status tells how they are, --stop JOB ends them", END,
+         readers.on, "detach"),
     _row("with-ft", "mpi|ulfm|no", "as -mca mpi_ft_enable 1 --enable-recovery (5.0)", END, _tolerant, status=PASSED),
     _row("report-child-jobs-separately", "", "accepted: there are no child jobs, the exit code is that of this job",
          END, readers.nothing),
@@ -222,6 +231,17 @@ _END = (
     _row("runtime-options rtos", "LIST", "5.0's list, NAME[=VALUE] with commas between: error-nonzero-status=0, "
          "donotlaunch, recoverable, continuous, max-restarts=N, timeout=SECONDS or D:H:M:S, report-state-on-timeout, "
          "get-stack-traces, fwd-environment, show-progress", END, lists.runtime_options),
+)  # fmt: skip
+
+_MIND = (
+    _row("scheduler", "HOST[:PORT]", "where the scheduler of MindSpore's Dynamic Cluster is, which is then started "
+         "before the ranks; that host may have no ranks; :PORT alone is a port of the host of rank 0", MIND,
+         recovery.scheduler, default="with rank 0, at a free port, when a rank asks for it"),
+    _row("server_num server-num", "N", "parameter servers (MS_PSERVER) beside the scheduler, for the Parameter Server "
+         "mode", MIND, recovery.servers, default="0"),
+    _row("scheduler-runs", "light|ranks|auto", "what the scheduler runs: light MindSpore's library alone, ranks the "
+         "program of the ranks, as msrun does; auto: that program if it configures the scheduler (set_ps_context), "
+         "else light", MIND, readers.choice("light", "ranks", "auto"), "cluster.program", "auto"),
 )  # fmt: skip
 
 _LINK = (
@@ -264,6 +284,7 @@ RARE: tuple[Option, ...] = (
     *_PLACE,
     *_IO,
     *_END,
+    *_MIND,
     *_LINK,
     *_TELL,
     *(Option(tuple(names.split()), "", why, NOT_HERE, status=REFUSED) for names, why in _REFUSED),

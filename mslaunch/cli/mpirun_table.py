@@ -16,10 +16,11 @@ PLACE = "Where ranks go"
 BIND = "Which cpus they get"
 IO = "Input and output"
 END = "Time and failure"
+MIND = "MindSpore's cluster"
 LINK = "Reaching the hosts"
 TELL = "Information"
 NOT_HERE = "Refused"
-GROUPS = (RUN, HOSTS, PLACE, BIND, IO, END, LINK, TELL, NOT_HERE)
+GROUPS = (RUN, HOSTS, PLACE, BIND, IO, END, MIND, LINK, TELL, NOT_HERE)
 
 #: other variables that are read, weakest first
 VARIABLES = (

@@ -13,7 +13,7 @@ from __future__ import annotations
 from mslaunch.cli.readers import Expected
 from mslaunch.errors import UsageError
 from mslaunch.lean import TYPE_CHECKING, NamedTuple
-from mslaunch.model import AppContext, LinkPolicy, OutputPolicy, Policy, Request
+from mslaunch.model import AppContext, ClusterPolicy, LinkPolicy, OutputPolicy, Policy, Request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -29,11 +29,12 @@ _SHORT = 90  # a help text up to so many letters is a part of a refusal
 
 
 class Show(Exception):  # noqa: N818 - no error: the command was asked to print something and end
-    """Print `text` and exit with 0."""
+    """Print `text` and exit with `code`."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, code: int = 0) -> None:
         super().__init__(text)
         self.text = text
+        self.code = code
 
 
 class Option(NamedTuple):
@@ -95,6 +96,10 @@ class Index(dict):  # type: ignore[type-arg]  # a subscript would run at import
 
     def __contains__(self, name: object) -> bool:
         return dict.__contains__(self, name) or dict.__contains__(self.all(), name)
+
+    def meant(self, _written: str, _bare: str) -> Option | None:
+        """The option that a word stands for which is no name of any, if the dialect has such words."""
+        return None
 
 
 def spelled(name: str) -> str:
@@ -208,6 +213,7 @@ def assemble(settings: Sequence[Setting], found: Sequence[Section]) -> Request:
         Policy(**_room(values, "policy")),
         OutputPolicy(**_room(values, "output")),
         LinkPolicy(**_room(values, "link")),
+        cluster=ClusterPolicy(**_room(values, "cluster")),
         **{path: value for path, value in values.items() if "." not in path},
     )
 
@@ -236,6 +242,8 @@ def _option(index: Mapping[str, Option], word: str) -> tuple[Option, str, str | 
     bare, equals, value = _bare(word).partition("=")
     written = word.partition("=")[0]
     option = index.get(bare)
+    if option is None and isinstance(index, Index):
+        option = index.meant(written, bare)
     if option is None:
         from mslaunch.cli import strangers
 

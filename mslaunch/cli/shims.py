@@ -1,4 +1,4 @@
-"""Shims: links called mpirun, mpiexec and the like that start mslaunch in that dialect.
+"""Shims: links called mpirun, mpiexec, msrun and the like that start mslaunch in that dialect.
 
 A shim is a symbolic link to the `mslaunch` command of this interpreter.  Where there is none (`python -m mslaunch`), a
 small script in DIR takes its place, and the links lead there.  It knows no options; which name means what is in
@@ -19,8 +19,8 @@ from mslaunch.lean import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-#: what is made if no names are given; msrun is not, since MindSpore's own does more than ours yet
-DEFAULT = ("mpirun", "mpiexec", "mpiexec.hydra")
+#: what is made if no names are given: the launchers whose command lines we take whole
+DEFAULT = ("mpirun", "mpiexec", "mpiexec.hydra", "msrun")
 _OPTION = "--install-shims"
 _MARK = "# a shim of mslaunch"
 

@@ -64,7 +64,8 @@ def _of_another(bare: str) -> tuple[str, str] | None:
     for name in NAMES:
         about = catalog.dialect(name)
         if any(bare in row.names for row in about.table):
-            return f"it is a word of {about.whose}", f"to use its words, begin with --dialect {name}"
+            first = f", or with --{bare}" if name == "msrun" and "_" in bare else ""
+            return f"it is a word of {about.whose}", f"to use its words, begin with --dialect {name}{first}"
     return None
 
 

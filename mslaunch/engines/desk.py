@@ -12,6 +12,7 @@ import os
 from mslaunch.engines.tags import Untag
 from mslaunch.errors import LaunchError
 from mslaunch.launcher.output import Output
+from mslaunch.launcher.pattern import Places
 from mslaunch.launcher.terminal import Terminal
 from mslaunch.lean import TYPE_CHECKING, NamedTuple
 from mslaunch.model import SERVICE, OutputPolicy
@@ -50,7 +51,7 @@ class Desk(Output):
         notice: Callable[[str], None],
         xml_file: Terminal | None = None,
     ) -> None:
-        super().__init__(policy, [(os.uname().nodename, 0)] * size, terminals, notice, xml_file)
+        super().__init__(policy, Places([(os.uname().nodename, 0)] * size), terminals, notice, xml_file)
         self.known: dict[int, Known] = {}
         self.own = b""
         self._hello = hello.encode()
@@ -174,9 +175,9 @@ def open_desk(policy: OutputPolicy, size: int, hello: str, loop: Loop, stdout: i
     opened: list[Any] = [Terminal(loop, stdout, "standard output", voice.notice)]
     try:
         if policy.xml_file is not None:
-            from mslaunch.launcher.logs import create
+            from mslaunch.launcher.logfiles import File, create
 
-            fd = create(policy.xml_file, os.path.dirname(policy.xml_file), "--xml-file")
+            fd = create(File(policy.xml_file, os.path.dirname(policy.xml_file), "--xml-file"))
             opened.append(Terminal(loop, fd, policy.xml_file, voice.notice, owned=True))
         return Desk(policy, size, hello, {STDOUT: opened[0], STDERR: voice.stderr}, voice.notice, *opened[1:])
     except LaunchError:

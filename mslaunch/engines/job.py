@@ -15,8 +15,8 @@ from mslaunch.errors import UsageError
 from mslaunch.frameworks import SCRUB, mindspore
 from mslaunch.frameworks.place import Place
 from mslaunch.lean import TYPE_CHECKING, NamedTuple
-from mslaunch.model import Allocation, AppPlan, Node, NodePlan, RankPlan, Request, ServicePlan
-from mslaunch.plan import plan as plans
+from mslaunch.model import Allocation, AppPlan, ClusterPolicy, Node, NodePlan, RankPlan, Request, ServicePlan
+from mslaunch.plan.exports import matching
 from mslaunch.plan.mapping import map_job
 from mslaunch.plan.policy import topology_decides
 
@@ -95,7 +95,8 @@ class Job(NamedTuple):
         services: tuple[ServicePlan, ...] = ()
         if meeting.scheduler:
             address, port = meeting.scheduler
-            services = (mindspore.service(Place(0, self.size, 0, 1, 0, 1, 1, address, meeting.port, port)),)
+            place = Place(0, self.size, 0, 1, 0, 1, 1, address, meeting.port, port)
+            services = mindspore.services(place, ClusterPolicy())
         return NodePlan(
             ranks=(RankPlan(0, 0, ()),),
             apps=(AppPlan(tuple(line), self.cwd, path=os.path.dirname(self.mpirun.path), mpi="none"),),
@@ -113,7 +114,7 @@ def make_job(
 ) -> Job:
     """Raises `LaunchError` for what cannot be handed over."""
     counts, first = _counted(request, allocation)
-    exports = [exported(app, environ, lambda name: plans.matching((name,), environ)) for app in request.apps]
+    exports = [exported(app, environ, lambda name: matching((name,), environ)) for app in request.apps]
     crowded = not allocation.declared and sum(counts) > (allocation.nodes[0].slots or 1)
     words = translate(request, allocation, counts, mpirun, exports, not os.geteuid(), crowded)
     return Job(request, allocation, mpirun, counts, first, words, cwd, jobid)

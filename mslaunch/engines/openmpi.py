@@ -24,14 +24,15 @@ from mslaunch.errors import EXIT_TIMEOUT, LaunchError
 from mslaunch.launcher.company import Company
 from mslaunch.launcher.conductor import Launch
 from mslaunch.launcher.events import TimedOut
+from mslaunch.launcher.here import is_local
 from mslaunch.launcher.report import outcome_text
-from mslaunch.launcher.run import is_local
 from mslaunch.launcher.state import ENDING, PREPARING, JobState
 from mslaunch.launcher.voice import Voice
 from mslaunch.lean import TYPE_CHECKING, signal
 from mslaunch.model import Allocation, JobMap, Node, NodePlan, Outcome, Placement, Request
 from mslaunch.plan.allocation import allocate
-from mslaunch.plan.plan import missing_exports, stdin_ranks
+from mslaunch.plan.chosen import stdin_ranks
+from mslaunch.plan.exports import missing_exports
 from mslaunch.wire import frames
 from mslaunch.wire.loop import Loop
 
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
     from mslaunch.launcher.peer import Peer
     from mslaunch.launcher.run import Surroundings
+    from mslaunch.model import Endpoint
 
 _SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
 _LAST_WORDS = 3.0  #: seconds that a standard error nobody reads is waited for
@@ -190,7 +192,7 @@ class _Story:
             self._voice.notice("no rank gets standard input: there are not enough descriptors, or there is no /proc")
         return streams
 
-    def _planner(self, job: Job, desk: Desk, streams: Streams) -> Callable[[tuple[str, int, int]], list[NodePlan]]:
+    def _planner(self, job: Job, desk: Desk, streams: Streams) -> Callable[[Endpoint], list[NodePlan]]:
         """What makes the plan once ports are held.
 
         mpirun tags what ranks elsewhere print, if it matters whose it is.
@@ -200,8 +202,9 @@ class _Story:
             desk.expect_tags(job.mpirun.style == "5.0")
         hostfile = _in_memory(job.words.hostfile)
 
-        def plan(endpoint: tuple[str, int, int]) -> list[NodePlan]:
-            meeting = job.meeting(_address(job.allocation), endpoint[1:])
+        def plan(endpoint: Endpoint) -> list[NodePlan]:
+            ports = (endpoint.port, endpoint.service_port)
+            meeting = job.meeting(_address(job.allocation), ports)
             return [job.plan(job.line(meeting, streams, tagged, hostfile), meeting)]
 
         return plan
@@ -211,7 +214,7 @@ class _Story:
         peers: list[Peer],
         state: JobState,
         desk: Desk,
-        plan: Callable[[tuple[str, int, int]], list[NodePlan]],
+        plan: Callable[[Endpoint], list[NodePlan]],
         job: Job,
     ) -> None:
         request, around = self._request, self._around

@@ -21,7 +21,16 @@ if TYPE_CHECKING:
 #: what mpirun cannot be asked for: field of the request, the option, why; what to use instead
 _CANNOT: tuple[tuple[str, str, str], ...] = (
     ("recovery", "--enable-recovery", "mpirun's exit code is then 0 whatever its ranks return; leave it out"),
+    ("restart", "--restart", "no mpirun starts ranks again; leave it out"),
     ("max_restarts", "--max-restarts", "no mpirun starts a rank again; leave it out"),
+    (
+        "detach",
+        "--detach",
+        "mpirun stays with its terminal; leave it out, and use nohup and &",
+    ),
+    ("host", "--scheduler", "MindSpore's scheduler is not mpirun's to place; leave it out"),
+    ("port", "--scheduler", "the port of MindSpore's scheduler is not mpirun's to choose; leave it out"),
+    ("servers", "--server_num", "mpirun starts ranks alone; leave it out"),
     ("state_on_timeout", "--report-state-on-timeout", "mpirun does not tell how each rank is; leave it out"),
     ("stack_traces", "--get-stack-traces", "ranks of mpirun are not ours to look at; leave it out"),
     ("index_argv", "--index-argv-by-rank", "the name of a program cannot be changed behind mpirun; leave it out"),
@@ -53,9 +62,11 @@ HOSTFILE = "HOSTFILE"  #: among the words, for the name of our hostfile
 def refuse(request: Request) -> None:
     """Raises `UsageError` for what cannot be handed over."""
     for field, option, why in _CANNOT:
-        for part in (request, request.output, *request.apps):
+        for part in (request, request.output, request.cluster, *request.apps):
             if getattr(part, field, None):
                 _no(option, why)
+    if request.cluster.program != "auto":
+        _no("--scheduler-runs", "MindSpore's scheduler is not mpirun's to start; leave it out")
     if not request.abort_on_failure:
         _no("-mca orte_abort_on_non_zero_status", "mpirun then hides how ranks ended, or hangs; leave it out")
     if "detailed" in request.output.tag:

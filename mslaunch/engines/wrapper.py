@@ -12,7 +12,7 @@ from __future__ import annotations
 from mslaunch.frameworks import mindspore, torch
 from mslaunch.frameworks.place import Place
 from mslaunch.lean import TYPE_CHECKING, NamedTuple
-from mslaunch.plan.plan import DEFAULTS
+from mslaunch.plan.exports import DEFAULTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

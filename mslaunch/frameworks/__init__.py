@@ -9,6 +9,11 @@ from __future__ import annotations
 
 from mslaunch.frameworks import mindspore, openmpi, torch
 from mslaunch.frameworks.place import Place, Program
+from mslaunch.lean import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
 
 _ALL = (openmpi, torch, mindspore)
 
@@ -20,7 +25,7 @@ DEFAULTS = (*openmpi.DEFAULTS, *mindspore.DEFAULTS)
 
 def job_env(place: Place) -> list[str]:
     """ "NAME=value" for all ranks of a node; `place` is that of any of them."""
-    return [f"{name}={value}" for framework in _ALL for name, value in framework.job_env(place).items()]
+    return [f"{name}={value}" for framework in _those_of(place) for name, value in framework.job_env(place).items()]
 
 
 def app_env(program: Program) -> list[str]:
@@ -30,7 +35,12 @@ def app_env(program: Program) -> list[str]:
 
 def rank_env(place: Place) -> list[str]:
     """ "NAME=value" for one rank."""
-    return [f"{name}={value}" for framework in _ALL for name, value in framework.rank_env(place).items()]
+    return [f"{name}={value}" for framework in _those_of(place) for name, value in framework.rank_env(place).items()]
+
+
+def _those_of(place: Place) -> Iterable[Any]:
+    """In MindSpore's dry run, Open MPI's numbers would be taken for those of the rank that is simulated."""
+    return (torch, mindspore) if place.simulated else _ALL
 
 
 __all__ = ["DEFAULTS", "SCRUB", "Place", "Program", "app_env", "job_env", "rank_env"]

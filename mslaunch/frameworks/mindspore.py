@@ -1,44 +1,78 @@
 """What MindSpore looks for: the Dynamic Cluster's variables, and those that `get_rank()` reads before `init()`.
 
 MS_NODE_ID must be the rank, as a number: names are sorted as text and would scramble the ranks.  MS_SCHED_HOST must
-be an IP address, the same for all ranks.  Surprising: RANK_ID and DEVICE_ID are overwritten from
-OMPI_COMM_WORLD_RANK and LOCAL_RANK when mindspore.communication is imported, so the two must agree.
+be an IP address, the same for all ranks.  Surprising: RANK_ID, RANK_SIZE and DEVICE_ID are overwritten from
+OMPI_COMM_WORLD_RANK, SIZE and LOCAL_RANK when mindspore.communication is imported, so these must agree; and in a dry
+run, where each rank may be told to be any of a thousand, there must be none of the latter.
 """
 
 from __future__ import annotations
 
 from mslaunch.frameworks.place import Place
-from mslaunch.model import ServicePlan
+from mslaunch.model import FIRST_SERVER, SERVICE, ClusterPolicy, ServicePlan
 
 SCRUB = (
     "RANK_ID", "RANK_SIZE", "DEVICE_ID", "LOCAL_RANK_SIZE", "RANK_TABLE_FILE", "MS_ROLE", "MS_NODE_ID", "MS_SCHED_HOST",
     "MS_SCHED_PORT", "MS_WORKER_NUM", "MS_SERVER_NUM", "MS_WORKER_IP",
 )  # fmt: skip
 
-
 #: how long ranks and scheduler wait for one another, where the user has not said; the second was its name before 2.4
 DEFAULTS = ("MS_TOPO_TIMEOUT=600", "MS_CLUSTER_TIMEOUT=600")
+TIMEOUTS = tuple(word.partition("=")[0] for word in DEFAULTS)
+#: whoever is started again is taken back: the scheduler by its ranks, a rank by the scheduler
+RECOVERY = "MS_ENABLE_RECOVERY=1"
+#: what the user has said of recovery holds for all hosts
+FORWARD = ("MS_ENABLE_RECOVERY", "MS_RECOVERY_PATH")
 
 
 def job_env(place: Place) -> dict[str, object]:
     """Shared by all ranks of a node."""
-    return {"RANK_SIZE": place.size, "LOCAL_RANK_SIZE": place.local_size, "MS_ROLE": "MS_WORKER", **_cluster(place)}
+    known: dict[str, object] = {"RANK_SIZE": place.size, "LOCAL_RANK_SIZE": place.local_size}
+    if place.simulated:
+        return {**known, "MS_WORKER_NUM": place.size}
+    return {**known, "MS_ROLE": "MS_WORKER", **_cluster(place)}
 
 
 def rank_env(place: Place) -> dict[str, object]:
     """One rank's own."""
-    return {"RANK_ID": place.rank, "DEVICE_ID": place.local_rank, "MS_NODE_ID": place.rank}
+    if not place.numbered:
+        return {"DEVICE_ID": place.local_rank}
+    known: dict[str, object] = {"RANK_ID": place.rank, "DEVICE_ID": place.local_rank}
+    return known if place.simulated else {**known, "MS_NODE_ID": place.rank}
 
 
 def _cluster(place: Place) -> dict[str, object]:
-    return {
-        "MS_SCHED_HOST": place.address,
+    known: dict[str, object] = {
+        "MS_SCHED_HOST": place.service_address or place.address,
         "MS_SCHED_PORT": place.service_port,
         "MS_WORKER_NUM": place.size,
     }
+    if place.servers:
+        known["MS_SERVER_NUM"] = place.servers
+    return known
 
 
-def service(place: Place) -> ServicePlan:
-    """The scheduler, on rank 0's host, should a rank ask for it."""
-    env = [f"{name}={value}" for name, value in {**_cluster(place), "MS_ROLE": "MS_SCHED"}.items()]
-    return ServicePlan(place.service_port, tuple(env))
+def services(place: Place, cluster: ClusterPolicy) -> tuple[ServicePlan, ...]:
+    """The scheduler, and the parameter servers beside it; `place` is that of any rank.
+
+    RANK_ID is what msrun tells the scheduler: it may run the program of the ranks, which may ask for it.  The servers
+    are started at once, for they do nothing but wait for the scheduler.
+    """
+    shared = _cluster(place)
+    found = [
+        ServicePlan(
+            place.service_port,
+            _words({**shared, "MS_ROLE": "MS_SCHED", "RANK_ID": 0}),
+            SERVICE,
+            cluster.first,
+            cluster.program,
+            cluster.cpus,
+        )
+    ]
+    env = _words({**shared, "MS_ROLE": "MS_PSERVER"})
+    found += (ServicePlan(0, env, FIRST_SERVER - number, True, "ranks") for number in range(place.servers))
+    return tuple(found)
+
+
+def _words(known: dict[str, object]) -> tuple[str, ...]:
+    return tuple(f"{name}={value}" for name, value in known.items())

@@ -68,6 +68,8 @@ def rank_env(place: Place) -> dict[str, object]:
         "OMPI_MCA_ess_base_vpid": place.rank,
         "OMPI_MCA_orte_ess_node_rank": place.local_rank,
     }
+    if not place.numbered:
+        del known["OMPI_COMM_WORLD_RANK"], known["OMPI_MCA_ess_base_vpid"]
     if place.bound:
         known["OMPI_MCA_orte_bound_at_launch"] = 1
     return known

@@ -12,7 +12,7 @@ class Place(NamedTuple):
     size: int
     local_rank: int
     local_size: int
-    node: int  # among the nodes that have ranks
+    node: int  # number of its node, among those that have ranks
     nodes: int
     slots: int  # of the allocation
     address: str  # where ranks meet, an IP address of rank 0's host
@@ -23,6 +23,10 @@ class Place(NamedTuple):
     sizes: tuple[int, ...] = ()  # ranks of each program
     bound: bool = False  # to some of the node's cpus
     crowded: bool = False  # its node has more ranks than slots
+    service_address: str = ""  # the scheduler's; "": `address`
+    servers: int = 0  # of MindSpore's Parameter Server mode
+    simulated: bool = False  # MindSpore's dry run: each rank by itself, meeting nobody
+    numbered: bool = True  # False: its rank, and the number of its node, are only known when all ranks have met
 
 
 class Program(NamedTuple):

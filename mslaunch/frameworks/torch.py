@@ -20,8 +20,7 @@ def job_env(place: Place) -> dict[str, object]:
     return {
         "WORLD_SIZE": place.size,
         "LOCAL_WORLD_SIZE": place.local_size,
-        "NODE_RANK": place.node,
-        "GROUP_RANK": place.node,
+        **({"NODE_RANK": place.node, "GROUP_RANK": place.node} if place.numbered else {}),
         "MASTER_ADDR": place.address,
         "MASTER_PORT": place.port,
     }
@@ -29,4 +28,4 @@ def job_env(place: Place) -> dict[str, object]:
 
 def rank_env(place: Place) -> dict[str, object]:
     """One rank's own."""
-    return {"RANK": place.rank, "LOCAL_RANK": place.local_rank}
+    return {**({"RANK": place.rank} if place.numbered else {}), "LOCAL_RANK": place.local_rank}

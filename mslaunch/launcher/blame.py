@@ -7,19 +7,22 @@ where others wait in MPI for the rank that ended with it, and so can MPI_Abort w
 from __future__ import annotations
 
 from mslaunch.errors import EXIT_LOST, EXIT_TIMEOUT, EXIT_USAGE
-from mslaunch.launcher.endings import advice, ending
+from mslaunch.launcher.endings import advice, ending, exception
+from mslaunch.launcher.services import title
 from mslaunch.lean import TYPE_CHECKING
 from mslaunch.model import SERVICE, Failure
 from mslaunch.plan.hostlist import fold
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from mslaunch.errors import LaunchError
     from mslaunch.launcher import events
     from mslaunch.launcher.members import Rank
     from mslaunch.launcher.worlds import Worlds
 
+_MANY = 400  # lines that are searched for an exception
+_SHOWN = 20  # lines that are quoted
 _SAYS_NOTHING = ("", "abort")  # what libraries tell us with MPI_Abort that says no more than that
 
 
@@ -38,9 +41,7 @@ class Blame:
 
     def failed(self, rank: Rank) -> Failure:
         """Its process ended badly."""
-        times = f" {rank.restarts} times" if rank.restarts > 1 else ""
-        again = f", started again{times}," if rank.restarts else ""
-        return self._rank(rank, f"{again} {ending(rank.code, rank.signal)}", rank.status)
+        return self._rank(rank, f"{_again(rank)} {ending(rank.code, rank.signal)}", rank.status)
 
     def missing(self, rank: Rank, who: str = "others wait in MPI") -> Failure:
         """It has ended, and `who`, for it."""
@@ -85,11 +86,27 @@ class Blame:
             return failure._replace(detail=(*failure.detail, f"{host}: {event.error}"))
         return failure._replace(host=fold(sorted(said))) if len(said) > 1 and failure.what == first else failure
 
-    def service(self, event: events.Exited) -> Failure:
-        """The scheduler ended while it was needed."""
-        how = ending(event.code, event.signal)
-        what = event.error or f"the MindSpore scheduler {how} while ranks were running"
-        return Failure(what, self._hosts[event.node], SERVICE, EXIT_USAGE)
+    def service(self, member: Rank, event: events.Exited, begun: bool) -> Failure:
+        """A service ended while it was needed, or before ranks were there to need it."""
+        name, host = title(member.rank), self._hosts[member.node]
+        if event.error:
+            what = f"{name} could not be started again: {event.error}" if member.restarts else event.error
+            number = None if member.pid is None else member.rank  # no process, no last words
+            return Failure(what, host, number, EXIT_USAGE, tuple(event.todo.splitlines()))
+        when = "while ranks were running"
+        if not begun:
+            when = "before it listened" if member.rank == SERVICE else "before the ranks were started"
+        return Failure(f"{name}{_again(member)} {ending(event.code, event.signal)} {when}", host, member.rank)
+
+    def service_lost(self, numbers: Sequence[int], node: int, error: LaunchError | None) -> Failure:
+        """A link ended, and there are ranks elsewhere that need what ran there."""
+        names = " and ".join(map(title, numbers))
+        what = f"{names} {'was' if len(numbers) == 1 else 'were'} lost with the host while ranks were running"
+        return Failure(what, self._hosts[node], None, EXIT_LOST, (_why(error),))
+
+    def unprepared(self, event: events.Exited) -> Failure:
+        """No port could be held."""
+        return Failure(event.error, self._hosts[event.node], detail=tuple(event.todo.splitlines()))
 
     def unready(self, node: int, error: LaunchError | None) -> Failure:
         """A link ended before ranks ran."""
@@ -100,8 +117,33 @@ class Blame:
 
     def lost(self, node: int, error: LaunchError | None) -> Failure:
         """A link ended while ranks ran."""
-        why = error.what if error else "its agent ended, or was killed"
-        return Failure("the host was lost while ranks ran there", self._hosts[node], None, EXIT_LOST, (why,))
+        return Failure("the host was lost while ranks ran there", self._hosts[node], None, EXIT_LOST, (_why(error),))
+
+
+def _again(member: Rank) -> str:
+    times = f" {member.restarts} times" if member.restarts > 1 else ""
+    return f", started again{times}," if member.restarts else ""
+
+
+def _why(error: LaunchError | None) -> str:
+    return error.what if error else "its agent ended, or was killed"
+
+
+def with_last_words(failure: Failure, tail: Callable[[int, int], Sequence[str]]) -> Failure:
+    """`failure` with what the rank or service that failed said last: `tail(rank, lines)`.
+
+    The exception that ended a Python program is named in the headline, but only with exit code 1, which is Python's for
+    it: who has logged a traceback and ends with a code of its own may have another reason.
+    """
+    if failure.rank is None:
+        return failure
+    words = list(tail(failure.rank, _MANY))
+    said = [line for line in failure.detail if not any(line in other for other in words)]  # MPI_Abort says it twice
+    what = failure.what
+    if failure.code == 1 and what.endswith(" ended with exit code 1"):
+        raised = exception(words)
+        what += f" ({raised})" if raised else ""
+    return failure._replace(what=what, detail=(*said, *words[-_SHOWN:]))
 
 
 def overdue(event: events.TimedOut) -> Failure:

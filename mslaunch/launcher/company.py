@@ -1,7 +1,7 @@
 """The company of a launch: the peers it has met so far, and what it asks them before ranks have their places.
 
-It keeps links that were made early (to learn a host's cores or its machine) for the launch itself, and lets those go
-that get no rank; one that breaks meanwhile is a refusal.  Hosts on which ranks spawn others join late.  It knows
+It keeps links that were made early (to learn a host's cores or its machine) for the ranks, and lets those go that get
+no rank; one that breaks meanwhile is a refusal.  Hosts on which ranks spawn others join late.  It knows
 neither maps nor plans.  The surprising thing is the dry run: where nothing may be started nobody is called, and every
 host is taken to be like this one, as mpirun does.
 """
@@ -66,7 +66,7 @@ class Company:
     def gather(self, nodes: Sequence[Node]) -> list[Peer]:
         """A peer for each of these nodes, in their order; the others are let go."""
         peers = self._connect(nodes, topologies=False)
-        lost = [self._lost[node.name] for node in nodes if node.name in self._lost]
+        lost = {node.name: self._lost[node.name] for node in nodes if node.name in self._lost}
         if lost:
             raise UnreachedError(lost, len(nodes))
         names = {node.name for node in nodes}
@@ -74,6 +74,10 @@ class Company:
         for peer in peers:
             self._introduce(peer)
         return peers
+
+    def knock(self, nodes: Sequence[Node], seconds: float) -> None:
+        """Call hosts that may have gone, for so many seconds at most; raises `UnreachedError`."""
+        self._connect(nodes, topologies=False, seconds=seconds)
 
     def call(self, nodes: Sequence[Node], done: Callable[[list[Peer], list[LaunchError]], None]) -> None:
         """Call more nodes, without waiting, while the job runs; see `begin_connect`.  May raise `LaunchError`."""
@@ -98,17 +102,25 @@ class Company:
         """Close all links; returns the hosts of those that would not go."""
         return close_all([*self._met.values(), *self._late])
 
-    def _connect(self, nodes: Sequence[Node], topologies: bool) -> list[Peer]:
+    def _connect(self, nodes: Sequence[Node], topologies: bool, seconds: float | None = None) -> list[Peer]:
+        """Those that are reached stay, even if others are not."""
         missing = [node for node in nodes if node.name not in self._met]
         if missing:
+            policy = self._policy if seconds is None else self._policy._replace(timeout=seconds)
             voice, environ = self._voice, self._environ
-            met = connect(
-                self._loop, missing, self._policy, environ, voice.notice, voice.progress, self._wait, topologies
-            )
-            for peer in met:
-                self._met[peer.node.name] = peer
-                peer.ended = self._loser(peer.node.name)
+            try:
+                self._keep(
+                    connect(self._loop, missing, policy, environ, voice.notice, voice.progress, self._wait, topologies)
+                )
+            except UnreachedError as error:
+                self._keep(error.reached)
+                raise
         return [self._met[node.name] for node in nodes]
+
+    def _keep(self, peers: Sequence[Peer]) -> None:
+        for peer in peers:
+            self._met[peer.node.name] = peer
+            peer.ended = self._loser(peer.node.name)
 
     def _loser(self, host: str) -> Callable[[LaunchError | None], None]:
         def ended(error: LaunchError | None) -> None:

@@ -11,16 +11,16 @@ from mslaunch.errors import LinkError, WireError
 from mslaunch.launcher import events
 from mslaunch.launcher.orders import Orders
 from mslaunch.launcher.output import Output
-from mslaunch.launcher.state import PREPARING
+from mslaunch.launcher.restarts import Restarts
+from mslaunch.launcher.starting import Starting
+from mslaunch.launcher.state import ENDING
 from mslaunch.launcher.stdin import Stdin
-from mslaunch.launcher.wireup import Endpoint, Wireup
 from mslaunch.lean import TYPE_CHECKING, signal
-from mslaunch.model import SERVICE
 from mslaunch.wire import frames, messages
 from mslaunch.wire.outbox import HIGH, LOW
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
     from mslaunch.launcher.meeting import Meeting
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from mslaunch.launcher.spawning import Spawning
     from mslaunch.launcher.state import JobState
     from mslaunch.launcher.voice import Voice
+    from mslaunch.launcher.wireup import Endpoint, Sought
     from mslaunch.model import NodePlan, World
     from mslaunch.wire.exchanges import Answer, Question
     from mslaunch.wire.loop import Loop
 
-PREPARE_SECONDS = 10.0  #: for addresses and ports, on all hosts together
 _NOT_ENDING = 10.0  #: seconds after KILL when a rank counts as impossible to end
 
 
@@ -49,39 +49,39 @@ class Launch:
         stdin: tuple[int, Sequence[int]],
         grace: float,
         voice: Voice,
+        *,
+        restart_delay: float = 0.0,
+        services: Callable[[Endpoint], Mapping[int, NodePlan]] = lambda endpoint: {},
+        sought: Sought | None = None,
     ) -> None:
+        """`plans` makes those of all nodes, `services` those of services that start before the ranks, by node.
+
+        `sought` says which ports and addresses these need; None: those of a job on one node.
+        """
         self._loop = loop
         self._peers = list(peers)
         self.state = state
         self._output = output
-        self._plans = plans
         self._grace = grace
         self._voice = voice
         self._orders = Orders(loop, self, voice, grace)
         self.watch_signals, self.limit_time = self._orders.watch_signals, self._orders.limit_time
         self._paused = False
         self._stdin = Stdin(loop, stdin[0], stdin[1], self._send_stdin)
-        self._wireup = Wireup(
-            {index: peer.hello for index, peer in enumerate(peers) if peer.hello},
-            self._node_of(0),
-            [peer.node.name for peer in peers],
-            self.send,
-            self._prepared,
-        )
-        self._endpoint: Endpoint | None = None
+        self._restarts = Restarts(loop, self.send, restart_delay)
         self._meeting: Meeting | None = None
         self._spawning: Spawning | None = None
         self._make_spawning: Callable[[Endpoint], Spawning] | None = None
+        self._running: Callable[[], None] | None = None
         self._worlds: list[World] = []
-        self._limit = loop.after(PREPARE_SECONDS, self._not_prepared)
+        self._starting = Starting(loop, self, self._peers, plans, services, voice, sought)
         self._on = self._handlers()
         for index in range(len(peers)):
             self._listen_to(index)
 
     def _handlers(self) -> dict[int, Callable[[int, frames.Frame], None]]:
         return {
-            frames.RESERVED: lambda node, frame: self._wireup.reserved(messages.unpack_reserved(frame.payload)),
-            frames.REACHED: self._reached,
+            **self._starting.on,
             frames.STARTED: self._started,
             frames.STDOUT: self._printed,
             frames.STDERR: self._printed,
@@ -98,17 +98,17 @@ class Launch:
         self._peers[node].handle = self._handler(node)
         self._peers[node].ended = self._ender(node)
 
-    def _node_of(self, rank: int) -> int:
-        return self.state.ranks[rank].node
-
     def _handler(self, node: int) -> Callable[[frames.Frame], None]:
         def handle(frame: frames.Frame) -> None:
             on = self._on.get(frame.kind)
-            if on is None or not (frame.rank in self.state.ranks or frame.rank == frames.NO_RANK):
+            if on is None or not self._is_known(frame.rank):
                 raise WireError(f"it sent a frame of kind {frame.kind} for rank {frame.rank}, which means nothing here")
             on(node, frame)
 
         return handle
+
+    def _is_known(self, number: int) -> bool:
+        return number in self.state.ranks or number == frames.NO_RANK or number in self._starting.services
 
     def _ender(self, node: int) -> Callable[[LinkError | None], None]:
         def ended(error: LinkError | None) -> None:
@@ -125,27 +125,18 @@ class Launch:
         for action in self.state.on(event):
             self._act(action)
 
-    def _reached(self, node: int, frame: frames.Frame) -> None:
-        self._wireup.reached(node, messages.unpack_addresses(frame.payload))
-
-    def _prepared(self, endpoint: Endpoint, warning: str) -> None:
-        self._limit.cancel()
-        if warning:
-            self._voice.notice(warning)
-        self._endpoint = endpoint
-        self._voice.detail(f"ranks meet at {endpoint.address}, ports {endpoint.port} and {endpoint.service_port}")
-        self.event(events.Prepared())
-
-    def _not_prepared(self) -> None:
-        node = self._wireup.silent()
-        error = LinkError(f"its agent did not answer within {PREPARE_SECONDS:g} seconds", self._peers[node].node.name)
-        self.event(events.LinkEnded(node, error))
-
     def _started(self, node: int, frame: frames.Frame) -> None:
-        who = "the MindSpore scheduler" if frame.rank == SERVICE else self.state.worlds.name(frame.rank)
-        self._voice.detail(f"{who} is process {messages.unpack_number(frame.payload)} on {self._peers[node].node.name}")
-        self._output.started(frame.rank, messages.unpack_number(frame.payload))
-        self.event(events.Started(frame.rank, messages.unpack_number(frame.payload), node))
+        pid = messages.unpack_number(frame.payload)
+        self._voice.detail(f"{self.state.name(frame.rank)} is process {pid} on {self._peers[node].node.name}")
+        self._output.started(frame.rank, pid)
+        self.event(events.Started(frame.rank, pid, node))
+        if self._running and self.state.all_started and self.state.phase != ENDING:
+            running, self._running = self._running, None
+            running()
+
+    def on_running(self, callback: Callable[[], None]) -> None:
+        """Call back once, when every rank of the job has started."""
+        self._running = callback
 
     def _printed(self, node: int, frame: frames.Frame) -> None:
         self._output.write(frame.kind, frame.rank, frame.payload)
@@ -173,7 +164,7 @@ class Launch:
         ended = messages.unpack_exit(frame.payload)
         self._stdin.rank_ended(frame.rank)
         self.event(events.Exited(frame.rank, node, *ended))
-        if self._meeting and frame.rank != SERVICE and self.state.ranks[frame.rank].ended:  # and not started again
+        if self._meeting and frame.rank >= 0 and self.state.ranks[frame.rank].ended:  # and not started again
             self._meeting.ended(frame.rank)
 
     def _met(self, node: int, frame: frames.Frame) -> None:
@@ -196,8 +187,8 @@ class Launch:
 
     def _spawn(self, question: Question, done: Callable[[Answer], None]) -> None:
         if self._spawning is None:
-            assert self._make_spawning and self._endpoint
-            self._spawning = self._make_spawning(self._endpoint)
+            assert self._make_spawning and self._starting.endpoint
+            self._spawning = self._make_spawning(self._starting.endpoint)
         self._spawning.asked(question, done)
 
     def send(self, node: int, frame: bytes) -> None:
@@ -239,8 +230,12 @@ class Launch:
     def _act(self, action: Any) -> None:
         if isinstance(action, events.Start):
             self._start()
+        elif isinstance(action, events.Serve):
+            self._starting.serve(action.nodes)
         elif isinstance(action, events.Restart):
             self._restart(action)
+        elif isinstance(action, events.Idle):
+            self.to_all(frames.encode(frames.END, payload=b"idle"))
         elif isinstance(action, events.Trace):
             self._orders.trace(action.nodes)
         elif isinstance(action, events.Kill):
@@ -254,15 +249,17 @@ class Launch:
     def _end(self, nodes: Sequence[int], grace: float) -> None:
         for node in nodes:
             self._peers[node].send(frames.encode(frames.END, payload=f"{grace:g}".encode()))
+        self._starting.stop()
+        self._restarts.hurry(nodes)
         self._stdin.stop()
         self._loop.after(grace + _NOT_ENDING, self._insist)
 
     def _restart(self, again: events.Restart) -> None:
-        peer = self._peers[again.node]
-        what = f"{self.state.worlds.name(again.rank)} {again.how} on {peer.node.name}"
-        self._voice.notice(f"{what}; started again, {again.number} of {again.limit}")
+        where = f"{self.state.name(again.rank)} {again.how} on {self._peers[again.node].node.name}"
+        if again.rank < 0:
+            self._starting.time_service()
+        self._voice.notice(self._restarts.order(again, where))
         self.mind_terminals()
-        peer.send(frames.encode(frames.RESTART, again.rank, str(again.number).encode()))
 
     def _insist(self) -> None:
         """No process withstands SIGKILL for long but one that hangs in the kernel: its host is given up, by name."""
@@ -274,27 +271,26 @@ class Launch:
             self.event(events.LinkEnded(node, error))
 
     def _start(self) -> None:
-        assert self._endpoint is not None
-        plans = self._plans(self._endpoint)
-        self._worlds.append(plans[0].world)
-        for peer, plan in zip(self._peers, plans):
-            peer.send(frames.encode(frames.LAUNCH, payload=messages.pack_plan(plan)))
+        self._starting.start()
+        self._worlds.append(self._starting.plans[0].world)
+        if self._meeting:  # an agent has needed a part already
+            self._meeting.add_world(self._worlds[-1])
         self._stdin.resume()
 
     def _send_stdin(self, rank: int, data: bytes) -> None:
-        self._peers[self._node_of(rank)].send(frames.encode(frames.STDIN, rank, data))
+        self._peers[self.state.ranks[rank].node].send(frames.encode(frames.STDIN, rank, data))
 
     # --- what is wanted from outside; see `orders.Ranks`
 
     def to_all(self, frame: bytes) -> None:
         """One frame to every agent, once ranks were started."""
-        if self.state.phase != PREPARING:
+        if self.state.begun:
             for peer in self._peers:
                 peer.send(frame)
 
     def resume_input(self) -> None:
         """Read standard input again, after the shell had it."""
-        if self.state.phase != PREPARING:
+        if self.state.begun:
             self._stdin.resume()
 
     def abandon_terminal(self) -> None:
@@ -306,9 +302,9 @@ class Launch:
 
     def run(self) -> None:
         """Until nothing is left to wait for and every byte is out."""
-        self._wireup.begin()
+        self._starting.begin()
         self._loop.run(lambda: self.state.finished)
         self._stdin.stop()
-        self._limit.cancel()
+        self._starting.stop()
         self._output.finish()
         self._loop.run(lambda: not self._output.pending)

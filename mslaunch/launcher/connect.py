@@ -27,12 +27,16 @@ _NO_AGENT = 0.1  #: seconds that a link has to go by itself if no agent ever ans
 
 
 class UnreachedError(LaunchError):
-    """Hosts could not be used; `errors` has one for each."""
+    """Hosts could not be used; `reached` are the peers of those that could: who catches it keeps or closes them."""
 
-    def __init__(self, errors: Sequence[LaunchError], hosts: int) -> None:
-        super().__init__(errors[0].what, errors[0].where, errors[0].todo, errors[0].code)
-        self.errors = errors
+    def __init__(self, by_node: Mapping[str, LaunchError], hosts: int, reached: Sequence[Peer] = ()) -> None:
+        """`by_node` has an error for each, by the name of the node; `hosts` are as many as were asked for."""
+        self.by_node = dict(sorted(by_node.items(), key=lambda item: item[1].where))
+        self.errors = list(self.by_node.values())
+        first = self.errors[0]
+        super().__init__(first.what, first.where, first.todo, first.code)
         self.hosts = hosts
+        self.reached = reached
 
 
 def open_links(
@@ -102,7 +106,7 @@ def connect(
     wait: Callable[[Callable[[], bool]], None],
     topologies: bool = False,
 ) -> list[Peer]:
-    """Peers that have all said HELLO, in the order of `nodes`; else raises `UnreachedError`, with all closed again.
+    """Peers that have all said HELLO, in the order of `nodes`; else raises `UnreachedError`, with the others closed.
 
     With `topologies` all have also said what their cpus share, which costs no more time: they are asked in advance.
     Takes at most `policy.timeout` seconds and a little.  `progress` gets a line to show after a second, "" at the end.
@@ -122,8 +126,9 @@ def connect(
         connecting.close()
         for text in said:
             notice(text)
-    if connecting.errors:
-        raise UnreachedError(sorted(connecting.errors, key=lambda error: error.where), len(links))
+    if connecting.failed:
+        by_node = {peer.node.name: error for peer, error in connecting.failed.items()}
+        raise UnreachedError(by_node, len(links), connecting.reached)
     return connecting.peers
 
 
@@ -146,7 +151,7 @@ def begin_connect(
         connecting.stop()
         for text in said:
             notice(text)
-        done(connecting.reached, sorted(connecting.errors, key=lambda error: error.where))
+        done(connecting.reached, sorted(connecting.failed.values(), key=lambda error: error.where))
 
     connecting = Connecting(loop, [Peer(loop, link) for link in links], policy, False, finished)
     return connecting
@@ -166,12 +171,11 @@ class Connecting:
         """`done` is called, later, once nobody is waited for any more."""
         self.peers = peers
         self.waiting = set(peers)
-        self.errors: list[LaunchError] = []
+        self.failed: dict[Peer, LaunchError] = {}
         self._loop = loop
         self._seconds = policy.timeout
         self._topologies = topologies
         self._done = done
-        self._failed: set[Peer] = set()
         self._turns = iter(peers)
         for peer in peers:
             peer.handle = self._greeter(peer)
@@ -195,14 +199,13 @@ class Connecting:
                 self._loop.soon(self._done)
 
     def _fail(self, peer: Peer, error: LaunchError) -> None:
-        self.errors.append(error)
-        self._failed.add(peer)
+        self.failed[peer] = error
         self._settle(peer)
 
     @property
     def reached(self) -> list[Peer]:
         """Those that are there."""
-        return [peer for peer in self.peers if peer not in self._failed and peer not in self.waiting]
+        return [peer for peer in self.peers if peer not in self.failed and peer not in self.waiting]
 
     def _greeter(self, peer: Peer) -> Callable[[frames.Frame], None]:
         def handle(frame: frames.Frame) -> None:
@@ -234,10 +237,9 @@ class Connecting:
         self._limit.cancel()
 
     def close(self) -> None:
-        """No more waiting; if not all are there, none is kept."""
+        """No more waiting, and those that are not there are closed."""
         self.stop()
-        if self.waiting or self.errors:
-            close_all(self.peers)
+        close_all([peer for peer in self.peers if peer in self.waiting or peer in self.failed])
 
 
 class _Progress:

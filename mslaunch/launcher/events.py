@@ -16,11 +16,23 @@ if TYPE_CHECKING:
 
 
 class Prepared(NamedTuple):
-    """Addresses and ports are known."""
+    """Addresses and ports are known; `services` are to be started before the ranks: number and node of each."""
+
+    services: tuple[tuple[int, int], ...] = ()
+
+
+class Serves(NamedTuple):
+    """A service is ready for ranks: it listens, or will be started when one of them knocks."""
+
+    service: int
+
+
+class Unserved(NamedTuple):
+    """Not all services are ready, and ranks have waited for them long enough."""
 
 
 class Started(NamedTuple):
-    """A rank runs."""
+    """A rank or a service runs."""
 
     rank: int
     pid: int
@@ -39,7 +51,7 @@ class Exited(NamedTuple):
 
 
 class StreamEnded(NamedTuple):
-    """One of the two streams of a rank has said its last."""
+    """One of the two streams of a rank or a service has said its last."""
 
     rank: int
 
@@ -117,6 +129,12 @@ class Interrupted(NamedTuple):
 # --- actions
 
 
+class Serve(NamedTuple):
+    """Tell the agents on `nodes` the plans of the services there; `Serves` must follow for each, or `Unserved`."""
+
+    nodes: tuple[int, ...]
+
+
 class Start(NamedTuple):
     """Tell all agents their plans."""
 
@@ -128,8 +146,14 @@ class End(NamedTuple):
     now: bool = False
 
 
+class Idle(NamedTuple):
+    """Our ranks have ended, those of other launchers may not: services on `nodes` end when nobody is connected."""
+
+    nodes: tuple[int, ...]
+
+
 class Restart(NamedTuple):
-    """Start `rank`, which ended as `how` says, on its node again, for the `number`th time of at most `limit`."""
+    """Start `rank` (or a service), which ended as `how` says, on its node again: the `number`th time of `limit`."""
 
     rank: int
     node: int

@@ -75,7 +75,7 @@ class Meeting:
 
     def heard(self, node: int, frame: frames.Frame) -> None:
         """One of `frames.OF_MPI` has come; raises `WireError` for one that is about nobody."""
-        if frame.kind in _ABOUT_A_RANK and frame.rank == frames.NO_RANK:
+        if frame.kind in _ABOUT_A_RANK and frame.rank < 0:
             raise WireError(f"it sent a frame of kind {frame.kind} about no rank")
         self._on[frame.kind](node, frame)
 

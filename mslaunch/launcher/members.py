@@ -28,6 +28,7 @@ class Rank:
         self.signal: int | None = None
         self.reason = ""
         self.restarts = 0
+        self.deaths: dict[str, None] = {}  # how the processes before ended, as predicates: each once, in order
         self.joined = False  # it has been in MPI_Init; how often, is its affair
         self.left = True  # it has been in MPI_Finalize since it was in MPI_Init
 
@@ -62,9 +63,20 @@ class Rank:
             return "ended without MPI_Finalize"
         return "ended after MPI_Finalize" if self.joined else "ended without MPI_Init"
 
+    @property
+    def lives(self) -> int:
+        """How many more processes it has had than one: the last order to start may have come to nothing."""
+        return self.restarts - (self.restarts > 0 and self.pid is None)
+
     def begin_again(self, streams: int) -> None:
-        """Its process has ended, and another one follows: what is left of the streams of this one ends before."""
+        """Its process has failed, and another one follows."""
         self.restarts += 1
+        self.deaths[ending(self.code, self.signal)] = None
+        self.live_again(streams)
+
+    def live_again(self, streams: int) -> None:
+        """One more process: what is left of the streams of the one before ends before it starts."""
+        self.ended = False
         self.streams += streams
         self.pid = None
         self.joined, self.left = False, True
@@ -88,7 +100,7 @@ class World:
         self.mpi = mpi
         self.ranks: list[Rank] = []
         self.failed = False  # it could not be spawned, and what ran of it is ended without a word
-        self._waiting: set[int] = set()  # ranks, until all have started
+        self._waiting: set[int] = set()  # ranks that have not run yet
 
     @property
     def spawned(self) -> bool:
@@ -98,16 +110,20 @@ class World:
     @property
     def starting(self) -> bool:
         """It was spawned, and not all of its ranks run yet."""
-        return bool(self._waiting)
+        return self.spawned and bool(self._waiting)
+
+    @property
+    def complete(self) -> bool:
+        """All of its ranks have run."""
+        return not self._waiting
 
     def fill(self, ranks: Sequence[Rank]) -> None:
         """These are its ranks."""
         self.ranks += ranks
-        if self.spawned:
-            self._waiting.update(rank.rank for rank in ranks)
+        self._waiting.update(rank.rank for rank in ranks)
 
     def started(self, rank: Rank) -> bool:
-        """One of its ranks runs; True if it is the last that was waited for."""
+        """One of its ranks runs; True if it was spawned and this is the last that was waited for."""
         before = self.starting
         self._waiting.discard(rank.rank)
         return before and not self.starting

@@ -2,7 +2,8 @@
 
 It knows neither frames nor how a rank ends.  Bytes pass unchanged unless somebody asked for lines: tags, XML, a file
 that ranks share.  Rooms that most launches do not need (`logs`, `prefix`, `xml`) are entered only then.  The surprising
-thing: a stream may end more than once, since a rank that failed may be started again; its files just go on.
+thing: a stream may end more than once, since a rank that failed may be started again; its files just go on.  Where all
+ranks are started again, each attempt has a desk and files of its own, on the same terminals.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import os
 from mslaunch.errors import LaunchError, printable
 from mslaunch.launcher.pattern import Places
 from mslaunch.launcher.terminal import Terminal
-from mslaunch.lean import TYPE_CHECKING
+from mslaunch.lean import TYPE_CHECKING, NamedTuple
 from mslaunch.model import SERVICE, JobMap, OutputPolicy
 from mslaunch.wire.frames import STDERR, STDOUT
 
@@ -27,22 +28,35 @@ if TYPE_CHECKING:
 _TAIL = 4096
 
 
+class Turn(NamedTuple):
+    """Which start of all ranks this is."""
+
+    attempt: int = 1
+    more: bool = False  # it may fail, and another one follows: the XML document stays open until `Output.end`
+    services: tuple[int, ...] = (SERVICE,)  # numbers of those that may be started
+
+
+_ONLY = Turn()
+
+
 class Output:
     """Where all bytes go.
 
-    `terminals` are the launcher's own, for STDOUT and STDERR; `places` has host and number of the host for each rank
-    of the job's own world; `xml_file` takes what would be shown as XML; `notice` tells the user something, once.
+    `terminals` are the launcher's own, for STDOUT and STDERR; `places` tells where ranks are; `xml_file` takes what
+    would be shown as XML; `notice` tells the user something, once.
     """
 
     def __init__(
         self,
         policy: OutputPolicy,
-        places: Sequence[tuple[str, int]],
+        places: Places,
         terminals: dict[int, Terminal],
         notice: Callable[[str], None],
         xml_file: Terminal | None = None,
+        turn: Turn = _ONLY,
     ) -> None:
-        self._places = Places(places)
+        self._places = places
+        self._turn = turn
         self._terminals = terminals
         self._xml_file = xml_file
         self._merged = policy.merge  # stderr of a rank comes as its stdout
@@ -59,12 +73,14 @@ class Output:
         if any(path is not None for path in (policy.directory, policy.file, policy.outfile, policy.errfile)):
             self._keep_logs(policy, notice)
         self._shown = self._choose_terminals(policy)
+        self._ranks_shown = None if policy.shown is None else frozenset(policy.shown)
 
     def _show_xml(self, policy: OutputPolicy) -> None:
         from mslaunch.launcher.prefix import Lines
         from mslaunch.launcher.xml import Document, Elements
 
-        self._document = Document(self._xml_file or self._terminals[STDOUT])
+        begun = self._turn.attempt > 1 and self._xml_file is None  # a file is a document of its own
+        self._document = Document(self._xml_file or self._terminals[STDOUT], begun)
         lines = Lines(Elements(policy.timestamp and policy.style == "5.0", self._places.worlds).dress)
         self._lines = {STDOUT: lines, STDERR: lines}
 
@@ -79,7 +95,7 @@ class Output:
     def _keep_logs(self, policy: OutputPolicy, notice: Callable[[str], None]) -> None:
         from mslaunch.launcher.logs import Logs
 
-        self.logs = Logs(policy, self._places, notice)
+        self.logs = Logs(policy, self._places, notice, self._turn.attempt, self._turn.services)
         self._cut_shared()
 
     def _cut_shared(self) -> None:
@@ -110,23 +126,29 @@ class Output:
             self._cut_shared()
 
     def started(self, rank: int, pid: int) -> None:
-        """A rank runs, for the first time or again."""
+        """A rank or a service runs, for the first time or again."""
         self._tails.pop(rank, None)  # the last words of the one that failed before
-        if self._prefix and rank != SERVICE:
-            self._prefix.started(rank, pid)
+        if rank >= 0:
+            if self._prefix:
+                self._prefix.started(rank, pid)
+        elif self.logs:
+            self.logs.add_service(rank)
 
     def write(self, kind: int, rank: int, data: bytes) -> None:
-        """`data` was printed by `rank` (SERVICE: the scheduler) on STDOUT or STDERR; b"" ends the stream."""
-        if kind == STDERR or self._merged or rank == SERVICE:
+        """`data` was printed by `rank` (below 0: a service) on STDOUT or STDERR; b"" ends the stream."""
+        if kind == STDERR or self._merged or rank < 0:
             self._tails[rank] = (self._tails.get(rank, b"") + data[-_TAIL:])[-_TAIL:]
-        if rank != SERVICE and kind in self._lines:
+        if rank >= 0 and kind in self._lines:
             data = self._lines[kind].take(kind, rank, data)
         if not data:
             return
         if self.logs:
             self.logs.write(kind, rank, data)
-        if rank != SERVICE and kind in self._shown:
+        if self._is_shown(rank) and kind in self._shown:
             self._shown[kind].send(self._seams[kind].join(kind, rank, data) if self._seams else data)
+
+    def _is_shown(self, rank: int) -> bool:
+        return rank >= 0 and (self._ranks_shown is None or rank in self._ranks_shown)
 
     def show_map(self, jobmap: JobMap) -> None:
         """--display-map within --xml."""
@@ -160,7 +182,14 @@ class Output:
         for lines in self._lines.values():
             for kind, rank in lines.unfinished():
                 self.write(kind, rank, b"")
-        if self._document:
+        if self._document and self._turn.more and not self._xml_file:
+            self._document.begin()
+        elif self._document:
+            self._document.end()
+
+    def end(self) -> None:
+        """No attempt follows, though `Turn.more` said that one might."""
+        if self._document and self._turn.more and not self._xml_file:
             self._document.end()
 
     def log_path(self, rank: int) -> str | None:
@@ -191,25 +220,39 @@ def open_output(
     fds: dict[int, int],
     stderr: Terminal,
     notice: Callable[[str], None],
+    *,
+    attempt: int = 1,
+    addresses: Callable[[int], str] | None = None,
+    more: bool = False,
+    services: Sequence[int] = (SERVICE,),
 ) -> Output:
     """Make directories, files and terminals; `fds` has the descriptor for STDOUT, `stderr` is shared with the launcher.
 
-    Raises `LaunchError` if a file or directory cannot be had, or a pattern means nothing; nothing was started then.
+    `addresses` tells those of hosts, by their index in the map, where `pattern.needs_addresses`; for the others see
+    `Turn`.  Raises `LaunchError` if a file or directory cannot be had, or a pattern means nothing; nothing was started
+    then.
     """
-    places = [(jobmap.nodes[placement.node].name, placement.node) for placement in jobmap.placements]
-    opened = [Terminal(loop, fds[STDOUT], "standard output", notice)]
+    rows = [(jobmap.nodes[placement.node].name, placement.node) for placement in jobmap.placements]
+    service = (jobmap.nodes[jobmap.service].name, jobmap.service) if jobmap.service >= 0 else None
+    terminals = {STDOUT: Terminal(loop, fds[STDOUT], "standard output", notice), STDERR: stderr}
+    xml_file = None
     try:
         if policy.xml_file is not None:
-            opened.append(_open_xml(loop, policy.xml_file, notice))
-        return Output(policy, places, {STDOUT: opened[0], STDERR: stderr}, notice, *opened[1:])
+            xml_file = _open_xml(loop, policy.xml_file, notice, policy.keep, attempt)
+        places = Places(rows, jobmap.first, service, addresses)
+        return Output(policy, places, terminals, notice, xml_file, Turn(attempt, more, tuple(services)))
     except LaunchError:
-        for terminal in opened:
-            terminal.close()
+        for terminal in (terminals[STDOUT], xml_file):
+            if terminal:
+                terminal.close()
         raise
 
 
-def _open_xml(loop: Loop, path: str, notice: Callable[[str], None]) -> Terminal:
-    from mslaunch.launcher.logs import create
+def _open_xml(loop: Loop, path: str, notice: Callable[[str], None], keep: bool, attempt: int) -> Terminal:
+    from mslaunch.launcher import logfiles
 
-    fd = create(path, os.path.dirname(path), "--xml-file")
-    return Terminal(loop, fd, path, notice, owned=True)
+    file = logfiles.File(path, os.path.dirname(path), "--xml-file")
+    if keep and attempt == 1:
+        logfiles.set_aside([file])
+    file = file._replace(path=logfiles.of_attempt(path, attempt))
+    return Terminal(loop, logfiles.create(file), file.path, notice, owned=True)

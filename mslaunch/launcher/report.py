@@ -1,13 +1,14 @@
 """The report: what a person is told when the job has ended, in one block on standard error.
 
 The cause comes first, with the last words of the rank that failed and where its log is; victims are counted, not
-quoted.  It only makes text.  The one surprising thing: text from ranks is shown with control characters replaced,
-since it ends up on a terminal after everything else.
+quoted; what was started again is told even if all ended well.  It only makes text.  The one surprising thing: text from
+ranks is shown with control characters replaced, since it ends up on a terminal after everything else.
 """
 
 from __future__ import annotations
 
-from mslaunch.errors import LaunchError
+from mslaunch.errors import LaunchError, counted
+from mslaunch.launcher.services import explanation
 from mslaunch.launcher.worlds import Worlds
 from mslaunch.lean import TYPE_CHECKING
 from mslaunch.model import SERVICE, Outcome
@@ -15,19 +16,45 @@ from mslaunch.model import SERVICE, Outcome
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+_AGAIN = 8  #: lines, at most, about what was started again: of each kind
+_OURS = ("not started again: ", "not reached again: ")  # what we say beside the last words of a rank
+
 
 def outcome_text(outcome: Outcome, log: str | None = None) -> str:
-    """The closing block; "" if all went well.  `log` is the file that tells more."""
+    """The closing block; "" if all went well at once.  `log` is the file that tells more."""
     failure = outcome.failure
+    again = _again(outcome)
     if failure is None:
-        return ""
+        head = f"mslaunch: all ranks ended well{_in_attempt(outcome)}, {_after(outcome.seconds)}"
+        return "\n".join([head, *again]) + "\n" if again else ""
     where = f" on {failure.host}" if failure.host else ""
-    lines = [f"mslaunch: {failure.what}{where}, {_after(outcome.seconds)}"]
-    lines += [f"  {'| ' if failure.rank is not None else ''}{line}" for line in failure.detail]
+    lines = [f"mslaunch: {failure.what}{where}{_in_attempt(outcome)}, {_after(outcome.seconds)}"]
+    quotes = failure.rank is not None
+    lines += [f"  {'| ' if quotes and not line.startswith(_OURS) else ''}{line}" for line in failure.detail]
     if log:
         lines.append(f"  log: {log}")
     lines += _others(outcome, failure.rank)
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, *again]) + "\n"
+
+
+def _in_attempt(outcome: Outcome) -> str:
+    return f", in attempt {len(outcome.attempts) + 1}" if outcome.attempts else ""
+
+
+def _again(outcome: Outcome) -> list[str]:
+    """What was started again, and why; of many the first ones, for their failures are nearest to the cause."""
+    lines = []
+    for attempt in outcome.attempts[:_AGAIN]:
+        what, host = attempt.failure.what, attempt.failure.host
+        where = f" on {host}" if host else ""
+        changed = f"; then {attempt.changed}" if attempt.changed else ""
+        lines.append(f"  attempt {attempt.number}: {what}{where}, {_after(attempt.seconds)}{changed}")
+    if len(outcome.attempts) > _AGAIN:
+        lines.append(f"  and {counted(len(outcome.attempts) - _AGAIN, 'more attempt')}")
+    lines += [f"  started again: {clause}" for clause in outcome.restarts[:_AGAIN]]
+    if len(outcome.restarts) > _AGAIN:
+        lines.append(f"  started again: {counted(len(outcome.restarts) - _AGAIN, 'other')}")
+    return lines
 
 
 def _after(seconds: float) -> str:
@@ -55,14 +82,15 @@ def _others(outcome: Outcome, cause: int | None) -> list[str]:
         lines.append(f"  failed as well: {worlds.names(rank.rank for rank in failed)}")
     if not outcome.code:
         lines.append("  with recovery the job went on without them, and others ended well: the exit code is 0")
-    if cause == SERVICE:
-        lines.append("  (the scheduler is the process that MindSpore's ranks meet at; it is no rank)")
+    if cause is not None and cause <= SERVICE:
+        lines.append(f"  {explanation(cause)}")
     return lines
 
 
 def _worlds(outcome: Outcome) -> Worlds:
     numbers = [status.world for status in outcome.ranks]
-    return Worlds(*(numbers.count(number) for number in range(1, max(numbers, default=1) + 1)))
+    first = outcome.ranks[0].rank if outcome.ranks else 0
+    return Worlds(*(numbers.count(number) for number in range(1, max(numbers, default=1) + 1)), first=first)
 
 
 def unreached_text(errors: Sequence[LaunchError], hosts: int) -> str:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from mslaunch.launcher.peer import Peer
     from mslaunch.launcher.state import JobState
-    from mslaunch.model import Allocation, AppContext, JobMap, Node, NodePlan, Request, World
+    from mslaunch.model import Allocation, AppContext, Endpoint, JobMap, Node, NodePlan, Request, World
     from mslaunch.wire.exchanges import Question
 
     Call = Callable[[Sequence[Node], Callable[[list[Peer], list[LaunchError]], None]], None]
@@ -60,9 +60,10 @@ class Job(NamedTuple):
     environ: Mapping[str, str]
     cwd: str
     jobid: str
-    endpoint: tuple[str, int, int]  # where its own ranks meet
+    endpoint: Endpoint  # where its own ranks meet
     named: Callable[[tuple[AppContext, ...]], Allocation]  # which hosts app contexts name
     call: Call  # more hosts; see `Company.call`
+    attempt: int = 1  # which start of all ranks this is
 
 
 class _Wish(NamedTuple):
@@ -84,7 +85,7 @@ class Spawning:
         self._host = host
         self._queue: list[_Wish] = []
         self._busy = False
-        first = make_world(job.request, job.jobmap, job.jobid)
+        first = make_world(job.request, job.jobmap, job.jobid, attempt=job.attempt)
         self._worlds = [first]
         #: world -> the app context of each of its ranks
         self._apps: dict[str, list[AppContext]] = {}
@@ -216,8 +217,8 @@ class Spawning:
             raise LaunchError("the host was lost meanwhile", lost[0])
         request = self._request(spawned)
         number = len(self._worlds) + 1
-        world = make_world(request, jobmap, self._job.jobid, number)._replace(
-            first=state.worlds.ranks, parent=wish.parent, preput=wish.preput
+        world = make_world(request, jobmap, self._job.jobid, number, self._job.attempt)._replace(
+            first=state.worlds.end, parent=wish.parent, preput=wish.preput
         )
         plans = self._plans(request, jobmap, world)
         self._worlds.append(world)
@@ -247,7 +248,7 @@ class Spawning:
         round trips; who spawns ranks has MPI for what that port is for.
         """
         job = self._job
-        return make_plans(request, jobmap, job.environ, job.cwd, job.endpoint, job.jobid, world)
+        return make_plans(request, jobmap, job.environ, job.cwd, job.endpoint, job.jobid, world, job.attempt)
 
     def _launch(self, node: int, plan: NodePlan) -> None:
         self._host.send(node, frames.encode(frames.LAUNCH, payload=messages.pack_plan(plan)))

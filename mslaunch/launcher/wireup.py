@@ -1,87 +1,171 @@
-"""Preparing: which address do all nodes reach the first one at, and which of its ports are free?
+"""Preparing: at which addresses do all nodes reach rank 0's and the scheduler's, and which ports are free there?
 
-One node: its own word is enough.  Several: the agent of rank 0's node holds ports and opens a door; the other agents
-knock at every address that could be it, and only what a knock has proved is told to the ranks.  Names are never
-asked for, and the address from which ssh came is only a candidate.  The surprising thing: a node where no address
-answers does not stop the launch (its program may need none); the user is told.
+One node: its own word is enough.  Several: the agents of these two nodes, or of the one that is both, hold ports and
+open a door; the other agents knock at every address that could be it, and only what a knock has proved is told to the
+ranks.  Names are never asked for, and the address from which ssh came is only a candidate.  The surprising thing: a
+node where no address answers does not stop the launch (its program may need none); the user is told.
 """
 
 from __future__ import annotations
 
-from mslaunch.lean import TYPE_CHECKING
-from mslaunch.model import Endpoint
+from mslaunch.errors import WireError
+from mslaunch.lean import TYPE_CHECKING, NamedTuple
+from mslaunch.model import ClusterPolicy, Endpoint
 from mslaunch.wire import frames, messages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["Endpoint", "Wireup"]
+    from mslaunch.model import JobMap
 
-PORTS = 2  #: MASTER_PORT and the port of a scheduler
+__all__ = ["Endpoint", "Sought", "Wireup", "sought_by"]
+
+_MASTER, _SCHEDULER = "MASTER_ADDR", "MS_SCHED_HOST"  # what a node's address is for
+_LOCALHOST = "127.0.0.1"
+
+
+class Sought(NamedTuple):
+    """What is to be found out."""
+
+    first: int  # the node of the first rank
+    service: int  # the node of the scheduler
+    cluster: ClusterPolicy = ClusterPolicy()
+
+    @property
+    def ports(self) -> dict[int, list[messages.Wanted]]:
+        """The ports that are to be held on each node; the scheduler's is the last one there."""
+        cluster, share = self.cluster, self.cluster.share
+        found = {self.first: [messages.Wanted()]}
+        if share is None and not cluster.simulated:
+            found.setdefault(self.service, []).append(
+                messages.Wanted(cluster.port, bool(cluster.port and cluster.moves))
+            )
+        elif share and share.master:
+            found.setdefault(self.service, []).append(messages.Wanted(share.port))
+        return found
+
+
+def sought_by(jobmap: JobMap, cluster: ClusterPolicy) -> Sought:
+    """What the ranks of a map need to know."""
+    first = jobmap.placements[0].node
+    return Sought(first, jobmap.service if jobmap.service >= 0 else first, cluster)
+
+
+class _Door(NamedTuple):
+    """Where the others knock."""
+
+    node: int
+    purpose: str
+    candidates: list[str]  # addresses
+    knock: bytes  # the frame
 
 
 class Wireup:
-    """One round of questions to the agents; `done` gets the endpoint and what the user should know."""
+    """One round of questions to the agents, or two; `done` gets the endpoint and what the user should know."""
 
     def __init__(
         self,
         hellos: Mapping[int, messages.Hello],
-        first: int,
         hosts: list[str],
+        sought: Sought,
         send: Callable[[int, bytes], None],
         done: Callable[[Endpoint, str], None],
     ) -> None:
         self._hellos = hellos
-        self._first = first
         self._hosts = hosts
+        self._sought = sought
         self._send = send
         self._done = done
-        self._ports: tuple[int, ...] = ()
-        self._candidates: list[str] = []
-        self._reached: dict[int, list[str]] = {}
+        self._ports = sought.ports
+        self._reserved: dict[int, messages.Reserved] = {}
+        self._doors: list[_Door] = []
+        self._knocking: dict[int, list[_Door]] = {}  # node -> where it knocks, and will knock then
+        self._reached: dict[tuple[int, int], list[str]] = {}  # door, node -> addresses
 
     def begin(self) -> None:
-        """Ask the first node for ports."""
-        self._send(self._first, frames.encode(frames.RESERVE, payload=str(PORTS).encode()))
+        """Ask for ports."""
+        for node, ports in self._ports.items():
+            self._send(node, frames.encode(frames.RESERVE, payload=messages.pack_ports(ports)))
 
-    def reserved(self, answer: messages.Reserved) -> None:
-        """It has ports; now the others knock."""
-        self._ports = answer.ports
-        if len(self._hellos) == 1:
-            self._finish("127.0.0.1", "")
+    def reserved(self, node: int, answer: messages.Reserved) -> None:
+        """It holds its ports; when all do, the others knock."""
+        if len(answer.ports) != len(self._ports.get(node, ())):
+            raise WireError("it holds ports that nobody asked for")
+        self._reserved[node] = answer
+        if len(self._reserved) < len(self._ports):
             return
-        self._candidates = self._find_candidates()
-        knock = frames.encode(frames.PROBE, payload=messages.pack_probe(self._candidates, answer.probe, answer.token))
-        for node in self._hellos:
-            if node != self._first:
-                self._send(node, knock)
+        if len(self._hellos) == 1:
+            self._finish()
+            return
+        self._doors = [self._door(self._sought.first, _MASTER)]
+        if self._sought.service in self._reserved and self._sought.service != self._sought.first:
+            self._doors.append(self._door(self._sought.service, _SCHEDULER))
+        for other in self._hellos:
+            self._knocking[other] = [door for door in self._doors if door.node != other]
+            self._knock(other)
 
-    def _find_candidates(self) -> list[str]:
-        """Most likely first: the address by which somebody has come, then those of its interfaces."""
-        seen = [hello.seen_from for node, hello in self._hellos.items() if node != self._first and hello.seen_from]
-        own = self._hellos[self._first].addresses
-        # the launcher's address, as others saw it, is the first node's only if that is the launcher's own host; the
-        # token decides
-        return list(dict.fromkeys([*(own[:1] if not own[:1] or not own[0].startswith("127.") else ()), *seen, *own]))
+    def _door(self, node: int, purpose: str) -> _Door:
+        answer, candidates = self._reserved[node], self._find_candidates(node)
+        payload = messages.pack_probe(candidates, answer.probe, answer.token)
+        return _Door(node, purpose, candidates, frames.encode(frames.PROBE, payload=payload))
+
+    def _find_candidates(self, node: int) -> list[str]:
+        """Most likely first: the address by which somebody has come, then those of its interfaces.
+
+        But the address by which the user has named the scheduler's host is better than all of them.
+        """
+        seen = [hello.seen_from for other, hello in self._hellos.items() if other != node and hello.seen_from]
+        own = self._hellos[node].addresses
+        named = self._sought.cluster.host.rpartition("@")[2].strip("[]")
+        wanted = [named] if node == self._sought.service and named in own else []
+        # the launcher's address, as others saw it, is this node's only if that is the launcher's own host; the token
+        # decides
+        likely = own[:1] if not own[:1] or not own[0].startswith("127.") else ()
+        return list(dict.fromkeys([*wanted, *likely, *seen, *own]))
+
+    def _knock(self, node: int) -> None:
+        """At one door after the other: an answer does not tell which it is of."""
+        if self._knocking[node]:
+            self._send(node, self._knocking[node][0].knock)
 
     def reached(self, node: int, addresses: list[str]) -> None:
         """What a knock of `node` proved."""
-        self._reached[node] = addresses
-        if len(self._reached) < len(self._hellos) - 1:
+        if not self._knocking.get(node):
+            raise WireError("it has reached what nobody sent it to")
+        self._reached[self._knocking[node].pop(0).node, node] = addresses
+        self._knock(node)
+        if not any(self._knocking.values()):
+            self._finish()
+
+    def _finish(self) -> None:
+        settled = {door.purpose: self._settle(door) for door in self._doors}
+        warning = "; ".join(text for _, text in settled.values() if text)
+        port = self._reserved[self._sought.first].ports[0]
+        share = self._sought.cluster.share
+        if share:
+            self._done(Endpoint(share.address, port, share.port, share.address), warning)
             return
-        common = [a for a in self._candidates if all(a in found for found in self._reached.values())]
+        address, service_address = (settled.get(purpose, ("", ""))[0] for purpose in (_MASTER, _SCHEDULER))
+        self._done(Endpoint(address or _LOCALHOST, port, self._service_port(), service_address), warning)
+
+    def _service_port(self) -> int:
+        """0 if there is to be no scheduler."""
+        if self._sought.cluster.simulated:
+            return 0
+        return self._reserved[self._sought.service].ports[-1]
+
+    def _settle(self, door: _Door) -> tuple[str, str]:
+        """The address of a node that all others reach, or the most; and who does not."""
+        answers = {node: found for (at, node), found in self._reached.items() if at == door.node}
+        common = [address for address in door.candidates if all(address in found for found in answers.values())]
         if common:
-            self._finish(common[0], "")
-            return
-        best = max(self._candidates or ["127.0.0.1"], key=lambda a: sum(a in found for found in self._reached.values()))
-        cut_off = [self._hosts[node] for node, found in self._reached.items() if best not in found]
-        self._finish(best, f"{', '.join(cut_off)} cannot reach {self._hosts[self._first]} at {best} (MASTER_ADDR)")
+            return common[0], ""
+        best = max(door.candidates or [_LOCALHOST], key=lambda address: sum(address in f for f in answers.values()))
+        cut_off = ", ".join(self._hosts[node] for node, found in answers.items() if best not in found)
+        return best, f"{cut_off} cannot reach {self._hosts[door.node]} at {best} ({door.purpose})"
 
     def silent(self) -> int:
         """The node whose answer is being waited for."""
-        if not self._ports:
-            return self._first
-        return next((node for node in self._hellos if node != self._first and node not in self._reached), self._first)
-
-    def _finish(self, address: str, warning: str) -> None:
-        self._done(Endpoint(address, *self._ports), warning)
+        slow = [node for node in self._ports if node not in self._reserved]
+        slow += [node for node, doors in self._knocking.items() if doors]
+        return (slow or [self._sought.first])[0]

@@ -14,29 +14,29 @@ if TYPE_CHECKING:
 
 
 class Worlds:
-    """The sizes of the worlds, in the order in which they came to be."""
+    """The sizes of the worlds, in the order in which they came to be; the very first rank has the number `first`."""
 
-    def __init__(self, *sizes: int) -> None:
+    def __init__(self, *sizes: int, first: int = 0) -> None:
         self._firsts: list[int] = []
-        self.ranks = 0  #: of all worlds together
+        self.end = first  #: the number that one more rank would have
         for size in sizes:
             self.add(size)
 
-    def add(self, size: int) -> int:
-        """One more world; returns the frame's number of its rank 0."""
-        first = self.ranks
+    def add(self, size: int, first: int = 0) -> int:
+        """One more world; returns the frame's number of its rank 0.  `first` can be said with the first of them."""
+        first = self.end if self._firsts else max(self.end, first)
         self._firsts.append(first)
-        self.ranks += size
+        self.end = first + size
         return first
 
     def of(self, rank: int) -> tuple[int, int]:
-        """The number of the world of `rank`, and its rank in there."""
+        """The number of the world of `rank`, and its rank in there; of the first world both are the same."""
         number = sum(first <= rank for first in self._firsts)
-        return (number, rank - self._firsts[number - 1]) if number else (1, rank)
+        return (number, rank - self._firsts[number - 1]) if number > 1 else (1, rank)
 
     def size(self, number: int) -> int:
         """How many ranks a world has."""
-        ends = [*self._firsts[1:], self.ranks]
+        ends = [*self._firsts[1:], self.end]
         return ends[number - 1] - self._firsts[number - 1]
 
     def name(self, rank: int) -> str:

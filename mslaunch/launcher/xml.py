@@ -29,18 +29,22 @@ _TEXT.update({ord("<"): "&lt;", ord(">"): "&gt;", ord("&"): "&amp;"})
 
 
 class Document:
-    """The one document of a job, on `terminal`; its first element opens it."""
+    """The one document of a job, on `terminal`; its first element opens it, unless an attempt before has `begun` it."""
 
-    def __init__(self, terminal: Terminal) -> None:
+    def __init__(self, terminal: Terminal, begun: bool = False) -> None:
         self._terminal = terminal
-        self._begun = False
+        self._begun = begun
 
     def send(self, elements: bytes) -> None:
         """Write elements."""
+        self.begin()
+        self._terminal.send(elements)
+
+    def begin(self) -> None:
+        """Elements will come, if only in a later attempt."""
         if not self._begun:
             self._begun = True
             self._terminal.send(b"<mpirun>\n")
-        self._terminal.send(elements)
 
     def end(self) -> None:
         """There are no more; without any, the document is an empty one."""
@@ -74,7 +78,10 @@ class Elements:
 def map_element(jobmap: JobMap) -> bytes:
     """The map for --display-map, as 4.1.4 writes it between <map> and </map>."""
     lines = ["<map>"]
+    used = {placement.node for placement in jobmap.placements}
     for index, node in enumerate(jobmap.nodes):
+        if index not in used:  # the scheduler's
+            continue
         name = node.name.translate(_TEXT).replace('"', "&quot;")
         lines.append(f'\t<host name="{name}" slots="{node.slots or 0}" max_slots="{node.max_slots or 0}">')
         ranks = [placement.rank for placement in jobmap.placements if placement.node == index]

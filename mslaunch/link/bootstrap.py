@@ -40,16 +40,15 @@ TRAVELS = (
     "mslaunch.agent.hints",
     "mslaunch.agent.leftovers",
     "mslaunch.agent.lines",
-    "mslaunch.agent.mindspore",
     "mslaunch.agent.mpi",
     "mslaunch.agent.network",
     "mslaunch.agent.offers",
     "mslaunch.agent.parts",
+    "mslaunch.agent.ports",
     "mslaunch.agent.program",
     "mslaunch.agent.ranks",
     "mslaunch.agent.services",
     "mslaunch.agent.topology",
-    "mslaunch.agent.traces",
     "mslaunch.agent.uplink",
     "mslaunch.agent.variables",
 )
@@ -69,6 +68,10 @@ PARTS = {
     ),
     "family": ("agent.family", "agent.elf", "agent.libmpi", "agent.loader", "agent.pythons"),
     "alone": ("agent.alone", "agent.elf", "agent.libmpi"),
+    "listening": ("agent.listening", "agent.processes"),
+    "memory": ("agent.memory",),
+    "serving": ("agent.serving", "agent.listening", "agent.mindspore", "agent.processes"),
+    "traces": ("agent.traces",),
 }
 
 _LOADER = """\

@@ -59,7 +59,12 @@ def allocate(
         return _by_rankfile(request, sources, naming, listed)
     if not named:
         listed[0] = sources.file(*files[0])
-    return _joined(listed, here, named, request.policy.map_by == "seq")
+    joined = _joined(listed, here, named, request.policy.map_by == "seq")
+    if request.policy.per_host is None:
+        return joined
+    from mslaunch.plan.perhost import shared
+
+    return shared(joined, request)
 
 
 def with_cores(allocation: Allocation, cores: Mapping[str, int]) -> Allocation:
@@ -137,8 +142,9 @@ class _Sources:
             if line.name[0] == "+":
                 from mslaunch.plan.relative import chosen, in_order
 
-                order += (node.name for node in chosen(line, self.base(app)))
-                table.update(in_order(lines, self.base(app)))
+                base = {name: node for name, node in self.base(app).items() if not node.spare}
+                order += (node.name for node in chosen(line, base))
+                table.update(in_order(lines, base))
             elif line.name[0] != "^":
                 new = self._naming.node(line)
                 order.append(new.name)
@@ -221,9 +227,13 @@ def _joined(listed: Sequence[_Listed | None], here: Node, apart: bool, in_sequen
         )
     if here.name in nodes and nodes[here.name].local and nodes[here.name].slots is None:
         nodes[here.name] = nodes[here.name]._replace(slots=here.slots, source=f"cores of {here.name}")
-    usable = tuple(node for node in local_first(nodes) if node.slots != 0)
+    spares = tuple(node for node in nodes.values() if node.spare and node.slots != 0)
+    usable = tuple(node for node in local_first(nodes) if node.slots != 0 and not node.spare)
     index = {node.name: at for at, node in enumerate(usable)}
     apps = _per_app(listed if apart else (), index)
+    if spares and not (usable and all(apps)):
+        what = f"all hosts are spares: {', '.join(node.name for node in spares[:8])}"
+        raise AllocationError(what, spares[0].source, "a spare only replaces a host that is lost; name others as well")
     if not usable or not all(apps):
         who = [node for node in local_first(nodes) if node.slots == 0]
         raise AllocationError(
@@ -233,7 +243,7 @@ def _joined(listed: Sequence[_Listed | None], here: Node, apart: bool, in_sequen
     sequences: tuple[tuple[int, ...], ...] = ()
     if in_sequence:
         sequences = tuple(tuple(index[name] for name in one.order if name in index) if one else () for one in listed)
-    return Allocation(usable, declared=True, apps=apps, sequences=sequences)
+    return Allocation(usable, declared=True, apps=apps, sequences=sequences, spares=spares)
 
 
 def _together(listed: Sequence[_Listed | None]) -> Table:
@@ -246,7 +256,9 @@ def _together(listed: Sequence[_Listed | None]) -> Table:
         for name, node in one.table.items():
             old = nodes.get(name)
             said = node if old is None or (_by_option(node) and node.slots is not None) else old
-            nodes[name] = node if old is None else first_said(old, node)._replace(slots=said.slots, source=said.source)
+            spare = node.spare and (old is None or old.spare)  # who names it otherwise wants to use it
+            merged = node if old is None else first_said(old, node)
+            nodes[name] = merged._replace(slots=said.slots, source=said.source, spare=spare)
     return nodes
 
 
@@ -276,11 +288,12 @@ def _by_rankfile(request: Request, sources: _Sources, naming: Naming, listed: Se
     table, lines = resolve(listed_ranks, naming, lambda: sources.base(request.apps[0]))
     known = {name: node for one in listed if one for name, node in one.table.items()}
     nodes = tuple(
-        first_said(node, known[node.name])._replace(max_slots=known[node.name].max_slots)
+        first_said(node, known[node.name])._replace(max_slots=known[node.name].max_slots, spare=False)
         if node.name in known
         else node
         for node in local_first(table)
     )
     index = {node.name: at for at, node in enumerate(nodes)}
     ranks = tuple(line._replace(node=index[name]) for name, line in lines)
-    return Allocation(nodes, declared=True, apps=_per_app(listed, index), ranks=ranks)
+    spares = tuple(node for node in known.values() if node.spare and node.name not in index and node.slots != 0)
+    return Allocation(nodes, declared=True, apps=_per_app(listed, index), ranks=ranks, spares=spares)

@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
 
 def allocation_text(allocation: Allocation) -> str:
-    """As --display-allocation; slots of a node that has not been asked yet are 0."""
-    rows = [f"\t{node.name}: {_node(node)}" for node in allocation.nodes]
+    """As --display-allocation; slots of a node that has not been asked yet are 0.  Spares, which are ours, follow."""
+    rows = [f"\t{node.name}: {_node(node)}" for node in (*allocation.nodes, *allocation.spares)]
     return "\n".join(["", f"{'=' * 22}   ALLOCATED NODES   {'=' * 22}", *rows, "=" * 65, ""])
 
 
 def _node(node: Node) -> str:
     by_option = node.source.startswith("-H")
     flags = 0x1 | (0 if by_option else 0x2) | (0 if node.source.startswith("cores") else 0x10)
-    state = "UP" if by_option or node.local else "UNKNOWN"
+    state = "SPARE" if node.spare else "UP" if by_option or node.local else "UNKNOWN"
     return f"flags={flags:#x} slots={node.slots or 0} max_slots={node.max_slots or 0} slots_inuse=0 state={state}"
 
 
@@ -39,6 +39,8 @@ def map_text(jobmap: JobMap, topologies: Mapping[str, Topology], job: int) -> st
     for placement in jobmap.placements:
         by_node[placement.node].append(placement)
     for node, here in zip(jobmap.nodes, by_node):
+        if not here:  # the scheduler's, which mpirun knows nothing of
+            continue
         slots = f"Num slots: {node.slots or 0}\tMax slots: {node.max_slots or 0}\tNum procs: {len(here)}"
         lines += ["", f" Data for node: {node.name}\t{slots}"]
         for placement in here:

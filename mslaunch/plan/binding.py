@@ -31,6 +31,8 @@ def wants_binding(policy: Policy, jobmap: JobMap) -> bool:
     They may not where that was asked for, where all are bound already (by a rankfile), and where nobody asked for
     anything and there are more ranks than slots, in plain local mode more than cores.
     """
+    if policy.local is not None:
+        return True
     if all(placement.cpus for placement in jobmap.placements):
         return False
     if policy.cpu_set or policy.rankfile is not None:
@@ -81,6 +83,10 @@ def bind(jobmap: JobMap, policy: Policy, topologies: Mapping[str, Topology]) -> 
     check(policy)
     if not wants_binding(policy, jobmap):
         return jobmap
+    if policy.local is not None:
+        from mslaunch.plan.bylocal import bind_locally
+
+        return bind_locally(jobmap, policy.local, topologies)
     placements = list(jobmap.placements)
     unbound: list[list[Placement]] = [[] for _ in jobmap.nodes]
     for row in placements:

@@ -60,9 +60,11 @@ def listed(text: str, topology: Topology, hwthreads: bool, where: str, host: str
 
 def only(topology: Topology, places: Sequence[int]) -> Topology:
     """The machine without the cpus at other places; the objects that are left are numbered anew."""
+    nodes = sorted({row_of(topology, "numa")[at] for at in places}) if topology.numa else ()
     return Topology(
         tuple(topology.cpus[at] for at in places),
         tuple(_renumbered([row[at] for at in places]) if row else () for row in topology.objects),
+        tuple(topology.numa[node] for node in nodes),
     )
 
 

@@ -6,7 +6,8 @@ which hosts are the same, or this one: a host on three lines stays three lines (
 
 Two things surprise.  -H entries that only mean something next to other hosts, `+n1`, `+e:2` and `^node3`, come out as
 hosts of that very name, which no host can have; `relative` puts the others in their place.  And like mpirun it ignores
-bare words after the host (`aa bb slots=2` is `aa slots=2`), but a word that looks like a misspelt key is refused.
+bare words after the host (`aa bb slots=2` is `aa slots=2`), but for `spare`, which is ours; a word that looks like a
+misspelt key is refused.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ _MISTAKES = {
     **dict.fromkeys(("user", "login", "usr"), "username"),
     **dict.fromkeys(("ports", "sshport", "ssh_port", "ssh-port"), "port"),
 }
+_SPARE = "spare"
 _LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789")
 _NAME = _LETTERS | frozenset("._-")
 _USER = _NAME | frozenset("+$\\")
@@ -155,9 +157,10 @@ def _entry(words: list[str], source: str) -> list[HostLine]:
     user, host, count = _host(words[0])
     slots = None if count is None else _slots(count)
     maximum = port = None
+    spare = False
     given = {"slots"} if count is not None else set()
     for key, value in _pairs(words[1:]):
-        if key in given and key != "username":
+        if key in given and key not in ("username", _SPARE):
             raise _BadError(f"{key} is given twice", f"keep one {key}=")
         given.add(key)
         if key == "slots":
@@ -167,15 +170,17 @@ def _entry(words: list[str], source: str) -> list[HostLine]:
             maximum = _number(value, "max_slots", 0, MAX_SLOTS)
         elif key == "port":
             port = _number(value, "port", 1, 65535)
+        elif key == _SPARE:
+            spare = True
         else:
             user = user if user is not None else _user(value)
     if maximum is not None and slots is not None and maximum < slots:
         raise _BadError(f"max_slots={maximum} is below slots={slots}", "raise max_slots or lower slots")
-    return [HostLine(name, slots, maximum, user, port, source) for name in _expand(host)]
+    return [HostLine(name, slots, maximum, user, port, source, spare) for name in _expand(host)]
 
 
 def _pairs(words: list[str]) -> Iterator[tuple[str, str]]:
-    """The `key = value` of a line, the key by its first spelling; bare words are skipped, as mpirun does."""
+    """The `key = value` of a line, the key by its first spelling, and `spare`; other bare words are skipped."""
     at = 0
     while at < len(words):
         word = words[at]
@@ -194,7 +199,11 @@ def _pairs(words: list[str]) -> Iterator[tuple[str, str]]:
         if word.lower() in _KEYS or word.lower() in _MISTAKES:
             follows = words[at + 1] if at + 1 < len(words) else ""
             raise _BadError(f"{quoted(word)} has no = behind it", _nearest(word, f"={follows or 'N'}"))
-        if not _WORD.issuperset(word):
+        if word == _SPARE:
+            yield word, ""
+        elif word.lower() in (_SPARE, f"{_SPARE}s"):
+            raise _BadError(f"{quoted(word)} is no word of a hostfile", f"did you mean {_SPARE}?")
+        elif not _WORD.issuperset(word):
             raise _BadError(
                 f"{quoted(word)} is neither key=value nor a word", "write one host a line, like node1 slots=4"
             )
@@ -204,6 +213,8 @@ def _pairs(words: list[str]) -> Iterator[tuple[str, str]]:
 def _nearest(word: str, tail: str) -> str:
     """What to do about a key that is none."""
     low = word.lower()
+    if low == _SPARE:
+        return f"write the word alone, as in node4 slots=8 {_SPARE}"
     key = low if low in _KEYS else _MISTAKES.get(low, "")
     if not key and len(low) < 20:
         from difflib import get_close_matches

@@ -32,7 +32,12 @@ class Naming:
     def node(self, line: HostLine) -> Node:
         """The node of a line, with all that the line says of it."""
         return self.named(line.name)._replace(
-            slots=line.slots, source=line.source, max_slots=line.max_slots, user=line.user, port=line.port
+            slots=line.slots,
+            source=line.source,
+            max_slots=line.max_slots,
+            user=line.user,
+            port=line.port,
+            spare=line.spare,
         )
 
     def named(self, name: str) -> Node:
@@ -49,9 +54,11 @@ class Naming:
 
 
 def first_said(old: Node, new: Node) -> Node:
-    """`old`, with the user and port of `new` where it said none."""
+    """`old`, with the user and port of `new` where it said none, and a spare if either of them says so."""
     return old._replace(
-        user=old.user if old.user is not None else new.user, port=old.port if old.port is not None else new.port
+        user=old.user if old.user is not None else new.user,
+        port=old.port if old.port is not None else new.port,
+        spare=old.spare or new.spare,
     )
 
 

@@ -1,12 +1,14 @@
 """From the allocation to the finished map: ranks to nodes, to objects of their machines, to cpus.
 
 The one room that knows the order in which mapping and binding go, and when a node must be asked what its machine is
-like.  It asks through a function that it is given.  The surprising thing is that a job may be mapped twice: first as if
-all machines were alike, which tells the nodes that get ranks, so that only these need be reached and asked.
+like.  It asks through a function that it is given.  In the end the map gets the scheduler's host, should it be another
+than that of the first rank.  The surprising thing is that a job may be mapped twice: first as if all machines were
+alike, which tells the nodes that get ranks, so that only these need be reached and asked.
 """
 
 from __future__ import annotations
 
+from mslaunch.errors import UsageError
 from mslaunch.lean import TYPE_CHECKING, NamedTuple
 from mslaunch.plan.mapping import map_job
 from mslaunch.plan.policy import topology_decides
@@ -26,11 +28,30 @@ class Placed(NamedTuple):
     topologies: Mapping[str, Topology]
 
 
-def place(request: Request, allocation: Allocation, ask: Ask) -> Placed:
+def place(request: Request, allocation: Allocation, ask: Ask, is_local: Callable[[str], bool], hostname: str) -> Placed:
     """Map and bind.  `ask` is called at most once, if anything depends on machines, with the nodes that matter.
 
-    Raises AllocationError and UsageError; what `ask` raises goes through.
+    `is_local` tells whether a name is this host, which is called `hostname`.  Raises AllocationError and UsageError;
+    what `ask` raises goes through.
     """
+    placed = _placed(request, allocation, ask)
+    jobmap, cluster = placed.jobmap, request.cluster
+    if cluster.share and cluster.share.first:
+        jobmap = _shifted(jobmap, cluster.share.first)
+    if cluster.host and not cluster.simulated and not cluster.share:
+        from mslaunch.plan.scheduler import naming_of, with_scheduler
+
+        jobmap = with_scheduler(jobmap, cluster.host, allocation, naming_of(request, is_local, hostname))
+        if jobmap.service >= 0 and jobmap.service_cpus:  # those of the first rank's host
+            raise UsageError(
+                f"the NUMA nodes of {cluster.host} are not known",
+                f"{request.policy.local.where if request.policy.local else ''}: scheduler",
+                'leave "scheduler" out, or name its cpus in --bind_core',
+            )
+    return placed._replace(jobmap=jobmap)
+
+
+def _placed(request: Request, allocation: Allocation, ask: Ask) -> Placed:
     from mslaunch.plan.binding import bind, check, usable, wants_binding
 
     policy = request.policy
@@ -44,6 +65,12 @@ def place(request: Request, allocation: Allocation, ask: Ask) -> Placed:
         told = ask(jobmap.nodes)
     machines = usable(policy, told)
     return Placed(bind(map_job(request, allocation, machines), policy, machines), told)
+
+
+def _shifted(jobmap: JobMap, first: int) -> JobMap:
+    """The same with ranks from `first` on: those before it are started by others."""
+    placements = tuple(placement._replace(rank=placement.rank + first) for placement in jobmap.placements)
+    return jobmap._replace(placements=placements)
 
 
 def shows_machines(request: Request) -> bool:

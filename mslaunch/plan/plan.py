@@ -1,8 +1,8 @@
 """The plans: jobmap -> one NodePlan a node, with every variable of every rank as a value.
 
-Pure.  It knows which variables travel to which host, and asks `frameworks` for those of the contracts.  The
-surprising thing is what does not travel: a remote rank inherits its own host's login environment, not the
-launcher's, except OMPI_* and PMIX_* (as mpirun 4.1.4; hydra's dialect says otherwise) and what -x names.
+Pure.  It knows who is told what, and asks `frameworks` for the variables of the contracts and `exports` for those of
+the user.  The surprising thing is what does not travel: a remote rank inherits its own host's login environment, not
+the launcher's, except OMPI_* and PMIX_* (as mpirun 4.1.4; hydra's dialect says otherwise) and what -x names.
 """
 
 from __future__ import annotations
@@ -12,18 +12,14 @@ from mslaunch.errors import UsageError
 from mslaunch.frameworks import mindspore
 from mslaunch.frameworks.place import Place, Program
 from mslaunch.lean import TYPE_CHECKING
-from mslaunch.model import AppContext, AppPlan, JobMap, NodePlan, Placement, RankPlan, Request, World
+from mslaunch.model import FIRST_SERVER, SERVICE, AppPlan, NodePlan, RankPlan, World
+from mslaunch.plan.chosen import stdin_ranks, window, xterm_ranks
+from mslaunch.plan.exports import ATTEMPT, OWN, defaults, exported, forwarded
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-#: given to a rank that has no value of its own: output without a buffer (docs/design.md, "Live output")
-DEFAULTS = ("PYTHONUNBUFFERED=1", "GFORTRAN_UNBUFFERED_PRECONNECTED=y", *frameworks.DEFAULTS)
-#: scrubbed wherever they come from, besides those of the frameworks
-_SCRUB = ("MSLAUNCH_*",)
-#: taken by no pattern: they describe the launcher's host and shell
-_OF_THIS_HOST = {"PWD", "OLDPWD", "SHLVL", "_", "HOST", "HOSTNAME", "HOSTTYPE", "MACHTYPE", "OSTYPE", "SSH_CONNECTION",
-                 "SSH_CLIENT", "SSH_TTY"}  # fmt: skip
+    from mslaunch.model import Endpoint, JobMap, Placement, Request, ServicePlan, Share
 
 
 def make_plans(
@@ -31,43 +27,80 @@ def make_plans(
     jobmap: JobMap,
     environ: Mapping[str, str],
     cwd: str,
-    meeting: tuple[str, int, int],
+    endpoint: Endpoint,
     jobid: str,
     world: World | None = None,
+    attempt: int = 1,
 ) -> list[NodePlan]:
-    """One plan for each of `jobmap.nodes`; `meeting` is the address, the port and the service port of rank 0's host.
+    """One plan for each of `jobmap.nodes`, also for one without ranks.
 
-    `jobid` is a number in hexadecimal; `world` is one that MPI_Comm_spawn makes, by default that of the job.  Raises
-    UsageError for a variable that cannot be passed on.
+    `jobid` is a number in hexadecimal; `world` is one that MPI_Comm_spawn makes, by default that of the job, with its
+    services, unless these are started before (`service_plans`).  Raises UsageError for a variable that cannot be
+    passed on.
     """
-    near = [_app_plan(request, index, environ, cwd) for index in range(len(request.apps))]
-    far = [app._replace(env=(*_forwarded(asked, environ), *app.env)) for app, asked in zip(near, request.apps)]
-    world = world or make_world(request, jobmap, jobid)
-    plans = []
-    for index, node in enumerate(jobmap.nodes):
-        here = [placement for placement in jobmap.placements if placement.node == index]
-        places = [_place(jobmap, placement, len(here), meeting, int(world.name), world.sizes) for placement in here]
-        told = world._replace(here=index)
-        plan = _node_plan(request, here, places, near if node.local else far, jobid, told)
-        if request.output.xterm and "DISPLAY" in environ:  # unless the way there brought one along (ssh -X)
-            plan = plan._replace(defaults=(*plan.defaults, f"DISPLAY={environ['DISPLAY']}"))
-        plans.append(plan)
-    return plans
+    plans = _Plans(request, jobmap, environ, cwd, endpoint, jobid, attempt)
+    services = () if world or first_services(request, jobmap) else plans.services()
+    told = world or make_world(request, jobmap, jobid, attempt=attempt)
+    return [plans.of(node, told, services if node == plans.service else ()) for node in range(len(jobmap.nodes))]
 
 
-def make_world(request: Request, jobmap: JobMap, jobid: str, number: int = 1) -> World:
-    """The world of a map of `request`; `number` counts those of the job, from 1.
+def service_plans(
+    request: Request,
+    jobmap: JobMap,
+    environ: Mapping[str, str],
+    cwd: str,
+    endpoint: Endpoint,
+    jobid: str,
+    attempt: int = 1,
+) -> dict[int, NodePlan]:
+    """The services that are started before the ranks: for their node, by number, a plan without ranks."""
+    if not first_services(request, jobmap):
+        return {}
+    plans = _Plans(request, jobmap, environ, cwd, endpoint, jobid, attempt)
+    return {plans.service: plans.without_ranks(make_world(request, jobmap, jobid, attempt=attempt), plans.services())}
+
+
+def service_node(jobmap: JobMap) -> int:
+    """Where the scheduler is, and the parameter servers with it."""
+    return jobmap.service if jobmap.service >= 0 else jobmap.placements[0].node
+
+
+def first_services(request: Request, jobmap: JobMap) -> dict[int, int]:
+    """The services that are started before the ranks: number -> node.
+
+    Where nobody asks for that, the scheduler waits for a knock of a rank; but not on a host that has none, and not if
+    there are parameter servers, which make certain that it is needed.
+    """
+    cluster, at = request.cluster, service_node(jobmap)
+    if not has_services(request) or not (
+        cluster.first or cluster.servers or all(placement.node != at for placement in jobmap.placements)
+    ):
+        return {}
+    return dict.fromkeys((SERVICE, *(FIRST_SERVER - server for server in range(cluster.servers))), at)
+
+
+def has_services(request: Request) -> bool:
+    """Whether there is a scheduler for us to start, should a rank want one."""
+    cluster = request.cluster
+    return not cluster.simulated and (cluster.share is None or cluster.share.master)
+
+
+def make_world(request: Request, jobmap: JobMap, jobid: str, number: int = 1, attempt: int = 1) -> World:
+    """The world of a map of `request`; `number` counts those of the attempt, from 1.
 
     Its name is made as Open MPI 4.1 makes a job's: 16 bits for the launch, 16 for the world.  Its library takes worlds
-    with the same upper half for those of one launch.
+    with the same upper half for those of one launch; each attempt is one of its own, or it might find what is left of
+    the one before.
     """
-    ranks: list[list[int]] = [[] for _ in jobmap.nodes]
+    ranks: dict[int, list[int]] = {}
     for placement in jobmap.placements:
-        ranks[placement.node].append(placement.rank)
+        ranks.setdefault(placement.node, []).append(placement.rank - jobmap.first)
+    used = sorted(ranks)
     return World(
-        name=str(int(jobid, 16) & 0xFFFF0000 | number),
-        hosts=tuple(node.name for node in jobmap.nodes),
-        ranks=tuple(map(tuple, ranks)),
+        name=str(int(jobid, 16) + (attempt - 1 << 16) & 0xFFFF0000 | number),
+        first=jobmap.first,
+        hosts=tuple(jobmap.nodes[node].name for node in used),
+        ranks=tuple(tuple(ranks[node]) for node in used),
         sizes=tuple(sum(placement.app == app for placement in jobmap.placements) for app in range(len(request.apps))),
         slots=jobmap.slots,
     )
@@ -78,64 +111,135 @@ def empty_plan(request: Request, world: World) -> NodePlan:
     return NodePlan((), (), (), grace=request.grace, world=world._replace(here=-1))
 
 
-def _node_plan(
-    request: Request, here: list[Placement], places: list[Place], apps: list[AppPlan], jobid: str, world: World
-) -> NodePlan:
-    size = places[0].size
-    readers = stdin_ranks(request, size)
-    windows = xterm_ranks(request, size)
-    return NodePlan(
-        ranks=tuple(
-            RankPlan(
-                world.first + placement.rank,
-                placement.app,
-                tuple(frameworks.rank_env(place)),
-                placement.cpus,
-                _window(request, placement.rank) if placement.rank in windows else (),
-            )
-            for placement, place in zip(here, places)
-        ),
-        apps=tuple(apps),
-        env=(*frameworks.job_env(places[0]), f"MSLAUNCH_JOBID={jobid}"),
-        defaults=DEFAULTS,
-        scrub=(*frameworks.SCRUB, *_SCRUB),
-        # the port of a spawned world's scheduler would be the job's own
-        services=(mindspore.service(places[0]),) if here[0].rank == 0 and not world.first else (),
-        stdin=tuple(placement.rank for placement in here if placement.rank in readers),
-        merge=request.output.merge,
-        pty=request.output.pty,
-        grace=request.grace,
-        session=needs_session(request),
-        index_argv=request.index_argv,
-        world=world,
-    )
+class _Plans:
+    """What the plans of one launch, or of one world, are made of."""
+
+    def __init__(
+        self,
+        request: Request,
+        jobmap: JobMap,
+        environ: Mapping[str, str],
+        cwd: str,
+        endpoint: Endpoint,
+        jobid: str,
+        attempt: int,
+    ) -> None:
+        self._request = request
+        self._jobmap = jobmap
+        self._endpoint = endpoint
+        self._own = (f"MSLAUNCH_JOBID={jobid}", f"{ATTEMPT}={attempt}")
+        self._near = tuple(_app_plan(request, index, environ, cwd) for index in range(len(request.apps)))
+        self._far = tuple(
+            app._replace(env=(*forwarded(asked, environ), *app.env)) for app, asked in zip(self._near, request.apps)
+        )
+        self._defaults = defaults(request, environ)
+        if request.output.xterm and "DISPLAY" in environ:  # unless the way there brought one along (ssh -X)
+            self._defaults += (f"DISPLAY={environ['DISPLAY']}",)
+        self._used = sorted({placement.node for placement in jobmap.placements})
+        self.service = service_node(jobmap)
+
+    def of(self, node: int, world: World, services: tuple[ServicePlan, ...]) -> NodePlan:
+        """The plan of a node."""
+        request, jobmap = self._request, self._jobmap
+        here = [placement for placement in jobmap.placements if placement.node == node]
+        if not here:
+            return self.without_ranks(world, services) if services else empty_plan(request, world)
+        plan = self._bare(node, self._place(here[0], len(here), world), services)
+        ours = range(jobmap.first, jobmap.first + len(jobmap.placements))
+        readers, windows = stdin_ranks(request, len(ours), ours.start), xterm_ranks(request, len(ours), ours.start)
+        shift = world.first - jobmap.first
+        return plan._replace(
+            ranks=tuple(
+                RankPlan(
+                    placement.rank + shift,
+                    placement.app,
+                    (*frameworks.rank_env(self._place(placement, len(here), world)), *self._bound(placement)),
+                    placement.cpus,
+                    window(request, placement.rank) if placement.rank in windows else (),
+                    placement.memory,
+                )
+                for placement in here
+            ),
+            stdin=tuple(placement.rank for placement in here if placement.rank in readers),
+            session=needs_session(request),
+            world=world._replace(here=self._used.index(node)),
+        )
+
+    def without_ranks(self, world: World, services: tuple[ServicePlan, ...]) -> NodePlan:
+        """Of the node that the services are on, what these need."""
+        first = self._jobmap.placements[0]
+        size = sum(placement.node == first.node for placement in self._jobmap.placements)
+        plan = self._bare(self.service, self._place(first, size, world), services)
+        return plan._replace(world=world._replace(here=-1))
+
+    def _bare(self, node: int, place: Place, services: tuple[ServicePlan, ...]) -> NodePlan:
+        request = self._request
+        return NodePlan(
+            ranks=(),
+            apps=self._near if self._jobmap.nodes[node].local else self._far,
+            env=(*frameworks.job_env(place), *self._own),
+            defaults=self._defaults,
+            scrub=(*frameworks.SCRUB, *OWN),
+            services=services,
+            merge=request.output.merge,
+            pty=request.output.pty,
+            grace=request.grace,
+            index_argv=request.index_argv,
+        )
+
+    def services(self) -> tuple[ServicePlan, ...]:
+        """All services that there may be."""
+        if not has_services(self._request):
+            return ()
+        cluster = self._request.cluster
+        first = bool(first_services(self._request, self._jobmap))
+        place = self._place(self._jobmap.placements[0], 1, World())
+        return mindspore.services(place, cluster._replace(first=first, cpus=cluster.cpus or self._jobmap.service_cpus))
+
+    def _bound(self, placement: Placement) -> list[str]:
+        """What a rank is told of its binding by local rank."""
+        local = self._request.policy.local
+        if local is None:
+            return []
+        from mslaunch.plan.bylocal import told
+
+        return told(local, placement)
+
+    def _place(self, placement: Placement, local_size: int, world: World) -> Place:
+        jobmap, endpoint, cluster = self._jobmap, self._endpoint, self._request.cluster
+        slots = jobmap.nodes[placement.node].slots
+        place = Place(
+            rank=placement.rank,
+            size=len(jobmap.placements),
+            local_rank=placement.local_rank,
+            local_size=local_size,
+            node=self._used.index(placement.node),
+            nodes=len(self._used),
+            slots=jobmap.slots,
+            address=endpoint.address,
+            port=endpoint.port,
+            service_port=endpoint.service_port,
+            job=int(world.name),
+            app=placement.app,
+            sizes=world.sizes,
+            bound=bool(placement.cpus),
+            crowded=slots is not None and local_size > slots,
+            service_address=endpoint.service_address,
+            servers=cluster.servers,
+            simulated=cluster.simulated,
+        )
+        return _shared(place, cluster.share) if cluster.share else place
 
 
-def _place(
-    jobmap: JobMap,
-    placement: Placement,
-    local_size: int,
-    meeting: tuple[str, int, int],
-    job: int,
-    sizes: tuple[int, ...],
-) -> Place:
-    slots = jobmap.nodes[placement.node].slots
-    return Place(
-        rank=placement.rank,
-        size=len(jobmap.placements),
-        local_rank=placement.local_rank,
-        local_size=local_size,
-        node=placement.node,
-        nodes=len(jobmap.nodes),
-        slots=jobmap.slots,
-        address=meeting[0],
-        port=meeting[1],
-        service_port=meeting[2],
-        job=job,
-        app=placement.app,
-        sizes=sizes,
-        bound=bool(placement.cpus),
-        crowded=slots is not None and local_size > slots,
+def _shared(place: Place, share: Share) -> Place:
+    """The same in a job of which we start a part; nodes are numbered as if all had as many ranks (msrun)."""
+    return place._replace(
+        size=share.size,
+        sizes=(share.size,),
+        slots=share.size,
+        node=(share.first or 0) // place.local_size,
+        nodes=-(-share.size // place.local_size),
+        numbered=share.first is not None,
     )
 
 
@@ -151,13 +255,13 @@ def _app_plan(request: Request, index: int, environ: Mapping[str, str], cwd: str
         env=(
             *(f"OMPI_MCA_{name}={value}" for name, value in request.mca),
             *frameworks.app_env(Program(index, app.argv, wdir)),
-            *_exported(app, environ),
+            *exported(app, environ),
         ),
         path=app.path or "",
         front=_front(_absolute(app.prefix, cwd)) if app.prefix else (),
         # -wdir is stronger than --set-cwd-to-session-dir, not than -s (mpirun 4.1.4)
         in_session=app.preload_binary or (app.session_dir and app.wdir is None),
-        mpi=app.mpi,
+        mpi="none" if request.cluster.share else app.mpi,  # its ranks would wait for those of other launchers
     )
 
 
@@ -173,96 +277,3 @@ def _front(prefix: str) -> tuple[str, ...]:
 def needs_session(request: Request) -> bool:
     """Must each rank have a session directory?"""
     return any(app.preload_binary or app.preload_files or app.session_dir for app in request.apps)
-
-
-def _exported(app: AppContext, environ: Mapping[str, str]) -> list[str]:
-    """-x: the last one of a name wins; a name without a value is passed over.
-
-    A wildcard takes what matches, but for what belongs to the launcher's host or to a launch around us.
-    """
-    chosen: dict[str, str] = {}
-    for name, value in app.env:
-        if value is not None:
-            chosen[name] = value
-        elif "*" in name or "?" in name:
-            chosen.update((found, environ[found]) for found in matching((name,), environ))
-        elif name in environ:
-            chosen[name] = environ[name]
-    for name, value in chosen.items():
-        if not name or "\0" in name + value:
-            raise UsageError(
-                f"{name}={value!r} cannot be a variable", "-x", "a name is needed, and no NUL in the value"
-            )
-    return [f"{name}={value}" for name, value in chosen.items()]
-
-
-def missing_exports(request: Request, environ: Mapping[str, str]) -> list[str]:
-    """The names given to -x that the launcher has no value for: worth a warning, as mpirun gives."""
-    return [
-        name
-        for app in request.apps
-        for name, value in app.env
-        if value is None and name not in environ and "*" not in name and "?" not in name
-    ]
-
-
-def _forwarded(app: AppContext, environ: Mapping[str, str]) -> list[str]:
-    """Variables of the launcher for ranks on other hosts."""
-    return [f"{name}={environ[name]}" for name in matching(app.forward, environ)]
-
-
-def matching(patterns: tuple[str, ...], environ: Mapping[str, str]) -> list[str]:
-    """The names that patterns may take: not those of this host, nor what a launch around us left."""
-    exact = {name for name in frameworks.SCRUB if not name.endswith("*")} | _OF_THIS_HOST
-    prefixes = tuple(name[:-1] for name in (*frameworks.SCRUB, *_SCRUB) if name.endswith("*"))
-    return [
-        name
-        for name in environ
-        if name not in exact and not name.startswith(prefixes) and any(_matches(name, one) for one in patterns)
-    ]
-
-
-def _matches(name: str, pattern: str) -> bool:
-    """As fnmatchcase, whose import costs a launch some milliseconds where the usual `PREFIX_*` needs none of it."""
-    if not any(char in pattern[:-1] for char in "*?[") and pattern[-1:] not in ("?", "["):
-        return name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern
-    from fnmatch import fnmatchcase
-
-    return fnmatchcase(name, pattern)
-
-
-def stdin_ranks(request: Request, size: int) -> tuple[int, ...]:
-    """The ranks that get the launcher's standard input; raises UsageError for a rank that does not exist."""
-    if request.stdin == "all":
-        return tuple(range(size))
-    if request.stdin == "none":
-        return ()
-    rank = int(request.stdin)
-    if rank >= size:
-        raise UsageError(f"there is no rank {rank} among {size}", "--stdin", "give a rank, all, or none")
-    return (rank,)
-
-
-def xterm_ranks(request: Request, size: int) -> tuple[int, ...]:
-    """The ranks that run in windows of their own; raises UsageError for one that does not exist."""
-    text = request.output.xterm
-    if text is None:
-        return ()
-    ranks: list[int] = []
-    for part in text.rstrip("!").split(","):
-        if part.strip() == "-1":
-            return tuple(range(size))
-        first, dash, last = (word.strip() for word in part.partition("-"))
-        last = last if dash else first
-        if not (first.isdecimal() and last.isdecimal() and int(first) <= int(last)):
-            raise UsageError(f"{part!r} is no rank", "--xterm", "give ranks, as in 0,2-3, or -1 for all of them")
-        if int(last) >= size:
-            raise UsageError(f"there is no rank {last} among {size}", "--xterm", "ranks are counted from 0")
-        ranks += range(int(first), int(last) + 1)
-    return tuple(ranks)
-
-
-def _window(request: Request, rank: int) -> tuple[str, ...]:
-    """The words before the program, those of mpirun 4.1.4."""
-    hold = ("-hold",) if (request.output.xterm or "").endswith("!") else ()
-    return ("xterm", "-T", f"Rank {rank}", *hold, "-e")

@@ -26,10 +26,15 @@ def show_allocation(allocation: Allocation) -> str:
     rows = [("node", "slots", "most", "reached", "slots from")]
     for node in allocation.nodes:
         slots = "a slot a core" if node.slots is None else str(node.slots)
-        rows.append((node.name, slots, "-" if node.max_slots is None else str(node.max_slots), _way(node), node.source))
+        rows.append((node.name, slots, _most(node), _way(node), node.source))
     known = [node.slots for node in allocation.nodes if node.slots is not None]
     more = "" if len(known) == len(allocation.nodes) else " and the cores of the others"
+    for node in allocation.spares:
+        slots = "as another" if node.slots is None else str(node.slots)
+        rows.append((node.name, slots, _most(node), _way(node), f"{node.source}, a spare"))
     head = f"allocation: {counted(len(allocation.nodes), 'node')}, {counted(sum(known), 'slot')}{more}"
+    if allocation.spares:
+        head += f"; {counted(len(allocation.spares), 'spare')}"
     return _table(head, rows)
 
 
@@ -56,9 +61,11 @@ def show_map(
 
 
 def _heading(jobmap: JobMap) -> str:
-    ranks, nodes = counted(len(jobmap.placements), "rank"), counted(len(jobmap.nodes), "node")
+    used = {placement.node for placement in jobmap.placements}
+    ranks, nodes = counted(len(jobmap.placements), "rank"), counted(len(used), "node")
     over = ", oversubscribed" if jobmap.oversubscribed else ""
-    return f"map: {ranks} on {nodes}, {counted(jobmap.slots, 'slot')} in all{over}"
+    scheduler = f", the scheduler on {jobmap.nodes[jobmap.service].name}" if jobmap.service >= 0 else ""
+    return f"map: {ranks} on {nodes}, {counted(jobmap.slots, 'slot')} in all{over}{scheduler}"
 
 
 def _node_rows(jobmap: JobMap, apps: Sequence[AppContext]) -> list[tuple[str, ...]]:
@@ -150,6 +157,10 @@ def fold_ranks(ranks: Iterable[int]) -> str:
             parts.append(f"{numbers[at]}-{numbers[end - 1]}" + (f"/{step}" if step != 1 else ""))
         at = end
     return ",".join(parts)
+
+
+def _most(node: Node) -> str:
+    return "-" if node.max_slots is None else str(node.max_slots)
 
 
 def _way(node: Node) -> str:

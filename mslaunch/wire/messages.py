@@ -27,6 +27,13 @@ class Hello(NamedTuple):
     seen_from: str = ""  # the launcher's address as this host sees it, if it came by ssh
 
 
+class Wanted(NamedTuple):
+    """A port to be held."""
+
+    port: int = 0  # 0: any that is free
+    moves: bool = False  # if it is taken, one a little above it is as good
+
+
 class Reserved(NamedTuple):
     """Ports on the host of rank 0."""
 
@@ -71,6 +78,21 @@ def unpack_hello(payload: bytes) -> Hello:
     host, python, seen_from = fields["host"]
     pid, cpus, cores = map(int, fields["numbers"])
     return Hello(host, pid, cpus, cores, python, tuple(fields["addresses"]), seen_from)
+
+
+def pack_ports(ports: Iterable[Wanted]) -> bytes:
+    """The payload of RESERVE: words, `0`, `8118` or `8118+`."""
+    return " ".join(f"{wanted.port}{'+' * wanted.moves}" for wanted in ports).encode()
+
+
+@strict
+def unpack_ports(payload: bytes) -> list[Wanted]:
+    """See `pack_ports`."""
+    words = payload.decode("ascii").split()
+    ports = [Wanted(int(word[:-1] if word[-1] == "+" else word), word[-1] == "+") for word in words]
+    if not all(0 <= wanted.port < 1 << 16 for wanted in ports):
+        raise ValueError(words)
+    return ports
 
 
 def pack_reserved(reserved: Reserved) -> bytes:
@@ -167,9 +189,9 @@ def unpack_stored(payload: bytes) -> tuple[str, str]:
 
 
 def pack_topology(topology: Topology) -> bytes:
-    """See `model.Topology`: its cpus, and a field for each level."""
+    """See `model.Topology`: its cpus, a field for each level, and the kernel's numbers of NUMA nodes."""
     rows = {level: map(str, row) for level, row in zip(LEVELS, topology.objects)}
-    return pack({"cpus": map(str, topology.cpus), **rows})
+    return pack({"cpus": map(str, topology.cpus), **rows, "nodes": map(str, topology.numa)})
 
 
 @strict
@@ -183,7 +205,10 @@ def unpack_topology(payload: bytes) -> Topology:
     for row in filter(None, objects):
         if len(row) != len(cpus) or min(row) != 0 or max(row) + 1 != len(set(row)):
             raise ValueError(row)
-    return Topology(cpus, objects)
+    numa = tuple(map(int, fields["nodes"]))
+    if numa and len(numa) != len(set(objects[LEVELS.index("numa")])):
+        raise ValueError(numa)
+    return Topology(cpus, objects, numa)
 
 
 def pack_plan(plan: NodePlan) -> bytes:

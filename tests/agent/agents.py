@@ -10,11 +10,13 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from mslaunch.link.bootstrap import boot_argv
+from mslaunch.link.bootstrap import boot_argv, part
 from mslaunch.model import AppPlan, NodePlan, RankPlan
 from mslaunch.wire import frames, messages
+from mslaunch.wire.exchanges import pack_part
 
 BOUND = 20.0  # seconds for what should take a few milliseconds
+GIVEN = (b"serving", b"listening", b"memory", b"traces")  # parts that an agent gets as soon as it asks
 
 
 def plan(*argv: str, ranks: int = 1, env: Sequence[str] = (), **more: Any) -> NodePlan:
@@ -39,6 +41,7 @@ class TestedAgent:
         )
         self.payload = payload
         self.frames: list[frames.Frame] = []
+        self.given: list[str] = []  # the parts that it has got
         self._decoder = frames.Decoder(magic=True)
 
     def raw(self, data: bytes) -> None:
@@ -69,6 +72,12 @@ class TestedAgent:
                     return frame
             assert self._more(deadline), f"no frame {kind} of rank {rank}, but {self.frames}, {self._errors()}"
 
+    def give(self, name: str) -> None:
+        """Wait until one of the parts `GIVEN` has been asked for, and sent."""
+        deadline = time.monotonic() + BOUND
+        while name not in self.given:
+            assert self._more(deadline), f"nobody needs {name}, {self._errors()}"
+
     def output(self, kind: int, rank: int, size: int | None = None) -> bytes:
         """All that a stream says, up to its end, or the first `size` bytes."""
         data = b""
@@ -88,7 +97,12 @@ class TestedAgent:
         if not select.select([self.process.stdout], [], [], max(0.0, deadline - time.monotonic()))[0]:
             return False
         data = os.read(self.process.stdout.fileno(), 1 << 16)
-        self.frames += self._decoder.feed(data)
+        for frame in self._decoder.feed(data):
+            if frame.kind == frames.NEED and frame.payload in GIVEN:
+                self.given.append(frame.payload.decode())
+                self.send(frames.PART, payload=pack_part(part(self.given[-1])))
+            else:
+                self.frames.append(frame)
         return bool(data)
 
     def _errors(self) -> str:

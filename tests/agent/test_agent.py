@@ -84,7 +84,7 @@ def test_the_end_of_standard_input(agent):
 
 
 def test_ports_are_held_until_the_ranks_start(agent):
-    agent.send(frames.RESERVE, payload=b"2")
+    agent.send(frames.RESERVE, payload=b"0 0")
     reserved = messages.unpack_reserved(agent.expect(frames.RESERVED).payload)
     assert len(set(reserved.ports)) == 2
     for port in reserved.ports:
@@ -102,7 +102,7 @@ def test_a_knock_proves_an_address(boot):
     first, second = boot(), boot()
     first.begin()
     second.begin()
-    first.send(frames.RESERVE, payload=b"1")
+    first.send(frames.RESERVE, payload=b"0")
     reserved = messages.unpack_reserved(first.expect(frames.RESERVED).payload)
     second.send(frames.PROBE, payload=messages.pack_probe(["127.0.0.1", "127.0.0.1x"], reserved.probe, reserved.token))
     assert messages.unpack_addresses(second.expect(frames.REACHED).payload) == ["127.0.0.1"]

@@ -5,8 +5,10 @@ from __future__ import annotations
 import errno
 import os
 
+import pytest
 from agents import plan
 
+from mslaunch.agent import memory
 from mslaunch.agent.cpus import bound, count_cores
 from mslaunch.agent.topology import read_topology
 from mslaunch.model import RankPlan
@@ -81,3 +83,62 @@ def test_cpus_that_are_taken_away_while_a_rank_is_started(monkeypatch):
     with bound((LAST,)):
         assert asked == [{LAST}]
     assert asked[1] == OURS and asked[2] >= OURS
+
+
+# --- memory
+
+
+def policies(pid: int | str = "self") -> set[str]:
+    """As numa_maps(5) has them: default, bind:0, …"""
+    with open(f"/proc/{pid}/numa_maps") as file:
+        return {line.split()[1] for line in file}
+
+
+@pytest.fixture
+def numa():
+    """Here memory can be bound to node 0."""
+    try:
+        memory.bind((0,))()
+    except OSError as error:
+        pytest.skip(f"NOT TESTED, memory cannot be bound here: {error.strerror}")
+
+
+def test_memory_is_bound_for_as_long_as_it_takes(numa):
+    before = policies()
+    with bound((), (0,)) as binding:
+        assert "bind:0" in policies()
+    assert policies() == before and not binding.refused
+
+
+def test_memory_of_a_rank(agent, numa):
+    """Its plan names the nodes; the next one, of which nothing was said, takes any."""
+    script = "grep -o 'bind:0' /proc/self/numa_maps | sort -u; echo end"
+    ranks = (RankPlan(0, 0, (), (LAST,), (), (0,)), RankPlan(1, 0, ()))
+    agent.launch(plan("sh", "-c", script, pty="no")._replace(ranks=ranks))
+    assert agent.output(frames.STDOUT, 0) == b"bind:0\nend\n"
+    assert agent.output(frames.STDOUT, 1) == b"end\n"
+
+
+@pytest.mark.parametrize("merge", [False, True])
+def test_memory_that_is_not_there(agent, merge):
+    """It is said once, and the ranks run."""
+    ranks = tuple(RankPlan(rank, 0, (), (), (), (1023,)) for rank in range(3))
+    agent.launch(plan("echo", "here", pty="no", merge=merge)._replace(ranks=ranks))
+    said = b"".join(agent.output(frames.STDOUT if merge else frames.STDERR, rank) for rank in range(3))
+    words = b"mslaunch: this host bound no memory to NUMA node 1023: "
+    assert said.count(words) == 1 and said.count(b"; ranks run without that\n") == 1
+    assert all(agent.exit(rank).code == 0 for rank in range(3))
+
+
+def test_a_machine_that_nobody_knows(monkeypatch):
+    monkeypatch.setattr(memory, "_CALLS", {})
+    with bound((), (0,)) as binding:
+        pass
+    assert binding.refused.startswith("this host bound no memory to NUMA node 0: ")
+
+
+@pytest.mark.parametrize("node", [-1, 1024])
+def test_a_node_beyond_all(node):
+    with bound((), (node,)) as binding:
+        pass
+    assert f"node {node}: " in binding.refused

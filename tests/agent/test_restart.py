@@ -10,7 +10,10 @@ from agents import plan, state_of
 from mslaunch.wire import frames, messages
 
 #: fails until it has been started again twice
-SCRIPT = 'echo life ${OMPI_MCA_orte_num_restarts:-0} of $NUMBER; [ "$OMPI_MCA_orte_num_restarts" = 2 ] || exit 3'
+SCRIPT = """\
+echo life ${OMPI_MCA_orte_num_restarts:-0} of $NUMBER, attempt ${MSLAUNCH_ATTEMPT-1}
+[ "$OMPI_MCA_orte_num_restarts" = 2 ] || exit 3
+"""
 
 
 def test_the_same_rank_once_more(agent):
@@ -20,7 +23,7 @@ def test_the_same_rank_once_more(agent):
         if life:
             agent.send(frames.RESTART, 1, str(life).encode())
         pids.add(int(agent.expect(frames.STARTED, 1).payload))
-        assert agent.output(frames.STDOUT, 1) == f"life {life} of 1\n".encode()
+        assert agent.output(frames.STDOUT, 1) == f"life {life} of 1, attempt {life + 1}\n".encode()
         assert agent.output(frames.STDERR, 1) == b""
         assert agent.exit(1) == messages.Exit(3 if life < 2 else 0, None)
     assert len(pids) == 3

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from launch_lines import LINES, Line
 
-from mslaunch.model import LEVELS, Allocation, JobMap, Request, Topology
+from mslaunch.model import LEVELS, Allocation, Endpoint, JobMap, Request, Topology
 from mslaunch.plan.allocation import allocate
 from mslaunch.plan.mapping import map_job
 from mslaunch.plan.plan import make_plans
@@ -69,7 +69,7 @@ def placed(jobmap: JobMap) -> str:
 def test_a_line_is_understood_as_it_was_meant(line: Line) -> None:
     request, _, jobmap = understood(line)
     assert placed(jobmap) == line.meant
-    plan = make_plans(request, jobmap, ENVIRON, "/launch", ("10.0.0.1", 1, 2), "1a2b")[0]
+    plan = make_plans(request, jobmap, ENVIRON, "/launch", Endpoint("10.0.0.1", 1, 2), "1a2b")[0]
     given = dict(word.split("=", 1) for words in (plan.env, plan.apps[0].env) for word in words)
     for word in line.env:
         name, equals, value = word.partition("=")

@@ -186,3 +186,25 @@ def test_an_exception_in_the_caller_comes_through(tmp_path):
         [sys.executable, "-c", script], capture_output=True, timeout=30, stdin=subprocess.DEVNULL, check=False
     )
     assert ended.stdout == b"1 ended by SIGINT\n", ended.stderr
+
+
+def test_attempts_are_in_the_outcome():
+    script = "[ $MSLAUNCH_ATTEMPT = 3 ] || exit 7"
+    outcome = launch(["sh", "-c", script], np=1, options=["-q", "--restart", "group"])
+    assert (outcome.code, outcome.failure, outcome.ok) == (0, None, True)
+    assert [(one.number, one.failure.code, one.changed) for one in outcome.attempts] == [(1, 7, ""), (2, 7, "")]
+    assert outcome.attempts[0].seconds <= outcome.attempts[1].seconds <= outcome.seconds
+
+
+def test_who_started_it_hears_once_that_all_ranks_run(tmp_path):
+    from mslaunch.cli.main import read_text
+    from mslaunch.cli.mpirun import parse
+    from mslaunch.launcher.run import Surroundings, run
+
+    heard = []
+    words = ["-q", "--restart", "group", "-n", "2", "--oversubscribe", "sh", "-c", "[ $MSLAUNCH_ATTEMPT = 2 ]"]
+    around = Surroundings(dict(os.environ), str(tmp_path), signals=False, started=lambda: heard.append(1))
+    assert run(parse(words, {}, read_text), around).code == 0
+    assert heard == [1]
+    assert run(parse(["-q", "-n", "1", "no-such-program"], {}, read_text), around).code == 127
+    assert heard == [1]

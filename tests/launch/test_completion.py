@@ -25,6 +25,8 @@ CASES = [
     ("mslaunch --map-by so", {"socket"}, {"node"}),
     ("mslaunch --bind-to no", {"none"}, {"core"}),
     ("mslaunch --dialect h", {"hydra"}, {"msrun"}),
+    ("mslaunch --worker_n", {"--worker_num"}, {"--worker_log_name"}),
+    ("mslaunch --worker_num=2 --join T", {"True"}, {"False"}),
     ("mslaunch -n 4 myprog --outp", set(), {"--output-filename"}),
     ("mslaunch -n 4 myprog : --outp", {"--output-filename"}, set()),
     ("mslaunch -H a:2,b --hostfile=x --display-m", {"--display-map"}, set()),

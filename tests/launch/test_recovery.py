@@ -1,10 +1,12 @@
-"""Ranks that fail and do not end the job: --enable-recovery, --continuous, --max-restarts."""
+"""Ranks that fail and do not end the job: --enable-recovery, --continuous, --max-restarts, --restart rank."""
 
 from __future__ import annotations
 
 import os
 import re
 import signal
+import subprocess
+import sys
 
 import pytest
 from launching import program, through_rsh, wait_until
@@ -78,7 +80,11 @@ def test_a_rank_is_started_again(run, where, tmp_path, how, code, words):
     ended = run([*where, "-n", "4", "--max-restarts", "2", "--output-filename", "logs", *program("lives", how, 2, 3)])
     assert ended.code == 0
     assert restarts(ended.err) == [f"rank 3 {words}; started again, {time} of 2" for time in (1, 2)]
-    assert "after" not in ended.err  # no closing block
+    assert re.fullmatch(
+        rf"mslaunch: all ranks ended well, after \d+\.\d s\n  started again: rank 3 on \S+, which {re.escape(words)}, "
+        "2 times\n",
+        ended.err[ended.err.index("mslaunch: all ranks") :],
+    )
     local = 1 if where is TWO else 3
     kept = (tmp_path / "logs/1/rank.3/stdout").read_text().splitlines()
     assert kept == [*(f"rank 3 life {life} local {local}" for life in range(3)), "done 3"]
@@ -95,6 +101,60 @@ def test_a_rank_that_fails_too_often(run, where, how, code, words):
     assert restarts(ended.err) == [f"rank 0 {words}; started again, 1 of 1"]
     assert f"mslaunch: rank 0, started again, {words} on " in ended.err
     assert "  | last words of 0 in life 1" in ended.err
+
+
+def test_restarts_may_be_asked_for_by_name(run):
+    ended = run(["-n", "2", "--oversubscribe", "--restart", "rank", "--max-restarts", "1", *program("lives", 3, 1, 1)])
+    assert (ended.code, len(restarts(ended.err))) == (0, 1)
+    ended = run(["-n", "2", "--oversubscribe", "--restart", "none", *program("lives", 3, 1, 1)])
+    assert (ended.code, restarts(ended.err)) == (3, [])
+
+
+@WHERE
+def test_a_new_start_may_be_delayed(run, where):
+    """As long as is said, and for the one that failed alone."""
+    script = "echo rank $RANK $MSLAUNCH_ATTEMPT $(date +%s.%N); [ $RANK = 0 ] || [ $MSLAUNCH_ATTEMPT = 3 ]"
+    ended = run([*where, "-n", "2", "--max-restarts", "2", "--restart-delay", "0.3", "sh", "-c", script])
+    assert ended.code == 0
+    assert restarts(ended.err) == [
+        f"rank 1 ended with exit code 1; started again in 0.3 s, {time} of 2" for time in (1, 2)
+    ]
+    lives = [line.split()[1:] for line in ended.lines]
+    assert [life[:2] for life in lives] == [["0", "1"], ["1", "1"], ["1", "2"], ["1", "3"]]
+    first, second, third = (float(life[2]) for life in lives[1:])
+    assert second - first >= 0.3 and third - second >= 0.3
+
+
+@pytest.mark.parametrize("where", [["--oversubscribe"], TWO], ids=["local", "two hosts"])
+def test_ctrl_c_does_not_wait_for_a_delayed_start(start, where):
+    job = start([*where, "-n", "2", "--max-restarts", "9", "--restart-delay", "3600", "sh", "-c", "echo life; exit 3"],
+                stderr=subprocess.STDOUT)  # fmt: skip
+    job.expect(b"started again in 3600 s, 1 of 9", 2)
+    job.send(signal.SIGINT)
+    ended = job.end()
+    assert ended.code == 1
+    said = ended.out.decode()
+    assert "mslaunch: ended by SIGINT" in said and "ended by mslaunch: ranks 0-1" in said
+    assert "  started again: " not in said, "it never was"
+
+
+def test_the_time_limit_does_not_wait_for_a_delayed_start(run):
+    ended = run(["-n", "1", "--timeout", "1", "--max-restarts", "9", "--restart-delay", "3600", "sh", "-c", "exit 3"])
+    assert ended.code == 110
+
+
+def test_the_exception_that_ended_a_python_program_is_in_the_headline(run):
+    """And what it printed is quoted as ever."""
+    script = (
+        "import os\nif os.environ['RANK'] == '1': raise ValueError('boom\\nand more')\n__import__('time').sleep(60)"
+    )
+    ended = run(["-n", "2", "--oversubscribe", sys.executable, "-c", script])
+    assert ended.code == 1
+    tail = ended.err[ended.err.index("mslaunch: rank 1") :].splitlines()
+    assert re.fullmatch(
+        r"mslaunch: rank 1 ended with exit code 1 \(ValueError: boom\) on \S+, after \d+\.\d s", tail[0]
+    )
+    assert tail[-3:] == ["  | ValueError: boom", "  | and more", "  ended by mslaunch: rank 0"]
 
 
 def test_many_ranks_fail_many_times(run):

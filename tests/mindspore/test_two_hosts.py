@@ -1,68 +1,68 @@
 """The example network on two real hosts: ranks, and the scheduler, on either side of an ssh link.
 
-Rank 0's host runs the scheduler though the launcher is on a third host, which has no part in the training.
+Rank 0's host runs the scheduler though the launcher is on a third host, which has no part in the training.  Last, half
+of a job is msrun's and half of it ours, each started on its own host, as MindSpore's tutorials do it.
 """
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from trainings import HOSTS, LAUNCHER, MARKS, NET, PYTHON, Cluster, check_training, hosts_in, started, wait_quiet
 
-PROJECT = Path(__file__).parents[2]
-NET = PROJECT / "examples" / "mindspore" / "net.py"
-PYTHON = os.environ.get("MSLAUNCH_TEST_MINDSPORE_PYTHON", "")
-CLUSTER = [sys.executable, str(PROJECT / "scripts" / "cluster")]
-SECONDS = 170  #: 25 on a quiet machine
-
-pytestmark = [
-    pytest.mark.mindspore,
-    pytest.mark.root,
-    pytest.mark.slow,
-    pytest.mark.limit(300),
-    pytest.mark.skipif(
-        not os.access(PYTHON, os.X_OK),
-        reason=f"MSLAUNCH_TEST_MINDSPORE_PYTHON is {PYTHON!r}: it should name a Python that has MindSpore",
-    ),
-    pytest.mark.skipif(os.geteuid() != 0, reason="needs root"),
-    pytest.mark.skipif(not shutil.which("sshd", path="/usr/sbin:/usr/local/sbin"), reason="needs sshd"),
-]
+pytestmark = [*MARKS, *HOSTS]
 
 
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Path]:
-    directory = tmp_path / "cluster"
-    subprocess.run([*CLUSTER, "up", "2", "--dir", str(directory)], check=True, timeout=60)
-    yield directory
-    subprocess.run([*CLUSTER, "down", "--dir", str(directory)], check=True, timeout=60)
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with hosts_in(tmp_path_factory.mktemp("hosts"), 2) as cluster:
+        yield cluster
 
 
-def processes(cluster: Path, host: str) -> str:
-    """What runs there, sshd and the asking itself aside."""
-    listed = subprocess.run(
-        [*CLUSTER, "exec", "--dir", str(cluster), host, "ps", "-eo", "args="],
-        capture_output=True, text=True, timeout=30, check=True,
-    )  # fmt: skip
-    return "\n".join(line for line in listed.stdout.splitlines() if "sshd" not in line and not line.startswith("ps "))
+def test_two_ranks_on_each_of_two_hosts(cluster: Cluster, tmp_path: Path) -> None:
+    words = ["-H", "n01:2,n02:2", "--output-filename", "log_output", "--merge-stderr-to-stdout", PYTHON, str(NET)]
+    with started(cluster, "head", [*LAUNCHER, *words], tmp_path) as job:
+        assert job.end() == 0, job.said
+    logs = tmp_path / "log_output" / "1"
+    for rank in range(4):
+        check_training((logs / f"rank.{rank}" / "stdout").read_text(), rank, 4)
+    assert (logs / "scheduler" / "stdout").stat().st_size > 0
+    wait_quiet(cluster, "head", "n01", "n02")
 
 
-def test_training_on_two_hosts(cluster: Path, tmp_path: Path) -> None:
-    logs = tmp_path / "log_output"
-    env = {**os.environ, "PYTHONPATH": str(PROJECT)}
-    done = subprocess.run(
-        [*CLUSTER, "exec", "--dir", str(cluster), "head", sys.executable, "-m", "mslaunch", "-H", "n01:1,n02:1",
-         "--output-filename", str(logs), "--merge-stderr-to-stdout", PYTHON, str(NET)],
-        cwd=tmp_path, env=env, capture_output=True, text=True, timeout=SECONDS, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    for rank in range(2):
-        text = (logs / "1" / f"rank.{rank}" / "stdout").read_text()
-        assert "parameters equal on all 2 ranks" in text, text[-2000:]
-    assert (logs / "1" / "scheduler" / "stdout").stat().st_size > 0
-    assert processes(cluster, "n01") == ""
-    assert processes(cluster, "n02") == ""
+def test_three_workers_on_one_host_and_one_on_the_other(cluster: Cluster, tmp_path: Path) -> None:
+    """What msrun cannot do."""
+    words = ["--worker_num=4", "-H", "n01:3,n02:1", "--log_dir=msrun_log", "--join=True", str(NET)]
+    with started(cluster, "head", [*LAUNCHER, *words], tmp_path) as job:
+        assert job.end() == 0, job.said
+    for rank in range(4):
+        check_training((tmp_path / "msrun_log" / f"worker_{rank}.log").read_text(), rank, 4)
+    meeting = (tmp_path / "msrun_log" / "scheduler.log").read_text()
+    assert meeting.count("ip: 10.77.1.1 is registered") == 3
+    assert meeting.count("ip: 10.77.1.2 is registered") == 1
+    wait_quiet(cluster, "head", "n01", "n02")
+
+
+@pytest.mark.parametrize("ours", [0, 1])
+def test_half_of_a_job_is_started_by_msrun(cluster: Cluster, tmp_path: Path, ours: int) -> None:
+    """Whoever has the first node starts the scheduler."""
+    msrun = [str(Path(PYTHON).with_name("msrun"))]
+    share = ["--worker_num=2", "--local_worker_num=1", "--master_addr=10.77.1.1", "--master_port=8118"]
+    share += ["--log_dir=msrun_log", "--join=True", "--cluster_time_out=90"]
+
+    def half(node: int) -> list[str]:
+        return [*(LAUNCHER if node == ours else msrun), *share, f"--node_rank={node}", str(NET)]
+
+    first, second = tmp_path / "first", tmp_path / "second"
+    with (
+        started(cluster, "n01", half(0), first) as one,
+        started(cluster, "n02", half(1), second) as other,
+    ):
+        assert one.end() == 0, one.said
+        assert other.end() == 0, other.said
+    check_training((first / "msrun_log" / "worker_0.log").read_text(), 0, 2)
+    check_training((second / "msrun_log" / "worker_1.log").read_text(), 1, 2)
+    assert not (second / "msrun_log" / "scheduler.log").exists()
+    wait_quiet(cluster, "head", "n01", "n02")

@@ -56,7 +56,7 @@ class Desk:
     def __init__(self, policy: OutputPolicy, ranks: int = 1) -> None:
         self.notices: list[str] = []
         self.screens = {STDOUT: Screen(), STDERR: Screen()}
-        self.output = Output(policy, rows_of(ranks), dict(self.screens), self.notices.append)
+        self.output = Output(policy, places_of(ranks), dict(self.screens), self.notices.append)
 
     def seen(self) -> tuple[bytes, bytes]:
         return self.screens[STDOUT].seen, self.screens[STDERR].seen

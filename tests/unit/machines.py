@@ -46,8 +46,9 @@ class Machine(NamedTuple):
         for row, level in ROWS.items():
             if all(level in place for _, place in kept):
                 rows[row] = _dense(place[level] for _, place in kept)
+        numa = tuple(dict.fromkeys(place["numa"] for _, place in kept)) if "numa" in rows else (0,)
         rows.setdefault("numa", (0,) * len(kept))
-        return Topology(tuple(cpu for cpu, _ in kept), tuple(rows.get(level, ()) for level in LEVELS))
+        return Topology(tuple(cpu for cpu, _ in kept), tuple(rows.get(level, ()) for level in LEVELS), numa)
 
 
 def _dense(numbers: Iterable[int]) -> tuple[int, ...]:

@@ -453,3 +453,60 @@ def test_a_program_without_hosts_has_no_list_of_its_own() -> None:
 
 def test_only_seq_needs_lists() -> None:
     assert allocation(app("aa,bb")).sequences == ()
+
+
+# ------------------------------------------------------------------------------------------------------------ spares
+
+
+def spares(allocation: Allocation) -> list[tuple[str, int | None]]:
+    assert all(node.spare for node in allocation.spares)
+    assert not any(node.spare for node in allocation.nodes)
+    return [(node.name, node.slots) for node in allocation.spares]
+
+
+def test_spares_stand_by() -> None:
+    made = from_file("aa slots=2\nbb slots=3 spare\nlocalhost\ncc spare\ndd slots=0 spare\n")
+    assert slots(made) == [("head0", 6), ("aa", 2)]
+    assert spares(made) == [("bb", 3), ("cc", None)]
+
+
+def test_a_host_is_a_spare_if_one_of_its_lines_says_so() -> None:
+    assert spares(from_file("zz\naa slots=2\naa spare\nbb spare\nbb")) == [("aa", 3), ("bb", 2)]
+
+
+def test_who_names_a_spare_elsewhere_wants_to_use_it() -> None:
+    made = allocation(app("bb:2"), app(hostfile="hf"), files={"hf": "aa\nbb spare\ncc spare\n"})
+    assert slots(made) == [("bb", 2), ("aa", None)]
+    assert spares(made) == [("cc", None)]
+    one = allocation(app(hostfile="h1"), app(hostfile="h2"), files={"h1": "aa\nbb spare\n", "h2": "bb slots=3\n"})
+    assert [name for name, _ in slots(one)] == ["aa", "bb"]
+
+
+def test_relative_hosts_pass_over_spares() -> None:
+    files = {"hf": "aa slots=1\nbb slots=1 spare\ncc slots=1\n"}
+    assert slots(allocation(app("+n1", "hf"), files=files)) == [("cc", 1)]
+    assert slots(allocation(app("+e", "hf"), files=files)) == [("aa", 1), ("cc", 1)]
+    left = allocation(app("^aa", "hf"), files=files)
+    assert (slots(left), spares(left)) == ([("cc", 1)], [("bb", 1)])
+    assert spares(allocation(app("^bb", "hf"), files=files)) == []
+
+
+@pytest.mark.parametrize("text", ["aa spare\n", "aa slots=2 spare\nbb slots=0\n"])
+def test_nothing_but_spares(text: str) -> None:
+    with pytest.raises(AllocationError) as caught:
+        from_file(text)
+    assert caught.value.what == "all hosts are spares: aa"
+    assert caught.value.where == "hf:1"
+
+
+def test_a_program_with_nothing_but_spares() -> None:
+    with pytest.raises(AllocationError, match="all hosts are spares"):
+        allocation(app("aa"), app(hostfile="hf"), files={"hf": "bb spare\n"})
+
+
+def test_spares_beside_a_rankfile() -> None:
+    files = {"hf": "aa slots=1\nbb slots=1 spare\ncc slots=2 spare\n", "rf": "rank 0=aa slot=0\nrank 1=bb slot=0\n"}
+    request = Request((app(hostfile="hf"),), policy=Policy(rankfile="rf"))
+    made = allocate(request, files.__getitem__, HERE.__contains__, "head0", 6)
+    assert [node.name for node in made.nodes] == ["aa", "bb"]
+    assert spares(made) == [("cc", 2)]

@@ -35,3 +35,9 @@ def test_an_allocation() -> None:
         "\tbb: flags=0x11 slots=2 max_slots=0 slots_inuse=0 state=UP",
         "=================================================================",
     ]
+
+
+def test_spares_are_shown_behind_the_nodes() -> None:
+    spare = Node("zz", 3, "hosts:9", spare=True)
+    lines = allocation_text(Allocation(NODES, declared=True, spares=(spare,))).splitlines()
+    assert lines[-2] == "\tzz: flags=0x13 slots=3 max_slots=0 slots_inuse=0 state=SPARE"

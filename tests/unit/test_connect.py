@@ -81,6 +81,9 @@ def test_a_bad_answer_is_that_hosts_error(more: str, loop: Loop, tmp_path: Path)
     with pytest.raises(UnreachedError) as caught:
         meet(loop, [HERE, THERE], other(tmp_path, more), topologies=True)
     assert [error.where for error in caught.value.errors] == ["there"]
+    assert list(caught.value.by_node) == ["there"]
+    assert [peer.node.name for peer in caught.value.reached] == ["here"], "they may be kept"
+    assert close_all(caught.value.reached) == []
     assert "no message of ours" in caught.value.what or "garbled" in caught.value.what
 
 
@@ -139,4 +142,17 @@ def test_a_host_that_is_lost_between_two_questions(loop: Loop, tmp_path: Path) -
     with pytest.raises(UnreachedError) as caught:
         company.gather([HERE, THERE])
     assert (caught.value.where, caught.value.code) == ("there", 205)
+    assert company.part() == []
+
+
+def test_who_was_reached_is_kept_though_others_were_not(loop: Loop, tmp_path: Path) -> None:
+    """And hosts that may have gone get less time than others."""
+    policy = other(tmp_path, "b''", timeout=100)
+    company = Company(loop, policy, {}, Voice(loop, 2, True, False), loop.run, False)
+    (tmp_path / "agent.py").write_text("import sys\nsys.stdin.buffer.read()\n")
+    with pytest.raises(UnreachedError) as caught:
+        company.knock([HERE, THERE], 0.2)
+    assert list(caught.value.by_node) == ["there"]
+    (here,) = company._met.values()
+    assert company.gather([HERE]) == [here], "it is not called a second time"
     assert company.part() == []

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from mslaunch import frameworks
 from mslaunch.frameworks import mindspore, openmpi, torch
 from mslaunch.frameworks.place import Place, Program
+from mslaunch.model import FIRST_SERVER, SERVICE, ClusterPolicy
 
 PROGRAM = Program(0, ("/bin/prog", "word"), "/work")
 LAYOUTS = st.lists(st.integers(1, 5), min_size=1, max_size=5)  # ranks a node
@@ -127,9 +128,48 @@ def test_what_is_set_is_also_scrubbed() -> None:
 
 def test_the_scheduler_is_no_worker() -> None:
     place = Place(0, 8, 0, 4, 0, 2, 8, "10.0.0.1", 10001, 10002)
-    service = mindspore.service(place)
+    (service,) = mindspore.services(place, ClusterPolicy())
     env = dict(word.split("=", 1) for word in service.env)
     assert (service.port, env["MS_SCHED_HOST"]) == (10002, "10.0.0.1")
     assert (env["MS_ROLE"], env["MS_WORKER_NUM"]) == ("MS_SCHED", "8")
     assert "MS_NODE_ID" not in env
     assert "MS_TOPO_TIMEOUT" not in env, "the rank's own value counts for its scheduler too"
+
+
+def test_the_scheduler_and_the_servers_are_told_the_same_place() -> None:
+    place = Place(0, 8, 0, 4, 0, 2, 8, "10.0.0.1", 10001, 10002, service_address="fd00::2", servers=3)
+    made = mindspore.services(place, ClusterPolicy(first=True, program="light", cpus=(5,)))
+    assert [service.number for service in made] == [SERVICE, FIRST_SERVER, FIRST_SERVER - 1, FIRST_SERVER - 2]
+    assert made[0][3:] == (True, "light", (5,)) and made[1][3:] == (True, "ranks", ())
+    roles, ports = ["MS_SCHED", *["MS_PSERVER"] * 3], [10002, 0, 0, 0]
+    for service, role, port in zip(made, roles, ports):
+        env = dict(word.split("=", 1) for word in service.env)
+        assert (service.port, env["MS_ROLE"], env["MS_SCHED_HOST"], env["MS_SERVER_NUM"]) == (
+            port,
+            role,
+            "fd00::2",
+            "3",
+        )
+        assert "MS_NODE_ID" not in env and ("RANK_ID" in env) == (role == "MS_SCHED")
+    env = dict(word.split("=", 1) for word in frameworks.job_env(place))
+    assert (env["MS_SCHED_HOST"], env["MASTER_ADDR"], env["MS_SERVER_NUM"]) == ("fd00::2", "10.0.0.1", "3")
+
+
+@pytest.mark.parametrize("simulated", [False, True])
+@pytest.mark.parametrize("numbered", [False, True])
+def test_what_is_not_known_is_not_said(simulated: bool, numbered: bool) -> None:
+    full = Place(3, 8, 1, 2, 1, 4, 8, "10.0.0.1", 10001, 10002, simulated=simulated)
+    place = full._replace(numbered=numbered)
+    names = {word.partition("=")[0] for word in (*frameworks.job_env(place), *frameworks.rank_env(place))}
+    others = full._replace(rank=4, node=2)
+    telling = {
+        one.partition("=")[0]
+        for one, other in zip(
+            [*frameworks.job_env(full), *frameworks.rank_env(full)],
+            [*frameworks.job_env(others), *frameworks.rank_env(others)],
+        )
+        if one != other
+    }
+    assert telling >= {"RANK", "RANK_ID", "NODE_RANK"} and (telling <= names if numbered else not telling & names)
+    assert {"DEVICE_ID", "LOCAL_RANK", "RANK_SIZE"} <= names
+    assert not (names & {"MS_ROLE", "OMPI_COMM_WORLD_SIZE"}) if simulated else {"MS_ROLE", "MS_SCHED_PORT"} <= names

@@ -55,6 +55,7 @@ def said(text: str) -> list[tuple[object, ...]]:
         ("\ufeffaa slots=2", [("aa", 2)]),
         (b"\xef\xbb\xbfaa slots=2".decode("latin-1"), [("aa", 2)]),
         ("aa cpu=2\nbb count=3", [("aa", 2), ("bb", 3)]),
+        ("aa spare\nbb slots=2 is spare", [("aa",), ("bb", 2)]),
         ("aa slots=0\nbb slots=08", [("aa", 0), ("bb", 8)]),
         ("aa slots=2 max_slots=3", [("aa", 2, 3)]),
         ("aa max-slots=3 slots=2", [("aa", 2, 3)]),
@@ -408,3 +409,41 @@ def test_a_rankfile_as_a_hostfile() -> None:
         ("bb", None, None),  # one more, as any second mention
         ("cc", 3, None),
     ]
+
+
+# ----------------------------------------------------------------------------------------------------------- spares
+
+
+@pytest.mark.parametrize(
+    ("text", "spares"),
+    [
+        ("aa\nbb spare", [False, True]),
+        ("aa spare slots=2\nbb slots=2 spare\ncc spare slots = 2 port=22", [True, True, True]),
+        ("aa spare spare", [True]),
+        ("n[1-2] slots=1 spare\nspare", [True, True, False]),  # a host may have this name
+        ("aa sparely", [False]),
+    ],
+)
+def test_spares(text: str, spares: list[bool]) -> None:
+    assert [line.spare for line in parse(text, "hf")] == spares
+
+
+@pytest.mark.parametrize(
+    ("text", "todo"),
+    [
+        ("aa Spare", "did you mean spare?"),
+        ("aa slots=2 spares", "did you mean spare?"),
+        ("aa spare=1", "write the word alone"),
+        ("aa spare = yes", "write the word alone"),
+    ],
+)
+def test_what_looks_like_a_spare(text: str, todo: str) -> None:
+    """A host that was meant to stand by must not get ranks unnoticed."""
+    with pytest.raises(HostfileError) as caught:
+        parse(text, "hf")
+    assert caught.value.where == "hf:1"
+    assert todo in caught.value.todo
+
+
+def test_hosts_of_an_option_are_no_spares() -> None:
+    assert [line.spare for line in parse_hosts("aa,spare,bb:2")] == [False] * 3

@@ -10,8 +10,10 @@ import pytest
 from desks import Desk, files, places_of
 
 from mslaunch.errors import LaunchError, UsageError
+from mslaunch.launcher.logfiles import of_attempt
 from mslaunch.launcher.logs import Logs
-from mslaunch.model import SERVICE, OutputPolicy
+from mslaunch.launcher.pattern import Places
+from mslaunch.model import FIRST_SERVER, SERVICE, OutputPolicy
 from mslaunch.wire.frames import STDERR, STDOUT
 
 
@@ -105,6 +107,175 @@ def test_what_was_there_before_is_gone(tmp_path: Path) -> None:
     logs = logs_of(OutputPolicy(outfile=str(tmp_path / "o.%r")))
     logs.write(STDOUT, 0, b"new")
     assert files(tmp_path) == {"o.0": b"new"}
+
+
+# --- services, and names as msrun's
+
+WORKERS = OutputPolicy(outfile="logs/worker_%r.log", merge=True, keep=True)
+
+
+@pytest.mark.parametrize(
+    ("policy", "scheduler", "server"),
+    [
+        (OutputPolicy("d"), "d/1/scheduler/stderr", "d/1/server.1/stderr"),
+        (WORKERS, "logs/scheduler.log", "logs/server_1.log"),
+        (WORKERS._replace(outfile="w_%a_%h_x_%r.log"), "scheduler.log", "server_1.log"),
+        (WORKERS._replace(outfile="%h/%r"), "alpha/scheduler", "alpha/server_1"),
+        (WORKERS._replace(outfile="100%%/w%r%%.log"), "100%/scheduler%.log", "100%/server_1%.log"),
+        (WORKERS._replace(outfile="%r%%r"), "scheduler%r", "server.1%r"),
+        (OutputPolicy(outfile="o_%r.log", errfile="e_%r.log"), "e_scheduler.log", "e_server.1.log"),
+    ],
+    ids=str,
+)
+def test_files_of_services_are_there_once_they_run(
+    policy: OutputPolicy, scheduler: str, server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    logs = logs_of(policy, 2)
+    for number, name in ((SERVICE, scheduler), (FIRST_SERVER - 1, server)):
+        assert name not in files(tmp_path)
+        logs.add_service(number)
+        assert files(tmp_path)[name] == b""
+        logs.write(STDERR, number, b"words")
+        assert files(tmp_path)[name] == b"words" and logs.path(STDERR, number) in (None, name)
+
+
+def test_a_directory_that_is_made_for_workers_is_their_owner_s_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for policy, mode in ((WORKERS, 0o700), (WORKERS._replace(merge=False, outfile="shared/o.%r"), 0o755)):
+        logs_of(policy)
+        assert policy.outfile and stat.S_IMODE(Path(policy.outfile).parent.stat().st_mode) == mode
+    (tmp_path / "mine").mkdir(0o755)
+    logs_of(WORKERS._replace(outfile="mine/worker_%r.log"))
+    assert stat.S_IMODE((tmp_path / "mine").stat().st_mode) == 0o755, "who made it has chosen"
+
+
+def test_ranks_that_others_have_counted_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for policy, names in (
+        (WORKERS, {"logs/worker_9.log", "logs/worker_10.log"}),
+        (OutputPolicy("d", merge=True), {"d/1/rank.09/stdout", "d/1/rank.10/stdout"}),
+    ):
+        before = set(files(tmp_path))
+        Logs(policy, Places([("alpha", 0)] * 2, first=9), pytest.fail).write(STDOUT, 10, b"words")
+        assert set(files(tmp_path)) - before == names
+        assert files(tmp_path)[max(names, key=lambda name: "10" in name)] == b"words"
+
+
+# --- files of an earlier launch
+
+
+def launch(policy: OutputPolicy, words: dict[int, bytes], attempt: int = 1, ranks: int = 2) -> None:
+    """What the ranks and services of one launch print; nothing may go wrong."""
+    logs = Logs(policy, places_of(ranks), pytest.fail, attempt)
+    for number, data in words.items():
+        if number < 0:
+            logs.add_service(number)
+        logs.write(STDOUT, number, data)
+    assert logs.close()
+
+
+def test_files_of_earlier_launches_are_kept_under_one_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    launch(WORKERS, {0: b"first", SERVICE: b"its scheduler"})
+    launch(WORKERS, {1: b"second"})
+    launch(WORKERS, {})
+    launch(WORKERS, {0: b"last"})
+    assert files(tmp_path / "logs") == {
+        "worker_0.log.1": b"first", "worker_1.log.1": b"", "scheduler.log.1": b"its scheduler",
+        "worker_0.log.2": b"", "worker_1.log.2": b"second",
+        "worker_0.log": b"last", "worker_1.log": b"",
+    }  # fmt: skip
+
+
+def test_a_number_is_free_only_if_no_file_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    policy = OutputPolicy("d", keep=True, merge=True)
+    launch(policy, {0: b"x"})
+    (tmp_path / "d/1/rank.1/stdout.1").write_text("not ours to replace")
+    (tmp_path / "d/1/rank.0/stdout.3").write_text("nor this")
+    (tmp_path / "d/1/rank.0/stdout.x").write_text("no number")
+    launch(policy, {})
+    found = files(tmp_path / "d/1")
+    assert found["rank.0/stdout.2"] == b"x" and found["rank.1/stdout.2"] == b""
+    assert found["rank.1/stdout.1"] == b"not ours to replace" and found["rank.0/stdout.3"] == b"nor this"
+
+
+def test_the_name_of_another_rank_s_file_is_no_number_for_a_file_to_be_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "o").write_text("x")
+    launch(OutputPolicy(outfile="o.%r", errfile="o", keep=True), {0: b"zero", 1: b"one"})
+    assert files(tmp_path) == {"o": b"", "o.0": b"zero", "o.1": b"one", "o.2": b"x"}
+
+
+def test_nothing_is_renamed_unless_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for _ in range(2):
+        launch(WORKERS._replace(keep=False), {0: b"x"})
+    assert set(files(tmp_path / "logs")) == {"worker_0.log", "worker_1.log"}
+
+
+def test_a_link_is_not_renamed_but_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "precious").write_text("x")
+    (tmp_path / "logs/worker_0.log").symlink_to(tmp_path / "precious")
+    with pytest.raises(LaunchError, match="a link"):
+        launch(WORKERS, {})
+    assert (tmp_path / "precious").read_text() == "x" and (tmp_path / "logs/worker_0.log").is_symlink()
+
+
+@pytest.mark.root
+def test_nothing_is_renamed_in_directories_of_somebody_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if os.geteuid():
+        pytest.skip("NOT TESTED, needs root")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "alpha").mkdir()
+    (tmp_path / "alpha/0").write_text("x")
+    os.chown(tmp_path / "alpha", 65534, 65534)
+    with pytest.raises(LaunchError, match="not a directory of yours"):
+        launch(WORKERS._replace(outfile="%h/%r"), {}, ranks=1)
+    assert os.listdir(tmp_path / "alpha") == ["0"]
+
+
+# --- attempts
+
+
+@pytest.mark.parametrize(
+    ("path", "named"),
+    [
+        ("d/1/rank.0/stdout", "d/1/rank.0/stdout.attempt-2"),
+        ("logs/worker_0.log", "logs/worker_0.attempt-2.log"),
+        ("f.0.err", "f.0.attempt-2.err"),
+        ("o.0", "o.0.attempt-2"),
+        ("a.b/o", "a.b/o.attempt-2"),
+        ("/dev/null", "/dev/null"),
+    ],
+)
+def test_the_name_of_a_file_of_a_later_attempt(path: str, named: str) -> None:
+    assert of_attempt(path, 1) == path and of_attempt(path, 2) == named
+
+
+def test_each_attempt_has_its_files_and_the_next_launch_keeps_them_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    launch(WORKERS, {0: b"one", SERVICE: b"s1"})
+    launch(WORKERS, {0: b"two", SERVICE: b"s2"}, attempt=2)
+    launch(WORKERS, {0: b"three"}, attempt=3)
+    expected = {
+        "worker_0.log": b"one", "worker_1.log": b"", "scheduler.log": b"s1",
+        "worker_0.attempt-2.log": b"two", "worker_1.attempt-2.log": b"", "scheduler.attempt-2.log": b"s2",
+        "worker_0.attempt-3.log": b"three", "worker_1.attempt-3.log": b"",
+    }  # fmt: skip
+    assert files(tmp_path / "logs") == expected
+    launch(WORKERS, {})
+    kept = {f"{name}.1": data for name, data in expected.items()}
+    assert files(tmp_path / "logs") == {**kept, "worker_0.log": b"", "worker_1.log": b""}
 
 
 # --- files that are not ours

@@ -45,7 +45,7 @@ PLANS = st.builds(
     TUPLES,
     TUPLES,
     TUPLES,
-    st.lists(st.builds(ServicePlan, NUMBERS, TUPLES), max_size=2).map(tuple),
+    st.lists(st.builds(ServicePlan, NUMBERS, TUPLES, program=WORDS), max_size=2).map(tuple),
     st.lists(NUMBERS, max_size=3).map(tuple),
     st.booleans(),
     st.sampled_from(["auto", "yes", "no"]),
@@ -116,7 +116,9 @@ def topologies(draw: st.DrawFn) -> Topology:
         numbers = draw(st.lists(NUMBERS, min_size=len(cpus), max_size=len(cpus)))
         dense = sorted(set(numbers))
         rows.append(tuple(map(dense.index, numbers)) if draw(st.booleans()) else ())
-    return Topology(tuple(cpus), tuple(rows))
+    nodes = len(set(rows[LEVELS.index("numa")]))
+    numa = draw(st.lists(NUMBERS, min_size=nodes, max_size=nodes, unique=True)) if draw(st.booleans()) else ()
+    return Topology(tuple(cpus), tuple(rows), tuple(numa))
 
 
 @FEW
@@ -126,7 +128,7 @@ def test_a_topology(topology: Topology) -> None:
     assert again == topology and type(again) is Topology
 
 
-NOTHING = dict.fromkeys(LEVELS, ())
+NOTHING = dict.fromkeys((*LEVELS, "nodes"), ())
 
 
 @pytest.mark.parametrize(
@@ -145,6 +147,7 @@ NOTHING = dict.fromkeys(LEVELS, ())
         {**NOTHING, "cpus": ["0", "1"], "numa": ["-1", "0"]},
         {**NOTHING, "cpus": ["0"], "numa": ["99999999999999999999"]},
         {**NOTHING, "cpus": ["0", "1"], "socket": ["0", "1", "1"]},
+        {**NOTHING, "cpus": ["0", "1"], "numa": ["0", "0"], "nodes": ["0", "1"]},
     ],
 )
 def test_no_topology(fields: dict[str, Sequence[str]]) -> None:

@@ -17,6 +17,7 @@ from mslaunch.agent.mindspore import (
     find_interpreter,
     scheduler_command,
     scheduler_env,
+    searching_command,
 )
 
 LOADS = """\
@@ -234,6 +235,30 @@ def test_the_short_way_leaves_the_package_unimported(package: Path, tmp_path: Pa
     (tmp_path / "types.py").write_text("raise SystemExit('imported from the working directory')")
     done = schedule(package, tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (0, "target CPU\nscheduling as MS_SCHED\n", "")
+
+
+def search(cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
+    plain = {n: v for n, v in os.environ.items() if not n.startswith("PYTHON")}
+    command = searching_command(sys.executable, 93)
+    given = scheduler_env({**plain, **env}, [])
+    return subprocess.run(command, cwd=cwd, env=given, capture_output=True, text=True, timeout=20, check=False)
+
+
+def test_it_finds_the_package_without_importing_it(package: Path, tmp_path: Path) -> None:
+    (package / "__init__.py").write_text("raise SystemExit('imported the package')")
+    (package / "_c_expression.py").write_text(SHORT.format(end="raise SystemExit(0)"))
+    done = search(tmp_path, PYTHONPATH=str(package.parent))
+    assert (done.returncode, done.stdout, done.stderr) == (0, "target CPU\nscheduling as MS_SCHED\n", "")
+
+
+def test_it_finds_none(package: Path, tmp_path: Path) -> None:
+    """Nothing of that name; a module; a folder in the working directory, and one that is something else."""
+    (tmp_path / "module").mkdir()
+    (tmp_path / "module" / "mindspore.py").write_text("raise SystemExit('imported it')")
+    (tmp_path / "folder" / "mindspore").mkdir(parents=True)
+    for cwd, path in (tmp_path, ""), (tmp_path, "module"), (package.parent, ""), (tmp_path, "folder"):
+        done = search(cwd, PYTHONPATH=path and str(tmp_path / path))
+        assert (done.returncode, done.stdout, done.stderr) == (93, "", ""), path
 
 
 def test_its_failure_is_told_in_one_line(package: Path, tmp_path: Path) -> None:

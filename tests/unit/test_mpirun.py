@@ -17,7 +17,7 @@ from mslaunch.cli.help import help_text
 from mslaunch.cli.mpirun import parse
 from mslaunch.cli.options import REFUSED, Show, by_name, spelled
 from mslaunch.errors import LaunchError, UsageError
-from mslaunch.model import LEVELS, AppContext, LinkPolicy, OutputPolicy, Policy, Request
+from mslaunch.model import LEVELS, AppContext, ClusterPolicy, LinkPolicy, OutputPolicy, Policy, Request
 
 TABLE, PARAMETERS, VARIABLES = mpirun.table(), mpirun.parameters(), mpirun.variables()
 ROOT = Path(__file__).resolve().parents[2]
@@ -145,6 +145,12 @@ DONE = [
     (["continuous"], job(recovery=True)),
     (["disable-recovery"], job()),
     (["max-restarts", "3"], job(max_restarts=3)),
+    (["restart", "group"], job(restart="group", max_restarts=3)),
+    (["detach"], job(detach=True)),
+    (["scheduler", "node1:8118"], job(cluster=ClusterPolicy(host="node1", port=8118, first=True))),
+    (["server_num", "2"], job(cluster=ClusterPolicy(servers=2, first=True))),
+    (["server-num", "0"], job()),
+    (["scheduler-runs", "ranks"], job(cluster=ClusterPolicy(program="ranks"))),
     (["runtime-options", "continuous"], job(recovery=True)),
     (["rtos", "donotlaunch"], job(do_not_launch=True)),
     (["rsh-agent", "ssh -o 'A B'"], link(agent=("ssh", "-o", "A B"))),
@@ -190,7 +196,7 @@ def test_each_option(words, request_, dashes):
 
 def test_the_table_of_cases_names_every_option_that_is_done():
     done = {name for option in TABLE if option.status != REFUSED for name in option.names}
-    of_files = {"app", "tune", "am", "amca"}  # test_parameter_files.py
+    of_files = {"app", "tune", "am", "amca", "restart-delay", "min-ranks"}  # test_parameter_files, test_recovery_words
     assert {words[0] for words, _ in DONE} == done - of_files - {"h", "help", "V", "version"}
 
 

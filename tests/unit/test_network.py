@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 from hypothesis import given, settings
@@ -53,6 +53,28 @@ def test_ports_are_held_outside_the_ephemeral_range() -> None:
     again = Listener(held[0].port)
     assert again.port == held[0].port
     again.close()
+
+
+def test_a_port_that_moves() -> None:
+    """To the next one that is free, also past several, and no farther than it should."""
+    first = Listener()
+    second = Listener(first.port, moves=True)
+    assert first.port < second.port <= first.port + network.MOVES
+    with pytest.raises(OSError, match="in use"):
+        Listener(second.port)
+    second.close()
+    first.close()
+    again = Listener(first.port, moves=True)
+    assert again.port == first.port
+    again.close()
+
+
+@pytest.mark.parametrize(
+    ("port", "tries"), [(8118, range(8119, 8182)), (80, range(1024, 144)), (1000, range(1024, 1064)), (65535, [])]
+)
+def test_where_a_port_may_move(port: int, tries: Sequence[int]) -> None:
+    """Never where only root may listen."""
+    assert list(network._above(port)) == list(tries)
 
 
 def test_a_port_is_held_for_ipv4_too() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from mslaunch.errors import LaunchError
 from mslaunch.launcher.output import open_output
-from mslaunch.model import SERVICE, OutputPolicy
+from mslaunch.model import FIRST_SERVER, SERVICE, OutputPolicy
 from mslaunch.wire.frames import STDERR, STDOUT
 from mslaunch.wire.loop import Loop
 
@@ -244,6 +244,90 @@ def test_an_xml_file_on_a_full_disk_is_a_loss() -> None:
         output.finish()
         assert not output.close()
     assert notices == ["/dev/full: No space left on device; what follows is lost"]
+
+
+# --- who is shown, and attempts
+
+
+@pytest.mark.parametrize("looks", [{}, {"tag": "rank"}, {"xml": True}])
+def test_only_the_chosen_ranks_are_shown_and_files_have_all(tmp_path: Path, looks: dict[str, object]) -> None:
+    desk = Desk(OutputPolicy(str(tmp_path), merge=True, shown=(1,), **looks), 3)  # type: ignore[arg-type]
+    for rank in range(3):
+        desk.output.write(STDOUT, rank, b"words of %d\n" % rank)
+    seen = desk.seen()[0]
+    assert b"words of 1" in seen and b"words of 0" not in seen and b"words of 2" not in seen
+    assert all(b"words of %d" % rank in files(tmp_path)[f"1/rank.{rank}/stdout"] for rank in range(3))
+
+
+def test_merged_streams_with_tags_are_whole_lines() -> None:
+    desk = Desk(OutputPolicy(merge=True, tag="tag"), 2)
+    for rank, data in ((0, b"ab"), (1, b"x"), (0, b"c\nd"), (1, b"y\n"), (0, b"e\n")):
+        desk.output.write(STDOUT, rank, data)
+    assert desk.seen()[0] == b"[1,0]<stdout>:abc\n[1,1]<stdout>:xy\n[1,0]<stdout>:de\n"
+
+
+def test_the_last_words_of_a_parameter_server() -> None:
+    desk = Desk(OutputPolicy())
+    desk.output.started(FIRST_SERVER, 7)
+    desk.output.write(STDOUT, FIRST_SERVER, b"out\n")
+    desk.output.write(STDERR, FIRST_SERVER, b"err\n")
+    assert desk.output.tail(FIRST_SERVER) == ["out", "err"] and desk.seen() == (b"", b"")
+
+
+def attempts(policy: OutputPolicy, printed: list[bytes], more: bool) -> bytes:
+    """What is read from standard output, a pipe, when rank 0 prints these in one attempt after another."""
+    before = len(os.listdir("/proc/self/fd"))
+    reader, writer = os.pipe()
+    with Loop() as loop:
+        for number, data in enumerate(printed, 1):
+            last = not more or number == len(printed)
+            output = open_output(
+                policy, jobmap_of(2), loop, {STDOUT: writer}, Screen(), pytest.fail, attempt=number, more=more
+            )
+            if data:
+                output.write(STDOUT, 0, data)
+            output.finish()
+            if last:
+                output.end()
+            loop.run(lambda: not output.pending)  # noqa: B023
+            assert output.close()
+    os.close(writer)
+    with open(reader, "rb") as file:
+        text = file.read()
+    assert len(os.listdir("/proc/self/fd")) == before
+    return text
+
+
+def test_attempts_print_one_after_another_on_the_same_terminal() -> None:
+    assert attempts(OutputPolicy(), [b"one\n", b"two\n"], more=False) == b"one\ntwo\n"
+    assert attempts(OutputPolicy(tag="rank"), [b"one\n", b"two\n"], more=True) == b"[0] one\n[0] two\n"
+
+
+@pytest.mark.parametrize("printed", [[b"one\n", b"two\n"], [b"", b"two\n"], [b"one\n", b""], [b"", b"", b""], [b"a\n"]])
+def test_attempts_are_one_document(printed: list[bytes]) -> None:
+    root = ElementTree.fromstring(attempts(OutputPolicy(xml=True), printed, more=True))
+    assert [element.text for element in root] == [data.decode() for data in printed if data]
+
+
+def test_in_files_each_attempt_is_a_document_and_earlier_ones_are_kept(tmp_path: Path) -> None:
+    policy = OutputPolicy(xml_file=str(tmp_path / "x.xml"), keep=True)
+    for _ in range(2):
+        assert attempts(policy, [b"one\n", b"two\n"], more=True) == b""
+    assert sorted(files(tmp_path)) == ["x.attempt-2.xml", "x.attempt-2.xml.1", "x.xml", "x.xml.1"]
+    for name, text in (("x.xml", "one\n"), ("x.attempt-2.xml.1", "two\n")):
+        assert [element.text for element in ElementTree.parse(tmp_path / name).getroot()] == [text]
+
+
+def test_files_are_named_for_addresses_of_hosts(tmp_path: Path) -> None:
+    policy = OutputPolicy(outfile=str(tmp_path / "w_%a_%r.log"), merge=True)
+    addresses = {0: "10.0.0.1", 1: "10.0.0.2"}.__getitem__
+    with Loop() as loop:
+        jobmap, fds = jobmap_of(2), {STDOUT: os.open("/dev/null", os.O_WRONLY)}
+        output = open_output(policy, jobmap, loop, fds, Screen(), pytest.fail, addresses=addresses)
+        output.started(SERVICE, 1)
+        assert output.close()
+        os.close(fds[STDOUT])
+    assert sorted(files(tmp_path)) == ["scheduler.log", "w_10.0.0.1_0.log", "w_10.0.0.2_1.log"]
 
 
 # --- refusals

@@ -5,16 +5,33 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mslaunch.errors import UsageError
-from mslaunch.model import AppContext, JobMap, Node, NodePlan, OutputPolicy, Placement, Request
-from mslaunch.plan.plan import make_plans, missing_exports, stdin_ranks, xterm_ranks
+from mslaunch.model import (
+    FIRST_SERVER,
+    SERVICE,
+    AppContext,
+    ClusterPolicy,
+    Endpoint,
+    JobMap,
+    Node,
+    NodePlan,
+    OutputPolicy,
+    Placement,
+    Request,
+    Share,
+)
+from mslaunch.plan.chosen import stdin_ranks, xterm_ranks
+from mslaunch.plan.exports import missing_exports
+from mslaunch.plan.plan import first_services, make_plans, make_world, service_plans
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "plans"
 HERE, THERE = Node("head", 2, "-H", local=True), Node("n1", 2, "-H")
 ROWS = tuple(Placement(rank, 0, rank // 2, rank % 2) for rank in range(4))
 TWO_BY_TWO = JobMap((HERE, THERE), ROWS, 6)
-MEETING = ("10.0.0.1", 10001, 10002)
+MEETING = Endpoint("10.0.0.1", 10001, 10002)
 
 
 def plans(app: AppContext, environ: dict[str, str], jobmap: JobMap = TWO_BY_TWO, **more: object) -> list[NodePlan]:
@@ -260,3 +277,246 @@ def test_what_an_agent_is_told_besides() -> None:
     plan = plans(AppContext(("x",)), {}, output=how, grace=7.0, index_argv=True)[0]
     assert (plan.merge, plan.pty, plan.grace, plan.index_argv) == (True, "no", 7.0, True)
     assert "PYTHONUNBUFFERED=1" in plan.defaults
+
+
+def values(words: tuple[str, ...]) -> dict[str, str]:
+    found = dict(word.split("=", 1) for word in words)
+    assert len(found) == len(words), "nothing is said twice"
+    return found
+
+
+# --- attempts, and what both names of a wait hold
+
+
+def test_ranks_know_which_start_of_the_job_they_are() -> None:
+    """And -x does not make them believe another, be it from a launch around us."""
+    app = AppContext(("x",), env=(("MSLAUNCH_ATTEMPT", None), ("MSLAUNCH_ATTEMPT", "7"), ("*", None)))
+    environ = {"MSLAUNCH_ATTEMPT": "9"}
+    for attempt in (1, 3):
+        for plan in make_plans(Request((app,)), TWO_BY_TWO, environ, "/", MEETING, "ff", attempt=attempt):
+            assert values(plan.env)["MSLAUNCH_ATTEMPT"] == str(attempt)
+            assert not any("MSLAUNCH_ATTEMPT" in word for word in plan.apps[0].env)
+
+
+@pytest.mark.parametrize(
+    ("env", "environ", "seconds"),
+    [
+        ((), {}, "600"),
+        ((), {"MS_CLUSTER_TIMEOUT": "30"}, "30"),
+        ((), {"MS_TOPO_TIMEOUT": "40", "MS_CLUSTER_TIMEOUT": ""}, "40"),
+        ((("MS_TOPO_TIMEOUT", "50"),), {"MS_CLUSTER_TIMEOUT": "30"}, "50"),
+        ((("MS_CLUSTER_TIMEOUT", None),), {"MS_CLUSTER_TIMEOUT": "30"}, "30"),
+    ],
+)
+def test_how_long_ranks_wait_is_said_under_both_names(
+    env: tuple[tuple[str, str | None], ...], environ: dict[str, str], seconds: str
+) -> None:
+    for plan in plans(AppContext(("x",), env=env), environ):
+        found = values(plan.defaults)
+        assert found["MS_TOPO_TIMEOUT"] == found["MS_CLUSTER_TIMEOUT"] == seconds
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ({}, False),
+        ({"restart": "none", "max_restarts": 2}, False),
+        ({"max_restarts": 2}, True),
+        ({"restart": "rank"}, True),
+        ({"restart": "group"}, True),
+    ],
+)
+def test_who_is_started_again_is_taken_back(how: dict[str, object], said: bool) -> None:
+    for plan in plans(AppContext(("x",)), {}, **how):
+        assert (values(plan.defaults).get("MS_ENABLE_RECOVERY") == "1") == said
+
+
+def test_recovery_of_the_launchers_environment_holds_on_all_hosts() -> None:
+    environ = {"MS_ENABLE_RECOVERY": "0", "MS_RECOVERY_PATH": "/shared", "MS_OTHER": "x"}
+    local, remote = plans(AppContext(("x",)), environ)
+    assert {"MS_ENABLE_RECOVERY=0", "MS_RECOVERY_PATH=/shared"} <= set(remote.apps[0].env)
+    assert not any("MS_" in word for word in local.apps[0].env), "it is inherited there"
+    assert "MS_OTHER=x" not in remote.apps[0].env
+    nothing = plans(AppContext(("x",), forward=()), environ)[1]
+    assert not any(word.startswith("MS_") for word in nothing.apps[0].env), "hydra's -genvnone"
+
+
+# --- the scheduler and its like
+
+THIRD = Node("n2", 0, "--scheduler")
+APART = TWO_BY_TWO._replace(nodes=(HERE, THERE, THIRD), service=2)
+ELSEWHERE = MEETING._replace(service_address="10.0.0.3")
+
+
+def first_plans(cluster: ClusterPolicy, jobmap: JobMap = TWO_BY_TWO, attempt: int = 1) -> dict[int, NodePlan]:
+    request = Request((AppContext(("python", "x.py"), env=(("A", "1"),)),), cluster=cluster)
+    return service_plans(request, jobmap, {}, "/w", ELSEWHERE, "ff", attempt)
+
+
+def test_a_scheduler_that_starts_first() -> None:
+    cluster = ClusterPolicy(first=True, program="light", cpus=(1, 3))
+    ((node, plan),) = first_plans(cluster, attempt=2).items()
+    (service,) = plan.services
+    assert (node, plan.ranks, plan.world.here) == (0, (), -1)
+    assert service[2:] == (SERVICE, True, "light", (1, 3)) and service.port == 10002
+    assert plan.apps[0].argv == ("python", "x.py") and "A=1" in plan.apps[0].env, "whose interpreter and variables"
+    assert values(plan.env)["MSLAUNCH_ATTEMPT"] == "2" and "MS_TOPO_TIMEOUT" in values(plan.defaults)
+    assert not any(made.services for made in plans(AppContext(("x",)), {}, cluster=cluster)), "it runs by then"
+
+
+def test_a_scheduler_on_a_host_without_ranks() -> None:
+    """Nobody there would knock, so it starts first, whatever was said."""
+    ((node, plan),) = first_plans(ClusterPolicy("n2"), APART).items()
+    assert (node, plan.services[0].first) == (2, True)
+    assert values(plan.services[0].env)["MS_SCHED_HOST"] == "10.0.0.3"
+    request = Request((AppContext(("x",)),), cluster=ClusterPolicy("n2"))
+    *made, last = make_plans(request, APART, {}, "/", ELSEWHERE, "ff")
+    assert last == NodePlan((), (), (), world=made[0].world._replace(here=-1))
+    assert made[0].world.hosts == ("head", "n1") and [plan.world.here for plan in made] == [0, 1]
+    for plan in made:
+        env = values(plan.env)
+        assert (env["MS_SCHED_HOST"], env["MASTER_ADDR"]) == ("10.0.0.3", "10.0.0.1")
+        assert env["OMPI_MCA_orte_num_nodes"] == "2" and not plan.services
+
+
+def test_a_scheduler_beside_other_ranks_waits_for_a_knock() -> None:
+    jobmap = TWO_BY_TWO._replace(service=1)
+    first, second = plans(AppContext(("x",)), {}, jobmap, cluster=ClusterPolicy("n1"))
+    assert not first.services and [service.first for service in second.services] == [False]
+    assert len(second.ranks) == 2 and first_plans(ClusterPolicy("n1"), jobmap) == {}
+
+
+def test_parameter_servers() -> None:
+    """They are beside the scheduler, and everybody knows how many there are."""
+    ((node, plan),) = first_plans(ClusterPolicy(servers=2), TWO_BY_TWO._replace(service=1)).items()
+    assert node == 1 and [service.number for service in plan.services] == [SERVICE, FIRST_SERVER, FIRST_SERVER - 1]
+    assert all(service.first for service in plan.services)
+    assert [values(service.env)["MS_ROLE"] for service in plan.services] == ["MS_SCHED", "MS_PSERVER", "MS_PSERVER"]
+    assert {values(service.env)["MS_SERVER_NUM"] for service in plan.services} == {"2"}
+    assert [service.program for service in plan.services] == ["auto", "ranks", "ranks"]
+    assert [service.port for service in plan.services] == [10002, 0, 0]
+    for rank_plan in plans(AppContext(("x",)), {}, cluster=ClusterPolicy(servers=2)):
+        assert values(rank_plan.env)["MS_SERVER_NUM"] == "2"
+    assert "MS_SERVER_NUM" not in values(plans(AppContext(("x",)), {})[0].env)
+
+
+def test_a_dry_run_meets_nobody() -> None:
+    """And -x RANK_ID=512, as --sim_rank_id has it, is not overwritten from Open MPI's variables."""
+    cluster = ClusterPolicy(simulated=True, first=True, servers=1)
+    assert first_plans(cluster) == {}
+    for plan in plans(AppContext(("x",)), {}, cluster=cluster):
+        assert plan.services == ()
+        for rank in plan.ranks:
+            env = {**values(plan.env), **values(rank.env)}
+            assert env["RANK_ID"] == str(rank.rank) and env["MS_WORKER_NUM"] == env["RANK_SIZE"] == "4"
+            assert not [name for name in env if name.startswith(("OMPI_", "MS_SCHED", "MS_ROLE", "MS_NODE"))]
+        for name in ("MS_ROLE", "MS_NODE_ID", "MS_SCHED_HOST", "MS_SCHED_PORT"):
+            assert name in plan.scrub
+
+
+# --- a share of a job
+
+PART = JobMap((HERE,), tuple(Placement(rank + 4, 0, 0, rank) for rank in range(2)), 2)
+SHARE = Share(8, 4, "10.0.0.9", 8118, False)
+AT_MASTER = Endpoint("10.0.0.9", 10001, 8118, "10.0.0.9")
+
+
+def shared(share: Share, jobmap: JobMap = PART, stdin: str = "0") -> NodePlan:
+    request = Request((AppContext(("x",)),), cluster=ClusterPolicy(first=True, share=share), stdin=stdin)
+    (plan,) = make_plans(request, jobmap, {}, "/", AT_MASTER, "ff")
+    assert bool(service_plans(request, jobmap, {}, "/", AT_MASTER, "ff")) == share.master
+    assert bool(first_services(request, jobmap)) == share.master
+    return plan
+
+
+def test_ranks_of_a_share_have_their_real_numbers() -> None:
+    plan = shared(SHARE)
+    assert [rank.rank for rank in plan.ranks] == [4, 5] and plan.services == () and plan.stdin == ()
+    job = values(plan.env)
+    assert (job["MS_SCHED_HOST"], job["MS_SCHED_PORT"], job["MS_WORKER_NUM"]) == ("10.0.0.9", "8118", "8")
+    assert (job["WORLD_SIZE"], job["NODE_RANK"], job["LOCAL_WORLD_SIZE"]) == ("8", "2", "2")
+    assert (job["OMPI_MCA_orte_num_nodes"], job["OMPI_UNIVERSE_SIZE"]) == ("4", "8")
+    for number, rank in enumerate(plan.ranks):
+        env = values(rank.env)
+        assert env["RANK_ID"] == env["MS_NODE_ID"] == env["OMPI_COMM_WORLD_RANK"] == str(4 + number)
+        assert env["DEVICE_ID"] == env["LOCAL_RANK"] == str(number)
+    assert (plan.world.first, plan.world.ranks, plan.world.size) == (4, ((0, 1),), 2)
+    assert plan.apps[0].mpi == "none", "the others are not ours"
+
+
+def test_ranks_whose_numbers_nobody_knows_are_told_none() -> None:
+    jobmap = PART._replace(placements=tuple(row._replace(rank=row.local_rank) for row in PART.placements))
+    plan = shared(SHARE._replace(first=None, master=True), jobmap)
+    assert [rank.rank for rank in plan.ranks] == [0, 1]
+    for rank in plan.ranks:
+        env = {**values(plan.env), **values(rank.env)}
+        known = [name for name in env if "RANK" in name or name.endswith(("_NODE_ID", "_vpid"))]
+        assert set(known) == {
+            "LOCAL_RANK", "LOCAL_RANK_SIZE", "RANK_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_NODE_RANK",
+            "OMPI_FIRST_RANKS",
+        }  # fmt: skip
+        assert env["DEVICE_ID"] == str(rank.rank) and env["OMPI_MCA_orte_ess_node_rank"] == str(rank.rank)
+
+
+@pytest.mark.parametrize(("stdin", "readers"), [("0", ()), ("5", (5,)), ("all", (4, 5)), ("none", ())])
+def test_who_reads_in_a_share(stdin: str, readers: tuple[int, ...]) -> None:
+    assert shared(SHARE, stdin=stdin).stdin == readers
+    with pytest.raises(UsageError, match="no rank 8 among 8"):
+        shared(SHARE, stdin="8")
+
+
+def test_windows_in_a_share() -> None:
+    request = Request((AppContext(("x",)),), cluster=ClusterPolicy(share=SHARE))
+    assert xterm_ranks(request._replace(output=OutputPolicy(xterm="0,5")), 2, 4) == (0, 5)
+    assert xterm_ranks(request._replace(output=OutputPolicy(xterm="-1")), 2, 4) == (4, 5)
+
+
+# --- for any map
+
+
+@st.composite
+def maps(draw: st.DrawFn) -> tuple[JobMap, ClusterPolicy]:
+    """Ranks in any order on some nodes, a scheduler anywhere, or the part of a job that one host has."""
+    shares = draw(st.booleans())
+    count = 1 if shares else draw(st.integers(1, 4))
+    on = draw(st.lists(st.integers(0, count - 1), min_size=count, max_size=9).map(lambda more: [*range(count), *more]))
+    first = draw(st.sampled_from([0, 3, 8])) if shares else 0
+    rows = tuple(Placement(first + at, 0, node, on[:at].count(node)) for at, node in enumerate(on))
+    nodes = tuple(Node(f"n{at}", 4, "-H", local=not at) for at in range(count))
+    if shares:
+        share = Share(first + len(rows) + draw(st.integers(0, 3)), first, "10.0.0.9", 8118, draw(st.booleans()))
+        return JobMap(nodes, rows, 4), ClusterPolicy(first=draw(st.booleans()), share=share)
+    where = draw(st.integers(-1, count))
+    nodes += (Node("apart", 0, "--scheduler"),) * (where == count)
+    return JobMap(nodes, rows, 4 * count, service=where), ClusterPolicy(
+        first=draw(st.booleans()), servers=draw(st.integers(0, 2)), simulated=draw(st.booleans())
+    )
+
+
+@given(maps())
+def test_every_rank_is_told_once_and_every_service_too(drawn: tuple[JobMap, ClusterPolicy]) -> None:
+    jobmap, cluster = drawn
+    request = Request((AppContext(("x",)),), cluster=cluster)
+    made = make_plans(request, jobmap, {}, "/", ELSEWHERE, "ff")
+    before = service_plans(request, jobmap, {}, "/", ELSEWHERE, "ff")
+    ranks = [rank for plan in made for rank in plan.ranks]
+    assert sorted(rank.rank for rank in ranks) == [placement.rank for placement in jobmap.placements]
+    assert [len(plan.ranks) for plan in made] == [
+        sum(placement.node == node for placement in jobmap.placements) for node in range(len(jobmap.nodes))
+    ]
+    for plan in made:
+        assert all(values(rank.env)["RANK_ID"] == str(rank.rank) for rank in plan.ranks)
+        assert (plan.world.here >= 0) == bool(plan.ranks)
+        if plan.ranks:
+            mine = plan.world.ranks[plan.world.here]
+            assert [plan.world.first + rank for rank in mine] == sorted(rank.rank for rank in plan.ranks)
+    services = [service.number for plan in (*made, *before.values()) for service in plan.services]
+    wanted = not cluster.simulated and (cluster.share is None or cluster.share.master)
+    assert services == ([SERVICE, FIRST_SERVER, FIRST_SERVER - 1][: 1 + cluster.servers] if wanted else [])
+    assert first_services(request, jobmap) == {
+        service.number: node for node, plan in before.items() for service in plan.services
+    }
+
+
+def test_a_world_is_of_hosts_with_ranks() -> None:
+    assert make_world(Request((AppContext(("x",)),)), APART, "ff").hosts == ("head", "n1")

@@ -7,7 +7,7 @@ import pytest
 from mslaunch.errors import LinkError
 from mslaunch.launcher.report import outcome_text, unreached_text
 from mslaunch.launcher.worlds import ranks_text
-from mslaunch.model import SERVICE, Failure, Outcome, RankStatus
+from mslaunch.model import FIRST_SERVER, SERVICE, Attempt, Failure, Outcome, RankStatus
 
 
 def ranks(*reasons: str, code: int | None = 0) -> tuple[RankStatus, ...]:
@@ -62,6 +62,49 @@ def test_with_recovery_the_reader_learns_why_the_exit_code_is_0() -> None:
 def test_the_scheduler_is_explained() -> None:
     text = outcome_text(Outcome(1, ranks("ended"), Failure("the MindSpore scheduler died", "n0", SERVICE), 1.0))
     assert text.splitlines()[-1] == "  (the scheduler is the process that MindSpore's ranks meet at; it is no rank)"
+    text = outcome_text(Outcome(1, ranks("ended"), Failure("parameter server 0 died", "n0", FIRST_SERVER), 1.0))
+    assert text.splitlines()[-1] == "  (a parameter server keeps parameters for MindSpore's ranks; it is no rank)"
+
+
+ONCE = Attempt(1, Failure("rank 1 was ended by SIGKILL (killed)", "n1", 1, 137, ("its", "words")), 3.21)
+TWICE = Attempt(
+    2, Failure("the host was lost while ranks ran there", "n2", None, 205), 75.0, "n4 takes the place of n2"
+)
+
+
+def test_what_was_started_again_is_told_of_a_job_that_ended_well() -> None:
+    outcome = Outcome(0, ranks("", ""), None, 100.0, (ONCE, TWICE), ("the MindSpore scheduler on n0, which died",))
+    assert outcome_text(outcome) == (
+        "mslaunch: all ranks ended well, in attempt 3, after 1 min 40 s\n"
+        "  attempt 1: rank 1 was ended by SIGKILL (killed) on n1, after 3.2 s\n"
+        "  attempt 2: the host was lost while ranks ran there on n2, after 1 min 15 s; then n4 takes the place of n2\n"
+        "  started again: the MindSpore scheduler on n0, which died\n"
+    )
+
+
+def test_and_of_one_that_failed_behind_its_cause() -> None:
+    outcome = Outcome(9, ranks("", "ended"), Failure("rank 0 ended with exit code 9", "n0", 0, 9), 9.0, (ONCE,))
+    assert outcome_text(outcome, "log") == (
+        "mslaunch: rank 0 ended with exit code 9 on n0, in attempt 2, after 9.0 s\n"
+        "  log: log\n"
+        "  ended by mslaunch: rank 1\n"
+        "  attempt 1: rank 1 was ended by SIGKILL (killed) on n1, after 3.2 s\n"
+    )
+
+
+def test_of_many_restarts_the_first_are_told() -> None:
+    outcome = Outcome(0, ranks(""), None, 1.0, (ONCE,) * 9, tuple(f"rank {rank}" for rank in range(10)))
+    lines = outcome_text(outcome).splitlines()
+    assert len(lines) == 19
+    assert lines[9] == "  and 1 more attempt"
+    assert lines[-2:] == ["  started again: rank 7", "  started again: 2 others"]
+
+
+def test_ranks_that_begin_with_another_number() -> None:
+    """One msrun on each host: those before it are elsewhere."""
+    statuses = tuple(rank._replace(rank=rank.rank + 4) for rank in ranks("ended", "", "ended"))
+    text = outcome_text(Outcome(3, statuses, Failure("rank 5 ended with exit code 3", "n0", 5, 3), 1.0))
+    assert text.splitlines()[1:] == ["  ended by mslaunch: ranks 4, 6"]
 
 
 @pytest.mark.parametrize(

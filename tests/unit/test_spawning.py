@@ -15,7 +15,7 @@ from mslaunch.launcher.events import Spawned as SpawnedEvent
 from mslaunch.launcher.meeting import Meeting
 from mslaunch.launcher.spawning import Job, Spawning
 from mslaunch.launcher.state import JobState
-from mslaunch.model import Allocation, AppContext, JobMap, Node, NodePlan, Placement, Policy, Request, World
+from mslaunch.model import Allocation, AppContext, Endpoint, JobMap, Node, NodePlan, Placement, Policy, Request, World
 from mslaunch.plan.spawned import Command, Spawned, place_spawned, understand
 from mslaunch.wire import frames, messages
 from mslaunch.wire.exchanges import Answer, Question, pack_question, unpack_answer
@@ -168,7 +168,7 @@ class Hosts:
         self.calls: list[tuple[list[str], Callable[[list[Any], list[LaunchError]], None]]] = []
         self.added: list[tuple[World, list[int], bool]] = []
         asked = Request((PARENT._replace(np=ranks),), **request)
-        endpoint = ("127.0.0.1", 5, 6)
+        endpoint = Endpoint("127.0.0.1", 5, 6)
         allocation = Allocation(all_nodes, True)
 
         def named(apps: Sequence[AppContext]) -> Allocation:

@@ -25,7 +25,22 @@ def test_every_rank_has_one_name(sizes: list[int]) -> None:
     ]
     assert [worlds.size(number) for number in range(1, len(sizes) + 1)] == sizes
     names = [worlds.name(rank) for rank in range(sum(sizes))]
-    assert len(set(names)) == worlds.ranks == sum(sizes)
+    assert len(set(names)) == worlds.end == sum(sizes)
+
+
+@given(st.integers(0, 9), st.lists(st.integers(1, 5), min_size=1, max_size=5))
+def test_other_launchers_start_the_ranks_before(first: int, sizes: list[int]) -> None:
+    """The numbers of frames are the ranks then; worlds that are spawned have ranks from 0 all the same."""
+    worlds, later = Worlds(*sizes, first=first), Worlds()
+    assert [later.add(size, first) for size in sizes] == [first + sum(sizes[:at]) for at in range(len(sizes))]
+    numbers = range(first, first + sum(sizes))
+    owns = [(1, first + own) for own in range(sizes[0])]
+    owns += [(number, own) for number, size in enumerate(sizes[1:], 2) for own in range(size)]
+    for one in (worlds, later):
+        assert [one.of(rank) for rank in numbers] == owns
+        assert [one.size(number) for number in range(1, len(sizes) + 1)] == sizes
+        assert one.end == numbers.stop and one.name(first) == f"rank {first}"
+        assert one.names(numbers[: sizes[0]]) == Worlds(99).names(numbers[: sizes[0]])
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from mslaunch.launcher.worlds import Worlds
 from mslaunch.launcher.xml import Document, Elements, map_element
-from mslaunch.model import JobMap, Node
+from mslaunch.model import JobMap, Node, Placement
 from mslaunch.wire.frames import STDERR, STDOUT
 
 dress = Elements(False, Worlds(16)).dress
@@ -68,6 +68,8 @@ def test_the_map() -> None:
 
 
 def test_a_map_of_strange_names() -> None:
-    jobmap = JobMap((Node('a"<&\u4e2d\xe9', None, "-H"),), (), 0)
+    jobmap = JobMap(
+        (Node('a"<&\u4e2d\xe9', None, "-H"), Node("of the scheduler", 1, "-H")), (Placement(0, 0, 0, 0),), 0
+    )
     host = ElementTree.fromstring(map_element(jobmap)).find("host")
     assert host is not None and host.get("name") == 'a"<&\u4e2d\xe9' and host.get("slots") == "0"

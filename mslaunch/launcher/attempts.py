@@ -1,0 +1,135 @@
+"""Attempts: what follows on one that failed: nothing, or all ranks start again; where, how many, and in which words.
+
+Pure decisions: it calls no host and maps no rank.  `choices` lists what may be tried, best first, and the story
+(`again`) takes the first that has room and whose hosts can be reached.  The surprising thing: hosts that were left
+out are asked for again at the next failure, since they stand by like spares, and so a group that has shrunk may grow.
+"""
+
+from __future__ import annotations
+
+from mslaunch.errors import counted
+from mslaunch.launcher.rules import most_restarts
+from mslaunch.lean import TYPE_CHECKING, NamedTuple
+from mslaunch.plan.hostlist import fold
+from mslaunch.plan.spares import exchange
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+
+    from mslaunch.errors import LaunchError
+    from mslaunch.model import Allocation, Failure, Node, Request
+
+CALL_AGAIN = 5.0  #: seconds, at most, for a host that was lost
+
+
+class Before(NamedTuple):
+    """What the attempt that failed was made of."""
+
+    number: int  # from 1
+    allocation: Allocation
+    size: int  # how many ranks it had
+
+
+class Choice(NamedTuple):
+    """One way to go on."""
+
+    request: Request
+    allocation: Allocation
+    size: int  # how many ranks it must have
+    changed: str  # what is different from before: "node04 takes the place of node02"
+
+
+def again_text(number: int, request: Request, failure: Failure) -> str:
+    """The notice at a failure, before anybody knows whether there will be hosts enough."""
+    where = f" on {failure.host}" if failure.host else ""
+    delay = f" in {request.restart_delay:g} s" if request.restart_delay else ""
+    return f"{of_all(number, request)}: {failure.what}{where}; all ranks are started again{delay}"
+
+
+def of_all(number: int, request: Request) -> str:
+    """`attempt 2 of 4`."""
+    return f"attempt {number} of {most_restarts(request) + 1}"
+
+
+def choices(request: Request, counts: Sequence[int], before: Before, gone: Collection[str]) -> Iterator[Choice]:
+    """What may be tried, best first: `request` is that of the first attempt, `counts` its ranks for each program.
+
+    `gone` are the nodes, by name, that cannot be reached now.  Spares come in for them one by one; then more spares, if
+    these have fewer slots; slots that are free elsewhere are used without a word.  With --min-ranks fewer ranks follow.
+    """
+    size = sum(counts)
+    out = [node for node in before.allocation.nodes if node.name in gone]
+    ready = [node for node in before.allocation.spares if node.name not in gone]
+    for many in range(min(len(out), len(ready)), len(ready) + 1):
+        for whole in (False, True) if out and many else (False,):
+            yield _choice(request, counts, before, out, ready[:many], whole)
+    if _may_shrink(request) and size > 1:
+        rest = exchange(before.allocation, gone, ready, whole=True)
+        most = size - 1 if request.policy.oversubscribe else min(size - 1, _slots(rest))
+        for fewer in range(most, max(request.min_ranks, 1) - 1, -1):
+            yield _choice(request, [fewer], before, out, ready, whole=True)
+
+
+def _may_shrink(request: Request) -> bool:
+    return request.min_ranks > 0 and len(request.apps) == 1
+
+
+def _choice(
+    request: Request, counts: Sequence[int], before: Before, out: Sequence[Node], comes: Sequence[Node], whole: bool
+) -> Choice:
+    apps = tuple(app._replace(np=np) for app, np in zip(request.apps, counts))
+    allocation = exchange(before.allocation, [node.name for node in out], comes, whole)
+    size = sum(counts)
+    # the input has gone to the first attempt
+    return Choice(request._replace(apps=apps, stdin="none"), allocation, size, _changed(before, out, comes, size))
+
+
+def _changed(before: Before, out: Sequence[Node], comes: Sequence[Node], size: int) -> str:
+    pairs = list(zip(out, comes))
+    said = [f"{new.name} takes the place of {old.name}" for old, new in pairs]
+    left = [node.name for node in out[len(pairs) :]]
+    if left:
+        said.append(f"{fold(left)} {'is' if len(left) == 1 else 'are'} left out")
+    more = [node.name for node in comes[len(pairs) :]]
+    if more:
+        said.append(f"{fold(more)} {'comes' if len(more) == 1 else 'come'} in")
+    if size != before.size:
+        said.append(f"{counted(size, 'rank')} instead of {before.size}")
+    return ", ".join(said)
+
+
+def _slots(allocation: Allocation) -> int:
+    return sum(node.slots or 0 for node in allocation.nodes)
+
+
+# --- why it does not go on
+
+
+def too_often(number: int, request: Request) -> str:
+    """The limit is reached."""
+    return f"not started again: this was {of_all(number, request)} (--max-restarts)"
+
+
+def no_host(
+    request: Request,
+    counts: Sequence[int],
+    before: Before,
+    gone: Mapping[str, LaunchError],
+    refused: LaunchError | None,
+) -> list[str]:
+    """No choice has room on hosts that can be reached; `refused` says why the best of them has none."""
+    said = [f"not reached again: {host}: {error.what}" for host, error in gone.items()]
+    ready = [node for node in before.allocation.spares if node.name not in gone]
+    room, size = _slots(exchange(before.allocation, gone, ready)), sum(counts)
+    if room >= size and refused:
+        return [f"not started again: {refused.what}", *said]
+    what = f"not started again: no spare host is left, and the others have {counted(room, 'slot')}"
+    if _may_shrink(request):
+        what += f", fewer than --min-ranks {request.min_ranks}"
+    elif request.min_ranks:
+        what += f" for {size} ranks; --min-ranks is for jobs of one program"
+    else:
+        what += f" for {counted(size, 'rank')}"
+        if len(request.apps) == 1 and room:
+            what += f"; --min-ranks {min(room, size - 1)} would let it go on with fewer"
+    return [what, *said]

@@ -1,0 +1,230 @@
+"""Detached jobs: the command returns once the ranks run; the job is found, asked and ended later, or ends by itself.
+
+Ranks say their process ids in files and wait at FIFOs, so that nothing here depends on how fast anything is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+from pathlib import Path
+
+import pytest
+from launching import program, through_rsh, wait_until
+
+from mslaunch.launcher.register import Entry, Register
+
+BLOCKED = ["sh", "-c", 'echo $$ > pid.$OMPI_COMM_WORLD_RANK; echo ready; read line < gate; echo "$line"; exit $line']
+
+
+@pytest.fixture
+def jobs(tmp_path):
+    """The register of the test."""
+    return {"MSLAUNCH_JOBS": str(tmp_path / "jobs")}
+
+
+@pytest.fixture
+def detach(start, jobs, tmp_path):
+    """`detach(words)` starts a job whose command has returned; gives the command's result and the job's entry."""
+    os.mkfifo(tmp_path / "gate")
+    left = []
+
+    def begin(*words, code=0):
+        job = start(["--detach", *words], env=jobs)
+        left.append(job)
+        ended = job.end()
+        assert ended.code == code, ended
+        entries = Register(jobs).entries()
+        return ended, entries[-1] if entries else None
+
+    yield begin
+    for entry in Register(jobs).entries():
+        entry.process.send(signal.SIGKILL)
+    for job in left:
+        job.wait_gone()
+
+
+@pytest.fixture
+def ask(run, jobs):
+    """`ask("--status", "1")`: the command's result."""
+    return lambda *words: run(list(words), env=jobs)
+
+
+def wait_for_end(entry: Entry) -> Entry:
+    assert entry.process.wait(30)
+    entry.reload()
+    return entry
+
+
+def answer(tmp_path: Path, text: str, ranks: int) -> None:
+    """All ranks at the gate go on."""
+    for rank in range(ranks):
+        wait_until((tmp_path / f"pid.{rank}").exists)
+    with open(tmp_path / "gate", "w", encoding="ascii") as gate:
+        gate.write(text * ranks)
+
+
+def test_the_command_returns_when_all_ranks_run_and_stop_ends_them(detach, ask, tmp_path):
+    ended, entry = detach("--oversubscribe", "-n", "2", "--output-filename", "logs", *BLOCKED)
+    pid = entry.process.pid
+    assert ended.err == "" and ended.out.decode() == (
+        f"mslaunch: job 1 runs, its launcher is process {pid}, logs are in {tmp_path}/logs; "
+        "ask with mslaunch --status 1, end it with mslaunch --stop 1\n"
+    )
+    assert os.getsid(pid) not in (pid, os.getsid(0)), "no terminal is its own, nor can become so"
+    assert os.readlink(f"/proc/{pid}/fd/0") == "/dev/null"
+    assert {os.readlink(f"/proc/{pid}/fd/{fd}") for fd in (1, 2)} == {entry.log}
+    shown = ask("--status", "1")
+    assert shown.code == 0 and b"job 1 is running since" in shown.out and b"ranks: 2" in shown.out
+    assert b" running " in ask("--status").out
+    stopped = ask("--stop", "1")
+    assert stopped.code == 0 and b"exit code 1: ended by SIGTERM" in stopped.out
+    assert not entry.process.lives
+    assert ask("--status", "1").code == 1
+    assert "ended by mslaunch: ranks 0-1" in Path(entry.log).read_text()
+
+
+@pytest.mark.parametrize(("text", "code", "how"), [("0\n", 0, "all ranks ended well"), ("3\n", 3, "rank 0 ")])
+def test_a_job_ends_by_itself_and_its_end_is_known_later(detach, ask, tmp_path, text, code, how):
+    _, entry = detach("-n", "1", *BLOCKED)
+    answer(tmp_path, text, 1)
+    wait_for_end(entry)
+    assert (entry.state, entry.facts["code"], entry.facts["ranks"]) == ("ended", code, 1)
+    assert how in entry.facts["how"]
+    assert f"ready\n{text}" in Path(entry.log).read_text(), "what the terminal would have shown"
+    shown = ask("--status", "1")
+    assert shown.code == code and how.encode() in shown.out
+    assert ask("--stop", "1").code == 0
+
+
+def test_the_register_says_what_was_typed_and_hides_what_it_holds(detach, ask, tmp_path):
+    _, entry = detach("-x", "PASSWORD=secret", "-n", "1", *BLOCKED)
+    text = Path(entry.folder, "job").read_text()
+    assert "secret" not in text and json.loads(text)["command"][:4] == ["mslaunch", "--detach", "-x", "PASSWORD=…"]
+    assert stat.S_IMODE(os.stat(entry.folder).st_mode) == 0o700 == stat.S_IMODE((tmp_path / "jobs").stat().st_mode)
+    assert stat.S_IMODE(os.stat(entry.log).st_mode) == 0o600
+    ask("--stop", "1")
+
+
+def test_quiet_prints_the_number_alone(detach, ask):
+    for number in (b"1\n", b"2\n"):
+        assert detach("-q", "-n", "1", *BLOCKED)[0].out == number
+    for job in ("1", "2"):
+        ask("--stop", job)
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["-n", "1", "no-such-program"], 127),
+        (["-n", "1", "--output-filename", "gate", "true"], 1),
+        (["-n", "9", "--hostfile", "gone", "true"], 1),
+        (["-n", "1", "--wdir", "/nowhere", "true"], 126),
+        ([*through_rsh("alpha", agent="false_agent"), "-n", "1", "true"], None),
+    ],
+    ids=["program", "files", "hostfile", "directory", "host"],
+)
+def test_a_refusal_is_the_same_as_ever(detach, run, jobs, ask, words, code):
+    as_ever = run(words, env=jobs)
+    refused, entry = detach(*words, code=as_ever.code)
+    assert code in (None, refused.code) and refused.out == b""
+    assert [line.partition(", after")[0] for line in refused.err.splitlines()] == [
+        line.partition(", after")[0] for line in as_ever.err.splitlines()
+    ]
+    if entry:  # some of its ranks may have run
+        assert entry.state == "ended" and ask("--status", str(entry.number)).code == refused.code
+
+
+def test_what_the_launcher_says_before_the_ranks_run_is_seen(detach, ask):
+    ended, entry = detach("--verbose", "-x", "NO_SUCH_VARIABLE", "--report-pid", "+", "-n", "1", *BLOCKED)
+    assert "-x NO_SUCH_VARIABLE: there is no such variable" in ended.err and "ranks meet at" in ended.err
+    assert f"{entry.process.pid}\n" in ended.err, "not that of the command, which is gone"
+    ask("--stop", "1")
+
+
+@pytest.fixture
+def stuck(start, jobs, tmp_path):
+    """`stuck(then)` starts a launch that hangs before anything is started: the job of the command, and its entry."""
+
+    def begin(then="sleep 1000"):
+        agent = tmp_path / "agent"
+        os.mkfifo(tmp_path / "called")
+        agent.write_text(f"#!/bin/sh\n: > {tmp_path}/called\nexec {then}\n")
+        agent.chmod(0o755)
+        words = ["--detach", "--rsh-agent", str(agent), "--connect-timeout", "1000", "-H", "alpha", "true"]
+        job = start(words, env=jobs)
+        with open(tmp_path / "called", "rb") as called:
+            called.read()
+        return job, Register(jobs).entries()[0]
+
+    return begin
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_a_signal_before_the_ranks_run_ends_the_launch(stuck, jobs, name):
+    job, entry = stuck()
+    assert entry.state == "starting"
+    job.send(getattr(signal, name))
+    ended = job.end()
+    assert (ended.code, ended.out) == (1, b"") and f"ended by {name} before anything was started" in ended.err
+    job.wait_gone()
+    assert not Register(jobs).entries()
+
+
+def test_a_launcher_that_is_killed_before_the_ranks_run(stuck, ask):
+    job, entry = stuck("cat")  # it ends with its input
+    entry.process.send(signal.SIGKILL)
+    ended = job.end()
+    assert ended.code == 1 and "job 1: the launcher was killed before all ranks ran" in ended.err
+    job.wait_gone()
+    assert ask("--status", "1").code == 137
+
+
+def test_a_command_that_is_killed_leaves_a_job_that_can_be_ended(stuck, ask):
+    job, entry = stuck()
+    job.send(signal.SIGKILL)
+    job.end()
+    assert entry.process.lives and b"starting" in ask("--status").out
+    stopped = ask("--stop", "1")
+    assert b"nothing was started" in stopped.out
+    job.wait_gone()
+
+
+def test_a_launcher_that_is_killed_leaves_no_rank(start, jobs, ask, tmp_path):
+    os.mkfifo(tmp_path / "gate")
+    job = start(["--detach", "--oversubscribe", "-n", "2", *BLOCKED], env=jobs)
+    assert job.end().code == 0
+    (entry,) = Register(jobs).entries()
+    assert len(job.left()) > 2
+    entry.process.send(signal.SIGKILL)
+    job.wait_gone()
+    shown = ask("--status", "1")
+    assert shown.code == 137 and b"was killed" in shown.out
+    assert b"was killed" in ask("--stop", "1").out
+
+
+def test_stop_kills_what_does_not_want_to_end(detach, ask):
+    _, entry = detach("--grace", "0.2", "--output-filename", "logs", "-n", "1", *program("ignore_term"))
+    assert ask("--stop", "1").code == 0
+    assert not entry.process.lives
+
+
+def test_msrun_s_job_is_one_of_them(run, jobs, ask, tmp_path):
+    os.mkfifo(tmp_path / "gate")
+    (tmp_path / "net.py").write_text("print('line', open('gate').read(1), flush=True)\n")
+    words = ["--worker_num=1", "--local_worker_num=1", "--sim_level=1", "--log_dir=logs", "python3", "net.py"]
+    ended = run(words, env=jobs)
+    assert ended.code == 0 and b"job 1 runs, its launcher is process" in ended.out, ended
+    (entry,) = Register(jobs).entries()
+    with open(tmp_path / "gate", "w", encoding="ascii") as gate:
+        gate.write("7")
+    wait_for_end(entry)
+    assert entry.facts["code"] == 0 and (tmp_path / "logs" / "worker_0.log").read_text() == "line 7\n"
+    assert b"--worker_num=1" in ask("--status", "1").out
+
+
+def test_an_installed_open_mpi_is_not_left_alone(run, jobs):
+    ended = run(["--backend", "openmpi", "--detach", "-n", "1", "true"], env=jobs)
+    assert ended.code == 1 and "--backend: an installed Open MPI cannot start a job that is to be left" in ended.err

@@ -1,0 +1,379 @@
+"""--restart group: a failure ends all ranks, and all are started again, on hosts that are there."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import xml.etree.ElementTree
+from pathlib import Path
+
+import pytest
+from launching import parent_of, program, through_rsh, wait_until
+
+GROUP = ["--restart", "group"]
+TWO = through_rsh("alpha:1", "beta:1")
+WHERE = pytest.mark.parametrize("where", [["--oversubscribe"], TWO], ids=["local", "two hosts"])
+
+
+def ready(out: bytes, attempt: int) -> dict[int, tuple[int, str]]:
+    """Rank -> process and host, in one attempt."""
+    found = re.findall(rb"rank (\d+) of \d+ attempt (\d+) ready (\d+) on (\S+)", out)
+    return {int(rank): (int(pid), host.decode()) for rank, number, pid, host in found if int(number) == attempt}
+
+
+def hosts_of(out: bytes, attempt: int) -> list[str]:
+    """The host of each rank, in one attempt."""
+    return [host for _, (_, host) in sorted(ready(out, attempt).items())]
+
+
+def notices(err: str) -> list[str]:
+    """What was said of attempts, without the name of this host."""
+    said = [line for line in err.splitlines() if line.startswith("mslaunch: attempt ")]
+    return [line[10:].replace(f" on {os.uname().nodename}", "") for line in said]
+
+
+@pytest.fixture
+def hosts(tmp_path):
+    """Fake hosts of a hostfile: `hosts(text)` gives the options; `hosts.gone(name)` takes one away."""
+
+    class Hosts:
+        def __init__(self) -> None:
+            self.env = {"RSH_GONE": str(tmp_path / "gone"), "RSH_LOG": str(tmp_path / "calls")}
+
+        def __call__(self, text: str) -> list[str]:
+            (tmp_path / "gone").mkdir(exist_ok=True)
+            (tmp_path / "hosts").write_text(text)
+            return [*through_rsh(), "--hostfile", "hosts"]
+
+        def take(self, *names: str) -> None:
+            for name in names:
+                (tmp_path / "gone" / name).touch()
+
+        def bring(self, name: str) -> None:
+            (tmp_path / "gone" / name).unlink()
+
+        @property
+        def called(self) -> list[str]:
+            return [line.split()[0] for line in (tmp_path / "calls").read_text().splitlines()]
+
+    return Hosts()
+
+
+def kill_agent(job, rank: int, attempt: int = 1) -> None:
+    """SIGKILL for the agent above a rank."""
+    os.kill(parent_of(ready(job.out, attempt)[rank][0]), signal.SIGKILL)
+
+
+# --- ranks that fail
+
+
+@WHERE
+@pytest.mark.parametrize(
+    ("how", "words"), [("3", "ended with exit code 3"), ("SIGKILL", "was ended by SIGKILL (killed)")]
+)
+def test_all_ranks_are_started_again(run, tmp_path, where, how, words):
+    ended = run(
+        [*where, *GROUP, "--max-restarts", "2", "--output-filename", "logs", "-n", "2", *program("again", how, 2)]
+    )
+    assert ended.code == 0
+    assert [line for line in ended.lines if "done" in line] == ["done 0", "done 1"]
+    host = " on alpha" if where is TWO else ""
+    failed = f"rank 0 {words}{host}; all ranks are started again"
+    assert notices(ended.err) == [f"attempt 1 of 3: {failed}", f"attempt 2 of 3: {failed}"]
+    tail = ended.err[ended.err.index("mslaunch: all ranks ended well, in attempt 3") :]
+    assert len(re.findall(rf"^  attempt [12]: rank 0 {re.escape(words)}", tail, re.M)) == 2
+    for attempt, end in ((1, ""), (2, ".attempt-2"), (3, ".attempt-3")):
+        assert f" attempt {attempt} " in (tmp_path / f"logs/1/rank.0/stdout{end}").read_text()
+    assert (tmp_path / "logs/1/rank.0/stderr.attempt-2").read_text() == "last words in attempt 2\n"
+
+
+@WHERE
+def test_the_limit_is_reached(run, where):
+    ended = run([*where, *GROUP, "--max-restarts", "1", "-n", "2", *program("again", 7, 9, 1)])
+    assert ended.code == 7
+    assert len(notices(ended.err)) == 1
+    tail = ended.err[ended.err.rindex("\nmslaunch:") :]
+    assert re.search(r"mslaunch: rank 1 ended with exit code 7 on \S+, in attempt 2, after", tail)
+    assert "\n  not started again: this was attempt 2 of 2 (--max-restarts)\n" in tail
+    assert "last words in attempt 2" in tail and "attempt 1: rank 1 ended with exit code 7" in tail
+    assert "ended by mslaunch: rank 0" in tail
+
+
+def test_three_times_where_nobody_says_how_often(run):
+    ended = run([*GROUP, "-n", "1", *program("again", 3, 9)])
+    assert ended.code == 3
+    assert [line[:14] for line in notices(ended.err)] == [f"attempt {n} of 4" for n in (1, 2, 3)]
+
+
+def test_a_rank_that_is_killed_from_outside(start):
+    job = start([*GROUP, "-n", "2", "--oversubscribe", *program("again", "wait", 1)])
+    job.expect(b"ready", 2)
+    os.kill(ready(job.out, 1)[1][0], signal.SIGKILL)
+    ended = job.end()
+    assert ended.code == 0
+    assert notices(ended.err) == ["attempt 1 of 4: rank 1 was ended by SIGKILL (killed); all ranks are started again"]
+
+
+@pytest.mark.parametrize(("program_", "code"), [("no-such-program", 127), ("/etc/passwd", 126)])
+def test_what_cannot_be_started_is_not_started_again(run, program_, code):
+    ended = run([*GROUP, "-n", "2", "--oversubscribe", program_])
+    assert ended.code == code
+    assert notices(ended.err) == []
+
+
+def test_what_is_wrong_before_is_a_refusal_as_ever(run):
+    ended = run([*GROUP, *through_rsh("alpha", "beta"), "-n", "2", "true"], env={"RSH_DOWN": "beta"})
+    assert ended.code == 255
+    assert "nothing was started" in ended.err
+
+
+def test_none_and_rank(run):
+    """The other two words: nothing is started again, or the rank alone."""
+    words = ["-n", "2", "--oversubscribe", *program("again", 3, 1)]
+    assert run(["--restart", "none", *words]).code == 3
+    lives = ["-n", "2", "--oversubscribe", *program("lives", 3, 1, 0)]
+    ended = run(["--restart", "rank", "--max-restarts", "1", *lives])
+    assert ended.code == 0
+    assert "; started again, 1 of 1" in ended.err
+
+
+# --- what ranks find
+
+
+def test_what_ranks_are_told(run):
+    """The job's number stays, and the attempt is counted."""
+    script = 'echo "job $MSLAUNCH_JOBID attempt $MSLAUNCH_ATTEMPT"; [ $MSLAUNCH_ATTEMPT = 2 ]'
+    ended = run([*GROUP, "-n", "1", "sh", "-c", script])
+    found = re.findall(rb"job (\w+) attempt (\d)\n", ended.out)
+    assert [attempt for _, attempt in found] == [b"1", b"2"]
+    assert found[0][0] == found[1][0]
+
+
+def test_standard_input_goes_to_the_first_attempt(start):
+    job = start([*GROUP, "-n", "1", "sh", "-c", "cat; echo end; [ $MSLAUNCH_ATTEMPT = 2 ]"], stdin=-1)
+    job.process.stdin.write(b"words\n")
+    job.process.stdin.close()
+    job.process.stdin = None
+    ended = job.end()
+    assert (ended.code, ended.out) == (0, b"words\nend\nend\n")
+
+
+@WHERE
+def test_files_are_sent_again(run, tmp_path, where):
+    (tmp_path / "data").write_text("from the launcher\n")
+    script = "cat data && [ $MSLAUNCH_ATTEMPT = 2 ]"
+    options = ["--preload-files", "data", "--set-cwd-to-session-dir", "-n", "2"]
+    ended = run([*where, *GROUP, *options, "sh", "-c", script])
+    assert ended.code == 0
+    assert ended.out.count(b"from the launcher") >= 3
+
+
+def test_what_is_shown_is_shown_once(run):
+    words = ["--display-map", "--report-uri", "-", "--report-pid", "-", "-n", "2", "--oversubscribe"]
+    ended = run([*GROUP, *words, *program("again", 3, 1)])
+    assert ended.code == 0
+    assert ended.out.count(b"JOB MAP") == 1
+    assert ended.out.count(b"mslaunch://") == 1
+
+
+@pytest.mark.parametrize("attempts", [1, 9])
+def test_one_document_of_all_attempts(run, attempts):
+    ended = run([*GROUP, "--xml", "--max-restarts", "2", "-n", "2", "--oversubscribe", *program("again", 3, attempts)])
+    found = xml.etree.ElementTree.fromstring(ended.out)
+    said = [
+        re.search(r"attempt (\d) ready", line.text or "") for line in found.iter("stdout") if line.get("rank") == "0"
+    ]
+    assert [one[1] for one in said if one] == ["1", "2", "3"][: attempts + 1]
+
+
+def test_ranks_of_mpi(run):
+    """They meet once more; their world is another one."""
+    words = program("pmi", "init,world,fence,first=3,fence,finalize", "init,world,fence,fence,finalize")
+    ended = run([*GROUP, "-n", "2", "--oversubscribe", *words])
+    assert ended.code == 0, ended.err
+    names = re.findall(rb"kvsname=(\S+) attempt (\d)", ended.out)
+    assert {attempt for _, attempt in names} == {b"1", b"2"}
+    assert len({name for name, _ in names}) == 2
+
+
+# --- agents and hosts
+
+
+def test_the_local_agent_is_killed(start):
+    job = start([*GROUP, "-n", "2", "--oversubscribe", *program("again", "wait", 1)])
+    job.expect(b"ready", 2)
+    kill_agent(job, 0)
+    ended = job.end()
+    assert ended.code == 0
+    assert notices(ended.err) == [
+        "attempt 1 of 4: the host was lost while ranks ran there; all ranks are started again"
+    ]
+
+
+def test_an_agent_is_killed_and_its_host_is_still_there(start, hosts):
+    job = start(
+        [*hosts("alpha slots=1\nbeta slots=1\ngamma spare\n"), *GROUP, "-n", "2", *program("again", "wait", 1)],
+        env=hosts.env,
+    )
+    job.expect(b"ready", 2)
+    kill_agent(job, 1)
+    ended = job.end()
+    assert ended.code == 0
+    assert hosts_of(ended.out, 2) == ["alpha", "beta"]
+    assert sorted(hosts.called) == ["alpha", "alpha", "beta", "beta"], "nobody has called the spare"
+    assert len(notices(ended.err)) == 1
+
+
+SPARES = "alpha slots=1\nbeta slots=1\ngamma slots=4 spare\ndelta spare\n"
+
+
+@pytest.mark.parametrize(("gone", "instead"), [(["alpha"], "gamma"), (["alpha", "gamma"], "delta")])
+def test_a_spare_takes_the_place_of_a_host(start, hosts, gone, instead):
+    """Also the second one, if the first cannot be reached either."""
+    job = start([*hosts(SPARES), *GROUP, "-n", "2", *program("again", "wait", 1)], env=hosts.env)
+    job.expect(b"ready", 2)
+    assert "gamma" not in hosts.called
+    hosts.take(*gone)
+    kill_agent(job, 0)
+    ended = job.end()
+    assert ended.code == 0
+    assert hosts_of(ended.out, 2) == [instead, "beta"]
+    assert notices(ended.err)[1:] == [f"attempt 2 of 4: {instead} takes the place of alpha"]
+    assert f"; then {instead} takes the place of alpha" in ended.err
+
+
+def test_slots_that_are_free_elsewhere(start, hosts):
+    options = hosts("alpha slots=1\nbeta slots=1\ngamma slots=1\n")
+    job = start([*options, *GROUP, "-n", "2", *program("again", "wait", 1)], env=hosts.env)
+    job.expect(b"ready", 2)
+    hosts.take("alpha")
+    kill_agent(job, 0)
+    ended = job.end()
+    assert ended.code == 0
+    assert hosts_of(ended.out, 2) == ["beta", "gamma"]
+    assert notices(ended.err)[1:] == ["attempt 2 of 4: alpha is left out"]
+
+
+def test_fewer_ranks(start, hosts):
+    options = hosts("alpha slots=2\nbeta slots=1\n")
+    job = start([*options, *GROUP, "--min-ranks", "2", *program("again", "wait", 1)], env=hosts.env)
+    job.expect(b"ready", 3)
+    hosts.take("beta")
+    kill_agent(job, 2)
+    ended = job.end()
+    assert ended.code == 0
+    assert b"rank 1 of 2 attempt 2" in ended.out
+    assert notices(ended.err)[1:] == ["attempt 2 of 4: beta is left out, 2 ranks instead of 3"]
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        ([], "2 slots for 3 ranks; --min-ranks 2 would let it go on with fewer"),
+        (["--min-ranks", "3"], "2 slots, fewer than --min-ranks 3"),
+    ],
+)
+def test_nothing_helps(start, hosts, more, why):
+    """The cause is that of the attempt, and the code is its own."""
+    options = hosts("alpha slots=2\nbeta slots=1\n")
+    job = start([*options, *GROUP, *more, *program("again", "wait", 1)], env=hosts.env)
+    job.expect(b"ready", 3)
+    hosts.take("beta")
+    kill_agent(job, 2)
+    ended = job.end()
+    assert ended.code == 205
+    tail = ended.err[ended.err.rindex("\nmslaunch:") :]
+    assert re.search(r"mslaunch: the host was lost while ranks ran there on beta, after", tail)
+    assert "  not reached again: beta: " in tail
+    assert f"  not started again: no spare host is left, and the others have {why}" in tail
+
+
+def test_a_group_that_has_shrunk_grows_again(start, hosts):
+    """The host that was left out is back at the next failure."""
+    options = hosts("alpha slots=1\nbeta slots=1\n")
+    job = start([*options, *GROUP, "--min-ranks", "1", *program("again", "wait", 2)], env=hosts.env)
+    job.expect(b"ready", 2)
+    hosts.take("beta")
+    kill_agent(job, 1)
+    job.expect(b"of 1 attempt 2 ready")
+    job.expect(b" on alpha\n", 2)
+    hosts.bring("beta")
+    os.kill(ready(job.out, 2)[0][0], signal.SIGKILL)
+    ended = job.end()
+    assert ended.code == 0
+    assert hosts_of(ended.out, 3) == ["alpha", "beta"]
+    assert notices(ended.err)[-1] == "attempt 3 of 4: beta comes in, 2 ranks instead of 1"
+
+
+# --- orders
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_an_order_to_end_between_two_attempts(start, name):
+    job = start([*GROUP, "--restart-delay", "60", "-n", "2", "--oversubscribe", *program("again", 3, 9)], stderr=-1)
+    read_until(job, b"started again in 60 s\n")
+    job.send(getattr(signal, name))
+    ended = job.end(10)
+    assert ended.code == 1
+    assert re.search(rf"^mslaunch: ended by {name}, in attempt 2, after", ended.err, re.M), ended.err
+    assert "attempt 1: rank 0 ended with exit code 3" in ended.err
+
+
+def read_until(job, words: bytes) -> None:
+    """Read what the launcher says until these words have come."""
+    seen = b""
+    while words not in seen:
+        data = os.read(job.process.stderr.fileno(), 1 << 16)
+        assert data, seen
+        seen += data
+
+
+def test_ctrl_c_in_the_second_attempt(start):
+    job = start(
+        [*GROUP, "-n", "2", "--oversubscribe", "sh", "-c", "[ $MSLAUNCH_ATTEMPT = 1 ] && exit 3; echo up; sleep 99"]
+    )
+    job.expect(b"up", 2)
+    job.send(signal.SIGINT)
+    ended = job.end()
+    assert ended.code == 1
+    assert re.search(r"^mslaunch: ended by SIGINT, in attempt 2, after", ended.err, re.M)
+    assert len(notices(ended.err)) == 1
+
+
+def test_ctrl_c_while_an_attempt_that_failed_is_being_ended(start):
+    """Ranks that ignore TERM are still there; who wants no more gets no more."""
+    ready = "trap 'echo told' TERM; echo up > up; while :; do sleep 0.05; done"
+    script = f"[ $OMPI_COMM_WORLD_RANK = 0 ] && {{ {ready}; }}; while ! [ -e up ]; do sleep 0.01; done; exit 3"
+    job = start([*GROUP, "-n", "2", "--oversubscribe", "--grace", "30", "sh", "-c", script])
+    job.expect(b"told")
+    job.send(signal.SIGINT)
+    ended = job.end(20)
+    assert ended.code != 0
+    assert notices(ended.err) == []
+
+
+@pytest.mark.parametrize("delay", ["0", "60"], ids=["at once", "with a delay"])
+def test_the_time_limit_holds_for_all_attempts_together(run, delay):
+    words = ["--max-restarts", "1000000", "--restart-delay", delay, "--timeout", "1"]
+    ended = run([*GROUP, *words, "-n", "1", "sh", "-c", "sleep 0.05; exit 3"])
+    assert ended.code == 110
+    assert "the job was still running after 1 second (--timeout), in attempt " in ended.err
+    assert "nothing was started" not in ended.err
+
+
+def test_the_launcher_is_killed_in_the_second_attempt(start):
+    job = start([*GROUP, *TWO, "-n", "2", "sh", "-c", "[ $MSLAUNCH_ATTEMPT = 1 ] && exit 3; echo up; sleep 99"])
+    job.expect(b"up", 2)
+    job.process.kill()
+    wait_until(lambda: not job.left(), 10, lambda: f"still there: {job.left()}")
+
+
+def test_files_that_cannot_be_had_for_the_next_attempt(start, tmp_path):
+    """That is no refusal, for ranks have run."""
+    script = "[ $OMPI_COMM_WORLD_RANK = 0 ] && { rm -r logs; : > logs; exit 3; }; sleep 99"
+    words = ["--output-filename", tmp_path / "logs", "-n", "2", "--oversubscribe", "sh", "-c", script]
+    ended = start([*GROUP, *map(str, words)]).end()
+    assert ended.code == 3
+    assert "not started again: " in ended.err and str(Path(tmp_path, "logs")) in ended.err
+    assert "rank 0 ended with exit code 3" in ended.err

@@ -1,0 +1,235 @@
+"""docs/migrating.md, pair by pair: what one typed before and what one types now, both run, with fewer workers.
+
+The page itself is read, so that what it says is what is tried.  Where MindSpore's CPU package cannot train (under the
+real mpirun) the program is a small one that tells its rank.  The surprising thing: `python` is whatever PATH has first,
+on all hosts, as on those pages; theirs is set in .bashrc.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PROJECT = Path(__file__).parents[2]
+EXAMPLES = PROJECT / "examples" / "mindspore"
+PYTHON = os.environ.get("MSLAUNCH_TEST_MINDSPORE_PYTHON", "")
+CLUSTER = [sys.executable, "-S", str(PROJECT / "scripts" / "cluster")]
+FENCE = re.compile(r"^```bash (\S+) (before|after|own)(?: (node\d))?\n(.*?)^```$", re.M | re.S)
+SECONDS = 150  #: two workers take about 15
+SMALL = "import os\nprint('rank', os.environ['OMPI_COMM_WORLD_RANK'], 'of', os.environ['OMPI_COMM_WORLD_SIZE'])\n"
+NODES = {"node1": "n01", "node2": "n02", "10.0.0.1": "10.77.1.1"}
+
+with_mindspore = [
+    pytest.mark.mindspore,
+    pytest.mark.slow,
+    pytest.mark.limit(2 * SECONDS + 60),
+    pytest.mark.skipif(
+        not os.access(PYTHON, os.X_OK),
+        reason=f"MSLAUNCH_TEST_MINDSPORE_PYTHON is {PYTHON!r}: it should name a Python that has MindSpore",
+    ),
+]
+with_hosts = [
+    pytest.mark.root,
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root"),
+    pytest.mark.skipif(not shutil.which("sshd", path="/usr/sbin:/usr/local/sbin"), reason="needs sshd"),
+]
+
+
+def page() -> dict[tuple[str, str, str], str]:
+    """(pair, when, node or "") -> script."""
+    text = (PROJECT / "docs" / "migrating.md").read_text(encoding="utf-8")
+    return {(pair, when, node): script for pair, when, node, script in FENCE.findall(text)}
+
+
+PAGE = page()
+
+
+def fewer(script: str, numbers: dict[int, int]) -> str:
+    """The script with other numbers of workers, and the test cluster's hosts."""
+    for name, host in NODES.items():
+        script = re.sub(rf"\b{re.escape(name)}\b", host, script)
+    return re.sub(r"\b\d+\b", lambda found: str(numbers.get(int(found[0]), found[0])), script)
+
+
+def test_every_pair_of_the_page_has_both_sides() -> None:
+    pairs = {pair for pair, _, _ in PAGE}
+    assert len(pairs) == 9
+    assert all({"before", "after"} <= {when for name, when, _ in PAGE if name == pair} for pair in pairs)
+
+
+class Desk:
+    """Where scripts are typed: a directory with net.py, here or on hosts of a cluster."""
+
+    def __init__(self, directory: Path, hosts: Path | None = None) -> None:
+        self.directory = directory
+        self._hosts = hosts
+        tools = directory / "tools"
+        tools.mkdir()
+        command = tools / "mslaunch"
+        command.write_text(f'#!/bin/sh\nPYTHONPATH={PROJECT} exec {sys.executable} -m mslaunch "$@"\n')
+        command.chmod(0o755)
+        python = Path(PYTHON or sys.executable)
+        path = f"{tools}:{python.parent}"
+        for host in NODES.values() if hosts else ():
+            if (hosts / "home" / host).is_dir():  # what one sets there: a login by ssh reads it
+                (hosts / "home" / host / ".bashrc").write_text(f"export PATH={path}:$PATH\n")
+        self.env = {
+            **os.environ, "PATH": f"{path}:{os.environ['PATH']}", "OMPI_ALLOW_RUN_AS_ROOT": "1",
+            "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1",
+            "XDG_RUNTIME_DIR": str(directory),
+        }  # fmt: skip
+
+    def begin(self, script: str, host: str = "head") -> subprocess.Popen[str]:
+        """bash with this script, there; what it leaves in the background is waited for."""
+        words = ["bash", "-c", f"{script}\nstatus=$?\nwait\nexit $status"]
+        if self._hosts:
+            words = [*CLUSTER, "exec", "--dir", str(self._hosts), host, *words]
+        return subprocess.Popen(
+            words, cwd=self.directory, env=self.env, text=True, stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
+        )  # fmt: skip
+
+    def end(self, *jobs: subprocess.Popen[str]) -> str:
+        """What they print; all must end well."""
+        try:
+            said = [job.communicate(timeout=SECONDS)[0] for job in jobs]
+        finally:
+            for job in jobs:
+                job.kill()
+                job.communicate()
+        assert [job.returncode for job in jobs] == [0] * len(jobs), "\n".join(said)[-4000:]
+        return "".join(said)
+
+    def run(self, pair: str, when: str, numbers: dict[int, int]) -> str:
+        """All scripts of one side of a pair, at one time."""
+        found = [(node, script) for (name, at, node), script in PAGE.items() if (name, at) == (pair, when)]
+        assert found
+        return self.end(*(self.begin(fewer(script, numbers), NODES.get(node, "head")) for node, script in found))
+
+    def fresh(self, *names: str) -> None:
+        """Without what a script before has left."""
+        for name in names:
+            shutil.rmtree(self.directory / name, ignore_errors=True)
+
+    def trained(self, directory: str, ranks: int, pattern: str = "worker_{}.log") -> None:
+        """Every rank has said that all have the same parameters."""
+        for rank in range(ranks):
+            text = (self.directory / directory / pattern.format(rank)).read_text()
+            assert f"parameters equal on all {ranks} ranks" in text, text[-2000:]
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    for name in ("net.py", "mkdata.py"):
+        shutil.copy(EXAMPLES / name, tmp_path)
+    return Desk(tmp_path)
+
+
+@pytest.fixture
+def desks(tmp_path: Path) -> Iterator[Desk]:
+    hosts = tmp_path / "cluster"
+    subprocess.run([*CLUSTER, "up", "2", "--dir", str(hosts)], check=True, timeout=60)
+    for name in ("net.py", "mkdata.py"):
+        shutil.copy(EXAMPLES / name, tmp_path)
+    yield Desk(tmp_path, hosts)
+    subprocess.run([*CLUSTER, "down", "--dir", str(hosts)], check=True, timeout=60)
+
+
+def marked(marks: list[pytest.MarkDecorator]):
+    def mark(test):
+        for one in marks:
+            test = one(test)
+        return test
+
+    return mark
+
+
+# --- with MindSpore
+
+
+@marked(with_mindspore)
+def test_msrun_on_one_host(desk: Desk) -> None:
+    for when in ("before", "after"):
+        desk.run("msrun-one-host", when, {8: 2})
+        desk.trained("msrun_log", 2)
+        assert "meta_server_node" in (desk.directory / "msrun_log" / "scheduler.log").read_text()
+    names = {path.name for path in (desk.directory / "msrun_log").iterdir()}
+    kept = {"worker_0.log", "worker_1.log", "scheduler.log"}
+    assert names == kept | {f"{name}.1" for name in kept}  # those of msrun itself
+
+
+@marked(with_mindspore)
+def test_the_dynamic_cluster_on_one_host(desk: Desk) -> None:
+    desk.run("cluster-one-host", "before", {8: 2})
+    desk.trained("device", 2)
+    desk.fresh("device")
+    desk.end(desk.begin(fewer(PAGE["cluster-one-host", "after", ""], {8: 2})))
+    wait = "until mslaunch --status | grep -q ended; do sleep 0.2; done"
+    desk.end(desk.begin(wait))
+    desk.trained("device", 2)
+
+
+@marked(with_mindspore + with_hosts)
+def test_msrun_on_two_hosts(desks: Desk) -> None:
+    for when in ("before", "after"):
+        desks.run("msrun-two-hosts", when, {8: 2, 4: 1})
+        desks.trained("msrun_log", 2)
+        desks.fresh("msrun_log")
+
+
+@marked(with_mindspore + with_hosts)
+def test_the_dynamic_cluster_on_two_hosts(desks: Desk) -> None:
+    for when in ("before", "after"):
+        desks.run("cluster-two-hosts", when, {8: 2, 4: 1})
+        desks.trained("device", 2)
+        desks.fresh("device")
+
+
+# --- with mpirun
+
+
+def left(directory: Path) -> dict[str, str]:
+    """What mpirun's log directory holds."""
+    return {str(path.relative_to(directory)): path.read_text() for path in directory.rglob("*") if path.is_file()}
+
+
+def both_alike(desk: Desk, pair: str, numbers: dict[int, int]) -> None:
+    (desk.directory / "net.py").write_text(SMALL)
+    logs = []
+    for when in ("before", "after"):
+        desk.run(pair, when, numbers)
+        logs.append(left(desk.directory / "log_output"))
+        desk.fresh("log_output")
+    assert logs[0] == logs[1]
+    assert len(logs[0]) == 2
+
+
+def test_mpirun_on_one_host(desk: Desk, need) -> None:
+    need("mpirun")
+    both_alike(desk, "mpirun-one-host", {8: 2})
+
+
+@marked(with_hosts)
+@pytest.mark.parametrize("pair", ["mpirun-hosts", "mpirun-hostfile"])
+def test_mpirun_on_two_hosts(desks: Desk, need, pair: str) -> None:
+    need("mpirun")
+    (desks.directory / "hostfile").write_text("n01 slots=1\nn02 slots=1\n")
+    both_alike(desks, pair, {16: 2, 8: 1})
+
+
+@marked(with_hosts)
+def test_mpirun_and_a_script_for_each_host(desks: Desk, need) -> None:
+    need("mpirun")
+    (desks.directory / "net.py").write_text(SMALL)
+    script = desks.directory / "mpirun_gpu_cluster.sh"
+    script.write_text("#!/bin/sh\nexport NCCL_SOCKET_IFNAME=$(hostname)\necho $DATA_PATH; python net.py\n")
+    script.chmod(0o755)
+    said = [sorted(desks.run("mpirun-script", when, {16: 2, 8: 1}).splitlines()) for when in ("before", "after")]
+    assert said[0] == said[1] == ["data", "data", "rank 0 of 2", "rank 1 of 2"]

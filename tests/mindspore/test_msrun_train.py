@@ -1,0 +1,63 @@
+"""Training started by msrun's own line, and what becomes of it when the scheduler cannot start or dies."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from trainings import EXAMPLES, MARKS, NET, Launch, check_training, launch_in
+
+pytestmark = MARKS
+
+
+@pytest.fixture
+def launch(tmp_path: Path) -> Iterator[Launch]:
+    with launch_in(tmp_path) as launch:
+        yield launch
+
+
+def line(workers: int, *more: str) -> list[str]:
+    """What one types after `msrun`."""
+    total = [f"--worker_num={workers}", f"--local_worker_num={workers}"]
+    return [*total, "--log_dir=msrun_log", "--join=True", "--cluster_time_out=90", *more]
+
+
+@pytest.mark.parametrize("workers", [2, 4])
+def test_training_by_the_line_of_msrun(launch: Launch, workers: int) -> None:
+    logs = launch.directory / "msrun_log"
+    job = launch.train(workers, [*line(workers), str(NET)], lambda rank: logs / f"worker_{rank}.log")
+    assert job.process.returncode == 0, job.said
+    for rank in range(workers):
+        check_training((logs / f"worker_{rank}.log").read_text(), rank, workers)
+    assert "meta_server_node" in (logs / "scheduler.log").read_text()
+    assert job.out.read_text().count(f"parameters equal on all {workers} ranks") == workers  # --join=True shows all
+
+
+def test_a_port_that_is_taken_is_said_before_anything_starts(launch: Launch) -> None:
+    with socket.create_server(("", 0)) as taken:
+        port = taken.getsockname()[1]
+        began = time.monotonic()
+        job = launch(*line(2, f"--master_port={port}"), str(NET))
+    assert job.process.returncode not in (0, None)
+    assert f"port {port} is taken" in job.said
+    assert "--master_port" in job.said
+    assert time.monotonic() - began < 20  # msrun: cluster_time_out
+    assert not list((launch.directory / "msrun_log").glob("worker_*")) or not any(
+        log.stat().st_size for log in (launch.directory / "msrun_log").glob("worker_*")
+    )
+
+
+def test_a_scheduler_that_dies_is_the_cause(launch: Launch) -> None:
+    job = launch.start(*line(2), str(EXAMPLES / "net_recovery.py"), STEP_SECONDS="0.1")
+    job.wait_for("epoch 0", launch.directory / "msrun_log" / "worker_0.log")
+    os.kill(launch.pid("MS_ROLE=MS_SCHED"), signal.SIGKILL)
+    killed = time.monotonic()
+    assert job.end() == 1, job.said
+    assert time.monotonic() - killed < 10  # msrun: 25 s; ours in 3, on a quiet machine
+    first = next(text for text in job.notices if "SIGKILL" in text)
+    assert first.startswith("mslaunch: the MindSpore scheduler"), job.notices

@@ -1,0 +1,80 @@
+"""Patterns and places: letters, numbers that do not begin at 0, services, addresses of hosts."""
+
+from __future__ import annotations
+
+import pytest
+
+from mslaunch.launcher import pattern
+from mslaunch.launcher.pattern import Places
+from mslaunch.launcher.peer import Peer
+from mslaunch.launcher.whereabouts import addresses_of, source_towards
+from mslaunch.model import FIRST_SERVER, SERVICE, Node, OutputPolicy
+from mslaunch.wire.messages import Hello
+
+
+def test_ranks_may_begin_at_another_number() -> None:
+    places = Places([("alpha", 0), ("alpha", 0)], first=6)
+    assert list(places.ranks) == [6, 7] and places.row(7) == ("alpha", 0)
+    assert pattern.fill("%w/%r on %h", pattern.values_of(7, places)) == "1/7 on alpha"
+    assert places.add_world([("beta", 1)]) == range(8, 9)
+    assert pattern.fill("%g.%r on %h", pattern.values_of(8, places)) == "1.0 on beta"
+
+
+def test_services_are_where_the_map_says() -> None:
+    for service, host in ((None, "alpha"), (("gamma", 2), "gamma")):
+        places = Places([("alpha", 0), ("beta", 1)], service=service)
+        assert pattern.fill("%r@%h", pattern.values_of(SERVICE, places)) == f"scheduler@{host}"
+        assert pattern.fill("%r@%h", pattern.values_of(FIRST_SERVER - 3, places)) == f"server.3@{host}"
+
+
+def test_addresses_are_asked_by_host() -> None:
+    places = Places([("alpha", 0), ("beta", 1)], addresses={0: "10.0.0.1", 1: "fd00::1"}.__getitem__)
+    assert [pattern.values_of(rank, places)["a"] for rank in (SERVICE, 0, 1)] == ["10.0.0.1", "10.0.0.1", "fd00::1"]
+    assert pattern.values_of(1, Places([("alpha", 0), ("beta", 1)]))["a"] == "beta", "nobody has told us"
+
+
+@pytest.mark.parametrize(
+    ("policy", "needed"),
+    [
+        (OutputPolicy(), False),
+        (OutputPolicy(outfile="logs/%r"), False),
+        (OutputPolicy(outfile="logs/100%%a"), False),
+        (OutputPolicy(outfile="w_%a_%r.log"), True),
+        (OutputPolicy(errfile="%%%a"), True),
+        (OutputPolicy(prepend="%a: "), True),
+    ],
+)
+def test_whether_a_pattern_needs_addresses(policy: OutputPolicy, needed: bool) -> None:
+    assert pattern.needs_addresses(policy) is needed
+
+
+# --- whereabouts
+
+
+def peer(name: str, addresses: tuple[str, ...], local: bool = False, seen_from: str = "") -> Peer:
+    met = Peer.__new__(Peer)
+    met.node = Node(name, 1, "-H", local=local)
+    met.hello = Hello(name, 1, 1, 1, "3.11", addresses, seen_from)
+    return met
+
+
+def test_a_job_of_this_host_alone_is_at_home() -> None:
+    assert addresses_of([peer("here", ("10.0.0.1", "127.0.0.1"), local=True)])(0) == "127.0.0.1"
+    assert addresses_of([peer("there", ("10.0.0.2", "127.0.0.1"))])(0) == "10.0.0.2"
+
+
+def test_each_host_has_the_address_that_it_was_called_by_or_its_first() -> None:
+    peers = [
+        peer("here", ("10.9.0.1", "10.0.0.1"), local=True),
+        peer("there", ("10.0.0.2", "127.0.0.1"), seen_from="10.0.0.1"),
+        peer("10.0.0.3", ("192.168.0.3",)),
+        peer("fd00::4", ("10.0.0.4",)),
+    ]
+    find = addresses_of(peers)
+    assert [find(node) for node in range(4)] == ["10.0.0.1", "10.0.0.2", "10.0.0.3", "fd00::4"]
+
+
+def test_one_of_several_launchers_is_where_it_reaches_the_others_from() -> None:
+    assert addresses_of([peer("here", ("10.0.0.1",), local=True)], "127.0.0.9")(0) == "127.0.0.1"
+    assert source_towards("::1") == "::1"
+    assert source_towards("no address") == "127.0.0.1"
