@@ -11,6 +11,7 @@ import selectors
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -35,6 +36,7 @@ def through_rsh(*hosts: str, agent: str = "rsh") -> list[str]:
 def environment(**more: str) -> dict[str, str]:
     """What a user has, and nothing that a launcher looks for."""
     kept = {name: os.environ[name] for name in ("HOME", "USER", "LOGNAME", "TMPDIR") if name in os.environ}
+    kept["MSLAUNCH_JOBS"] = os.path.join(tempfile.gettempdir(), f"mslaunch-tests-{os.geteuid()}")  # not the user's
     return {**kept, "PATH": os.environ.get("PATH", os.defpath), "PYTHONPATH": str(ROOT), "LANG": "C.UTF-8", **more}
 
 

@@ -83,7 +83,7 @@ class Desk:
         self.env = {
             **os.environ, "PATH": f"{path}:{os.environ['PATH']}", "OMPI_ALLOW_RUN_AS_ROOT": "1",
             "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1",
-            "XDG_RUNTIME_DIR": str(directory),
+            "MSLAUNCH_JOBS": str(directory / "jobs"),
         }  # fmt: skip
 
     def begin(self, script: str, host: str = "head") -> subprocess.Popen[str]:

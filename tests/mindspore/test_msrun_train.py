@@ -61,3 +61,20 @@ def test_a_scheduler_that_dies_is_the_cause(launch: Launch) -> None:
     assert time.monotonic() - killed < 10  # msrun: 25 s; ours in 3, on a quiet machine
     first = next(text for text in job.notices if "SIGKILL" in text)
     assert first.startswith("mslaunch: the MindSpore scheduler"), job.notices
+
+
+def test_a_parameter_server_joins(launch: Launch) -> None:
+    """It joins as one and no more: MindSpore 2.10 has no parameters for it to keep (docs/mindspore.md)."""
+    program = launch.directory / "joins.py"
+    program.write_text(
+        "import os\n"
+        "from mindspore.communication import get_group_size, get_rank, init\n"
+        "init()\n"
+        "print(os.environ['MS_ROLE'], get_rank(), 'of', get_group_size(), flush=True)\n"
+    )
+    job = launch("--worker_num=1", "--server_num=1", "--log_dir=logs", "--join=True", str(program))
+    assert job.process.returncode == 0, job.said
+    logs = launch.directory / "logs"
+    assert "(role: MS_PSERVER)" in (logs / "scheduler.log").read_text()
+    assert "MS_WORKER 0 of 1" in (logs / "worker_0.log").read_text()
+    assert "MS_PSERVER 0 of 1" in (logs / "server_0.log").read_text()

@@ -14,7 +14,6 @@ from trainings import (
     HOSTS,
     LAUNCHER,
     MARKS,
-    PYTHON,
     Cluster,
     Launch,
     final_loss,
@@ -38,9 +37,9 @@ def launch(tmp_path: Path) -> Iterator[Launch]:
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The loss of a run that nothing happened to."""
     with launch_in(tmp_path_factory.mktemp("undisturbed")) as launch:
-        job = launch("-n", "2", "--output-filename", "logs", PYTHON, PROGRAM)
+        job = launch("--worker_num=2", "--log_dir=logs", "--join=True", PROGRAM)
         assert job.process.returncode == 0, job.said
-        return final_loss((launch.directory / "logs" / "1" / "rank.0" / "stdout").read_text())
+        return final_loss((launch.directory / "logs" / "worker_0.log").read_text())
 
 
 def test_a_scheduler_and_a_worker_are_killed(launch: Launch, undisturbed: str) -> None:
