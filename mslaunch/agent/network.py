@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from mslaunch.wire.loop import Loop, Timer
 
-_AF_INET, _AF_INET6, _SOCK_STREAM = 2, 10, 1
+_AF_UNIX, _AF_INET, _AF_INET6, _SOCK_STREAM, _SOCK_DGRAM = 1, 2, 10, 1, 2
 _SOL_SOCKET, _SO_REUSEADDR = 1, 2
 _SIOCGIFCONF = 0x8912
 _FIRST_PORT = 10000
@@ -88,14 +88,20 @@ class _tcp(socket):  # noqa: N801
 class Listener:
     """A free port of this node, held by listening on it on every address, IPv4 and IPv6."""
 
-    def __init__(self, port: int = 0, moves: bool = False) -> None:
-        """`port` 0: choose one; `moves`: one of those above it is as good.  Raises OSError if all are taken."""
+    def __init__(self, port: int = 0, moves: bool = False, claim: bool = False) -> None:
+        """`port` 0: choose one; `moves`: one of those above it is as good.  Raises OSError if all are taken.
+
+        `claim`: it stays taken for other agents of ours until `close`, also once it was handed over.
+        """
         tries = [port, *_above(port if moves else 0)] if port else list(_candidates())
+        self._claim: socket | None = None
         for number in tries:
             try:
+                self._claim = _claim(number) if claim and port else None
                 self._sock = _listen(number)
                 break
             except OSError:
+                self._release()
                 if number == tries[-1]:
                     raise
         self.port: int = self._sock.getsockname()[1]
@@ -104,14 +110,38 @@ class Listener:
         """Readable when somebody knocks."""
         return self._sock.fileno()
 
-    def close(self) -> None:
-        """Give the port back; whoever knocked meanwhile is told so at once (a reset), and nothing lingers."""
+    def hand_over(self) -> None:
+        """Give the port to who binds it now; whoever knocked is told so at once (a reset), and nothing lingers."""
         self._sock.close()
+
+    def close(self) -> None:
+        """Give the port back."""
+        self.hand_over()
+        self._release()
+
+    def _release(self) -> None:
+        if self._claim:
+            self._claim.close()
+            self._claim = None
 
     def accept(self) -> int:
         """The descriptor of the next connection; raises BlockingIOError without one."""
         fd: int = self._sock._accept()[0]  # type: ignore[attr-defined]
         return fd
+
+
+def _claim(port: int) -> socket:
+    """A name that only one process of this network can have: two jobs that choose from 8118 up must not meet there.
+
+    A port is given up 0.3 s before the scheduler takes it.  unix(7): an abstract name is gone with its socket.
+    """
+    sock = socket(_AF_UNIX, _SOCK_DGRAM)
+    try:
+        sock.bind(f"\0mslaunch port {port}")
+    except OSError:
+        sock.close()
+        raise
+    return sock
 
 
 def _above(port: int) -> Iterable[int]:

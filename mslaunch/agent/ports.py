@@ -44,7 +44,7 @@ class Ports:
         wanted = messages.Wanted()
         try:
             for wanted in messages.unpack_ports(payload):
-                held = Listener(*wanted)
+                held = Listener(*wanted, claim=True)
                 self.held[held.port] = held
             wanted = messages.Wanted()
             self._door = Door(self._loop)

@@ -12,8 +12,8 @@ import os
 
 from mslaunch.agent import mindspore
 from mslaunch.agent.listening import Idle, Wait
-from mslaunch.agent.program import check_wdir, command, find_program
-from mslaunch.agent.services import NO_MINDSPORE
+from mslaunch.agent.program import check_wdir, command, find_program, says
+from mslaunch.agent.service import NO_MINDSPORE
 from mslaunch.agent.variables import inherited, rank_variables
 from mslaunch.errors import LaunchError
 from mslaunch.lean import TYPE_CHECKING, NamedTuple
@@ -98,7 +98,7 @@ class Chooser:
     def _runs_program(self, told: ServicePlan, wdir: str) -> bool:
         if told.number != SERVICE or told.program == "ranks":
             return True
-        return told.program == "auto" and any(map(_configures, _texts(self._app, wdir)))
+        return told.program == "auto" and any(says(path, _CONFIGURES, _TEXT) for path in _texts(self._app, wdir))
 
     def _program(self, told: ServicePlan, wdir: str) -> Command:
         """That of the ranks, as a rank would run it that has no number."""
@@ -124,19 +124,6 @@ def service_name(number: int) -> str:
 
 def _texts(app: AppPlan, wdir: str) -> list[str]:
     return [os.path.join(wdir, word) for word in app.argv if word.endswith(".py")]
-
-
-def _configures(path: str) -> bool:
-    try:
-        with open(path, "rb", opener=_at_once) as file:
-            return _CONFIGURES in file.read(_TEXT)
-    except OSError:
-        return False
-
-
-def _at_once(path: str, flags: int) -> int:
-    """A word may name a pipe."""
-    return os.open(path, flags | os.O_NONBLOCK)
 
 
 # --- the interpreter of a program

@@ -145,7 +145,7 @@ def _be_launcher(
     sys.stderr.flush()
     ranks = len(outcomes[0].ranks) if outcomes else entry.facts["ranks"]
     _note(entry, ended=time.time(), code=code, how=_how(outcomes), ranks=ranks)
-    report.say("ended" if outcomes else "refused", os.fstat(1).st_size)
+    report.say("ended" if any(map(_ran, outcomes)) else "refused", os.fstat(1).st_size)
     return code
 
 
@@ -155,6 +155,11 @@ def _note(entry: Entry, **facts: object) -> None:
         entry.note(**facts)
     except OSError as error:
         sys.stderr.write(f"mslaunch: {entry.folder}: {error.strerror}; --status will not know\n")
+
+
+def _ran(outcome: Outcome) -> bool:
+    """Some of its ranks were started, now or in an earlier attempt."""
+    return bool(outcome.attempts) or any(rank.pid for rank in outcome.ranks)
 
 
 def _how(outcomes: Sequence[Outcome]) -> str:
@@ -204,8 +209,19 @@ def _wait(entry: Entry, hear: Callable[[], str], relay: _Relay, quiet: bool) -> 
         return int(entry.facts["code"])
     if word != "started":
         raise LaunchError("the launcher was killed before all ranks ran", f"job {entry.number}", f"see {entry.log}")
-    print(entry.number if quiet else _started(entry))
+    _say(f"{entry.number if quiet else _started(entry)}\n")
     return 0
+
+
+def _say(line: str) -> None:
+    """To standard output; the job runs, so if that takes nothing, its number must be seen elsewhere."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.write(line)
+            stream.flush()
+            return
+        except OSError:
+            continue
 
 
 def _started(entry: Entry) -> str:

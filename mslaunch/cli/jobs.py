@@ -35,13 +35,13 @@ def status(words: Sequence[str], environ: Mapping[str, str]) -> Show:
 def stop(words: Sequence[str], environ: Mapping[str, str]) -> Show:
     """End a job, and wait until it has ended.  Raises `LaunchError`."""
     entry = _find("--stop", words, environ)
-    job, before = f"job {entry.number}", entry.state
-    if before in ("ended", "killed"):
-        return Show(f"{job} {_outcome(entry, before)}")
-    entry.process.send(signal.SIGTERM)
-    if not entry.process.wait(float(entry.facts["grace"]) + _PATIENCE):
-        todo = f"see {entry.log}; a second --stop {entry.number} ends it at once"
-        raise LaunchError("it has been asked to end and has not done so yet", job, todo)
+    job = f"job {entry.number}"
+    while entry.state in ("starting", "running"):  # twice if its process was still that of the command
+        asked = entry.process
+        asked.send(signal.SIGTERM)
+        if not asked.wait(float(entry.facts["grace"]) + _PATIENCE):
+            todo = f"see {entry.log}; a second --stop {entry.number} ends it at once"
+            raise LaunchError("it has been asked to end and has not done so yet", job, todo)
     return Show(f"{job} {_outcome(entry, entry.state)}")
 
 
@@ -66,6 +66,8 @@ def _outcome(entry: Entry, state: str) -> str:
     """A clause: `has ended at …, with exit code 0: all ranks ended well`."""
     if state == "ended":
         return f"has ended at {_time(entry.since)} with exit code {entry.facts['code']}: {entry.facts['how']}"
+    if state == "killed" and not entry.known:
+        return "has ended before anything was started"
     if state == "killed":
         pid = entry.process.pid
         return f"was killed: its launcher, process {pid}, is gone without a word, and its ranks were ended with it"

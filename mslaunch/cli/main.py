@@ -64,8 +64,7 @@ def _told(act: Callable[[], int]) -> int:
     try:
         return act()
     except Show as shown:
-        sys.stdout.buffer.write(shown.text.rstrip("\n").encode("utf-8", "replace") + b"\n")
-        return shown.code
+        return _show(shown)
     except LaunchError as error:
         _refuse(error)
         return error.code
@@ -75,6 +74,19 @@ def _told(act: Callable[[], int]) -> int:
         return EXIT_USAGE
     except KeyboardInterrupt:  # before the launch watched for it
         return 1
+
+
+def _show(shown: Show) -> int:
+    """The exit code; 1 if there is no room for the text.  A reader that has gone has seen what it wanted."""
+    try:
+        sys.stdout.buffer.write(shown.text.rstrip("\n").encode("utf-8", "replace") + b"\n")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        pass
+    except OSError as error:
+        _refuse(LaunchError(f"cannot be written: {error.strerror}", "standard output"))
+        return EXIT_USAGE
+    return shown.code
 
 
 def read_text(path: str) -> str:
@@ -90,6 +102,10 @@ def _open_standard_streams() -> None:
             os.fstat(fd)
         except OSError:
             os.open("/dev/null", os.O_RDWR)
+    for fd, name in ((1, "stdout"), (2, "stderr")):
+        if getattr(sys, name) is None:
+            stream = os.fdopen(fd, "w", encoding="utf-8", errors="replace", closefd=False)
+            setattr(sys, name, stream)
 
 
 def _cwd() -> str:

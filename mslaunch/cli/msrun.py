@@ -122,8 +122,18 @@ def _printing(request: Request, job: Mapping[str, Any]) -> Request:
         keep=True,
         shown=job.get("msrun.shown") if join else None,
     )
+    request = request._replace(notes=(*request.notes, *_unseen(request, output.shown)))
     away = not join and not request.do_not_launch
     return request._replace(output=output, detach=away, stdin="none" if away else _reader(request, output.shown))
+
+
+def _unseen(request: Request, shown: tuple[int, ...] | None) -> list[str]:
+    """--tail_worker_log names no worker of the job; in a share of one the others may be elsewhere."""
+    ranks = request.apps[0].np
+    absent = [rank for rank in shown or () if ranks is not None and rank >= ranks]
+    if not absent or request.cluster.share:
+        return []
+    return [f"--tail_worker_log: there is no worker {absent[0]}, workers are 0 to {(ranks or 1) - 1}"]
 
 
 def _reader(request: Request, shown: tuple[int, ...] | None) -> str:

@@ -10,14 +10,18 @@ from __future__ import annotations
 from mslaunch.errors import LaunchError, UsageError
 
 _ANY_PORT = 8117  # to which nothing is sent
+_NOWHERE = ("0.0.0.0", "::")
 _PATIENCE = 1.0  # seconds for a connection within this host
 
 
 def resolved(host: str, where: str) -> str:
-    """The address in its shortest form; raises `UsageError`, which names `where`, for a name that nobody knows."""
+    """The address in its shortest form; raises `UsageError`, which names `where`, for what is that of no host."""
     import _socket
 
     found = numeric(host)
+    if found in _NOWHERE:
+        todo = "give the address by which the hosts reach the one with the scheduler"
+        raise UsageError(f"{host} stands for all addresses, and nobody can be reached there", where, todo)
     if found:
         return found
     try:

@@ -100,7 +100,8 @@ def _all_here(request: Request, job: Mapping[str, Any], total: int) -> Request:
     if msrunaddress.is_ours(address):
         if ":" not in address or request.restart == "group":
             return request  # on one host any address of it will do
-        return _share(request, Share(total, 0, address, request.cluster.port, True))
+        shared = _share(request, Share(total, 0, address, request.cluster.port, True))
+        return shared._replace(cluster=shared.cluster._replace(moves=request.cluster.moves))  # nobody else counts on it
     note = f"--master_addr={job['msrun.address']} is another host: no scheduler is started here, one must be there"
     share = Share(total, 0, address, request.cluster.port, False)
     return _share(request, share)._replace(notes=(*request.notes, note))
@@ -110,12 +111,10 @@ def _shared(request: Request, job: Mapping[str, Any], total: int, local: int) ->
     """Some of the workers, numbered as msrun does on each host; other commands start the others."""
     address = msrunaddress.resolved(job.get("msrun.address", _LOOPBACK), "--master_addr")
     first, port = _first(job, total, local), request.cluster.port
-    ours = msrunaddress.is_ours(address)
-    met = ours and bool(first) and msrunaddress.answers(address, port)  # the first host's command is run here as well
-    request = _share(request, Share(total, first, address, port, ours and not met))
-    notes = list(request.notes)
-    if met:
-        notes.append(f"there is a scheduler at port {port} of this host already: these workers go there")
+    beside = _started_beside(address, port) if first else ""
+    master = msrunaddress.is_ours(address) and not beside
+    request = _share(request, Share(total, first, address, port, master))
+    notes = [*request.notes, *filter(None, [beside])]
     if first is None:
         notes.append(
             "--node_rank is not given, so MindSpore numbers the workers when all have met: RANK_ID is theirs after "
@@ -127,6 +126,21 @@ def _shared(request: Request, job: Mapping[str, Any], total: int, local: int) ->
             f"{first + local - 1}, see that no other host has these; or start all with one command, -H a:3,b:1"
         )
     return request._replace(notes=tuple(notes))
+
+
+def _started_beside(address: str, port: int) -> str:
+    """Why a command that is not the first one need not start the scheduler on its own host; "" if there is no reason.
+
+    With a loopback address the first one must be run here as well, but perhaps only at this very moment.
+    """
+    if msrunaddress.is_loopback(address):
+        return (
+            f"--master_addr is {address}, so these workers meet the others at the scheduler that the command with "
+            "--node_rank=0 starts on this host"
+        )
+    if msrunaddress.is_ours(address) and msrunaddress.answers(address, port):
+        return f"there is a scheduler at port {port} of this host already: these workers go there"
+    return ""
 
 
 def _first(job: Mapping[str, Any], total: int, local: int) -> int | None:
@@ -167,20 +181,23 @@ def _on_hosts(request: Request, job: Mapping[str, Any]) -> Request:
         notes.append(f"--node_rank={job['msrun.node']} has no effect: this command starts all hosts")
     cluster = request.cluster
     if "msrun.address" in job:
-        address = msrunaddress.resolved(job["msrun.address"], "--master_addr")
-        host = "" if msrunaddress.is_loopback(address) else _named(request, job["msrun.address"], address)
-        cluster = cluster._replace(host=host)
+        cluster = cluster._replace(host=_scheduler(request, job["msrun.address"]))
     policy = request.policy._replace(map_by="slot", per_host=local or 0)
     request = request._replace(policy=policy, cluster=cluster, notes=tuple(notes))
     return _with_ranks(request, total)
 
 
-def _named(request: Request, host: str, address: str) -> str:
-    """The host of -H that has this address, as it is written there; else the host as --master_addr has it."""
+def _scheduler(request: Request, host: str) -> str:
+    """The host of -H that --master_addr means, as it is written there; else as it is; "": that of the first worker."""
     from mslaunch.plan.hostfile import parse_hosts
 
     names = [line.name for text in request.apps[0].hosts for line in parse_hosts(text)]
-    if host in names or host != address:
+    if host in names:  # perhaps a name of ~/.ssh/config alone
+        return host
+    address = msrunaddress.resolved(host, "--master_addr")
+    if msrunaddress.is_loopback(address):
+        return ""
+    if host != address:
         return host
     for name in names:
         try:

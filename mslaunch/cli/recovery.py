@@ -90,6 +90,3 @@ def _check_fewest(request: Request, group: bool) -> None:
     if len(request.apps) > 1:
         why = "it cannot be told which of several programs gets fewer ranks"
         raise UsageError(why, "--min-ranks", "leave it out, and let spares replace lost hosts")
-    ranks = request.apps[0].np
-    if ranks is not None and request.min_ranks > ranks:
-        raise UsageError(f"there are only {ranks} ranks", f"--min-ranks {request.min_ranks}", "lower it")

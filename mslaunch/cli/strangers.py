@@ -74,5 +74,9 @@ def _nearest(index: Mapping[str, Option], bare: str, likeness: float) -> str:
     import difflib
 
     known = {name.lower(): name for name, option in index.items() if option.status != REFUSED}
+    if "_" in bare:  # with such a first word msrun's dialect would have been chosen, had it been written well
+        from mslaunch.cli.msruntable import TABLE
+
+        known.update((name, name) for row in TABLE for name in row.names if "_" in name)
     near = difflib.get_close_matches(bare.lower(), known, 1, likeness)
     return known[near[0]] if near else ""

@@ -25,7 +25,7 @@ from mslaunch.lean import TYPE_CHECKING
 from mslaunch.model import Attempt, Failure, Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from mslaunch.launcher.story import Scene
     from mslaunch.model import Node
@@ -50,7 +50,6 @@ class Again:
         self._lost: set[str] = set()  # all hosts that ever were
         self._gone: dict[str, LaunchError] = {}  # those that cannot be reached now, by name
         self.story = first  # the last one so far
-        self.stuck: list[str] = []  # hosts of the last one whose agents would not end
         self.kept = True  # all that was printed in the attempts before
 
     def go_on(self, outcome: Outcome) -> Outcome:
@@ -61,6 +60,7 @@ class Again:
             before = self.story
             try:
                 changed = self._prepare(before, outcome)
+                self.story.conduct()
             except _NoWayError as error:
                 outcome = _with_reason(outcome, error.lines)
                 break
@@ -72,7 +72,6 @@ class Again:
                     outcome = _with_reason(outcome, [f"not started again: {error}"])
                 break
             past.append(self._attempt(before, outcome, changed))
-            self.story.conduct()
             outcome = self.story.outcome()
             restarts += outcome.restarts
         return outcome._replace(attempts=tuple(past), restarts=tuple(restarts))
@@ -95,9 +94,9 @@ class Again:
         assert outcome.failure
         scene.stops.watch_again()
         scene.voice.notice(again_text(before.number, request, outcome.failure))
-        self.stuck = before.part()
-        if self.stuck:
-            scene.voice.notice(f"still ending: {', '.join(self.stuck)}")
+        stuck = before.part()
+        if stuck:
+            scene.voice.notice(f"still ending: {', '.join(stuck)}")
         self._pause()
         story = Story(scene, request, before.number + 1)
         try:
@@ -108,7 +107,7 @@ class Again:
             story.part()
             raise
         self.kept = before.close_output() and self.kept
-        self.story, self.stuck = story, []
+        self.story = story
         if changed:
             scene.voice.notice(f"{of_all(story.number, request)}: {changed}")
         return changed
@@ -120,18 +119,20 @@ class Again:
 
     def _meet(self, story: Story, before: Story) -> str:
         """Links to all hosts of the first choice that has room on hosts which can be reached."""
-        past = Before(before.number, before.allocation, len(before.jobmap.placements))
+        past = Before(before.number, before.allocation, len(before.jobmap.placements), before.scheduler)
+        here = {node.name: node for node in (*past.allocation.nodes, *before.jobmap.nodes)}  # with the scheduler's
+        ours = {*here, *(node.name for node in past.allocation.spares)}
         self._gone.clear()
         self._lost.update(before.launch.state.lost_hosts)
         while True:
             try:
-                self._call_lost(story, [node for node in past.allocation.nodes if node.name not in self._gone])
+                self._call_lost(story, [node for name, node in here.items() if name not in self._gone])
                 changed = self._take_places(story, past)
                 story.meet()
             except UnreachedError as error:
-                self._note(error.by_node, past)
+                self._note(error.by_node, ours)
             except LinkError as error:
-                self._note({error.where: error}, past)
+                self._note({error.where: error}, ours)
             else:
                 return changed
 
@@ -155,9 +156,8 @@ class Again:
                 return choice.changed
         raise _NoWayError(no_host(self._request, self._counts, past, self._gone, refused))
 
-    def _note(self, gone: Mapping[str, LaunchError], past: Before) -> None:
+    def _note(self, gone: Mapping[str, LaunchError], ours: Collection[str]) -> None:
         """These hosts are out for now; raises what is wrong with none of ours."""
-        ours = {node.name for node in (*past.allocation.nodes, *past.allocation.spares)}
         for name, error in gone.items():
             if name not in ours or name in self._gone:
                 raise error

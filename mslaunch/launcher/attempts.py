@@ -28,6 +28,7 @@ class Before(NamedTuple):
     number: int  # from 1
     allocation: Allocation
     size: int  # how many ranks it had
+    scheduler: str = ""  # the host of MindSpore's scheduler, if one was named: NAME or USER@NAME
 
 
 class Choice(NamedTuple):
@@ -62,12 +63,12 @@ def choices(request: Request, counts: Sequence[int], before: Before, gone: Colle
     ready = [node for node in before.allocation.spares if node.name not in gone]
     for many in range(min(len(out), len(ready)), len(ready) + 1):
         for whole in (False, True) if out and many else (False,):
-            yield _choice(request, counts, before, out, ready[:many], whole)
+            yield _choice(request, counts, before, gone, ready[:many], whole)
     if _may_shrink(request) and size > 1:
         rest = exchange(before.allocation, gone, ready, whole=True)
         most = size - 1 if request.policy.oversubscribe else min(size - 1, _slots(rest))
         for fewer in range(most, max(request.min_ranks, 1) - 1, -1):
-            yield _choice(request, [fewer], before, out, ready, whole=True)
+            yield _choice(request, [fewer], before, gone, ready, whole=True)
 
 
 def _may_shrink(request: Request) -> bool:
@@ -75,13 +76,31 @@ def _may_shrink(request: Request) -> bool:
 
 
 def _choice(
-    request: Request, counts: Sequence[int], before: Before, out: Sequence[Node], comes: Sequence[Node], whole: bool
+    request: Request,
+    counts: Sequence[int],
+    before: Before,
+    gone: Collection[str],
+    comes: Sequence[Node],
+    whole: bool,
 ) -> Choice:
+    out = [node for node in before.allocation.nodes if node.name in gone]
     apps = tuple(app._replace(np=np) for app, np in zip(request.apps, counts))
     allocation = exchange(before.allocation, [node.name for node in out], comes, whole)
     size = sum(counts)
+    host = _scheduler(before, out, comes, gone)
+    changed = _changed(before, out, comes, size)
+    if before.scheduler and not host:
+        changed += f"{', ' if changed else ''}the MindSpore scheduler goes to the host of rank 0"
     # the input has gone to the first attempt
-    return Choice(request._replace(apps=apps, stdin="none"), allocation, size, _changed(before, out, comes, size))
+    request = request._replace(apps=apps, cluster=request.cluster._replace(host=host), stdin="none")
+    return Choice(request, allocation, size, changed)
+
+
+def _scheduler(before: Before, out: Sequence[Node], comes: Sequence[Node], gone: Collection[str]) -> str:
+    """Where MindSpore's scheduler is to be: it stays, or goes with its host's ranks; "": to the host of rank 0."""
+    name = before.scheduler.rpartition("@")[2]
+    instead = {old.name: new.name for old, new in zip(out, comes)}
+    return instead.get(name, "" if name in gone else before.scheduler)
 
 
 def _changed(before: Before, out: Sequence[Node], comes: Sequence[Node], size: int) -> str:
@@ -121,7 +140,7 @@ def no_host(
     said = [f"not reached again: {host}: {error.what}" for host, error in gone.items()]
     ready = [node for node in before.allocation.spares if node.name not in gone]
     room, size = _slots(exchange(before.allocation, gone, ready)), sum(counts)
-    if room >= size and refused:
+    if refused and room >= (request.min_ranks if _may_shrink(request) else size):
         return [f"not started again: {refused.what}", *said]
     what = f"not started again: no spare host is left, and the others have {counted(room, 'slot')}"
     if _may_shrink(request):

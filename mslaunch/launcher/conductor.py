@@ -252,7 +252,7 @@ class Launch:
         self._starting.stop()
         self._restarts.hurry(nodes)
         self._stdin.stop()
-        self._loop.after(grace + _NOT_ENDING, self._insist)
+        self._orders.after(grace + _NOT_ENDING, self._insist)
 
     def _restart(self, again: events.Restart) -> None:
         where = f"{self.state.name(again.rank)} {again.how} on {self._peers[again.node].node.name}"
@@ -264,7 +264,7 @@ class Launch:
     def _insist(self) -> None:
         """No process withstands SIGKILL for long but one that hangs in the kernel: its host is given up, by name."""
         if self._paused:  # it may all have ended, and we do not look
-            self._loop.after(_NOT_ENDING, self._insist)
+            self._orders.after(_NOT_ENDING, self._insist)
             return
         for node in self.state.unfinished():
             error = LinkError("its ranks did not end when they were killed", self._peers[node].node.name)
@@ -308,3 +308,4 @@ class Launch:
         self._starting.stop()
         self._output.finish()
         self._loop.run(lambda: not self._output.pending)
+        self._orders.stop()

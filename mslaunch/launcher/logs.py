@@ -56,6 +56,8 @@ def layouts(policy: OutputPolicy) -> list[Layout]:
         where = f"output files {policy.outfile}"
         base, below = _split(policy.outfile, where)
         service = _of_service(below) if policy.merge else ""
+        if service:  # msrun's: what was named is the directory
+            where = f"log files in {base or '.'}"
         found.append(Layout(base, below, "", where, service, private=bool(service)))
     if policy.errfile is not None:
         where = f"error files {policy.errfile}"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from mslaunch.launcher.state import JobState
     from mslaunch.launcher.voice import Voice
-    from mslaunch.wire.loop import Loop
+    from mslaunch.wire.loop import Loop, Timer
 
     class Ranks(Protocol):
         """Who conducts them."""
@@ -58,6 +58,17 @@ class Orders:
         self._ranks = ranks
         self._voice = voice
         self._grace = grace
+        self._timers: list[Timer] = []
+
+    def after(self, seconds: float, callback: Callable[[], None]) -> None:
+        """Call back once, unless the launch is over by then."""
+        self._timers.append(self._loop.after(seconds, callback))
+
+    def stop(self) -> None:
+        """The launch is over: the loop, which may carry others, keeps nothing of it."""
+        for timer in self._timers:
+            timer.cancel()
+        self._timers.clear()
 
     def watch_signals(self) -> None:
         """Ctrl-C, SIGTERM and SIGHUP end the job, twice at once; USR1, USR2, ALRM, TSTP and CONT reach the ranks."""
@@ -76,9 +87,14 @@ class Orders:
             elif phase == RUNNING:
                 self._voice.notice(f"{name}: ending the ranks; once more kills them at once")
             self._ranks.event(events.Interrupted(name))
-            self._loop.after(self._grace + _STUCK, self._ranks.abandon_terminal)
+            self.after(self._grace + _STUCK, self._abandon)
 
         return interrupted
+
+    def _abandon(self) -> None:
+        """Whoever reads nothing now, and whoever stops later."""
+        self._ranks.abandon_terminal()
+        self.after(_STUCK, self._abandon)
 
     def _forwarder(self, signum: int) -> Callable[[], None]:
         return lambda: self._signal(signum)
@@ -97,7 +113,7 @@ class Orders:
 
     def limit_time(self, limit: events.TimedOut, left: float, report: bool) -> None:
         """`limit` is reached `left` seconds from now; `report`: say then how each rank is."""
-        self._loop.after(max(left, 0.0), lambda: self._timed_out(limit, report))
+        self.after(max(left, 0.0), lambda: self._timed_out(limit, report))
 
     def _timed_out(self, limit: events.TimedOut, report: bool) -> None:
         if report and self._ranks.state.phase == RUNNING:
@@ -106,13 +122,13 @@ class Orders:
             self._voice.show(state_text(self._ranks.state, limit.seconds))
         self._ranks.event(limit)
         looking = _TRACE_SECONDS + _TRACES_COME if limit.traces else 0.0
-        self._loop.after(looking + self._grace + _STUCK, self._ranks.abandon_terminal)
+        self.after(looking + self._grace + _STUCK, self._abandon)
 
     def trace(self, nodes: Sequence[int]) -> None:
         """Ask for the stacks of all ranks on `nodes`."""
         for node in nodes:
             self._ranks.send(node, frames.encode(frames.TRACE, payload=f"{_TRACE_SECONDS:g}".encode()))
-        self._loop.after(_TRACE_SECONDS + _TRACES_COME, lambda: self._ranks.event(events.Traced(tuple(nodes))))
+        self.after(_TRACE_SECONDS + _TRACES_COME, lambda: self._ranks.event(events.Traced(tuple(nodes))))
 
     def traced(self, node: int, frame: frames.Frame) -> None:
         """TRACES: one of them, or that these were all of the node."""

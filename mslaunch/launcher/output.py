@@ -168,9 +168,10 @@ class Output:
             terminal.progress = written
 
     def abandon(self) -> None:
-        """Wait for no reader any more; files go on."""
+        """Wait no longer for readers that do not read; files go on, and so does who takes what comes."""
         for terminal in self._all():
-            terminal.drop()
+            if terminal.pending:
+                terminal.drop()
 
     def _all(self) -> list[Terminal]:
         return [*self._terminals.values(), *([self._xml_file] if self._xml_file else [])]

@@ -25,6 +25,7 @@ VARIABLE = "MSLAUNCH_JOBS"  #: names another directory for the register
 KEPT = 100  #: jobs that have ended and are still told of, at most
 DAYS = 7  #: and for how long
 LOG = "launcher.log"
+_FACTS = {"began", "command", "cwd", "grace", "logs", "process", "ranks"}  # that every job has
 _LOCK_SECONDS = 5.0
 _LOOK_AGAIN = 0.01
 
@@ -133,14 +134,20 @@ class Entry:
         return Process(*self.facts["process"])
 
     @property
+    def known(self) -> bool:
+        """It has not been forgotten meanwhile, as a job is of which nothing was started."""
+        return os.path.exists(os.path.join(self.folder, "job"))
+
+    @property
     def state(self) -> str:
         """`starting`, `running`, `ended`, or `killed`: the launcher is gone and has not said how the job ended."""
-        if "code" not in self.facts and not self.process.lives:
-            self.reload()  # it may have ended just now
-            return "ended" if "code" in self.facts else "killed"
+        gone: Process | None = None
+        while "code" not in self.facts and self.process != gone and not self.process.lives:
+            gone = self.process
+            self.reload()  # it may have ended just now, or be the command still, which has made way for the launcher
         if "code" in self.facts:
             return "ended"
-        return "running" if "running" in self.facts else "starting"
+        return "killed" if self.process == gone else "running" if "running" in self.facts else "starting"
 
     @property
     def since(self) -> float:
@@ -175,10 +182,10 @@ class Register:
     """The register of this user on this host.  Raises `LaunchError` if its directory cannot be trusted."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
-        self._folder = environ.get(VARIABLE) or f"/tmp/mslaunch-{os.geteuid()}"
+        self._folder = os.path.abspath(environ.get(VARIABLE) or f"/tmp/mslaunch-{os.geteuid()}")
         try:
             self._require_own()
-        except FileNotFoundError:  # there has been no job
+        except (FileNotFoundError, NotADirectoryError):  # there has been no job
             pass
 
     def _require_own(self) -> None:
@@ -191,7 +198,7 @@ class Register:
         """All jobs, the first one first."""
         try:
             names = [name for name in os.listdir(self._folder) if name.isascii() and name.isdigit()]
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return []
         found = [(folder, _read(folder)) for folder in (os.path.join(self._folder, name) for name in names)]
         return sorted((Entry(folder, facts) for folder, facts in found if facts), key=lambda entry: entry.number)
@@ -202,7 +209,11 @@ class Register:
 
     def add(self, **facts: Any) -> Entry:
         """A new job, with the next number; old ones are forgotten."""
-        os.makedirs(self._folder, 0o700, exist_ok=True)
+        try:
+            os.makedirs(self._folder, 0o700, exist_ok=True)
+        except OSError as error:
+            what = f"it is where jobs are noted down, and cannot be made: {error.strerror}"
+            raise LaunchError(what, self._folder, f"name a directory that can be made in {VARIABLE}") from None
         self._require_own()
         with _locked(os.path.join(self._folder, "lock")) as last:
             self._forget()
@@ -236,7 +247,7 @@ def _read(folder: str) -> dict[str, Any] | None:
     try:
         with open(os.path.join(folder, "job"), encoding="utf-8") as file:
             facts = json.load(file)
-        return facts if {"began", "command", "process"} <= set(facts) else None
+        return facts if set(facts) >= _FACTS else None
     except (OSError, ValueError, TypeError):
         return None
 

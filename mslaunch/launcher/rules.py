@@ -6,6 +6,7 @@ surprising thing: with --restart group no rank's failure is survived here, for i
 
 from __future__ import annotations
 
+from mslaunch.errors import UsageError, counted
 from mslaunch.lean import TYPE_CHECKING
 from mslaunch.model import SERVICE
 
@@ -19,6 +20,16 @@ RESTARTS = 3  #: how often all ranks are started again where nobody said a numbe
 def most_restarts(request: Request) -> int:
     """How often all ranks may be started again."""
     return (request.max_restarts or RESTARTS) if request.restart == "group" else 0
+
+
+def check_fewest(request: Request, ranks: int) -> None:
+    """Raises `UsageError` if --min-ranks asks for more than there are."""
+    if request.min_ranks > ranks:
+        raise UsageError(
+            f"there {'is' if ranks == 1 else 'are'} only {counted(ranks, 'rank')}",
+            f"--min-ranks {request.min_ranks}",
+            "lower it",
+        )
 
 
 class Rules:

@@ -74,8 +74,10 @@ class _Run:
                 from mslaunch.launcher.again import Again
 
                 again = Again(self._scene, self._story)
-                outcome = again.go_on(outcome)
-                self._story, kept = again.story, again.kept
+                try:
+                    outcome = again.go_on(outcome)
+                finally:
+                    self._story, kept = again.story, again.kept
         except LaunchError:
             self._story.close_output()
             self._voice.close()  # what was said before the refusal

@@ -29,14 +29,17 @@ class Stops:
         self._loop = loop
         self._request = request
         self._signals = signals
-        self._begun = False  # ranks have run
+        self._begun = False  # ranks run, or have run
         self._watch(" before anything was started")
         if request.timeout:
             loop.after(request.timeout, self._late)
 
+    def begun(self) -> None:
+        """Ranks are about to run: what ends the launch from now on is no refusal."""
+        self._begun = True
+
     def watch_again(self) -> None:
         """Ranks have run, and others will."""
-        self._begun = True
         self._watch("")
 
     def _watch(self, when: str) -> None:

@@ -17,7 +17,7 @@ from mslaunch.launcher.events import TimedOut
 from mslaunch.launcher.here import allocation_of, is_local
 from mslaunch.launcher.output import Output, open_output
 from mslaunch.launcher.pattern import needs_addresses
-from mslaunch.launcher.rules import most_restarts
+from mslaunch.launcher.rules import check_fewest, most_restarts
 from mslaunch.launcher.state import JobState
 from mslaunch.launcher.wireup import sought_by
 from mslaunch.lean import TYPE_CHECKING, NamedTuple
@@ -25,7 +25,7 @@ from mslaunch.model import SERVICE, Allocation, Failure, JobMap, NodePlan, Outco
 from mslaunch.plan.allocation import with_cores
 from mslaunch.plan.chosen import stdin_ranks, xterm_ranks
 from mslaunch.plan.placing import Placed, place
-from mslaunch.plan.plan import first_services, has_services, make_plans, service_plans
+from mslaunch.plan.plan import first_services, has_services, make_plans, service_node, service_plans
 from mslaunch.wire.frames import STDERR, STDOUT
 
 if TYPE_CHECKING:
@@ -84,14 +84,17 @@ class Story:
 
         Binding to hardware threads counts these instead; mapping by them does not (mpirun 4.1.4).
         """
-        policy = self.request.policy
-        hwthreads = policy.hwthread_cpus or policy.bind_to == "hwthread"
-        return self.count_cores(allocation_of(self.request, hwthreads), hwthreads)
+        return self.count_cores(allocation_of(self.request, self._hwthreads))
 
-    def count_cores(self, allocation: Allocation, hwthreads: bool = False) -> Allocation:
+    def count_cores(self, allocation: Allocation) -> Allocation:
         """The same with all slots known."""
         asked = [node for node in allocation.nodes if node.slots is None]
-        return with_cores(allocation, self.company.cores(asked, hwthreads)) if asked else allocation
+        return with_cores(allocation, self.company.cores(asked, self._hwthreads)) if asked else allocation
+
+    @property
+    def _hwthreads(self) -> bool:
+        policy = self.request.policy
+        return policy.hwthread_cpus or policy.bind_to == "hwthread"
 
     def place(self, request: Request, allocation: Allocation) -> JobMap:
         """Every rank gets its place; from now on these are the request and the allocation."""
@@ -99,12 +102,20 @@ class Story:
         self.placed = place(request, allocation, self.company.topologies, is_local, os.uname().nodename)
         self.targets = stdin_ranks(request, len(self.jobmap.placements), self.jobmap.first)
         xterm_ranks(request, len(self.jobmap.placements), self.jobmap.first)
+        check_fewest(request, len(self.jobmap.placements))
         return self.jobmap
 
     @property
     def jobmap(self) -> JobMap:
         """Where the ranks are."""
         return self.placed.jobmap
+
+    @property
+    def scheduler(self) -> str:
+        """Where it is, if its host was named: as that is written."""
+        node = self.jobmap.nodes[service_node(self.jobmap)]
+        name = f"{node.user}@{node.name}" if node.user else node.name
+        return name if self.request.cluster.host else ""
 
     @property
     def counts(self) -> list[int]:
@@ -190,6 +201,7 @@ class Story:
         if request.timeout:
             limit = TimedOut(request.timeout, request.timeout_from, request.stack_traces)
             launch.limit_time(limit, request.timeout - scene.seconds, request.state_on_timeout)
+        scene.stops.begun()
         launch.run()
         return launch
 

@@ -33,15 +33,17 @@ class Sought(NamedTuple):
 
     @property
     def ports(self) -> dict[int, list[messages.Wanted]]:
-        """The ports that are to be held on each node; the scheduler's is the last one there."""
+        """The ports that are to be held on each node; the scheduler's is the first one there, MASTER_PORT the last.
+
+        For what anybody may choose must not be what somebody has named.
+        """
         cluster, share = self.cluster, self.cluster.share
         found = {self.first: [messages.Wanted()]}
         if share is None and not cluster.simulated:
-            found.setdefault(self.service, []).append(
-                messages.Wanted(cluster.port, bool(cluster.port and cluster.moves))
-            )
+            named = messages.Wanted(cluster.port, bool(cluster.port and cluster.moves))
+            found.setdefault(self.service, []).insert(0, named)
         elif share and share.master:
-            found.setdefault(self.service, []).append(messages.Wanted(share.port))
+            found.setdefault(self.service, []).insert(0, messages.Wanted(share.port, cluster.moves))
         return found
 
 
@@ -140,10 +142,11 @@ class Wireup:
     def _finish(self) -> None:
         settled = {door.purpose: self._settle(door) for door in self._doors}
         warning = "; ".join(text for _, text in settled.values() if text)
-        port = self._reserved[self._sought.first].ports[0]
+        port = self._reserved[self._sought.first].ports[-1]
         share = self._sought.cluster.share
         if share:
-            self._done(Endpoint(share.address, port, share.port, share.address), warning)
+            service_port = self._service_port() if share.master else share.port
+            self._done(Endpoint(share.address, port, service_port, share.address), warning)
             return
         address, service_address = (settled.get(purpose, ("", ""))[0] for purpose in (_MASTER, _SCHEDULER))
         self._done(Endpoint(address or _LOCALHOST, port, self._service_port(), service_address), warning)
@@ -152,7 +155,7 @@ class Wireup:
         """0 if there is to be no scheduler."""
         if self._sought.cluster.simulated:
             return 0
-        return self._reserved[self._sought.service].ports[-1]
+        return self._reserved[self._sought.service].ports[0]
 
     def _settle(self, door: _Door) -> tuple[str, str]:
         """The address of a node that all others reach, or the most; and who does not."""

@@ -47,6 +47,7 @@ TRAVELS = (
     "mslaunch.agent.ports",
     "mslaunch.agent.program",
     "mslaunch.agent.ranks",
+    "mslaunch.agent.service",
     "mslaunch.agent.services",
     "mslaunch.agent.topology",
     "mslaunch.agent.uplink",

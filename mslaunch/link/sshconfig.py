@@ -28,7 +28,7 @@ KEYWORDS = (
     *LISTS,
     *("hostname", "user", "port", "identitiesonly", "identityagent", "proxyjump", "proxycommand", "hostkeyalias"),
     *("stricthostkeychecking", "userknownhostsfile", "globalknownhostsfile", "hashknownhosts", "addressfamily"),
-    *("connecttimeout", "batchmode"),
+    *("connecttimeout", "batchmode", "serveraliveinterval", "serveralivecountmax"),
 )
 HARMLESS = ("loglevel", "forwardx11", "forwardagent", "requesttty", "compression", "controlmaster", "controlpath")
 SYSTEM = "/etc/ssh/ssh_config"
@@ -57,6 +57,7 @@ class HostConfig(NamedTuple):
     family: str = "any"  # any, inet, inet6
     connect_timeout: float | None = None  # seconds
     batch: bool = False  # ask nobody
+    patience: int = 0  # seconds of silence after which it counts as lost; 0: not said
 
     @property
     def where(self) -> str:
@@ -224,6 +225,7 @@ class Resolver:
             family=one("addressfamily", "any"),
             connect_timeout=None if timeout in ("none", "0") else float(_number(timeout, name)),
             batch=one("batchmode") == "yes",
+            patience=_number(one("serveraliveinterval", "0"), name) * _number(one("serveralivecountmax", "3"), name),
         )
 
     def _agent(self, text: str, values: Mapping[str, Sequence[str]], name: str) -> str:

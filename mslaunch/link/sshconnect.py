@@ -167,7 +167,7 @@ def _carrier(shared: Shared, config: HostConfig, attempt: Attempt, below: Connec
             return stream
         if config.proxy_command:
             return proxy_stream(config.proxy_command, shared.environ, deadline, arm)
-        return tcp_stream(config.hostname, config.port, config.family, deadline, arm)
+        return tcp_stream(config.hostname, config.port, config.family, deadline, arm, config.patience)
     except LinkError as error:
         error.where = error.where or config.where
         raise

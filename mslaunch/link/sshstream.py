@@ -164,9 +164,10 @@ def proxy_stream(command: str, environ: Mapping[str, str], deadline: Deadline, a
     return _armed(stream, arm)
 
 
-def tcp_stream(host: str, port: int, family: str, deadline: Deadline, arm: Arm) -> Stream:
+def tcp_stream(host: str, port: int, family: str, deadline: Deadline, arm: Arm, patience: int = 0) -> Stream:
     """Connect to the first address of `host` that answers, each having its share of the time.
 
+    `patience`: seconds of silence after which it counts as lost; 0: DEAD_AFTER.
     Raises LinkError without `where` (the caller knows the node): the name does not resolve, nobody answers.
     """
     addresses = resolve(host, port, family, deadline, arm)
@@ -176,7 +177,7 @@ def tcp_stream(host: str, port: int, family: str, deadline: Deadline, arm: Arm) 
         stream = _armed(Stream(sock, deadline), arm)
         try:
             sock.settimeout(max(0.001, deadline.left() / (len(addresses) - index)))
-            _tune(sock)
+            _tune(sock, patience or DEAD_AFTER)
             sock.connect(address)
             sock.getpeername()  # a connect that was shut down meanwhile ends without an error
             return stream
@@ -229,15 +230,15 @@ def _armed(stream: Stream, arm: Arm) -> Stream:
     return stream
 
 
-def _tune(sock: socket.socket) -> None:
+def _tune(sock: socket.socket, patience: int) -> None:
     tcp = socket.IPPROTO_TCP
     sock.setsockopt(tcp, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in (
-        ("TCP_KEEPIDLE", DEAD_AFTER // 2),
-        ("TCP_KEEPINTVL", DEAD_AFTER // 6),
+        ("TCP_KEEPIDLE", max(1, patience // 2)),
+        ("TCP_KEEPINTVL", max(1, patience // 6)),
         ("TCP_KEEPCNT", 3),
-        ("TCP_USER_TIMEOUT", DEAD_AFTER * 1000),  # keepalive alone is deaf while data is in flight
+        ("TCP_USER_TIMEOUT", patience * 1000),  # keepalive alone is deaf while data is in flight
     ):
         if hasattr(socket, name):
             sock.setsockopt(tcp, getattr(socket, name), value)

@@ -53,7 +53,7 @@ def _check_numbers(request: Request) -> None:
     before = 0
     for context in request.apps:
         if context.np is not None and not 0 < context.np <= MAX_RANKS - before:
-            raise AllocationError(f"{context.np} ranks cannot be started", "-np", f"ask for 1 to {MAX_RANKS} ranks")
+            raise AllocationError(f"{context.np} ranks cannot be started", todo=f"ask for 1 to {MAX_RANKS} ranks")
         before += context.np or 0
 
 

@@ -26,7 +26,8 @@ def shared(allocation: Allocation, request: Request) -> Allocation:
     if each:
         _check_each(len(nodes), each, total)
         return _with(allocation, [each] * len(nodes), "--local_worker_num", each)
-    unsaid = [_is_unsaid(node, request) for node in nodes]
+    bare = _are_bare(request.apps[0].hosts)
+    unsaid = [_is_unsaid(node, bare) for node in nodes]
     said = sum(node.slots or 0 for node, open_ in zip(nodes, unsaid) if not open_)
     if not any(unsaid):
         if total is not None and total > said:
@@ -61,10 +62,10 @@ def _even(total: int, hosts: int) -> list[int]:
     return [total // hosts + (at < total % hosts) for at in range(hosts)]
 
 
-def _is_unsaid(node: Node, request: Request) -> bool:
-    """Whether nobody has said how many slots this host has."""
+def _is_unsaid(node: Node, bare: bool) -> bool:
+    """Whether nobody has said how many slots this host has; `bare`: no -H did."""
     if node.source == "-H":
-        return _are_bare(request.apps[0].hosts)
+        return bare
     return node.slots is None or node.source.startswith("cores of ")
 
 

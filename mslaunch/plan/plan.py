@@ -135,13 +135,16 @@ class _Plans:
         self._defaults = defaults(request, environ)
         if request.output.xterm and "DISPLAY" in environ:  # unless the way there brought one along (ssh -X)
             self._defaults += (f"DISPLAY={environ['DISPLAY']}",)
-        self._used = sorted({placement.node for placement in jobmap.placements})
+        self._on: dict[int, list[Placement]] = {}  # node -> its ranks
+        for placement in jobmap.placements:
+            self._on.setdefault(placement.node, []).append(placement)
+        self._number = {node: number for number, node in enumerate(sorted(self._on))}  # of those that have ranks
         self.service = service_node(jobmap)
 
     def of(self, node: int, world: World, services: tuple[ServicePlan, ...]) -> NodePlan:
         """The plan of a node."""
         request, jobmap = self._request, self._jobmap
-        here = [placement for placement in jobmap.placements if placement.node == node]
+        here = self._on.get(node)
         if not here:
             return self.without_ranks(world, services) if services else empty_plan(request, world)
         plan = self._bare(node, self._place(here[0], len(here), world), services)
@@ -162,14 +165,13 @@ class _Plans:
             ),
             stdin=tuple(placement.rank for placement in here if placement.rank in readers),
             session=needs_session(request),
-            world=world._replace(here=self._used.index(node)),
+            world=world._replace(here=self._number[node]),
         )
 
     def without_ranks(self, world: World, services: tuple[ServicePlan, ...]) -> NodePlan:
         """Of the node that the services are on, what these need."""
         first = self._jobmap.placements[0]
-        size = sum(placement.node == first.node for placement in self._jobmap.placements)
-        plan = self._bare(self.service, self._place(first, size, world), services)
+        plan = self._bare(self.service, self._place(first, len(self._on[first.node]), world), services)
         return plan._replace(world=world._replace(here=-1))
 
     def _bare(self, node: int, place: Place, services: tuple[ServicePlan, ...]) -> NodePlan:
@@ -213,8 +215,8 @@ class _Plans:
             size=len(jobmap.placements),
             local_rank=placement.local_rank,
             local_size=local_size,
-            node=self._used.index(placement.node),
-            nodes=len(self._used),
+            node=self._number[placement.node],
+            nodes=len(self._number),
             slots=jobmap.slots,
             address=endpoint.address,
             port=endpoint.port,

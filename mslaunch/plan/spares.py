@@ -12,7 +12,7 @@ from mslaunch.lean import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from mslaunch.model import Allocation, Node
+    from mslaunch.model import Allocation, Node, RankLine
 
 
 def exchange(allocation: Allocation, gone: Collection[str], comes: Sequence[Node], whole: bool = False) -> Allocation:
@@ -37,7 +37,7 @@ def exchange(allocation: Allocation, gone: Collection[str], comes: Sequence[Node
         nodes=(*nodes, *(node._replace(spare=False) for node in waiting)),
         apps=tuple((*_at(app, index), *more) for app in allocation.apps),
         sequences=tuple(_at(sequence, index) for sequence in allocation.sequences),
-        ranks=tuple(line._replace(node=index[line.node]) for line in allocation.ranks if line.node in index),
+        ranks=_lines(allocation, index),
         spares=(*(node for node in allocation.spares if node.name not in came), *left),
     )
 
@@ -48,6 +48,15 @@ def _replacing(old: Node, new: Node, whole: bool) -> Node:
     if slots is None or (not whole and old.slots is not None and slots > old.slots):
         slots = old.slots
     return new._replace(slots=slots, spare=False)
+
+
+def _lines(allocation: Allocation, index: dict[int, int]) -> tuple[RankLine, ...]:
+    """The lines of a rankfile that are left, numbered anew if there are fewer."""
+    kept = [line._replace(node=index[line.node]) for line in allocation.ranks if line.node in index]
+    if len(kept) < len(allocation.ranks):
+        order = sorted(kept, key=lambda line: line.rank)
+        kept = [line._replace(rank=rank) for rank, line in enumerate(order)]
+    return tuple(kept)
 
 
 def _at(places: Sequence[int], index: dict[int, int]) -> tuple[int, ...]:

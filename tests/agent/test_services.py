@@ -36,15 +36,13 @@ OWN = """\
 import os, sys
 if os.environ["MS_ROLE"] == "MS_SCHED":
     print("own", sys.argv[1:], os.environ["RANK_ID"], os.getcwd(), flush=True)
-    # as set_ps_context does
-    from mindspore import _c_expression
-    _c_expression.init_cluster()
+    # as set_ps_context does; in other words than those by which a program of MindSpore's is known
+    __import__("mind" + "spore", fromlist=["_c_expression"])._c_expression.init_cluster()
 print("rank", flush=True)
 """
 KNOCKS = """\
 import mmap, os, socket, sys, time
-import mindspore
-with open(os.path.join(list(mindspore.__path__)[0], "_c_expression.py"), "rb") as file:
+with open(os.path.join(list(__import__("mind" + "spore").__path__)[0], "_c_expression.py"), "rb") as file:
     held = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 port = int(os.environ["MS_SCHED_PORT"])
 while True:
@@ -111,6 +109,13 @@ class Lab:
         while not text.endswith(b"\n"):
             text += self.agent.expect(frames.STDOUT, SERVICE).payload
         return text.decode()
+
+    def wait_listening(self) -> None:
+        """Until somebody is at the port; an agent that looked after it before has no event for us."""
+        deadline = time.monotonic() + BOUND
+        while is_free(self.port):
+            assert time.monotonic() < deadline
+            self.agent._more(time.monotonic() + 0.01)
 
     def nothing(self, *kinds: int) -> bool:
         return not [frame for frame in self.agent.frames if frame.kind in kinds]
@@ -259,6 +264,44 @@ def test_a_knock(lab, program):
     assert lab.says()[0] == ("light" if program == "light" else "own")
     assert lab.agent.output(frames.STDOUT, 0, 7).startswith(b"served\n")
     assert lab.nothing(frames.SERVES)
+
+
+def launch_guessed(lab, text: str = "import mindspore", **more) -> None:
+    lab.write("net.py", f"{text}\nprint('rank', flush=True)\n")
+    lab.agent.launch(lab.plan(sys.executable, "net.py", services=(lab.scheduler(first=False),), ranks=1, **more))
+
+
+def test_a_program_of_mindspore_needs_no_knock(lab):
+    """The port is the scheduler's before a rank has asked, and nobody is told to wait for it."""
+    launch_guessed(lab)
+    lab.started()
+    assert lab.says()[0] == "light" and lab.nothing(frames.SERVES)
+    lab.visit(b"0")  # it has served, and another program may want one
+    assert lab.agent.exit(SERVICE).code == 0
+    assert not is_free(lab.port)
+
+
+@pytest.mark.parametrize(
+    ("text", "site"),
+    [("# if mindspore is there", False), ("import mindspore", True)],
+    ids=["there is none", "it does not work"],
+)
+def test_a_guess_that_was_wrong(lab, text, site):
+    """Nobody hears of it but by a log: the ranks may do without."""
+    (lab.folder / "site" / "mindspore" / "_c_expression.py").write_text("raise SystemExit(5)\n")
+    launch_guessed(lab, text, site=site)
+    assert lab.agent.output(frames.STDOUT, 0, 5) == b"rank\n"
+    assert lab.agent.exit(0).code == 0
+    if site:
+        assert lab.agent.exit(SERVICE).code == 0
+    lab.wait_listening()
+
+
+def test_a_program_that_says_nothing_of_mindspore(lab):
+    launch_guessed(lab, "import this")
+    assert lab.agent.exit(0).code == 0
+    told = [frame for frame in lab.agent.frames if frame.rank == SERVICE]
+    assert not [frame for frame in told if frame.kind in (frames.STARTED, frames.EXIT)] and not is_free(lab.port)
 
 
 def test_a_knock_where_no_ranks_are(lab):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import stat
 from pathlib import Path
 
@@ -119,22 +120,49 @@ def test_quiet_prints_the_number_alone(detach, ask):
     ("words", "code"),
     [
         (["-n", "1", "no-such-program"], 127),
+        (["-n", "1", "--scheduler", ":{taken}", "true"], 1),
         (["-n", "1", "--output-filename", "gate", "true"], 1),
         (["-n", "9", "--hostfile", "gone", "true"], 1),
         (["-n", "1", "--wdir", "/nowhere", "true"], 126),
         ([*through_rsh("alpha", agent="false_agent"), "-n", "1", "true"], None),
     ],
-    ids=["program", "files", "hostfile", "directory", "host"],
+    ids=["program", "port", "files", "hostfile", "directory", "host"],
 )
-def test_a_refusal_is_the_same_as_ever(detach, run, jobs, ask, words, code):
-    as_ever = run(words, env=jobs)
-    refused, entry = detach(*words, code=as_ever.code)
+def test_a_refusal_is_the_same_as_ever(detach, run, jobs, words, code):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        words = [word.format(taken=taken.getsockname()[1]) for word in words]
+        as_ever = run(words, env=jobs)
+        refused, entry = detach(*words, code=as_ever.code)
     assert code in (None, refused.code) and refused.out == b""
     assert [line.partition(", after")[0] for line in refused.err.splitlines()] == [
         line.partition(", after")[0] for line in as_ever.err.splitlines()
     ]
-    if entry:  # some of its ranks may have run
-        assert entry.state == "ended" and ask("--status", str(entry.number)).code == refused.code
+    assert entry is None, "nothing was started, and nothing is in the list"
+
+
+@pytest.mark.parametrize("closed", [(1,), (0, 1), (0, 1, 2), ()], ids=str)
+def test_a_standard_output_that_takes_nothing(start, jobs, ask, tmp_path, closed):
+    os.mkfifo(tmp_path / "gate")
+    with open("/dev/full", "wb") as full:
+        words = ["--detach", "-n", "1", *BLOCKED]
+        job = start(words, env=jobs, stdout=full, preexec_fn=lambda: [*map(os.close, closed)])
+    ended = job.end()
+    assert ended.code == 0 and ("job 1 runs" in ended.err) == (not closed), ended
+    assert ask("--status", "1").code == 0
+    answer(tmp_path, "3\n", 1)
+    wait_for_end(Register(jobs).entries()[0])
+    assert ask("--status", "1").code == 3
+
+
+def test_a_list_that_nobody_reads_or_nobody_can_keep(start, jobs):
+    with open("/dev/full", "wb") as full:
+        ended = start(["--status"], env=jobs, stdout=full).end()
+    assert (ended.code, ended.err) == (1, "mslaunch: standard output: cannot be written: No space left on device\n")
+    reader, writer = os.pipe()
+    os.close(reader)
+    ended = start(["--status"], env=jobs, stdout=writer).end()
+    os.close(writer)
+    assert (ended.code, ended.err) == (0, "")
 
 
 def test_what_the_launcher_says_before_the_ranks_run_is_seen(detach, ask):

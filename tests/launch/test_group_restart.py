@@ -122,6 +122,13 @@ def test_what_cannot_be_started_is_not_started_again(run, program_, code):
     assert notices(ended.err) == []
 
 
+@pytest.mark.parametrize("words", [["-n", "2"], []], ids=["as many", "as slots"])
+def test_the_fewest_are_more_than_there_are(run, words):
+    ended = run([*GROUP, *TWO, *words, "--min-ranks", "3", "true"])
+    assert ended.code == 1
+    assert "--min-ranks 3: there are only 2 ranks\n" in ended.err
+
+
 def test_what_is_wrong_before_is_a_refusal_as_ever(run):
     ended = run([*GROUP, *through_rsh("alpha", "beta"), "-n", "2", "true"], env={"RSH_DOWN": "beta"})
     assert ended.code == 255
@@ -241,6 +248,40 @@ def test_a_spare_takes_the_place_of_a_host(start, hosts, gone, instead):
     assert hosts_of(ended.out, 2) == [instead, "beta"]
     assert notices(ended.err)[1:] == [f"attempt 2 of 4: {instead} takes the place of alpha"]
     assert f"; then {instead} takes the place of alpha" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "words"),
+    [
+        ("alpha", "gamma takes the place of alpha"),
+        ("beta", "gamma takes the place of alpha"),
+        ("epsilon", "gamma takes the place of alpha, the MindSpore scheduler goes to the host of rank 0"),
+    ],
+)
+def test_the_scheduler_leaves_its_host_if_that_is_lost(start, hosts, scheduler, words):
+    options = [*hosts(SPARES), *GROUP, "--scheduler", scheduler]
+    job = start([*options, "-n", "2", *program("again", "wait", 1)], env=hosts.env)
+    job.expect(b"ready", 2)
+    hosts.take("alpha", "epsilon")
+    kill_agent(job, 0)
+    ended = job.end()
+    assert ended.code == 0, ended.err
+    assert hosts_of(ended.out, 2) == ["gamma", "beta"]
+    assert notices(ended.err)[1:] == [f"attempt 2 of 4: {words}"]
+
+
+def test_a_rankfile_with_fewer_lines(start, hosts, tmp_path):
+    """The ranks that are left are numbered anew."""
+    (tmp_path / "ranks").write_text("rank 0=alpha slot=0\nrank 1=beta slot=0\n")
+    hosts("")
+    options = [*through_rsh(), "--rankfile", "ranks", "--min-ranks", "1"]
+    job = start([*options, *GROUP, *program("again", "wait", 1)], env=hosts.env)
+    job.expect(b"ready", 2)
+    hosts.take("alpha")
+    kill_agent(job, 0)
+    ended = job.end()
+    assert ended.code == 0, ended.err
+    assert hosts_of(ended.out, 2) == ["beta"]
 
 
 def test_slots_that_are_free_elsewhere(start, hosts):

@@ -139,12 +139,12 @@ def test_an_ignored_hangup_stays_ignored(start, tmp_path):
 
 
 def test_nobody_reads_what_is_left(start):
-    """The terminal is stuck and the job is ended by a signal: that ends it, too."""
+    """The terminal is stuck and the job is ended by a signal: that ends it, too, and who reads the rest is told."""
     job = start(["-n", "1", *program("bulk", 50_000_000, 1)])
     job.expect(b"\0")
     job.send(signal.SIGTERM)
     assert job.process.wait(15) == 1
-    job.end()
+    assert "mslaunch: ended by SIGTERM, after" in job.end().err
 
 
 # --- killed

@@ -76,6 +76,8 @@ class TestHosts:
     pytestmark = HOSTS
 
     def test_an_agent_and_a_host_are_killed(self, cluster: Cluster, tmp_path: Path, undisturbed: str) -> None:
+        config = cluster.home("head") / ".ssh" / "config"
+        config.write_text(f"ServerAliveInterval 2\n{config.read_text()}")  # of silence, 6 s are enough here
         (tmp_path / "hosts").write_text("n01 slots=1\nn02 slots=1\nn03 slots=1 spare\n")
         words = ["--worker_num=2", "--hostfile", "hosts", "--log_dir=logs", "--join=True", "--restart", "group"]
         words += ["-x", "STEP_SECONDS", "-x", "CKPT_DIR", PROGRAM]
@@ -84,7 +86,7 @@ class TestHosts:
             job.wait_for("attempt 1: epoch 1", tmp_path / "logs" / "worker_0.log")
             os.kill(agent(cluster, "n02"), signal.SIGKILL)
             job.wait_for("attempt 2: epoch", tmp_path / "logs" / "worker_0.attempt-2.log")
-            cluster("kill", "n02")  # as by a power failure: found out after half a minute of silence
+            cluster("kill", "n02")  # as by a power failure: found out by silence
             assert job.end() == 0, job.said
         for rank in range(2):
             assert final_loss((tmp_path / "logs" / f"worker_{rank}.attempt-3.log").read_text()) == undisturbed

@@ -72,7 +72,9 @@ CASES = {
     "several files": 'UserKnownHostsFile /a "/b c"\n'
     "GlobalKnownHostsFile none\nIdentityFile /k1\nIdentityFile /k2\nIdentityFile /k1\n",
     "certificate": "CertificateFile /c1\nCertificateFile /c2\nIdentitiesOnly yes\n",
-    "others are read over": "SendEnv A\nSendEnv B\nLocalForward 1 a:2\nServerAliveInterval 5\n",
+    "others are read over": "SendEnv A\nSendEnv B\nLocalForward 1 a:2\n",
+    "patience": "ServerAliveInterval 5\n",
+    "more patience": "ServerAliveInterval 7\nServerAliveCountMax 2\n",
     "numbers and families": "ConnectTimeout 7\nAddressFamily inet6\nBatchMode yes\nHashKnownHosts yes\n",
 }
 
@@ -108,6 +110,8 @@ def test_the_same_as_the_ssh_program(home: Home, case: str) -> None:
     assert found.batch == (one("batchmode") == "yes")
     assert found.hash_known_hosts == (one("hashknownhosts") == "yes")
     assert str(int(found.connect_timeout or 0)) == one("connecttimeout").replace("none", "0")
+    if not found.batch:  # for which Debian's ssh has another default
+        assert found.patience == int(one("serveraliveinterval")) * int(one("serveralivecountmax"))
     if found.identity_files:
         assert list(found.identity_files) == truth["identityfile"]
     account = pwd.getpwuid(os.getuid()).pw_dir  # ssh does not ask HOME

@@ -7,7 +7,7 @@ import pytest
 from mslaunch.errors import LinkError
 from mslaunch.launcher.attempts import Before, Choice, again_text, choices, no_host, too_often
 from mslaunch.launcher.rules import most_restarts
-from mslaunch.model import Allocation, AppContext, Failure, Node, Policy, Request
+from mslaunch.model import Allocation, AppContext, ClusterPolicy, Failure, Node, Policy, Request
 
 APP = AppContext(("x",))
 GROUP = Request((APP,), restart="group")
@@ -113,6 +113,26 @@ def test_a_group_that_has_shrunk_may_grow_again() -> None:
     assert rows[:2] == [("a:2", 4, "4 ranks instead of 2"), ("a:2 b:2", 4, "b comes in, 4 ranks instead of 2")]
 
 
+@pytest.mark.parametrize(
+    ("spares", "host", "words"),
+    [
+        ("x:2", "x", "x takes the place of b"),
+        ("", "", "b is left out, the MindSpore scheduler goes to the host of rank 0"),
+    ],
+)
+def test_the_scheduler_leaves_its_host(spares: str, host: str, words: str) -> None:
+    asked = GROUP._replace(cluster=ClusterPolicy("b", 8118))
+    past = before("a:2 b:2", spares)._replace(scheduler="b")
+    first = offered(asked, past, "b")[0]
+    assert (first.request.cluster, first.changed) == (ClusterPolicy(host, 8118), words)
+    (again,) = offered(asked, before("a:2 x:2", "b:2")._replace(scheduler="x"))[:1]
+    assert again.request.cluster.host == "x", "it stays, though another was named in the beginning"
+    apart = past._replace(scheduler="joe@c")
+    assert offered(asked, apart, "b")[0].request.cluster.host == "joe@c"
+    alone = offered(asked, apart, "c")[0]
+    assert (alone.request.cluster.host, alone.changed) == ("", "the MindSpore scheduler goes to the host of rank 0")
+
+
 # --- words
 
 
@@ -141,3 +161,5 @@ def test_why_not() -> None:
     assert none[0] == f"{told}0 slots for 4 ranks"
     odd = no_host(GROUP, [2], before("a:2 b:2"), gone, LinkError("rank 1 has no line in ranks"))
     assert odd[0] == "not started again: rank 1 has no line in ranks"
+    few = no_host(GROUP._replace(min_ranks=1), [4], before("a:2 b:2"), gone, LinkError("no window for rank 3"))
+    assert few[0] == "not started again: no window for rank 3", "there are slots enough"

@@ -131,7 +131,7 @@ def test_old_jobs_are_forgotten_and_running_ones_never(
     assert "new-99" not in os.listdir(environ["MSLAUNCH_JOBS"]) and 77 not in numbers(environ)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"began": 1}'])
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"began": 1, "command": [], "process": []}'])
 def test_what_cannot_be_read_is_no_job(environ: dict[str, str], text: str) -> None:
     Path(add(environ).folder, "job").write_text(text)
     assert numbers(environ) == []
@@ -216,6 +216,59 @@ def test_stop_waits_for_the_end(environ: dict[str, str], launcher: subprocess.Po
     add(environ, process=process(launcher.pid), running=1.0)
     assert "was killed" in jobs.stop(["1"], environ).text  # it has written nothing down
     assert launcher.wait(9) == -signal.SIGTERM
+
+
+def test_a_job_whose_process_was_the_command_is_found_again(
+    environ: dict[str, str], launcher: subprocess.Popen[bytes]
+) -> None:
+    with subprocess.Popen(["true"]) as command:
+        before = process(command.pid) or Process(command.pid, "0", "gone")
+    entry = add(environ, process=before)
+    Register(environ).entries()[0].note(process=process(launcher.pid), running=1.0)
+    assert entry.state == "running" and entry.process.pid == launcher.pid
+    entry = add(environ, process=before)
+    assert entry.state == "killed"
+
+
+def test_stop_follows_from_the_command_to_the_launcher(
+    environ: dict[str, str], launcher: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as command:
+        entry = add(environ, process=process(command.pid))
+        send = Process.send
+
+        def late(asked: Process, signum: int) -> bool:
+            """The launcher was noted down after the job was looked up, and the command has gone."""
+            if asked.pid == command.pid:
+                Register(environ).entries()[0].note(process=process(launcher.pid), running=1.0)
+            return send(asked, signum)
+
+        monkeypatch.setattr(Process, "send", late)
+        assert jobs.stop([str(entry.number)], environ).text.startswith("job 1 was killed")
+    assert launcher.wait(9) == -signal.SIGTERM
+
+
+def test_stop_of_a_job_that_was_refused_meanwhile(
+    environ: dict[str, str], launcher: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = add(environ, process=process(launcher.pid))
+    send = Process.send
+
+    def forgotten(asked: Process, signum: int) -> bool:
+        entry.remove()
+        return send(asked, signum)
+
+    monkeypatch.setattr(Process, "send", forgotten)
+    assert jobs.stop(["1"], environ).text == "job 1 has ended before anything was started"
+
+
+def test_a_register_that_cannot_be_made(environ: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    nowhere = {"MSLAUNCH_JOBS": str(tmp_path / "file" / "jobs")}
+    assert Register(nowhere).entries() == []
+    with pytest.raises(LaunchError, match="cannot be made: Not a directory") as caught:
+        add(nowhere)
+    assert caught.value.where == nowhere["MSLAUNCH_JOBS"] and "MSLAUNCH_JOBS" in caught.value.todo
 
 
 def test_stop_of_a_job_that_has_ended_signals_nobody(environ: dict[str, str]) -> None:

@@ -338,6 +338,7 @@ def test_a_directory_that_cannot_be_had(tmp_path: Path) -> None:
         (OutputPolicy(str(tmp_path / "file/below")), "--output-filename"),
         (OutputPolicy(file=str(tmp_path / "file/below")), "--output file="),
         (OutputPolicy(outfile=str(tmp_path)), f"output files {tmp_path}"),
+        (WORKERS._replace(outfile=f"{tmp_path}/file/worker_%r.log"), f"log files in {tmp_path}/file"),
     ):
         with pytest.raises(LaunchError, match=str(tmp_path)) as caught:
             logs_of(policy)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mslaunch.agent.network import addresses
 from mslaunch.cli import dialects, msrun, msrunaddress
 from mslaunch.cli.main import read_text
 from mslaunch.cli.msruntable import TABLE
@@ -74,7 +75,7 @@ ONE = [
     (["rank_table_file", ""], job()),
     (["master_addr", "127.0.0.1"], job()),
     (["master_addr", "localhost"], job()),
-    (["master_addr", "[::1]"], job(share=Share(8, 0, "::1", 8118, True), moves=False)),
+    (["master_addr", "[::1]"], job(share=Share(8, 0, "::1", 8118, True))),
     (["master_port", "8200"], job(port=8200, moves=False)),
     (["node_rank", "0"], job()),
     (["node_rank", "-1"], job()),
@@ -153,6 +154,10 @@ def test_the_line_of_the_tutorials():
 
 def test_a_first_word_with_an_underscore_that_is_not_msruns():
     assert dialects.parse(["--server_num=1", "-n", "4", "a"], {}, read_text).cluster.servers == 1
+    for word, meant in (("--worker_nmu=8", "--worker_num?"), ("--nod_rank=0", "--node_rank?")):
+        with pytest.raises(UsageError, match="no such option") as caught:
+            dialects.parse([word, "--join=True", "net.py"], {}, read_text)
+        assert f"did you mean {meant}" in caught.value.todo
 
 
 # ------------------------------------------------------------------------------------------------------ abbreviations
@@ -196,19 +201,19 @@ def share(size, first, address="127.0.0.1", port=8118, master=True):
 SEVERAL = [
     # number of workers in all, here, of the host -> ranks here, the share
     ("--worker_num=8 --local_worker_num=4 --node_rank=0", 4, share(8, 0)),
-    ("--worker_num=8 --local_worker_num=4 --node_rank=1 --master_port=9000", 4, share(8, 4, port=9000)),
+    ("--worker_num=8 --local_worker_num=4 --node_rank=1 --master_port=9000", 4, share(8, 4, port=9000, master=False)),
     ("--worker_num=8 --local_worker_num=4", 4, share(8, None)),
     ("--worker_num=8 --local_worker_num=4 --node_rank=-5", 4, share(8, None)),
     ("--worker_num=4 --local_worker_num=3 --node_rank=0", 3, share(4, 0)),
-    ("--worker_num=4 --local_worker_num=1 --node_rank=3", 1, share(4, 3)),
-    ("--local_worker_num=4 --node_rank=1", 4, share(8, 4)),
-    ("--worker_num=16 --node_rank=1", 8, share(16, 8)),
-    ("--worker_num=16 --master_addr=127.0.0.1 --node_rank=1", 8, share(16, 8)),
+    ("--worker_num=4 --local_worker_num=1 --node_rank=3", 1, share(4, 3, master=False)),
+    ("--local_worker_num=4 --node_rank=1", 4, share(8, 4, master=False)),
+    ("--worker_num=16 --node_rank=1", 8, share(16, 8, master=False)),
+    ("--worker_num=16 --master_addr=127.0.0.1 --node_rank=1", 8, share(16, 8, master=False)),
     ("--worker_num=8 --local_worker_num=4 --node_rank=1 --master_addr=192.0.2.7", 4,
      share(8, 4, "192.0.2.7", master=False)),
     ("--worker_num=8 --local_worker_num=4 --node_rank=1 --master_addr=2001:DB8:0::7", 4,
      share(8, 4, "2001:db8::7", master=False)),
-    ("--worker_num=8 --local_worker_num=4 --node_rank=1 --master_addr=[::1]", 4, share(8, 4, "::1")),
+    ("--worker_num=8 --local_worker_num=4 --node_rank=1 --master_addr=[::1]", 4, share(8, 4, "::1", master=False)),
     ("--worker_num=4 --master_addr=192.0.2.7", 4, share(4, 0, "192.0.2.7", master=False)),
     # and all of them
     ("--worker_num=16", 16, None),
@@ -228,10 +233,15 @@ def test_a_command_on_each_host(line, np, part):
 
 
 def test_two_commands_on_one_host_share_a_scheduler():
-    with socket.create_server(("127.0.0.1", 0)) as server:
+    """Whichever comes first: with a loopback address the second one need not even look."""
+    ours = next((address for address in addresses() if not msrunaddress.is_loopback(address)), "")
+    with socket.create_server(("", 0)) as server:
         line = f"--worker_num=8 --local_worker_num=4 --master_port={server.getsockname()[1]} net.py"
         second = msrun.parse(["--node_rank=1", *line.split()], {})
-        assert not second.cluster.share.master and "scheduler at port" in second.notes[0]
+        assert not second.cluster.share.master and "--node_rank=0 starts on this host" in second.notes[0]
+        if ours and ":" not in ours:
+            second = msrun.parse(["--node_rank=1", f"--master_addr={ours}", *line.split()], {})
+            assert not second.cluster.share.master and "scheduler at port" in second.notes[0]
         assert msrun.parse(["--node_rank=0", *line.split()], {}).cluster.share.master, (
             "which then says who has the port"
         )
@@ -246,7 +256,12 @@ def test_what_is_worth_a_note():
     assert "no scheduler is started here" in notes("--worker_num=4 --master_addr=192.0.2.7")
     assert "the 4 of --local_worker_num" in notes("--local_worker_num=4")
     assert "has no effect" in notes("--worker_num=4 -H a,b --node_rank=1")
-    assert notes("--worker_num=8 --local_worker_num=4 --node_rank=1") == ""
+    assert "no worker 4, workers are 0 to 3" in notes("--worker_num=4 --join=True --tail_worker_log=3,4")
+    assert notes("--worker_num=4 --join=True --tail_worker_log=3,0") == ""
+    assert notes("--worker_num=4 --tail_worker_log=4") == ""
+    assert "no worker" not in notes("--worker_num=4 --local_worker_num=2 --node_rank=0 --join=True --tail_worker_log=3")
+    assert "--node_rank=0 starts on this host" in notes("--worker_num=8 --local_worker_num=4 --node_rank=1")
+    assert notes("--worker_num=8 --local_worker_num=4 --node_rank=0") == ""
 
 
 def test_one_command_starts_several_hosts():
@@ -258,7 +273,14 @@ def test_one_command_starts_several_hosts():
 
 @pytest.mark.parametrize(
     ("address", "host"),
-    [("127.0.0.1", ""), ("::1", ""), ("192.0.2.7", "192.0.2.7"), ("192.0.2.8", "192.0.2.8"), ("[fd00::1]", "fd00::1")],
+    [
+        ("127.0.0.1", ""),
+        ("::1", ""),
+        ("192.0.2.7", "192.0.2.7"),
+        ("192.0.2.8", "192.0.2.8"),
+        ("[fd00::1]", "fd00::1"),
+        ("nosuch.invalid", "nosuch.invalid"),
+    ],
 )
 def test_the_scheduler_of_several_hosts(address, host):
     request = msrun.parse(
@@ -315,6 +337,8 @@ def test_a_dry_run(line, environ, np, part, level):
         (["--master_addr="], "--master_addr", "not empty"),
         (["--master_addr=nosuch.invalid"], "--master_addr", "cannot be resolved"),
         (["--master_addr=a b"], "--master_addr", "cannot be resolved"),
+        (["--master_addr=0.0.0.0"], "--master_addr", "by which the hosts reach"),
+        (["--master_addr=::", "-H", "a,b"], "--master_addr", "stands for all addresses"),
         (["--node_rank=a"], "--node_rank", "whole number"),
         (["--join=maybe"], "--join", "True or False"),
         (["--tail_worker_log=a"], "--tail_worker_log", "0,1"),

@@ -55,6 +55,22 @@ def test_ports_are_held_outside_the_ephemeral_range() -> None:
     again.close()
 
 
+def test_two_jobs_do_not_choose_the_same_port() -> None:
+    """One has given it up for its scheduler, which does not listen yet."""
+    with socket.socket() as free:
+        free.bind(("", 0))
+        port = free.getsockname()[1]
+    first = Listener(port, moves=True, claim=True)
+    first.hand_over()
+    second = Listener(port, moves=True, claim=True)
+    assert second.port != first.port == port
+    second.close()
+    with pytest.raises(OSError, match="in use"):
+        Listener(port, claim=True)
+    first.close()
+    Listener(port, claim=True).close()
+
+
 def test_a_port_that_moves() -> None:
     """To the next one that is free, also past several, and no farther than it should."""
     first = Listener()

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from mslaunch.errors import AllocationError, UsageError
 from mslaunch.model import AppContext, Policy, Request
+from mslaunch.plan import perhost
 from mslaunch.plan.allocation import allocate
 from mslaunch.plan.mapping import map_job
 
@@ -94,3 +95,10 @@ def test_all_ranks_are_placed_or_the_numbers_are_refused(total, each, hosts):
         assert sum(found.values()) == total
     if each:
         assert set(found.values()) == {each}
+
+
+def test_the_option_is_read_once_for_all_hosts(monkeypatch):
+    read, are_bare = [], perhost._are_bare
+    monkeypatch.setattr(perhost, "_are_bare", lambda texts: read.append(texts) or are_bare(texts))
+    assert ranks(60, hosts=("n[1-30]",)) == {f"n{host}": 2 for host in range(1, 31)}
+    assert len(read) == 1

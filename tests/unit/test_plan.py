@@ -79,6 +79,22 @@ def test_the_plans_of_a_job(name: str, request: pytest.FixtureRequest) -> None:
     assert text == golden.read_text(encoding="utf-8")
 
 
+def test_many_nodes_do_not_read_the_map_each() -> None:
+    """Of 1,000 nodes each would look at 8,000 placements."""
+
+    class Counted(tuple):  # type: ignore[type-arg]
+        read = 0
+
+        def __iter__(self):  # type: ignore[no-untyped-def]
+            Counted.read += 1
+            return super().__iter__()
+
+    nodes = tuple(Node(f"n{node}", 1, "-H") for node in range(50))
+    rows = Counted(Placement(rank, 0, rank, 0) for rank in range(50))
+    assert len(plans(AppContext(("a",)), {}, JobMap(nodes, rows, 50))) == 50  # type: ignore[arg-type]
+    assert 0 < Counted.read < 10
+
+
 def test_what_a_remote_rank_gets_of_our_environment() -> None:
     environ = {
         "OMPI_MCA_btl": "tcp",

@@ -61,7 +61,6 @@ def test_delay_and_fewest():
         ("--restart-delay -1", "--restart-delay", "0 or more"),
         ("--min-ranks 2", "--min-ranks", "--restart group"),
         ("--min-ranks 2 --restart rank", "--min-ranks", "--restart group"),
-        ("-n 2 --min-ranks 3 --restart group", "--min-ranks 3", "only 2 ranks"),
         ("-n 2 --min-ranks 1 --restart group a : -n 2", "--min-ranks", "several programs"),
     ],
 )
@@ -77,8 +76,6 @@ def test_the_same_with_msrun():
     )
     assert (request.restart, request.max_restarts, request.restart_delay) == ("group", 3, 2.0)
     assert (request.min_ranks, request.recovery) == (1, False)
-    with pytest.raises(UsageError, match="only 2 ranks"):
-        msrun.parse(["--worker_num=2", "--restart=group", "--min-ranks=3", "net.py"], {})
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ def test_what_names_nodes_by_number() -> None:
     assert [line.node for line in placed.ranks] == [0, 1, 2]
     left = exchange(before, ["b"], [])
     assert left.apps == ((0,), (1,)) and left.sequences == ((0, 1),)
-    assert [(line.rank, line.node) for line in left.ranks] == [(0, 0), (2, 1)]
+    assert [(line.rank, line.node) for line in left.ranks] == [(0, 0), (1, 1)], "numbered anew"
     more = exchange(before, ["b"], FOUR.spares[:2])
     assert more.apps == ((0, 1, 3), (1, 2, 3)), "a host more is everybody's"
 

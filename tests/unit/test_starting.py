@@ -88,7 +88,7 @@ class Job:
         return [NodePlan(ranks, (AppPlan(("x",), "/"),), (), world=World())]
 
     def prepare(self) -> None:
-        reserved = messages.Reserved((5, 6), 7, "token")
+        reserved = messages.Reserved((6, 5), 7, "token")
         self.agent.say(frames.RESERVED, payload=messages.pack_reserved(reserved))
 
     def started(self, *numbers: int) -> None:

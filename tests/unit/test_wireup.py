@@ -13,7 +13,7 @@ from mslaunch.wire import frames, messages
 from mslaunch.wire.messages import Hello, Reserved
 
 USUAL = ClusterPolicy()
-ANSWER = Reserved((10001, 10002), 10003, "token")
+ANSWER = Reserved((10002, 10001), 10003, "token")
 ONE_PORT, OTHER_PORT = Reserved((10001,), 10003, "first"), Reserved((8119,), 10004, "second")
 
 
@@ -104,11 +104,12 @@ def test_a_first_node_without_any_address_does_not_stop_the_launch() -> None:
 @pytest.mark.parametrize(
     ("cluster", "words"),
     [
-        (ClusterPolicy(port=8118), b"0 8118"),
-        (ClusterPolicy(port=8118, moves=True), b"0 8118+"),
+        (ClusterPolicy(port=8118), b"8118 0"),
+        (ClusterPolicy(port=8118, moves=True), b"8118+ 0"),
         (ClusterPolicy(moves=True), b"0 0"),
         (ClusterPolicy(simulated=True), b"0"),
-        (ClusterPolicy(share=Share(8, 4, "10.0.0.9", 8118, True)), b"0 8118"),
+        (ClusterPolicy(share=Share(8, 4, "10.0.0.9", 8118, True)), b"8118 0"),
+        (ClusterPolicy(share=Share(8, 0, "::1", 8118, True), moves=True), b"8118+ 0"),
         (ClusterPolicy(share=Share(8, 4, "10.0.0.9", 8118, False), port=1, moves=True), b"0"),
     ],
     ids=str,
@@ -121,8 +122,14 @@ def test_which_ports_are_wanted(cluster: ClusterPolicy, words: bytes) -> None:
 def test_a_share_meets_where_it_was_told(master: bool) -> None:
     """Others start ranks that we have no agents for: nobody could prove anything."""
     lab = Lab(("10.0.0.1",), cluster=ClusterPolicy(share=Share(8, None, "fd00::9", 8118, master)))
-    lab.wireup.reserved(0, Reserved((10001, 8118) if master else (10001,), 10003, "token"))
+    lab.wireup.reserved(0, Reserved((8118, 10001) if master else (10001,), 10003, "token"))
     assert lab.done == [(Endpoint("fd00::9", 10001, 8118, "fd00::9"), "")]
+
+
+def test_a_share_that_is_all_of_the_job_may_move() -> None:
+    lab = Lab(("10.0.0.1",), cluster=ClusterPolicy(share=Share(2, 0, "::1", 8118, True), moves=True))
+    lab.wireup.reserved(0, Reserved((8120, 10001), 10003, "token"))
+    assert lab.done == [(Endpoint("::1", 10001, 8120, "::1"), "")]
 
 
 def test_a_dry_run_has_no_scheduler() -> None:
@@ -213,6 +220,6 @@ def test_every_answer_is_waited_for_and_none_twice(data: st.DataObject) -> None:
             lab.wireup.reached(node, [f"10.1.0.{at}" for at in range(count)])
         waiting += [(to, frame.kind) for to, frame in lab.sent[before:]]
     ((endpoint, warning),) = lab.done
-    assert endpoint.service_port == 20000 + service * 10 + (first == service) and endpoint.port == 20000 + first * 10
+    assert endpoint.service_port == 20000 + service * 10 and endpoint.port == 20000 + first * 10 + (first == service)
     assert endpoint.address == (f"10.1.0.{first}" if count > 1 else "127.0.0.1") and not warning
     assert endpoint.service_address == (f"10.1.0.{service}" if first != service else "")

@@ -1,0 +1,51 @@
+"""Later attempts seen from inside, through the Python API: what they keep, and what goes wrong between them."""
+
+from __future__ import annotations
+
+import gc
+import os
+from typing import Any
+
+import pytest
+
+from mslaunch import launch
+from mslaunch.errors import UsageError
+from mslaunch.launcher import again, story
+from mslaunch.wire.loop import Loop
+
+GROUP = ["--restart", "group", "--quiet", "--max-restarts"]
+FAILS = ["sh", "-c", "exit 3"]
+
+
+def test_the_loop_keeps_nothing_of_attempts_that_have_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Timers that were to insist, or to wait for a limit of time, held each of them until they fired."""
+    kept = []
+    prepare = again.Again._prepare
+
+    def counted(self: again.Again, *words: Any) -> str:
+        loop: Loop = self._scene.loop
+        kept.append(sum(timer.callback is not None for _, _, timer in loop._timers))
+        return prepare(self, *words)
+
+    monkeypatch.setattr(again.Again, "_prepare", counted)
+    outcome = launch(FAILS, np=1, options=[*GROUP, "4"], timeout=60)
+    assert (outcome.code, len(outcome.attempts)) == (3, 4)
+    assert kept == [1] * 5, "the limit of the whole launch"
+
+
+def test_what_goes_wrong_between_two_attempts_is_no_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    make = story.make_plans
+
+    def refusing(*words: Any, attempt: int) -> Any:
+        if attempt > 1:
+            raise UsageError("it is too long", "-x NAME")
+        return make(*words, attempt=attempt)
+
+    monkeypatch.setattr(story, "make_plans", refusing)
+    before = os.listdir("/proc/self/fd")
+    outcome = launch(FAILS, np=1, options=[*GROUP, "4"])
+    assert outcome.code == 3 and outcome.failure
+    assert outcome.failure.detail == ("not started again: -x NAME: it is too long",)
+    assert not outcome.attempts
+    gc.collect()
+    assert os.listdir("/proc/self/fd") == before
