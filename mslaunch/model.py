@@ -9,10 +9,8 @@ from __future__ import annotations
 
 from mslaunch.lean import NamedTuple
 
-#: stands for the rank of a process that is none, the job's scheduler, in frames and records; parameter servers have
-#: the numbers below it, from FIRST_SERVER down
-SERVICE = -1
-FIRST_SERVER = -2
+SERVICE = -1  #: stands for the rank of a process that is none, the job's scheduler, in frames and records
+FIRST_SERVER = -2  #: the same for the first parameter server; others have the numbers below it
 
 #: what cpus may share, smallest first; a policy names one of these, a `Topology` has a row for each
 LEVELS = ("hwthread", "core", "l1cache", "l2cache", "l3cache", "numa", "socket", "board")
@@ -391,6 +389,7 @@ class Outcome(NamedTuple):
     failure: Failure | None = None
     seconds: float = 0.0
     attempts: tuple[Attempt, ...] = ()  # those before the last
+    services: tuple[RankStatus, ...] = ()  # of what was no rank: `rank` is SERVICE for the scheduler, and below
     restarts: tuple[str, ...] = ()  # what was started again by itself, a clause each: "rank 1 on n01 (…)"
 
     @property

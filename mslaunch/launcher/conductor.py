@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from mslaunch.errors import LinkError, WireError
 from mslaunch.launcher import events
+from mslaunch.launcher.endings import ending
 from mslaunch.launcher.orders import Orders
 from mslaunch.launcher.output import Output
 from mslaunch.launcher.restarts import Restarts
@@ -164,6 +165,8 @@ class Launch:
         ended = messages.unpack_exit(frame.payload)
         self._stdin.rank_ended(frame.rank)
         self.event(events.Exited(frame.rank, node, *ended))
+        if frame.rank < 0 and not ended.error:
+            self._voice.detail(f"{self.state.name(frame.rank)} {ending(ended.code, ended.signal)}")
         if self._meeting and frame.rank >= 0 and self.state.ranks[frame.rank].ended:  # and not started again
             self._meeting.ended(frame.rank)
 

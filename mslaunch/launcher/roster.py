@@ -112,10 +112,15 @@ class Roster:
 
     def statuses(self) -> Sequence[RankStatus]:
         """How every rank ended, or that it runs, in rank order."""
-        return [
-            RankStatus(r.rank, self.hosts[r.node], r.pid, r.code, r.signal, r.shown, world=r.world.number)
-            for r in self._by_number(self.ranks.values())
-        ]
+        return [self._status(rank) for rank in self._by_number(self.ranks.values())]
+
+    def service_statuses(self) -> Sequence[RankStatus]:
+        """The same of what is no rank, the scheduler first."""
+        return [self._status(member) for member in self._by_number(self.services.members.values())]
+
+    def _status(self, member: Rank) -> RankStatus:
+        host, world = self.hosts[member.node], member.world.number
+        return RankStatus(member.rank, host, member.pid, member.code, member.signal, member.shown, world=world)
 
     @staticmethod
     def _by_number(members: Iterable[Rank]) -> list[Rank]:

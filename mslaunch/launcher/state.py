@@ -177,6 +177,7 @@ class JobState(Manners):
         member = self.services.exited(event)
         well = not (event.code or event.signal or event.error)
         if self.phase == ENDING or (self._begun and (well or self.ranks_ended)):
+            member.reason = "" if well else "ended"  # by us, for nobody needs it any more
             return []
         if self._begun and self._rules.service_again(member) and not (event.error or self._overdue):
             self.services.begin_again(member)

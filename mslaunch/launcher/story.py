@@ -234,8 +234,13 @@ class Story:
         """How it ended; its files are still open."""
         state, output = self.launch.state, self.output
         failure = with_last_words(state.failure, output.tail) if state.failure else None
-        ranks = tuple(_with_logs(status, output) for status in state.statuses())
-        return Outcome(state.code, ranks, failure, self._scene.seconds, restarts=tuple(state.restarts))
+        ranks, services = (
+            tuple(_with_logs(status, output) for status in statuses)
+            for statuses in (state.statuses(), state.service_statuses())
+        )
+        return Outcome(
+            state.code, ranks, failure, self._scene.seconds, services=services, restarts=tuple(state.restarts)
+        )
 
     def log_of(self, failure: Failure | None) -> str | None:
         """The file that tells more about it."""

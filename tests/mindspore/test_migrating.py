@@ -10,12 +10,14 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from trainings import final_loss, having, wait_until
 
 PROJECT = Path(__file__).parents[2]
 EXAMPLES = PROJECT / "examples" / "mindspore"
@@ -190,6 +192,32 @@ def test_the_dynamic_cluster_on_two_hosts(desks: Desk) -> None:
         desks.run("cluster-two-hosts", when, {8: 2, 4: 1})
         desks.trained("device", 2)
         desks.fresh("device")
+
+
+def kill_scheduler(desk: Desk) -> None:
+    """Once training has begun."""
+    log = desk.directory / "device" / "worker_0.log"
+    wait_until(lambda: log.exists() and "epoch 0" in log.read_text(), SECONDS)
+    (pid,) = having("MS_ROLE=MS_SCHED", f"CKPT_DIR={desk.env['CKPT_DIR']}")
+    os.kill(pid, signal.SIGKILL)
+
+
+@marked(with_mindspore)
+def test_a_scheduler_that_dies(desk: Desk) -> None:
+    """By hand it is started again with a script; here nobody does anything.  Training is not disturbed by either."""
+    for name in ("net.py", "net_recovery.py"):
+        shutil.copy(EXAMPLES / "net_recovery.py", desk.directory / name)
+    by_hand = "export MS_ENABLE_RECOVERY=1 MS_RECOVERY_PATH=$PWD/recovery\n" + PAGE["cluster-one-host", "before", ""]
+    again = [PAGE["recovery", "before", ""]]
+    losses = []
+    for script, more in ((by_hand, again), (PAGE["recovery", "after", ""], [])):
+        desk.env.update(CKPT_DIR=str(desk.directory / f"checkpoints-{len(losses)}"), STEP_SECONDS="0.05")
+        jobs = [desk.begin(fewer(script, {8: 2}))]
+        kill_scheduler(desk)
+        desk.end(*jobs, *(desk.begin(fewer(text, {8: 2})) for text in more))
+        losses.append(final_loss((desk.directory / "device" / "worker_0.log").read_text()))
+        desk.fresh("device")
+    assert losses[0] == losses[1]
 
 
 # --- with mpirun

@@ -275,6 +275,14 @@ def test_a_share_that_fails_does_not_wait_for_others() -> None:
     assert set(tell(state, *over(0, 3))) == {End((0,))}
 
 
+def test_they_are_a_part_of_the_outcome() -> None:
+    state = JobState(jobmap(0, 0))
+    tell(state, *RUN, *over(0), *over(1), *SERVER_DEAD, *over(SERVICE))
+    found = [(one.rank, one.host, one.pid, one.code, one.signal, one.reason) for one in state.service_statuses()]
+    assert found == [(SERVICE, "n0", 90, 0, None, ""), (SERVER, "n0", 91, None, SIGTERM, "ended")]
+    assert [one.rank for one in state.statuses()] == [0, 1]
+
+
 def test_a_refusal_says_what_to_do() -> None:
     for events in ([BAD_PORT], [Prepared(ONE), BAD_PORT]):
         state = JobState(jobmap(0, 0))
