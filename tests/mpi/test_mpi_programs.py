@@ -178,9 +178,13 @@ def test_abort_with_zero_is_a_failure(library, here, python):
 
 @pytest.mark.parametrize("how", ["before-init", "without-finalize"])
 def test_a_rank_leaves_too_early(library, stage, python, how):
-    """With exit code 0, which nobody else would notice: the others would wait for ever."""
+    """With exit code 0, which nobody else would notice: the others would wait for ever.
+
+    Between hosts the library of the other rank may see the closed connection, and abort, before we hear of the end.
+    """
     ended = stage.run(library, 2, python("ends.py", how))
-    assert ended.code == 1, ended.err
+    noticed = re.search(r"^mslaunch: rank 0 called MPI_Abort with code (\d+)", ended.err, re.M)
+    assert ended.code == (int(noticed[1]) if noticed and stage.place.hosts > 1 else 1), ended.err
     (block,) = blocks(ended.err)
     assert "rank 1" in block and "MPI" in block
 
