@@ -389,8 +389,8 @@ class Outcome(NamedTuple):
     failure: Failure | None = None
     seconds: float = 0.0
     attempts: tuple[Attempt, ...] = ()  # those before the last
-    services: tuple[RankStatus, ...] = ()  # of what was no rank: `rank` is SERVICE for the scheduler, and below
     restarts: tuple[str, ...] = ()  # what was started again by itself, a clause each: "rank 1 on n01 (…)"
+    services: tuple[RankStatus, ...] = ()  # of what was no rank: `rank` is SERVICE for the scheduler, and below
 
     @property
     def ok(self) -> bool:

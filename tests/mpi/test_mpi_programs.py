@@ -184,9 +184,10 @@ def test_a_rank_leaves_too_early(library, stage, python, how):
     """
     ended = stage.run(library, 2, python("ends.py", how))
     noticed = re.search(r"^mslaunch: rank 0 called MPI_Abort with code (\d+)", ended.err, re.M)
-    assert ended.code == (int(noticed[1]) if noticed and stage.place.hosts > 1 else 1), ended.err
+    between = noticed and stage.place.hosts > 1
+    assert ended.code == (int(noticed[1]) if between else 1), ended.err
     (block,) = blocks(ended.err)
-    assert "rank 1" in block and "MPI" in block
+    assert "MPI" in block and ("rank 1" in block or between), ended.err
 
 
 @pytest.mark.parametrize("how", ["before-init", "without-finalize"])
