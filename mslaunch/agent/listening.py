@@ -15,7 +15,7 @@ from mslaunch.errors import LaunchError
 from mslaunch.lean import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from mslaunch.wire.loop import Loop, Timer
 
@@ -29,24 +29,35 @@ _SHOWN = 80  # characters of a command line
 
 
 def sockets(port: int) -> set[str]:
-    """What the descriptors of who listens at `port` lead to.
+    """What the descriptors of who listens at `port` lead to."""
+    found = set()
+    for name in ("tcp", "tcp6"):
+        for number, state, inode in _table(name):
+            if state != _LISTEN:
+                break
+            if number == port:
+                found.add(f"socket:[{inode.decode()}]")
+    return found
+
+
+def connected(port: int) -> bool:
+    """Is anybody connected to our `port`?"""
+    return any(row[:2] == (port, _ESTABLISHED) for name in ("tcp", "tcp6") for row in _table(name))
+
+
+def _table(name: str) -> Iterator[tuple[int, bytes, bytes]]:
+    """Local port, state and inode of each socket.
 
     proc(5): number, local address:port, remote one, state, …, the tenth word is the inode.
     """
-    found = set()
-    for name in ("tcp", "tcp6"):
-        try:
-            with open(f"/proc/net/{name}", "rb") as file:
-                next(file, b"")
-                for line in file:
-                    words = line.split(None, 10)
-                    if words[3] != _LISTEN:
-                        break
-                    if int(words[1].rpartition(b":")[2], 16) == port:
-                        found.add(f"socket:[{words[9].decode()}]")
-        except OSError:  # no IPv6
-            pass
-    return found
+    try:
+        with open(f"/proc/net/{name}", "rb") as file:
+            next(file, b"")
+            for line in file:
+                words = line.split(None, 10)
+                yield int(words[1].rpartition(b":")[2], 16), words[3], words[9]
+    except OSError:  # no IPv6
+        return
 
 
 def holder(wanted: set[str], pids: Iterable[int]) -> int | None:
@@ -139,18 +150,3 @@ class Idle:
             self._done()
         else:
             self._timer = self._loop.after(max(_LOOK_FOR_CONNECTIONS, 10 * (now - began)), self._look)
-
-
-def connected(port: int) -> bool:
-    """Is anybody connected to our `port`?"""
-    for name in ("tcp", "tcp6"):
-        try:
-            with open(f"/proc/net/{name}", "rb") as file:
-                next(file, b"")
-                for line in file:
-                    words = line.split(None, 4)
-                    if words[3] == _ESTABLISHED and int(words[1].rpartition(b":")[2], 16) == port:
-                        return True
-        except OSError:  # no IPv6
-            pass
-    return False

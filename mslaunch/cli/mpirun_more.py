@@ -236,7 +236,7 @@ _END = (
 _MIND = (
     _row("scheduler", "HOST[:PORT]", "where the scheduler of MindSpore's Dynamic Cluster is, which is then started "
          "before the ranks; that host may have no ranks; :PORT alone is a port of the host of rank 0", MIND,
-         recovery.scheduler, default="with rank 0, at a free port, when a rank asks for it"),
+         recovery.scheduler, default="with rank 0, at a free port, once it seems to be needed"),
     _row("server_num server-num", "N", "parameter servers (MS_PSERVER) beside the scheduler, for the Parameter Server "
          "mode", MIND, recovery.servers, default="0"),
     _row("scheduler-runs", "light|ranks|auto", "what the scheduler runs: light MindSpore's library alone, ranks the "

@@ -17,11 +17,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from trainings import final_loss, having, wait_until
+from trainings import EXAMPLES, HOSTS, PYTHON, final_loss, having, wait_until
 
 PROJECT = Path(__file__).parents[2]
-EXAMPLES = PROJECT / "examples" / "mindspore"
-PYTHON = os.environ.get("MSLAUNCH_TEST_MINDSPORE_PYTHON", "")
 CLUSTER = [sys.executable, "-S", str(PROJECT / "scripts" / "cluster")]
 FENCE = re.compile(r"^```bash (\S+) (before|after|own)(?: (node\d))?\n(.*?)^```$", re.M | re.S)
 SECONDS = 150  #: two workers take about 15
@@ -36,11 +34,6 @@ with_mindspore = [
         not os.access(PYTHON, os.X_OK),
         reason=f"MSLAUNCH_TEST_MINDSPORE_PYTHON is {PYTHON!r}: it should name a Python that has MindSpore",
     ),
-]
-with_hosts = [
-    pytest.mark.root,
-    pytest.mark.skipif(os.geteuid() != 0, reason="needs root"),
-    pytest.mark.skipif(not shutil.which("sshd", path="/usr/sbin:/usr/local/sbin"), reason="needs sshd"),
 ]
 
 
@@ -178,7 +171,7 @@ def test_the_dynamic_cluster_on_one_host(desk: Desk) -> None:
     desk.trained("device", 2)
 
 
-@marked(with_mindspore + with_hosts)
+@marked(with_mindspore + HOSTS)
 def test_msrun_on_two_hosts(desks: Desk) -> None:
     for when in ("before", "after"):
         desks.run("msrun-two-hosts", when, {8: 2, 4: 1})
@@ -186,7 +179,7 @@ def test_msrun_on_two_hosts(desks: Desk) -> None:
         desks.fresh("msrun_log")
 
 
-@marked(with_mindspore + with_hosts)
+@marked(with_mindspore + HOSTS)
 def test_the_dynamic_cluster_on_two_hosts(desks: Desk) -> None:
     for when in ("before", "after"):
         desks.run("cluster-two-hosts", when, {8: 2, 4: 1})
@@ -244,7 +237,7 @@ def test_mpirun_on_one_host(desk: Desk, need) -> None:
     both_alike(desk, "mpirun-one-host", {8: 2})
 
 
-@marked(with_hosts)
+@marked(HOSTS)
 @pytest.mark.parametrize("pair", ["mpirun-hosts", "mpirun-hostfile"])
 def test_mpirun_on_two_hosts(desks: Desk, need, pair: str) -> None:
     need("mpirun")
@@ -252,7 +245,7 @@ def test_mpirun_on_two_hosts(desks: Desk, need, pair: str) -> None:
     both_alike(desks, pair, {16: 2, 8: 1})
 
 
-@marked(with_hosts)
+@marked(HOSTS)
 def test_mpirun_and_a_script_for_each_host(desks: Desk, need) -> None:
     need("mpirun")
     (desks.directory / "net.py").write_text(SMALL)
