@@ -48,6 +48,7 @@ class Exited(NamedTuple):
     signal: int | None
     error: str = ""
     todo: str = ""
+    asked: bool = False  # after the agent had heard of END
 
 
 class StreamEnded(NamedTuple):

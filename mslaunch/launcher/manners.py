@@ -30,6 +30,7 @@ class Manners(Roster):
         self._rules = rules
         self._blame = Blame(self.hosts, self.worlds)
         self.failure: Failure | None = None
+        self._by_abort = False  # the failure is that a rank called MPI_Abort, and may be a victim's
 
     def _of_mpi(self) -> dict[type, Callable[[Any], list[Any]]]:
         return {
@@ -60,7 +61,21 @@ class Manners(Roster):
         rank = self.ranks[event.rank]
         if event.broken and rank.ended:  # all that can still be wrong is that it is waited for
             return self._missing(rank)
-        return self._fail_with(rank, self._blame.aborted(rank, event))
+        failure = self._blame.aborted(rank, event)
+        actions = self._fail_with(rank, failure)
+        rank.aborted = not event.broken
+        self._by_abort = self._by_abort or (rank.aborted and self.failure is failure)
+        return actions
+
+    def _overrule(self, failure: Failure, *ranks: Rank) -> bool:
+        """`failure`, of `ranks`, is no consequence of the end of the job; but is that of an abort, heard of first?
+
+        Libraries see a connection closed, and call MPI_Abort, before another host has told us why it was.
+        """
+        if not self._by_abort or any(rank.aborted for rank in ranks):
+            return False
+        self._by_abort, self.failure = False, failure
+        return True
 
     def _came_alone(self, event: events.CameAlone) -> list[Any]:
         rank = self.ranks[event.rank]

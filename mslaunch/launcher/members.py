@@ -31,6 +31,7 @@ class Rank:
         self.deaths: dict[str, None] = {}  # how the processes before ended, as predicates: each once, in order
         self.joined = False  # it has been in MPI_Init; how often, is its affair
         self.left = True  # it has been in MPI_Finalize since it was in MPI_Init
+        self.aborted = False  # it has called MPI_Abort
 
     @property
     def over(self) -> bool:

@@ -120,9 +120,17 @@ class JobState(Manners):
             return self._rank_failed(rank) + self._check_services()
         rank.ended = True
         if quiet:
-            rank.reason = "ended"
+            rank.reason = "" if self._was_first(rank, event.asked) else "ended"
             return self._check_services()
         return self._check_manners(rank) + self._check_services()
+
+    def _was_first(self, rank: Rank, asked: bool) -> bool:
+        """It ended by itself, and others aborted for it: it is the cause."""
+        if asked or (rank.left and not rank.signal):
+            return False
+        blame = self._blame
+        failure = blame.failed(rank) if rank.status else blame.missing(rank, rank.missed_by())
+        return self._overrule(failure, rank)
 
     def _rank_failed(self, rank: Rank) -> list[Any]:
         if self._rules.again(rank) and not self._overdue:
@@ -210,7 +218,9 @@ class JobState(Manners):
             rank.reason = rank.reason if rank.ended else "lost"
             rank.ended, rank.streams = True, 0
         if lost:
-            return self._fail_by_host(self._blame.lost(event.node, event.error)) + self._check_services()
+            failure = self._blame.lost(event.node, event.error)
+            self._overrule(failure, *lost)
+            return self._fail_by_host(failure) + self._check_services()
         if missed and not self.ranks_ended:
             return self._fail_by_host(self._blame.service_lost(missed, event.node, event.error))
         return self._check_services() + self._traced(events.Traced((event.node,)))

@@ -103,6 +103,7 @@ _STUB = (
 )
 
 _QUOTES = '"' * 3
+_TYPES = "if TYPE_CHECKING:"
 
 
 def _source(name: str) -> tuple[bool, str]:
@@ -115,15 +116,20 @@ def _source(name: str) -> tuple[bool, str]:
 
 
 def bare(text: str) -> str:
-    """Our own source without comments and docstrings, which are a third of it; every line keeps its number.
+    """Our own source without comments, docstrings, and what only type checkers see; every line keeps its number.
 
     It relies on how this house writes: three quotation marks at the beginning of a line begin a docstring, elsewhere a
     text that is needed.  (`ast` would be sure, and cost more than it saves; the tests ask it.)
     """
     lines = []
-    kept = inside = False
+    kept = inside = typing = False
     for line in text.split("\n"):
         code = line.lstrip()
+        typing = typing and line[:1] in ("", " ")
+        if typing or line == _TYPES:
+            lines.append("" if typing else _TYPES + ' ""')
+            typing = True
+            continue
         ends = line.count(_QUOTES) % 2 == 1  # begins or ends a text that has several lines
         if inside:
             lines.append(line if kept else "")

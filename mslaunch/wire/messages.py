@@ -49,6 +49,7 @@ class Exit(NamedTuple):
     signal: int | None
     error: str = ""
     todo: str = ""
+    asked: bool = False  # it ended after END had come
 
 
 class Traced(NamedTuple):
@@ -141,14 +142,14 @@ def unpack_number(payload: bytes) -> int:
 def pack_exit(ended: Exit) -> bytes:
     """See `Exit`."""
     numbers = ["" if number is None else str(number) for number in (ended.code, ended.signal)]
-    return pack({"exit": [*numbers, ended.error, ended.todo]})
+    return pack({"exit": [*numbers, ended.error, ended.todo, _flag(ended.asked)]})
 
 
 @strict
 def unpack_exit(payload: bytes) -> Exit:
     """See `Exit`."""
-    code, signum, error, todo = unpack(payload)["exit"]
-    return Exit(int(code) if code else None, int(signum) if signum else None, error, todo)
+    code, signum, error, todo, asked = unpack(payload)["exit"]
+    return Exit(int(code) if code else None, int(signum) if signum else None, error, todo, bool(asked))
 
 
 def pack_traced(traced: Traced) -> bytes:

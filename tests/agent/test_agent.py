@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from agents import BOUND, plan, state_of, wait_gone
@@ -142,6 +143,21 @@ def _started(agent, ranks=1, script=IGNORE, **more):
     for rank in range(ranks):
         assert agent.output(frames.STDOUT, rank, 6) == b"ready\n"
     return pids
+
+
+def test_who_ended_before_the_order_was_not_asked_to(agent):
+    """Nor who has ended, and was not reaped, when the order is read: both may have come in one round."""
+    pids = _started(agent, 2)
+    own = int(Path(f"/proc/{pids[0]}/stat").read_text().rpartition(")")[2].split()[1])
+    os.kill(own, signal.SIGSTOP)
+    try:
+        os.kill(pids[1], signal.SIGKILL)
+        wait_gone(pids[1])
+        agent.send(frames.END, payload=b"0")
+    finally:
+        os.kill(own, signal.SIGCONT)
+    assert agent.exit(1) == messages.Exit(None, signal.SIGKILL)
+    assert agent.exit(0) == messages.Exit(None, signal.SIGKILL, asked=True)
 
 
 def test_an_order_to_end(agent):

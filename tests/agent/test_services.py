@@ -65,6 +65,7 @@ class Lab:
     def __init__(self, agent, folder: Path) -> None:
         self.agent = agent
         self.folder = folder
+        self._printed = b""
         (folder / "site" / "mindspore").mkdir(parents=True)
         (folder / "site" / "mindspore" / "_c_expression.py").write_text(EXTENSION)
         agent.send(frames.RESERVE, payload=messages.pack_ports([messages.Wanted(), messages.Wanted()]))
@@ -105,10 +106,11 @@ class Lab:
         return self.line().split()
 
     def line(self) -> str:
-        text = b""
-        while not text.endswith(b"\n"):
-            text += self.agent.expect(frames.STDOUT, SERVICE).payload
-        return text.decode()
+        """The next one that a service has printed; a frame may hold several."""
+        while b"\n" not in self._printed:
+            self._printed += self.agent.expect(frames.STDOUT, SERVICE).payload
+        line, _, self._printed = self._printed.partition(b"\n")
+        return f"{line.decode()}\n"
 
     def wait_listening(self) -> None:
         """Until somebody is at the port; an agent that looked after it before has no event for us."""

@@ -48,9 +48,10 @@ ALL_HERE = End((0,))
 
 
 def over(rank: int, code: int | None = 0, signum: int | None = None, node: int | None = None) -> list[Any]:
-    """A rank of the map 0 0 1 (or the service) ends, and then its streams."""
+    """A rank of the map 0 0 1 (or the service) ends, and then its streams; SIGTERM is ours."""
     at = node if node is not None else max(0, rank - 1)
-    return [Exited(rank, at, code, signum), StreamEnded(rank), StreamEnded(rank)]
+    asked = signum == signal.SIGTERM
+    return [Exited(rank, at, code, signum, asked=asked), StreamEnded(rank), StreamEnded(rank)]
 
 
 def exits(*ranks: int) -> list[Any]:
@@ -806,6 +807,45 @@ def test_abort_with_any_code_is_a_failure(code: int, exit_code: int) -> None:
     assert tell(state, *over(0, None, SIGTERM, 0)) == [] and state.finished
     assert state.code == exit_code and state.failure
     assert (state.failure.what, state.failure.detail) == (f"rank 1 called MPI_Abort with code {code}", ("in", "detail"))
+
+
+def ended_by(code: int | None = None, signum: int | None = None, asked: bool = False) -> Exited:
+    return Exited(2, 1, code, signum, asked=asked)
+
+
+NO_FINALIZE = "rank 2, for which the others would wait, ended without MPI_Finalize"
+
+
+@pytest.mark.parametrize(
+    ("late", "what", "code", "reason"),
+    [
+        ([ended_by(None, SIGKILL)], "rank 2 was ended by SIGKILL (killed)", 137, ""),
+        ([ended_by(3)], "rank 2 ended with exit code 3", 3, ""),
+        ([ended_by(0)], NO_FINALIZE, 1, ""),
+        ([LinkEnded(1, GONE)], "the host was lost while ranks ran there", 205, "lost"),
+        ([ended_by(None, SIGKILL, asked=True)], "", 14, "ended"),
+        ([Left(2), ended_by(3)], "", 14, "ended"),
+        ([Aborted(2, 14), ended_by(14)], "", 14, "ended"),
+        ([Aborted(2, 14), LinkEnded(1, GONE)], "", 14, "lost"),
+    ],
+)
+def test_the_abort_of_a_victim_is_heard_of_first(late: list[Any], what: str, code: int, reason: str) -> None:
+    """Between hosts: its library saw the connection to rank 2 closed.  Who aborts too, or was told to end, is none."""
+    state = JobState(jobmap(0, 0, 1))
+    assert tell(state, *RUN, *map(Joined, range(3)), Aborted(0, 14)) == [Start(), ALL]
+    tell(state, *late, StreamEnded(2), StreamEnded(2), *over(0, 14), *over(1, None, SIGTERM))
+    assert state.finished and state.failure and state.code == code
+    assert state.failure.what == (what or "rank 0 called MPI_Abort with code 14")
+    assert state.ranks[2].reason == reason
+
+
+def test_only_an_abort_is_overruled() -> None:
+    for cause in ([*over(0, 3)], [Joined(0), Aborted(0, 1, "it said x", True)], [Interrupted("SIGINT")]):
+        state = JobState(jobmap(0, 0, 1))
+        tell(state, *RUN, *cause)
+        failure = state.failure
+        tell(state, Aborted(1, 9), *over(2, None, SIGKILL))
+        assert state.failure is failure
 
 
 def test_what_is_no_pmi_ends_the_job() -> None:
