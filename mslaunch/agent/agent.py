@@ -159,10 +159,10 @@ class Agent:
 
     def exited(self, rank: int, code: int | None, signum: int | None) -> None:
         """See `ranks.Sink`."""
-        ended = messages.Exit(code, signum, asked=self._crew.ending)
         if rank <= NO_RANK:
-            self._send_exit(rank, ended)
+            self._send_exit(rank, messages.Exit(code, signum))
             return
+        ended = messages.Exit(code, signum, asked=self._crew.asked(rank))
         self._mpi.ended(rank, code != 0, lambda: self._send_exit(rank, ended))
         if self._lost and not self._crew.pids():
             self._crew.end_services(at_once=True)
@@ -291,7 +291,6 @@ class Agent:
         if self._tracer:
             self._tracer.stop()  # first: the process that a debugger looks at hears nothing
         self._mpi.failing()
-        self._loop.reap()  # who has ended before was not asked to
         self._crew.end(grace)
 
     def close(self) -> None:

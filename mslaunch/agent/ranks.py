@@ -44,6 +44,16 @@ _RESET = [getattr(signal, name) for name in ("SIGPIPE", "SIGXFSZ", "SIGINT", "SI
           if hasattr(signal, name)]  # fmt: skip
 
 
+def _exiting(pid: int) -> bool:
+    """Others may see its connections closed before it can be reaped.  proc(5): `flags` of stat, PF_EXITING."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+    except OSError:
+        return False
+    return fields[0] == b"Z" or bool(int(fields[6]) & 4)
+
+
 class Stream:
     """One output stream of one rank: reads what comes and passes on whole lines where it can."""
 
@@ -145,6 +155,7 @@ class Rank:
         self.sink = sink
         self.pid = 0
         self.running = False
+        self.asked = False  # it was told to end, and was not on its way already
         self._streams: list[Stream] = []
         self._stdin: Outbox | None = None
         self._stdin_fd = -1
@@ -202,7 +213,8 @@ class Rank:
                 pass
 
     def hurry(self) -> None:
-        """The job is being ended: orphans that hold a stream have little time left."""
+        """The job is being ended, and this process, too; orphans that hold a stream have little time left."""
+        self.asked = self.asked or (self.running and not _exiting(self.pid))
         self._drain_seconds = DRAIN_ENDING
         if self._drain:
             self._wait_for_orphans()

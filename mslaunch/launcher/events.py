@@ -48,7 +48,7 @@ class Exited(NamedTuple):
     signal: int | None
     error: str = ""
     todo: str = ""
-    asked: bool = False  # after the agent had heard of END
+    asked: bool = False  # to end, before it was on its way out
 
 
 class StreamEnded(NamedTuple):

@@ -151,12 +151,11 @@ class Loop:
     def child(self, pid: int, callback: Callable[[int], None]) -> None:
         """Call back with the wait status once `pid`, a child of ours, has ended (it is reaped)."""
         if signal.SIGCHLD not in self._signals:
-            self.signal(signal.SIGCHLD, self.reap)
-            self.after(0, self.reap)  # it may have ended before SIGCHLD was watched
+            self.signal(signal.SIGCHLD, self._reap)
+            self.after(0, self._reap)  # it may have ended before SIGCHLD was watched
         self._children[pid] = callback
 
-    def reap(self) -> None:
-        """Call back for children that have ended, now."""
+    def _reap(self) -> None:
         # by pid, not waitpid(-1): the children of a Python program that uses the API are its own
         for pid in list(self._children):
             try:

@@ -49,7 +49,7 @@ class Exit(NamedTuple):
     signal: int | None
     error: str = ""
     todo: str = ""
-    asked: bool = False  # it ended after END had come
+    asked: bool = False  # END had come before it was on its way out
 
 
 class Traced(NamedTuple):
