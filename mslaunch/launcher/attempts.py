@@ -25,7 +25,7 @@ CALL_AGAIN = 5.0  #: seconds, at most, for a host that was lost
 class Before(NamedTuple):
     """What the attempt that failed was made of."""
 
-    number: int  # from 1
+    number: int  # from 1; 0: none has begun, and hosts cannot be reached
     allocation: Allocation
     size: int  # how many ranks it had
     scheduler: str = ""  # the host of MindSpore's scheduler, if one was named: NAME or USER@NAME
@@ -91,8 +91,9 @@ def _choice(
     changed = _changed(before, out, comes, size)
     if before.scheduler and not host:
         changed += f"{', ' if changed else ''}the MindSpore scheduler goes to the host of rank 0"
-    # the input has gone to the first attempt
-    request = request._replace(apps=apps, cluster=request.cluster._replace(host=host), stdin="none")
+    request = request._replace(apps=apps, cluster=request.cluster._replace(host=host))
+    if before.number:
+        request = request._replace(stdin="none")  # it has gone to the first attempt
     return Choice(request, allocation, size, changed)
 
 
@@ -137,12 +138,13 @@ def no_host(
     refused: LaunchError | None,
 ) -> list[str]:
     """No choice has room on hosts that can be reached; `refused` says why the best of them has none."""
-    said = [f"not reached again: {host}: {error.what}" for host, error in gone.items()]
+    again = " again" if before.number else ""
+    said = [f"not reached{again}: {host}: {error.what}" for host, error in gone.items()]
     ready = [node for node in before.allocation.spares if node.name not in gone]
     room, size = _slots(exchange(before.allocation, gone, ready)), sum(counts)
     if refused and room >= (request.min_ranks if _may_shrink(request) else size):
-        return [f"not started again: {refused.what}", *said]
-    what = f"not started again: no spare host is left, and the others have {counted(room, 'slot')}"
+        return [f"not started{again}: {refused.what}", *said]
+    what = f"not started{again}: no spare host is left, and the others have {counted(room, 'slot')}"
     if _may_shrink(request):
         what += f", fewer than --min-ranks {request.min_ranks}"
     elif request.min_ranks:

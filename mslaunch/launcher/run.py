@@ -25,6 +25,7 @@ from mslaunch.wire.loop import Loop
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from mslaunch.launcher.substitutes import Substitutes
     from mslaunch.model import Allocation
 
 
@@ -59,6 +60,7 @@ class _Run:
         self._jobid = os.urandom(4).hex()
         self._scene = Scene(loop, around, self._voice, self._stops, began, self._jobid, self._running)
         self._told_running = False
+        self._substitutes: Substitutes | None = None  # if all ranks may be started again
         self._story = Story(self._scene, request, 1)
 
     def tell(self) -> Outcome:
@@ -73,7 +75,8 @@ class _Run:
             if self._story.launch.state.restartable:
                 from mslaunch.launcher.again import Again
 
-                again = Again(self._scene, self._story)
+                assert self._substitutes
+                again = Again(self._scene, self._request, self._story, self._substitutes)
                 try:
                     outcome = again.go_on(outcome)
                 finally:
@@ -88,22 +91,32 @@ class _Run:
 
     def _prepare(self) -> None:
         """All that can be wrong before a rank is started."""
-        story = self._story
+        story, request = self._story, self._request
         self._announce()
         story.collect_files()
-        allocation = story.allocate()
-        story.place(self._request, allocation)
-        self._show(allocation)
-        if self._request.do_not_launch:
+        if request.restart == "group" and not request.do_not_launch:
+            self._meet_some()
+        else:
+            story.place(request, story.allocate())
+        self._show(story.allocation)
+        if request.do_not_launch:
             self._display_xml()
             return
-        early = not needs_addresses(self._request.output)
+        early = not needs_addresses(request.output)
         if early:
             story.open_output()
-        story.meet()
+        if not story.peers:
+            story.meet()
         if not early:
             story.open_output()
         self._show_bindings()
+
+    def _meet_some(self) -> None:
+        """Hosts that cannot be reached may be replaced, so who is there is known before anything is shown or opened."""
+        from mslaunch.launcher.substitutes import Substitutes
+
+        self._substitutes = Substitutes(self._request)
+        self._substitutes.meet_first(self._story, self._voice.notice)
 
     def _running(self) -> None:
         """All ranks of an attempt run."""

@@ -63,6 +63,7 @@ class Scene(NamedTuple):
 class Story:
     """One attempt; `number` counts from 1."""
 
+    allocation: Allocation
     placed: Placed
     output: Output
     launch: Launch
@@ -84,7 +85,11 @@ class Story:
 
         Binding to hardware threads counts these instead; mapping by them does not (mpirun 4.1.4).
         """
-        return self.count_cores(allocation_of(self.request, self._hwthreads))
+        return self.count_cores(self.named())
+
+    def named(self) -> Allocation:
+        """As hosts are written, nobody asked yet."""
+        return allocation_of(self.request, self._hwthreads)
 
     def count_cores(self, allocation: Allocation) -> Allocation:
         """The same with all slots known."""
@@ -116,12 +121,6 @@ class Story:
         node = self.jobmap.nodes[service_node(self.jobmap)]
         name = f"{node.user}@{node.name}" if node.user else node.name
         return name if self.request.cluster.host else ""
-
-    @property
-    def counts(self) -> list[int]:
-        """How many ranks each program has."""
-        apps = [placement.app for placement in self.jobmap.placements]
-        return [apps.count(app) for app in range(len(self.request.apps))]
 
     # --- what it needs
 

@@ -250,6 +250,93 @@ def test_a_spare_takes_the_place_of_a_host(start, hosts, gone, instead):
     assert f"; then {instead} takes the place of alpha" in ended.err
 
 
+FIRST = {
+    "the scheduler's, too": (
+        SPARES,
+        ["-n", "2", "--scheduler", "epsilon"],
+        ["alpha", "epsilon"],
+        ["gamma", "beta"],
+        "gamma takes the place of alpha, the MindSpore scheduler goes to the host of rank 0",
+    ),
+    "the scheduler's only": (
+        SPARES,
+        ["-n", "2", "--scheduler", "epsilon"],
+        ["epsilon"],
+        ["alpha", "beta"],
+        "the MindSpore scheduler goes to the host of rank 0",
+    ),
+    "a spare": (SPARES, ["-n", "2"], ["alpha"], ["gamma", "beta"], "gamma takes the place of alpha"),
+    "two of them": (SPARES, ["-n", "2"], ["alpha", "gamma"], ["delta", "beta"], "delta takes the place of alpha"),
+    "slots say how many": (SPARES, [], ["beta"], ["alpha", "gamma"], "gamma takes the place of beta"),
+    "free slots": ("alpha slots=1\nbeta slots=2\n", ["-n", "2"], ["alpha"], ["beta", "beta"], "alpha is left out"),
+    "nobody said how many cores": (
+        "alpha\nbeta spare\n",
+        ["-n", "1"],
+        ["alpha"],
+        ["beta"],
+        "beta takes the place of alpha",
+    ),
+    "fewer ranks": (
+        "alpha slots=1\nbeta slots=1\n",
+        ["--min-ranks", "1"],
+        ["alpha"],
+        ["beta"],
+        "alpha is left out, 1 rank instead of 2",
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "options", "gone", "there", "words"), FIRST.values(), ids=FIRST)
+def test_a_host_that_cannot_be_reached_at_the_first_attempt(run, hosts, tmp_path, text, options, gone, there, words):
+    """It is exchanged like one that is lost later; the input is the first attempt's all the same."""
+    written = hosts(text)
+    hosts.take(*gone)
+    shown = ["--display-map", "--output-filename", "logs"]
+    script = "echo on $(hostname); [ $OMPI_COMM_WORLD_RANK = 0 ] || exit 0; read word; echo it read $word"
+    (tmp_path / "input").write_text("words\n")
+    with open(tmp_path / "input") as stdin:
+        ended = run([*written, *GROUP, *shown, *options, "sh", "-c", script], env=hosts.env, stdin=stdin)
+    assert ended.code == 0, ended.err
+    assert [line[3:] for line in ended.lines if line.startswith("on ")] == sorted(there)
+    assert "it read words" in ended.lines
+    assert [host for host in gone if re.search(rf"^mslaunch: {host}: .", ended.err, re.M)] == gone
+    assert f"mslaunch: {words}\n" in ended.err
+    assert all(f"Data for node: {host}" in ended.out.decode() for host in there), "the map is that of the ranks"
+    assert len(list((tmp_path / "logs").glob("1/rank.*/stdout"))) == len(there)
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "why"),
+    [
+        ("alpha slots=1\nbeta slots=1\n", ["-n", "2"], "and the others have 1 slot for 2 ranks; --min-ranks 1 would"),
+        ("alpha slots=1\nbeta slots=1\ngamma spare\n", ["-n", "2"], "no spare host is left"),
+        ("alpha\nbeta\n", [], ""),
+    ],
+)
+def test_nobody_takes_the_place_of_a_host_at_the_first_attempt(run, hosts, tmp_path, text, options, why):
+    """A refusal, as without --restart: nothing was started, and no file is there."""
+    written = hosts(text)
+    hosts.take("alpha", "gamma")
+    ended = run([*written, *GROUP, "--output-filename", "logs", *options, "true"], env=hosts.env)
+    assert ended.code == 255
+    assert "alpha" in ended.err and ("gamma: " in ended.err) == ("spare" in text)
+    assert ("mslaunch: not started: " in ended.err) == bool(why) and why in ended.err
+    assert not (tmp_path / "logs").exists()
+
+
+def test_a_host_that_came_back_is_called_at_the_next_failure(start, hosts):
+    written = hosts(SPARES)
+    hosts.take("alpha", "gamma", "delta")
+    job = start([*written, *GROUP, "--min-ranks", "1", "-n", "2", *program("again", "wait", 1)], env=hosts.env)
+    job.expect(b"ready", 1)
+    hosts.bring("alpha")
+    kill_agent(job, 0)
+    ended = job.end()
+    assert ended.code == 0, ended.err
+    assert hosts_of(ended.out, 1) == ["beta"]
+    assert sorted(hosts_of(ended.out, 2)) == ["alpha", "beta"]
+
+
 @pytest.mark.parametrize(
     ("scheduler", "words"),
     [
