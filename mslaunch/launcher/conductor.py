@@ -7,11 +7,12 @@ from the agents, all of them, and by that every rank slows to the reader's speed
 
 from __future__ import annotations
 
-from mslaunch.errors import LinkError, WireError
+from mslaunch.errors import LinkError
 from mslaunch.launcher import events
 from mslaunch.launcher.endings import ending
 from mslaunch.launcher.orders import Orders
 from mslaunch.launcher.output import Output
+from mslaunch.launcher.peer import meaningless
 from mslaunch.launcher.restarts import Restarts
 from mslaunch.launcher.starting import Starting
 from mslaunch.launcher.state import ENDING
@@ -103,7 +104,7 @@ class Launch:
         def handle(frame: frames.Frame) -> None:
             on = self._on.get(frame.kind)
             if on is None or not self._is_known(frame.rank):
-                raise WireError(f"it sent a frame of kind {frame.kind} for rank {frame.rank}, which means nothing here")
+                raise meaningless(frame)
             on(node, frame)
 
         return handle

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 
 from mslaunch.errors import LaunchError, LinkError
-from mslaunch.launcher.peer import Peer
+from mslaunch.launcher.peer import Peer, meaningless
 from mslaunch.lean import TYPE_CHECKING
 from mslaunch.wire import frames, messages
 
@@ -213,6 +213,11 @@ class Connecting:
                 peer.hello = messages.unpack_hello(frame.payload)
             elif frame.kind == frames.TOPOLOGY:
                 peer.topology = messages.unpack_topology(frame.payload)
+            elif frame.kind == frames.FAULT:
+                what = "the agent failed by its own mistake; please report this"
+                self._fail(peer, LinkError(what, peer.node.name, frame.payload.decode("utf-8", "replace")))
+            else:
+                raise meaningless(frame)
             if peer.hello and (peer.topology or not self._topologies):
                 self._settle(peer)
 

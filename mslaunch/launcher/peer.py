@@ -108,3 +108,8 @@ class Peer:
         """Close the link: the agent ends what it still holds."""
         self._stop()
         self.link.close()
+
+
+def meaningless(frame: frames.Frame) -> WireError:
+    """What is wrong with a frame that nobody expects; to be raised by who handles it, and ends the link."""
+    return WireError(f"it sent a frame of kind {frame.kind} for rank {frame.rank}, which means nothing here")

@@ -235,7 +235,7 @@ def test_many_ranks_are_looked_at_a_few_at_a_time(looked, rank, library, monkeyp
 def test_other_libraries(looked, rank, library):
     none = library("libmpi.so.1", ("something", "else"))
     near = library("libmpiwhatever.so", elves.MPICH)
-    looked.begin(r0=rank(none, near).pid, r1=os.getpid())
+    looked.begin(r0=rank(none, near).pid, r1=rank().pid)
     assert looked.looks() == []
     assert find(rank(none, near, library("libmpich.so.12", elves.MPICH)).pid)[1:] == ("MPICH", False)
 
@@ -262,7 +262,7 @@ def test_a_variable_that_the_file_fills(rank, tmp_path):
 def test_who_is_not_there(looked):
     gone = subprocess.Popen(["true"])
     gone.wait()
-    looked.begin(r0=gone.pid, r1=1, r2=(1 << 22) + 1)
+    looked.begin(r0=gone.pid, r1=(1 << 22) + 1)
     assert looked.looks() == []
 
 

@@ -133,11 +133,16 @@ def test_a_payload_that_is_cut_short(run, size):
 
 @pytest.mark.parametrize("said", ["long", "hello", "fields", "stray", "rank", "number"])
 def test_what_no_agent_says(run, said):
-    """After the magic: a broken header, a broken greeting, a kind of frame that does not exist."""
-    words = [*through_rsh("alpha", agent="false_agent"), "-n", "1", "true"]
-    ended = run(words, env={"FALSE_AGENT": said})
-    assert ended.code != 0
-    assert "alpha" in ended.err and "Traceback" not in ended.err and "did not answer" not in ended.err
+    """After the magic: a broken header, a broken greeting, a kind of frame that does not exist.
+
+    What comes after the greeting comes while it is asked for its cpus, or for ports.
+    """
+    for binding in ("core", "none"):
+        words = [*through_rsh("alpha", agent="false_agent"), "-n", "1", "--bind-to", binding, "true"]
+        ended = run(words, env={"FALSE_AGENT": said})
+        assert ended.code != 0
+        assert "alpha" in ended.err and "Traceback" not in ended.err
+        assert "no answer" not in ended.err and "did not answer" not in ended.err
 
 
 @pytest.mark.slow

@@ -76,15 +76,25 @@ def test_nobody_is_asked_in_vain(loop: Loop) -> None:
     assert close_all(peers) == []
 
 
-@pytest.mark.parametrize("more", ["frames.encode(frames.TOPOLOGY)", "frames.encode(frames.TOPOLOGY, payload=b'x')"])
-def test_a_bad_answer_is_that_hosts_error(more: str, loop: Loop, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("more", "what"),
+    [
+        ("frames.encode(frames.TOPOLOGY)", "no message of ours"),
+        ("frames.encode(frames.TOPOLOGY, payload=b'x')", "garbled"),
+        ("frames.encode(99)", "a frame of kind 99 for rank -1, which means nothing here"),
+        ("frames.encode(frames.STARTED, 0, b'1')", "a frame of kind 68 for rank 0, which means nothing here"),
+        ("frames.encode(frames.FAULT, payload=b'Traceback: x')", "failed by its own mistake"),
+    ],
+)
+def test_a_bad_answer_is_that_hosts_error(more: str, what: str, loop: Loop, tmp_path: Path) -> None:
     with pytest.raises(UnreachedError) as caught:
         meet(loop, [HERE, THERE], other(tmp_path, more), topologies=True)
     assert [error.where for error in caught.value.errors] == ["there"]
     assert list(caught.value.by_node) == ["there"]
     assert [peer.node.name for peer in caught.value.reached] == ["here"], "they may be kept"
     assert close_all(caught.value.reached) == []
-    assert "no message of ours" in caught.value.what or "garbled" in caught.value.what
+    assert what in caught.value.what
+    assert ("Traceback: x" in caught.value.todo) == ("FAULT" in more)
 
 
 def test_no_answer_is_not_waited_for_longer_than_for_hello(loop: Loop, tmp_path: Path) -> None:
