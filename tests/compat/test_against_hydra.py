@@ -24,6 +24,8 @@ from mslaunch.plan.mapping import map_job
 
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 20  #: for one call; it takes a few hundredths of one
+#: under load hydra 5.0.2 loses in 1 of some 300 calls a proxy that ends early, and with it the job
+RACE = "assert (!closed) failed"
 #: ssh's options come first; then the host, and the command for its shell
 REACH = '#!/bin/sh\nwhile [ "${1#-}" != "$1" ]; do shift; done\nTHE_HOST=$1; export THE_HOST; shift\nexec sh -c "$*"\n'
 WHERE = '#!/bin/sh\necho "$PMI_RANK ${THE_HOST:-here}"\n'
@@ -50,11 +52,15 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def call(command: list[str], cwd: Path, **env: str) -> str:
+    """What it prints; hydra is called again if it fails by its own race."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("HYDRA_", "PMI", "MPI", "OMPI_"))}
-    done = subprocess.run(
-        command, cwd=cwd, env={**kept, **env}, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-        timeout=SECONDS, check=False,
-    )  # fmt: skip
+    for _ in range(5):
+        done = subprocess.run(
+            command, cwd=cwd, env={**kept, **env}, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+            timeout=SECONDS, check=False,
+        )  # fmt: skip
+        if RACE not in done.stderr:
+            break
     assert done.returncode == 0, (command, done.stdout, done.stderr)
     return done.stdout
 
