@@ -65,7 +65,7 @@ def export_comm_world() -> dict[str, str]:
     else:
         known = {name: value for name, value in known.items() if not name.startswith("MS_")}
     os.environ.update(known)
-    for word in frameworks.DEFAULTS:
+    for word in (*frameworks.DEFAULTS, *mindspore.pace(place.size, os.environ)):
         name, _, value = word.partition("=")
         os.environ.setdefault(name, value)
     return known

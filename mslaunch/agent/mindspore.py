@@ -2,20 +2,25 @@
 
 MindSpore forms a job around one extra process, the scheduler, that registers the workers and trains nothing.  It
 must come from the very MindSpore that the ranks use, so the answer is read off a rank that has loaded it, or, before
-there are ranks, left to the interpreter that will run them.  This module starts nothing and knows no ports.  The
-surprising thing: the scheduler does not import MindSpore (1.3 s and a hundred MiB more), it loads the extension module
-alone under an empty package of that name.
+there are ranks, left to the interpreter that will run them.  Of one that was started again it is read off its lines
+whether workers were done too soon (`Reunion`).  This module starts nothing and knows no ports.  The surprising
+thing: the scheduler does not import MindSpore (1.3 s and a hundred MiB more), it loads the extension module alone under
+an empty package of that name.
 """
 
 from __future__ import annotations
 
 import os
+import time
 
 from mslaunch.agent.processes import family, link, read, strings
+from mslaunch.errors import LaunchError
 from mslaunch.lean import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+
+    from mslaunch.wire.loop import Loop, Timer
 
 _EXTENSION = b"/mindspore/_c_expression"
 
@@ -57,6 +62,9 @@ except Exception as error:  # and away at once: what it does at exit wants the w
 """
 
 TITLE = "mslaunch-scheduler"
+
+PATIENCE = 20.0  #: seconds; workers that still have heartbeats register within one or a few of them
+_REFUSES = b"Unable to process unreg message"
 
 #: what makes a process a rank: for MindSpore (frameworks.mindspore), and for the libraries that it may load
 _OF_A_RANK = ("MS_NODE_ID", "DEVICE_ID", "RANK_ID", "RANK", "LOCAL_RANK", "OMPI_COMMAND", "MPI_LOCALRANKID")
@@ -108,6 +116,40 @@ def scheduler_env(base: Mapping[str, str], extra: Sequence[str]) -> dict[str, st
     env["MS_ROLE"] = "MS_SCHED"
     env.update((name, value) for name, _, value in (word.partition("=") for word in extra))
     return env
+
+
+class Reunion:
+    """Whether workers find a scheduler that was started again; if some cannot any more, nobody's job would ever end.
+
+    They register with their heartbeats.  A worker that is done has none any more: all it does is ask to be let go,
+    twice a second and for ever (MindSpore 2.10, with MS_ENABLE_RECOVERY), which a scheduler refuses, and says that it
+    does, until all have registered.  So if it still refuses after `PATIENCE`, somebody never will.
+    """
+
+    def __init__(self, loop: Loop, give_up: Callable[[LaunchError], None]) -> None:
+        self._loop = loop
+        self._give_up = give_up
+        self._wait: Timer | None = None
+        self._refused = 0.0  # when it did so last, by the monotonic clock
+
+    def read(self, data: bytes) -> None:
+        """What the scheduler printed; a line that comes in two pieces is not seen, but soon there is another."""
+        if _REFUSES in data:
+            self._refused = time.monotonic()
+            self._wait = self._wait or self._loop.after(PATIENCE, self._over)
+
+    def cancel(self) -> None:
+        """It has ended."""
+        if self._wait:
+            self._wait.cancel()
+
+    def _over(self) -> None:
+        assert self._wait
+        self._wait.cancel()
+        self._wait = None
+        if time.monotonic() - self._refused < PATIENCE / 2:
+            what = "ranks had done their work before all of them had registered with it, and could not end"
+            self._give_up(LaunchError(what))
 
 
 # --- what

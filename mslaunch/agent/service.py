@@ -49,6 +49,7 @@ class Service:
         self._untold: list[int] | None = None  # streams that have ended of a process of which nothing was told yet
         self._awaited = told.first  # SERVES is still to be said
         self._wait: Any = None  # a listening.Wait
+        self._reunion: Any = None  # a mindspore.Reunion, once it was started again
         self._error: LaunchError | None = None  # why its process had to be ended
         self._watched = True
         self._known = False  # somebody needs MindSpore, so that its absence is an error
@@ -187,13 +188,16 @@ class Service:
 
     def _heard_of_port(self, error: LaunchError | None) -> None:
         if error:
-            self._error = error
-            assert self._process
-            self._process.signal(signal.SIGKILL)
+            self._kill(error)
         else:
             self._guessed = False
             self._tell_started()
             self._tell_serves()
+
+    def _kill(self, error: LaunchError) -> None:
+        self._error = error
+        assert self._process
+        self._process.signal(signal.SIGKILL)
 
     def _tell_started(self) -> None:
         if self._untold is not None and self._process:
@@ -221,6 +225,7 @@ class Service:
         self._process = None
         self._awaited = self._told.first
         if self._command:
+            self._reunion = _serving().Reunion(self._node.loop, self._kill)
             self._try(lambda: self._command)
         elif self._told.first:
             self._start_first()
@@ -233,6 +238,8 @@ class Service:
         """See `ranks.Sink`."""
         if data:
             self._tell_started()
+            if self._reunion:
+                self._reunion.read(data)
         if self._untold is None:
             self._node.sink.output(kind, rank, data)
         else:
@@ -243,8 +250,8 @@ class Service:
 
     def exited(self, rank: int, code: int | None, signum: int | None) -> None:
         """See `ranks.Sink`."""
-        if self._wait:
-            self._wait.cancel()
+        for wait in filter(None, (self._wait, self._reunion)):
+            wait.cancel()
         if self._guessed and code != NO_MINDSPORE:  # whoever needs one will knock, and hear what is wrong
             code, signum, self._error = 0, None, None
         if code == NO_MINDSPORE and self._command.searches:

@@ -12,6 +12,7 @@ import os
 
 from mslaunch.agent import mindspore
 from mslaunch.agent.listening import Idle, Wait
+from mslaunch.agent.mindspore import Reunion
 from mslaunch.agent.program import check_wdir, command, find_program, says
 from mslaunch.agent.service import NO_MINDSPORE
 from mslaunch.agent.variables import inherited, rank_variables
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from mslaunch.agent.files import Session
     from mslaunch.model import AppPlan, NodePlan, ServicePlan
 
-__all__ = ["Chooser", "Command", "Idle", "Wait"]  # what a part gives, its first room does
+__all__ = ["Chooser", "Command", "Idle", "Reunion", "Wait"]  # what a part gives, its first room does
 
 _CONFIGURES = b"set_ps_context"  # TLS, among others: the program says it to every process, the scheduler included
 _TEXT = 1 << 20  # bytes of a program that are looked at

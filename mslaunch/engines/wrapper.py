@@ -104,7 +104,9 @@ exec "$program" "$@"
 def text() -> str:
     """The whole of it; variables that are given where there is no value are constants of ours as well."""
     given = [word.partition("=") for word in DEFAULTS]
-    return TEXT + "".join(f': "${{{name}={value}}}"\nexport {name}\n' for name, _, value in given) + _LAST
+    pace = f'[ "{"".join(f"${{{name}+x}}" for name in mindspore.PACE)}" ] || [ "$size" -gt {mindspore.LARGE} ] ||'
+    pace += f" export {' '.join(mindspore.pace(1))}\n"
+    return TEXT + "".join(f': "${{{name}={value}}}"\nexport {name}\n' for name, _, value in given) + pace + _LAST
 
 
 class Streams(NamedTuple):

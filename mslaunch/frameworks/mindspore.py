@@ -9,7 +9,11 @@ run, where each rank may be told to be any of a thousand, there must be none of 
 from __future__ import annotations
 
 from mslaunch.frameworks.place import Place
+from mslaunch.lean import TYPE_CHECKING
 from mslaunch.model import FIRST_SERVER, SERVICE, ClusterPolicy, ServicePlan
+
+if TYPE_CHECKING:
+    from collections.abc import Container
 
 SCRUB = (
     "RANK_ID", "RANK_SIZE", "DEVICE_ID", "LOCAL_RANK_SIZE", "RANK_TABLE_FILE", "MS_ROLE", "MS_NODE_ID", "MS_SCHED_HOST",
@@ -19,10 +23,21 @@ SCRUB = (
 #: how long ranks and scheduler wait for one another, where the user has not said; the second was its name before 2.4
 DEFAULTS = ("MS_TOPO_TIMEOUT=600", "MS_CLUSTER_TIMEOUT=600")
 TIMEOUTS = tuple(word.partition("=")[0] for word in DEFAULTS)
+#: seconds from one heartbeat of a worker to the next, the least and the most; MindSpore's own are 3 and 5
+PACE = ("MS_RETRY_INTERVAL_LOWER", "MS_RETRY_INTERVAL_UPPER")
+LARGE = 256  # workers; MindSpore itself asks its scheduler more seldom where there are more
 #: whoever is started again is taken back: the scheduler by its ranks, a rank by the scheduler
 RECOVERY = "MS_ENABLE_RECOVERY=1"
 #: what the user has said of recovery holds for all hosts
 FORWARD = ("MS_ENABLE_RECOVERY", "MS_RECOVERY_PATH")
+
+
+def pace(size: int, given: Container[str] = ()) -> tuple[str, ...]:
+    """How often workers ask their scheduler, unless the user has `given` a word of it, or there are very many.
+
+    Only by its next heartbeat does a worker learn that all are there, or that the scheduler is another one.
+    """
+    return () if size > LARGE or any(name in given for name in PACE) else tuple(f"{name}=1" for name in PACE)
 
 
 def job_env(place: Place) -> dict[str, object]:

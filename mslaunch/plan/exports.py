@@ -91,8 +91,8 @@ def _matches(name: str, pattern: str) -> bool:
     return fnmatchcase(name, pattern)
 
 
-def defaults(request: Request, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """What ranks and services get where nothing else gave a value.
+def defaults(request: Request, environ: Mapping[str, str], size: int) -> tuple[str, ...]:
+    """What the `size` ranks, and services, get where nothing else gave a value.
 
     How long they wait for one another has an older and a newer name; what the user gave to one of them, with -x or in
     the environment, holds for both, and on all hosts.
@@ -105,4 +105,4 @@ def defaults(request: Request, environ: Mapping[str, str]) -> tuple[str, ...]:
                  *(f"{name}={said[0]}" for name in mindspore.TIMEOUTS))  # fmt: skip
     if request.restart in ("rank", "group") or (request.max_restarts and not request.restart):
         known = (*known, mindspore.RECOVERY)
-    return known
+    return (*known, *mindspore.pace(size, {name for values in given for name in values}))

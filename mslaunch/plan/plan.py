@@ -132,7 +132,7 @@ class _Plans:
         self._far = tuple(
             app._replace(env=(*forwarded(asked, environ), *app.env)) for app, asked in zip(self._near, request.apps)
         )
-        self._defaults = defaults(request, environ)
+        self._defaults = defaults(request, environ, len(jobmap.placements))
         if request.output.xterm and "DISPLAY" in environ:  # unless the way there brought one along (ssh -X)
             self._defaults += (f"DISPLAY={environ['DISPLAY']}",)
         self._on: dict[int, list[Placement]] = {}  # node -> its ranks

@@ -13,6 +13,7 @@ import pytest
 from agents import BOUND, plan, state_of, wait_gone
 
 from mslaunch.agent.listening import IDLE
+from mslaunch.agent.mindspore import PATIENCE
 from mslaunch.model import FIRST_SERVER, SERVICE, AppPlan, NodePlan, ServicePlan
 from mslaunch.wire import frames, messages
 
@@ -31,6 +32,17 @@ def init_cluster():
             if word:
                 os._exit(int(word))
 """
+#: the same for one that says all the time that workers want to be let go
+LETS_NOBODY_GO = (
+    EXTENSION[: EXTENSION.index("    with ")]
+    + """\
+    import sys, time
+    with socket.create_server(("127.0.0.1", int(os.environ["MS_SCHED_PORT"]))):
+        while True:
+            print("Unable to process unreg message", file=sys.stderr, flush=True)
+            time.sleep(0.1)
+"""
+)
 #: a program of ranks that has its scheduler configured, and one that loads MindSpore and knocks
 OWN = """\
 import os, sys
@@ -406,6 +418,23 @@ def test_a_scheduler_once_more(lab):
     lab.visit(b"0")  # and it ends well: a program may come that wants another one
     assert agent.exit(SERVICE).code == 0
     assert not is_free(lab.port)
+
+
+def test_once_more_but_some_ranks_were_done_too_soon(lab):
+    """It is ended, and says why, after `PATIENCE`; what its first life printed does not count."""
+    agent = lab.agent
+    (lab.folder / "site" / "mindspore" / "_c_expression.py").write_text(LETS_NOBODY_GO)
+    agent.launch(lab.plan(sys.executable, "net.py"))
+    lab.serves()
+    os.kill(lab.started(), signal.SIGKILL)
+    assert agent.exit(SERVICE).signal == signal.SIGKILL
+    assert agent.output(frames.STDERR, SERVICE)
+    agent.send(frames.RESTART, SERVICE, b"1")
+    began = time.monotonic()
+    while agent.expect(frames.STDERR, SERVICE).payload:
+        pass
+    assert time.monotonic() - began > PATIENCE / 2
+    assert "had done their work" in agent.exit(SERVICE).error
 
 
 def test_one_that_was_knocked_for_once_more(lab):

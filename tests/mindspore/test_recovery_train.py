@@ -64,6 +64,19 @@ def test_a_scheduler_and_a_worker_are_killed(launch: Launch, undisturbed: str) -
     assert "rank 1" in told[1], job.notices
 
 
+def test_a_scheduler_is_killed_when_the_work_is_all_but_done(launch: Launch, undisturbed: str) -> None:
+    """Either the workers find the new one in time, or MindSpore would have them wait for ever: then all begin again."""
+    log = launch.directory / "logs" / "worker_0.log"
+    job = launch.start("--worker_num=2", "--log_dir=logs", "--join=True", "--restart", "group", PROGRAM)
+    job.wait_for("attempt 1: epoch 8", log)
+    os.kill(launch.pid("MS_ROLE=MS_SCHED"), signal.SIGKILL)
+    assert job.end() == 0, job.said
+    again = log.with_name("worker_0.attempt-2.log")
+    text = (again if again.exists() else log).read_text()
+    assert final_loss(text) == undisturbed
+    assert not again.exists() or "goes on after 10 epochs" in text
+
+
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with hosts_in(tmp_path_factory.mktemp("hosts"), 3) as cluster:

@@ -246,6 +246,21 @@ def test_what_the_user_gives_wins():
     assert (env["RANK_ID"], env["MASTER_ADDR"], env["PYTHONUNBUFFERED"], env["RANK"]) == ("x", "y", "", "5")
 
 
+@pytest.mark.parametrize(
+    ("how", "lower", "upper"),
+    [
+        ({}, "1", "1"),
+        ({"OMPI_COMM_WORLD_SIZE": "256"}, "1", "1"),
+        ({"OMPI_COMM_WORLD_SIZE": "257"}, None, None),
+        ({"MS_RETRY_INTERVAL_LOWER": "2"}, "2", None),
+        ({"MS_RETRY_INTERVAL_UPPER": ""}, None, ""),
+    ],
+)
+def test_workers_ask_their_scheduler_often_unless_the_user_says_how_often(how, lower, upper):
+    env = variables_of(**how)
+    assert (env.get("MS_RETRY_INTERVAL_LOWER"), env.get("MS_RETRY_INTERVAL_UPPER")) == (lower, upper)
+
+
 def test_the_number_of_the_node():
     assert variables_of(shift=1)["NODE_RANK"] == "0"
     assert "NODE_RANK" not in variables_of(PMIX_SERVER_URI2="", NODE_RANK="7")

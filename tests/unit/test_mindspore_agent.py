@@ -6,19 +6,24 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
 
+from mslaunch.agent import mindspore
 from mslaunch.agent.mindspore import (
+    PATIENCE,
     STUB,
     TITLE,
     Interpreter,
+    Reunion,
     find_interpreter,
     scheduler_command,
     scheduler_env,
     searching_command,
 )
+from mslaunch.wire.loop import Timer
 
 LOADS = """\
 import mmap, sys
@@ -280,3 +285,65 @@ def test_the_long_way(package: Path, tmp_path: Path, extension: str) -> None:
 def test_the_program_says_whose_it_is() -> None:
     assert STUB.startswith("# mslaunch: the scheduler")
     compile(STUB, "stub", "exec")
+
+
+# --- workers that are done too soon
+
+
+class Clock:
+    """Of a loop that turns when the test says so."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 0.0
+        self._timers: list[Timer] = []
+        monkeypatch.setattr(mindspore.time, "monotonic", lambda: self.now)
+
+    def after(self, seconds: float, callback: Callable[[], None]) -> Timer:
+        self._timers.append(Timer(self.now + seconds, callback))
+        return self._timers[-1]
+
+    def run_until(self, when: float) -> None:
+        self.now = when
+        for timer in [timer for timer in self._timers if timer.when <= when and timer.callback]:
+            callback, timer.callback = timer.callback, None
+            callback()
+
+
+REFUSED = b"x] ProcessUnregister] Unable to process unreg message from node 0 because the state of the topology is 0\n"
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("times", "given_up"),
+    [
+        ([], []),
+        ([1], []),  # and was let go then
+        ([1, 2, 3, 14], [21]),
+        ([1, 2, 3, 10], []),
+        ([1, 2, 90, 91, 105], [110]),  # the next program of the script
+        (range(1, 60), [21, 41, 61]),
+    ],
+)
+def test_who_is_refused_for_too_long_will_never_be_let_go(clock: Clock, times: Iterable[int], given_up: list[int]):
+    found = []
+    reunion = Reunion(clock, lambda error: found.append((clock.now, str(error))))
+    for now in range(120):
+        clock.run_until(now)
+        reunion.read(REFUSED if now in times else b"epoch 3\n")
+    assert [when for when, _ in found] == given_up
+    assert all("had done their work" in why for _, why in found)
+
+
+def test_one_that_has_ended_is_not_given_up(clock: Clock):
+    found: list[object] = []
+    reunion = Reunion(clock, found.append)
+    reunion.read(REFUSED)
+    clock.run_until(PATIENCE / 2)
+    reunion.read(REFUSED)
+    reunion.cancel()
+    clock.run_until(PATIENCE)
+    assert not found

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mslaunch.errors import UsageError
+from mslaunch.frameworks import mindspore
 from mslaunch.model import (
     FIRST_SERVER,
     SERVICE,
@@ -312,6 +313,25 @@ def test_ranks_know_which_start_of_the_job_they_are() -> None:
         for plan in make_plans(Request((app,)), TWO_BY_TWO, environ, "/", MEETING, "ff", attempt=attempt):
             assert values(plan.env)["MSLAUNCH_ATTEMPT"] == str(attempt)
             assert not any("MSLAUNCH_ATTEMPT" in word for word in plan.apps[0].env)
+
+
+LOWER, UPPER = "MS_RETRY_INTERVAL_LOWER", "MS_RETRY_INTERVAL_UPPER"
+
+
+@pytest.mark.parametrize(
+    ("env", "environ", "ours"),
+    [((), {}, True), (((LOWER, "4"),), {}, False), ((), {UPPER: "9"}, False), ((("A", "1"),), {}, True)],
+)
+def test_workers_ask_their_scheduler_often_unless_the_user_says_how_often(
+    env: tuple[tuple[str, str | None], ...], environ: dict[str, str], ours: bool
+) -> None:
+    for plan in plans(AppContext(("x",), env=env), environ):
+        found = values(plan.defaults)
+        assert (found.get(LOWER), found.get(UPPER)) == (("1", "1") if ours else (None, None))
+
+
+def test_very_many_workers_ask_as_seldom_as_mindspore_has_it() -> None:
+    assert mindspore.pace(256) and not mindspore.pace(257)
 
 
 @pytest.mark.parametrize(

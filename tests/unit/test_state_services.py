@@ -189,6 +189,16 @@ HISTORIES = {
         "the MindSpore scheduler could not be started again: port 8118 is taken",
         limit=3,
     ),
+    "ranks were done before they had found it again": History(
+        [*RUN, *over(SERVICE, 1), Started(SERVICE, 92), Exited(SERVICE, 0, None, None, "some cannot end"),
+         *over(SERVICE)[1:], *DEAD, *SERVER_DEAD],
+        [*BEGUN, Restart(SERVICE, 0, "ended with exit code 1", 1, 3), ALL, ALL],
+        "the MindSpore scheduler could not be started again: some cannot end",
+        SERVICE,
+        restart="group",
+        limit=3,
+        restartable=True,
+    ),
     "the ranks end before it is back": History(
         [*RUN, *over(SERVICE, 1), *over(0), *over(1), *over(SERVER), Exited(SERVICE, 0, None, None, "being ended")],
         [*BEGUN, Restart(SERVICE, 0, "ended with exit code 1", 1, 3), ALL],
