@@ -1,4 +1,4 @@
-"""What all tests share: golden files, a time limit for each test, and skips that nobody can overlook.
+"""What all tests share: golden files, a time limit for each test, skips that nobody can overlook, two at one time.
 
 A test that needs a real part (an sshd, Open MPI, MindSpore, root) skips itself where the part is missing.  On a
 developer's machine the summary counts and names these skips; where `CI` is set each of them fails the run, since there
@@ -53,7 +53,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def pytest_collectreport(report: pytest.CollectReport) -> None:
-    if report.skipped:
+    if report.skipped and (report.nodeid, _reason(report)) not in _skipped:  # each process collects all
         _skipped.append((report.nodeid, _reason(report)))
 
 
@@ -101,3 +101,19 @@ def _limited(request: pytest.FixtureRequest) -> Iterator[None]:
         signal.setitimer(signal.ITIMER_REAL, 0)
         faulthandler.cancel_dump_traceback_later()
         signal.signal(signal.SIGALRM, before)
+
+
+# --- two at one time (pytest-xdist's -n, as scripts/test runs all of them)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """A module's tests share hosts and have an order; those with MindSpore share its port, and need both cores."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByModule(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            module = nodeid.partition("::")[0]
+            return "mindspore" if module.startswith("tests/mindspore/") else module
+
+    return ByModule(config, log)

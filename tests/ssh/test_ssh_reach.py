@@ -103,14 +103,14 @@ def test_silence_after_the_banner(lab: SshLab, opener: Opener) -> None:
         until_closed(connection)
 
     with server(handle) as node:
-        assert "key exchange did not end within 0.4 s" in failure(opener(node, timeout=0.4))
+        assert "key exchange did not end within 1 s" in failure(opener(node, timeout=1))
 
 
 def test_the_stages_share_one_deadline(lab: SshLab, opener: Opener) -> None:
     """A host that takes half of the time for its banner has only the other half for the rest."""
 
     def handle(connection: socket.socket, number: int) -> None:
-        connection.settimeout(0.5)
+        connection.settimeout(1.2)
         with pytest.raises(OSError, match="timed out"):
             while connection.recv(1 << 16):
                 pass
@@ -120,8 +120,8 @@ def test_the_stages_share_one_deadline(lab: SshLab, opener: Opener) -> None:
 
     with server(handle) as node:
         begin = time.monotonic()
-        assert "key exchange did not end within 0.8 s" in failure(opener(node, timeout=0.8))
-        assert time.monotonic() - begin < 1.2
+        assert "key exchange did not end within 2 s" in failure(opener(node, timeout=2))
+        assert time.monotonic() - begin < 3
 
 
 def test_silence_instead_of_tcp(lab: SshLab, opener: Opener) -> None:
@@ -170,7 +170,7 @@ def test_a_host_that_stays_busy(lab: SshLab, opener: Opener) -> None:
         connection.sendall(b"Exceeded MaxStartups\r\n")
 
     with server(handle) as node:
-        message = failure(opener(node, timeout=0.6))
+        message = failure(opener(node, timeout=1.5))
     assert "the host hung up after saying 'Exceeded MaxStartups'" in message
     assert "times" in message
 
@@ -319,7 +319,7 @@ def test_proxycommand(lab: SshLab, opener: Opener) -> None:
 
 def test_proxycommand_that_fails(lab: SshLab, opener: Opener) -> None:
     lab.config("Host node1\n ProxyCommand echo cannot reach %h >&2; exit 1\n")
-    message = failure(opener("node1", timeout=0.5))
+    message = failure(opener("node1"))
     assert "ProxyCommand ended" in message
     assert "cannot reach node1" in message
 
