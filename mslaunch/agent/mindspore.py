@@ -64,6 +64,8 @@ except Exception as error:  # and away at once: what it does at exit wants the w
 TITLE = "mslaunch-scheduler"
 
 PATIENCE = 20.0  #: seconds; workers that still have heartbeats register within one or a few of them
+_PACE = "MS_RETRY_INTERVAL_UPPER"  # seconds between two heartbeats, at most
+_BEATS = 4  # of which so many are waited for
 _REFUSES = b"Unable to process unreg message"
 
 #: what makes a process a rank: for MindSpore (frameworks.mindspore), and for the libraries that it may load
@@ -123,12 +125,14 @@ class Reunion:
 
     They register with their heartbeats.  A worker that is done has none any more: all it does is ask to be let go,
     twice a second and for ever (MindSpore 2.10, with MS_ENABLE_RECOVERY), which a scheduler refuses, and says that it
-    does, until all have registered.  So if it still refuses after `PATIENCE`, somebody never will.
+    does, until all have registered.  So if it still refuses after `patience`, somebody never will.
     """
 
-    def __init__(self, loop: Loop, give_up: Callable[[LaunchError], None]) -> None:
+    def __init__(self, loop: Loop, give_up: Callable[[LaunchError], None], env: Mapping[str, str]) -> None:
+        """`env` is that of the scheduler, and says of the heartbeats what its workers go by."""
         self._loop = loop
         self._give_up = give_up
+        self.patience = max(PATIENCE, _BEATS * _seconds(env.get(_PACE, "")))
         self._wait: Timer | None = None
         self._refused = 0.0  # when it did so last, by the monotonic clock
 
@@ -136,20 +140,24 @@ class Reunion:
         """What the scheduler printed; a line that comes in two pieces is not seen, but soon there is another."""
         if _REFUSES in data:
             self._refused = time.monotonic()
-            self._wait = self._wait or self._loop.after(PATIENCE, self._over)
+            self._wait = self._wait or self._loop.after(self.patience, self._over)
 
     def cancel(self) -> None:
-        """It has ended."""
+        """It has ended; another one may follow."""
         if self._wait:
             self._wait.cancel()
+            self._wait = None
 
     def _over(self) -> None:
-        assert self._wait
-        self._wait.cancel()
-        self._wait = None
+        self.cancel()
         if time.monotonic() - self._refused < PATIENCE / 2:
             what = "ranks had done their work before all of them had registered with it, and could not end"
             self._give_up(LaunchError(what))
+
+
+def _seconds(text: str) -> int:
+    """0 for what is no number: what MindSpore makes of it is its own."""
+    return int(text) if text.isdecimal() and len(text) < 7 else 0
 
 
 # --- what

@@ -137,7 +137,7 @@ class Service:
         return command
 
     def _start_for_knock(self) -> None:
-        self._guessed, self._known = False, self._node.ranks() is None
+        self._guessed, self._known, self._reunion = False, self._node.ranks() is None, None
         if not self._try(lambda: self._chooser().after_knock(self._told, self._node.ranks())):
             self._wait_for_knock()  # a rank of another host was first, or not MindSpore at all
 
@@ -225,7 +225,7 @@ class Service:
         self._process = None
         self._awaited = self._told.first
         if self._command:
-            self._reunion = _serving().Reunion(self._node.loop, self._kill)
+            self._reunion = _serving().Reunion(self._node.loop, self._kill, self._command.env)
             self._try(lambda: self._command)
         elif self._told.first:
             self._start_first()

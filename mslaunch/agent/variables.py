@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
     from mslaunch.model import AppPlan, NodePlan, RankPlan
 
+#: the least and the most of one thing (frameworks.mindspore): where a host says one of them, we do not say the other
+_TOGETHER = ("MS_RETRY_INTERVAL_LOWER", "MS_RETRY_INTERVAL_UPPER")
+
 
 def inherited(environ: Mapping[str, str], plan: NodePlan) -> dict[str, str]:
     """The environment that all ranks of the node share: ours without what a launch around us left, then the plan's."""
@@ -32,8 +35,10 @@ def rank_variables(
     env = {**base, **own, **_variables(rank.env), **given, **own}
     for name, value in _variables(app.front).items():
         env[name] = f"{value}:{env[name]}" if env.get(name) else value
+    said = any(name in env for name in _TOGETHER)
     for name, value in _variables(defaults).items():
-        env.setdefault(name, value)
+        if not (said and name in _TOGETHER):
+            env.setdefault(name, value)
     return env
 
 

@@ -272,7 +272,7 @@ class Launch:
             return
         for node in self.state.unfinished():
             error = LinkError("its ranks did not end when they were killed", self._peers[node].node.name)
-            self.event(events.LinkEnded(node, error))
+            self.event(events.LinkEnded(node, error, given_up=True))
 
     def _start(self) -> None:
         self._starting.start()

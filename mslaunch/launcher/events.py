@@ -62,6 +62,7 @@ class LinkEnded(NamedTuple):
 
     node: int
     error: LaunchError | None = None
+    given_up: bool = False  # by us, at the end of the job: its ranks would not end
 
 
 class TimedOut(NamedTuple):

@@ -126,7 +126,7 @@ class JobState(Manners):
 
     def _was_first(self, rank: Rank, asked: bool) -> bool:
         """It ended by itself, and others aborted for it: it is the cause."""
-        if asked or (rank.left and not rank.signal):
+        if asked or rank.world.failed or (rank.left and not rank.signal):
             return False
         blame = self._blame
         failure = blame.failed(rank) if rank.status else blame.missing(rank, rank.missed_by())
@@ -214,12 +214,14 @@ class JobState(Manners):
         if not self._begun:
             return self._fail_by_host(self._blame.unready(event.node, event.error))
         lost = [rank for rank in self.ranks.values() if rank.node == event.node and not rank.over]
+        cut = not event.given_up and not all(rank.ended for rank in lost)
         for rank in lost:
             rank.reason = rank.reason if rank.ended else "lost"
             rank.ended, rank.streams = True, 0
         if lost:
             failure = self._blame.lost(event.node, event.error)
-            self._overrule(failure, *lost)
+            if cut:
+                self._overrule(failure, *(rank for rank in self.ranks.values() if rank.node == event.node))
             return self._fail_by_host(failure) + self._check_services()
         if missed and not self.ranks_ended:
             return self._fail_by_host(self._blame.service_lost(missed, event.node, event.error))

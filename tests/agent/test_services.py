@@ -421,7 +421,7 @@ def test_a_scheduler_once_more(lab):
 
 
 def test_once_more_but_some_ranks_were_done_too_soon(lab):
-    """It is ended, and says why, after `PATIENCE`; what its first life printed does not count."""
+    """It is ended, and says why, after `PATIENCE`."""
     agent = lab.agent
     (lab.folder / "site" / "mindspore" / "_c_expression.py").write_text(LETS_NOBODY_GO)
     agent.launch(lab.plan(sys.executable, "net.py"))

@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 from launching import parent_of, program, through_rsh, wait_until
 
+from mslaunch.agent.cpus import cores_here
+from mslaunch.errors import counted
+
 GROUP = ["--restart", "group"]
 TWO = through_rsh("alpha:1", "beta:1")
 WHERE = pytest.mark.parametrize("where", [["--oversubscribe"], TWO], ids=["local", "two hosts"])
@@ -35,14 +38,16 @@ def notices(err: str) -> list[str]:
 
 @pytest.fixture
 def hosts(tmp_path):
-    """Fake hosts of a hostfile: `hosts(text)` gives the options; `hosts.gone(name)` takes one away."""
+    """Fake hosts of a hostfile: `hosts(text)` gives the options; `hosts.take(name)` takes one away."""
 
     class Hosts:
         def __init__(self) -> None:
-            self.env = {"RSH_GONE": str(tmp_path / "gone"), "RSH_LOG": str(tmp_path / "calls")}
+            self.env = {"RSH_LOG": str(tmp_path / "calls")}
+            self.env.update((f"RSH_{name.upper()}", str(tmp_path / name)) for name in ("gone", "break"))
 
         def __call__(self, text: str) -> list[str]:
-            (tmp_path / "gone").mkdir(exist_ok=True)
+            for name in ("gone", "break"):
+                (tmp_path / name).mkdir(exist_ok=True)
             (tmp_path / "hosts").write_text(text)
             return [*through_rsh(), "--hostfile", "hosts"]
 
@@ -232,6 +237,21 @@ def test_an_agent_is_killed_and_its_host_is_still_there(start, hosts):
     assert len(notices(ended.err)) == 1
 
 
+@pytest.mark.parametrize("options", [["--bind-to", "core"], []], ids=["bound", "by default"])
+def test_ranks_are_bound_again_on_a_host_that_is_still_there(start, hosts, options):
+    """It is called before ranks get their places, and must have told its cpus by then."""
+    script = """taskset -cp $$ | sed 's/.*: /cpus /'
+        echo ready $$ attempt $MSLAUNCH_ATTEMPT; [ $MSLAUNCH_ATTEMPT = 2 ] || sleep 99"""
+    words = [*hosts("alpha slots=1\nbeta slots=1\n"), *GROUP, *options, "-n", "2", "sh", "-c", script]
+    job = start(words, env=hosts.env)
+    job.expect(b"attempt 1", 2)
+    os.kill(parent_of(int(re.findall(rb"ready (\d+)", job.out)[0])), signal.SIGKILL)
+    ended = job.end()
+    assert ended.code == 0, ended.err
+    cpus = re.findall(rb"cpus (\S+)", ended.out)
+    assert len(cpus) == 4 and len(set(cpus)) == 1, "two ranks in two attempts"
+
+
 SPARES = "alpha slots=1\nbeta slots=1\ngamma slots=4 spare\ndelta spare\n"
 
 
@@ -250,6 +270,7 @@ def test_a_spare_takes_the_place_of_a_host(start, hosts, gone, instead):
     assert f"; then {instead} takes the place of alpha" in ended.err
 
 
+CORES = counted(cores_here(False), "rank")
 FIRST = {
     "the scheduler's, too": (
         SPARES,
@@ -275,6 +296,20 @@ FIRST = {
         ["alpha"],
         ["beta"],
         "beta takes the place of alpha",
+    ),
+    "nobody said how many ranks": (
+        "alpha\nbeta\ngamma spare\n",
+        ["-npernode", "1"],
+        ["alpha"],
+        ["beta", "gamma"],
+        "gamma takes the place of alpha",
+    ),
+    "the scheduler's name is longer": (
+        "alpha.x.org slots=1\nbeta slots=1\ngamma spare\n",
+        ["-n", "2", "--scheduler", "alpha.x.org"],
+        ["alpha"],
+        ["beta", "gamma"],
+        "gamma takes the place of alpha",
     ),
     "fewer ranks": (
         "alpha slots=1\nbeta slots=1\n",
@@ -310,7 +345,9 @@ def test_a_host_that_cannot_be_reached_at_the_first_attempt(run, hosts, tmp_path
     [
         ("alpha slots=1\nbeta slots=1\n", ["-n", "2"], "and the others have 1 slot for 2 ranks; --min-ranks 1 would"),
         ("alpha slots=1\nbeta slots=1\ngamma spare\n", ["-n", "2"], "no spare host is left"),
-        ("alpha\nbeta\n", [], ""),
+        ("alpha\nbeta\n", [], "no spare host is left, and without -n only alpha knows how many ranks there are"),
+        ("alpha\nbeta\ngamma spare\n", [], "no spare host is left, and without -n only alpha knows"),
+        ("alpha\nbeta slots=1\n", ["--min-ranks", "2"], "not started: there is only 1 rank\n"),
     ],
 )
 def test_nobody_takes_the_place_of_a_host_at_the_first_attempt(run, hosts, tmp_path, text, options, why):
@@ -322,6 +359,56 @@ def test_nobody_takes_the_place_of_a_host_at_the_first_attempt(run, hosts, tmp_p
     assert "alpha" in ended.err and ("gamma: " in ended.err) == ("spare" in text)
     assert ("mslaunch: not started: " in ended.err) == bool(why) and why in ended.err
     assert not (tmp_path / "logs").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "words"),
+    [
+        ("alpha\nbeta spare\n", [], "beta takes the place of alpha"),
+        (
+            "alpha slots=1000\nbeta\n",
+            ["--min-ranks", "1"],
+            f"alpha is left out, {CORES} instead of {1000 + cores_here(False)}",
+        ),
+        ("alpha\nbeta\n", ["-n", "1000", "--min-ranks", "1"], f"alpha is left out, {CORES} instead of 1000"),
+        ("alpha\nbeta\n", ["--min-ranks", "1"], "alpha is left out"),
+    ],
+)
+def test_as_many_as_there_are_cores(run, hosts, text, options, words):
+    """Slots that nobody has said count in the place of others, too."""
+    written = hosts(text)
+    hosts.take("alpha")
+    ended = run([*written, *GROUP, *options, "sh", "-c", "echo on $(hostname)"], env=hosts.env)
+    assert ended.code == 0, ended.err
+    assert ended.lines == ["on beta"] * cores_here(False)
+    assert f"mslaunch: {words}\n" in ended.err
+
+
+@pytest.mark.parametrize("when", ["the first attempt", "a later one"])
+def test_a_host_that_is_lost_while_files_are_sent(start, hosts, tmp_path, when):
+    """Others have got theirs by then, and get them again."""
+    (tmp_path / "small").write_text("it")
+    (tmp_path / "zeros").write_bytes(bytes(3_000_000))
+    options = [
+        *hosts("alpha slots=1\nbeta slots=1\ngamma spare\n"),
+        *GROUP,
+        "--preload-files",
+        "small,zeros",
+        "-n",
+        "2",
+    ]
+    first = when == "the first attempt"
+    if first:
+        (tmp_path / "break" / "alpha").touch()
+    job = start([*options, *GROUP, *program("again", "wait", 0 if first else 1)], env=hosts.env)
+    if not first:
+        job.expect(b"ready", 2)
+        (tmp_path / "break" / "alpha").touch()
+        kill_agent(job, 1)
+    ended = job.end()
+    assert ended.code == 0, ended.err
+    assert hosts_of(ended.out, 1 if first else 2) == ["gamma", "beta"]
+    assert "gamma takes the place of alpha\n" in ended.err
 
 
 def test_a_host_that_came_back_is_called_at_the_next_failure(start, hosts):

@@ -97,6 +97,18 @@ def test_a_bad_answer_is_that_hosts_error(more: str, what: str, loop: Loop, tmp_
     assert ("Traceback: x" in caught.value.todo) == ("FAULT" in more)
 
 
+def test_the_first_error_is_the_one_that_is_told(loop: Loop, tmp_path: Path) -> None:
+    """The end of the link follows on it, while others are still waited for."""
+    policy = other(tmp_path, "frames.encode(frames.FAULT, payload=b'Traceback: x')", stays=False)
+    program, gone = tmp_path / "agent.py", tmp_path / "gone"
+    slow = f"import os, sys, time\nwhile sys.argv[1] == 'slow':\n    os.path.exists({str(gone)!r}) and sys.exit(3)\n"
+    program.write_text(f"{slow}    time.sleep(0.2)\n{program.read_text()}open({str(gone)!r}, 'w')\n")
+    with pytest.raises(UnreachedError) as caught:
+        meet(loop, [THERE, Node("slow", 1, "-H")], policy, topologies=True)
+    assert list(caught.value.by_node) == ["slow", "there"]
+    assert "failed by its own mistake" in caught.value.by_node["there"].what
+
+
 def test_no_answer_is_not_waited_for_longer_than_for_hello(loop: Loop, tmp_path: Path) -> None:
     with pytest.raises(UnreachedError) as caught:
         meet(loop, [THERE], other(tmp_path, "b''", timeout=0.2), topologies=True)

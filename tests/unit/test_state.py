@@ -827,6 +827,8 @@ NO_FINALIZE = "rank 2, for which the others would wait, ended without MPI_Finali
         ([Left(2), ended_by(3)], "", 14, "ended"),
         ([Aborted(2, 14), ended_by(14)], "", 14, "ended"),
         ([Aborted(2, 14), LinkEnded(1, GONE)], "", 14, "lost"),
+        ([LinkEnded(1, GONE, given_up=True)], "", 14, "lost"),
+        ([ended_by(None, SIGTERM, asked=True), LinkEnded(1, GONE)], "", 14, "ended"),
     ],
 )
 def test_the_abort_of_a_victim_is_heard_of_first(late: list[Any], what: str, code: int, reason: str) -> None:
@@ -837,6 +839,20 @@ def test_the_abort_of_a_victim_is_heard_of_first(late: list[Any], what: str, cod
     assert state.finished and state.failure and state.code == code
     assert state.failure.what == (what or "rank 0 called MPI_Abort with code 14")
     assert state.ranks[2].reason == reason
+
+
+def test_the_host_of_who_aborted_is_not_the_cause() -> None:
+    state = JobState(jobmap(0, 1, 1))
+    tell(state, *RUN, *map(Joined, range(3)), Aborted(1, 14), *over(1, 14), LinkEnded(1, GONE), *over(0, None, 15, 0))
+    assert state.finished and state.failure and state.code == 14
+
+
+def test_who_is_killed_for_a_spawn_that_failed_is_not_the_cause() -> None:
+    """Whoever spawned it gets an error, and its library aborts."""
+    state = spawned(0, 1)
+    tell(state, Started(1, 8, 0), MISSING._replace(rank=2, node=1), Joined(0), Aborted(0, 14))
+    tell(state, *over(1, None, SIGKILL, 0))
+    assert state.failure and state.failure.what == "rank 0 called MPI_Abort with code 14"
 
 
 def test_only_an_abort_is_overruled() -> None:

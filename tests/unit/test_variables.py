@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from mslaunch.agent.variables import inherited, rank_variables
 from mslaunch.model import AppPlan, NodePlan, RankPlan
 
@@ -33,3 +35,18 @@ def test_a_prefix_goes_before_whatever_there_is() -> None:
     env = made(app._replace(env=()), PATH="/bin", LD_LIBRARY_PATH="/lib")
     assert (env["PATH"], env["LD_LIBRARY_PATH"]) == ("/p/bin:/bin", "/p/lib:/lib")
     assert made(app, LD_LIBRARY_PATH="")["LD_LIBRARY_PATH"] == "/p/lib"
+
+
+@pytest.mark.parametrize("said", ["LOWER", "UPPER"])
+def test_defaults_that_belong_together(said: str) -> None:
+    """A host that says the least alone would else have a least above the most."""
+    defaults = ("MS_RETRY_INTERVAL_LOWER=1", "MS_RETRY_INTERVAL_UPPER=1")
+    app, rank = AppPlan(("x",), "/w"), RankPlan(0, 0, ())
+    assert rank_variables({"A": "1"}, app, rank, {}, defaults).items() >= dict(map(_split, defaults)).items()
+    inherits = {f"MS_RETRY_INTERVAL_{said}": "4"}
+    assert rank_variables(inherits, app, rank, {}, defaults) == inherits
+
+
+def _split(word: str) -> tuple[str, str]:
+    name, _, value = word.partition("=")
+    return name, value
