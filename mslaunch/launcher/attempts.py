@@ -30,6 +30,14 @@ class Before(NamedTuple):
     size: int  # how many ranks it had
     scheduler: str = ""  # the host of MindSpore's scheduler, if one was named: NAME or USER@NAME
 
+    def missing(self, gone: Collection[str]) -> list[Node]:
+        """Its hosts that cannot be reached now; `gone` are names."""
+        return [node for node in self.allocation.nodes if node.name in gone]
+
+    def ready(self, gone: Collection[str]) -> list[Node]:
+        """Spares that may be."""
+        return [node for node in self.allocation.spares if node.name not in gone]
+
 
 class Choice(NamedTuple):
     """One way to go on."""
@@ -59,8 +67,7 @@ def choices(request: Request, counts: Sequence[int], before: Before, gone: Colle
     these have fewer slots; slots that are free elsewhere are used without a word.  With --min-ranks fewer ranks follow.
     """
     size = sum(counts)
-    out = [node for node in before.allocation.nodes if node.name in gone]
-    ready = [node for node in before.allocation.spares if node.name not in gone]
+    out, ready = before.missing(gone), before.ready(gone)
     for many in range(min(len(out), len(ready)), len(ready) + 1):
         for whole in (False, True) if out and many else (False,):
             yield _choice(request, counts, before, gone, ready[:many], whole)
@@ -83,7 +90,7 @@ def _choice(
     comes: Sequence[Node],
     whole: bool,
 ) -> Choice:
-    out = [node for node in before.allocation.nodes if node.name in gone]
+    out = before.missing(gone)
     apps = tuple(app._replace(np=np) for app, np in zip(request.apps, counts))
     allocation = exchange(before.allocation, [node.name for node in out], comes, whole)
     size = sum(counts)
@@ -140,8 +147,7 @@ def no_host(
     """No choice has room on hosts that can be reached; `refused` says why the best of them has none."""
     again = " again" if before.number else ""
     said = [f"not reached{again}: {host}: {error.what}" for host, error in gone.items()]
-    ready = [node for node in before.allocation.spares if node.name not in gone]
-    room, size = _slots(exchange(before.allocation, gone, ready)), sum(counts)
+    room, size = _slots(exchange(before.allocation, gone, before.ready(gone))), sum(counts)
     if refused and room >= (request.min_ranks if _may_shrink(request) else size):
         return [f"not started{again}: {refused.what}", *said]
     what = f"not started{again}: no spare host is left, and the others have {counted(room, 'slot')}"

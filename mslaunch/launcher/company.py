@@ -32,17 +32,24 @@ class Company:
         voice: Voice,
         wait: Callable[[Callable[[], bool]], None],
         dry: bool,
+        thorough: bool = False,
     ) -> None:
-        """`wait` is that of `connect`; `dry`: nobody is called."""
+        """`wait` is that of `connect`; `dry`: nobody is called.
+
+        `thorough`: whoever is called is asked for its topology at once, since ranks may get their places only after it
+        was met; it cannot be asked later.
+        """
         self._loop = loop
         self._policy = policy
         self._environ = environ
         self._voice = voice
         self._wait = wait
         self._dry = dry
+        self._thorough = thorough
         self._met: dict[str, Peer] = {}
         self._lost: dict[str, LaunchError] = {}
         self._late: list[Peer] = []  # called while ranks run, reached or not
+        self._stuck: list[str] = []  # hosts of those that would not go
 
     def cores(self, nodes: Sequence[Node], hwthreads: bool) -> dict[str, int]:
         """How many cores each node has, or hardware threads, by name."""
@@ -98,19 +105,25 @@ class Company:
             has = f"{cores} cores, {cpus} cpus" if cores != cpus else f"{cpus} cpus"
             self._voice.detail(f"{peer.node.name}: agent {pid} on {host}, Python {python}, {has}")
 
+    def disperse(self) -> None:
+        """Let all go; who is needed is called anew."""
+        self._stuck += close_all(list(self._met.values()))
+        self._met.clear()
+        self._lost.clear()
+
     def part(self) -> list[str]:
         """Close all links; returns the hosts of those that would not go."""
-        return close_all([*self._met.values(), *self._late])
+        return [*self._stuck, *close_all([*self._met.values(), *self._late])]
 
     def _connect(self, nodes: Sequence[Node], topologies: bool, seconds: float | None = None) -> list[Peer]:
         """Those that are reached stay, even if others are not."""
         missing = [node for node in nodes if node.name not in self._met]
         if missing:
             policy = self._policy if seconds is None else self._policy._replace(timeout=seconds)
-            voice, environ = self._voice, self._environ
+            voice, environ, all_of_it = self._voice, self._environ, topologies or self._thorough
             try:
                 self._keep(
-                    connect(self._loop, missing, policy, environ, voice.notice, voice.progress, self._wait, topologies)
+                    connect(self._loop, missing, policy, environ, voice.notice, voice.progress, self._wait, all_of_it)
                 )
             except UnreachedError as error:
                 self._keep(error.reached)

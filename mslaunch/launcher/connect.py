@@ -199,7 +199,8 @@ class Connecting:
                 self._loop.soon(self._done)
 
     def _fail(self, peer: Peer, error: LaunchError) -> None:
-        self.failed[peer] = error
+        """The first error says why; that the link has ended follows from it."""
+        self.failed.setdefault(peer, error)
         self._settle(peer)
 
     @property

@@ -25,11 +25,11 @@ from mslaunch.model import SERVICE, Allocation, Failure, JobMap, NodePlan, Outco
 from mslaunch.plan.allocation import with_cores
 from mslaunch.plan.chosen import stdin_ranks, xterm_ranks
 from mslaunch.plan.placing import Placed, place
-from mslaunch.plan.plan import first_services, has_services, make_plans, service_node, service_plans
+from mslaunch.plan.plan import first_services, has_services, make_plans, service_plans
 from mslaunch.wire.frames import STDERR, STDOUT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from mslaunch.launcher.peer import Peer
     from mslaunch.launcher.preload import Parcel
@@ -73,7 +73,8 @@ class Story:
         self.request = request
         self.number = number
         loop, around, voice = scene.loop, scene.around, scene.voice
-        self.company = Company(loop, request.link, around.environ, voice, scene.stops.wait, request.do_not_launch)
+        dry, exchanges = request.do_not_launch, request.restart == "group"
+        self.company = Company(loop, request.link, around.environ, voice, scene.stops.wait, dry, exchanges)
         self.peers: list[Peer] = []
         self._parcels: list[Parcel] = []
         self._opened = False
@@ -91,9 +92,9 @@ class Story:
         """As hosts are written, nobody asked yet."""
         return allocation_of(self.request, self._hwthreads)
 
-    def count_cores(self, allocation: Allocation) -> Allocation:
-        """The same with all slots known."""
-        asked = [node for node in allocation.nodes if node.slots is None]
+    def count_cores(self, allocation: Allocation, gone: Collection[str] = ()) -> Allocation:
+        """The same with all slots known, but those of nodes (by name) that are `gone`."""
+        asked = [node for node in allocation.nodes if node.slots is None and node.name not in gone]
         return with_cores(allocation, self.company.cores(asked, self._hwthreads)) if asked else allocation
 
     @property
@@ -114,13 +115,6 @@ class Story:
     def jobmap(self) -> JobMap:
         """Where the ranks are."""
         return self.placed.jobmap
-
-    @property
-    def scheduler(self) -> str:
-        """Where it is, if its host was named: as that is written."""
-        node = self.jobmap.nodes[service_node(self.jobmap)]
-        name = f"{node.user}@{node.name}" if node.user else node.name
-        return name if self.request.cluster.host else ""
 
     # --- what it needs
 

@@ -7,12 +7,18 @@ first attempt, too, hosts are called before the map is shown or a log is opened,
 
 from __future__ import annotations
 
+import os
+
 from mslaunch.errors import AllocationError, LaunchError, LinkError, UsageError
 from mslaunch.launcher.attempts import CALL_AGAIN, Before, choices, no_host
 from mslaunch.launcher.connect import UnreachedError
+from mslaunch.launcher.here import is_local
 from mslaunch.lean import TYPE_CHECKING
 from mslaunch.plan.mapping import map_job
+from mslaunch.plan.plan import service_node
 from mslaunch.plan.policy import topology_decides
+from mslaunch.plan.scheduler import as_written, naming_of, scheduler_node
+from mslaunch.plan.spares import exchange
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -43,31 +49,28 @@ class Substitutes:
 
         Raises `UnreachedError` if there is no way without those that do not.
         """
-        allocation, host = story.named(), self._request.cluster.host
+        allocation, host = story.named(), ""
         nodes: Sequence[Node] = ()
         try:
+            host = _foreseen(self._request, allocation)
             allocation = story.count_cores(allocation)
             jobmap = story.place(self._request, allocation)
-            nodes, host, self._counts = jobmap.nodes, story.scheduler, self._count(jobmap)
-            story.meet()
+            nodes, host, self._counts = jobmap.nodes, _scheduler(story), self._count(jobmap)
+            self._meet(story)
         except UnreachedError as error:
-            self._counts = self._counts or self._foresee(allocation)
-            if not self._counts:
-                raise
-            self._instead(story, Before(0, allocation, sum(self._counts), host), nodes, error, notice)
+            self._instead(story, Before(0, allocation, 0, host), nodes, error, notice)
+
+    def _meet(self, story: Story) -> None:
+        """Whoever has begun to get files gets a new agent, and begins anew, if a host is lost then."""
+        try:
+            story.meet()
+        except LinkError as error:
+            story.company.disperse()
+            raise UnreachedError({error.where: error}, len(story.jobmap.nodes)) from None
 
     def _count(self, jobmap: JobMap) -> list[int]:
         apps = [placement.app for placement in jobmap.placements]
         return [apps.count(app) for app in range(len(self._request.apps))]
-
-    def _foresee(self, allocation: Allocation) -> list[int]:
-        """The same before machines have been asked; [] where only these know."""
-        numbers = [app.np or 0 for app in self._request.apps]
-        if all(numbers):
-            return numbers
-        if topology_decides(self._request.policy) or any(node.slots is None for node in allocation.nodes):
-            return []
-        return self._count(map_job(self._request, allocation, {}))
 
     def _instead(
         self, story: Story, past: Before, nodes: Sequence[Node], error: UnreachedError, notice: Callable[[str], None]
@@ -75,21 +78,48 @@ class Substitutes:
         here, ours = _names(past, nodes)
         self._note(error.by_node, ours)
         try:
-            changed = self._try_all(story, past, here, ours)
+            if not self._counts:
+                self._foresee(story, past, ours)
+            changed = self._try_all(story, past._replace(size=sum(self._counts)), here, ours)
         except NoPlaceError as refused:
             notice(refused.lines[0])
             raise UnreachedError(self._gone, error.hosts + len(self._gone) - len(error.by_node)) from None
-        for host, why in self._gone.items():
-            notice(f"{host}: {why.what}")
+        for why in self._gone.values():
+            notice(str(why))
         if changed:
             notice(changed)
+
+    def _foresee(self, story: Story, past: Before, ours: Collection[str]) -> None:
+        """How many ranks there are to be; where only hosts know it, those do that come in the place of others."""
+        while not self._counts:
+            try:
+                self._counts = self._counts_without(story, past)
+            except UnreachedError as error:
+                self._note(error.by_node, ours)
+
+    def _counts_without(self, story: Story, past: Before) -> list[int]:
+        request = self._request
+        numbers = [app.np or 0 for app in request.apps]
+        if all(numbers):
+            return numbers
+        if not topology_decides(request.policy) and all(node.slots is not None for node in past.allocation.nodes):
+            return self._count(map_job(request, past.allocation, {}))
+        missing, ready = past.missing(self._gone), past.ready(self._gone)
+        if len(ready) < len(missing) and not request.min_ranks:
+            what = f"and without -n only {missing[-1].name} knows how many ranks there are"
+            raise NoPlaceError([f"not started: no spare host is left, {what}"])
+        others = exchange(past.allocation, self._gone, ready[: len(missing)])
+        try:
+            return self._count(story.place(request, story.count_cores(others)))
+        except (AllocationError, UsageError) as refused:
+            raise NoPlaceError([f"not started: {refused.what}"]) from None
 
     def meet_again(self, story: Story, before: Story) -> str:
         """The same for an attempt that follows on `before`; returns what is different.
 
         Raises `NoPlaceError`, or `LaunchError` for what is wrong with more than a host.
         """
-        past = Before(before.number, before.allocation, len(before.jobmap.placements), before.scheduler)
+        past = Before(before.number, before.allocation, len(before.jobmap.placements), _scheduler(before))
         here, ours = _names(past, before.jobmap.nodes)
         self._gone.clear()
         self._lost.update(before.launch.state.lost_hosts)
@@ -100,12 +130,11 @@ class Substitutes:
         while True:
             try:
                 self._call_lost(story, [node for name, node in here.items() if name not in self._gone])
-                changed = self._take_places(story, past)
-                story.meet()
+                slots = story.count_cores(past.allocation, self._gone)  # of those that are there
+                changed = self._take_places(story, past._replace(allocation=slots))
+                self._meet(story)
             except UnreachedError as error:
                 self._note(error.by_node, ours)
-            except LinkError as error:
-                self._note({error.where: error}, ours)
             else:
                 return changed
 
@@ -136,6 +165,19 @@ class Substitutes:
                 raise error
         self._gone.update(gone)
         self._lost.update(gone)
+
+
+def _scheduler(story: Story) -> str:
+    """The host of MindSpore's scheduler, if it was named: NAME or USER@NAME."""
+    jobmap = story.jobmap
+    return as_written(jobmap.nodes[service_node(jobmap)]) if story.request.cluster.host else ""
+
+
+def _foreseen(request: Request, allocation: Allocation) -> str:
+    """The same while nobody has a place yet; names of nodes have no domain, as a rule."""
+    host = request.cluster.host
+    naming = naming_of(request, is_local, os.uname().nodename)
+    return as_written(scheduler_node(host, allocation, naming)) if host else ""
 
 
 def _names(past: Before, nodes: Sequence[Node]) -> tuple[dict[str, Node], set[str]]:
