@@ -28,15 +28,21 @@ class Before(NamedTuple):
     number: int  # from 1; 0: none has begun, and hosts cannot be reached
     allocation: Allocation
     size: int  # how many ranks it had
-    scheduler: str = ""  # the host of MindSpore's scheduler, if one was named: NAME or USER@NAME
+    scheduler: str = ""  # the host of MindSpore's scheduler, if one was named: in whatever words
+    scheduler_node: str = ""  # the name of the node that this is
 
     def missing(self, gone: Collection[str]) -> list[Node]:
         """Its hosts that cannot be reached now; `gone` are names."""
         return [node for node in self.allocation.nodes if node.name in gone]
 
     def ready(self, gone: Collection[str]) -> list[Node]:
-        """Spares that may be."""
-        return [node for node in self.allocation.spares if node.name not in gone]
+        """Spares in the order in which they come in: first, for each host that is missing, one with as many slots."""
+        ready = [node for node in self.allocation.spares if node.name not in gone]
+        first: list[Node] = []
+        for old in self.missing(gone)[: len(ready)]:
+            left = [node for node in ready if node not in first]
+            first.append(next((node for node in left if _fits(node, old)), left[0]))
+        return [*first, *(node for node in ready if node not in first)]
 
 
 class Choice(NamedTuple):
@@ -46,6 +52,10 @@ class Choice(NamedTuple):
     allocation: Allocation
     size: int  # how many ranks it must have
     changed: str  # what is different from before: "node04 takes the place of node02"
+
+
+def _fits(new: Node, old: Node) -> bool:
+    return new.slots is None or old.slots is None or new.slots >= old.slots
 
 
 def again_text(number: int, request: Request, failure: Failure) -> str:
@@ -64,21 +74,27 @@ def choices(request: Request, counts: Sequence[int], before: Before, gone: Colle
     """What may be tried, best first: `request` is that of the first attempt, `counts` its ranks for each program.
 
     `gone` are the nodes, by name, that cannot be reached now.  Spares come in for them one by one; then more spares, if
-    these have fewer slots; slots that are free elsewhere are used without a word.  With --min-ranks fewer ranks follow.
+    these have fewer slots; slots that are free elsewhere are used without a word.
     """
-    size = sum(counts)
     out, ready = before.missing(gone), before.ready(gone)
     for many in range(min(len(out), len(ready)), len(ready) + 1):
         for whole in (False, True) if out and many else (False,):
             yield _choice(request, counts, before, gone, ready[:many], whole)
-    if _may_shrink(request) and size > 1:
-        rest = exchange(before.allocation, gone, ready, whole=True)
-        most = size - 1 if request.policy.oversubscribe else min(size - 1, _slots(rest))
-        for fewer in range(most, max(request.min_ranks, 1) - 1, -1):
-            yield _choice(request, [fewer], before, gone, ready, whole=True)
 
 
-def _may_shrink(request: Request) -> bool:
+def fewer(
+    request: Request, counts: Sequence[int], before: Before, gone: Collection[str], room: int
+) -> Iterator[Choice]:
+    """What may be tried then, if `may_shrink`; `room` are the slots of all that can be reached, spares among them."""
+    size, ready = sum(counts), before.ready(gone)
+    most = size - 1 if request.policy.oversubscribe else min(size - 1, room)
+    for number in range(most, max(request.min_ranks, 1) - 1, -1):
+        for comes in (ready, []) if ready else ([],):
+            yield _choice(request, [number], before, gone, comes, whole=True)
+
+
+def may_shrink(request: Request) -> bool:
+    """With --min-ranks; which of several programs should have fewer ranks, nobody has said."""
     return request.min_ranks > 0 and len(request.apps) == 1
 
 
@@ -106,7 +122,7 @@ def _choice(
 
 def _scheduler(before: Before, out: Sequence[Node], comes: Sequence[Node], gone: Collection[str]) -> str:
     """Where MindSpore's scheduler is to be: it stays, or goes with its host's ranks; "": to the host of rank 0."""
-    name = before.scheduler.rpartition("@")[2]
+    name = before.scheduler_node
     instead = {old.name: new.name for old, new in zip(out, comes)}
     return instead.get(name, "" if name in gone else before.scheduler)
 
@@ -125,10 +141,6 @@ def _changed(before: Before, out: Sequence[Node], comes: Sequence[Node], size: i
     return ", ".join(said)
 
 
-def _slots(allocation: Allocation) -> int:
-    return sum(node.slots or 0 for node in allocation.nodes)
-
-
 # --- why it does not go on
 
 
@@ -142,16 +154,20 @@ def no_host(
     counts: Sequence[int],
     before: Before,
     gone: Mapping[str, LaunchError],
+    room: int,
     refused: LaunchError | None,
 ) -> list[str]:
-    """No choice has room on hosts that can be reached; `refused` says why the best of them has none."""
+    """No choice has room on hosts that can be reached; `refused` says why the best of them has none.
+
+    `room` are the slots of these hosts.
+    """
     again = " again" if before.number else ""
     said = [f"not reached{again}: {host}: {error.what}" for host, error in gone.items()]
-    room, size = _slots(exchange(before.allocation, gone, before.ready(gone))), sum(counts)
-    if refused and room >= (request.min_ranks if _may_shrink(request) else size):
+    size = sum(counts)
+    if refused and room >= (request.min_ranks if may_shrink(request) else size):
         return [f"not started{again}: {refused.what}", *said]
     what = f"not started{again}: no spare host is left, and the others have {counted(room, 'slot')}"
-    if _may_shrink(request):
+    if may_shrink(request):
         what += f", fewer than --min-ranks {request.min_ranks}"
     elif request.min_ranks:
         what += f" for {size} ranks; --min-ranks is for jobs of one program"

@@ -14,6 +14,7 @@ import time
 
 from mslaunch.agent.program import find_program
 from mslaunch.errors import LaunchError, LinkError, UsageError
+from mslaunch.launcher.connect import UnreachedError
 from mslaunch.lean import TYPE_CHECKING, NamedTuple
 from mslaunch.wire import frames, messages
 from mslaunch.wire.outbox import HIGH, LOW
@@ -131,11 +132,12 @@ def _stamp(status: os.stat_result) -> tuple[int, int]:
 def send_files(
     loop: Loop, peers: Sequence[Peer], parcels: Sequence[Parcel], wait: Callable[[Callable[[], bool]], None]
 ) -> None:
-    """Send all files to all peers, and wait until they are stored; raises `LaunchError` if one of them is not.
+    """Send all files to all peers, and wait until they are stored.
 
+    Raises `LaunchError` if one of them is not, `UnreachedError` if a peer is lost.
     `wait(until)` runs the loop until `until()` is true; what it raises goes through.
     """
-    ways = [_Way(loop, peer, parcels) for peer in peers]
+    ways = [_Way(loop, peer, parcels, len(peers)) for peer in peers]
     try:
         wait(lambda: all(way.done for way in ways))
     finally:
@@ -146,9 +148,11 @@ def send_files(
 class _Way:
     """The files on their way to one node."""
 
-    def __init__(self, loop: Loop, peer: Peer, parcels: Sequence[Parcel]) -> None:
+    def __init__(self, loop: Loop, peer: Peer, parcels: Sequence[Parcel], peers: int) -> None:
+        """`peers` are as many as get them."""
         self._loop = loop
         self._peer = peer
+        self._peers = peers
         self._left = len(parcels)
         self._frames = _frames(parcels)
         self._filling = False
@@ -193,7 +197,7 @@ class _Way:
         left = 1.0 if self.done else self._moved + PATIENCE - time.monotonic()
         if left <= 0:
             what = f"it took nothing for {PATIENCE:g} seconds while files were sent to it"
-            raise LinkError(what, self._peer.node.name, "is the disk of its TMPDIR slow or stuck?")
+            self._lost(LinkError(what, self._peer.node.name, "is the disk of its TMPDIR slow or stuck?"))
         self._limit = self._loop.after(left, self._look_at_clock)
 
     def _heard(self, frame: frames.Frame) -> None:
@@ -206,7 +210,8 @@ class _Way:
         self._moved = time.monotonic()
 
     def _lost(self, error: LinkError | None) -> None:
-        raise error or LinkError("its agent ended while files were sent", self._peer.node.name)
+        name = self._peer.node.name
+        raise UnreachedError({name: error or LinkError("its agent ended while files were sent", name)}, self._peers)
 
 
 def _frames(parcels: Sequence[Parcel]) -> Generator[bytes, None, None]:

@@ -13,6 +13,7 @@ import time
 from mslaunch.launcher.blame import with_last_words
 from mslaunch.launcher.company import Company
 from mslaunch.launcher.conductor import Launch
+from mslaunch.launcher.connect import UnreachedError
 from mslaunch.launcher.events import TimedOut
 from mslaunch.launcher.here import allocation_of, is_local
 from mslaunch.launcher.output import Output, open_output
@@ -154,7 +155,11 @@ class Story:
         if self._parcels:
             from mslaunch.launcher.preload import send_files
 
-            send_files(self._scene.loop, self.peers, self._parcels, self._scene.stops.wait)
+            try:
+                send_files(self._scene.loop, self.peers, self._parcels, self._scene.stops.wait)
+            except UnreachedError:  # whoever has begun to get them begins anew, with another agent
+                self.company.disperse()
+                raise
 
     # --- the ranks
 

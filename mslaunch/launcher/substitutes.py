@@ -9,20 +9,22 @@ from __future__ import annotations
 
 import os
 
-from mslaunch.errors import AllocationError, LaunchError, LinkError, UsageError
-from mslaunch.launcher.attempts import CALL_AGAIN, Before, choices, no_host
+from mslaunch.errors import AllocationError, LaunchError, UsageError
+from mslaunch.launcher.attempts import CALL_AGAIN, Before, choices, fewer, may_shrink, no_host
 from mslaunch.launcher.connect import UnreachedError
 from mslaunch.launcher.here import is_local
 from mslaunch.lean import TYPE_CHECKING
+from mslaunch.plan.hostlist import fold
 from mslaunch.plan.mapping import map_job
 from mslaunch.plan.plan import service_node
 from mslaunch.plan.policy import topology_decides
-from mslaunch.plan.scheduler import as_written, naming_of, scheduler_node
+from mslaunch.plan.scheduler import naming_of, scheduler_node
 from mslaunch.plan.spares import exchange
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
+    from mslaunch.launcher.attempts import Choice
     from mslaunch.launcher.story import Story
     from mslaunch.model import Allocation, JobMap, Node, Request
 
@@ -49,24 +51,16 @@ class Substitutes:
 
         Raises `UnreachedError` if there is no way without those that do not.
         """
-        allocation, host = story.named(), ""
+        allocation, host = story.named(), self._request.cluster.host
+        node = _scheduler_node(self._request, allocation)
         nodes: Sequence[Node] = ()
         try:
-            host = _foreseen(self._request, allocation)
             allocation = story.count_cores(allocation)
             jobmap = story.place(self._request, allocation)
-            nodes, host, self._counts = jobmap.nodes, _scheduler(story), self._count(jobmap)
-            self._meet(story)
-        except UnreachedError as error:
-            self._instead(story, Before(0, allocation, 0, host), nodes, error, notice)
-
-    def _meet(self, story: Story) -> None:
-        """Whoever has begun to get files gets a new agent, and begins anew, if a host is lost then."""
-        try:
+            nodes, self._counts = jobmap.nodes, self._count(jobmap)
             story.meet()
-        except LinkError as error:
-            story.company.disperse()
-            raise UnreachedError({error.where: error}, len(story.jobmap.nodes)) from None
+        except UnreachedError as error:
+            self._instead(story, Before(0, allocation, 0, host, node), nodes, error, notice)
 
     def _count(self, jobmap: JobMap) -> list[int]:
         apps = [placement.app for placement in jobmap.placements]
@@ -105,10 +99,11 @@ class Substitutes:
         if not topology_decides(request.policy) and all(node.slots is not None for node in past.allocation.nodes):
             return self._count(map_job(request, past.allocation, {}))
         missing, ready = past.missing(self._gone), past.ready(self._gone)
-        if len(ready) < len(missing) and not request.min_ranks:
-            what = f"and without -n only {missing[-1].name} knows how many ranks there are"
-            raise NoPlaceError([f"not started: no spare host is left, {what}"])
         others = exchange(past.allocation, self._gone, ready[: len(missing)])
+        if not others.nodes or (len(ready) < len(missing) and not request.min_ranks):
+            know = f"{fold([node.name for node in missing])} {'knows' if len(missing) == 1 else 'know'}"
+            what = f"no spare host is left, and without -n only {know} how many ranks there are"
+            raise NoPlaceError([f"not started: {what}"])
         try:
             return self._count(story.place(request, story.count_cores(others)))
         except (AllocationError, UsageError) as refused:
@@ -119,7 +114,9 @@ class Substitutes:
 
         Raises `NoPlaceError`, or `LaunchError` for what is wrong with more than a host.
         """
-        past = Before(before.number, before.allocation, len(before.jobmap.placements), _scheduler(before))
+        host = before.request.cluster.host
+        node = before.jobmap.nodes[service_node(before.jobmap)].name if host else ""
+        past = Before(before.number, before.allocation, len(before.jobmap.placements), host, node)
         here, ours = _names(past, before.jobmap.nodes)
         self._gone.clear()
         self._lost.update(before.launch.state.lost_hosts)
@@ -132,7 +129,7 @@ class Substitutes:
                 self._call_lost(story, [node for name, node in here.items() if name not in self._gone])
                 slots = story.count_cores(past.allocation, self._gone)  # of those that are there
                 changed = self._take_places(story, past._replace(allocation=slots))
-                self._meet(story)
+                story.meet()
             except UnreachedError as error:
                 self._note(error.by_node, ours)
             else:
@@ -147,16 +144,28 @@ class Substitutes:
     def _take_places(self, story: Story, past: Before) -> str:
         """As the first choice says that has room; returns what is different then."""
         refused: LaunchError | None = None
-        for choice in choices(self._request, self._counts, past, frozenset(self._gone)):
+        for choice in self._choices(story, past):
             self._call_lost(story, choice.allocation.nodes)
             try:
                 jobmap = story.place(choice.request, story.count_cores(choice.allocation))
             except (AllocationError, UsageError) as error:
-                refused = refused or error
+                refused = error if choice.size < sum(self._counts) else refused or error
                 continue
             if len(jobmap.placements) == choice.size:
                 return choice.changed
-        raise NoPlaceError(no_host(self._request, self._counts, past, self._gone, refused))
+        room = self._room(story, past)
+        raise NoPlaceError(no_host(self._request, self._counts, past, self._gone, room, refused))
+
+    def _choices(self, story: Story, past: Before) -> Iterator[Choice]:
+        request, counts, gone = self._request, self._counts, frozenset(self._gone)
+        yield from choices(request, counts, past, gone)
+        if may_shrink(request):
+            yield from fewer(request, counts, past, gone, self._room(story, past))
+
+    def _room(self, story: Story, past: Before) -> int:
+        """Slots of all that can be reached."""
+        rest = exchange(past.allocation, self._gone, past.ready(self._gone), whole=True)
+        return sum(node.slots or 0 for node in story.count_cores(rest).nodes)
 
     def _note(self, gone: Mapping[str, LaunchError], ours: Collection[str]) -> None:
         """These hosts are out for now; raises what is wrong with none of ours."""
@@ -167,20 +176,14 @@ class Substitutes:
         self._lost.update(gone)
 
 
-def _scheduler(story: Story) -> str:
-    """The host of MindSpore's scheduler, if it was named: NAME or USER@NAME."""
-    jobmap = story.jobmap
-    return as_written(jobmap.nodes[service_node(jobmap)]) if story.request.cluster.host else ""
-
-
-def _foreseen(request: Request, allocation: Allocation) -> str:
-    """The same while nobody has a place yet; names of nodes have no domain, as a rule."""
+def _scheduler_node(request: Request, allocation: Allocation) -> str:
+    """The name of the node that was named for MindSpore's scheduler, while nobody has a place yet."""
     host = request.cluster.host
     naming = naming_of(request, is_local, os.uname().nodename)
-    return as_written(scheduler_node(host, allocation, naming)) if host else ""
+    return scheduler_node(host, allocation, naming).name if host else ""
 
 
 def _names(past: Before, nodes: Sequence[Node]) -> tuple[dict[str, Node], set[str]]:
     """The hosts of an attempt by name; and all names that may be missed: spares, too, and the scheduler's host."""
     here = {node.name: node for node in (*past.allocation.nodes, *nodes)}
-    return here, {*here, *(node.name for node in past.allocation.spares), past.scheduler.rpartition("@")[2]}
+    return here, {*here, *(node.name for node in past.allocation.spares), past.scheduler_node}

@@ -37,11 +37,6 @@ def with_scheduler(jobmap: JobMap, host: str, allocation: Allocation, naming: Na
     return jobmap._replace(service=-1 if at == jobmap.placements[0].node else at)
 
 
-def as_written(node: Node) -> str:
-    """NAME or USER@NAME, which means this node to `with_scheduler`."""
-    return f"{node.user}@{node.name}" if node.user else node.name
-
-
 def scheduler_node(host: str, allocation: Allocation, naming: Naming) -> Node:
     """The node that `host` means; what the allocation says of it is kept."""
     from mslaunch.plan.hostfile import parse_hosts

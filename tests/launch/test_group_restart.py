@@ -311,6 +311,13 @@ FIRST = {
         ["beta", "gamma"],
         "gamma takes the place of alpha",
     ),
+    "a spare that is too small comes first": (
+        "alpha slots=2\nbeta slots=2\ngamma slots=1 spare\ndelta slots=2 spare\n",
+        ["-npernode", "2"],
+        ["alpha"],
+        ["beta", "beta", "delta", "delta"],
+        "delta takes the place of alpha",
+    ),
     "fewer ranks": (
         "alpha slots=1\nbeta slots=1\n",
         ["--min-ranks", "1"],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mslaunch.errors import LinkError
-from mslaunch.launcher.attempts import Before, Choice, again_text, choices, no_host, too_often
+from mslaunch.launcher.attempts import Before, Choice, again_text, choices, fewer, may_shrink, no_host, too_often
 from mslaunch.launcher.rules import most_restarts
 from mslaunch.model import Allocation, AppContext, ClusterPolicy, Failure, Node, Policy, Request
 
@@ -23,7 +23,11 @@ def before(here: str, spares: str = "", size: int = 4) -> Before:
 
 
 def offered(request: Request, past: Before, *gone: str, counts: tuple[int, ...] = (4,)) -> list[Choice]:
-    return list(choices(request, counts, past, gone))
+    """Whole first, then fewer, if that may be."""
+    whole = list(choices(request, counts, past, gone))
+    there = [node for node in (*past.allocation.nodes, *past.allocation.spares) if node.name not in gone]
+    room = sum(node.slots or 0 for node in there)
+    return whole + (list(fewer(request, counts, past, gone, room)) if may_shrink(request) else [])
 
 
 def said(choice: Choice) -> tuple[str, int, str]:
@@ -62,6 +66,24 @@ def test_more_spares_if_one_is_too_small() -> None:
     rows = [said(choice) for choice in offered(GROUP, before("a:2 b:2", "x:1 y:1 z:1"), "b")]
     assert ("a:2 x:1 y:1", 4, "x takes the place of b, y comes in") in rows
     assert rows[-1] == ("a:2 x:1 y:1 z:1", 4, "x takes the place of b, y,z come in")
+
+
+def test_a_spare_that_fits_is_better_than_the_first() -> None:
+    """And one whose slots nobody has said fits."""
+    past = before("a:2 b:3 c:1", "x:1 y:2 z:3", 6)
+    assert said(offered(GROUP, past, "a", counts=(6,))[0]) == ("y:2 b:3 c:1", 6, "y takes the place of a")
+    both = offered(GROUP, past, "a", "b", counts=(6,))[0]
+    assert said(both) == ("y:2 z:3 c:1", 6, "y takes the place of a, z takes the place of b")
+    none = offered(GROUP, past, "b", "z", counts=(6,))[0]
+    assert said(none) == ("a:2 x:1 c:1", 6, "x takes the place of b")
+    unsaid = past._replace(allocation=past.allocation._replace(spares=(Node("w", None, "hf", spare=True),)))
+    assert said(offered(GROUP, unsaid, "b", counts=(6,))[0]) == ("a:2 w:3 c:1", 6, "w takes the place of b")
+
+
+def test_fewer_ranks_with_spares_and_without() -> None:
+    """One that is too small for what each host must have is in the way."""
+    rows = [said(choice)[:2] for choice in offered(GROUP._replace(min_ranks=2), before("a:2 b:2", "x:1"), "a")]
+    assert rows == [("x:1 b:2", 4), ("x:1 b:2", 4), ("x:1 b:2", 3), ("b:2", 3), ("x:1 b:2", 2), ("b:2", 2)]
 
 
 def test_spares_that_are_gone_as_well_do_not_count() -> None:
@@ -122,12 +144,12 @@ def test_a_group_that_has_shrunk_may_grow_again() -> None:
 )
 def test_the_scheduler_leaves_its_host(spares: str, host: str, words: str) -> None:
     asked = GROUP._replace(cluster=ClusterPolicy("b", 8118))
-    past = before("a:2 b:2", spares)._replace(scheduler="b")
+    past = before("a:2 b:2", spares)._replace(scheduler="b.org", scheduler_node="b")
     first = offered(asked, past, "b")[0]
     assert (first.request.cluster, first.changed) == (ClusterPolicy(host, 8118), words)
-    (again,) = offered(asked, before("a:2 x:2", "b:2")._replace(scheduler="x"))[:1]
+    (again,) = offered(asked, before("a:2 x:2", "b:2")._replace(scheduler="x", scheduler_node="x"))[:1]
     assert again.request.cluster.host == "x", "it stays, though another was named in the beginning"
-    apart = past._replace(scheduler="joe@c")
+    apart = past._replace(scheduler="joe@c", scheduler_node="c")
     assert offered(asked, apart, "b")[0].request.cluster.host == "joe@c"
     alone = offered(asked, apart, "c")[0]
     assert (alone.request.cluster.host, alone.changed) == ("", "the MindSpore scheduler goes to the host of rank 0")
@@ -148,18 +170,18 @@ def test_why_not() -> None:
     assert too_often(2, GROUP._replace(max_restarts=1)) == "not started again: this was attempt 2 of 2 (--max-restarts)"
     gone = {"b": LinkError("no answer", "b")}
     told = "not started again: no spare host is left, and the others have "
-    lines = no_host(GROUP, [4], before("a:2 b:2"), gone, None)
+    lines = no_host(GROUP, [4], before("a:2 b:2"), gone, 2, None)
     assert lines == [
         f"{told}2 slots for 4 ranks; --min-ranks 2 would let it go on with fewer",
         "not reached again: b: no answer",
     ]
-    some = no_host(GROUP._replace(min_ranks=3), [4], before("a:2 b:2"), gone, None)
+    some = no_host(GROUP._replace(min_ranks=3), [4], before("a:2 b:2"), gone, 2, None)
     assert some[0] == f"{told}2 slots, fewer than --min-ranks 3"
-    several = no_host(GROUP._replace(apps=(APP, APP), min_ranks=1), [2, 2], before("a:2 b:2"), gone, None)
+    several = no_host(GROUP._replace(apps=(APP, APP), min_ranks=1), [2, 2], before("a:2 b:2"), gone, 2, None)
     assert several[0] == f"{told}2 slots for 4 ranks; --min-ranks is for jobs of one program"
-    none = no_host(GROUP, [4], before("b:4"), gone, None)
+    none = no_host(GROUP, [4], before("b:4"), gone, 0, None)
     assert none[0] == f"{told}0 slots for 4 ranks"
-    odd = no_host(GROUP, [2], before("a:2 b:2"), gone, LinkError("rank 1 has no line in ranks"))
+    odd = no_host(GROUP, [2], before("a:2 b:2"), gone, 2, LinkError("rank 1 has no line in ranks"))
     assert odd[0] == "not started again: rank 1 has no line in ranks"
-    few = no_host(GROUP._replace(min_ranks=1), [4], before("a:2 b:2"), gone, LinkError("no window for rank 3"))
+    few = no_host(GROUP._replace(min_ranks=1), [4], before("a:2 b:2"), gone, 2, LinkError("no window for rank 3"))
     assert few[0] == "not started again: no window for rank 3", "there are slots enough"

@@ -12,6 +12,7 @@ import pytest
 
 from mslaunch.errors import LaunchError, LinkError
 from mslaunch.launcher import preload
+from mslaunch.launcher.connect import UnreachedError
 from mslaunch.launcher.peer import Peer
 from mslaunch.launcher.preload import collect, send_files
 from mslaunch.link.link import Link
@@ -214,7 +215,7 @@ def test_a_slow_host_holds_little_in_memory_and_is_given_up(
     with open(here / "data", "wb") as file:
         file.truncate(32 << 20)
     parcels = collect(Request((files("data"),)), {}, str(here))
-    with pytest.raises(LinkError, match="took nothing for") as caught:
+    with pytest.raises(UnreachedError, match="took nothing for") as caught:
         send_files(loop, [slow.peer, quick.peer], parcels, loop.run)
     assert caught.value.where == "n1"
     assert HIGH <= slow.peer.pending < HIGH + (1 << 17)
@@ -234,8 +235,20 @@ def test_a_host_that_goes_away(hosts: tuple[Loop, Host, Host], here: Path) -> No
     loop, gone, _ = hosts
     gone.peer.hello = cast("messages.Hello", "it has greeted")
     os.close(gone.writer)
-    with pytest.raises(LinkError, match="ended while files were sent"):
+    with pytest.raises(UnreachedError, match="ended while files were sent") as caught:
         send_files(loop, [gone.peer], collect(Request((files("data"),)), {}, str(here)), loop.run)
+    assert list(caught.value.by_node) == ["n1"]
+
+
+def test_a_host_is_named_as_its_node(hosts: tuple[Loop, Host, Host], here: Path) -> None:
+    """The error of a connection has its address besides; who looks for another host wants the name."""
+    loop, gone, _ = hosts
+    error = LinkError("the connection was lost", "n1 [10.0.0.1] (user joe)")
+    loop.after(0, lambda: gone.peer.ended(error))
+    with pytest.raises(UnreachedError) as caught:
+        send_files(loop, [gone.peer], collect(Request((files("data"),)), {}, str(here)), loop.run)
+    assert caught.value.by_node == {"n1": error}
+    assert (caught.value.what, caught.value.where) == (error.what, error.where)
 
 
 def test_an_order_to_end(hosts: tuple[Loop, Host, Host], here: Path) -> None:
