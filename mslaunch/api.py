@@ -17,9 +17,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
+    from mslaunch.model import OutputPolicy
+
 
 def launch(
-    argv: Sequence[str],
+    argv: Sequence[str | os.PathLike[str]],
     *,
     np: int | None = None,
     hosts: str | Sequence[str] = (),
@@ -38,29 +40,47 @@ def launch(
     directory of `--output-filename` (nothing is shown on the terminal then), `merge` joins stderr to stdout; `timeout`
     is in seconds.  `options` are further words of the command line, such as ["--map-by", "node"].  `environ` stands for
     the launcher's environment where options are read from it (default: os.environ).  Ranks read no standard input
-    unless `options` says so.  Raises `LaunchError` if nothing could be started; a rank that fails is in the outcome.
-    With `options` like ["--restart", "group"] its `attempts` tell of those that failed before, and `restarts` of what
-    was started again by itself.
+    unless `options` says so.
+
+    Raises `LaunchError` for what is wrong before ranks are started: words, hosts, links, files.  The rest is in the
+    outcome: a rank that fails or cannot be started, and Ctrl-C ("ended by SIGINT").  With `options` like ["--restart",
+    "group"], `attempts` tells of those that failed before, and `restarts` of what was started again by itself.
     """
     from mslaunch.cli.main import read_text
     from mslaunch.cli.mpirun import parse
     from mslaunch.launcher.run import Surroundings, run
 
+    _check_types(argv, np, timeout, env or {})
     surroundings = os.environ if environ is None else environ
-    request = parse(["--stdin", "none", *options, "--", *(argv or [""])], surroundings, read_text)
+    words = [os.fspath(word) for word in argv] or [""]
+    request = parse(["--stdin", "none", *options, "--", *words], surroundings, read_text)
     if not argv:
         raise UsageError("no program was given", "launch", 'for example: launch(["python", "net.py"], np=4)')
-    if output is not None:
-        request = request._replace(output=request.output._replace(directory=output, copy=False))
     if timeout is not None:
         request = request._replace(timeout=timeout, timeout_from="--timeout")
     app = _app(request.apps[0], np, [hosts] if isinstance(hosts, str) else hosts, hostfile, env or {}, wdir)
-    request = request._replace(apps=(app,), output=request.output._replace(merge=merge or request.output.merge))
+    request = request._replace(apps=(app,), output=_kept(request.output, output, merge))
     if request.detach:
         raise UsageError("launch() stays with the job until it has ended", "--detach", "start the command instead")
     if request.backend:
         from mslaunch.engines.openmpi import run
     return run(request, Surroundings(surroundings, os.getcwd(), signals=_in_main_thread()))
+
+
+def _check_types(argv: Any, np: Any, timeout: Any, env: Mapping[Any, Any]) -> None:
+    """For callers without a type checker; a text is a sequence of words, too, and none of them is meant."""
+    if isinstance(argv, str):
+        raise UsageError(f"argv is the text {argv!r}", "launch", f"a list of words, such as {argv.split()}")
+    wrong = [word for word in argv if not isinstance(word, (str, os.PathLike))]
+    if wrong:
+        raise UsageError(f"{wrong[0]!r} in argv is no text", "launch", f"write {str(wrong[0])!r}")
+    if np is not None and not isinstance(np, int):
+        raise UsageError(f"np is {np!r}", "launch", "a whole number; None means as many as there are slots")
+    if timeout is not None and not isinstance(timeout, (int, float)):
+        raise UsageError(f"timeout is {timeout!r}", "launch", "a number of seconds; None means no limit")
+    for name, value in env.items():
+        if not (isinstance(name, str) and isinstance(value, str)):
+            raise UsageError(f"{name!r}: {value!r} in env is no text", "launch", f"write {str(name)!r}: {str(value)!r}")
 
 
 def _app(
@@ -76,6 +96,11 @@ def _app(
     }
     chosen = {name: value for name, value in given.items() if value is not None}
     return app._replace(env=(*app.env, *env.items()), **chosen)
+
+
+def _kept(policy: OutputPolicy, directory: str | None, merge: bool) -> OutputPolicy:
+    policy = policy._replace(merge=merge or policy.merge)
+    return policy if directory is None else policy._replace(directory=directory, copy=False)
 
 
 def _in_main_thread() -> bool:

@@ -73,8 +73,12 @@ def export_comm_world() -> dict[str, str]:
 
 def main(argv: Sequence[str]) -> None:
     """The command: set the variables, then run what the words name, as python itself would."""
-    if not argv or (argv[0] in ("-m", "-c") and len(argv) < 2) or argv[0] in ("-h", "--help"):
+    if argv and argv[0] in ("-h", "--help"):
+        sys.exit(print(f"usage: {_USAGE}"))
+    if not argv or (argv[0] in ("-m", "-c") and len(argv) < 2):
         sys.exit(f"usage: {_USAGE}")
+    if argv[0] not in ("-m", "-c") and not os.path.exists(argv[0]):
+        sys.exit(f"mslaunch.mpi: there is no file {argv[0]}")
     try:
         export_comm_world()
     except LaunchError as error:

@@ -13,8 +13,9 @@ import os
 import sys
 import time
 
+from mslaunch.agent.program import is_python
 from mslaunch.cli.dialects import OWN
-from mslaunch.errors import EXIT_USAGE, LaunchError
+from mslaunch.errors import EXIT_NOT_FOUND, EXIT_USAGE, LaunchError
 from mslaunch.launcher.register import Process, Register, process
 from mslaunch.lean import TYPE_CHECKING, signal
 
@@ -47,6 +48,7 @@ def detach(
     if request.backend:
         todo = "leave it out, or stay with the job"
         raise LaunchError("an installed Open MPI cannot start a job that is to be left alone", "--backend", todo)
+    _check_scripts(request, around.cwd)
     me = process(os.getpid())
     if me is None:
         raise LaunchError("without it no job that is left alone could be found again", "/proc", "stay with the job")
@@ -64,6 +66,20 @@ def detach(
         os.waitpid(child, 0)
         with open(reader, encoding="ascii") as words:
             return _wait(entry, words.readline, relay, request.quiet)
+
+
+def _check_scripts(request: Request, cwd: str) -> None:
+    """A Python that does not find its script has started well, and nobody would see what it says of it.
+
+    What lies on other hosts is not known here.
+    """
+    for app in request.apps:
+        told = app.hosts or app.hostfile is not None or request.default_hostfile is not None
+        if told or app.session_dir or len(app.argv) < 2 or not is_python(app.argv[0]) or app.argv[1][:1] in ("-", ""):
+            continue
+        path = os.path.join(cwd, app.wdir or "", app.argv[1])
+        if not os.path.exists(path):
+            raise LaunchError(f"there is no file {path} for {app.argv[0]}", code=EXIT_NOT_FOUND)
 
 
 def _facts(request: Request, typed: Sequence[str], cwd: str, me: Process) -> dict[str, object]:

@@ -146,6 +146,14 @@ def with_last_words(failure: Failure, tail: Callable[[int, int], Sequence[str]])
     return failure._replace(what=what, detail=(*said, *words[-_SHOWN:]))
 
 
+def unread() -> Failure:
+    """A program that writes into a broken pipe is ended by SIGPIPE; a job, like this."""
+    what = "nobody reads standard output any more"
+    return Failure(
+        what, code=EXIT_USAGE, detail=("with --output-filename ranks would go on, and their files be whole",)
+    )
+
+
 def overdue(event: events.TimedOut) -> Failure:
     """--timeout."""
     unit = "second" if event.seconds == 1 else "seconds"

@@ -149,13 +149,19 @@ class Launch:
 
     def mind_terminals(self) -> None:
         """Something was written: nothing more is read from the agents while much of it waits."""
+        self._mind_reader()
         if self._output.pending > HIGH and not self._paused:
             self._pause(True)
 
     def written(self) -> None:
-        """A terminal took bytes."""
+        """A terminal took bytes, or has lost its reader."""
+        self._mind_reader()
         if self._paused and self._output.pending < LOW:
             self._pause(False)
+
+    def _mind_reader(self) -> None:
+        if self._output.unread:
+            self.event(events.Unread())
 
     def _pause(self, on: bool) -> None:
         self._paused = on

@@ -128,6 +128,10 @@ class Interrupted(NamedTuple):
     signal: str
 
 
+class Unread(NamedTuple):
+    """What a rank has printed is lost, for nobody reads or keeps it."""
+
+
 # --- actions
 
 

@@ -73,6 +73,7 @@ class Output:
         if any(path is not None for path in (policy.directory, policy.file, policy.outfile, policy.errfile)):
             self._keep_logs(policy, notice)
         self._shown = self._choose_terminals(policy)
+        self._kept = any(path is not None for path in (policy.directory, policy.file, policy.outfile))
         self._ranks_shown = None if policy.shown is None else frozenset(policy.shown)
 
     def _show_xml(self, policy: OutputPolicy) -> None:
@@ -161,6 +162,11 @@ class Output:
     def pending(self) -> int:
         """Bytes that a terminal has not taken yet."""
         return max((terminal.pending for terminal in self._all()), default=0)
+
+    @property
+    def unread(self) -> bool:
+        """Nobody will ever see what ranks print on standard output: its reader has gone, and there are no files."""
+        return self._terminals[STDOUT].unread and not self._kept
 
     def on_progress(self, written: Callable[[], None]) -> None:
         """Call `written` whenever a terminal has taken bytes."""

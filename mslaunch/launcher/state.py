@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from mslaunch.errors import EXIT_USAGE
 from mslaunch.launcher import events
-from mslaunch.launcher.blame import overdue
+from mslaunch.launcher.blame import overdue, unread
 from mslaunch.launcher.endings import ending
 from mslaunch.launcher.events import End, Idle, Kill, Restart, Serve, Spawned, Start, Trace
 from mslaunch.launcher.manners import Manners
@@ -45,7 +45,7 @@ class JobState(Manners):
         self.phase = PREPARING
         self._by_host = False  # the failure is the loss of one
         self._shared = shared
-        self._stopped = False  # somebody wants no more of this job: Ctrl-C, --timeout
+        self._stopped = False  # somebody wants no more of this job: Ctrl-C, --timeout, a reader that has gone
         self._overdue: Failure | None = None  # --timeout was reached, but stacks are looked at before the end
         self._tracing: set[int] = set()  # nodes
         self._handlers: dict[type, Callable[[Any], list[Any]]] = {
@@ -59,6 +59,7 @@ class JobState(Manners):
             events.TimedOut: self._timed_out,
             events.Traced: self._traced,
             events.Interrupted: self._interrupted,
+            events.Unread: lambda event: [] if self.ranks_ended else self._stop(unread()),
             **self._of_mpi(),
         }
 
@@ -249,8 +250,12 @@ class JobState(Manners):
         return []
 
     def _interrupted(self, event: events.Interrupted) -> list[Any]:
+        return self._stop(Failure(f"ended by {event.signal}", code=EXIT_USAGE), again=True)
+
+    def _stop(self, failure: Failure, again: bool = False) -> list[Any]:
+        """Nobody wants more of this job."""
         self._stopped = True
-        return self._fail(Failure(f"ended by {event.signal}", code=EXIT_USAGE), again=True)
+        return self._fail(failure, again)
 
     def _fail(self, failure: Failure, again: bool = False) -> list[Any]:
         """The first failure to come here ends the job; an order that is given `again` ends it at once."""

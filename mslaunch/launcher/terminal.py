@@ -3,8 +3,8 @@
 It takes bytes and writes them when they can be written, without ever changing the descriptor that the launcher
 shares with its parent: a pipe or terminal is opened a second time, non-blocking, through /proc.  Where that cannot be
 done (a socket), small writes are made when poll says that they will not block.  It knows nothing of ranks.  The
-surprising thing: a reader that went away (`| head`) is told to the user once and otherwise ignored, since logs and
-training go on.
+surprising thing: a reader that went away (`| head`) is told to the user once and otherwise ignored, here: whoever knows
+whether anybody keeps what ranks print asks for `unread`.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ class Terminal:
         self._own = -1
         self._outbox: Outbox | None = None
         self.failed = False  # bytes were lost for another reason than a reader that went away
+        self.unread = False  # that one
         self._gone = False
         try:
             mode = os.fstat(fd).st_mode
@@ -71,6 +72,7 @@ class Terminal:
     def _broken(self, error: OSError) -> None:
         self._gone = True
         if error.errno == errno.EPIPE:
+            self.unread = True
             self._notice(f"the reader of {self._name} is gone; what ranks print there is dropped")
         else:
             self.failed = True

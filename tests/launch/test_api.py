@@ -121,13 +121,18 @@ def test_none_of_ours_are_left():
     "wrong",
     [{"argv": []}, {"np": 0}, {"np": -1}, {"options": ["--no-such-option"]}, {"hosts": "a b"}, {"hostfile": "/no/such"},
      {"env": {"": "x"}}, {"env": {"A": "\0"}}, {"output": "/dev/null/x"}, {"hosts": "a:x"},
-     {"options": ["--stdin", "7"]}],
+     {"options": ["--stdin", "7"]}, {"argv": "echo hi"}, {"argv": ["echo", 3]}, {"np": "two"}, {"np": 1.5},
+     {"timeout": "1"}, {"env": {"A": 1}}, {"env": {1: "A"}}],
 )  # fmt: skip
 def test_bad_arguments(wrong):
     words = {"argv": ["true"], "np": 1, **wrong}
     with pytest.raises(LaunchError) as caught:
         launch(words.pop("argv"), **words)
     assert caught.value.code == 1 and caught.value.what
+
+
+def test_paths_are_words():
+    assert launch([Path("/bin/sh"), "-c", "exit 0"], np=1, options=["-q"]).ok
 
 
 def test_a_host_that_is_down():

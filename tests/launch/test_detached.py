@@ -140,6 +140,24 @@ def test_a_refusal_is_the_same_as_ever(detach, run, jobs, words, code):
     assert entry is None, "nothing was started, and nothing is in the list"
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--detach", "-n", "1", "python3", "gone.py"],
+        ["--detach", "-n", "1", "true", ":", "-n", "1", "python3", "gone.py"],
+        ["--worker_num=1", "gone.py"],
+        ["--worker_num=1", "--join=False", "gone/net.py", "--epochs", "3"],
+    ],
+    ids=" ".join,
+)
+def test_a_script_that_is_not_there(run, jobs, tmp_path, words):
+    """python would start, and say so where nobody looks."""
+    refused = run(words, env=jobs)
+    assert refused.code == 127
+    assert f"mslaunch: there is no file {tmp_path}/gone" in refused.err
+    assert not Register(jobs).entries() and not list(tmp_path.glob("*.log"))
+
+
 @pytest.mark.parametrize("closed", [(1,), (0, 1), (0, 1, 2), ()], ids=str)
 def test_a_standard_output_that_takes_nothing(start, jobs, ask, tmp_path, closed):
     os.mkfifo(tmp_path / "gate")

@@ -287,8 +287,24 @@ def test_a_reader_that_goes_while_the_ranks_wait_for_it(start, where):
     job.process.stdout.close()
     job.process.stdout = None
     ended = job.end()
-    assert ended.code == 0
+    assert ended.code == 1
     assert ended.err.count("the reader of standard output is gone") == 1
+    assert "mslaunch: nobody reads standard output any more, after" in ended.err
+
+
+@pytest.mark.parametrize(
+    "where", [["-n", "2", "--oversubscribe"], ["-n", "2", *through_rsh("alpha", "beta")]], ids=["local", "remote"]
+)
+@pytest.mark.parametrize("more", [[], ["--tag-output"], ["--xml"], ["--restart", "group"]], ids=" ".join)
+def test_a_job_that_nobody_reads_or_keeps_is_ended(start, where, more):
+    """As programs are by SIGPIPE; else `yes | head` would go on for ever."""
+    job = start([*where, *more, "yes"])
+    job.expect(b"y")
+    job.process.stdout.close()
+    job.process.stdout = None
+    ended = job.end()
+    assert ended.code == 1
+    assert "mslaunch: nobody reads standard output any more, after" in ended.err and "--output-filename" in ended.err
 
 
 # --- targets that cannot be had

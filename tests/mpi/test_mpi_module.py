@@ -93,6 +93,23 @@ def test_without_mpi4py(tmp_path: Path) -> None:
     assert "pip install" in done.stderr and "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["gone.py"], 1, "mslaunch.mpi: there is no file gone.py\n"),
+        ([], 1, "usage: mpiexec -n 4 python -m mslaunch.mpi SCRIPT"),
+        (["-m"], 1, "usage: "),
+        (["--help"], 0, ""),
+    ],
+    ids=str,
+)
+def test_words_that_mean_nothing(tmp_path: Path, words: list[str], code: int, said: str) -> None:
+    """They are refused before MPI_Init, for which mpi4py would be needed."""
+    done = python(f"from mslaunch.mpi import main\nmain({words})", tmp_path)
+    assert (done.returncode, done.stderr[: len(said)]) == (code, said) and "Traceback" not in done.stderr
+    assert done.stdout.startswith("usage: ") == (code == 0)
+
+
 def test_a_launch_does_not_import_it(tmp_path: Path) -> None:
     program = "import sys, mslaunch.cli.main, mslaunch.launcher.run; print([m for m in sys.modules if 'mslaunch' in m])"
     done = python(program, tmp_path)

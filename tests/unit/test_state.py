@@ -31,6 +31,7 @@ from mslaunch.launcher.events import (
     TimedOut,
     Trace,
     Traced,
+    Unread,
 )
 from mslaunch.launcher.state import JobState
 from mslaunch.model import SERVICE, JobMap, Node, Placement
@@ -853,6 +854,18 @@ def test_who_is_killed_for_a_spawn_that_failed_is_not_the_cause() -> None:
     tell(state, Started(1, 8, 0), MISSING._replace(rank=2, node=1), Joined(0), Aborted(0, 14))
     tell(state, *over(1, None, SIGKILL, 0))
     assert state.failure and state.failure.what == "rank 0 called MPI_Abort with code 14"
+
+
+def test_a_job_that_nobody_reads_any_more() -> None:
+    """It is ended, and not started again; who has ended needs no reader."""
+    state = JobState(jobmap(0, 0, 1), restart="group")
+    assert tell(state, *RUN, *over(0), Unread()) == [Start(), ALL]
+    assert state.failure and state.failure.what == "nobody reads standard output any more"
+    assert tell(state, Unread(), *over(1, None, SIGTERM), *over(2, None, SIGTERM)) == []
+    assert state.finished and state.code == 1 and not state.restartable
+    state = JobState(jobmap(0, 0, 1))
+    assert tell(state, *RUN, *over(0), *over(1), Exited(2, 1, 0, None), Unread(), *over(2)[1:]) == [Start()]
+    assert state.finished and state.code == 0
 
 
 def test_only_an_abort_is_overruled() -> None:
