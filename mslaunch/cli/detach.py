@@ -13,7 +13,6 @@ import os
 import sys
 import time
 
-from mslaunch.agent.program import is_python
 from mslaunch.cli.dialects import OWN
 from mslaunch.errors import EXIT_NOT_FOUND, EXIT_USAGE, LaunchError
 from mslaunch.launcher.register import Process, Register, process
@@ -74,8 +73,9 @@ def _check_scripts(request: Request, cwd: str) -> None:
     What lies on other hosts is not known here.
     """
     for app in request.apps:
-        told = app.hosts or app.hostfile is not None or request.default_hostfile is not None
-        if told or app.session_dir or len(app.argv) < 2 or not is_python(app.argv[0]) or app.argv[1][:1] in ("-", ""):
+        elsewhere = app.hosts or app.hostfile is not None or request.default_hostfile is not None
+        python = os.path.basename(app.argv[0]).rstrip("0123456789.") == "python"
+        if elsewhere or app.session_dir or not python or len(app.argv) < 2 or app.argv[1][:1] in ("-", ""):
             continue
         path = os.path.join(cwd, app.wdir or "", app.argv[1])
         if not os.path.exists(path):

@@ -140,6 +140,14 @@ def test_a_refusal_is_the_same_as_ever(detach, run, jobs, words, code):
     assert entry is None, "nothing was started, and nothing is in the list"
 
 
+def test_arguments_are_no_scripts(detach, tmp_path):
+    (tmp_path / "tool").write_text("#!/usr/bin/env python3\nprint()\n")
+    (tmp_path / "tool").chmod(0o755)
+    for words in (["./tool", "epochs=3"], ["python3", "-c", "print(1)", "gone.py"], ["python3", "tool", "gone.py"]):
+        _, entry = detach("-n", "1", *words)
+        assert wait_for_end(entry).facts["code"] == 0
+
+
 @pytest.mark.parametrize(
     "words",
     [
