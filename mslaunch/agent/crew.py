@@ -243,7 +243,7 @@ class Crew:
         if grace is None:
             grace = self._grace
         for rank in self._ranks.values():
-            rank.hurry()
+            rank.hurry(at_once=grace <= 0)
         if grace > 0:
             self.signal(signal.SIGCONT)  # a stopped process cannot hear TERM
             self.signal(signal.SIGTERM)

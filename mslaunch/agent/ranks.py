@@ -163,6 +163,7 @@ class Rank:
         self._watched = False
         self._drain: Timer | None = None
         self._drain_seconds = DRAIN
+        self._deaf = False  # orphans have little time left, silent or not
         self._retired: Callable[[], None] | None = None
 
     @property
@@ -212,8 +213,12 @@ class Rank:
             except PermissionError:  # it runs as another user now: only that one, or root, can end it
                 pass
 
-    def hurry(self) -> None:
-        """The job is being ended, and this process, too; orphans that hold a stream have little time left."""
+    def hurry(self, at_once: bool = False) -> None:
+        """The job is being ended, and this process, too; orphans that hold a stream have little time left.
+
+        `at_once`: those that are not silent, too; they may print for ever.
+        """
+        self._deaf = self._deaf or at_once
         self.asked = self.asked or (self.running and not _exiting(self.pid))
         self._drain_seconds = DRAIN_ENDING
         if self._drain:
@@ -224,7 +229,7 @@ class Rank:
 
         An orphan that holds one is heard no longer than `DRAIN_ENDING`, silent or not.
         """
-        self._retired = then
+        self._retired, self._deaf = then, True
         self._drain_seconds = DRAIN_ENDING
         if self.over:
             self.loop.soon(then)
@@ -254,7 +259,7 @@ class Rank:
 
     def heard(self, stream: Stream) -> None:
         """A stream is alive: the silence that counts begins anew."""
-        if self._drain and not self._retired:
+        if self._drain and not self._deaf:
             self._wait_for_orphans()
 
     def stream_closed(self, stream: Stream) -> None:

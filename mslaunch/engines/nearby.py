@@ -85,6 +85,7 @@ class Nearby:
         self._drain: Timer | None = None
         self._seconds = DRAIN
         self._ended = False
+        self._deaf = False  # who still speaks has little time left
         self._watched = True
         self.feed: Feed | None = None
 
@@ -149,18 +150,25 @@ class Nearby:
             self._places.remove(place)
 
     def ended(self, soon: bool) -> None:
-        """mpirun is over: who never came will not come, and who holds a stream in silence is not waited for long."""
-        self._ended = True
+        """mpirun is over: who never came will not come, and who holds a stream in silence is not waited for long.
+
+        `soon`: the job is being ended, and who is not silent is not waited for either.
+        """
+        self._ended, self._deaf = True, soon
         if self.feed:
             self.feed.close()
         self._seconds = DRAIN_ENDING if soon else DRAIN
         for place in list(self._places):
             for kind in list(place.child):
                 place.let_go(kind)
-        self.heard()
+        self._wait_for_silence()
 
     def heard(self) -> None:
         """Somebody speaks: the silence that counts begins anew."""
+        if not (self._drain and self._deaf):
+            self._wait_for_silence()
+
+    def _wait_for_silence(self) -> None:
         if self._drain:
             self._drain.cancel()
             self._drain = None

@@ -56,14 +56,15 @@ class _State(JobState):
     def __init__(self, here: Node, nearby: Nearby) -> None:
         super().__init__(JobMap((here,), (Placement(0, 0, 0, 0),), 1))
         self._nearby = nearby
-        self._told = False
+        self._told: bool | None = None  # whether it was while the job was being ended; None: not yet
 
     def on(self, event: Any) -> list[Any]:
         """See `JobState`."""
         actions = super().on(event)
-        if self.ranks[0].ended and not self._told:
-            self._told = True
-            self._nearby.ended(soon=self.phase == ENDING)
+        soon = self.phase == ENDING
+        if self.ranks[0].ended and not self._told and self._told is not soon:
+            self._told = soon
+            self._nearby.ended(soon)
         return actions
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 
@@ -168,6 +169,19 @@ def test_an_orphan_while_the_job_is_ended(start):
         ]
     )
     assert job.end(4.5).code == 3
+
+
+@WHERE
+@pytest.mark.parametrize("code", [0, 3])
+def test_an_orphan_that_is_never_silent(start, where, code):
+    """It prints for ever; if it is not the rank's failure that ends the job, it is whoever types Ctrl-C."""
+    orphan = "while kill -0 $$ 2>&-; do :; done; while :; do echo alone; done"
+    job = start([*where, "--grace", "0.2", "-n", "1", "sh", "-c", f"({orphan}) & exit {code}"])
+    job.expect(b"alone")
+    if code == 0:
+        job.send(signal.SIGINT)
+    assert job.end(15).code == (code or 1)
+    job.wait_gone()
 
 
 def test_a_hundred_launches(start):

@@ -246,12 +246,17 @@ def test_nothing_outlives_a_launcher_that_is_killed(start, whom):
         assert "mpirun was ended by SIGKILL" in last(ended)
 
 
-def test_a_reader_that_goes(start):
+@pytest.mark.parametrize(("closed", "orders"), [(True, 0), (True, 1), (False, 1), (False, 2)])
+def test_a_rank_that_is_never_silent(start, closed, orders):
+    """It is ended if its reader goes, or by an order, also by a second one, which kills mpirun before its ranks."""
     job = start("-n", 1, "sh", "-c", "echo ready; while :; do echo more; done")
     job.expect(b"ready")
-    job.process.stdout.close()
-    job.send(signal.SIGTERM)
-    job.process.wait(20)
+    if closed:
+        job.process.stdout.close()
+        job.process.stdout = None
+    for _ in range(orders):
+        job.send(signal.SIGTERM)
+    assert job.end(30).code == 1
 
 
 # --- what is refused
