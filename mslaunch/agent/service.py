@@ -75,11 +75,11 @@ class Service:
         self._close_listener()
         if self._held:
             self._held.close()
-        if at_once and self._process and self._process.running:
+        if at_once and self._process and not self._process.over:
             process = self._process
-            process.hurry()
+            process.hurry(at_once=not process.running)
             process.signal(signal.SIGTERM)
-            self._node.loop.after(KILL_AFTER, lambda: process.signal(signal.SIGKILL))
+            self._node.loop.after(KILL_AFTER, lambda: _insist(process))
 
     def end_idle(self) -> None:
         """See `Services.end_idle`."""
@@ -279,6 +279,11 @@ class Service:
         if not self._node.ending:
             self._wait_for_knock()
             self._tell_serves()
+
+
+def _insist(process: Rank) -> None:
+    process.hurry(at_once=True)
+    process.signal(signal.SIGKILL)
 
 
 def _serving() -> Any:

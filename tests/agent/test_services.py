@@ -397,6 +397,19 @@ def test_parameter_servers(lab):
         assert agent.exit(server.number).code == 0
 
 
+def test_a_server_whose_orphan_is_never_silent(lab):
+    """It is heard for a moment after the server has ended, and no longer."""
+    script = "setsid sh -c 'while :; do echo more; sleep 0.01; done' & trap 'exit 0' TERM; while :; do sleep 0.05; done"
+    server = ServicePlan(0, ("MS_ROLE=MS_PSERVER",), FIRST_SERVER, True, "ranks")
+    agent = lab.agent
+    agent.launch(lab.plan("sh", "-c", script, services=(server,)))
+    lab.serves(server.number)
+    assert agent.output(frames.STDOUT, server.number, 5).startswith(b"more")
+    agent.send(frames.END, payload=b"2")
+    assert agent.exit(server.number).code == 0
+    agent.output(frames.STDOUT, server.number)
+
+
 # --- once more
 
 
