@@ -157,8 +157,15 @@ def test_a_child_that_cannot_be_started(library, stage, python):
 
 @pytest.mark.parametrize("code", [7, 1, 255])
 def test_abort(library, stage, python, code):
-    """Its code is the command's, in one closing block, which names the rank and the call."""
+    """Its code is the command's, in one closing block, which names the rank and the call.
+
+    Between hosts the library of the other rank may see the closed connection, and abort as well, before we hear of
+    this abort; nothing tells them apart, but it is rare, and never happens on one node.
+    """
     ended = stage.run(library, 2, python("ends.py", "abort", code))
+    for _ in range(2 if stage.place.hosts > 1 else 0):
+        if "mslaunch: rank 0 called MPI_Abort" in ended.err and re.search("An error occurred|Fatal error", ended.err):
+            ended = stage.run(library, 2, python("ends.py", "abort", code))
     assert ended.code == code, ended.err
     (block,) = blocks(ended.err)
     assert "rank 1" in block and "MPI_Abort" in block
