@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from mslaunch.agent import mindspore, variables
 from mslaunch.agent.variables import inherited, rank_variables
+from mslaunch.frameworks import mindspore as frameworks
 from mslaunch.model import AppPlan, NodePlan, RankPlan
 
 PLAN = NodePlan((), (), ("NODE=node", "BOTH=node"), scrub=("STALE", "STALE_*"))
@@ -45,6 +47,12 @@ def test_defaults_that_belong_together(said: str) -> None:
     assert rank_variables({"A": "1"}, app, rank, {}, defaults).items() >= dict(map(_split, defaults)).items()
     inherits = {f"MS_RETRY_INTERVAL_{said}": "4"}
     assert rank_variables(inherits, app, rank, {}, defaults) == inherits
+
+
+def test_the_agent_means_the_same_variables() -> None:
+    """It says their names itself, for `frameworks` does not travel."""
+    assert variables._TOGETHER == frameworks.PACE
+    assert frameworks.PACE[1] == mindspore._PACE
 
 
 def _split(word: str) -> tuple[str, str]:
