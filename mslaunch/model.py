@@ -122,7 +122,7 @@ class ClusterPolicy(NamedTuple):
 
     host: str = ""  # --scheduler: the host that it is on; "": that of rank 0
     port: int = 0  # 0: one that is free
-    moves: bool = False  # if `port` is taken, the next free one above is as good
+    moves: bool = False  # if `port` is taken, the next free one below is as good
     first: bool = False  # it is started before the ranks; False: when one of them knocks at its port
     #: what it runs: "light" MindSpore's extension alone; "ranks" the program of the ranks, as msrun does; "auto": that
     #: program if its text configures the scheduler (set_ps_context), else light

@@ -86,14 +86,14 @@ def by_whom(port: int) -> str:
 
 
 def refused(port: int, moves: bool, error: OSError) -> LaunchError:
-    """Why a port cannot be held; 0: any would have done, `moves`: one of those above it, too."""
+    """Why a port cannot be held; 0: any would have done, `moves`: one of those below it, too."""
     if not port:
         return LaunchError(f"no free TCP port was found: {error.strerror}")
     todo = "name another port: --master_port PORT, or --scheduler HOST:PORT"
     if error.errno != EADDRINUSE:
         return LaunchError(f"port {port} cannot be used: {error.strerror}", todo=todo)
     if moves:
-        return LaunchError(f"port {port} is taken, and so are those above it that were tried", todo=todo)
+        return LaunchError(f"port {port} is taken, and so are those below it that were tried", todo=todo)
     return LaunchError(f"port {port} is taken{by_whom(port)}", todo=f"end that process, or {todo}")
 
 

@@ -89,11 +89,11 @@ class Listener:
     """A free port of this node, held by listening on it on every address, IPv4 and IPv6."""
 
     def __init__(self, port: int = 0, moves: bool = False, claim: bool = False) -> None:
-        """`port` 0: choose one; `moves`: one of those above it is as good.  Raises OSError if all are taken.
+        """`port` 0: choose one; `moves`: one of those below it is as good.  Raises OSError if all are taken.
 
         `claim`: it stays taken for other agents of ours until `close`, also once it was handed over.
         """
-        tries = [port, *_above(port if moves else 0)] if port else list(_candidates())
+        tries = [port, *_below(port if moves else 0)] if port else list(_candidates())
         self._claim: socket | None = None
         for number in tries:
             try:
@@ -131,7 +131,7 @@ class Listener:
 
 
 def _claim(port: int) -> socket:
-    """A name that only one process of this network can have: two jobs that choose from 8118 up must not meet there.
+    """A name that only one process of this network can have: two jobs that choose from 8118 down must not meet there.
 
     A port is given up 0.3 s before the scheduler takes it.  unix(7): an abstract name is gone with its socket.
     """
@@ -144,9 +144,13 @@ def _claim(port: int) -> socket:
     return sock
 
 
-def _above(port: int) -> Iterable[int]:
-    """Those to which `port` may move: never privileged ones, even for root."""
-    return range(max(port + 1, 1024), min(port + MOVES, 1 << 16)) if port else ()
+def _below(port: int) -> Iterable[int]:
+    """Those to which `port` may move: never privileged ones, even for root.
+
+    Not those above it: there MindSpore's workers listen (2.10: rank R from 8118 + 256 R), those of other jobs too, and
+    one of them could take the port between the end of our listening and the scheduler's bind.
+    """
+    return range(port - 1, max(port - MOVES, 1023), -1)
 
 
 def _candidates() -> Iterable[int]:

@@ -78,7 +78,7 @@ TABLE: tuple[Option, ...] = (
            "here if that is this host", HOSTS, "msrun.address", read.address,
            "127.0.0.1; with -H or --hostfile the first host"),
     Option(("master_port",), "PORT", "port of the scheduler; one that is taken is an error", HOSTS, "msrun.port",
-           read.port, "8118, or the next that is free if all workers are started here"),
+           read.port, "8118, or the next below that is free if all workers are started here"),
     Option(("node_rank",), "N", "number of this host where each has a command of its own: its workers begin with N "
            "times --local_worker_num; -1: MindSpore numbers them", HOSTS, "msrun.node", read.whole, "-1"),
     Option(("log_dir",), "DIR", "where worker_N.log of each worker and scheduler.log go; those of an earlier job are "

@@ -31,7 +31,7 @@ class Wanted(NamedTuple):
     """A port to be held."""
 
     port: int = 0  # 0: any that is free
-    moves: bool = False  # if it is taken, one a little above it is as good
+    moves: bool = False  # if it is taken, one a little below it is as good
 
 
 class Reserved(NamedTuple):
@@ -82,15 +82,15 @@ def unpack_hello(payload: bytes) -> Hello:
 
 
 def pack_ports(ports: Iterable[Wanted]) -> bytes:
-    """The payload of RESERVE: words, `0`, `8118` or `8118+`."""
-    return " ".join(f"{wanted.port}{'+' * wanted.moves}" for wanted in ports).encode()
+    """The payload of RESERVE: words, `0`, `8118` or `8118-`."""
+    return " ".join(f"{wanted.port}{'-' * wanted.moves}" for wanted in ports).encode()
 
 
 @strict
 def unpack_ports(payload: bytes) -> list[Wanted]:
     """See `pack_ports`."""
     words = payload.decode("ascii").split()
-    ports = [Wanted(int(word[:-1] if word[-1] == "+" else word), word[-1] == "+") for word in words]
+    ports = [Wanted(int(word[:-1] if word[-1] == "-" else word), word[-1] == "-") for word in words]
     if not all(0 <= wanted.port < 1 << 16 for wanted in ports):
         raise ValueError(words)
     return ports

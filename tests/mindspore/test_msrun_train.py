@@ -64,17 +64,29 @@ def test_a_scheduler_that_dies_is_the_cause(launch: Launch) -> None:
 
 
 def test_a_parameter_server_joins(launch: Launch) -> None:
-    """It joins as one and no more: MindSpore 2.10 has no parameters for it to keep (docs/mindspore.md)."""
+    """It joins as one and no more: MindSpore 2.10 has no parameters for it to keep (docs/mindspore.md).
+
+    The worker trains, for one that ends as soon as it has joined may hang in its exit, which that page tells too.
+    """
     program = launch.directory / "joins.py"
     program.write_text(
-        "import os\n"
-        "from mindspore.communication import get_group_size, get_rank, init\n"
-        "init()\n"
-        "print(os.environ['MS_ROLE'], get_rank(), 'of', get_group_size(), flush=True)\n"
+        "import os, signal, sys, time\n"
+        "if os.environ['MS_ROLE'] == 'MS_WORKER':\n"
+        f"    sys.path.append({str(NET.parent)!r})\n"
+        "    import net\n"
+        "    while not os.path.exists('joined'):\n"
+        "        time.sleep(0.05)\n"
+        "else:\n"
+        "    from mindspore.communication import get_group_size, get_rank, init\n"
+        "    init()\n"
+        "    print(os.environ['MS_ROLE'], get_rank(), 'of', get_group_size(), flush=True)\n"
+        "    open('joined', 'w').close()\n"
+        "    signal.pause()\n"
     )
-    job = launch("--worker_num=1", "--server_num=1", "--log_dir=logs", "--join=True", str(program))
-    assert job.process.returncode == 0, job.said
+    words = ["--worker_num=1", "--server_num=1", "--log_dir=logs", "--join=True", str(program)]
     logs = launch.directory / "logs"
+    job = launch.train(1, words, lambda rank: logs / f"worker_{rank}.log")
+    assert job.process.returncode == 0, job.said
     assert "(role: MS_PSERVER)" in (logs / "scheduler.log").read_text()
-    assert "MS_WORKER 0 of 1" in (logs / "worker_0.log").read_text()
+    check_training((logs / "worker_0.log").read_text(), 0, 1)
     assert "MS_PSERVER 0 of 1" in (logs / "server_0.log").read_text()

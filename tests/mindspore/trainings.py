@@ -58,6 +58,7 @@ class Job:
     """A command that runs; what it prints goes to files, so that nobody has to read along."""
 
     def __init__(self, words: list[str], directory: Path, env: dict[str, str]) -> None:
+        self._directory = directory
         self.out, self.err = directory / "job.out", directory / "job.err"
         with self.out.open("wb") as out, self.err.open("wb") as err:
             self.process = subprocess.Popen(
@@ -65,8 +66,11 @@ class Job:
             )
 
     def end(self, seconds: float = SECONDS) -> int:
-        """Its exit code."""
-        return self.process.wait(seconds)
+        """Its exit code; where none comes, the test fails with all that can be known of why."""
+        try:
+            return self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            pytest.fail(f"no end after {seconds} s\n{self.said}\n{stuck(self._directory)}", pytrace=False)
 
     @property
     def said(self) -> str:
@@ -187,15 +191,40 @@ def wait_quiet(cluster: Cluster, *hosts: str) -> None:
 
 def having(*variables: str) -> list[int]:
     """The processes of this machine that were started with all of these ("NAME=value")."""
-    found = []
+    return [pid for pid, words in environments() if all(word.encode() in words for word in variables)]
+
+
+def environments() -> Iterator[tuple[int, list[bytes]]]:
+    """pid and "NAME=value" of all processes of this machine."""
     for process in Path("/proc").glob("[0-9]*"):
         try:
-            words = (process / "environ").read_bytes().split(b"\0")
+            yield int(process.name), (process / "environ").read_bytes().split(b"\0")
         except OSError:
             continue
-        if all(word.encode() in words for word in variables):
-            found.append(int(process.name))
-    return found
+
+
+def stuck(directory: Path) -> str:
+    """Of a job that does not end: where its threads are, and the last lines of its logs."""
+    found = []
+    for pid, words in environments():
+        role = next((word for word in words if word.startswith(b"MS_ROLE=")), b"")
+        if role:
+            found.append(f"== {role.decode()}, {pid}: …{cmdline(pid)[-100:]}\n{threads(pid)}")
+    for log in sorted(directory.rglob("*.log*")):
+        found.append(f"== {log.relative_to(directory)}\n{log.read_text(errors='replace')[-3000:]}")
+    return "\n".join(found)
+
+
+def threads(pid: int) -> str:
+    """The stacks of a process, where there is gdb to tell; else what the kernel knows of each of its threads."""
+    debugger = shutil.which("gdb")
+    if debugger:
+        words = [debugger, "-p", str(pid), "-batch", "-ex", "thread apply all bt 12"]
+        done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=False)
+        lines = done.stdout.decode(errors="replace").splitlines()
+        return "\n".join(line for line in lines if line[:1] == "#" or "LWP" in line)[-12000:]
+    tasks = sorted(Path(f"/proc/{pid}/task").glob("[0-9]*/wchan"))
+    return "\n".join(f"{task.parent.name} {task.read_text()}" for task in tasks)
 
 
 def cmdline(pid: int) -> str:

@@ -105,11 +105,11 @@ def test_a_first_node_without_any_address_does_not_stop_the_launch() -> None:
     ("cluster", "words"),
     [
         (ClusterPolicy(port=8118), b"8118 0"),
-        (ClusterPolicy(port=8118, moves=True), b"8118+ 0"),
+        (ClusterPolicy(port=8118, moves=True), b"8118- 0"),
         (ClusterPolicy(moves=True), b"0 0"),
         (ClusterPolicy(simulated=True), b"0"),
         (ClusterPolicy(share=Share(8, 4, "10.0.0.9", 8118, True)), b"8118 0"),
-        (ClusterPolicy(share=Share(8, 0, "::1", 8118, True), moves=True), b"8118+ 0"),
+        (ClusterPolicy(share=Share(8, 0, "::1", 8118, True), moves=True), b"8118- 0"),
         (ClusterPolicy(share=Share(8, 4, "10.0.0.9", 8118, False), port=1, moves=True), b"0"),
     ],
     ids=str,
@@ -141,7 +141,7 @@ def test_a_dry_run_has_no_scheduler() -> None:
 
 def test_a_scheduler_elsewhere_has_an_address_of_its_own() -> None:
     lab = Lab(("10.0.0.1",), ("10.0.0.2",), ("10.0.0.3",), service=2, cluster=ClusterPolicy(port=8118, moves=True))
-    assert lab.asked() == {0: b"0", 2: b"8118+"}
+    assert lab.asked() == {0: b"0", 2: b"8118-"}
     lab.wireup.reserved(2, OTHER_PORT)
     assert lab.wireup.silent() == 0 and len(lab.sent) == 2
     lab.wireup.reserved(0, ONE_PORT)
