@@ -569,7 +569,7 @@ def test_a_port_that_may_move(agent):
     with socket.create_server(("127.0.0.1", 0)) as other:
         taken = other.getsockname()[1]
         _, got = reserve(agent, (), (taken, True))
-    assert taken < got < taken + 64
+    assert taken - 64 < got < taken
 
 
 def test_a_port_that_nobody_may_have(agent):
