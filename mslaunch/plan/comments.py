@@ -18,8 +18,13 @@ def lines_of(text: str, name: str) -> Iterator[tuple[int, str]]:
     """The lines that say something, with their numbers, without comments.
 
     `#` and `//` end a line, glued to a word or not; what stands between `/*` and `*/` is a blank, so a line goes on
-    behind a comment of several lines, as in mpirun.  Raises HostfileError for one that never ends.
+    behind a comment of several lines, as in mpirun.  Raises HostfileError for one that never ends, and for what is no
+    text.
     """
+    nul = text.find("\0")
+    if nul >= 0:
+        where = f"{name}:{text.count(chr(10), 0, nul) + 1}"
+        raise HostfileError("this is no text file: it holds a NUL character", where, "name a file of lines")
     if text[:1] == "\ufeff":
         text = text[1:]
     elif text[:3] == "ï»¿":  # the same mark, read as Latin-1

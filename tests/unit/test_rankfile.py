@@ -53,6 +53,7 @@ def test_lines_may_be_in_any_order() -> None:
         ("rank 0=", "has no host", 1),
         ("rank 0=aa slot=0\nrank 1=aa slot=0\nrank 0=bb slot=1", "has a place already, from rf:1", 3),
         ("rank 0=aa slot=0\n/*", "never ends", 2),
+        ("rank 0=aa slot=0\nab\0", "no text file", 2),
     ],
 )
 def test_what_is_refused(text: str, why: str, line: int) -> None:
