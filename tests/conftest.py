@@ -11,14 +11,19 @@ a second timer prints every thread's stack should even that not help.
 from __future__ import annotations
 
 import faulthandler
+import functools
 import os
+import re
 import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
+#: in a module whose tests start MindSpore, or msrun's line
+MINDSPORE = re.compile(r'from trainings import|mark\.mindspore|MINDSPORE_PYTHON|"--dialect", "msrun"')
 LIMIT = 120.0  #: seconds a test may take; the marker limit(seconds) gives it another bound
 
 
@@ -108,12 +113,18 @@ def _limited(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
-    """A module's tests share hosts and have an order; those with MindSpore share its port, and need both cores."""
+    """A module's tests share hosts and have an order; those with MindSpore share its ports, and need both cores."""
     from xdist.scheduler import LoadScopeScheduling
 
     class ByModule(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             module = nodeid.partition("::")[0]
-            return "mindspore" if module.startswith("tests/mindspore/") else module
+            return "mindspore" if uses_mindspore(config.rootpath / module) else module
 
     return ByModule(config, log)
+
+
+@functools.cache
+def uses_mindspore(module: Path) -> bool:
+    """Then schedulers and first workers of its tests want port 8118 of this machine."""
+    return bool(MINDSPORE.search(module.read_text()))

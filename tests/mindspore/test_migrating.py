@@ -65,6 +65,7 @@ class Desk:
     def __init__(self, directory: Path, hosts: Path | None = None) -> None:
         self.directory = directory
         self._hosts = hosts
+        self._jobs: list[subprocess.Popen[str]] = []
         tools = directory / "tools"
         tools.mkdir()
         command = tools / "mslaunch"
@@ -86,22 +87,29 @@ class Desk:
         words = ["bash", "-c", f"{script}\nstatus=$?\nwait\nexit $status"]
         if self._hosts:
             words = [*CLUSTER, "exec", "--dir", str(self._hosts), host, *words]
-        return subprocess.Popen(
+        job = subprocess.Popen(
             words, cwd=self.directory, env=self.env, text=True, stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
+        self._jobs.append(job)
+        return job
 
     def end(self, *jobs: subprocess.Popen[str], seconds: float = SECONDS) -> str:
         """What they print; all must end well, and within this time."""
         try:
             said = [job.communicate(timeout=seconds)[0] for job in jobs]
         finally:
-            for job in jobs:
-                if job.poll() is None:
-                    os.killpg(job.pid, signal.SIGKILL)  # with what its script left in the background
-                job.communicate()
+            self.destroy()
         assert [job.returncode for job in jobs] == [0] * len(jobs), "\n".join(said)[-4000:]
         return "".join(said)
+
+    def destroy(self) -> None:
+        """What is still there, with what scripts left in the background: it would join the job of another test."""
+        for job in self._jobs:
+            if job.poll() is None:
+                os.killpg(job.pid, signal.SIGKILL)
+            job.communicate()
+        self._jobs.clear()
 
     def run(self, pair: str, when: str, numbers: dict[int, int]) -> str:
         """All scripts of one side of a pair, at one time."""
@@ -122,10 +130,12 @@ class Desk:
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Desk:
+def desk(tmp_path: Path) -> Iterator[Desk]:
     for name in ("net.py", "mkdata.py"):
         shutil.copy(EXAMPLES / name, tmp_path)
-    return Desk(tmp_path)
+    desk = Desk(tmp_path)
+    yield desk
+    desk.destroy()
 
 
 @pytest.fixture
@@ -134,7 +144,9 @@ def desks(tmp_path: Path) -> Iterator[Desk]:
     subprocess.run([*CLUSTER, "up", "2", "--dir", str(hosts)], check=True, timeout=60)
     for name in ("net.py", "mkdata.py"):
         shutil.copy(EXAMPLES / name, tmp_path)
-    yield Desk(tmp_path, hosts)
+    desk = Desk(tmp_path, hosts)
+    yield desk
+    desk.destroy()
     subprocess.run([*CLUSTER, "down", "--dir", str(hosts)], check=True, timeout=60)
 
 
