@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import zlib
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -28,6 +31,44 @@ def test_a_gathering(part: Gathering) -> None:
 @given(st.builds(Released, WORDS, TUPLES, BLOBS))
 def test_a_release(whole: Released) -> None:
     assert exchanges.unpack_released(exchanges.pack_released(whole)) == whole
+
+
+@pytest.mark.parametrize("size", [4000, 5000, 1 << 19, (1 << 20) + 1])
+@pytest.mark.parametrize("word", [b"0123456789abcdef", b""])
+def test_a_long_blob(size: int, word: bytes) -> None:
+    """Neither the shortest nor the longest are compressed, and nothing is lost."""
+    blob = (word * (size // len(word) + 1))[:size] if word else os.urandom(size)
+    payload = exchanges.pack_gathering(Gathering("fence", ("0",), blob))
+    assert (payload[:1] == b"z") == (exchanges.LEAST < size < exchanges.MOST)
+    assert len(payload) < size / 20 or not word or payload[:1] != b"z"
+    assert len(payload) < size + size // 100 + 100  # what cannot be made shorter
+    assert exchanges.unpack_gathering(payload).blob == blob
+
+
+def test_the_longest_that_is_compressed() -> None:
+    """To the byte."""
+    around = len(exchanges.pack_gathering(Gathering("fence", ("0",), bytes(2 * exchanges.MOST)))) - 2 * exchanges.MOST
+    part = Gathering("fence", ("0",), bytes(exchanges.MOST - around))
+    payload = exchanges.pack_gathering(part)
+    assert payload[:1] == b"z" and len(zlib.decompress(payload[1:])) == exchanges.MOST
+    assert exchanges.unpack_gathering(payload) == part
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b"z",
+        b"z12 3\n",
+        b"z" + zlib.compress(b"0" * (exchanges.MOST + 1)),
+        b"z" + zlib.compress(b"1 0\nx")[:-1],
+        b"z" + zlib.compress(b"1 0\nx") + b"more",
+        b"z" + zlib.compress(b"z" + zlib.compress(b"1 0\nx")),
+    ],
+    ids=["empty", "not compressed", "too long", "cut", "more", "twice"],
+)
+def test_what_is_not_compressed_as_it_should_be(payload: bytes) -> None:
+    with pytest.raises(WireError):
+        exchanges.unpack_gathering(payload)
 
 
 @FEW

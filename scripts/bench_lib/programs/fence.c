@@ -1,5 +1,6 @@
 /* A client of PMI-1 and no MPI: puts as many bytes as its word says, waits for the fence, and gets what all have put.
 
+   A value is what MPICH's is, an address in hexadecimal: digits by chance, of each rank others.
    Prints the seconds from the first put to the end of the fence.  A fence before that one makes all begin together. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,6 +30,16 @@ static double now(void)
     return time.tv_sec + time.tv_nsec / 1e9;
 }
 
+static void fill(char *value, size_t bytes, unsigned rank)
+{
+    unsigned chance = rank * 2654435761u + 1;
+    for (size_t at = 0; at < bytes; at++) {
+        chance = chance * 1664525u + 1013904223u;
+        value[at] = "0123456789ABCDEF"[chance >> 28];
+    }
+    value[bytes] = 0;
+}
+
 int main(int argc, char **argv)
 {
     char line[4096], name[512], value[MOST + 1];
@@ -43,8 +54,7 @@ int main(int argc, char **argv)
     char *found = strstr(ask("cmd=get_my_kvsname\n"), "kvsname=");
     if (!found || sscanf(found, "kvsname=%500s", name) != 1)
         return 4;
-    memset(value, 'a' + atoi(number) % 26, bytes);
-    value[bytes] = 0;
+    fill(value, bytes, atoi(number));
     ask("cmd=barrier_in\n");
     double begin = now();
     snprintf(line, sizeof line, "cmd=put kvsname=%s key=k%s value=%s\n", name, number, value);
@@ -53,8 +63,9 @@ int main(int argc, char **argv)
     double took = now() - begin;
     for (int other = 0; other < atoi(count); other++) {
         snprintf(line, sizeof line, "cmd=get kvsname=%s key=k%d\n", name, other);
-        char *got = strstr(ask(line), "value=");
-        if (!got || got[6] != 'a' + other % 26 || strspn(got + 6, (char[]){got[6], 0}) != bytes)
+        const char *got = strstr(ask(line), "value=");
+        fill(value, bytes, other);
+        if (!got || strncmp(got + 6, value, bytes) || strspn(got + 6, "0123456789ABCDEF") != bytes)
             return 5;
     }
     ask("cmd=finalize\n");
