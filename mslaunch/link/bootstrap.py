@@ -119,7 +119,8 @@ def bare(text: str) -> str:
     """Our own source without comments, docstrings, and what only type checkers see; every line keeps its number.
 
     It relies on how this house writes: three quotation marks at the beginning of a line begin a docstring, elsewhere a
-    text that is needed.  (`ast` would be sure, and cost more than it saves; the tests ask it.)
+    text that is needed; a comment behind code follows two blanks.  One that has quotation marks stays, for it may be
+    within a text.  (`ast` would be sure, and cost more than it saves; the tests ask it.)
     """
     lines = []
     kept = inside = typing = False
@@ -133,6 +134,9 @@ def bare(text: str) -> str:
         ends = line.count(_QUOTES) % 2 == 1  # begins or ends a text that has several lines
         if inside:
             lines.append(line if kept else "")
+        elif "  # " in line and code[0] != "#" and not ends:
+            before, _, words = line.rpartition("  # ")
+            lines.append(line if '"' in words or "'" in words else before)
         else:
             kept = not code.startswith(_QUOTES)
             lines.append((line if code[:1] != "#" else "") if kept else line[: len(line) - len(code)] + '""')
