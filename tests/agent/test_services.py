@@ -383,7 +383,7 @@ def test_a_cpu_that_is_not_there(lab):
 
 def test_parameter_servers(lab):
     """The program of the ranks with a role of their own, and no number of a rank's; there until the job ends."""
-    script = 'echo $MS_ROLE ${NUMBER-none}; trap "echo bye; exit 0" TERM; while :; do sleep 0.05; done'
+    script = 'trap "echo bye; exit 0" TERM; echo $MS_ROLE ${NUMBER-none}; while :; do sleep 0.05; done'
     servers = tuple(ServicePlan(0, ("MS_ROLE=MS_PSERVER",), FIRST_SERVER - i, True, "ranks") for i in range(2))
     agent = lab.agent
     agent.launch(lab.plan("sh", "-c", script, services=servers))
@@ -399,7 +399,7 @@ def test_parameter_servers(lab):
 
 def test_a_server_whose_orphan_is_never_silent(lab):
     """It is heard for a moment after the server has ended, and no longer."""
-    script = "setsid sh -c 'while :; do echo more; sleep 0.01; done' & trap 'exit 0' TERM; while :; do sleep 0.05; done"
+    script = "trap 'exit 0' TERM; setsid sh -c 'while :; do echo more; sleep 0.01; done' & while :; do sleep 0.05; done"
     server = ServicePlan(0, ("MS_ROLE=MS_PSERVER",), FIRST_SERVER, True, "ranks")
     agent = lab.agent
     agent.launch(lab.plan("sh", "-c", script, services=(server,)))
