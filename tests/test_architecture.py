@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import pytest
 
-from mslaunch.link.bootstrap import PARTS, TRAVELS
+from mslaunch.link.manifest import CORE, PARTS
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "mslaunch"
@@ -51,7 +51,7 @@ _STARTING_MODULES = ("subprocess", "multiprocessing", "pty")
 READERS_OF_ENVIRON = {"cli.main", "api", "agent.entry", "mpi"}
 WRITER_OF_ENVIRON = "mpi"  # its purpose is to change the process it runs in
 
-IN_PARTS = sorted({f"mslaunch.{room}" for rooms in PARTS.values() for room in rooms})
+IN_PARTS = sorted({module for modules in PARTS.values() for module in modules})
 
 #: costs milliseconds at every start
 HEAVY = {
@@ -141,7 +141,7 @@ def test_every_room_is_in_the_plan_of_the_house() -> None:
         assert {room for room in rooms if not any(fnmatch.fnmatchcase(room, name) for name in named)} == set(), folders
         assert {name for name in named if not fnmatch.filter({*rooms, *FLOORS}, name)} == set(), folders
         prefix = f"mslaunch.{folder}." if folder else "mslaunch."
-        sent = {*TRAVELS, *IN_PARTS}
+        sent = {*CORE, *IN_PARTS}
         assert {name for name, mark in named.items() if mark} == {name for name in named if prefix + name in sent}
 
 
@@ -172,38 +172,18 @@ def test_frameworks_do_not_know_each_other() -> None:
 # --- what travels
 
 
-def test_what_travels_is_closed_under_import() -> None:
-    rooms = {name[len("mslaunch.") :] for name in TRAVELS}
-    assert rooms <= set(SOURCES)
-    for name in rooms:
-        needed = {other for other, _ in rooms_imported(TREES[name], checking=False)}
-        needed |= {other.rpartition(".")[0] for other in needed if "." in other}  # the packages around them
-        assert needed <= rooms, f"{name} needs {sorted(needed - rooms)}, which stays at home"
+def test_the_manifest_is_fresh() -> None:
+    """What travels is what the agent reaches by imports, and what it asks for by name."""
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "scripts" / "make-manifest"), "--check"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
 
 
-def reached_from(name: str) -> set[str]:
-    """All rooms that this one cannot do without, itself included."""
-    reached, waiting = set(), {name}
-    while waiting:
-        name = waiting.pop()
-        reached.add(name)
-        needed = {other for other, _ in rooms_imported(TREES[name], checking=False)}
-        waiting |= {*needed, *(other.rpartition(".")[0] for other in needed), name.rpartition(".")[0]} - reached - {""}
-    return reached
-
-
-def test_nothing_travels_for_nothing() -> None:
-    assert {name[len("mslaunch.") :] for name in TRAVELS} == reached_from("agent.entry")
-
-
-@pytest.mark.parametrize("name", PARTS)
-def test_a_part_is_what_its_first_room_needs_beyond_what_is_there(name: str) -> None:
-    first = PARTS[name][0]
-    assert first == f"agent.{name}"
-    assert set(PARTS[name]) == reached_from(first) - {room[len("mslaunch.") :] for room in TRAVELS}
-
-
-@pytest.mark.parametrize("name", (*TRAVELS, *IN_PARTS))
+@pytest.mark.parametrize("name", (*CORE, *IN_PARTS))
 def test_what_travels_is_written_in_python_3_8(name: str) -> None:
     text = SOURCES[name[len("mslaunch.") :]].read_text(encoding="utf-8")
     tree = ast.parse(text, feature_version=(3, 8))
@@ -230,7 +210,7 @@ def test_what_travels_is_imported_by_python_3_8() -> None:
     for python in pythons:
         path = f"import sys; sys.path.insert(0, sys.argv[1])\n{program}"
         done = subprocess.run(
-            [python, "-I", "-S", "-c", path, str(ROOT), *TRAVELS, *IN_PARTS],
+            [python, "-I", "-S", "-c", path, str(ROOT), *CORE, *IN_PARTS],
             capture_output=True,
             text=True,
             check=False,

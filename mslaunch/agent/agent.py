@@ -267,13 +267,13 @@ class Agent:
         """Look at the stacks of all ranks, no longer than the payload says."""
 
         def look() -> None:
-            module = parts.get("traces")
+            module = parts.get("agent.traces")
             assert module
             pids = {} if self._crew.ending else self._crew.pids()
             self._tracer = module.Tracer(self._loop, pids, self._environ, self._traced)
             self._tracer.begin(float(frame.payload))
 
-        self._parts.need("traces", look)
+        self._parts.need("agent.traces", look)
 
     def _traced(self, rank: int, traced: messages.Traced | None) -> None:
         self._outbox.send(frames.encode(frames.TRACES, rank, messages.pack_traced(traced) if traced else b""))

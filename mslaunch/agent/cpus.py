@@ -71,7 +71,7 @@ class bound:  # noqa: N801
                 raise LaunchError(what, todo=todo) from None
             self._before = before
         if self._memory:
-            module = parts.get("memory")
+            module = parts.get("agent.memory")
             assert module
             try:
                 self._put_back = module.bind(self._memory)

@@ -114,7 +114,7 @@ class Crew:
         def go_on() -> None:
             self._mpi.prepare(plan.world, self._programs(plan, base), lambda: self._start_all(plan, base))
 
-        self._need("memory", go_on) if any(rank.memory for rank in plan.ranks) else go_on()
+        self._need("agent.memory", go_on) if any(rank.memory for rank in plan.ranks) else go_on()
 
     def _programs(self, plan: NodePlan, base: Mapping[str, str]) -> list[tuple[int, AppPlan, Program]]:
         """What is to be started, for who must know its MPI library.

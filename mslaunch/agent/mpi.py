@@ -80,7 +80,7 @@ class Mpi:
             self._add(kind, world, cpus)
         if world.size > 1 and not self._watched and self._offers.anything:
             self._watched = True
-            self._loop.after(_FIRST_LOOK, lambda: self._need("alone", self._watch))
+            self._loop.after(_FIRST_LOOK, lambda: self._need("agent.alone", self._watch))
 
     def variables(self, world: World, app: int, rank: int) -> tuple[dict[str, str], int]:
         """What `rank`, of the program `app`, finds in its environment, and its end of a line (-1: it has none).
@@ -135,7 +135,7 @@ class Mpi:
                 f"no libpmix.so.2 was found that belongs to {library.path or library.name}",
                 todo="install it there (Debian: libpmix2), or say where it is: --mpi pmix:/PATH/libpmix.so.2",
             )
-        module = parts.get("pmix")
+        module = parts.get("agent.pmix")
         assert module
         folder = self._sink.folder("pmix")
         return module.Pmix(self._loop, self._uplink("pmix"), library.pmix, folder, host, self._environ, library.path)
@@ -164,7 +164,7 @@ class Mpi:
             if data or rank in self._speakers:
                 self._speakers.add(rank)
                 self._early.append(lambda: self._heard(rank, data))
-                self._need("pmi", self._begin_pmi)
+                self._need("agent.pmi", self._begin_pmi)
         elif data:
             engine.feed(rank, data)
         else:
@@ -172,7 +172,7 @@ class Mpi:
 
     def _begin_pmi(self) -> None:
         if "pmi" not in self._engines:
-            module = parts.get("pmi")
+            module = parts.get("agent.pmi")
             assert module
             self._begin("pmi", module.Pmi(self._uplink("pmi")))
         early, self._early = self._early, []
@@ -198,7 +198,7 @@ class Mpi:
     # --- the alarm
 
     def _watch(self) -> None:
-        module = parts.get("alone")
+        module = parts.get("agent.alone")
         assert module
         self._alarm = module.Watch(self._loop, self._served, self._met.__contains__, self._offered.get, self._alone)
 

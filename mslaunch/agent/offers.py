@@ -48,9 +48,9 @@ class Offers:
             for number, app, program in unsure:
                 self._offers[world.name, number] = _look(app.mpi, program)
             serve = any(not isinstance(offer, str) for offer in self._offers.values())
-            self._need("pmix", then) if serve else then()
+            self._need("agent.pmix", then) if serve else then()
 
-        self._need("family", look) if unsure else then()
+        self._need("agent.family", look) if unsure else then()
 
     def of(self, world: World, app: int) -> Any:
         """What the ranks of a program are offered."""
@@ -68,7 +68,7 @@ def _ready() -> None:
 
 def _look(asked: str, program: Program) -> Any:
     """The library of a program that may be Open MPI's, or "pmi"; `asked` is auto, pmix, or pmix:PATH."""
-    family = parts.get("family")
+    family = parts.get("agent.family")
     assert family
     found = family.find(*program)
     kind, _, path = asked.partition(":")

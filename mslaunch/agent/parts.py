@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def here(name: str) -> bool:
-    """False if the source of the module `mslaunch.agent.NAME` is still at home."""
+    """Whether the module `mslaunch.NAME` can be imported, or fails for another reason than that it has not come."""
     try:
         return get(name) is not None
     except LaunchError:
@@ -27,12 +27,12 @@ def here(name: str) -> bool:
 
 def get(name: str) -> ModuleType | None:
     """The module, or None if it is not here; raises `LaunchError` if this Python has not all that it needs."""
-    whole = f"mslaunch.agent.{name}"
+    whole = f"mslaunch.{name}"
     if whole not in sys.modules:
         try:
             __import__(whole)
         except ImportError as error:
-            if error.name == whole:
+            if whole == error.name or whole.startswith(f"{error.name}."):  # the module, or a package around it
                 return None
             what = f"the python3 of this host ({sys.executable}) lacks what this job needs: {error}"
             raise LaunchError(what, todo="name another with --agent-python, or install what it lacks") from None
@@ -58,11 +58,11 @@ class Parts:
             self._ask(name)
 
     def came(self, sources: Mapping[str, str]) -> None:
-        """Whole names of modules, and their sources."""
+        """Whole names of modules, and their sources; only packages, whose `__init__` is empty, have none."""
         for finder in sys.meta_path:
             table = getattr(finder, "sources", None)
             if table is not None:
-                table.update((name, (False, source)) for name, source in sources.items())
+                table.update((name, (not source, source)) for name, source in sources.items())
         for name in [name for name in self._waiting if here(name)]:
             for then in self._waiting.pop(name):
                 then()

@@ -56,11 +56,11 @@ class Ports:
 
     def _refuse(self, wanted: messages.Wanted, error: OSError) -> None:
         def refuse() -> None:
-            module = parts.get("listening")
+            module = parts.get("agent.listening")
             assert module
             self._sink.not_started(frames.NO_RANK, module.refused(*wanted, error))
 
-        self._need("listening", refuse)
+        self._need("agent.listening", refuse)
 
     def probe(self, payload: bytes) -> None:
         """Try the addresses of another node."""

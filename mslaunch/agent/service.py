@@ -55,7 +55,7 @@ class Service:
         self._known = False  # somebody needs MindSpore, so that its absence is an error
         self._guessed = guessed and not told.first and listener is not None  # and nobody has needed it yet
         if told.first or self._guessed:
-            node.need("serving", self._start_first)
+            node.need("agent.serving", self._start_first)
         elif listener:
             self._wait_for_knock()
 
@@ -118,7 +118,7 @@ class Service:
         the time to send its registration waits 15 s for an answer that nobody will give (docs/design.md).
         """
         self._close_listener()
-        self._node.need("serving", self._start_for_knock)
+        self._node.need("agent.serving", self._start_for_knock)
 
     # --- its start
 
@@ -288,6 +288,6 @@ def _insist(process: Rank) -> None:
 
 def _serving() -> Any:
     """The part, which is here by now."""
-    module = parts.get("serving")
+    module = parts.get("agent.serving")
     assert module
     return module

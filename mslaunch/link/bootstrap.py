@@ -13,67 +13,10 @@ import os
 from mslaunch.errors import UsageError
 from mslaunch.lean import TYPE_CHECKING
 from mslaunch.link.link import Boot
+from mslaunch.link.manifest import CORE, PARTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-#: ▲ what travels, in no particular order; tests/test_architecture.py checks that it is closed under import
-TRAVELS = (
-    "mslaunch.errors",
-    "mslaunch.lean",
-    "mslaunch.model",
-    "mslaunch.wire",
-    "mslaunch.wire.exchanges",
-    "mslaunch.wire.fields",
-    "mslaunch.wire.frames",
-    "mslaunch.wire.loop",
-    "mslaunch.wire.messages",
-    "mslaunch.wire.outbox",
-    "mslaunch.agent",
-    "mslaunch.agent.agent",
-    "mslaunch.agent.cpus",
-    "mslaunch.agent.crew",
-    "mslaunch.agent.entry",
-    "mslaunch.agent.fds",
-    "mslaunch.agent.files",
-    "mslaunch.agent.guard",
-    "mslaunch.agent.hints",
-    "mslaunch.agent.leftovers",
-    "mslaunch.agent.lines",
-    "mslaunch.agent.mpi",
-    "mslaunch.agent.network",
-    "mslaunch.agent.offers",
-    "mslaunch.agent.parts",
-    "mslaunch.agent.ports",
-    "mslaunch.agent.program",
-    "mslaunch.agent.ranks",
-    "mslaunch.agent.service",
-    "mslaunch.agent.services",
-    "mslaunch.agent.topology",
-    "mslaunch.agent.uplink",
-    "mslaunch.agent.variables",
-)
-
-#: ▲ what travels when an agent asks for it, by what it asks for (`agent.parts`), and only then
-PARTS = {
-    "pmi": ("agent.pmi", "agent.pmi1", "agent.pmi2", "agent.pmiwords", "agent.kvs"),
-    "pmix": (
-        "agent.pmix",
-        "agent.fabrics",
-        "agent.libpmix",
-        "agent.pmixasks",
-        "agent.pmixcalls",
-        "agent.pmixjob",
-        "agent.pmixplace",
-        "agent.pmixvalues",
-    ),
-    "family": ("agent.family", "agent.elf", "agent.libmpi", "agent.loader", "agent.pythons"),
-    "alone": ("agent.alone", "agent.elf", "agent.libmpi"),
-    "listening": ("agent.listening", "agent.processes"),
-    "memory": ("agent.memory",),
-    "serving": ("agent.serving", "agent.listening", "agent.mindspore", "agent.processes"),
-    "traces": ("agent.traces",),
-}
 
 _LOADER = """\
 import sys
@@ -144,7 +87,7 @@ def bare(text: str) -> str:
     return "\n".join(lines)
 
 
-def payload(names: Iterable[str] = TRAVELS) -> bytes:
+def payload(names: Iterable[str] = CORE) -> bytes:
     """The first bytes for the stub: zlib of a Python program that holds every travelling module's code."""
     import zlib
 
@@ -155,8 +98,8 @@ def payload(names: Iterable[str] = TRAVELS) -> bytes:
 
 
 def part(name: str) -> dict[str, str]:
-    """The sources of a part by the names of their modules; raises KeyError if there is no such part."""
-    return {f"mslaunch.{room}": _source(f"mslaunch.{room}")[1] for room in PARTS[name]}
+    """The sources of a part by the names of its modules, "" for packages; raises KeyError if there is no such part."""
+    return {module: _source(module)[1] for module in PARTS[name]}
 
 
 def make_boot(python: str) -> Boot:

@@ -16,7 +16,12 @@ from mslaunch.wire import frames, messages
 from mslaunch.wire.exchanges import pack_part
 
 BOUND = 20.0  # seconds for what should take a few milliseconds
-GIVEN = (b"serving", b"listening", b"memory", b"traces")  # parts that an agent gets as soon as it asks
+GIVEN = (
+    b"agent.serving",
+    b"agent.listening",
+    b"agent.memory",
+    b"agent.traces",
+)  # parts that an agent gets as soon as it asks
 
 
 def plan(*argv: str, ranks: int = 1, env: Sequence[str] = (), **more: Any) -> NodePlan:

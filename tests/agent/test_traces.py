@@ -105,7 +105,7 @@ def test_the_order_to_end_does_not_wait_for_tools(boot, tools, tmp_path):
     tools("eu-stack", f"echo $$ > {tmp_path}/fifo; exec sleep 1000")
     _launched(agent, sys.executable, "-uc", "print('ready'); import time; time.sleep(1000)")
     agent.send(frames.TRACE, payload=b"1000")
-    agent.give("traces")
+    agent.give("agent.traces")
     tool = int((tmp_path / "fifo").read_text())
     agent.send(frames.END, payload=b"0")
     assert agent.exit(0).signal == 9

@@ -111,7 +111,7 @@ def test_ranks_before_any_world_was_told_are_nobodys() -> None:
 
 def test_parts() -> None:
     agents = Agents()
-    agents.say(1, frames.NEED, payload=b"pmi")
+    agents.say(1, frames.NEED, payload=b"agent.pmi")
     ((node, frame),) = agents.sent
     assert node == 1 and frame.kind == frames.PART
     assert all(name.startswith("mslaunch.") and source for name, source in unpack_part(frame.payload).items())
