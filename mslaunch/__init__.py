@@ -14,9 +14,9 @@ __all__ = ["LaunchError", "Outcome", "RankStatus", "__version__", "launch"]
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from mslaunch.api import launch as launch
+    from mslaunch.datamodel.outcome import Outcome as Outcome
+    from mslaunch.datamodel.outcome import RankStatus as RankStatus
     from mslaunch.errors import LaunchError as LaunchError
-    from mslaunch.model import Outcome as Outcome
-    from mslaunch.model import RankStatus as RankStatus
 
 _ROOMS = {"launch": "api", "LaunchError": "errors", "Outcome": "model", "RankStatus": "model"}
 

@@ -1,23 +1,24 @@
 """The Python API: `launch(argv, np=4)` does what the command does, and returns an `Outcome` instead of exiting.
 
-A thin face on `launcher.run`, like the command line itself.  It may be called from any thread; signals are taken over
-only in the main one.  The surprising thing: in a program with threads the local agent is a fresh interpreter, since
-forking such a program is not safe.
+A thin face on `launcher.launch`, like the command line itself.  It may be called from any thread; signals are taken
+over only in the main one.  The surprising thing: in a program with threads the local agent is a fresh interpreter,
+since forking such a program is not safe.
 """
 
 from __future__ import annotations
 
 import os
 
+from mslaunch.datamodel.outcome import Outcome
+from mslaunch.datamodel.request import AppContext, Request
 from mslaunch.errors import UsageError
-from mslaunch.lean import TYPE_CHECKING
-from mslaunch.model import AppContext, Outcome, Request
+from mslaunch.faststd import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from mslaunch.model import OutputPolicy
+    from mslaunch.datamodel.request import OutputPolicy
 
 
 def launch(
@@ -47,8 +48,8 @@ def launch(
     "group"], `attempts` tells of those that failed before, and `restarts` of what was started again by itself.
     """
     from mslaunch.cli.main import read_text
-    from mslaunch.cli.mpirun import parse
-    from mslaunch.launcher.run import Surroundings, run
+    from mslaunch.cli.mpirun.parse import parse
+    from mslaunch.launcher.launch import Surroundings, run
 
     _check_types(argv, np, timeout, env or {})
     surroundings = os.environ if environ is None else environ
@@ -63,7 +64,7 @@ def launch(
     if request.detach:
         raise UsageError("launch() stays with the job until it has ended", "--detach", "start the command instead")
     if request.backend:
-        from mslaunch.engines.openmpi import run
+        from mslaunch.backends.openmpi.run_mpirun import run
     return run(request, Surroundings(surroundings, os.getcwd(), signals=_in_main_thread()))
 
 

@@ -11,23 +11,23 @@ import os
 import select
 import sys
 
-from mslaunch.agent import parts
-from mslaunch.agent.cpus import count_cores, usable_cpus
-from mslaunch.agent.crew import Crew
-from mslaunch.agent.mpi import Mpi
-from mslaunch.agent.network import addresses
+from mslaunch.agent import on_demand
+from mslaunch.agent.mpi.front_end import Mpi
+from mslaunch.agent.node_job import Crew
 from mslaunch.agent.ports import Ports
-from mslaunch.lean import TYPE_CHECKING, signal
-from mslaunch.wire import frames, messages
-from mslaunch.wire.frames import NO_RANK, Frame
-from mslaunch.wire.loop import Loop
-from mslaunch.wire.outbox import HIGH, LOW, Outbox
+from mslaunch.faststd import TYPE_CHECKING, signal
+from mslaunch.host.cpus import count_cores, usable_cpus
+from mslaunch.host.own_addresses import addresses
+from mslaunch.protocol import control, frames
+from mslaunch.protocol.frames import NO_RANK, Frame
+from mslaunch.runtime.loop import Loop
+from mslaunch.runtime.writer import HIGH, LOW, Outbox
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from mslaunch.agent.files import Session
-    from mslaunch.agent.traces import Tracer
+    from mslaunch.agent.ranks.session_dir import Session
+    from mslaunch.agent.stack_traces import Tracer
     from mslaunch.errors import LaunchError
 
 
@@ -62,7 +62,7 @@ class Agent:
         self._guard, self._tell = guard
         self._guarded = False
         self._environ = environ
-        self._parts = parts.Parts(lambda name: self.send(frames.NEED, NO_RANK, name.encode()))
+        self._parts = on_demand.Parts(lambda name: self.send(frames.NEED, NO_RANK, name.encode()))
         self._mpi = Mpi(loop, self, environ, self._parts.need)
         self._crew = Crew(loop, self, environ, self._session, self._mpi, self._parts.need)
         self._decoder = frames.Decoder()
@@ -114,8 +114,8 @@ class Agent:
                 found = list(dict.fromkeys([connection[2], *found]))
         version = ".".join(map(str, sys.version_info[:3]))
         numbers = (os.getpid(), len(cpus), count_cores(cpus))
-        greeting = messages.Hello(os.uname().nodename, *numbers, version, tuple(found), seen_from)
-        self._outbox.send(frames.MAGIC, frames.encode(frames.HELLO, payload=messages.pack_hello(greeting)))
+        greeting = control.Hello(os.uname().nodename, *numbers, version, tuple(found), seen_from)
+        self._outbox.send(frames.MAGIC, frames.encode(frames.HELLO, payload=control.pack_hello(greeting)))
 
     def fault(self) -> None:
         """Our own mistake: tell the launcher, with the traceback."""
@@ -160,19 +160,19 @@ class Agent:
     def exited(self, rank: int, code: int | None, signum: int | None) -> None:
         """See `ranks.Sink`."""
         if rank <= NO_RANK:
-            self._send_exit(rank, messages.Exit(code, signum))
+            self._send_exit(rank, control.Exit(code, signum))
             return
-        ended = messages.Exit(code, signum, asked=self._crew.asked(rank))
+        ended = control.Exit(code, signum, asked=self._crew.asked(rank))
         self._mpi.ended(rank, code != 0, lambda: self._send_exit(rank, ended))
         if self._lost and not self._crew.pids():
             self._crew.end_services(at_once=True)
 
     def not_started(self, rank: int, error: LaunchError) -> None:
         """See `services.ServiceSink`."""
-        self._send_exit(rank, messages.Exit(error.code, None, error.what, error.todo))
+        self._send_exit(rank, control.Exit(error.code, None, error.what, error.todo))
 
-    def _send_exit(self, rank: int, ended: messages.Exit) -> None:
-        self._outbox.send(frames.encode(frames.EXIT, rank, messages.pack_exit(ended)))
+    def _send_exit(self, rank: int, ended: control.Exit) -> None:
+        self._outbox.send(frames.encode(frames.EXIT, rank, control.pack_exit(ended)))
 
     def stdin_taken(self, rank: int, size: int) -> None:
         """See `ranks.Sink`."""
@@ -217,13 +217,13 @@ class Agent:
 
     def _describe(self, frame: Frame) -> None:
         """What our cpus share."""
-        from mslaunch.agent.topology import read_topology
+        from mslaunch.host.read_topology import read_topology
 
-        answer = messages.pack_topology(read_topology(usable_cpus()))
+        answer = control.pack_topology(read_topology(usable_cpus()))
         self._outbox.send(frames.encode(frames.TOPOLOGY, payload=answer))
 
     def _launch(self, frame: Frame) -> None:
-        plan = messages.unpack_plan(frame.payload)
+        plan = control.unpack_plan(frame.payload)
         self._ports.close_door()
         if not self._guarded:
             select.select([self._guard], [], [])  # orphans of the ranks must find somebody
@@ -234,22 +234,22 @@ class Agent:
     def _session(self) -> Session:
         """Made when it is first needed, by files or by ranks."""
         if self._files is None:
-            from mslaunch.agent.files import Session
+            from mslaunch.agent.ranks.session_dir import Session
 
             self._files = Session(self._environ, self._tell, self._stored)
         return self._files
 
     def _file(self, frame: Frame) -> None:
-        self._session().begin(*messages.unpack_file(frame.payload))
+        self._session().begin(*control.unpack_file(frame.payload))
 
     def _data(self, frame: Frame) -> None:
         self._session().write(frame.payload)
 
     def _stored(self, error: str, todo: str) -> None:
-        self._outbox.send(frames.encode(frames.STORED, payload=messages.pack_stored(error, todo)))
+        self._outbox.send(frames.encode(frames.STORED, payload=control.pack_stored(error, todo)))
 
     def _restart(self, frame: Frame) -> None:
-        self._crew.restart(frame.rank, messages.unpack_number(frame.payload))
+        self._crew.restart(frame.rank, control.unpack_number(frame.payload))
 
     def _stdin(self, frame: Frame) -> None:
         self._crew.feed(frame.rank, frame.payload)
@@ -259,7 +259,7 @@ class Agent:
 
     def _part(self, frame: Frame) -> None:
         """Modules that we have asked for."""
-        from mslaunch.wire.exchanges import unpack_part
+        from mslaunch.protocol.mpi import unpack_part
 
         self._parts.came(unpack_part(frame.payload))
 
@@ -267,16 +267,16 @@ class Agent:
         """Look at the stacks of all ranks, no longer than the payload says."""
 
         def look() -> None:
-            module = parts.get("agent.traces")
+            module = on_demand.get("agent.stack_traces")
             assert module
             pids = {} if self._crew.ending else self._crew.pids()
             self._tracer = module.Tracer(self._loop, pids, self._environ, self._traced)
             self._tracer.begin(float(frame.payload))
 
-        self._parts.need("agent.traces", look)
+        self._parts.need("agent.stack_traces", look)
 
-    def _traced(self, rank: int, traced: messages.Traced | None) -> None:
-        self._outbox.send(frames.encode(frames.TRACES, rank, messages.pack_traced(traced) if traced else b""))
+    def _traced(self, rank: int, traced: control.Traced | None) -> None:
+        self._outbox.send(frames.encode(frames.TRACES, rank, control.pack_traced(traced) if traced else b""))
 
     # --- the end
 

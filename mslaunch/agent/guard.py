@@ -2,8 +2,8 @@
 
 It adopts every orphan of the ranks (`PR_SET_CHILD_SUBREAPER`, prctl(2)), and once the agent has ended it kills what
 is left, by pid, until there is nothing.  It does not know what a rank is.  If the guard itself is killed, the agent
-sees the end of a pipe and ends its ranks.  It also removes the directory that an agent has told it of (`agent.files`).
-The surprising thing: an empty list of children is no proof; only ECHILD from waitpid is.
+sees the end of a pipe and ends its ranks.  It also removes the directory that an agent has told it of
+(`agent.ranks.session_dir`). The surprising thing: an empty list of children is no proof; only ECHILD from waitpid is.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import select
 
-from mslaunch.lean import TYPE_CHECKING, signal
+from mslaunch.faststd import TYPE_CHECKING, signal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -79,7 +79,7 @@ def _remove_left(told: int) -> None:
     except BlockingIOError:
         return
     for name in filter(os.path.lexists, names):
-        from mslaunch.agent.files import remove
+        from mslaunch.agent.ranks.session_dir import remove
 
         remove(os.fsdecode(name))
 
@@ -101,7 +101,7 @@ def _end_orphans() -> None:
         _end_all(shared)
     finally:
         if shared:
-            from mslaunch.agent.leftovers import remove
+            from mslaunch.agent.mpi.shm_cleanup import remove
 
             remove(shared)
 
@@ -114,7 +114,7 @@ def _end_all(shared: set[bytes]) -> None:
                 pass
             found = _children()
             if found:
-                from mslaunch.agent.leftovers import held
+                from mslaunch.agent.mpi.shm_cleanup import held
 
                 shared |= held(found)
             left = [pid for pid in found if _kill(pid)]

@@ -6,17 +6,18 @@ frames.  The surprising thing: why a port cannot be had is known by a module tha
 
 from __future__ import annotations
 
-from mslaunch.agent import parts
-from mslaunch.agent.network import Door, Listener, Prober
-from mslaunch.lean import TYPE_CHECKING
-from mslaunch.wire import frames, messages
+from mslaunch.agent import on_demand
+from mslaunch.agent.reachability import Prober, TokenListener
+from mslaunch.faststd import TYPE_CHECKING
+from mslaunch.host.free_ports import Listener
+from mslaunch.protocol import control, frames
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Protocol
 
     from mslaunch.errors import LaunchError
-    from mslaunch.wire.loop import Loop
+    from mslaunch.runtime.loop import Loop
 
     class PortSink(Protocol):
         """Who carries frames to the launcher: the agent."""
@@ -37,37 +38,37 @@ class Ports:
         self._sink = sink
         self._need = need
         self.held: dict[int, Listener] = {}  #: by port; whoever takes one out closes it
-        self._door: Door | None = None
+        self._door: TokenListener | None = None
 
     def reserve(self, payload: bytes) -> None:
         """Hold the ports that the payload names."""
-        wanted = messages.Wanted()
+        wanted = control.Wanted()
         try:
-            for wanted in messages.unpack_ports(payload):
+            for wanted in control.unpack_ports(payload):
                 held = Listener(*wanted, claim=True)
                 self.held[held.port] = held
-            wanted = messages.Wanted()
-            self._door = Door(self._loop)
+            wanted = control.Wanted()
+            self._door = TokenListener(self._loop)
         except OSError as error:
             self._refuse(wanted, error)
             return
-        answer = messages.Reserved(tuple(self.held), self._door.port, self._door.token)
-        self._sink.send(frames.RESERVED, frames.NO_RANK, messages.pack_reserved(answer))
+        answer = control.Reserved(tuple(self.held), self._door.port, self._door.token)
+        self._sink.send(frames.RESERVED, frames.NO_RANK, control.pack_reserved(answer))
 
-    def _refuse(self, wanted: messages.Wanted, error: OSError) -> None:
+    def _refuse(self, wanted: control.Wanted, error: OSError) -> None:
         def refuse() -> None:
-            module = parts.get("agent.listening")
+            module = on_demand.get("host.listeners")
             assert module
             self._sink.not_started(frames.NO_RANK, module.refused(*wanted, error))
 
-        self._need("agent.listening", refuse)
+        self._need("host.listeners", refuse)
 
     def probe(self, payload: bytes) -> None:
         """Try the addresses of another node."""
-        Prober(self._loop, *messages.unpack_probe(payload), self._reached)
+        Prober(self._loop, *control.unpack_probe(payload), self._reached)
 
     def _reached(self, found: list[str]) -> None:
-        self._sink.send(frames.REACHED, frames.NO_RANK, messages.pack_addresses(found))
+        self._sink.send(frames.REACHED, frames.NO_RANK, control.pack_addresses(found))
 
     def close_door(self) -> None:
         """No more proofs are needed."""

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import os
 
-from mslaunch.cli.options import Option, Show
-from mslaunch.cli.readers import Expected
-from mslaunch.lean import TYPE_CHECKING
+from mslaunch.cli.parser.options import Option, Show
+from mslaunch.cli.parser.readers import Expected
+from mslaunch.faststd import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from mslaunch.model import Request
+    from mslaunch.datamodel.request import Request
 
 OWN = "mslaunch"
 #: name of a command -> its dialect; any other name is our own, with mpirun's dialect
@@ -59,14 +59,14 @@ def parse(
         said = said or ("msrun" if not dialect and argv and _is_of_msrun(argv[0]) else "")
         dialect, name = said or dialect, OWN if said else name
     if dialect == "hydra":
-        from mslaunch.cli import hydra
+        from mslaunch.cli.hydra import parse as hydra
 
         return hydra.parse(argv, environ, read_text)
     if dialect == "msrun":
-        from mslaunch.cli import msrun
+        from mslaunch.cli.msrun import parse as msrun
 
         return msrun.parse(argv, environ, read_text)
-    from mslaunch.cli import mpirun
+    from mslaunch.cli.mpirun import parse as mpirun
 
     return mpirun.parse(argv, environ, read_text, name if dialect else OWN)
 
@@ -90,7 +90,7 @@ def _is_of_msrun(word: str) -> bool:
     bare = word[2:].partition("=")[0]
     if word[:2] != "--" or "_" not in bare:
         return False
-    from mslaunch.cli.msruntable import TABLE
+    from mslaunch.cli.msrun.options import TABLE
 
     return any(name.startswith(bare) for row in TABLE for name in row.names)
 
@@ -108,16 +108,16 @@ def _first(argv: Sequence[str], environ: Mapping[str, str]) -> tuple[str, Sequen
 
         raise Show(shims.install(words))
     if verb in ("status", "stop"):
-        from mslaunch.cli import jobs
+        from mslaunch.cli import job_commands
 
-        raise (jobs.status if verb == "status" else jobs.stop)(words, environ)
+        raise (job_commands.status if verb == "status" else job_commands.stop)(words, environ)
     if verb == "completion":
-        from mslaunch.cli import completion
+        from mslaunch.cli.help import completion
 
         shell = _one_of("--completion", SHELLS, words)
         _nothing_behind("--completion", words[1:])
         raise Show(completion.script(shell))
-    from mslaunch.cli import manpage
+    from mslaunch.cli.help import manpage
 
     _nothing_behind("--man", words)
     raise Show(manpage.page())
@@ -125,7 +125,7 @@ def _first(argv: Sequence[str], environ: Mapping[str, str]) -> tuple[str, Sequen
 
 def _one_of(option: str, known: Sequence[str], words: Sequence[str]) -> str:
     """The first word, which is one of those known.  Raises `UsageError`."""
-    from mslaunch.cli import readers
+    from mslaunch.cli.parser import readers
     from mslaunch.errors import UsageError
 
     if not words:

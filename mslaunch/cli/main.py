@@ -12,9 +12,9 @@ import os
 import sys
 
 from mslaunch.cli.dialects import OWN, parse
-from mslaunch.cli.options import Show
+from mslaunch.cli.parser.options import Show
 from mslaunch.errors import EXIT_USAGE, LaunchError
-from mslaunch.lean import TYPE_CHECKING
+from mslaunch.faststd import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -44,16 +44,16 @@ def _do(argv: Sequence[str], called: str) -> int:
     request = parse(argv, os.environ, read_text, called)
     for note in request.notes if not request.quiet else ():
         _tell(f"mslaunch: note: {note}\n")
-    from mslaunch.launcher.run import Surroundings, run
+    from mslaunch.launcher.launch import Surroundings, run
 
     if request.backend:
-        from mslaunch.engines.openmpi import run
+        from mslaunch.backends.openmpi.run_mpirun import run
 
     around = Surroundings(os.environ, _cwd())
     gc.freeze()
     gc.enable()
     if request.detach:
-        from mslaunch.cli.detach import detach
+        from mslaunch.detached.detach import detach
 
         return detach(request, (called, *argv), around, lambda here: run(request, here), _told)
     return run(request, around).code
@@ -123,7 +123,7 @@ def _existing() -> str:
 
 
 def _refuse(error: LaunchError) -> None:
-    from mslaunch.launcher.report import unreached_text
+    from mslaunch.launcher.messages.failure_report import unreached_text
 
     errors = getattr(error, "errors", None)
     _tell(unreached_text(errors, error.hosts) if errors else f"mslaunch: {error}\n")  # type: ignore[attr-defined]

@@ -11,10 +11,10 @@ from __future__ import annotations
 import os
 import sys
 
-from mslaunch.cli import readers
 from mslaunch.cli.dialects import OF_NAME, OWN
+from mslaunch.cli.parser import readers
 from mslaunch.errors import LaunchError, UsageError
-from mslaunch.lean import TYPE_CHECKING
+from mslaunch.faststd import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

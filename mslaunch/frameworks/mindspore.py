@@ -8,9 +8,10 @@ run, where each rank may be told to be any of a thousand, there must be none of 
 
 from __future__ import annotations
 
-from mslaunch.frameworks.place import Place
-from mslaunch.lean import TYPE_CHECKING
-from mslaunch.model import FIRST_SERVER, SERVICE, ClusterPolicy, ServicePlan
+from mslaunch.datamodel.node_plan import FIRST_SERVER, SERVICE, ServicePlan
+from mslaunch.datamodel.request import ClusterPolicy
+from mslaunch.faststd import TYPE_CHECKING
+from mslaunch.frameworks.rank_info import Place
 
 if TYPE_CHECKING:
     from collections.abc import Container

@@ -1,13 +1,14 @@
 """What Open MPI's mpirun 4.1 tells its ranks, as far as it is a plain fact (mpirun(1), and runs of 4.1.4).
 
-It does not wire up libmpi: what names a server is set by the agent, for programs that have one (`agent.offers`), and
-what names mpirun's daemons by nobody.  Surprising: OMPI_COMMAND and PMIX_RANK together would make MindSpore take the
-MPI path, if `mindspore` did not set MS_ROLE for every rank (docs/frameworks.md, which also has the table of all).
+It does not wire up libmpi: what names a server is set by the agent, for programs that have one
+(`agent.mpi.protocol_choice`), and what names mpirun's daemons by nobody.  Surprising: OMPI_COMMAND and PMIX_RANK
+together would make MindSpore take the MPI path, if `mindspore` did not set MS_ROLE for every rank (docs/frameworks.md,
+which also has the table of all).
 """
 
 from __future__ import annotations
 
-from mslaunch.frameworks.place import Place, Program
+from mslaunch.frameworks.rank_info import Place, Program
 
 SCRUB = (
     "OMPI_COMM_WORLD_*", "OMPI_UNIVERSE_SIZE", "OMPI_COMMAND", "OMPI_ARGV", "OMPI_NUM_APP_CTX", "OMPI_FIRST_RANKS",

@@ -6,7 +6,7 @@ NODE_RANK and GROUP_RANK are the same number under two names, torch's and Lightn
 
 from __future__ import annotations
 
-from mslaunch.frameworks.place import Place
+from mslaunch.frameworks.rank_info import Place
 
 SCRUB = (
     "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK",

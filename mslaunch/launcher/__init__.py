@@ -1,1 +1,0 @@
-"""Floor 6, the launcher: events in, actions out; output, input and the report.  It knows no command line."""

@@ -10,15 +10,17 @@ what the default cannot do is not done, without a word; only what somebody asked
 
 from __future__ import annotations
 
+from mslaunch.datamodel.topology import LEVELS
 from mslaunch.errors import AllocationError, UsageError, counted
-from mslaunch.lean import TYPE_CHECKING
-from mslaunch.model import LEVELS
-from mslaunch.plan.cpulist import cpu_row, listed, only, row_of
+from mslaunch.faststd import TYPE_CHECKING
+from mslaunch.plan.cpu_lists import cpu_row, listed, only, row_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from mslaunch.model import JobMap, Placement, Policy, Topology
+    from mslaunch.datamodel.jobmap import JobMap, Placement
+    from mslaunch.datamodel.request import Policy
+    from mslaunch.datamodel.topology import Topology
 
 UNBOUND = ("none", "board")  #: mpirun takes board for a policy, and binds nothing
 CPU_LIST = "cpu-list"  #: --bind-to cpu-list: every rank gets all cpus of --cpu-list
@@ -84,7 +86,7 @@ def bind(jobmap: JobMap, policy: Policy, topologies: Mapping[str, Topology]) -> 
     if not wants_binding(policy, jobmap):
         return jobmap
     if policy.local is not None:
-        from mslaunch.plan.bylocal import bind_locally
+        from mslaunch.plan.binding_by_local_rank import bind_locally
 
         return bind_locally(jobmap, policy.local, topologies)
     placements = list(jobmap.placements)

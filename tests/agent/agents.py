@@ -10,17 +10,17 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from mslaunch.link.bootstrap import boot_argv, part
-from mslaunch.model import AppPlan, NodePlan, RankPlan
-from mslaunch.wire import frames, messages
-from mslaunch.wire.exchanges import pack_part
+from mslaunch.datamodel.node_plan import AppPlan, NodePlan, RankPlan
+from mslaunch.protocol import control, frames
+from mslaunch.protocol.mpi import pack_part
+from mslaunch.transport.bootstrap import boot_argv, part
 
 BOUND = 20.0  # seconds for what should take a few milliseconds
 GIVEN = (
-    b"agent.serving",
-    b"agent.listening",
-    b"agent.memory",
-    b"agent.traces",
+    b"agent.services.service_program",
+    b"host.listeners",
+    b"agent.ranks.numa_memory",
+    b"agent.stack_traces",
 )  # parts that an agent gets as soon as it asks
 
 
@@ -54,10 +54,10 @@ class TestedAgent:
         assert self.process.stdin
         self.process.stdin.write(data)
 
-    def begin(self) -> messages.Hello:
+    def begin(self) -> control.Hello:
         """Give it its program, and hear its greeting."""
         self.raw(self.payload)
-        return messages.unpack_hello(self.expect(frames.HELLO).payload)
+        return control.unpack_hello(self.expect(frames.HELLO).payload)
 
     def send(self, kind: int, rank: int = frames.NO_RANK, payload: bytes = b"") -> None:
         """A frame, down."""
@@ -65,7 +65,7 @@ class TestedAgent:
 
     def launch(self, plan: NodePlan) -> None:
         """LAUNCH."""
-        self.send(frames.LAUNCH, payload=messages.pack_plan(plan))
+        self.send(frames.LAUNCH, payload=control.pack_plan(plan))
 
     def expect(self, kind: int, rank: int | None = None) -> frames.Frame:
         """The first frame of that kind (and rank) that has not been returned yet; others are kept."""
@@ -93,9 +93,9 @@ class TestedAgent:
             data += payload
         return data
 
-    def exit(self, rank: int) -> messages.Exit:
+    def exit(self, rank: int) -> control.Exit:
         """How a rank ended."""
-        return messages.unpack_exit(self.expect(frames.EXIT, rank).payload)
+        return control.unpack_exit(self.expect(frames.EXIT, rank).payload)
 
     def _more(self, deadline: float) -> bool:
         assert self.process.stdout

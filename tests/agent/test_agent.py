@@ -15,7 +15,7 @@ import pytest
 from agents import BOUND, plan, state_of, wait_gone
 
 import mslaunch
-from mslaunch.wire import frames, messages
+from mslaunch.protocol import control, frames
 
 
 def parent_of(pid: int) -> int:
@@ -41,12 +41,12 @@ def test_a_rank(agent):
         assert int(agent.expect(frames.STARTED, rank).payload) > 0
         assert agent.output(frames.STDOUT, rank) == f"out {rank}\n".encode()
         assert agent.output(frames.STDERR, rank) == b"err\n"
-        assert agent.exit(rank) == messages.Exit(3, None)
+        assert agent.exit(rank) == control.Exit(3, None)
 
 
 def test_a_rank_that_a_signal_ends(agent):
     agent.launch(plan("sh", "-c", "kill -SEGV $$"))
-    assert agent.exit(0) == messages.Exit(None, signal.SIGSEGV)
+    assert agent.exit(0) == control.Exit(None, signal.SIGSEGV)
 
 
 def test_the_environment(boot):
@@ -86,7 +86,7 @@ def test_the_end_of_standard_input(agent):
 
 def test_ports_are_held_until_the_ranks_start(agent):
     agent.send(frames.RESERVE, payload=b"0 0")
-    reserved = messages.unpack_reserved(agent.expect(frames.RESERVED).payload)
+    reserved = control.unpack_reserved(agent.expect(frames.RESERVED).payload)
     assert len(set(reserved.ports)) == 2
     for port in reserved.ports:
         with socket.socket() as taken, pytest.raises(OSError) as caught:
@@ -104,11 +104,11 @@ def test_a_knock_proves_an_address(boot):
     first.begin()
     second.begin()
     first.send(frames.RESERVE, payload=b"0")
-    reserved = messages.unpack_reserved(first.expect(frames.RESERVED).payload)
-    second.send(frames.PROBE, payload=messages.pack_probe(["127.0.0.1", "127.0.0.1x"], reserved.probe, reserved.token))
-    assert messages.unpack_addresses(second.expect(frames.REACHED).payload) == ["127.0.0.1"]
-    second.send(frames.PROBE, payload=messages.pack_probe(["127.0.0.1"], reserved.probe, "another token"))
-    assert messages.unpack_addresses(second.expect(frames.REACHED).payload) == []
+    reserved = control.unpack_reserved(first.expect(frames.RESERVED).payload)
+    second.send(frames.PROBE, payload=control.pack_probe(["127.0.0.1", "127.0.0.1x"], reserved.probe, reserved.token))
+    assert control.unpack_addresses(second.expect(frames.REACHED).payload) == ["127.0.0.1"]
+    second.send(frames.PROBE, payload=control.pack_probe(["127.0.0.1"], reserved.probe, "another token"))
+    assert control.unpack_addresses(second.expect(frames.REACHED).payload) == []
 
 
 def test_a_signal_for_one_and_for_all(agent):
@@ -156,8 +156,8 @@ def test_who_ended_before_the_order_was_not_asked_to(agent):
         agent.send(frames.END, payload=b"0")
     finally:
         os.kill(own, signal.SIGCONT)
-    assert agent.exit(1) == messages.Exit(None, signal.SIGKILL)
-    assert agent.exit(0) == messages.Exit(None, signal.SIGKILL, asked=True)
+    assert agent.exit(1) == control.Exit(None, signal.SIGKILL)
+    assert agent.exit(0) == control.Exit(None, signal.SIGKILL, asked=True)
 
 
 def test_an_order_to_end(agent):

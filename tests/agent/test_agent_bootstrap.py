@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mslaunch.errors import UsageError
-from mslaunch.link.bootstrap import boot_argv, make_boot
-from mslaunch.wire import frames
+from mslaunch.protocol import frames
+from mslaunch.transport.bootstrap import boot_argv, make_boot
 
 FOUND = glob.glob(os.path.expanduser("~/.pyenv/versions/*/bin/python3")) + glob.glob("/usr/bin/python3")
 PYTHONS = [sys.executable, *(path for path in sorted(FOUND) if not re.search(r"/(2|3\.[0-7])\.", path))]

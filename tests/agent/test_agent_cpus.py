@@ -8,11 +8,12 @@ import os
 import pytest
 from agents import plan
 
-from mslaunch.agent import memory
-from mslaunch.agent.cpus import bound, count_cores
-from mslaunch.agent.topology import read_topology
-from mslaunch.model import RankPlan
-from mslaunch.wire import frames, messages
+from mslaunch.agent.ranks import numa_memory
+from mslaunch.agent.ranks.cpu_affinity import bound
+from mslaunch.datamodel.node_plan import RankPlan
+from mslaunch.host.cpus import count_cores
+from mslaunch.host.read_topology import read_topology
+from mslaunch.protocol import control, frames
 
 OURS = os.sched_getaffinity(0)
 LAST = max(OURS)
@@ -29,7 +30,7 @@ def test_a_question_that_stands_right_behind_the_program(boot):
     """Frames may follow the payload at once; the answer comes behind HELLO."""
     agent = boot()
     agent.raw(agent.payload + frames.encode(frames.DESCRIBE))
-    found = messages.unpack_topology(agent.expect(frames.TOPOLOGY).payload)
+    found = control.unpack_topology(agent.expect(frames.TOPOLOGY).payload)
     assert found == read_topology(OURS)
     assert [frame.kind for frame in agent.frames] == [frames.HELLO]
 
@@ -98,7 +99,7 @@ def policies(pid: int | str = "self") -> set[str]:
 def numa():
     """Here memory can be bound to node 0."""
     try:
-        memory.bind((0,))()
+        numa_memory.bind((0,))()
     except OSError as error:
         pytest.skip(f"NOT TESTED, memory cannot be bound here: {error.strerror}")
 
@@ -131,7 +132,7 @@ def test_memory_that_is_not_there(agent, merge):
 
 
 def test_a_machine_that_nobody_knows(monkeypatch):
-    monkeypatch.setattr(memory, "_CALLS", {})
+    monkeypatch.setattr(numa_memory, "_CALLS", {})
     with bound((), (0,)) as binding:
         pass
     assert binding.refused.startswith("this host bound no memory to NUMA node 0: ")

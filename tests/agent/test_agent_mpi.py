@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from agents import TestedAgent, plan
 
-from mslaunch.link.bootstrap import part
-from mslaunch.model import World
-from mslaunch.wire import frames
-from mslaunch.wire.exchanges import (
+from mslaunch.datamodel.node_plan import World
+from mslaunch.protocol import frames
+from mslaunch.protocol.codec import pack
+from mslaunch.protocol.mpi import (
     Question,
     Released,
     pack_part,
@@ -23,7 +23,7 @@ from mslaunch.wire.exchanges import (
     unpack_answer,
     unpack_gathering,
 )
-from mslaunch.wire.fields import pack
+from mslaunch.transport.bootstrap import part
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "unit"))
 
@@ -60,7 +60,7 @@ def with_mpi(told, mpi: str):
 def await_need(agent: TestedAgent, name: str) -> None:
     """Until the agent asks for a part; if ranks are slow, it looks first whether they are alone."""
     while (asked := agent.expect(frames.NEED).payload.decode()) != name:
-        assert asked == "agent.alone"
+        assert asked == "agent.mpi.singleton"
         agent.send(frames.PART, payload=pack_part(part(asked)))
 
 
@@ -90,7 +90,7 @@ def agent(boot):
 def pmi(agent: TestedAgent, told) -> None:
     """LAUNCH with --mpi pmi, and the engine that is asked for."""
     agent.launch(with_mpi(told, "pmi"))
-    give(agent, "agent.pmi")
+    give(agent, "agent.mpi.pmi.pmi_engine")
 
 
 # --- what is offered
@@ -135,10 +135,10 @@ def test_the_finder_is_asked_for_where_a_program_may_be_open_mpi_s(agent, tmp_pa
     script = f"#!/bin/sh\ntest -x {tmp_path}/p || exit 9\nread word; echo got $word $PMI_SIZE; exec sleep 60\n"
     elves.write(tmp_path / "p", elves.elf("libpossible.so"))
     agent.launch(plan(str(elves.write(tmp_path / "run", script)), ranks=2, world=HERE, stdin=(0,), pty="no"))
-    assert agent.expect(frames.NEED).payload == b"agent.family"
+    assert agent.expect(frames.NEED).payload == b"agent.mpi.detect.mpi_library"
     agent.send(frames.STDIN, 0, b"one\n")
     agent.send(frames.SIGNAL, 1, str(int(signal.SIGKILL)).encode())
-    agent.send(frames.PART, payload=pack_part(part("agent.family")))
+    agent.send(frames.PART, payload=pack_part(part("agent.mpi.detect.mpi_library")))
     assert agent.output(frames.STDOUT, 0, 1) == b"got one 2\n"
     assert agent.exit(1).signal == signal.SIGKILL
     agent.send(frames.END, payload=b"0")
@@ -147,9 +147,9 @@ def test_the_finder_is_asked_for_where_a_program_may_be_open_mpi_s(agent, tmp_pa
 def test_an_end_while_a_part_is_on_its_way(agent, tmp_path):
     program = elves.write(tmp_path / "p", elves.elf("libpossible.so"))
     agent.launch(plan(str(program), world=HERE))
-    assert agent.expect(frames.NEED).payload == b"agent.family"
+    assert agent.expect(frames.NEED).payload == b"agent.mpi.detect.mpi_library"
     agent.send(frames.END, payload=b"0")
-    agent.send(frames.PART, payload=pack_part(part("agent.family")))
+    agent.send(frames.PART, payload=pack_part(part("agent.mpi.detect.mpi_library")))
     assert "is being ended" in agent.exit(0).error
     agent.hang_up()
     assert agent.wait() == 0
@@ -205,12 +205,12 @@ def test_abort_is_told_before_the_exit(agent, end):
 def test_a_rank_that_ends_before_the_engine_has_come(agent, end, code):
     """Its words are heard, and only then is its end told; who waits for it is not forgotten."""
     agent.launch(with_mpi(talk(f"~{INIT}", "~cmd=abort exitcode=7", end, ranks=1), "pmi"))
-    await_need(agent, "agent.pmi")
+    await_need(agent, "agent.mpi.pmi.pmi_engine")
     agent.output(frames.STDOUT, 0)
     agent.output(frames.STDERR, 0)
     agent.send(frames.DESCRIBE)  # its answer shows that the agent has had the time to reap
     agent.expect(frames.TOPOLOGY)
-    agent.send(frames.PART, payload=pack_part(part("agent.pmi")))
+    agent.send(frames.PART, payload=pack_part(part("agent.mpi.pmi.pmi_engine")))
     assert agent.exit(0).code == code
     assert order(agent, 0, frames.JOINED, frames.ABORT) == [frames.JOINED, frames.ABORT]
 
@@ -220,10 +220,10 @@ def test_who_waits_for_a_rank_that_ended_before_the_engine_came(agent):
     script += f' exec {sys.executable} -S -c \'import sys; sys.argv = [w.replace("%", " ") for w in sys.argv];'
     script += ' exec(sys.argv.pop(1))\' "$TALK" "$@"'
     agent.launch(with_mpi(plan("sh", "-c", script, ranks=2, world=HERE, env=(f"TALK={TALK}",), pty="no"), "pmi"))
-    await_need(agent, "agent.pmi")
+    await_need(agent, "agent.mpi.pmi.pmi_engine")
     agent.output(frames.STDOUT, 1)
     agent.output(frames.STDERR, 1)
-    agent.send(frames.PART, payload=pack_part(part("agent.pmi")))
+    agent.send(frames.PART, payload=pack_part(part("agent.mpi.pmi.pmi_engine")))
     assert agent.exit(1).code == 0
     abort = unpack_abort(agent.expect(frames.ABORT).payload)
     assert abort.broken and "rank 1 has ended, and rank 0 waits for it" in abort.text
@@ -272,7 +272,7 @@ def test_a_rank_that_is_started_again_speaks_anew(agent):
 ])  # fmt: skip
 def test_the_protocol_that_was_asked_for(agent, mpi, version, wrong):
     agent.launch(with_mpi(talk(f"cmd=init pmi_version={version} pmi_subversion=0", ranks=1), mpi))
-    give(agent, "agent.pmi")
+    give(agent, "agent.mpi.pmi.pmi_engine")
     agent.exit(0)
     assert agent.expect(frames.JOINED).payload == f"PMI-{version}".encode()
     said = [unpack_abort(frame.payload) for frame in agent.frames if frame.kind == frames.ABORT]
@@ -362,8 +362,8 @@ def test_a_question_without_a_server(agent):
 ])  # fmt: skip
 def test_pmix_that_cannot_be_served_is_one_sentence_for_all_ranks(agent, path, words):
     agent.launch(with_mpi(plan("true", ranks=2, world=HERE), f"pmix:{path}"))
-    give(agent, "agent.family")
-    give(agent, "agent.pmix")
+    give(agent, "agent.mpi.detect.mpi_library")
+    give(agent, "agent.mpi.pmix.pmix_server")
     ends = [agent.exit(rank) for rank in (0, 1)]
     assert words in ends[0].error and ends[0].todo
     assert ends[0] == ends[1]
@@ -374,9 +374,9 @@ def test_pmix_that_cannot_be_served_is_one_sentence_for_all_ranks(agent, path, w
 def test_a_python_that_lacks_what_pmix_needs(agent):
     """As those that are built without libffi's headers: there is no ctypes."""
     agent.launch(with_mpi(plan("true", ranks=2, world=HERE), "pmix"))
-    give(agent, "agent.family")
-    assert agent.expect(frames.NEED).payload == b"agent.pmix"
-    sources = part("agent.pmix")
+    give(agent, "agent.mpi.detect.mpi_library")
+    assert agent.expect(frames.NEED).payload == b"agent.mpi.pmix.pmix_server"
+    sources = part("agent.mpi.pmix.pmix_server")
     lacking = {name: source.replace("import ctypes", "import _no_ctypes") for name, source in sources.items()}
     agent.send(frames.PART, payload=pack_part(lacking))
     ends = [agent.exit(rank) for rank in (0, 1)]

@@ -16,10 +16,10 @@ sys.path += [str(TESTS / "unit"), str(TESTS.parent / "scripts")]
 import elves  # noqa: E402
 from mpi_lib import libraries  # noqa: E402
 
-from mslaunch.agent import alone  # noqa: E402
-from mslaunch.agent.alone import Watch, find  # noqa: E402
-from mslaunch.wire.exchanges import Alone  # noqa: E402
-from mslaunch.wire.loop import Loop  # noqa: E402
+from mslaunch.agent.mpi import singleton  # noqa: E402
+from mslaunch.agent.mpi.singleton import Watch, find  # noqa: E402
+from mslaunch.protocol.mpi import Alone  # noqa: E402
+from mslaunch.runtime.loop import Loop  # noqa: E402
 
 BOUND = 30.0
 
@@ -88,8 +88,8 @@ class Looked:
     """A watch that looks as fast as it can, and what it reported."""
 
     def __init__(self, loop, monkeypatch):
-        monkeypatch.setattr(alone, "LOOKS", (0.001,))
-        monkeypatch.setattr(alone, "CONFIRM", 0.001)
+        monkeypatch.setattr(singleton, "LOOKS", (0.001,))
+        monkeypatch.setattr(singleton, "CONFIRM", 0.001)
         self.loop = loop
         self.pids: dict[int, int] = {}
         self.met: set[int] = set()
@@ -218,7 +218,7 @@ def test_below_a_launcher(looked, start, library, tmp_path):
 
 def test_many_ranks_are_looked_at_a_few_at_a_time(looked, rank, library, monkeypatch):
     """What else the loop has to do is done in between."""
-    monkeypatch.setattr(alone, "_SLICE", 0.0001)
+    monkeypatch.setattr(singleton, "_SLICE", 0.0001)
     ranks = [rank(library()) for _ in range(6)]
     turns = []
 
@@ -270,7 +270,7 @@ def test_a_rank_that_ends_while_it_is_looked_at(monkeypatch, rank, library):
     """Its maps were there, its memory is not."""
     one = rank(library())
     one.tell("2")
-    before = alone._read
+    before = singleton._read
 
     def read(pid, what):
         text = before(pid, what)
@@ -279,7 +279,7 @@ def test_a_rank_that_ends_while_it_is_looked_at(monkeypatch, rank, library):
             one.process.wait()
         return text
 
-    monkeypatch.setattr(alone, "_read", read)
+    monkeypatch.setattr(singleton, "_read", read)
     assert find(one.pid) is None
 
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from agents import BOUND, plan, state_of, wait_gone
 
-from mslaunch.agent.listening import IDLE
-from mslaunch.agent.mindspore import PATIENCE
-from mslaunch.model import FIRST_SERVER, SERVICE, AppPlan, NodePlan, ServicePlan
-from mslaunch.wire import frames, messages
+from mslaunch.agent.services.mindspore_scheduler import PATIENCE
+from mslaunch.datamodel.node_plan import FIRST_SERVER, SERVICE, AppPlan, NodePlan, ServicePlan
+from mslaunch.host.listeners import IDLE
+from mslaunch.protocol import control, frames
 
 #: stands for MindSpore's extension; it does what it is told by who connects
 EXTENSION = """\
@@ -80,8 +80,8 @@ class Lab:
         self._printed = b""
         (folder / "site" / "mindspore").mkdir(parents=True)
         (folder / "site" / "mindspore" / "_c_expression.py").write_text(EXTENSION)
-        agent.send(frames.RESERVE, payload=messages.pack_ports([messages.Wanted(), messages.Wanted()]))
-        self.other, self.port = messages.unpack_reserved(agent.expect(frames.RESERVED).payload).ports
+        agent.send(frames.RESERVE, payload=control.pack_ports([control.Wanted(), control.Wanted()]))
+        self.other, self.port = control.unpack_reserved(agent.expect(frames.RESERVED).payload).ports
 
     def write(self, name: str, text: str) -> str:
         path = self.folder / name
@@ -356,7 +356,7 @@ def test_no_python_where_no_ranks_are(lab):
 
 def test_it_has_the_files_that_were_sent(lab):
     agent = lab.agent
-    agent.send(frames.FILE, payload=messages.pack_file("net.py", 0o644))
+    agent.send(frames.FILE, payload=control.pack_file("net.py", 0o644))
     agent.send(frames.DATA, payload=b"# set_ps_context\n" + OWN.encode())
     agent.send(frames.DATA)
     agent.expect(frames.STORED)
@@ -523,7 +523,7 @@ def test_it_ends_when_nobody_is_connected(lab):
         until = time.monotonic() + 1.5 * IDLE  # longer than it would wait without a connection
         while lab.agent._more(until):
             assert lab.nothing(frames.EXIT)
-    assert messages.unpack_exit(lab.agent.expect(frames.EXIT, SERVICE).payload).signal == signal.SIGTERM
+    assert control.unpack_exit(lab.agent.expect(frames.EXIT, SERVICE).payload).signal == signal.SIGTERM
 
 
 def test_an_agent_that_is_killed(lab):
@@ -545,8 +545,8 @@ def test_the_launcher_is_gone(lab):
 
 
 def reserve(agent, *wanted) -> tuple[int, ...]:
-    agent.send(frames.RESERVE, payload=messages.pack_ports(messages.Wanted(*one) for one in wanted))
-    return messages.unpack_reserved(agent.expect(frames.RESERVED).payload).ports
+    agent.send(frames.RESERVE, payload=control.pack_ports(control.Wanted(*one) for one in wanted))
+    return control.unpack_reserved(agent.expect(frames.RESERVED).payload).ports
 
 
 def test_a_port_that_was_named(agent):

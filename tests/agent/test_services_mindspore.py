@@ -12,8 +12,8 @@ import socket
 import pytest
 from agents import BOUND, wait_gone
 
-from mslaunch.model import SERVICE, AppPlan, NodePlan, ServicePlan
-from mslaunch.wire import frames, messages
+from mslaunch.datamodel.node_plan import SERVICE, AppPlan, NodePlan, ServicePlan
+from mslaunch.protocol import control, frames
 
 PYTHON = os.environ.get("MSLAUNCH_TEST_MINDSPORE_PYTHON", "")
 
@@ -37,7 +37,7 @@ mindspore.communication.init()
 def scheduler(agent, folder, program: str) -> tuple[int, NodePlan]:
     """Its port, and a plan for it alone."""
     agent.send(frames.RESERVE, payload=b"0 0")
-    port = messages.unpack_reserved(agent.expect(frames.RESERVED).payload).ports[1]
+    port = control.unpack_reserved(agent.expect(frames.RESERVED).payload).ports[1]
     env = ("MS_SCHED_HOST=127.0.0.1", f"MS_SCHED_PORT={port}", "MS_WORKER_NUM=2", "MS_ROLE=MS_SCHED", "RANK_ID=0")
     service = ServicePlan(port, env, first=True, program=program)
     return port, NodePlan((), (AppPlan((PYTHON, "net.py"), str(folder)),), (), services=(service,))

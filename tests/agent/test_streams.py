@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-from mslaunch.agent import ranks
-from mslaunch.agent.ranks import Rank, Stream
-from mslaunch.wire.frames import STDOUT
+from mslaunch.agent.ranks import rank as ranks
+from mslaunch.agent.ranks.rank import Rank, Stream
+from mslaunch.protocol.frames import STDOUT
 
 
 class FakeTimer:

@@ -9,8 +9,8 @@ import sys
 import pytest
 from agents import plan, wait_gone
 
-from mslaunch.agent import traces
-from mslaunch.wire import frames, messages
+from mslaunch.agent import stack_traces
+from mslaunch.protocol import control, frames
 
 WAIT = "echo ready; while :; do sleep 1000; done"
 
@@ -44,7 +44,7 @@ def _traces(agent, seconds=b"10"):
         if frame.rank == frames.NO_RANK:
             assert not frame.payload
             return found
-        found.append((frame.rank, messages.unpack_traced(frame.payload)))
+        found.append((frame.rank, control.unpack_traced(frame.payload)))
 
 
 def test_a_tool_is_asked(boot, tools):
@@ -105,7 +105,7 @@ def test_the_order_to_end_does_not_wait_for_tools(boot, tools, tmp_path):
     tools("eu-stack", f"echo $$ > {tmp_path}/fifo; exec sleep 1000")
     _launched(agent, sys.executable, "-uc", "print('ready'); import time; time.sleep(1000)")
     agent.send(frames.TRACE, payload=b"1000")
-    agent.give("agent.traces")
+    agent.give("agent.stack_traces")
     tool = int((tmp_path / "fifo").read_text())
     agent.send(frames.END, payload=b"0")
     assert agent.exit(0).signal == 9
@@ -120,10 +120,10 @@ def test_nobody_to_look_at(agent):
 
 def test_what_the_kernel_tells():
     """Of a process that is ours: a line for each thread, and never nothing."""
-    traced = traces.proc_traced(os.getpid(), "no tool")
+    traced = stack_traces.proc_traced(os.getpid(), "no tool")
     assert traced.text.splitlines()[0] == "no tool"
     assert f"thread {os.getpid()} " in traced.text and "R (running)" in traced.text
-    assert traces.proc_traced(2**22 + 1, "no tool").text.splitlines() == ["no tool", "it has ended meanwhile"]
+    assert stack_traces.proc_traced(2**22 + 1, "no tool").text.splitlines() == ["no tool", "it has ended meanwhile"]
 
 
 @pytest.mark.parametrize(
@@ -138,11 +138,11 @@ def test_what_the_kernel_tells():
     ],
 )
 def test_what_is_worth_keeping(said, kept):
-    assert traces.worth_keeping(said) == kept
+    assert stack_traces.worth_keeping(said) == kept
 
 
 def test_it_is_bounded():
-    text = traces.worth_keeping("#0  f ()\n" * 100000)
+    text = stack_traces.worth_keeping("#0  f ()\n" * 100000)
     assert len(text) < 70000 and text.endswith("#0  f ()\n(cut here)")
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 
-from mslaunch.model import LEVELS, Topology
+from mslaunch.datamodel.topology import LEVELS, Topology
 
 NAMES = {
     "package": "socket",

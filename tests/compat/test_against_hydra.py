@@ -17,10 +17,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mslaunch.cli import hydra
+from mslaunch.cli.hydra import parse as hydra
 from mslaunch.cli.main import read_text
-from mslaunch.plan.allocation import allocate
-from mslaunch.plan.mapping import map_job
+from mslaunch.plan.hosts.allocation import allocate
+from mslaunch.plan.mapping.mapper import map_job
 
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 20  #: for one call; it takes a few hundredths of one

@@ -21,11 +21,12 @@ from hypothesis import strategies as st
 from mpirunmaps import Place, devel_map, read_places, require
 from synthetic import topology
 
-from mslaunch.cli.mpirun import parse
+from mslaunch.cli.mpirun.parse import parse
+from mslaunch.datamodel.request import Policy
+from mslaunch.datamodel.topology import LEVELS, Topology
 from mslaunch.errors import LaunchError
-from mslaunch.model import LEVELS, Policy, Topology
-from mslaunch.plan.allocation import allocate, with_cores
-from mslaunch.plan.mapping import map_job
+from mslaunch.plan.hosts.allocation import allocate, with_cores
+from mslaunch.plan.mapping.mapper import map_job
 
 EXAMPLES = int(os.environ.get("MSLAUNCH_TEST_EXAMPLES", "1000"))
 HERE = os.uname().nodename

@@ -15,10 +15,12 @@ from hypothesis import strategies as st
 from mpirunmaps import Asked, ask, require
 from synthetic import topology
 
+from mslaunch.datamodel.hosts import Allocation, Node
+from mslaunch.datamodel.request import AppContext, Policy, Request
+from mslaunch.datamodel.topology import LEVELS, Topology
 from mslaunch.errors import LaunchError
-from mslaunch.model import LEVELS, Allocation, AppContext, Node, Policy, Request, Topology
 from mslaunch.plan.binding import bind, usable, uses_hwthreads
-from mslaunch.plan.mapping import map_job
+from mslaunch.plan.mapping.mapper import map_job
 
 EXAMPLES = int(os.environ.get("MSLAUNCH_TEST_EXAMPLES", "300"))
 OFTEN = settings(

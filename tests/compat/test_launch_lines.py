@@ -14,10 +14,13 @@ from typing import Any
 import pytest
 from launch_lines import LINES, Line
 
-from mslaunch.model import LEVELS, Allocation, Endpoint, JobMap, Request, Topology
-from mslaunch.plan.allocation import allocate
-from mslaunch.plan.mapping import map_job
-from mslaunch.plan.plan import make_plans
+from mslaunch.datamodel.hosts import Allocation
+from mslaunch.datamodel.jobmap import Endpoint, JobMap
+from mslaunch.datamodel.request import Request
+from mslaunch.datamodel.topology import LEVELS, Topology
+from mslaunch.plan.hosts.allocation import allocate
+from mslaunch.plan.mapping.mapper import map_job
+from mslaunch.plan.node_plans import make_plans
 
 HERE = "here"
 CORES = 8
@@ -27,9 +30,9 @@ ENVIRON = {"PATH": "/usr/bin", "LD_LIBRARY_PATH": "/usr/lib", "LD_PRELOAD": "dar
 
 def parser(dialect: str) -> Callable[..., Request]:
     if dialect == "hydra":
-        from mslaunch.cli.hydra import parse
+        from mslaunch.cli.hydra.parse import parse
     else:
-        from mslaunch.cli.mpirun import parse
+        from mslaunch.cli.mpirun.parse import parse
     return parse
 
 

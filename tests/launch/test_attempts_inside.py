@@ -10,8 +10,9 @@ import pytest
 
 from mslaunch import launch
 from mslaunch.errors import UsageError
-from mslaunch.launcher import again, story
-from mslaunch.wire.loop import Loop
+from mslaunch.launcher import attempt as story
+from mslaunch.launcher.recovery import group_restart
+from mslaunch.runtime.loop import Loop
 
 GROUP = ["--restart", "group", "--quiet", "--max-restarts"]
 FAILS = ["sh", "-c", "exit 3"]
@@ -20,14 +21,14 @@ FAILS = ["sh", "-c", "exit 3"]
 def test_the_loop_keeps_nothing_of_attempts_that_have_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Timers that were to insist, or to wait for a limit of time, held each of them until they fired."""
     kept = []
-    prepare = again.Again._prepare
+    prepare = group_restart.Again._prepare
 
-    def counted(self: again.Again, *words: Any) -> str:
+    def counted(self: group_restart.Again, *words: Any) -> str:
         loop: Loop = self._scene.loop
         kept.append(sum(timer.callback is not None for _, _, timer in loop._timers))
         return prepare(self, *words)
 
-    monkeypatch.setattr(again.Again, "_prepare", counted)
+    monkeypatch.setattr(group_restart.Again, "_prepare", counted)
     outcome = launch(FAILS, np=1, options=[*GROUP, "4"], timeout=60)
     assert (outcome.code, len(outcome.attempts)) == (3, 4)
     assert kept == [1] * 5, "the limit of the whole launch"

@@ -9,9 +9,9 @@ import sys
 import pytest
 from launching import ROOT
 
-from mslaunch.cli import catalog, completion, manpage
 from mslaunch.cli.dialects import SHELLS, VERBS
-from mslaunch.cli.options import REFUSED
+from mslaunch.cli.help import catalog, completion, manpage
+from mslaunch.cli.parser.options import REFUSED
 
 ROWS = [row for row in catalog.dialect("mpirun").table if row.status != REFUSED]
 

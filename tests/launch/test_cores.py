@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from mslaunch.agent.cpus import cores_here, count_cores
+from mslaunch.datamodel.request import AppContext, LinkPolicy, Policy, Request
 from mslaunch.errors import LaunchError
-from mslaunch.launcher.run import Surroundings, run
-from mslaunch.model import AppContext, LinkPolicy, Policy, Request
+from mslaunch.host.cpus import cores_here, count_cores
+from mslaunch.launcher.launch import Surroundings, run
 
 AGENT = """\
 import sys

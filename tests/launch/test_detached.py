@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from launching import program, through_rsh, wait_until
 
-from mslaunch.launcher.register import Entry, Register
+from mslaunch.detached.job_registry import Entry, Register
 
 BLOCKED = ["sh", "-c", 'echo $$ > pid.$OMPI_COMM_WORLD_RANK; echo ready; read line < gate; echo "$line"; exit $line']
 

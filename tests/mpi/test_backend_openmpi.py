@@ -18,7 +18,7 @@ import pytest
 from launching import Job, Result, environment, program
 from stages import ROOT, Cluster
 
-from mslaunch.engines.installed import find
+from mslaunch.backends.openmpi.find_mpirun import find
 from mslaunch.errors import LaunchError
 
 pytestmark = [pytest.mark.openmpi, pytest.mark.slow]

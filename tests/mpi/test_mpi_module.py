@@ -1,4 +1,4 @@
-"""python -m mslaunch.mpi under the launchers of others, of each MPI library; one node and two hosts."""
+"""python -m mslaunch.under_mpirun under the launchers of others, of each MPI library; one node and two hosts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ os.write(1, (repr([sys.argv[1:], __name__, values, os.environ["MASTER_PORT"]]) +
 
 def run(library: Library, stage: Stage, *words: object, n: int = 2) -> subprocess.CompletedProcess[str]:
     """Ranks of the module under the library's own launcher."""
-    program = [library.python, "-m", "mslaunch.mpi", *map(str, words)]
+    program = [library.python, "-m", "mslaunch.under_mpirun", *map(str, words)]
     argv = libraries.native(library, stage.place, n, program, {"PYTHONPATH": str(ROOT)})
     return subprocess.run(
         argv, env=libraries.environment(PYTHONPATH=str(ROOT)), capture_output=True, text=True, timeout=60, check=False,
@@ -71,7 +71,7 @@ def test_a_rank_that_fails_ends_the_others(library: Library, here: Stage, text: 
 
 
 def test_from_within_a_program(library: Library, here: Stage) -> None:
-    text = "import mslaunch.mpi, os\nfound = mslaunch.mpi.export_comm_world()\n"
+    text = "import mslaunch.under_mpirun, os\nfound = mslaunch.under_mpirun.export_comm_world()\n"
     text += "assert found['RANK'] == os.environ['RANK']\n"
     program = [library.python, str(script(here, text + SHOW))]
     argv = libraries.native(library, here.place, 2, program)
@@ -87,7 +87,9 @@ def python(program: str, directory: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_without_mpi4py(tmp_path: Path) -> None:
-    program = "import sys; sys.modules['mpi4py'] = None\nfrom mslaunch.mpi import main\nmain(['-c', 'print(1)'])"
+    program = (
+        "import sys; sys.modules['mpi4py'] = None\nfrom mslaunch.under_mpirun import main\nmain(['-c', 'print(1)'])"
+    )
     done = python(program, tmp_path)
     assert (done.returncode, done.stdout) == (1, "") and "mpi4py cannot be imported" in done.stderr
     assert "pip install" in done.stderr and "Traceback" not in done.stderr
@@ -96,8 +98,8 @@ def test_without_mpi4py(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (["gone.py"], 1, "mslaunch.mpi: there is no file gone.py\n"),
-        ([], 1, "usage: mpiexec -n 4 python -m mslaunch.mpi SCRIPT"),
+        (["gone.py"], 1, "mslaunch.under_mpirun: there is no file gone.py\n"),
+        ([], 1, "usage: mpiexec -n 4 python -m mslaunch.under_mpirun SCRIPT"),
         (["-m"], 1, "usage: "),
         (["--help"], 0, ""),
     ],
@@ -105,16 +107,20 @@ def test_without_mpi4py(tmp_path: Path) -> None:
 )
 def test_words_that_mean_nothing(tmp_path: Path, words: list[str], code: int, said: str) -> None:
     """They are refused before MPI_Init, for which mpi4py would be needed."""
-    done = python(f"from mslaunch.mpi import main\nmain({words})", tmp_path)
+    done = python(f"from mslaunch.under_mpirun import main\nmain({words})", tmp_path)
     assert (done.returncode, done.stderr[: len(said)]) == (code, said) and "Traceback" not in done.stderr
     assert done.stdout.startswith("usage: ") == (code == 0)
 
 
 def test_a_launch_does_not_import_it(tmp_path: Path) -> None:
-    program = "import sys, mslaunch.cli.main, mslaunch.launcher.run; print([m for m in sys.modules if 'mslaunch' in m])"
+    program = (
+        "import sys, mslaunch.cli.main, mslaunch.launcher.launch; print([m for m in sys.modules if 'mslaunch' in m])"
+    )
     done = python(program, tmp_path)
     assert (
-        "mslaunch.launcher.run" in done.stdout and "mslaunch.mpi'" not in done.stdout and "engines" not in done.stdout
+        "mslaunch.launcher.launch" in done.stdout
+        and "mslaunch.under_mpirun'" not in done.stdout
+        and "backends" not in done.stdout
     )
 
 
@@ -128,7 +134,7 @@ def test_mindspore_trains_under_mpirun(here: Stage) -> None:
     if have.returncode or library is None:
         pytest.skip("NOT TESTED, not installed: mpi4py beside MindSpore, or mpirun.openmpi")
     net = ROOT / "examples" / "mindspore" / "net.py"
-    argv = libraries.native(library, here.place, 2, [MIND, "-m", "mslaunch.mpi", str(net)])
+    argv = libraries.native(library, here.place, 2, [MIND, "-m", "mslaunch.under_mpirun", str(net)])
     env = libraries.environment(PYTHONPATH=str(ROOT))
     done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=250, check=False, errors="replace")
     assert done.returncode == 0, done.stderr[-2000:]

@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def node_main(library: str, folder: str, host: str) -> int:
     sys.path.insert(0, str(ROOT))
-    from mslaunch.wire.loop import Loop
+    from mslaunch.runtime.loop import Loop
 
     with Loop() as loop:
         node = Node(loop, library, folder, host)
@@ -42,7 +42,7 @@ class Node:
     """The fake of an agent, and of its uplink."""
 
     def __init__(self, loop: Any, library: str, folder: str, host: str) -> None:
-        from mslaunch.agent.pmix import Pmix
+        from mslaunch.agent.mpi.pmix.pmix_server import Pmix
 
         self.over = False
         self._loop = loop
@@ -96,7 +96,7 @@ class Node:
             getattr(self, "_do_" + order.pop("do"))(**order)
 
     def _do_world(self, **fields: Any) -> None:
-        from mslaunch.model import World
+        from mslaunch.datamodel.node_plan import World
 
         fields["ranks"] = tuple(map(tuple, fields["ranks"]))
         self._pmix.add(
@@ -117,17 +117,17 @@ class Node:
         self._say(event="ended", rank=rank, code=code)
 
     def _do_released(self, op: str, members: list[str], blobs: list[str]) -> None:
-        from mslaunch.wire.exchanges import Released
+        from mslaunch.protocol.mpi import Released
 
         self._pmix.released(Released(op, tuple(members), tuple(blob.encode("latin-1") for blob in blobs)))
 
     def _do_answer(self, number: int, error: str, fields: dict[str, list[str]], blobs: list[str]) -> None:
-        from mslaunch.wire.exchanges import Answer
+        from mslaunch.protocol.mpi import Answer
 
         self._asked.pop(number)(Answer(number, error, fields, tuple(blob.encode("latin-1") for blob in blobs)))
 
     def _do_question(self, number: int, fields: dict[str, list[str]]) -> None:
-        from mslaunch.wire.exchanges import Question
+        from mslaunch.protocol.mpi import Question
 
         self._pmix.question(Question(number, "modex", fields))
 

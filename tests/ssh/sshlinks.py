@@ -10,9 +10,10 @@ from typing import Any
 
 from sshd import Sshd, SshLab
 
-from mslaunch.link.link import Boot
-from mslaunch.link.ssh import SshLink, open_ssh
-from mslaunch.model import LinkPolicy, Node
+from mslaunch.datamodel.hosts import Node
+from mslaunch.datamodel.request import LinkPolicy
+from mslaunch.transport.base import Boot
+from mslaunch.transport.ssh.ssh_link import SshLink, open_ssh
 
 
 class Opener:

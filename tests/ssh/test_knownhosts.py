@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sshd import keygen
 
-from mslaunch.link import knownhosts as kh
-from mslaunch.link.sshauth import pack
+from mslaunch.transport.ssh import known_hosts as kh
+from mslaunch.transport.ssh.user_keys import pack
 
 ED = pack("ssh-ed25519", b"1" * 32)
 ED2 = pack("ssh-ed25519", b"2" * 32)

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from sshd import ME, SshLab, keygen, public
 from sshlinks import Opener, failure, read
 
-from mslaunch.link import sshauth, sshwire
-from mslaunch.link.sshauth import Keyring, pack, unpack
+from mslaunch.transport.ssh import paramiko_transport, user_keys
+from mslaunch.transport.ssh.user_keys import Keyring, pack, unpack
 
 pytestmark = pytest.mark.sshd
 
@@ -144,7 +144,7 @@ def test_certificates(lab: SshLab, opener: Opener, tmp_path: Path, kind: str) ->
     assert "no key was accepted" in failure(opener(host))
     lab.config(f"IdentityFile {key}\nCertificateFile {elsewhere}\n")
     opens(opener, host)
-    assert sshauth.plain_blob(sshauth.read_public(str(elsewhere))) == sshauth.read_public(f"{key}.pub")
+    assert user_keys.plain_blob(user_keys.read_public(str(elsewhere))) == user_keys.read_public(f"{key}.pub")
     elsewhere.rename(certificate)
     lab.config("")
     lab.agent(key)
@@ -155,7 +155,7 @@ def test_a_locked_key_without_a_terminal(lab: SshLab, opener: Opener, monkeypatc
     key = keygen(lab.ssh / "locked", "ed25519", "secret")
     lab.config(f"IdentityFile {key}\n")
     host = lab.sshd(authorized=public(key))
-    monkeypatch.setattr("mslaunch.link.sshterminal.Terminal.ask", lambda self, prompt: None)
+    monkeypatch.setattr("mslaunch.transport.ssh.passphrase_prompt.Terminal.ask", lambda self, prompt: None)
     message = failure(opener(host))
     assert f"ssh-add {key}" in message
     assert "BatchMode" in failure(opener(host, agent_args=("-oBatchMode=yes",)))
@@ -165,7 +165,9 @@ def test_nobody_is_asked_for_a_key_that_would_not_be_taken(
     lab: SshLab, opener: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
-    monkeypatch.setattr("mslaunch.link.sshterminal.Terminal.ask", lambda self, prompt: asked.append(prompt))
+    monkeypatch.setattr(
+        "mslaunch.transport.ssh.passphrase_prompt.Terminal.ask", lambda self, prompt: asked.append(prompt)
+    )
     lab.config(f"IdentityFile {keygen(lab.ssh / 'locked', 'ed25519', 'secret')}\nIdentityFile {lab.key}\n")
     opens(opener, lab.sshd())
     assert asked == []
@@ -177,7 +179,7 @@ def test_passphrases(tmp_path: Path, kind: str, more: tuple[str, ...]) -> None:
     answers = [b"wrong", b"secret", b"never asked"]
     keyring = Keyring(lambda prompt: answers.pop(0))
     assert keyring.file(key).locked
-    assert keyring.file(key).blob == sshauth.read_public(f"{key}.pub")
+    assert keyring.file(key).blob == user_keys.read_public(f"{key}.pub")
     assert keyring.unlock(key).sign
     assert keyring.unlock(key).sign
     assert answers == [b"never asked"]
@@ -190,8 +192,8 @@ def test_passphrases(tmp_path: Path, kind: str, more: tuple[str, ...]) -> None:
 
 ASKER = """
 import os, sys
-from mslaunch.link.link import Boot
-from mslaunch.link.ssh import open_ssh
+from mslaunch.transport.base import Boot
+from mslaunch.transport.ssh.ssh_link import open_ssh
 from mslaunch.model import LinkPolicy, Node
 environ = {"HOME": sys.argv[1]}
 nodes = [Node(place.rpartition(":")[0], 1, "", port=int(place.rpartition(":")[2])) for place in sys.argv[2:]]
@@ -222,8 +224,8 @@ def test_the_passphrase_is_asked_once_at_the_terminal(lab: SshLab) -> None:
 
 QUITTER = """
 import sys
-from mslaunch.link.link import Boot
-from mslaunch.link.ssh import open_ssh
+from mslaunch.transport.base import Boot
+from mslaunch.transport.ssh.ssh_link import open_ssh
 from mslaunch.model import LinkPolicy, Node
 place = sys.argv[2].rpartition(":")
 nodes = [Node(place[0], 1, "", port=int(place[2]))] * 3
@@ -301,5 +303,5 @@ def test_an_account_that_may_not_log_in(lab: SshLab, opener: Opener) -> None:
 )
 def test_how_rsa_keys_sign(said: bytes, kind: str, algorithm: str) -> None:
     """A server that knows SHA-256 only says so in server-sig-algs (RFC 8308, 3.1)."""
-    talk = sshwire.Talk(SimpleNamespace(server_extensions={"server-sig-algs": said}))
+    talk = paramiko_transport.Talk(SimpleNamespace(server_extensions={"server-sig-algs": said}))
     assert talk._algorithm(kind) == algorithm

@@ -11,8 +11,8 @@ import pytest
 from sshd import Sshd, SshLab, keygen, public
 from sshlinks import Opener, failure, read
 
-from mslaunch.link import knownhosts as kh
-from mslaunch.model import Node
+from mslaunch.datamodel.hosts import Node
+from mslaunch.transport.ssh import known_hosts as kh
 
 pytestmark = pytest.mark.sshd
 

@@ -50,7 +50,7 @@ def test_a_large_payload_does_not_block_the_opening(lab: SshLab, opener: Opener)
 def test_an_unread_link_stops_the_host_and_holds_no_memory(
     lab: SshLab, opener: Opener, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mslaunch.link.ssh.LINGER", 0.2)
+    monkeypatch.setattr("mslaunch.transport.ssh.ssh_link.LINGER", 0.2)
     mark = tmp_path / "written"
     link = opener(lab.sshd(), f"head -c 104857600 /dev/zero; echo done >{mark}")
     assert read(link, 1) == b"\0"
@@ -134,7 +134,7 @@ def test_a_half_close_lets_the_answer_come(lab: SshLab, opener: Opener) -> None:
 
 
 def test_closing_ends_what_does_not_end_by_itself(lab: SshLab, opener: Opener, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mslaunch.link.ssh.LINGER", 0.2)
+    monkeypatch.setattr("mslaunch.transport.ssh.ssh_link.LINGER", 0.2)
     link = opener(lab.sshd(), "echo ready; exec 0</dev/null; exec sleep 60")
     assert read(link, 6) == b"ready\n"
     link.close()

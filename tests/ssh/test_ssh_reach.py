@@ -14,8 +14,8 @@ import pytest
 from sshd import Sshd, SshLab, free_port
 from sshlinks import Opener, failure, read
 
+from mslaunch.datamodel.hosts import Node
 from mslaunch.errors import EXIT_UNREACHED
-from mslaunch.model import Node
 
 pytestmark = pytest.mark.sshd
 

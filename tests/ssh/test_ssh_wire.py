@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from mslaunch.errors import LinkError
-from mslaunch.link import sshattempt, sshwire
+from mslaunch.transport.ssh import deadline, paramiko_transport
 
 LATE = """
 import sys
-import mslaunch.link.ssh
+import mslaunch.transport.ssh.ssh_link
 assert "paramiko" not in sys.modules
-import mslaunch.link.sshconnect
+import mslaunch.transport.ssh.connect
 assert "paramiko" not in sys.modules
-from mslaunch.link.sshwire import transport_class
+from mslaunch.transport.ssh.paramiko_transport import transport_class
 transport_class()
 assert "paramiko" in sys.modules and "invoke" not in sys.modules
 print("late")
@@ -25,7 +25,7 @@ print("late")
 
 
 def test_paramiko_is_imported_when_a_connection_is_made_and_invoke_never() -> None:
-    root = str(Path(sshwire.__file__).parents[2])
+    root = str(Path(paramiko_transport.__file__).parents[2])
     done = subprocess.run(
         [sys.executable, "-c", LATE], env={"PYTHONPATH": root}, capture_output=True, text=True, check=False
     )
@@ -34,26 +34,26 @@ def test_paramiko_is_imported_when_a_connection_is_made_and_invoke_never() -> No
 
 def test_a_missing_paramiko_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "paramiko", None)
-    sshwire.load_paramiko.cache_clear()
+    paramiko_transport.load_paramiko.cache_clear()
     with pytest.raises(LinkError, match="paramiko cannot be imported") as caught:
-        sshwire.load_paramiko()
+        paramiko_transport.load_paramiko()
     assert "--rsh-agent ssh" in caught.value.todo
     assert "invoke" not in sys.modules or sys.modules["invoke"] is not None
 
 
 def test_cheap_algorithms_come_first() -> None:
     """Finite fields cost 20 times an elliptic curve; a host that knows both must get the curve."""
-    cls = sshwire.transport_class()
+    cls = paramiko_transport.transport_class()
     assert "curve25519-sha256" in cls._kex_info
-    assert sshwire.CIPHERS[0] in cls._cipher_info
+    assert paramiko_transport.CIPHERS[0] in cls._cipher_info
 
 
 def test_a_halted_clock() -> None:
-    outer = sshattempt.Deadline(100.0)
-    inner = sshattempt.Deadline(50.0, outer)
+    outer = deadline.Deadline(100.0)
+    inner = deadline.Deadline(50.0, outer)
     with inner.stopped():
         before = inner.left(), outer.left()
         assert (inner.left(), outer.left()) == before
     assert 49 < inner.left() <= before[0]
     assert 99 < outer.left() <= before[1]
-    assert sshattempt.Deadline(500.0, inner).seconds <= 50.0
+    assert deadline.Deadline(500.0, inner).seconds <= 50.0

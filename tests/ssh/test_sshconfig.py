@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mslaunch.errors import LinkError
-from mslaunch.link.sshconfig import HostConfig, Resolver, parse_agent_args, pattern_matches, words
+from mslaunch.transport.ssh.ssh_config import HostConfig, Resolver, parse_agent_args, pattern_matches, words
 
 ME = pwd.getpwuid(os.getuid()).pw_name
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mslaunch.launcher.output import Output
-from mslaunch.launcher.pattern import Places
-from mslaunch.launcher.terminal import Terminal
-from mslaunch.model import JobMap, Node, OutputPolicy, Placement
-from mslaunch.wire.frames import STDERR, STDOUT
+from mslaunch.datamodel.hosts import Node
+from mslaunch.datamodel.jobmap import JobMap, Placement
+from mslaunch.datamodel.request import OutputPolicy
+from mslaunch.launcher.stdio.file_patterns import Places
+from mslaunch.launcher.stdio.output import Output
+from mslaunch.launcher.stdio.terminal import Terminal
+from mslaunch.protocol.frames import STDERR, STDOUT
 
 
 class Screen(Terminal):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from mslaunch.agent.pmi import Pmi
-from mslaunch.model import World
-from mslaunch.wire.exchanges import Abort, Answer, Gathering, Released
+from mslaunch.agent.mpi.pmi.pmi_engine import Pmi
+from mslaunch.datamodel.node_plan import World
+from mslaunch.protocol.mpi import Abort, Answer, Gathering, Released
 
 
 class Ear:

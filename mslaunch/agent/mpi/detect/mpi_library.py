@@ -1,0 +1,192 @@
+"""Which MPI library a program will use, found out before it starts: MPICH's family (PMI) or Open MPI (PMIx).
+
+It looks at files and runs nothing: what the program is linked to, what a script names, what Python's mpi4py would load.
+A wrong guess is no disaster (--mpi says it outright, and agent/mpi/singleton notices ranks that came up alone), a slow
+one is: most programs are no MPI programs.  The surprising thing: an interpreter with an Open MPI that its script does
+not seem to use counts as none, one with MPICH counts, since serving PMIx takes a tenth of a second and serving PMI
+nothing.
+"""
+
+from __future__ import annotations
+
+import os
+
+from mslaunch.agent.mpi.detect import python_programs
+from mslaunch.agent.mpi.detect.libmpi_file import NAMES, maker, pmix_beside, pmix_of
+from mslaunch.agent.mpi.detect.openmpi_hint import PYTHONS, SHELLS, WRAPPERS, lines, may_be_program, which
+from mslaunch.faststd import TYPE_CHECKING, NamedTuple
+from mslaunch.host.dynamic_linker import Loader
+from mslaunch.host.elf import Elf, head_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+_LOOKUPS = 40
+_SHELL_TEXT = 1 << 16
+_DEPTH = 6  # wrappers of wrappers
+
+
+class Library(NamedTuple):
+    """An MPI library, and what serves its ranks."""
+
+    family: str  # "pmi": MPICH and all that start up like it; "pmix": Open MPI
+    name: str  # "MPICH", "Intel MPI", "Open MPI"
+    path: str  # of libmpi itself, links followed
+    pmix: str = ""  # the libpmix.so.2 that belongs to it, absolute; "" if none was found
+    embedded: bool = False  # it has a PMIx of its own inside: there is no libpmix that belongs to it
+
+
+def find(path: str, argv: Sequence[str], env: Mapping[str, str], wdir: str) -> Library | None:
+    """The library of the program at `path`, which may be relative to `wdir`; None if it seems to use none.
+
+    `argv` and `env` are the rank's.  Never raises for what is in files.
+    """
+    return _Search(env, wdir).find(path, argv)
+
+
+def find_pmix(library: Library, env: Mapping[str, str]) -> str:
+    """The libpmix that serves a library best: its own, else any; "" if there is none on this node."""
+    return library.pmix or any_pmix(env)
+
+
+def any_pmix(env: Mapping[str, str]) -> str:
+    """A libpmix.so.2 for a rank with this environment when nothing is known of its library; "" if there is none."""
+    loader = Loader(env, "/")
+    for folder in _prefixes(env):
+        path = pmix_beside(os.path.join(folder, "lib"), loader)
+        if path:
+            return path
+    own = loader.read("/proc/self/exe")
+    found = loader.find("libpmix.so.2", own.machine) if own else None
+    return found.path if found else ""
+
+
+# --- programs
+
+
+class _Search:
+    """One search: what it has read, and how often it looked."""
+
+    def __init__(self, env: Mapping[str, str], wdir: str) -> None:
+        self._loader = Loader(env, wdir)
+        self._lookups = 0
+
+    def find(self, path: str, argv: Sequence[str], depth: int = 0) -> Library | None:
+        """The library of a program with these arguments."""
+        if depth > _DEPTH:
+            return None
+        elf = self._loader.read(path)
+        if not elf:
+            return self._script(path, argv, depth)
+        name = os.path.basename(path)
+        for start in self._loader.preloaded(elf.machine):
+            preloaded = self._first(start)
+            if preloaded:
+                return self._library(*preloaded)
+        if name.startswith(PYTHONS):
+            return self._python(path, argv, elf)
+        found = None
+        if name in SHELLS:
+            found = self._shell(argv[1:], depth)
+        elif name in WRAPPERS:
+            found = self._wrapped(argv[1:], depth)
+        linked = None if found else self._first(elf)
+        if linked:
+            return self._library(*linked)
+        return found or self._wrapped([word for word in argv[1:] if "/" in word], depth)  # a wrapper unknown to us
+
+    def _first(self, start: Elf) -> tuple[Elf, str] | None:
+        """The first MPI library that comes with a file, or is it, and who made it."""
+        for one in self._loader.walk(start):
+            if (one.soname or os.path.basename(one.path)).startswith(NAMES):
+                made_by = maker(one)
+                if made_by:
+                    return one, made_by
+        return None
+
+    def _library(self, libmpi: Elf, made_by: str) -> Library:
+        path = os.path.realpath(os.path.join(self._loader.wdir, libmpi.path))
+        if made_by != "Open MPI":
+            return Library("pmi", made_by, path)
+        return Library("pmix", made_by, path, *pmix_of(libmpi, path, self._loader))
+
+    def _python(self, path: str, argv: Sequence[str], elf: Elf) -> Library | None:
+        """MPICH's costs nothing to serve, so it is enough that mpi4py is there; PMIx takes some reason to expect it."""
+        linked = self._first(elf)
+        if linked:
+            return self._library(*linked)
+        python = python_programs.Python(path, argv, self._loader, elf.machine)
+        decided = ""
+        for start, package in python.starts():
+            found = self._first(start) if package != decided else None
+            if found:
+                decided = package
+                if found[1] != "Open MPI" or python.mentions(package):
+                    return self._library(*found)
+        return None
+
+    def _script(self, path: str, argv: Sequence[str], depth: int) -> Library | None:
+        """A file that is no program of this machine: its interpreter, or the program behind a shim of that name."""
+        head = head_of(os.path.join(self._loader.wdir, path), _SHELL_TEXT)
+        if head[:2] != b"#!":
+            return None
+        line = os.fsdecode(head[2:].split(b"\n", 1)[0].strip()).split(None, 1)
+        if not line:
+            return None
+        if os.path.basename(path).startswith(PYTHONS):
+            real = python_programs.behind_shim(path, self._loader.env, self._loader.wdir)
+            if real:
+                return self.find(real, argv, depth + 1)
+        name = os.path.basename(line[0])
+        words = [name, *(line[1].split() if name == "env" else line[1:])] if len(line) > 1 else [name]
+        if name in SHELLS or words[-1] in SHELLS:
+            return self._text(head, depth) or self._wrapped(argv[1:], depth)
+        return self.find(line[0], [*words, path, *argv[1:]], depth + 1)
+
+    def _shell(self, words: Sequence[str], depth: int) -> Library | None:
+        """`bash -c TEXT`, `bash -x SCRIPT`."""
+        for index, word in enumerate(words):
+            if word.startswith("-") and not word.startswith("--") and "c" in word and len(words) > index + 1:
+                return self._text(os.fsencode(words[index + 1]), depth) or self._wrapped(words[index + 2 :], depth)
+            if not word.startswith(("-", "+")):
+                script = head_of(os.path.join(self._loader.wdir, word), _SHELL_TEXT)
+                return self._text(script, depth) or self._wrapped(words[index + 1 :], depth)
+        return None
+
+    def _text(self, text: bytes, depth: int) -> Library | None:
+        """The first program with a library that the text of a shell names; what holds a NUL is no text."""
+        if b"\0" in text:
+            return None
+        for words in lines(text):
+            found = self._wrapped(words, depth)
+            if found:
+                return found
+        return None
+
+    def _wrapped(self, words: Sequence[str], depth: int) -> Library | None:
+        """The first of these words that is a program with a library; what follows it are its arguments."""
+        for index, word in enumerate(words):
+            name, assigned, value = word.partition("=")
+            if assigned and name.isidentifier():  # env NAME=value program
+                env = self._loader.env
+                self._loader = Loader({**env, name: python_programs.expanded(value, env)}, self._loader.wdir)
+            elif may_be_program(word) and self._lookups < _LOOKUPS:
+                self._lookups += 1
+                path = which(word, self._loader.env, self._loader.wdir)
+                found = self.find(path, words[index:], depth + 1) if path else None
+                if found:
+                    return found
+        return None
+
+
+# --- PMIx
+
+
+def _prefixes(env: Mapping[str, str]) -> Iterator[str]:
+    """Where an installation may be that the rank's environment points to, apart from the loader's places."""
+    for name in ("PMIX_PREFIX", "OPAL_PREFIX", "PMIX_INSTALL_PREFIX", "VIRTUAL_ENV", "CONDA_PREFIX"):
+        if env.get(name):
+            yield env[name]
+    for folder in env.get("PATH", "").split(":"):
+        if os.path.basename(folder) == "bin" and folder not in ("/bin", "/usr/bin"):
+            yield os.path.dirname(folder)

@@ -1,0 +1,219 @@
+"""The words of PMI: how bytes from a rank's socket become messages, and answers become bytes.
+
+PMI-1 is lines (`cmd=put kvsname=0 key=a value=b`), but for spawn, which is blocks of lines.  PMI-2 is six characters of
+length and then `cmd=kvs-put;key=a;value=b;`.  What the commands mean is not known here.  The surprising thing: a rank
+says which of the two it speaks in its first line, which is PMI-1 either way, and after its finalize it may say so anew.
+"""
+
+from __future__ import annotations
+
+from mslaunch.faststd import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+LINE = 1 << 16  #: bytes of a line, at most
+SPAWN = 1 << 22  #: bytes of all the blocks of one spawn: arguments may be long
+_END = b"\nendcmd\n"
+_FRAME = 999_999  # what six digits can say
+_SEMICOLON = "\udc01"  # stands for ";;" while a frame is cut: no bytes decode to it
+
+
+class Garbled(ValueError):  # noqa: N818  (what it is, not that it is one)
+    """A rank sent what is no PMI; its text says what is wrong, and what was sent."""
+
+
+class Refused(ValueError):  # noqa: N818
+    """A command that cannot be obeyed; its text is the word for it that goes into the answer."""
+
+
+class Message(NamedTuple):
+    """One command of a rank."""
+
+    version: int  # of PMI: 1 or 2
+    command: str
+    words: Mapping[str, str] = {}
+    pairs: tuple[tuple[str, str], ...] = ()  # the same in their order, which matters for spawn
+
+    def need(self, key: str) -> str:
+        """The value of `key`; raises `Refused` when there is none."""
+        if key not in self.words:
+            raise Refused(f"no_{key}")
+        return self.words[key]
+
+
+class Program(NamedTuple):
+    """One of the commands that a rank wants to have spawned."""
+
+    argv: tuple[str, ...]
+    processes: int
+    info: tuple[str, ...]  # key, value, key, value, …
+
+
+def number(text: str, limit: int = 1 << 24) -> int:
+    """A number that is not negative; raises `Refused` for anything else."""
+    if not (text.isascii() and text.isdigit() and len(text) <= 10 and int(text) <= limit):
+        raise Refused("not_a_number")
+    return int(text)
+
+
+def shown(data: bytes | bytearray) -> str:
+    """The beginning of what a rank sent, in printable characters."""
+    return repr(bytes(data[:60]))[1:] + ("…" if len(data) > 60 else "")
+
+
+class Reader:
+    """Cuts what one rank sends into messages, however it was cut before."""
+
+    def __init__(self) -> None:
+        self._held = bytearray()
+        self._seen = 0  # so many bytes have been searched for the end of the line or block
+        self.framed = False  # PMI-2: whoever reads the messages sets it, after init and finalize
+        self._spawn: list[tuple[str, str]] = []  # of the blocks before the last one
+        self._size = 0  # of these blocks
+
+    def feed(self, data: bytes) -> Iterator[Message]:
+        """The messages that are now complete; raises `Garbled` where they end in something else."""
+        self._held += data
+        while True:
+            unit = self._frame() if self.framed else self._block() if self._held[:5] == b"mcmd=" else self._line()
+            if unit is None:
+                return
+            message = self._message(unit)
+            if message is not None:
+                yield message
+
+    def _line(self) -> bytes | None:
+        end = self._held.find(b"\n", self._seen)
+        if end > LINE or (end < 0 and len(self._held) > LINE):
+            raise Garbled(f"a line of more than {LINE} bytes, which begins with {shown(self._held)}")
+        self._seen = len(self._held)
+        return None if end < 0 else self._take(end, end + 1)
+
+    def _block(self) -> bytes | None:
+        end = self._held.find(_END, max(0, self._seen - len(_END)))
+        if self._size + (len(self._held) if end < 0 else end) > SPAWN:
+            raise Garbled(f"a spawn of more than {SPAWN} bytes, which begins with {shown(self._held)}")
+        self._seen = len(self._held)
+        return None if end < 0 else self._take(end, end + len(_END))
+
+    def _frame(self) -> bytes | None:
+        if len(self._held) < 6:
+            return None
+        digits = bytes(self._held[:6]).strip(b" ")
+        if not digits.isdigit():
+            raise Garbled(f"a message whose length is no number: {shown(self._held[:6])}")
+        end = 6 + int(digits)
+        return self._take(end, end)[6:] if len(self._held) >= end else None
+
+    def _take(self, end: int, after: int) -> bytes:
+        unit = bytes(self._held[:end])
+        del self._held[:after]
+        self._seen = 0
+        return unit
+
+    def _message(self, unit: bytes) -> Message | None:
+        """What `unit` says; None: that was one of several blocks."""
+        block = not self.framed and unit.startswith(b"mcmd=")
+        if b"\0" in unit.rstrip(b"\0\n") or (self._spawn and not block):
+            raise Garbled(shown(unit))
+        text = (unit.rstrip(b"\0\n") if self.framed else unit).decode("utf-8", "surrogateescape")
+        pairs = _framed_pairs(text) if self.framed else _pairs(text, "\n" if block else " ")
+        head, command = pairs[0] if pairs else ("", "")
+        if head != ("mcmd" if block else "cmd") or not _plain(command):
+            raise Garbled(shown(unit))
+        if block:
+            return self._more(unit, command, pairs)
+        return Message(2 if self.framed else 1, command, dict(pairs[1:]), tuple(pairs[1:]))
+
+    def _more(self, unit: bytes, command: str, pairs: list[tuple[str, str]]) -> Message | None:
+        words = dict(pairs)
+        try:
+            last = number(words.get("spawnssofar", "")) >= number(words.get("totspawns", ""))
+        except Refused:
+            raise Garbled(f"a spawn that does not say which of how many it is: {shown(unit)}") from None
+        self._spawn += pairs
+        self._size += len(unit)
+        if not last:
+            return None
+        whole = Message(1, command, words, tuple(self._spawn))
+        self._spawn, self._size = [], 0
+        return whole
+
+
+def _plain(word: str) -> bool:
+    return len(word) <= 64 and word.isascii() and word.replace("_", "").replace("-", "").replace("/", "").isalnum()
+
+
+def _pairs(text: str, separator: str) -> list[tuple[str, str]]:
+    """Keys and values; what begins with no key is a part of the value before: names and texts may have spaces."""
+    pairs: list[tuple[str, list[str]]] = []
+    for piece in text.split(separator):
+        key, equals, value = piece.partition("=")
+        if equals and _plain(key):
+            pairs.append((key, [value]))
+        elif pairs:
+            pairs[-1][1].append(piece)
+        elif piece:
+            return []
+    return [(key, separator.join(pieces).rstrip(separator)) for key, pieces in pairs]
+
+
+def _framed_pairs(text: str) -> list[tuple[str, str]]:
+    pieces = [piece.partition("=") for piece in text.replace(";;", _SEMICOLON).split(";")]
+    return [(key, value.replace(_SEMICOLON, ";")) for key, _, value in pieces if key]
+
+
+def programs(message: Message) -> tuple[list[Program], list[str]]:
+    """What a spawn wants to have started, and what it puts into the new world in advance: key, value, …"""
+    first = "mcmd" if message.version == 1 else "subcmd"
+    found: list[dict[str, str]] = [{}]  # first what is said of all of them
+    for key, value in message.pairs:
+        if key == first:
+            found.append({})
+        found[-1].setdefault(key, value)
+    common = found[1] if message.version == 1 and len(found) > 1 else found[0]
+    name, count = ("preput_%s_%d", "preput_num") if message.version == 1 else ("pp%s%d", "preputcount")
+    preput = _counted(common, count, name)
+    make = _program if message.version == 1 else _program2
+    wanted = [make(words) for words in found[1:]]
+    if not wanted or not all(program.argv[0] and program.processes for program in wanted):
+        raise Refused("nothing_to_spawn")
+    return wanted, preput
+
+
+def _program(words: Mapping[str, str]) -> Program:
+    args = [words.get(f"arg{index + 1}", "") for index in range(_count(words, "argcnt"))]
+    info = _counted(words, "info_num", "info_%s_%d")
+    return Program((words.get("execname", ""), *args), number(words.get("nprocs", "")), tuple(info))
+
+
+def _program2(words: Mapping[str, str]) -> Program:
+    args = [words.get(f"argv{index}", "") for index in range(_count(words, "argc"))]
+    info = _counted(words, "infokeycount", "info%s%d")
+    return Program((words.get("subcmd", ""), *args), number(words.get("maxprocs", "")), tuple(info))
+
+
+def _count(words: Mapping[str, str], key: str) -> int:
+    """How many of something there are; no more than there are words, or a number could make lists of any length."""
+    return number(words.get(key) or "0", len(words))
+
+
+def _counted(words: Mapping[str, str], count: str, name: str) -> list[str]:
+    listed: list[str] = []
+    for index in range(_count(words, count)):
+        listed += (words.get(name % ("key", index), ""), words.get(name % ("val", index), ""))
+    return listed
+
+
+def line(command: str, pairs: Iterable[tuple[str, object]]) -> bytes:
+    """A message of PMI-1."""
+    text = "".join(f" {key}={value}" for key, value in pairs).replace("\n", " ")
+    return f"cmd={command}{text}\n".encode("utf-8", "surrogateescape")
+
+
+def framed(command: str, pairs: Iterable[tuple[str, object]]) -> bytes:
+    """A message of PMI-2."""
+    text = "".join(f"{key}={str(value).replace(';', ';;')};" for key, value in pairs)
+    body = f"cmd={command};{text}".encode("utf-8", "surrogateescape")
+    return b"%6d" % len(body) + body

@@ -1,0 +1,298 @@
+"""libpmix, as a server of the ranks of this node: the library loaded, its upcalls queued, their answers given.
+
+The library calls up on a thread of its own.  What it says is copied there, queued, and told to the event loop by a
+byte in a pipe; it is answered from the loop's thread.  Nothing here knows what the upcalls mean.  The surprising
+thing: the library reads the environment by C's getenv, and believes what a launch around us has left there.  So such
+variables are taken out of C's environment, which Python's `os.environ` does not notice.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import select
+import time
+from collections import deque
+
+from mslaunch.agent.mpi.pmix.callbacks import (  # fmt: skip
+    ANSWERS,
+    BAD_PARAM,
+    BLOB,
+    COUNT,
+    DONE,
+    FETCHED,
+    FOUND,
+    INFOS,
+    INT,
+    ITEMS,
+    PLAIN,
+    PROCS,
+    SLOTS,
+    SPAWNED,
+    SUCCESS,
+    TEXT,
+    TEXTS,
+    VOID,
+    Upcall,
+)
+from mslaunch.agent.mpi.pmix.pmix_topology import place_items, topology_items
+from mslaunch.agent.mpi.pmix.pmix_values import Memory, Proc, raw, text
+from mslaunch.agent.mpi.pmix.pmix_values import read_strings as strings
+from mslaunch.errors import LaunchError
+from mslaunch.faststd import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from typing import Any
+
+    from mslaunch.agent.mpi.pmix.callbacks import Slot
+    from mslaunch.agent.mpi.pmix.pmix_values import Item, Typed
+
+OLDEST = (3, 2)
+OURS = ("PMIX_", "OMPI_", "PRTE_")  #: variables of a launch around us
+
+
+class Server:
+    """The library, serving.  There can be one in a life of a process: a second one would abort it."""
+
+    def __init__(self, path: str, items: Sequence[Item], settings: Sequence[tuple[str, str]] = ()) -> None:
+        """`settings`: what the library finds in its environment."""
+        self._libc = _libc()
+        _clean(self._libc, settings)
+        self._library, self.version = _load(path)
+        self._free = ctypes.cast(self._libc.free, VOID).value
+        self._queue: deque[Upcall] = deque()
+        self._pipe = os.pipe()
+        for fd in self._pipe:
+            os.set_blocking(fd, False)
+        #: larger than any library's, and zero: what is new in a later one is not there
+        self._module = (VOID * 64)()
+        self._functions = [self._function(slot, place) for place, slot in SLOTS.items()]
+        self._fetched = FETCHED(self._on_fetched)
+        self._dismissed = PLAIN(self._on_dismissed)
+        memory = Memory()
+        status = self._library.PMIx_server_init(self._module, memory.infos(items), len(items))
+        if status not in (SUCCESS, DONE):
+            raise LaunchError(
+                f"this library of PMIx does not start: {self.error(status)}", path, "start with --mpi pmix:PATH another"
+            )
+
+        self.topology = topology_items(self._library)
+
+    # --- upcalls: on the library's thread
+
+    def _function(self, slot: Slot, place: int) -> object:
+        """Make of a slot what C calls.  It must not raise: ctypes would print that, and return a lie."""
+
+        def called(*arguments: Any) -> int | None:
+            try:
+                *given, answer, data = arguments
+                blob = self._blob(given) if slot.name == "fence" else ()
+                copied = slot.copy(*given)
+                if copied is None:
+                    return DONE if slot.returns == SUCCESS else slot.returns
+                waits = slot.returns in (SUCCESS, None)
+                self._post(Upcall(slot.name, copied + blob, (answer or 0, data or 0) if waits else (0, 0)))
+            except Exception:  # whatever it is, the rank that asked is told
+                if slot.returns is not None:
+                    return BAD_PARAM
+                PLAIN(arguments[-2])(BAD_PARAM, arguments[-1])
+            return slot.returns
+
+        function = ctypes.CFUNCTYPE(INT if slot.returns is not None else None, *slot.takes)(called)
+        self._module[place] = ctypes.cast(function, VOID).value
+        return function
+
+    def _blob(self, given: list[Any]) -> tuple[bytes]:
+        """The data of a fence, which are ours to free."""
+        size = given.pop()
+        data = given.pop()
+        blob = ctypes.string_at(data, size) if data and size else b""
+        self._libc.free(data)
+        return (blob,)
+
+    def _on_fetched(self, status: int, data: int | None, size: int, number: int | None) -> None:
+        blob = ctypes.string_at(data, size) if data and size else b""
+        self._post(Upcall("fetched", (number or 0, status, blob), (0, 0)))
+
+    def _post(self, upcall: Upcall) -> None:
+        self._queue.append(upcall)
+        try:
+            os.write(self._pipe[1], b"!")
+        except OSError:  # full: the loop will come anyway; closed: nobody listens any more
+            return
+
+    # --- for the loop
+
+    def fileno(self) -> int:
+        """Readable when there is something to `take`."""
+        return self._pipe[0]
+
+    def take(self) -> list[Upcall]:
+        """The upcalls since the last time."""
+        try:
+            os.read(self._pipe[0], 4096)
+        except BlockingIOError:
+            pass
+        return [self._queue.popleft() for _ in range(len(self._queue))]
+
+    def error(self, status: int) -> str:
+        """In the library's words."""
+        return text(self._library.PMIx_Error_string(status))
+
+    def place(self, cpus: Iterable[int]) -> list[Item]:
+        """What is said of a rank that is bound to `cpus`."""
+        return place_items(self._library, cpus)
+
+    def register(self, namespace: str, local: int, items: Sequence[Item]) -> None:
+        """Tell of a world, with `local` ranks on this node.  Blocks until that is done: milliseconds."""
+        memory = Memory()
+        infos = memory.infos(items)
+        status = self._library.PMIx_server_register_nspace(raw(namespace), local, infos, len(items), None, None)
+        self._check(status, "a world of ranks")
+
+    def admit(self, namespace: str, rank: int) -> None:
+        """A rank of this node may come; its user is ours."""
+        proc = Proc(raw(namespace), rank)
+        status = self._library.PMIx_server_register_client(proc, os.getuid(), os.getgid(), None, None, None)
+        self._check(status, "a rank")
+
+    def environment(self, namespace: str, rank: int) -> dict[str, str]:
+        """What the rank needs to find us."""
+        words = TEXTS()
+        status = self._library.PMIx_server_setup_fork(Proc(raw(namespace), rank), ctypes.byref(words))
+        self._check(status, "a rank's environment")
+        found = strings(words)
+        for index in range(len(found)):
+            self._libc.free(ctypes.cast(words, ctypes.POINTER(VOID))[index])
+        self._libc.free(words)
+        return dict(word.partition("=")[::2] for word in found)
+
+    def fetch(self, namespace: str, rank: int, number: int) -> int:
+        """Ask for what a rank of ours has put; an upcall "fetched" brings it once it has, with `number`."""
+        status: int = self._library.PMIx_server_dmodex_request(Proc(raw(namespace), rank), self._fetched, number)
+        return status
+
+    def dismiss(self, members: Sequence[tuple[str, int]], seconds: float) -> None:
+        """These ranks have ended: files that they wanted to be removed are removed.  Waits no longer than that."""
+        library = self._library
+        left = len(members)
+        for name, rank in members:
+            library.PMIx_server_deregister_client(Proc(raw(name), rank), self._dismissed, None)
+        end = time.monotonic() + seconds
+        while left > 0 and select.select([self._pipe[0]], [], [], max(0.0, end - time.monotonic()))[0]:
+            left -= sum(upcall.name == "dismissed" for upcall in self.take())
+
+    def _on_dismissed(self, status: int, _: int | None) -> None:
+        self._post(Upcall("dismissed", (status,), (0, 0)))
+
+    def _check(self, status: int, what: str) -> None:
+        if status not in (SUCCESS, DONE):
+            raise LaunchError(f"libpmix does not take {what}: {self.error(status)}")
+
+    # --- answers
+
+    def done(self, upcall: Upcall, status: int = SUCCESS) -> None:
+        """Without anything else; also how any upcall is refused."""
+        function, data = upcall.handle
+        kind = ANSWERS.get(upcall.name, PLAIN)
+        if not function:
+            return
+        if kind is PLAIN:
+            PLAIN(function)(status, data)
+        elif kind is FOUND:
+            FOUND(function)(status, None, 0, data)
+        elif kind is SPAWNED:
+            SPAWNED(function)(status, None, data)
+        else:
+            kind(function)(status, None, 0, data, None, None)
+
+    def blob(self, upcall: Upcall, blob: bytes) -> None:
+        """The data of a fence or a modex; the library gives them back to C's free."""
+        function, data = upcall.handle
+        place = self.allocate(blob) if blob else None
+        BLOB(function)(SUCCESS, place, len(blob), data, self._free if place else None, place)
+
+    def found(self, upcall: Upcall, answers: Sequence[tuple[str, int, str, Typed]]) -> Memory:
+        """Answers to a lookup: (namespace, rank, key, value).  Hold what is returned: the library reads it later."""
+        memory = Memory()
+        FOUND(upcall.handle[0])(SUCCESS, memory.found(answers), len(answers), upcall.handle[1])
+        return memory
+
+    def items(self, upcall: Upcall, items: Sequence[Item]) -> Memory:
+        """The answer to a group.  Hold what is returned: the library reads it later."""
+        memory = Memory(self.allocate)  # 5.0 frees the bytes of byte objects, and no other part
+        ITEMS(upcall.handle[0])(SUCCESS, memory.infos(items), len(items), upcall.handle[1], None, None)
+        return memory
+
+    def spawned(self, upcall: Upcall, namespace: str) -> None:
+        """The answer to a spawn."""
+        name = ctypes.create_string_buffer(raw(namespace), 256)  # the library may copy all that a namespace can be
+        SPAWNED(upcall.handle[0])(SUCCESS, ctypes.cast(name, TEXT), upcall.handle[1])
+
+    def allocate(self, data: bytes) -> int:
+        """Put `data` where C's free can take it from."""
+        place = self._libc.malloc(len(data))
+        if not place:
+            raise MemoryError
+        ctypes.memmove(place, data, len(data))
+        return int(place)
+
+
+# --- loading
+
+
+def _libc() -> Any:
+    libc = ctypes.CDLL(None)
+    libc.malloc.restype, libc.malloc.argtypes = VOID, (COUNT,)
+    libc.free.restype, libc.free.argtypes = None, (VOID,)
+    libc.setenv.argtypes = (TEXT, TEXT, INT)
+    libc.unsetenv.argtypes = (TEXT,)
+    return libc
+
+
+def _clean(libc: Any, settings: Sequence[tuple[str, str]]) -> None:
+    """Take what a launch around us has left out of C's environment, and put `settings` there."""
+    for word in strings(TEXTS.in_dll(libc, "environ")):
+        if word.startswith(OURS):
+            libc.unsetenv(raw(word.partition("=")[0]))
+    for name, value in settings:
+        libc.setenv(raw(name), raw(value), 1)
+
+
+def _load(path: str) -> tuple[Any, tuple[int, ...]]:
+    """The library and its version.  `CDLL`, for with `PyDLL` a call that waits for an upcall would wait forever."""
+    todo = "name another libpmix.so.2 with --mpi pmix:PATH, or install one (Debian: libpmix2)"
+    try:
+        library = ctypes.CDLL(path)
+    except OSError as why:
+        raise LaunchError(f"libpmix cannot be loaded: {why}", todo=todo) from None
+    try:
+        library.PMIx_Get_version.restype = library.PMIx_Error_string.restype = TEXT
+        library.PMIx_server_init.argtypes = (VOID, INFOS, COUNT)
+        library.PMIx_server_register_nspace.argtypes = (TEXT, INT, INFOS, COUNT, VOID, VOID)
+        library.PMIx_server_register_client.argtypes = (PROCS, ctypes.c_uint32, ctypes.c_uint32, VOID, VOID, VOID)
+        library.PMIx_server_setup_fork.argtypes = (PROCS, ctypes.POINTER(TEXTS))
+        library.PMIx_server_dmodex_request.argtypes = (PROCS, FETCHED, VOID)
+        library.PMIx_server_deregister_client.argtypes = (PROCS, PLAIN, VOID)
+        library.PMIx_server_deregister_client.restype = None
+    except AttributeError:
+        raise LaunchError("this is no library of PMIx, or one without a server", path, todo) from None
+    version = version_of(text(library.PMIx_Get_version()))
+    if version < OLDEST:
+        raise LaunchError(f"this is PMIx {'.'.join(map(str, version))}, and 3.2 is needed", path, todo)
+    return library, version
+
+
+def version_of(words: str) -> tuple[int, ...]:
+    """(4, 2, 2) of "OpenPMIx 4.2.2rc2, repo rev: …"; () if there is no number."""
+    numbers = []
+    for word in words.replace(",", " ").split():
+        if word[0].isdigit():
+            for part in word.split("."):
+                digits = part[: next((at for at, char in enumerate(part) if not char.isdigit()), len(part))]
+                if not digits:
+                    break
+                numbers.append(int(digits))
+            break
+    return tuple(numbers[:3])

@@ -1,0 +1,259 @@
+"""The singleton alarm: ranks that have an MPI library in memory though they never contacted us.
+
+A libmpi that finds no launcher takes itself for rank 0 of 1, in silence, n times.  So the memory maps of ranks, and of
+what they started, are looked at from time to time.  That the library is there is one thing (a program may never use
+it); that MPI_Init has run is *certain*, and proven by variables and segments that MPI_Init alone sets.  It judges and
+reports; it ends nobody.  The surprising thing: it reads variables out of the memory of running processes.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from mslaunch.agent.mpi.detect.libmpi_file import NAMES, maker
+from mslaunch.faststd import TYPE_CHECKING
+from mslaunch.host import elf
+from mslaunch.protocol.mpi import Alone
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from mslaunch.runtime.loop import Loop, Timer
+
+#: seconds between looks; the last one counts again and again
+LOOKS = (0.05, 0.1, 0.25, 0.6, 2.0, 7.0, 20.0, 60.0)
+#: who has a proof is looked at again after this: the words of a rank that has just contacted us may be under way
+CONFIRM = 0.3
+
+_SLICE = 0.004  # seconds of looking at once
+_PAUSE = 0.004
+_PER_RANK = 64  # processes that are looked at
+_NAMES = tuple(name.encode() for name in NAMES)
+
+#: variables that are 0 until MPI_Init sets them, and the least that they are then (found by experiment): the state of
+#: Open MPI 4 and 5 (2: MPI_Init is over), and a pointer of MPICH 4.0 and Intel MPI
+_PROOFS = ((b"ompi_mpi_state", 2), (b"MPIR_C_MPI_UNWEIGHTED", 1))
+#: files that MPI_Init maps: MPICH 5
+_SEGMENTS = (b" /dev/shm/mpich_shm_",)
+
+#: programs that serve an MPI program themselves: what they started is not ours
+_LAUNCHERS = (
+    b"mpirun", b"mpiexec", b"mpiexec.hydra", b"hydra_pmi_proxy", b"hydra_bstrap_pr", b"pmi_proxy", b"orterun", b"orted",
+    b"prterun", b"prte", b"prted", b"srun", b"slurmstepd", b"jsrun", b"aprun", b"mslaunch",
+)  # fmt: skip
+#: variables by which a launcher tells a process who it is; other values than the rank's mean another launcher
+_OF_A_LAUNCHER = (
+    b"PMI_FD=", b"PMI_PORT=", b"PMI_RANK=", b"PMI_ID=", b"PMI_SIZE=", b"PMIX_NAMESPACE=", b"PMIX_RANK=",
+    b"OMPI_COMM_WORLD_RANK=", b"SLURM_PROCID=", b"HYDI_CONTROL_FD=",
+)  # fmt: skip
+
+
+class Watch:
+    """Looks at ranks until each has been reported or has contacted us.
+
+    `pids` tells rank -> process id of those that run; `contacted` and `offered` (none, pmi, pmix) are asked about a
+    rank; `report` hears at most twice of one: that a library is there, and that it was initialised.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        pids: Callable[[], dict[int, int]],
+        contacted: Callable[[int], bool],
+        offered: Callable[[int], str | None],
+        report: Callable[[int, Alone], None],
+    ) -> None:
+        self._loop = loop
+        self._pids = pids
+        self._contacted = contacted
+        self._offered = offered
+        self._report = report
+        self._told: dict[tuple[int, int], bool] = {}  # rank and pid -> that it was certain
+        self._suspects: set[tuple[int, int]] = set()  # a proof was seen once
+        self._before = 0  # how many there were when this look began
+        self._waiting: list[tuple[int, int]] = []
+        self._count = 0
+        self._timer: Timer | None = None
+        self.again()
+
+    def again(self) -> None:
+        """Ranks were started: look soon, and then as often as at the beginning."""
+        self.stop()
+        self._count = 0
+        self._timer = self._loop.after(LOOKS[0], self._look)
+
+    def stop(self) -> None:
+        """Look no more."""
+        if self._timer:
+            self._timer.cancel()
+        self._timer = None
+
+    def _look(self) -> None:
+        self._waiting = self._unknown()
+        self._suspects.intersection_update(self._waiting)
+        self._before = len(self._suspects)
+        self._go_on()
+
+    def _unknown(self) -> list[tuple[int, int]]:
+        """Ranks, and their processes, that may still be reported."""
+        return [one for one in self._pids().items() if not self._told.get(one) and not self._contacted(one[0])]
+
+    def _go_on(self) -> None:
+        """Look for a while; the maps of a large program take the kernel 2 ms, and ranks have output to be carried."""
+        self._timer = None
+        until = time.monotonic() + _SLICE
+        while self._waiting and time.monotonic() < until:
+            rank, pid = self._waiting.pop(0)
+            if not self._contacted(rank):
+                self._look_at(rank, pid)
+        if self._waiting:
+            self._timer = self._loop.after(_PAUSE, self._go_on)
+        elif self._unknown():
+            self._count += 1
+            due = LOOKS[min(self._count, len(LOOKS) - 1)]
+            if len(self._suspects) > self._before:
+                due = min(due, max(CONFIRM, LOOKS[0]))
+            self._timer = self._loop.after(due, self._look)
+
+    def _look_at(self, rank: int, pid: int) -> None:
+        found = find(pid)
+        if not found:
+            self._suspects.discard((rank, pid))
+            return
+        path, made_by, initialised = found
+        certain = initialised and (rank, pid) in self._suspects
+        if initialised:
+            self._suspects.add((rank, pid))
+        if self._told.get((rank, pid)) is not None and not certain:
+            return
+        self._told[rank, pid] = certain
+        self._report(rank, Alone(path, made_by, certain, self._offered(rank) or "none"))
+
+
+def find(pid: int) -> tuple[str, str, bool] | None:
+    """The MPI library in the memory of a process or of one that it started: path, who made it, if it is initialised.
+
+    None if there is none.  Those that another launcher started are left out, and what may not be looked at.
+    """
+    loaded = None
+    for one in _family(pid):
+        maps = _read(one, "maps")
+        for path, inode, start in _libraries(maps):
+            library = _known(one, path, inode)
+            if library is None or (one != pid and _launched(one, pid)):
+                continue
+            found = (
+                os.fsdecode(path),
+                library.made_by,
+                any(name in maps for name in _SEGMENTS) or library.proven(one, start),
+            )
+            if found[2]:
+                return found
+            loaded = loaded or found
+    return loaded
+
+
+def _family(pid: int) -> Iterator[int]:
+    """A process and what it started, parents first; not what a launcher among them started."""
+    waiting = [pid]
+    for one in waiting:
+        yield one
+        if len(waiting) >= _PER_RANK or _read(one, "comm").strip() in _LAUNCHERS:
+            continue
+        for thread in _listed(f"/proc/{one}/task"):
+            waiting += [int(child) for child in _read(one, f"task/{thread}/children").split()]
+
+
+def _launched(pid: int, rank: int) -> bool:
+    """True if a process below a rank was started by another launcher."""
+
+    def told(one: int) -> list[bytes]:
+        return sorted(word for word in _read(one, "environ").split(b"\0") if word.startswith(_OF_A_LAUNCHER))
+
+    return told(pid) != told(rank)
+
+
+# --- libraries in memory
+
+
+def _libraries(maps: bytes) -> Iterator[tuple[bytes, int, int]]:
+    """Path, inode and address of each MPI library: where its first byte is mapped."""
+    at = maps.find(b"/libmpi")
+    seen = set()
+    while at >= 0:
+        end = maps.find(b"\n", at)
+        line = maps[maps.rfind(b"\n", 0, at) + 1 : end]
+        words = line.split(None, 5)  # addresses, rights, offset, device, inode, path
+        at = maps.find(b"/libmpi", end) if end >= 0 else -1
+        name = words[5].rpartition(b"/")[2] if len(words) == 6 and words[5] not in seen else b""
+        if name.startswith(_NAMES) and not int(words[2], 16):  # the file's beginning
+            seen.add(words[5])
+            yield words[5], int(words[4]), int(words[0].partition(b"-")[0], 16)
+
+
+class _Library:
+    """A library's file: who made it, and where its variables are that prove that it was initialised."""
+
+    def __init__(self, file: elf.Elf) -> None:
+        self.made_by = maker(file)
+        self._proofs = []
+        for name, least in _PROOFS:
+            found = elf.variable(file, name) if self.made_by else None
+            if found and found[1] in (4, 8):
+                self._proofs.append((*found, least))
+
+    def proven(self, pid: int, start: int) -> bool:
+        """True if one of them is set in this process, which has the library's first byte at `start`."""
+        if not self._proofs:
+            return False
+        try:
+            memory = os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            for address, size, least in self._proofs:
+                if least <= int.from_bytes(os.pread(memory, size, start + address), "little"):
+                    return True
+        except (OSError, OverflowError):
+            pass
+        finally:
+            os.close(memory)
+        return False
+
+
+_files: dict[tuple[bytes, int], _Library | None] = {}
+
+
+def _known(pid: int, path: bytes, inode: int) -> _Library | None:
+    """The library of that file, None if it is not MPI's.  The process may be in a container, so its root is used."""
+    key = path, inode
+    if key not in _files:
+        whole = f"/proc/{pid}/root{os.fsdecode(path)}"
+        library = None
+        try:
+            if os.stat(whole).st_ino == inode:
+                file = elf.read(whole)
+                library = _Library(file) if file else None
+        except OSError:
+            return None
+        _files[key] = library if library and library.made_by else None
+    return _files[key]
+
+
+# --- /proc, where everything may vanish at any time
+
+
+def _read(pid: int, what: str) -> bytes:
+    try:
+        with open(f"/proc/{pid}/{what}", "rb", 0) as file:
+            return file.read()
+    except OSError:
+        return b""
+
+
+def _listed(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []

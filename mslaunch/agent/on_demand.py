@@ -1,0 +1,68 @@
+"""Parts: modules that only some jobs need, so they travel only when one of them asks.
+
+Who needs one waits in `Parts`, while the launcher is asked.  A local agent has all of them, as files.  It does not know
+what a part does.  The surprising thing is how an agent on another host learns of a module: the finder that its first
+bytes installed (`transport.bootstrap`) has a table.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from mslaunch.errors import LaunchError
+from mslaunch.faststd import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from types import ModuleType
+
+
+def here(name: str) -> bool:
+    """Whether the module `mslaunch.NAME` can be imported, or fails for another reason than that it has not come."""
+    try:
+        return get(name) is not None
+    except LaunchError:
+        return True
+
+
+def get(name: str) -> ModuleType | None:
+    """The module, or None if it is not here; raises `LaunchError` if this Python has not all that it needs."""
+    whole = f"mslaunch.{name}"
+    if whole not in sys.modules:
+        try:
+            __import__(whole)
+        except ImportError as error:
+            if whole == error.name or whole.startswith(f"{error.name}."):  # the module, or a package around it
+                return None
+            what = f"the python3 of this host ({sys.executable}) lacks what this job needs: {error}"
+            raise LaunchError(what, todo="name another with --agent-python, or install what it lacks") from None
+    return sys.modules[whole]
+
+
+class Parts:
+    """What this node needs, and what is to be done once it has come."""
+
+    def __init__(self, ask: Callable[[str], None]) -> None:
+        """`ask` asks the launcher for a part, whose modules `came` is then given."""
+        self._ask = ask
+        self._waiting: dict[str, list[Callable[[], None]]] = {}
+
+    def need(self, name: str, then: Callable[[], None]) -> None:
+        """Go on with `then` when the part is here, at once if it is."""
+        if here(name):
+            then()
+            return
+        waiting = self._waiting.setdefault(name, [])
+        waiting.append(then)
+        if len(waiting) == 1:
+            self._ask(name)
+
+    def came(self, sources: Mapping[str, str]) -> None:
+        """Whole names of modules, and their sources; only packages, whose `__init__` is empty, have none."""
+        for finder in sys.meta_path:
+            table = getattr(finder, "sources", None)
+            if table is not None:
+                table.update((name, (not source, source)) for name, source in sources.items())
+        for name in [name for name in self._waiting if here(name)]:
+            for then in self._waiting.pop(name):
+                then()

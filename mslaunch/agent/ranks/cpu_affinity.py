@@ -1,0 +1,59 @@
+"""Binding: this process, for as long as it takes to start a rank, on the rank's cpus and NUMA nodes."""
+
+from __future__ import annotations
+
+import os
+
+from mslaunch.agent import on_demand
+from mslaunch.errors import LaunchError
+from mslaunch.faststd import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+
+class bound:  # noqa: N801
+    """Within it, we run on `cpus` only, the kernel's numbers, and so does who is started here; none: as before.
+
+    Raises `LaunchError` if we may use none of them.  (Of some, the kernel itself takes those that there are.)  New
+    memory comes from the NUMA nodes `memory`; where the kernel does not let us have that, `refused` says so.
+    """
+
+    def __init__(self, cpus: Sequence[int], memory: Sequence[int] = ()) -> None:
+        self._cpus = cpus
+        self._memory = memory
+        self._before: set[int] = set()
+        self._put_back: Callable[[], None] | None = None
+        self.refused = ""
+
+    def __enter__(self) -> bound:
+        if self._cpus and hasattr(os, "sched_setaffinity"):
+            before = os.sched_getaffinity(0)
+            try:
+                os.sched_setaffinity(0, self._cpus)
+            except OSError as error:
+                what = f"this host let nobody be bound to cpu {_numbers(self._cpus)}: {error.strerror}"
+                todo = "the cpu is offline or not in our cgroup; launch again, or with --bind-to none"
+                raise LaunchError(what, todo=todo) from None
+            self._before = before
+        if self._memory:
+            module = on_demand.get("agent.ranks.numa_memory")
+            assert module
+            try:
+                self._put_back = module.bind(self._memory)
+            except OSError as error:
+                self.refused = f"this host bound no memory to NUMA node {_numbers(self._memory)}: {error.strerror}"
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self._put_back:
+            self._put_back()
+        if self._before:
+            try:
+                os.sched_setaffinity(0, self._before)
+            except OSError:  # our cgroup has changed meanwhile: whatever it has now
+                os.sched_setaffinity(0, range(max(self._before) + 1024))
+
+
+def _numbers(numbers: Iterable[int]) -> str:
+    return ",".join(map(str, sorted(numbers)))

@@ -1,0 +1,47 @@
+"""The variables of one rank, put together from what the agent inherited and what the plan says.
+
+Pure.  From weak to strong: inherited, the node's, the program's, the rank's, PWD, and the program's once more, since
+its last words are what the user gave with -x.  The surprising thing is the end: what stands in `front` (--prefix) goes
+before the value that all of this has left, whoever gave it.
+"""
+
+from __future__ import annotations
+
+from mslaunch.faststd import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from mslaunch.datamodel.node_plan import AppPlan, NodePlan, RankPlan
+
+#: the least and the most of one thing (frameworks.mindspore): where a host says one of them, we do not say the other
+_TOGETHER = ("MS_RETRY_INTERVAL_LOWER", "MS_RETRY_INTERVAL_UPPER")
+
+
+def inherited(environ: Mapping[str, str], plan: NodePlan) -> dict[str, str]:
+    """The environment that all ranks of the node share: ours without what a launch around us left, then the plan's."""
+    exact = {name for name in plan.scrub if not name.endswith("*")}
+    prefixes = tuple(name[:-1] for name in plan.scrub if name.endswith("*"))
+    kept = {name: value for name, value in environ.items() if name not in exact and not name.startswith(prefixes)}
+    kept.update(_variables(plan.env))
+    return kept
+
+
+def rank_variables(
+    base: Mapping[str, str], app: AppPlan, rank: RankPlan, given: Mapping[str, str], defaults: Iterable[str]
+) -> dict[str, str]:
+    """All variables of a rank; `base` is what `inherited` made, `given` is what only its agent knows."""
+    own = _variables(app.env)
+    env = {**base, **own, **_variables(rank.env), **given, **own}
+    for name, value in _variables(app.front).items():
+        env[name] = f"{value}:{env[name]}" if env.get(name) else value
+    said = any(name in env for name in _TOGETHER)
+    for name, value in _variables(defaults).items():
+        if not (said and name in _TOGETHER):
+            env.setdefault(name, value)
+    return env
+
+
+def _variables(words: Iterable[str]) -> dict[str, str]:
+    pairs = [word.partition("=") for word in words]
+    return {name: value for name, _, value in pairs}

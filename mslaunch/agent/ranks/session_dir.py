@@ -1,0 +1,143 @@
+"""The session directory: the files that were sent to this host, and a directory for each rank with links to them.
+
+Private (mode 700), below TMPDIR, made when first needed and removed when the agent ends.  Should the agent be killed,
+its guard removes it: the guard is told the name before anything is there.  It knows neither frames nor plans.  The
+surprising thing: there is one copy for all ranks of the node; each sees it through links in a directory of its own, so
+that what ranks write does not mix (as mpirun 4.1.4, which names that directory in OMPI_FILE_LOCATION).
+"""
+
+from __future__ import annotations
+
+import os
+
+from mslaunch.errors import EXIT_NOT_STARTED, LaunchError
+from mslaunch.faststd import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import BinaryIO
+
+
+class Session:
+    """One node's session directory."""
+
+    def __init__(self, environ: Mapping[str, str], tell: int, stored: Callable[[str, str], None]) -> None:
+        """`tell` reaches the guard; `stored` hears of each file: "" and "", or what is wrong and what to do."""
+        self._base = os.path.abspath(environ.get("TMPDIR") or "/tmp")
+        self.path = os.path.join(self._base, f"mslaunch-{os.getpid()}-{os.urandom(8).hex()}")
+        self._tell = tell
+        self._stored = stored
+        self._told = self._made = False
+        self._file: BinaryIO | None = None
+        self._mode = 0
+
+    def _below(self, *parts: str) -> str:
+        if not self._told:
+            os.write(self._tell, os.fsencode(self.path) + b"\0")
+            self._told = True  # once: the guard does not read before the end, and a pipe holds so much and no more
+        if not self._made:
+            os.mkdir(self.path, 0o700)
+            self._made = True
+        return os.path.join(self.path, *parts)
+
+    # --- files, one after the other
+
+    def begin(self, name: str, mode: int) -> None:
+        """The file `name`, a relative path, is about to come; its permissions will be `mode`."""
+        try:
+            path = self._below("files", name)
+            os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
+            self._file = open(path, "xb", opener=_private)  # noqa: SIM115  (it is closed when its end has come)
+            self._mode = mode
+        except OSError as error:
+            self._fail(name, error)
+
+    def write(self, data: bytes) -> None:
+        """More of it; b"" is its end.  What follows an error is dropped."""
+        if self._file is None:
+            return
+        try:
+            if data:
+                self._file.write(data)
+                return
+            os.fchmod(self._file.fileno(), self._mode & 0o777)
+            self._file.close()
+        except OSError as error:
+            self._fail(os.path.relpath(self._file.name, os.path.join(self.path, "files")), error)
+            return
+        self._file = None
+        self._stored("", "")
+
+    def _fail(self, name: str, error: OSError) -> None:
+        file, self._file = self._file, None
+        try:
+            if file:
+                file.close()
+        except OSError:  # its last bytes find no room either
+            pass
+        what = f"the file {name} could not be stored in {self._base}: {error.strerror}"
+        self._stored(what, "TMPDIR, as that host's login sets it, names the directory to use")
+
+    # --- ranks
+
+    def place(self, who: str) -> str:
+        """The directory of a rank or service, with links to the files and folders that came; raises `LaunchError`."""
+        try:
+            folder = self._below(who)
+            os.makedirs(folder, 0o700, exist_ok=True)
+            files = self._below("files")
+            for name in os.listdir(files) if os.path.isdir(files) else ():
+                if not os.path.lexists(os.path.join(folder, name)):
+                    os.symlink(os.path.join(files, name), os.path.join(folder, name))
+        except OSError as error:
+            raise self._no_room(error) from None
+        return folder
+
+    def folder(self, name: str) -> str:
+        """A new directory for a library that keeps files; raises `LaunchError`."""
+        try:
+            folder = self._below(name)
+            os.mkdir(folder, 0o700)
+        except OSError as error:
+            raise self._no_room(error) from None
+        return folder
+
+    def _no_room(self, error: OSError) -> LaunchError:
+        what = f"no session directory could be made in {self._base}: {error.strerror}"
+        return LaunchError(what, todo="see TMPDIR of that host's login", code=EXIT_NOT_STARTED)
+
+    def close(self) -> None:
+        """Remove it with all that is in it."""
+        if self._made:
+            remove(self.path)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+def remove(path: str) -> None:
+    """Remove a tree, also where a rank has made a folder that nobody may write to.
+
+    By hand, since `shutil` costs the end of a launch 8 ms; the directory is the user's own and open to nobody else, so
+    that no other can put a link in its way.
+    """
+    for folder, inner, _ in os.walk(path):
+        for name in inner:
+            below = os.path.join(folder, name)
+            if not os.path.islink(below):  # what a link leads to is not ours
+                _quietly(os.chmod, below, 0o700)
+    for folder, inner, files in os.walk(path, topdown=False):
+        for name in files:
+            _quietly(os.unlink, os.path.join(folder, name))
+        for name in inner:
+            below = os.path.join(folder, name)
+            _quietly(os.unlink if os.path.islink(below) else os.rmdir, below)
+    _quietly(os.rmdir, path)
+
+
+def _quietly(act: Callable[..., None], *words: object) -> None:
+    try:
+        act(*words)
+    except OSError:  # gone already, or not to be had
+        pass

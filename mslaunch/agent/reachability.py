@@ -1,0 +1,112 @@
+"""Which addresses of a node other nodes reach: a listener that says a token, and probes that look for it."""
+
+from __future__ import annotations
+
+import os
+
+from mslaunch.faststd import TYPE_CHECKING, socket
+from mslaunch.host.free_ports import Listener
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from mslaunch.runtime.loop import Loop, Timer
+
+_AF_INET, _AF_INET6, _SOCK_STREAM = 2, 10, 1
+PROBE_SECONDS = 4.0  #: for all addresses together
+_SETTLE = 0.3  #: seconds that other addresses have after the first answered
+
+
+class TokenListener:
+    """Proves to the other agents that an address is this node's: who connects hears `token`."""
+
+    def __init__(self, loop: Loop) -> None:
+        self.token = os.urandom(8).hex()
+        self._loop = loop
+        self._listener: Listener | None = Listener()
+        self.port = self._listener.port
+        loop.reader(self._listener.fileno(), self._knocked)
+
+    def _knocked(self) -> None:
+        assert self._listener is not None
+        try:
+            fd = self._listener.accept()
+        except OSError:
+            return
+        visitor = socket(fileno=fd)
+        try:
+            visitor.send(self.token.encode())
+        except OSError:
+            pass
+        visitor.close()
+
+    def close(self) -> None:
+        """No more proofs are needed."""
+        if self._listener:
+            self._loop.reader(self._listener.fileno(), None)
+            self._listener.close()
+            self._listener = None
+
+
+class Prober:
+    """Tries addresses of another node, all at once, and reports those where `token` was heard."""
+
+    def __init__(
+        self, loop: Loop, addresses: Iterable[str], port: int, token: str, done: Callable[[list[str]], None]
+    ) -> None:
+        self._loop = loop
+        self._token = token.encode()
+        self._done = done
+        self._open: dict[str, socket] = {}
+        self._reached: list[str] = []
+        self._timer: Timer | None = loop.after(PROBE_SECONDS, self._finish)
+        for address in addresses:
+            self._try(address, port)
+        if not self._open:
+            self._finish()
+
+    def _try(self, address: str, port: int) -> None:
+        try:
+            sock = socket(_AF_INET6 if ":" in address else _AF_INET, _SOCK_STREAM)
+        except OSError:
+            return
+        sock.setblocking(False)
+        try:
+            sock.connect((address, port))
+        except BlockingIOError:
+            pass
+        except OSError:
+            sock.close()
+            return
+        self._open[address] = sock
+        self._loop.reader(sock.fileno(), lambda: self._heard(address))
+
+    def _heard(self, address: str) -> None:
+        sock = self._open[address]
+        try:
+            said = sock.recv(64)
+        except BlockingIOError:
+            return
+        except OSError:
+            said = b""
+        self._close(address)
+        if said == self._token:
+            if not self._reached and self._timer:
+                self._timer.cancel()
+                self._timer = self._loop.after(_SETTLE, self._finish)
+            self._reached.append(address)
+        if not self._open:
+            self._finish()
+
+    def _close(self, address: str) -> None:
+        sock = self._open.pop(address)
+        self._loop.reader(sock.fileno(), None)
+        sock.close()
+
+    def _finish(self) -> None:
+        for address in list(self._open):
+            self._close(address)
+        if self._timer:
+            self._timer.cancel()
+            self._timer = None
+            self._done(self._reached)

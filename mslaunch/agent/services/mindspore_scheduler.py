@@ -1,0 +1,208 @@
+"""MindSpore's scheduler: with which interpreter, and as which program, the agent runs it.
+
+MindSpore forms a job around one extra process, the scheduler, that registers the workers and trains nothing.  It
+must come from the very MindSpore that the ranks use, so the answer is read off a rank that has loaded it, or, before
+there are ranks, left to the interpreter that will run them.  Of one that was started again it is read off its lines
+whether workers were done too soon (`Reunion`).  This module starts nothing and knows no ports.  The surprising
+thing: the scheduler does not import MindSpore (1.3 s and a hundred MiB more), it loads the extension module alone under
+an empty package of that name.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from mslaunch.errors import LaunchError
+from mslaunch.faststd import TYPE_CHECKING, NamedTuple
+from mslaunch.host.processes import family, link, read, strings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from mslaunch.runtime.loop import Loop, Timer
+
+_EXTENSION = b"/mindspore/_c_expression"
+
+#: The program of the scheduler; its arguments are a title for ps, MindSpore's package directory ("": it finds that
+#: itself, without importing it) and the code to end with if there is none.  An extension that lacks what the short way
+#: needs sends it the long way, in a process that saw nothing of the short one.
+STUB = """\
+# mslaunch: the scheduler of a MindSpore job
+import sys
+sys.path[:] = [entry for entry in sys.path if entry]
+import importlib, os, types
+directory = sys.argv[2]
+if not directory:
+    from importlib.util import find_spec
+    try:
+        places = find_spec("mindspore").submodule_search_locations
+        directory = next(p for p in places if any(n.startswith("_c_expression") for n in os.listdir(p)))
+    except Exception:
+        os._exit(int(sys.argv[3]))
+beside = os.path.dirname(directory)
+sys.path.append(beside)
+package = sys.modules["mindspore"] = types.ModuleType("mindspore")
+package.__path__ = [directory]
+try:
+    core = importlib.import_module("mindspore._c_expression")
+    core.MSContext.get_instance().set_device_target_inner("CPU")
+    schedule = core.init_cluster
+except Exception:
+    paths = [os.environ.get("PYTHONPATH"), beside]
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+    program = "from mindspore.communication import init; init()"
+    os.execv(sys.executable, [sys.executable, "-c", program, sys.argv[1]])
+try:
+    schedule()
+except Exception as error:  # and away at once: what it does at exit wants the whole of MindSpore
+    text = f"mslaunch: MindSpore's scheduler failed, its lines above say why ({type(error).__name__})\\n"
+    os.write(2, text.encode())
+    os._exit(1)
+"""
+
+TITLE = "mslaunch-scheduler"
+
+PATIENCE = 20.0  #: seconds; workers that still have heartbeats register within one or a few of them
+_PACE = "MS_RETRY_INTERVAL_UPPER"  # seconds between two heartbeats, at most
+_BEATS = 4  # of which so many are waited for
+_REFUSES = b"Unable to process unreg message"
+
+#: what makes a process a rank: for MindSpore (frameworks.mindspore), and for the libraries that it may load
+_OF_A_RANK = ("MS_NODE_ID", "DEVICE_ID", "RANK_ID", "RANK", "LOCAL_RANK", "OMPI_COMMAND", "MPI_LOCALRANKID")
+_OF_A_RANK_PREFIXES = ("OMPI_COMM_WORLD_", "PMI_", "PMIX_")
+
+
+class Interpreter(NamedTuple):
+    """The Python of a process that has loaded MindSpore."""
+
+    path: str  # absolute, as the process named it: a venv's link is not followed
+    package: str  # the directory of MindSpore's package
+    cwd: str
+    env: dict[str, str]  # that the process was started with; undecodable bytes are surrogates
+
+
+def find_interpreter(roots: Sequence[int]) -> Interpreter | None:
+    """The interpreter of a process that has loaded MindSpore: one of `roots` (pids), or a process they started.
+
+    None if there is none, or it may not be looked at, or its interpreter cannot be run from here (another mount
+    namespace; a program with Python inside).  Takes 2 to 10 ms, 40 where ranks starve us: close the port first.
+    """
+    seen = set()
+    for pid in family(roots):
+        if pid not in seen:
+            seen.add(pid)
+            found = _look(pid)
+            if found:
+                return found
+    return None
+
+
+def scheduler_command(interpreter: Interpreter) -> list[str]:
+    """The argv that runs the scheduler; it reads no standard input."""
+    return [interpreter.path, "-c", STUB, TITLE, interpreter.package]
+
+
+def searching_command(path: str, missing: int) -> list[str]:
+    """The same for an interpreter of which nobody knows whether it has MindSpore: if not, it ends with `missing`."""
+    return [path, "-c", STUB, TITLE, "", str(missing)]
+
+
+def scheduler_env(base: Mapping[str, str], extra: Sequence[str]) -> dict[str, str]:
+    """A rank's environment made that of the scheduler, or what `extra` ("NAME=value") says; it wins over `base`.
+
+    The scheduler needs MS_SCHED_HOST, MS_SCHED_PORT and MS_WORKER_NUM; the last one missing, it would end at once
+    and well, having nobody to wait for (facts, measured with MindSpore 2.10).
+    """
+    env = {n: v for n, v in base.items() if n not in _OF_A_RANK and not n.startswith(_OF_A_RANK_PREFIXES)}
+    env["MS_ROLE"] = "MS_SCHED"
+    env.update((name, value) for name, _, value in (word.partition("=") for word in extra))
+    return env
+
+
+class Reunion:
+    """Whether workers find a scheduler that was started again; if some cannot any more, nobody's job would ever end.
+
+    They register with their heartbeats.  A worker that is done has none any more: all it does is ask to be let go,
+    twice a second and for ever (MindSpore 2.10, with MS_ENABLE_RECOVERY), which a scheduler refuses, and says that it
+    does, until all have registered.  So if it still refuses after `patience`, somebody never will.
+    """
+
+    def __init__(self, loop: Loop, give_up: Callable[[LaunchError], None], env: Mapping[str, str]) -> None:
+        """`env` is that of the scheduler, and says of the heartbeats what its workers go by."""
+        self._loop = loop
+        self._give_up = give_up
+        self.patience = max(PATIENCE, _BEATS * _seconds(env.get(_PACE, "")))
+        self._wait: Timer | None = None
+        self._refused = 0.0  # when it did so last, by the monotonic clock
+
+    def read(self, data: bytes) -> None:
+        """What the scheduler printed; a line that comes in two pieces is not seen, but soon there is another."""
+        if _REFUSES in data:
+            self._refused = time.monotonic()
+            self._wait = self._wait or self._loop.after(self.patience, self._over)
+
+    def cancel(self) -> None:
+        """It has ended; another one may follow."""
+        if self._wait:
+            self._wait.cancel()
+            self._wait = None
+
+    def _over(self) -> None:
+        self.cancel()
+        if time.monotonic() - self._refused < PATIENCE / 2:
+            what = "ranks had done their work before all of them had registered with it, and could not end"
+            self._give_up(LaunchError(what))
+
+
+def _seconds(text: str) -> int:
+    """0 for what is no number: what MindSpore makes of it is its own."""
+    return int(text) if text.isdecimal() and len(text) < 7 else 0
+
+
+# --- what
+
+
+def _look(pid: int) -> Interpreter | None:
+    package = _package(pid)
+    if package is None:
+        return None
+    words = strings(pid, "environ")
+    env = {name: value for name, _, value in (word.partition("=") for word in words) if name}
+    cwd = link(pid, "cwd") or "/"
+    path = _program(pid, cwd, env)
+    return Interpreter(path, package, cwd, env) if path else None
+
+
+def _package(pid: int) -> str | None:
+    """The directory of MindSpore's package, if the process has its extension module mapped."""
+    maps = read(f"/proc/{pid}/maps")
+    at = maps.find(_EXTENSION)
+    if at < 0:
+        return None
+    line = maps[maps.rfind(b"\n", 0, at) + 1 : maps.find(b"\n", at)]
+    return os.path.dirname(os.fsdecode(line.split(None, 5)[5]))  # address perms offset device inode path
+
+
+def _program(pid: int, cwd: str, env: Mapping[str, str]) -> str | None:
+    """The process's interpreter under a name of which the venv can be told.
+
+    Python finds its venv from argv[0], so that comes first; a process that changed its title still has the name of
+    its file.  Each is taken only if it is the file that the process runs.
+    """
+    real = link(pid, "exe")
+    if not os.path.basename(real).startswith(("python", "pypy")):
+        return None
+    first = (strings(pid, "cmdline") or [""])[0]
+    folders = [""] if "/" in first else env.get("PATH", os.defpath).split(":")
+    names = [os.path.join(folder, first) for folder in folders]
+    if env.get("VIRTUAL_ENV"):
+        names.append(os.path.join(env["VIRTUAL_ENV"], "bin", "python"))
+    for name in [*names, real]:
+        path = os.path.join(cwd, name)
+        try:
+            if os.path.samefile(path, f"/proc/{pid}/exe"):
+                return path
+        except OSError:
+            pass
+    return None

@@ -1,0 +1,266 @@
+"""Stacks of the ranks, for --get-stack-traces: what a debugger of this host tells, or else what /proc does.
+
+It starts the first tool that is there for each process of each rank (a rank may be a shell with the program below
+it), a few at a time, and tells what came; it knows neither frames nor what happens to the ranks then.  The surprising
+thing: it never reads a process's command line, since the kernel makes who reads it wait for a process that hangs
+while it changes its memory, and such processes are what one looks for here.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from mslaunch.agent.ranks.pipes import Room, open_fds
+from mslaunch.agent.ranks.rank import Rank
+from mslaunch.faststd import TYPE_CHECKING, NamedTuple, signal
+from mslaunch.protocol.control import Traced
+from mslaunch.protocol.frames import NO_RANK
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from mslaunch.runtime.loop import Loop
+
+_PER_RANK = 8  # processes that are looked at
+_TEXT = 1 << 16  # bytes kept of what is said of one process
+_LINE = 300
+_THREADS = 32
+_PLACES = ("/usr/local/bin", "/usr/bin", "/bin")
+_BEGINS = ("Thread", "TID ", "#0")  # where the part of a tool's words begins that is worth keeping
+_STATES = {
+    "R": "running",
+    "S": "sleeping",
+    "D": "sleeping, and no signal wakes it",
+    "T": "stopped",
+    "t": "stopped by a debugger",
+    "Z": "a zombie",
+}
+
+
+class Command(NamedTuple):
+    """A tool that prints the stacks of a process: its name and arguments, PID in place of the number."""
+
+    tool: str
+    args: tuple[str, ...]
+    python: bool = False  # it knows Python, and nothing else
+
+
+#: the first that is there is asked
+TOOLS = (
+    Command("py-spy", ("dump", "--pid", "PID"), python=True),
+    Command("eu-stack", ("-p", "PID")),
+    Command("gstack", ("PID",)),
+    Command("gdb", ("-nx", "-batch", "-p", "PID", "-ex", "thread apply all backtrace 64")),
+)
+
+
+class Tracer:
+    """Looks once at the ranks `pids` (rank -> process id); `tell(rank, traced)` hears of each process.
+
+    At the end, and not later than the seconds given to `begin`, it hears `(NO_RANK, None)`.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        pids: Mapping[int, int],
+        environ: Mapping[str, str],
+        tell: Callable[[int, Traced | None], None],
+    ) -> None:
+        self._loop = loop
+        self._tell = tell
+        self._path = environ.get("PATH", "").split(":")
+        self._env = {name: environ[name] for name in ("PATH", "HOME", "LANG") if name in environ}
+        members = _sessions(set(pids.values()))
+        self._waiting = [_Look(rank, pid) for rank, leader in pids.items() for pid in members[leader][:_PER_RANK]]
+        self._looking: list[_Look] = []
+        self._null = os.open("/dev/null", os.O_RDONLY)
+        self._stopped = False
+
+    def begin(self, seconds: float) -> None:
+        """Start looking; after `seconds`, be content with /proc for what is left."""
+        self._loop.after(seconds, self.stop)
+        self._go_on()
+
+    def stop(self) -> None:
+        """Enough: end the tools that run (the kernel lets go of the process that one looks at), and tell the rest."""
+        if self._stopped:
+            return
+        self._stopped = True
+        for look in [*self._looking, *self._waiting]:
+            if look.process:
+                look.process.signal(signal.SIGKILL)
+            reason = f"{look.said_by} took too long" if look.process else "there was no time to ask a debugger"
+            self._tell(look.rank, proc_traced(look.pid, reason))
+        self._looking, self._waiting = [], []
+        self._finish()
+
+    def _finish(self) -> None:
+        self._stopped = True
+        os.close(self._null)
+        self._tell(NO_RANK, None)
+
+    def _go_on(self) -> None:
+        while self._waiting and len(self._looking) < max(2, os.cpu_count() or 1):
+            look = self._waiting.pop(0)
+            look.commands = _commands(look.pid, self._path)
+            self._looking.append(look)
+            self._ask(look)
+        if not self._looking and not self._stopped:
+            self._finish()
+
+    def _ask(self, look: _Look) -> None:
+        """The next tool, or /proc when there is none."""
+        while look.commands:
+            command = look.commands.pop(0)
+            look.said_by, look.data = os.path.basename(command[0]), b""
+            process = Rank(look.rank, self._loop, look)
+            try:
+                room = Room(0, self._null)
+                process.start(command[0], command, self._env, open_fds(self._null, False, True, False, 1), room)
+            except OSError as error:
+                look.reason = f"{look.said_by}: {error.strerror}"
+                continue
+            look.process = process
+            look.then = lambda: self._answered(look)
+            process.watch(True)
+            return
+        self._told(look, proc_traced(look.pid, look.reason))
+
+    def _answered(self, look: _Look) -> None:
+        if self._stopped:
+            return
+        look.process = None
+        text = worth_keeping(look.data.decode("utf-8", "replace"))
+        if text:
+            self._told(look, Traced(look.pid, _read(look.pid, "comm"), look.said_by, text))
+            return
+        words = [line for line in look.data.decode("utf-8", "replace").splitlines() if line.strip()]
+        look.reason = f"{look.said_by}: {words[-1][:_LINE]}" if words else f"{look.said_by} said nothing"
+        self._ask(look)
+
+    def _told(self, look: _Look, traced: Traced) -> None:
+        self._tell(look.rank, traced)
+        self._looking.remove(look)
+        self._loop.soon(self._go_on)
+
+
+class _Look:
+    """One process that is looked at; also the `Sink` of the tool."""
+
+    def __init__(self, rank: int, pid: int) -> None:
+        self.rank = rank
+        self.pid = pid
+        self.commands: list[list[str]] = []
+        self.process: Rank | None = None
+        self.said_by = ""
+        self.data = b""
+        self.reason = "no debugger was found there: py-spy, eu-stack, gstack or gdb would tell more"
+        self.then: Callable[[], None] = lambda: None
+
+    def output(self, kind: int, rank: int, data: bytes) -> None:
+        """See `ranks.Sink`."""
+        if len(self.data) < _TEXT:
+            self.data += data
+
+    def exited(self, rank: int, code: int | None, signum: int | None) -> None:
+        """See `ranks.Sink`."""
+        if self.process:
+            self.process.retire(self.then)
+
+    def stdin_taken(self, rank: int, size: int) -> None:
+        """See `ranks.Sink`: a tool reads nothing."""
+
+
+def _commands(pid: int, path: list[str]) -> list[list[str]]:
+    """The command lines that would tell of `pid`, best first; one for Python may also stand beside the interpreter."""
+    folder, name = os.path.split(_link(f"/proc/{pid}/exe"))
+    python = name.startswith(("python", "pypy"))
+    places = [place for place in (*path, *_PLACES) if place.startswith("/")]
+    found = []
+    for tool, args, only_python in TOOLS:
+        if only_python and not python:
+            continue
+        beside = [folder] if only_python and not _public(folder) else []
+        file = next((f"{place}/{tool}" for place in (*places, *beside) if os.access(f"{place}/{tool}", os.X_OK)), "")
+        if file:
+            found.append([file, *(str(pid) if word == "PID" else word for word in args)])
+    return found
+
+
+def _public(folder: str) -> bool:
+    """May anybody put a program there?"""
+    try:
+        return bool(os.stat(folder).st_mode & stat.S_IWOTH)
+    except OSError:
+        return True
+
+
+def worth_keeping(said: str) -> str:
+    """A tool's words from the first thread or stack frame on, in bounded lines; "" if there is no stack in them."""
+    lines = said.splitlines()
+    first = next((index for index, line in enumerate(lines) if line.startswith(_BEGINS)), None)
+    if first is None:
+        return ""
+    kept = [line[:_LINE] for line in lines[first:] if line.strip() and not line.startswith("[Inferior")]
+    text = "\n".join(kept)
+    return text if len(text) <= _TEXT else text[:_TEXT].rpartition("\n")[0] + "\n(cut here)"
+
+
+def proc_traced(pid: int, reason: str) -> Traced:
+    """What the kernel says of each thread: its state and where it sleeps, and its stack there if we may see that."""
+    threads = sorted(_listed(f"/proc/{pid}/task"))
+    lines = [reason]
+    for thread in threads[:_THREADS]:
+        task = f"{pid}/task/{thread}"
+        state = _stat(task)[:1]
+        where = [f"{state[0]} ({_STATES.get(state[0], 'see proc(5)')})"] if state else ["gone"]
+        sleeps, call = _read(task, "wchan"), _read(task, "syscall").split(" ")[0]
+        where += [f"in {sleeps}"] if sleeps not in ("", "0") else []
+        where += [f"system call {call}"] if call.isdigit() else []
+        lines.append(f"thread {thread} {_read(task, 'comm')}: {', '.join(where)}")
+        lines += [f"  {line}" for line in _read(task, "stack").splitlines()]
+    if len(threads) > _THREADS:
+        lines.append(f"and {len(threads) - _THREADS} more threads")
+    if not threads:
+        lines.append("it has ended meanwhile")
+    return Traced(pid, _read(pid, "comm"), "/proc", "\n".join(line[:_LINE] for line in lines))
+
+
+def _sessions(leaders: set[int]) -> dict[int, list[int]]:
+    """The processes of each session, its leader first: a rank is the leader of one (`ranks`)."""
+    found = {leader: [leader] for leader in leaders}
+    for pid in _listed("/proc"):
+        fields = _stat(pid)
+        if len(fields) > 3 and pid not in leaders and int(fields[3]) in leaders:
+            found[int(fields[3])].append(pid)
+    return found
+
+
+def _stat(task: object) -> list[str]:
+    """The fields of /proc/…/stat from the state on: state, parent, group, session, …"""
+    return _read(task, "stat").rpartition(")")[2].split()
+
+
+def _listed(folder: str) -> list[int]:
+    try:
+        return [int(name) for name in os.listdir(folder) if name.isdigit()]
+    except OSError:
+        return []
+
+
+def _read(task: object, name: str) -> str:
+    """One of the files of a task, "" where we may not see it."""
+    try:
+        with open(f"/proc/{task}/{name}", encoding="utf-8", errors="replace") as file:
+            return file.read(_TEXT).strip()
+    except OSError:
+        return ""
+
+
+def _link(path: str) -> str:
+    try:
+        return os.readlink(path)
+    except OSError:
+        return ""

@@ -1,0 +1,100 @@
+"""How a job ended that mpirun ran: its exit code and its last words become an outcome of ours.
+
+Pure, but for what the desk has heard.  Open MPI 4.1 does not always say which rank failed; then we do not know it
+either, and say so.  The surprising thing: mpirun's exit code counts only if a rank was there to fail; else it is
+mpirun's own trouble, and becomes one of our codes.
+"""
+
+from __future__ import annotations
+
+from mslaunch.datamodel.outcome import Failure, Outcome, RankStatus
+from mslaunch.errors import EXIT_LOST, EXIT_UNREACHED, EXIT_USAGE
+from mslaunch.faststd import TYPE_CHECKING
+from mslaunch.launcher.job.exit_text import ending
+from mslaunch.protocol.frames import STDERR, STDOUT
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from mslaunch.backends.openmpi.demux import Desk
+    from mslaunch.launcher.job.job_state import JobState
+
+#: what mpirun says when a daemon is gone: 4.1.4 and 5.0.11, and 5.0.11 when its ssh ends first
+_HOST_LOST = ("has lost communication with a remote daemon", "A daemon failed to")
+
+
+def outcome_of(state: JobState, desk: Desk, size: int, seconds: float) -> Outcome:
+    """The outcome; closes the desk."""
+    failure = state.failure
+    words, hosts = desk.own.decode("utf-8", "replace"), {rank: known.host for rank, known in desk.known.items()}
+    if failure is None and _lost(words):  # 5.0.11 ends with 0
+        failure = Failure("", rank=0, code=EXIT_LOST)
+    if failure and failure.rank == 0:
+        failure = explained(failure, state.ranks[0].signal, words, size, hosts)
+    if failure and failure.rank is not None:
+        failure = failure._replace(detail=(*failure.detail, *desk.tail(failure.rank)))
+    kept = desk.close()
+    if failure is None and not kept:
+        failure = Failure("all ranks ended well, but not all of their output could be kept", code=EXIT_USAGE)
+    code = failure.code if failure else 0
+    return Outcome(code, tuple(_status(rank, failure, desk) for rank in range(size)), failure, seconds)
+
+
+def _status(rank: int, failure: Failure | None, desk: Desk) -> RankStatus:
+    known = desk.known.get(rank)
+    status = RankStatus(rank, known.host if known else "", known.pid if known else None)
+    if failure is None:
+        status = status._replace(code=0)
+    elif rank == failure.rank:
+        signum = failure.code - 128 if "was ended by SIG" in failure.what else None
+        status = status._replace(code=None if signum else failure.code, signal=signum)
+    else:
+        status = status._replace(reason="ended" if known else "not started")
+    if desk.logs:
+        status = status._replace(stdout=desk.logs.path(STDOUT, rank), stderr=desk.logs.path(STDERR, rank))
+    return status
+
+
+def explained(failure: Failure, signum: int | None, words: str, size: int, hosts: Mapping[int, str]) -> Failure:
+    """What it means that mpirun failed, or was ended by the signal `signum`.
+
+    `words` are its last ones, `hosts` those of the ranks that have started.
+    """
+    if signum:
+        return Failure(f"Open MPI's mpirun {ending(None, signum)}", failure.host, code=failure.code)
+    if hosts and _lost(words):
+        return Failure("Open MPI lost a host while ranks ran there; its words above say which", code=EXIT_LOST)
+    if not hosts:
+        far = failure.code == EXIT_UNREACHED or "daemon" in words
+        what = f"Open MPI started no rank (its mpirun ended with {failure.code})"
+        detail = () if words.strip() else ("it does not say why",)
+        return Failure(what, code=EXIT_UNREACHED if far else EXIT_USAGE, detail=detail)
+    rank = named(words) if size > 1 else 0
+    if rank is None or rank not in hosts:
+        return Failure(f"a rank ended with exit code {failure.code}; Open MPI did not say which", code=failure.code)
+    return Failure(f"rank {rank} {ending(failure.code, _signal(words))}", hosts[rank], rank, failure.code)
+
+
+def _lost(words: str) -> bool:
+    return any(known in words for known in _HOST_LOST)
+
+
+def _signal(words: str) -> int | None:
+    """The signal that ended the rank, if mpirun says that one did; its exit code alone may be a program's own."""
+    import re
+
+    found = re.search(r"exited\s+on\s+signal\s+(\d+)", words)
+    return int(found[1]) if found else None
+
+
+def named(words: str) -> int | None:
+    """The rank that mpirun names as the first that failed, as `[[33112,1],1]` or as `process rank 1`."""
+    import re
+
+    told = (
+        r"Process name: \[\S+,(\d+)\]",
+        r"process rank (\d+) with PID",
+        r"MPI_ABORT was invoked on rank (\d+)",
+    )
+    found = [re.search(text, words) for text in told]
+    return next((int(one[1]) for one in found if one), None)

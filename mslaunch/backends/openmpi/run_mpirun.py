@@ -1,0 +1,293 @@
+"""A launch that an installed Open MPI does: our request in its words, its ranks with our variables, its end as ours.
+
+mpirun runs below our own local agent, as the agent's one rank: so standard input, signals, --timeout, the scheduler of
+MindSpore, and that nothing is left behind, are what they are in any launch.  What mpirun is told is made in `job`, what
+stands before each program in `wrapper`, and who printed what is found out in `desk`.  The surprising thing: the state
+of the launch knows one rank, mpirun, so how the true ranks ended is put together at the end.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from mslaunch.backends.openmpi.command_line import HOSTFILE, refuse
+from mslaunch.backends.openmpi.demux import Desk, open_desk
+from mslaunch.backends.openmpi.find_mpirun import find
+from mslaunch.backends.openmpi.local_streams import Nearby
+from mslaunch.backends.openmpi.mpirun_job import Job, make_job
+from mslaunch.backends.openmpi.mpirun_outcome import outcome_of
+from mslaunch.backends.openmpi.rank_wrapper import Streams
+from mslaunch.datamodel.hosts import Allocation, Node
+from mslaunch.datamodel.jobmap import JobMap, Placement
+from mslaunch.datamodel.node_plan import NodePlan
+from mslaunch.datamodel.outcome import Outcome
+from mslaunch.datamodel.request import Request
+from mslaunch.errors import EXIT_TIMEOUT, LaunchError
+from mslaunch.faststd import TYPE_CHECKING, signal
+from mslaunch.host.cpus import cores_here
+from mslaunch.host.own_names import is_local
+from mslaunch.host.programs import is_python
+from mslaunch.launcher.agents.agent_pool import Company
+from mslaunch.launcher.job.controller import Launch
+from mslaunch.launcher.job.events import TimedOut
+from mslaunch.launcher.job.job_state import ENDING, PREPARING, JobState
+from mslaunch.launcher.messages.console import Voice
+from mslaunch.launcher.messages.failure_report import outcome_text
+from mslaunch.plan.exported_variables import missing_exports
+from mslaunch.plan.hosts.allocation import allocate
+from mslaunch.plan.rank_selection import stdin_ranks
+from mslaunch.protocol import frames
+from mslaunch.runtime.loop import Loop
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from mslaunch.datamodel.jobmap import Endpoint
+    from mslaunch.launcher.agents.connection import Peer
+    from mslaunch.launcher.launch import Surroundings
+
+_SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
+_LAST_WORDS = 3.0  #: seconds that a standard error nobody reads is waited for
+_WAYS_END = 3.0  #: seconds that the ssh of other hosts may take to end once mpirun has
+_USUAL_PORTS = (29500, 8118)  #: torch's and MindSpore's, for a dry run
+
+
+class _State(JobState):
+    """That of one rank, mpirun; all is over when the streams of its local ranks are, too."""
+
+    def __init__(self, here: Node, nearby: Nearby) -> None:
+        super().__init__(JobMap((here,), (Placement(0, 0, 0, 0),), 1))
+        self._nearby = nearby
+        self._told: bool | None = None  # whether it was while the job was being ended; None: not yet
+
+    def on(self, event: Any) -> list[Any]:
+        """See `JobState`."""
+        actions = super().on(event)
+        soon = self.phase == ENDING
+        if self.ranks[0].ended and not self._told and self._told is not soon:
+            self._told = soon
+            self._nearby.ended(soon)
+        return actions
+
+    @property
+    def finished(self) -> bool:
+        """See `JobState`."""
+        return super().finished and (self.phase == PREPARING or self._nearby.over)
+
+
+def run(request: Request, around: Surroundings) -> Outcome:
+    """Launch with Open MPI, and wait for the end.  Raises `LaunchError` for what is wrong before mpirun runs."""
+    with Loop() as loop:
+        return _Story(loop, request, around).tell()
+
+
+class _Story:
+    """One launch, and what its chapters share."""
+
+    def __init__(self, loop: Loop, request: Request, around: Surroundings) -> None:
+        self._began = time.monotonic()
+        self._loop = loop
+        self._request = request
+        self._around = around
+        self._voice = Voice(loop, around.stderr, request.quiet, False)  # its details tell of a rank 0, which is mpirun
+        self._here = Node(os.uname().nodename, 1, "this host", local=True)
+        self._jobid = os.urandom(4).hex()
+        self._stopped: list[LaunchError] = []
+        self._watch_early()
+
+    def tell(self) -> Outcome:
+        """From the request to the outcome."""
+        request, around = self._request, self._around
+        refuse(request)
+        mpirun = find(request.backend.partition(":")[2], around.environ.get("PATH", os.defpath))
+        allocation = allocate(request, _read_text, is_local, self._here.name, cores_here(False))
+        job = make_job(request, allocation, mpirun, around.environ, around.cwd, self._jobid)
+        stdin_ranks(request, job.size)
+        if request.do_not_launch:
+            _show(job, around.stdout)
+            return Outcome(0, (), None, self._seconds())
+        for name in missing_exports(request, around.environ):
+            self._voice.notice(f"-x {name}: there is no such variable here; the ranks get none either")
+        try:
+            self._announce()
+            return self._launch(job)
+        except LaunchError:
+            self._voice.close()
+            raise
+
+    def _seconds(self) -> float:
+        return time.monotonic() - self._began
+
+    def _watch_early(self) -> None:
+        """What ends the launch before anything is started is noted, and found by who waits, as in `launcher.launch`."""
+        if self._around.signals:
+            for name in _SIGNALS:
+                error = LaunchError(f"ended by {name} before anything was started")
+                self._loop.signal(getattr(signal, name), self._stopper(error))
+        limit = self._request.timeout
+        if limit:
+            late = LaunchError(f"nothing was started within {limit:g} s", "--timeout", code=EXIT_TIMEOUT)
+            self._loop.after(limit, lambda: self._stopped.append(late))
+
+    def _stopper(self, error: LaunchError) -> Callable[[], None]:
+        return lambda: self._stopped.append(error)
+
+    def _wait(self, until: Callable[[], bool]) -> None:
+        self._loop.run(lambda: bool(self._stopped) or until())
+        if self._stopped:
+            raise self._stopped[0]
+
+    def _announce(self) -> None:
+        request = self._request
+        if request.report_pid is not None or request.report_uri is not None:
+            from mslaunch.launcher.messages.report_pid import announce, open_channel
+
+            def open_file(path: str) -> int:
+                return open_channel(path, self._loop, self._wait)
+
+            announce(request, self._around, self._voice.show, self._jobid, open_file)
+
+    def _launch(self, job: Job) -> Outcome:
+        voice = self._voice
+        hello = f"mslaunch-{os.urandom(8).hex()}"
+        desk = open_desk(self._request.output, job.size, hello, self._loop, self._around.stdout, voice)
+        company = Company(self._loop, self._request.link, self._around.environ, voice, self._wait, False)
+        nearby = desk.nearby = Nearby(self._loop, desk.near, desk.introduced)
+        state = _State(self._here, nearby)
+        try:
+            peers = company.gather([self._here])  # before there are descriptors that its agent would inherit
+            streams = self._open(nearby, job, hello)
+            self._conduct(peers, state, desk, self._planner(job, desk, streams), job)
+            if job.elsewhere and peers[0].hello and not state.ranks[0].signal:
+                self._wait_for_ways(peers[0].hello.pid)
+        except LaunchError:
+            desk.close()
+            raise
+        finally:
+            nearby.close()
+            stuck = company.part()
+        return self._report(outcome_of(state, desk, job.size, self._seconds()), desk, stuck)
+
+    def _wait_for_ways(self, agent: int) -> None:
+        """mpirun has left its ssh to end by themselves, and our guard would kill them.
+
+        A daemon of Open MPI that loses its ssh while it ends its ranks may die of that, and leave them behind.
+        """
+        from mslaunch.backends.openmpi.mpirun_network import adopted_beside
+
+        given_up: list[bool] = []
+        self._loop.after(_WAYS_END, lambda: given_up.append(True))
+
+        def look_again() -> None:
+            self._loop.after(0.02, look_again)  # no event tells of processes that are not ours
+
+        look_again()
+        self._loop.run(lambda: bool(given_up) or not adopted_beside(agent))
+
+    def _open(self, nearby: Nearby, job: Job, hello: str) -> Streams:
+        if not job.here:
+            return Streams(hello)
+        pty = self._request.output.pty
+        python = all(is_python(app.argv[0]) for app in self._request.apps)
+        stdin = (self._around.stdin, int(self._request.stdin)) if job.feeds else None
+        streams = nearby.open(job.size, pty == "yes" or (pty == "auto" and not python), hello, stdin)
+        if stdin and streams.reader is None:
+            self._voice.notice("no rank gets standard input: there are not enough descriptors, or there is no /proc")
+        return streams
+
+    def _planner(self, job: Job, desk: Desk, streams: Streams) -> Callable[[Endpoint], list[NodePlan]]:
+        """What makes the plan once ports are held.
+
+        mpirun tags what ranks elsewhere print, if it matters whose it is.
+        """
+        tagged = job.elsewhere and desk.sorts
+        if tagged:
+            desk.expect_tags(job.mpirun.style == "5.0")
+        hostfile = _in_memory(job.words.hostfile)
+
+        def plan(endpoint: Endpoint) -> list[NodePlan]:
+            ports = (endpoint.port, endpoint.service_port)
+            meeting = job.meeting(_address(job.allocation), ports)
+            return [job.plan(job.line(meeting, streams, tagged, hostfile), meeting)]
+
+        return plan
+
+    def _conduct(
+        self,
+        peers: list[Peer],
+        state: JobState,
+        desk: Desk,
+        plan: Callable[[Endpoint], list[NodePlan]],
+        job: Job,
+    ) -> None:
+        request, around = self._request, self._around
+        launch = Launch(self._loop, peers, state, desk, plan, (around.stdin, job.readers), job.grace, self._voice)
+        desk.on_progress(launch.written)
+        if around.signals:
+            launch.watch_signals()
+            self._loop.signal(signal.SIGTSTP, lambda: self._stop(peers[0]))
+            self._loop.signal(signal.SIGCONT, lambda: self._continue(peers[0], desk.nearby))
+        if request.timeout:
+            limit = TimedOut(request.timeout, request.timeout_from, False)
+            launch.limit_time(limit, request.timeout - self._seconds(), False)
+        launch.run()
+
+    def _stop(self, peer: Peer) -> None:
+        """Ctrl-Z: mpirun stops its ranks when it hears SIGTSTP, and not itself; then we stop."""
+        peer.send(frames.encode(frames.SIGNAL, frames.NO_RANK, str(int(signal.SIGTSTP)).encode()))
+        self._loop.soon(lambda: os.kill(os.getpid(), signal.SIGSTOP))
+
+    @staticmethod
+    def _continue(peer: Peer, nearby: Nearby) -> None:
+        peer.send(frames.encode(frames.SIGNAL, frames.NO_RANK, str(int(signal.SIGCONT)).encode()))
+        if nearby.feed:
+            nearby.feed.resume()
+
+    def _report(self, outcome: Outcome, desk: Desk, stuck: list[str]) -> Outcome:
+        failure = outcome.failure
+        log = desk.log_path(failure.rank) if failure and failure.rank is not None else None
+        self._voice.say(outcome_text(outcome._replace(ranks=()), log))
+        if stuck:
+            self._voice.notice(f"still ending: {', '.join(stuck)}")
+        given_up: list[bool] = []
+        self._loop.after(_LAST_WORDS, lambda: given_up.append(True))
+        self._loop.run(lambda: not self._voice.stderr.pending or bool(given_up))
+        self._voice.close()
+        return outcome
+
+
+def _show(job: Job, fd: int) -> None:
+    """A dry run: the command line, in a form that a shell takes."""
+    import shlex
+
+    line = job.line(job.meeting(_address(job.allocation), _USUAL_PORTS), Streams(), False, HOSTFILE)
+    text = f"# {job.mpirun.name}, {job.mpirun.path}; a launch chooses free ports, and reads the output of each rank\n"
+    text += "".join(f"# {HOSTFILE}: {host}\n" for host in job.words.hostfile.splitlines())
+    os.write(fd, f"{text}{shlex.join(line)}\n".encode("utf-8", "surrogateescape"))
+
+
+def _read_text(path: str) -> str:
+    with open(path, encoding="utf-8", errors="surrogateescape") as file:
+        return file.read()
+
+
+def _address(allocation: Allocation) -> str:
+    """Of this host: where ranks elsewhere reach it, as the way to the first of them tells."""
+    far = [node for node in allocation.nodes if not node.local]
+    if not far:
+        return "127.0.0.1"
+    from mslaunch.backends.openmpi.mpirun_network import address_towards
+    from mslaunch.host.own_addresses import addresses
+
+    return address_towards(far[0].name) or addresses()[0]
+
+
+def _in_memory(text: str) -> str:
+    """The name of a file that holds `text` and is gone when we are; "" for none."""
+    if not text:
+        return ""
+    fd = os.memfd_create("hosts")
+    os.write(fd, text.encode("utf-8", "surrogateescape"))
+    return f"/proc/{os.getpid()}/fd/{fd}"

@@ -1,0 +1,88 @@
+"""The man page mslaunch(1), made of the tables that the parser reads; `mslaunch --man | man -l -` shows it.
+
+It knows roff, and options only by their rows.  The surprising thing is how much roff must not see: a dash would become
+a hyphen that nobody can copy, and a line that begins with a dot or a quote would be a request.
+"""
+
+from __future__ import annotations
+
+from mslaunch import __version__, errors
+from mslaunch.cli.help import catalog
+from mslaunch.cli.help.help_text import described, groups, merged, names_of, refused
+from mslaunch.cli.parser.options import REFUSED
+
+_HEAD = rf"""
+.TH MSLAUNCH 1 "" "mslaunch {__version__}" "User Commands"
+.nh
+.SH NAME
+mslaunch \- start the ranks of a parallel job on one host or many
+.SH SYNOPSIS
+.B mslaunch
+[\fIoptions\fR] \fIprogram\fR [\fIarguments\fR] [: [\fIoptions\fR] \fIprogram\fR [\fIarguments\fR]]...
+""".strip()
+_DESCRIPTION = """\
+mslaunch starts the ranks of a job on one host or many, tells them where to meet, carries their output home, and ends
+them together, whatever happens.
+It takes the command line of Open MPI's mpirun and needs no MPI; nothing has to be installed on the other hosts but sshd
+and Python 3.8 or newer.
+
+Options end at the program's name, or at '--'; what follows is the program's.
+A name takes one dash or two, and its value follows after a blank or '='.
+Several programs make one job when a lone ':' stands between them.
+
+Called as mpirun, mpiexec, orterun, mpiexec.hydra or msrun (see --install-shims), or with --dialect as its first word,
+it takes the command line of that launcher; --help then shows the options of that one.
+A line that begins with an option that msrun alone has, as --worker_num=8, is msrun's.
+"""
+_CODES = (
+    ("0", "every rank ended with 0"),
+    ("N", "the rank that failed first ended with N, or with 128 + n if signal n ended it"),
+    (str(errors.EXIT_USAGE), "a bad option, hostfile, allocation or mapping; or mslaunch was ended by a signal"),
+    (str(errors.EXIT_TIMEOUT), "--timeout or MPIEXEC_TIMEOUT was reached"),
+    (str(errors.EXIT_NOT_STARTED), "the program is not executable, or its working directory cannot be entered"),
+    (str(errors.EXIT_NOT_FOUND), "the program was not found"),
+    (str(errors.EXIT_LOST), "a host or its agent was lost while ranks ran there"),
+    (str(errors.EXIT_UNREACHED), "a host could not be reached, or no agent started there"),
+)
+_FILES = (
+    ("~/.ssh/config, ~/.ssh/known_hosts, /etc/ssh/ssh_config", "how hosts are reached and known"),
+    ("~/.openmpi/mca-params.conf, /etc/openmpi/openmpi-mca-params.conf", "parameters, one a line: KEY = VALUE"),
+)
+
+
+def page() -> str:
+    """The page, in the man macros of roff."""
+    about = catalog.dialect("mpirun")
+    parts = [_HEAD, ".SH DESCRIPTION", *_paragraphs(_DESCRIPTION), ".SH OPTIONS"]
+    for group, members in groups(about.table).items():
+        rows = [_entry(names_of(option), described(option)) for option in members if option.status != REFUSED]
+        parts += [f".SS {_text(group)}", *rows] if rows else []
+    parts += [".SS Refused", *_paragraphs("Each of them says what to use instead: " + refused(about.table) + ".")]
+    parts += [".SH PARAMETERS", *_paragraphs("Given with --mca KEY VALUE, or as a variable OMPI_MCA_KEY.")]
+    parts += [_entry(names, meaning) for names, meaning in merged(about.parameters)]
+    parts += [".SH ENVIRONMENT", *(_entry(*pair) for pair in merged(about.variables))]
+    parts += [".SH EXIT STATUS", *(_entry(code, meaning) for code, meaning in _CODES)]
+    parts += [".SH FILES", *(_entry(names, meaning) for names, meaning in _FILES)]
+    examples = (*about.examples, *catalog.dialect("msrun").examples)
+    parts += [".SH EXAMPLES", *(_example(what, command) for what, command in examples)]
+    parts += [".SH SEE ALSO", ".BR mpirun (1),", ".BR ssh_config (5)"]
+    return "\n".join(parts) + "\n"
+
+
+def _paragraphs(text: str) -> list[str]:
+    """Text with an empty line between paragraphs."""
+    return [f".PP\n{_text(paragraph)}" for paragraph in text.strip().split("\n\n")]
+
+
+def _entry(names: str, described: str) -> str:
+    return f".TP\n\\fB{_text(names)}\\fR\n{_text(described)}"
+
+
+def _example(what: str, command: str) -> str:
+    return f".PP\n{_text(what)}:\n.PP\n.RS 4\n.nf\n{_text(command)}\n.fi\n.RE"
+
+
+def _text(text: str) -> str:
+    """Text that roff leaves as it is."""
+    text = text.replace("\\", "\\e").replace("-", "\\-").replace("'", "\\(aq").replace("…", "...")
+    return "\n".join("\\&" + line if line[:1] in (".", "'") else line for line in text.splitlines())

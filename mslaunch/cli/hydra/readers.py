@@ -1,0 +1,149 @@
+"""Readers of the hydra dialect: what its options' words become, where `cli.parser.readers` has nothing that fits.
+
+Paths that begin with "hydra." are for `cli.hydra.parse`, which knows all options at once; the others are fields of the
+request.  Words are those that mpiexec.hydra 5.0.2 takes.  What may surprise are numbers: hydra reads `2x` as 2 and `x`
+as 1, and divides by a count of 0; here each of them is refused.
+"""
+
+from __future__ import annotations
+
+from mslaunch.cli.parser.readers import Expected, count, meant, text
+from mslaunch.faststd import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    Setting = tuple[str, Any]  # path, value
+
+_OBJECTS = "none, machine, numa, socket, l1cache, l2cache, l3cache, core[:N] or hwthread[:N]"
+_LEVELS = {
+    **dict.fromkeys(("hwthread", "core", "numa", "socket"), ""),
+    **{f"l{number}{kind}cache": f"l{number}cache" for number in "123" for kind in ("", "d", "u")},
+}
+_DEVICES = ("pci", "gpu", "ib", "en", "eth", "hfi", "nic")
+_BATCH = ("slurm", "ll", "lsf", "sge", "pbs", "cobalt")
+
+
+def pair(name: str, value: str) -> tuple[tuple[str, str]]:
+    """-env NAME VALUE."""
+    if not name or "=" in name:
+        raise Expected("NAME VALUE or NAME=VALUE")
+    return ((name, value),)
+
+
+def names(word: str) -> tuple[str, ...]:
+    """NAME,NAME,…; none is allowed."""
+    return tuple(name for name in word.split(",") if name)
+
+
+def forwarded(word: str) -> tuple[str, ...]:
+    """HYDRA_ENV: `all`; any other word is none, as in hydra."""
+    return ("*",) if word == "all" else ()
+
+
+def host_list(word: str) -> tuple[str, str]:
+    """-hosts: who said it, and the list."""
+    return "-hosts", text(word)
+
+
+def host_file(word: str) -> tuple[str, str]:
+    """-f: who said it, and the file."""
+    return "-f", text(word)
+
+
+def default_file(word: str) -> tuple[str, str]:
+    """HYDRA_HOST_FILE: the same."""
+    return "HYDRA_HOST_FILE", word
+
+
+def order(word: str) -> str:
+    """-order-nodes; hydra takes any other word for ascending."""
+    lower = word.lower()
+    if lower not in ("ascending", "descending"):
+        raise Expected("ascending or descending", meant(lower, ("ascending", "descending")))
+    return lower
+
+
+def rankmap(word: str) -> tuple[int, ...]:
+    """-rankmap: numbers of hosts, `1,1,0`; or blocks `(first host, hosts, ranks on each)`; or both, in `(vector,…)`."""
+    inner = word[8:-1] if word.startswith("(vector,") and word.endswith(")") else word
+    found: list[int] = []
+    for part in inner.replace("),", ");").replace(",(", ";(").split(";"):
+        try:
+            if part.startswith("("):
+                first, hosts, each = (int(field) for field in part[1:].rstrip(")").split(","))
+                numbers = [first + at for at in range(hosts) for _ in range(each)] if hosts * each < 1 << 16 else []
+            else:
+                numbers = [int(field) for field in part.split(",")]
+        except ValueError:
+            numbers = []
+        if not numbers or min(numbers) < 0:
+            raise Expected(
+                "numbers of hosts, such as 0,0,1,1 or (0,2,2)", "the three numbers are: first host, hosts, ranks"
+            )
+        found += numbers
+    return tuple(found)
+
+
+def launcher(word: str) -> str:
+    """-launcher."""
+    lower = word.lower()
+    if lower in ("slurm", "ll", "lsf", "sge"):
+        raise Expected("ssh, rsh or fork", "name the hosts with -hosts or -f; they are reached by ssh")
+    if lower not in ("ssh", "rsh", "fork"):
+        raise Expected("ssh, rsh or fork", meant(lower, ("ssh", "rsh", "fork")))
+    return lower
+
+
+def command(word: str) -> tuple[str, ...]:
+    """-launcher-exec: one word, the path of a program, as in hydra; blanks in it do not part."""
+    return (text(word),)
+
+
+def manager(word: str) -> list[Setting]:
+    """-rmk: who knows the hosts."""
+    if word.lower() in _BATCH:
+        raise Expected("user", "write the hosts of the batch system into a file and give it with -f")
+    if word.lower() != "user":
+        raise Expected("user")
+    return []
+
+
+def demux(word: str) -> list[Setting]:
+    """-demux: how hydra waits for output; all of its ways look the same from outside."""
+    if word.lower() not in ("poll", "select"):
+        raise Expected("poll or select")
+    return []
+
+
+def interface(word: str) -> list[Setting]:
+    """-iface: the ranks' library is told, by the variable that hydra uses."""
+    return [("app.env+", (("MPIR_CVAR_NEMESIS_TCP_NETWORK_IFACE", text(word)),))]
+
+
+def bind_to(word: str) -> list[Setting]:
+    """OBJECT[:N].  Ranks beyond the last object begin again with the first, so cpus may be shared."""
+    lower = word.lower()
+    name, colon, many = lower.partition(":")
+    if lower in ("none", "machine"):
+        return [("policy.bind_to", "none")]
+    if name in ("rr", "user") or name.startswith(_DEVICES):
+        raise Expected(_OBJECTS, _todo(name))
+    if name not in _LEVELS:
+        raise Expected(_OBJECTS, meant(name, _LEVELS))
+    level = _LEVELS[name] or name
+    cpus = count(many) if colon else 1
+    settings: list[Setting] = [("policy.bind_to", level), ("policy.overload", True), ("hydra.bound", name)]
+    if cpus > 1 and name not in ("core", "hwthread"):
+        raise Expected(f"{name} without a number", f"bind to cores instead: core:N, or one {name} for each rank")
+    if cpus > 1:
+        settings += [("policy.pe", cpus), ("policy.hwthread_cpus", name == "hwthread")]
+    return settings
+
+
+def _todo(name: str) -> str:
+    if name == "rr":
+        return "use core: ranks get one after the other"
+    if name == "user":
+        return "a rankfile says which cpus each rank gets: mslaunch --rankfile FILE, in the dialect of mpirun"
+    return "mslaunch does not know which cpus are near a device: use numa"

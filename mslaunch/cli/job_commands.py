@@ -1,0 +1,117 @@
+"""--status and --stop: what became of detached jobs, and their end.
+
+The register (`detached.job_registry`) has the facts; here they are put in words, and the launcher of a job is asked to
+end it, by SIGTERM, as Ctrl-C would.  It starts nothing, and reads no output of ranks.  The surprising thing is the exit
+code of `--status JOB`: 0 as long as the job runs, and once it has ended the job's own.
+"""
+
+from __future__ import annotations
+
+import time
+
+from mslaunch.cli.parser.options import Show
+from mslaunch.detached.job_registry import DAYS, Register
+from mslaunch.errors import LaunchError, UsageError, printable
+from mslaunch.faststd import TYPE_CHECKING, signal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from mslaunch.detached.job_registry import Entry
+
+_KILLED = 137
+_PATIENCE = 20.0  #: seconds beyond the grace of the ranks, until a job counts as one that does not end
+_WIDTH = 60
+
+
+def status(words: Sequence[str], environ: Mapping[str, str]) -> Show:
+    """What --status shows, of all jobs or of one.  Raises `LaunchError`."""
+    if words:
+        entry = _find("--status", words, environ)
+        return Show(_detail(entry), _code(entry))
+    return Show(_table(Register(environ).entries()) or f"no job was detached here in the last {DAYS} days")
+
+
+def stop(words: Sequence[str], environ: Mapping[str, str]) -> Show:
+    """End a job, and wait until it has ended.  Raises `LaunchError`."""
+    entry = _find("--stop", words, environ)
+    job = f"job {entry.number}"
+    while entry.state in ("starting", "running"):  # twice if its process was still that of the command
+        asked = entry.process
+        asked.send(signal.SIGTERM)
+        if not asked.wait(float(entry.facts["grace"]) + _PATIENCE):
+            todo = f"see {entry.log}; a second --stop {entry.number} ends it at once"
+            raise LaunchError("it has been asked to end and has not done so yet", job, todo)
+    return Show(f"{job} {_outcome(entry, entry.state)}")
+
+
+def _find(option: str, words: Sequence[str], environ: Mapping[str, str]) -> Entry:
+    todo = "mslaunch --status lists the jobs of this host and user"
+    if not words:
+        raise UsageError("the number of the job is missing", option, todo)
+    if len(words) > 1:
+        raise UsageError(f"it takes one job, got {' '.join(words)!r}", option, todo)
+    entry = Register(environ).find(words[0])
+    if entry is None:
+        raise LaunchError(f"there is no job {words[0]!r}", option, todo)
+    return entry
+
+
+def _code(entry: Entry) -> int:
+    state = entry.state
+    return int(entry.facts["code"]) if state == "ended" else _KILLED if state == "killed" else 0
+
+
+def _outcome(entry: Entry, state: str) -> str:
+    """A clause: `has ended at …, with exit code 0: all ranks ended well`."""
+    if state == "ended":
+        return f"has ended at {_time(entry.since)} with exit code {entry.facts['code']}: {entry.facts['how']}"
+    if state == "killed" and not entry.known:
+        return "has ended before anything was started"
+    if state == "killed":
+        pid = entry.process.pid
+        return f"was killed: its launcher, process {pid}, is gone without a word, and its ranks were ended with it"
+    return f"is {state} since {_time(entry.since)}"
+
+
+def _detail(entry: Entry) -> str:
+    facts, state = entry.facts, entry.state
+    rows = [("command", _command(facts["command"])), ("directory", facts["cwd"])]
+    if facts["ranks"] is not None:
+        rows.append(("ranks", str(facts["ranks"])))
+    rows.append(("begun", _time(facts["began"])))
+    if state in ("starting", "running"):
+        rows.append(("launcher", f"process {entry.process.pid}"))
+    if facts["logs"]:
+        rows.append(("logs", facts["logs"]))
+    rows.append(("its words", entry.log))
+    if state in ("starting", "running"):
+        rows.append(("to end it", f"mslaunch --stop {entry.number}"))
+    lines = [f"job {entry.number} {_outcome(entry, state)}", *(f"  {name}: {value}" for name, value in rows)]
+    return printable("\n".join(lines))
+
+
+def _table(entries: Iterable[Entry]) -> str:
+    rows = [("JOB", "STATE", "SINCE", "RANKS", "COMMAND")]
+    for entry in entries:
+        state, ranks = entry.state, entry.facts["ranks"]
+        if state == "ended":
+            state = f"ended, {entry.facts['code']}"
+        command = _command(entry.facts["command"])
+        short = command if len(command) <= _WIDTH else command[: _WIDTH - 1] + "…"
+        rows.append((str(entry.number), state, _time(entry.since), "-" if ranks is None else str(ranks), short))
+    if len(rows) == 1:
+        return ""
+    widths = [max(len(row[at]) for row in rows) for at in range(4)]
+    lines = ["  ".join([*(cell.ljust(width) for cell, width in zip(row, widths)), row[4]]) for row in rows]
+    return printable("\n".join(lines))
+
+
+def _command(words: Sequence[str]) -> str:
+    import shlex
+
+    return shlex.join(words)
+
+
+def _time(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))

@@ -1,0 +1,228 @@
+"""--bind_core and --bind_numa of msrun, to what ranks of a host get by their local ranks (`LocalBinding`).
+
+Three notations: True; JSON with a list for each device, `{"scheduler": ["0"], "device0": ["1-3", "8,9"]}`, where device
+N is the worker with local rank N on each host; and for --bind_numa JSON with bind_config, which is mostly in a file.
+Whether a host has the cpus and nodes is not known here.  The surprising thing: with ASCEND_RT_VISIBLE_DEVICES=4,5
+device 4 is the first worker's, as in msrun; other than there, the order of devices in the JSON means nothing.
+"""
+
+from __future__ import annotations
+
+from mslaunch.datamodel.request import LocalBinding
+from mslaunch.errors import UsageError, counted
+from mslaunch.faststd import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+    from mslaunch.datamodel.request import Request
+
+    Rows = dict[int, tuple[int, ...]]  # device, or _SCHEDULER -> numbers
+
+_CORE, _NUMA = "--bind_core", "--bind_numa"
+_SCHEDULER = -1
+_MOST = 1 << 16  # a number beyond it is a slip
+_SECTIONS = ("bind_config", "bind_cpu", "bind_memory")
+_DEVICES = 'write it like {"scheduler": ["0"], "device0": ["1-3"], "device1": ["4,5"]}'
+
+
+def bound(
+    request: Request, job: Mapping[str, Any], environ: Mapping[str, str], read_text: Callable[[str], str]
+) -> Request:
+    """The request with what both options ask for.  Raises `UsageError`."""
+    core, numa = job.get("msrun.core", False), job.get("msrun.numa", False)
+    said, text = _read(numa, read_text) if isinstance(numa, str) else ({}, "")
+    if "bind_config" in said:
+        return _by_config(request, said, environ, core, _path(numa, text), text)
+    local = LocalBinding(even_cpus=core is True, even_numa=numa is True, where=_CORE if core else _NUMA)
+    cpus: tuple[int, ...] = ()
+    if isinstance(core, str):
+        rows = _by_device(_json(core, _CORE), _CORE)
+        cpus = rows.pop(_SCHEDULER, ())
+        local = local._replace(cpus=_by_rank(rows, environ))
+    if isinstance(numa, str):
+        rows = _by_device(said, _NUMA)
+        nodes = rows.pop(_SCHEDULER, ())
+        by_rank = _by_rank(rows, environ)
+        local = local._replace(numa=by_rank, memory=by_rank, scheduler=() if cpus else nodes)
+    return _with(request, local, cpus) if core or numa else request
+
+
+def _with(request: Request, local: LocalBinding, cpus: tuple[int, ...]) -> Request:
+    policy = request.policy._replace(local=local)
+    return request._replace(policy=policy, cluster=request.cluster._replace(cpus=cpus))
+
+
+def idle(request: Request) -> list[str]:
+    """What binds nobody here, a sentence each: there is less to share than workers, and msrun does nothing then."""
+    from mslaunch.host.cpus import usable_cpus
+
+    local, ranks = request.policy.local, request.apps[0].np
+    if local is None or ranks is None:
+        return []
+    notes = []
+    cpus = usable_cpus()
+    if local.even_cpus and len(cpus) < ranks:
+        notes.append(f"{_CORE} binds no worker, as in msrun: {ranks} cannot share {counted(len(cpus), 'cpu')}")
+    if local.even_numa:
+        from mslaunch.host.read_topology import read_topology
+
+        nodes = len(read_topology(cpus).numa)
+        if nodes < ranks:
+            notes.append(f"{_NUMA} binds no worker, as in msrun: {ranks} cannot share {counted(nodes, 'NUMA node')}")
+    return notes
+
+
+# ------------------------------------------------------------------------------------------------------ what is said
+
+
+def _read(word: str, read_text: Callable[[str], str]) -> tuple[dict[str, Any], str]:
+    """The JSON of --bind_numa, and the text of its file if it is in one."""
+    if word.lstrip()[:1] in ("{", "["):
+        return _json(word, _NUMA), ""
+    try:
+        text = read_text(word)
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        todo = "write True, False, JSON, or the path of a file of JSON"
+        raise UsageError(f"cannot read {word}: {why}", _NUMA, todo) from None
+    return _json(text, f"{_NUMA}={word}"), text
+
+
+def _json(text: str, where: str) -> dict[str, Any]:
+    import json
+
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        todo = f"{_DEVICES}, in single quotes for the shell"
+        raise UsageError(f"cannot read {text.strip()[:60]!r} as JSON: {error}", where, todo) from None
+    if not isinstance(found, dict):
+        raise UsageError(f"expected True, False or JSON in braces, got {text.strip()[:60]!r}", where, _DEVICES)
+    if where == _CORE and any(key in found for key in _SECTIONS):
+        raise UsageError("bind_config is read by --bind_numa", where, "give this JSON to --bind_numa")
+    return found
+
+
+def _path(word: str, text: str) -> str:
+    """The path of the file, as the library in the workers compares it; "" if there is none."""
+    import os
+
+    return os.path.abspath(word) if text else ""
+
+
+def _by_device(said: Mapping[str, Any], where: str) -> Rows:
+    """{"device0": ["1-3", "8,9"]}: what msrun takes, and a single string as well."""
+    rows: Rows = {}
+    for key, value in said.items():
+        listed = [value] if isinstance(value, str) else value
+        if not isinstance(listed, list) or not all(isinstance(item, str) for item in listed):
+            raise UsageError(f"{key} needs a list of strings, got {value!r}", where, _DEVICES)
+        rows[_device(key, where)] = tuple(dict.fromkeys(n for item in listed for n in _numbers(item, key, where)))
+    return rows
+
+
+def _device(key: str, where: str) -> int:
+    if key == "scheduler":
+        return _SCHEDULER
+    number = key[len("device") :].lstrip("_") if key.startswith("device") else ""
+    if not (number.isascii() and number.isdigit() and int(number[:7]) < _MOST and len(number) < 7):
+        raise UsageError(f"{key!r} is neither scheduler nor deviceN", where, _DEVICES)
+    return int(number)
+
+
+def _numbers(text: str, key: str, where: str) -> tuple[int, ...]:
+    """`1-3,8` as numbers."""
+    found: list[int] = []
+    for part in "".join(text.split()).split(","):
+        low, dash, high = part.partition("-")
+        ends = [low, high] if dash else [low, low]
+        if not all(end.isascii() and end.isdigit() and len(end) < 7 for end in ends) or int(ends[1]) < int(ends[0]):
+            raise UsageError(f"cannot read {text!r} of {key}", where, "write numbers as 0, 0,2 or 0-3")
+        if int(ends[1]) >= _MOST:
+            raise UsageError(f"{ends[1]} in {text!r} of {key} is too large", where, "the numbers are those of lscpu")
+        found += range(int(ends[0]), int(ends[1]) + 1)
+    return tuple(found)
+
+
+def _by_rank(rows: Rows, environ: Mapping[str, str]) -> tuple[tuple[int, ...], ...]:
+    """By local rank, which is the number of the device unless only some of them are visible."""
+    visible = environ.get("ASCEND_RT_VISIBLE_DEVICES", "").split(",")
+    if all(one.strip().isascii() and one.strip().isdigit() for one in visible):
+        return tuple(rows.get(device, ()) for device in sorted(map(int, visible)))
+    return tuple(rows.get(device, ()) for device in range(max(rows, default=-1) + 1))
+
+
+# ------------------------------------------------------------------------------------------------------- bind_config
+
+
+def _by_config(
+    request: Request, said: Mapping[str, Any], environ: Mapping[str, str], core: object, path: str, text: str
+) -> Request:
+    """bind_cpu_mode cpu, numa or none; bind_memory_mode numa or none; and which, by device."""
+    cpu_mode, memory_mode = _modes(said)
+    memory: Rows = {}
+    local = LocalBinding(where=_NUMA)
+    cpus: tuple[int, ...] = ()
+    if cpu_mode != "none":
+        rows = _section(said, "bind_cpu", "main" if cpu_mode == "cpu" else "")
+        first = rows.pop(_SCHEDULER, ())
+        by_rank = _by_rank(rows, environ)
+        cpus = first if cpu_mode == "cpu" else ()
+        local = local._replace(cpus=by_rank) if cpu_mode == "cpu" else local._replace(numa=by_rank, scheduler=first)
+    if memory_mode != "none":
+        memory = _section(said, "bind_memory", "")
+        memory.pop(_SCHEDULER, ())
+    local = local._replace(memory=_by_rank(memory, environ))
+    if core:
+        request = request._replace(notes=(*request.notes, "--bind_core has no effect beside bind_config, as in msrun"))
+    if path:
+        request = _told(request, path, text)
+    return _with(request, local, cpus)
+
+
+def _told(request: Request, path: str, text: str) -> Request:
+    """The library in the workers compares the file with that of set_cpu_affinity."""
+    import hashlib
+
+    known = hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
+    app = request.apps[0]
+    env = (("MSRUN_BIND_FILE", path), ("MSRUN_BIND_FILE_HASH", known), *app.env)
+    return request._replace(apps=(app._replace(env=env), *request.apps[1:]))
+
+
+def _modes(said: Mapping[str, Any]) -> tuple[str, str]:
+    config = said["bind_config"]
+    if not isinstance(config, dict):
+        raise UsageError("bind_config needs braces", _NUMA, 'write it like {"bind_cpu_mode": "cpu"}')
+    modes = []
+    for name, known in (("bind_cpu_mode", ("cpu", "numa", "none")), ("bind_memory_mode", ("numa", "none"))):
+        mode = str(config.get(name, "none")).lower()
+        if mode not in known:
+            raise UsageError(f"{name} is {mode!r}", _NUMA, f"write one of {', '.join(known)}")
+        modes.append(mode)
+    return modes[0], modes[1]
+
+
+def _section(said: Mapping[str, Any], name: str, part: str) -> Rows:
+    """bind_cpu or bind_memory: by device a number or a list in a string; with `part`, that of the modules there."""
+    section = said.get(name, {})
+    if not isinstance(section, dict):
+        raise UsageError(f"{name} needs braces", _NUMA, _example(name, part))
+    rows: Rows = {}
+    for key, value in section.items():
+        if part and value is not None and not isinstance(value, dict):
+            raise UsageError(f"{key} of {name} needs braces, got {value!r}", _NUMA, _example(name, part))
+        numbers = value.get(part) if part and value is not None else value
+        if numbers is None or numbers == "":
+            continue
+        if isinstance(numbers, bool) or not isinstance(numbers, (int, str)):
+            raise UsageError(f"{key} of {name} is {numbers!r}", _NUMA, _example(name, part))
+        rows[_device(key, _NUMA)] = tuple(dict.fromkeys(_numbers(str(numbers), f"{key} of {name}", _NUMA)))
+    return rows
+
+
+def _example(name: str, part: str) -> str:
+    value = '{"main": "0-3"}' if part else '"0"'
+    return f'write it like "{name}": {{"device0": {value}}}'

@@ -1,0 +1,99 @@
+"""Readers for the options of msrun: what one option's word becomes.
+
+As in `readers`, each raises `Expected` for a word that it cannot take.  Words are taken as msrun 2.10 takes them, and a
+little more: `true` and `yes` beside `True`.  Nothing here looks at the network or opens a file.  The surprising thing:
+`--cluster_time_out` may be negative, which is for ever.
+"""
+
+from __future__ import annotations
+
+from mslaunch.cli.parser import readers
+from mslaunch.cli.parser.readers import Expected
+from mslaunch.faststd import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    Setting = tuple[str, Any]  # path, value
+
+_LEVELS = ("0", "1", "2", "3")
+
+
+def workers_here(word: str) -> int:
+    """Of msrun's local_worker_num 0 starts the scheduler alone."""
+    try:
+        return readers.count(word)
+    except Expected as error:
+        zero = word and not word.strip("0")
+        todo = "to have the scheduler on a host without workers: mslaunch -n N -H … --scheduler HOST python SCRIPT"
+        raise Expected(error.what, todo if zero else "") from None
+
+
+def whole(word: str) -> int:
+    """A whole number of any sign."""
+    number = word[1:] if word[:1] in ("-", "+") else word
+    if not (number.isascii() and number.isdigit() and len(number) < 10):
+        raise Expected("a whole number")
+    return int(word)
+
+
+def truth(word: str) -> bool:
+    """True or False, and what else says yes or no."""
+    try:
+        return readers.yes_no(word)
+    except Expected:
+        raise Expected("True or False") from None
+
+
+def address(word: str) -> str:
+    """A name or an address, which may stand in brackets."""
+    word = word.strip()
+    return readers.text(word[1:-1] if word[:1] == "[" and word[-1:] == "]" else word)
+
+
+def port(word: str) -> int:
+    """A port that can be told to others."""
+    number = readers.count(word)
+    if number > 65535:
+        raise Expected("a port from 1 to 65535")
+    return number
+
+
+def directory(word: str) -> str:
+    """A path as a pattern has it; "" is the present directory."""
+    return word.replace("%", "%%")
+
+
+def log_name(word: str) -> str:
+    """The same of a name; {ip} and {hostname} stay, since their hosts may be others."""
+    return word.replace("%", "%%")
+
+
+def tail(word: str) -> tuple[int, ...] | None:
+    """Ranks with commas between; -1, or nothing, is all of them."""
+    if word.strip() in ("", "-1", "all"):
+        return None
+    numbers = [part.strip() for part in word.split(",")]
+    if not all(part.isascii() and part.isdigit() and len(part) < 10 for part in numbers):
+        raise Expected("numbers of workers with commas between, as 0,1, or -1 for all")
+    return tuple(dict.fromkeys(map(int, numbers)))
+
+
+def level(word: str) -> int:
+    """--sim_level: how far MindSpore goes in a dry run."""
+    return int(readers.choice(*_LEVELS)(word.strip()))
+
+
+def simulated_rank(word: str) -> int:
+    """--sim_rank_id: -1 is nobody in particular."""
+    number = whole(word)
+    if number < -1:
+        raise Expected("the number of a rank, or -1 for all that run here")
+    return number
+
+
+def binding(word: str) -> str | bool:
+    """True, False, or what is read later: JSON, or for --bind_numa a file of it."""
+    if word.strip().lower() in ("true", "false"):
+        return word.strip().lower() == "true"
+    return readers.text(word)

@@ -1,0 +1,207 @@
+"""Readers for what Open MPI 5.0 puts into one word with commas: --output, --display, --runtime-options; and a few more.
+
+Names are taken in any case and may be shortened while they are clear (`merge`, `map-d`), as --help output of 5.0 says.
+A name that makes no sense here is refused with what to use instead.  The surprising thing: qualifiers (`:nocopy`) act
+on the whole list wherever they stand, so they are read as entries of it.
+"""
+
+from __future__ import annotations
+
+from mslaunch.cli.parser.readers import Expected, count, meant, shortened, span, text, yes_no
+from mslaunch.faststd import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from typing import Any
+
+    Setting = tuple[str, Any]  # path, value
+
+_OUTPUT = (
+    "tag", "tag-detailed", "tag-fullname", "rank", "timestamp", "xml", "merge-stderr-to-stdout", "dir", "file",
+    "nocopy", "copy", "nojobid", "raw", "pattern",
+)  # fmt: skip
+_DISPLAY = (
+    "allocation", "map", "map-devel", "bindings", "topo", "cpus", "proctable", "parseable", "parsable",
+)  # fmt: skip
+_FLAGS: dict[str, list[Setting]] = {
+    "tag": [("output.tag", "tag")],
+    "tag-detailed": [("output.tag", "detailed")],
+    "tag-fullname": [("output.tag", "fullname")],
+    "rank": [("output.tag", "rank")],
+    "timestamp": [("output.timestamp", True)],
+    "xml": [("output.xml", True)],
+    "merge-stderr-to-stdout": [("output.merge", True)],
+    "nocopy": [("output.copy", False)],
+    "copy": [("output.copy", True)],
+    "nojobid": [("output.jobid", False)],
+    "raw": [],  # without a tag nothing waits for the end of its line anyway
+    "allocation": [("display_allocation", True)],
+    "map": [("display_map", "map")],
+    "map-devel": [("display_map", "devel")],
+    "bindings": [("report_bindings", True)],
+    "topo": [("display_topology", True)],
+    "cpus": [("display_topology", True)],
+    "parseable": [("display_map", "diffable")],
+    "parsable": [("display_map", "diffable")],
+}
+
+#: --runtime-options that are yes or no: the fields they set
+_SWITCHES: dict[str, str] = {
+    "error-nonzero-status": "abort_on_failure",
+    "abort-nonzero-status": "abort_on_failure",
+    "donotlaunch": "do_not_launch",
+    "show-progress": "verbose",
+    "recoverable": "recovery",
+    "autorestart": "recovery",
+    "continuous": "recovery",
+    "report-state-on-timeout": "state_on_timeout",
+    "get-stack-traces": "stack_traces",
+    "report-child-jobs-separately": "",  # there are none
+    "aggregate-help-messages": "",  # what went wrong is said once anyway
+    "fwd-environment": "app.env+",
+}
+_VALUES = {"max-restarts": "N", "timeout": "SECONDS", "spawn-timeout": "SECONDS"}
+_NOT_HERE: dict[str, str] = {
+    "exec-agent": "write the command before the program: mslaunch … COMMAND PROGRAM",
+    "default-exec-agent": "leave it out: the program is started itself",
+    "donotspawn": "use donotlaunch, or run true in the place of the program",
+    "notifyerrors": "leave it out: no events are sent to ranks",
+    "output-proctable": "use --display map; --verbose also prints process ids",
+    "stop-on-exec": "start the debugger in the place of the program: mslaunch … gdb --args PROGRAM",
+    "stop-in-init": "start the debugger in the place of the program: mslaunch … gdb --args PROGRAM",
+    "stop-in-app": "start the debugger in the place of the program: mslaunch … gdb --args PROGRAM",
+}
+#: names that are not told to who asks for an unknown one: refused, without effect, or an older spelling
+_UNTOLD = {
+    *_NOT_HERE, "proctable", "pattern", "parsable", "cpus", "abort-nonzero-status", "autorestart",
+    "report-child-jobs-separately", "aggregate-help-messages",
+}  # fmt: skip
+_UNITS = (1, 60, 3600, 86400)
+
+
+def output(word: str) -> list[Setting]:
+    """--output: tag, timestamp, xml, merge-stderr-to-stdout, dir=D, file=F, and nocopy; observed of 5.0.11.
+
+    With dir= or file= nothing is shown, unless `copy` is said.
+    """
+    settings: list[Setting] = [("output.style", "5.0")]
+    for name, value in _entries(word.replace(":", ","), _OUTPUT, ("dir", "file")):
+        if name in ("dir", "file"):
+            if not value:
+                raise Expected(f"{name}=PATH", f"write --output {name}=PATH")
+            settings.insert(0, ("output.copy", False))
+            settings.append(("output.directory" if name == "dir" else "output.file", value))
+        elif name == "pattern":
+            raise Expected(
+                "dir=D or file=F without a pattern", "files are named after the ranks: F.RANK.out, F.RANK.err"
+            )
+        else:
+            settings += _FLAGS[name]
+    if ("output.tag", "detailed") in settings and ("output.tag", "fullname") in settings:
+        settings.append(("output.tag", "detailed-fullname"))
+    return settings
+
+
+def directory(word: str) -> list[Setting]:
+    """--output-directory of 5.0: the same as --output dir=D."""
+    return output("dir=" + word)
+
+
+def display(word: str) -> list[Setting]:
+    """--display: allocation, map, map-devel, bindings, topo, and parseable, which is for the map."""
+    settings: list[Setting] = []
+    for name, value in _entries(word.replace(":", ","), _DISPLAY, ("topo", "cpus")):
+        if name == "proctable":
+            raise Expected("allocation, map, map-devel, bindings or topo", "the map has the ranks of each host")
+        if value:
+            raise Expected(f"{name} without hosts", f"write --display {name}: it shows every host of the job")
+        settings += _FLAGS[name]
+    maps = [value for path, value in settings if path == "display_map"]
+    best = next((kind for kind in ("diffable", "devel", "map") if kind in maps), "")
+    if maps == ["diffable"]:
+        raise Expected("map before parseable", "only the map has such a form: --display map:parseable")
+    return [setting for setting in settings if setting[0] != "display_map"] + ([("display_map", best)] if best else [])
+
+
+def runtime_options(word: str) -> list[Setting]:
+    """--runtime-options: NAME[=VALUE], where a name alone says yes."""
+    settings: list[Setting] = []
+    known = (*_SWITCHES, *_VALUES, *_NOT_HERE)
+    for name, value in _entries(word, known, known):
+        if name in _NOT_HERE:
+            raise Expected("an option that mslaunch has", f"{name}: {_NOT_HERE[name]}")
+        if name in _VALUES and not value:
+            raise Expected(f"{name}={_VALUES[name]}")
+        if name == "max-restarts":
+            settings.append(("max_restarts", restarts(value)))
+        elif name == "timeout":
+            settings += [("timeout", duration(value) or None), ("timeout_from", "--runtime-options timeout")]
+        elif name == "spawn-timeout":
+            settings.append(("link.timeout", duration(value)))
+        else:
+            settings += _switched(_SWITCHES[name], value or "1")
+    return settings
+
+
+def restarts(word: str) -> int:
+    """--max-restarts: 0 or more."""
+    if word and not word.strip("0"):
+        return 0
+    try:
+        return count(word)
+    except Expected:
+        raise Expected("a whole number, 0 or more") from None
+
+
+def duration(word: str) -> float:
+    """Seconds, or DAYS:HOURS:MINUTES:SECONDS with the front parts left out."""
+    parts = word.split(":")
+    if len(parts) > len(_UNITS):
+        raise Expected("a number of seconds, or DAYS:HOURS:MINUTES:SECONDS")
+    return sum(span(part) * unit for part, unit in zip(reversed(parts), _UNITS))
+
+
+def xterm(word: str) -> str:
+    """--xterm: ranks as `0,2-3`, -1 or all for all; a final ! holds the windows."""
+    chosen = word.rstrip("!")
+    ranges = [part.partition("-") for part in chosen.split(",")]
+    numbers = [end for low, dash, high in ranges for end in ((low, high) if dash else (low,))]
+    if chosen in ("-1", "all"):
+        return word.replace("all", "-1")
+    if not all(number.isascii() and number.isdigit() for number in numbers) or len(word) - len(chosen) > 1:
+        raise Expected("ranks, such as 0,2-3, or -1 for all; a final ! holds the windows")
+    return word
+
+
+def signals(word: str) -> list[Setting]:
+    """--forward-signals: those that are forwarded in any case."""
+    forwarded = ("USR1", "USR2", "TSTP", "CONT")
+    for name in word.upper().split(","):
+        if name.replace("SIG", "", 1) not in forwarded:
+            raise Expected("USR1, USR2, TSTP or CONT", "these reach the ranks in any case; send others to them by kill")
+    return []
+
+
+def _switched(path: str, word: str) -> list[Setting]:
+    """What a runtime option that is yes or no sets."""
+    yes = yes_no(word)
+    if path == "app.env+":
+        return [(path, (("*", None),))] if yes else []
+    return [(path, yes)] if path else []
+
+
+def _entries(word: str, known: Sequence[str], valued: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """(name, value) for each entry of a list; `valued` are the names that may have one."""
+    found = False
+    names = f"names among {', '.join(name for name in known if name not in _UNTOLD)}"
+    for entry in filter(None, word.split(",")):
+        name, equals, value = entry.partition("=")
+        full = shortened(name, known)
+        if not full:
+            raise Expected(names, meant(name, known))
+        if equals and full not in valued:
+            raise Expected(f"{full} without a value", f"write {full}")
+        found = True
+        yield full, text(value) if equals else ""
+    if not found:
+        raise Expected(names)

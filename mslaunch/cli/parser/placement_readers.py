@@ -1,0 +1,230 @@
+"""Readers for where ranks go and which cpus they get: --map-by, --rank-by, --bind-to and their kin, 4.1's and 5.0's.
+
+Names are taken in any case and may be shortened, as mpirun 4.1.4 takes them (`nod`, `L2`); modifiers stand behind a
+colon with commas between (4.1) or each behind a colon of its own (5.0).  What no host can have told yet is not checked
+here: whether a machine has L3 caches is seen when ranks are mapped.  The surprising thing: a policy always sets
+`policy.ppr` and `policy.device` as well, so that a later one leaves nothing of an earlier one behind.
+"""
+
+from __future__ import annotations
+
+from mslaunch.cli.parser.readers import Expected, count, meant, shortened, text, yes_no
+from mslaunch.faststd import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any
+
+    Setting = tuple[str, Any]  # path, value
+
+_LEVELS = ("core", "l1cache", "l2cache", "l3cache", "socket", "numa", "board", "hwthread")
+_POLICIES = ("slot", "node", "seq", *_LEVELS, "dist", "ppr", "package", "rankfile", "sequential", "distance")
+_OBJECTS = ("node", *_LEVELS, "package", "skt", "thread")
+_TARGETS = ("none", *_LEVELS, "package", "cpu-list", "cpulist")
+_RANKINGS = ("slot", "node", *_LEVELS, "package")
+
+#: what 5.0 and the man page call otherwise
+_SAME = {
+    "package": "socket",
+    "skt": "socket",
+    "thread": "hwthread",
+    "sequential": "seq",
+    "distance": "dist",
+    "cpulist": "cpu-list",
+}
+
+#: modifiers of --map-by without a value, in the order in which mpirun tries a shortened one
+_MODIFIERS: dict[str, list[Setting]] = {
+    "span": [("policy.span", True)],
+    "oversubscribe": [("policy.oversubscribe", True)],
+    "nooversubscribe": [("policy.oversubscribe", False)],
+    "nolocal": [("policy.nolocal", True)],
+    "hwtcpus": [("policy.hwthread_cpus", True)],
+    "corecpus": [("policy.hwthread_cpus", False)],
+    "inherit": [],  # for jobs that ranks start; there are none
+    "noinherit": [],
+}
+_QUALIFIERS: dict[str, Setting] = {
+    "if-supported": ("policy.if_supported", True),
+    "overload-allowed": ("policy.overload", True),
+    "oversubscribe-allowed": ("policy.overload", True),
+    "no-overload": ("policy.overload", False),
+    "ordered": ("policy.bind_to", "cpu-list:ordered"),
+}
+_VALUED = ("pe", "file", "device", "pe-list")
+_MODIFIER_NAMES = "PE=N, SPAN, OVERSUBSCRIBE, NOOVERSUBSCRIBE, NOLOCAL, HWTCPUS or PE-LIST=CPUS"
+_POLICY_NAMES = (
+    "slot, node, hwthread, core, l1cache, l2cache, l3cache, socket, numa, board, seq, ppr:N:OBJECT "
+    "or rankfile:file=FILE"
+)
+
+
+def map_by(word: str) -> list[Setting]:
+    """POLICY[:MODIFIERS], or :MODIFIERS alone; mpirun(1), and --help map-by of 5.0."""
+    policy, *rest = word.split(":")
+    lower = policy.lower()
+    if lower.startswith("pe-list="):
+        ordered = "ordered" in [part.lower() for part in rest]
+        bound: list[Setting] = [("policy.bind_to", "cpu-list:ordered")] if ordered else []
+        rest = [part for part in rest if part.lower() != "ordered"]
+        return [*_policy("slot"), ("policy.cpu_set", cpu_list(policy[8:])), *bound, *_modifiers(rest, "")]
+    if lower == "ppr":
+        pattern, rest = _pattern(rest)
+        return [*_policy("ppr", pattern), *_modifiers(rest, "ppr")]
+    if rest and not policy:
+        return _modifiers(rest, "")
+    name = _first(policy, _POLICIES)
+    if not name or name == "ppr":
+        raise Expected(_POLICY_NAMES, meant(lower, _POLICIES))
+    modifiers = _modifiers(rest, name)
+    if name == "rankfile":
+        if not any(path == "policy.rankfile" for path, _ in modifiers):
+            raise Expected("rankfile:file=FILE", "write --map-by rankfile:file=FILE, or --rankfile FILE")
+        return modifiers
+    return [*_policy(name), *modifiers]
+
+
+def ppr(word: str) -> list[Setting]:
+    """--ppr: N:OBJECT, several with commas between."""
+    pattern, rest = _pattern(word.split(":"))
+    return [*_policy("ppr", pattern), *_modifiers(rest, "ppr")]
+
+
+def ranks_per(level: str) -> Callable[[str], list[Setting]]:
+    """The reader of -N and its kin: so many ranks on each node, or on each object of a level."""
+    return lambda word: _policy("ppr", ((count(word), level),))
+
+
+def one_per_node() -> list[Setting]:
+    """--pernode."""
+    return _policy("ppr", ((1, "node"),))
+
+
+def map_and_rank(level: str) -> Callable[[], list[Setting]]:
+    """--bynode and its kin, which also say in what order ranks are numbered."""
+    return lambda: [*_policy(level), ("policy.rank_by", level)]
+
+
+def if_yes(settings: Sequence[Setting]) -> Callable[[str], list[Setting]]:
+    """The reader of a parameter that is yes or no, and where no says nothing."""
+    return lambda word: list(settings) if yes_no(word) else []
+
+
+def mapper(word: str) -> list[Setting]:
+    """-mca rmaps: the names of Open MPI's mappers; only that of `seq` alone decides anything by its name."""
+    return _policy("seq") if word.strip().lower() == "seq" else []
+
+
+def rank_by(word: str) -> list[Setting]:
+    """POLICY[:SPAN|:FILL]."""
+    policy, _, how = word.partition(":")
+    name = _first(policy, _RANKINGS)
+    if not name:
+        raise Expected("slot, node, hwthread, core, l1cache, l2cache, l3cache, socket, numa or board",
+                       meant(policy, _RANKINGS))  # fmt: skip
+    modifier = shortened(how, ("span", "fill"))
+    if how and not modifier:
+        raise Expected("the modifier SPAN or FILL", meant(how, ("span", "fill")))
+    return [("policy.rank_by", name), ("policy.rank_how", modifier)]
+
+
+def bind_to(word: str) -> list[Setting]:
+    """WHAT[:QUALIFIERS], or :QUALIFIERS alone."""
+    target, *rest = word.split(":")
+    name = shortened(target, _TARGETS)
+    if not name and (target or not rest):
+        raise Expected("none, hwthread, core, l1cache, l2cache, l3cache, socket, numa, board or cpu-list",
+                       meant(target, _TARGETS))  # fmt: skip
+    settings: list[Setting] = [("policy.bind_to", _SAME.get(name, name))] if name else []
+    for qualifier in [qualifier for part in rest for qualifier in part.split(",") if qualifier]:
+        known = _first(qualifier, tuple(_QUALIFIERS))
+        if not known or (known == "ordered" and name not in ("cpu-list", "cpulist")):
+            near = meant(qualifier, ("overload", "if-supported")).replace("overload", "overload-allowed")
+            raise Expected("the qualifier overload-allowed or if-supported", near)
+        settings.append(_QUALIFIERS[known])
+    return settings
+
+
+def cpu_list(word: str) -> str:
+    """--cpu-set, --cpu-list: `0,2-3`; what the numbers mean is for `plan.cpu_lists`, which knows the machine."""
+    squeezed = "".join(word.split())
+    if not squeezed or squeezed.strip("0123456789,;:-*sScC") or not any(char.isdigit() for char in squeezed):
+        raise Expected("numbers of cpus, such as 0,2-3", "numbers are logical ones, as lstopo -l shows them")
+    return word
+
+
+def device(word: str) -> str:
+    """rmaps_dist_device: `mlx5_0`; mpirun cuts what follows a colon."""
+    return text(word.partition(":")[0])
+
+
+def _policy(name: str, pattern: tuple[tuple[int, str], ...] = ()) -> list[Setting]:
+    return [("policy.map_by", _SAME.get(name, name)), ("policy.ppr", pattern)]
+
+
+def _first(word: str, known: Sequence[str]) -> str:
+    """The first known word that begins with this one: `s` is slot, as in mpirun."""
+    return next((_SAME.get(name, name) for name in known if name.startswith(word.lower())), "")
+
+
+def _pattern(fields: Sequence[str]) -> tuple[tuple[tuple[int, str], ...], list[str]]:
+    """The pairs of N:OBJECT,N:OBJECT, given as the parts between the colons; and the parts behind them."""
+    pairs: list[tuple[int, str]] = []
+    number, rest = fields[0] if fields else "", list(fields[1:])
+    while True:
+        if not rest:
+            raise Expected("ppr:N:OBJECT, such as ppr:2:socket", "it is N ranks on each OBJECT")
+        level, comma, following = rest.pop(0).partition(",")
+        name = shortened(level, _OBJECTS)
+        if not name:
+            raise Expected("ppr:N:OBJECT with node, socket, numa, l3cache, l2cache, l1cache, core or hwthread "
+                           "for OBJECT", meant(level, _OBJECTS))  # fmt: skip
+        try:
+            pairs.append((count(number), _SAME.get(name, name)))
+        except Expected:
+            raise Expected("ppr:N:OBJECT with a whole number N, 1 or more", "it is N ranks on each OBJECT") from None
+        if not comma:
+            return tuple(pairs), rest
+        number = following
+
+
+def _modifiers(parts: Sequence[str], policy: str) -> list[Setting]:
+    """What the modifiers of a policy set; `dist` may have its device among them."""
+    settings: list[Setting] = []
+    words: list[str] = []
+    for part in parts:
+        whole = part.lower().startswith(("pe-list=", "file=", "device="))  # their values may hold commas
+        words += [part] if whole else part.split(",")
+    for word in filter(None, words):
+        known = next((name for name in _MODIFIERS if name.startswith(word.lower())), "")
+        if known:
+            settings += _MODIFIERS[known]
+        elif "=" in word:
+            settings.append(_valued(word, policy))
+        elif policy == "dist":
+            settings.append(("policy.device", word))
+        else:
+            names = [*_MODIFIERS, "pe=", "pe-list="]
+            raise Expected(f"the modifiers {_MODIFIER_NAMES}", meant(word, names))
+    return settings
+
+
+def _valued(word: str, policy: str) -> Setting:
+    """A modifier with a value."""
+    name, _, value = word.partition("=")
+    lower = name.lower()
+    if lower == "pe":
+        try:
+            return "policy.pe", count(value)
+        except Expected:
+            raise Expected("PE=N with a whole number N, 1 or more", "it is N cpus for each rank") from None
+    if lower == "pe-list":
+        return "policy.cpu_set", cpu_list(value)
+    if lower == "device" and policy == "dist":
+        return "policy.device", text(value)
+    if lower == "file" and policy in ("rankfile", "seq"):
+        return "policy.rankfile" if policy == "rankfile" else "app.hostfile", text(value)
+    if lower in _VALUED:
+        where = "dist" if lower == "device" else "seq or rankfile"
+        raise Expected(f"{name}= behind {where} only", f"leave {name}= out, or map by {where}")
+    raise Expected(f"the modifiers {_MODIFIER_NAMES}", meant(lower, _VALUED))

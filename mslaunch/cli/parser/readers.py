@@ -1,0 +1,260 @@
+"""Readers: what one option's words, as they were typed, become; each raises `Expected` for words it cannot take.
+
+Those that most launches may need, in any dialect; `cli.parser.placement_readers` reads where ranks go,
+`cli.parser.openmpi5_readers` what Open MPI 5.0 puts into one word.  Nothing here knows which option asked.  The one
+surprising thing: a reader may set several fields at once, and then gives a list of (path, value), see
+`mslaunch.cli.parser.options`.
+"""
+
+from __future__ import annotations
+
+from mslaunch.faststd import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from typing import Any
+
+    Reader = Callable[..., Any]  # words -> value; raises Expected
+    Setting = tuple[str, Any]  # path, value
+
+
+_DIGITS = 9  # of the largest whole number that is taken
+
+
+class Expected(Exception):  # noqa: N818 - the word after it completes the sentence
+    """A reader met a word it cannot take: `what` it expects, and what `todo`."""
+
+    def __init__(self, what: str, todo: str = "") -> None:
+        super().__init__(what, todo)
+        self.what = what
+        self.todo = todo
+
+
+def on() -> bool:
+    """A flag that says yes."""
+    return True
+
+
+def off() -> bool:
+    """A flag that says no."""
+    return False
+
+
+def nothing() -> list[Setting]:
+    """A flag that changes nothing."""
+    return []
+
+
+def ignored(word: str) -> list[Setting]:
+    """A value that changes nothing."""
+    text(word)
+    return []
+
+
+def text(word: str) -> str:
+    """Any word but an empty one."""
+    if not word:
+        raise Expected("something that is not empty")
+    return word
+
+
+def texts(word: str) -> tuple[str]:
+    """The same, for a field that collects."""
+    return (text(word),)
+
+
+def count(word: str) -> int:
+    """A whole number from 1 to 999999999."""
+    if not (word.isascii() and word.isdigit() and len(word) <= _DIGITS and int(word)):
+        large = word.isdigit() and len(word) > _DIGITS
+        raise Expected(f"a whole number of at most {_DIGITS} digits" if large else "a whole number, 1 or more")
+    return int(word)
+
+
+def number(word: str) -> float:
+    """A plain decimal number, of any sign, below 1e9 in size."""
+    try:
+        value = float(word) if word.isascii() and "_" not in word else None
+    except ValueError:
+        value = None
+    if value is None or not -1e9 < value < 1e9:
+        raise Expected("a number of seconds", "without a unit: ten minutes are 600")
+    return value
+
+
+def limit(word: str) -> float | None:
+    """Seconds; 0 or less stands for no limit, and gives None."""
+    value = number(word)
+    return value if value > 0 else None
+
+
+def limit_by(source: str) -> Callable[[str], list[Setting]]:
+    """A limit of time, with who said so for the message: --timeout, or a variable."""
+
+    def read(word: str) -> list[Setting]:
+        seconds = limit(word)
+        return [("timeout", seconds), ("timeout_from", source if seconds else "--timeout")]
+
+    return read
+
+
+def span(word: str) -> float:
+    """Seconds, 0 or more."""
+    value = number(word)
+    if value < 0:
+        raise Expected("a number of seconds, 0 or more")
+    return value
+
+
+def wait(word: str) -> float:
+    """Seconds, more than 0."""
+    value = number(word)
+    if value <= 0:
+        raise Expected("a number of seconds, more than 0")
+    return value
+
+
+def yes_no(word: str) -> bool:
+    """The words that Open MPI's boolean parameters take, and on and off; in any case."""
+    lower = word.lower()
+    yes = lower in {"1", "yes", "true", "t", "y", "on", "enabled"}
+    if not yes and lower not in {"0", "no", "false", "f", "n", "off", "disabled"}:
+        raise Expected("1 or 0")
+    return yes
+
+
+def choice(*known: str) -> Reader:
+    """The reader that takes one of some words, in any case."""
+
+    def read(word: str) -> str:
+        if word.lower() not in known:
+            raise Expected(one_of(known), meant(word, known))
+        return word.lower()
+
+    return read
+
+
+def one_of(known: Sequence[str]) -> str:
+    """`a, b or c`."""
+    return ", ".join(known[:-1]) + " or " + known[-1]
+
+
+def meant(word: str, known: Iterable[str], otherwise: str = "") -> str:
+    """What to do about a word that is not among the known ones: the nearest of them, or `otherwise`."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(word.lower(), known, 1)
+    return f"did you mean {near[0]}?" if near else otherwise
+
+
+def shortened(word: str, known: Iterable[str]) -> str:
+    """The one known word that this one is the beginning of, in any case; "" if none is, or several are."""
+    lower = word.lower()
+    found = [name for name in known if name.startswith(lower)] if lower else []
+    return lower if lower in found else found[0] if len(found) == 1 else ""
+
+
+def shell_words(word: str) -> tuple[str, ...]:
+    """The words a POSIX shell would make of it, without expansions."""
+    if not any(mark in word for mark in "'\"\\"):
+        return tuple(word.split())
+    import shlex
+
+    try:
+        return tuple(shlex.split(word))
+    except ValueError:
+        raise Expected("words quoted as in a shell", "close the quotation mark") from None
+
+
+def ranks(word: str) -> int:
+    """-n: mpirun takes 0 for "all slots"; a computed 0 is more often a mistake, so leaving -n out is the only way."""
+    try:
+        return count(word)
+    except Expected as error:
+        zero = word and not word.strip("0")
+        todo = "leave it out to start one rank for each slot" if zero else "for example: -n 4"
+        raise Expected(error.what, todo) from None
+
+
+def exactly(path: str, value: Any) -> Reader:
+    """The reader of a flag that sets one field to one value."""
+    return lambda: [(path, value)]
+
+
+def switch(path: str, yes: Any = True, no: Any = False) -> Reader:
+    """The reader of a parameter that is yes or no, for a field that holds something else then."""
+    return lambda word: [(path, yes if yes_no(word) else no)]
+
+
+def variable(word: str) -> tuple[tuple[str, str | None]]:
+    """-x: `VAR`, `NCCL_*` or `VAR=value`, where the value may be anything, also nothing."""
+    name, equals, value = word.partition("=")
+    if not name:
+        raise Expected("VAR or VAR=value", "for example: -x PATH, or -x OMP_NUM_THREADS=4")
+    if equals and ("*" in name or "?" in name):
+        raise Expected("VAR=value, or a pattern without a value", "a pattern forwards the variables that are set here")
+    return ((name, value if equals else None),)
+
+
+def variables(word: str) -> tuple[tuple[str, str | None], ...]:
+    """mca_base_env_list: `FOO;BAR=2`."""
+    return tuple(variable(part)[0] for part in word.split(";") if part)
+
+
+def files(word: str) -> tuple[str, ...]:
+    """Names of files with commas between."""
+    names = tuple(name for name in word.split(",") if name)
+    if not names:
+        raise Expected("FILE, or several with commas between")
+    return names
+
+
+def parameter(key: str, value: str) -> tuple[str, str]:
+    """-mca: the name becomes part of the name of a variable, so it cannot hold `=`."""
+    if not key or "=" in key:
+        raise Expected("the name of a parameter, then its value", "write -mca KEY VALUE, with a blank between")
+    return key, value
+
+
+def stdin(word: str) -> str:
+    """A rank without leading zeros, `all` or `none`; mpirun takes any other word for rank 0."""
+    if word.isascii() and word.isdigit() and len(word) <= _DIGITS:
+        return str(int(word))
+    if word.lower() not in {"all", "none"}:
+        raise Expected("the number of a rank, all or none")
+    return word.lower()
+
+
+def output(word: str) -> list[Setting]:
+    """PATH[:MODIFIERS]; modifiers as mpirun 4.1: any case, unknown words ignored, which is told."""
+    path, colon, after = word.partition(":")
+    modifiers = after.lower().split(",") if colon else []
+    if not path or not all(modifier.isalpha() for modifier in modifiers):
+        raise Expected("PATH, PATH:nocopy, PATH:nojobid or PATH:nocopy,nojobid", "a path cannot hold a colon here")
+    unknown = [modifier for modifier in modifiers if modifier not in ("nocopy", "nojobid")]
+    note = f"the unknown modifier {', '.join(unknown)} behind {path}: is ignored, as by mpirun; write nocopy or nojobid"
+    return [
+        ("output.directory", path),
+        ("output.copy", "nocopy" not in modifiers),
+        ("output.jobid", "nojobid" not in modifiers),
+        *([("notes+", (note,))] if unknown else []),
+    ]
+
+
+def agent(word: str) -> tuple[str, ...]:
+    """A command with its first arguments."""
+    words = shell_words(word)
+    if not words or not words[0]:
+        raise Expected("a command that reaches a host, such as 'ssh -p 2222'")
+    return words
+
+
+def first_agent(word: str) -> tuple[str, ...]:
+    """plm_rsh_agent: the first of `ssh : rsh`; a colon inside later words (host:port) is left alone."""
+    words = agent(word)
+    first, colon, _ = words[0].partition(":")
+    if colon:
+        words = (first,)
+    elif ":" in words:
+        words = words[: words.index(":")]
+    return words if words[0] else agent("")

@@ -1,0 +1,46 @@
+"""The job map as records: which rank goes to which node, and where ranks meet."""
+
+from __future__ import annotations
+
+from mslaunch.faststd import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from mslaunch.datamodel.hosts import Node
+
+
+class Placement(NamedTuple):
+    """One row of the map."""
+
+    rank: int
+    app: int  # index into Request.apps
+    node: int  # index into JobMap.nodes
+    local_rank: int
+    cpus: tuple[int, ...] = ()  # the kernel's numbers of the cpus it is bound to; empty: not bound
+    locale: tuple[str, int] = ("", 0)  # level and logical number of the object it was mapped to; "": the whole node
+    memory: tuple[int, ...] = ()  # the kernel's numbers of the NUMA nodes that its memory is taken from; empty: any
+
+
+class JobMap(NamedTuple):
+    """rank -> node."""
+
+    nodes: tuple[Node, ...]  # only those that got a rank, in node order
+    placements: tuple[Placement, ...]  # in rank order
+    slots: int  # of the whole allocation: OMPI_UNIVERSE_SIZE
+    oversubscribed: bool = False
+    #: index of the scheduler's node, where it is not that of the first rank; then the last of `nodes` may have no ranks
+    service: int = -1
+    service_cpus: tuple[int, ...] = ()  # that the scheduler is bound to, if the topology had to be asked for them
+
+    @property
+    def first(self) -> int:
+        """The number of the first rank; not 0 where other launchers start those before it (`Share`)."""
+        return self.placements[0].rank if self.placements else 0
+
+
+class Endpoint(NamedTuple):
+    """Where ranks meet: on the host of rank 0, and at the scheduler."""
+
+    address: str
+    port: int
+    service_port: int
+    service_address: str = ""  # "": the same

@@ -1,0 +1,87 @@
+"""The plan of a node as records: all that one agent is told.
+
+Records travel as the fields of a frame (`protocol.control`), never as objects.  What all ranks of a node share stands
+in it once, so that 64 ranks do not repeat an environment 64 times.
+"""
+
+from __future__ import annotations
+
+from mslaunch.faststd import NamedTuple
+
+SERVICE = -1  #: stands for the rank of a process that is none, the job's scheduler, in frames and records
+
+FIRST_SERVER = -2  #: the same for the first parameter server; others have the numbers below it
+
+
+class RankPlan(NamedTuple):
+    """What the agent is told of one rank."""
+
+    rank: int
+    app: int  # index into NodePlan.apps
+    env: tuple[str, ...]  # "NAME=value", on top of NodePlan.env
+    cpus: tuple[int, ...] = ()  # the kernel's numbers; empty: not bound
+    wrapper: tuple[str, ...] = ()  # words before the program: ("xterm", …, "-e")
+    memory: tuple[int, ...] = ()  # the kernel's numbers of the NUMA nodes that its memory is taken from; empty: any
+
+
+class AppPlan(NamedTuple):
+    """What the agent is told of one executable."""
+
+    argv: tuple[str, ...]
+    wdir: str
+    env: tuple[str, ...] = ()  # "NAME=value": forwarded, -mca, OMPI_COMMAND and its like, -x
+    path: str = ""  # directories, with colons between, that are searched before PATH
+    front: tuple[str, ...] = ()  # "NAME=value": the value goes in front of what NAME holds, with a colon
+    in_session: bool = False  # its ranks start in their session directories
+    mpi: str = "auto"  # as AppContext.mpi
+
+
+class World(NamedTuple):
+    """One MPI_COMM_WORLD, as a node is told of it: that of the job, or one that MPI_Comm_spawn has made.
+
+    A *member* of it is written NAME.RANK, with the rank in this world; NAME alone means all of them.
+    """
+
+    name: str = "0"  # digits; of all worlds of all jobs its own: the kvsname of PMI, the namespace of PMIx
+    first: int = 0  # the rank, as frames have it, of its rank 0; the others follow
+    hosts: tuple[str, ...] = ()  # of the nodes that have ranks of it
+    ranks: tuple[tuple[int, ...], ...] = ()  # for each of these the ranks, in this world, ascending
+    here: int = -1  # index of the node that is told; -1: none of its ranks is there
+    sizes: tuple[int, ...] = ()  # ranks of each program
+    slots: int = 0  # of the allocation: the universe
+    parent: str = ""  # the member of another world that spawned it
+    preput: tuple[str, ...] = ()  # key, value, key, value, …: what the parent put into it in advance (PMI)
+
+    @property
+    def size(self) -> int:
+        """How many ranks it has."""
+        return sum(map(len, self.ranks))
+
+
+class ServicePlan(NamedTuple):
+    """A process of the job that is no rank: MindSpore's scheduler, or a parameter server."""
+
+    port: int  # that it listens at; 0: it is no scheduler
+    env: tuple[str, ...]  # "NAME=value", on top of what the ranks have
+    number: int = SERVICE  # stands for a rank in frames
+    first: bool = False  # started at once; False: when a rank knocks at the port
+    program: str = "light"  # as ClusterPolicy.program
+    cpus: tuple[int, ...] = ()  # the kernel's numbers; empty: not bound
+
+
+class NodePlan(NamedTuple):
+    """What one agent is told."""
+
+    ranks: tuple[RankPlan, ...]
+    apps: tuple[AppPlan, ...]
+    env: tuple[str, ...]  # "NAME=value", for every rank of the node
+    defaults: tuple[str, ...] = ()  # "NAME=value", where nothing else gave NAME a value
+    scrub: tuple[str, ...] = ()  # names and NAME* patterns that must not be inherited from the agent's environment
+    services: tuple[ServicePlan, ...] = ()
+    stdin: tuple[int, ...] = ()  # the ranks whose standard input is a pipe; the others read /dev/null
+    merge: bool = False
+    pty: str = "auto"
+    grace: float = 2.0
+    session: bool = False  # each rank gets a session directory, with links to the files that were sent
+    index_argv: bool = False  # argv[0] of rank 3 ends in -3
+    world: World = World()

@@ -1,0 +1,160 @@
+"""The request: one command line, understood, as frozen records."""
+
+from __future__ import annotations
+
+from mslaunch.faststd import NamedTuple
+
+
+class AppContext(NamedTuple):
+    """One executable of the job: what to run, how often, and where it asked to run."""
+
+    argv: tuple[str, ...]
+    np: int | None = None  # None: as many as there are slots
+    env: tuple[tuple[str, str | None], ...] = ()  # -x, in order; None: the launcher's value; names may hold * and ?
+    wdir: str | None = None
+    hosts: tuple[str, ...] = ()  # the texts given to -H, one an option
+    hostfile: str | None = None
+    path: str | None = None  # --path: directories, with colons between, that are searched before PATH
+    prefix: str | None = None  # --prefix: DIR/bin and DIR/lib go in front of PATH and LD_LIBRARY_PATH
+    preload_binary: bool = False  # -s: the executable is sent to the hosts
+    preload_files: tuple[str, ...] = ()  # --preload-files: sent to the hosts
+    session_dir: bool = False  # --set-cwd-to-session-dir
+    #: variables of the launcher that go to ranks on other hosts: names and patterns; ("*",) is hydra's -genvall, ()
+    #: its -genvnone, names its -genvlist.  Ranks on the launching host inherit everything in any case, as with both.
+    forward: tuple[str, ...] = ("OMPI_*", "PMIX_*")
+    mpi: str = "auto"  # --mpi: auto, pmi1, pmi2, pmix, pmix:PATH (of libpmix), none
+
+
+class LocalBinding(NamedTuple):
+    """What the ranks of each host get by their local ranks: cpus, and NUMA nodes for memory; msrun's bindings.
+
+    All numbers are the kernel's.  A rank that a list has nothing for is not bound in that way.
+    """
+
+    even_cpus: bool = False  # an even share each of the cpus of the host, if these are enough
+    even_numa: bool = False  # a NUMA node each for memory, if these are enough, and its cpus if no others are said
+    cpus: tuple[tuple[int, ...], ...] = ()  # by local rank: its cpus
+    numa: tuple[tuple[int, ...], ...] = ()  # by local rank: NUMA nodes, whose cpus it gets if no others are said
+    memory: tuple[tuple[int, ...], ...] = ()  # by local rank: NUMA nodes that its memory is taken from
+    scheduler: tuple[int, ...] = ()  # NUMA nodes whose cpus the scheduler gets
+    where: str = "--bind_core"  # who asked, for refusals
+
+
+class Policy(NamedTuple):
+    """Where ranks may go and which cpus they get; "", None and 0: nobody said, so the rules of Open MPI 4.1 decide."""
+
+    map_by: str = ""  # slot, node, seq, dist, ppr, or one of LEVELS
+    ppr: tuple[tuple[int, str], ...] = ()  # with map_by ppr: (ranks, node or one of LEVELS); -N 2 is ((2, "node"),)
+    pe: int = 0  # PE=n: cpus (cores, or hwthreads with `hwthread_cpus`) for each rank
+    span: bool = False  # SPAN: the nodes are taken as one large one
+    device: str = ""  # with map_by dist: the device to be near
+    rank_by: str = ""  # slot, node, or one of LEVELS
+    rank_how: str = ""  # "", span, fill: modifiers of --rank-by
+    oversubscribe: bool | None = None
+    nolocal: bool = False
+    bind_to: str = ""  # none, one of LEVELS, or with cpu_set: cpu-list (all of them), cpu-list:ordered (one each)
+    overload: bool = False  # overload-allowed: several ranks may be bound to one cpu
+    if_supported: bool = False  # if-supported: where a host cannot bind, ranks run unbound
+    cpu_set: str = ""  # --cpu-set, --cpu-list: `0,2-3`, logical numbers; the others are not used
+    hwthread_cpus: bool = False  # --use-hwthread-cpus: a cpu is a hardware thread, not a core
+    rankfile: str | None = None
+    per_host: int | None = None  # msrun: ranks on each host; 0: slots, and even shares for those that have none
+    local: LocalBinding | None = None  # msrun: bound by local rank, whatever is said above
+
+
+class OutputPolicy(NamedTuple):
+    """Where the bytes that ranks print go."""
+
+    directory: str | None = None  # --output-filename
+    copy: bool = True  # False: `:nocopy`, files only
+    jobid: bool = True  # False: `:nojobid`, DIR/rank.N instead of DIR/1/rank.N
+    merge: bool = False  # stderr joins stdout
+    tag: str = ""  # before each line: "tag" [1,R]<stdout>:, "detailed", "fullname", "detailed-fullname", "rank" [R]
+    prepend: str | None = None  # hydra's -prepend-pattern: instead of a tag, with %r rank, %g, %p node, %h host, %%
+    timestamp: bool = False
+    style: str = "4.1"  # "5.0": tags and time stamps as that --output writes them, `[1,R]<stdout>: ` with a blank
+    pty: str = "auto"  # auto, yes, no
+    xml: bool = False  # --xml: all that ranks print as XML, on stdout
+    xml_file: str | None = None  # --xml-file: the same in a file
+    file: str | None = None  # --output file=F of 5.0: F.RANK.out and F.RANK.err
+    outfile: str | None = None  # hydra's -outfile-pattern: a path, with the same letters as `prepend`
+    errfile: str | None = None  # hydra's -errfile-pattern
+    tee: bool = False  # with these two the terminal shows nothing, unless this is set (msrun's logs)
+    xterm: str | None = None  # --xterm: `0,2-3`, -1 for all; a final ! holds the windows
+    keep: bool = False  # files of an earlier launch are not emptied but renamed: FILE.1, FILE.2 …
+    shown: tuple[int, ...] | None = None  # the ranks whose output reaches the terminal; None: all of them
+
+
+class LinkPolicy(NamedTuple):
+    """How hosts are reached."""
+
+    agent: tuple[str, ...] = ()  # --rsh-agent, split into words; empty: paramiko
+    agent_args: tuple[str, ...] = ()  # plm_rsh_args
+    accept_new: bool = False  # --ssh-accept-new: trust on first use
+    timeout: float = 15.0  # seconds from the first packet to HELLO, for each host
+    python: str = "python3"  # the interpreter of the agents
+    fanout: int = 32  # hosts that are being connected at one time
+
+
+class Share(NamedTuple):
+    """The part of a job that this launcher starts, where others start the rest: one msrun on each host."""
+
+    size: int  # ranks of the whole job
+    first: int | None  # the number of our first rank; None: MindSpore numbers them, when they have met
+    address: str  # of the scheduler, an IP address
+    port: int
+    master: bool  # the scheduler is ours to start
+
+
+class ClusterPolicy(NamedTuple):
+    """How MindSpore's ranks meet: at the scheduler of its Dynamic Cluster."""
+
+    host: str = ""  # --scheduler: the host that it is on; "": that of rank 0
+    port: int = 0  # 0: one that is free
+    moves: bool = False  # if `port` is taken, the next free one below is as good
+    first: bool = False  # it is started before the ranks; False: when one of them knocks at its port
+    #: what it runs: "light" MindSpore's extension alone; "ranks" the program of the ranks, as msrun does; "auto": that
+    #: program if its text configures the scheduler (set_ps_context), else light
+    program: str = "auto"
+    servers: int = 0  # --server_num: processes of the Parameter Server mode
+    cpus: tuple[int, ...] = ()  # that the scheduler is bound to
+    share: Share | None = None
+    simulated: bool = False  # MindSpore's dry run: every rank by itself, and no scheduler
+
+
+class Request(NamedTuple):
+    """One command line, understood."""
+
+    apps: tuple[AppContext, ...]
+    policy: Policy = Policy()
+    output: OutputPolicy = OutputPolicy()
+    link: LinkPolicy = LinkPolicy()
+    default_hostfile: str | None = None
+    stdin: str = "0"  # a rank, "all" or "none"
+    timeout: float | None = None  # seconds
+    timeout_from: str = "--timeout"  # who said so, for the message: the option, or MPIEXEC_TIMEOUT
+    grace: float = 2.0  # seconds between TERM and KILL
+    mca: tuple[tuple[str, str], ...] = ()  # communication parameters, for the ranks
+    abort_on_failure: bool = True  # orte_abort_on_non_zero_status
+    recovery: bool = False  # --enable-recovery, --continuous: the others go on when a rank fails, however it ends
+    max_restarts: int = 0  # how often a rank that failed is started again, or all of them
+    restart: str = ""  # --restart: "rank", "group" all ranks, "none"; "": "rank" if `max_restarts` says so
+    restart_delay: float = 0.0  # seconds from a failure to the new start
+    #: --min-ranks: a group that lost hosts may be started again with so many; 0: with all or not at all
+    min_ranks: int = 0
+    state_on_timeout: bool = False  # --report-state-on-timeout
+    stack_traces: bool = False  # --get-stack-traces
+    report_pid: str | None = None  # "-" stdout, "+" stderr, or a file
+    report_uri: str | None = None  # the same
+    index_argv: bool = False  # --index-argv-by-rank: argv[0] of rank 3 ends in -3
+    report_bindings: bool = False
+    display_map: str = ""  # "map", "table", "devel", "diffable"
+    display_allocation: bool = False
+    display_topology: bool = False
+    do_not_launch: bool = False
+    quiet: bool = False
+    verbose: bool = False
+    cluster: ClusterPolicy = ClusterPolicy()
+    detach: bool = False  # the command returns when the ranks run, and the launcher stays (cli/jobs)
+    backend: str = ""  # --backend: who starts the ranks; "openmpi", "openmpi:PLACE"; "": we do
+    notes: tuple[str, ...] = ()  # what was said and has no effect, a sentence each; the command prints them

@@ -1,0 +1,122 @@
+"""Find the program of an app context on this node, and say in one sentence why it cannot be run.
+
+It starts nothing.  Where a program without a slash is looked for, in this order (as mpirun 4.1.4): the directories of
+--path, the PATH that the rank will see, then the working directory; that last one surprises who knows shells.
+"""
+
+from __future__ import annotations
+
+import os
+
+from mslaunch.errors import EXIT_NOT_FOUND, EXIT_NOT_STARTED, LaunchError
+from mslaunch.faststd import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mslaunch.datamodel.node_plan import AppPlan, RankPlan
+
+_PYTHONS = ("python", "pypy")
+
+
+def command(app: AppPlan, rank: RankPlan, index: bool, path: str, wdir: str) -> tuple[str, list[str]]:
+    """The file to execute in `wdir`, and its arguments, program first; raises `LaunchError` with code 126 or 127.
+
+    `path` is the PATH of the rank.  `index`: the program's own name ends in the rank (--index-argv-by-rank).  A
+    wrapper is told the file that was found, since it may search elsewhere.
+    """
+    found = find_program(app.argv[0], f"{app.path}:{path}" if app.path else path, wdir)
+    if rank.wrapper:
+        todo = "install it there, or leave out the option that asks for it (--xterm)"
+        return find_program(rank.wrapper[0], path, wdir, todo), [*rank.wrapper, found, *app.argv[1:]]
+    return found, [f"{app.argv[0]}-{rank.rank}" if index else app.argv[0], *app.argv[1:]]
+
+
+def find_program(name: str, path: str, wdir: str, todo: str = "give its whole path, or -x PATH") -> str:
+    """The file to execute in `wdir`; raises `LaunchError` with code 126 or 127.
+
+    A name with a slash is returned as it is: a script sees it, as mpirun's, in its argv[0].
+    """
+    if "/" in name:
+        _check(os.path.join(wdir, name), name)
+        return name
+    refused = ""
+    for folder in [*path.split(":"), wdir]:
+        candidate = os.path.join(wdir, folder, name)
+        if os.path.isfile(candidate):
+            if os.access(candidate, os.X_OK):
+                return candidate
+            refused = refused or candidate
+    if refused:
+        _check(refused, name)
+    where = f"the PATH of the ranks there is {path}" if path else "the ranks there have no PATH"
+    raise LaunchError(f"the program {name!r} was not found", todo=f"{where}\n{todo}", code=EXIT_NOT_FOUND)
+
+
+def _check(path: str, name: str) -> None:
+    if not os.path.exists(path):
+        raise LaunchError(f"the program {name!r} does not exist", todo=f"looked at {path}", code=EXIT_NOT_FOUND)
+    if os.path.isdir(path):
+        raise LaunchError(f"{name!r} is a directory, not a program", todo=f"looked at {path}", code=EXIT_NOT_STARTED)
+    if not os.access(path, os.X_OK):
+        raise LaunchError(
+            f"{name!r} is not executable",
+            todo=f"chmod +x {path}, or name its interpreter, as in: python {name}",
+            code=EXIT_NOT_STARTED,
+        )
+
+
+def check_wdir(wdir: str) -> None:
+    """Raises `LaunchError` if ranks cannot start in `wdir`."""
+    if not os.path.exists(wdir):
+        problem = "does not exist"
+    elif not os.path.isdir(wdir):
+        problem = "is not a directory"
+    elif not os.access(wdir, os.X_OK):
+        problem = "may not be entered"
+    else:
+        return
+    raise LaunchError(
+        f"the working directory {wdir} {problem}",
+        todo="make it there, or name another with --wdir",
+        code=EXIT_NOT_STARTED,
+    )
+
+
+def explain_spawn(name: str, error: OSError) -> LaunchError:
+    """What the kernel meant when it would not start `name`."""
+    if error.errno == 8:  # ENOEXEC
+        what = f"{name!r} is no program for this machine, or a script whose first line is not #!"
+    elif error.errno == 2:  # the file is there: its interpreter is not
+        what = f"the interpreter that {name!r} asks for in its first line is missing"
+    elif error.errno == 7:  # E2BIG
+        what = f"the arguments and variables of {name!r} are too long for the kernel"
+    elif error.errno == 24:  # EMFILE
+        what = f"this host allows too few open files for its ranks, so {name!r} was not started (ulimit -n)"
+    else:
+        what = f"{name!r} could not be started: {error.strerror}"
+    return LaunchError(what, code=EXIT_NOT_STARTED)
+
+
+def is_python(path: str) -> bool:
+    """True if `path` is a Python interpreter, or a script for one: then PYTHONUNBUFFERED is obeyed."""
+    if os.path.basename(path).startswith(_PYTHONS):
+        return True
+    try:
+        with open(path, "rb") as file:
+            head = file.read(128)
+    except OSError:
+        return False
+    return head[:2] == b"#!" and b"python" in head.split(b"\n", 1)[0]
+
+
+def says(path: str, word: bytes, most: int) -> bool:
+    """Is `word` in the first `most` bytes of a file?  It may be a pipe, which nobody waits for."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        return word in os.read(fd, most)
+    except OSError:
+        return False
+    finally:
+        os.close(fd)

@@ -1,0 +1,63 @@
+"""Why no agent answered: what a host printed instead, in one sentence with something to do.
+
+It knows what shells and Python say, nothing of the job.  The surprising thing is where the words are found: before
+the agent's magic on the stream itself (a login shell that echoes), or on the link's own error output.
+"""
+
+from __future__ import annotations
+
+from mslaunch.errors import LinkError, printable
+from mslaunch.faststd import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mslaunch.transport.base import Link
+
+
+def explain(link: Link, printed: bytes) -> LinkError:
+    """The error for a link that ended before HELLO; `printed` is what came instead of the magic."""
+    host = link.node.name
+    failure = link.failure()  # may wait for the end of what carried the link, and by that for its last words
+    said = _readable(printed + link.noise())
+    status = getattr(link, "exit_status", None)
+    small = said.lower()
+    for words, what, todo in _KNOWN:
+        if any(word in small for word in words) or (status == 127 and words is _MISSING):
+            return LinkError(what, host, "\n".join(filter(None, [_quoted(said), todo])))
+    if failure is not None:
+        return LinkError(
+            failure.what, failure.where, "\n".join(filter(None, [failure.todo, _quoted(said)])), failure.code
+        )
+    if said:
+        return LinkError("it answered, but no agent started there", host, _quoted(said))
+    ended = f" (its shell ended with status {status})" if status is not None else ""
+    todo = "a start-up file of its login shell may end the shell, or read what was meant for the agent"
+    return LinkError(f"it accepted the login, but no agent started there{ended}", host, todo)
+
+
+_MISSING = ("command not found", ": not found", "unknown command", "python3: no such file", "python: no such file")
+_KNOWN = (
+    (
+        ("mslaunch: python 2", "mslaunch: python 3"),  # the stub's own words
+        "its Python is too old for the agent, which needs 3.8",
+        "name a newer one with --agent-python",
+    ),
+    (
+        _MISSING,
+        "it has no Python that the agent could run with",
+        "install python3 there, or name one with --agent-python PATH; nothing else is needed",
+    ),
+    (
+        ("this account is currently not available", "nologin"),
+        "its account allows no commands",
+        "use another user: user@host in the hostfile",
+    ),
+)
+
+
+def _readable(data: bytes) -> str:
+    return printable(data.decode("utf-8", "replace").replace("\r", "")).strip("\n? ")
+
+
+def _quoted(said: str, lines: int = 6) -> str:
+    kept = [line for line in said.splitlines() if line.strip()][-lines:]
+    return "it printed:\n" + "\n".join(f"  | {line[:200]}" for line in kept) if kept else ""

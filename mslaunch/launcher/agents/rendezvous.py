@@ -1,0 +1,175 @@
+"""Preparing: at which addresses do all nodes reach rank 0's and the scheduler's, and which ports are free there?
+
+One node: its own word is enough.  Several: the agents of these two nodes, or of the one that is both, hold ports and
+open a door; the other agents knock at every address that could be it, and only what a knock has proved is told to the
+ranks.  Names are never asked for, and the address from which ssh came is only a candidate.  The surprising thing: a
+node where no address answers does not stop the launch (its program may need none); the user is told.
+"""
+
+from __future__ import annotations
+
+from mslaunch.datamodel.jobmap import Endpoint
+from mslaunch.datamodel.request import ClusterPolicy
+from mslaunch.errors import WireError
+from mslaunch.faststd import TYPE_CHECKING, NamedTuple
+from mslaunch.protocol import control, frames
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from mslaunch.datamodel.jobmap import JobMap
+
+__all__ = ["Endpoint", "Sought", "Wireup", "sought_by"]
+
+_MASTER, _SCHEDULER = "MASTER_ADDR", "MS_SCHED_HOST"  # what a node's address is for
+_LOCALHOST = "127.0.0.1"
+
+
+class Sought(NamedTuple):
+    """What is to be found out."""
+
+    first: int  # the node of the first rank
+    service: int  # the node of the scheduler
+    cluster: ClusterPolicy = ClusterPolicy()
+
+    @property
+    def ports(self) -> dict[int, list[control.Wanted]]:
+        """The ports that are to be held on each node; the scheduler's is the first one there, MASTER_PORT the last.
+
+        For what anybody may choose must not be what somebody has named.
+        """
+        cluster, share = self.cluster, self.cluster.share
+        found = {self.first: [control.Wanted()]}
+        if share is None and not cluster.simulated:
+            named = control.Wanted(cluster.port, bool(cluster.port and cluster.moves))
+            found.setdefault(self.service, []).insert(0, named)
+        elif share and share.master:
+            found.setdefault(self.service, []).insert(0, control.Wanted(share.port, cluster.moves))
+        return found
+
+
+def sought_by(jobmap: JobMap, cluster: ClusterPolicy) -> Sought:
+    """What the ranks of a map need to know."""
+    first = jobmap.placements[0].node
+    return Sought(first, jobmap.service if jobmap.service >= 0 else first, cluster)
+
+
+class _Door(NamedTuple):
+    """Where the others knock."""
+
+    node: int
+    purpose: str
+    candidates: list[str]  # addresses
+    knock: bytes  # the frame
+
+
+class Wireup:
+    """One round of questions to the agents, or two; `done` gets the endpoint and what the user should know."""
+
+    def __init__(
+        self,
+        hellos: Mapping[int, control.Hello],
+        hosts: list[str],
+        sought: Sought,
+        send: Callable[[int, bytes], None],
+        done: Callable[[Endpoint, str], None],
+    ) -> None:
+        self._hellos = hellos
+        self._hosts = hosts
+        self._sought = sought
+        self._send = send
+        self._done = done
+        self._ports = sought.ports
+        self._reserved: dict[int, control.Reserved] = {}
+        self._doors: list[_Door] = []
+        self._knocking: dict[int, list[_Door]] = {}  # node -> where it knocks, and will knock then
+        self._reached: dict[tuple[int, int], list[str]] = {}  # door, node -> addresses
+
+    def begin(self) -> None:
+        """Ask for ports."""
+        for node, ports in self._ports.items():
+            self._send(node, frames.encode(frames.RESERVE, payload=control.pack_ports(ports)))
+
+    def reserved(self, node: int, answer: control.Reserved) -> None:
+        """It holds its ports; when all do, the others knock."""
+        if len(answer.ports) != len(self._ports.get(node, ())):
+            raise WireError("it holds ports that nobody asked for")
+        self._reserved[node] = answer
+        if len(self._reserved) < len(self._ports):
+            return
+        if len(self._hellos) == 1:
+            self._finish()
+            return
+        self._doors = [self._door(self._sought.first, _MASTER)]
+        if self._sought.service in self._reserved and self._sought.service != self._sought.first:
+            self._doors.append(self._door(self._sought.service, _SCHEDULER))
+        for other in self._hellos:
+            self._knocking[other] = [door for door in self._doors if door.node != other]
+            self._knock(other)
+
+    def _door(self, node: int, purpose: str) -> _Door:
+        answer, candidates = self._reserved[node], self._find_candidates(node)
+        payload = control.pack_probe(candidates, answer.probe, answer.token)
+        return _Door(node, purpose, candidates, frames.encode(frames.PROBE, payload=payload))
+
+    def _find_candidates(self, node: int) -> list[str]:
+        """Most likely first: the address by which somebody has come, then those of its interfaces.
+
+        But the address by which the user has named the scheduler's host is better than all of them.
+        """
+        seen = [hello.seen_from for other, hello in self._hellos.items() if other != node and hello.seen_from]
+        own = self._hellos[node].addresses
+        named = self._sought.cluster.host.rpartition("@")[2].strip("[]")
+        wanted = [named] if node == self._sought.service and named in own else []
+        # the launcher's address, as others saw it, is this node's only if that is the launcher's own host; the token
+        # decides
+        likely = own[:1] if not own[:1] or not own[0].startswith("127.") else ()
+        return list(dict.fromkeys([*wanted, *likely, *seen, *own]))
+
+    def _knock(self, node: int) -> None:
+        """At one door after the other: an answer does not tell which it is of."""
+        if self._knocking[node]:
+            self._send(node, self._knocking[node][0].knock)
+
+    def reached(self, node: int, addresses: list[str]) -> None:
+        """What a knock of `node` proved."""
+        if not self._knocking.get(node):
+            raise WireError("it has reached what nobody sent it to")
+        self._reached[self._knocking[node].pop(0).node, node] = addresses
+        self._knock(node)
+        if not any(self._knocking.values()):
+            self._finish()
+
+    def _finish(self) -> None:
+        settled = {door.purpose: self._settle(door) for door in self._doors}
+        warning = "; ".join(text for _, text in settled.values() if text)
+        port = self._reserved[self._sought.first].ports[-1]
+        share = self._sought.cluster.share
+        if share:
+            service_port = self._service_port() if share.master else share.port
+            self._done(Endpoint(share.address, port, service_port, share.address), warning)
+            return
+        address, service_address = (settled.get(purpose, ("", ""))[0] for purpose in (_MASTER, _SCHEDULER))
+        self._done(Endpoint(address or _LOCALHOST, port, self._service_port(), service_address), warning)
+
+    def _service_port(self) -> int:
+        """0 if there is to be no scheduler."""
+        if self._sought.cluster.simulated:
+            return 0
+        return self._reserved[self._sought.service].ports[0]
+
+    def _settle(self, door: _Door) -> tuple[str, str]:
+        """The address of a node that all others reach, or the most; and who does not."""
+        answers = {node: found for (at, node), found in self._reached.items() if at == door.node}
+        common = [address for address in door.candidates if all(address in found for found in answers.values())]
+        if common:
+            return common[0], ""
+        best = max(door.candidates or [_LOCALHOST], key=lambda address: sum(address in f for f in answers.values()))
+        cut_off = ", ".join(self._hosts[node] for node, found in answers.items() if best not in found)
+        return best, f"{cut_off} cannot reach {self._hosts[door.node]} at {best} ({door.purpose})"
+
+    def silent(self) -> int:
+        """The node whose answer is being waited for."""
+        slow = [node for node in self._ports if node not in self._reserved]
+        slow += [node for node, doors in self._knocking.items() if doors]
+        return (slow or [self._sought.first])[0]

@@ -1,0 +1,236 @@
+"""Preloading: the files of --preload-binary and --preload-files, sent to every node before anything is started.
+
+`collect` says what is to be sent, and refuses what is not there while nothing runs yet; `send_files` sends it inside
+the links, all nodes at once, in pieces that wait for the slowest part of each way: a file is never in memory as a
+whole.  It knows nothing of ranks.  The surprising thing: the launching host is sent its copy as well, so that a
+program sees the same everywhere.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+
+from mslaunch.errors import LaunchError, LinkError, UsageError
+from mslaunch.faststd import TYPE_CHECKING, NamedTuple
+from mslaunch.host.programs import find_program
+from mslaunch.launcher.agents.start_agents import UnreachedError
+from mslaunch.protocol import control, frames
+from mslaunch.runtime.writer import HIGH, LOW
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+
+    from mslaunch.datamodel.request import Request
+    from mslaunch.launcher.agents.connection import Peer
+    from mslaunch.runtime.loop import Loop
+
+_CHUNK = 1 << 16
+_ROUND = 64  # chunks, after which others have their turn
+_TURN = 0.001  # seconds, the shortest time that a loop can wait
+PATIENCE = 60.0  #: seconds in which a host must have taken something, or it is given up
+
+
+class Parcel(NamedTuple):
+    """One file to be sent."""
+
+    name: str  # below the session directory
+    source: str  # its path here
+    mode: int
+    stamp: tuple[int, int]  # its size, and when it was written: what is sent must be what was found
+
+
+# --- what is sent
+
+
+def collect(request: Request, environ: Mapping[str, str], cwd: str) -> list[Parcel]:
+    """All files that the job's programs want; raises `LaunchError` for one that cannot be sent.
+
+    A name is taken from the launch directory and kept, but for a leading / or .. (as mpirun 4.1.4); of a directory, all
+    that is in it is sent.  An executable is found as the ranks would find it here, and sent under its last name.
+    """
+    parcels: dict[str, Parcel] = {}
+    for app in request.apps:
+        if app.preload_binary:
+            search = ":".join(filter(None, (app.path, environ.get("PATH", os.defpath))))
+            source = os.path.join(cwd, find_program(app.argv[0], search, cwd))
+            _add(parcels, "--preload-binary", os.path.basename(app.argv[0]), source)
+        for name in app.preload_files:
+            for source, target in _expand(os.path.join(cwd, name), _target(name)):
+                _add(parcels, "--preload-files", target, source)
+    _check_folders(parcels)
+    return list(parcels.values())
+
+
+def _check_folders(parcels: Mapping[str, Parcel]) -> None:
+    for name, parcel in parcels.items():
+        parent = os.path.dirname(name)
+        while parent and parent not in parcels:
+            parent = os.path.dirname(parent)
+        if parent:
+            what = f"{parcels[parent].source} and {parcel.source} would be {parent} and {name} on the hosts"
+            raise UsageError(what, "--preload-files", "give one of them another name")
+
+
+def _target(name: str) -> str:
+    parts = os.path.normpath(name).split("/")
+    return "/".join(part for part in parts if part not in ("", ".", "..")) or "."
+
+
+def _expand(source: str, target: str) -> Iterator[tuple[str, str]]:
+    if not os.path.isdir(source):
+        yield source, target
+        return
+    for folder, inner, names in os.walk(source, onerror=_refuse, followlinks=True):
+        for name in inner:
+            _check_link(os.path.join(folder, name))
+        below = os.path.relpath(folder, source)
+        for name in names:
+            yield os.path.join(folder, name), os.path.normpath(os.path.join(target, below, name))
+
+
+def _refuse(error: OSError) -> None:
+    todo = "it must be on this host, and you must be allowed to read it"
+    raise UsageError(f"{error.filename} cannot be sent: {error.strerror}", "--preload-files", todo) from None
+
+
+def _check_link(path: str) -> None:
+    """A link to a folder is followed, unless that would never end."""
+    if os.path.islink(path):
+        leads_to = os.path.realpath(path)
+        if os.path.commonpath([leads_to, os.path.realpath(os.path.dirname(path))]) == leads_to:
+            what = f"{path} cannot be sent: the link leads to a folder that it is in"
+            raise UsageError(what, "--preload-files", "name the files that are needed")
+
+
+def _add(parcels: dict[str, Parcel], option: str, name: str, source: str) -> None:
+    before = parcels.get(name)
+    try:
+        status = os.stat(source)
+        same = before is None or os.path.samestat(status, os.stat(before.source))
+    except OSError as error:
+        raise UsageError(f"{source} cannot be sent: {error.strerror}", option, "it must be on this host") from None
+    if not stat.S_ISREG(status.st_mode):
+        raise UsageError(f"{source} cannot be sent: it is no file", option, "files and directories can be sent")
+    if not os.access(source, os.R_OK):
+        raise UsageError(f"{source} cannot be sent: it may not be read", option, f"see ls -l {source}")
+    if before is None:
+        parcels[name] = Parcel(name, source, stat.S_IMODE(status.st_mode), _stamp(status))
+    elif not same:
+        todo = "give one of them another name"
+        raise UsageError(f"{before.source} and {source} would both be {name} on the hosts", option, todo)
+
+
+def _stamp(status: os.stat_result) -> tuple[int, int]:
+    return status.st_size, status.st_mtime_ns
+
+
+# --- sending
+
+
+def send_files(
+    loop: Loop, peers: Sequence[Peer], parcels: Sequence[Parcel], wait: Callable[[Callable[[], bool]], None]
+) -> None:
+    """Send all files to all peers, and wait until they are stored.
+
+    Raises `LaunchError` if one of them is not, `UnreachedError` if a peer is lost.
+    `wait(until)` runs the loop until `until()` is true; what it raises goes through.
+    """
+    ways = [_Way(loop, peer, parcels, len(peers)) for peer in peers]
+    try:
+        wait(lambda: all(way.done for way in ways))
+    finally:
+        for way in ways:
+            way.close()
+
+
+class _Way:
+    """The files on their way to one node."""
+
+    def __init__(self, loop: Loop, peer: Peer, parcels: Sequence[Parcel], peers: int) -> None:
+        """`peers` are as many as get them."""
+        self._loop = loop
+        self._peer = peer
+        self._peers = peers
+        self._left = len(parcels)
+        self._frames = _frames(parcels)
+        self._filling = False
+        peer.handle = self._heard
+        peer.ended = self._lost
+        peer.progress = self._went
+        self._timer = loop.after(0, self._fill)
+        self._moved = time.monotonic()
+        self._limit = loop.after(PATIENCE, self._look_at_clock)
+
+    @property
+    def done(self) -> bool:
+        return not self._left
+
+    def close(self) -> None:
+        self._timer.cancel()
+        self._limit.cancel()
+        self._frames.close()
+        self._peer.progress = lambda size: None
+
+    def _fill(self) -> None:
+        """Send on while there is room.  What is sent may at once be gone, and call us again: once is enough."""
+        if self._filling:
+            return
+        self._filling = True
+        for _ in range(_ROUND):
+            frame = next(self._frames, None) if self._peer.pending < HIGH else None
+            if frame is None:
+                break
+            self._peer.send(frame)
+        else:
+            self._timer.cancel()
+            self._timer = self._loop.after(_TURN, self._fill)
+        self._filling = False
+
+    def _went(self, size: int) -> None:
+        self._moved = time.monotonic()
+        if self._peer.pending < LOW:
+            self._fill()
+
+    def _look_at_clock(self) -> None:
+        left = 1.0 if self.done else self._moved + PATIENCE - time.monotonic()
+        if left <= 0:
+            what = f"it took nothing for {PATIENCE:g} seconds while files were sent to it"
+            self._lost(LinkError(what, self._peer.node.name, "is the disk of its TMPDIR slow or stuck?"))
+        self._limit = self._loop.after(left, self._look_at_clock)
+
+    def _heard(self, frame: frames.Frame) -> None:
+        if frame.kind != frames.STORED:
+            return
+        error, todo = control.unpack_stored(frame.payload)
+        if error:
+            raise LaunchError(error, self._peer.node.name, todo)
+        self._left -= 1
+        self._moved = time.monotonic()
+
+    def _lost(self, error: LinkError | None) -> None:
+        name = self._peer.node.name
+        raise UnreachedError({name: error or LinkError("its agent ended while files were sent", name)}, self._peers)
+
+
+def _frames(parcels: Sequence[Parcel]) -> Generator[bytes, None, None]:
+    for parcel in parcels:
+        yield frames.encode(frames.FILE, payload=control.pack_file(parcel.name, parcel.mode))
+        try:
+            with open(parcel.source, "rb", buffering=0) as file:
+                while True:
+                    data = file.read(_CHUNK)
+                    _check_same(parcel, os.fstat(file.fileno()))
+                    yield frames.encode(frames.DATA, payload=data)
+                    if not data:
+                        break
+        except OSError as error:
+            raise LaunchError(f"{parcel.source} cannot be sent: {error.strerror}") from None
+
+
+def _check_same(parcel: Parcel, status: os.stat_result) -> None:
+    """Each host is sent a file at its own speed, and all must get the same."""
+    if _stamp(status) != parcel.stamp:
+        what = f"{parcel.source} was written to while it was being sent"
+        raise LaunchError(what, todo="nothing was started; launch again when it is finished")

@@ -1,0 +1,285 @@
+"""The story of one attempt: place, open the files, meet the hosts, send, start, wait, and how it ended.
+
+Each attempt of a launch has its own links, output and agents; what they share is the `Scene`.  Who tells it (`run` the
+first, `again` those that follow on a failure) chooses the order of its chapters, and closes it with `part`.  The
+surprising thing: the job's number stays the same in all attempts, and its ranks tell them apart by MSLAUNCH_ATTEMPT.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from mslaunch.datamodel.hosts import Allocation
+from mslaunch.datamodel.jobmap import JobMap
+from mslaunch.datamodel.node_plan import SERVICE, NodePlan
+from mslaunch.datamodel.outcome import Failure, Outcome, RankStatus
+from mslaunch.datamodel.request import Request
+from mslaunch.faststd import TYPE_CHECKING, NamedTuple
+from mslaunch.host.cpus import cores_here
+from mslaunch.host.own_names import is_local
+from mslaunch.launcher.agents.agent_pool import Company
+from mslaunch.launcher.agents.rendezvous import sought_by
+from mslaunch.launcher.agents.start_agents import UnreachedError
+from mslaunch.launcher.job.controller import Launch
+from mslaunch.launcher.job.events import TimedOut
+from mslaunch.launcher.job.failure_causes import with_last_words
+from mslaunch.launcher.job.job_state import JobState
+from mslaunch.launcher.job.restart_policy import check_fewest, most_restarts
+from mslaunch.launcher.stdio.file_patterns import needs_addresses
+from mslaunch.launcher.stdio.output import Output, open_output
+from mslaunch.plan.hosts.allocation import allocate, with_cores
+from mslaunch.plan.mapping.pipeline import Placed, place
+from mslaunch.plan.node_plans import first_services, has_services, make_plans, service_plans
+from mslaunch.plan.rank_selection import stdin_ranks, xterm_ranks
+from mslaunch.protocol.frames import STDERR, STDOUT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from mslaunch.datamodel.jobmap import Endpoint
+    from mslaunch.datamodel.request import AppContext
+    from mslaunch.launcher.agents.connection import Peer
+    from mslaunch.launcher.agents.staging import Parcel
+    from mslaunch.launcher.early_stops import Stops
+    from mslaunch.launcher.launch import Surroundings
+    from mslaunch.launcher.messages.console import Voice
+    from mslaunch.launcher.mpi.spawn_ranks import Spawning
+    from mslaunch.runtime.loop import Loop
+
+LAST_WORDS = 3.0  #: seconds that a terminal nobody reads is waited for at the end
+
+
+class Scene(NamedTuple):
+    """What all attempts of a launch have in common."""
+
+    loop: Loop
+    around: Surroundings
+    voice: Voice
+    stops: Stops
+    began: float
+    jobid: str
+    running: Callable[[], None]  # called when all ranks of an attempt run
+
+    @property
+    def seconds(self) -> float:
+        """How long the launch has been going on."""
+        return time.monotonic() - self.began
+
+
+class Story:
+    """One attempt; `number` counts from 1."""
+
+    allocation: Allocation
+    placed: Placed
+    output: Output
+    launch: Launch
+
+    def __init__(self, scene: Scene, request: Request, number: int) -> None:
+        self._scene = scene
+        self.request = request
+        self.number = number
+        loop, around, voice = scene.loop, scene.around, scene.voice
+        dry, exchanges = request.do_not_launch, request.restart == "group"
+        self.company = Company(loop, request.link, around.environ, voice, scene.stops.wait, dry, exchanges)
+        self.peers: list[Peer] = []
+        self._parcels: list[Parcel] = []
+        self._opened = False
+
+    # --- where
+
+    def allocate(self) -> Allocation:
+        """Hosts without slots= have as many as they have cores, which only they know: these are asked first.
+
+        Binding to hardware threads counts these instead; mapping by them does not (mpirun 4.1.4).
+        """
+        return self.count_cores(self.named())
+
+    def named(self) -> Allocation:
+        """As hosts are written, nobody asked yet."""
+        return _allocate(self.request, self._hwthreads)
+
+    def count_cores(self, allocation: Allocation, gone: Collection[str] = ()) -> Allocation:
+        """The same with all slots known, but those of nodes (by name) that are `gone`."""
+        asked = [node for node in allocation.nodes if node.slots is None and node.name not in gone]
+        return with_cores(allocation, self.company.cores(asked, self._hwthreads)) if asked else allocation
+
+    @property
+    def _hwthreads(self) -> bool:
+        policy = self.request.policy
+        return policy.hwthread_cpus or policy.bind_to == "hwthread"
+
+    def place(self, request: Request, allocation: Allocation) -> JobMap:
+        """Every rank gets its place; from now on these are the request and the allocation."""
+        self.request, self.allocation = request, allocation
+        self.placed = place(request, allocation, self.company.topologies, is_local, os.uname().nodename)
+        self.targets = stdin_ranks(request, len(self.jobmap.placements), self.jobmap.first)
+        xterm_ranks(request, len(self.jobmap.placements), self.jobmap.first)
+        check_fewest(request, len(self.jobmap.placements))
+        return self.jobmap
+
+    @property
+    def jobmap(self) -> JobMap:
+        """Where the ranks are."""
+        return self.placed.jobmap
+
+    # --- what it needs
+
+    def collect_files(self) -> None:
+        """What is to be sent is looked for before any host is called."""
+        if any(app.preload_binary or app.preload_files for app in self.request.apps):
+            from mslaunch.launcher.agents.staging import collect
+
+            self._parcels = collect(self.request, self._scene.around.environ, self._scene.around.cwd)
+
+    def open_output(self) -> None:
+        """Terminals and files; those whose names have addresses in them only after `meet`."""
+        scene, policy = self._scene, self.request.output
+        self.output = open_output(
+            policy,
+            self.jobmap,
+            scene.loop,
+            {STDOUT: scene.around.stdout},
+            scene.voice.stderr,
+            scene.voice.notice,
+            attempt=self.number,
+            addresses=self._addresses() if needs_addresses(policy) and self.peers else None,
+            more=0 < self.number <= most_restarts(self.request),
+            services=tuple(first_services(self.request, self.jobmap)) or (SERVICE,) * has_services(self.request),
+        )
+        self._opened = True
+
+    def _addresses(self) -> Callable[[int], str]:
+        from mslaunch.launcher.stdio.host_addresses import addresses_of
+
+        share = self.request.cluster.share
+        return addresses_of(self.peers, share.address if share else "")
+
+    def meet(self) -> None:
+        """A link to every host with ranks, and the files are there."""
+        self.peers = self.company.gather(self.jobmap.nodes)
+        if self._parcels:
+            from mslaunch.launcher.agents.staging import send_files
+
+            try:
+                send_files(self._scene.loop, self.peers, self._parcels, self._scene.stops.wait)
+            except UnreachedError:  # whoever has begun to get them begins anew, with another agent
+                self.company.disperse()
+                raise
+
+    # --- the ranks
+
+    def conduct(self) -> Launch:
+        """From the first port to the last byte."""
+        scene, request = self._scene, self.request
+        state = self._make_state()
+
+        def plans(endpoint: Endpoint) -> list[NodePlan]:
+            environ, cwd = scene.around.environ, scene.around.cwd
+            return make_plans(request, self.jobmap, environ, cwd, endpoint, scene.jobid, attempt=self.number)
+
+        def services(endpoint: Endpoint) -> dict[int, NodePlan]:
+            environ, cwd = scene.around.environ, scene.around.cwd
+            return service_plans(request, self.jobmap, environ, cwd, endpoint, scene.jobid, self.number)
+
+        stdin = (scene.around.stdin, self.targets)
+        launch = Launch(
+            scene.loop,
+            self.peers,
+            state,
+            self.output,
+            plans,
+            stdin,
+            request.grace,
+            scene.voice,
+            restart_delay=request.restart_delay,
+            services=services,
+            sought=sought_by(self.jobmap, request.cluster),
+        )
+        self.launch = launch
+        launch.on_spawn(lambda endpoint: self._spawning(launch, endpoint))
+        launch.on_running(scene.running)
+        self.output.on_progress(launch.written)
+        if scene.around.signals:
+            launch.watch_signals()
+        if request.timeout:
+            limit = TimedOut(request.timeout, request.timeout_from, request.stack_traces)
+            launch.limit_time(limit, request.timeout - scene.seconds, request.state_on_timeout)
+        scene.stops.begun()
+        launch.run()
+        return launch
+
+    def _make_state(self) -> JobState:
+        request = self.request
+        streams, again = 1 if request.output.merge else 2, most_restarts(request) or request.max_restarts
+        share = request.cluster.share
+        shared = share is not None and share.master and share.size > len(self.jobmap.placements)
+        abort, recovery = request.abort_on_failure, request.recovery
+        return JobState(self.jobmap, streams, abort, recovery, again, request.restart, shared)
+
+    def _spawning(self, launch: Launch, endpoint: Endpoint) -> Spawning:
+        """Who cares for MPI_Comm_spawn; only jobs that call it need this."""
+        from mslaunch.launcher.mpi.spawn_ranks import Job, Spawning
+
+        def named(apps: tuple[AppContext, ...]) -> Allocation:
+            policy = request.policy._replace(rankfile=None, map_by="")
+            return _allocate(request._replace(apps=apps, policy=policy))
+
+        scene, request = self._scene, self.request
+        environ, cwd, call = scene.around.environ, scene.around.cwd, self.company.call
+        return Spawning(
+            Job(request, self.allocation, self.jobmap, environ, cwd, scene.jobid, endpoint, named, call, self.number),
+            launch,
+        )
+
+    # --- the end
+
+    def outcome(self) -> Outcome:
+        """How it ended; its files are still open."""
+        state, output = self.launch.state, self.output
+        failure = with_last_words(state.failure, output.tail) if state.failure else None
+        ranks, services = (
+            tuple(_with_logs(status, output) for status in statuses)
+            for statuses in (state.statuses(), state.service_statuses())
+        )
+        return Outcome(
+            state.code, ranks, failure, self._scene.seconds, services=services, restarts=tuple(state.restarts)
+        )
+
+    def log_of(self, failure: Failure | None) -> str | None:
+        """The file that tells more about it."""
+        return self.output.log_path(failure.rank) if failure and failure.rank is not None else None
+
+    def close_output(self) -> bool:
+        """Close its files; True if all that was printed is in them.  May be called twice."""
+        opened, self._opened = self._opened, False
+        return self.output.close() if opened else True
+
+    def end_output(self) -> bool:
+        """The same after the last attempt."""
+        if self._opened:
+            given_up: list[bool] = []
+            self.output.end()
+            self._scene.loop.after(LAST_WORDS, lambda: given_up.append(True))
+            self._scene.loop.run(lambda: not self.output.pending or bool(given_up))
+        return self.close_output()
+
+    def part(self) -> list[str]:
+        """Close all links; the hosts whose agents would not end."""
+        return self.company.part()
+
+
+def _with_logs(status: RankStatus, output: Output) -> RankStatus:
+    if not output.logs:
+        return status
+    return status._replace(stdout=output.logs.path(STDOUT, status.rank), stderr=output.logs.path(STDERR, status.rank))
+
+
+def _allocate(request: Request, hwthreads: bool = False) -> Allocation:
+    """The hosts that a request names, as far as this host knows their slots."""
+    return allocate(request, _read_text, is_local, os.uname().nodename, cores_here(hwthreads))
+
+
+def _read_text(path: str) -> str:
+    with open(path, encoding="utf-8", errors="surrogateescape") as file:
+        return file.read()

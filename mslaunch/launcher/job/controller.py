@@ -1,0 +1,319 @@
+"""The conductor: turns frames into events, asks the state, and does what it answers.
+
+frame -> event -> actions = state.on(event) -> act(actions).  It holds the peers, the output and the input, decides
+nothing itself and knows no command line.  The surprising thing: when the terminal does not keep up it stops reading
+from the agents, all of them, and by that every rank slows to the reader's speed.
+"""
+
+from __future__ import annotations
+
+from mslaunch.errors import LinkError
+from mslaunch.faststd import TYPE_CHECKING, signal
+from mslaunch.launcher.agents.connection import meaningless
+from mslaunch.launcher.job import events
+from mslaunch.launcher.job.delayed_restarts import Restarts
+from mslaunch.launcher.job.exit_text import ending
+from mslaunch.launcher.job.job_state import ENDING
+from mslaunch.launcher.job.orders import Orders
+from mslaunch.launcher.job.startup import Starting
+from mslaunch.launcher.stdio.output import Output
+from mslaunch.launcher.stdio.stdin import Stdin
+from mslaunch.protocol import control, frames
+from mslaunch.runtime.writer import HIGH, LOW
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any
+
+    from mslaunch.datamodel.node_plan import NodePlan, World
+    from mslaunch.launcher.agents.connection import Peer
+    from mslaunch.launcher.agents.rendezvous import Endpoint, Sought
+    from mslaunch.launcher.job.job_state import JobState
+    from mslaunch.launcher.messages.console import Voice
+    from mslaunch.launcher.mpi.coordinator import Meeting
+    from mslaunch.launcher.mpi.spawn_ranks import Spawning
+    from mslaunch.protocol.mpi import Answer, Question
+    from mslaunch.runtime.loop import Loop
+
+_NOT_ENDING = 10.0  #: seconds after KILL when a rank counts as impossible to end
+
+
+class Launch:
+    """One launch, from HELLO to the last byte."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        peers: Sequence[Peer],
+        state: JobState,
+        output: Output,
+        plans: Callable[[Endpoint], list[NodePlan]],
+        stdin: tuple[int, Sequence[int]],
+        grace: float,
+        voice: Voice,
+        *,
+        restart_delay: float = 0.0,
+        services: Callable[[Endpoint], Mapping[int, NodePlan]] = lambda endpoint: {},
+        sought: Sought | None = None,
+    ) -> None:
+        """`plans` makes those of all nodes, `services` those of services that start before the ranks, by node.
+
+        `sought` says which ports and addresses these need; None: those of a job on one node.
+        """
+        self._loop = loop
+        self._peers = list(peers)
+        self.state = state
+        self._output = output
+        self._grace = grace
+        self._voice = voice
+        self._orders = Orders(loop, self, voice, grace)
+        self.watch_signals, self.limit_time = self._orders.watch_signals, self._orders.limit_time
+        self._paused = False
+        self._stdin = Stdin(loop, stdin[0], stdin[1], self._send_stdin)
+        self._restarts = Restarts(loop, self.send, restart_delay)
+        self._meeting: Meeting | None = None
+        self._spawning: Spawning | None = None
+        self._make_spawning: Callable[[Endpoint], Spawning] | None = None
+        self._running: Callable[[], None] | None = None
+        self._worlds: list[World] = []
+        self._starting = Starting(loop, self, self._peers, plans, services, voice, sought)
+        self._on = self._handlers()
+        for index in range(len(peers)):
+            self._listen_to(index)
+
+    def _handlers(self) -> dict[int, Callable[[int, frames.Frame], None]]:
+        return {
+            **self._starting.on,
+            frames.STARTED: self._started,
+            frames.STDOUT: self._printed,
+            frames.STDERR: self._printed,
+            frames.EXIT: self._exited,
+            frames.STDIN_TAKEN: lambda node, frame: self._stdin.taken(frame.rank, control.unpack_number(frame.payload)),
+            frames.FAULT: self._fault,
+            frames.TRACES: self._orders.traced,
+            **dict.fromkeys(frames.OF_MPI, self._met),
+        }
+
+    def _listen_to(self, node: int) -> None:
+        self._peers[node].handle = self._handler(node)
+        self._peers[node].ended = self._ender(node)
+
+    def _handler(self, node: int) -> Callable[[frames.Frame], None]:
+        def handle(frame: frames.Frame) -> None:
+            on = self._on.get(frame.kind)
+            if on is None or not self._is_known(frame.rank):
+                raise meaningless(frame)
+            on(node, frame)
+
+        return handle
+
+    def _is_known(self, number: int) -> bool:
+        return number in self.state.ranks or number == frames.NO_RANK or number in self._starting.services
+
+    def _ender(self, node: int) -> Callable[[LinkError | None], None]:
+        def ended(error: LinkError | None) -> None:
+            self.event(events.LinkEnded(node, error))
+            if self._meeting:
+                self._meeting.lost(node)
+
+        return ended
+
+    # --- events
+
+    def event(self, event: Any) -> None:
+        """Something has happened: do what the state answers."""
+        for action in self.state.on(event):
+            self._act(action)
+
+    def _started(self, node: int, frame: frames.Frame) -> None:
+        pid = control.unpack_number(frame.payload)
+        self._voice.detail(f"{self.state.name(frame.rank)} is process {pid} on {self._peers[node].node.name}")
+        self._output.started(frame.rank, pid)
+        self.event(events.Started(frame.rank, pid, node))
+        if self._running and self.state.all_started and self.state.phase != ENDING:
+            running, self._running = self._running, None
+            running()
+
+    def on_running(self, callback: Callable[[], None]) -> None:
+        """Call back once, when every rank of the job has started."""
+        self._running = callback
+
+    def _printed(self, node: int, frame: frames.Frame) -> None:
+        self._output.write(frame.kind, frame.rank, frame.payload)
+        if not frame.payload:
+            self.event(events.StreamEnded(frame.rank))
+        else:
+            self.mind_terminals()
+
+    def mind_terminals(self) -> None:
+        """Something was written: nothing more is read from the agents while much of it waits."""
+        self._mind_reader()
+        if self._output.pending > HIGH and not self._paused:
+            self._pause(True)
+
+    def written(self) -> None:
+        """A terminal took bytes, or has lost its reader."""
+        self._mind_reader()
+        if self._paused and self._output.pending < LOW:
+            self._pause(False)
+
+    def _mind_reader(self) -> None:
+        if self._output.unread:
+            self.event(events.Unread())
+
+    def _pause(self, on: bool) -> None:
+        self._paused = on
+        for peer in self._peers:
+            peer.watch(not on)
+
+    def _exited(self, node: int, frame: frames.Frame) -> None:
+        ended = control.unpack_exit(frame.payload)
+        self._stdin.rank_ended(frame.rank)
+        self.event(events.Exited(frame.rank, node, *ended))
+        if frame.rank < 0 and not ended.error:
+            self._voice.detail(f"{self.state.name(frame.rank)} {ending(ended.code, ended.signal)}")
+        if self._meeting and frame.rank >= 0 and self.state.ranks[frame.rank].ended:  # and not started again
+            self._meeting.ended(frame.rank)
+
+    def _met(self, node: int, frame: frames.Frame) -> None:
+        """Something of an MPI program, which most jobs have not."""
+        if self._meeting is None:
+            from mslaunch.launcher.mpi.coordinator import Meeting
+
+            self._meeting = Meeting(self.send, self.event, self.notice, self.state, self._spawn)
+            for world in self._worlds:
+                self._meeting.add_world(world)
+            for number in [number for number, rank in self.state.ranks.items() if rank.ended]:
+                self._meeting.ended(number)
+        self._meeting.heard(node, frame)
+
+    # --- MPI_Comm_spawn
+
+    def on_spawn(self, make: Callable[[Endpoint], Spawning]) -> None:
+        """`make` makes who cares for it, should a rank ask."""
+        self._make_spawning = make
+
+    def _spawn(self, question: Question, done: Callable[[Answer], None]) -> None:
+        if self._spawning is None:
+            assert self._make_spawning and self._starting.endpoint
+            self._spawning = self._make_spawning(self._starting.endpoint)
+        self._spawning.asked(question, done)
+
+    def send(self, node: int, frame: bytes) -> None:
+        """See `spawning.Host`."""
+        self._peers[node].send(frame)
+
+    def notice(self, text: str) -> None:
+        """See `spawning.Host`."""
+        self._voice.notice(text)
+
+    def give_up(self, what: str, todo: str) -> None:
+        """See `spawning.Host`."""
+        self.event(events.Impossible(what, todo))
+
+    def welcome(self, peer: Peer) -> int:
+        """See `spawning.Host`."""
+        node = self.state.add_node(peer.node.name)
+        self._peers.append(peer)
+        self._listen_to(node)
+        peer.watch(not self._paused)
+        return node
+
+    def add_world(self, world: World, nodes: Sequence[int], mpi: bool) -> None:
+        """See `spawning.Host`."""
+        self.state.add_world(nodes, mpi)
+        self._output.add_world([(self.state.hosts[node], node) for node in nodes])
+        self._worlds.append(world)
+        assert self._meeting  # through it we have been asked
+        self._meeting.add_world(world)
+
+    def _fault(self, node: int, frame: frames.Frame) -> None:
+        text = frame.payload.decode("utf-8", "replace")
+        self._voice.notice(
+            f"the agent on {self._peers[node].node.name} failed by its own mistake; please report this:\n{text}"
+        )
+
+    # --- actions
+
+    def _act(self, action: Any) -> None:
+        if isinstance(action, events.Start):
+            self._start()
+        elif isinstance(action, events.Serve):
+            self._starting.serve(action.nodes)
+        elif isinstance(action, events.Restart):
+            self._restart(action)
+        elif isinstance(action, events.Idle):
+            self.to_all(frames.encode(frames.END, payload=b"idle"))
+        elif isinstance(action, events.Trace):
+            self._orders.trace(action.nodes)
+        elif isinstance(action, events.Kill):
+            self.send(action.node, frames.encode(frames.SIGNAL, action.rank, str(int(signal.SIGKILL)).encode()))
+        elif isinstance(action, events.Spawned):
+            assert self._spawning
+            self._spawning.settled(action.world, action.error)
+        else:
+            self._end(action.nodes, 0.0 if action.now else self._grace)
+
+    def _end(self, nodes: Sequence[int], grace: float) -> None:
+        for node in nodes:
+            self._peers[node].send(frames.encode(frames.END, payload=f"{grace:g}".encode()))
+        self._starting.stop()
+        self._restarts.hurry(nodes)
+        self._stdin.stop()
+        self._orders.after(grace + _NOT_ENDING, self._insist)
+
+    def _restart(self, again: events.Restart) -> None:
+        where = f"{self.state.name(again.rank)} {again.how} on {self._peers[again.node].node.name}"
+        if again.rank < 0:
+            self._starting.time_service()
+        self._voice.notice(self._restarts.order(again, where))
+        self.mind_terminals()
+
+    def _insist(self) -> None:
+        """No process withstands SIGKILL for long but one that hangs in the kernel: its host is given up, by name."""
+        if self._paused:  # it may all have ended, and we do not look
+            self._orders.after(_NOT_ENDING, self._insist)
+            return
+        for node in self.state.unfinished():
+            error = LinkError("its ranks did not end when they were killed", self._peers[node].node.name)
+            self.event(events.LinkEnded(node, error, given_up=True))
+
+    def _start(self) -> None:
+        self._starting.start()
+        self._worlds.append(self._starting.plans[0].world)
+        if self._meeting:  # an agent has needed a part already
+            self._meeting.add_world(self._worlds[-1])
+        self._stdin.resume()
+
+    def _send_stdin(self, rank: int, data: bytes) -> None:
+        self._peers[self.state.ranks[rank].node].send(frames.encode(frames.STDIN, rank, data))
+
+    # --- what is wanted from outside; see `orders.Ranks`
+
+    def to_all(self, frame: bytes) -> None:
+        """One frame to every agent, once ranks were started."""
+        if self.state.begun:
+            for peer in self._peers:
+                peer.send(frame)
+
+    def resume_input(self) -> None:
+        """Read standard input again, after the shell had it."""
+        if self.state.begun:
+            self._stdin.resume()
+
+    def abandon_terminal(self) -> None:
+        """The user wants to leave, and nobody reads what ranks print: the rest goes to the log files only."""
+        self._output.abandon()
+        self.written()
+
+    # --- the whole
+
+    def run(self) -> None:
+        """Until nothing is left to wait for and every byte is out."""
+        self._starting.begin()
+        self._loop.run(lambda: self.state.finished)
+        self._stdin.stop()
+        self._starting.stop()
+        self._output.finish()
+        self._loop.run(lambda: not self._output.pending)
+        self._orders.stop()

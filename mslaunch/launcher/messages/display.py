@@ -1,0 +1,84 @@
+"""What is shown of a job before it starts: the allocation, the map, machines and bindings.
+
+Only imported where one of the options asks for it.  It writes tables that `plan` makes to where tables belong.  The
+surprising thing is --xml, which makes standard output one document: tables go to standard error then, and the map into
+the document (`Output.show_map`).
+"""
+
+from __future__ import annotations
+
+import os
+
+from mslaunch.errors import LaunchError
+from mslaunch.faststd import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from mslaunch.datamodel.hosts import Allocation
+    from mslaunch.datamodel.jobmap import JobMap
+    from mslaunch.datamodel.request import Request
+    from mslaunch.datamodel.topology import Topology
+    from mslaunch.launcher.agents.connection import Peer
+    from mslaunch.launcher.messages.console import Voice
+    from mslaunch.plan.mapping.pipeline import Placed
+
+
+def tables(request: Request, allocation: Allocation, placed: Placed, jobid: str) -> str:
+    """All tables that were asked for, in the order of mpirun; "" if none was.
+
+    The allocation comes as mpirun shows it, beside --display-table as a table of ours, with users, ports and sources.
+    """
+    text = ""
+    if request.display_allocation and request.display_map == "table":
+        from mslaunch.plan.map_tables import show_allocation
+
+        text += show_allocation(allocation)
+    elif request.display_allocation:
+        from mslaunch.plan.openmpi_tables import allocation_text
+
+        text += allocation_text(allocation)
+    if request.display_topology:
+        from mslaunch.plan.map_tables import show_topology
+
+        text += "".join(show_topology(name, topology) for name, topology in placed.topologies.items())
+    how = request.display_map or ("map" if request.do_not_launch else "")  # a dry run shows it unasked, as in mpirun
+    if how and not map_as_xml(request):
+        text += _map(request, how, placed, jobid)
+    return text
+
+
+def _map(request: Request, how: str, placed: Placed, jobid: str) -> str:
+    if how == "map":
+        from mslaunch.plan.openmpi_tables import map_text
+
+        return map_text(placed.jobmap, placed.topologies, int(jobid, 16) & 0xFFFF)
+    from mslaunch.plan.map_tables import show_map
+
+    return show_map(placed.jobmap, request.apps, how, placed.topologies, request.policy)
+
+
+def map_as_xml(request: Request) -> bool:
+    """Is the map a part of what --xml writes?  It comes once every agent has answered: until then we may refuse."""
+    output = request.output
+    return bool(request.display_map and (output.xml or output.xml_file is not None))
+
+
+def write(text: str, fd: int) -> None:
+    """All of it, to standard output or error.  Raises `LaunchError`."""
+    data = memoryview(text.encode("utf-8", "surrogateescape"))
+    try:
+        while data:
+            data = data[os.write(fd, data) :]
+    except OSError as error:
+        where = "standard error" if fd == 2 else "standard output"
+        raise LaunchError(f"the tables cannot be shown: {error.strerror}", where) from None
+
+
+def report_bindings(voice: Voice, jobmap: JobMap, topologies: Mapping[str, Topology], peers: Sequence[Peer]) -> None:
+    """--report-bindings, on standard error; also with --quiet, as mpirun."""
+    from mslaunch.plan.binding_tables import binding_lines
+
+    pids = {peer.node.name: peer.hello.pid for peer in peers if peer.hello}
+    lines = binding_lines(jobmap, topologies, pids)
+    voice.show("".join(line + "\n" for line in lines))

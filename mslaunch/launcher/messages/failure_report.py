@@ -1,0 +1,130 @@
+"""The report: what a person is told when the job has ended, in one block on standard error.
+
+The cause comes first, with the last words of the rank that failed and where its log is; victims are counted, not
+quoted; what was started again is told even if all ended well.  It only makes text.  The one surprising thing: text from
+ranks is shown with control characters replaced, since it ends up on a terminal after everything else.
+"""
+
+from __future__ import annotations
+
+from mslaunch.datamodel.node_plan import SERVICE
+from mslaunch.datamodel.outcome import Outcome
+from mslaunch.errors import LaunchError, counted
+from mslaunch.faststd import TYPE_CHECKING
+from mslaunch.launcher.job.service_state import explanation
+from mslaunch.launcher.rank_names import Worlds
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_AGAIN = 8  #: lines, at most, about what was started again: of each kind
+_OURS = ("not started again: ", "not reached again: ")  # what we say beside the last words of a rank
+
+
+def outcome_text(outcome: Outcome, log: str | None = None) -> str:
+    """The closing block; "" if all went well at once.  `log` is the file that tells more."""
+    failure = outcome.failure
+    again = _again(outcome)
+    if failure is None:
+        head = f"mslaunch: all ranks ended well{_in_attempt(outcome)}, {_after(outcome.seconds)}"
+        return "\n".join([head, *again]) + "\n" if again else ""
+    where = f" on {failure.host}" if failure.host else ""
+    lines = [f"mslaunch: {failure.what}{where}{_in_attempt(outcome)}, {_after(outcome.seconds)}"]
+    quotes = failure.rank is not None
+    lines += [f"  {'| ' if quotes and not line.startswith(_OURS) else ''}{line}" for line in failure.detail]
+    if log:
+        lines.append(f"  log: {log}")
+    lines += _others(outcome, failure.rank)
+    return "\n".join([*lines, *again]) + "\n"
+
+
+def _in_attempt(outcome: Outcome) -> str:
+    return f", in attempt {len(outcome.attempts) + 1}" if outcome.attempts else ""
+
+
+def _again(outcome: Outcome) -> list[str]:
+    """What was started again, and why; of many the first ones, for their failures are nearest to the cause."""
+    lines = []
+    for attempt in outcome.attempts[:_AGAIN]:
+        what, host = attempt.failure.what, attempt.failure.host
+        where = f" on {host}" if host else ""
+        changed = f"; then {attempt.changed}" if attempt.changed else ""
+        lines.append(f"  attempt {attempt.number}: {what}{where}, {_after(attempt.seconds)}{changed}")
+    if len(outcome.attempts) > _AGAIN:
+        lines.append(f"  and {counted(len(outcome.attempts) - _AGAIN, 'more attempt')}")
+    lines += [f"  started again: {clause}" for clause in outcome.restarts[:_AGAIN]]
+    if len(outcome.restarts) > _AGAIN:
+        lines.append(f"  started again: {counted(len(outcome.restarts) - _AGAIN, 'other')}")
+    return lines
+
+
+def _after(seconds: float) -> str:
+    if seconds < 60:
+        return f"after {seconds:.1f} s"
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"after {hours} h {minutes:02d} min" if hours else f"after {minutes} min {rest:02d} s"
+
+
+def _others(outcome: Outcome, cause: int | None) -> list[str]:
+    lines = []
+    worlds = _worlds(outcome)
+    others = [rank for rank in outcome.ranks if rank.rank != cause]
+    for reason, words in (
+        ("ended", "ended by mslaunch"),
+        ("lost", "lost with their host"),
+        ("not started", "not started"),
+    ):
+        numbers = [rank.rank for rank in others if rank.reason == reason]
+        if numbers:
+            lines.append(f"  {words}: {worlds.names(numbers)}")
+    failed = [rank for rank in others if not rank.reason and rank.status]
+    if failed:
+        lines.append(f"  failed as well: {worlds.names(rank.rank for rank in failed)}")
+    if not outcome.code:
+        lines.append("  with recovery the job went on without them, and others ended well: the exit code is 0")
+    if cause is not None and cause <= SERVICE:
+        lines.append(f"  {explanation(cause)}")
+    return lines
+
+
+def _worlds(outcome: Outcome) -> Worlds:
+    numbers = [status.world for status in outcome.ranks]
+    first = outcome.ranks[0].rank if outcome.ranks else 0
+    return Worlds(*(numbers.count(number) for number in range(1, max(numbers, default=1) + 1)), first=first)
+
+
+def unreached_text(errors: Sequence[LaunchError], hosts: int) -> str:
+    """Why the launch did not begin: every host that could not be reached, once."""
+    if len(errors) == 1:
+        head = f"mslaunch: {errors[0]}"
+        return f"{head}\n  nothing was started{' on the other hosts' if hosts > 1 else ''}\n"
+    lines = [f"mslaunch: {len(errors)} of {hosts} hosts could not be used; nothing was started"]
+    shown: dict[str, list[LaunchError]] = {}
+    for error in errors:
+        shown.setdefault(_trouble(error), []).append(error)
+    for alike in shown.values():
+        lines.append(f"  {_wheres(alike)}: {alike[0].what}")
+        lines += [f"    {line}" for line in alike[0].todo.splitlines()]
+        if any((error.what, error.todo) != (alike[0].what, alike[0].todo) for error in alike):
+            lines.append("    (and the same for the others)")
+    return "\n".join(lines) + "\n"
+
+
+def _trouble(error: LaunchError) -> str:
+    """Its words without the host's name and address: many hosts in the same trouble are told once."""
+    import re
+
+    text = re.sub(r"\b\d+\.\d+\.\d+\.\d+\b", "ADDRESS", f"{error.what}\n{error.todo}")
+    host = error.where.partition(" (")[0]
+    return re.sub(rf"(?<![\w.-]){re.escape(host)}(?![\w-])", "HOST", text) if host else text
+
+
+def _wheres(errors: Sequence[LaunchError]) -> str:
+    """n[02-04] (user root, port 22)."""
+    from mslaunch.plan.hosts.host_ranges import fold
+
+    parts = [error.where.partition(" (") for error in errors]
+    ways = {way for _, _, way in parts}
+    names = fold(sorted(name for name, _, _ in parts))
+    return f"{names} ({ways.pop()}" if len(ways) == 1 and "" not in ways else names

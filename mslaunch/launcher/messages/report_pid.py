@@ -1,0 +1,77 @@
+"""Who we are, for whoever started us: --report-pid and --report-uri.
+
+A channel is "-" (standard output), "+" (standard error), or a file, as in mpirun(1).  Of the job it knows the number,
+no more.  The surprising thing is the URI: it names the job and cannot be connected to, since a launcher listens on
+no port; its first half has the form of Open MPI's, so that a script which cuts the number off before ".0;" works.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+
+from mslaunch.errors import LaunchError
+from mslaunch.faststd import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mslaunch.datamodel.request import Request
+    from mslaunch.launcher.launch import Surroundings
+    from mslaunch.runtime.loop import Loop
+
+_LOOK_AGAIN = 0.01  # seconds; there is no event for a FIFO that gets a reader
+
+
+def announce(
+    request: Request, around: Surroundings, say: Callable[[str], None], jobid: str, open_file: Callable[[str], int]
+) -> None:
+    """Tell the channels that were asked for; `jobid` is hexadecimal, `say` is heard on standard error.
+
+    `open_file` is `open_channel`, or the like.  Raises `LaunchError` if a channel cannot be told.
+    """
+    pid = os.getpid()
+    uri = f"{int(jobid, 16)}.0;mslaunch://{os.uname().nodename}/{pid}"
+    for option, channel, text in (
+        ("--report-pid", request.report_pid, f"{pid}\n"),
+        ("--report-uri", request.report_uri, f"{uri}\n"),
+    ):
+        if channel == "+":
+            say(text)
+        elif channel is not None:
+            _write(option, "" if channel == "-" else os.path.join(around.cwd, channel), text, around.stdout, open_file)
+
+
+def _write(option: str, path: str, text: str, stdout: int, open_file: Callable[[str], int]) -> None:
+    try:
+        fd = open_file(path) if path else stdout
+        try:
+            os.write(fd, text.encode())
+        finally:
+            if path:
+                os.close(fd)
+    except OSError as error:
+        todo = "give - for standard output, + for standard error, or a file that you can write to"
+        raise LaunchError(f"{path or 'standard output'}: {error.strerror}", option, todo) from None
+
+
+def open_channel(path: str, loop: Loop, wait: Callable[[Callable[[], bool]], None]) -> int:
+    """A descriptor for `path`, emptied.  Raises OSError.
+
+    Like a shell's `>`, it waits for the reader of a FIFO; `wait(until)` runs the loop meanwhile, and may raise.
+    """
+    opened: list[int] = []
+
+    def attempt() -> None:
+        try:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NONBLOCK
+            opened.append(os.open(path, flags, 0o644))
+        except OSError as error:
+            if error.errno != errno.ENXIO or not stat.S_ISFIFO(os.stat(path).st_mode):
+                raise
+            loop.after(_LOOK_AGAIN, attempt)
+
+    attempt()
+    wait(lambda: bool(opened))
+    return opened[0]

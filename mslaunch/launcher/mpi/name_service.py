@@ -1,0 +1,98 @@
+"""Names: what ranks publish for each other, and who looks it up or waits for it.
+
+It knows members and passes values unseen.  Each family has names of its own, since the values of one mean nothing to
+the other.  The surprising thing: some names are gone once they were read.  Open MPI publishes the same two for every
+MPI_Comm_accept on a port, and the second would fail if those of the first were still there.
+"""
+
+from __future__ import annotations
+
+from mslaunch.faststd import TYPE_CHECKING, NamedTuple
+from mslaunch.protocol.mpi import Answer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mslaunch.protocol.mpi import Question
+
+HELD = 1 << 26  #: bytes of names and values that a job may have published at a time
+_ENTRY = 200  # bytes that a name costs besides
+
+
+class _Name(NamedTuple):
+    owner: str  # member
+    blob: bytes
+    once: bool  # it is gone once it was read
+
+
+class Names:
+    """Of one job.  Its methods may raise Key- and ValueError, for questions that are none."""
+
+    def __init__(self, answer: Callable[[int, Answer], None]) -> None:
+        """`answer(node, answer)`."""
+        self._answer = answer
+        self._names: dict[tuple[str, str], _Name] = {}
+        self._size = 0
+        self._waiting: list[tuple[int, Question]] = []  # node, and its lookup
+
+    def publish(self, node: int, question: Question) -> None:
+        """All of the names, or none if one is taken; who has waited for them hears of it."""
+        (family,), (owner,) = question.fields["family"], question.fields["from"]
+        once = bool(list(question.fields.get("once", ())))
+        names = [(family, name) for name in question.fields["names"]]
+        if len(names) != len(question.blobs):
+            raise ValueError("a value for each name")
+        taken = next((name for name in names if name in self._names), None)
+        new = {name: _Name(owner, blob, once) for name, blob in zip(names, question.blobs)}
+        size = sum(_weight(name[1], entry) for name, entry in new.items())
+        if taken:
+            self._answer(node, Answer(question.number, f"exists:{taken[1]}"))
+        elif self._size + size > HELD:
+            self._answer(node, Answer(question.number, f"full:more than {HELD >> 20} MiB are published"))
+        else:
+            self._names.update(new)
+            self._size += size
+            self._answer(node, Answer(question.number))
+            self._look_again()
+
+    def _look_again(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for node, question in waiting:
+            self.lookup(node, question)
+
+    def lookup(self, node: int, question: Question) -> None:
+        """The names that there are; one that waits is answered when all are there."""
+        (family,) = question.fields["family"]
+        wanted = list(question.fields["names"])
+        found = {name: self._names[family, name] for name in wanted if (family, name) in self._names}
+        if len(found) < len(set(wanted)) and list(question.fields.get("wait", ())):
+            self._waiting.append((node, question))
+            return
+        for name, entry in found.items():
+            if entry.once:
+                self._drop(family, name)
+        owners = [entry.owner for entry in found.values()]
+        blobs = tuple(entry.blob for entry in found.values())
+        error = "" if found else f"missing:{' '.join(wanted)}"
+        self._answer(node, Answer(question.number, error, {"names": list(found), "from": owners}, blobs))
+
+    def unpublish(self, node: int, question: Question) -> None:
+        """They are gone."""
+        (family,) = question.fields["family"]
+        gone = [self._drop(family, name) for name in question.fields["names"]]
+        error = "" if any(gone) else f"missing:{' '.join(question.fields['names'])}"
+        self._answer(node, Answer(question.number, error))
+
+    def _drop(self, family: str, name: str) -> bool:
+        entry = self._names.pop((family, name), None)
+        if entry:
+            self._size -= _weight(name, entry)
+        return entry is not None
+
+    def ended(self, member: str) -> None:
+        """Nobody reads what it has waited for; what it has published stays, as with mpirun."""
+        self._waiting = [(node, one) for node, one in self._waiting if list(one.fields.get("from", ())) != [member]]
+
+
+def _weight(name: str, entry: _Name) -> int:
+    return len(name) + len(entry.blob) + _ENTRY

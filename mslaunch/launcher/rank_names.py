@@ -1,0 +1,66 @@
+"""Worlds: which rank of which MPI_COMM_WORLD a frame's number stands for, and how every text names it.
+
+World 1 is that of the job, 2 and those after it were made by MPI_Comm_spawn; the frames' numbers of each follow on
+those of the one before.  It knows nothing of what ranks do.  The surprising thing: a person never sees the frame's
+number of a spawned rank, but `rank 1 of world 2`, which is [2,1] in a tag and 2/rank.1 among the log files.
+"""
+
+from __future__ import annotations
+
+from mslaunch.faststd import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+
+class Worlds:
+    """The sizes of the worlds, in the order in which they came to be; the very first rank has the number `first`."""
+
+    def __init__(self, *sizes: int, first: int = 0) -> None:
+        self._firsts: list[int] = []
+        self.end = first  #: the number that one more rank would have
+        for size in sizes:
+            self.add(size)
+
+    def add(self, size: int, first: int = 0) -> int:
+        """One more world; returns the frame's number of its rank 0.  `first` can be said with the first of them."""
+        first = self.end if self._firsts else max(self.end, first)
+        self._firsts.append(first)
+        self.end = first + size
+        return first
+
+    def of(self, rank: int) -> tuple[int, int]:
+        """The number of the world of `rank`, and its rank in there; of the first world both are the same."""
+        number = sum(first <= rank for first in self._firsts)
+        return (number, rank - self._firsts[number - 1]) if number > 1 else (1, rank)
+
+    def size(self, number: int) -> int:
+        """How many ranks a world has."""
+        ends = [*self._firsts[1:], self.end]
+        return ends[number - 1] - self._firsts[number - 1]
+
+    def name(self, rank: int) -> str:
+        """`rank 3`, `rank 1 of world 2`."""
+        number, own = self.of(rank)
+        return f"rank {own}" if number == 1 else f"rank {own} of world {number}"
+
+    def names(self, ranks: Iterable[int]) -> str:
+        """`ranks 0-2, 5`, `rank 3 and ranks 0-1 of world 2`."""
+        worlds: dict[int, list[int]] = {}
+        for rank in sorted(ranks):
+            number, own = self.of(rank)
+            worlds.setdefault(number, []).append(own)
+        parts = [ranks_text(own) + (f" of world {number}" if number > 1 else "") for number, own in worlds.items()]
+        return " and ".join(parts)
+
+
+def ranks_text(numbers: Sequence[int]) -> str:
+    """`rank 3`, `ranks 0-2, 5`."""
+    ranges: list[list[int]] = []
+    for number in sorted(numbers):
+        if ranges and ranges[-1][1] == number - 1:
+            ranges[-1][1] = number
+        else:
+            ranges.append([number, number])
+    text = ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in ranges)
+    return f"rank {text}" if len(numbers) == 1 else f"ranks {text}"

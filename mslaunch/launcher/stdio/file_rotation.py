@@ -1,0 +1,153 @@
+"""One log file: made without following links, named for its attempt, or set aside because it is an earlier launch's.
+
+Logs often lie in /tmp, so directories below the one that a user has named must be the user's own.  It knows no ranks
+and no streams.  The surprising thing: files that are set aside get one number for all, the lowest that none of them
+has used, so that worker_0.log.2 and scheduler.log.2 are of the same launch, though one of them may have been empty.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+
+from mslaunch.errors import LaunchError
+from mslaunch.faststd import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+FLAGS = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # the last: never wait for a FIFO
+_PRIVATE = 0o700
+_PUBLIC = 0o777
+_TODO = "name a place you can write to"
+
+_WHY = {
+    errno.ELOOP: "a link, and mslaunch writes through none",
+    errno.EEXIST: "not a directory",
+    errno.ENXIO: "a FIFO that nobody reads",
+}
+
+
+class File(NamedTuple):
+    """Where a stream is kept."""
+
+    path: str
+    base: str  # the directory that was named, made if it is missing, or taken as it is
+    where: str  # what a refusal names
+    private: bool = False  # a directory that is made for `base` is for the user alone
+
+
+def create(file: File) -> int:
+    """A descriptor of the file, made or emptied.
+
+    Directories below its base must be the user's own, and it must be no link.  Raises `LaunchError`.
+    """
+    try:
+        if file.base:
+            os.makedirs(file.base, _PRIVATE if file.private else _PUBLIC, exist_ok=True)
+        for folder in _folders(file):
+            try:
+                os.mkdir(folder)
+            except FileExistsError:
+                _require_own(folder, file.where)
+        return os.open(file.path, FLAGS | os.O_CREAT | os.O_TRUNC, 0o644)
+    except OSError as error:
+        why = _WHY.get(error.errno or 0, error.strerror)
+        raise LaunchError(f"{error.filename or file.path}: {why}", file.where, _TODO) from None
+
+
+def of_attempt(path: str, attempt: int) -> str:
+    """The path for the ranks' first start, or a later one: worker_0.log, worker_0.attempt-2.log.
+
+    What is no file to be kept, as /dev/null, is the same for all of them.
+    """
+    if attempt == 1 or _is_device(path):
+        return path
+    stem, extension = os.path.splitext(path)
+    if extension[1:].isdecimal():  # it is a rank's number
+        stem, extension = path, ""
+    return f"{stem}.attempt-{attempt}{extension}"
+
+
+def set_aside(files: Sequence[File]) -> None:
+    """What an earlier launch has left in these files, and in those of its later attempts, is kept as FILE.N.
+
+    Raises `LaunchError` if one of them cannot be renamed.
+    """
+    found = [file for file in files if _size(file) >= 0]
+    attempt = 2
+    while later := [file for file in (_later(file, attempt) for file in files) if _size(file) >= 0]:
+        found += later
+        attempt += 1
+    if not any(map(_size, found)):
+        return
+    number = _free_number({file.path for file in [*files, *found]})
+    for file in found:
+        try:
+            os.rename(file.path, f"{file.path}.{number}")
+        except OSError as error:
+            what = f"{file.path} is of an earlier launch and cannot be renamed: {error.strerror}"
+            raise LaunchError(what, file.where, "name another place") from None
+
+
+def _later(file: File, attempt: int) -> File:
+    later = of_attempt(file.path, attempt)
+    return file._replace(path=later if later != file.path else "")  # "": there is no such file
+
+
+def _size(file: File) -> int:
+    """Of a regular file in directories of ours; -1 if there is none."""
+    try:
+        for folder in _folders(file):
+            _require_own(folder, file.where)
+        found = os.lstat(file.path)
+    except OSError:
+        return -1
+    return found.st_size if stat.S_ISREG(found.st_mode) else -1
+
+
+def _free_number(paths: set[str]) -> int:
+    """The lowest N for which no PATH.N is there, or is itself one of the paths."""
+    names: dict[str, set[str]] = {}
+    for path in paths:
+        folder, name = os.path.split(path)
+        names.setdefault(folder, set()).add(name)
+    used = set()
+    for folder, ours in names.items():
+        try:
+            there = os.listdir(folder or ".")
+        except OSError:  # it will be made
+            there = []
+        for name in (*there, *ours):
+            head, _, number = name.rpartition(".")
+            if head in ours and number.isdecimal():
+                used.add(number)
+    free = 1
+    while str(free) in used:
+        free += 1
+    return free
+
+
+def _folders(file: File) -> Iterator[str]:
+    """The directories below the base, from the top."""
+    folder = file.base
+    for name in os.path.dirname(file.path[len(file.base) :]).split("/"):
+        if name:
+            folder = os.path.join(folder, name)
+            yield folder
+
+
+def _require_own(path: str, where: str) -> None:
+    """Raises `LaunchError` unless it is a directory of this user, OSError if it is not there."""
+    found = os.lstat(path)
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+        raise LaunchError(f"{path} is there, and is not a directory of yours", where, "name another place")
+
+
+def _is_device(path: str) -> bool:
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:
+        return False
+    return not stat.S_ISREG(mode)

@@ -1,0 +1,54 @@
+"""Whereabouts: the address that stands for a host in the names of files (`%a`, msrun's {ip}).
+
+It is what a person would call the host by, no proof that anybody reaches it; where ranks meet is `wireup`'s.  It asks
+no name service.  The surprising thing: a job of this host alone is at 127.0.0.1, as with msrun, although the host has
+better addresses.
+"""
+
+from __future__ import annotations
+
+from mslaunch.faststd import TYPE_CHECKING, socket
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from mslaunch.launcher.agents.connection import Peer
+
+_LOCALHOST = "127.0.0.1"
+_AF_INET, _AF_INET6, _SOCK_DGRAM = 2, 10, 2
+_ANY_PORT = 9  # a datagram socket sends nothing when it is connected
+
+
+def addresses_of(peers: Sequence[Peer], master: str = "") -> Callable[[int], str]:
+    """Host by host, in the order of the map; `master`: where other launchers of the same job meet (`model.Share`)."""
+    if master:
+        here = source_towards(master)
+        return lambda node: here
+    if len(peers) == 1 and peers[0].node.local:
+        return lambda node: _LOCALHOST
+    found = [_address(peer, peers) for peer in peers]
+    return lambda node: found[node]
+
+
+def _address(peer: Peer, peers: Sequence[Peer]) -> str:
+    """The launcher's host is where others were called from; of them, what we called or what they told first."""
+    name = peer.node.name
+    own = peer.hello.addresses if peer.hello else ()
+    if ":" in name or name.replace(".", "").isdigit():
+        return name
+    if peer.node.local:
+        seen = (other.hello.seen_from for other in peers if other.hello)
+        return next((address for address in seen if address in own), own[0] if own else _LOCALHOST)
+    return own[0] if own else name
+
+
+def source_towards(address: str) -> str:
+    """The address of ours from which this IP address is reached; no packet is sent."""
+    probe = socket(_AF_INET6 if ":" in address else _AF_INET, _SOCK_DGRAM)
+    try:
+        probe.connect((address, _ANY_PORT))
+        return str(probe.getsockname()[0])
+    except OSError:  # no way there: the launch will say so
+        return _LOCALHOST
+    finally:
+        probe.close()

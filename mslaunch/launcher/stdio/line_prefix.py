@@ -1,0 +1,118 @@
+"""Lines: the one place where what ranks print is cut, and what stands before each line.
+
+Tags and time stamps are those of Open MPI 4.1.4 (`[1,0]<stdout>:text`), of 5.0.11 (`[1,0]<stdout>: text`) and of hydra
+5.0.2 (`[0] text`), as observed of the commands.  It knows neither files nor terminals.  The surprising thing: it
+waits for the end of a line, where 4.1.4 writes a tag for each piece of a line as it comes, in the middle of it too.
+"""
+
+from __future__ import annotations
+
+import os
+
+from mslaunch.faststd import TYPE_CHECKING
+from mslaunch.launcher.stdio import file_patterns
+from mslaunch.protocol.frames import STDERR, STDOUT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mslaunch.datamodel.request import OutputPolicy
+    from mslaunch.launcher.stdio.file_patterns import Places
+
+#: a longer line is not waited for: it goes on in pieces, each as a line that is not ended
+LONGEST = 1 << 16
+STREAMS = {STDOUT: "stdout", STDERR: "stderr"}
+
+#: (style, tag) -> pattern; beside the letters of `pattern`: %s the stream, %i the process id, %n the name of the
+#: job, which ends with the number of the world
+_TAGS = {
+    ("4.1", ""): "<%s>:",
+    ("4.1", "tag"): "[%w,%r]<%s>:",
+    ("4.1", "rank"): "[%r] ",
+    ("5.0", ""): "<%s>: ",
+    ("5.0", "tag"): "[%w,%r]<%s>: ",
+    ("5.0", "rank"): "[%r]<%s>: ",
+    ("5.0", "detailed"): "[%w,%r][%h:%i]<%s>: ",
+    ("5.0", "fullname"): "[%n,%r]<%s>: ",
+    ("5.0", "detailed-fullname"): "[%n,%r][%h:%i]<%s>: ",
+}
+
+
+class Lines:
+    """Cuts streams into lines; `dress(kind, rank, lines)` gives them their looks; the last may be unfinished."""
+
+    def __init__(self, dress: Callable[[int, int, bytes], bytes]) -> None:
+        self._dress = dress
+        self._partial: dict[tuple[int, int], bytes] = {}
+
+    def take(self, kind: int, rank: int, data: bytes) -> bytes:
+        """What can be shown now that `data` has come; b"" ends the stream, for now or for good."""
+        text = self._partial.pop((kind, rank), b"") + data
+        end = text.rfind(b"\n") + 1 if data else len(text)
+        if len(text) - end > LONGEST:
+            end = len(text)
+        if end < len(text):
+            self._partial[kind, rank] = text[end:]
+        return self._dress(kind, rank, text[:end]) if end else b""
+
+    def unfinished(self) -> list[tuple[int, int]]:
+        """The streams (kind, rank) of which the end of a line is waited for."""
+        return list(self._partial)
+
+
+class Seams:
+    """Where streams of lines meet, a terminal or a file: a line that one left unfinished is ended before another's."""
+
+    def __init__(self) -> None:
+        self._unfinished: tuple[int, int] | None = None
+
+    def join(self, kind: int, rank: int, data: bytes) -> bytes:
+        """What is to be written for `data`."""
+        torn = self._unfinished not in (None, (kind, rank))
+        self._unfinished = None if data.endswith(b"\n") else (kind, rank)
+        return b"\n" + data if torn else data
+
+
+class Prefix:
+    """What stands before the lines of each stream."""
+
+    def __init__(self, policy: OutputPolicy, places: Places) -> None:
+        self._places = places
+        self._style = policy.style
+        self._timestamp = policy.timestamp
+        self._pattern = _TAGS.get((policy.style, policy.tag)) or _TAGS["5.0", policy.tag]
+        if policy.prepend is not None:
+            file_patterns.check(policy.prepend, "-prepend-pattern")
+            self._pattern = policy.prepend
+        self._pids: dict[int, int] = {}
+        self._made: dict[tuple[int, int], bytes] = {}
+
+    def started(self, rank: int, pid: int) -> None:
+        """The process id of a rank, which `detailed` shows; it may be started again, as another one."""
+        self._pids[rank] = pid
+        for kind in STREAMS:
+            self._made.pop((kind, rank), None)
+
+    def dress(self, kind: int, rank: int, lines: bytes) -> bytes:
+        """`lines` with the prefix before each of them."""
+        prefix = self._made.get((kind, rank)) or self._make(kind, rank)
+        if self._timestamp:
+            stamp = now()
+            prefix = (f"[{stamp}]" if self._style == "5.0" else stamp).encode() + prefix
+        ended = lines.endswith(b"\n")
+        body = lines[:-1] if ended else lines
+        return b"".join((prefix, body.replace(b"\n", b"\n" + prefix), b"\n" if ended else b""))
+
+    def _make(self, kind: int, rank: int) -> bytes:
+        values = file_patterns.values_of(rank, self._places)
+        values.update(s=STREAMS[kind], i=str(self._pids.get(rank, "unknown")))
+        values["n"] = f"mslaunch-{os.uname().nodename}-{os.getpid()}@{values['w']}"
+        made = self._made[kind, rank] = file_patterns.fill(self._pattern, values).encode("utf-8", "surrogateescape")
+        return made
+
+
+def now() -> str:
+    """The time of day as C's ctime(3) writes it: `Sat Nov 21 00:27:04 2026`."""
+    import time
+
+    return time.ctime()

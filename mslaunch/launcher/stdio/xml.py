@@ -1,0 +1,90 @@
+"""What ranks print as XML: Open MPI 4.1.4's --xml, an element for each line, all on standard output.
+
+    <mpirun>
+    <stdout rank="0">a &lt; b&#010;</stdout>
+    </mpirun>
+
+Bytes above 127 are numbered one by one, as in 4.1.4 (observed): the text of an element is its bytes read as Latin-1.
+It knows no launch.  The surprising thing: XML 1.0 has no way to write most control characters, and a reader refuses
+the `&#027;` that 4.1.4 writes for ESC.  So those stand as their pictures, U+2400 and what follows, here `&#9243;`.
+"""
+
+from __future__ import annotations
+
+from mslaunch.faststd import TYPE_CHECKING
+from mslaunch.launcher.stdio.line_prefix import STREAMS, now
+
+if TYPE_CHECKING:
+    from mslaunch.datamodel.jobmap import JobMap
+    from mslaunch.launcher.rank_names import Worlds
+    from mslaunch.launcher.stdio.terminal import Terminal
+
+_PICTURES = 0x2400
+_ALLOWED = b"\t\n\r"  # of the control characters, in XML 1.0
+_LINE_END = "&#010;"
+
+_TEXT = {code: f"&#{code:03d};" for code in (*_ALLOWED, *range(128, 256))}
+_TEXT.update({code: f"&#{_PICTURES + code};" for code in range(32) if code not in _ALLOWED})
+_TEXT.update({ord("<"): "&lt;", ord(">"): "&gt;", ord("&"): "&amp;"})
+
+
+class Document:
+    """The one document of a job, on `terminal`; its first element opens it, unless an attempt before has `begun` it."""
+
+    def __init__(self, terminal: Terminal, begun: bool = False) -> None:
+        self._terminal = terminal
+        self._begun = begun
+
+    def send(self, elements: bytes) -> None:
+        """Write elements."""
+        self.begin()
+        self._terminal.send(elements)
+
+    def begin(self) -> None:
+        """Elements will come, if only in a later attempt."""
+        if not self._begun:
+            self._begun = True
+            self._terminal.send(b"<mpirun>\n")
+
+    def end(self) -> None:
+        """There are no more; without any, the document is an empty one."""
+        self.send(b"</mpirun>\n")
+
+
+class Elements:
+    """Makes an element of each line; `timestamp`: with the time as an attribute, as 5.0.11 does."""
+
+    def __init__(self, timestamp: bool, worlds: Worlds) -> None:
+        self._timestamp = timestamp
+        self._worlds = worlds
+
+    def dress(self, kind: int, rank: int, lines: bytes) -> bytes:
+        """`lines` as elements, a line each; an unfinished one ends without a line end, as in 4.1.4.
+
+        What a spawned rank prints has the number of its world as an attribute more.
+        """
+        name = STREAMS[kind]
+        stamp = f' timestamp="{now()}"' if self._timestamp else ""
+        number, own = self._worlds.of(rank)
+        world = f' world="{number}"' if number > 1 else ""
+        head, tail = f'<{name} rank="{own}"{world}{stamp}>', f"</{name}>"
+        text = lines.decode("latin-1").translate(_TEXT)
+        ended = text.endswith(_LINE_END)
+        body = text[: -len(_LINE_END)] if ended else text
+        middle = body.replace(_LINE_END, f"{_LINE_END}{tail}\n{head}")
+        return f"{head}{middle}{_LINE_END if ended else ''}{tail}{chr(10) if ended else ''}".encode("ascii")
+
+
+def map_element(jobmap: JobMap) -> bytes:
+    """The map for --display-map, as 4.1.4 writes it between <map> and </map>."""
+    lines = ["<map>"]
+    used = {placement.node for placement in jobmap.placements}
+    for index, node in enumerate(jobmap.nodes):
+        if index not in used:  # the scheduler's
+            continue
+        name = node.name.translate(_TEXT).replace('"', "&quot;")
+        lines.append(f'\t<host name="{name}" slots="{node.slots or 0}" max_slots="{node.max_slots or 0}">')
+        ranks = [placement.rank for placement in jobmap.placements if placement.node == index]
+        lines += [f'\t\t<process rank="{rank}" status="INITIALIZED"/>' for rank in ranks]
+        lines.append("\t</host>")
+    return "\n".join([*lines, "</map>", "", ""]).encode("ascii", "xmlcharrefreplace")

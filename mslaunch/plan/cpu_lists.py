@@ -1,0 +1,98 @@
+"""Lists of cpus as people write them, `0,2-3` or `0:1`, to cpus of a machine; and the machine without the others.
+
+The notation is that of Open MPI 4.1's --cpu-set, --cpu-list and rankfiles, found by experiment: numbers are logical
+ones, of cores, or of hardware threads if those are the cpus; `0:1` is core 1 of socket 0, counted within the socket;
+`0:*` and `S0` are a whole socket; `;` and `,` separate.  Blanks mean nothing.  The surprising thing: what `0:0,1`
+says is socket 0, cores 0 and 1, as mpirun's man page has it, while mpirun 4.1.4 passes over the second number.
+"""
+
+from __future__ import annotations
+
+from mslaunch.datamodel.topology import LEVELS, Topology
+from mslaunch.errors import UsageError
+from mslaunch.faststd import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+
+_NOTATION = "list logical numbers as 0,2-3; a core of a socket as 0:1, a whole socket as S0"
+
+
+def row_of(topology: Topology, level: str) -> tuple[int, ...]:
+    """The numbers of the objects of this level, one for each cpu; empty if there is no such level."""
+    return topology.objects[LEVELS.index(level)]
+
+
+def cpu_row(topology: Topology, hwthreads: bool) -> tuple[int, ...]:
+    """Which cpu each hardware thread belongs to: its core, or itself with `hwthreads` or where no cores are known."""
+    return (not hwthreads and row_of(topology, "core")) or tuple(range(len(topology.cpus)))
+
+
+def listed(text: str, topology: Topology, hwthreads: bool, where: str, host: str) -> tuple[int, ...]:
+    """The places in `topology.cpus` of the cpus that the text names, in logical order.
+
+    Raises UsageError, with `where` (option or file:line), if the text is no list, or names what `host` has not.
+    """
+    cpus, cores = cpu_row(topology, hwthreads), cpu_row(topology, False)
+    sockets = row_of(topology, "socket") or (0,) * len(cpus)
+    found: set[int] = set()
+    rows: tuple[tuple[str, str, Sequence[int]], ...]  # what is wanted, its name, and the numbers there are
+    for item in "".join(text.split()).split(";"):
+        socket = ""
+        for word in filter(None, item.split(",")):
+            head, *tail = word.split(":")
+            socket = head.lstrip("sS") if tail else socket
+            if word[:1] in ("s", "S") and not tail:
+                rows = ((word[1:], "socket ", sockets),)
+            elif socket:
+                inside = _inside(cores, sockets, _numbers(socket, sockets, "socket ", text, where, host))
+                rows = tuple((part.lstrip("cC"), f"core {socket}:", inside) for part in tail or [head])
+            else:
+                rows = ((word, "hardware thread " if hwthreads else "core ", cpus),)
+            for wanted, what, row in rows:
+                numbers = _numbers(wanted, row, what, text, where, host)
+                found.update(at for at, number in enumerate(row) if number in numbers)
+    if not found:
+        raise UsageError(f"{text!r} names no cpu", where, _NOTATION)
+    return tuple(sorted(found))
+
+
+def only(topology: Topology, places: Sequence[int]) -> Topology:
+    """The machine without the cpus at other places; the objects that are left are numbered anew."""
+    nodes = sorted({row_of(topology, "numa")[at] for at in places}) if topology.numa else ()
+    return Topology(
+        tuple(topology.cpus[at] for at in places),
+        tuple(_renumbered([row[at] for at in places]) if row else () for row in topology.objects),
+        tuple(topology.numa[node] for node in nodes),
+    )
+
+
+def _renumbered(row: Sequence[int]) -> tuple[int, ...]:
+    numbers = {old: new for new, old in enumerate(sorted(set(row)))}
+    return tuple(numbers[old] for old in row)
+
+
+def _inside(cores: Sequence[int], sockets: Sequence[int], chosen: Collection[int]) -> tuple[int, ...]:
+    """The cores of the chosen sockets, numbered within them; -1 elsewhere."""
+    inside = sorted({core for core, socket in zip(cores, sockets) if socket in chosen})
+    return tuple(inside.index(core) if socket in chosen else -1 for core, socket in zip(cores, sockets))
+
+
+def _numbers(word: str, rows: Sequence[int], what: str, text: str, where: str, host: str) -> Collection[int]:
+    """`3`, `2-3` or `*` as numbers that are in `rows`."""
+    there = {number for number in rows if number >= 0}
+    if word == "*":
+        return there
+    low, dash, high = word.partition("-")
+    if not (_is_number(low) and (_is_number(high) if dash else True)) or int(high or low) < int(low):
+        raise UsageError(f"cannot read {word!r}" + (f" in {text!r}" if word != text else ""), where, _NOTATION)
+    missing = next((number for number in range(int(low), int(high or low) + 1) if number not in there), None)
+    if missing is not None:
+        most = f"0 to {max(there)}" if there else "none"
+        raise UsageError(f"{host} has no {what}{missing} that we may use", where, f"there: {most}")
+    return range(int(low), int(high or low) + 1)
+
+
+def _is_number(word: str) -> bool:
+    return word.isascii() and word.isdigit() and len(word) < 7

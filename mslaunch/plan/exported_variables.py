@@ -1,0 +1,108 @@
+"""Which variables of the user travel to the ranks: what -x names, what is forwarded to other hosts, and defaults.
+
+Pure; the launcher's environment is handed in.  The surprising thing is what no pattern takes: what describes the
+launcher's own host and shell, and what a launch around us has left.
+"""
+
+from __future__ import annotations
+
+from mslaunch.errors import UsageError
+from mslaunch.faststd import TYPE_CHECKING
+from mslaunch.frameworks import mindspore
+from mslaunch.frameworks import table as frameworks
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from mslaunch.datamodel.request import AppContext, Request
+
+#: given to a rank that has no value of its own: output without a buffer (docs/design.md, "Live output")
+DEFAULTS = ("PYTHONUNBUFFERED=1", "GFORTRAN_UNBUFFERED_PRECONNECTED=y", *frameworks.DEFAULTS)
+#: scrubbed wherever they come from, besides those of the frameworks
+OWN = ("MSLAUNCH_*",)
+#: says which start of the job this is; it would lie if -x took it from a launch around us
+ATTEMPT = "MSLAUNCH_ATTEMPT"
+#: taken by no pattern: they describe the launcher's host and shell
+_OF_THIS_HOST = {"PWD", "OLDPWD", "SHLVL", "_", "HOST", "HOSTNAME", "HOSTTYPE", "MACHTYPE", "OSTYPE", "SSH_CONNECTION",
+                 "SSH_CLIENT", "SSH_TTY"}  # fmt: skip
+
+
+def exported(app: AppContext, environ: Mapping[str, str]) -> list[str]:
+    """-x: the last one of a name wins; a name without a value is passed over.
+
+    A wildcard takes what matches, but for what belongs to the launcher's host or to a launch around us.  Raises
+    UsageError for what cannot be a variable.
+    """
+    chosen = _chosen(app, environ)
+    for name, value in chosen.items():
+        if not name or "\0" in name + value:
+            raise UsageError(
+                f"{name}={value!r} cannot be a variable", "-x", "a name is needed, and no NUL in the value"
+            )
+    return [f"{name}={value}" for name, value in chosen.items()]
+
+
+def _chosen(app: AppContext, environ: Mapping[str, str]) -> dict[str, str]:
+    chosen: dict[str, str] = {}
+    for name, value in app.env:
+        if value is not None:
+            chosen[name] = value
+        elif "*" in name or "?" in name:
+            chosen.update((found, environ[found]) for found in matching((name,), environ))
+        elif name in environ:
+            chosen[name] = environ[name]
+    chosen.pop(ATTEMPT, None)
+    return chosen
+
+
+def missing_exports(request: Request, environ: Mapping[str, str]) -> list[str]:
+    """The names given to -x that the launcher has no value for: worth a warning, as mpirun gives."""
+    return [
+        name
+        for app in request.apps
+        for name, value in app.env
+        if value is None and name not in environ and "*" not in name and "?" not in name
+    ]
+
+
+def forwarded(app: AppContext, environ: Mapping[str, str]) -> list[str]:
+    """Variables of the launcher for ranks on other hosts; those of MindSpore's recovery, unless none is to travel."""
+    patterns = (*app.forward, *mindspore.FORWARD) if app.forward else ()
+    return [f"{name}={environ[name]}" for name in matching(patterns, environ)]
+
+
+def matching(patterns: tuple[str, ...], environ: Mapping[str, str]) -> list[str]:
+    """The names that patterns may take: not those of this host, nor what a launch around us left."""
+    exact = {name for name in frameworks.SCRUB if not name.endswith("*")} | _OF_THIS_HOST
+    prefixes = tuple(name[:-1] for name in (*frameworks.SCRUB, *OWN) if name.endswith("*"))
+    return [
+        name
+        for name in environ
+        if name not in exact and not name.startswith(prefixes) and any(_matches(name, one) for one in patterns)
+    ]
+
+
+def _matches(name: str, pattern: str) -> bool:
+    """As fnmatchcase, whose import costs a launch some milliseconds where the usual `PREFIX_*` needs none of it."""
+    if not any(char in pattern[:-1] for char in "*?[") and pattern[-1:] not in ("?", "["):
+        return name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern
+    from fnmatch import fnmatchcase
+
+    return fnmatchcase(name, pattern)
+
+
+def defaults(request: Request, environ: Mapping[str, str], size: int) -> tuple[str, ...]:
+    """What the `size` ranks, and services, get where nothing else gave a value.
+
+    How long they wait for one another has an older and a newer name; what the user gave to one of them, with -x or in
+    the environment, holds for both, and on all hosts.
+    """
+    given = [*(_chosen(app, environ) for app in request.apps), environ]
+    said = [values[name] for values in given for name in mindspore.TIMEOUTS if values.get(name)]
+    known: tuple[str, ...] = DEFAULTS
+    if said and "\0" not in said[0]:
+        known = (*(word for word in DEFAULTS if word.partition("=")[0] not in mindspore.TIMEOUTS),
+                 *(f"{name}={said[0]}" for name in mindspore.TIMEOUTS))  # fmt: skip
+    if request.restart in ("rank", "group") or (request.max_restarts and not request.restart):
+        known = (*known, mindspore.RECOVERY)
+    return (*known, *mindspore.pace(size, {name for values in given for name in values}))

@@ -1,0 +1,300 @@
+"""Which nodes we may use, and how many slots each has: hostfiles, -H, a rankfile or the cores of this host, together.
+
+It is handed the means to read a file, to tell whether a name is this host, and the number of cores here; it asks no
+other host anything, so a node whose slots nobody said stays at None until its agent reports (`with_cores`).
+
+The surprising things are Open MPI 4.1's, and scripts count on them: -H replaces a hostfile, it does not filter it,
+unless it points into it (`relative`); this host is node 0 whatever its line; and a rankfile makes the allocation, each
+of its lines a slot, of the hosts that -H or a hostfile allow.
+"""
+
+from __future__ import annotations
+
+from mslaunch.datamodel.hosts import Allocation, Node
+from mslaunch.errors import AllocationError, HostfileError
+from mslaunch.faststd import TYPE_CHECKING, NamedTuple
+from mslaunch.plan.hosts.host_names import KEEP_DOMAINS, YES, Naming, first_said, local_first
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from mslaunch.datamodel.hosts import HostLine
+    from mslaunch.datamodel.request import AppContext, Request
+    from mslaunch.plan.hosts.host_names import Table
+
+
+_NONE = "none"  #: --default-hostfile none: as if nobody had named one (ompi_info, orte_default_hostfile)
+
+
+class _Listed(NamedTuple):
+    """The hosts of one hostfile or -H."""
+
+    table: Table
+    order: tuple[str, ...]  # their names, mention by mention
+
+
+def allocate(
+    request: Request,
+    read_text: Callable[[str], str],
+    is_local: Callable[[str], bool],
+    hostname: str,
+    cores: int,
+) -> Allocation:
+    """The nodes that the app contexts name between them.
+
+    An app context takes its hosts from its -H texts, else from its hostfile; one that names none may use all.  If none
+    names any, the default hostfile counts, and without one this host with a slot a core.  `read_text` may raise OSError
+    and UnicodeDecodeError.  Raises HostfileError, UsageError (-H), AllocationError.
+    """
+    named = any(app.hosts or app.hostfile is not None for app in request.apps)
+    files = [(app.hostfile, "--hostfile") for app in request.apps if app.hostfile is not None]
+    if not files and request.default_hostfile not in (None, _NONE):
+        files = [(request.default_hostfile, "--default-hostfile")]
+    here = Node(hostname, cores, "cores", local=True)
+    if not named and not files and request.policy.rankfile is None:
+        return Allocation((here,), declared=False)
+    naming = Naming(is_local, hostname, dict(request.mca).get(KEEP_DOMAINS, "").lower() in YES)
+    sources = _Sources(read_text, naming, files, here)
+    listed = [sources.of(app) for app in request.apps]
+    if request.policy.rankfile is not None:
+        return _by_rankfile(request, sources, naming, listed)
+    if not named:
+        listed[0] = sources.file(*files[0])
+    joined = _joined(listed, here, named, request.policy.map_by == "seq")
+    if request.policy.per_host is None:
+        return joined
+    from mslaunch.plan.hosts.msrun_slots import shared
+
+    return shared(joined, request)
+
+
+def with_cores(allocation: Allocation, cores: Mapping[str, int]) -> Allocation:
+    """The same nodes, those without a number of slots given one a core; `cores` is by node name."""
+    nodes = tuple(
+        node._replace(slots=cores[node.name], source=f"cores of {node.name}")
+        if node.slots is None and node.name in cores
+        else node
+        for node in allocation.nodes
+    )
+    return allocation._replace(nodes=nodes)
+
+
+# ------------------------------------------------------------------------------------------------ hostfiles and -H
+
+
+class _Sources:
+    """What hostfiles and -H say, each file read once; `named` are those of all app contexts, or the default one."""
+
+    def __init__(
+        self, read_text: Callable[[str], str], naming: Naming, named: Sequence[tuple[str, str]], here: Node
+    ) -> None:
+        self._read_text = read_text
+        self._naming = naming
+        self._named = named
+        self._here = here
+        self._files: dict[str, _Listed] = {}
+
+    def of(self, app: AppContext) -> _Listed | None:
+        """The hosts that an app context names."""
+        if app.hosts:
+            from mslaunch.plan.hosts.hostfile import parse_hosts
+
+            return self._hosts([line for text in app.hosts for line in parse_hosts(text)], app)
+        return self.file(app.hostfile, "--hostfile") if app.hostfile is not None else None
+
+    def file(self, path: str, option: str) -> _Listed:
+        """The hosts of a hostfile."""
+        if path not in self._files:
+            from mslaunch.plan.hosts.hostfile import parse
+
+            self._files[path] = _from_file(parse(self.text(path, option), path), self._naming)
+        return self._files[path]
+
+    def base(self, app: AppContext) -> Table:
+        """The hosts that relative ones are chosen from."""
+        if app.hostfile is not None:
+            return self.file(app.hostfile, "--hostfile").table
+        if not self._named:
+            return {self._here.name: self._here}
+        table: Table = {}
+        for path, option in self._named:
+            table = {**self.file(path, option).table, **table}
+        return table
+
+    def text(self, path: str, option: str) -> str:
+        """What is in a file; raises HostfileError if it cannot be read."""
+        try:
+            return self._read_text(path)
+        except FileNotFoundError:
+            why = f"there is no file {path}", "check the path; it counts from the directory of the launch"
+        except IsADirectoryError:
+            why = f"{path} is a directory", "name a text file, with one host or rank a line"
+        except UnicodeDecodeError as error:
+            why = f"{path} is not text (byte {error.start})", "save it as plain text, UTF-8"
+        except (OSError, ValueError) as error:
+            why = f"{path} cannot be read: {getattr(error, 'strerror', None) or error}", "check its permissions"
+        raise HostfileError(why[0], option, why[1])
+
+    def _hosts(self, lines: Sequence[HostLine], app: AppContext) -> _Listed:
+        """The -H texts of one app context: mentions of a host add up, relative hosts keep the slots of their file."""
+        table: Table = {}
+        order: list[str] = []
+        for line in lines:
+            if line.name[0] == "+":
+                from mslaunch.plan.hosts.relative_hosts import chosen, in_order
+
+                base = {name: node for name, node in self.base(app).items() if not node.spare}
+                order += (node.name for node in chosen(line, base))
+                table.update(in_order(lines, base))
+            elif line.name[0] != "^":
+                new = self._naming.node(line)
+                order.append(new.name)
+                table[new.name] = _added(table[new.name], new) if new.name in table else new
+        without = [line for line in lines if line.name[0] == "^"]
+        if without:
+            from mslaunch.plan.hosts.relative_hosts import left_out
+
+            table = table or self.base(app)
+            gone = left_out(without, table, self._naming)
+            table = {name: node for name, node in table.items() if name not in gone}
+            order = [name for name in order or table if name not in gone]
+        return _Listed(table, tuple(order))
+
+
+def _from_file(lines: Iterable[HostLine], naming: Naming) -> _Listed:
+    """One hostfile: a host on k bare lines has k slots; slots= may be said once, on its first line.
+
+    max_slots= alone is the number of slots as well on the first line of a host, and nothing else on a later one.
+    """
+    table: Table = {}
+    order = []
+    for line in lines:
+        new = naming.node(line)
+        order.append(new.name)
+        old = table.get(new.name)
+        table[new.name] = _again(old, new, line) if old else new._replace(slots=_either(new.slots, new.max_slots))
+    return _Listed(table, tuple(order))
+
+
+def _again(old: Node, new: Node, line: HostLine) -> Node:
+    """A host that the file has named before."""
+    if new.slots is not None:
+        raise HostfileError(
+            f"{_known_as(line.name, new.name)} gets its slots a second time, after {old.source}",
+            line.source,
+            f"give a host one line with slots=N, or a line for each slot{_domain_hint(line.name, new)}",
+        )
+    slots = (1 if old.slots is None else old.slots) + 1
+    most = _either(new.max_slots, old.max_slots)
+    if most is not None and slots > most:
+        raise HostfileError(
+            f"{_known_as(line.name, new.name)} has {slots} slots now, more than its max_slots={most}",
+            line.source,
+            "leave the line out, or raise max_slots",
+        )
+    source = f"{old.source},{line.source.rpartition(':')[2]}" if len(old.source) < 40 else old.source
+    return first_said(old, new)._replace(slots=slots, max_slots=most, source=source)
+
+
+def _either(one: int | None, other: int | None) -> int | None:
+    return other if one is None else one
+
+
+def _added(old: Node, new: Node) -> Node:
+    """Two mentions of a host in -H."""
+    slots = None if old.slots is None or new.slots is None else old.slots + new.slots
+    return first_said(old, new)._replace(slots=slots)
+
+
+def _known_as(written: str, name: str) -> str:
+    return name if written == name else f"{written} (the node {name})"
+
+
+def _domain_hint(written: str, node: Node) -> str:
+    if node.local or written == node.name:
+        return ""
+    return f"\nif these are two hosts, keep their domains apart with --mca {KEEP_DOMAINS} 1"
+
+
+# ------------------------------------------------------------------------------------------------ one allocation of all
+
+
+def _joined(listed: Sequence[_Listed | None], here: Node, apart: bool, in_sequence: bool) -> Allocation:
+    """The lists of all app contexts as one allocation.  `apart`: an app context keeps to its own list."""
+    nodes = _together(listed)
+    if not nodes:
+        raise AllocationError(
+            "no host is named", todo="add a line like node1 slots=4 to the hostfile, or use -H node1:4"
+        )
+    if here.name in nodes and nodes[here.name].local and nodes[here.name].slots is None:
+        nodes[here.name] = nodes[here.name]._replace(slots=here.slots, source=f"cores of {here.name}")
+    spares = tuple(node for node in nodes.values() if node.spare and node.slots != 0)
+    usable = tuple(node for node in local_first(nodes) if node.slots != 0 and not node.spare)
+    index = {node.name: at for at, node in enumerate(usable)}
+    apps = _per_app(listed if apart else (), index)
+    if spares and not (usable and all(apps)):
+        what = f"all hosts are spares: {', '.join(node.name for node in spares[:8])}"
+        raise AllocationError(what, spares[0].source, "a spare only replaces a host that is lost; name others as well")
+    if not usable or not all(apps):
+        who = [node for node in local_first(nodes) if node.slots == 0]
+        raise AllocationError(
+            "all nodes are filled: " + ", ".join(f"{node.name} has 0 slots ({node.source})" for node in who[:8]),
+            todo="give at least one host a slot, as slots=1 or -H HOST:1",
+        )
+    sequences: tuple[tuple[int, ...], ...] = ()
+    if in_sequence:
+        sequences = tuple(tuple(index[name] for name in one.order if name in index) if one else () for one in listed)
+    return Allocation(usable, declared=True, apps=apps, sequences=sequences, spares=spares)
+
+
+def _together(listed: Sequence[_Listed | None]) -> Table:
+    """The nodes of all lists, those of -H first.
+
+    Of a host in several, the last -H that gives a number of slots counts, else the first hostfile (4.1.4).
+    """
+    nodes: Table = {}
+    for one in sorted(_different(listed), key=lambda one: not any(map(_by_option, one.table.values()))):
+        for name, node in one.table.items():
+            old = nodes.get(name)
+            said = node if old is None or (_by_option(node) and node.slots is not None) else old
+            spare = node.spare and (old is None or old.spare)  # who names it otherwise wants to use it
+            merged = node if old is None else first_said(old, node)
+            nodes[name] = merged._replace(slots=said.slots, source=said.source, spare=spare)
+    return nodes
+
+
+def _by_option(node: Node) -> bool:
+    return node.source == "-H"
+
+
+def _different(listed: Sequence[_Listed | None]) -> list[_Listed]:
+    """Each list once, for app contexts share that of a hostfile."""
+    return list({id(one): one for one in listed if one}.values())
+
+
+def _per_app(listed: Sequence[_Listed | None], index: Mapping[str, int]) -> tuple[tuple[int, ...], ...]:
+    """The nodes of each app context; none, if all may use all."""
+    everywhere = tuple(range(len(index)))
+    own = {id(one): tuple(sorted(index[name] for name in one.table if name in index)) for one in _different(listed)}
+    apps = tuple(own[id(one)] if one else everywhere for one in listed)
+    return () if all(app == everywhere for app in apps) else apps
+
+
+def _by_rankfile(request: Request, sources: _Sources, naming: Naming, listed: Sequence[_Listed | None]) -> Allocation:
+    """The hosts of the rankfile, with a slot a line; where hosts are named as well, only these may be used."""
+    from mslaunch.plan.hosts.rankfile import parse, resolve
+
+    path = request.policy.rankfile or ""
+    listed_ranks = parse(sources.text(path, "--rankfile"), path)
+    table, lines = resolve(listed_ranks, naming, lambda: sources.base(request.apps[0]))
+    known = {name: node for one in listed if one for name, node in one.table.items()}
+    nodes = tuple(
+        first_said(node, known[node.name])._replace(max_slots=known[node.name].max_slots, spare=False)
+        if node.name in known
+        else node
+        for node in local_first(table)
+    )
+    index = {node.name: at for at, node in enumerate(nodes)}
+    ranks = tuple(line._replace(node=index[name]) for name, line in lines)
+    spares = tuple(node for node in known.values() if node.spare and node.name not in index and node.slots != 0)
+    return Allocation(nodes, declared=True, apps=_per_app(listed, index), ranks=ranks, spares=spares)

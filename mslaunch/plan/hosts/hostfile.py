@@ -1,0 +1,312 @@
+"""Hostfiles and -H: their text to `HostLine`s.
+
+The grammar is what Open MPI 4.1's mpirun takes (found by experiment; docs/hostfile.md lists it), with ranges, ports,
+IPv6 addresses, `host:N`, underscores and DOS line ends on top.  This module does not open files, and does not know
+which hosts are the same, or this one: a host on three lines stays three lines (`allocation` merges).
+
+Two things surprise.  -H entries that only mean something next to other hosts, `+n1`, `+e:2` and `^node3`, come out as
+hosts of that very name, which no host can have; `relative` puts the others in their place.  And like mpirun it ignores
+bare words after the host (`aa bb slots=2` is `aa slots=2`), but for `spare`, which is ours; a word that looks like a
+misspelt key is refused.
+"""
+
+from __future__ import annotations
+
+from mslaunch.datamodel.hosts import HostLine
+from mslaunch.errors import HostfileError, LaunchError, UsageError
+from mslaunch.faststd import TYPE_CHECKING
+from mslaunch.plan.hosts.file_lines import lines_of
+from mslaunch.plan.hosts.host_ranges import MAX_NAMES, expand, quoted, split
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MAX_SLOTS = 65536  #: of one host
+
+_SLOTS = ("slots", "cpu", "count")
+_KEYS = {
+    **dict.fromkeys(_SLOTS, "slots"),
+    **{f"max{mark}{key}": "max_slots" for key in _SLOTS for mark in "-_"},
+    **{f"{key}{mark}max": "max_slots" for key in _SLOTS for mark in "-_"},
+    **dict.fromkeys(("username", "user-name", "user_name"), "username"),
+    "port": "port",
+}
+_MISTAKES = {
+    **dict.fromkeys(("slot", "cpus", "counts", "core", "cores", "np", "ppn", "nproc", "procs", "process"), "slots"),
+    **dict.fromkeys(("maxslots", "max_slot", "max-slot", "slotsmax", "max"), "max_slots"),
+    **dict.fromkeys(("user", "login", "usr"), "username"),
+    **dict.fromkeys(("ports", "sshport", "ssh_port", "ssh-port"), "port"),
+}
+_SPARE = "spare"
+_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789")
+_NAME = _LETTERS | frozenset("._-")
+_USER = _NAME | frozenset("+$\\")
+_WORD = _LETTERS | frozenset("_-")
+_RANGED = _NAME | frozenset("[],")
+_EXAMPLE = {"slots": "4", "max_slots": "8", "username": "joe", "port": "2222"}
+_ONE_A_LINE = "name a host like node1, one on a line of a hostfile, with commas in -H"
+_ONLY_OPTION = ("only -H takes {}", "write the name of the host, or give -H {} together with this hostfile")
+
+
+class _BadError(Exception):
+    """What is wrong with an entry, and what to do; becomes a LaunchError where file and line are known."""
+
+    def __init__(self, why: str, todo: str = "") -> None:
+        super().__init__(why)
+        self.why = why
+        self.todo = todo
+
+
+def parse(text: str, name: str) -> tuple[HostLine, ...]:
+    """The hosts of a hostfile, one record for each mention; `name` is what messages and `source` call the file.
+
+    Raises HostfileError, whatever the text, with `where` = NAME:LINE.
+    """
+    found: list[HostLine] = []
+    seats: set[str] = set()
+    for number, line in lines_of(text, name):
+        words = line.replace("=", " = ").split() if "=" in line else line.split()
+        try:
+            if words[0].lower() == "rank" and words[2:3] == ["="] and words[1].isdigit():
+                found.append(_seat(words, f"{name}:{number}", seats))
+            else:
+                found += _entry(words, f"{name}:{number}")
+        except _BadError as bad:
+            raise HostfileError(
+                f"cannot read {quoted(line.strip())}: {bad.why}", f"{name}:{number}", bad.todo
+            ) from None
+        if len(found) > MAX_NAMES:
+            raise HostfileError(f"more than {MAX_NAMES} hosts are named", f"{name}:{number}", "use fewer hosts")
+    return tuple(found)
+
+
+def parse_hosts(text: str) -> tuple[HostLine, ...]:
+    """The hosts of one -H: `a,b:4,user@c,[fd00::1]:2,node[01-03]:8`; 1 slot a mention.
+
+    `a:*`, `a:auto` and `a:-1` ask for as many slots as the host has cores: `slots` is None.  `+n1` (node 1 of the
+    hostfile, from 0), `+e` and `+e:2` (all empty nodes, or two) and `^a` (not a) keep their first letter in `name`; the
+    2 of `+e:2` is in `slots`.  Empty entries are skipped.  Raises UsageError.
+    """
+    found: list[HostLine] = []
+    for entry in split(text):
+        if not entry.strip():
+            continue
+        try:
+            found += _relative(entry.strip()) if entry.strip()[0] in "+^" else _mention(entry.strip())
+        except _BadError as bad:
+            raise UsageError(f"cannot read {quoted(entry.strip())}: {bad.why}", "-H", bad.todo) from None
+        if len(found) > MAX_NAMES:
+            raise UsageError(f"more than {MAX_NAMES} hosts are named", "-H", "use fewer hosts")
+    return tuple(found)
+
+
+def relative(text: str) -> HostLine | None:
+    """`+n1`, `+e` or `+e:2` as -H may have it, in any case; None if it is nothing of the kind."""
+    kind, _, count = text.lower().partition(":")
+    if kind == "+e" and (not count or _is_count(count)) and text[-1] != ":":
+        return HostLine("+e", int(count) if count else None, source="-H")
+    if kind[:2] == "+n" and _is_count(kind[2:]) and ":" not in text:
+        return HostLine(f"+n{int(kind[2:])}", source="-H")
+    return None
+
+
+def _is_count(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 7
+
+
+def _relative(entry: str) -> list[HostLine]:
+    """What begins with + or ^."""
+    if entry[0] == "+":
+        line = relative(entry)
+        if line is None:
+            raise _BadError(
+                "this is no relative host", "write +n0 for the first host, +e for all empty ones, +e:2 for two"
+            )
+        return [line]
+    if entry[1:2] in ("", "+", "^"):
+        raise _BadError("no host to leave out is named", "write it like ^node3")
+    user, host, count = _host(entry[1:])
+    if user is not None or count is not None:
+        raise _BadError("a host to leave out has neither user nor slots", "write it like ^node3")
+    return [HostLine(f"^{one}", source="-H") for one in _expand(host)]
+
+
+def _mention(entry: str) -> list[HostLine]:
+    user, host, count = _host(entry)
+    slots = None if count in ("*", "auto", "-1") else 1 if count is None else _slots(count)
+    return [HostLine(one, slots, user=user, source="-H") for one in _expand(host)]
+
+
+# -------------------------------------------------------------------------------------------------- one line
+
+
+def _seat(words: list[str], source: str, seats: set[str]) -> HostLine:
+    """A line of a rankfile: mpirun takes it for a slot on its host; `seats` are the hosts of those before."""
+    user, host, _ = _host(words[3]) if len(words) > 3 and words[3] != "=" else (None, "", None)
+    if words[4:6] not in ([], ["slot", "="]) or len(_expand(host)) != 1 or not host:
+        raise _BadError("this is a line neither of a hostfile nor of a rankfile", "write it like node1 slots=2")
+    line = HostLine(host, None if host in seats else 1, user=user, source=source)
+    seats.add(host)
+    return line
+
+
+def _entry(words: list[str], source: str) -> list[HostLine]:
+    """The hosts of one line: one, or as many as its range has names."""
+    if "=" in words[:2]:
+        raise _BadError("a line begins with a host", "write it like node1 slots=4")
+    user, host, count = _host(words[0])
+    slots = None if count is None else _slots(count)
+    maximum = port = None
+    spare = False
+    given = {"slots"} if count is not None else set()
+    for key, value in _pairs(words[1:]):
+        if key in given and key not in ("username", _SPARE):
+            raise _BadError(f"{key} is given twice", f"keep one {key}=")
+        given.add(key)
+        if key == "slots":
+            slots = _slots(value)
+            maximum = max(maximum, slots) if maximum is not None else None  # 4.1.4: a later slots= lifts the maximum
+        elif key == "max_slots":
+            maximum = _number(value, "max_slots", 0, MAX_SLOTS)
+        elif key == "port":
+            port = _number(value, "port", 1, 65535)
+        elif key == _SPARE:
+            spare = True
+        else:
+            user = user if user is not None else _user(value)
+    if maximum is not None and slots is not None and maximum < slots:
+        raise _BadError(f"max_slots={maximum} is below slots={slots}", "raise max_slots or lower slots")
+    return [HostLine(name, slots, maximum, user, port, source, spare) for name in _expand(host)]
+
+
+def _pairs(words: list[str]) -> Iterator[tuple[str, str]]:
+    """The `key = value` of a line, the key by its first spelling, and `spare`; other bare words are skipped."""
+    at = 0
+    while at < len(words):
+        word = words[at]
+        if words[at + 1 : at + 2] == ["="]:
+            key = _KEYS.get(word)
+            if key is None:
+                raise _BadError(
+                    f"{quoted(word)} is no key of a hostfile", _nearest(word, "".join(words[at + 1 : at + 3]))
+                )
+            value = words[at + 2] if at + 2 < len(words) else "="
+            if value == "=":
+                raise _BadError(f"{word}= has no value", f"write it like {word}={_EXAMPLE[key]}")
+            yield key, value
+            at += 3
+            continue
+        if word.lower() in _KEYS or word.lower() in _MISTAKES:
+            follows = words[at + 1] if at + 1 < len(words) else ""
+            raise _BadError(f"{quoted(word)} has no = behind it", _nearest(word, f"={follows or 'N'}"))
+        if word == _SPARE:
+            yield word, ""
+        elif word.lower() in (_SPARE, f"{_SPARE}s"):
+            raise _BadError(f"{quoted(word)} is no word of a hostfile", f"did you mean {_SPARE}?")
+        elif not _WORD.issuperset(word):
+            raise _BadError(
+                f"{quoted(word)} is neither key=value nor a word", "write one host a line, like node1 slots=4"
+            )
+        at += 1
+
+
+def _nearest(word: str, tail: str) -> str:
+    """What to do about a key that is none."""
+    low = word.lower()
+    if low == _SPARE:
+        return f"write the word alone, as in node4 slots=8 {_SPARE}"
+    key = low if low in _KEYS else _MISTAKES.get(low, "")
+    if not key and len(low) < 20:
+        from difflib import get_close_matches
+
+        key = "".join(get_close_matches(low, _KEYS, 1))
+    if not key:
+        return "the keys are slots, max_slots, username and port"
+    return f"did you mean {key}{tail if len(tail) < 40 else '='}?"
+
+
+# -------------------------------------------------------------------------------------------------- hosts, numbers
+
+
+def _host(text: str) -> tuple[str | None, str, str | None]:
+    """`user@name:count` in parts; the name may hold ranges, and is without the brackets of an address."""
+    if text[0] in "^+":
+        raise _BadError(*(sentence.format(text) for sentence in _ONLY_OPTION))
+    user, at, host = text.partition("@")
+    if not at:
+        user, host = "", text
+    elif "@" in host:
+        raise _BadError("there is more than one @ in it", "write user@host")
+    count: str | None = None
+    if host.count(":") > 1:
+        host, count = _address(host)
+    else:
+        host, colon, rest = host.partition(":")
+        count = rest if colon else None
+        _check_name(host)
+    return (_user(user) if at else None), host, count
+
+
+def _address(text: str) -> tuple[str, str | None]:
+    """`fd00::1`, `[fd00::1]` or `[fd00::1]:4` to the address and the count."""
+    address, count = text, None
+    if text[0] == "[":
+        address, bracket, tail = text[1:].partition("]")
+        if not bracket or tail[:1] not in ("", ":"):
+            raise _BadError(f"{quoted(text)} is no address in brackets", "write it like [fd00::1] or [fd00::1]:4")
+        count = tail[1:] if tail else None
+    if "%" in address:
+        raise _BadError("an address with a scope (%) is not taken", "give it a name, as HostName in ~/.ssh/config")
+    from ipaddress import IPv6Address  # 4 ms, for those who use such addresses
+
+    try:
+        IPv6Address(address)
+    except ValueError:
+        raise _BadError(
+            f"{quoted(address)} is no IPv6 address", "write it like fd00::1 or, with slots, [fd00::1]:4"
+        ) from None
+    return address, count
+
+
+def _check_name(name: str) -> None:
+    ranged = "[" in name or "]" in name
+    if not name:
+        raise _BadError("the name of the host is missing", "write it like user@node1:4")
+    if len(split(name)) > 1:
+        raise _BadError('a host name cannot hold ","', _ONE_A_LINE)
+    if not (_NAME.issuperset(name) or (ranged and _RANGED.issuperset(name))):
+        odd = next(char for char in name if char not in _RANGED)
+        raise _BadError(f"a host name cannot hold {quoted(odd)}", _ONE_A_LINE)
+    if name[0] in "-.":
+        raise _BadError(f"a host name cannot begin with {name[0]}", "write it like node1")
+    if len(name) > 253 and not ranged:
+        raise _BadError("a host name has at most 253 characters", "write a shorter name")
+
+
+def _expand(host: str) -> list[str]:
+    """The names of a host with ranges."""
+    if "[" not in host and "]" not in host:
+        return [host]
+    try:
+        return expand(host)
+    except LaunchError as error:
+        raise _BadError(error.what, error.todo) from None
+
+
+def _user(text: str) -> str:
+    if not text or text[0] == "-" or not _USER.issuperset(text):
+        raise _BadError(f"{quoted(text)} is no user name", "write user@host or username=user")
+    return text
+
+
+def _slots(text: str) -> int:
+    return _number(text, "slots", 0, MAX_SLOTS)
+
+
+def _number(text: str, key: str, low: int, high: int) -> int:
+    number = int(text) if text.isascii() and text.isdigit() and len(text) < 12 else -1
+    if not low <= number <= high:
+        raise _BadError(
+            f"{key} is a whole number from {low} to {high}, not {quoted(text)}", f"write it like {key}={_EXAMPLE[key]}"
+        )
+    return number

@@ -1,0 +1,91 @@
+"""So many ranks for each host of an allocation, as msrun counts them: --local_worker_num, or slots, or even shares.
+
+It turns the numbers of the command line into slots, so that filling these is all that mapping has to do.  It knows
+neither machines nor the order of ranks.  The surprising thing: a host of -H without a number has one slot for mpirun
+and none that anybody said here, if no host of that -H has one; such hosts share what is left, evenly.
+"""
+
+from __future__ import annotations
+
+from mslaunch.errors import UsageError, counted
+from mslaunch.faststd import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mslaunch.datamodel.hosts import Allocation, Node
+    from mslaunch.datamodel.request import Request
+
+_WORKERS = 8  # in all, where nobody says
+_SHOWN = 8
+
+
+def shared(allocation: Allocation, request: Request) -> Allocation:
+    """The allocation with the slots that `policy.per_host` asks for.  Raises `UsageError` if numbers do not add up."""
+    each, total = request.policy.per_host, request.apps[0].np
+    nodes = allocation.nodes
+    if each:
+        _check_each(len(nodes), each, total)
+        return _with(allocation, [each] * len(nodes), "--local_worker_num", each)
+    bare = _are_bare(request.apps[0].hosts)
+    unsaid = [_is_unsaid(node, bare) for node in nodes]
+    said = sum(node.slots or 0 for node, open_ in zip(nodes, unsaid) if not open_)
+    if not any(unsaid):
+        if total is not None and total > said:
+            raise _too_few(nodes, said, total)
+        return allocation
+    left = max(0, (_WORKERS if total is None else total) - said)
+    shares = iter(_even(left, sum(unsaid)))
+    slots = [next(shares) if open_ else node.slots or 0 for node, open_ in zip(nodes, unsaid)]
+    return _with(allocation, slots, "an even share", max(slots))
+
+
+def _check_each(hosts: int, each: int, total: int | None) -> None:
+    if total is None:
+        return
+    todo = "change one of the numbers; or give each host its own, as in -H node01:3,node02:1"
+    if total > hosts * each:
+        what = f"{counted(hosts, 'host')} with {each} workers each make {hosts * each}, and {total} are asked for"
+        raise UsageError(what, "--worker_num", f"name more hosts, or {todo}")
+    if total % each:
+        what = f"{total} workers cannot be {each} on each host"
+        raise UsageError(what, "--local_worker_num", todo)
+
+
+def _too_few(nodes: Sequence[Node], said: int, total: int) -> UsageError:
+    each = ", ".join(f"{node.name} {node.slots}" for node in nodes[:_SHOWN]) + ", …" * (len(nodes) > _SHOWN)
+    what = f"{total} workers are asked for, and the slots of the hosts are {said} ({each})"
+    return UsageError(what, "--worker_num", "lower it, give hosts more slots, or say --local_worker_num")
+
+
+def _even(total: int, hosts: int) -> list[int]:
+    """The first hosts get one more where it does not come out even."""
+    return [total // hosts + (at < total % hosts) for at in range(hosts)]
+
+
+def _is_unsaid(node: Node, bare: bool) -> bool:
+    """Whether nobody has said how many slots this host has; `bare`: no -H did."""
+    if node.source == "-H":
+        return bare
+    return node.slots is None or node.source.startswith("cores of ")
+
+
+def _are_bare(texts: Sequence[str]) -> bool:
+    """Whether these -H name each host once, and no number."""
+    from mslaunch.plan.hosts.host_ranges import split
+
+    entries = [entry.strip() for text in texts for entry in split(text) if entry.strip()]
+    numbers = any(entry.rpartition("]")[2].count(":") == 1 for entry in entries)
+    return not numbers and len(set(entries)) == len(entries)
+
+
+def _with(allocation: Allocation, slots: Sequence[int], source: str, spare: int) -> Allocation:
+    nodes = tuple(
+        node._replace(slots=many, max_slots=None, source=source) if node.slots != many else node
+        for node, many in zip(allocation.nodes, slots)
+    )
+    spares = tuple(
+        node if node.slots is not None and source != "--local_worker_num" else node._replace(slots=spare)
+        for node in allocation.spares
+    )
+    return allocation._replace(nodes=nodes, spares=spares)

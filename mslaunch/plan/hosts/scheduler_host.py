@@ -1,0 +1,56 @@
+"""Where the scheduler of a MindSpore job is, if the user has named its host.
+
+Pure.  That host may be one of those with ranks, another of the allocation, this host, or one that nobody has mentioned
+before.  The surprising thing: a host without ranks becomes the last node of the map all the same, for there must be a
+link to it; whoever shows a map, or numbers its nodes, counts only those with ranks.
+"""
+
+from __future__ import annotations
+
+from mslaunch.errors import UsageError
+from mslaunch.faststd import TYPE_CHECKING
+from mslaunch.plan.hosts.host_names import KEEP_DOMAINS, YES, Naming, first_said
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mslaunch.datamodel.hosts import Allocation, Node
+    from mslaunch.datamodel.jobmap import JobMap
+    from mslaunch.datamodel.request import Request
+
+WHERE = "--scheduler"  #: who names it
+
+
+def naming_of(request: Request, is_local: Callable[[str], bool], hostname: str) -> Naming:
+    """What names mean in this job; see `allocation`."""
+    return Naming(is_local, hostname, dict(request.mca).get(KEEP_DOMAINS, "").lower() in YES)
+
+
+def with_scheduler(jobmap: JobMap, host: str, allocation: Allocation, naming: Naming) -> JobMap:
+    """The map with the node of the scheduler, which is on `host`: a name or address, with or without `user@`.
+
+    Raises UsageError for what is no host.
+    """
+    node = scheduler_node(host, allocation, naming)
+    names = [one.name for one in jobmap.nodes]
+    if node.name not in names:
+        return jobmap._replace(nodes=(*jobmap.nodes, node), service=len(names))
+    at = names.index(node.name)
+    return jobmap._replace(service=-1 if at == jobmap.placements[0].node else at)
+
+
+def scheduler_node(host: str, allocation: Allocation, naming: Naming) -> Node:
+    """The node that `host` means; what the allocation says of it is kept."""
+    from mslaunch.plan.hosts.hostfile import parse_hosts
+
+    try:
+        lines = parse_hosts(host)
+    except UsageError as error:
+        raise UsageError(error.what, WHERE, error.todo) from None
+    if len(lines) != 1 or lines[0].name[0] in "+^":
+        raise UsageError(f"{host!r} is not the name of one host", WHERE, "write it like node1, or joe@node1")
+    new = naming.node(lines[0])._replace(slots=0, source=WHERE)
+    for node in (*allocation.nodes, *allocation.spares):
+        if node.name == new.name or (node.local and new.local):
+            return first_said(node, new)
+    return new

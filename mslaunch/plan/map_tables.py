@@ -1,0 +1,201 @@
+"""What --display-table, --display-topo and the devel and diffable forms of --display-map print: plain tables.
+
+The layout is ours, not Open MPI's; scripts that want facts have the diffable map, a line a rank.  Records in, text out;
+it prints nothing itself.  The surprising thing: ranks are folded to ranges, so 64 ranks by node are written as the
+stride they have.
+"""
+
+from __future__ import annotations
+
+from mslaunch.errors import counted
+from mslaunch.faststd import TYPE_CHECKING
+from mslaunch.plan.binding import usable
+from mslaunch.plan.binding_tables import brackets, ranges
+from mslaunch.plan.cpu_lists import cpu_row, row_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from mslaunch.datamodel.hosts import Allocation, Node
+    from mslaunch.datamodel.jobmap import JobMap, Placement
+    from mslaunch.datamodel.request import AppContext, Policy
+    from mslaunch.datamodel.topology import Topology
+
+_SHOWN = ("socket", "numa", "l3cache", "l2cache")  # the levels of --display-topo, where they hold more than a core
+
+
+def show_allocation(allocation: Allocation) -> str:
+    """The nodes, their slots, and who said so, as --display-allocation beside --display-table; ends in a line end."""
+    rows = [("node", "slots", "most", "reached", "slots from")]
+    for node in allocation.nodes:
+        slots = "a slot a core" if node.slots is None else str(node.slots)
+        rows.append((node.name, slots, _most(node), _way(node), node.source))
+    known = [node.slots for node in allocation.nodes if node.slots is not None]
+    more = "" if len(known) == len(allocation.nodes) else " and the cores of the others"
+    for node in allocation.spares:
+        slots = "as another" if node.slots is None else str(node.slots)
+        rows.append((node.name, slots, _most(node), _way(node), f"{node.source}, a spare"))
+    head = f"allocation: {counted(len(allocation.nodes), 'node')}, {counted(sum(known), 'slot')}{more}"
+    if allocation.spares:
+        head += f"; {counted(len(allocation.spares), 'spare')}"
+    return _table(head, rows)
+
+
+def show_map(
+    jobmap: JobMap,
+    apps: Sequence[AppContext],
+    how: str = "table",
+    topologies: Mapping[str, Topology] | None = None,
+    policy: Policy | None = None,
+) -> str:
+    """Which ranks run where, and their bindings; ends in a line end.
+
+    `how` is Request.display_map, but "map": "table" a table of nodes; "devel" a table of ranks, with what each was
+    mapped and bound to in mpirun's notation; "diffable" a line a rank, for diff and awk.  `topologies` are whole
+    machines, by node name; without them "devel" has numbers of cpus.  `policy` tells which of these --cpu-set left.
+    """
+    if how == "diffable":
+        return "".join(_facts(jobmap, placement) + "\n" for placement in jobmap.placements)
+    head = _heading(jobmap)
+    if how == "table":
+        return _table(head, _node_rows(jobmap, apps))
+    whole = topologies or {}
+    return _table(head, _rank_rows(jobmap, apps, whole, usable(policy, whole) if policy else whole))
+
+
+def _heading(jobmap: JobMap) -> str:
+    used = {placement.node for placement in jobmap.placements}
+    ranks, nodes = counted(len(jobmap.placements), "rank"), counted(len(used), "node")
+    over = ", oversubscribed" if jobmap.oversubscribed else ""
+    scheduler = f", the scheduler on {jobmap.nodes[jobmap.service].name}" if jobmap.service >= 0 else ""
+    return f"map: {ranks} on {nodes}, {counted(jobmap.slots, 'slot')} in all{over}{scheduler}"
+
+
+def _node_rows(jobmap: JobMap, apps: Sequence[AppContext]) -> list[tuple[str, ...]]:
+    """A row for each program on each node."""
+    by_row: dict[tuple[int, int], list[Placement]] = {}
+    for placement in jobmap.placements:
+        by_row.setdefault((placement.node, placement.app), []).append(placement)
+    rows: list[tuple[str, ...]] = [("node", "slots", "ranks", "cpus", "program")]
+    before = -1
+    for (at, app), here in sorted(by_row.items()):
+        node = jobmap.nodes[at]
+        name, slots = ("", "") if at == before else (node.name, "?" if node.slots is None else str(node.slots))
+        rows.append((name, slots, fold_ranks(placement.rank for placement in here), _cpus(here), _program(apps, app)))
+        before = at
+    return rows
+
+
+def _rank_rows(
+    jobmap: JobMap, apps: Sequence[AppContext], topologies: Mapping[str, Topology], mapped: Mapping[str, Topology]
+) -> list[tuple[str, ...]]:
+    """A row for each rank; objects are those of the machines that were `mapped` onto, drawn on the whole ones."""
+    rows: list[tuple[str, ...]] = [("rank", "node", "local rank", "mapped to", "that is", "bound to", "program")]
+    for placement in jobmap.placements:
+        name, (level, number) = jobmap.nodes[placement.node].name, placement.locale
+        topology = topologies.get(name)
+        rows.append(
+            (
+                str(placement.rank),
+                name,
+                str(placement.local_rank),
+                f"{level} {number}" if level else "node",
+                _drawn(topology, _members(mapped[name], placement.locale)) if topology else "-",
+                _drawn(topology, placement.cpus) if placement.cpus else "not bound",
+                _program(apps, placement.app),
+            )
+        )
+    return rows
+
+
+def _drawn(topology: Topology | None, cpus: Sequence[int]) -> str:
+    """These cpus in mpirun's notation, or by the kernel's numbers if their node is not known."""
+    return brackets(topology, cpus) if topology else "cpus " + ranges(cpus)
+
+
+def _members(topology: Topology, locale: tuple[str, int]) -> tuple[int, ...]:
+    row = row_of(topology, locale[0]) if locale[0] else ()
+    return tuple(cpu for cpu, number in zip(topology.cpus, row) if number == locale[1]) if row else topology.cpus
+
+
+def _facts(jobmap: JobMap, placement: Placement) -> str:
+    """`rank=3 node=node1 local_rank=1 cpus=4-5,12-13`."""
+    node, cpus = jobmap.nodes[placement.node].name, ranges(sorted(placement.cpus)) or "none"
+    return f"rank={placement.rank} node={node} local_rank={placement.local_rank} cpus={cpus}"
+
+
+def show_topology(name: str, topology: Topology) -> str:
+    """What the cpus of a node share, a row for each group of cores that share all but a core; ends in a line end.
+
+    Numbers of objects are logical, as in policies; those of cpus the kernel's, as in /proc and taskset.
+    """
+    cores = cpu_row(topology, False)
+    many = len(set(cores))
+    shared = [level for level in _SHOWN if 0 < len(set(row_of(topology, level))) < many]
+    groups: dict[tuple[int, ...], list[int]] = {}
+    for place in range(len(cores)):
+        groups.setdefault(tuple(row_of(topology, level)[place] for level in shared), []).append(place)
+    rows = [(*shared, "cores", "cpus")]
+    for numbers, places in groups.items():
+        mine = sorted({cores[place] for place in places}), sorted(topology.cpus[place] for place in places)
+        rows.append((*map(str, numbers), *map(ranges, mine)))
+    threads = counted(len(cores), "hardware thread")
+    return _table(f"topology of {name}: {counted(many, 'core')}, {threads} that we may use", rows)
+
+
+def fold_ranks(ranks: Iterable[int]) -> str:
+    """Rising numbers in short: 0 1 2 5 is `0-2,5`, and 0 4 8 12 is `0-12/4` (every fourth)."""
+    numbers = list(ranks)
+    parts = []
+    at = 0
+    while at < len(numbers):
+        step = numbers[at + 1] - numbers[at] if at + 1 < len(numbers) else 0
+        end = at + 1
+        while end < len(numbers) and step > 0 and numbers[end] - numbers[end - 1] == step:
+            end += 1
+        if end - at < (2 if step == 1 else 3):
+            end = at + 1
+            parts.append(str(numbers[at]))
+        else:
+            parts.append(f"{numbers[at]}-{numbers[end - 1]}" + (f"/{step}" if step != 1 else ""))
+        at = end
+    return ",".join(parts)
+
+
+def _most(node: Node) -> str:
+    return "-" if node.max_slots is None else str(node.max_slots)
+
+
+def _way(node: Node) -> str:
+    if node.local:
+        return "here"
+    user = f"{node.user}@" if node.user is not None else ""
+    port = f":{node.port}" if node.port is not None else ""
+    name = f"[{node.name}]" if port and ":" in node.name else node.name
+    return f"{user}{name}{port}"
+
+
+def _cpus(placements: Sequence[Placement]) -> str:
+    """The cpus of the ranks: `0-7, 2 each` where none is shared, else each set and how many have it: `0-3 ×2 | 4-7`."""
+    sets: dict[tuple[int, ...], int] = {}
+    for placement in placements:
+        cpus = tuple(sorted(placement.cpus))
+        sets[cpus] = sets.get(cpus, 0) + 1
+    if not any(sets):
+        return "not bound"
+    every = sorted({cpu for cpus in sets for cpu in cpus})
+    if 1 < len(sets) == len(placements) and len(every) == sum(map(len, sets)) and len(set(map(len, sets))) == 1:
+        return f"{ranges(every)}, {len(every) // len(sets)} each"
+    return " | ".join((ranges(cpus) or "-") + (f" ×{many}" if many > 1 else "") for cpus, many in sets.items())
+
+
+def _program(apps: Sequence[AppContext], app: int) -> str:
+    words = apps[app].argv if app < len(apps) else ()
+    text = " ".join(word if word.isprintable() and word and " " not in word else repr(word) for word in words)
+    return text if len(text) <= 48 else text[:47] + "…"
+
+
+def _table(head: str, rows: Sequence[tuple[str, ...]]) -> str:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
+    return "\n".join([head, *("  " + line for line in lines)]) + "\n"

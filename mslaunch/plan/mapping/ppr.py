@@ -1,0 +1,119 @@
+"""So many ranks for each object: `ppr:2:socket`, and -N, -npernode, -npersocket, which mean the same.
+
+It knows objects by number and no order of ranks.  Rules of Open MPI 4.1.4, by experiment.  Several objects
+(`ppr:1:core,4:socket`) are one pattern: ranks at the smallest, as many as the larger ones allow, dealt alike; there
+mpirun 4.1.4 passes over all but the smallest.
+
+The surprising thing is what an absent -np means: the whole pattern for `node` and `socket`; for other objects as many
+ranks as there are slots, if the pattern has room for them.
+"""
+
+from __future__ import annotations
+
+from mslaunch.datamodel.topology import LEVELS
+from mslaunch.errors import AllocationError, counted
+from mslaunch.faststd import TYPE_CHECKING
+from mslaunch.plan.mapping.by_slot import filled
+from mslaunch.plan.mapping.slot_counts import MAX_RANKS
+from mslaunch.plan.mapping.topology_view import WHOLE
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mslaunch.plan.mapping.slot_counts import Slots
+    from mslaunch.plan.mapping.topology_view import Locale, Machines
+
+    Pattern = Sequence[tuple[int, str]]  # ranks, and node or one of LEVELS
+
+_ORDER = (*LEVELS, "node")
+_WHOLE_PATTERN = frozenset(("node", "socket"))  # of these mpirun counts the objects where np is absent
+
+
+def by_pattern(
+    slots: Slots, machines: Machines, mine: Sequence[int], np: int | None, pattern: Pattern, slots_of_all: int
+) -> list[list[Locale]]:
+    """The locales of the new ranks, for each of the nodes `mine` in turn; with np the first np of these places.
+
+    Raises AllocationError if the pattern has no room for np ranks, or a node no slots for its part.
+    """
+    text = ",".join(f"{many}:{level}" for many, level in pattern)
+    levels = [level for _, level in pattern]
+    if any(not 0 < many <= MAX_RANKS // len(mine) for many, _ in pattern):
+        raise AllocationError(f"{text} is no pattern of ranks", "ppr", f"ask for 1 to {MAX_RANKS} ranks in all")
+    places = [_places(machines, node, pattern) for node in mine]
+    most = sum(map(len, places))
+    if not most:
+        what = f"{slots.nodes[mine[0]].name} has no {min(levels, key=_ORDER.index)}"
+        raise AllocationError(what, f"ppr:{text}", "count by core or node")
+    wanted = np if np is not None else most
+    if np is None and not _WHOLE_PATTERN.intersection(levels):
+        wanted = min(most, slots_of_all)
+    if wanted > most:
+        raise AllocationError(
+            f"{wanted} ranks do not fit on {counted(len(mine), 'node')}: {text} makes {most}",
+            "-np",
+            "lower -np, raise the number of ranks for each, or name more hosts",
+        )
+    for at, here in enumerate(places):
+        places[at] = here[:wanted]
+        wanted -= len(places[at])
+        if len(places[at]) > slots.room(mine[at]):
+            name, room, ranks = slots.nodes[mine[at]].name, slots.room(mine[at]), counted(len(places[at]), "rank")
+            raise slots.refusal(f"not enough slots: {ranks} ({text}) for {name}, {room} free")
+    return places
+
+
+def stepped(
+    slots: Slots, machines: Machines, mine: Sequence[int], np: int | None, pattern: Pattern, in_order: bool
+) -> list[int]:
+    """-N n beside another policy: n ranks for each of the nodes `mine`, and again, if there are more (4.1.4).
+
+    Without np, n for each.  `in_order`: the policy is by slot, which goes on with the free slots of the first node.
+    Raises AllocationError if the slots do not suffice.
+    """
+    each = [len(_places(machines, node, pattern)) for node in mine]
+    if np is None or not any(each):
+        return [len(places) for places in by_pattern(slots, machines, mine, np, pattern, MAX_RANKS)]
+    slots.check(mine, np)
+    counts = [0] * len(mine)
+    left = np
+    while left and not (in_order and any(counts)):
+        for at, node in enumerate(mine):
+            step = min(each[at], slots.room(node) - counts[at], left)
+            counts[at] += step
+            left -= step
+    return filled(slots, mine, counts, left)
+
+
+def _places(machines: Machines, node: int, pattern: Pattern) -> list[Locale]:
+    """The whole pattern on one node, object by object."""
+    many, level = min(pattern, key=lambda part: _ORDER.index(part[1]))
+    if level == "node":
+        return [WHOLE] * many
+    counts = [many] * machines.count(node, level)
+    limits = [(most, upper) for most, upper in pattern if upper != level]
+    if limits:
+        counts = _pruned(machines, node, level, counts, limits)
+    return [(level, number) for number, count in enumerate(counts) for _ in range(count)]
+
+
+def _pruned(machines: Machines, node: int, level: str, counts: Sequence[int], limits: Pattern) -> list[int]:
+    """As many of the counts as the larger objects allow, dealt one at a time to the smaller ones in turn."""
+    first = {number: at for at, number in reversed(list(enumerate(machines.row(node, level))))}
+    left: dict[tuple[str, int], int] = {}
+    above: list[list[tuple[str, int]]] = []
+    for number in range(len(counts)):
+        above.append([])
+        for most, upper in limits:
+            row = machines.row(node, upper) if upper != "node" else ()
+            key = (upper, row[first[number]] if row else 0)
+            left[key] = most
+            above[-1].append(key)
+    made = [0] * len(counts)
+    for turn in range(max(counts, default=0)):
+        for number, count in enumerate(counts):
+            if turn < count and all(left[key] for key in above[number]):
+                made[number] += 1
+                for key in above[number]:
+                    left[key] -= 1
+    return made

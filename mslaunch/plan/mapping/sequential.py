@@ -1,0 +1,54 @@
+"""--map-by seq: rank by rank down the hosts as they are listed, repeats and all.
+
+The lists come with the allocation.  An app context that names no hosts goes on in the list of the one before it, as
+mpirun 4.1 does with the default hostfile.  The surprising thing: without -np there is a rank for each entry that is
+left, where mpirun 4.1.4 asks for the number of slots, and fails if the list is shorter.
+"""
+
+from __future__ import annotations
+
+from mslaunch.errors import AllocationError, counted
+from mslaunch.faststd import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mslaunch.datamodel.hosts import Allocation
+    from mslaunch.datamodel.request import Request
+    from mslaunch.plan.mapping.slot_counts import Slots
+
+
+def in_sequence(request: Request, allocation: Allocation, slots: Slots) -> Iterator[tuple[int, int]]:
+    """(app, node) of each rank, in rank order.
+
+    Raises AllocationError if a list is too short, or a node has no room for its ranks.
+    """
+    listed: list[int] = []
+    for app, context in enumerate(request.apps):
+        mine = slots.all_of(app)
+        own = allocation.sequences[app] if app < len(allocation.sequences) else ()
+        listed = [node for node in own if node in mine] or listed
+        wanted = len(listed) if context.np is None else context.np
+        if not 0 < wanted <= len(listed):
+            raise _too_short(wanted, len(listed))
+        for node in listed[:wanted]:
+            if not slots.room(node):
+                raise slots.refusal(f"not enough slots: {slots.nodes[node].name} has none left for rank {slots.asked}")
+            slots.take(node, 1)
+            slots.asked += 1
+            yield app, node
+        listed = listed[wanted:]
+
+
+def _too_short(wanted: int, have: int) -> AllocationError:
+    if not have:
+        return AllocationError(
+            "there is no list of hosts (left) to go down",
+            "--map-by seq",
+            "name a host for each rank with -H or --hostfile",
+        )
+    return AllocationError(
+        f"{counted(wanted, 'rank')} asked for, {counted(have, 'host')} listed",
+        "--map-by seq",
+        "list a host for each rank, on a line of its own in a hostfile, or lower -np",
+    )

@@ -1,0 +1,140 @@
+"""How many ranks each node has and may still get, while the app contexts of a job are mapped one after another.
+
+It knows slots and limits, and neither cores nor the order of ranks.  Two things surprise: an app context begins at the
+node where the one before it began (with SPAN: ended), if that still has a free slot, as in Open MPI 4.1; and
+--oversubscribe lifts the slots, while `max_slots` is kept, other than in mpirun, which overruns it.
+"""
+
+from __future__ import annotations
+
+from mslaunch.errors import AllocationError, counted
+from mslaunch.faststd import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mslaunch.datamodel.hosts import Allocation, Node
+    from mslaunch.datamodel.request import Policy
+
+MAX_RANKS = 1 << 20  #: more than this are a slip of the finger
+_SHOWN = 32  # nodes in a refusal
+
+
+class Slots:
+    """The nodes of an allocation, by index, and how many ranks each has so far.
+
+    `over`: more ranks than slots are allowed, because it was said, or because nobody has declared a slot (a launch on
+    this host alone) and it was not forbidden.
+    """
+
+    def __init__(self, allocation: Allocation, policy: Policy) -> None:
+        self.nodes = allocation.nodes
+        self.over = not allocation.declared if policy.oversubscribe is None else policy.oversubscribe
+        self.slots = [_known(node) for node in allocation.nodes]
+        self.used = [0] * len(self.nodes)
+        self.mapped: list[int] = []  # nodes with a rank, in the order in which they got the first
+        self.asked = 0  # ranks of the app contexts before
+        self._apps = allocation.apps
+        self._nolocal = policy.nolocal
+        self._mine: Sequence[int] = ()  # the nodes of the present app context, full or not
+        self.first = -1  # the node where the next app context begins, if it has a free slot
+
+    def all_of(self, app: int) -> list[int]:
+        """The nodes that an app context may use, full or not.  Raises AllocationError if there are none."""
+        mine: Sequence[int] = self._apps[app] if self._apps else range(len(self.nodes))
+        kept = [node for node in mine if not (self._nolocal and self.nodes[node].local)]
+        if not kept:
+            raise AllocationError(
+                "no node is left without this host", "--nolocal", "name other hosts with -H or --hostfile"
+            )
+        self._mine = kept
+        return kept
+
+    def open_to(self, app: int, whole: bool = False) -> list[int]:
+        """Its nodes that take another rank, the one to begin with first.  Raises AllocationError if all are full.
+
+        `whole`: the others too, for a pattern that is to be met on all of them.
+        """
+        mine = [node for node in self.all_of(app) if self.room(node)]
+        if not mine:
+            raise self.refusal("all nodes are filled")
+        mine = self._turned(list(self._mine) if whole else mine)
+        self.first = mine[0]
+        return mine
+
+    def total(self, app: int) -> int:
+        """The slots of its nodes, taken or not: what an app context without np asks for.  Raises AllocationError."""
+        slots = sum(self.slots[node] for node in self.all_of(app))
+        if slots > MAX_RANKS:
+            raise AllocationError(
+                f"the slots of all nodes are {slots}", todo=f"ask for 1 to {MAX_RANKS} ranks with -np"
+            )
+        return slots
+
+    def free(self, node: int) -> int:
+        """How many slots of the node are free."""
+        return max(0, self.slots[node] - self.used[node])
+
+    def room(self, node: int) -> int:
+        """How many more ranks the node takes, with all that is allowed."""
+        return self.limit(node) if self.over else self.free(node)
+
+    def limit(self, node: int) -> int:
+        """How many more ranks max_slots allows; without it, as many as there can be."""
+        limit = self.nodes[node].max_slots
+        return max(0, (MAX_RANKS if limit is None else limit) - self.used[node])
+
+    def take(self, node: int, count: int) -> None:
+        """`count` more ranks are on the node."""
+        if count and not self.used[node]:
+            self.mapped.append(node)
+        self.used[node] += count
+
+    def check(self, mine: Sequence[int], wanted: int) -> None:
+        """Raises AllocationError if `wanted` more ranks have no room on these nodes together."""
+        room = sum(map(self.room, mine))
+        if wanted > room:
+            raise self.refusal(f"not enough slots: {counted(wanted, 'rank')} asked for, {counted(room, 'slot')} free")
+
+    def refusal(self, what: str) -> AllocationError:
+        """`what` is wrong, what there is, who said so, and the flag that helps."""
+        mine = self._mine
+        if self.asked:
+            what += f" (the programs before took {self.asked})"
+        rows = [("node", "slots", "from")]
+        for node in mine[:_SHOWN]:
+            one = self.nodes[node]
+            slots = f"{self.slots[node]}" if one.max_slots is None else f"{self.slots[node]}, at most {one.max_slots}"
+            rows.append((one.name, slots, one.source))
+        width = max(len(row[0]) for row in rows), max(len(row[1]) for row in rows)
+        table = [f"{name:<{width[0]}}  {slots:<{width[1]}}  {source}" for name, slots, source in rows]
+        if len(mine) > _SHOWN:
+            table.append(f"and {len(mine) - _SHOWN} more nodes")
+        if self.over:
+            way = "max_slots is kept even with --oversubscribe: raise it, ask for fewer ranks, or name more hosts"
+        else:
+            way = "ask for fewer ranks, give the hosts more slots (slots=N, -H HOST:N), or add --oversubscribe"
+        return AllocationError(what, todo="\n".join([*table, way]))
+
+    def _turned(self, mine: list[int]) -> list[int]:
+        """The nodes in turn from the one where the app context before began, or the next that has a free slot.
+
+        If none has one, from the node that is least over its slots, the last of several (mpirun 4.1.4).
+        """
+        at = mine.index(self.first) if self.first in mine else 0
+        mine = mine[at:] + mine[:at]
+        if self.free(mine[0]):
+            return mine
+        at = next((at for at, node in enumerate(mine) if self.free(node)), -1)
+        if at < 0:
+            above = [self.used[node] - self.slots[node] for node in mine]
+            at = len(mine) - 1 - above[::-1].index(min(above)) if above[-1] < above[0] else 0
+        return mine[at:] + mine[:at]
+
+
+def _known(node: Node) -> int:
+    if node.slots is None:
+        raise AllocationError(
+            f"the number of slots of {node.name} is not known", node.source, "give it with slots=N or -H HOST:N"
+        )
+    return node.slots

@@ -1,0 +1,75 @@
+"""The machines that ranks are mapped onto, each asked for its objects: cores, caches, NUMA nodes, sockets.
+
+It reads `Topology` records and knows neither slots nor ranks.  The surprising thing: a node that was not asked yet is
+taken for a flat machine, which has an object of every level, so that a first map can be made of slots alone; whether
+the nodes in that map are the final ones tells `policy.topology_decides`.
+"""
+
+from __future__ import annotations
+
+from mslaunch.datamodel.topology import LEVELS, Topology
+from mslaunch.faststd import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from mslaunch.datamodel.hosts import Node
+
+    Locale = tuple[str, int]  # level and logical number
+
+WHOLE: Locale = ("", 0)  #: the locale of a rank that was mapped to its node and to nothing smaller
+_PARTS = frozenset(("hwthread", "core", "l1cache", "l2cache"))
+
+
+def flat(slots: int) -> Topology:
+    """A machine of one socket and one NUMA node with a core of one hardware thread for each slot."""
+    each = tuple(range(slots))
+    return Topology(each, tuple(each if level in _PARTS else (0,) * slots for level in LEVELS))
+
+
+class Machines:
+    """The topologies of the nodes of an allocation, by index."""
+
+    def __init__(self, nodes: Sequence[Node], topologies: Mapping[str, Topology]) -> None:
+        self.nodes = nodes
+        self._known = topologies
+        self._flat: dict[int, Topology] = {}
+        self._counts: dict[tuple[int, str], int] = {}
+
+    def is_known(self, node: int) -> bool:
+        """Whether this node's topology is its own, and not a flat one in its place."""
+        return self.nodes[node].name in self._known
+
+    def of(self, node: int) -> Topology:
+        """The node's topology."""
+        found = self._known.get(self.nodes[node].name)
+        if found is None:
+            slots = max(1, self.nodes[node].slots or 1)
+            found = self._flat.get(slots)
+            if found is None:
+                found = self._flat[slots] = flat(slots)
+        return found
+
+    def row(self, node: int, level: str) -> Sequence[int]:
+        """Which object of this level each hardware thread of the node is in; empty if there is no such level."""
+        return self.of(node).objects[LEVELS.index(level)]
+
+    def count(self, node: int, level: str) -> int:
+        """How many objects of this level the node has."""
+        key = (node, level)
+        if key not in self._counts:
+            self._counts[key] = max(self.row(node, level), default=-1) + 1
+        return self._counts[key]
+
+    def inside(self, node: int, locale: Locale) -> list[int]:
+        """The places in `Topology.cpus` of the hardware threads of one object, or of the whole node."""
+        level, number = locale
+        if not level:
+            return list(range(len(self.of(node).cpus)))
+        return [at for at, other in enumerate(self.row(node, level)) if other == number]
+
+    def cpus(self, node: int, locale: Locale, hwthreads: bool) -> int:
+        """How many cpus (cores, or hardware threads) one object has."""
+        threads = self.inside(node, locale)
+        cores = self.row(node, "core")
+        return len(threads) if hwthreads or not cores else len({cores[at] for at in threads})

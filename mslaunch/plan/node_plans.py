@@ -1,0 +1,283 @@
+"""The plans: jobmap -> one NodePlan a node, with every variable of every rank as a value.
+
+Pure.  It knows who is told what, and asks `frameworks` for the variables of the contracts and `exports` for those of
+the user.  The surprising thing is what does not travel: a remote rank inherits its own host's login environment, not
+the launcher's, except OMPI_* and PMIX_* (as mpirun 4.1.4; hydra's dialect says otherwise) and what -x names.
+"""
+
+from __future__ import annotations
+
+from mslaunch.datamodel.node_plan import FIRST_SERVER, SERVICE, AppPlan, NodePlan, RankPlan, World
+from mslaunch.errors import UsageError
+from mslaunch.faststd import TYPE_CHECKING
+from mslaunch.frameworks import mindspore
+from mslaunch.frameworks import table as frameworks
+from mslaunch.frameworks.rank_info import Place, Program
+from mslaunch.plan.exported_variables import ATTEMPT, OWN, defaults, exported, forwarded
+from mslaunch.plan.rank_selection import stdin_ranks, window, xterm_ranks
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from mslaunch.datamodel.jobmap import Endpoint, JobMap, Placement
+    from mslaunch.datamodel.node_plan import ServicePlan
+    from mslaunch.datamodel.request import Request, Share
+
+
+def make_plans(
+    request: Request,
+    jobmap: JobMap,
+    environ: Mapping[str, str],
+    cwd: str,
+    endpoint: Endpoint,
+    jobid: str,
+    world: World | None = None,
+    attempt: int = 1,
+) -> list[NodePlan]:
+    """One plan for each of `jobmap.nodes`, also for one without ranks.
+
+    `jobid` is a number in hexadecimal; `world` is one that MPI_Comm_spawn makes, by default that of the job, with its
+    services, unless these are started before (`service_plans`).  Raises UsageError for a variable that cannot be
+    passed on.
+    """
+    plans = _Plans(request, jobmap, environ, cwd, endpoint, jobid, attempt)
+    services = () if world or first_services(request, jobmap) else plans.services()
+    told = world or make_world(request, jobmap, jobid, attempt=attempt)
+    return [plans.of(node, told, services if node == plans.service else ()) for node in range(len(jobmap.nodes))]
+
+
+def service_plans(
+    request: Request,
+    jobmap: JobMap,
+    environ: Mapping[str, str],
+    cwd: str,
+    endpoint: Endpoint,
+    jobid: str,
+    attempt: int = 1,
+) -> dict[int, NodePlan]:
+    """The services that are started before the ranks: for their node, by number, a plan without ranks."""
+    if not first_services(request, jobmap):
+        return {}
+    plans = _Plans(request, jobmap, environ, cwd, endpoint, jobid, attempt)
+    return {plans.service: plans.without_ranks(make_world(request, jobmap, jobid, attempt=attempt), plans.services())}
+
+
+def service_node(jobmap: JobMap) -> int:
+    """Where the scheduler is, and the parameter servers with it."""
+    return jobmap.service if jobmap.service >= 0 else jobmap.placements[0].node
+
+
+def first_services(request: Request, jobmap: JobMap) -> dict[int, int]:
+    """The services that are started before the ranks: number -> node.
+
+    Where nobody asks for that, the scheduler waits for a knock of a rank; but not on a host that has none, and not if
+    there are parameter servers, which make certain that it is needed.
+    """
+    cluster, at = request.cluster, service_node(jobmap)
+    if not has_services(request) or not (
+        cluster.first or cluster.servers or all(placement.node != at for placement in jobmap.placements)
+    ):
+        return {}
+    return dict.fromkeys((SERVICE, *(FIRST_SERVER - server for server in range(cluster.servers))), at)
+
+
+def has_services(request: Request) -> bool:
+    """Whether there is a scheduler for us to start, should a rank want one."""
+    cluster = request.cluster
+    return not cluster.simulated and (cluster.share is None or cluster.share.master)
+
+
+def make_world(request: Request, jobmap: JobMap, jobid: str, number: int = 1, attempt: int = 1) -> World:
+    """The world of a map of `request`; `number` counts those of the attempt, from 1.
+
+    Its name is made as Open MPI 4.1 makes a job's: 16 bits for the launch, 16 for the world.  Its library takes worlds
+    with the same upper half for those of one launch; each attempt is one of its own, or it might find what is left of
+    the one before.
+    """
+    ranks: dict[int, list[int]] = {}
+    for placement in jobmap.placements:
+        ranks.setdefault(placement.node, []).append(placement.rank - jobmap.first)
+    used = sorted(ranks)
+    return World(
+        name=str(int(jobid, 16) + (attempt - 1 << 16) & 0xFFFF0000 | number),
+        first=jobmap.first,
+        hosts=tuple(jobmap.nodes[node].name for node in used),
+        ranks=tuple(tuple(ranks[node]) for node in used),
+        sizes=tuple(sum(placement.app == app for placement in jobmap.placements) for app in range(len(request.apps))),
+        slots=jobmap.slots,
+    )
+
+
+def empty_plan(request: Request, world: World) -> NodePlan:
+    """What a node is told of a world that has no rank there, so that it can tell its own ranks of it."""
+    return NodePlan((), (), (), grace=request.grace, world=world._replace(here=-1))
+
+
+class _Plans:
+    """What the plans of one launch, or of one world, are made of."""
+
+    def __init__(
+        self,
+        request: Request,
+        jobmap: JobMap,
+        environ: Mapping[str, str],
+        cwd: str,
+        endpoint: Endpoint,
+        jobid: str,
+        attempt: int,
+    ) -> None:
+        self._request = request
+        self._jobmap = jobmap
+        self._endpoint = endpoint
+        self._own = (f"MSLAUNCH_JOBID={jobid}", f"{ATTEMPT}={attempt}")
+        self._near = tuple(_app_plan(request, index, environ, cwd) for index in range(len(request.apps)))
+        self._far = tuple(
+            app._replace(env=(*forwarded(asked, environ), *app.env)) for app, asked in zip(self._near, request.apps)
+        )
+        self._defaults = defaults(request, environ, len(jobmap.placements))
+        if request.output.xterm and "DISPLAY" in environ:  # unless the way there brought one along (ssh -X)
+            self._defaults += (f"DISPLAY={environ['DISPLAY']}",)
+        self._on: dict[int, list[Placement]] = {}  # node -> its ranks
+        for placement in jobmap.placements:
+            self._on.setdefault(placement.node, []).append(placement)
+        self._number = {node: number for number, node in enumerate(sorted(self._on))}  # of those that have ranks
+        self.service = service_node(jobmap)
+
+    def of(self, node: int, world: World, services: tuple[ServicePlan, ...]) -> NodePlan:
+        """The plan of a node."""
+        request, jobmap = self._request, self._jobmap
+        here = self._on.get(node)
+        if not here:
+            return self.without_ranks(world, services) if services else empty_plan(request, world)
+        plan = self._bare(node, self._place(here[0], len(here), world), services)
+        ours = range(jobmap.first, jobmap.first + len(jobmap.placements))
+        readers, windows = stdin_ranks(request, len(ours), ours.start), xterm_ranks(request, len(ours), ours.start)
+        shift = world.first - jobmap.first
+        return plan._replace(
+            ranks=tuple(
+                RankPlan(
+                    placement.rank + shift,
+                    placement.app,
+                    (*frameworks.rank_env(self._place(placement, len(here), world)), *self._bound(placement)),
+                    placement.cpus,
+                    window(request, placement.rank) if placement.rank in windows else (),
+                    placement.memory,
+                )
+                for placement in here
+            ),
+            stdin=tuple(placement.rank for placement in here if placement.rank in readers),
+            session=needs_session(request),
+            world=world._replace(here=self._number[node]),
+        )
+
+    def without_ranks(self, world: World, services: tuple[ServicePlan, ...]) -> NodePlan:
+        """Of the node that the services are on, what these need."""
+        first = self._jobmap.placements[0]
+        plan = self._bare(self.service, self._place(first, len(self._on[first.node]), world), services)
+        return plan._replace(world=world._replace(here=-1))
+
+    def _bare(self, node: int, place: Place, services: tuple[ServicePlan, ...]) -> NodePlan:
+        request = self._request
+        return NodePlan(
+            ranks=(),
+            apps=self._near if self._jobmap.nodes[node].local else self._far,
+            env=(*frameworks.job_env(place), *self._own),
+            defaults=self._defaults,
+            scrub=(*frameworks.SCRUB, *OWN),
+            services=services,
+            merge=request.output.merge,
+            pty=request.output.pty,
+            grace=request.grace,
+            index_argv=request.index_argv,
+        )
+
+    def services(self) -> tuple[ServicePlan, ...]:
+        """All services that there may be."""
+        if not has_services(self._request):
+            return ()
+        cluster = self._request.cluster
+        first = bool(first_services(self._request, self._jobmap))
+        place = self._place(self._jobmap.placements[0], 1, World())
+        return mindspore.services(place, cluster._replace(first=first, cpus=cluster.cpus or self._jobmap.service_cpus))
+
+    def _bound(self, placement: Placement) -> list[str]:
+        """What a rank is told of its binding by local rank."""
+        local = self._request.policy.local
+        if local is None:
+            return []
+        from mslaunch.plan.binding_by_local_rank import told
+
+        return told(local, placement)
+
+    def _place(self, placement: Placement, local_size: int, world: World) -> Place:
+        jobmap, endpoint, cluster = self._jobmap, self._endpoint, self._request.cluster
+        slots = jobmap.nodes[placement.node].slots
+        place = Place(
+            rank=placement.rank,
+            size=len(jobmap.placements),
+            local_rank=placement.local_rank,
+            local_size=local_size,
+            node=self._number[placement.node],
+            nodes=len(self._number),
+            slots=jobmap.slots,
+            address=endpoint.address,
+            port=endpoint.port,
+            service_port=endpoint.service_port,
+            job=int(world.name),
+            app=placement.app,
+            sizes=world.sizes,
+            bound=bool(placement.cpus),
+            crowded=slots is not None and local_size > slots,
+            service_address=endpoint.service_address,
+            servers=cluster.servers,
+            simulated=cluster.simulated,
+        )
+        return _shared(place, cluster.share) if cluster.share else place
+
+
+def _shared(place: Place, share: Share) -> Place:
+    """The same in a job of which we start a part; nodes are numbered as if all had as many ranks (msrun)."""
+    return place._replace(
+        size=share.size,
+        sizes=(share.size,),
+        slots=share.size,
+        node=(share.first or 0) // place.local_size,
+        nodes=-(-share.size // place.local_size),
+        numbered=share.first is not None,
+    )
+
+
+def _app_plan(request: Request, index: int, environ: Mapping[str, str], cwd: str) -> AppPlan:
+    app = request.apps[index]
+    wdir = _absolute(app.wdir or cwd, cwd)
+    if any("\0" in word for word in (*app.argv, wdir)):
+        raise UsageError("no argument can hold a NUL character", app.argv[0].partition("\0")[0])
+    argv = (f"./{app.argv[0].rpartition('/')[2]}", *app.argv[1:]) if app.preload_binary else app.argv
+    return AppPlan(
+        argv=argv,
+        wdir=wdir,
+        env=(
+            *(f"OMPI_MCA_{name}={value}" for name, value in request.mca),
+            *frameworks.app_env(Program(index, app.argv, wdir)),
+            *exported(app, environ),
+        ),
+        path=app.path or "",
+        front=_front(_absolute(app.prefix, cwd)) if app.prefix else (),
+        # -wdir is stronger than --set-cwd-to-session-dir, not than -s (mpirun 4.1.4)
+        in_session=app.preload_binary or (app.session_dir and app.wdir is None),
+        mpi="none" if request.cluster.share else app.mpi,  # its ranks would wait for those of other launchers
+    )
+
+
+def _absolute(path: str, cwd: str) -> str:
+    return path if path.startswith("/") else f"{cwd.rstrip('/')}/{path}"
+
+
+def _front(prefix: str) -> tuple[str, ...]:
+    folder = prefix.rstrip("/")
+    return f"PATH={folder}/bin", f"LD_LIBRARY_PATH={folder}/lib"
+
+
+def needs_session(request: Request) -> bool:
+    """Must each rank have a session directory?"""
+    return any(app.preload_binary or app.preload_files or app.session_dir for app in request.apps)

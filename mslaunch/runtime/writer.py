@@ -1,0 +1,128 @@
+"""An outbox: bytes on their way into one non-blocking descriptor, in order.
+
+It does not know what the bytes are, and sets no limit: who fills it looks at `pending` and stops reading its own source
+above `HIGH`, and hears through `progress` when it may go on; so a slow reader slows the ranks and never grows a buffer.
+The surprising thing: what one round of the loop sends goes out together at its end, so that many small frames cost
+one system call and wake their reader once.  Much is written at once.
+"""
+
+from __future__ import annotations
+
+import os
+
+from mslaunch.faststd import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mslaunch.runtime.loop import Loop
+
+HIGH = 1 << 20  #: bytes above which a source must pause
+LOW = 1 << 18  #: bytes below which it may go on
+_MUCH = 1 << 16
+_LITTLE = 512  # what every pipe, socket and terminal takes without blocking once it is writable
+
+
+class Outbox:
+    """Writes to `fd`.
+
+    `broken` is called once when the other end is gone; `progress` with the number of bytes that have just gone out.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        fd: int,
+        broken: Callable[[OSError], None],
+        progress: Callable[[int], None] | None = None,
+        shared: bool = False,
+    ) -> None:
+        """`shared`: others have the descriptor open too, so it stays blocking, and gets little at a time when poll
+        says that it can take it.
+        """
+        self._loop = loop
+        self._fd = fd
+        self._broken = broken
+        self._progress = progress
+        self._queue: list[bytes] = []
+        self.pending = 0
+        self.closed = False
+        self._waiting = False  # for writability
+        self._scheduled = False
+        self._shared = shared
+        if not shared:
+            os.set_blocking(fd, False)
+
+    def send(self, *pieces: bytes) -> None:
+        """Queue `pieces`; they go out in this round of the loop.  After a break, bytes are dropped."""
+        if self.closed:
+            return
+        self._queue += pieces
+        self.pending += sum(map(len, pieces))
+        if self._waiting:
+            return
+        if self.pending > _MUCH:
+            self._write()
+        elif not self._scheduled:
+            self._scheduled = True
+            self._loop.soon(self._end_of_round)
+
+    def flush(self) -> None:
+        """Write now what can be written; for who will not come back to the loop."""
+        if self._queue and not self._waiting:
+            self._write()
+
+    def close(self) -> None:
+        """Stop; what is pending is dropped.  The descriptor stays open, it is the owner's."""
+        if not self.closed:
+            self.closed = True
+            self._loop.writer(self._fd, None)
+            self._queue.clear()
+            self.pending = 0
+
+    def _end_of_round(self) -> None:
+        self._scheduled = False
+        self.flush()
+
+    def _write(self) -> None:
+        before = self.pending
+        try:
+            if self._shared:
+                self._write_a_little()
+            while self._queue:
+                self._wrote(os.writev(self._fd, self._queue[:64]))
+        except BlockingIOError:
+            if not self._waiting:
+                self._waiting = True
+                self._loop.writer(self._fd, self._write)
+        except OSError as error:
+            self.close()
+            if self._progress and before:
+                self._progress(before)  # written or dropped: it is not under way any more
+            self._broken(error)
+            return
+        else:
+            if self._waiting:
+                self._waiting = False
+                self._loop.writer(self._fd, None)
+        if self._progress and before > self.pending:
+            self._progress(before - self.pending)
+
+    def _write_a_little(self) -> None:
+        """One small write, if poll has just said that it will not block; BlockingIOError while there is more."""
+        if self._waiting:
+            self._wrote(os.write(self._fd, self._queue[0][:_LITTLE]))
+        if self._queue:
+            raise BlockingIOError
+
+    def _wrote(self, size: int) -> None:
+        self.pending -= size
+        done = 0
+        for piece in self._queue:
+            if size < len(piece):
+                break
+            size -= len(piece)
+            done += 1
+        del self._queue[:done]
+        if size:
+            self._queue[0] = self._queue[0][size:]

@@ -1,0 +1,127 @@
+"""The bootstrap: the agent's own modules as bytes, and the one line that runs them on a host with a bare python3.
+
+The line must survive any login shell (sh, csh, fish, zsh), so it holds no `$`, no backslash, and single quotes only
+around what is Python.  It reads N bytes and not one more, for frames may follow at once; they are a table of sources
+compiled only when imported.  It knows where the agent begins and nothing of what it does.
+The surprising thing: there is no file anywhere; a read-only home and a noexec /tmp do not matter.
+"""
+
+from __future__ import annotations
+
+import os
+
+from mslaunch.errors import UsageError
+from mslaunch.faststd import TYPE_CHECKING
+from mslaunch.transport.base import Boot
+from mslaunch.transport.manifest import CORE, PARTS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_LOADER = """\
+import sys
+class Loader:
+    sources = SOURCES
+    def find_spec(self, name, path=None, target=None):
+        if name in SOURCES:
+            from importlib.machinery import ModuleSpec
+            return ModuleSpec(name, self, is_package=SOURCES[name][0])
+    def create_module(self, spec):
+        return None
+    def exec_module(self, module):
+        name = module.__name__
+        exec(compile(SOURCES[name][1], "<mslaunch>/" + name, "exec"), module.__dict__)
+sys.meta_path.insert(0, Loader())
+from mslaunch.agent.main import remote_main
+remote_main()
+"""
+
+# Python 2 and old Pythons must understand this much, to say that they are too old.  SystemExit prints on stderr.
+_STUB = (
+    "import sys,os,zlib;"
+    'sys.version_info<(3,8) and sys.exit(\\"mslaunch: python \\"+sys.version.split()[0]+\\" is older than 3.8\\");'
+    "n=%d;b=bytearray();"
+    'all(b.extend(d)or len(b)<n for d in iter(lambda:os.read(0,n-len(b)),b\\"\\"));'
+    "exec(zlib.decompress(b))"
+)
+
+_QUOTES = '"' * 3
+_TYPES = "if TYPE_CHECKING:"
+
+
+def _source(name: str) -> tuple[bool, str]:
+    import mslaunch
+
+    base = os.path.join(os.path.dirname(mslaunch.__file__), *name.split(".")[1:])
+    package = os.path.isdir(base)
+    with open(os.path.join(base, "__init__.py") if package else base + ".py", encoding="utf-8") as file:
+        return package, bare(file.read())
+
+
+def bare(text: str) -> str:
+    """Our own source without comments, docstrings, and what only type checkers see; every line keeps its number.
+
+    It relies on how this house writes: three quotation marks at the beginning of a line begin a docstring, elsewhere a
+    text that is needed; a comment behind code follows two blanks.  One that has quotation marks stays, for it may be
+    within a text.  (`ast` would be sure, and cost more than it saves; the tests ask it.)
+    """
+    lines = []
+    kept = inside = typing = False
+    for line in text.split("\n"):
+        code = line.lstrip()
+        typing = typing and line[:1] in ("", " ")
+        if typing or line == _TYPES:
+            lines.append("" if typing else _TYPES + ' ""')
+            typing = True
+            continue
+        ends = line.count(_QUOTES) % 2 == 1  # begins or ends a text that has several lines
+        if inside:
+            lines.append(line if kept else "")
+        elif "  # " in line and code[0] != "#" and not ends:
+            before, _, words = line.rpartition("  # ")
+            lines.append(line if '"' in words or "'" in words else before)
+        else:
+            kept = not code.startswith(_QUOTES)
+            lines.append((line if code[:1] != "#" else "") if kept else line[: len(line) - len(code)] + '""')
+        inside = inside != ends
+    return "\n".join(lines)
+
+
+def payload(names: Iterable[str] = CORE) -> bytes:
+    """The first bytes for the stub: zlib of a Python program that holds every travelling module's code."""
+    import zlib
+
+    sources = {name: _source(name) for name in names}
+    sources["mslaunch"] = (True, "")
+    program = f"SOURCES={sources!r}\n{_LOADER}".encode()
+    return zlib.compress(program, 6)
+
+
+def part(name: str) -> dict[str, str]:
+    """The sources of a part by the names of its modules, "" for packages; raises KeyError if there is no such part."""
+    return {module: _source(module)[1] for module in PARTS[name]}
+
+
+def make_boot(python: str) -> Boot:
+    """The command line and payload that start an agent; `python` is a program name or path on the host."""
+    data = payload()
+    return Boot(f"exec {_quoted(python)} -I -S -c '{_plain(_STUB % len(data))}'", data)
+
+
+def boot_argv(python: str) -> tuple[list[str], bytes]:
+    """The same without a shell in between: argv and payload."""
+    data = payload()
+    return [python, "-I", "-S", "-c", _plain(_STUB % len(data))], data
+
+
+def _plain(stub: str) -> str:
+    return stub.replace("\\", "")
+
+
+def _quoted(word: str) -> str:
+    """`word` for any login shell; raises UsageError for what no quoting makes safe in all of them."""
+    if all(char.isalnum() or char in "/._-+~=@" for char in word):
+        return word
+    if "'" in word or "\\" in word or "!" in word or "\n" in word:
+        raise UsageError(f"{word!r} cannot be quoted for every login shell", "--agent-python", "give a plain path")
+    return f"'{word}'"

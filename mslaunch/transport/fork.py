@@ -1,0 +1,116 @@
+"""The local link: fork, and be the agent there; two pipes between.
+
+It must happen before any thread exists in the launcher, so local links are opened first; a program with threads that
+uses the Python API gets its local agent through `transport.rsh_program` instead.  It knows nothing of frames.  The
+surprising thing: the pipes are a mebibyte each, which is worth a third of the throughput of large outputs.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import select
+import time
+
+from mslaunch.faststd import TYPE_CHECKING, signal
+from mslaunch.transport.base import Link
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from mslaunch.datamodel.hosts import Node
+
+_F_SETPIPE_SZ = 1031
+_ROOM = 1 << 20
+
+
+class ForkLink(Link):
+    """A link to an agent that is a child of this process."""
+
+    def __init__(self, node: Node, reader: int, writer: int, pid: int) -> None:
+        super().__init__(node, reader, writer)
+        self._pid = pid
+
+    def wait(self, seconds: float) -> bool:
+        """See `Link.wait`.  Reaps the guard."""
+        deadline = time.monotonic() + seconds
+        while self._pid:
+            try:
+                if os.waitpid(self._pid, os.WNOHANG)[0]:
+                    self._pid = 0
+            except ChildProcessError:
+                self._pid = 0
+            if self._pid:
+                if time.monotonic() > deadline:
+                    return False
+                _wait_for_end(self._pid, deadline)
+        return True
+
+    def kill(self) -> None:
+        """See `Link.kill`: the guard; its agent sees that and ends."""
+        if self._pid:
+            os.kill(self._pid, signal.SIGKILL)
+
+
+def _wait_for_end(pid: int, deadline: float) -> None:
+    """Until `pid`, a child of ours, has ended, or for a millisecond where the kernel has no event for that."""
+    try:
+        fd = os.pidfd_open(pid)
+    except (AttributeError, OSError):  # before Linux 5.3, or elsewhere
+        time.sleep(0.001)
+        return
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    poll.poll(max(0.0, deadline - time.monotonic()) * 1000)
+    os.close(fd)
+
+
+def open_fork(node: Node, close: Iterable[int] = ()) -> ForkLink:
+    """Fork an agent for `node`.
+
+    It keeps none of our descriptors; `close` are those that matter most (the ends of other links), for systems
+    without /proc, where it cannot see which there are.
+    """
+    down, up = _pipe(), _pipe()
+    pid = os.fork()
+    if not pid:
+        status = 70
+        try:
+            status = _be_agent(down[0], up[1], [down[1], up[0], *close])
+        finally:
+            os._exit(status)
+    os.close(down[0])
+    os.close(up[1])
+    for fd in (down[1], up[0]):
+        try:
+            fcntl.fcntl(fd, _F_SETPIPE_SZ, _ROOM)
+        except OSError:  # not Linux, or this user has enough large pipes
+            pass
+    return ForkLink(node, up[0], down[1], pid)
+
+
+def _be_agent(reader: int, writer: int, others: list[int]) -> int:
+    from mslaunch.agent.main import agent_main
+
+    signal.set_wakeup_fd(-1)  # it is the launcher's
+    null = os.open("/dev/null", os.O_RDWR)
+    try:
+        others = [int(name) for name in os.listdir("/proc/self/fd")]
+    except OSError:
+        pass
+    # laid over, not closed: objects of the launcher may yet close these numbers, which must not become ours
+    for fd in {0, 1, 2, *others} - {reader, writer, null}:
+        try:
+            os.dup2(null, fd, inheritable=False)
+        except OSError:  # its number is above today's limit
+            os.close(fd)
+    return agent_main(reader, writer, by_ssh=False)
+
+
+def _pipe() -> tuple[int, int]:
+    """A pipe beyond 0, 1 and 2, which may be closed (`<&-`)."""
+    ends = os.pipe()
+    moved = fcntl.fcntl(ends[0], fcntl.F_DUPFD_CLOEXEC, 3), fcntl.fcntl(ends[1], fcntl.F_DUPFD_CLOEXEC, 3)
+    for fd in ends:
+        os.close(fd)
+    return moved

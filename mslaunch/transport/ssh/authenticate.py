@@ -1,0 +1,108 @@
+"""Authentication with one host: which keys are offered, in which order, and what to say when none is taken.
+
+Nothing here knows of sockets or files: keys come from `sshauth`, messages go through `sshwire.Talk`.  The one
+surprising thing: an encrypted key is offered before its passphrase is asked for, so nobody types one for a host that
+would not take the key; and the host's clock stands still meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from mslaunch.errors import LinkError
+from mslaunch.transport.ssh.deadline import Arm, Deadline
+from mslaunch.transport.ssh.paramiko_transport import Reply, Talk
+from mslaunch.transport.ssh.ssh_config import WAY_OUT, HostConfig
+from mslaunch.transport.ssh.user_keys import Identity, Keyring, Wanted, candidates
+
+USUAL = ("ed25519", "ecdsa", "rsa")  #: ~/.ssh/id_…
+
+
+class Login(NamedTuple):
+    """What authentication needs to know."""
+
+    config: HostConfig
+    keyring: Keyring
+    home: str
+    deadline: Deadline
+    arm: Arm
+    lost: Callable[[], str]  # why the connection ended
+
+    def wanted(self) -> Wanted:
+        """The configuration, as far as it is about keys."""
+        config = self.config
+        usual = () if config.identity_files else tuple(f"{self.home}/.ssh/id_{kind}" for kind in USUAL)
+        return Wanted(config.identity_files, config.certificate_files, usual, config.agent, config.identities_only)
+
+
+def authenticate(talk: Talk, login: Login) -> None:
+    """Offer our keys one after the other; raises LinkError when none is taken."""
+    troubles: list[str] = []
+    tried: list[str] = []
+    reply = talk.begin()
+    if reply.kind != "gone":
+        wanted = login.wanted()
+        reply = _offer_all(talk, login, candidates(login.keyring, wanted), tried, troubles)
+        if reply.kind == "welcome":
+            return
+        troubles += [login.keyring.file(path).trouble for path in (*wanted.files, *wanted.defaults)]
+        troubles += [f"{path} is not there" for path in wanted.files if login.keyring.file(path).missing]
+    facts = [f"tried {', '.join(tried)}" if tried else "there was no key to try", *filter(None, troubles)]
+    raise _refusal(login, reply, "\n".join(dict.fromkeys(facts)))
+
+
+def _offer_all(talk: Talk, login: Login, offers: Sequence[Identity], tried: list[str], troubles: list[str]) -> Reply:
+    last = Reply("no")
+    for identity in offers:
+        tried.append(identity.label)
+        last = _offer(talk, login, identity, troubles) or last
+        if last.kind != "no" or last.partial or (last.methods and "publickey" not in last.methods):
+            return last
+    return last if last.methods else talk.none(login.config.user)
+
+
+def _offer(talk: Talk, login: Login, identity: Identity, troubles: list[str]) -> Reply | None:
+    """Offer one key; None if it could not be offered, which `troubles` then explains."""
+    user = login.config.user
+    if identity.sign is None:
+        if identity.blob:
+            reply = talk.probe(user, identity)
+            if reply.kind != "offer it":
+                return reply
+        if login.config.batch:
+            troubles.append(f"{identity.path} has a passphrase, and BatchMode forbids to ask (ssh-add {identity.path})")
+            return None
+        login.arm(login.keyring.cancel)
+        with login.deadline.stopped():
+            found = login.keyring.unlock(identity.path)
+        if found.sign is None:
+            troubles.append(f"unlock it for all hosts: eval $(ssh-agent); ssh-add {identity.path}")
+            return None
+        identity = identity._replace(blob=identity.blob or found.blob, sign=found.sign)
+    try:
+        return talk.prove(user, identity)
+    except OSError as error:
+        troubles.append(f"{identity.label}: {error}")
+        return None
+
+
+def _refusal(login: Login, reply: Reply, facts: str) -> LinkError:
+    config = login.config
+    port = f"-p {config.port} " if config.port != 22 else ""
+    copy = f"ssh-copy-id {port}{config.user}@{config.hostname}"
+    if reply.kind == "gone":
+        reason = login.lost() or "the host hung up"
+        if "Too many" not in reason:
+            return LinkError(f"authentication: {reason}", config.where, facts)
+        todo = f"Name the right key in ~/.ssh/config: Host {config.name}, IdentityFile ~/.ssh/…, IdentitiesOnly yes"
+        return LinkError(f"authentication: too many keys were offered ({reason})", config.where, f"{todo}\n{facts}")
+    methods = ", ".join(method for method in reply.methods if method)
+    if reply.partial:
+        what = f"authentication: after the key it wants {methods} too, and mslaunch uses keys only"
+        return LinkError(what, config.where, WAY_OUT)
+    if reply.methods and "publickey" not in reply.methods:
+        what = f"authentication: it takes {methods} only, and mslaunch uses keys"
+        return LinkError(what, config.where, f"Have PubkeyAuthentication allowed there, then: {copy}\n{WAY_OUT}")
+    todo = f"mslaunch uses keys. Put yours there: {copy}"
+    return LinkError("authentication: no key was accepted", config.where, f"{todo}\n{facts}")

@@ -1,0 +1,238 @@
+"""From a host's name to an authenticated connection, or to the sentence that says why not.
+
+The stages are TCP (or ProxyCommand, or the hosts of ProxyJump), the banner, the key exchange, the host key,
+authentication; one deadline covers them together.  Nothing here knows of links or agents.  The one surprising thing:
+a connection that is dropped before the banner is tried again, since that is how sshd says that it is busy
+(sshd_config(5), MaxStartups).
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from mslaunch.datamodel.request import LinkPolicy
+from mslaunch.errors import LinkError
+from mslaunch.transport.ssh import paramiko_transport
+from mslaunch.transport.ssh.authenticate import Login, authenticate
+from mslaunch.transport.ssh.deadline import Aborted, Attempt, Deadline
+from mslaunch.transport.ssh.proxy_stream import Stream, proxy_stream, tcp_stream
+from mslaunch.transport.ssh.ssh_config import WAY_OUT, HostConfig, Resolver
+from mslaunch.transport.ssh.user_keys import Keyring, unpack
+from mslaunch.transport.ssh.verify_host import Trust
+
+
+class Shared:
+    """What all hosts of one launch share: the configuration, known hosts and keys, each read once."""
+
+    def __init__(
+        self,
+        policy: LinkPolicy,
+        environ: Mapping[str, str],
+        notice: Callable[[str], None],
+    ) -> None:
+        self.policy = policy
+        self.environ = environ
+        self.trust = Trust(policy.accept_new, notice)
+        self.keyring = Keyring()
+        self._lock = threading.Lock()
+        self._resolver: Resolver | None = None
+
+    def resolver(self) -> Resolver:
+        """The configuration; raises LinkError."""
+        with self._lock:
+            if self._resolver is None:
+                self._resolver = Resolver(self.environ, self.policy.agent_args)
+            return self._resolver
+
+
+class Connection:
+    """An authenticated connection, and those below it that carry it."""
+
+    def __init__(self, config: HostConfig, transport: Any, stream: Stream, below: Connection | None) -> None:
+        self.config = config
+        self.transport = transport
+        self.stream = stream
+        self.below = below
+
+    def opened(self) -> None:
+        """The deadline no longer rules."""
+        self.stream.deadline = None
+        if self.below:
+            self.below.opened()
+
+    def lost(self) -> str:
+        """Why the connection ended, as far as one knows; "" if nobody said."""
+        error = self.stream.error
+        if error:
+            return error.strerror or str(error)
+        return str(self.transport.farewell) or (self.below.lost() if self.below else "")
+
+    def close(self) -> None:
+        """Shut everything down and give the descriptors back."""
+        self.transport.close()
+        self.stream.close()
+        self.transport.join(5)
+        self.stream.release()
+        if self.below:
+            self.below.close()
+
+
+def connect(shared: Shared, config: HostConfig, attempt: Attempt) -> Connection:
+    """Reach `config` and authenticate.  Raises LinkError, or Aborted when the attempt was called off."""
+    if config.connect_timeout is not None:
+        attempt = attempt._replace(deadline=Deadline(config.connect_timeout, attempt.deadline))
+    tries = 0
+    while True:
+        tries += 1
+        try:
+            return _once(shared, config, attempt)
+        except _Dropped as dropped:
+            rest = random.uniform(0.1, 0.3) * min(tries, 5)
+            if rest >= attempt.deadline.left():
+                raise _hung_up(config, dropped, tries) from None
+            attempt.pause(rest)
+
+
+class _Dropped(Exception):  # noqa: N818
+    """The host hung up before its banner."""
+
+    def __init__(self, head: bytes, noise: bytes) -> None:
+        super().__init__(head, noise)
+        self.head = head
+        self.noise = noise
+
+
+def _once(shared: Shared, config: HostConfig, attempt: Attempt) -> Connection:
+    deadline = attempt.deadline
+    opened: list[Any] = []  # what has to be closed again, the last first
+    try:
+        below = _jump(shared, config, attempt)
+        opened += [below.close] if below else []
+        stream = _carrier(shared, config, attempt, below)
+        opened.append(stream.release)
+        transport = _handshake(shared, config, stream, deadline)
+        connection = Connection(config, transport, stream, below)
+        opened[:] = [connection.close]
+        blob = bytes(transport.get_remote_server_key().asbytes())
+        shared.trust.verify(config, unpack(blob)[0].decode("ascii", "replace"), blob)
+        _log_in(shared, connection, attempt)
+    except BaseException:
+        for close in reversed(opened):
+            close()
+        attempt.arm(lambda: None)  # what ended because the link was closed is no failure
+        raise
+    return connection
+
+
+def _jump(shared: Shared, config: HostConfig, attempt: Attempt) -> Connection | None:
+    """The connection to the last host of ProxyJump; the hosts before it become its own ProxyJump."""
+    if not config.proxy_jump:
+        return None
+    trail = (*attempt.trail, config.name)
+    name, user, port = split_jump(config.proxy_jump[-1])
+    if name in trail:
+        todo = f"Give {name} a `ProxyJump none` in front."
+        raise LinkError(f"ProxyJump goes in a circle: {' -> '.join((*trail, name))}", config.name, todo)
+    hop = shared.resolver().host(name, user, port)
+    hop = hop._replace(proxy_jump=config.proxy_jump[:-1] or hop.proxy_jump)
+    try:
+        return connect(shared, hop, attempt._replace(trail=trail))
+    except LinkError as error:
+        error.what += f" (on the way to {config.name}, ProxyJump)"
+        raise
+
+
+def split_jump(text: str) -> tuple[str, str | None, int | None]:
+    """Host, user and port of `[user@]host[:port]`, or of `ssh://…`."""
+    text = text.strip()
+    text = text[len("ssh://") :] if text.startswith("ssh://") else text
+    user, _, rest = text.rpartition("@")
+    host, colon, port = rest.rpartition(":")
+    if not colon or "]" in port or (":" in host and not host.startswith("[")):
+        host, port = rest, ""
+    if port and not port.isdigit():
+        raise LinkError(f"ProxyJump {text!r} has no number as its port")
+    return host.strip("[]"), user or None, int(port) if port else None
+
+
+def _carrier(shared: Shared, config: HostConfig, attempt: Attempt, below: Connection | None) -> Stream:
+    deadline, arm = attempt.deadline, attempt.arm
+    try:
+        if below:
+            stream = Stream(
+                paramiko_transport.forward(below.transport, config.hostname, config.port, deadline.left()), deadline
+            )
+            arm(stream.close)
+            return stream
+        if config.proxy_command:
+            return proxy_stream(config.proxy_command, shared.environ, deadline, arm)
+        return tcp_stream(config.hostname, config.port, config.family, deadline, arm, config.patience)
+    except LinkError as error:
+        error.where = error.where or config.where
+        raise
+    except (Aborted, AttributeError, TypeError, NameError):
+        raise
+    except Exception as error:
+        assert below
+        reason = below.lost() or getattr(error, "text", "") or str(error)  # ChannelException has a text
+        todo = f"Does {below.config.name} reach it, and allow forwarding (AllowTcpForwarding)?"
+        raise LinkError(f"{below.config.name} opened no way to it: {reason}", config.where, todo) from error
+
+
+def _handshake(shared: Shared, config: HostConfig, stream: Stream, deadline: Deadline) -> Any:
+    """Banner and key exchange; raises _Dropped if the host hung up before its banner, which is worth another try."""
+    algorithms = shared.trust.algorithms(config)
+    transport, event = paramiko_transport.start(stream, algorithms)
+    event.wait()
+    if transport.active and transport.initial_kex_done:
+        return transport
+    transport.join(5)
+    error = transport.get_exception()
+    if stream.late:
+        stage = "key exchange" if transport.remote_version else "no SSH banner"
+        raise _late(config, stage, deadline, stream)
+    if not transport.remote_version:
+        if stream.head and not stream.head.startswith((b"SSH-", b"Exceeded", b"Not allowed")) and b"\n" in stream.head:
+            raise LinkError(f"what answers there is no SSH server: it said {_quote(stream.head)}", config.where)
+        raise _Dropped(stream.head, stream.noise())
+    if type(error).__name__ == "IncompatiblePeer":
+        raise LinkError(f"key exchange: {error}", config.where, WAY_OUT)
+    reason = transport.farewell or (str(error) if error and str(error) else "the host hung up")
+    raise LinkError(f"key exchange: {reason}", config.where)
+
+
+def _hung_up(config: HostConfig, dropped: _Dropped, tries: int) -> LinkError:
+    said = f" after saying {_quote(dropped.head)}" if dropped.head else ""
+    often = f", {tries} times" if tries > 1 else ""
+    noise = dropped.noise.decode(errors="replace").strip()
+    if config.proxy_command:
+        todo = f"ProxyCommand was: {config.proxy_command}" + (f"\n{noise}" if noise else "")
+        return LinkError("no SSH banner: ProxyCommand ended" + said + often, config.where, todo)
+    todo = "sshd may be busy (MaxStartups) or refuse this address; its log says which."
+    return LinkError(f"no SSH banner: the host hung up{said}{often}", config.where, todo)
+
+
+def _late(config: HostConfig, stage: str, deadline: Deadline, stream: Stream) -> LinkError:
+    end = "within" if stage.startswith("no ") else "did not end within"
+    noise = stream.noise().decode(errors="replace").strip()
+    todo = noise or "The host is overloaded, or something in between swallows data."
+    return LinkError(f"{stage} {end} {deadline.seconds:g} s", config.where, todo)
+
+
+def _quote(data: bytes) -> str:
+    return repr(data.splitlines()[0][:80].decode(errors="replace"))
+
+
+def _log_in(shared: Shared, connection: Connection, attempt: Attempt) -> None:
+    stream, home = connection.stream, shared.resolver().home
+    login = Login(connection.config, shared.keyring, home, attempt.deadline, attempt.arm, connection.lost)
+    try:
+        authenticate(connection.transport.auth_handler, login)
+        attempt.arm(stream.close)
+    except LinkError:
+        if stream.late:
+            raise _late(connection.config, "authentication", attempt.deadline, stream) from None
+        raise

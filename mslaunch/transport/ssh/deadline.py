@@ -1,0 +1,60 @@
+"""How long one host is tried, and how the try is called off; no sockets, no SSH.
+
+The one surprising thing: nothing here waits.  Whoever waits first says, through `arm`, what would wake it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from mslaunch.faststd import NamedTuple
+
+
+class Aborted(Exception):  # noqa: N818 - not an error: what the launcher wanted
+    """The launcher closed the link before it was open; nothing was started on the host."""
+
+
+class Deadline:
+    """The seconds one host has to be reached; `stopped` halts the clock while a person types."""
+
+    def __init__(self, seconds: float, parent: Deadline | None = None) -> None:
+        self.seconds = seconds if parent is None else min(seconds, parent.left())
+        self._end = time.monotonic() + self.seconds
+        self._halted: float | None = None
+        self._parent = parent  # its clock is halted together with ours
+
+    def left(self) -> float:
+        """Seconds left, never negative."""
+        now = time.monotonic() if self._halted is None else self._halted
+        return max(0.0, self._end - now)
+
+    @property
+    def halted(self) -> bool:
+        """A person is being asked something."""
+        return self._halted is not None
+
+    @contextlib.contextmanager
+    def stopped(self) -> Iterator[None]:
+        """Time spent inside does not count."""
+        with self._parent.stopped() if self._parent else contextlib.nullcontext():
+            self._halted = begin = time.monotonic()
+            try:
+                yield
+            finally:
+                self._end += time.monotonic() - begin
+                self._halted = None
+
+
+Arm = Callable[[Callable[[], None]], None]  #: names what to call if the link is closed now; raises Aborted if it was
+
+
+class Attempt(NamedTuple):
+    """How long to try, and how to be told to stop."""
+
+    deadline: Deadline
+    arm: Arm  # is told what to call if the wait is to be cut short; raises Aborted
+    pause: Callable[[float], Any]  # waits between two tries; raises Aborted
+    trail: tuple[str, ...] = ()  # hosts whose ProxyJump brought us here

@@ -1,0 +1,188 @@
+"""paramiko, tuned: the one room that imports it, and only when a remote host is used.
+
+`transport_class()` is `paramiko.Transport` with the cheap algorithms first and without its timer thread, its polling
+and its log; `Talk` is the client's half of RFC 4252, in place of paramiko's.  Nothing here decides anything: keys,
+host keys and time limits are other rooms' business.  The one surprising thing: paramiko's import drags in `invoke`
+(asyncio, yaml, unittest.mock: 40 % of the time) for a feature that is not used here, so it is hidden meanwhile.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import queue
+import sys
+import threading
+import warnings
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from mslaunch.errors import LinkError
+from mslaunch.transport.ssh.user_keys import CERT, Identity, pack
+
+if TYPE_CHECKING:
+    from mslaunch.transport.ssh.proxy_stream import Stream
+
+WINDOW = 1 << 20  #: bytes a host may send before the launcher has read; bounds the memory of an unread link
+CIPHERS = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com", "aes128-ctr", "aes192-ctr", "aes256-ctr")
+#: RFC 8731's name first: paramiko knows only its alias, and falls back to finite fields, at 20 times the price
+KEX = ("curve25519-sha256", "curve25519-sha256@libssh.org", "ecdh-sha2-nistp256", "ecdh-sha2-nistp384")
+_importing = threading.Lock()
+
+
+@functools.cache
+def load_paramiko() -> Any:
+    """The module, imported once and quietly; raises LinkError if it is not installed."""
+    with _importing, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # its warnings about old ciphers are not the user's business
+        hidden = "invoke" not in sys.modules
+        if hidden:
+            sys.modules["invoke"] = None  # type: ignore[assignment]
+        try:
+            import paramiko
+        except ImportError as error:
+            todo = "pip install paramiko, or use the ssh program: --rsh-agent ssh"
+            raise LinkError(f"paramiko cannot be imported: {error}", "", todo) from error
+        finally:
+            if hidden:
+                del sys.modules["invoke"]
+    logger = logging.getLogger("paramiko")
+    if logger.level == logging.NOTSET:
+        logger.setLevel(logging.CRITICAL + 1)  # what goes wrong is said once, in our own words
+    return paramiko
+
+
+@functools.cache
+def transport_class() -> Any:
+    """The class of all connections."""
+    paramiko = load_paramiko()
+    known_kex = dict(paramiko.Transport._kex_info)
+    if KEX[1] in known_kex:
+        known_kex[KEX[0]] = known_kex[KEX[1]]
+
+    class Packets(paramiko.packet.Packetizer):  # type: ignore[name-defined, misc]
+        def start_handshake(self, timeout: float) -> None:
+            """The deadline is the stream's; a timer thread for each host is not needed."""
+
+    class Tuned(paramiko.Transport):  # type: ignore[name-defined, misc]
+        _active_check_timeout = 3600.0
+        _kex_info = known_kex
+
+        def __init__(self, stream: Stream) -> None:
+            super().__init__(stream, default_window_size=WINDOW, packetizer_class=Packets)
+            self.farewell = ""
+            self.auth_handler = Talk(self)
+            self.banner_timeout = self.handshake_timeout = self.auth_timeout = 3600
+            options = self.get_security_options()
+            options.ciphers = [name for name in CIPHERS if name in self._cipher_info]
+            options.kex = [*(name for name in KEX if name in self._kex_info), *(k for k in options.kex if k not in KEX)]
+
+        def _log(self, level: int, msg: Any, *args: Any) -> None:
+            pass
+
+        def _parse_disconnect(self, m: Any) -> None:
+            m.get_int()
+            self.farewell = m.get_text().strip()
+
+    return Tuned
+
+
+def start(stream: Stream, algorithms: Sequence[str]) -> Any:
+    """Banner and key exchange over `stream`, host key algorithms in that order; whatever it raises, the stream and
+    the transport know why."""
+    transport = transport_class()(stream)
+    transport.get_security_options().key_types = [name for name in algorithms if name in transport._key_info]
+    event = threading.Event()
+    transport.start_client(event)
+    return transport, event
+
+
+class Reply(NamedTuple):
+    """What the host answered to a request for authentication."""
+
+    kind: str  # "welcome", "offer it" (PK_OK), "no", "gone"
+    methods: tuple[str, ...] = ()  # that can continue, with "no"
+    partial: bool = False  # with "no": the key was right and something more is wanted
+
+
+class Talk:
+    """The client's half of RFC 4252; paramiko's transport calls it with each message."""
+
+    def __init__(self, transport: Any) -> None:
+        self._transport = transport
+        self._replies: queue.SimpleQueue[Reply] = queue.SimpleQueue()
+        self._welcome = False
+        self.banner = b""
+        self._handler_table = {
+            6: lambda m: self._replies.put(Reply("service")),
+            51: self._failure,
+            52: self._success,
+            53: self._banner,
+            60: lambda m: self._replies.put(Reply("offer it")),
+        }
+
+    def _failure(self, m: Any) -> None:
+        methods = m.get_text().split(",")
+        self._replies.put(Reply("no", tuple(methods), m.get_boolean()))
+
+    def _success(self, m: Any) -> None:
+        self._welcome = True
+        self._transport._auth_trigger()
+        self._replies.put(Reply("welcome"))
+
+    def _banner(self, m: Any) -> None:
+        self.banner = m.get_binary()
+
+    def abort(self) -> None:
+        """The connection is gone."""
+        self._replies.put(Reply("gone"))
+
+    def is_authenticated(self) -> bool:
+        """Asked by paramiko."""
+        return self._welcome
+
+    def _ask(self, message: bytes) -> Reply:
+        try:
+            self._transport._send_message(load_paramiko().Message(message))
+        except (OSError, EOFError):
+            return Reply("gone")
+        return self._replies.get()  # the transport's end puts "gone" there, once and for good
+
+    def begin(self) -> Reply:
+        """Ask for the authentication service."""
+        return self._ask(b"\x05" + pack("ssh-userauth"))
+
+    def none(self, user: str) -> Reply:
+        """Which methods are there?"""
+        return self._ask(b"\x32" + pack(user, "ssh-connection", "none"))
+
+    def probe(self, user: str, identity: Identity) -> Reply:
+        """Would the host take this key?"""
+        return self._ask(self._request(user, identity, b"\0"))
+
+    def prove(self, user: str, identity: Identity) -> Reply:
+        """Offer a key and sign; raises OSError if the signer will not."""
+        request = self._request(user, identity, b"\1")
+        assert identity.sign is not None
+        algorithm = self._algorithm(identity.type)
+        algorithm = algorithm[: -len(CERT)] if algorithm.endswith(CERT) else algorithm
+        signature = identity.sign(pack(self._transport.session_id) + request, algorithm)
+        return self._ask(request + pack(signature))
+
+    def _request(self, user: str, identity: Identity, signed: bytes) -> bytes:
+        head = b"\x32" + pack(user, "ssh-connection", "publickey")
+        return head + signed + pack(self._algorithm(identity.type), identity.blob)
+
+    def _algorithm(self, kind: str) -> str:
+        """RSA keys sign with SHA-2, 512 unless the host says that it only knows 256 (RFC 8308, server-sig-algs)."""
+        if not kind.startswith("ssh-rsa"):
+            return kind
+        said = self._transport.server_extensions.get("server-sig-algs", b"")
+        known = (said.decode("ascii", "replace") if isinstance(said, bytes) else str(said)).split(",")
+        best = "rsa-sha2-256" if "rsa-sha2-512" not in known and "rsa-sha2-256" in known else "rsa-sha2-512"
+        return best + kind[len("ssh-rsa") :]
+
+
+def forward(transport: Any, host: str, port: int, seconds: float) -> Any:
+    """A channel through `transport` to another host (RFC 4254, 7.2); raises what paramiko raises."""
+    return transport.open_channel("direct-tcpip", (host, port), ("127.0.0.1", 0), timeout=seconds)

@@ -1,0 +1,258 @@
+"""What lies under one SSH connection: a TCP socket, a ProxyCommand or a channel through another host.
+
+`Stream` is the socket that paramiko sees, and the one place where a host's time runs out: each `recv` waits until the
+host's `Deadline` at most, so every stage of the handshake ends when the stream does.  Nothing here knows of keys,
+frames or the SSH protocol.  The one surprising thing: `close` only shuts the stream down, which wakes whoever reads
+it; the descriptor goes with `release`, when no other thread can be using its number.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import socket
+import subprocess
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mslaunch.errors import LinkError
+from mslaunch.transport.ssh.deadline import Aborted, Arm, Deadline
+
+AHEAD = 1 << 16  #: bytes read at one time; paramiko itself asks for 16 and then for the rest of a packet
+DEAD_AFTER = 30  #: seconds without an answer before a silent host counts as lost (TCP_USER_TIMEOUT, keepalive)
+
+
+class Stream:
+    """The socket face that `paramiko.Transport` wants, around a socket or a channel.
+
+    `late` says that the deadline ended it, `error` the OSError that did; `head` keeps the first bytes of the host,
+    for the message when they turn out not to be SSH.
+    """
+
+    def __init__(self, carrier: Any, deadline: Deadline, child: ProxyChild | None = None) -> None:
+        self._carrier = carrier
+        self._child = child
+        self._quickack = isinstance(carrier, socket.socket) and carrier.family != socket.AF_UNIX
+        self.deadline: Deadline | None = deadline  # None: open, wait for ever
+        self.late = False
+        self.error: OSError | None = None
+        self.head = b""
+        self._ahead = b""
+        self._down = False
+
+    def recv(self, size: int) -> bytes:
+        """At most `size` bytes; b"" at the end, at an error and when the deadline is over."""
+        if not self._ahead:
+            self._ahead = self._fetch()
+            if len(self.head) < 256:
+                self.head += self._ahead[:256]
+        data, self._ahead = self._ahead[:size], self._ahead[size:]
+        return data
+
+    def _fetch(self) -> bytes:
+        while not self._down:
+            deadline = self.deadline
+            left = deadline.left() if deadline else None
+            if left == 0.0:
+                self.late = True
+                return b""
+            try:
+                if left or self._carrier.gettimeout() is not None:
+                    self._carrier.settimeout(left and max(left, 0.01))
+                if self._quickack:  # the kernel forgets it; without it sshd's Nagle costs 40 ms a stage
+                    self._carrier.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
+                return bytes(self._carrier.recv(AHEAD))
+            except OSError as error:
+                # our own timeout has no errno, TCP's has; the clock may have been stopped meanwhile
+                if error.errno is None and isinstance(error, socket.timeout):
+                    continue
+                self.error = self.error or error
+                return b""
+        return b""
+
+    def send(self, data: bytes) -> int:
+        """Send what fits; raises OSError."""
+        try:
+            return int(self._carrier.send(data))
+        except OSError as error:
+            if error.errno is not None:  # not our own timeout, after which paramiko tries again
+                self.error = self.error or error
+            raise
+
+    def settimeout(self, seconds: float | None) -> None:
+        """Nothing: the deadline rules."""
+
+    def close(self) -> None:
+        """Shut down both directions; a thread in `recv` wakes up with b""."""
+        self._down = True
+        with contextlib.suppress(OSError, EOFError):
+            self._carrier.shutdown(socket.SHUT_RDWR)
+            if not isinstance(self._carrier, socket.socket):  # a channel: its shutdown does not wake its reader
+                self._carrier.close()
+
+    @property
+    def _closed(self) -> bool:  # paramiko asks
+        return self._down
+
+    def getpeername(self) -> Any:
+        """The address of the other side."""
+        return self._carrier.getpeername()
+
+    def noise(self) -> bytes:
+        """What a ProxyCommand wrote on its standard error."""
+        return self._child.noise() if self._child else b""
+
+    def release(self) -> None:
+        """Give the descriptor back, and end the ProxyCommand; only when no thread reads any more."""
+        self.close()
+        with contextlib.suppress(OSError, EOFError):
+            self._carrier.close()
+        if self._child:
+            self._child.end()
+
+
+class ProxyChild:
+    """A running ProxyCommand."""
+
+    def __init__(self, process: subprocess.Popen[bytes], log: Any) -> None:
+        self._process = process
+        self._log = log
+        self._last = b""
+
+    def noise(self) -> bytes:
+        """The last 4 KiB of its standard error."""
+        with contextlib.suppress(OSError, ValueError):
+            size = os.fstat(self._log.fileno()).st_size
+            self._last = os.pread(self._log.fileno(), 4096, max(0, size - 4096))
+        return self._last
+
+    def end(self) -> None:
+        """Its streams are gone; it has a second to notice."""
+        try:
+            self._process.wait(1)
+        except subprocess.TimeoutExpired:
+            self._process.terminate()
+            self._process.wait()
+        self.noise()
+        self._log.close()
+
+
+def proxy_stream(command: str, environ: Mapping[str, str], deadline: Deadline, arm: Arm) -> Stream:
+    """Start a ProxyCommand as ssh_config(5) says: by the user's shell, with `exec`, stdin and stdout the connection."""
+    near, far = socket.socketpair()
+    log = tempfile.TemporaryFile()  # noqa: SIM115 - closed by ProxyChild.end
+    shell = environ.get("SHELL") or "/bin/sh"
+    try:
+        process = subprocess.Popen(
+            [shell, "-c", f"exec {command}"],
+            stdin=far.fileno(),
+            stdout=far.fileno(),
+            stderr=log.fileno(),
+            env=environ,
+            start_new_session=True,
+        )
+    except OSError as error:
+        near.close()
+        log.close()
+        raise LinkError(f"ProxyCommand could not be started: {error.strerror}", shell, f"It was: {command}") from error
+    finally:
+        far.close()
+    stream = Stream(near, deadline, ProxyChild(process, log))
+    return _armed(stream, arm)
+
+
+def tcp_stream(host: str, port: int, family: str, deadline: Deadline, arm: Arm, patience: int = 0) -> Stream:
+    """Connect to the first address of `host` that answers, each having its share of the time.
+
+    `patience`: seconds of silence after which it counts as lost; 0: DEAD_AFTER.
+    Raises LinkError without `where` (the caller knows the node): the name does not resolve, nobody answers.
+    """
+    addresses = resolve(host, port, family, deadline, arm)
+    failures: list[str] = []
+    for index, (kind, address) in enumerate(addresses):
+        sock = socket.socket(kind, socket.SOCK_STREAM)
+        stream = _armed(Stream(sock, deadline), arm)
+        try:
+            sock.settimeout(max(0.001, deadline.left() / (len(addresses) - index)))
+            _tune(sock, patience or DEAD_AFTER)
+            sock.connect(address)
+            sock.getpeername()  # a connect that was shut down meanwhile ends without an error
+            return stream
+        except OSError as error:
+            stream.release()
+            _armed(stream, arm)
+            failures.append(f"{address[0]} port {port}: {_why(error)}")
+    raise _unanswered(failures, deadline)
+
+
+def resolve(host: str, port: int, family: str, deadline: Deadline, arm: Arm) -> list[tuple[int, Any]]:
+    """The addresses of `host` as (family, address), in getaddrinfo's order; raises LinkError if there are none.
+
+    A resolver may hang for longer than the deadline, and cannot be interrupted; so it gets a thread of its own.
+    """
+    kinds = {"inet": socket.AF_INET, "inet6": socket.AF_INET6}
+    answer: list[Any] = []
+    done = threading.Event()
+
+    def look(flags: int = 0) -> None:
+        try:
+            answer.append(socket.getaddrinfo(host, port, kinds.get(family, 0), socket.SOCK_STREAM, 0, flags))
+        except (OSError, UnicodeError) as error:
+            answer.append(error)
+        done.set()
+
+    look(socket.AI_NUMERICHOST)
+    if not isinstance(answer[0], list):
+        answer.clear()
+        done.clear()
+        arm(done.set)
+        threading.Thread(target=look, daemon=True, name=f"resolve {host}").start()
+        done.wait(deadline.left())
+        arm(done.set)
+    if not answer:
+        raise LinkError(f"no answer from the name service within {deadline.seconds:g} s", host, "Is DNS reachable?")
+    if not isinstance(answer[0], list):
+        reason = getattr(answer[0], "strerror", None) or str(answer[0])
+        todo = "Check the spelling, or give it a HostName in ~/.ssh/config or a line in /etc/hosts."
+        raise LinkError(f"the name {host} has no address: {reason}", "", todo)
+    return list(dict.fromkeys((info[0], info[4]) for info in answer[0]))
+
+
+def _armed(stream: Stream, arm: Arm) -> Stream:
+    try:
+        arm(stream.close)
+    except Aborted:
+        stream.release()
+        raise
+    return stream
+
+
+def _tune(sock: socket.socket, patience: int) -> None:
+    tcp = socket.IPPROTO_TCP
+    sock.setsockopt(tcp, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (
+        ("TCP_KEEPIDLE", max(1, patience // 2)),
+        ("TCP_KEEPINTVL", max(1, patience // 6)),
+        ("TCP_KEEPCNT", 3),
+        ("TCP_USER_TIMEOUT", patience * 1000),  # keepalive alone is deaf while data is in flight
+    ):
+        if hasattr(socket, name):
+            sock.setsockopt(tcp, getattr(socket, name), value)
+
+
+def _why(error: OSError) -> str:
+    return "no answer to TCP" if isinstance(error, socket.timeout) else error.strerror or str(error)
+
+
+def _unanswered(failures: Sequence[str], deadline: Deadline) -> LinkError:
+    text = "; ".join(failures)
+    if any("no answer" in failure for failure in failures):
+        todo = "Is the host up, and does a firewall drop the packets?"
+        return LinkError(f"no answer to TCP within {deadline.seconds:g} s ({text})", "", todo)
+    refused = os.strerror(errno.ECONNREFUSED)
+    todo = "Does sshd run there, on that port?" if refused in text else "Is there a route to the host?"
+    return LinkError(f"no TCP connection ({text})", "", todo)

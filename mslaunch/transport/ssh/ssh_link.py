@@ -1,0 +1,231 @@
+"""Links over SSH: a socketpair to the launcher, paramiko behind it, threads in between.
+
+`open_ssh` returns at once; a pool of threads connects the hosts, and each open link then has two that move bytes (and
+one for standard error), blocking, so that whoever is slow slows the other side and no buffer grows.  Nothing here
+knows of frames.  The one surprising thing: that the launcher closed the socketpair is seen as an end of stream by the
+thread that feeds the host, and that is how an agent hears that its launcher is gone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import socket
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from mslaunch.datamodel.hosts import Node
+from mslaunch.datamodel.request import LinkPolicy
+from mslaunch.errors import LinkError
+from mslaunch.transport.base import Boot, Link
+from mslaunch.transport.ssh.deadline import Aborted, Attempt, Deadline
+
+if TYPE_CHECKING:
+    from mslaunch.transport.ssh.connect import Connection, Shared
+
+LAST = 4096  #: bytes of standard error that are kept
+LINGER = 5.0  #: seconds an agent has to end after its launcher closed the link
+STATUS = 0.5  #: seconds the end of the stream waits for the exit status, which sshd sends just after it
+CHUNK = 1 << 16
+
+
+def open_ssh(
+    nodes: Sequence[Node],
+    boot: Boot,
+    policy: LinkPolicy,
+    environ: Mapping[str, str],
+    notice: Callable[[str], None],
+) -> list[SshLink]:
+    """One link for each node, in order; returns before any of them is open.
+
+    `notice` gets sentences for the user (a host key was accepted), from other threads.
+    """
+    links = [SshLink(node) for node in nodes]
+    args = (links, boot, policy, environ, notice)
+    threading.Thread(target=_open_all, args=args, daemon=True, name="ssh").start()
+    return links
+
+
+def _open_all(
+    links: Sequence[SshLink],
+    boot: Boot,
+    policy: LinkPolicy,
+    environ: Mapping[str, str],
+    notice: Callable[[str], None],
+) -> None:
+    from mslaunch.transport.ssh.connect import Shared  # 30 ms that the launcher need not wait for
+
+    shared = Shared(policy, environ, notice)
+    waiting: queue.SimpleQueue[SshLink] = queue.SimpleQueue()
+    for link in links:
+        waiting.put(link)
+    with contextlib.suppress(RuntimeError):  # no more threads here: then fewer must do
+        for number in range(1, min(policy.fanout, len(links))):
+            threading.Thread(target=_open_next, args=(waiting, boot, shared), daemon=True, name=f"ssh {number}").start()
+    _open_next(waiting, boot, shared)
+
+
+def _open_next(waiting: queue.SimpleQueue[SshLink], boot: Boot, shared: Shared) -> None:
+    while True:
+        try:
+            link = waiting.get_nowait()
+        except queue.Empty:
+            return
+        link._open(boot, shared)
+
+
+class SshLink(Link):
+    """The launcher's end of a link over SSH; `exit_status` is that of the remote command, once it is known."""
+
+    exit_status: int | None = None
+
+    def __init__(self, node: Node) -> None:
+        near, self._far = socket.socketpair()
+        fd = near.detach()
+        super().__init__(node, fd, fd)
+        self._lock = threading.Lock()
+        self._cancel: Callable[[], None] = lambda: None
+        self._closing = threading.Event()  # the launcher closed its end
+        self._remote_over = threading.Event()  # nothing more comes, and the remote command is over
+        self._finish = threading.Event()  # either of them
+        self._gone = threading.Event()  # everything is released
+        self._failure: LinkError | None = None
+        self._noise = b""
+        self._connection: Connection | None = None
+        self._deadline: Deadline | None = None  # from when its turn came
+
+    def overdue(self, seconds: float) -> bool:
+        """See `Link.overdue`; waiting for its turn does not count either."""
+        return self._deadline is not None and self._deadline.left() <= 0 and not self._deadline.halted
+
+    def failure(self) -> LinkError | None:
+        """Why the host could not be reached, or how the connection was lost."""
+        return self._failure
+
+    def noise(self) -> bytes:
+        """The last 4 KiB of the remote standard error, and of a ProxyCommand's."""
+        below = self._connection.stream.noise() if self._connection else b""
+        return (below + self._noise)[-LAST:]
+
+    def close(self) -> None:
+        """See `Link.close`; a host that is still being connected is let go, and nothing is started on it."""
+        super().close()
+        with self._lock:
+            self._closing.set()
+            cancel, self._cancel = self._cancel, lambda: None
+        self._finish.set()
+        cancel()
+
+    def wait(self, seconds: float) -> bool:
+        """True once the connection and its threads are gone."""
+        return self._gone.wait(seconds)
+
+    def _arm(self, cancel: Callable[[], None]) -> None:
+        with self._lock:
+            if self._closing.is_set():
+                raise Aborted
+            self._cancel = cancel
+
+    def _pause(self, seconds: float) -> None:
+        if self._closing.wait(seconds):
+            raise Aborted
+
+    def _open(self, boot: Boot, shared: Shared) -> None:
+        """Connect and start the command; on a pool thread.  Never raises."""
+        from mslaunch.transport.ssh.connect import connect
+
+        try:
+            self._pause(0)
+            deadline = self._deadline = Deadline(shared.policy.timeout)
+            config = shared.resolver().host(self.node.name, self.node.user, self.node.port)
+            self._connection = connect(shared, config, Attempt(deadline, self._arm, self._pause))
+            channel = self._start(self._connection, boot, deadline)
+            for target, args in ((self._up, ()), (self._err, ()), (self._down, (boot.payload,))):
+                threading.Thread(target=target, args=(channel, *args), daemon=True, name=self.node.name).start()
+            return
+        except Aborted:
+            pass
+        except LinkError as error:
+            error.where = error.where or self.node.name
+            self._failure = error
+        except Exception as error:
+            self._failure = LinkError(f"{type(error).__name__}: {error}", self.node.name, "Please report this.")
+        self._end()
+
+    def _start(self, connection: Connection, boot: Boot, deadline: Deadline) -> Any:
+        """A channel with the command running on it."""
+        name, stream = connection.config.where, connection.stream
+        try:
+            channel = connection.transport.open_session(timeout=deadline.left() + 1)
+            self._arm(stream.close)  # the last moment at which nothing has been started yet
+            channel.exec_command(boot.command)
+            connection.opened()
+            self._arm(lambda: None)  # from here on closing means end of stream for the command
+        except Aborted:
+            raise
+        except Exception as error:
+            if self._closing.is_set():
+                raise Aborted from error
+            if stream.late:
+                what = f"the command was not started within {deadline.seconds:g} s"
+                raise LinkError(what, name, "The host is overloaded.") from error
+            reason = connection.lost() or str(error)
+            todo = "It let us in and then refused: is the account allowed to run commands, is MaxSessions 0?"
+            raise LinkError(f"the command was not started: {reason}", name, todo) from error
+        return channel
+
+    def _up(self, channel: Any) -> None:
+        """Host to launcher, to the end; a launcher that is gone no longer counts."""
+        with contextlib.suppress(OSError):
+            while data := channel.recv(CHUNK):
+                with contextlib.suppress(OSError):
+                    self._far.sendall(data)
+        channel.status_event.wait(STATUS)
+        self._note_end(channel)
+        self._shut(socket.SHUT_WR)
+        channel.status_event.wait()  # set by the exit status, or by the end of the channel
+        self._note_end(channel)
+        self._remote_over.set()
+        self._finish.set()
+        self._shut(socket.SHUT_RDWR)
+
+    def _err(self, channel: Any) -> None:
+        with contextlib.suppress(OSError):
+            while data := channel.recv_stderr(CHUNK):
+                self._noise = (self._noise + data)[-LAST:]
+
+    def _down(self, channel: Any, payload: bytes) -> None:
+        """Launcher to host; then the end of both."""
+        with contextlib.suppress(OSError, EOFError):
+            channel.sendall(payload)
+            while data := self._far.recv(CHUNK):
+                channel.sendall(data)
+        with contextlib.suppress(OSError, EOFError):
+            channel.shutdown_write()
+        self._finish.wait()
+        self._remote_over.wait(LINGER)
+        with contextlib.suppress(OSError, EOFError):
+            channel.close()
+        self._end(LINGER)
+
+    def _note_end(self, channel: Any) -> None:
+        if channel.exit_status >= 0:
+            self.exit_status = channel.exit_status
+        elif not channel.eof_received and not self._closing.is_set() and self._failure is None and self._connection:
+            reason = self._connection.lost() or "the host hung up"
+            todo = "Is the host still up? Its agent ends the ranks there as soon as it sees the same."
+            self._failure = LinkError(f"the connection was lost: {reason}", self._connection.config.where, todo)
+
+    def _shut(self, how: int) -> None:
+        with contextlib.suppress(OSError):
+            self._far.shutdown(how)
+
+    def _end(self, linger: float = 0.0) -> None:
+        """Release everything; the launcher sees the end of the stream.  `linger`: for the thread that writes to it."""
+        self._shut(socket.SHUT_RDWR)
+        if self._connection:
+            self._connection.close()
+        self._remote_over.wait(linger)
+        self._far.close()
+        self._gone.set()

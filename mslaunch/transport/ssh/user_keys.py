@@ -1,0 +1,294 @@
+"""Who we are on a host: ssh-agent, identity files, certificates, passphrases; and the talk that proves it.
+
+Signing is done with `cryptography` (paramiko's own foundation) or by the agent; paramiko carries the messages of
+RFC 4252 and no more.  A `Keyring` is shared by all hosts of a launch: a file is read once, a passphrase asked once.
+Nothing here knows of sockets, host keys or links.  The one surprising thing: a key file's name says nothing, and
+what is inside decides how it is read.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import os
+import socket
+import struct
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from mslaunch.transport.ssh.passphrase_prompt import Terminal
+
+Sign = Callable[[bytes, str], bytes]  #: data, algorithm -> signature as RFC 4253 6.6 packs it
+CERT = "-cert-v01@openssh.com"
+_AGENT_FLAGS = {"rsa-sha2-256": 2, "rsa-sha2-512": 4}
+
+
+def pack(*values: str | bytes) -> bytes:
+    """SSH strings, one after the other (RFC 4251, section 5)."""
+    raw = [value.encode() if isinstance(value, str) else value for value in values]
+    return b"".join(struct.pack(">I", len(value)) + value for value in raw)
+
+
+def unpack(data: bytes) -> list[bytes]:
+    """The SSH strings at the beginning of `data`, as many as there are."""
+    found = []
+    while len(data) >= 4 and len(data) - 4 >= (size := int.from_bytes(data[:4], "big")):
+        found.append(data[4 : 4 + size])
+        data = data[4 + size :]
+    return found
+
+
+def plain_blob(blob: bytes) -> bytes:
+    """The public key inside a certificate (PROTOCOL.certkeys); any other blob as it is."""
+    kind = unpack(blob)[0].decode("ascii", "replace") if unpack(blob) else ""
+    if not kind.endswith(CERT):
+        return blob
+    numbers = 1 if "ed25519" in kind else 2
+    return pack(kind[: -len(CERT)], *unpack(blob)[2 : 2 + numbers])
+
+
+class Identity(NamedTuple):
+    """One key to offer."""
+
+    blob: bytes  # the public key or the certificate
+    label: str  # for messages
+    sign: Sign | None  # None: locked, ask `Keyring.unlock(path)`
+    path: str = ""
+
+    @property
+    def type(self) -> str:
+        """The name inside the blob, "" if the blob is not known before the file is unlocked."""
+        return unpack(self.blob)[0].decode("ascii", "replace") if self.blob else ""
+
+
+class KeyFile(NamedTuple):
+    """One identity file as found."""
+
+    blob: bytes = b""
+    sign: Sign | None = None
+    locked: bool = False
+    trouble: str = ""  # why it is of no use
+
+    @property
+    def missing(self) -> bool:
+        """Neither half is there."""
+        return self == KeyFile()
+
+
+def load_private(data: bytes, password: bytes | None) -> tuple[bytes, Sign]:
+    """Public blob and signer of a private key: OpenSSH, PKCS#1, SEC1 or PKCS#8, whatever its file is called.
+
+    Raises TypeError if it needs a passphrase, ValueError if it is broken, unknown or the passphrase is wrong.
+    """
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives import serialization
+
+    modern = b"BEGIN OPENSSH PRIVATE KEY" in data
+    load: Any = serialization.load_ssh_private_key if modern else serialization.load_pem_private_key
+    try:
+        key = load(data, password)
+    except UnsupportedAlgorithm as error:
+        raise ValueError(str(error)) from error
+    except Exception as error:
+        # bcrypt and InvalidTag have exceptions of their own for a wrong passphrase
+        if isinstance(error, (TypeError, ValueError)):
+            raise
+        raise ValueError(str(error) or "wrong passphrase") from error
+    form = serialization.PublicFormat.OpenSSH, serialization.Encoding.OpenSSH
+    blob = base64.b64decode(key.public_key().public_bytes(form[1], form[0]).split()[1])
+    return blob, _signer(key, unpack(blob)[0].decode())
+
+
+def _signer(key: Any, kind: str) -> Sign:
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.asymmetric import ec, padding
+    from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
+
+    def ed25519(data: bytes, algorithm: str) -> bytes:
+        return pack(kind, key.sign(data))
+
+    def rsa(data: bytes, algorithm: str) -> bytes:
+        hashing = hashes.SHA512() if algorithm == "rsa-sha2-512" else hashes.SHA256()
+        return pack(algorithm, key.sign(data, padding.PKCS1v15(), hashing))
+
+    def ecdsa(data: bytes, algorithm: str) -> bytes:
+        hashing = {"256": hashes.SHA256(), "384": hashes.SHA384(), "521": hashes.SHA512()}[kind[-3:]]
+        numbers = decode_dss_signature(key.sign(data, ec.ECDSA(hashing)))
+        return pack(kind, pack(*(n.to_bytes(n.bit_length() // 8 + 1, "big") for n in numbers)))
+
+    return {"ssh-ed25519": ed25519, "ssh-rsa": rsa}.get(kind, ecdsa)
+
+
+def read_public(path: str) -> bytes:
+    """The blob in a .pub or -cert.pub file; b"" if there is none."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        return base64.b64decode(Path(path).read_text().split()[1], validate=True)
+    return b""
+
+
+def _public_inside(data: bytes) -> bytes:
+    """The public half of an encrypted key in OpenSSH's format, which stands there in clear (PROTOCOL.key)."""
+    lines = [line for line in data.splitlines() if line and not line.startswith(b"-----")]
+    with contextlib.suppress(ValueError):
+        raw = base64.b64decode(b"".join(lines))
+        magic = b"openssh-key-v1\0"
+        fields = unpack(raw[len(magic) :])
+        after = len(magic) + sum(4 + len(field) for field in fields[:3]) + 4  # + the number of keys
+        return unpack(raw[after:])[0] if raw.startswith(magic) else b""
+    return b""
+
+
+def read_key(path: str) -> KeyFile:
+    """What one identity file holds; never raises.  A file that others can read is refused, as ssh does."""
+    try:
+        data = Path(path).read_bytes()
+        status = os.stat(path)
+    except FileNotFoundError:
+        return KeyFile(read_public(path + ".pub"))  # its private half may be in the agent
+    except OSError as error:
+        return KeyFile(trouble=f"{path}: {error.strerror}")
+    if b"PRIVATE KEY-----" not in data:
+        return KeyFile(read_public(path))  # IdentityFile may name the public half
+    if status.st_uid == os.getuid() and status.st_mode & 0o077:
+        return KeyFile(trouble=f"{path} can be read by others (chmod 600 {path})")
+    try:
+        blob, sign = load_private(data, None)
+    except TypeError:
+        return KeyFile(_public_inside(data) or read_public(path + ".pub"), locked=True)
+    except ValueError as error:
+        return KeyFile(trouble=f"{path} cannot be read as a private key: {error}")
+    return KeyFile(blob, sign)
+
+
+class Agent:
+    """ssh-agent, a connection for each question (draft-ietf-sshm-ssh-agent); absent or silent is the same as empty."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def _ask(self, message: bytes) -> bytes:
+        with socket.socket(socket.AF_UNIX) as sock:
+            sock.settimeout(60)  # it may be asking a person
+            sock.connect(self._path)
+            sock.sendall(pack(message))
+            with sock.makefile("rb") as stream:
+                return stream.read(int.from_bytes(stream.read(4), "big"))
+
+    def identities(self) -> list[Identity]:
+        """Its keys and certificates, in its order."""
+        if not self._path:
+            return []
+        try:
+            answer = self._ask(b"\x0b")
+        except OSError:
+            return []
+        if answer[:1] != b"\x0c":
+            return []
+        pairs = unpack(answer[5:])
+        return [
+            Identity(blob, f"{comment.decode(errors='replace')} (agent)", self.signer(blob))
+            for blob, comment in zip(pairs[::2], pairs[1::2])
+        ]
+
+    def signer(self, blob: bytes) -> Sign:
+        """Signs with the key `blob`, which the agent holds; raises OSError if it will not."""
+
+        def sign(data: bytes, algorithm: str) -> bytes:
+            answer = self._ask(b"\x0d" + pack(blob, data) + struct.pack(">I", _AGENT_FLAGS.get(algorithm, 0)))
+            if answer[:1] != b"\x0e":
+                raise OSError("the agent refused to sign")
+            return unpack(answer[1:])[0]
+
+        return sign
+
+
+class Keyring:
+    """The keys of one launch; safe to share between threads."""
+
+    def __init__(self, ask: Callable[[str], bytes | None] | None = None) -> None:
+        self._terminal = Terminal()
+        self._ask = ask or self._terminal.ask
+        self._lock = threading.RLock()
+        self._asking = threading.Lock()
+        self._files: dict[str, KeyFile] = {}
+        self._agents: dict[str, list[Identity]] = {}
+
+    def file(self, path: str) -> KeyFile:
+        """`read_key`, once."""
+        with self._lock:
+            if path not in self._files:
+                self._files[path] = read_key(path)
+            return self._files[path]
+
+    def agent(self, path: str) -> list[Identity]:
+        """The agent's keys, asked once."""
+        with self._lock:
+            if path not in self._agents:
+                self._agents[path] = Agent(path).identities()
+            return self._agents[path]
+
+    def cancel(self) -> None:
+        """Whoever is being asked need not answer any more, nor will anybody be asked again."""
+        self._terminal.cancel()
+
+    def unlock(self, path: str) -> KeyFile:
+        """Ask for the passphrase of a locked file, three times at most and once for all hosts."""
+        with self._asking:
+            found = self.file(path)
+            tries = 3 if found.locked else 0
+            for _ in range(tries):
+                password = self._ask(f"Passphrase for key {path}: ")
+                if password is None:
+                    found = found._replace(locked=False, trouble=f"{path} has a passphrase, and nobody typed it")
+                    break
+                with contextlib.suppress(ValueError, TypeError, OSError):
+                    found = KeyFile(*load_private(Path(path).read_bytes(), password))
+                    break
+            else:
+                if tries:
+                    found = found._replace(locked=False, trouble=f"{path}: the passphrase was wrong three times")
+            with self._lock:
+                self._files[path] = found
+            return found
+
+
+class Wanted(NamedTuple):
+    """What the configuration says about keys."""
+
+    files: Sequence[str]  # IdentityFile and -i, in order
+    certificates: Sequence[str]
+    defaults: Sequence[str]  # ~/.ssh/id_…, if no IdentityFile was named
+    agent: str  # path of its socket, or ""
+    only: bool  # IdentitiesOnly
+
+
+def candidates(keyring: Keyring, wanted: Wanted) -> list[Identity]:
+    """What to offer, in order: the named files, the agent's keys, the default files.
+
+    A file whose public half the agent holds is signed for by the agent (ssh_config(5), IdentityFile).  Certificates
+    (CertificateFile, or FILE-cert.pub) come just before their key.
+    """
+    held = keyring.agent(wanted.agent)
+    by_blob = {identity.blob: identity for identity in held}
+    extra = [blob for blob in map(read_public, wanted.certificates) if blob]
+    named = [one for path in wanted.files for one in _of_file(keyring, path, by_blob, extra)]
+    usual = [one for path in wanted.defaults for one in _of_file(keyring, path, by_blob, extra)]
+    in_agent = [one for one in usual if one.blob in by_blob]
+    rest = [] if wanted.only else held
+    chosen: dict[tuple[bytes, str], Identity] = {}
+    for one in [*named, *in_agent, *rest, *usual]:
+        chosen.setdefault((one.blob, "" if one.blob else one.path), one)
+    return list(chosen.values())
+
+
+def _of_file(keyring: Keyring, path: str, held: dict[bytes, Identity], extra: Sequence[bytes]) -> list[Identity]:
+    found = keyring.file(path)
+    sign = held[found.blob].sign if found.blob in held else found.sign
+    if sign is None and not found.locked:
+        return []
+    beside = read_public(path + "-cert.pub")
+    certificates = [blob for blob in [*extra, *([beside] if beside else [])] if plain_blob(blob) == found.blob]
+    names = [f"{path} (certificate)"] * len(certificates) + [path]
+    return [Identity(blob, name, sign, path) for blob, name in zip([*certificates, found.blob], names)]

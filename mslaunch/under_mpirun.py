@@ -1,0 +1,218 @@
+"""For programs that a foreign mpirun or mpiexec has started: our variables, made of what MPI itself knows.
+
+    mpiexec -n 4 python -m mslaunch.under_mpirun net.py      runs net.py with RANK, RANK_ID, MASTER_ADDR and the rest
+    mslaunch.under_mpirun.export_comm_world()                the same from within a program
+
+Rank and size come from mpi4py's COMM_WORLD, the node-local rank from Split_type(COMM_TYPE_SHARED), the address from
+rank 0's host.  mpi4py is imported here and nowhere else.  The surprising thing: this module assigns os.environ, which
+the house allows nowhere else, since changing this very process is its purpose.  For MindSpore rank 0 has a child that
+listens in the scheduler's place and becomes the scheduler when somebody knocks.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from mslaunch.datamodel.request import ClusterPolicy
+from mslaunch.errors import EXIT_USAGE, LaunchError
+from mslaunch.faststd import TYPE_CHECKING
+from mslaunch.frameworks import mindspore
+from mslaunch.frameworks import table as frameworks
+from mslaunch.frameworks.rank_info import Place
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from subprocess import Popen
+    from typing import Any
+
+    from mslaunch.host.free_ports import Listener
+
+_USAGE = "mpiexec -n 4 python -m mslaunch.under_mpirun SCRIPT|-m MODULE|-c CODE [ARGUMENTS]"
+_TOGETHER = 10.0  #: seconds that the end of the other ranks is waited for, before the scheduler is ended
+
+#: the child of rank 0: arguments are the descriptor it listens at, rank 0's process, and the scheduler's command line
+_WAITER = """\
+import ctypes, os, select, sys
+ctypes.CDLL(None).prctl(1, 15, 0, 0, 0)  # SIGTERM when rank 0 ends, however that happens
+if os.getppid() != int(sys.argv[2]):
+    sys.exit()
+door = int(sys.argv[1])
+try:
+    os.sched_setaffinity(0, range(os.cpu_count()))  # rank 0 may be bound to one core, and needs it for itself
+except OSError:
+    pass
+select.select([door], [], [])
+os.close(door)
+os.execv(sys.argv[3], sys.argv[3:])
+"""
+
+
+def export_comm_world() -> dict[str, str]:
+    """Set our variables in os.environ, and return them.  Every rank of COMM_WORLD must call it, once, at its beginning.
+
+    Raises `LaunchError` without mpi4py.
+    """
+    world = _comm_world()
+    place, held = _place(world)
+    found = (word.partition("=") for word in (*frameworks.job_env(place), *frameworks.rank_env(place)))
+    known = {name: value for name, _, value in found if not name.startswith("OMPI_")}
+    waiter = _wait_for_mindspore(place, held)
+    for listener in held:
+        listener.close()
+    if world.bcast(waiter is not None):
+        _end_together(world, waiter)
+    else:
+        known = {name: value for name, value in known.items() if not name.startswith("MS_")}
+    os.environ.update(known)
+    for word in (*frameworks.DEFAULTS, *mindspore.pace(place.size, os.environ)):
+        name, _, value = word.partition("=")
+        os.environ.setdefault(name, value)
+    return known
+
+
+def main(argv: Sequence[str]) -> None:
+    """The command: set the variables, then run what the words name, as python itself would."""
+    if argv and argv[0] in ("-h", "--help"):
+        sys.exit(print(f"usage: {_USAGE}"))
+    if not argv or (argv[0] in ("-m", "-c") and len(argv) < 2):
+        sys.exit(f"usage: {_USAGE}")
+    if argv[0] not in ("-m", "-c") and not os.path.exists(argv[0]):
+        sys.exit(f"mslaunch.under_mpirun: there is no file {argv[0]}")
+    try:
+        export_comm_world()
+    except LaunchError as error:
+        sys.stderr.write(f"mslaunch: {error}\n")
+        sys.exit(error.code)
+    try:
+        _run(argv)
+    except SystemExit as ended:
+        if ended.code not in (None, 0):
+            _abort(ended)
+        raise
+    except BaseException as error:  # the others would wait for this rank for ever
+        _abort(error)
+        raise
+
+
+def _run(argv: Sequence[str]) -> None:
+    import runpy
+
+    if argv[0] == "-m":
+        sys.argv[:] = [argv[1], *argv[2:]]
+        sys.path[0] = os.getcwd()
+        runpy.run_module(argv[1], run_name="__main__", alter_sys=True)
+    elif argv[0] == "-c":
+        sys.argv[:] = ["-c", *argv[2:]]
+        sys.path[0] = ""
+        exec(compile(argv[1], "<string>", "exec"), {"__name__": "__main__", "__builtins__": __builtins__})
+    else:
+        sys.argv[:] = list(argv)
+        sys.path[0] = os.path.dirname(os.path.realpath(argv[0]))
+        runpy.run_path(argv[0], run_name="__main__")
+
+
+def _abort(error: BaseException) -> None:
+    """Say what happened, and end all ranks; returns where there is only one."""
+    world = _comm_world()
+    if world.Get_size() == 1:
+        return
+    code = error.code if isinstance(error, SystemExit) else None
+    if not isinstance(error, SystemExit):
+        import traceback
+
+        traceback.print_exception(type(error), error, error.__traceback__)
+    elif not isinstance(code, int):
+        sys.stderr.write(f"{code}\n")
+    sys.stdout.flush()
+    sys.stderr.flush()
+    world.Abort(code if isinstance(code, int) else EXIT_USAGE)
+
+
+# --- what MPI knows
+
+
+def _comm_world() -> Any:
+    try:
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:
+        what = f"mpi4py cannot be imported: {error}"
+        todo = "install it for the MPI library that starts this program: pip install 'mslaunch[mpi]'"
+        raise LaunchError(what, "mslaunch.under_mpirun", todo) from None
+    return MPI.COMM_WORLD
+
+
+def _place(world: Any) -> tuple[Place, list[Listener]]:
+    """This rank's place, found out together with all others; and on rank 0 the ports, held."""
+    from mpi4py import MPI
+
+    from mslaunch.host.free_ports import Listener
+    from mslaunch.host.own_addresses import addresses
+
+    rank, size = world.Get_rank(), world.Get_size()
+    local = world.Split_type(MPI.COMM_TYPE_SHARED, rank)
+    local_rank, local_size = local.Get_rank(), local.Get_size()
+    leader = local.bcast(rank)
+    told = world.allgather((leader, addresses()[0]))
+    firsts = sorted({first for first, _ in told})
+    local.Free()
+    held = [Listener(), Listener()] if rank == 0 else []
+    address = _address([told[first][1] for first in firsts])
+    meeting = world.bcast((address, *(listener.port for listener in held)))
+    place = Place(rank, size, local_rank, local_size, firsts.index(leader), len(firsts), size, *meeting)
+    return place, held
+
+
+def _address(nodes: Sequence[str]) -> str:
+    """Of this host, as the way to the second of these nodes tells."""
+    if len(nodes) == 1:
+        return "127.0.0.1"
+    from mslaunch.backends.openmpi.mpirun_network import address_towards
+
+    return address_towards(nodes[1]) or nodes[0]
+
+
+# --- MindSpore's scheduler
+
+
+def _wait_for_mindspore(place: Place, held: Sequence[Listener]) -> Popen[bytes] | None:
+    """The child of rank 0 that becomes the scheduler; None on other ranks, or without MindSpore."""
+    if not held:
+        return None
+    import subprocess
+    from importlib.util import find_spec
+
+    from mslaunch.agent.services.mindspore_scheduler import Interpreter, scheduler_command, scheduler_env
+
+    found = find_spec("mindspore")
+    if found is None or not found.submodule_search_locations:
+        return None
+    interpreter = Interpreter(sys.executable, found.submodule_search_locations[0], os.getcwd(), dict(os.environ))
+    plan = mindspore.services(place, ClusterPolicy())[0]
+    door = held[1].fileno()
+    os.set_inheritable(door, True)
+    command = [sys.executable, "-S", "-c", _WAITER, str(door), str(os.getpid()), *scheduler_command(interpreter)]
+    env = scheduler_env(interpreter.env, plan.env)
+    null = subprocess.DEVNULL
+    return subprocess.Popen(command, stdin=null, stdout=null, env=env, pass_fds=(door,))
+
+
+def _end_together(world: Any, waiter: Popen[bytes] | None) -> None:
+    """When all ranks have come to their end the scheduler is ended; MPI is still there, and MindSpore has gone."""
+    import atexit
+    import time
+
+    def ended() -> None:
+        done = world.Ibarrier()
+        deadline = time.monotonic() + _TOGETHER
+        while not done.Test() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        if waiter:
+            waiter.terminate()
+            waiter.wait()
+
+    atexit.register(ended)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,179 @@
+"""Hints: a "no" must be true, whatever the file and wherever the library; a "yes" should be rare and cheap."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import struct
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import elves
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from mslaunch.agent.mpi.detect.openmpi_hint import may_be_openmpi, needed
+
+MPI = ("libc.so.6", "libmpi.so.40")
+
+
+class World:
+    """A directory with programs; nothing in it is known to this system."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.env = {"PATH": f"{root}/bin:/usr/bin:/bin", "HOME": str(root / "home")}
+        (root / "work").mkdir()
+
+    def program(self, name, *libraries):
+        return str(elves.write(self.root / name, elves.elf(*(libraries or ("libc.so.6",)))))
+
+    def file(self, name, text, mode=0o755):
+        return str(elves.write(self.root / name, text, mode))
+
+    def ask(self, path, *argv, **env):
+        return may_be_openmpi(str(path), [str(path), *argv], {**self.env, **env}, str(self.root / "work"))
+
+
+@pytest.fixture
+def world(tmp_path):
+    made = World(tmp_path)
+    made.program("work/app", *MPI)
+    made.program("bin/known", *MPI)
+    made.program("bin/tool")
+    made.program("bin/python3", "libc.so.6", "libm.so.6")
+    return made
+
+
+@pytest.mark.parametrize("library, answer", [
+    ("libm.so.6", False), ("libc.musl-x86_64.so.1", False), ("libmpi.so.40", True), ("libmpi.so.80", True),
+    ("libmpi_ibm.so.3", True), ("libapp.so", True), ("libmpi_mpifh.so.40", True), ("libcuda.so.1", True),
+])  # fmt: skip
+def test_libraries(world, library, answer):
+    assert world.ask(world.program("one", "libc.so.6", library)) is answer
+
+
+@pytest.mark.parametrize("size", [1 << 16, 1 << 20])
+def test_names_that_lie_far_behind_the_beginning(world, size):
+    """As patchelf writes them, and large programs that export their symbols."""
+    data = bytearray(elves.elf(*MPI))
+    (offset,) = struct.unpack_from("<Q", data, 64 + 56 + 8)  # of the dynamic section
+    (names,) = (value for tag, value in struct.iter_unpack("<QQ", data[offset:]) if tag == 5)
+    moved = bytes(data[names:offset])
+    end = len(data) + size
+    for at in range(offset, len(data), 16):
+        if data[at] == 5:
+            struct.pack_into("<Q", data, at + 8, end)
+    struct.pack_into("<QQ", data, 64 + 32, end + len(moved), end + len(moved))
+    data[names:offset] = bytes(len(moved))
+    far = elves.write(world.root / "far", bytes(data) + bytes(size) + moved)
+    assert world.ask(far)
+    assert not world.ask(world.program("near"))
+
+
+@pytest.mark.parametrize("argv, answer", [
+    (("sh", "-c", "echo hi"), False), (("sh", "-c", "./app"), True), (("sh", "-c", "cd x && (known)"), True),
+    (("sh", "run.sh"), True), (("sh", "-c", "tool; true"), False), (("env", "A=1", "known"), True),
+    (("env", "A=1", "tool"), False), (("env", "PATH=/opt/x/bin", "hidden"), True), (("nice", "-n", "1", "./app"), True),
+    (("nice", "-n", "1", "tool", "x"), False), (("strange", "-x", "./app"), True), (("strange", "known"), False),
+    (("env", "python3", "x.py"), False), (("sh", "-c", "python3 x.py"), False), (("static", "../work/app"), True),
+])  # fmt: skip
+def test_programs_that_run_others(world, argv, answer):
+    """What needs Open MPI is nowhere but where its own RPATH says, so only the program itself tells."""
+    for name in ("sh", "env", "nice", "strange", "static"):
+        world.program(f"bin/{name}")
+    world.file("work/run.sh", "# no first line\n./app\n", 0o644)
+    world.file("work/x.py", "import mpi4py\n")
+    assert world.ask(f"../bin/{argv[0]}", *argv[1:]) is answer
+
+
+@pytest.mark.parametrize("text, answer", [
+    ("#!/bin/sh\necho hi\n", False), ("#!/bin/sh\nexec ./app \"$@\"\n", True), ("#!/bin/sh -e\n# ./app\ntool\n", False),
+    ("#!/usr/bin/env bash\nset -e\nknown | tee x\n", True), ("#!/bin/sh\nexec env A=1 ./app\n", True),
+    ("#!/bin/sh\nexport PATH=/opt/x:$PATH\nhidden\n", True), ("#!/bin/sh\n" + "x\n" * 40_000, True),
+    ("#!/usr/bin/env python3\n", False), ("#! /usr/bin/env -S python3 -u\n", False), ("#!../bin/tool\n", False),
+    ("#!../bin/nowhere\n", True), ("#!\n", True), ("nothing\n", True), ("", True), ("#!/bin/sh\n\0\n", True),
+])  # fmt: skip
+def test_scripts(world, text, answer):
+    assert world.ask(world.file("work/script", text)) is answer
+
+
+@pytest.mark.parametrize("where", [
+    "lib/python3.11/site-packages/mpi4py", "lib64/python3.9/site-packages/petsc4py",
+    "home/.local/lib/python3.8/site-packages/h5py", "work/mpi4py", "given/mpi4py", "lib/python3/dist-packages/mpi4py",
+])  # fmt: skip
+@pytest.mark.parametrize("how", ["python3 x.py", "python3 -c pass", "script", "sh run.sh"])
+def test_python_with_a_package_that_uses_mpi(world, where, how):
+    world.file("work/script", "#!/usr/bin/env python3\n")
+    world.file("work/run.sh", "#!/bin/sh\nexec python3 x.py\n", 0o644)
+    world.program("bin/sh")
+    program, *argv = how.split()
+    program = program if program == "script" else f"../bin/{program}"
+    assert not world.ask(program, *argv, PYTHONPATH="../given")
+    (world.root / where).mkdir(parents=True)
+    assert world.ask(program, *argv, PYTHONPATH="../given")
+
+
+def test_a_venv_of_such_a_python(world):
+    (world.root / "venv/bin").mkdir(parents=True)
+    (world.root / "venv/bin/python").symlink_to(world.root / "bin/python3")
+    assert not world.ask(world.root / "venv/bin/python", "x.py")
+    (world.root / "lib/python3.12/site-packages/mpi4py").mkdir(parents=True)
+    assert world.ask(world.root / "venv/bin/python", "x.py")
+
+
+def test_a_shim_is_looked_behind_by_the_finder(world):
+    assert world.ask(world.file("shims/python3", "#!/bin/sh\necho hi\n"))
+
+
+@pytest.mark.parametrize("name", ["LD_PRELOAD", "MPI4PY_LIBMPI"])
+def test_variables(world, name):
+    assert world.ask("../bin/tool", **{name: "/x"})
+
+
+def test_what_cannot_be_looked_at(world):
+    os.mkfifo(world.root / "fifo")
+    (world.root / "empty").write_bytes(b"")
+    for name in ("fifo", "empty", "work", "nowhere"):
+        assert world.ask(world.root / name)
+
+
+def test_scripts_that_run_each_other(world):
+    for name, other in (("a", "b"), ("b", "a")):
+        world.file(f"work/{name}", f"#!/bin/sh\n./{other}\n")
+    world.ask("./a")
+
+
+@given(st.binary(max_size=300), st.integers(0, 400))
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_broken_files(tmp_path_factory, rest, cut):
+    whole = elves.elf(*MPI)
+    path = elves.write(tmp_path_factory.mktemp("x") / "x", whole[:cut] + rest + whole[cut + len(rest) :])
+    assert may_be_openmpi(str(path), ["x"], {}, "/") in (True, False)
+
+
+def test_what_this_system_s_files_need():
+    """As readelf has it."""
+    readelf = shutil.which("readelf")
+    if not readelf:
+        pytest.skip("needs readelf")
+    for path in ("/bin/sh", "/bin/ls", os.path.realpath(sys.executable), "/usr/bin/env"):
+        said = subprocess.run([readelf, "-d", path], capture_output=True, text=True, timeout=20, check=True).stdout
+        libraries = [line.rpartition("[")[2][:-1] for line in said.splitlines() if "(NEEDED)" in line]
+        with open(path, "rb") as file:
+            assert needed(file.fileno(), file.read(4096)) == libraries
+
+
+@pytest.mark.parametrize("argv", [["true"], ["sh", "-c", "echo hi"], ["env", "true"]])
+def test_what_is_no_program_of_mpi_costs_next_to_nothing(argv):
+    path = shutil.which(argv[0])
+    took = []
+    for _ in range(5):
+        begin = time.perf_counter()
+        answer = may_be_openmpi(path, argv, {"PATH": "/usr/bin:/bin"}, "/")
+        took.append(time.perf_counter() - begin)
+    assert not answer
+    assert min(took) < 0.001

@@ -1,0 +1,130 @@
+"""The session directory of an agent: what is stored, what ranks see of it, and that nothing stays."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mslaunch.agent.ranks.session_dir import Session, remove
+from mslaunch.errors import LaunchError
+
+
+class Told:
+    """Who hears of a session: its guard, and the launcher."""
+
+    def __init__(self) -> None:
+        self.names, self.tell = os.pipe()
+        self.stored: list[tuple[str, str]] = []
+
+    def heard(self) -> list[str]:
+        os.set_blocking(self.names, False)
+        try:
+            return os.read(self.names, 1 << 16).decode().split("\0")[:-1]
+        except BlockingIOError:
+            return []
+
+
+@pytest.fixture
+def told() -> Iterator[Told]:
+    ears = Told()
+    yield ears
+    os.close(ears.names)
+    os.close(ears.tell)
+
+
+@pytest.fixture
+def session(tmp_path: Path, told: Told) -> Iterator[Session]:
+    made = Session({"TMPDIR": str(tmp_path)}, told.tell, lambda *said: told.stored.append(said))
+    yield made
+    made.close()
+    assert os.listdir(tmp_path) == []
+
+
+def test_nothing_is_made_before_it_is_needed(session: Session, told: Told, tmp_path: Path) -> None:
+    assert (os.listdir(tmp_path), told.heard()) == ([], [])
+    session.place("rank.0")
+    assert told.heard() == [session.path] == [str(tmp_path / name) for name in os.listdir(tmp_path)]
+    assert os.stat(session.path).st_mode & 0o777 == 0o700
+
+
+def test_files_and_their_modes(session: Session, told: Told) -> None:
+    for name, mode, pieces in (
+        ("tool", 0o755, [b"#!/bin/sh\n", b"exit 3\n"]),
+        ("data/in/x", 0o440, [b"\0" * 70000]),
+        ("empty", 0o4600, []),
+    ):
+        session.begin(name, mode)
+        for piece in [*pieces, b""]:
+            session.write(piece)
+        stored = Path(session.path, "files", name)
+        assert (stored.read_bytes(), stored.stat().st_mode & 0o7777) == (b"".join(pieces), mode & 0o777)
+    assert told.stored == [("", "")] * 3
+
+
+def test_each_rank_sees_all_in_a_directory_of_its_own(session: Session) -> None:
+    for name in ("tool", "data/x"):
+        session.begin(name, 0o700)
+        session.write(b"1")
+        session.write(b"")
+    first, second = session.place("rank.0"), session.place("rank.12")
+    for folder in (first, second):
+        assert sorted(os.listdir(folder)) == ["data", "tool"]
+        assert Path(folder, "data/x").read_bytes() == b"1"
+    Path(first, "out").write_text("mine")
+    assert sorted(os.listdir(second)) == ["data", "tool"]
+    assert session.place("rank.0") == first and sorted(os.listdir(first)) == ["data", "out", "tool"], "asked again"
+
+
+def test_the_first_error_is_told_once(session: Session, told: Told, tmp_path: Path) -> None:
+    session.begin("x", 0o600)
+    session.write(b"")
+    session.begin("x/y", 0o600)  # x is a file
+    session.write(b"dropped")
+    session.write(b"")
+    session.begin("z", 0o600)
+    session.write(b"")
+    assert [said[0][:39] for said in told.stored] == [
+        "",
+        "the file x/y could not be stored in " + str(tmp_path)[:3],
+        "",
+    ]
+    assert "TMPDIR" in told.stored[1][1]
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
+def test_a_full_disk(session: Session, told: Told) -> None:
+    session.begin("x", 0o600)
+    assert session._file
+    os.dup2(os.open("/dev/full", os.O_WRONLY), session._file.fileno(), inheritable=False)
+    for _ in range(3):
+        session.write(b"y" * 70000)
+    session.write(b"")
+    assert len(told.stored) == 1 and "the file x could not be stored" in told.stored[0][0]
+    assert "No space" in told.stored[0][0]
+
+
+def test_no_room_for_a_directory(tmp_path: Path, told: Told) -> None:
+    made = Session({"TMPDIR": str(tmp_path / "gone")}, told.tell, lambda *said: told.stored.append(said))
+    with pytest.raises(LaunchError, match="No such file"):
+        made.place("rank.0")
+    made.begin("x", 0o600)
+    assert "No such file" in told.stored[0][0]
+    made.close()
+
+
+def test_removing_follows_no_link(tmp_path: Path) -> None:
+    mine = tmp_path / "mine"
+    mine.mkdir(0o750)
+    (mine / "kept").write_text("")
+    tree = tmp_path / "tree"
+    (tree / "locked" / "in").mkdir(parents=True)
+    (tree / "locked" / "in" / "x").write_text("")
+    os.symlink(mine, tree / "link")
+    (tree / "locked" / "in").chmod(0o500)
+    (tree / "locked").chmod(0)
+    remove(str(tree))
+    assert not tree.exists() and (mine / "kept").exists() and mine.stat().st_mode & 0o777 == 0o750
+    remove(str(tree))  # it may have been done already

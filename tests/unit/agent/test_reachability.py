@@ -1,0 +1,148 @@
+"""Addresses and ports of this host, and proofs over loopback that an address is the one that was meant."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import socket
+from collections.abc import Iterator, Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mslaunch.agent import reachability
+from mslaunch.agent.reachability import Prober, TokenListener
+from mslaunch.host import free_ports, own_addresses
+from mslaunch.host.free_ports import Listener
+from mslaunch.host.own_addresses import addresses
+from mslaunch.runtime.loop import Loop
+
+
+@pytest.fixture
+def loop() -> Iterator[Loop]:
+    with Loop() as made:
+        yield made
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.sampled_from([0, 0, 0, 1, 0xA, 0xFFFF, 0x2001]), min_size=8, max_size=8))
+def test_ipv6_is_written_short(groups: list[int]) -> None:
+    text = own_addresses._shorten([f"{group:x}" for group in groups])
+    expected = ipaddress.IPv6Address(b"".join(group.to_bytes(2, "big") for group in groups))
+    assert ipaddress.IPv6Address(text) == expected
+    if expected.ipv4_mapped is None:  # which Python 3.13 writes with dots
+        assert text == expected.compressed
+
+
+def test_addresses_are_numbers_and_loopback_is_last() -> None:
+    found = addresses()
+    assert "127.0.0.1" in found and len(set(found)) == len(found)
+    loopback = [ipaddress.ip_address(address).is_loopback for address in found]
+    assert loopback == sorted(loopback)
+    assert not any(ipaddress.ip_address(address).is_link_local for address in found if ":" in address)
+
+
+def test_ports_are_held_outside_the_ephemeral_range() -> None:
+    with open("/proc/sys/net/ipv4/ip_local_port_range") as file:
+        low, high = map(int, file.read().split())
+    held = [Listener() for _ in range(8)]
+    ports = {listener.port for listener in held}
+    assert len(ports) == 8 and all(1024 <= port < low or port > high for port in ports)
+    for listener in held:
+        with pytest.raises(OSError):
+            Listener(listener.port)
+        listener.close()
+    again = Listener(held[0].port)
+    assert again.port == held[0].port
+    again.close()
+
+
+def test_two_jobs_do_not_choose_the_same_port() -> None:
+    """One has given it up for its scheduler, which does not listen yet."""
+    with socket.socket() as free:
+        free.bind(("", 0))
+        port = free.getsockname()[1]
+    first = Listener(port, moves=True, claim=True)
+    first.hand_over()
+    second = Listener(port, moves=True, claim=True)
+    assert second.port != first.port == port
+    second.close()
+    with pytest.raises(OSError, match="in use"):
+        Listener(port, claim=True)
+    first.close()
+    Listener(port, claim=True).close()
+
+
+def test_a_port_that_moves() -> None:
+    """To the next one below that is free, also past several, and no farther than it should."""
+    first = Listener()
+    second = Listener(first.port, moves=True)
+    assert first.port - free_ports.MOVES <= second.port < first.port
+    with pytest.raises(OSError, match="in use"):
+        Listener(second.port)
+    second.close()
+    first.close()
+    again = Listener(first.port, moves=True)
+    assert again.port == first.port
+    again.close()
+
+
+@pytest.mark.parametrize(
+    ("port", "tries"), [(8118, range(8117, 8054, -1)), (80, []), (1024, []), (1030, range(1029, 1023, -1)), (0, [])]
+)
+def test_where_a_port_may_move(port: int, tries: Sequence[int]) -> None:
+    """Never where only root may listen, and not where MindSpore's workers do."""
+    assert list(free_ports._below(port)) == list(tries)
+
+
+def test_a_port_is_held_for_ipv4_too() -> None:
+    listener = Listener()
+    with pytest.raises(BlockingIOError):
+        listener.accept()
+    with socket.create_connection(("127.0.0.1", listener.port), 5) as knock:
+        fd = listener.accept()
+        os.close(fd)
+        assert knock.recv(1) == b""
+    listener.close()
+
+
+def test_a_door_proves_the_address(loop: Loop) -> None:
+    door = TokenListener(loop)
+    found: list[list[str]] = []
+    prober = Prober(loop, ["127.0.0.1", "127.0.0.2"], door.port, door.token, found.append)
+    loop.run(lambda: bool(found))
+    assert found == [found[0]] and sorted(found[0]) == ["127.0.0.1", "127.0.0.2"]
+    assert not prober._open
+    door.close()
+    door.close()
+
+
+def test_another_token_is_no_proof(loop: Loop) -> None:
+    door = TokenListener(loop)
+    found: list[list[str]] = []
+    prober = Prober(loop, ["127.0.0.1"], door.port, "0" * 16, found.append)
+    loop.run(lambda: bool(found))
+    assert found == [[]] and prober
+    door.close()
+
+
+def test_nobody_there(loop: Loop) -> None:
+    door = TokenListener(loop)
+    door.close()
+    found: list[list[str]] = []
+    probers = [Prober(loop, ["127.0.0.1"], door.port, door.token, found.append)]
+    loop.run(lambda: bool(found))
+    probers.append(Prober(loop, [], door.port, door.token, found.append))
+    assert found == [[], []]
+
+
+def test_who_says_nothing_is_not_waited_for_long(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A listener that answers nothing, beside one that proves itself: the first must not hold up the second."""
+    monkeypatch.setattr(reachability, "PROBE_SECONDS", 0.05)
+    silent = Listener()
+    found: list[list[str]] = []
+    prober = Prober(loop, ["127.0.0.1"], silent.port, "token", found.append)
+    loop.run(lambda: bool(found))
+    assert found == [[]] and not prober._open
+    silent.close()

@@ -1,0 +1,139 @@
+"""--restart and its kin, --scheduler, --server_num: what they say, alone and together."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mslaunch.backends.openmpi.command_line import refuse
+from mslaunch.cli.mpirun import parse as mpirun
+from mslaunch.cli.msrun import parse as msrun
+from mslaunch.cli.parser import recovery_readers
+from mslaunch.cli.parser.readers import Expected
+from mslaunch.datamodel.request import ClusterPolicy
+from mslaunch.errors import UsageError
+
+
+def parsed(line, environ=None):
+    return mpirun.parse([*line.split(), "a"], environ or {})
+
+
+@pytest.mark.parametrize(
+    ("line", "restart", "often", "recovery_"),
+    [
+        ("", "", 0, False),
+        ("--max-restarts 2", "", 2, False),
+        ("--restart rank", "rank", 3, False),
+        ("--restart GROUP", "group", 3, False),
+        ("--restart group --max-restarts 5", "group", 5, False),
+        ("--restart group --enable-recovery", "group", 3, False),
+        ("--restart rank --enable-recovery", "rank", 3, True),
+        ("--restart none", "none", 0, False),
+        ("--restart none --max-restarts 0", "none", 0, False),
+        ("--restart none --enable-recovery", "none", 0, True),
+        ("--restart none --restart group", "group", 3, False),
+    ],
+)
+def test_what_is_started_again(line, restart, often, recovery_):
+    request = parsed(line)
+    assert (request.restart, request.max_restarts, request.recovery) == (restart, often, recovery_)
+
+
+def test_a_number_from_elsewhere_counts():
+    assert parsed("--restart group", {"OMPI_MCA_orte_max_restarts": "7"}).max_restarts == 7
+    assert parsed("--restart group -mca orte_max_restarts 8").max_restarts == 8
+
+
+def test_delay_and_fewest():
+    request = parsed("-n 4 --restart group --restart-delay 1.5 --min-ranks 2 --detach")
+    assert (request.restart_delay, request.min_ranks, request.detach) == (1.5, 2, True)
+    assert "no effect" in parsed("--restart-delay 1").notes[0]
+    assert parsed("--restart-delay 1 --max-restarts 1").notes == ()
+    assert not parsed("--detach --do-not-launch").detach
+
+
+@pytest.mark.parametrize(
+    ("line", "where", "phrase"),
+    [
+        ("--restart some", "--restart", "none, rank or group"),
+        ("--restart none --max-restarts 1", "--restart none", "contradicts --max-restarts 1"),
+        ("--restart group --max-restarts 0", "--restart group", "contradicts"),
+        ("--restart rank --disable-recovery", "--restart rank", "contradicts"),
+        ("--restart-delay -1", "--restart-delay", "0 or more"),
+        ("--min-ranks 2", "--min-ranks", "--restart group"),
+        ("--min-ranks 2 --restart rank", "--min-ranks", "--restart group"),
+        ("-n 2 --min-ranks 1 --restart group a : -n 2", "--min-ranks", "several programs"),
+    ],
+)
+def test_refusals(line, where, phrase):
+    with pytest.raises(UsageError) as caught:
+        parsed(line)
+    assert caught.value.where == where and phrase in str(caught.value)
+
+
+def test_the_same_with_msrun():
+    request = msrun.parse(
+        ["--worker_num=2", "--restart=group", "--restart-delay=2", "--min-ranks=1", "--enable-recovery", "net.py"], {}
+    )
+    assert (request.restart, request.max_restarts, request.restart_delay) == ("group", 3, 2.0)
+    assert (request.min_ranks, request.recovery) == (1, False)
+
+
+@pytest.mark.parametrize(
+    ("word", "host", "port"),
+    [
+        ("node1", "node1", 0),
+        ("node1:8118", "node1", 8118),
+        ("joe@node1:8118", "joe@node1", 8118),
+        (":8118", "", 8118),
+        ("[fd00::1]:8118", "fd00::1", 8118),
+        ("[fd00::1]", "fd00::1", 0),
+        ("fd00::1", "fd00::1", 0),
+        ("10.0.0.1:80", "10.0.0.1", 80),
+    ],
+)
+def test_where_the_scheduler_is(word, host, port):
+    assert parsed(f"--scheduler {word}").cluster == ClusterPolicy(host=host, port=port, first=True)
+
+
+@pytest.mark.parametrize(
+    "word", ["", ":", "node1:", "node1:x", "node1:0", "node1:65536", "[fd00::1", "[]", "a,b", "[a]b"]
+)
+def test_no_scheduler(word):
+    with pytest.raises(UsageError, match="node1:8118"):
+        mpirun.parse([f"--scheduler={word}", "a"], {})
+
+
+@given(st.text(max_size=12) | st.text("[]:.@a1 ", max_size=12))
+def test_any_word_is_a_scheduler_or_none(word):
+    try:
+        settings = dict(recovery_readers.scheduler(word))
+    except Expected:
+        return
+    assert settings["cluster.host"] or settings["cluster.port"]
+
+
+def test_parameter_servers_and_what_the_scheduler_runs():
+    assert parsed("--server_num 2").cluster == parsed("--server-num 2").cluster == ClusterPolicy(servers=2, first=True)
+    assert parsed("--server_num 0").cluster == ClusterPolicy()
+    assert parsed("--scheduler-runs ranks").cluster == ClusterPolicy(program="ranks")
+    with pytest.raises(UsageError, match="0 or more"):
+        parsed("--server_num -1")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "--restart group",
+        "--detach",
+        "--scheduler node1",
+        "--scheduler :8118",
+        "--server_num 1",
+        "--scheduler-runs light",
+    ],
+)
+def test_an_installed_open_mpi_cannot_be_asked_for_it(line):
+    with pytest.raises(UsageError, match="not with --backend openmpi") as caught:
+        refuse(parsed(f"--backend openmpi {line}"))
+    assert caught.value.where == line.split()[0]

@@ -1,0 +1,303 @@
+"""The register of detached jobs: whom it trusts, what it forgets, which process it means; --status and --stop."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import stat
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mslaunch.cli import job_commands
+from mslaunch.cli.dialects import parse
+from mslaunch.cli.parser.options import Show
+from mslaunch.detached import job_registry
+from mslaunch.detached.detach import _without_values
+from mslaunch.detached.job_registry import Entry, Process, Register, process
+from mslaunch.errors import LaunchError, UsageError
+
+
+@pytest.fixture
+def environ(tmp_path: Path) -> dict[str, str]:
+    return {"MSLAUNCH_JOBS": str(tmp_path / "jobs")}
+
+
+@pytest.fixture
+def launcher() -> Iterator[subprocess.Popen[bytes]]:
+    """A process that ends when it is asked to."""
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        yield child
+        child.kill()
+
+
+def me() -> Process:
+    found = process(os.getpid())
+    assert found
+    return found
+
+
+def add(environ: dict[str, str], **facts: Any) -> Entry:
+    given = {
+        "command": ["mslaunch", "--detach", "a b"], "cwd": "/somewhere", "began": time.time(), "process": me(),
+        "ranks": 4, "logs": "/somewhere/logs", "grace": 0.5, **facts,
+    }  # fmt: skip
+    return Register(environ).add(**given)
+
+
+def ended(environ: dict[str, str], days: float = 0.0) -> Entry:
+    return add(environ, ended=time.time() - days * 86400, code=3, how="rank 1 ended with exit code 3")
+
+
+def numbers(environ: dict[str, str]) -> list[int]:
+    return [entry.number for entry in Register(environ).entries()]
+
+
+# --- the register
+
+
+def test_jobs_are_counted_up_and_no_number_comes_again(environ: dict[str, str]) -> None:
+    assert numbers(environ) == [] and not os.path.exists(environ["MSLAUNCH_JOBS"]), "who asks makes nothing"
+    assert [add(environ).number for _ in range(3)] == [1, 2, 3]
+    for entry in Register(environ).entries():
+        entry.remove()
+    assert numbers(environ) == [] and add(environ).number == 4
+    Path(environ["MSLAUNCH_JOBS"], "lock").write_text("nonsense")
+    assert add(environ).number == 5
+
+
+def test_many_at_once_have_numbers_of_their_own(environ: dict[str, str]) -> None:
+    threads = [threading.Thread(target=add, args=[environ]) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert numbers(environ) == list(range(1, 9))
+
+
+def test_the_register_is_its_user_s_alone(environ: dict[str, str], tmp_path: Path) -> None:
+    os.umask(os.umask(0))
+    entry = add(environ)
+    for path in (environ["MSLAUNCH_JOBS"], entry.folder):
+        assert stat.S_IMODE(os.stat(path).st_mode) == 0o700
+    os.chmod(environ["MSLAUNCH_JOBS"], 0o750)
+    with pytest.raises(LaunchError, match="not a directory that you alone") as caught:
+        Register(environ)
+    assert caught.value.where == environ["MSLAUNCH_JOBS"] and "MSLAUNCH_JOBS" in caught.value.todo
+    os.chmod(environ["MSLAUNCH_JOBS"], 0o700)
+    (tmp_path / "link").symlink_to(environ["MSLAUNCH_JOBS"])
+    with pytest.raises(LaunchError):
+        Register({"MSLAUNCH_JOBS": str(tmp_path / "link")})
+
+
+@pytest.mark.root
+def test_a_register_of_somebody_else_is_refused(environ: dict[str, str]) -> None:
+    if os.geteuid():
+        pytest.skip("NOT TESTED, needs root")
+    os.mkdir(environ["MSLAUNCH_JOBS"], 0o700)
+    os.chown(environ["MSLAUNCH_JOBS"], 65534, 65534)
+    with pytest.raises(LaunchError, match="not a directory that you alone"):
+        add(environ)
+
+
+def test_a_lock_that_is_held_is_a_refusal_in_the_end(environ: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    add(environ)
+    monkeypatch.setattr(job_registry, "_LOCK_SECONDS", 0.05)
+    with open(os.path.join(environ["MSLAUNCH_JOBS"], "lock")) as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(LaunchError, match="locked"):
+            add(environ)
+
+
+def test_old_jobs_are_forgotten_and_running_ones_never(
+    environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_registry, "KEPT", 3)
+    add(environ, began=0.0)
+    for days in (8, 1, 2, 3, 0):
+        ended(environ, days)
+    # 2 was too old when 3 came; 5 the oldest when 6 came
+    assert numbers(environ) == [1, 3, 4, 6]
+    os.mkdir(os.path.join(environ["MSLAUNCH_JOBS"], "new-99"))
+    os.mkdir(os.path.join(environ["MSLAUNCH_JOBS"], "77"))
+    add(environ)
+    assert "new-99" not in os.listdir(environ["MSLAUNCH_JOBS"]) and 77 not in numbers(environ)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"began": 1, "command": [], "process": []}'])
+def test_what_cannot_be_read_is_no_job(environ: dict[str, str], text: str) -> None:
+    Path(add(environ).folder, "job").write_text(text)
+    assert numbers(environ) == []
+
+
+# --- processes
+
+
+def test_a_process_is_known_by_more_than_its_number(launcher: subprocess.Popen[bytes]) -> None:
+    real = process(launcher.pid)
+    assert real and real.lives
+    other = real._replace(start="1")
+    assert not other.lives and not other.send(signal.SIGKILL) and other.wait(9)
+    assert launcher.poll() is None, "the signal went nowhere"
+    assert not real.wait(0.01)
+    assert real.send(signal.SIGTERM) and real.wait(9), "a zombie has ended"
+    launcher.wait(9)
+    assert not real.lives and not real.send(signal.SIGTERM) and process(launcher.pid) is None
+
+
+def test_without_descriptors_of_processes_numbers_must_do(
+    launcher: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(os, "pidfd_open")
+    real = process(launcher.pid)
+    assert real and real.send(signal.SIGTERM) and real.wait(9) and not real.lives
+
+
+# --- what is told
+
+
+@pytest.mark.parametrize("name", ["mslaunch", "mpirun", "mpiexec.hydra", "msrun"])
+def test_the_verbs_are_those_of_every_name(name: str, environ: dict[str, str]) -> None:
+    ended(environ)
+    for words in (["--status"], ["-status", "1"], ["--status=1"], ["--stop", "1"]):
+        with pytest.raises(Show) as shown:
+            parse(words, environ, lambda path: "", f"/usr/bin/{name}")
+        assert "ended" in shown.value.text
+
+
+def test_no_jobs(environ: dict[str, str]) -> None:
+    assert "no job was detached" in job_commands.status([], environ).text
+
+
+def test_a_table_of_all_jobs(environ: dict[str, str]) -> None:
+    add(environ)
+    add(environ, running=time.time(), ranks=None, command=["msrun", "x" * 99])
+    ended(environ)
+    add(environ, process=me()._replace(start="1"))
+    head, *rows = job_commands.status([], environ).text.splitlines()
+    assert head.split() == ["JOB", "STATE", "SINCE", "RANKS", "COMMAND"]
+    assert [row[: head.index("SINCE")].split(None, 1) for row in rows] == [
+        ["1", "starting  "], ["2", "running   "], ["3", "ended, 3  "], ["4", "killed    "],
+    ]  # fmt: skip
+    assert rows[0].endswith("  4      mslaunch --detach 'a b'") and rows[1].endswith("…") and "  -  " in rows[1]
+
+
+def test_one_job_and_its_exit_code(environ: dict[str, str]) -> None:
+    running, over, killed = add(environ, running=1.0), ended(environ), add(environ, process=me()._replace(start="1"))
+    for entry, code, words in (
+        (running, 0, ("is running since", "--stop 1", "launcher: process", "/somewhere/logs", running.log, "ranks: 4")),
+        (over, 3, ("has ended at", "exit code 3: rank 1 ended with exit code 3", "mslaunch --detach 'a b'")),
+        (killed, 137, ("was killed", f"process {os.getpid()}")),
+    ):
+        shown = job_commands.status([str(entry.number)], environ)
+        assert shown.code == code and all(word in shown.text for word in words), shown.text
+    assert "--stop" not in job_commands.status(["2"], environ).text
+
+
+@pytest.mark.parametrize("act", [job_commands.status, job_commands.stop])
+def test_a_job_that_is_not_there(act: Any, environ: dict[str, str]) -> None:
+    for word in ("7", "all", "../1", "01", ""):
+        add(environ)
+        with pytest.raises(LaunchError, match="there is no job") as caught:
+            act([word], environ)
+        assert "--status lists" in caught.value.todo
+    with pytest.raises(UsageError):
+        act(["1", "2"], environ)
+
+
+def test_stop_waits_for_the_end(environ: dict[str, str], launcher: subprocess.Popen[bytes]) -> None:
+    add(environ, process=process(launcher.pid), running=1.0)
+    assert "was killed" in job_commands.stop(["1"], environ).text  # it has written nothing down
+    assert launcher.wait(9) == -signal.SIGTERM
+
+
+def test_a_job_whose_process_was_the_command_is_found_again(
+    environ: dict[str, str], launcher: subprocess.Popen[bytes]
+) -> None:
+    with subprocess.Popen(["true"]) as command:
+        before = process(command.pid) or Process(command.pid, "0", "gone")
+    entry = add(environ, process=before)
+    Register(environ).entries()[0].note(process=process(launcher.pid), running=1.0)
+    assert entry.state == "running" and entry.process.pid == launcher.pid
+    entry = add(environ, process=before)
+    assert entry.state == "killed"
+
+
+def test_stop_follows_from_the_command_to_the_launcher(
+    environ: dict[str, str], launcher: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as command:
+        entry = add(environ, process=process(command.pid))
+        send = Process.send
+
+        def late(asked: Process, signum: int) -> bool:
+            """The launcher was noted down after the job was looked up, and the command has gone."""
+            if asked.pid == command.pid:
+                Register(environ).entries()[0].note(process=process(launcher.pid), running=1.0)
+            return send(asked, signum)
+
+        monkeypatch.setattr(Process, "send", late)
+        assert job_commands.stop([str(entry.number)], environ).text.startswith("job 1 was killed")
+    assert launcher.wait(9) == -signal.SIGTERM
+
+
+def test_stop_of_a_job_that_was_refused_meanwhile(
+    environ: dict[str, str], launcher: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = add(environ, process=process(launcher.pid))
+    send = Process.send
+
+    def forgotten(asked: Process, signum: int) -> bool:
+        entry.remove()
+        return send(asked, signum)
+
+    monkeypatch.setattr(Process, "send", forgotten)
+    assert job_commands.stop(["1"], environ).text == "job 1 has ended before anything was started"
+
+
+def test_a_register_that_cannot_be_made(environ: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    nowhere = {"MSLAUNCH_JOBS": str(tmp_path / "file" / "jobs")}
+    assert Register(nowhere).entries() == []
+    with pytest.raises(LaunchError, match="cannot be made: Not a directory") as caught:
+        add(nowhere)
+    assert caught.value.where == nowhere["MSLAUNCH_JOBS"] and "MSLAUNCH_JOBS" in caught.value.todo
+
+
+def test_stop_of_a_job_that_has_ended_signals_nobody(environ: dict[str, str]) -> None:
+    ended(environ)
+    assert "has ended at" in job_commands.stop(["1"], environ).text
+
+
+def test_stop_does_not_wait_for_ever(environ: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_commands, "_PATIENCE", 0.05)
+    stubborn = "import signal, sys; signal.signal(15, signal.SIG_IGN); print('ready', flush=True); sys.stdin.read()"
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-S", "-c", stubborn], stdin=pipe, stdout=pipe) as child:
+        assert child.stdout and child.stdout.readline() == b"ready\n"
+        add(environ, process=process(child.pid), grace=0.0)
+        with pytest.raises(LaunchError, match="has not done so yet") as caught:
+            job_commands.stop(["1"], environ)
+        assert caught.value.where == "job 1" and "second --stop 1" in caught.value.todo
+        child.kill()
+
+
+@pytest.mark.parametrize(
+    ("typed", "written"),
+    [
+        ("-x A=secret -x B --detach -n 1 prog A=1", "-x A=… -x B --detach -n 1 prog A=1"),
+        ("--detach -x=A=secret a", "--detach -x=A=… a"),
+        ("--worker_num=2 --cluster_time_out=300 net.py", "--worker_num=2 --cluster_time_out=300 net.py"),
+        ("--dialect hydra -genv A secret -n 1 a secret", "--dialect hydra -genv A … -n 1 a secret"),
+    ],
+)
+def test_values_of_variables_are_not_written_down(typed: str, written: str) -> None:
+    request = parse(typed.split(), {}, lambda path: "")
+    assert _without_values(request, ["/bin/mslaunch", *typed.split()]) == ["mslaunch", *written.split()]

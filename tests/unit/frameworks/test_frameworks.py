@@ -1,0 +1,176 @@
+"""The variables of all frameworks tell one story: the same ranks, sizes and places, whatever the layout."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mslaunch.datamodel.node_plan import FIRST_SERVER, SERVICE
+from mslaunch.datamodel.request import ClusterPolicy
+from mslaunch.frameworks import mindspore, openmpi, torch
+from mslaunch.frameworks import table as frameworks
+from mslaunch.frameworks.rank_info import Place, Program
+
+PROGRAM = Program(0, ("/bin/prog", "word"), "/work")
+LAYOUTS = st.lists(st.integers(1, 5), min_size=1, max_size=5)  # ranks a node
+
+
+def environments(counts: list[int]) -> list[dict[str, str]]:
+    made = []
+    for node, count in enumerate(counts):
+        for local in range(count):
+            where = (len(made), sum(counts), local, count, node, len(counts), sum(counts))
+            place = Place(*where, "10.0.0.1", 10001, 10002, bound=True)
+            words = [*frameworks.job_env(place), *frameworks.app_env(PROGRAM), *frameworks.rank_env(place)]
+            env = dict(word.split("=", 1) for word in words)
+            assert len(env) == len(words), "no variable is given twice"
+            made.append(env)
+    return made
+
+
+@settings(max_examples=50, deadline=None)
+@given(LAYOUTS)
+def test_numbers_agree(counts: list[int]) -> None:
+    made = environments(counts)
+    size = len(made)
+    for env in made:
+        assert env["RANK"] == env["OMPI_COMM_WORLD_RANK"] == env["RANK_ID"] == env["MS_NODE_ID"]
+        assert env["WORLD_SIZE"] == env["OMPI_COMM_WORLD_SIZE"] == env["RANK_SIZE"] == env["MS_WORKER_NUM"] == str(size)
+        assert (
+            env["LOCAL_RANK"]
+            == env["OMPI_COMM_WORLD_LOCAL_RANK"]
+            == env["DEVICE_ID"]
+            == env["OMPI_COMM_WORLD_NODE_RANK"]
+        )
+        assert env["LOCAL_WORLD_SIZE"] == env["OMPI_COMM_WORLD_LOCAL_SIZE"] == env["LOCAL_RANK_SIZE"]
+        assert env["NODE_RANK"] == env["GROUP_RANK"]
+        assert env["MASTER_ADDR"] == env["MS_SCHED_HOST"] == "10.0.0.1"
+        assert (env["MASTER_PORT"], env["MS_SCHED_PORT"]) == ("10001", "10002")
+        assert env["MS_ROLE"] == "MS_WORKER"
+        assert env["OMPI_COMM_WORLD_SIZE"] == env["OMPI_MCA_orte_ess_num_procs"] == env["OMPI_APP_CTX_NUM_PROCS"]
+        assert env["OMPI_COMM_WORLD_RANK"] == env["OMPI_MCA_ess_base_vpid"]
+        assert env["OMPI_COMM_WORLD_NODE_RANK"] == env["OMPI_MCA_orte_ess_node_rank"]
+        assert not mindspore_takes_mpi(env)
+    assert [int(env["RANK"]) for env in made] == list(range(size))
+    for node, count in enumerate(counts):
+        here = [env for env in made if env["NODE_RANK"] == str(node)]
+        assert [int(env["LOCAL_RANK"]) for env in here] == list(range(count))
+        assert {env["LOCAL_WORLD_SIZE"] for env in here} == {str(count)}
+
+
+def mindspore_takes_mpi(env: dict[str, str]) -> bool:
+    """UseMPI() of MindSpore's ms_utils.h, without its last condition, that MS_ROLE is empty: no half of it may hold."""
+    return bool(env.get("OMPI_COMMAND") and env.get("PMIX_RANK"))
+
+
+#: what a libmpi takes for the promise of a server or a daemon (mpirun 4.1.4 sets them all), or for an order to use one
+PROMISES = ("PMIX_", "PMI_", "OMPI_MCA_orte_hnp_uri", "OMPI_MCA_orte_local_daemon_uri", "OMPI_MCA_orte_launch",
+            "OMPI_MCA_pmix", "OMPI_MCA_orte_jobfam_session_dir", "OMPI_MCA_orte_top_session_dir", "PRTE_LAUNCHED",
+            "OMPI_MCA_orte_precondition_transports")  # fmt: skip
+
+
+def test_no_server_is_promised() -> None:
+    (env,) = environments([1])
+    assert not [name for name in env if name.startswith(PROMISES) or name == "OMPI_MCA_ess"]
+    for name in ("OMPI_MCA_orte_hnp_uri", "OMPI_MCA_ess", "OMPI_MCA_pmix", "PMIX_RANK", "PMIX_SERVER_URI41"):
+        assert any(name == one or (one.endswith("*") and name.startswith(one[:-1])) for one in openmpi.SCRUB)
+
+
+def test_parameters_of_pmix_are_the_users() -> None:
+    for name in ("PMIX_MCA_gds", "OMPI_MCA_btl", "OMPI_MCA_orte_tmpdir_base", "OMPI_ALLOW_RUN_AS_ROOT"):
+        assert not any(name == one or (one.endswith("*") and name.startswith(one[:-1])) for one in frameworks.SCRUB)
+
+
+@pytest.mark.parametrize(
+    ("argv", "command", "words"),
+    [
+        (("sh", "-c", "echo a b"), "sh", "-c echo a b"),
+        (("/usr/bin/env",), "env", None),
+        (("./a.out", ""), "a.out", ""),
+        (("dir/",), "dir", None),
+        (("x", "y" * openmpi._LONGEST), "x", "y" * openmpi._LONGEST),
+        (("x", "y" * openmpi._LONGEST, "z"), "x", None),
+        (("x", "\udcff" * openmpi._LONGEST), "x", "\udcff" * openmpi._LONGEST),
+    ],
+)
+def test_the_program_is_named(argv: tuple[str, ...], command: str, words: str | None) -> None:
+    env = openmpi.app_env(Program(3, argv, "/work"))
+    assert (env["OMPI_COMMAND"], env.get("OMPI_ARGV")) == (command, words)
+    assert (env["OMPI_MCA_orte_app_num"], env["OMPI_MCA_initial_wdir"]) == (3, "/work")
+
+
+def test_the_longest_argument_list_can_be_started() -> None:
+    env = openmpi.app_env(Program(0, ("true", "y" * openmpi._LONGEST), "/"))
+    subprocess.run(["true"], env={"PATH": os.defpath, "OMPI_ARGV": str(env["OMPI_ARGV"])}, check=True)
+
+
+@settings(max_examples=20, deadline=None)
+@given(LAYOUTS)
+def test_what_a_node_shares_is_shared(counts: list[int]) -> None:
+    place = Place(0, sum(counts), 0, counts[0], 0, len(counts), sum(counts), "::1", 1, 2)
+    other = place._replace(rank=counts[0] - 1, local_rank=counts[0] - 1)
+    assert frameworks.job_env(place) == frameworks.job_env(other)
+
+
+def test_what_is_set_is_also_scrubbed() -> None:
+    """Or a launch within a launch could see two jobs at once."""
+    for env in environments([2]):
+        for name in set(env) - {"LOCAL_RANK", "MS_TOPO_TIMEOUT", "MS_CLUSTER_TIMEOUT"}:
+            assert any(name == one or (one.endswith("*") and name.startswith(one[:-1])) for one in frameworks.SCRUB), (
+                name
+            )
+    assert (*openmpi.SCRUB, *torch.SCRUB, *mindspore.SCRUB) == frameworks.SCRUB
+    assert all("*" not in name[:-1] for name in frameworks.SCRUB)
+
+
+def test_the_scheduler_is_no_worker() -> None:
+    place = Place(0, 8, 0, 4, 0, 2, 8, "10.0.0.1", 10001, 10002)
+    (service,) = mindspore.services(place, ClusterPolicy())
+    env = dict(word.split("=", 1) for word in service.env)
+    assert (service.port, env["MS_SCHED_HOST"]) == (10002, "10.0.0.1")
+    assert (env["MS_ROLE"], env["MS_WORKER_NUM"]) == ("MS_SCHED", "8")
+    assert "MS_NODE_ID" not in env
+    assert "MS_TOPO_TIMEOUT" not in env, "the rank's own value counts for its scheduler too"
+
+
+def test_the_scheduler_and_the_servers_are_told_the_same_place() -> None:
+    place = Place(0, 8, 0, 4, 0, 2, 8, "10.0.0.1", 10001, 10002, service_address="fd00::2", servers=3)
+    made = mindspore.services(place, ClusterPolicy(first=True, program="light", cpus=(5,)))
+    assert [service.number for service in made] == [SERVICE, FIRST_SERVER, FIRST_SERVER - 1, FIRST_SERVER - 2]
+    assert made[0][3:] == (True, "light", (5,)) and made[1][3:] == (True, "ranks", ())
+    roles, ports = ["MS_SCHED", *["MS_PSERVER"] * 3], [10002, 0, 0, 0]
+    for service, role, port in zip(made, roles, ports):
+        env = dict(word.split("=", 1) for word in service.env)
+        assert (service.port, env["MS_ROLE"], env["MS_SCHED_HOST"], env["MS_SERVER_NUM"]) == (
+            port,
+            role,
+            "fd00::2",
+            "3",
+        )
+        assert "MS_NODE_ID" not in env and ("RANK_ID" in env) == (role == "MS_SCHED")
+    env = dict(word.split("=", 1) for word in frameworks.job_env(place))
+    assert (env["MS_SCHED_HOST"], env["MASTER_ADDR"], env["MS_SERVER_NUM"]) == ("fd00::2", "10.0.0.1", "3")
+
+
+@pytest.mark.parametrize("simulated", [False, True])
+@pytest.mark.parametrize("numbered", [False, True])
+def test_what_is_not_known_is_not_said(simulated: bool, numbered: bool) -> None:
+    full = Place(3, 8, 1, 2, 1, 4, 8, "10.0.0.1", 10001, 10002, simulated=simulated)
+    place = full._replace(numbered=numbered)
+    names = {word.partition("=")[0] for word in (*frameworks.job_env(place), *frameworks.rank_env(place))}
+    others = full._replace(rank=4, node=2)
+    telling = {
+        one.partition("=")[0]
+        for one, other in zip(
+            [*frameworks.job_env(full), *frameworks.rank_env(full)],
+            [*frameworks.job_env(others), *frameworks.rank_env(others)],
+        )
+        if one != other
+    }
+    assert telling >= {"RANK", "RANK_ID", "NODE_RANK"} and (telling <= names if numbered else not telling & names)
+    assert {"DEVICE_ID", "LOCAL_RANK", "RANK_SIZE"} <= names
+    assert not (names & {"MS_ROLE", "OMPI_COMM_WORLD_SIZE"}) if simulated else {"MS_ROLE", "MS_SCHED_PORT"} <= names

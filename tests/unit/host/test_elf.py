@@ -1,0 +1,259 @@
+"""ELF files: what is read from them, and where the loader finds libraries, on files made here and on real ones."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import elves
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from mslaunch.host import dynamic_linker as loader
+from mslaunch.host import elf
+from mslaunch.host.dynamic_linker import Cache, Loader
+
+QUICK = 0.5  #: seconds that reading one file may take, on a busy machine
+
+
+@pytest.fixture(autouse=True)
+def bare_system(monkeypatch):
+    """No cache and no default directories, so that only what a test makes is found."""
+    monkeypatch.setattr(loader, "_cache", Cache(b""))
+    monkeypatch.setattr(loader, "_default_folders", lambda machine: ())
+
+
+def walk(path, env=(), wdir="/"):
+    loader = Loader(dict(env), str(wdir))
+    start = loader.read(str(path))
+    return [one.path for one in loader.walk(start)] if start else None
+
+
+def test_what_is_read(tmp_path):
+    path = elves.write(
+        tmp_path / "lib.so",
+        elves.elf("libb.so.1", "liba.so.2", soname="lib.so.1", runpath="$ORIGIN/x:/y", symbols=("one", "two")),
+    )
+    found = elf.read(str(path))
+    assert found is not None
+    assert (found.machine, found.soname, found.needed) == (62, "lib.so.1", ("libb.so.1", "liba.so.2"))
+    assert (found.rpath, found.runpath) == ((), (f"{tmp_path}/x", "/y"))
+    assert {b"one", b"two"} <= set(elf.strings(found).split(b"\0"))
+    assert elf.variable(found, b"two") == (0x10008, 8)
+    assert elf.variable(found, b"on") is None
+
+
+@pytest.mark.parametrize("text, folders", [
+    ("${ORIGIN}/../lib", ("{}/../lib",)), ("/a:$ORIGIN", ("/a", "{}")), ("/opt/$LIB", ("/opt/lib64", "/opt/lib")),
+])  # fmt: skip
+def test_words_in_paths(tmp_path, text, folders):
+    found = elf.read(str(elves.write(tmp_path / "a", elves.elf(rpath=text))))
+    assert found is not None and found.rpath == tuple(folder.format(tmp_path) for folder in folders)
+
+
+def test_origin_is_where_the_file_is_and_not_its_link(tmp_path):
+    library = elves.write(tmp_path / "lib/libx.so", elves.elf(soname="libx.so"))
+    elves.write(tmp_path / "bin/real", elves.elf("libx.so", runpath="$ORIGIN/../lib"))
+    (tmp_path / "link").symlink_to(tmp_path / "bin/real")
+    assert [os.path.realpath(path) for path in walk(tmp_path / "link")][1:] == [str(library)]
+
+
+# --- where libraries are found
+
+
+def test_breadth_first_and_once_each(tmp_path):
+    main = elves.write(tmp_path / "main", elves.elf("a", "b", runpath=str(tmp_path)))
+    for name, needed in (("a", ("c", "b")), ("b", ("c", "nowhere")), ("c", ("a",))):
+        elves.write(tmp_path / name, elves.elf(*needed, soname=name, runpath=str(tmp_path)))
+    assert walk(main)[1:] == [f"{tmp_path}/{name}" for name in ("a", "b", "c")]
+
+
+def test_order_of_places(tmp_path):
+    """RPATH, LD_LIBRARY_PATH, then the cache; RUNPATH comes after LD_LIBRARY_PATH, and makes RPATH void."""
+    for place in ("rpath", "variable", "runpath", "cached"):
+        elves.write(tmp_path / place / "libx.so", elves.elf(soname="libx.so"))
+    main = tmp_path / "main"
+
+    def found(rpath="", runpath="", variable=""):
+        elves.write(main, elves.elf("libx.so", rpath=rpath, runpath=runpath))
+        paths = walk(main, {"LD_LIBRARY_PATH": variable})
+        return os.path.basename(os.path.dirname(paths[1])) if len(paths) > 1 else ""
+
+    rpath, variable, runpath = (str(tmp_path / place) for place in ("rpath", "variable", "runpath"))
+    assert found() == ""
+    assert found(rpath, "", variable) == "rpath"
+    assert found("", runpath, variable) == "variable"
+    assert found("", runpath, "/nowhere") == "runpath"
+    assert found("", "/nowhere", f"/nowhere;{variable}") == "variable"
+    loader._cache = Cache(elves.cache(("libx.so", str(tmp_path / "cached/libx.so"))))
+    assert found("", "/nowhere") == "cached"
+
+
+def test_rpath_is_inherited_and_runpath_is_not(tmp_path):
+    elves.write(tmp_path / "libs/b", elves.elf(soname="b"))
+    elves.write(tmp_path / "libs/a", elves.elf("b", soname="a"))
+    rpath = elves.write(tmp_path / "one", elves.elf("a", rpath=str(tmp_path / "libs")))
+    runpath = elves.write(tmp_path / "two", elves.elf("a", runpath=str(tmp_path / "libs")))
+    assert len(walk(rpath)) == 3
+    assert len(walk(runpath)) == 2
+
+
+def test_relative_places_are_those_of_the_rank(tmp_path):
+    elves.write(tmp_path / "libs/a", elves.elf(soname="a"))
+    elves.write(tmp_path / "main", elves.elf("a"))
+    assert walk("main", {"LD_LIBRARY_PATH": "libs"}, tmp_path) == [f"{tmp_path}/main", f"{tmp_path}/libs/a"]
+
+
+def test_libraries_of_another_machine_are_passed_over(tmp_path):
+    elves.write(tmp_path / "arm/a", elves.elf(soname="a", machine=elves.ARM))
+    right = elves.write(tmp_path / "x86/a", elves.elf(soname="a"))
+    main = elves.write(tmp_path / "main", elves.elf("a", runpath=f"{tmp_path}/arm:{tmp_path}/x86"))
+    assert walk(main)[1:] == [str(right)]
+
+
+def test_a_name_with_a_slash_is_a_path(tmp_path):
+    library = elves.write(tmp_path / "a.so", elves.elf())
+    main = elves.write(tmp_path / "main", elves.elf(str(library)))
+    assert walk(main)[1:] == [str(library)]
+
+
+# --- the cache
+
+
+def test_the_cache():
+    data = elves.cache(
+        ("libz.so.1", "/lib/libz.so.1"), ("libz.so.1", "/usr/lib/libz.so.1"), ("z.so.1", "/lib/libz.so.1"),
+        ("liba.so", "/opt/liba.so.1.2"),
+    )  # fmt: skip
+    found = Cache(data)
+    assert found.paths("libz.so.1") == ["/lib/libz.so.1", "/usr/lib/libz.so.1"]
+    assert found.paths("liba.so") == ["/opt/liba.so.1.2"]
+    assert found.paths("liba.so.1.2") == found.paths("ibz.so.1") == found.paths("") == []
+
+
+def test_the_new_format_after_the_old(tmp_path, monkeypatch):
+    path = elves.write(tmp_path / "cache", elves.cache(("liba", "/x/liba"), old=b"ld.so-1.7.0\0" + bytes(52)))
+    monkeypatch.setattr(loader, "CACHE", str(path))
+    assert Cache(loader._read_cache()).paths("liba") == ["/x/liba"]
+    monkeypatch.setattr(loader, "CACHE", str(tmp_path / "none"))
+    assert Cache(loader._read_cache()).paths("liba") == []
+
+
+@given(st.binary(max_size=400), st.text(max_size=3), st.integers(0, 2**32 - 1))
+def test_a_broken_cache(rest, name, count):
+    for data in (rest, b"glibc-ld.so.cache1.1" + count.to_bytes(4, "little") + rest):
+        assert all(path.startswith("/") for path in Cache(data).paths(name))
+
+
+def test_the_system_s_cache():
+    """As ldconfig reads it."""
+    ldconfig = shutil.which("ldconfig", path="/sbin:/usr/sbin:/bin")
+    if not ldconfig or not os.path.exists(loader.CACHE):
+        pytest.skip("NOT TESTED, not installed: ldconfig")
+    said = subprocess.run([ldconfig, "-p"], capture_output=True, text=True, check=True).stdout.splitlines()[1:]
+    rows = [line.split(" => ") for line in said if " => " in line]
+    ours = Cache(loader._read_cache())
+    assert rows and all(path in ours.paths(name.split()[0]) for name, path in rows)
+
+
+# --- what is broken
+
+
+def read_all(path):
+    """Whatever can be read of a file, in time."""
+    begun = time.monotonic()
+    found = elf.read(str(path))
+    if found:
+        elf.strings(found)
+        elf.variable(found, b"environ")
+        assert len(list(Loader({}, "/").walk(found))) >= 1
+    assert time.monotonic() - begun < QUICK
+    return found
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(st.binary(max_size=300))
+def test_any_bytes(tmp_path, data):
+    for head in (b"", b"\x7fELF", elves.elf("a")[:64], elves.elf("a")[:176]):
+        read_all(elves.write(tmp_path / "file", head + data))
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 600), st.binary(min_size=1, max_size=8)), max_size=4), st.integers(0, 600))
+def test_changed_files(tmp_path, changes, end):
+    data = bytearray(
+        elves.elf("liba.so", "libb.so", soname="x", rpath="/a:$ORIGIN", runpath="/b", symbols=("environ",))
+    )
+    for at, change in changes:
+        data[at : at + len(change)] = change
+    read_all(elves.write(tmp_path / "file", bytes(data[:end] if end else data)))
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
+@given(st.lists(st.tuples(st.integers(0, 1 << 20), st.binary(min_size=1, max_size=16)), min_size=1, max_size=6))
+def test_changed_real_files(tmp_path, real, changes):
+    head, dynamic = real
+    data = bytearray(head)
+    for at, change in changes:
+        spots = (at % 1024, dynamic + at % 512, at)  # the headers, the table of needs, anywhere
+        data[spots[at % 3] : spots[at % 3] + len(change)] = change
+    read_all(elves.write(tmp_path / "file", bytes(data)))
+
+
+@pytest.fixture(scope="module")
+def real():
+    """A real program, and about where its table of needs is."""
+    with open(shutil.which("ls") or sys.executable, "rb") as file:
+        data = file.read(1 << 20)
+    return data, max(0, data.find(b".dynamic") - 0x600)
+
+
+@pytest.mark.parametrize("machine", [3, 8, 40, 0])
+def test_other_machines(tmp_path, machine):
+    assert elf.read(str(elves.write(tmp_path / "a", elves.elf(machine=machine)))) is None
+
+
+@pytest.mark.parametrize("spot, byte", [(4, 1), (5, 2), (0, 0), (54, 8)])  # 32 bits, big end first, no magic, odd table
+def test_other_kinds(tmp_path, spot, byte):
+    data = bytearray(elves.elf())
+    data[spot] = byte
+    assert elf.read(str(elves.write(tmp_path / "a", bytes(data)))) is None
+
+
+def test_what_is_no_file(tmp_path):
+    os.mkfifo(tmp_path / "fifo")
+    for path in (tmp_path / "fifo", tmp_path, tmp_path / "none", "/dev/null", "/dev/zero", "a\0b"):
+        assert elf.read(str(path)) is None
+        assert elf.head_of(str(path), 4).strip(b"\0") == b""
+
+
+def test_our_own_interpreter():
+    """The real loader agrees: what we run in has been mapped."""
+    loader._cache = None
+    with open("/proc/self/maps") as file:
+        mapped = {line.split(None, 5)[5].strip() for line in file if "/" in line}
+    ours = Loader(os.environ, "/")
+    start = ours.read(os.path.realpath(sys.executable))
+    assert start is not None
+    assert {os.path.realpath(one.path) for one in ours.walk(start)} <= {os.path.realpath(one) for one in mapped}
+
+
+def test_a_walk_has_an_end(tmp_path):
+    for number in range(700):
+        elves.write(tmp_path / f"l{number}", elves.elf(f"l{number + 1}", soname=f"l{number}"))
+    main = elves.write(tmp_path / "main", elves.elf("l0", rpath=str(tmp_path)))
+    assert len(walk(main)) == 512
+
+
+def test_paths_are_paths(tmp_path: Path):
+    """Undecodable names survive."""
+    folder = os.fsdecode(os.fsencode(tmp_path) + b"/\xff")
+    os.mkdir(folder)
+    with open(f"{folder}/a", "wb") as file:
+        file.write(elves.elf(soname="a"))
+    assert Loader({"LD_LIBRARY_PATH": folder}, "/").find("a", elves.X86) is not None

@@ -1,0 +1,141 @@
+"""Who listens at a port, as /proc tells it, and waiting until a process does."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mslaunch.errors import LaunchError, WireError
+from mslaunch.host import listeners
+from mslaunch.host.listeners import Wait, by_whom, holder, refused, sockets
+from mslaunch.protocol import control
+from mslaunch.runtime.loop import Loop
+
+LISTENS = """\
+import socket, sys
+with socket.create_server(("127.0.0.1", 0)) as server:
+    print(server.getsockname()[1], flush=True)
+    sys.stdin.read()
+"""
+BELOW = "import subprocess, sys; sys.exit(subprocess.call([sys.executable, '-c', sys.argv[1]]))"
+
+
+class Server:
+    """A process that listens, itself or by a child."""
+
+    def __init__(self, *argv: str) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", *argv], stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+        )
+        self.pid = self._process.pid
+
+    def __enter__(self) -> Server:
+        assert self._process.stdout
+        self.port = int(self._process.stdout.readline())
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        assert self._process.stdin and self._process.stdout
+        self._process.stdin.close()
+        self._process.wait(20)
+        self._process.stdout.close()
+
+
+@pytest.fixture
+def loop() -> Iterator[Loop]:
+    with Loop() as made:
+        yield made
+
+
+@pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
+def test_who_listens(family: socket.AddressFamily) -> None:
+    with socket.socket(family) as server:
+        server.bind(("", 0))
+        port = server.getsockname()[1]
+        assert sockets(port) == set(), "bound, and does not listen"
+        server.listen()
+        found = sockets(port)
+        assert found == {os.readlink(f"/proc/self/fd/{server.fileno()}")}
+        assert holder(found, [1, os.getpid()]) == os.getpid()
+        with socket.create_connection(("localhost", port)) as line:
+            assert sockets(line.getsockname()[1]) == set(), "a connection"
+    assert sockets(port) == set()
+
+
+def test_nobody_and_those_who_do_not_let_us_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert holder({"socket:[1]"}, [os.getpid(), 2**22 + 1]) is None
+
+    def denied(path: str) -> list[str]:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(os, "listdir", denied)
+    assert holder({"socket:[1]"}, [os.getpid()]) == 0
+
+
+def test_words() -> None:
+    with Server(LISTENS) as server:
+        assert by_whom(server.port).startswith(f" by process {server.pid} ({sys.executable[:60]}")
+        taken = refused(server.port, False, OSError(errno.EADDRINUSE, "Address already in use"))
+        assert taken.what == f"port {server.port} is taken{by_whom(server.port)}"
+        assert len(taken.what) < 160 and "\n" not in taken.what
+    assert by_whom(server.port) == " by another process"
+    moved = refused(8118, True, OSError(errno.EADDRINUSE, "Address already in use"))
+    assert moved.what == "port 8118 is taken, and so are those below it that were tried"
+    denied = refused(80, False, OSError(errno.EACCES, "Permission denied"))
+    assert denied.what == "port 80 cannot be used: Permission denied"
+    assert refused(0, False, OSError(errno.EMFILE, "Too many")).what == "no free TCP port was found: Too many"
+
+
+@pytest.mark.parametrize("argv", [(LISTENS,), (BELOW, LISTENS)])
+def test_waiting_until_a_process_listens(loop: Loop, argv: tuple[str, ...]) -> None:
+    """Or one that it has started."""
+    heard: list[LaunchError | None] = []
+    with Server(*argv) as server:
+        Wait(loop, server.port, server.pid, heard.append)
+        loop.run(lambda: bool(heard))
+    assert heard == [None]
+
+
+def test_waiting_for_a_port_that_another_has(loop: Loop) -> None:
+    heard: list[LaunchError | None] = []
+    with Server(LISTENS) as server, Server(LISTENS) as other:
+        Wait(loop, server.port, other.pid, heard.append)
+        loop.run(lambda: bool(heard))
+    assert heard[0] and f"by process {server.pid} (" in heard[0].what
+
+
+def test_waiting_has_an_end(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And before that it can be given up."""
+    monkeypatch.setattr(listeners, "SECONDS", 0.05)
+    heard: list[LaunchError | None] = []
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))  # nobody else can take it, and nobody listens
+        port = silent.getsockname()[1]
+        Wait(loop, port, os.getpid(), heard.append)
+        Wait(loop, port, os.getpid(), heard.append).cancel()
+        loop.run(lambda: loop._due() is None)
+    assert not heard
+
+
+@given(st.lists(st.builds(control.Wanted, st.integers(0, 65535), st.booleans()), max_size=4))
+def test_reserve(ports: list[control.Wanted]) -> None:
+    assert control.unpack_ports(control.pack_ports(ports)) == ports
+
+
+def test_reserve_is_short() -> None:
+    wanted = [control.Wanted(), control.Wanted(8118), control.Wanted(8118, True)]
+    assert control.pack_ports(wanted) == b"0 8118 8118-"
+
+
+@pytest.mark.parametrize("payload", [b"-1", b"65536", b"x", b"8118--", b"-", b"8118+", b"\xff"])
+def test_what_is_no_port(payload: bytes) -> None:
+    with pytest.raises(WireError):
+        control.unpack_ports(payload)

@@ -1,0 +1,80 @@
+"""Why no agent answered: what hosts print, and what a person is told."""
+
+from __future__ import annotations
+
+import pytest
+
+from mslaunch.datamodel.hosts import Node
+from mslaunch.errors import LinkError
+from mslaunch.launcher.agents.diagnose_start import explain
+from mslaunch.transport.base import Link
+
+
+class Silent(Link):
+    """A link that ended before HELLO."""
+
+    def __init__(self, noise: bytes = b"", failure: LinkError | None = None, status: int | None = None) -> None:
+        super().__init__(Node("n7", 1, "-H"), -1, -1)
+        self._noise, self._failure, self.exit_status = noise, failure, status
+
+    def noise(self) -> bytes:
+        return self._noise
+
+    def failure(self) -> LinkError | None:
+        return self._failure
+
+
+MISSING = "it has no Python that the agent could run with"
+
+
+@pytest.mark.parametrize(
+    ("printed", "what", "todo"),
+    [
+        (b"bash: line 1: exec: python3: not found\n", MISSING, "--agent-python"),
+        (b"bash: python3: command not found\n", MISSING, "--agent-python"),
+        (b"fish: Unknown command: python3\n", MISSING, "--agent-python"),
+        (
+            b"mslaunch: python 3.6.15 is older than 3.8\n",
+            "its Python is too old for the agent, which needs 3.8",
+            "--agent-python",
+        ),
+        (b"This account is currently not available.\n", "its account allows no commands", "user@host"),
+    ],
+)
+@pytest.mark.parametrize("on_link", [True, False])
+def test_what_shells_say(printed: bytes, what: str, todo: str, on_link: bool) -> None:
+    error = explain(Silent(noise=printed), b"") if on_link else explain(Silent(), printed)
+    assert error.what == what and error.where == "n7" and todo in error.todo
+    assert f"  | {printed.decode().strip()}" in error.todo
+
+
+def test_a_shell_without_words_but_with_127() -> None:
+    assert explain(Silent(status=127), b"").what == MISSING
+
+
+def test_the_link_knows_more() -> None:
+    known = LinkError("no route to host", "n7", "is it on?", 255)
+    error = explain(Silent(b"ssh: trouble\n", known), b"")
+    assert (error.what, error.where, error.code) == ("no route to host", "n7", 255)
+    assert error.todo == "is it on?\nit printed:\n  | ssh: trouble"
+
+
+def test_something_else_answered() -> None:
+    error = explain(Silent(), b"Welcome to n7\r\nTODAY: maintenance\n")
+    assert error.what == "it answered, but no agent started there"
+    assert error.todo == "it printed:\n  | Welcome to n7\n  | TODAY: maintenance"
+
+
+def test_silence() -> None:
+    assert (
+        explain(Silent(status=3), b"").what
+        == "it accepted the login, but no agent started there (its shell ended with status 3)"
+    )
+    assert "status" not in explain(Silent(), b"").what
+
+
+def test_what_is_quoted_is_short_and_harmless() -> None:
+    error = explain(Silent(), b"".join(b"line %d\n" % number for number in range(20)) + b"\x1b[31mred" + b"x" * 500)
+    lines = error.todo.splitlines()
+    assert len(lines) == 7 and lines[1] == "  | line 15"
+    assert "\x1b" not in error.todo and max(map(len, lines)) <= 204

@@ -1,0 +1,227 @@
+"""Preparing: which frames go where, and which addresses are told to the ranks."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mslaunch.datamodel.hosts import Node
+from mslaunch.datamodel.jobmap import JobMap, Placement
+from mslaunch.datamodel.request import ClusterPolicy, Share
+from mslaunch.errors import WireError
+from mslaunch.launcher.agents.rendezvous import Endpoint, Sought, Wireup, sought_by
+from mslaunch.protocol import control, frames
+from mslaunch.protocol.control import Hello, Reserved
+
+USUAL = ClusterPolicy()
+ANSWER = Reserved((10002, 10001), 10003, "token")
+ONE_PORT, OTHER_PORT = Reserved((10001,), 10003, "first"), Reserved((8119,), 10004, "second")
+
+
+class Lab:
+    """A wire-up whose agents are this test."""
+
+    def __init__(
+        self,
+        *addresses: tuple[str, ...],
+        first: int = 0,
+        service: int = -1,
+        seen: dict[int, str] | None = None,
+        cluster: ClusterPolicy = USUAL,
+    ) -> None:
+        hellos = {
+            node: Hello(f"h{node}", 1, 2, 2, "3.8.0", found, (seen or {}).get(node, ""))
+            for node, found in enumerate(addresses)
+        }
+        self.sent: list[tuple[int, frames.Frame]] = []
+        self.done: list[tuple[Endpoint, str]] = []
+        hosts = [f"n{node}" for node in hellos]
+        sought = Sought(first, service if service >= 0 else first, cluster)
+        self.wireup = Wireup(hellos, hosts, sought, self._send, lambda *result: self.done.append(result))
+        self.wireup.begin()
+
+    def _send(self, node: int, data: bytes) -> None:
+        self.sent += [(node, frame) for frame in frames.Decoder().feed(data)]
+
+    def asked(self) -> dict[int, bytes]:
+        """Which ports are wanted where."""
+        return {node: frame.payload for node, frame in self.sent if frame.kind == frames.RESERVE}
+
+    def candidates(self) -> list[str]:
+        return control.unpack_probe(self.sent[-1][1].payload)[0]
+
+
+def test_one_node_needs_nobody() -> None:
+    lab = Lab(("10.0.0.1", "127.0.0.1"))
+    assert [(node, frame.kind, frame.payload) for node, frame in lab.sent] == [(0, frames.RESERVE, b"0 0")]
+    lab.wireup.reserved(0, ANSWER)
+    assert lab.done == [(Endpoint("127.0.0.1", 10001, 10002), "")]
+
+
+def test_the_others_knock_at_the_node_of_rank_0() -> None:
+    lab = Lab(("10.0.0.1",), ("10.0.0.2", "192.168.0.2", "127.0.0.1"), ("10.0.0.3",), first=1)
+    assert [node for node, _ in lab.sent] == [1]
+    lab.wireup.reserved(1, ANSWER)
+    assert [(node, frame.kind) for node, frame in lab.sent[1:]] == [(0, frames.PROBE), (2, frames.PROBE)]
+    assert control.unpack_probe(lab.sent[1][1].payload) == (["10.0.0.2", "192.168.0.2", "127.0.0.1"], 10003, "token")
+    lab.wireup.reached(0, ["192.168.0.2", "10.0.0.2"])
+    assert lab.done == []
+    lab.wireup.reached(2, ["192.168.0.2"])
+    assert lab.done == [(Endpoint("192.168.0.2", 10001, 10002), "")]
+
+
+def test_the_first_candidate_that_all_reach_wins() -> None:
+    lab = Lab(("10.0.0.1", "192.168.0.1"), ("10.0.0.2",))
+    lab.wireup.reserved(0, ANSWER)
+    lab.wireup.reached(1, ["192.168.0.1", "10.0.0.1"])
+    assert lab.done[0][0].address == "10.0.0.1"
+
+
+def test_candidates_in_their_order_and_once() -> None:
+    lab = Lab(("10.0.0.1", "10.1.0.1", "127.0.0.1"), (), (), seen={1: "172.16.0.9", 2: "10.1.0.1"})
+    lab.wireup.reserved(0, ANSWER)
+    assert lab.candidates() == ["10.0.0.1", "172.16.0.9", "10.1.0.1", "127.0.0.1"]
+    lab = Lab(("127.0.0.1",), (), seen={0: "10.0.0.7", 1: "172.16.0.9"})
+    lab.wireup.reserved(0, ANSWER)
+    assert lab.candidates() == ["172.16.0.9", "127.0.0.1"], "loopback last; how the first node was reached says nothing"
+
+
+def test_no_common_address_is_a_warning() -> None:
+    lab = Lab(("10.0.0.1", "10.1.0.1"), (), (), ())
+    lab.wireup.reserved(0, ANSWER)
+    lab.wireup.reached(1, ["10.1.0.1"])
+    lab.wireup.reached(2, [])
+    lab.wireup.reached(3, ["10.1.0.1"])
+    assert lab.done == [(Endpoint("10.1.0.1", 10001, 10002), "n2 cannot reach n0 at 10.1.0.1 (MASTER_ADDR)")]
+
+
+def test_a_first_node_without_any_address_does_not_stop_the_launch() -> None:
+    lab = Lab((), ())
+    lab.wireup.reserved(0, ANSWER)
+    lab.wireup.reached(1, [])
+    assert len(lab.done) == 1 and "n1" in lab.done[0][1]
+
+
+@pytest.mark.parametrize(
+    ("cluster", "words"),
+    [
+        (ClusterPolicy(port=8118), b"8118 0"),
+        (ClusterPolicy(port=8118, moves=True), b"8118- 0"),
+        (ClusterPolicy(moves=True), b"0 0"),
+        (ClusterPolicy(simulated=True), b"0"),
+        (ClusterPolicy(share=Share(8, 4, "10.0.0.9", 8118, True)), b"8118 0"),
+        (ClusterPolicy(share=Share(8, 0, "::1", 8118, True), moves=True), b"8118- 0"),
+        (ClusterPolicy(share=Share(8, 4, "10.0.0.9", 8118, False), port=1, moves=True), b"0"),
+    ],
+    ids=str,
+)
+def test_which_ports_are_wanted(cluster: ClusterPolicy, words: bytes) -> None:
+    assert Lab(("10.0.0.1",), cluster=cluster).asked() == {0: words}
+
+
+@pytest.mark.parametrize("master", [False, True])
+def test_a_share_meets_where_it_was_told(master: bool) -> None:
+    """Others start ranks that we have no agents for: nobody could prove anything."""
+    lab = Lab(("10.0.0.1",), cluster=ClusterPolicy(share=Share(8, None, "fd00::9", 8118, master)))
+    lab.wireup.reserved(0, Reserved((8118, 10001) if master else (10001,), 10003, "token"))
+    assert lab.done == [(Endpoint("fd00::9", 10001, 8118, "fd00::9"), "")]
+
+
+def test_a_share_that_is_all_of_the_job_may_move() -> None:
+    lab = Lab(("10.0.0.1",), cluster=ClusterPolicy(share=Share(2, 0, "::1", 8118, True), moves=True))
+    lab.wireup.reserved(0, Reserved((8120, 10001), 10003, "token"))
+    assert lab.done == [(Endpoint("::1", 10001, 8120, "::1"), "")]
+
+
+def test_a_dry_run_has_no_scheduler() -> None:
+    lab = Lab(("10.0.0.1",), ("10.0.0.2",), cluster=ClusterPolicy(simulated=True))
+    lab.wireup.reserved(0, ONE_PORT)
+    lab.wireup.reached(1, ["10.0.0.1"])
+    assert lab.done == [(Endpoint("10.0.0.1", 10001, 0), "")]
+
+
+def test_a_scheduler_elsewhere_has_an_address_of_its_own() -> None:
+    lab = Lab(("10.0.0.1",), ("10.0.0.2",), ("10.0.0.3",), service=2, cluster=ClusterPolicy(port=8118, moves=True))
+    assert lab.asked() == {0: b"0", 2: b"8118-"}
+    lab.wireup.reserved(2, OTHER_PORT)
+    assert lab.wireup.silent() == 0 and len(lab.sent) == 2
+    lab.wireup.reserved(0, ONE_PORT)
+    knocks = {node: control.unpack_probe(frame.payload) for node, frame in lab.sent[2:]}
+    at_first, at_other = (["10.0.0.1"], 10003, "first"), (["10.0.0.3"], 10004, "second")
+    assert knocks == {0: at_other, 1: at_first, 2: at_first}, "one door at a time"
+    lab.wireup.reached(0, ["10.0.0.3"])
+    lab.wireup.reached(1, ["10.0.0.1"])
+    assert control.unpack_probe(lab.sent[-1][1].payload) == at_other and lab.sent[-1][0] == 1
+    lab.wireup.reached(2, [])
+    assert lab.done == [] and lab.wireup.silent() == 1
+    lab.wireup.reached(1, ["10.0.0.3"])
+    assert lab.done == [(Endpoint("10.0.0.1", 10001, 8119, "10.0.0.3"), "n2 cannot reach n0 at 10.0.0.1 (MASTER_ADDR)")]
+
+
+def test_who_cannot_reach_the_scheduler_is_named() -> None:
+    lab = Lab(("10.0.0.1",), ("10.0.0.2",), service=1)
+    lab.wireup.reserved(0, ONE_PORT)
+    lab.wireup.reserved(1, OTHER_PORT)
+    lab.wireup.reached(0, [])
+    lab.wireup.reached(1, ["10.0.0.1"])
+    assert lab.done[0][1] == "n0 cannot reach n1 at 10.0.0.2 (MS_SCHED_HOST)"
+
+
+def test_the_address_that_names_the_schedulers_host_comes_first() -> None:
+    """It decides over which network MindSpore's ranks talk."""
+    for host in ("192.168.0.2", "joe@192.168.0.2"):
+        lab = Lab(("10.0.0.1",), ("10.0.0.2", "192.168.0.2"), service=1, cluster=ClusterPolicy(host))
+        lab.wireup.reserved(0, ONE_PORT)
+        lab.wireup.reserved(1, OTHER_PORT)
+        lab.wireup.reached(0, ["10.0.0.2", "192.168.0.2"])
+        lab.wireup.reached(1, ["10.0.0.1"])
+        assert lab.done[0][0] == Endpoint("10.0.0.1", 10001, 8119, "192.168.0.2")
+    lab = Lab(("10.0.0.1",), ("10.0.0.2",), service=1, cluster=ClusterPolicy("192.168.7.7"))
+    lab.wireup.reserved(0, ONE_PORT)
+    lab.wireup.reserved(1, OTHER_PORT)
+    assert lab.sent[2][0] == 0 and control.unpack_probe(lab.sent[2][1].payload)[0] == ["10.0.0.2"], "it has none such"
+
+
+def test_answers_to_no_question() -> None:
+    lab = Lab(("10.0.0.1",), ("10.0.0.2",))
+    for answer in (ANSWER._replace(ports=(1,)), ANSWER._replace(ports=(1, 2, 3))):
+        with pytest.raises(WireError):
+            lab.wireup.reserved(0, answer)
+    with pytest.raises(WireError):
+        lab.wireup.reserved(1, ANSWER)
+    with pytest.raises(WireError):
+        lab.wireup.reached(1, [])
+    lab.wireup.reserved(0, ANSWER)
+    with pytest.raises(WireError):
+        lab.wireup.reached(0, [])
+
+
+def test_what_a_map_needs() -> None:
+    nodes = tuple(Node(f"n{at}", 1, "-H") for at in range(3))
+    jobmap = JobMap(nodes, (Placement(4, 0, 1, 0), Placement(5, 0, 0, 0)), 2)
+    assert sought_by(jobmap, ClusterPolicy(port=1)) == Sought(1, 1, ClusterPolicy(port=1))
+    assert sought_by(jobmap._replace(service=2), ClusterPolicy()) == Sought(1, 2)
+
+
+@given(st.data())
+def test_every_answer_is_waited_for_and_none_twice(data: st.DataObject) -> None:
+    """Whatever the order of answers: no address is said before all have come, and it is one that all have proved."""
+    count = data.draw(st.integers(1, 4))
+    first, service = data.draw(st.integers(0, count - 1)), data.draw(st.integers(0, count - 1))
+    lab = Lab(*((f"10.0.0.{node}", f"10.1.0.{node}") for node in range(count)), first=first, service=service)
+    waiting = [(node, frames.RESERVE) for node in lab.asked()]
+    while waiting:
+        assert lab.done == [] and lab.wireup.silent() in {node for node, _ in waiting}
+        node, kind = waiting.pop(data.draw(st.integers(0, len(waiting) - 1)))
+        before = len(lab.sent)
+        if kind == frames.RESERVE:
+            ports = tuple(20000 + node * 10 + at for at in range(len(lab.asked()[node].split())))
+            lab.wireup.reserved(node, Reserved(ports, 1, "x"))
+        else:
+            lab.wireup.reached(node, [f"10.1.0.{at}" for at in range(count)])
+        waiting += [(to, frame.kind) for to, frame in lab.sent[before:]]
+    ((endpoint, warning),) = lab.done
+    assert endpoint.service_port == 20000 + service * 10 and endpoint.port == 20000 + first * 10 + (first == service)
+    assert endpoint.address == (f"10.1.0.{first}" if count > 1 else "127.0.0.1") and not warning
+    assert endpoint.service_address == (f"10.1.0.{service}" if first != service else "")

@@ -1,0 +1,281 @@
+"""Which files are sent to the hosts, and what is refused before anything is started."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from mslaunch.datamodel.hosts import Node
+from mslaunch.datamodel.request import AppContext, Request
+from mslaunch.errors import LaunchError, LinkError
+from mslaunch.launcher.agents import staging
+from mslaunch.launcher.agents.connection import Peer
+from mslaunch.launcher.agents.staging import collect, send_files
+from mslaunch.launcher.agents.start_agents import UnreachedError
+from mslaunch.protocol import control, frames
+from mslaunch.runtime.loop import Loop
+from mslaunch.runtime.writer import HIGH
+from mslaunch.transport.base import Link
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Path:
+    """A launch directory, below which there are files."""
+    for name, mode in {
+        "w/data": 0o640, "w/sub/tool": 0o755, "w/sub/more": 0o600, "w/tree/in/x": 0o444, "w/tree/y": 0o644,
+        "up/data": 0o644, "bin/tool": 0o700,
+    }.items():  # fmt: skip
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(name)
+        (tmp_path / name).chmod(mode)
+    return tmp_path / "w"
+
+
+def sent(here: Path, *apps: AppContext) -> list[tuple[str, str]]:
+    found = collect(Request(apps), {"PATH": f"{here}/../bin"}, str(here))
+    return [(parcel.name, os.path.relpath(os.path.realpath(parcel.source), here.parent)) for parcel in found]
+
+
+def files(*names: str) -> AppContext:
+    return AppContext(("x",), preload_files=names)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("data", [("data", "w/data")]),
+        ("./sub/../data", [("data", "w/data")]),
+        ("sub/more", [("sub/more", "w/sub/more")]),
+        ("../up/data", [("up/data", "up/data")]),
+        ("tree", [("tree/in/x", "w/tree/in/x"), ("tree/y", "w/tree/y")]),
+        ("tree/in/", [("tree/in/x", "w/tree/in/x")]),
+        (".", [("data", "w/data"), ("sub/more", "w/sub/more"), ("sub/tool", "w/sub/tool"),
+               ("tree/in/x", "w/tree/in/x"), ("tree/y", "w/tree/y")]),
+    ],
+)  # fmt: skip
+def test_names_are_kept(here: Path, name: str, expected: list[tuple[str, str]]) -> None:
+    assert sorted(sent(here, files(name))) == expected
+
+
+def test_a_whole_path_loses_its_first_slash(here: Path) -> None:
+    assert sent(here, files(f"{here}/data")) == [(f"{here}/data"[1:], "w/data")]
+
+
+@pytest.mark.parametrize(
+    ("app", "expected"),
+    [
+        (AppContext(("sub/tool", "x"), preload_binary=True), ("tool", "w/sub/tool")),
+        (AppContext(("tool",), preload_binary=True), ("tool", "bin/tool")),
+        (AppContext(("tool",), preload_binary=True, path="sub"), ("tool", "w/sub/tool")),
+        (AppContext(("./sub/tool",), preload_binary=True, wdir="/"), ("tool", "w/sub/tool")),
+    ],
+)
+def test_programs(here: Path, app: AppContext, expected: tuple[str, str]) -> None:
+    assert sent(here, app) == [expected]
+
+
+def test_modes(here: Path) -> None:
+    made = collect(Request((files("data", "tree/in/x"),)), {}, str(here))
+    assert [parcel.mode for parcel in made] == [0o640, 0o444]
+
+
+def test_what_two_programs_want_is_sent_once(here: Path) -> None:
+    tool = AppContext(("sub/tool",), preload_binary=True, preload_files=("data", "./data"))
+    assert sent(here, tool, tool, files("data")) == [("tool", "w/sub/tool"), ("data", "w/data")]
+    assert collect(Request((AppContext(("x",)),)), {}, str(here)) == []
+
+
+@pytest.mark.parametrize(
+    ("apps", "words"),
+    [
+        ((files("nothing"),), "--preload-files: {here}/nothing cannot be sent: No such file"),
+        ((files("/dev/null"),), "--preload-files: /dev/null cannot be sent: it is no file"),
+        ((AppContext(("./nothing",), preload_binary=True),), "the program './nothing' does not exist"),
+        ((AppContext(("sub/more",), preload_binary=True),), "'sub/more' is not executable"),
+        (
+            (AppContext(("sub/tool",), preload_binary=True), AppContext(("../bin/tool",), preload_binary=True)),
+            "--preload-binary: {here}/sub/tool and {here}/../bin/tool would both be tool on the hosts",
+        ),
+    ],
+)
+def test_refused(here: Path, apps: tuple[AppContext, ...], words: str) -> None:
+    with pytest.raises(LaunchError) as caught:
+        sent(here, *apps)
+    assert words.format(here=here) in str(caught.value)
+
+
+def test_a_link_that_leads_nowhere(here: Path) -> None:
+    (here / "tree" / "z").symlink_to("nowhere")
+    with pytest.raises(LaunchError, match="tree/z cannot be sent"):
+        sent(here, files("tree"))
+
+
+def test_a_link_to_a_folder_is_followed(here: Path) -> None:
+    (here / "tree" / "z").symlink_to("../sub")
+    assert ("tree/z/more", "w/sub/more") in sent(here, files("tree"))
+
+
+@pytest.mark.parametrize("target", [".", "..", "../..", "../tree"])
+def test_a_link_to_a_folder_around_it(here: Path, target: str) -> None:
+    (here / "tree" / "z").symlink_to(target)
+    with pytest.raises(LaunchError, match="tree/z cannot be sent: the link leads to a folder that it is in"):
+        sent(here, files("tree"))
+
+
+def test_a_folder_that_cannot_be_looked_into(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not left out without a word.  (The tests may run as root, who may look everywhere.)"""
+    really = os.scandir
+
+    def scandir(path: str) -> object:
+        if str(path).endswith("tree/in"):
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return really(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    with pytest.raises(LaunchError, match=r"--preload-files: .*tree/in cannot be sent: Permission denied"):
+        sent(here, files("tree"))
+
+
+@pytest.mark.parametrize("names", [("../up/data", "up/data/x"), ("up/data/x", "../up/data")])
+def test_a_file_where_another_needs_a_folder(here: Path, names: tuple[str, str]) -> None:
+    (here / "up" / "data").mkdir(parents=True)
+    (here / "up" / "data" / "x").write_text("")
+    with pytest.raises(LaunchError, match="would be up/data and up/data/x on the hosts"):
+        sent(here, files(*names))
+
+
+# --- sending
+
+
+class Host:
+    """An agent that is nothing but the other ends of two pipes; what comes down is read when somebody asks."""
+
+    def __init__(self, loop: Loop, name: str = "n1") -> None:
+        (self.reader, down), (up, self.writer) = os.pipe(), os.pipe()
+        self.peer = Peer(loop, Link(Node(name, 1, "-H"), up, down))
+        self.decoder = frames.Decoder()
+        self.got: list[frames.Frame] = []
+        os.write(self.writer, frames.MAGIC)
+        os.set_blocking(self.reader, False)
+
+    def read(self) -> None:
+        """Take what has come; say STORED for each end of a file."""
+        new = self.decoder.feed(os.read(self.reader, 1 << 20))
+        self.got += new
+        for frame in new:
+            if frame.kind == frames.DATA and not frame.payload:
+                self.say("")
+
+    def say(self, error: str) -> None:
+        os.write(self.writer, frames.encode(frames.STORED, payload=control.pack_stored(error, "do")))
+
+    def close(self) -> None:
+        self.peer.close()
+        os.close(self.reader)
+
+
+@pytest.fixture
+def hosts() -> Iterator[tuple[Loop, Host, Host]]:
+    with Loop() as loop:
+        made = Host(loop), Host(loop, "n2")
+        yield loop, *made
+        for host in made:
+            host.close()
+
+
+def test_all_hosts_get_all_files(hosts: tuple[Loop, Host, Host], here: Path) -> None:
+    loop, *made = hosts
+    for host in made:
+        loop.reader(host.reader, host.read)
+    data = os.urandom(3 << 20)
+    (here / "data").write_bytes(data)
+    send_files(
+        loop, [host.peer for host in made], collect(Request((files("data", "sub/more"),)), {}, str(here)), loop.run
+    )
+    for host in made:
+        first, *pieces, end, second, more, last = host.got
+        assert [control.unpack_file(frame.payload) for frame in (first, second)] == [
+            ("data", 0o640),
+            ("sub/more", 0o600),
+        ]
+        assert b"".join(frame.payload for frame in pieces) == data
+        assert (end.payload, more.payload, last.payload) == (b"", b"w/sub/more", b"")
+
+
+def test_a_slow_host_holds_little_in_memory_and_is_given_up(
+    hosts: tuple[Loop, Host, Host], here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(staging, "PATIENCE", 0.05)
+    loop, slow, quick = hosts
+    loop.reader(quick.reader, quick.read)
+    with open(here / "data", "wb") as file:
+        file.truncate(32 << 20)
+    parcels = collect(Request((files("data"),)), {}, str(here))
+    with pytest.raises(UnreachedError, match="took nothing for") as caught:
+        send_files(loop, [slow.peer, quick.peer], parcels, loop.run)
+    assert caught.value.where == "n1"
+    assert HIGH <= slow.peer.pending < HIGH + (1 << 17)
+    assert len(quick.got) > 1, "the other one does not wait for it"
+
+
+def test_a_host_that_cannot_store_is_named(hosts: tuple[Loop, Host, Host], here: Path) -> None:
+    loop, bad, good = hosts
+    loop.reader(good.reader, good.read)
+    bad.say("no room")
+    with pytest.raises(LaunchError, match="no room") as caught:
+        send_files(loop, [bad.peer, good.peer], collect(Request((files("data"),)), {}, str(here)), loop.run)
+    assert (caught.value.where, caught.value.todo) == ("n1", "do")
+
+
+def test_a_host_that_goes_away(hosts: tuple[Loop, Host, Host], here: Path) -> None:
+    loop, gone, _ = hosts
+    gone.peer.hello = cast("control.Hello", "it has greeted")
+    os.close(gone.writer)
+    with pytest.raises(UnreachedError, match="ended while files were sent") as caught:
+        send_files(loop, [gone.peer], collect(Request((files("data"),)), {}, str(here)), loop.run)
+    assert list(caught.value.by_node) == ["n1"]
+
+
+def test_a_host_is_named_as_its_node(hosts: tuple[Loop, Host, Host], here: Path) -> None:
+    """The error of a connection has its address besides; who looks for another host wants the name."""
+    loop, gone, _ = hosts
+    error = LinkError("the connection was lost", "n1 [10.0.0.1] (user joe)")
+    loop.after(0, lambda: gone.peer.ended(error))
+    with pytest.raises(UnreachedError) as caught:
+        send_files(loop, [gone.peer], collect(Request((files("data"),)), {}, str(here)), loop.run)
+    assert caught.value.by_node == {"n1": error}
+    assert (caught.value.what, caught.value.where) == (error.what, error.where)
+
+
+def test_an_order_to_end(hosts: tuple[Loop, Host, Host], here: Path) -> None:
+    loop, host, _ = hosts
+
+    def interrupted(until: Callable[[], bool]) -> None:
+        raise LaunchError("ended by SIGINT")
+
+    with pytest.raises(LaunchError, match="ended by SIGINT"):
+        send_files(loop, [host.peer], collect(Request((files("data"),)), {}, str(here)), interrupted)
+    assert not host.got
+
+
+def test_a_file_that_goes_away(hosts: tuple[Loop, Host, Host], here: Path) -> None:
+    loop, host, _ = hosts
+    parcels = collect(Request((files("data"),)), {}, str(here))
+    (here / "data").unlink()
+    with pytest.raises(LaunchError, match="data cannot be sent: No such file"):
+        send_files(loop, [host.peer], parcels, loop.run)
+
+
+@pytest.mark.parametrize("data", [b"", b"w/dat", b"another text"])
+def test_a_file_that_is_written_to(hosts: tuple[Loop, Host, Host], here: Path, data: bytes) -> None:
+    """Each host is sent it at its own speed: they would get different ones."""
+    loop, host, _ = hosts
+    parcels = collect(Request((files("data"),)), {}, str(here))
+    (here / "data").write_bytes(data)
+    with pytest.raises(LaunchError, match="data was written to while it was being sent"):
+        send_files(loop, [host.peer], parcels, loop.run)

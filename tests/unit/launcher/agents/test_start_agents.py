@@ -1,0 +1,181 @@
+"""Connecting with agents that say more than HELLO, and with some that do not."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from mslaunch.datamodel.hosts import Node
+from mslaunch.datamodel.request import LinkPolicy
+from mslaunch.errors import LaunchError
+from mslaunch.host.read_topology import read_topology
+from mslaunch.launcher.agents.agent_pool import Company
+from mslaunch.launcher.agents.connection import Peer
+from mslaunch.launcher.agents.start_agents import UnreachedError, begin_connect, close_all, connect
+from mslaunch.launcher.messages.console import Voice
+from mslaunch.runtime.loop import Loop
+
+HERE = Node("here", 1, "-H", local=True)
+THERE = Node("there", 1, "-H")
+ROOT = Path(__file__).parents[4]
+OTHER_AGENT = """\
+import sys
+sys.path.insert(0, {root!r})
+from mslaunch.model import Topology
+from mslaunch.wire import frames, messages
+hello = messages.pack_hello(messages.Hello("h", 1, 4, 2, "3.8.0", ()))
+said = frames.MAGIC + frames.encode(frames.HELLO, payload=hello) + {more}
+sys.stdout.buffer.write(said)
+sys.stdout.flush()
+{stays} and sys.stdin.buffer.read()
+"""
+
+
+@pytest.fixture
+def loop() -> Iterator[Loop]:
+    with Loop() as made:
+        yield made
+
+
+def meet(loop: Loop, nodes: list[Node], policy: LinkPolicy, topologies: bool) -> list[Peer]:
+    return connect(loop, nodes, policy, {}, lambda text: None, lambda text: None, loop.run, topologies)
+
+
+def other(folder: Path, more: str, timeout: float = 15.0, stays: bool = True) -> LinkPolicy:
+    """Hosts on which something else answers: HELLO, and then `more`."""
+    program = folder / "agent.py"
+    program.write_text(OTHER_AGENT.format(root=str(ROOT), more=more, stays=stays))
+    return LinkPolicy(agent=(sys.executable, str(program)), timeout=timeout)
+
+
+def real(folder: Path) -> LinkPolicy:
+    """Hosts that are this one: the command runs here."""
+    program = folder / "rsh"
+    program.write_text('#!/bin/sh\nshift\nexec sh -c "$*"\n')
+    program.chmod(0o755)
+    return LinkPolicy(agent=(str(program),), python=sys.executable)
+
+
+def test_every_peer_has_its_topology(loop: Loop, tmp_path: Path) -> None:
+    """A forked agent, and one that gets its program through the link."""
+    peers = meet(loop, [THERE, HERE], real(tmp_path), topologies=True)
+    expected = read_topology(os.sched_getaffinity(0))
+    try:
+        assert [peer.topology for peer in peers] == [expected, expected]
+        assert all(peer.hello for peer in peers)
+    finally:
+        assert close_all(peers) == []
+
+
+def test_nobody_is_asked_in_vain(loop: Loop) -> None:
+    peers = meet(loop, [HERE], LinkPolicy(), topologies=False)
+    assert peers[0].hello and peers[0].topology is None
+    assert close_all(peers) == []
+
+
+@pytest.mark.parametrize(
+    ("more", "what"),
+    [
+        ("frames.encode(frames.TOPOLOGY)", "no message of ours"),
+        ("frames.encode(frames.TOPOLOGY, payload=b'x')", "garbled"),
+        ("frames.encode(99)", "a frame of kind 99 for rank -1, which means nothing here"),
+        ("frames.encode(frames.STARTED, 0, b'1')", "a frame of kind 68 for rank 0, which means nothing here"),
+        ("frames.encode(frames.FAULT, payload=b'Traceback: x')", "failed by its own mistake"),
+    ],
+)
+def test_a_bad_answer_is_that_hosts_error(more: str, what: str, loop: Loop, tmp_path: Path) -> None:
+    with pytest.raises(UnreachedError) as caught:
+        meet(loop, [HERE, THERE], other(tmp_path, more), topologies=True)
+    assert [error.where for error in caught.value.errors] == ["there"]
+    assert list(caught.value.by_node) == ["there"]
+    assert [peer.node.name for peer in caught.value.reached] == ["here"], "they may be kept"
+    assert close_all(caught.value.reached) == []
+    assert what in caught.value.what
+    assert ("Traceback: x" in caught.value.todo) == ("FAULT" in more)
+
+
+def test_the_first_error_is_the_one_that_is_told(loop: Loop, tmp_path: Path) -> None:
+    """The end of the link follows on it, while others are still waited for."""
+    policy = other(tmp_path, "frames.encode(frames.FAULT, payload=b'Traceback: x')", stays=False)
+    program, gone = tmp_path / "agent.py", tmp_path / "gone"
+    slow = f"import os, sys, time\nwhile sys.argv[1] == 'slow':\n    os.path.exists({str(gone)!r}) and sys.exit(3)\n"
+    program.write_text(f"{slow}    time.sleep(0.2)\n{program.read_text()}open({str(gone)!r}, 'w')\n")
+    with pytest.raises(UnreachedError) as caught:
+        meet(loop, [THERE, Node("slow", 1, "-H")], policy, topologies=True)
+    assert list(caught.value.by_node) == ["slow", "there"]
+    assert "failed by its own mistake" in caught.value.by_node["there"].what
+
+
+def test_no_answer_is_not_waited_for_longer_than_for_hello(loop: Loop, tmp_path: Path) -> None:
+    with pytest.raises(UnreachedError) as caught:
+        meet(loop, [THERE], other(tmp_path, "b''", timeout=0.2), topologies=True)
+    assert "no answer within 0.2 seconds" in caught.value.what and caught.value.where == "there"
+    assert caught.value.todo == "", "its login shell is innocent"
+
+
+def test_hello_is_enough_if_that_is_all(loop: Loop, tmp_path: Path) -> None:
+    peers = meet(loop, [THERE], other(tmp_path, "b''"), topologies=False)
+    assert peers[0].hello and (peers[0].hello.cpus, peers[0].hello.cores) == (4, 2)
+    assert close_all(peers) == []
+
+
+def test_what_ends_the_wait_closes_all_links(loop: Loop) -> None:
+    """Also those that have been made by then."""
+
+    def interrupted(until: Callable[[], bool]) -> None:
+        loop.run(until)
+        raise LaunchError("ended")
+
+    before = os.listdir("/proc/self/fd")
+    with pytest.raises(LaunchError, match="ended"):
+        connect(loop, [HERE], LinkPolicy(), {}, str, str, interrupted)  # type: ignore[arg-type]
+    assert len(os.listdir("/proc/self/fd")) == len(before)
+
+
+def test_connecting_goes_on_while_others_are_served(loop: Loop, tmp_path: Path) -> None:
+    """Those that were reached, and why the others were not; no agent is forked any more."""
+    ended: list[tuple[list[Peer], list[LaunchError]]] = []
+    nodes = [HERE, THERE, Node("down", 1, "-H")]
+    policy = real(tmp_path)
+    rsh = Path(policy.agent[0])
+    rsh.write_text(rsh.read_text().replace("shift", '[ "$1" = down ] && exit 3; shift'))
+    connecting = begin_connect(loop, nodes, policy, {}, pytest.fail, lambda *found: ended.append(found))
+    assert not ended and len(connecting.peers) == 3
+    loop.run(lambda: bool(ended))
+    ((peers, errors),) = ended
+    try:
+        assert [peer.node.name for peer in peers] == ["here", "there"] and all(peer.hello for peer in peers)
+        assert type(peers[0].link).__name__ == "ExecLink"
+        assert [error.where for error in errors] == ["down"]
+    finally:
+        assert close_all(connecting.peers) == []
+
+
+def test_a_host_that_is_lost_between_two_questions(loop: Loop, tmp_path: Path) -> None:
+    """It told its cores, and then its agent went away, while others were being asked."""
+    told = "frames.encode(frames.TOPOLOGY, payload=messages.pack_topology(Topology((0,), ((0,),) * 8)))"
+    policy = other(tmp_path, told, stays=False)
+    company = Company(loop, policy, {}, Voice(loop, 2, True, False), loop.run, False)
+    assert company.cores([THERE], False) == {"there": 2}
+    loop.run(lambda: "there" in company._lost)
+    with pytest.raises(UnreachedError) as caught:
+        company.gather([HERE, THERE])
+    assert (caught.value.where, caught.value.code) == ("there", 205)
+    assert company.part() == []
+
+
+def test_who_was_reached_is_kept_though_others_were_not(loop: Loop, tmp_path: Path) -> None:
+    """And hosts that may have gone get less time than others."""
+    policy = other(tmp_path, "b''", timeout=100)
+    company = Company(loop, policy, {}, Voice(loop, 2, True, False), loop.run, False)
+    (tmp_path / "agent.py").write_text("import sys\nsys.stdin.buffer.read()\n")
+    with pytest.raises(UnreachedError) as caught:
+        company.knock([HERE, THERE], 0.2)
+    assert list(caught.value.by_node) == ["there"]
+    (here,) = company._met.values()
+    assert company.gather([HERE]) == [here], "it is not called a second time"
+    assert company.part() == []

@@ -1,0 +1,106 @@
+"""Which exception ended a Python program, and how a failure quotes what was said last."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mslaunch.datamodel.node_plan import SERVICE
+from mslaunch.datamodel.outcome import Failure
+from mslaunch.launcher.job.exit_text import exception
+from mslaunch.launcher.job.failure_causes import with_last_words
+
+HEAD = "Traceback (most recent call last):"
+FRAMES = [HEAD, '  File "net.py", line 3, in <module>', "    f()", "    ~^^"]
+CHAINED = [*FRAMES, "KeyError: 'a'", "", "During handling of the above exception, another exception occurred:", ""]
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ([*FRAMES, "ValueError: boom"], "ValueError: boom"),
+        (["step 1", *FRAMES, "ValueError: boom", "more of it", "- and a list"], "ValueError: boom"),
+        ([*FRAMES, "AssertionError"], "AssertionError"),
+        ([*FRAMES, "mindspore.common.MyError: it  broke  "], "mindspore.common.MyError: it  broke"),
+        ([*FRAMES, "RuntimeError: "], "RuntimeError:"),
+        ([*CHAINED, *FRAMES, "TypeError: no"], "TypeError: no"),
+        ([*FRAMES, "  [Previous line repeated 990 more times]", "RecursionError: deep"], "RecursionError: deep"),
+        ([*FRAMES, "ValueError: " + "x" * 200], "ValueError: " + "x" * 107 + "…"),
+        ([*FRAMES, "ValueError: " + "x" * 108], "ValueError: " + "x" * 108),
+        ([], ""),
+        (["ValueError: boom"], ""),
+        (FRAMES, ""),
+        ([*FRAMES, "", "   "], ""),
+        ([*FRAMES, "done"], ""),
+        ([*FRAMES, "rank 1: done"], ""),
+        ([*FRAMES, "error: it went wrong"], ""),
+        ([*FRAMES, "Note:this"], ""),
+        ([*FRAMES, "[WARNING] x: y"], ""),
+        ([*FRAMES, ": text"], ""),
+        ([*FRAMES, "a..B: text"], ""),
+        ([f"  {HEAD}", "ValueError: boom"], ""),
+        ([*FRAMES, "ValueError: boom", HEAD], ""),
+    ],
+)
+def test_exceptions(lines: list[str], said: str) -> None:
+    assert exception(lines) == said
+
+
+@given(st.lists(st.one_of(st.just(HEAD), st.text(max_size=200)), max_size=6))
+def test_any_text_is_told_in_one_short_line(lines: list[str]) -> None:
+    said = exception(lines)
+    assert len(said) <= 120 and (not said or HEAD in lines)
+
+
+class Words:
+    """The last words of everybody."""
+
+    def __init__(self, *lines: str) -> None:
+        self.lines = lines
+
+    def __call__(self, rank: int, lines: int) -> Sequence[str]:
+        return self.lines[-lines:]
+
+
+BOOM = Words(*FRAMES, "ValueError: boom")
+
+
+@pytest.mark.parametrize(
+    ("what", "code", "headline"),
+    [
+        ("rank 1 ended with exit code 1", 1, "rank 1 ended with exit code 1 (ValueError: boom)"),
+        ("rank 1, started again, ended with exit code 1", 1,
+         "rank 1, started again, ended with exit code 1 (ValueError: boom)"),
+        ("rank 1 ended with exit code 3", 3, "rank 1 ended with exit code 3"),
+        ("rank 1 was ended by SIGTERM (terminated)", 143, "rank 1 was ended by SIGTERM (terminated)"),
+        ("rank 1 called MPI_Abort with code 1", 1, "rank 1 called MPI_Abort with code 1"),
+    ],
+)  # fmt: skip
+def test_a_headline_names_the_exception(what: str, code: int, headline: str) -> None:
+    failure = with_last_words(Failure(what, "n0", 1, code), BOOM)
+    assert failure == Failure(headline, "n0", 1, code, BOOM.lines)
+
+
+def test_a_long_traceback_is_searched_and_its_end_is_quoted() -> None:
+    frames = [f'  File "x.py", line {number}' for number in range(60)]
+    failure = with_last_words(Failure("rank 0 ended with exit code 1", "n0", 0), Words(HEAD, *frames, "OSError: x"))
+    assert failure.what.endswith(" (OSError: x)")
+    assert failure.detail == (*frames[-19:], "OSError: x")
+
+
+def test_nothing_is_said_twice() -> None:
+    failure = Failure("rank 0 called MPI_Abort with code 7", "n0", 0, 7, ("in step 3", "in vain"))
+    assert with_last_words(failure, Words("abort: in vain!")).detail == ("in step 3", "abort: in vain!")
+
+
+def test_who_is_no_process_has_no_last_words() -> None:
+    failure = Failure("the host was lost while ranks ran there", "n0", None, 205, ("it is gone",))
+    assert with_last_words(failure, BOOM) == failure
+
+
+def test_a_service_is_quoted_too() -> None:
+    failure = Failure("the MindSpore scheduler ended with exit code 1 before it listened", "n0", SERVICE)
+    assert with_last_words(failure, Words("port occupied")).detail == ("port occupied",)

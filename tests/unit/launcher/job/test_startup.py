@@ -1,0 +1,243 @@
+"""From HELLO to the ranks' plans: a launch on a real loop, with agents that only listen and say what a test tells."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from mslaunch.datamodel.hosts import Node
+from mslaunch.datamodel.jobmap import Endpoint, JobMap, Placement
+from mslaunch.datamodel.node_plan import FIRST_SERVER, SERVICE, AppPlan, NodePlan, RankPlan, ServicePlan, World
+from mslaunch.datamodel.request import OutputPolicy
+from mslaunch.errors import UsageError, WireError
+from mslaunch.launcher.job import startup
+from mslaunch.launcher.job.controller import Launch
+from mslaunch.launcher.job.job_state import JobState
+from mslaunch.launcher.messages.console import Voice
+from mslaunch.launcher.stdio.file_patterns import Places
+from mslaunch.launcher.stdio.output import Output
+from mslaunch.launcher.stdio.terminal import Terminal
+from mslaunch.protocol import control, frames
+from mslaunch.runtime.loop import Loop
+
+HELLO = control.Hello("n0", 1, 2, 2, "3.9", ("127.0.0.1",))
+SERVICES = (ServicePlan(6, (), SERVICE, first=True), ServicePlan(0, (), FIRST_SERVER, first=True))
+FIRST = {0: NodePlan((), (), (), services=SERVICES)}
+
+
+class Agent:
+    """A peer; `say` is what its agent sends."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.hello = HELLO
+        self.sent: list[frames.Frame] = []
+        self.handle: Callable[[frames.Frame], None]
+        self.ended: Callable[[Any], None]
+
+    def send(self, frame: bytes) -> None:
+        self.sent += frames.Decoder().feed(frame)
+
+    def watch(self, on: bool) -> None:
+        """It is always heard."""
+
+    def say(self, kind: int, rank: int = frames.NO_RANK, payload: bytes = b"") -> None:
+        self.handle(frames.Frame(kind, rank, payload))
+
+    def kinds(self) -> list[int]:
+        return [frame.kind for frame in self.sent]
+
+
+class Job:
+    """A launch of two ranks on one host; what the user hears is in `heard`."""
+
+    def __init__(self, loop: Loop, first: dict[int, NodePlan], **how: Any) -> None:
+        nodes = (Node("n0", 2, "-H", local=True),)
+        self.loop = loop
+        self.agent = Agent(nodes[0])
+        self.jobmap = JobMap(nodes, (Placement(0, 0, 0, 0), Placement(1, 0, 0, 1)), 2)
+        self.state = JobState(self.jobmap, max_restarts=2)
+        self.refusal: UsageError | None = None
+        out, self._said = os.pipe(), os.pipe()
+        voice = Voice(loop, self._said[1], quiet=False, verbose=True)
+        terminals = {frames.STDOUT: Terminal(loop, out[1], "out", voice.notice), frames.STDERR: voice.stderr}
+        output = Output(OutputPolicy(), Places([("n0", 0), ("n0", 0)]), terminals, voice.notice)
+        peers: Any = [self.agent]
+        self.launch = Launch(
+            loop, peers, self.state, output, self._plans, (0, ()), 1.0, voice, services=lambda end: first, **how
+        )
+        self._voice, self._fds = voice, (*out, *self._said)
+
+    def _plans(self, endpoint: Endpoint) -> list[NodePlan]:
+        if self.refusal:
+            raise self.refusal
+        ranks = tuple(RankPlan(rank, 0, ()) for rank in range(2))
+        return [NodePlan(ranks, (AppPlan(("x",), "/"),), (), world=World())]
+
+    def prepare(self) -> None:
+        reserved = control.Reserved((6, 5), 7, "token")
+        self.agent.say(frames.RESERVED, payload=control.pack_reserved(reserved))
+
+    def started(self, *numbers: int) -> None:
+        for number in numbers:
+            self.agent.say(frames.STARTED, number, b"99")
+
+    def exited(self, number: int, code: int) -> None:
+        self.agent.say(frames.EXIT, number, control.pack_exit(control.Exit(code, None)))
+
+    def heard(self) -> str:
+        self._voice.stderr.flush()
+        os.set_blocking(self._said[0], False)
+        try:
+            return os.read(self._said[0], 1 << 16).decode()
+        except BlockingIOError:
+            return ""
+
+    def close(self) -> None:
+        for fd in self._fds:
+            os.close(fd)
+
+
+@pytest.fixture
+def make() -> Iterator[Callable[..., Job]]:
+    jobs: list[Job] = []
+
+    def made(first: dict[int, NodePlan] | None = None, **how: Any) -> Job:
+        jobs.append(Job(loop, first or {}, **how))
+        return jobs[-1]
+
+    with Loop() as loop:
+        yield made
+    for job in jobs:
+        job.close()
+
+
+def plan_of(frame: frames.Frame) -> NodePlan:
+    assert frame.kind == frames.LAUNCH
+    return control.unpack_plan(frame.payload)
+
+
+def test_services_are_ready_before_ranks_hear_of_anything(make: Callable[..., Job]) -> None:
+    job = make(FIRST)
+    job.prepare()
+    (told,) = job.agent.sent
+    assert plan_of(told).services == SERVICES and not plan_of(told).ranks
+    job.started(SERVICE)
+    job.agent.say(frames.SERVES, SERVICE)
+    job.started(FIRST_SERVER)
+    assert len(job.agent.sent) == 1
+    job.agent.say(frames.SERVES, FIRST_SERVER)
+    assert [rank.rank for rank in plan_of(job.agent.sent[1]).ranks] == [0, 1]
+    said = job.heard()
+    assert "the MindSpore scheduler is process 99 on n0" in said
+    assert "the MindSpore scheduler listens at 127.0.0.1, port 6, on n0, after 0." in said
+    assert "parameter server 0 is process 99 on n0" in said
+
+
+def test_without_services_ranks_start_at_once(make: Callable[..., Job]) -> None:
+    job = make()
+    job.prepare()
+    assert [rank.rank for rank in plan_of(job.agent.sent[0]).ranks] == [0, 1]
+    with pytest.raises(WireError, match="for rank -2"):
+        job.started(FIRST_SERVER)
+
+
+def test_a_scheduler_that_waits_for_a_knock_is_told_as_such(make: Callable[..., Job]) -> None:
+    job = make({0: FIRST[0]._replace(services=SERVICES[:1])})
+    job.prepare()
+    job.agent.say(frames.SERVES, SERVICE)
+    assert job.agent.kinds() == [frames.LAUNCH] * 2
+    assert "will be started when a rank knocks at 127.0.0.1, port 6" in job.heard()
+
+
+def test_services_are_not_waited_for_without_end(make: Callable[..., Job], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(startup, "SERVE_SECONDS", 0.01)
+    job = make(FIRST)
+    job.prepare()
+    job.loop.run(lambda: len(job.agent.sent) > 1)
+    notice = (
+        "the MindSpore scheduler and parameter server 0 are not ready after 0.01 s; the ranks are started all the same"
+    )
+    assert notice in job.heard()
+
+
+def test_what_ranks_cannot_be_told_is_refused_before_services_run(make: Callable[..., Job]) -> None:
+    job = make(FIRST)
+    job.refusal = UsageError("no", "-x")
+    with pytest.raises(UsageError):
+        job.prepare()
+    assert job.agent.sent == []
+
+
+def test_a_service_that_fails_first_is_ended_with_all_others(make: Callable[..., Job]) -> None:
+    job = make(FIRST)
+    job.prepare()
+    job.started(SERVICE, FIRST_SERVER)
+    job.exited(SERVICE, 1)
+    assert job.agent.kinds() == [frames.LAUNCH, frames.END]
+    job.launch.to_all(b"")  # a signal: there are no ranks to hear it
+    for number in (SERVICE, FIRST_SERVER):
+        for kind in (frames.STDOUT, frames.STDERR):
+            job.agent.say(kind, number)
+    assert not job.state.finished
+    job.exited(FIRST_SERVER, 0)
+    assert job.state.finished
+
+
+def test_the_scheduler_is_started_again_at_once_whatever_ranks_wait_for(make: Callable[..., Job]) -> None:
+    job = make(FIRST, restart_delay=3600.0)
+    job.prepare()
+    job.started(SERVICE, FIRST_SERVER)
+    for number in (SERVICE, FIRST_SERVER):
+        job.agent.say(frames.SERVES, number)
+    job.started(0, 1)
+    job.exited(SERVICE, 3)
+    assert job.agent.sent[-1] == frames.Frame(frames.RESTART, SERVICE, b"1")
+    job.exited(1, 3)
+    assert job.agent.sent[-1].rank == SERVICE
+    said = job.heard()
+    assert "the MindSpore scheduler ended with exit code 3 on n0; started again, 1 of 2" in said
+    assert "rank 1 ended with exit code 3 on n0; started again in 3600 s, 1 of 2" in said
+    job.launch.give_up("enough", "")
+    assert [frame.kind for frame in job.agent.sent[-2:]] == [frames.END, frames.RESTART], "the agent answers it"
+    assert job.agent.sent[-1].rank == 1
+
+
+def test_a_delayed_start_comes(make: Callable[..., Job]) -> None:
+    job = make(restart_delay=0.01)
+    job.prepare()
+    job.started(0, 1)
+    job.exited(0, 3)
+    assert job.agent.kinds() == [frames.LAUNCH]
+    job.loop.run(lambda: len(job.agent.sent) > 1)
+    assert job.agent.sent[1] == frames.Frame(frames.RESTART, 0, b"1")
+
+
+def test_who_wants_to_know_hears_once_that_all_ranks_run(make: Callable[..., Job]) -> None:
+    job = make()
+    heard: list[bool] = []
+    job.launch.on_running(lambda: heard.append(True))
+    job.prepare()
+    job.started(1)
+    job.exited(1, 3)
+    job.started(1)
+    assert not heard
+    job.started(0)
+    assert heard == [True]
+    job.exited(0, 3)
+    job.started(0)
+    assert heard == [True]
+
+
+def test_nobody_is_told_that_a_job_runs_which_is_being_ended(make: Callable[..., Job]) -> None:
+    job = make()
+    heard: list[bool] = []
+    job.launch.on_running(lambda: heard.append(True))
+    job.prepare()
+    job.started(0)
+    job.launch.give_up("enough", "")
+    job.started(1)
+    assert not heard

@@ -1,0 +1,81 @@
+"""--report-pid and --report-uri: what is told where, and channels that cannot be told."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from mslaunch.datamodel.request import AppContext, Request
+from mslaunch.errors import LaunchError
+from mslaunch.launcher.launch import Surroundings
+from mslaunch.launcher.messages.report_pid import announce, open_channel
+from mslaunch.runtime.loop import Loop
+
+PID, URI = f"{os.getpid()}\n", f"4660.0;mslaunch://{os.uname().nodename}/{os.getpid()}\n"
+
+
+def speak(request: Request, cwd: Path, stdout: int, say: Callable[[str], None]) -> None:
+    with Loop() as loop:
+        around = Surroundings({}, str(cwd), stdout=stdout)
+        announce(request, around, say, "1234", lambda path: open_channel(path, loop, loop.run))
+
+
+def told(cwd: Path, **channels: str) -> tuple[str, str]:
+    """What came on standard output and standard error."""
+    reader, writer = os.pipe()
+    said: list[str] = []
+    speak(Request((AppContext(("x",)),), **channels), cwd, writer, said.append)  # type: ignore[arg-type]
+    os.close(writer)
+    with open(reader) as file:
+        return file.read(), "".join(said)
+
+
+def test_streams(tmp_path: Path) -> None:
+    assert told(tmp_path, report_pid="-", report_uri="+") == (PID, URI)
+    assert told(tmp_path, report_pid="+", report_uri="-") == (URI, PID)
+    assert told(tmp_path) == ("", "")
+
+
+def test_files_are_in_the_directory_of_the_launch_and_hold_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "pid").write_text("something longer than a number\n")
+    assert told(tmp_path, report_pid="pid", report_uri=str(tmp_path / "uri")) == ("", "")
+    assert ((tmp_path / "pid").read_text(), (tmp_path / "uri").read_text()) == (PID, URI)
+
+
+@pytest.mark.parametrize("option", ["report_pid", "report_uri"])
+def test_a_file_that_cannot_be_written(tmp_path: Path, option: str) -> None:
+    with pytest.raises(LaunchError) as caught:
+        told(tmp_path, **{option: "no/such/place"})
+    assert caught.value.where == "--" + option.replace("_", "-")
+    assert str(tmp_path / "no/such/place") in str(caught.value) and "No such file or directory" in str(caught.value)
+    assert caught.value.code == 1
+
+
+def test_a_standard_output_that_is_closed(tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    os.close(writer)
+    with pytest.raises(LaunchError, match="standard output"):
+        speak(Request((AppContext(("x",)),), report_pid="-"), tmp_path, writer, lambda text: None)
+    os.close(reader)
+
+
+def test_a_fifo_is_waited_for_and_may_be_called_off(tmp_path: Path) -> None:
+    """As a shell waits at `> FIFO`; but Ctrl-C must not wait with it."""
+    os.mkfifo(tmp_path / "fifo")
+    readers: list[int] = []
+
+    def stop(until: Callable[[], bool]) -> None:
+        raise LaunchError("ended by SIGINT")
+
+    with Loop() as loop:
+        with pytest.raises(LaunchError, match="ended by SIGINT"):
+            open_channel(str(tmp_path / "fifo"), loop, stop)
+        loop.after(0.02, lambda: readers.append(os.open(tmp_path / "fifo", os.O_RDONLY | os.O_NONBLOCK)))
+        channel = open_channel(str(tmp_path / "fifo"), loop, loop.run)
+    os.write(channel, b"1\n")
+    os.close(channel)
+    assert os.read(readers[0], 99) == b"1\n"
+    os.close(readers[0])

@@ -1,0 +1,92 @@
+"""What is said at --timeout: a table that stays short, and a block for each process."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mslaunch.datamodel.hosts import Node
+from mslaunch.datamodel.jobmap import JobMap, Placement
+from mslaunch.launcher.job.events import Exited, LinkEnded, Prepared, Started, StreamEnded
+from mslaunch.launcher.job.job_state import JobState
+from mslaunch.launcher.messages.timeout_report import state_text, trace_text
+from mslaunch.protocol.control import Traced
+
+
+def job(ranks: int, hosts: int, *events: Any, **how: Any) -> JobState:
+    """`ranks` ranks, in equal parts on hosts n1, n2, …; all have started, and then `events` came."""
+    rows = tuple(Placement(rank, 0, rank * hosts // ranks, rank) for rank in range(ranks))
+    state = JobState(JobMap(tuple(Node(f"n{host + 1}", 8, "-H") for host in range(hosts)), rows, ranks), **how)
+    for event in (Prepared(), *(Started(rank, 100 + rank) for rank in range(ranks)), *events):
+        state.on(event)
+    return state
+
+
+def over(rank: int, code: int | None = 0, signum: int | None = None) -> list[Any]:
+    return [Exited(rank, 0, code, signum), StreamEnded(rank), StreamEnded(rank)]
+
+
+def test_each_rank_has_a_line() -> None:
+    events = [*over(0), *over(1, None, 9), Exited(2, 0, 3, None), *over(4, 3), *over(5, 3), Started(5, 205)]
+    text = state_text(job(6, 2, *events, max_restarts=1), 90.5)
+    # ranks 1, 2 and 4 wait for their turn; 5 has had it
+    assert text == (
+        "mslaunch: the ranks after 90.5 s:\n"
+        "  rank  node  pid  state\n"
+        "  0     n1    100  ended with exit code 0\n"
+        "  1     n1    -    being started again\n"
+        "  2     n1    -    being started again\n"
+        "  3     n2    103  running\n"
+        "  4     n2    -    being started again\n"
+        "  5     n2    205  running, started again 1 time\n"
+    )
+
+
+def test_how_ranks_ended() -> None:
+    text = state_text(job(3, 1, *over(0, None, 9), Exited(1, 0, 3, None), StreamEnded(1), recovery=True), 1)
+    assert [line.split(None, 3)[3] for line in text.splitlines()[2:]] == [
+        "was ended by SIGKILL (killed)",
+        "ended with exit code 3, but its output is still open",
+        "running",
+    ]
+
+
+def test_ranks_that_are_lost_or_were_never_started() -> None:
+    state = JobState(
+        JobMap((Node("n1", 1, "-H"), Node("n2", 1, "-H")), (Placement(0, 0, 0, 0), Placement(1, 0, 1, 0)), 2)
+    )
+    for event in (Prepared(), Started(0, 7), LinkEnded(0)):
+        state.on(event)
+    rows = state_text(state, 1).splitlines()[2:]
+    assert [row.split(None, 3)[3] for row in rows] == ["lost with its host", "not started"]
+
+
+def test_many_ranks_are_folded_and_the_odd_ones_are_not() -> None:
+    text = state_text(job(4000, 50, *over(7, 0), *over(1234, 0)), 60)
+    assert text == (
+        "mslaunch: the ranks after 60 s:\n"
+        "  rank                    node     pid         state\n"
+        "  0-6, 8-1233, 1235-3999  n[1-50]  3998 ranks  running\n"
+        "  7                       n1       107         ended with exit code 0\n"
+        "  1234                    n16      1334        ended with exit code 0\n"
+    )
+
+
+def test_a_line_is_bounded() -> None:
+    text = state_text(job(4000, 2, *(event for rank in range(0, 4000, 2) for event in over(rank))), 60)
+    assert len(text.splitlines()) == 4
+    assert max(map(len, text.splitlines())) < 140
+
+
+@pytest.mark.parametrize(
+    ("name", "tool", "more"),
+    [
+        ("a.out", "gdb", ""),
+        ("python3", "gdb", " (py-spy, installed there, would tell the lines of Python)"),
+        ("python3", "py-spy", ""),
+    ],
+)
+def test_a_block_of_a_stack(name: str, tool: str, more: str) -> None:
+    text = trace_text("rank 3", "n2", Traced(42, name, tool, "Thread 1:\n#0  f ()"))
+    assert text == f"mslaunch: rank 3 on n2, process 42 ({name}), as {tool} tells{more}:\n  | Thread 1:\n  | #0  f ()\n"

@@ -1,0 +1,269 @@
+"""The exchange: collectives complete once and in order, names are found, questions find their way back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mslaunch.errors import WireError
+from mslaunch.launcher.mpi.collectives import Exchange
+from mslaunch.protocol import frames
+from mslaunch.protocol.mpi import (
+    Answer,
+    Gathering,
+    Question,
+    Released,
+    pack_answer,
+    pack_gathering,
+    pack_question,
+    unpack_answer,
+    unpack_question,
+    unpack_released,
+)
+
+
+class Nodes:
+    """Agents that only listen."""
+
+    def __init__(self, **worlds: list[int]) -> None:
+        self.sent: list[tuple[int, frames.Frame]] = []
+        self.stranded: list[tuple[str, int]] = []
+        self.impossible: list[str] = []
+        self.spawned: list[tuple[Question, Callable[[Answer], None]]] = []
+        self.exchange = Exchange(
+            self._send,
+            lambda node, question, done: self.spawned.append((question, done)),
+            lambda world, rank: self.stranded.append((world, rank)),
+            lambda what, todo: self.impossible.append(what),
+        )
+        for name, nodes in worlds.items():
+            self.exchange.add_world(name[1:], nodes)
+
+    def _send(self, node: int, frame: bytes) -> None:
+        (whole,) = frames.Decoder().feed(frame)
+        self.sent.append((node, whole))
+
+    def gather(self, node: int, *members: str, blob: bytes = b"", op: str = "fence") -> None:
+        self.exchange.gathered(node, pack_gathering(Gathering(op, members, blob)))
+
+    def ask(self, node: int, number: int, what: str, **fields: object) -> None:
+        blobs = tuple(fields.pop("blobs", ()))  # type: ignore[arg-type]
+        words = {name: list(value) for name, value in fields.items()}  # type: ignore[call-overload]
+        self.exchange.asked(node, pack_question(Question(number, what, {"family": ["pmi"], **words}, blobs)))
+
+    def heard(self) -> list[tuple[int, Released | Answer | Question]]:
+        """What was sent, and no more than once."""
+        read = {
+            frames.RELEASE: unpack_released,
+            frames.ANSWER: unpack_answer,
+            frames.QUESTION: unpack_question,
+        }
+        sent, self.sent = self.sent, []
+        return [(node, read[frame.kind](frame.payload)) for node, frame in sent]
+
+
+def test_a_fence_is_released_when_every_node_is_in_with_all_blobs_in_the_order_of_nodes() -> None:
+    nodes = Nodes(w7=[2, 0, 2])
+    nodes.gather(2, "7", blob=b"two")
+    assert nodes.heard() == []
+    nodes.gather(0, "7", blob=b"nought")
+    whole = Released("fence", ("7",), (b"nought", b"two"))
+    assert nodes.heard() == [(0, whole), (2, whole)]
+
+
+def test_only_the_nodes_of_members_are_waited_for() -> None:
+    nodes = Nodes(w7=[0, 1, 2])
+    nodes.gather(1, "7.1", "7.2")
+    nodes.gather(2, "7.1", "7.2")
+    assert [node for node, _ in nodes.heard()] == [1, 2]
+
+
+def test_a_node_may_be_a_fence_ahead() -> None:
+    nodes = Nodes(w7=[0, 1])
+    for blob in (b"a", b"b"):
+        nodes.gather(0, "7", blob=blob)
+    for blob in (b"A", b"B"):
+        nodes.gather(1, "7", blob=blob)
+    blobs = [whole.blobs for node, whole in nodes.heard() if node == 0]  # type: ignore[union-attr]
+    assert blobs == [(b"a", b"A"), (b"b", b"B")]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.permutations([(node, turn) for node in range(3) for turn in range(4)]))
+def test_in_whatever_order_nodes_come_their_nth_parts_meet(order: list[tuple[int, int]]) -> None:
+    nodes = Nodes(w7=[0, 1, 2])
+    turns = [0, 0, 0]
+    for node, _ in order:
+        nodes.gather(node, "7", blob=b"%d.%d" % (node, turns[node]))
+        turns[node] += 1
+    found = [whole.blobs for node, whole in nodes.heard() if node == 1]  # type: ignore[union-attr]
+    assert found == [tuple(b"%d.%d" % (node, turn) for node in range(3)) for turn in range(4)]
+
+
+@pytest.mark.parametrize("member", ["7.²", "8", "7.2", "7.x", "", "7."])
+def test_who_names_a_rank_that_there_is_not_breaks_the_protocol(member: str) -> None:
+    nodes = Nodes(w7=[0, 1])
+    with pytest.raises(WireError):
+        nodes.gather(0, "7", member)
+
+
+def test_a_collective_without_a_member_of_the_node_breaks_the_protocol() -> None:
+    with pytest.raises(WireError):
+        Nodes(w7=[0, 1]).gather(1, "7.0")
+
+
+def test_a_rank_that_has_ended_is_missed_by_those_who_wait_and_by_those_who_come() -> None:
+    nodes = Nodes(w7=[0, 1])
+    nodes.gather(0, "7")
+    assert nodes.stranded == []
+    nodes.exchange.ended("7", 1)
+    assert nodes.stranded == [("7", 1)]
+    late = Nodes(w7=[0, 1])
+    late.exchange.ended("7", 1)
+    late.gather(0, "7")
+    assert late.stranded == [("7", 1)]
+
+
+def test_who_ended_after_its_part_was_in_is_not_missed() -> None:
+    nodes = Nodes(w7=[0, 1])
+    nodes.gather(1, "7")
+    nodes.exchange.ended("7", 1)
+    assert nodes.stranded == []
+
+
+def test_names() -> None:
+    nodes = Nodes(w7=[0, 1])
+    nodes.ask(0, 1, "lookup", names=["port"])
+    nodes.ask(1, 2, "publish", names=["port"], **{"from": ["7.1"]}, blobs=[b"tcp"])
+    nodes.ask(1, 4, "publish", names=["port"], **{"from": ["7.1"]}, blobs=[b"other"])
+    nodes.ask(0, 3, "lookup", names=["port"])
+    nodes.ask(0, 5, "unpublish", names=["port"])
+    nodes.ask(0, 7, "unpublish", names=["port"])
+    assert nodes.heard() == [
+        (0, Answer(1, "missing:port", {"names": [], "from": []})),
+        (1, Answer(2)),
+        (1, Answer(4, "exists:port")),
+        (0, Answer(3, "", {"names": ["port"], "from": ["7.1"]}, (b"tcp",))),
+        (0, Answer(5)),
+        (0, Answer(7, "missing:port")),
+    ]
+
+
+def test_a_lookup_may_wait() -> None:
+    nodes = Nodes(w7=[0, 1])
+    nodes.ask(0, 1, "lookup", names=["port"], wait=["yes"])
+    assert nodes.heard() == []
+    nodes.ask(1, 2, "publish", names=["port"], **{"from": ["7.1"]}, blobs=[b"tcp"])
+    assert (0, Answer(1, "", {"names": ["port"], "from": ["7.1"]}, (b"tcp",))) in nodes.heard()
+
+
+def test_what_is_gone_once_it_was_read() -> None:
+    """For a second MPI_Comm_accept on a port, Open MPI publishes the same name again."""
+    nodes = Nodes(w7=[0, 1])
+    for turn in (b"first", b"second"):
+        nodes.ask(0, 1, "lookup", names=["port"], wait=["yes"], **{"from": ["7.0"]})
+        nodes.ask(1, 2, "publish", names=["port"], once=["yes"], **{"from": ["7.1"]}, blobs=[turn])
+        assert nodes.heard() == [(1, Answer(2)), (0, Answer(1, "", {"names": ["port"], "from": ["7.1"]}, (turn,)))]
+    nodes.ask(0, 3, "unpublish", names=["port"])
+    assert nodes.heard() == [(0, Answer(3, "missing:port"))]
+
+
+def test_who_has_ended_reads_nothing() -> None:
+    nodes = Nodes(w7=[0, 1])
+    nodes.ask(0, 1, "lookup", names=["port"], wait=["yes"], **{"from": ["7.0"]})
+    nodes.exchange.ended("7", 0)
+    nodes.ask(1, 2, "publish", names=["port"], once=["yes"], **{"from": ["7.1"]}, blobs=[b"tcp"])
+    nodes.ask(1, 4, "lookup", names=["port"])
+    assert [answer.number for _, answer in nodes.heard()] == [2, 4]  # type: ignore[union-attr]
+
+
+def test_not_more_is_published_than_can_be_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mslaunch.launcher.mpi.name_service.HELD", 1000)
+    nodes = Nodes(w7=[0])
+    for turn in range(3):
+        nodes.ask(0, 1, "publish", names=["a"], **{"from": ["7.0"]}, blobs=[bytes(700)])
+        nodes.ask(0, 3, "publish", names=["b"], **{"from": ["7.0"]}, blobs=[bytes(700)])
+        nodes.ask(0, 5, "unpublish", names=["a"])
+        assert [answer.error[:4] for _, answer in nodes.heard()] == ["", "full", ""], turn  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("what", "fields"),
+    [
+        ("publish", {"names": ["a"]}),
+        ("publish", {"names": ["a"], "from": ["7.0"]}),
+        ("lookup", {}),
+        ("unpublish", {}),
+        ("modex", {}),
+        ("modex", {"of": ["7"]}),
+        ("lookup", {"names": ["a"], "family": []}),
+    ],
+    ids=str,
+)
+def test_questions_that_are_none_break_the_protocol(what: str, fields: dict[str, list[str]]) -> None:
+    with pytest.raises(WireError):
+        Nodes(w7=[0, 1]).ask(0, 1, what, **fields)
+
+
+def test_a_rank_may_ask_about_one_that_there_is_not() -> None:
+    nodes = Nodes(w7=[0, 1])
+    nodes.ask(0, 1, "modex", of=["9.0"])
+    nodes.ask(0, 3, "modex", of=["7.2"])
+    assert nodes.heard() == [(0, Answer(1, "missing:9.0")), (0, Answer(3, "missing:7.2"))]
+
+
+def test_a_node_that_was_lost_answers_no_more() -> None:
+    nodes = Nodes(w7=[0, 1, 2])
+    nodes.ask(0, 1, "modex", of=["7.1"])
+    nodes.ask(1, 2, "modex", of=["7.2"])
+    nodes.heard()
+    nodes.exchange.lost(1)
+    nodes.ask(0, 3, "modex", of=["7.1"])
+    assert [(node, answer.number, answer.error[:8]) for node, answer in nodes.heard()] == [  # type: ignore[union-attr]
+        (0, 1, "missing:"), (0, 3, "missing:"),
+    ]  # fmt: skip
+
+
+def test_only_who_was_asked_may_answer() -> None:
+    nodes = Nodes(w7=[0, 1, 2])
+    nodes.ask(0, 1, "modex", of=["7.1"])
+    with pytest.raises(WireError):
+        nodes.exchange.replied(2, pack_answer(Answer(1, blobs=(b"false",))))
+
+
+def test_more_than_a_frame_may_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Agents would take it for bytes that are no frames."""
+    monkeypatch.setattr("mslaunch.launcher.mpi.collectives._LARGEST", 3 << 20)
+    nodes = Nodes(w7=[0, 1, 2])
+    nodes.gather(0, "7", blob=bytes(2 << 20))
+    nodes.gather(1, "7", blob=bytes(2 << 20))
+    assert nodes.impossible == ["the ranks exchange more than 3 MiB with each other in MPI's start-up"]
+    assert nodes.heard() == []
+
+
+def test_a_question_about_a_rank_goes_to_its_node_and_the_answer_back() -> None:
+    nodes = Nodes(w7=[0, 1])
+    nodes.ask(0, 5, "modex", of=["7.1"])
+    ((node, question),) = nodes.heard()
+    assert (node, question.what, question.fields["of"]) == (1, "modex", ["7.1"])  # type: ignore[union-attr]
+    nodes.exchange.replied(1, pack_answer(Answer(question.number, blobs=(b"card",))))  # type: ignore[union-attr]
+    assert nodes.heard() == [(0, Answer(5, blobs=(b"card",)))]
+    with pytest.raises(WireError):
+        nodes.exchange.replied(1, pack_answer(Answer(question.number)))  # type: ignore[union-attr]
+
+
+def test_spawning_is_answered_under_the_number_of_who_asked() -> None:
+    nodes = Nodes(w7=[0, 1])
+    nodes.ask(1, 9, "spawn", count=["0"])
+    ((question, done),) = nodes.spawned
+    done(Answer(0, fields={"world": ["8"]}))
+    assert question.number == 9
+    assert nodes.heard() == [(1, Answer(9, "", {"world": ["8"]}))]
+
+
+def test_what_nobody_knows_breaks_the_protocol() -> None:
+    with pytest.raises(WireError):
+        Nodes(w7=[0]).ask(0, 1, "dance")

@@ -1,0 +1,151 @@
+"""The meeting: frames of MPI programs become events, notices and answers, and nothing an agent sends can break it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mslaunch.datamodel.hosts import Node
+from mslaunch.datamodel.jobmap import JobMap, Placement
+from mslaunch.datamodel.node_plan import World
+from mslaunch.errors import WireError
+from mslaunch.launcher.job import events
+from mslaunch.launcher.job.job_state import JobState
+from mslaunch.launcher.mpi.coordinator import Meeting
+from mslaunch.protocol import frames
+from mslaunch.protocol.mpi import (
+    Abort,
+    Alone,
+    Answer,
+    Gathering,
+    Question,
+    pack_abort,
+    pack_alone,
+    pack_gathering,
+    pack_question,
+    unpack_answer,
+    unpack_part,
+)
+
+LIBRARY = "/opt/lib/libmpi.so.40"
+
+
+class Agents:
+    """Of two hosts, with two ranks of world 7 each; they only listen."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[int, frames.Frame]] = []
+        self.events: list[Any] = []
+        self.notices: list[str] = []
+        nodes = tuple(Node(f"n{number}", 2, "-H") for number in range(2))
+        self.state = JobState(JobMap(nodes, tuple(Placement(rank, 0, rank // 2, rank % 2) for rank in range(4)), 4))
+        self.meeting = Meeting(self._send, self.events.append, self.notices.append, self.state, self._spawn)
+        self.meeting.add_world(World("7", 0, ("n0", "n1"), ((0, 1), (2, 3)), sizes=(4,)))
+
+    def _send(self, node: int, frame: bytes) -> None:
+        (whole,) = frames.Decoder().feed(frame)
+        self.sent.append((node, whole))
+
+    def _spawn(self, question: Question, done: Any) -> None:
+        done(Answer(0, "slots:none"))
+
+    def say(self, node: int, kind: int, rank: int = frames.NO_RANK, payload: bytes = b"") -> None:
+        self.meeting.heard(node, frames.Frame(kind, rank, payload))
+
+
+def alone(family: str, certain: bool, offered: str) -> bytes:
+    return pack_alone(Alone(LIBRARY, family, certain, offered))
+
+
+def test_what_ranks_do_are_events() -> None:
+    agents = Agents()
+    agents.say(0, frames.JOINED, 1, b"PMI-1")
+    agents.say(0, frames.LEFT, 1)
+    agents.say(1, frames.ABORT, 3, pack_abort(Abort(7, "why", False)))
+    agents.say(1, frames.ALONE, 2, alone("Open MPI", True, "pmi"))
+    assert agents.events == [
+        events.Joined(1), events.Left(1), events.Aborted(3, 7, "why"),
+        events.CameAlone(2, LIBRARY, "Open MPI", "pmi"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", [frames.JOINED, frames.LEFT, frames.ABORT, frames.ALONE])
+def test_what_is_about_a_rank_must_name_one(kind: int) -> None:
+    with pytest.raises(WireError, match="about no rank"):
+        Agents().say(0, kind)
+
+
+@pytest.mark.parametrize(
+    ("family", "offered", "notices"),
+    [("Open MPI", "pmi", 1), ("MPICH", "pmix", 1), ("Open MPI", "pmix", 0), ("MPICH", "pmi", 0), ("MPICH", "none", 0)],
+)
+def test_a_library_that_nobody_expected_is_mentioned_once(family: str, offered: str, notices: int) -> None:
+    agents = Agents()
+    for rank in range(4):
+        agents.say(rank // 2, frames.ALONE, rank, alone(family, False, offered))
+    assert agents.events == [] and len(agents.notices) == notices
+    if notices:
+        head = f"rank 0 has loaded {family} ({LIBRARY}), which was not expected; if it comes up alone, "
+        assert agents.notices[0].startswith(head)
+
+
+def test_who_ended_is_missed_by_the_frames_number() -> None:
+    """A spawned world counts from its first."""
+    agents = Agents()
+    assert agents.state.add_world([0, 1]) == 4
+    agents.meeting.add_world(World("8", 4, ("n0", "n1"), ((0,), (1,)), sizes=(2,), parent="7.0"))
+    agents.say(0, frames.GATHER, payload=pack_gathering(Gathering("fence", ("8",))))
+    agents.meeting.ended(3)
+    assert agents.events == []
+    agents.meeting.ended(5)
+    assert agents.events == [events.Stranded(5)]
+
+
+def test_ranks_before_any_world_was_told_are_nobodys() -> None:
+    meeting = Meeting(
+        lambda node, frame: None, lambda event: None, lambda text: None, Agents().state, lambda q, d: None
+    )
+    meeting.ended(0)
+
+
+def test_parts() -> None:
+    agents = Agents()
+    agents.say(1, frames.NEED, payload=b"agent.mpi.pmi.pmi_engine")
+    ((node, frame),) = agents.sent
+    assert node == 1 and frame.kind == frames.PART
+    sources = unpack_part(frame.payload)
+    assert all(name.startswith("mslaunch.") for name in sources)
+    assert {name for name, source in sources.items() if not source} == {"mslaunch.agent.mpi.pmi"}, "its package"
+    for name in (b"", b"../pmi", b"\xff"):
+        with pytest.raises(WireError, match="a part that there is not"):
+            agents.say(1, frames.NEED, payload=name)
+
+
+def test_questions_are_answered_to_who_asked() -> None:
+    agents = Agents()
+    agents.say(1, frames.ASK, payload=pack_question(Question(5, "spawn", {"family": ["pmi"]})))
+    agents.say(1, frames.ASK, payload=pack_question(Question(7, "modex", {"of": ["7.0"]})))
+    agents.meeting.lost(0)
+    answers = [(node, unpack_answer(frame.payload)) for node, frame in agents.sent if frame.kind == frames.ANSWER]
+    assert answers == [(1, Answer(5, "slots:none")), (1, Answer(7, "missing:the host was lost"))]
+
+
+def test_too_much_at_once_ends_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mslaunch.launcher.mpi.collectives._LARGEST", 3)
+    agents = Agents()
+    agents.say(0, frames.GATHER, payload=pack_gathering(Gathering("fence", ("7",), b"four")))
+    (event,) = agents.events
+    assert isinstance(event, events.Impossible)
+
+
+@given(st.sampled_from(frames.OF_MPI), st.integers(-1, 3), st.binary(max_size=200))
+def test_garbage_is_an_error_of_the_wire(kind: int, rank: int, payload: bytes) -> None:
+    agents = Agents()
+    try:
+        agents.say(0, kind, rank, payload)
+    except WireError:
+        pass
+    assert len(agents.events) + len(agents.notices) <= 1

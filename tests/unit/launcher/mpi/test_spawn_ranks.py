@@ -1,0 +1,470 @@
+"""MPI_Comm_spawn on the launcher's side: where ranks go, and the conversation with agents that only listen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mslaunch.datamodel.hosts import Allocation, Node
+from mslaunch.datamodel.jobmap import Endpoint, JobMap, Placement
+from mslaunch.datamodel.node_plan import NodePlan, World
+from mslaunch.datamodel.request import AppContext, Policy, Request
+from mslaunch.errors import AllocationError, LaunchError, LinkError, UsageError, WireError
+from mslaunch.launcher.job.events import (
+    Exited,
+    Interrupted,
+    Joined,
+    Kill,
+    Left,
+    LinkEnded,
+    Prepared,
+    Started,
+    StreamEnded,
+)
+from mslaunch.launcher.job.events import Spawned as SpawnedEvent
+from mslaunch.launcher.job.job_state import JobState
+from mslaunch.launcher.mpi.coordinator import Meeting
+from mslaunch.launcher.mpi.spawn_ranks import Job, Spawning
+from mslaunch.plan.mapping.spawn_placement import Command, Spawned, place_spawned, understand
+from mslaunch.protocol import control, frames
+from mslaunch.protocol.mpi import Answer, Question, pack_question, unpack_answer
+
+PARENT = AppContext(("python", "a.py"), 1, (("A", "1"),), wdir="/work", path="/p", prefix="/opt", mpi="pmi1")
+
+# --- what MPI_Info says
+
+
+def app_of(wdir: str = "", env: tuple[str, ...] = (), **info: str) -> Spawned:
+    return understand(Command(("child", "x"), 2, wdir, env, tuple(info.items())), PARENT)
+
+
+def test_a_child_is_like_its_parent() -> None:
+    assert app_of() == Spawned(PARENT._replace(argv=("child", "x"), np=2))
+    assert app_of(env=("B=2=3",)).app.env == (("A", "1"), ("B", "2=3"))
+    files = PARENT._replace(preload_binary=True, preload_files=("f",), session_dir=True, hosts=("n1",))
+    assert understand(Command(("child", "x"), 2), files) == app_of(), "these are not its"
+
+
+@pytest.mark.parametrize(
+    ("info", "field", "value"),
+    [
+        ({"host": "n1,n2:2"}, "hosts", ("n1,n2:2",)),
+        ({"pmix.host": "n1"}, "hosts", ("n1",)),
+        ({"hostfile": "h"}, "hostfile", "h"),
+        ({"WDIR": "/tmp"}, "wdir", "/tmp"),
+        ({"wd": "sub"}, "wdir", "/work/sub"),
+        ({"path": "/q"}, "path", "/q"),
+        ({"ompi_prefix": "/o"}, "prefix", "/o"),
+        ({"env": "B=2\nHOME"}, "env", (("A", "1"), ("B", "2"), ("HOME", None))),
+        ({"soft": "1:4", "arch": "x86", "host": ""}, "hosts", ()),
+        ({"ompi_non_mpi": "true"}, "mpi", "none"),
+        ({"ompi_non_mpi": "false", "preload_binary": "0"}, "mpi", "pmi1"),
+    ],
+    ids=str,
+)
+def test_info(info: dict[str, str], field: str, value: object) -> None:
+    assert getattr(understand(Command(("child", "x"), 2, info=tuple(info.items())), PARENT).app, field) == value
+
+
+def test_info_about_places() -> None:
+    assert app_of(map_by="node").by_node and not app_of(map_by="slot").by_node
+    for info in ({"npernode": "3"}, {"map_by": "ppr:3:node"}, {"ppr": "3:node"}, {"pmix.ppr": "3:n"}, {"ppr": "3"}):
+        assert app_of(**info).each == 3, info
+    assert app_of(pernode="true").each == 1
+    assert app_of(map_by="ppr:3:socket").each == app_of(npernode="many").each == 0
+
+
+def test_what_is_refused() -> None:
+    with pytest.raises(UsageError, match="files cannot be sent"):
+        app_of(ompi_preload_binary="true")
+    for many in (-1, 1 << 40):
+        with pytest.raises(AllocationError, match="cannot be started"):
+            understand(Command(("x",), many), PARENT)
+
+
+def test_a_relative_directory_is_below_that_of_the_parent() -> None:
+    assert app_of("sub").app.wdir == "/work/sub"
+    assert understand(Command(("x",), 1, "sub"), PARENT._replace(wdir=None)).app.wdir == "sub", "of the launch"
+
+
+# --- where they go
+
+
+@st.composite
+def worlds(draw: st.DrawFn) -> tuple[list[Spawned], Allocation, dict[str, int]]:
+    count = draw(st.integers(1, 5))
+    nodes = tuple(Node(f"n{at}", draw(st.integers(1, 4)), "-H") for at in range(count))
+    running = {node.name: draw(st.integers(0, 5)) for node in nodes}
+    commands = [
+        Spawned(AppContext(("x",), draw(st.integers(0, 6))), draw(st.booleans()), draw(st.sampled_from([0, 0, 1, 2])))
+        for _ in range(draw(st.integers(1, 3)))
+    ]
+    return commands, Allocation(nodes, draw(st.booleans())), running
+
+
+@given(worlds(), st.sampled_from([None, False, True]))
+def test_every_rank_once_and_no_more_than_slots(
+    drawn: tuple[list[Spawned], Allocation, dict[str, int]], oversubscribe: bool | None
+) -> None:
+    commands, allocation, running = drawn
+    names = [node.name for node in allocation.nodes]
+    wanted = sum(command.app.np or 0 for command in commands)
+    free = {node.name: max(0, (node.slots or 0) - running[node.name]) for node in allocation.nodes}
+    over = oversubscribe if oversubscribe is not None else not allocation.declared
+    try:
+        jobmap = place_spawned(commands, allocation, Policy(oversubscribe=oversubscribe), running, [names] * 3)
+    except AllocationError:
+        capped = any(command.each for command in commands)
+        assert not wanted or capped or (not over and wanted > sum(free.values()))
+        return
+    assert [placement.rank for placement in jobmap.placements] == list(range(wanted))
+    assert [jobmap.placements[rank].app for rank in range(wanted)] == sorted(p.app for p in jobmap.placements)
+    for app, command in enumerate(commands):
+        assert sum(placement.app == app for placement in jobmap.placements) == command.app.np
+    for index, node in enumerate(jobmap.nodes):
+        here = [placement for placement in jobmap.placements if placement.node == index]
+        assert [placement.local_rank for placement in here] == list(range(len(here)))
+        assert node.slots == free[node.name]
+        assert over or len(here) <= free[node.name]
+        if len(commands) == 1 and commands[0].each:
+            assert len(here) <= commands[0].each
+
+
+def test_free_slots_first_in_the_order_of_nodes() -> None:
+    nodes = tuple(Node(f"n{at}", 2, "-H") for at in range(3))
+
+    def nodes_of(np: int, over: bool, running: dict[str, int], *names: str, **how: Any) -> list[str]:
+        commands = [Spawned(AppContext(("x",), np), **how)]
+        jobmap = place_spawned(
+            commands, Allocation(nodes, True), Policy(oversubscribe=over), running, [names or ("n0", "n1", "n2")]
+        )
+        return [jobmap.nodes[placement.node].name for placement in jobmap.placements]
+
+    assert nodes_of(3, False, {"n0": 1, "n1": 1}) == ["n0", "n1", "n2"]
+    assert nodes_of(3, False, {"n0": 1}, by_node=True) == ["n0", "n1", "n2"]
+    assert nodes_of(2, False, {"n0": 2}, "n2", "n0") == ["n2", "n2"]
+    assert nodes_of(2, True, {"n0": 2, "n1": 2, "n2": 2}) == ["n0", "n1"]
+    assert nodes_of(3, False, {}, each=1) == ["n0", "n1", "n2"]
+    with pytest.raises(AllocationError, match="3 ranks asked for, 2 slots free"):
+        nodes_of(3, False, {}, "n1")
+    with pytest.raises(AllocationError, match="with 1 on each node: 1 more rank"):
+        nodes_of(4, True, {}, each=1)
+    with pytest.raises(AllocationError, match="no rank was asked for"):
+        nodes_of(0, True, {})
+
+
+# --- the conversation
+
+
+class Agent:
+    """The launcher's side of one that only listens."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+
+
+class Hosts:
+    """A job of one rank a node on the first of n0, n1, n2, …, each with `slots` slots; what is sent is kept."""
+
+    def __init__(self, ranks: int = 1, nodes: int = 3, slots: int = 2, **request: Any) -> None:
+        all_nodes = tuple(Node(f"n{at}", slots, "-H") for at in range(nodes))
+        rows = tuple(Placement(rank, 0, rank, 0) for rank in range(ranks))
+        jobmap = JobMap(all_nodes[:ranks], rows, slots * nodes)
+        self.state = JobState(jobmap)
+        self.sent: list[tuple[int, frames.Frame]] = []
+        self.notices: list[str] = []
+        self.actions: list[Any] = []
+        self.calls: list[tuple[list[str], Callable[[list[Any], list[LaunchError]], None]]] = []
+        self.added: list[tuple[World, list[int], bool]] = []
+        asked = Request((PARENT._replace(np=ranks),), **request)
+        endpoint = Endpoint("127.0.0.1", 5, 6)
+        allocation = Allocation(all_nodes, True)
+
+        def named(apps: Sequence[AppContext]) -> Allocation:
+            """As `allocate` would say; the one host of each."""
+            mine = tuple((int(app.hosts[0][1:]),) for app in apps)
+            return Allocation((*all_nodes, Node("other", 1, "-H")), True, mine)
+
+        job = Job(asked, allocation, jobmap, {}, "/", "00070000", endpoint, named, self._call)
+        self.spawning = Spawning(job, self)
+        self.meeting = Meeting(self.send, self.on, self.notice, self.state, self.spawning.asked)
+        self.name = str(0x70001)
+        self.meeting.add_world(World(self.name, 0, tuple(self.state.hosts), tuple((rank,) for rank in range(ranks))))
+        self.on(Prepared(), *(Started(rank, 100 + rank, rank) for rank in range(ranks)))
+
+    def _call(self, nodes: Sequence[Node], done: Callable[[list[Any], list[LaunchError]], None]) -> None:
+        self.calls.append(([node.name for node in nodes], done))
+
+    def come(self, errors: Sequence[LaunchError] = ()) -> None:
+        """Those that were called answer."""
+        names, done = self.calls.pop(0)
+        gone = {error.where for error in errors}
+        done([Agent(Node(name, 2, "-H")) for name in names if name not in gone], list(errors))
+
+    # what the conductor does
+
+    def send(self, node: int, frame: bytes) -> None:
+        self.sent += ((node, one) for one in frames.Decoder().feed(frame))
+
+    def notice(self, text: str) -> None:
+        self.notices.append(text)
+
+    def welcome(self, peer: Any) -> int:
+        return self.state.add_node(peer.node.name)
+
+    def add_world(self, world: World, nodes: Sequence[int], mpi: bool) -> None:
+        assert self.state.add_world(nodes, mpi) == world.first
+        self.meeting.add_world(world)
+        self.added.append((world, list(nodes), mpi))
+
+    def on(self, *happened: Any) -> None:
+        for event in happened:
+            for action in self.state.on(event):
+                self.actions.append(action)
+                if isinstance(action, SpawnedEvent):
+                    self.spawning.settled(action.world, action.error)
+
+    # what agents say
+
+    def ask(self, number: int, ranks: int, parent: str = "", **more: list[str]) -> None:
+        asked = {"from": [parent or f"{self.name}.0"], "argv.0": ["child"], "app.0": [str(ranks), ""]}
+        fields = {"family": ["pmi"], "count": ["1"], **asked}
+        fields.update((name.replace("_", "."), values) for name, values in more.items())
+        payload = pack_question(Question(number, "spawn", fields))
+        self.meeting.heard(0, frames.Frame(frames.ASK, frames.NO_RANK, payload))
+
+    def answers(self) -> list[tuple[int, Answer]]:
+        found = [(node, unpack_answer(frame.payload)) for node, frame in self.sent if frame.kind == frames.ANSWER]
+        self.sent = [one for one in self.sent if one[1].kind != frames.ANSWER]
+        return found
+
+    def plans(self) -> list[tuple[int, NodePlan]]:
+        found = [(node, control.unpack_plan(f.payload)) for node, f in self.sent if f.kind == frames.LAUNCH]
+        self.sent = [one for one in self.sent if one[1].kind != frames.LAUNCH]
+        return found
+
+
+SECOND, THIRD = str(0x70002), str(0x70003)
+
+
+def test_ranks_of_a_world_are_told_theirs_after_the_others() -> None:
+    hosts = Hosts(2)
+    hosts.ask(7, 1, preput=["key", "value"])
+    (other, empty), (own, plan) = hosts.plans()
+    assert (other, own) == (1, 0)
+    assert empty == NodePlan((), (), (), world=plan.world._replace(here=-1))
+    expected = World(SECOND, 2, ("n0",), ((0,),), 0, (1,), 6, f"{hosts.name}.0", ("key", "value"))
+    assert plan.world == expected
+    (rank,) = plan.ranks
+    assert rank.rank == 2, "as frames count"
+    env = {*plan.env, *rank.env}
+    assert {"RANK=0", "WORLD_SIZE=1", "OMPI_COMM_WORLD_RANK=0", "RANK_SIZE=1", "MASTER_PORT=5"} <= env
+    assert (plan.stdin, plan.services, plan.apps[0].wdir, plan.apps[0].argv) == ((), (), "/work", ("child",))
+    assert hosts.answers() == []
+    hosts.on(Started(2, 55, 0))
+    assert hosts.answers() == [(0, Answer(7, "", {"world": [SECOND]}))]
+    assert hosts.added == [(expected._replace(here=-1), [0], True)]
+
+
+def test_several_commands() -> None:
+    hosts = Hosts()
+    commands = {"count": ["2"], "argv_1": ["other", "word"], "app_1": ["2", "sub"], "env_1": ["E=1"], "info_1": ["a"]}
+    hosts.ask(1, 1, **commands)
+    assert hosts.calls[0][0] == ["n1"]
+    hosts.come()
+    plans = hosts.plans()
+    assert [(node, plan.world.name) for node, plan in plans] == [(1, hosts.name), (0, SECOND), (1, SECOND)]
+    world, (first, second) = plans[1][1].world, plans[1][1].apps
+    assert (world.sizes, world.hosts, world.ranks) == ((1, 2), ("n0", "n1"), ((0,), (1, 2)))
+    assert (first.wdir, second.wdir, second.argv) == ("/work", "/work/sub", ("other", "word"))
+    assert "E=1" in second.env and "E=1" not in first.env and "A=1" in second.env
+    assert "OMPI_NUM_APP_CTX=2" in plans[1][1].env
+    assert [[(rank.rank, rank.app) for rank in plan.ranks] for _, plan in plans[1:]] == [[(1, 0)], [(2, 1), (3, 1)]]
+
+
+def test_no_room_is_the_parents_affair() -> None:
+    hosts = Hosts(nodes=1)
+    hosts.ask(3, 2)
+    ((node, answer),) = hosts.answers()
+    assert (node, answer.number, answer.error) == (0, 3, "slots:not enough slots: 2 ranks asked for, 1 slot free")
+    assert hosts.notices == [f"rank 0 could not spawn 2 ranks of child: {answer.error[6:]} (ask for fewer ranks, give "
+                             "the hosts more slots (slots=N, -H HOST:N), or add --oversubscribe)"]  # fmt: skip
+    assert not hosts.plans() and hosts.state.failure is None
+    hosts.ask(4, 1)
+    assert len(hosts.plans()) == 1, "another one is not in its way"
+
+
+def test_oversubscription_is_that_of_the_job() -> None:
+    hosts = Hosts(nodes=1, policy=Policy(oversubscribe=True))
+    hosts.ask(3, 4)
+    ((_, plan),) = hosts.plans()
+    assert len(plan.ranks) == 4 and "OMPI_MCA_mpi_oversubscribe=1" in plan.env
+
+
+def test_slots_are_free_again_once_ranks_have_ended() -> None:
+    hosts = Hosts(nodes=1)
+    for number in (1, 2):
+        hosts.ask(number, 1)
+        assert len(hosts.plans()) == 1
+        hosts.on(Started(number, 5), Joined(number), Left(number))
+        hosts.ask(9, 1)
+        assert not hosts.plans(), "the other one runs"
+        hosts.on(Exited(number, 0, 0, None))
+    assert hosts.state.failure is None
+
+
+def test_a_child_without_mpi_init_leaves_its_parent_waiting() -> None:
+    hosts = Hosts()
+    hosts.ask(1, 1)
+    hosts.on(Started(1, 5), Exited(1, 0, 0, None))
+    failure = hosts.state.failure
+    assert failure and failure.what == (
+        "rank 0 of world 2, for which those who spawned it wait, ended without MPI_Init"
+    )
+
+
+@pytest.mark.parametrize("how", ["before", "after"])
+def test_what_cannot_be_started_is_the_parents_affair(how: str) -> None:
+    """The others of its world are ended, and the job goes on."""
+    hosts = Hosts(2)
+    hosts.ask(3, 2)
+    assert len(hosts.plans()) == 2
+    failed = Exited(3, 1, 127, None, "the program 'child' was not found", "give its path")
+    started = Started(2, 50, 0)
+    hosts.on(*((failed, started) if how == "before" else (started, failed)))
+    assert Kill(2, 0) in hosts.actions
+    ((_, answer),) = hosts.answers()
+    assert answer.error == "start:the program 'child' was not found, on n1"
+    assert hosts.notices == [f"rank 0 could not spawn 2 ranks of child: {answer.error[6:]}"]
+    hosts.on(Exited(2, 0, None, 9), StreamEnded(2), StreamEnded(2))
+    for rank in (0, 1):
+        assert not hosts.state.finished
+        hosts.on(Exited(rank, rank, 0, None), StreamEnded(rank), StreamEnded(rank))
+    assert hosts.state.finished and hosts.state.code == 0 and hosts.state.failure is None
+
+
+def test_hosts_are_called_one_spawn_at_a_time() -> None:
+    """The second counts what the first has taken."""
+    hosts = Hosts(slots=1)
+    hosts.ask(1, 1)
+    hosts.ask(2, 1)
+    assert [names for names, _ in hosts.calls] == [["n1"]]
+    hosts.come()
+    assert [names for names, _ in hosts.calls] == [["n2"]]
+    hosts.come()
+    assert hosts.state.hosts == ["n0", "n1", "n2"]
+    assert [(node, plan.world.name, plan.world.here) for node, plan in hosts.plans()] == [
+        (1, hosts.name, -1), (0, SECOND, -1), (1, SECOND, 0),
+        (2, hosts.name, -1), (2, SECOND, -1), (0, THIRD, -1), (1, THIRD, -1), (2, THIRD, 0),
+    ]  # fmt: skip
+    hosts.on(Started(2, 5, 2), Started(1, 5, 1))
+    assert [(answer.number, answer.fields["world"]) for _, answer in hosts.answers()] == [(2, [THIRD]), (1, [SECOND])]
+
+
+def test_a_host_that_cannot_be_reached() -> None:
+    hosts = Hosts(slots=1)
+    hosts.ask(1, 2)
+    hosts.ask(2, 1)
+    hosts.come([LinkError("no route to host", "n2", "is it up?")])
+    ((_, answer),) = hosts.answers()
+    assert answer.error == "start:n2: no route to host"
+    assert hosts.notices == ["rank 0 could not spawn 2 ranks of child: n2: no route to host (is it up?)"]
+    assert [(node, plan.world.name) for node, plan in hosts.plans()] == [(1, hosts.name), (0, SECOND), (1, SECOND)]
+
+
+def test_hosts_that_were_lost_take_no_ranks() -> None:
+    hosts = Hosts(slots=1)
+    hosts.ask(1, 1)
+    hosts.come()
+    hosts.on(Started(1, 5, 1), Joined(1), Left(1), Exited(1, 1, 0, None), StreamEnded(1), StreamEnded(1), LinkEnded(1))
+    assert hosts.state.failure is None, "nothing ran there any more"
+    hosts.ask(2, 1)
+    hosts.come()
+    assert hosts.state.hosts == ["n0", "n1", "n2"] and hosts.plans()[-1][0] == 2
+
+
+def test_a_host_is_lost_while_another_is_called() -> None:
+    hosts = Hosts(slots=1, nodes=4)
+    hosts.ask(1, 2)
+    names, done = hosts.calls.pop()
+    assert names == ["n1", "n2"]
+
+    assert hosts.state.add_node("n1") == 1
+    hosts.on(LinkEnded(1))
+    done([Agent(Node("n2", 1, "-H"))], [])
+    assert [answer.error for _, answer in hosts.answers()] == ["start:n1: the host was lost meanwhile"]
+
+
+def test_info_names_hosts_of_the_job() -> None:
+    hosts = Hosts()
+    hosts.ask(1, 1, info_0=["host", "n2"])
+    assert hosts.calls[0][0] == ["n2"]
+    hosts.come()
+    hosts.ask(2, 1, info_0=["host", "n3"])  # the allocation's fourth: `other`
+    (answer,) = [answer for _, answer in hosts.answers()]
+    assert answer.error == "slots:other is not among the hosts of this job"
+
+
+def test_children_spawn_like_their_parent() -> None:
+    hosts = Hosts()
+    hosts.ask(1, 1, env_0=["OF=child"], app_0=["1", "/deep"])
+    hosts.on(Started(1, 5))
+    hosts.plans()
+    hosts.ask(2, 1, parent=f"{SECOND}.0")
+    hosts.come()
+    ((_, plan),) = [(node, plan) for node, plan in hosts.plans() if plan.ranks]
+    assert plan.world.parent == f"{SECOND}.0" and plan.world.first == 2
+    assert plan.apps[0].wdir == "/deep" and "OF=child" in plan.apps[0].env
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"from": ["x"]}, {"from": ["1.0"]}, {"from": [f"{0x70001}.7"]}, {"from": []}, {"count": ["0"]},
+        {"count": ["2"]}, {"count": ["x"]}, {"app.0": ["1"]}, {"app.0": ["many", ""]},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_words_that_mean_nothing_are_that_agents_end(wrong: dict[str, list[str]]) -> None:
+    hosts = Hosts()
+    with pytest.raises(WireError, match=r"means? nothing here"):
+        hosts.ask(1, 1, **{name.replace(".", "_"): values for name, values in wrong.items()})
+    hosts.ask(1, 1)
+    assert len(hosts.plans()) == 1
+
+
+@pytest.mark.parametrize("argv", [[], [""]], ids=str)
+def test_no_program_is_the_parents_affair(argv: list[str]) -> None:
+    hosts = Hosts()
+    hosts.ask(1, 1, argv_0=argv)
+    assert hosts.answers() == [(0, Answer(1, "start:no program was named"))]
+
+
+def test_nothing_is_started_in_a_job_that_ends() -> None:
+    """The order to end it has gone out, and would not reach what is started now."""
+    hosts = Hosts(slots=1)
+    hosts.ask(1, 1)
+    hosts.on(Interrupted("SIGTERM"))
+    hosts.ask(2, 1)
+    hosts.come()
+    assert [answer.error for _, answer in hosts.answers()] == ["start:the job is being ended"] * 2
+    assert hosts.added == [] and not [plan for _, plan in hosts.plans() if plan.ranks]
+
+
+def test_nothing_is_said_of_spawns_in_a_job_that_ends() -> None:
+    hosts = Hosts()
+    hosts.ask(1, 1)
+    hosts.on(Interrupted("SIGTERM"), Exited(1, 0, 1, None, "the job is being ended"))
+    assert hosts.notices == [] and hosts.state.failure and hosts.state.failure.what == "ended by SIGTERM"
+
+
+def test_who_is_no_mpi_program_need_not_join() -> None:
+    hosts = Hosts()
+    hosts.ask(1, 1, info_0=["ompi_non_mpi", "1"])
+    assert hosts.added[0][2] is False
+    hosts.on(Started(1, 5), Exited(1, 0, 0, None))
+    assert hosts.state.failure is None

@@ -1,0 +1,86 @@
+"""Patterns and places: letters, numbers that do not begin at 0, services, addresses of hosts."""
+
+from __future__ import annotations
+
+import pytest
+
+from mslaunch.datamodel.hosts import Node
+from mslaunch.datamodel.node_plan import FIRST_SERVER, SERVICE
+from mslaunch.datamodel.request import OutputPolicy
+from mslaunch.launcher.agents.connection import Peer
+from mslaunch.launcher.stdio import file_patterns
+from mslaunch.launcher.stdio.file_patterns import Places
+from mslaunch.launcher.stdio.host_addresses import addresses_of, source_towards
+from mslaunch.protocol.control import Hello
+
+
+def test_ranks_may_begin_at_another_number() -> None:
+    places = Places([("alpha", 0), ("alpha", 0)], first=6)
+    assert list(places.ranks) == [6, 7] and places.row(7) == ("alpha", 0)
+    assert file_patterns.fill("%w/%r on %h", file_patterns.values_of(7, places)) == "1/7 on alpha"
+    assert places.add_world([("beta", 1)]) == range(8, 9)
+    assert file_patterns.fill("%g.%r on %h", file_patterns.values_of(8, places)) == "1.0 on beta"
+
+
+def test_services_are_where_the_map_says() -> None:
+    for service, host in ((None, "alpha"), (("gamma", 2), "gamma")):
+        places = Places([("alpha", 0), ("beta", 1)], service=service)
+        assert file_patterns.fill("%r@%h", file_patterns.values_of(SERVICE, places)) == f"scheduler@{host}"
+        assert file_patterns.fill("%r@%h", file_patterns.values_of(FIRST_SERVER - 3, places)) == f"server.3@{host}"
+
+
+def test_addresses_are_asked_by_host() -> None:
+    places = Places([("alpha", 0), ("beta", 1)], addresses={0: "10.0.0.1", 1: "fd00::1"}.__getitem__)
+    assert [file_patterns.values_of(rank, places)["a"] for rank in (SERVICE, 0, 1)] == [
+        "10.0.0.1",
+        "10.0.0.1",
+        "fd00::1",
+    ]
+    assert file_patterns.values_of(1, Places([("alpha", 0), ("beta", 1)]))["a"] == "beta", "nobody has told us"
+
+
+@pytest.mark.parametrize(
+    ("policy", "needed"),
+    [
+        (OutputPolicy(), False),
+        (OutputPolicy(outfile="logs/%r"), False),
+        (OutputPolicy(outfile="logs/100%%a"), False),
+        (OutputPolicy(outfile="w_%a_%r.log"), True),
+        (OutputPolicy(errfile="%%%a"), True),
+        (OutputPolicy(prepend="%a: "), True),
+    ],
+)
+def test_whether_a_pattern_needs_addresses(policy: OutputPolicy, needed: bool) -> None:
+    assert file_patterns.needs_addresses(policy) is needed
+
+
+# --- whereabouts
+
+
+def peer(name: str, addresses: tuple[str, ...], local: bool = False, seen_from: str = "") -> Peer:
+    met = Peer.__new__(Peer)
+    met.node = Node(name, 1, "-H", local=local)
+    met.hello = Hello(name, 1, 1, 1, "3.11", addresses, seen_from)
+    return met
+
+
+def test_a_job_of_this_host_alone_is_at_home() -> None:
+    assert addresses_of([peer("here", ("10.0.0.1", "127.0.0.1"), local=True)])(0) == "127.0.0.1"
+    assert addresses_of([peer("there", ("10.0.0.2", "127.0.0.1"))])(0) == "10.0.0.2"
+
+
+def test_each_host_has_the_address_that_it_was_called_by_or_its_first() -> None:
+    peers = [
+        peer("here", ("10.9.0.1", "10.0.0.1"), local=True),
+        peer("there", ("10.0.0.2", "127.0.0.1"), seen_from="10.0.0.1"),
+        peer("10.0.0.3", ("192.168.0.3",)),
+        peer("fd00::4", ("10.0.0.4",)),
+    ]
+    find = addresses_of(peers)
+    assert [find(node) for node in range(4)] == ["10.0.0.1", "10.0.0.2", "10.0.0.3", "fd00::4"]
+
+
+def test_one_of_several_launchers_is_where_it_reaches_the_others_from() -> None:
+    assert addresses_of([peer("here", ("10.0.0.1",), local=True)], "127.0.0.9")(0) == "127.0.0.1"
+    assert source_towards("::1") == "::1"
+    assert source_towards("no address") == "127.0.0.1"

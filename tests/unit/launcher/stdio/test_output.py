@@ -1,0 +1,358 @@
+"""The desk: which bytes of ranks go to which terminal and file, with or without looks."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from desks import Desk, Screen, files, jobmap_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mslaunch.datamodel.node_plan import FIRST_SERVER, SERVICE
+from mslaunch.datamodel.request import OutputPolicy
+from mslaunch.errors import LaunchError
+from mslaunch.launcher.stdio.output import open_output
+from mslaunch.protocol.frames import STDERR, STDOUT
+from mslaunch.runtime.loop import Loop
+
+PRINTED = st.lists(
+    st.tuples(st.sampled_from([STDOUT, STDERR]), st.integers(0, 2), st.binary(max_size=6) | st.sampled_from([b"\n"])),
+    max_size=24,
+)
+
+
+def write_all(desk: Desk, printed: list[tuple[int, int, bytes]]) -> None:
+    for kind, rank, data in printed:
+        if data:
+            desk.output.write(kind, rank, data)
+    desk.output.finish()
+
+
+def of(printed: list[tuple[int, int, bytes]], kind: int, rank: int | None = None) -> bytes:
+    return b"".join(data for a, b, data in printed if a == kind and rank in (None, b))
+
+
+@settings(max_examples=40, deadline=None)
+@given(PRINTED)
+def test_without_wishes_bytes_pass_as_they_came(printed: list[tuple[int, int, bytes]]) -> None:
+    desk = Desk(OutputPolicy(), 3)
+    write_all(desk, printed)
+    assert desk.seen() == (of(printed, STDOUT), of(printed, STDERR))
+
+
+@settings(max_examples=40, deadline=None)
+@given(printed=PRINTED)
+def test_files_hold_exactly_the_bytes_of_their_rank(
+    printed: list[tuple[int, int, bytes]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    top = tmp_path_factory.mktemp("logs")
+    desk = Desk(OutputPolicy(str(top)), 3)
+    write_all(desk, printed)
+    assert desk.output.close()
+    assert files(top) == {
+        f"1/rank.{rank}/{name}": of(printed, kind, rank)
+        for rank in range(3)
+        for kind, name in ((STDOUT, "stdout"), (STDERR, "stderr"))
+    }
+    assert desk.seen() == (of(printed, STDOUT), of(printed, STDERR))
+
+
+def test_merge_and_the_scheduler(tmp_path: Path) -> None:
+    desk = Desk(OutputPolicy(str(tmp_path), jobid=False, merge=True), 2)
+    desk.output.write(STDOUT, 0, b"a")
+    desk.output.write(STDERR, 0, b"b")
+    desk.output.write(STDERR, SERVICE, b"words")
+    assert desk.output.close() and desk.screens[STDOUT].closed
+    assert files(tmp_path) == {"rank.0/stdout": b"ab", "rank.1/stdout": b"", "scheduler/stdout": b"words"}
+    assert desk.output.log_path(0) == str(tmp_path / "rank.0/stdout")
+    assert desk.seen() == (b"a", b"b")  # the agent merges; what comes as stderr is shown as such
+
+
+def test_nocopy_and_the_scheduler_stay_off_the_terminal(tmp_path: Path) -> None:
+    desk = Desk(OutputPolicy(str(tmp_path), copy=False))
+    desk.output.write(STDOUT, 0, b"a")
+    assert desk.seen() == (b"", b"") and files(tmp_path)["1/rank.0/stdout"] == b"a"
+    desk = Desk(OutputPolicy())
+    desk.output.write(STDERR, SERVICE, b"words")
+    assert desk.seen() == (b"", b"") and desk.output.tail(SERVICE) == ["words"]
+
+
+def test_hydra_shows_only_the_stream_that_has_no_pattern(tmp_path: Path) -> None:
+    desk = Desk(OutputPolicy(outfile=str(tmp_path / "o.%r")), 2)
+    desk.output.write(STDOUT, 1, b"out")
+    desk.output.write(STDERR, 1, b"err")
+    assert desk.seen() == (b"", b"err") and files(tmp_path) == {"o.0": b"", "o.1": b"out"}
+    desk = Desk(OutputPolicy(errfile=str(tmp_path / "e.%r")), 2)
+    desk.output.write(STDOUT, 1, b"out")
+    desk.output.write(STDERR, 1, b"err")
+    assert desk.seen() == (b"out", b"") and files(tmp_path)["e.1"] == b"err"
+
+
+def test_tags_are_in_the_files_too(tmp_path: Path) -> None:
+    desk = Desk(OutputPolicy(str(tmp_path), tag="tag"), 1)
+    desk.output.write(STDOUT, 0, b"a\nb")
+    desk.output.finish()
+    assert files(tmp_path)["1/rank.0/stdout"] == desk.seen()[0] == b"[1,0]<stdout>:a\n[1,0]<stdout>:b"
+
+
+def test_a_tag_stands_at_the_begin_of_a_line_even_after_an_unfinished_one(tmp_path: Path) -> None:
+    desk = Desk(OutputPolicy(str(tmp_path), tag="rank"), 2)
+    for rank in (0, 1, 1):
+        desk.output.write(STDOUT, rank, b"no end")
+        desk.output.write(STDOUT, rank, b"")
+    assert desk.seen()[0] == b"[0] no end\n[1] no end[1] no end"
+    assert files(tmp_path)["1/rank.0/stdout"] == b"[0] no end", "the line end is the terminal's alone"
+
+
+def test_two_ranks_that_share_a_file_tear_no_line(tmp_path: Path) -> None:
+    desk = Desk(OutputPolicy(outfile=str(tmp_path / "all")), 2)
+    for rank, data in ((0, b"a"), (1, b"b"), (0, b"A\nrest"), (1, b"B\n"), (0, b""), (1, b"after\n")):
+        desk.output.write(STDOUT, rank, data)
+    desk.output.finish()
+    assert files(tmp_path) == {"all": b"aA\nbB\nrest\nafter\n"}
+
+
+@settings(max_examples=40, deadline=None)
+@given(printed=PRINTED)
+def test_a_shared_file_has_the_lines_of_each_stream_in_order(
+    printed: list[tuple[int, int, bytes]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    top = tmp_path_factory.mktemp("logs")
+    whole = [(kind, rank, b"%d.%d-%s\n" % (kind, rank, data.replace(b"\n", b""))) for kind, rank, data in printed]
+    desk = Desk(OutputPolicy(outfile=str(top / "all"), errfile=str(top / "all")), 3)
+    for kind, rank, line in whole:
+        desk.output.write(kind, rank, line[:3])
+        desk.output.write(kind, rank, line[3:-1])
+        desk.output.write(kind, rank, line[-1:])
+    desk.output.finish()
+    assert files(top)["all"] == b"".join(line for _, _, line in whole)
+
+
+# --- the end of a stream is not the end of a rank
+
+
+@pytest.mark.parametrize("tag", ["", "tag"])
+def test_a_rank_that_is_started_again_goes_on_in_its_files(tmp_path: Path, tag: str) -> None:
+    desk = Desk(OutputPolicy(str(tmp_path), tag=tag), 1)
+    for life in (b"first", b"second"):
+        desk.output.started(0, 1)
+        desk.output.write(STDOUT, 0, life)
+        desk.output.write(STDOUT, 0, b" life\n")
+        desk.output.write(STDERR, 0, life + b" words")
+        desk.output.write(STDERR, 0, b"")
+        desk.output.write(STDOUT, 0, b"")
+    desk.output.finish()
+    out, err = (b"[1,0]<stdout>:", b"[1,0]<stderr>:") if tag else (b"", b"")
+    assert files(tmp_path)["1/rank.0/stdout"] == out + b"first life\n" + out + b"second life\n"
+    assert files(tmp_path)["1/rank.0/stderr"] == err + b"first words" + err + b"second words"
+    assert desk.output.tail(0) == ["second words"], "not those of the one before"
+
+
+def test_an_unfinished_line_of_a_lost_rank_is_shown(tmp_path: Path) -> None:
+    desk = Desk(OutputPolicy(str(tmp_path), tag="tag"), 1)
+    desk.output.write(STDOUT, 0, b"abc")
+    desk.output.finish()
+    assert (tmp_path / "1" / "rank.0" / "stdout").read_bytes() == b"[1,0]<stdout>:abc"
+
+
+def test_the_last_lines_of_a_rank() -> None:
+    desk = Desk(OutputPolicy())
+    desk.output.write(STDOUT, 0, b"not this\n")
+    for number in range(3000):
+        desk.output.write(STDERR, 0, b"line %d\n" % number)
+    assert desk.output.tail(0, 2) == ["line 2998", "line 2999"]
+    desk.output.write(STDERR, 0, b"\x1b[31mred\tand \xff half")
+    assert desk.output.tail(0, 1) == ["?[31mred\tand \ufffd half"]
+    assert desk.output.tail(7) == []
+
+
+# --- XML
+
+
+@settings(max_examples=60, deadline=None)
+@given(PRINTED)
+def test_xml_is_one_document_with_all_the_bytes(printed: list[tuple[int, int, bytes]]) -> None:
+    desk = Desk(OutputPolicy(xml=True), 3)
+    write_all(desk, printed)
+    seen, err = desk.seen()
+    assert err == b""
+    root = ElementTree.fromstring(seen)
+    assert root.tag == "mpirun"
+    for kind, name in ((STDOUT, "stdout"), (STDERR, "stderr")):
+        for rank in range(3):
+            text = "".join(element.text or "" for element in root.iter(name) if element.get("rank") == str(rank))
+            assert bytes(code - 0x2400 if code >= 0x2400 else code for code in map(ord, text)) == of(
+                printed, kind, rank
+            )
+
+
+def test_xml_with_files_only_is_an_empty_document(tmp_path: Path) -> None:
+    desk = Desk(OutputPolicy(str(tmp_path), copy=False, xml=True))
+    desk.output.write(STDOUT, 0, b"a\n")
+    desk.output.finish()
+    assert desk.seen() == (b"<mpirun>\n</mpirun>\n", b"")
+    assert files(tmp_path)["1/rank.0/stdout"] == b'<stdout rank="0">a&#010;</stdout>\n'
+
+
+@pytest.mark.parametrize(("style", "shown"), [("4.1", False), ("5.0", True)])
+def test_time_stamps_in_xml_are_of_5_0(style: str, shown: bool) -> None:
+    desk = Desk(OutputPolicy(xml=True, timestamp=True, tag="tag", style=style))
+    desk.output.write(STDOUT, 0, b"a\n")
+    assert (b" timestamp=" in desk.seen()[0]) is shown and b"[1,0]" not in desk.seen()[0]
+
+
+def test_the_map_is_inside_the_document() -> None:
+    desk = Desk(OutputPolicy(xml=True), 3)
+    desk.output.show_map(jobmap_of(3))
+    desk.output.finish()
+    hosts = ElementTree.fromstring(desk.seen()[0]).findall("map/host")
+    assert [host.get("name") for host in hosts] == ["alpha", "beta"]
+
+
+def test_an_xml_file_leaves_the_terminals_alone(tmp_path: Path) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    reader, writer = os.pipe()
+    screen = Screen()
+    with Loop() as loop:
+        policy = OutputPolicy(xml_file=str(tmp_path / "below/x.xml"))
+        output = open_output(policy, jobmap_of(2), loop, {STDOUT: writer}, screen, pytest.fail)
+        output.write(STDOUT, 0, b"a\n")
+        output.write(STDERR, 1, b"b\n")
+        output.abandon()  # that is for terminals
+        output.finish()
+        assert output.close()
+    os.close(writer)
+    assert os.read(reader, 9) == screen.seen == b""
+    os.close(reader)
+    assert (tmp_path / "below/x.xml").read_text().splitlines() == [
+        "<mpirun>",
+        '<stdout rank="0">a&#010;</stdout>',
+        '<stderr rank="1">b&#010;</stderr>',
+        "</mpirun>",
+    ]
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_an_xml_file_on_a_full_disk_is_a_loss() -> None:
+    notices: list[str] = []
+    with Loop() as loop:
+        output = open_output(
+            OutputPolicy(xml_file="/dev/full"), jobmap_of(1), loop, {STDOUT: -1}, Screen(), notices.append
+        )
+        output.finish()
+        assert not output.close()
+    assert notices == ["/dev/full: No space left on device; what follows is lost"]
+
+
+# --- who is shown, and attempts
+
+
+@pytest.mark.parametrize("looks", [{}, {"tag": "rank"}, {"xml": True}])
+def test_only_the_chosen_ranks_are_shown_and_files_have_all(tmp_path: Path, looks: dict[str, object]) -> None:
+    desk = Desk(OutputPolicy(str(tmp_path), merge=True, shown=(1,), **looks), 3)  # type: ignore[arg-type]
+    for rank in range(3):
+        desk.output.write(STDOUT, rank, b"words of %d\n" % rank)
+    seen = desk.seen()[0]
+    assert b"words of 1" in seen and b"words of 0" not in seen and b"words of 2" not in seen
+    assert all(b"words of %d" % rank in files(tmp_path)[f"1/rank.{rank}/stdout"] for rank in range(3))
+
+
+def test_merged_streams_with_tags_are_whole_lines() -> None:
+    desk = Desk(OutputPolicy(merge=True, tag="tag"), 2)
+    for rank, data in ((0, b"ab"), (1, b"x"), (0, b"c\nd"), (1, b"y\n"), (0, b"e\n")):
+        desk.output.write(STDOUT, rank, data)
+    assert desk.seen()[0] == b"[1,0]<stdout>:abc\n[1,1]<stdout>:xy\n[1,0]<stdout>:de\n"
+
+
+def test_the_last_words_of_a_parameter_server() -> None:
+    desk = Desk(OutputPolicy())
+    desk.output.started(FIRST_SERVER, 7)
+    desk.output.write(STDOUT, FIRST_SERVER, b"out\n")
+    desk.output.write(STDERR, FIRST_SERVER, b"err\n")
+    assert desk.output.tail(FIRST_SERVER) == ["out", "err"] and desk.seen() == (b"", b"")
+
+
+def attempts(policy: OutputPolicy, printed: list[bytes], more: bool) -> bytes:
+    """What is read from standard output, a pipe, when rank 0 prints these in one attempt after another."""
+    before = len(os.listdir("/proc/self/fd"))
+    reader, writer = os.pipe()
+    with Loop() as loop:
+        for number, data in enumerate(printed, 1):
+            last = not more or number == len(printed)
+            output = open_output(
+                policy, jobmap_of(2), loop, {STDOUT: writer}, Screen(), pytest.fail, attempt=number, more=more
+            )
+            if data:
+                output.write(STDOUT, 0, data)
+            output.finish()
+            if last:
+                output.end()
+            loop.run(lambda: not output.pending)  # noqa: B023
+            assert output.close()
+    os.close(writer)
+    with open(reader, "rb") as file:
+        text = file.read()
+    assert len(os.listdir("/proc/self/fd")) == before
+    return text
+
+
+def test_attempts_print_one_after_another_on_the_same_terminal() -> None:
+    assert attempts(OutputPolicy(), [b"one\n", b"two\n"], more=False) == b"one\ntwo\n"
+    assert attempts(OutputPolicy(tag="rank"), [b"one\n", b"two\n"], more=True) == b"[0] one\n[0] two\n"
+
+
+@pytest.mark.parametrize("printed", [[b"one\n", b"two\n"], [b"", b"two\n"], [b"one\n", b""], [b"", b"", b""], [b"a\n"]])
+def test_attempts_are_one_document(printed: list[bytes]) -> None:
+    root = ElementTree.fromstring(attempts(OutputPolicy(xml=True), printed, more=True))
+    assert [element.text for element in root] == [data.decode() for data in printed if data]
+
+
+def test_in_files_each_attempt_is_a_document_and_earlier_ones_are_kept(tmp_path: Path) -> None:
+    policy = OutputPolicy(xml_file=str(tmp_path / "x.xml"), keep=True)
+    for _ in range(2):
+        assert attempts(policy, [b"one\n", b"two\n"], more=True) == b""
+    assert sorted(files(tmp_path)) == ["x.attempt-2.xml", "x.attempt-2.xml.1", "x.xml", "x.xml.1"]
+    for name, text in (("x.xml", "one\n"), ("x.attempt-2.xml.1", "two\n")):
+        assert [element.text for element in ElementTree.parse(tmp_path / name).getroot()] == [text]
+
+
+def test_files_are_named_for_addresses_of_hosts(tmp_path: Path) -> None:
+    policy = OutputPolicy(outfile=str(tmp_path / "w_%a_%r.log"), merge=True)
+    addresses = {0: "10.0.0.1", 1: "10.0.0.2"}.__getitem__
+    with Loop() as loop:
+        jobmap, fds = jobmap_of(2), {STDOUT: os.open("/dev/null", os.O_WRONLY)}
+        output = open_output(policy, jobmap, loop, fds, Screen(), pytest.fail, addresses=addresses)
+        output.started(SERVICE, 1)
+        assert output.close()
+        os.close(fds[STDOUT])
+    assert sorted(files(tmp_path)) == ["scheduler.log", "w_10.0.0.1_0.log", "w_10.0.0.2_1.log"]
+
+
+# --- refusals
+
+
+def test_a_refusal_leaves_no_descriptor_behind(tmp_path: Path) -> None:
+    (tmp_path / "1").mkdir()
+    (tmp_path / "1" / "rank.1").write_text("no directory")
+    (tmp_path / "file").write_text("")
+    reader, writer = os.pipe()
+    bad = [
+        OutputPolicy(str(tmp_path)),
+        OutputPolicy(str(tmp_path / "file")),
+        OutputPolicy(str(tmp_path / "file/below")),
+        OutputPolicy(str(tmp_path / "fine"), prepend="%q"),
+        OutputPolicy(outfile=str(tmp_path / "%z")),
+        OutputPolicy(xml_file=str(tmp_path / "file/x")),
+        OutputPolicy(xml_file=str(tmp_path / "x"), outfile=str(tmp_path / "file/x")),
+    ]
+    with Loop() as loop:
+        before = len(os.listdir("/proc/self/fd"))
+        for policy in bad:
+            with pytest.raises(LaunchError):
+                open_output(policy, jobmap_of(2), loop, {STDOUT: writer}, Screen(), pytest.fail)
+        assert len(os.listdir("/proc/self/fd")) == before
+    os.close(reader)
+    os.close(writer)

@@ -1,0 +1,173 @@
+"""Standard input: to whom it goes, and when the launcher stops reading."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mslaunch.launcher.stdio.stdin import WINDOW, Stdin
+from mslaunch.runtime.loop import Loop
+
+
+class Desk:
+    """A pipe as input, and what was sent to whom."""
+
+    def __init__(self, loop: Loop, *targets: int) -> None:
+        self.loop = loop
+        self.reader, self.writer = os.pipe()
+        os.set_blocking(self.writer, False)
+        self.sent: dict[int, list[bytes]] = {rank: [] for rank in targets}
+        self.stdin = Stdin(loop, self.reader, targets, lambda rank, data: self.sent[rank].append(data))
+
+    def settle(self) -> None:
+        """Some turns of the loop, in each of which whatever can be read is read."""
+        turn(self.loop, 8)
+
+    def write_all_that_fits(self) -> int:
+        size = 0
+        while True:
+            try:
+                size += os.write(self.writer, b"x" * 65536)
+            except BlockingIOError:
+                return size
+            self.settle()
+
+    def received(self, rank: int) -> int:
+        return sum(map(len, self.sent[rank]))
+
+
+def turn(loop: Loop, times: int) -> None:
+    """So many turns: a byte that nobody takes makes each of them return at once, with all that is ready."""
+    reader, writer = os.pipe()
+    os.write(writer, b"x")
+    turns: list[int] = []
+    loop.reader(reader, lambda: turns.append(1))
+    loop.run(lambda: len(turns) >= times)
+    loop.reader(reader, None)
+    os.close(reader)
+    os.close(writer)
+
+
+@pytest.fixture
+def loop() -> Iterator[Loop]:
+    with Loop() as made:
+        yield made
+
+
+def test_bytes_and_the_end_go_to_each_target(loop: Loop) -> None:
+    desk = Desk(loop, 0, 2)
+    desk.stdin.resume()
+    os.write(desk.writer, b"abc")
+    loop.run(lambda: bool(desk.sent[2]))
+    os.close(desk.writer)
+    loop.run(lambda: desk.sent[2][-1] == b"")
+    assert desk.sent == {0: [b"abc", b""], 2: [b"abc", b""]}
+    desk.settle()
+    assert desk.sent[0].count(b"") == 1
+    os.close(desk.reader)
+
+
+def test_nothing_is_read_before_the_start(loop: Loop) -> None:
+    desk = Desk(loop, 0)
+    os.write(desk.writer, b"abc")
+    desk.settle()
+    assert desk.sent == {0: []}
+    desk.stdin.resume()
+    desk.settle()
+    assert desk.sent == {0: [b"abc"]}
+
+
+def test_at_most_a_window_is_under_way_to_the_slowest(loop: Loop) -> None:
+    desk = Desk(loop, 0, 1)
+    desk.stdin.resume()
+    written = desk.write_all_that_fits()
+    assert WINDOW <= desk.received(0) < WINDOW + 65536
+    assert written > desk.received(0)
+    before = desk.received(0)
+    desk.stdin.taken(0, before)
+    desk.settle()
+    assert desk.received(0) == before, "rank 1 has not read yet"
+    desk.stdin.taken(1, before)
+    desk.settle()
+    assert desk.received(0) > before
+
+
+def test_a_rank_that_ends_does_not_hold_up_the_others(loop: Loop) -> None:
+    desk = Desk(loop, 0, 1)
+    desk.stdin.resume()
+    desk.write_all_that_fits()
+    before = desk.received(0)
+    desk.stdin.taken(0, before)
+    desk.stdin.rank_ended(1)
+    desk.settle()
+    assert desk.received(0) > before == desk.received(1)
+    desk.stdin.taken(1, 5)
+    desk.stdin.rank_ended(1)
+
+
+def test_with_the_last_reader_we_stop_and_leave_the_rest(loop: Loop) -> None:
+    desk = Desk(loop, 0)
+    desk.stdin.resume()
+    desk.stdin.rank_ended(0)
+    os.write(desk.writer, b"for the next command")
+    desk.settle()
+    desk.stdin.resume()
+    desk.settle()
+    assert desk.sent == {0: []}
+    assert os.read(desk.reader, 99) == b"for the next command"
+
+
+def test_stop_is_for_good(loop: Loop) -> None:
+    desk = Desk(loop, 0)
+    desk.stdin.resume()
+    desk.stdin.stop()
+    desk.stdin.resume()
+    os.write(desk.writer, b"abc")
+    desk.settle()
+    assert desk.sent == {0: []}
+
+
+def test_nobody_reads_nothing(loop: Loop) -> None:
+    desk = Desk(loop)
+    desk.stdin.resume()
+    os.write(desk.writer, b"abc")
+    desk.settle()
+    assert os.read(desk.reader, 9) == b"abc"
+
+
+def test_a_file(loop: Loop, tmp_path: Path) -> None:
+    (tmp_path / "in").write_bytes(b"y" * 100000)
+    fd = os.open(tmp_path / "in", os.O_RDONLY)
+    sent: list[bytes] = []
+    Stdin(loop, fd, [0], lambda rank, data: sent.append(data)).resume()
+    loop.run(lambda: bool(sent) and sent[-1] == b"")
+    assert b"".join(sent) == b"y" * 100000
+    os.close(fd)
+
+
+def test_a_closed_input_is_an_empty_one(loop: Loop) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    os.close(writer)
+    sent: list[tuple[int, bytes]] = []
+    stdin = Stdin(loop, reader, [0, 1], lambda rank, data: sent.append((rank, data)))
+    assert sent == [], "an agent that has no plan yet drops it: the end must come after the start"
+    stdin.resume()
+    loop.run(lambda: len(sent) >= 2)
+    assert sent == [(0, b""), (1, b"")]
+
+
+def test_a_terminal_is_not_read_in_the_background(loop: Loop) -> None:
+    """A terminal that does not control us: reading it might stop us (SIGTTIN)."""
+    controller, terminal = os.openpty()
+    sent: list[bytes] = []
+    stdin = Stdin(loop, terminal, [0], lambda rank, data: sent.append(data))
+    os.write(controller, b"typed\n")
+    stdin.resume()
+    turn(loop, 8)
+    assert sent == []
+    os.close(controller)
+    os.close(terminal)

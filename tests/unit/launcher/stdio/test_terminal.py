@@ -1,0 +1,165 @@
+"""The launcher's own streams: pipes, files, sockets, and readers that go away."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mslaunch.launcher.stdio.terminal import Terminal
+from mslaunch.runtime.loop import Loop
+
+
+@pytest.fixture
+def loop() -> Iterator[Loop]:
+    with Loop() as made:
+        yield made
+
+
+def blocking(fd: int) -> bool:
+    return not fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_NONBLOCK
+
+
+def test_a_pipe_stays_as_it_was(loop: Loop) -> None:
+    """O_NONBLOCK would be seen by everyone who shares the descriptor: the shell, the ranks of a caller."""
+    reader, writer = os.pipe()
+    terminal = Terminal(loop, writer, "standard output", pytest.fail)
+    terminal.send(b"x" * (1 << 20))
+    assert terminal.pending > 0
+    assert blocking(writer) and blocking(reader)
+    received = 0
+
+    def read() -> None:
+        nonlocal received
+        received += len(os.read(reader, 1 << 16))
+
+    loop.reader(reader, read)
+    loop.run(lambda: not terminal.pending and received == 1 << 20)
+    loop.reader(reader, None)
+    terminal.close()
+    terminal.close()
+    os.write(writer, b"still open")
+    assert os.read(reader, 99) == b"still open"
+    os.close(reader)
+    os.close(writer)
+
+
+def test_a_reader_that_is_gone_is_told_once(loop: Loop) -> None:
+    reader, writer = os.pipe()
+    notices: list[str] = []
+    terminal = Terminal(loop, writer, "standard output", notices.append)
+    os.close(reader)
+    for _ in range(3):
+        terminal.send(b"x")
+        loop.run(lambda: bool(notices))
+    assert notices == ["the reader of standard output is gone; what ranks print there is dropped"]
+    assert not terminal.failed and terminal.pending == 0
+    terminal.close()
+    os.close(writer)
+
+
+def test_a_reader_that_was_gone_before_is_told_once(loop: Loop) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    notices: list[str] = []
+    terminal = Terminal(loop, writer, "standard output", notices.append)
+    for _ in range(2):
+        terminal.send(b"x")
+        loop.run(lambda: bool(notices))
+    assert len(notices) == 1 and "is gone" in notices[0] and not terminal.failed
+    os.close(writer)
+
+
+def test_a_reader_that_goes_frees_those_who_waited_for_it(loop: Loop) -> None:
+    """Who paused because of `pending` must hear that nothing is pending any more, or the launch hangs for good."""
+    reader, writer = os.pipe()
+    gone: list[str] = []
+    heard: list[int] = []
+    terminal = Terminal(loop, writer, "standard output", gone.append)
+    terminal.progress = lambda: heard.append(terminal.pending)
+    terminal.send(b"x" * (1 << 21))
+    assert heard[-1] > 1 << 20
+    os.close(reader)
+    loop.run(lambda: bool(gone))
+    assert heard[-1] == 0
+    terminal.close()
+    os.close(writer)
+
+
+def test_a_full_disk_is_a_failure(loop: Loop) -> None:
+    fd = os.open("/dev/full", os.O_WRONLY)
+    notices: list[str] = []
+    terminal = Terminal(loop, fd, "standard output", notices.append)
+    terminal.send(b"x")
+    terminal.send(b"x")
+    assert notices == ["standard output: No space left on device; what follows is lost"]
+    assert terminal.failed
+    os.close(fd)
+
+
+def test_a_file_gets_all_at_once(loop: Loop, tmp_path: Path) -> None:
+    fd = os.open(tmp_path / "out", os.O_WRONLY | os.O_CREAT)
+    terminal = Terminal(loop, fd, "standard output", pytest.fail)
+    terminal.send(b"a" * 100000)
+    terminal.send(b"b")
+    assert terminal.pending == 0
+    terminal.close()
+    assert (tmp_path / "out").read_bytes() == b"a" * 100000 + b"b"
+    os.close(fd)
+
+
+def test_a_closed_stream_is_no_trouble(loop: Loop) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    os.close(writer)
+    terminal = Terminal(loop, writer, "standard output", pytest.fail)
+    terminal.send(b"x")
+    assert terminal.pending == 0 and not terminal.failed
+    terminal.close()
+
+
+def test_a_socket_that_somebody_made_nonblocking_loses_nothing(loop: Loop) -> None:
+    """Such is the standard output of children of programs that run an event loop themselves."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        notices: list[str] = []
+        received = bytearray()
+        terminal = Terminal(loop, ours.fileno(), "standard output", notices.append)
+        loop.reader(theirs.fileno(), lambda: received.extend(theirs.recv(1 << 16)))
+        terminal.send(b"x" * (1 << 22))
+        loop.run(lambda: len(received) == 1 << 22 or bool(notices))
+        assert notices == []
+        loop.reader(theirs.fileno(), None)
+        terminal.close()
+
+
+def test_a_terminal_of_its_own(loop: Loop) -> None:
+    controller, terminal_fd = os.openpty()
+    terminal = Terminal(loop, terminal_fd, "standard error", pytest.fail)
+    terminal.send(b"hello")
+    loop.run(lambda: not terminal.pending)
+    assert os.read(controller, 99) == b"hello"
+    assert blocking(terminal_fd)
+    terminal.close()
+    os.close(terminal_fd)
+    os.close(controller)
+
+
+def test_who_is_not_waited_for_any_more(loop: Loop, tmp_path: Path) -> None:
+    """A pipe that nobody reads; but a file takes all there is."""
+    reader, writer = os.pipe()
+    file = os.open(tmp_path / "file", os.O_WRONLY | os.O_CREAT)
+    for fd in (writer, file):
+        terminal = Terminal(loop, fd, "standard output", pytest.fail)
+        terminal.send(b"x" * (1 << 20))
+        terminal.drop()
+        terminal.send(b"y")
+        assert terminal.pending == 0
+    assert os.fstat(file).st_size == (1 << 20) + 1
+    for fd in (reader, writer, file):
+        os.close(fd)

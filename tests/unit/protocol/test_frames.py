@@ -1,0 +1,95 @@
+"""Frames: however the stream is cut, the same frames come out; what cannot be ours is refused."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mslaunch.errors import WireError
+from mslaunch.protocol.frames import GATHER, LEFT, MAGIC, MAX_PAYLOAD, Decoder, Frame, encode, header
+
+FEW = settings(max_examples=60, deadline=None)
+FRAMES = st.lists(st.builds(Frame, st.integers(0, 255), st.integers(-1, 2**31 - 1), st.binary(max_size=40)), max_size=6)
+
+
+def cut(data: bytes, at: list[int]) -> list[bytes]:
+    marks = [0, *sorted(mark % (len(data) + 1) for mark in at), len(data)]
+    return [data[a:b] for a, b in zip(marks, marks[1:])]
+
+
+@FEW
+@given(FRAMES, st.lists(st.integers(0, 1000)))
+def test_any_cutting_gives_the_same_frames(frames: list[Frame], at: list[int]) -> None:
+    decoder = Decoder()
+    data = b"".join(encode(*frame) for frame in frames)
+    assert [frame for piece in cut(data, at) for frame in decoder.feed(piece)] == frames
+
+
+@FEW
+@given(st.binary(max_size=60), FRAMES, st.lists(st.integers(0, 1000)))
+def test_what_comes_before_the_magic_is_noise(noise: bytes, frames: list[Frame], at: list[int]) -> None:
+    noise = noise.replace(MAGIC, b"")
+    decoder = Decoder(magic=True)
+    data = noise + MAGIC + b"".join(encode(*frame) for frame in frames)
+    if data.find(MAGIC) != len(noise):
+        return
+    assert [frame for piece in cut(data, at) for frame in decoder.feed(piece)] == frames
+    assert decoder.noise == noise
+
+
+def test_byte_by_byte() -> None:
+    decoder = Decoder(magic=True)
+    data = b"Welcome!\n" + MAGIC[:5] + MAGIC + encode(65, 3, b"abc") + encode(66)
+    frames = [frame for byte in data for frame in decoder.feed(bytes([byte]))]
+    assert frames == [Frame(65, 3, b"abc"), Frame(66, -1, b"")]
+    assert decoder.noise == b"Welcome!\n" + MAGIC[:5]
+
+
+def test_only_the_last_of_much_noise_is_kept() -> None:
+    decoder = Decoder(magic=True)
+    for _ in range(100):
+        assert decoder.feed(b"x" * 1000) == []
+    assert decoder.feed(b"the end" + MAGIC) == []
+    assert len(decoder.noise) == 4096 and decoder.noise.endswith(b"xthe end")
+
+
+def test_what_was_printed_instead_of_the_magic_is_known_to_its_last_byte() -> None:
+    """When the stream has ended there, what might have been half a magic is noise as well."""
+    decoder = Decoder(magic=True)
+    decoder.feed(b"no python\n")
+    assert decoder.noise == b"no python\n"
+    decoder.feed(b"python3: command not found\n")
+    assert decoder.noise == b"no python\npython3: command not found\n"
+
+
+def test_a_length_that_nobody_sends_is_refused() -> None:
+    with pytest.raises(WireError, match="kind 7"):
+        Decoder().feed(struct.pack("!BIi", 7, MAX_PAYLOAD + 1, 0))
+    assert Decoder().feed(struct.pack("!BIi", 7, MAX_PAYLOAD, 0)) == []
+
+
+@FEW
+@given(st.binary(max_size=200))
+def test_garbage_is_frames_or_refused(data: bytes) -> None:
+    try:
+        frames = Decoder().feed(data)
+    except WireError:
+        return
+    assert data.startswith(b"".join(encode(*frame) for frame in frames))
+
+
+def test_a_header_and_its_payload_are_a_frame() -> None:
+    assert header(69, 3, 5) + b"abc" == encode(69, 5, b"abc")
+    assert len(header(1, 0)) == 9
+
+
+def test_a_large_frame_in_small_pieces_is_joined_once() -> None:
+    """64 MiB took 13 s when each piece was appended to what was there."""
+    payload = bytes(range(256)) * (1 << 16)
+    stream = encode(GATHER, 3, payload) + encode(LEFT, 4)
+    decoder = Decoder()
+    found = [frame for at in range(0, len(stream), 4096) for frame in decoder.feed(stream[at : at + 4096])]
+    assert found == [Frame(GATHER, 3, payload), Frame(LEFT, 4, b"")]

@@ -1,0 +1,120 @@
+"""What goes to a host that has nothing but python3: one line, and some bytes."""
+
+from __future__ import annotations
+
+import array
+import ast
+import fcntl
+import importlib.util
+import shlex
+import subprocess
+import sys
+import termios
+import zlib
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from mslaunch.errors import UsageError
+from mslaunch.transport.bootstrap import bare, boot_argv, make_boot, payload
+from mslaunch.transport.manifest import CORE, PARTS
+
+
+def test_the_payload_is_small_and_whole() -> None:
+    data = payload()
+    assert len(data) < 38_000, "it crosses every link at every launch"
+    program = zlib.decompress(data).decode()
+    compile(program, "payload", "exec")
+    assert all(repr(name) in program for name in CORE)
+
+
+IN_PARTS = sorted({module for modules in PARTS.values() for module in modules})
+
+
+@pytest.mark.parametrize("name", (*CORE, *IN_PARTS))
+def test_what_is_left_out_is_words(name: str) -> None:
+    """What is sent is the same program, line for line, without comments, docstrings and what only type checkers see."""
+    spec = importlib.util.find_spec(name)
+    assert spec and spec.origin
+    text = Path(spec.origin).read_text(encoding="utf-8")
+    whole, sent = ast.parse(text), ast.parse(bare(text))
+    for node in ast.walk(whole):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and ast.get_docstring(node):
+            cast("ast.Expr", node.body[0]).value = ast.Constant("")
+    for top in whole.body:
+        if isinstance(top, ast.If) and ast.unparse(top.test) == "TYPE_CHECKING":
+            top.body = [ast.Expr(ast.Constant(""), lineno=top.lineno)]
+    assert shape(whole) == shape(sent)
+    assert len(text.splitlines()) == len(bare(text).splitlines())
+
+
+def test_a_comment_behind_code() -> None:
+    text = 'a = 1  # one\nb = \'  # two\'\nc = 3  # it\'s\nd = """x  # y\nz  # z\n"""\n# e  # f'
+    assert bare(text).split("\n") == [
+        "a = 1",
+        "b = '  # two'",
+        "c = 3  # it's",
+        'd = """x  # y',
+        "z  # z",
+        '"""',
+        "",
+    ]
+
+
+def shape(tree: ast.AST) -> list[tuple[str, int]]:
+    """All of a program, and on which lines it is."""
+    lines = [(type(node).__name__, node.lineno) for node in ast.walk(tree) if isinstance(node, ast.stmt)]
+    return [(ast.dump(tree), 0), *lines]
+
+
+@pytest.mark.parametrize("python", ["python3", "/opt/py-3.8_x/bin/python3.8", "~/venv/bin/python"])
+def test_the_line_survives_any_shell(python: str) -> None:
+    boot = make_boot(python)
+    assert boot.command.startswith(f"exec {python} -I -S -c '") and boot.command.endswith("'")
+    assert boot.command.count("'") == 2
+    assert not set(boot.command) & set("$`\\!\n#^%")
+    argv, data = boot_argv(python)
+    assert shlex.split(boot.command) == ["exec", *argv]
+    assert data == boot.payload and str(len(data)) in boot.command
+
+
+def test_an_interpreter_with_a_blank_in_its_name() -> None:
+    assert make_boot("/opt/my python/bin/python3").command.startswith("exec '/opt/my python/bin/python3' -I ")
+    for name in ("it's", "a\\b", "a!b", "a\nb"):
+        with pytest.raises(UsageError):
+            make_boot(name)
+
+
+@pytest.mark.parametrize("cut", [0, 1, 2, 7])
+def test_it_reads_its_own_bytes_and_no_more(cut: int) -> None:
+    """What follows the payload, be it there already, are frames for the agent."""
+    program = zlib.compress(b"import os; os.write(1, b'[' + os.read(0, 99) + b']')")
+    argv, data = boot_argv(sys.executable)
+    stub = argv[-1].replace(str(len(data)), str(len(program)))
+    assert stub != argv[-1]
+    with subprocess.Popen([*argv[:-1], stub], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as child:
+        assert child.stdin and child.stdout
+        child.stdin.write(program[:cut])
+        while child.poll() is None and not emptied(child.stdin.fileno()):
+            pass
+        child.stdin.write(program[cut:] + b"frames")
+        child.stdin.close()
+        assert child.stdout.read() == b"[frames]"
+
+
+def emptied(pipe: int) -> bool:
+    """Whether all that was written into this pipe has been read."""
+    waiting = array.array("i", [0])
+    fcntl.ioctl(pipe, termios.FIONREAD, waiting)
+    return not waiting[0]
+
+
+def test_an_old_python_says_so() -> None:
+    argv, _ = boot_argv("python3")
+    old = argv[-1].replace("sys.version_info<(3,8)", "(3,7)<(3,8)")
+    assert old != argv[-1]
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", old], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1 and "is older than 3.8" in done.stderr
