@@ -49,7 +49,7 @@ def launch(
     """
     from mslaunch.cli.main import read_text
     from mslaunch.cli.mpirun.parse import parse
-    from mslaunch.launcher.launch import Surroundings, run
+    from mslaunch.launcher.launch import Caller, run
 
     _check_types(argv, np, timeout, env or {})
     surroundings = os.environ if environ is None else environ
@@ -65,7 +65,7 @@ def launch(
         raise UsageError("launch() stays with the job until it has ended", "--detach", "start the command instead")
     if request.backend:
         from mslaunch.backends.openmpi.run_mpirun import run
-    return run(request, Surroundings(surroundings, os.getcwd(), signals=_in_main_thread()))
+    return run(request, Caller(surroundings, os.getcwd(), signals=_in_main_thread()))
 
 
 def _check_types(argv: Any, np: Any, timeout: Any, env: Mapping[Any, Any]) -> None:

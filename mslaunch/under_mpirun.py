@@ -19,7 +19,7 @@ from mslaunch.errors import EXIT_USAGE, LaunchError
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.frameworks import mindspore
 from mslaunch.frameworks import table as frameworks
-from mslaunch.frameworks.rank_info import Place
+from mslaunch.frameworks.rank_info import RankInfo
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -142,7 +142,7 @@ def _comm_world() -> Any:
     return MPI.COMM_WORLD
 
 
-def _place(world: Any) -> tuple[Place, list[Listener]]:
+def _place(world: Any) -> tuple[RankInfo, list[Listener]]:
     """This rank's place, found out together with all others; and on rank 0 the ports, held."""
     from mpi4py import MPI
 
@@ -159,7 +159,7 @@ def _place(world: Any) -> tuple[Place, list[Listener]]:
     held = [Listener(), Listener()] if rank == 0 else []
     address = _address([told[first][1] for first in firsts])
     meeting = world.bcast((address, *(listener.port for listener in held)))
-    place = Place(rank, size, local_rank, local_size, firsts.index(leader), len(firsts), size, *meeting)
+    place = RankInfo(rank, size, local_rank, local_size, firsts.index(leader), len(firsts), size, *meeting)
     return place, held
 
 
@@ -175,7 +175,7 @@ def _address(nodes: Sequence[str]) -> str:
 # --- MindSpore's scheduler
 
 
-def _wait_for_mindspore(place: Place, held: Sequence[Listener]) -> Popen[bytes] | None:
+def _wait_for_mindspore(place: RankInfo, held: Sequence[Listener]) -> Popen[bytes] | None:
     """The child of rank 0 that becomes the scheduler; None on other ranks, or without MindSpore."""
     if not held:
         return None

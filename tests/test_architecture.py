@@ -243,6 +243,15 @@ def test_no_two_modules_have_one_base_name() -> None:
     assert {base for base, names in where.items() if len(names) > 1} == SAME_NAMES
 
 
+def test_no_two_classes_have_one_name() -> None:
+    where = defaultdict(list)
+    for name, tree in TREES.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                where[node.name.lstrip("_")].append(name)
+    assert {name: modules for name, modules in where.items() if len(modules) > 1} == {}
+
+
 def test_frameworks_do_not_know_each_other() -> None:
     for name, tree in TREES.items():
         if name.startswith("frameworks.") and name != "frameworks.table":

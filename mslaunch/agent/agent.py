@@ -1,6 +1,6 @@
 """The agent: what the launcher orders by frames it has done, what happens it tells by frames, until the link ends.
 
-`serve` is its whole life.  How ranks are started and ended knows its `Crew`.  Losing the link is the order to end
+`serve` is its whole life.  How ranks are started and ended knows its `NodeJob`.  Losing the link is the order to end
 everything; so is losing its guard.  The surprising thing: it stops reading its ranks, not its link, when the launcher
 does not keep up, so that an order to end them always arrives.
 """
@@ -12,8 +12,8 @@ import select
 import sys
 
 from mslaunch.agent import on_demand
-from mslaunch.agent.mpi.front_end import Mpi
-from mslaunch.agent.node_job import Crew
+from mslaunch.agent.mpi.front_end import MpiFrontEnd
+from mslaunch.agent.node_job import NodeJob
 from mslaunch.agent.ports import Ports
 from mslaunch.faststd import TYPE_CHECKING, signal
 from mslaunch.host.cpus import count_cores, usable_cpus
@@ -21,12 +21,12 @@ from mslaunch.host.own_addresses import addresses
 from mslaunch.protocol import control, frames
 from mslaunch.protocol.frames import NO_RANK, Frame
 from mslaunch.runtime.loop import Loop
-from mslaunch.runtime.writer import HIGH, LOW, Outbox
+from mslaunch.runtime.writer import HIGH, LOW, Writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from mslaunch.agent.ranks.session_dir import Session
+    from mslaunch.agent.ranks.session_dir import SessionDir
     from mslaunch.agent.stack_traces import Tracer
     from mslaunch.errors import LaunchError
 
@@ -62,14 +62,14 @@ class Agent:
         self._guard, self._tell = guard
         self._guarded = False
         self._environ = environ
-        self._parts = on_demand.Parts(lambda name: self.send(frames.NEED, NO_RANK, name.encode()))
-        self._mpi = Mpi(loop, self, environ, self._parts.need)
-        self._crew = Crew(loop, self, environ, self._session, self._mpi, self._parts.need)
+        self._parts = on_demand.ModuleRequests(lambda name: self.send(frames.NEED, NO_RANK, name.encode()))
+        self._mpi = MpiFrontEnd(loop, self, environ, self._parts.need)
+        self._crew = NodeJob(loop, self, environ, self._session, self._mpi, self._parts.need)
         self._decoder = frames.Decoder()
-        self._outbox = Outbox(loop, link[1], lambda error: self.upstream_lost(), lambda size: self._resume())
+        self._outbox = Writer(loop, link[1], lambda error: self.upstream_lost(), lambda size: self._resume())
         self._ports = Ports(loop, self, self._parts.need)
         self._tracer: Tracer | None = None
-        self._files: Session | None = None
+        self._files: SessionDir | None = None
         self._deferred: list[Frame] = []
         self._paused = False
         self._lost = False
@@ -231,12 +231,12 @@ class Agent:
         if not self._lost:
             self._crew.launch(plan, self._ports.held)
 
-    def _session(self) -> Session:
+    def _session(self) -> SessionDir:
         """Made when it is first needed, by files or by ranks."""
         if self._files is None:
-            from mslaunch.agent.ranks.session_dir import Session
+            from mslaunch.agent.ranks.session_dir import SessionDir
 
-            self._files = Session(self._environ, self._tell, self._stored)
+            self._files = SessionDir(self._environ, self._tell, self._stored)
         return self._files
 
     def _file(self, frame: Frame) -> None:
@@ -275,7 +275,7 @@ class Agent:
 
         self._parts.need("agent.stack_traces", look)
 
-    def _traced(self, rank: int, traced: control.Traced | None) -> None:
+    def _traced(self, rank: int, traced: control.StackTrace | None) -> None:
         self._outbox.send(frames.encode(frames.TRACES, rank, control.pack_traced(traced) if traced else b""))
 
     # --- the end

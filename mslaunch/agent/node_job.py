@@ -1,7 +1,7 @@
 """The crew: all ranks of a node, with the services they need, started from a plan, started again, and ended together.
 
-It knows no link and no frames: what happens is told to a `CrewSink`, the agent.  The surprising thing: a rank that is
-started again finds its standard input empty, since its forerunner has read what there was.
+It knows no link and no frames: what happens is told to a `NodeJobSink`, the agent.  The surprising thing: a rank that
+is started again finds its standard input empty, since its forerunner has read what there was.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 
 from mslaunch.agent.ranks.cpu_affinity import bound
-from mslaunch.agent.ranks.pipes import Room, open_fds
-from mslaunch.agent.ranks.rank import Rank
+from mslaunch.agent.ranks.pipes import FdPlacement, open_fds
+from mslaunch.agent.ranks.rank import RankProcess
 from mslaunch.agent.ranks.rank_environment import inherited, rank_variables
-from mslaunch.agent.services.manager import Services
+from mslaunch.agent.services.manager import ServiceManager
 from mslaunch.datamodel.node_plan import SERVICE
 from mslaunch.errors import LaunchError
 from mslaunch.faststd import TYPE_CHECKING, signal
@@ -23,31 +23,31 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Protocol
 
-    from mslaunch.agent.mpi.front_end import Mpi
+    from mslaunch.agent.mpi.front_end import MpiFrontEnd
     from mslaunch.agent.mpi.protocol_choice import Program
-    from mslaunch.agent.ranks.session_dir import Session
+    from mslaunch.agent.ranks.session_dir import SessionDir
     from mslaunch.agent.services.manager import ServiceSink
     from mslaunch.datamodel.node_plan import AppPlan, NodePlan, RankPlan
     from mslaunch.host.free_ports import Listener
     from mslaunch.runtime.loop import Loop
 
-    class CrewSink(ServiceSink, Protocol):
+    class NodeJobSink(ServiceSink, Protocol):
         """Who hears of the crew: the agent."""
 
         def launched(self) -> None:
             """All ranks of a plan have been started, or have not."""
 
 
-class Crew:
+class NodeJob:
     """One node's ranks and services."""
 
     def __init__(
         self,
         loop: Loop,
-        sink: CrewSink,
+        sink: NodeJobSink,
         environ: Mapping[str, str],
-        session: Callable[[], Session],
-        mpi: Mpi,
+        session: Callable[[], SessionDir],
+        mpi: MpiFrontEnd,
         need: Callable[[str, Callable[[], None]], None],
     ) -> None:
         """`environ` is what ranks inherit; `session()` is the node's session directory, asked for only if needed.
@@ -60,13 +60,13 @@ class Crew:
         self._session = session
         self._mpi = mpi
         self._need = need
-        self._ranks: dict[int, Rank] = {}
-        self._services = Services(loop, sink, environ, session, need, self._processes)
+        self._ranks: dict[int, RankProcess] = {}
+        self._services = ServiceManager(loop, sink, environ, session, need, self._processes)
         self._plans: dict[int, NodePlan] = {}  # by rank
         self._grace = 0.0
         self._size = 0  # how many ranks run, once those of the last plan do
         self._null = -1  # /dev/null
-        self._room: Room | None = None
+        self._room: FdPlacement | None = None
         self._paused = False
         self._unbound = ""  # why the memory of the last rank that was started is not bound
         self._said = ""  # the same, as some rank was told
@@ -107,7 +107,7 @@ class Crew:
         if self._room:
             self._room.widen(self._size)
         else:
-            self._room = Room(self._size, self._null)
+            self._room = FdPlacement(self._size, self._null)
         base = inherited(self._environ, plan)
         self.waiting += 1
 
@@ -160,7 +160,7 @@ class Crew:
             text = f"mslaunch: {self._said}; ranks run without that\n"
             self._sink.output(STDOUT if plan.merge else STDERR, rank.rank, text.encode())
 
-    def _started(self, plan: NodePlan, told: RankPlan, app: AppPlan, base: Mapping[str, str]) -> Rank:
+    def _started(self, plan: NodePlan, told: RankPlan, app: AppPlan, base: Mapping[str, str]) -> RankProcess:
         folder = self._session().place(f"rank.{told.rank}") if plan.session else ""
         wdir = folder if app.in_session else app.wdir
         check_wdir(wdir)
@@ -175,12 +175,14 @@ class Crew:
             if line >= 0:
                 os.close(line)
 
-    def _spawned(self, plan: NodePlan, told: RankPlan, app: AppPlan, env: dict[str, str], wdir: str, line: int) -> Rank:
+    def _spawned(
+        self, plan: NodePlan, told: RankPlan, app: AppPlan, env: dict[str, str], wdir: str, line: int
+    ) -> RankProcess:
         """`line` is the rank's end of the socket on which it may speak PMI, its number 3; or -1."""
         os.chdir(wdir)
         path, argv = command(app, told, plan.index_argv, env.get("PATH", os.defpath), wdir)
         pty = plan.pty == "yes" or (plan.pty == "auto" and not is_python(path))
-        rank = Rank(told.rank, self._loop, self._sink)
+        rank = RankProcess(told.rank, self._loop, self._sink)
         assert self._room
         try:
             with bound(told.cpus, told.memory) as binding:

@@ -1,8 +1,8 @@
 """Parts: modules that only some jobs need, so they travel only when one of them asks.
 
-Who needs one waits in `Parts`, while the launcher is asked.  A local agent has all of them, as files.  It does not know
-what a part does.  The surprising thing is how an agent on another host learns of a module: the finder that its first
-bytes installed (`transport.bootstrap`) has a table.
+Who needs one waits in `ModuleRequests`, while the launcher is asked.  A local agent has all of them, as files.  It
+does not know what a part does.  The surprising thing is how an agent on another host learns of a module: the finder
+that its first bytes installed (`transport.bootstrap`) has a table.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def get(name: str) -> ModuleType | None:
     return sys.modules[whole]
 
 
-class Parts:
+class ModuleRequests:
     """What this node needs, and what is to be done once it has come."""
 
     def __init__(self, ask: Callable[[str], None]) -> None:

@@ -42,12 +42,12 @@ class Ports:
 
     def reserve(self, payload: bytes) -> None:
         """Hold the ports that the payload names."""
-        wanted = control.Wanted()
+        wanted = control.PortRequest()
         try:
             for wanted in control.unpack_ports(payload):
                 held = Listener(*wanted, claim=True)
                 self.held[held.port] = held
-            wanted = control.Wanted()
+            wanted = control.PortRequest()
             self._door = TokenListener(self._loop)
         except OSError as error:
             self._refuse(wanted, error)
@@ -55,7 +55,7 @@ class Ports:
         answer = control.Reserved(tuple(self.held), self._door.port, self._door.token)
         self._sink.send(frames.RESERVED, frames.NO_RANK, control.pack_reserved(answer))
 
-    def _refuse(self, wanted: control.Wanted, error: OSError) -> None:
+    def _refuse(self, wanted: control.PortRequest, error: OSError) -> None:
         def refuse() -> None:
             module = on_demand.get("host.listeners")
             assert module

@@ -11,10 +11,10 @@ from __future__ import annotations
 import os
 import stat
 
-from mslaunch.agent.ranks.pipes import Room, open_fds
-from mslaunch.agent.ranks.rank import Rank
+from mslaunch.agent.ranks.pipes import FdPlacement, open_fds
+from mslaunch.agent.ranks.rank import RankProcess
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple, signal
-from mslaunch.protocol.control import Traced
+from mslaunch.protocol.control import StackTrace
 from mslaunch.protocol.frames import NO_RANK
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ _STATES = {
 }
 
 
-class Command(NamedTuple):
+class DebuggerCommand(NamedTuple):
     """A tool that prints the stacks of a process: its name and arguments, PID in place of the number."""
 
     tool: str
@@ -48,10 +48,10 @@ class Command(NamedTuple):
 
 #: the first that is there is asked
 TOOLS = (
-    Command("py-spy", ("dump", "--pid", "PID"), python=True),
-    Command("eu-stack", ("-p", "PID")),
-    Command("gstack", ("PID",)),
-    Command("gdb", ("-nx", "-batch", "-p", "PID", "-ex", "thread apply all backtrace 64")),
+    DebuggerCommand("py-spy", ("dump", "--pid", "PID"), python=True),
+    DebuggerCommand("eu-stack", ("-p", "PID")),
+    DebuggerCommand("gstack", ("PID",)),
+    DebuggerCommand("gdb", ("-nx", "-batch", "-p", "PID", "-ex", "thread apply all backtrace 64")),
 )
 
 
@@ -66,15 +66,17 @@ class Tracer:
         loop: Loop,
         pids: Mapping[int, int],
         environ: Mapping[str, str],
-        tell: Callable[[int, Traced | None], None],
+        tell: Callable[[int, StackTrace | None], None],
     ) -> None:
         self._loop = loop
         self._tell = tell
         self._path = environ.get("PATH", "").split(":")
         self._env = {name: environ[name] for name in ("PATH", "HOME", "LANG") if name in environ}
         members = _sessions(set(pids.values()))
-        self._waiting = [_Look(rank, pid) for rank, leader in pids.items() for pid in members[leader][:_PER_RANK]]
-        self._looking: list[_Look] = []
+        self._waiting = [
+            _DebuggerRun(rank, pid) for rank, leader in pids.items() for pid in members[leader][:_PER_RANK]
+        ]
+        self._looking: list[_DebuggerRun] = []
         self._null = os.open("/dev/null", os.O_RDONLY)
         self._stopped = False
 
@@ -110,14 +112,14 @@ class Tracer:
         if not self._looking and not self._stopped:
             self._finish()
 
-    def _ask(self, look: _Look) -> None:
+    def _ask(self, look: _DebuggerRun) -> None:
         """The next tool, or /proc when there is none."""
         while look.commands:
             command = look.commands.pop(0)
             look.said_by, look.data = os.path.basename(command[0]), b""
-            process = Rank(look.rank, self._loop, look)
+            process = RankProcess(look.rank, self._loop, look)
             try:
-                room = Room(0, self._null)
+                room = FdPlacement(0, self._null)
                 process.start(command[0], command, self._env, open_fds(self._null, False, True, False, 1), room)
             except OSError as error:
                 look.reason = f"{look.said_by}: {error.strerror}"
@@ -128,32 +130,32 @@ class Tracer:
             return
         self._told(look, proc_traced(look.pid, look.reason))
 
-    def _answered(self, look: _Look) -> None:
+    def _answered(self, look: _DebuggerRun) -> None:
         if self._stopped:
             return
         look.process = None
         text = worth_keeping(look.data.decode("utf-8", "replace"))
         if text:
-            self._told(look, Traced(look.pid, _read(look.pid, "comm"), look.said_by, text))
+            self._told(look, StackTrace(look.pid, _read(look.pid, "comm"), look.said_by, text))
             return
         words = [line for line in look.data.decode("utf-8", "replace").splitlines() if line.strip()]
         look.reason = f"{look.said_by}: {words[-1][:_LINE]}" if words else f"{look.said_by} said nothing"
         self._ask(look)
 
-    def _told(self, look: _Look, traced: Traced) -> None:
+    def _told(self, look: _DebuggerRun, traced: StackTrace) -> None:
         self._tell(look.rank, traced)
         self._looking.remove(look)
         self._loop.soon(self._go_on)
 
 
-class _Look:
-    """One process that is looked at; also the `Sink` of the tool."""
+class _DebuggerRun:
+    """One process that is looked at; also the `RankSink` of the tool."""
 
     def __init__(self, rank: int, pid: int) -> None:
         self.rank = rank
         self.pid = pid
         self.commands: list[list[str]] = []
-        self.process: Rank | None = None
+        self.process: RankProcess | None = None
         self.said_by = ""
         self.data = b""
         self.reason = "no debugger was found there: py-spy, eu-stack, gstack or gdb would tell more"
@@ -208,7 +210,7 @@ def worth_keeping(said: str) -> str:
     return text if len(text) <= _TEXT else text[:_TEXT].rpartition("\n")[0] + "\n(cut here)"
 
 
-def proc_traced(pid: int, reason: str) -> Traced:
+def proc_traced(pid: int, reason: str) -> StackTrace:
     """What the kernel says of each thread: its state and where it sleeps, and its stack there if we may see that."""
     threads = sorted(_listed(f"/proc/{pid}/task"))
     lines = [reason]
@@ -225,7 +227,7 @@ def proc_traced(pid: int, reason: str) -> Traced:
         lines.append(f"and {len(threads) - _THREADS} more threads")
     if not threads:
         lines.append("it has ended meanwhile")
-    return Traced(pid, _read(pid, "comm"), "/proc", "\n".join(line[:_LINE] for line in lines))
+    return StackTrace(pid, _read(pid, "comm"), "/proc", "\n".join(line[:_LINE] for line in lines))
 
 
 def _sessions(leaders: set[int]) -> dict[int, list[int]]:

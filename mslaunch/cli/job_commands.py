@@ -10,14 +10,14 @@ from __future__ import annotations
 import time
 
 from mslaunch.cli.parser.options import Show
-from mslaunch.detached.job_registry import DAYS, Register
+from mslaunch.detached.job_registry import DAYS, JobRegistry
 from mslaunch.errors import LaunchError, UsageError, printable
 from mslaunch.faststd import TYPE_CHECKING, signal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from mslaunch.detached.job_registry import Entry
+    from mslaunch.detached.job_registry import JobEntry
 
 _KILLED = 137
 _PATIENCE = 20.0  #: seconds beyond the grace of the ranks, until a job counts as one that does not end
@@ -29,7 +29,7 @@ def status(words: Sequence[str], environ: Mapping[str, str]) -> Show:
     if words:
         entry = _find("--status", words, environ)
         return Show(_detail(entry), _code(entry))
-    return Show(_table(Register(environ).entries()) or f"no job was detached here in the last {DAYS} days")
+    return Show(_table(JobRegistry(environ).entries()) or f"no job was detached here in the last {DAYS} days")
 
 
 def stop(words: Sequence[str], environ: Mapping[str, str]) -> Show:
@@ -45,24 +45,24 @@ def stop(words: Sequence[str], environ: Mapping[str, str]) -> Show:
     return Show(f"{job} {_outcome(entry, entry.state)}")
 
 
-def _find(option: str, words: Sequence[str], environ: Mapping[str, str]) -> Entry:
+def _find(option: str, words: Sequence[str], environ: Mapping[str, str]) -> JobEntry:
     todo = "mslaunch --status lists the jobs of this host and user"
     if not words:
         raise UsageError("the number of the job is missing", option, todo)
     if len(words) > 1:
         raise UsageError(f"it takes one job, got {' '.join(words)!r}", option, todo)
-    entry = Register(environ).find(words[0])
+    entry = JobRegistry(environ).find(words[0])
     if entry is None:
         raise LaunchError(f"there is no job {words[0]!r}", option, todo)
     return entry
 
 
-def _code(entry: Entry) -> int:
+def _code(entry: JobEntry) -> int:
     state = entry.state
     return int(entry.facts["code"]) if state == "ended" else _KILLED if state == "killed" else 0
 
 
-def _outcome(entry: Entry, state: str) -> str:
+def _outcome(entry: JobEntry, state: str) -> str:
     """A clause: `has ended at …, with exit code 0: all ranks ended well`."""
     if state == "ended":
         return f"has ended at {_time(entry.since)} with exit code {entry.facts['code']}: {entry.facts['how']}"
@@ -74,7 +74,7 @@ def _outcome(entry: Entry, state: str) -> str:
     return f"is {state} since {_time(entry.since)}"
 
 
-def _detail(entry: Entry) -> str:
+def _detail(entry: JobEntry) -> str:
     facts, state = entry.facts, entry.state
     rows = [("command", _command(facts["command"])), ("directory", facts["cwd"])]
     if facts["ranks"] is not None:
@@ -91,7 +91,7 @@ def _detail(entry: Entry) -> str:
     return printable("\n".join(lines))
 
 
-def _table(entries: Iterable[Entry]) -> str:
+def _table(entries: Iterable[JobEntry]) -> str:
     rows = [("JOB", "STATE", "SINCE", "RANKS", "COMMAND")]
     for entry in entries:
         state, ranks = entry.state, entry.facts["ranks"]

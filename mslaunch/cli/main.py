@@ -44,12 +44,12 @@ def _do(argv: Sequence[str], called: str) -> int:
     request = parse(argv, os.environ, read_text, called)
     for note in request.notes if not request.quiet else ():
         _tell(f"mslaunch: note: {note}\n")
-    from mslaunch.launcher.launch import Surroundings, run
+    from mslaunch.launcher.launch import Caller, run
 
     if request.backend:
         from mslaunch.backends.openmpi.run_mpirun import run
 
-    around = Surroundings(os.environ, _cwd())
+    around = Caller(os.environ, _cwd())
     gc.freeze()
     gc.enable()
     if request.detach:

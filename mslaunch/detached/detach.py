@@ -14,7 +14,7 @@ import sys
 import time
 
 from mslaunch.cli.dialects import OWN
-from mslaunch.detached.job_registry import Process, Register, process
+from mslaunch.detached.job_registry import JobRegistry, LauncherProcess, process
 from mslaunch.errors import EXIT_NOT_FOUND, EXIT_USAGE, LaunchError
 from mslaunch.faststd import TYPE_CHECKING, signal
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from mslaunch.datamodel.outcome import Outcome
     from mslaunch.datamodel.request import Request
-    from mslaunch.detached.job_registry import Entry
-    from mslaunch.launcher.launch import Surroundings
+    from mslaunch.detached.job_registry import JobEntry
+    from mslaunch.launcher.launch import Caller
 
     Told = Callable[[Callable[[], int]], int]  # prints what an act refuses; returns the exit code
 
@@ -37,8 +37,8 @@ _HIDDEN = "…"
 def detach(
     request: Request,
     typed: Sequence[str],
-    around: Surroundings,
-    launch: Callable[[Surroundings], Outcome],
+    around: Caller,
+    launch: Callable[[Caller], Outcome],
     told: Told,
 ) -> int:
     """Start the launcher of a job, and wait until all ranks run; returns the exit code of the command.
@@ -52,7 +52,7 @@ def detach(
     me = process(os.getpid())
     if me is None:
         raise LaunchError("without it no job that is left alone could be found again", "/proc", "stay with the job")
-    entry = Register(around.environ).add(**_facts(request, typed, around.cwd, me))
+    entry = JobRegistry(around.environ).add(**_facts(request, typed, around.cwd, me))
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     reader, writer = os.pipe()
@@ -83,7 +83,7 @@ def _check_scripts(request: Request, cwd: str) -> None:
             raise LaunchError(f"there is no file {path} for {app.argv[0]}", code=EXIT_NOT_FOUND)
 
 
-def _facts(request: Request, typed: Sequence[str], cwd: str, me: Process) -> dict[str, object]:
+def _facts(request: Request, typed: Sequence[str], cwd: str, me: LauncherProcess) -> dict[str, object]:
     """What is written down of a job before it begins; no values of variables."""
     from mslaunch.launcher.stdio.rank_logs import layouts
 
@@ -117,9 +117,7 @@ def _without_values(request: Request, typed: Sequence[str]) -> list[str]:
 # --- the launcher
 
 
-def _leave(
-    entry: Entry, around: Surroundings, launch: Callable[[Surroundings], Outcome], told: Told, writer: int
-) -> None:
+def _leave(entry: JobEntry, around: Caller, launch: Callable[[Caller], Outcome], told: Told, writer: int) -> None:
     """Become a process that nobody waits for, and from there the launcher; never returns."""
     status = EXIT_USAGE
     try:
@@ -134,9 +132,7 @@ def _leave(
             os._exit(status)
 
 
-def _be_launcher(
-    entry: Entry, around: Surroundings, launch: Callable[[Surroundings], Outcome], told: Told, writer: int
-) -> int:
+def _be_launcher(entry: JobEntry, around: Caller, launch: Callable[[Caller], Outcome], told: Told, writer: int) -> int:
     null = os.open("/dev/null", os.O_RDONLY)
     log = os.open(entry.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     for fd, target in ((null, 0), (log, 1), (log, 2)):
@@ -166,7 +162,7 @@ def _be_launcher(
     return code
 
 
-def _note(entry: Entry, **facts: object) -> None:
+def _note(entry: JobEntry, **facts: object) -> None:
     """Write down; the job goes on if that cannot be done."""
     try:
         entry.note(**facts)
@@ -212,7 +208,7 @@ class _Report:
 # --- the command
 
 
-def _wait(entry: Entry, hear: Callable[[], str], relay: _Relay, quiet: bool) -> int:
+def _wait(entry: JobEntry, hear: Callable[[], str], relay: _Relay, quiet: bool) -> int:
     """Until the launcher has said how it went; shows what it has said to the user up to then."""
     word, _, number = hear().partition(" ")
     if word == "process":
@@ -241,7 +237,7 @@ def _say(line: str) -> None:
             continue
 
 
-def _started(entry: Entry) -> str:
+def _started(entry: JobEntry) -> str:
     job = entry.number
     return (
         f"mslaunch: job {job} runs, its launcher is process {entry.process.pid}, logs are in "
@@ -264,7 +260,7 @@ class _Relay:
     """Signals to the command go to the launcher, since a Ctrl-C at the terminal does not reach it."""
 
     def __init__(self) -> None:
-        self._launcher: Process | None = None
+        self._launcher: LauncherProcess | None = None
         self._waiting: list[int] = []
         self._before: list[tuple[int, object]] = []
 
@@ -283,7 +279,7 @@ class _Relay:
         for signum, before in self._before:
             signal.signal(signum, before)  # type: ignore[arg-type]
 
-    def to(self, launcher: Process | None) -> None:
+    def to(self, launcher: LauncherProcess | None) -> None:
         """This is the launcher."""
         self._launcher = launcher
         waiting, self._waiting = self._waiting, []

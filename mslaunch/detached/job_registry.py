@@ -30,7 +30,7 @@ _LOCK_SECONDS = 5.0
 _LOOK_AGAIN = 0.01
 
 
-class Process(NamedTuple):
+class LauncherProcess(NamedTuple):
     """A process that is not ours, and which no other one can be mistaken for."""
 
     pid: int
@@ -99,7 +99,7 @@ class _Handle:
         poll.poll(seconds * 1000)
 
 
-def process(pid: int) -> Process | None:
+def process(pid: int) -> LauncherProcess | None:
     """The process that has this id now; None if there is none, or a zombie."""
     try:
         with open(f"/proc/{pid}/stat") as file:
@@ -108,10 +108,10 @@ def process(pid: int) -> Process | None:
             boot = file.read().strip()
     except OSError:
         return None
-    return None if fields[0] in "ZX" else Process(pid, fields[19], boot)
+    return None if fields[0] in "ZX" else LauncherProcess(pid, fields[19], boot)
 
 
-class Entry:
+class JobEntry:
     """One job of the register; `facts` is what is written down of it."""
 
     def __init__(self, folder: str, facts: dict[str, Any]) -> None:
@@ -129,9 +129,9 @@ class Entry:
         return os.path.join(self.folder, LOG)
 
     @property
-    def process(self) -> Process:
+    def process(self) -> LauncherProcess:
         """Its launcher."""
-        return Process(*self.facts["process"])
+        return LauncherProcess(*self.facts["process"])
 
     @property
     def known(self) -> bool:
@@ -141,7 +141,7 @@ class Entry:
     @property
     def state(self) -> str:
         """`starting`, `running`, `ended`, or `killed`: the launcher is gone and has not said how the job ended."""
-        gone: Process | None = None
+        gone: LauncherProcess | None = None
         while "code" not in self.facts and self.process != gone and not self.process.lives:
             gone = self.process
             self.reload()  # it may have ended just now, or be the command still, which has made way for the launcher
@@ -178,7 +178,7 @@ class Entry:
             pass
 
 
-class Register:
+class JobRegistry:
     """The register of this user on this host.  Raises `LaunchError` if its directory cannot be trusted."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
@@ -194,20 +194,20 @@ class Register:
             what = "it holds what is known of detached jobs, and is not a directory that you alone can read and write"
             raise LaunchError(what, self._folder, f"remove it, or name another one in {VARIABLE}")
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[JobEntry]:
         """All jobs, the first one first."""
         try:
             names = [name for name in os.listdir(self._folder) if name.isascii() and name.isdigit()]
         except (FileNotFoundError, NotADirectoryError):
             return []
         found = [(folder, _read(folder)) for folder in (os.path.join(self._folder, name) for name in names)]
-        return sorted((Entry(folder, facts) for folder, facts in found if facts), key=lambda entry: entry.number)
+        return sorted((JobEntry(folder, facts) for folder, facts in found if facts), key=lambda entry: entry.number)
 
-    def find(self, word: str) -> Entry | None:
+    def find(self, word: str) -> JobEntry | None:
         """The job that a person calls by this number."""
         return next((entry for entry in self.entries() if str(entry.number) == word), None)
 
-    def add(self, **facts: Any) -> Entry:
+    def add(self, **facts: Any) -> JobEntry:
         """A new job, with the next number; old ones are forgotten."""
         try:
             os.makedirs(self._folder, 0o700, exist_ok=True)
@@ -220,15 +220,15 @@ class Register:
             number = last.next(max((entry.number for entry in self.entries()), default=0))
             made = os.path.join(self._folder, f"new-{number}")
             os.mkdir(made, 0o700)
-            Entry(made, facts).note()
+            JobEntry(made, facts).note()
             folder = os.path.join(self._folder, str(number))
             os.rename(made, folder)  # so that nobody ever sees one without facts
-        return Entry(folder, facts)
+        return JobEntry(folder, facts)
 
     def _forget(self) -> None:
         for name in os.listdir(self._folder):
             if name.startswith("new-"):  # whoever made it was killed
-                Entry(os.path.join(self._folder, name), {}).remove()
+                JobEntry(os.path.join(self._folder, name), {}).remove()
         over = sorted((entry for entry in self.entries() if entry.state in ("ended", "killed")), key=_age)
         for entry in over[KEPT - 1 :]:
             entry.remove()
@@ -237,7 +237,7 @@ class Register:
                 entry.remove()
 
 
-def _age(entry: Entry) -> float:
+def _age(entry: JobEntry) -> float:
     return time.time() - entry.since
 
 

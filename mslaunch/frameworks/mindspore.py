@@ -11,7 +11,7 @@ from __future__ import annotations
 from mslaunch.datamodel.node_plan import FIRST_SERVER, SERVICE, ServicePlan
 from mslaunch.datamodel.request import ClusterPolicy
 from mslaunch.faststd import TYPE_CHECKING
-from mslaunch.frameworks.rank_info import Place
+from mslaunch.frameworks.rank_info import RankInfo
 
 if TYPE_CHECKING:
     from collections.abc import Container
@@ -41,7 +41,7 @@ def pace(size: int, given: Container[str] = ()) -> tuple[str, ...]:
     return () if size > LARGE or any(name in given for name in PACE) else tuple(f"{name}=1" for name in PACE)
 
 
-def job_env(place: Place) -> dict[str, object]:
+def job_env(place: RankInfo) -> dict[str, object]:
     """Shared by all ranks of a node."""
     known: dict[str, object] = {"RANK_SIZE": place.size, "LOCAL_RANK_SIZE": place.local_size}
     if place.simulated:
@@ -49,7 +49,7 @@ def job_env(place: Place) -> dict[str, object]:
     return {**known, "MS_ROLE": "MS_WORKER", **_cluster(place)}
 
 
-def rank_env(place: Place) -> dict[str, object]:
+def rank_env(place: RankInfo) -> dict[str, object]:
     """One rank's own."""
     if not place.numbered:
         return {"DEVICE_ID": place.local_rank}
@@ -57,7 +57,7 @@ def rank_env(place: Place) -> dict[str, object]:
     return known if place.simulated else {**known, "MS_NODE_ID": place.rank}
 
 
-def _cluster(place: Place) -> dict[str, object]:
+def _cluster(place: RankInfo) -> dict[str, object]:
     known: dict[str, object] = {
         "MS_SCHED_HOST": place.service_address or place.address,
         "MS_SCHED_PORT": place.service_port,
@@ -68,7 +68,7 @@ def _cluster(place: Place) -> dict[str, object]:
     return known
 
 
-def services(place: Place, cluster: ClusterPolicy) -> tuple[ServicePlan, ...]:
+def services(place: RankInfo, cluster: ClusterPolicy) -> tuple[ServicePlan, ...]:
     """The scheduler, and the parameter servers beside it; `place` is that of any rank.
 
     RANK_ID is what msrun tells the scheduler: it may run the program of the ranks, which may ask for it.  The servers

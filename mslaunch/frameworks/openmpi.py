@@ -8,7 +8,7 @@ which also has the table of all).
 
 from __future__ import annotations
 
-from mslaunch.frameworks.rank_info import Place, Program
+from mslaunch.frameworks.rank_info import ProgramInfo, RankInfo
 
 SCRUB = (
     "OMPI_COMM_WORLD_*", "OMPI_UNIVERSE_SIZE", "OMPI_COMMAND", "OMPI_ARGV", "OMPI_NUM_APP_CTX", "OMPI_FIRST_RANKS",
@@ -28,7 +28,7 @@ DEFAULTS = ("HFI_NO_BACKTRACE=1", "IPATH_NO_BACKTRACE=1")
 _LONGEST = (1 << 17) - len("OMPI_ARGV=") - 1  # Linux takes no longer variable: MAX_ARG_STRLEN, execve(2)
 
 
-def job_env(place: Place) -> dict[str, object]:
+def job_env(place: RankInfo) -> dict[str, object]:
     """Shared by all ranks of a node."""
     sizes = place.sizes or (place.size,)
     return {
@@ -45,7 +45,7 @@ def job_env(place: Place) -> dict[str, object]:
     }
 
 
-def app_env(program: Program) -> dict[str, object]:
+def app_env(program: ProgramInfo) -> dict[str, object]:
     """Shared by all ranks of a program.  OMPI_ARGV is left out without arguments, and if they are longer than a
     variable can be (4.1.4 starts nothing then).
     """
@@ -60,7 +60,7 @@ def app_env(program: Program) -> dict[str, object]:
     return known
 
 
-def rank_env(place: Place) -> dict[str, object]:
+def rank_env(place: RankInfo) -> dict[str, object]:
     """One rank's own.  NODE_RANK is the local rank, as long as a job is alone on its nodes (facts of 4.1.4)."""
     known: dict[str, object] = {
         "OMPI_COMM_WORLD_RANK": place.rank,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mslaunch.faststd import NamedTuple
 
 
-class Place(NamedTuple):
+class RankInfo(NamedTuple):
     """Where a rank is, among how many, and in which of the job's programs."""
 
     rank: int
@@ -29,7 +29,7 @@ class Place(NamedTuple):
     numbered: bool = True  # False: its rank, and the number of its node, are only known when all ranks have met
 
 
-class Program(NamedTuple):
+class ProgramInfo(NamedTuple):
     """One of the job's programs, the same for all of its ranks."""
 
     number: int  # from 0

@@ -6,7 +6,7 @@ NODE_RANK and GROUP_RANK are the same number under two names, torch's and Lightn
 
 from __future__ import annotations
 
-from mslaunch.frameworks.rank_info import Place
+from mslaunch.frameworks.rank_info import RankInfo
 
 SCRUB = (
     "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK",
@@ -15,7 +15,7 @@ SCRUB = (
 )  # fmt: skip
 
 
-def job_env(place: Place) -> dict[str, object]:
+def job_env(place: RankInfo) -> dict[str, object]:
     """Shared by all ranks of a node."""
     return {
         "WORLD_SIZE": place.size,
@@ -26,6 +26,6 @@ def job_env(place: Place) -> dict[str, object]:
     }
 
 
-def rank_env(place: Place) -> dict[str, object]:
+def rank_env(place: RankInfo) -> dict[str, object]:
     """One rank's own."""
     return {**({"RANK": place.rank} if place.numbered else {}), "LOCAL_RANK": place.local_rank}

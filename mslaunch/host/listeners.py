@@ -97,7 +97,7 @@ def refused(port: int, moves: bool, error: OSError) -> LaunchError:
     return LaunchError(f"port {port} is taken{by_whom(port)}", todo=f"end that process, or {todo}")
 
 
-class Wait:
+class ListenWait:
     """Waits until the process `pid`, or one that it has started, listens at `port`."""
 
     def __init__(self, loop: Loop, port: int, pid: int, heard: Callable[[LaunchError | None], None]) -> None:
@@ -127,7 +127,7 @@ class Wait:
                 self._timer = self._loop.after(max(POLL, 10 * (now - began)), self._look)
 
 
-class Idle:
+class IdleWait:
     """Waits until nobody is connected to `port` any more; the process that listens there may end before."""
 
     def __init__(self, loop: Loop, port: int, done: Callable[[], None]) -> None:

@@ -1,8 +1,9 @@
 """The story of one attempt: place, open the files, meet the hosts, send, start, wait, and how it ended.
 
-Each attempt of a launch has its own links, output and agents; what they share is the `Scene`.  Who tells it (`run` the
-first, `again` those that follow on a failure) chooses the order of its chapters, and closes it with `part`.  The
-surprising thing: the job's number stays the same in all attempts, and its ranks tell them apart by MSLAUNCH_ATTEMPT.
+Each attempt of a launch has its own links, output and agents; what they share is the `LaunchContext`.  Who tells it
+(`run` the first, `again` those that follow on a failure) chooses the order of its chapters, and closes it with `part`.
+ The surprising thing: the job's number stays the same in all attempts, and its ranks tell them apart by
+ MSLAUNCH_ATTEMPT.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from mslaunch.datamodel.request import Request
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 from mslaunch.host.cpus import cores_here
 from mslaunch.host.own_names import is_local
-from mslaunch.launcher.agents.agent_pool import Company
+from mslaunch.launcher.agents.agent_pool import AgentPool
 from mslaunch.launcher.agents.rendezvous import sought_by
 from mslaunch.launcher.agents.start_agents import UnreachedError
-from mslaunch.launcher.job.controller import Launch
+from mslaunch.launcher.job.controller import JobController
 from mslaunch.launcher.job.events import TimedOut
 from mslaunch.launcher.job.failure_causes import with_last_words
 from mslaunch.launcher.job.job_state import JobState
@@ -39,24 +40,24 @@ if TYPE_CHECKING:
 
     from mslaunch.datamodel.jobmap import Endpoint
     from mslaunch.datamodel.request import AppContext
-    from mslaunch.launcher.agents.connection import Peer
-    from mslaunch.launcher.agents.staging import Parcel
-    from mslaunch.launcher.early_stops import Stops
-    from mslaunch.launcher.launch import Surroundings
-    from mslaunch.launcher.messages.console import Voice
-    from mslaunch.launcher.mpi.spawn_ranks import Spawning
+    from mslaunch.launcher.agents.connection import AgentConnection
+    from mslaunch.launcher.agents.staging import StagedFile
+    from mslaunch.launcher.early_stops import EarlyStops
+    from mslaunch.launcher.launch import Caller
+    from mslaunch.launcher.messages.console import Console
+    from mslaunch.launcher.mpi.spawn_ranks import Spawner
     from mslaunch.runtime.loop import Loop
 
 LAST_WORDS = 3.0  #: seconds that a terminal nobody reads is waited for at the end
 
 
-class Scene(NamedTuple):
+class LaunchContext(NamedTuple):
     """What all attempts of a launch have in common."""
 
     loop: Loop
-    around: Surroundings
-    voice: Voice
-    stops: Stops
+    around: Caller
+    console: Console
+    stops: EarlyStops
     began: float
     jobid: str
     running: Callable[[], None]  # called when all ranks of an attempt run
@@ -67,23 +68,23 @@ class Scene(NamedTuple):
         return time.monotonic() - self.began
 
 
-class Story:
+class JobAttempt:
     """One attempt; `number` counts from 1."""
 
     allocation: Allocation
     placed: Placed
     output: Output
-    launch: Launch
+    launch: JobController
 
-    def __init__(self, scene: Scene, request: Request, number: int) -> None:
+    def __init__(self, scene: LaunchContext, request: Request, number: int) -> None:
         self._scene = scene
         self.request = request
         self.number = number
-        loop, around, voice = scene.loop, scene.around, scene.voice
+        loop, around, console = scene.loop, scene.around, scene.console
         dry, exchanges = request.do_not_launch, request.restart == "group"
-        self.company = Company(loop, request.link, around.environ, voice, scene.stops.wait, dry, exchanges)
-        self.peers: list[Peer] = []
-        self._parcels: list[Parcel] = []
+        self.company = AgentPool(loop, request.link, around.environ, console, scene.stops.wait, dry, exchanges)
+        self.peers: list[AgentConnection] = []
+        self._parcels: list[StagedFile] = []
         self._opened = False
 
     # --- where
@@ -140,8 +141,8 @@ class Story:
             self.jobmap,
             scene.loop,
             {STDOUT: scene.around.stdout},
-            scene.voice.stderr,
-            scene.voice.notice,
+            scene.console.stderr,
+            scene.console.info,
             attempt=self.number,
             addresses=self._addresses() if needs_addresses(policy) and self.peers else None,
             more=0 < self.number <= most_restarts(self.request),
@@ -157,19 +158,19 @@ class Story:
 
     def meet(self) -> None:
         """A link to every host with ranks, and the files are there."""
-        self.peers = self.company.gather(self.jobmap.nodes)
+        self.peers = self.company.require(self.jobmap.nodes)
         if self._parcels:
             from mslaunch.launcher.agents.staging import send_files
 
             try:
                 send_files(self._scene.loop, self.peers, self._parcels, self._scene.stops.wait)
             except UnreachedError:  # whoever has begun to get them begins anew, with another agent
-                self.company.disperse()
+                self.company.disconnect_all()
                 raise
 
     # --- the ranks
 
-    def conduct(self) -> Launch:
+    def run_ranks(self) -> JobController:
         """From the first port to the last byte."""
         scene, request = self._scene, self.request
         state = self._make_state()
@@ -183,7 +184,7 @@ class Story:
             return service_plans(request, self.jobmap, environ, cwd, endpoint, scene.jobid, self.number)
 
         stdin = (scene.around.stdin, self.targets)
-        launch = Launch(
+        launch = JobController(
             scene.loop,
             self.peers,
             state,
@@ -191,7 +192,7 @@ class Story:
             plans,
             stdin,
             request.grace,
-            scene.voice,
+            scene.console,
             restart_delay=request.restart_delay,
             services=services,
             sought=sought_by(self.jobmap, request.cluster),
@@ -199,7 +200,7 @@ class Story:
         self.launch = launch
         launch.on_spawn(lambda endpoint: self._spawning(launch, endpoint))
         launch.on_running(scene.running)
-        self.output.on_progress(launch.written)
+        self.output.on_progress(launch.on_drained)
         if scene.around.signals:
             launch.watch_signals()
         if request.timeout:
@@ -217,9 +218,9 @@ class Story:
         abort, recovery = request.abort_on_failure, request.recovery
         return JobState(self.jobmap, streams, abort, recovery, again, request.restart, shared)
 
-    def _spawning(self, launch: Launch, endpoint: Endpoint) -> Spawning:
+    def _spawning(self, launch: JobController, endpoint: Endpoint) -> Spawner:
         """Who cares for MPI_Comm_spawn; only jobs that call it need this."""
-        from mslaunch.launcher.mpi.spawn_ranks import Job, Spawning
+        from mslaunch.launcher.mpi.spawn_ranks import SpawnContext, Spawner
 
         def named(apps: tuple[AppContext, ...]) -> Allocation:
             policy = request.policy._replace(rankfile=None, map_by="")
@@ -227,8 +228,10 @@ class Story:
 
         scene, request = self._scene, self.request
         environ, cwd, call = scene.around.environ, scene.around.cwd, self.company.call
-        return Spawning(
-            Job(request, self.allocation, self.jobmap, environ, cwd, scene.jobid, endpoint, named, call, self.number),
+        return Spawner(
+            SpawnContext(
+                request, self.allocation, self.jobmap, environ, cwd, scene.jobid, endpoint, named, call, self.number
+            ),
             launch,
         )
 
@@ -264,9 +267,9 @@ class Story:
             self._scene.loop.run(lambda: not self.output.pending or bool(given_up))
         return self.close_output()
 
-    def part(self) -> list[str]:
+    def close(self) -> list[str]:
         """Close all links; the hosts whose agents would not end."""
-        return self.company.part()
+        return self.company.close()
 
 
 def _with_logs(status: RankStatus, output: Output) -> RankStatus:

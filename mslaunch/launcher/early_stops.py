@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
 
 
-class Stops:
+class EarlyStops:
     """What ends one launch from outside."""
 
     def __init__(self, loop: Loop, request: Request, signals: bool) -> None:
@@ -32,7 +32,7 @@ class Stops:
         self._begun = False  # ranks run, or have run
         self._watch(" before anything was started")
         if request.timeout:
-            loop.after(request.timeout, self._late)
+            loop.after(request.timeout, self._on_timeout)
 
     def begun(self) -> None:
         """Ranks are about to run: what ends the launch from now on is no refusal."""
@@ -46,18 +46,18 @@ class Stops:
         if self._signals:
             for name in _SIGNALS:
                 error = LaunchError(f"ended by {name}{when}")
-                self._loop.signal(getattr(signal, name), lambda error=error: self._note(error))  # type: ignore[misc]
+                self._loop.signal(getattr(signal, name), lambda error=error: self._on_signal(error))  # type: ignore[misc]
 
-    def _note(self, error: LaunchError) -> None:
+    def _on_signal(self, error: LaunchError) -> None:
         self.error = self.error or error
 
-    def _late(self) -> None:
+    def _on_timeout(self) -> None:
         seconds, source = self._request.timeout or 0.0, self._request.timeout_from
         if self._begun:
             failure = overdue(TimedOut(seconds, source))
-            self._note(LaunchError(failure.what, code=failure.code))
+            self._on_signal(LaunchError(failure.what, code=failure.code))
         else:
-            self._note(LaunchError(f"nothing was started within {seconds:g} s", source, code=EXIT_TIMEOUT))
+            self._on_signal(LaunchError(f"nothing was started within {seconds:g} s", source, code=EXIT_TIMEOUT))
 
     def wait(self, until: Callable[[], bool]) -> None:
         """Run the loop until `until()`; raises `LaunchError` if something ends the launch first."""

@@ -15,9 +15,9 @@ from mslaunch.datamodel.outcome import Failure, Outcome
 from mslaunch.datamodel.request import Request
 from mslaunch.errors import EXIT_USAGE, LaunchError
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
-from mslaunch.launcher.attempt import LAST_WORDS, Scene, Story
-from mslaunch.launcher.early_stops import Stops
-from mslaunch.launcher.messages.console import Voice
+from mslaunch.launcher.attempt import LAST_WORDS, JobAttempt, LaunchContext
+from mslaunch.launcher.early_stops import EarlyStops
+from mslaunch.launcher.messages.console import Console
 from mslaunch.launcher.messages.failure_report import outcome_text
 from mslaunch.launcher.stdio.file_patterns import needs_addresses
 from mslaunch.plan.exported_variables import missing_exports
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from mslaunch.datamodel.hosts import Allocation
-    from mslaunch.launcher.recovery.host_replacement import Substitutes
+    from mslaunch.launcher.recovery.host_replacement import HostReplacement
 
 
-class Surroundings(NamedTuple):
+class Caller(NamedTuple):
     """Where a launch happens; the command's own process, or what a caller of the API says."""
 
     environ: Mapping[str, str]
@@ -42,52 +42,52 @@ class Surroundings(NamedTuple):
     started: Callable[[], None] | None = None  # called once, when all ranks run
 
 
-def run(request: Request, around: Surroundings) -> Outcome:
+def run(request: Request, around: Caller) -> Outcome:
     """Launch, and wait for the end.  Raises `LaunchError` for whatever is wrong before a rank was started."""
     with Loop() as loop:
-        return _Run(loop, request, around).tell()
+        return _Launch(loop, request, around).run()
 
 
-class _Run:
+class _Launch:
     """One launch, and what its chapters share."""
 
-    def __init__(self, loop: Loop, request: Request, around: Surroundings) -> None:
+    def __init__(self, loop: Loop, request: Request, around: Caller) -> None:
         began = time.monotonic()
         self._loop = loop
         self._request = request
         self._around = around
-        self._voice = Voice(loop, around.stderr, request.quiet, request.verbose)
-        self._stops = Stops(loop, request, around.signals)
+        self._console = Console(loop, around.stderr, request.quiet, request.verbose)
+        self._stops = EarlyStops(loop, request, around.signals)
         self._jobid = os.urandom(4).hex()
-        self._scene = Scene(loop, around, self._voice, self._stops, began, self._jobid, self._running)
+        self._scene = LaunchContext(loop, around, self._console, self._stops, began, self._jobid, self._running)
         self._told_running = False
-        self._substitutes: Substitutes | None = None  # if all ranks may be started again
-        self._story = Story(self._scene, request, 1)
+        self._substitutes: HostReplacement | None = None  # if all ranks may be started again
+        self._story = JobAttempt(self._scene, request, 1)
 
-    def tell(self) -> Outcome:
+    def run(self) -> Outcome:
         """From the request to the outcome."""
         stuck: Sequence[str] = ()
         try:
             self._prepare()
             if self._request.do_not_launch:
                 return Outcome(0, (), None, self._scene.seconds)
-            self._story.conduct()
+            self._story.run_ranks()
             outcome, kept = self._story.outcome(), True
             if self._story.launch.state.restartable:
-                from mslaunch.launcher.recovery.group_restart import Again
+                from mslaunch.launcher.recovery.group_restart import GroupRestart
 
                 assert self._substitutes
-                again = Again(self._scene, self._request, self._story, self._substitutes)
+                again = GroupRestart(self._scene, self._request, self._story, self._substitutes)
                 try:
-                    outcome = again.go_on(outcome)
+                    outcome = again.run(outcome)
                 finally:
                     self._story, kept = again.story, again.kept
         except LaunchError:
             self._story.close_output()
-            self._voice.close()  # what was said before the refusal
+            self._console.close()  # what was said before the refusal
             raise
         finally:
-            stuck = self._story.part()
+            stuck = self._story.close()
         return self._report(_with_files(outcome, self._story.end_output() and kept), stuck)
 
     def _prepare(self) -> None:
@@ -114,10 +114,10 @@ class _Run:
 
     def _meet_some(self) -> None:
         """Hosts that cannot be reached may be replaced, so who is there is known before anything is shown or opened."""
-        from mslaunch.launcher.recovery.host_replacement import Substitutes
+        from mslaunch.launcher.recovery.host_replacement import HostReplacement
 
-        self._substitutes = Substitutes(self._request)
-        self._substitutes.meet_first(self._story, self._voice.notice)
+        self._substitutes = HostReplacement(self._request)
+        self._substitutes.meet_first(self._story, self._console.info)
 
     def _running(self) -> None:
         """All ranks of an attempt run."""
@@ -127,13 +127,13 @@ class _Run:
 
     def _report(self, outcome: Outcome, stuck: Sequence[str]) -> Outcome:
         outcome = outcome._replace(seconds=self._scene.seconds)
-        self._voice.say(outcome_text(outcome, self._story.log_of(outcome.failure)))
+        self._console.write(outcome_text(outcome, self._story.log_of(outcome.failure)))
         if stuck:
-            self._voice.notice(f"still ending: {', '.join(stuck)}")
+            self._console.info(f"still ending: {', '.join(stuck)}")
         given_up: list[bool] = []
         self._loop.after(LAST_WORDS, lambda: given_up.append(True))
-        self._loop.run(lambda: not self._voice.stderr.pending or bool(given_up))
-        self._voice.close()
+        self._loop.run(lambda: not self._console.stderr.pending or bool(given_up))
+        self._console.close()
         return outcome
 
     def _announce(self) -> None:
@@ -141,19 +141,19 @@ class _Run:
         if request.report_pid is not None or request.report_uri is not None:
             from mslaunch.launcher.messages.report_pid import announce, open_channel
 
-            say, wait = self._voice.show, self._stops.wait
+            say, wait = self._console.print, self._stops.wait
             announce(request, around, say, self._jobid, lambda path: open_channel(path, self._loop, wait))
 
     # --- what is shown
 
     def _show(self, allocation: Allocation) -> None:
         """What was asked to be shown of the plan, and what is worth a notice."""
-        request, voice, placed = self._request, self._voice, self._story.placed
+        request, console, placed = self._request, self._console, self._story.placed
         if not allocation.declared and placed.jobmap.oversubscribed:
             ranks, cores = len(placed.jobmap.placements), allocation.nodes[0].slots
-            voice.notice(f"{ranks} ranks share {cores} core{'s' if cores != 1 else ''}")
+            console.info(f"{ranks} ranks share {cores} core{'s' if cores != 1 else ''}")
         for name in missing_exports(request, self._around.environ):
-            voice.notice(f"-x {name}: there is no such variable here; the ranks get none either")
+            console.info(f"-x {name}: there is no such variable here; the ranks get none either")
         if request.display_allocation or request.display_map or request.display_topology or request.do_not_launch:
             from mslaunch.launcher.messages.display import tables, write
 
@@ -166,7 +166,7 @@ class _Run:
         if self._request.report_bindings:
             from mslaunch.launcher.messages.display import report_bindings
 
-            report_bindings(self._voice, story.jobmap, story.placed.topologies, story.peers)
+            report_bindings(self._console, story.jobmap, story.placed.topologies, story.peers)
         if self._map_as_xml():
             story.output.show_map(story.jobmap)
 

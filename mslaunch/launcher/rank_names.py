@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 
-class Worlds:
+class RankNames:
     """The sizes of the worlds, in the order in which they came to be; the very first rank has the number `first`."""
 
     def __init__(self, *sizes: int, first: int = 0) -> None:

@@ -99,7 +99,7 @@ def bind(jobmap: JobMap, policy: Policy, topologies: Mapping[str, Topology]) -> 
         if not topology or not topology.cpus:
             _cannot(policy, node.name, "it does not tell its cpus")
             continue
-        for row, places in zip(mine, _Node(node.name, topology, policy, len(placements)).bound(mine)):
+        for row, places in zip(mine, _NodeBinding(node.name, topology, policy, len(placements)).bound(mine)):
             placements[row.rank] = row._replace(cpus=tuple(sorted(topology.cpus[place] for place in places)))
     return jobmap._replace(placements=tuple(placements))
 
@@ -132,7 +132,7 @@ class _FullError(Exception):
         self.number, self.ranks, self.cpus = number, ranks, cpus
 
 
-class _Node:
+class _NodeBinding:
     """One node while its ranks are bound: the objects of the level, how many cpus each has, and how many ranks."""
 
     def __init__(self, name: str, topology: Topology, policy: Policy, ranks: int) -> None:

@@ -31,11 +31,11 @@ def bind_locally(jobmap: JobMap, local: LocalBinding, topologies: Mapping[str, T
     found: dict[int, Placement] = {}
     for node, mine in zip(jobmap.nodes, rows):
         topology = topologies.get(node.name)
-        host = _Host(node.name, topology, local, len(mine))
+        host = _LocalHost(node.name, topology, local, len(mine))
         found.update((row.rank, host.bound(row)) for row in mine)
     service = jobmap.service if jobmap.service >= 0 else jobmap.placements[0].node
     name = jobmap.nodes[service].name
-    scheduler = _Host(name, topologies.get(name), local, 0).cpus_of(local.scheduler)
+    scheduler = _LocalHost(name, topologies.get(name), local, 0).cpus_of(local.scheduler)
     return jobmap._replace(
         placements=tuple(found[row.rank] for row in jobmap.placements), service_cpus=tuple(sorted(scheduler))
     )
@@ -48,7 +48,7 @@ def told(local: LocalBinding, placement: Placement) -> list[str]:
     return [f"MSRUN_CPU_LIST={list(placement.cpus)}"]
 
 
-class _Host:
+class _LocalHost:
     """One host: its cpus and NUMA nodes, and what they are by the kernel's numbers."""
 
     def __init__(self, name: str, topology: Topology | None, local: LocalBinding, ranks: int) -> None:

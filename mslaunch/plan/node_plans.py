@@ -12,7 +12,7 @@ from mslaunch.errors import UsageError
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.frameworks import mindspore
 from mslaunch.frameworks import table as frameworks
-from mslaunch.frameworks.rank_info import Place, Program
+from mslaunch.frameworks.rank_info import ProgramInfo, RankInfo
 from mslaunch.plan.exported_variables import ATTEMPT, OWN, defaults, exported, forwarded
 from mslaunch.plan.rank_selection import stdin_ranks, window, xterm_ranks
 
@@ -40,7 +40,7 @@ def make_plans(
     services, unless these are started before (`service_plans`).  Raises UsageError for a variable that cannot be
     passed on.
     """
-    plans = _Plans(request, jobmap, environ, cwd, endpoint, jobid, attempt)
+    plans = _NodePlans(request, jobmap, environ, cwd, endpoint, jobid, attempt)
     services = () if world or first_services(request, jobmap) else plans.services()
     told = world or make_world(request, jobmap, jobid, attempt=attempt)
     return [plans.of(node, told, services if node == plans.service else ()) for node in range(len(jobmap.nodes))]
@@ -58,7 +58,7 @@ def service_plans(
     """The services that are started before the ranks: for their node, by number, a plan without ranks."""
     if not first_services(request, jobmap):
         return {}
-    plans = _Plans(request, jobmap, environ, cwd, endpoint, jobid, attempt)
+    plans = _NodePlans(request, jobmap, environ, cwd, endpoint, jobid, attempt)
     return {plans.service: plans.without_ranks(make_world(request, jobmap, jobid, attempt=attempt), plans.services())}
 
 
@@ -113,7 +113,7 @@ def empty_plan(request: Request, world: World) -> NodePlan:
     return NodePlan((), (), (), grace=request.grace, world=world._replace(here=-1))
 
 
-class _Plans:
+class _NodePlans:
     """What the plans of one launch, or of one world, are made of."""
 
     def __init__(
@@ -176,7 +176,7 @@ class _Plans:
         plan = self._bare(self.service, self._place(first, len(self._on[first.node]), world), services)
         return plan._replace(world=world._replace(here=-1))
 
-    def _bare(self, node: int, place: Place, services: tuple[ServicePlan, ...]) -> NodePlan:
+    def _bare(self, node: int, place: RankInfo, services: tuple[ServicePlan, ...]) -> NodePlan:
         request = self._request
         return NodePlan(
             ranks=(),
@@ -209,10 +209,10 @@ class _Plans:
 
         return told(local, placement)
 
-    def _place(self, placement: Placement, local_size: int, world: World) -> Place:
+    def _place(self, placement: Placement, local_size: int, world: World) -> RankInfo:
         jobmap, endpoint, cluster = self._jobmap, self._endpoint, self._request.cluster
         slots = jobmap.nodes[placement.node].slots
-        place = Place(
+        place = RankInfo(
             rank=placement.rank,
             size=len(jobmap.placements),
             local_rank=placement.local_rank,
@@ -235,7 +235,7 @@ class _Plans:
         return _shared(place, cluster.share) if cluster.share else place
 
 
-def _shared(place: Place, share: Share) -> Place:
+def _shared(place: RankInfo, share: Share) -> RankInfo:
     """The same in a job of which we start a part; nodes are numbered as if all had as many ranks (msrun)."""
     return place._replace(
         size=share.size,
@@ -258,7 +258,7 @@ def _app_plan(request: Request, index: int, environ: Mapping[str, str], cwd: str
         wdir=wdir,
         env=(
             *(f"OMPI_MCA_{name}={value}" for name, value in request.mca),
-            *frameworks.app_env(Program(index, app.argv, wdir)),
+            *frameworks.app_env(ProgramInfo(index, app.argv, wdir)),
             *exported(app, environ),
         ),
         path=app.path or "",

@@ -28,7 +28,7 @@ class Hello(NamedTuple):
     seen_from: str = ""  # the launcher's address as this host sees it, if it came by ssh
 
 
-class Wanted(NamedTuple):
+class PortRequest(NamedTuple):
     """A port to be held."""
 
     port: int = 0  # 0: any that is free
@@ -53,7 +53,7 @@ class Exit(NamedTuple):
     asked: bool = False  # END had come before it was on its way out
 
 
-class Traced(NamedTuple):
+class StackTrace(NamedTuple):
     """What was found out about one process of a rank."""
 
     pid: int
@@ -82,16 +82,16 @@ def unpack_hello(payload: bytes) -> Hello:
     return Hello(host, pid, cpus, cores, python, tuple(fields["addresses"]), seen_from)
 
 
-def pack_ports(ports: Iterable[Wanted]) -> bytes:
+def pack_ports(ports: Iterable[PortRequest]) -> bytes:
     """The payload of RESERVE: words, `0`, `8118` or `8118-`."""
     return " ".join(f"{wanted.port}{'-' * wanted.moves}" for wanted in ports).encode()
 
 
 @strict
-def unpack_ports(payload: bytes) -> list[Wanted]:
+def unpack_ports(payload: bytes) -> list[PortRequest]:
     """See `pack_ports`."""
     words = payload.decode("ascii").split()
-    ports = [Wanted(int(word[:-1] if word[-1] == "-" else word), word[-1] == "-") for word in words]
+    ports = [PortRequest(int(word[:-1] if word[-1] == "-" else word), word[-1] == "-") for word in words]
     if not all(0 <= wanted.port < 1 << 16 for wanted in ports):
         raise ValueError(words)
     return ports
@@ -153,17 +153,17 @@ def unpack_exit(payload: bytes) -> Exit:
     return Exit(int(code) if code else None, int(signum) if signum else None, error, todo, bool(asked))
 
 
-def pack_traced(traced: Traced) -> bytes:
-    """See `Traced`."""
+def pack_traced(traced: StackTrace) -> bytes:
+    """See `StackTrace`."""
     words = (str(traced.pid), traced.name, traced.tool, traced.text)
     return pack({"trace": [word.replace("\0", " ") for word in words]})
 
 
 @strict
-def unpack_traced(payload: bytes) -> Traced:
-    """See `Traced`."""
+def unpack_traced(payload: bytes) -> StackTrace:
+    """See `StackTrace`."""
     pid, name, tool, text = unpack(payload)["trace"]
-    return Traced(int(pid), name, tool, text)
+    return StackTrace(int(pid), name, tool, text)
 
 
 def pack_file(name: str, mode: int) -> bytes:

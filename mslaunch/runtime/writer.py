@@ -23,7 +23,7 @@ _MUCH = 1 << 16
 _LITTLE = 512  # what every pipe, socket and terminal takes without blocking once it is writable
 
 
-class Outbox:
+class Writer:
     """Writes to `fd`.
 
     `broken` is called once when the other end is gone; `progress` with the number of bytes that have just gone out.

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mslaunch.datamodel.request import LinkPolicy
 
 
-class ExecLink(Link):
+class RshLink(Link):
     """A link through a child process of ours, which is not started before `begin`."""
 
     def __init__(self, node: Node, argv: Sequence[str], first: bytes) -> None:
@@ -127,4 +127,4 @@ def open_rsh(node: Node, boot: Boot, policy: LinkPolicy) -> Link:
     """Through the program of `--rsh-agent`, called as mpirun calls its own: AGENT ARGS [user@]HOST COMMAND."""
     host = f"{node.user}@{node.name}" if node.user else node.name
     port = ["-p", str(node.port)] if node.port and os.path.basename(policy.agent[0]) == "ssh" else []
-    return ExecLink(node, [*policy.agent, *policy.agent_args, *port, host, boot.command], boot.payload)
+    return RshLink(node, [*policy.agent, *policy.agent_args, *port, host, boot.command], boot.payload)

@@ -17,7 +17,7 @@ import elves  # noqa: E402
 from mpi_lib import libraries  # noqa: E402
 
 from mslaunch.agent.mpi import singleton  # noqa: E402
-from mslaunch.agent.mpi.singleton import Watch, find  # noqa: E402
+from mslaunch.agent.mpi.singleton import SingletonWatch, find  # noqa: E402
 from mslaunch.protocol.mpi import Alone  # noqa: E402
 from mslaunch.runtime.loop import Loop  # noqa: E402
 
@@ -99,7 +99,7 @@ class Looked:
 
     def begin(self, **pids):
         self.pids = {int(name[1:]): pid for name, pid in pids.items()}
-        self.watch = Watch(
+        self.watch = SingletonWatch(
             self.loop, self.look, self.met.__contains__, lambda rank: "pmi", lambda *one: self.reports.append(one)
         )
 

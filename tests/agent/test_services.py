@@ -80,7 +80,7 @@ class Lab:
         self._printed = b""
         (folder / "site" / "mindspore").mkdir(parents=True)
         (folder / "site" / "mindspore" / "_c_expression.py").write_text(EXTENSION)
-        agent.send(frames.RESERVE, payload=control.pack_ports([control.Wanted(), control.Wanted()]))
+        agent.send(frames.RESERVE, payload=control.pack_ports([control.PortRequest(), control.PortRequest()]))
         self.other, self.port = control.unpack_reserved(agent.expect(frames.RESERVED).payload).ports
 
     def write(self, name: str, text: str) -> str:
@@ -545,7 +545,7 @@ def test_the_launcher_is_gone(lab):
 
 
 def reserve(agent, *wanted) -> tuple[int, ...]:
-    agent.send(frames.RESERVE, payload=control.pack_ports(control.Wanted(*one) for one in wanted))
+    agent.send(frames.RESERVE, payload=control.pack_ports(control.PortRequest(*one) for one in wanted))
     return control.unpack_reserved(agent.expect(frames.RESERVED).payload).ports
 
 

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from mslaunch.agent.ranks import rank as ranks
-from mslaunch.agent.ranks.rank import Rank, Stream
+from mslaunch.agent.ranks.rank import RankProcess, RankStream
 from mslaunch.protocol.frames import STDOUT
 
 
@@ -50,8 +50,8 @@ class Bench:
     def __init__(self):
         self.loop, self.sink = FakeLoop(), FakeSink()
         self.reader, self.writer = os.pipe()
-        self.rank = Rank(0, self.loop, self.sink)
-        self.stream = Stream(self.rank, STDOUT, self.reader)
+        self.rank = RankProcess(0, self.loop, self.sink)
+        self.stream = RankStream(self.rank, STDOUT, self.reader)
         self.rank._streams = [self.stream]
         self.stream.watch(True)
 

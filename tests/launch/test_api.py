@@ -204,11 +204,11 @@ def test_attempts_are_in_the_outcome():
 def test_who_started_it_hears_once_that_all_ranks_run(tmp_path):
     from mslaunch.cli.main import read_text
     from mslaunch.cli.mpirun.parse import parse
-    from mslaunch.launcher.launch import Surroundings, run
+    from mslaunch.launcher.launch import Caller, run
 
     heard = []
     words = ["-q", "--restart", "group", "-n", "2", "--oversubscribe", "sh", "-c", "[ $MSLAUNCH_ATTEMPT = 2 ]"]
-    around = Surroundings(dict(os.environ), str(tmp_path), signals=False, started=lambda: heard.append(1))
+    around = Caller(dict(os.environ), str(tmp_path), signals=False, started=lambda: heard.append(1))
     assert run(parse(words, {}, read_text), around).code == 0
     assert heard == [1]
     assert run(parse(["-q", "-n", "1", "no-such-program"], {}, read_text), around).code == 127

@@ -21,14 +21,14 @@ FAILS = ["sh", "-c", "exit 3"]
 def test_the_loop_keeps_nothing_of_attempts_that_have_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Timers that were to insist, or to wait for a limit of time, held each of them until they fired."""
     kept = []
-    prepare = group_restart.Again._prepare
+    prepare = group_restart.GroupRestart._prepare
 
-    def counted(self: group_restart.Again, *words: Any) -> str:
+    def counted(self: group_restart.GroupRestart, *words: Any) -> str:
         loop: Loop = self._scene.loop
         kept.append(sum(timer.callback is not None for _, _, timer in loop._timers))
         return prepare(self, *words)
 
-    monkeypatch.setattr(group_restart.Again, "_prepare", counted)
+    monkeypatch.setattr(group_restart.GroupRestart, "_prepare", counted)
     outcome = launch(FAILS, np=1, options=[*GROUP, "4"], timeout=60)
     assert (outcome.code, len(outcome.attempts)) == (3, 4)
     assert kept == [1] * 5, "the limit of the whole launch"

@@ -11,7 +11,7 @@ import pytest
 from mslaunch.datamodel.request import AppContext, LinkPolicy, Policy, Request
 from mslaunch.errors import LaunchError
 from mslaunch.host.cpus import cores_here, count_cores
-from mslaunch.launcher.launch import Surroundings, run
+from mslaunch.launcher.launch import Caller, run
 
 AGENT = """\
 import sys
@@ -47,7 +47,7 @@ def test_a_host_with_two_threads_a_core(policy: Policy, slots: int, tmp_path: Pa
         link=LinkPolicy(agent=(sys.executable, str(agent))),
     )
     with pytest.raises(LaunchError) as refused:
-        run(request, Surroundings(dict(os.environ), str(tmp_path), signals=False))
+        run(request, Caller(dict(os.environ), str(tmp_path), signals=False))
     assert f"{slots} " in str(refused.value) and f"{slots + 1} " in str(refused.value), refused.value
 
 

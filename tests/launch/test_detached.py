@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from launching import program, through_rsh, wait_until
 
-from mslaunch.detached.job_registry import Entry, Register
+from mslaunch.detached.job_registry import JobEntry, JobRegistry
 
 BLOCKED = ["sh", "-c", 'echo $$ > pid.$OMPI_COMM_WORLD_RANK; echo ready; read line < gate; echo "$line"; exit $line']
 
@@ -37,11 +37,11 @@ def detach(start, jobs, tmp_path):
         left.append(job)
         ended = job.end()
         assert ended.code == code, ended
-        entries = Register(jobs).entries()
+        entries = JobRegistry(jobs).entries()
         return ended, entries[-1] if entries else None
 
     yield begin
-    for entry in Register(jobs).entries():
+    for entry in JobRegistry(jobs).entries():
         entry.process.send(signal.SIGKILL)
     for job in left:
         job.wait_gone()
@@ -53,7 +53,7 @@ def ask(run, jobs):
     return lambda *words: run(list(words), env=jobs)
 
 
-def wait_for_end(entry: Entry) -> Entry:
+def wait_for_end(entry: JobEntry) -> JobEntry:
     assert entry.process.wait(30)
     entry.reload()
     return entry
@@ -163,7 +163,7 @@ def test_a_script_that_is_not_there(run, jobs, tmp_path, words):
     refused = run(words, env=jobs)
     assert refused.code == 127
     assert f"mslaunch: there is no file {tmp_path}/gone" in refused.err
-    assert not Register(jobs).entries() and not list(tmp_path.glob("*.log"))
+    assert not JobRegistry(jobs).entries() and not list(tmp_path.glob("*.log"))
 
 
 @pytest.mark.parametrize("closed", [(1,), (0, 1), (0, 1, 2), ()], ids=str)
@@ -176,7 +176,7 @@ def test_a_standard_output_that_takes_nothing(start, jobs, ask, tmp_path, closed
     assert ended.code == 0 and ("job 1 runs" in ended.err) == (not closed), ended
     assert ask("--status", "1").code == 0
     answer(tmp_path, "3\n", 1)
-    wait_for_end(Register(jobs).entries()[0])
+    wait_for_end(JobRegistry(jobs).entries()[0])
     assert ask("--status", "1").code == 3
 
 
@@ -211,7 +211,7 @@ def stuck(start, jobs, tmp_path):
         job = start(words, env=jobs)
         with open(tmp_path / "called", "rb") as called:
             called.read()
-        return job, Register(jobs).entries()[0]
+        return job, JobRegistry(jobs).entries()[0]
 
     return begin
 
@@ -224,7 +224,7 @@ def test_a_signal_before_the_ranks_run_ends_the_launch(stuck, jobs, name):
     ended = job.end()
     assert (ended.code, ended.out) == (1, b"") and f"ended by {name} before anything was started" in ended.err
     job.wait_gone()
-    assert not Register(jobs).entries()
+    assert not JobRegistry(jobs).entries()
 
 
 def test_a_launcher_that_is_killed_before_the_ranks_run(stuck, ask):
@@ -250,7 +250,7 @@ def test_a_launcher_that_is_killed_leaves_no_rank(start, jobs, ask, tmp_path):
     os.mkfifo(tmp_path / "gate")
     job = start(["--detach", "--oversubscribe", "-n", "2", *BLOCKED], env=jobs)
     assert job.end().code == 0
-    (entry,) = Register(jobs).entries()
+    (entry,) = JobRegistry(jobs).entries()
     assert len(job.left()) > 2
     entry.process.send(signal.SIGKILL)
     job.wait_gone()
@@ -271,7 +271,7 @@ def test_msrun_s_job_is_one_of_them(run, jobs, ask, tmp_path):
     words = ["--worker_num=1", "--local_worker_num=1", "--sim_level=1", "--log_dir=logs", "python3", "net.py"]
     ended = run(words, env=jobs)
     assert ended.code == 0 and b"job 1 runs, its launcher is process" in ended.out, ended
-    (entry,) = Register(jobs).entries()
+    (entry,) = JobRegistry(jobs).entries()
     with open(tmp_path / "gate", "w", encoding="ascii") as gate:
         gate.write("7")
     wait_for_end(entry)

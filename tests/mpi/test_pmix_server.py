@@ -42,7 +42,7 @@ class Node:
     """The fake of an agent, and of its uplink."""
 
     def __init__(self, loop: Any, library: str, folder: str, host: str) -> None:
-        from mslaunch.agent.mpi.pmix.pmix_server import Pmix
+        from mslaunch.agent.mpi.pmix.pmix_server import PmixServer
 
         self.over = False
         self._loop = loop
@@ -50,7 +50,7 @@ class Node:
         self._asked: dict[int, Any] = {}
         self._input = b""
         loop.reader(0, self._told)
-        self._pmix = Pmix(loop, self, library, folder, host, {})
+        self._pmix = PmixServer(loop, self, library, folder, host, {})
         self._say(event="ready")
 
     def _say(self, **fields: Any) -> None:

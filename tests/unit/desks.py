@@ -7,13 +7,13 @@ from pathlib import Path
 from mslaunch.datamodel.hosts import Node
 from mslaunch.datamodel.jobmap import JobMap, Placement
 from mslaunch.datamodel.request import OutputPolicy
-from mslaunch.launcher.stdio.file_patterns import Places
+from mslaunch.launcher.stdio.file_patterns import PatternValues
 from mslaunch.launcher.stdio.output import Output
-from mslaunch.launcher.stdio.terminal import Terminal
+from mslaunch.launcher.stdio.terminal import OutputFd
 from mslaunch.protocol.frames import STDERR, STDOUT
 
 
-class Screen(Terminal):
+class Screen(OutputFd):
     """A terminal that remembers."""
 
     def __init__(self) -> None:
@@ -40,9 +40,9 @@ def rows_of(ranks: int) -> list[tuple[str, int]]:
     return [(("alpha", "beta")[rank % 2], rank % 2) for rank in range(ranks)]
 
 
-def places_of(ranks: int) -> Places:
+def places_of(ranks: int) -> PatternValues:
     """The same as rooms of the desk have it."""
-    return Places(rows_of(ranks))
+    return PatternValues(rows_of(ranks))
 
 
 def jobmap_of(ranks: int) -> JobMap:

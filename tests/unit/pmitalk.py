@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from mslaunch.agent.mpi.pmi.pmi_engine import Pmi
+from mslaunch.agent.mpi.pmi.pmi_engine import PmiEngine
 from mslaunch.datamodel.node_plan import World
 from mslaunch.protocol.mpi import Abort, Answer, Gathering, Released
 
 
 class Ear:
-    """The `Voice` of one node: notes what the engine says."""
+    """The `Console` of one node: notes what the engine says."""
 
     def __init__(self, job: Job, node: int) -> None:
         self.job = job
@@ -58,7 +58,7 @@ class Job:
         self.first = first
         size = sum(map(len, ranks))
         self.ears = [Ear(self, node) for node in range(len(ranks))]
-        self.nodes = [Pmi(ear) for ear in self.ears]
+        self.nodes = [PmiEngine(ear) for ear in self.ears]
         self.node_of = {first + rank: node for node, here in enumerate(ranks) for rank in here}
         self.node_of_rank = {rank: node for node, here in enumerate(ranks) for rank in here}
         hosts = tuple(f"n{node}" for node in range(len(ranks)))

@@ -8,8 +8,8 @@ exit is told, and by an engine that may still be on its way, or an MPI_Abort wou
 from __future__ import annotations
 
 from mslaunch.agent import on_demand
-from mslaunch.agent.mpi.pmi_socket import Line, pair
-from mslaunch.agent.mpi.protocol_choice import Offers, pmi_variables
+from mslaunch.agent.mpi.pmi_socket import PmiSocket, pair
+from mslaunch.agent.mpi.protocol_choice import ProtocolChoices, pmi_variables
 from mslaunch.errors import LaunchError
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.protocol import frames
@@ -39,7 +39,7 @@ _SETTLED = 1.0  #: seconds after which ranks share what they share; all could be
 _AGAIN = 5.0  #: seconds after which a rank that has failed is not going to be started again
 
 
-class Mpi:
+class MpiFrontEnd:
     """The node's side of the start-up of MPI programs."""
 
     def __init__(
@@ -57,7 +57,7 @@ class Mpi:
         self._offered: dict[int, str] = {}  # what each rank could have: none, pmi, pmix
         self._demanded: dict[int, str] = {}  # pmi1, pmi2, or pmi: either
         self._met: dict[int, str] = {}  # ranks that contacted us -> the protocol they speak
-        self._lines: dict[int, Line] = {}
+        self._lines: dict[int, PmiSocket] = {}
         self._early: list[Callable[[], None]] = []  # what is to be heard once PMI's engine is here
         self._speakers: set[int] = set()  # the ranks that have said something until then
         self._engines: dict[str, Any] = {}  # pmi, pmix
@@ -68,7 +68,7 @@ class Mpi:
         self._watched = False
         self._alarm: Any = None
         self._need = need
-        self._offers = Offers(loop, need)
+        self._offers = ProtocolChoices(loop, need)
         self.prepare = self._offers.prepare
 
     # --- before ranks start
@@ -104,7 +104,7 @@ class Mpi:
         except OSError as error:
             what = f"no socket could be made for rank {rank}, on which it may speak PMI: {error.strerror}"
             raise LaunchError(what, todo="raise ulimit -n there, or give --mpi none if it is no MPI program") from None
-        self._lines[rank] = Line(self._loop, rank, ours, self._heard)
+        self._lines[rank] = PmiSocket(self._loop, rank, ours, self._heard)
         return pmi_variables(world, rank - world.first), child
 
     def _again(self, rank: int) -> None:
@@ -138,7 +138,9 @@ class Mpi:
         module = on_demand.get("agent.mpi.pmix.pmix_server")
         assert module
         folder = self._sink.folder("pmix")
-        return module.Pmix(self._loop, self._uplink("pmix"), library.pmix, folder, host, self._environ, library.path)
+        return module.PmixServer(
+            self._loop, self._uplink("pmix"), library.pmix, folder, host, self._environ, library.path
+        )
 
     def _begin(self, kind: str, engine: Any) -> None:
         self._engines[kind] = engine
@@ -152,9 +154,9 @@ class Mpi:
             self._failed[world.name] = error
 
     def _uplink(self, kind: str) -> Any:
-        from mslaunch.agent.mpi.launcher_calls import Uplink
+        from mslaunch.agent.mpi.launcher_calls import LauncherCalls
 
-        self._uplinks[kind] = Uplink(kind, self._sink.send, self._joined, self._reply)
+        self._uplinks[kind] = LauncherCalls(kind, self._sink.send, self._joined, self._reply)
         return self._uplinks[kind]
 
     def _heard(self, rank: int, data: bytes) -> None:
@@ -174,7 +176,7 @@ class Mpi:
         if "pmi" not in self._engines:
             module = on_demand.get("agent.mpi.pmi.pmi_engine")
             assert module
-            self._begin("pmi", module.Pmi(self._uplink("pmi")))
+            self._begin("pmi", module.PmiEngine(self._uplink("pmi")))
         early, self._early = self._early, []
         for act in early:
             act()
@@ -200,7 +202,9 @@ class Mpi:
     def _watch(self) -> None:
         module = on_demand.get("agent.mpi.singleton")
         assert module
-        self._alarm = module.Watch(self._loop, self._served, self._met.__contains__, self._offered.get, self._alone)
+        self._alarm = module.SingletonWatch(
+            self._loop, self._served, self._met.__contains__, self._offered.get, self._alone
+        )
 
     def _served(self) -> dict[int, int]:
         """Rank -> process id, of those that were offered anything."""

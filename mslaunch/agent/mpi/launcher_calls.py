@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     Send = Callable[[int, int, bytes], None]
 
 
-class Uplink:
+class LauncherCalls:
     """The way up for one engine."""
 
     def __init__(

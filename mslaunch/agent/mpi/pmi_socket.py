@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 from mslaunch.faststd import TYPE_CHECKING
-from mslaunch.runtime.writer import Outbox
+from mslaunch.runtime.writer import Writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,7 +21,7 @@ _FULL = 1 << 20  # more than a socket holds
 _UNREAD = 1 << 24  #: bytes of replies that a rank may leave unread
 
 
-class Line:
+class PmiSocket:
     """The socket of one rank, our end."""
 
     def __init__(self, loop: Loop, rank: int, fd: int, heard: Callable[[int, bytes], None]) -> None:
@@ -30,7 +30,7 @@ class Line:
         self.rank = rank
         self.fd = fd
         self._heard = heard
-        self._outbox = Outbox(loop, fd, lambda error: None)
+        self._outbox = Writer(loop, fd, lambda error: None)
         loop.reader(fd, self._read)
 
     def _read(self) -> None:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     Program = tuple[str, list[str], Mapping[str, str], str]
 
 
-class Offers:
-    """What the programs of a node are offered: none, pmi, pmi1, pmi2, or the `family.Library` that needs PMIx."""
+class ProtocolChoices:
+    """What the programs of a node are offered: none, pmi, pmi1, pmi2, or the `family.MpiLibrary` that needs PMIx."""
 
     def __init__(self, loop: Loop, need: Callable[[str, Callable[[], None]], None]) -> None:
         """`need` goes on when a part is here."""
@@ -74,7 +74,7 @@ def _look(asked: str, program: Program) -> Any:
     kind, _, path = asked.partition(":")
     if kind != "pmix" and not (found and found.family == "pmix"):
         return "pmi"
-    found = found or family.Library("pmix", "Open MPI", "")
+    found = found or family.MpiLibrary("pmix", "Open MPI", "")
     return found._replace(pmix=path or family.find_pmix(found, program[2]))
 
 

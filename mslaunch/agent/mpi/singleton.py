@@ -49,7 +49,7 @@ _OF_A_LAUNCHER = (
 )  # fmt: skip
 
 
-class Watch:
+class SingletonWatch:
     """Looks at ranks until each has been reported or has contacted us.
 
     `pids` tells rank -> process id of those that run; `contacted` and `offered` (none, pmi, pmix) are asked about a
@@ -192,7 +192,7 @@ def _libraries(maps: bytes) -> Iterator[tuple[bytes, int, int]]:
             yield words[5], int(words[4]), int(words[0].partition(b"-")[0], 16)
 
 
-class _Library:
+class _LoadedLibrary:
     """A library's file: who made it, and where its variables are that prove that it was initialised."""
 
     def __init__(self, file: elf.Elf) -> None:
@@ -222,10 +222,10 @@ class _Library:
         return False
 
 
-_files: dict[tuple[bytes, int], _Library | None] = {}
+_files: dict[tuple[bytes, int], _LoadedLibrary | None] = {}
 
 
-def _known(pid: int, path: bytes, inode: int) -> _Library | None:
+def _known(pid: int, path: bytes, inode: int) -> _LoadedLibrary | None:
     """The library of that file, None if it is not MPI's.  The process may be in a container, so its root is used."""
     key = path, inode
     if key not in _files:
@@ -234,7 +234,7 @@ def _known(pid: int, path: bytes, inode: int) -> _Library | None:
         try:
             if os.stat(whole).st_ino == inode:
                 file = elf.read(whole)
-                library = _Library(file) if file else None
+                library = _LoadedLibrary(file) if file else None
         except OSError:
             return None
         _files[key] = library if library and library.made_by else None

@@ -22,7 +22,7 @@ _EVERYWHERE = 128  # descriptors that every system grants
 _PIPE_BUDGET = 16 << 20  # bytes for all pipes of a node; the kernel grants an ordinary user 64 MiB
 
 
-class Fds:
+class RankPipes:
     """`child` holds the descriptors to become 0, 1, 2, …; `streams` (kind, fd) and `stdin` (-1: none) are our ends."""
 
     def __init__(self, child: tuple[int, ...], streams: Sequence[tuple[int, int]], stdin: int, null: int) -> None:
@@ -45,7 +45,7 @@ class Fds:
             os.close(self.stdin)
 
 
-class Room:
+class FdPlacement:
     """Descriptors for `ranks` ranks, more than we were given if the hard limit allows.
 
     Ranks themselves get the limit that we were given, since a program that uses select(2) may break with a higher
@@ -77,7 +77,7 @@ class Room:
             self._low = self._low or [os.dup(self._null) for _ in range(4)]
             self._set(self._what, self._raised)
 
-    def lend(self, child: Sequence[int]) -> Sequence[int]:
+    def place(self, child: Sequence[int]) -> Sequence[int]:
         """The numbers that stand for `child` until `take_back`."""
         if not (self._raised and self._given):
             return child
@@ -86,7 +86,7 @@ class Room:
         self._set(self._what, self._given)
         return self._low[: len(child)]
 
-    def take_back(self) -> None:
+    def restore(self) -> None:
         """The rank was started, or was not."""
         if self._raised:
             self._set(self._what, self._raised)
@@ -94,7 +94,7 @@ class Room:
                 os.dup2(self._null, low, inheritable=False)
 
 
-def open_fds(null: int, stdin: bool, merge: bool, pty: bool, ranks: int) -> Fds:
+def open_fds(null: int, stdin: bool, merge: bool, pty: bool, ranks: int) -> RankPipes:
     """Fresh descriptors for one of `ranks` ranks; `null` is /dev/null, open for reading.
 
     Raises OSError when there are no more descriptors.
@@ -109,7 +109,7 @@ def open_fds(null: int, stdin: bool, merge: bool, pty: bool, ranks: int) -> Fds:
     if not merge:
         ours_err, child_err = _pipe(0)
         streams.append((STDERR, ours_err))
-    return Fds((child_in, child_out, child_err), streams, ours_in, null)
+    return RankPipes((child_in, child_out, child_err), streams, ours_in, null)
 
 
 def _pipe(size: int) -> tuple[int, int]:

@@ -1,7 +1,7 @@
 """Ranks: find the program, start it, carry its streams, signal it, see it end.
 
 One `Rank` is one session of its own (a process group that a signal reaches as a whole).  It knows neither frames nor
-the launcher: what happens goes to a `Sink`.  The one surprising thing: a line that a program wrote in two pieces
+the launcher: what happens goes to a `RankSink`.  The one surprising thing: a line that a program wrote in two pieces
 (Python without a buffer writes "text" and then "\\n") waits `JOIN` seconds for its end, so that lines of different
 ranks do not mix; nothing else is ever held back.
 """
@@ -11,9 +11,9 @@ from __future__ import annotations
 import os
 import time
 
-from mslaunch.agent.ranks.pipes import Fds, Room
+from mslaunch.agent.ranks.pipes import FdPlacement, RankPipes
 from mslaunch.faststd import TYPE_CHECKING, signal
-from mslaunch.runtime.writer import Outbox
+from mslaunch.runtime.writer import Writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from mslaunch.runtime.loop import Loop, Timer
 
-    class Sink(Protocol):
+    class RankSink(Protocol):
         """Who hears of ranks."""
 
         def output(self, kind: int, rank: int, data: bytes) -> None:
@@ -54,10 +54,10 @@ def _exiting(pid: int) -> bool:
     return fields[0] == b"Z" or bool(int(fields[6]) & 4)
 
 
-class Stream:
+class RankStream:
     """One output stream of one rank: reads what comes and passes on whole lines where it can."""
 
-    def __init__(self, rank: Rank, kind: int, fd: int) -> None:
+    def __init__(self, rank: RankProcess, kind: int, fd: int) -> None:
         self._rank = rank
         self._kind = kind
         self._fd = fd
@@ -146,18 +146,18 @@ class Stream:
         self._rank.stream_closed(self)
 
 
-class Rank:
+class RankProcess:
     """One process of the job, from spawn to the end of its streams."""
 
-    def __init__(self, number: int, loop: Loop, sink: Sink) -> None:
+    def __init__(self, number: int, loop: Loop, sink: RankSink) -> None:
         self.number = number
         self.loop = loop
         self.sink = sink
         self.pid = 0
         self.running = False
         self.asked = False  # it was told to end, and was not on its way already
-        self._streams: list[Stream] = []
-        self._stdin: Outbox | None = None
+        self._streams: list[RankStream] = []
+        self._stdin: Writer | None = None
         self._stdin_fd = -1
         self._stdin_ends = False
         self._watched = False
@@ -171,10 +171,12 @@ class Rank:
         """True once the process *and* its streams have ended."""
         return not self.running and not self._streams
 
-    def start(self, path: str, argv: list[str], env: dict[str, str], fds: Fds, room: Room, line: int = -1) -> None:
+    def start(
+        self, path: str, argv: list[str], env: dict[str, str], fds: RankPipes, room: FdPlacement, line: int = -1
+    ) -> None:
         """Spawn it; `line` becomes its descriptor 3.  Raises `OSError` if the kernel will not, with `fds` closed."""
         child = (*fds.child, line) if line >= 0 else fds.child
-        actions = [(os.POSIX_SPAWN_DUP2, fd, index) for index, fd in enumerate(room.lend(child))]
+        actions = [(os.POSIX_SPAWN_DUP2, fd, index) for index, fd in enumerate(room.place(child))]
         try:
             self.pid = os.posix_spawn(
                 path, argv, env, file_actions=actions, setsid=True, setsigdef=_RESET, setsigmask=[]
@@ -183,14 +185,14 @@ class Rank:
             fds.close()
             raise
         finally:
-            room.take_back()
+            room.restore()
         fds.close_child()
         self.running = True
-        self._streams = [Stream(self, kind, fd) for kind, fd in fds.streams]
+        self._streams = [RankStream(self, kind, fd) for kind, fd in fds.streams]
         self.loop.child(self.pid, self._ended)
         if fds.stdin >= 0:
             self._stdin_fd = fds.stdin
-            self._stdin = Outbox(self.loop, fds.stdin, lambda error: self._stdin_closed(), self._stdin_progress)
+            self._stdin = Writer(self.loop, fds.stdin, lambda error: self._stdin_closed(), self._stdin_progress)
 
     def watch(self, on: bool) -> None:
         """Read its streams, or let it wait.  Silence counts only while we listen."""
@@ -257,12 +259,12 @@ class Rank:
         for stream in list(self._streams):
             stream.give_up()
 
-    def heard(self, stream: Stream) -> None:
+    def heard(self, stream: RankStream) -> None:
         """A stream is alive: the silence that counts begins anew."""
         if self._drain and not self._deaf:
             self._wait_for_orphans()
 
-    def stream_closed(self, stream: Stream) -> None:
+    def stream_closed(self, stream: RankStream) -> None:
         """One stream less."""
         self._streams.remove(stream)
         if not self._streams and self._drain:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
 
-class Session:
+class SessionDir:
     """One node's session directory."""
 
     def __init__(self, environ: Mapping[str, str], tell: int, stored: Callable[[str, str], None]) -> None:

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Protocol
 
-    from mslaunch.agent.ranks.rank import Sink
-    from mslaunch.agent.ranks.session_dir import Session
+    from mslaunch.agent.ranks.rank import RankSink
+    from mslaunch.agent.ranks.session_dir import SessionDir
     from mslaunch.datamodel.node_plan import NodePlan
     from mslaunch.errors import LaunchError
     from mslaunch.host.free_ports import Listener
     from mslaunch.runtime.loop import Loop
 
-    class ServiceSink(Sink, Protocol):
+    class ServiceSink(RankSink, Protocol):
         """Who hears of services: the agent."""
 
         def started(self, rank: int, pid: int) -> None:
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 _TEXT = 1 << 16  # bytes of a program that are looked at
 
 
-class Services:
+class ServiceManager:
     """Those of a node."""
 
     def __init__(
@@ -48,7 +48,7 @@ class Services:
         loop: Loop,
         sink: ServiceSink,
         environ: Mapping[str, str],
-        session: Callable[[], Session],
+        session: Callable[[], SessionDir],
         need: Callable[[str, Callable[[], None]], None],
         ranks: Callable[[], list[int] | None],
     ) -> None:

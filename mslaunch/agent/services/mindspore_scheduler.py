@@ -3,9 +3,9 @@
 MindSpore forms a job around one extra process, the scheduler, that registers the workers and trains nothing.  It
 must come from the very MindSpore that the ranks use, so the answer is read off a rank that has loaded it, or, before
 there are ranks, left to the interpreter that will run them.  Of one that was started again it is read off its lines
-whether workers were done too soon (`Reunion`).  This module starts nothing and knows no ports.  The surprising
-thing: the scheduler does not import MindSpore (1.3 s and a hundred MiB more), it loads the extension module alone under
-an empty package of that name.
+whether workers were done too soon (`ReconnectWatchdog`).  This module starts nothing and knows no ports.  The
+surprising thing: the scheduler does not import MindSpore (1.3 s and a hundred MiB more), it loads the extension module
+alone under an empty package of that name.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def scheduler_env(base: Mapping[str, str], extra: Sequence[str]) -> dict[str, st
     return env
 
 
-class Reunion:
+class ReconnectWatchdog:
     """Whether workers find a scheduler that was started again; if some cannot any more, nobody's job would ever end.
 
     They register with their heartbeats.  A worker that is done has none any more: all it does is ask to be let go,

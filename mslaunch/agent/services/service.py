@@ -12,8 +12,8 @@ import os
 
 from mslaunch.agent import on_demand
 from mslaunch.agent.ranks.cpu_affinity import bound
-from mslaunch.agent.ranks.pipes import Room, open_fds
-from mslaunch.agent.ranks.rank import Rank
+from mslaunch.agent.ranks.pipes import FdPlacement, open_fds
+from mslaunch.agent.ranks.rank import RankProcess
 from mslaunch.errors import LaunchError
 from mslaunch.faststd import TYPE_CHECKING, signal
 from mslaunch.host.free_ports import Listener
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from mslaunch.agent.services.manager import Services
+    from mslaunch.agent.services.manager import ServiceManager
     from mslaunch.datamodel.node_plan import NodePlan, ServicePlan
 
 
@@ -33,10 +33,10 @@ NO_MINDSPORE = 93  #: exit code of a scheduler that has found none; not told to 
 
 
 class Service:
-    """One of them, and its process's `Sink`."""
+    """One of them, and its process's `RankSink`."""
 
     def __init__(
-        self, node: Services, plan: NodePlan, told: ServicePlan, listener: Listener | None, guessed: bool
+        self, node: ServiceManager, plan: NodePlan, told: ServicePlan, listener: Listener | None, guessed: bool
     ) -> None:
         """`guessed`: start it without a knock, for somebody may need it."""
         self._node = node
@@ -44,12 +44,12 @@ class Service:
         self._told = told
         self._listener = listener
         self._held = listener  # with it goes its claim to the port
-        self._command: Any = None  # a serving.Command: what it ran last
-        self._process: Rank | None = None
+        self._command: Any = None  # a `ServiceCommand`: what it ran last
+        self._process: RankProcess | None = None
         self._untold: list[int] | None = None  # streams that have ended of a process of which nothing was told yet
         self._awaited = told.first  # SERVES is still to be said
-        self._wait: Any = None  # a listening.Wait
-        self._reunion: Any = None  # a mindspore.Reunion, once it was started again
+        self._wait: Any = None  # a `ListenWait`
+        self._reunion: Any = None  # a `ReconnectWatchdog`, once it was started again
         self._error: LaunchError | None = None  # why its process had to be ended
         self._watched = True
         self._known = False  # somebody needs MindSpore, so that its absence is an error
@@ -86,7 +86,7 @@ class Service:
         if self._process and self._process.running and self._told.port:
             if self._wait:
                 self._wait.cancel()
-            self._wait = _serving().Idle(self._node.loop, self._told.port, lambda: self.end(True))
+            self._wait = _serving().IdleWait(self._node.loop, self._told.port, lambda: self.end(True))
         else:
             self.end(True)
 
@@ -142,7 +142,7 @@ class Service:
             self._wait_for_knock()  # a rank of another host was first, or not MindSpore at all
 
     def _chooser(self) -> Any:
-        return _serving().Chooser(self._plan, self._node.environ, self._node.session)
+        return _serving().CommandResolver(self._plan, self._node.environ, self._node.session)
 
     def _try(self, find: Callable[[], Any]) -> bool:
         """Start what is found, or say why it cannot be; False if there is nothing yet."""
@@ -162,13 +162,13 @@ class Service:
     def _start(self) -> None:
         command, number = self._command, self._told.number
         null = os.open("/dev/null", os.O_RDONLY)
-        process = Rank(number, self._node.loop, self)
+        process = RankProcess(number, self._node.loop, self)
         try:
             check_wdir(command.wdir)
             os.chdir(command.wdir)
             with bound(self._told.cpus):
                 fds = open_fds(null, False, False, False, 1)
-                process.start(command.path, command.argv, command.env, fds, Room(0, null))
+                process.start(command.path, command.argv, command.env, fds, FdPlacement(0, null))
         except OSError as error:
             raise explain_spawn(command.argv[0], error) from None
         finally:
@@ -184,7 +184,7 @@ class Service:
         if not self._told.port:
             self._tell_serves()
         elif self._awaited or self._guessed or self._command.searches:
-            self._wait = _serving().Wait(self._node.loop, self._told.port, pid, self._heard_of_port)
+            self._wait = _serving().ListenWait(self._node.loop, self._told.port, pid, self._heard_of_port)
 
     def _heard_of_port(self, error: LaunchError | None) -> None:
         if error:
@@ -225,7 +225,7 @@ class Service:
         self._process = None
         self._awaited = self._told.first
         if self._command:
-            self._reunion = _serving().Reunion(self._node.loop, self._kill, self._command.env)
+            self._reunion = _serving().ReconnectWatchdog(self._node.loop, self._kill, self._command.env)
             self._try(lambda: self._command)
         elif self._told.first:
             self._start_first()
@@ -281,7 +281,7 @@ class Service:
             self._tell_serves()
 
 
-def _insist(process: Rank) -> None:
+def _insist(process: RankProcess) -> None:
     process.hurry(at_once=True)
     process.signal(signal.SIGKILL)
 

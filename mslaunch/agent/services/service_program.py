@@ -12,28 +12,34 @@ import os
 
 from mslaunch.agent.ranks.rank_environment import inherited, rank_variables
 from mslaunch.agent.services import mindspore_scheduler
-from mslaunch.agent.services.mindspore_scheduler import Reunion
+from mslaunch.agent.services.mindspore_scheduler import ReconnectWatchdog
 from mslaunch.agent.services.service import NO_MINDSPORE
 from mslaunch.datamodel.node_plan import FIRST_SERVER, SERVICE, RankPlan
 from mslaunch.errors import LaunchError
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
-from mslaunch.host.listeners import Idle, Wait
+from mslaunch.host.listeners import IdleWait, ListenWait
 from mslaunch.host.programs import check_wdir, command, find_program, says
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from mslaunch.agent.ranks.session_dir import Session
+    from mslaunch.agent.ranks.session_dir import SessionDir
     from mslaunch.datamodel.node_plan import AppPlan, NodePlan, ServicePlan
 
-__all__ = ["Chooser", "Command", "Idle", "Reunion", "Wait"]  # what a part gives, its first room does
+__all__ = [
+    "CommandResolver",
+    "IdleWait",
+    "ListenWait",
+    "ReconnectWatchdog",
+    "ServiceCommand",
+]  # what a part gives, its first room does
 
 _CONFIGURES = b"set_ps_context"  # TLS, among others: the program says it to every process, the scheduler included
 _TEXT = 1 << 20  # bytes of a program that are looked at
 _HEAD = 256  # bytes of a script's first line
 
 
-class Command(NamedTuple):
+class ServiceCommand(NamedTuple):
     """One program to be started."""
 
     path: str
@@ -43,17 +49,17 @@ class Command(NamedTuple):
     searches: bool = False  # it looks for MindSpore first, and ends with NO_MINDSPORE if there is none
 
 
-class Chooser:
+class CommandResolver:
     """Knows what the services of one plan run."""
 
-    def __init__(self, plan: NodePlan, environ: Mapping[str, str], session: Callable[[], Session]) -> None:
+    def __init__(self, plan: NodePlan, environ: Mapping[str, str], session: Callable[[], SessionDir]) -> None:
         """`environ` is what ranks inherit; `session()` is the session directory."""
         self._plan = plan
         self._app = plan.apps[0]
         self._environ = environ
         self._session = session
 
-    def before_ranks(self, told: ServicePlan) -> Command | None:
+    def before_ranks(self, told: ServicePlan) -> ServiceCommand | None:
         """What it runs, as far as that is known before there are ranks; raises `LaunchError` if it cannot be run."""
         wdir = self._wdir(told)
         if self._runs_program(told, wdir):
@@ -65,7 +71,7 @@ class Chooser:
         python = _interpreter(own)
         return _light(own, python) if python else None
 
-    def after_knock(self, told: ServicePlan, pids: Sequence[int] | None) -> Command | None:
+    def after_knock(self, told: ServicePlan, pids: Sequence[int] | None) -> ServiceCommand | None:
         """What it runs now that somebody asks for it; None if none of our ranks (`pids`) has loaded MindSpore.
 
         On a host that never had ranks (--scheduler may name one) those of others are believed, and a Python is guessed.
@@ -79,14 +85,14 @@ class Chooser:
         if self._runs_program(told, wdir):
             return self._program(told, wdir)
         env = mindspore_scheduler.scheduler_env(found.env, told.env)
-        return Command(found.path, mindspore_scheduler.scheduler_command(found), env, found.cwd)
+        return ServiceCommand(found.path, mindspore_scheduler.scheduler_command(found), env, found.cwd)
 
-    def _guessed(self, told: ServicePlan) -> Command:
+    def _guessed(self, told: ServicePlan) -> ServiceCommand:
         env = self._env(told, "/")
         path = env.get("PATH", os.defpath)
         for name in ("python", "python3"):
             try:
-                return _light(Command("", [], env, "/"), find_program(name, path, "/"))
+                return _light(ServiceCommand("", [], env, "/"), find_program(name, path, "/"))
             except LaunchError:
                 pass
         todo = f"the PATH of the ranks is {path} there\nname another host with --scheduler"
@@ -101,12 +107,12 @@ class Chooser:
             return True
         return told.program == "auto" and any(says(path, _CONFIGURES, _TEXT) for path in _texts(self._app, wdir))
 
-    def _program(self, told: ServicePlan, wdir: str) -> Command:
+    def _program(self, told: ServicePlan, wdir: str) -> ServiceCommand:
         """That of the ranks, as a rank would run it that has no number."""
         check_wdir(wdir)
         env = self._env(told, wdir)
         path, argv = command(self._app, RankPlan(told.number, 0, ()), False, env.get("PATH", os.defpath), wdir)
-        return Command(path, argv, env, wdir)
+        return ServiceCommand(path, argv, env, wdir)
 
     def _env(self, told: ServicePlan, wdir: str) -> dict[str, str]:
         base = inherited(self._environ, self._plan)
@@ -114,7 +120,7 @@ class Chooser:
         return mindspore_scheduler.scheduler_env(of_rank, told.env)
 
 
-def _light(own: Command, python: str) -> Command:
+def _light(own: ServiceCommand, python: str) -> ServiceCommand:
     return own._replace(path=python, argv=mindspore_scheduler.searching_command(python, NO_MINDSPORE), searches=True)
 
 
@@ -130,7 +136,7 @@ def _texts(app: AppPlan, wdir: str) -> list[str]:
 # --- the interpreter of a program
 
 
-def _interpreter(own: Command) -> str:
+def _interpreter(own: ServiceCommand) -> str:
     """The Python that runs this program, under the name by which it knows its venv; "" if it is none of Python's."""
     if _is_python(own.path):
         return own.path

@@ -15,7 +15,7 @@ from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from mslaunch.backends.openmpi.find_mpirun import Installed
+    from mslaunch.backends.openmpi.find_mpirun import OpenMpiInstallation
     from mslaunch.datamodel.hosts import Allocation, Node
     from mslaunch.datamodel.request import Policy, Request
 
@@ -49,7 +49,7 @@ _RANKINGS_5 = ("slot", "node")
 _TOOLS_5 = "pmix_tool_support"  #: whether debuggers may find mpirun and its daemons
 
 
-class Words(NamedTuple):
+class MpirunCommand(NamedTuple):
     """What mpirun is told of the whole job, and before each program; and the hosts that need a file."""
 
     job: tuple[str, ...]
@@ -87,11 +87,11 @@ def translate(
     request: Request,
     allocation: Allocation,
     counts: Sequence[int],
-    mpirun: Installed,
+    mpirun: OpenMpiInstallation,
     exports: Sequence[Sequence[tuple[str, str | None]]],
     root: bool,
     crowded: bool,
-) -> Words:
+) -> MpirunCommand:
     """`counts` and `exports`: ranks and -x of each program.  `root`: we are.  `crowded`: more ranks than cores here,
     and nobody has said that they may not be.
     """
@@ -116,7 +116,7 @@ def translate(
         hosts, more = _hosts(allocation, number, request.policy.rankfile is not None and not new)
         lines.update(more)
         programs.append((*hosts, "-n", str(counts[number]), *_of_app(app, exports[number])))
-    return Words(tuple(job), tuple(programs), "".join(f"{line}\n" for line in lines))
+    return MpirunCommand(tuple(job), tuple(programs), "".join(f"{line}\n" for line in lines))
 
 
 def _without_tools(request: Request) -> list[str]:

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import os
 
-from mslaunch.backends.openmpi.tag_parser import Untag
+from mslaunch.backends.openmpi.tag_parser import TagParser
 from mslaunch.datamodel.node_plan import SERVICE
 from mslaunch.datamodel.request import OutputPolicy
 from mslaunch.errors import LaunchError
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
-from mslaunch.launcher.stdio.file_patterns import Places
+from mslaunch.launcher.stdio.file_patterns import PatternValues
 from mslaunch.launcher.stdio.output import Output
-from mslaunch.launcher.stdio.terminal import Terminal
+from mslaunch.launcher.stdio.terminal import OutputFd
 from mslaunch.protocol.frames import STDERR, STDOUT
 from mslaunch.runtime.writer import HIGH, LOW
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from mslaunch.backends.openmpi.local_streams import Nearby
-    from mslaunch.launcher.messages.console import Voice
+    from mslaunch.backends.openmpi.local_streams import LocalStreams
+    from mslaunch.launcher.messages.console import Console
     from mslaunch.runtime.loop import Loop
 
 _KEPT = 1 << 14  # of mpirun's own last words
@@ -38,27 +38,27 @@ class Known(NamedTuple):
     host: str
 
 
-class Desk(Output):
+class MpirunOutput(Output):
     """Where all bytes go; `hello` is the word before what a rank says of itself, `size` the number of ranks."""
 
-    nearby: Nearby
+    nearby: LocalStreams
 
     def __init__(
         self,
         policy: OutputPolicy,
         size: int,
         hello: str,
-        terminals: dict[int, Terminal],
+        terminals: dict[int, OutputFd],
         notice: Callable[[str], None],
-        xml_file: Terminal | None = None,
+        xml_file: OutputFd | None = None,
     ) -> None:
-        super().__init__(policy, Places([(os.uname().nodename, 0)] * size), terminals, notice, xml_file)
+        super().__init__(policy, PatternValues([(os.uname().nodename, 0)] * size), terminals, notice, xml_file)
         self.known: dict[int, Known] = {}
         self.own = b""
         self._hello = hello.encode()
         self._size = size
         self._stderr = terminals[STDERR]
-        self._untag: dict[int, Untag] = {}
+        self._untag: dict[int, TagParser] = {}
         self._heads: dict[int, bytes] = {}  # of ranks elsewhere, until their first line is complete
         self._spoken: dict[tuple[int, int], None] = {}  # streams of ranks that came through mpirun
         self._raw = b""
@@ -71,7 +71,7 @@ class Desk(Output):
 
     def expect_tags(self, blank: bool) -> None:
         """What comes from mpirun is tagged."""
-        self._untag = {STDOUT: Untag(blank), STDERR: Untag(blank)}
+        self._untag = {STDOUT: TagParser(blank), STDERR: TagParser(blank)}
 
     # --- who
 
@@ -171,16 +171,16 @@ class Desk(Output):
         super().on_progress(both)
 
 
-def open_desk(policy: OutputPolicy, size: int, hello: str, loop: Loop, stdout: int, voice: Voice) -> Desk:
+def open_desk(policy: OutputPolicy, size: int, hello: str, loop: Loop, stdout: int, console: Console) -> MpirunOutput:
     """Make directories, files and terminals.  Raises `LaunchError`; nothing was started then."""
-    opened: list[Any] = [Terminal(loop, stdout, "standard output", voice.notice)]
+    opened: list[Any] = [OutputFd(loop, stdout, "standard output", console.info)]
     try:
         if policy.xml_file is not None:
             from mslaunch.launcher.stdio.file_rotation import File, create
 
             fd = create(File(policy.xml_file, os.path.dirname(policy.xml_file), "--xml-file"))
-            opened.append(Terminal(loop, fd, policy.xml_file, voice.notice, owned=True))
-        return Desk(policy, size, hello, {STDOUT: opened[0], STDERR: voice.stderr}, voice.notice, *opened[1:])
+            opened.append(OutputFd(loop, fd, policy.xml_file, console.info, owned=True))
+        return MpirunOutput(policy, size, hello, {STDOUT: opened[0], STDERR: console.stderr}, console.info, *opened[1:])
     except LaunchError:
         for terminal in opened:
             terminal.close()

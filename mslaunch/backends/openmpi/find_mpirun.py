@@ -17,7 +17,7 @@ _SECONDS = 15.0  #: for an answer to --version
 _TODO = "install Open MPI 4.1 or newer, or say where it is: --backend openmpi:DIR"
 
 
-class Installed(NamedTuple):
+class OpenMpiInstallation(NamedTuple):
     """An mpirun that can be used."""
 
     path: str
@@ -36,7 +36,7 @@ class Installed(NamedTuple):
         return "5.0" if self.prterun or self.version >= (5,) else "4.1"
 
 
-def find(place: str, path: str) -> Installed:
+def find(place: str, path: str) -> OpenMpiInstallation:
     """The mpirun at `place` (a file, or a directory that holds it or a bin with it), else on `path`.
 
     Raises `LaunchError` if there is none, or it is no Open MPI, or too old.
@@ -45,7 +45,7 @@ def find(place: str, path: str) -> Installed:
     others = []
     for file in files:
         found = understood(file, _answer(file))
-        if isinstance(found, Installed):
+        if isinstance(found, OpenMpiInstallation):
             return _checked(found._replace(prefix=_prefix(file) if place else ""))
         others.append(found)
     if others:
@@ -54,20 +54,20 @@ def find(place: str, path: str) -> Installed:
     raise LaunchError(f"Open MPI was not found: {where}", "--backend openmpi", _TODO)
 
 
-def understood(file: str, answer: str) -> Installed | str:
+def understood(file: str, answer: str) -> OpenMpiInstallation | str:
     """What an answer to --version tells, or why it is of no use."""
     for line in answer.splitlines():
         for word, prterun in (("(Open MPI) ", False), ("(OpenRTE) ", False), ("prterun (PRRTE) ", True)):
             number = line.partition(word)[2].split(" ")[0]
             if number[:1].isdigit():
                 digits = ("".join(filter(str.isdigit, part[:3])) for part in number.split("."))
-                return Installed(file, tuple(int(part) for part in digits if part), prterun)
+                return OpenMpiInstallation(file, tuple(int(part) for part in digits if part), prterun)
     first = next(iter(answer.splitlines()), "").strip()
     whose = "it is MPICH's" if "HYDRA" in answer else f"it says {first[:60]!r} of its version"
     return f"{file} is not Open MPI's: {whose}"
 
 
-def _checked(found: Installed) -> Installed:
+def _checked(found: OpenMpiInstallation) -> OpenMpiInstallation:
     if found.version < ((3,) if found.prterun else (4, 1)):
         raise LaunchError(f"{found.path} is {found.name}, which is too old", "--backend openmpi", _TODO)
     return found

@@ -11,12 +11,12 @@ from __future__ import annotations
 import os
 
 from mslaunch.agent.ranks.pipes import open_fds
-from mslaunch.agent.ranks.rank import DRAIN, DRAIN_ENDING, Stream
+from mslaunch.agent.ranks.rank import DRAIN, DRAIN_ENDING, RankStream
 from mslaunch.backends.openmpi.rank_wrapper import Streams
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.launcher.stdio.stdin import Stdin
 from mslaunch.protocol.frames import STDERR, STDOUT
-from mslaunch.runtime.writer import Outbox
+from mslaunch.runtime.writer import Writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,10 +30,10 @@ _MOST = 1024  #: ranks that get streams of their own; the output of more passes 
 _KEPT = 64  # descriptors for everything else
 
 
-class _Place:
+class _LocalRank:
     """What one local rank may open: a `Stream` needs an owner with these names."""
 
-    def __init__(self, number: int, nearby: Nearby, child: dict[int, int]) -> None:
+    def __init__(self, number: int, nearby: LocalStreams, child: dict[int, int]) -> None:
         self.number = number
         self.loop = nearby.loop
         self.sink = self
@@ -73,7 +73,7 @@ class _Place:
             os.close(self.child.pop(kind))
 
 
-class Nearby:
+class LocalStreams:
     """The streams of all local ranks; `write(kind, rank, data)` takes what they print, b"" at the end of each."""
 
     def __init__(self, loop: Loop, write: Write, introduced: Callable[[bytes], int | None]) -> None:
@@ -81,7 +81,7 @@ class Nearby:
         self.loop = loop
         self.write = write
         self.introduced = introduced
-        self._places: list[_Place] = []
+        self._places: list[_LocalRank] = []
         self._drain: Timer | None = None
         self._seconds = DRAIN
         self._ended = False
@@ -112,20 +112,20 @@ class Nearby:
         self.feed = Feed(self.loop, *stdin)
         return streams._replace(reader=(stdin[1], self.feed.number))
 
-    def came(self, place: _Place) -> None:
+    def came(self, place: _LocalRank) -> None:
         """A rank has said who it is."""
         if self.feed and place.rank == self.feed.rank:
             self.feed.begin()
 
-    def _place(self, number: int, terminals: bool, ranks: int) -> _Place:
+    def _place(self, number: int, terminals: bool, ranks: int) -> _LocalRank:
         fds = open_fds(-1, False, False, terminals, ranks)
-        place = _Place(number, self, {STDOUT: fds.child[1], STDERR: fds.child[2]})
-        place.streams = [Stream(place, kind, fd) for kind, fd in fds.streams]  # type: ignore[arg-type]
+        place = _LocalRank(number, self, {STDOUT: fds.child[1], STDERR: fds.child[2]})
+        place.streams = [RankStream(place, kind, fd) for kind, fd in fds.streams]  # type: ignore[arg-type]
         self._watch(place, True)
         return place
 
     @staticmethod
-    def _watch(place: _Place, on: bool) -> None:
+    def _watch(place: _LocalRank, on: bool) -> None:
         for stream in place.streams:
             stream.watch(on)
 
@@ -144,7 +144,7 @@ class Nearby:
         """Nothing more will come."""
         return not self._places
 
-    def closed(self, place: _Place) -> None:
+    def closed(self, place: _LocalRank) -> None:
         """One of its streams has ended."""
         if not place.streams:
             self._places.remove(place)
@@ -192,7 +192,7 @@ class Feed:
     def __init__(self, loop: Loop, fd: int, rank: int) -> None:
         self.rank = rank
         self.number, self._pipe = os.pipe()
-        self._outbox = Outbox(loop, self._pipe, lambda error: self.close(), self._taken)
+        self._outbox = Writer(loop, self._pipe, lambda error: self.close(), self._taken)
         self._stdin = Stdin(loop, fd, (rank,), self._send)
         self._ended = False
 

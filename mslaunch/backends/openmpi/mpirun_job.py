@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import os
 
-from mslaunch.backends.openmpi.command_line import HOSTFILE, Words, exported, translate
-from mslaunch.backends.openmpi.rank_wrapper import Meeting, Streams, command, variables
+from mslaunch.backends.openmpi.command_line import HOSTFILE, MpirunCommand, exported, translate
+from mslaunch.backends.openmpi.rank_wrapper import MeetingPoint, Streams, command, variables
 from mslaunch.datamodel.hosts import Allocation, Node
 from mslaunch.datamodel.node_plan import AppPlan, NodePlan, RankPlan, ServicePlan
 from mslaunch.datamodel.request import ClusterPolicy, Request
 from mslaunch.errors import UsageError
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 from mslaunch.frameworks import mindspore
-from mslaunch.frameworks.rank_info import Place
+from mslaunch.frameworks.rank_info import RankInfo
 from mslaunch.frameworks.table import SCRUB
 from mslaunch.plan.exported_variables import matching
 from mslaunch.plan.mapping.mapper import map_job
@@ -26,20 +26,20 @@ from mslaunch.plan.mapping.policy_defaults import topology_decides
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from mslaunch.backends.openmpi.find_mpirun import Installed
+    from mslaunch.backends.openmpi.find_mpirun import OpenMpiInstallation
 
 OWN_END = 2.0  #: seconds that mpirun needs beyond what it gives its ranks
 
 
-class Job(NamedTuple):
+class MpirunJob(NamedTuple):
     """What does not change once the request is understood."""
 
     request: Request
     allocation: Allocation
-    mpirun: Installed
+    mpirun: OpenMpiInstallation
     counts: tuple[int, ...]  # ranks of each program
     first: Node  # of rank 0
-    words: Words
+    words: MpirunCommand
     cwd: str
     jobid: str
 
@@ -73,15 +73,15 @@ class Job(NamedTuple):
         """Seconds between SIGTERM and SIGKILL for mpirun itself, which gives its ranks theirs."""
         return self.request.grace * 2 + OWN_END
 
-    def meeting(self, address: str, ports: Sequence[int]) -> Meeting:
+    def meeting(self, address: str, ports: Sequence[int]) -> MeetingPoint:
         """`address` is this host's, where all reach it; `ports` are free here.
 
         The scheduler is started on this host, by a rank that knocks here: it needs one.
         """
         scheduler = (address, ports[1]) if self.here else None
-        return Meeting(address if self.first.local else self.first.name, ports[0], scheduler)
+        return MeetingPoint(address if self.first.local else self.first.name, ports[0], scheduler)
 
-    def line(self, meeting: Meeting, streams: Streams, tagged: bool, hostfile: str) -> list[str]:
+    def line(self, meeting: MeetingPoint, streams: Streams, tagged: bool, hostfile: str) -> list[str]:
         """The command line of mpirun; `tagged`: it says whose output it is."""
         request = self.request
         line = [os.path.basename(self.mpirun.path), *["--tag-output"] * tagged, *self.words.job]
@@ -93,12 +93,12 @@ class Job(NamedTuple):
             line += command(app.argv, wdir, app.path or "", streams, request.output.merge, shift, given)
         return line
 
-    def plan(self, line: Sequence[str], meeting: Meeting) -> NodePlan:
+    def plan(self, line: Sequence[str], meeting: MeetingPoint) -> NodePlan:
         """mpirun, as the one rank of this host; the scheduler beside it."""
         services: tuple[ServicePlan, ...] = ()
         if meeting.scheduler:
             address, port = meeting.scheduler
-            place = Place(0, self.size, 0, 1, 0, 1, 1, address, meeting.port, port)
+            place = RankInfo(0, self.size, 0, 1, 0, 1, 1, address, meeting.port, port)
             services = mindspore.services(place, ClusterPolicy())
         return NodePlan(
             ranks=(RankPlan(0, 0, ()),),
@@ -113,14 +113,19 @@ class Job(NamedTuple):
 
 
 def make_job(
-    request: Request, allocation: Allocation, mpirun: Installed, environ: Mapping[str, str], cwd: str, jobid: str
-) -> Job:
+    request: Request,
+    allocation: Allocation,
+    mpirun: OpenMpiInstallation,
+    environ: Mapping[str, str],
+    cwd: str,
+    jobid: str,
+) -> MpirunJob:
     """Raises `LaunchError` for what cannot be handed over."""
     counts, first = _counted(request, allocation)
     exports = [exported(app, environ, lambda name: matching((name,), environ)) for app in request.apps]
     crowded = not allocation.declared and sum(counts) > (allocation.nodes[0].slots or 1)
     words = translate(request, allocation, counts, mpirun, exports, not os.geteuid(), crowded)
-    return Job(request, allocation, mpirun, counts, first, words, cwd, jobid)
+    return MpirunJob(request, allocation, mpirun, counts, first, words, cwd, jobid)
 
 
 def _counted(request: Request, allocation: Allocation) -> tuple[tuple[int, ...], Node]:

@@ -16,14 +16,14 @@ from mslaunch.protocol.frames import STDERR, STDOUT
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from mslaunch.backends.openmpi.demux import Desk
+    from mslaunch.backends.openmpi.demux import MpirunOutput
     from mslaunch.launcher.job.job_state import JobState
 
 #: what mpirun says when a daemon is gone: 4.1.4 and 5.0.11, and 5.0.11 when its ssh ends first
 _HOST_LOST = ("has lost communication with a remote daemon", "A daemon failed to")
 
 
-def outcome_of(state: JobState, desk: Desk, size: int, seconds: float) -> Outcome:
+def outcome_of(state: JobState, desk: MpirunOutput, size: int, seconds: float) -> Outcome:
     """The outcome; closes the desk."""
     failure = state.failure
     words, hosts = desk.own.decode("utf-8", "replace"), {rank: known.host for rank, known in desk.known.items()}
@@ -40,7 +40,7 @@ def outcome_of(state: JobState, desk: Desk, size: int, seconds: float) -> Outcom
     return Outcome(code, tuple(_status(rank, failure, desk) for rank in range(size)), failure, seconds)
 
 
-def _status(rank: int, failure: Failure | None, desk: Desk) -> RankStatus:
+def _status(rank: int, failure: Failure | None, desk: MpirunOutput) -> RankStatus:
     known = desk.known.get(rank)
     status = RankStatus(rank, known.host if known else "", known.pid if known else None)
     if failure is None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 from mslaunch.frameworks import mindspore, torch
-from mslaunch.frameworks.rank_info import Place
+from mslaunch.frameworks.rank_info import RankInfo
 from mslaunch.plan.exported_variables import DEFAULTS
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ class Streams(NamedTuple):
     reader: tuple[int, int] | None = None  # the rank that gets standard input from us, and the descriptor
 
 
-class Meeting(NamedTuple):
+class MeetingPoint(NamedTuple):
     """Where ranks meet."""
 
     address: str  # MASTER_ADDR: of rank 0's host, as far as it is known
@@ -141,7 +141,7 @@ def command(
     return [*_SHELL, text(), "mslaunch", *flags, wdir, path, reader, *variables, *argv]
 
 
-def variables(meeting: Meeting, jobid: str, taken: Iterable[str]) -> list[str]:
+def variables(meeting: MeetingPoint, jobid: str, taken: Iterable[str]) -> list[str]:
     """Our variables: a list of NAME=VALUE, and one of NAME=what only the rank knows; each ends with a dot.
 
     Made of the frameworks' own tables, but for Open MPI's, which sets its own.  What the user gave (`taken`) is left
@@ -149,7 +149,7 @@ def variables(meeting: Meeting, jobid: str, taken: Iterable[str]) -> list[str]:
     """
     rank, size, local_rank, local_size, node = _KNOWN_THERE
     address, port = meeting.scheduler or ("", 0)
-    place = Place(rank, size, local_rank, local_size, node, 0, 0, meeting.address, meeting.port, port)
+    place = RankInfo(rank, size, local_rank, local_size, node, 0, 0, meeting.address, meeting.port, port)
     torches = {**torch.job_env(place), **torch.rank_env(place)}
     minds = {**mindspore.job_env(place), **mindspore.rank_env(place)}
     if meeting.scheduler:

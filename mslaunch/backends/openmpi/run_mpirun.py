@@ -12,10 +12,10 @@ import os
 import time
 
 from mslaunch.backends.openmpi.command_line import HOSTFILE, refuse
-from mslaunch.backends.openmpi.demux import Desk, open_desk
+from mslaunch.backends.openmpi.demux import MpirunOutput, open_desk
 from mslaunch.backends.openmpi.find_mpirun import find
-from mslaunch.backends.openmpi.local_streams import Nearby
-from mslaunch.backends.openmpi.mpirun_job import Job, make_job
+from mslaunch.backends.openmpi.local_streams import LocalStreams
+from mslaunch.backends.openmpi.mpirun_job import MpirunJob, make_job
 from mslaunch.backends.openmpi.mpirun_outcome import outcome_of
 from mslaunch.backends.openmpi.rank_wrapper import Streams
 from mslaunch.datamodel.hosts import Allocation, Node
@@ -28,11 +28,11 @@ from mslaunch.faststd import TYPE_CHECKING, signal
 from mslaunch.host.cpus import cores_here
 from mslaunch.host.own_names import is_local
 from mslaunch.host.programs import is_python
-from mslaunch.launcher.agents.agent_pool import Company
-from mslaunch.launcher.job.controller import Launch
+from mslaunch.launcher.agents.agent_pool import AgentPool
+from mslaunch.launcher.job.controller import JobController
 from mslaunch.launcher.job.events import TimedOut
 from mslaunch.launcher.job.job_state import ENDING, PREPARING, JobState
-from mslaunch.launcher.messages.console import Voice
+from mslaunch.launcher.messages.console import Console
 from mslaunch.launcher.messages.failure_report import outcome_text
 from mslaunch.plan.exported_variables import missing_exports
 from mslaunch.plan.hosts.allocation import allocate
@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mslaunch.datamodel.jobmap import Endpoint
-    from mslaunch.launcher.agents.connection import Peer
-    from mslaunch.launcher.launch import Surroundings
+    from mslaunch.launcher.agents.connection import AgentConnection
+    from mslaunch.launcher.launch import Caller
 
 _SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
 _LAST_WORDS = 3.0  #: seconds that a standard error nobody reads is waited for
@@ -54,10 +54,10 @@ _WAYS_END = 3.0  #: seconds that the ssh of other hosts may take to end once mpi
 _USUAL_PORTS = (29500, 8118)  #: torch's and MindSpore's, for a dry run
 
 
-class _State(JobState):
+class _MpirunState(JobState):
     """That of one rank, mpirun; all is over when the streams of its local ranks are, too."""
 
-    def __init__(self, here: Node, nearby: Nearby) -> None:
+    def __init__(self, here: Node, nearby: LocalStreams) -> None:
         super().__init__(JobMap((here,), (Placement(0, 0, 0, 0),), 1))
         self._nearby = nearby
         self._told: bool | None = None  # whether it was while the job was being ended; None: not yet
@@ -77,21 +77,23 @@ class _State(JobState):
         return super().finished and (self.phase == PREPARING or self._nearby.over)
 
 
-def run(request: Request, around: Surroundings) -> Outcome:
+def run(request: Request, around: Caller) -> Outcome:
     """Launch with Open MPI, and wait for the end.  Raises `LaunchError` for what is wrong before mpirun runs."""
     with Loop() as loop:
-        return _Story(loop, request, around).tell()
+        return _MpirunLaunch(loop, request, around).tell()
 
 
-class _Story:
+class _MpirunLaunch:
     """One launch, and what its chapters share."""
 
-    def __init__(self, loop: Loop, request: Request, around: Surroundings) -> None:
+    def __init__(self, loop: Loop, request: Request, around: Caller) -> None:
         self._began = time.monotonic()
         self._loop = loop
         self._request = request
         self._around = around
-        self._voice = Voice(loop, around.stderr, request.quiet, False)  # its details tell of a rank 0, which is mpirun
+        self._console = Console(
+            loop, around.stderr, request.quiet, False
+        )  # its details tell of a rank 0, which is mpirun
         self._here = Node(os.uname().nodename, 1, "this host", local=True)
         self._jobid = os.urandom(4).hex()
         self._stopped: list[LaunchError] = []
@@ -109,12 +111,12 @@ class _Story:
             _show(job, around.stdout)
             return Outcome(0, (), None, self._seconds())
         for name in missing_exports(request, around.environ):
-            self._voice.notice(f"-x {name}: there is no such variable here; the ranks get none either")
+            self._console.info(f"-x {name}: there is no such variable here; the ranks get none either")
         try:
             self._announce()
             return self._launch(job)
         except LaunchError:
-            self._voice.close()
+            self._console.close()
             raise
 
     def _seconds(self) -> float:
@@ -147,17 +149,17 @@ class _Story:
             def open_file(path: str) -> int:
                 return open_channel(path, self._loop, self._wait)
 
-            announce(request, self._around, self._voice.show, self._jobid, open_file)
+            announce(request, self._around, self._console.print, self._jobid, open_file)
 
-    def _launch(self, job: Job) -> Outcome:
-        voice = self._voice
+    def _launch(self, job: MpirunJob) -> Outcome:
+        console = self._console
         hello = f"mslaunch-{os.urandom(8).hex()}"
-        desk = open_desk(self._request.output, job.size, hello, self._loop, self._around.stdout, voice)
-        company = Company(self._loop, self._request.link, self._around.environ, voice, self._wait, False)
-        nearby = desk.nearby = Nearby(self._loop, desk.near, desk.introduced)
-        state = _State(self._here, nearby)
+        desk = open_desk(self._request.output, job.size, hello, self._loop, self._around.stdout, console)
+        company = AgentPool(self._loop, self._request.link, self._around.environ, console, self._wait, False)
+        nearby = desk.nearby = LocalStreams(self._loop, desk.near, desk.introduced)
+        state = _MpirunState(self._here, nearby)
         try:
-            peers = company.gather([self._here])  # before there are descriptors that its agent would inherit
+            peers = company.require([self._here])  # before there are descriptors that its agent would inherit
             streams = self._open(nearby, job, hello)
             self._conduct(peers, state, desk, self._planner(job, desk, streams), job)
             if job.elsewhere and peers[0].hello and not state.ranks[0].signal:
@@ -167,7 +169,7 @@ class _Story:
             raise
         finally:
             nearby.close()
-            stuck = company.part()
+            stuck = company.close()
         return self._report(outcome_of(state, desk, job.size, self._seconds()), desk, stuck)
 
     def _wait_for_ways(self, agent: int) -> None:
@@ -186,7 +188,7 @@ class _Story:
         look_again()
         self._loop.run(lambda: bool(given_up) or not adopted_beside(agent))
 
-    def _open(self, nearby: Nearby, job: Job, hello: str) -> Streams:
+    def _open(self, nearby: LocalStreams, job: MpirunJob, hello: str) -> Streams:
         if not job.here:
             return Streams(hello)
         pty = self._request.output.pty
@@ -194,10 +196,10 @@ class _Story:
         stdin = (self._around.stdin, int(self._request.stdin)) if job.feeds else None
         streams = nearby.open(job.size, pty == "yes" or (pty == "auto" and not python), hello, stdin)
         if stdin and streams.reader is None:
-            self._voice.notice("no rank gets standard input: there are not enough descriptors, or there is no /proc")
+            self._console.info("no rank gets standard input: there are not enough descriptors, or there is no /proc")
         return streams
 
-    def _planner(self, job: Job, desk: Desk, streams: Streams) -> Callable[[Endpoint], list[NodePlan]]:
+    def _planner(self, job: MpirunJob, desk: MpirunOutput, streams: Streams) -> Callable[[Endpoint], list[NodePlan]]:
         """What makes the plan once ports are held.
 
         mpirun tags what ranks elsewhere print, if it matters whose it is.
@@ -216,15 +218,17 @@ class _Story:
 
     def _conduct(
         self,
-        peers: list[Peer],
+        peers: list[AgentConnection],
         state: JobState,
-        desk: Desk,
+        desk: MpirunOutput,
         plan: Callable[[Endpoint], list[NodePlan]],
-        job: Job,
+        job: MpirunJob,
     ) -> None:
         request, around = self._request, self._around
-        launch = Launch(self._loop, peers, state, desk, plan, (around.stdin, job.readers), job.grace, self._voice)
-        desk.on_progress(launch.written)
+        launch = JobController(
+            self._loop, peers, state, desk, plan, (around.stdin, job.readers), job.grace, self._console
+        )
+        desk.on_progress(launch.on_drained)
         if around.signals:
             launch.watch_signals()
             self._loop.signal(signal.SIGTSTP, lambda: self._stop(peers[0]))
@@ -234,31 +238,31 @@ class _Story:
             launch.limit_time(limit, request.timeout - self._seconds(), False)
         launch.run()
 
-    def _stop(self, peer: Peer) -> None:
+    def _stop(self, peer: AgentConnection) -> None:
         """Ctrl-Z: mpirun stops its ranks when it hears SIGTSTP, and not itself; then we stop."""
         peer.send(frames.encode(frames.SIGNAL, frames.NO_RANK, str(int(signal.SIGTSTP)).encode()))
         self._loop.soon(lambda: os.kill(os.getpid(), signal.SIGSTOP))
 
     @staticmethod
-    def _continue(peer: Peer, nearby: Nearby) -> None:
+    def _continue(peer: AgentConnection, nearby: LocalStreams) -> None:
         peer.send(frames.encode(frames.SIGNAL, frames.NO_RANK, str(int(signal.SIGCONT)).encode()))
         if nearby.feed:
             nearby.feed.resume()
 
-    def _report(self, outcome: Outcome, desk: Desk, stuck: list[str]) -> Outcome:
+    def _report(self, outcome: Outcome, desk: MpirunOutput, stuck: list[str]) -> Outcome:
         failure = outcome.failure
         log = desk.log_path(failure.rank) if failure and failure.rank is not None else None
-        self._voice.say(outcome_text(outcome._replace(ranks=()), log))
+        self._console.write(outcome_text(outcome._replace(ranks=()), log))
         if stuck:
-            self._voice.notice(f"still ending: {', '.join(stuck)}")
+            self._console.info(f"still ending: {', '.join(stuck)}")
         given_up: list[bool] = []
         self._loop.after(_LAST_WORDS, lambda: given_up.append(True))
-        self._loop.run(lambda: not self._voice.stderr.pending or bool(given_up))
-        self._voice.close()
+        self._loop.run(lambda: not self._console.stderr.pending or bool(given_up))
+        self._console.close()
         return outcome
 
 
-def _show(job: Job, fd: int) -> None:
+def _show(job: MpirunJob, fd: int) -> None:
     """A dry run: the command line, in a form that a shell takes."""
     import shlex
 

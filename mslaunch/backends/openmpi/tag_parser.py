@@ -17,7 +17,7 @@ _LONGEST = 64  # no tag is longer
 _FRAME = b"-" * 74 + b"\n"  # how mpirun's messages begin
 
 
-class Untag:
+class TagParser:
     """One stream of mpirun, its stdout or its stderr.  `blank`: a blank follows each tag (5.0)."""
 
     def __init__(self, blank: bool) -> None:

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 MOST = 65536  #: ranks on hosts that are named, and ranks of one host
 
 
-class Entry(NamedTuple):
+class MachineLine(NamedTuple):
     """A host where the dealing comes by, and how many ranks it takes each time."""
 
     host: str  # as -H takes it: node1, joe@node1, [fd00::1]
     ranks: int
 
 
-def from_list(text: str, where: str) -> list[Entry]:
+def from_list(text: str, where: str) -> list[MachineLine]:
     """`a,b:2,joe@c`; ranges and addresses as with -H.  Raises `UsageError`, which names `where`."""
     from mslaunch.plan.hosts.hostfile import parse_hosts
 
@@ -42,9 +42,9 @@ def from_list(text: str, where: str) -> list[Entry]:
     return entries
 
 
-def from_file(text: str, path: str) -> list[Entry]:
+def from_file(text: str, path: str) -> list[MachineLine]:
     """A file of hydra's: a line is `HOST[:N] [user=NAME]`; `#` begins a comment.  Raises `HostfileError`."""
-    entries: list[Entry] = []
+    entries: list[MachineLine] = []
     for number, line in enumerate(text.splitlines(), 1):
         words = line.partition("#")[0].split()
         if words:
@@ -54,23 +54,23 @@ def from_file(text: str, path: str) -> list[Entry]:
     return entries
 
 
-def ordered(entries: Sequence[Entry], how: str) -> list[Entry]:
+def ordered(entries: Sequence[MachineLine], how: str) -> list[MachineLine]:
     """-order-nodes: by their counts; hosts of one size stay as they are."""
     return sorted(entries, key=lambda entry: entry.ranks, reverse=how == "descending")
 
 
-def merged(entries: Iterable[Entry]) -> list[Entry]:
+def merged(entries: Iterable[MachineLine]) -> list[MachineLine]:
     """Neighbours that are one host, as one."""
-    found: list[Entry] = []
+    found: list[MachineLine] = []
     for entry in entries:
         if found and found[-1].host == entry.host:
-            found[-1] = Entry(entry.host, found[-1].ranks + entry.ranks)
+            found[-1] = MachineLine(entry.host, found[-1].ranks + entry.ranks)
         else:
             found.append(entry)
     return found
 
 
-def deal(entries: Sequence[Entry]) -> Iterator[str]:
+def deal(entries: Sequence[MachineLine]) -> Iterator[str]:
     """The host of rank 0, of rank 1, and so on without end."""
     while True:
         for entry in entries:
@@ -78,7 +78,7 @@ def deal(entries: Sequence[Entry]) -> Iterator[str]:
                 yield entry.host
 
 
-def by_rankmap(entries: Sequence[Entry], numbers: Sequence[int]) -> Iterator[str]:
+def by_rankmap(entries: Sequence[MachineLine], numbers: Sequence[int]) -> Iterator[str]:
     """The same for -rankmap, which has an end.  Raises `UsageError` for a number that is no host's."""
     for number in numbers:
         if number >= len(entries):
@@ -86,14 +86,14 @@ def by_rankmap(entries: Sequence[Entry], numbers: Sequence[int]) -> Iterator[str
         yield entries[number].host
 
 
-def _entry(line: HostLine, where: str) -> Entry:
+def _entry(line: HostLine, where: str) -> MachineLine:
     if not line.slots:
         raise UsageError(f"{line.name} gets no ranks", where, f"write how many: {line.name}:4, or leave the host out")
     name = f"[{line.name}]" if ":" in line.name else line.name
-    return Entry(name if line.user is None else f"{line.user}@{name}", line.slots)
+    return MachineLine(name if line.user is None else f"{line.user}@{name}", line.slots)
 
 
-def _line(words: Sequence[str], where: str) -> list[Entry]:
+def _line(words: Sequence[str], where: str) -> list[MachineLine]:
     """The entries of one line; several if its name has a range."""
     user = ""
     for word in words[1:]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from typing import Any
 
-    from mslaunch.cli.hydra.machinefile import Entry
+    from mslaunch.cli.hydra.machinefile import MachineLine
     from mslaunch.cli.parser.options import Option, Section, Setting
     from mslaunch.datamodel.request import Request
 
@@ -180,7 +180,7 @@ def _linked(request: Request, job: Mapping[str, Any]) -> Request:
     return request._replace(link=request.link._replace(agent=("rsh",)))
 
 
-def _placed(request: Request, job: Mapping[str, Any], entries: Sequence[Entry]) -> Request:
+def _placed(request: Request, job: Mapping[str, Any], entries: Sequence[MachineLine]) -> Request:
     """The request with the number of ranks of each program, and the host of each rank if hosts are named."""
     policy = request.policy
     request = request._replace(notes=_idle_map(job))
@@ -212,7 +212,7 @@ def _idle_map(job: Mapping[str, Any]) -> tuple[str, ...]:
     return ()
 
 
-def _entries(job: Mapping[str, Any], read_text: ReadText) -> list[Entry]:
+def _entries(job: Mapping[str, Any], read_text: ReadText) -> list[MachineLine]:
     """The hosts that ranks are dealt to; none: nobody named any."""
     where, value = job.get("hydra.hosts", ("", ""))
     if not where:
@@ -238,13 +238,13 @@ def _entries(job: Mapping[str, Any], read_text: ReadText) -> list[Entry]:
     return entries
 
 
-def _elsewhere(entries: Iterable[Entry]) -> Iterator[Entry]:
+def _elsewhere(entries: Iterable[MachineLine]) -> Iterator[MachineLine]:
     from mslaunch.host.own_names import is_local
 
     return (entry for entry in entries if not is_local(entry.host.rpartition("@")[2].strip("[]")))
 
 
-def _hosts(entries: Sequence[Entry], ranks: int, job: Mapping[str, Any]) -> Iterator[str]:
+def _hosts(entries: Sequence[MachineLine], ranks: int, job: Mapping[str, Any]) -> Iterator[str]:
     from mslaunch.cli.hydra import machinefile
 
     if ranks > machinefile.MOST:

@@ -34,7 +34,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str], read_text: Callable[[
 
     `read_text` gives the text of a file or raises OSError.  Raises `LaunchError`, or `Show`.
     """
-    section = options.scan(Words(TABLE, extras), argv)
+    section = options.scan(AbbreviatedOptions(TABLE, extras), argv)
     if not section.program:
         todo = "write it after the options: msrun --worker_num=4 --join=True net.py"
         raise UsageError("no script was given", "", todo)
@@ -47,7 +47,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str], read_text: Callable[[
     return _settled(request, job, environ, read_text)
 
 
-class Words(options.Index):
+class AbbreviatedOptions(options.Index):
     """The table, where `--worker_l` stands for --worker_log_name, as argparse has it: two dashes, and clear."""
 
     __slots__ = ()

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from mslaunch.datamodel.hosts import Node
     from mslaunch.datamodel.request import LinkPolicy
     from mslaunch.datamodel.topology import Topology
-    from mslaunch.launcher.agents.connection import Peer
-    from mslaunch.launcher.messages.console import Voice
+    from mslaunch.launcher.agents.connection import AgentConnection
+    from mslaunch.launcher.messages.console import Console
     from mslaunch.runtime.loop import Loop
 
 
-class Company:
+class AgentPool:
     """Peers by node name, met when they are needed first."""
 
     def __init__(
@@ -31,7 +31,7 @@ class Company:
         loop: Loop,
         policy: LinkPolicy,
         environ: Mapping[str, str],
-        voice: Voice,
+        console: Console,
         wait: Callable[[Callable[[], bool]], None],
         dry: bool,
         thorough: bool = False,
@@ -44,13 +44,13 @@ class Company:
         self._loop = loop
         self._policy = policy
         self._environ = environ
-        self._voice = voice
+        self._console = console
         self._wait = wait
         self._dry = dry
         self._thorough = thorough
-        self._met: dict[str, Peer] = {}
+        self._met: dict[str, AgentConnection] = {}
         self._lost: dict[str, LaunchError] = {}
-        self._late: list[Peer] = []  # called while ranks run, reached or not
+        self._late: list[AgentConnection] = []  # called while ranks run, reached or not
         self._stuck: list[str] = []  # hosts of those that would not go
 
     def cores(self, nodes: Sequence[Node], hwthreads: bool) -> dict[str, int]:
@@ -72,7 +72,7 @@ class Company:
         peers = self._connect(nodes, topologies=True)
         return {peer.node.name: peer.topology for peer in peers if peer.topology}
 
-    def gather(self, nodes: Sequence[Node]) -> list[Peer]:
+    def require(self, nodes: Sequence[Node]) -> list[AgentConnection]:
         """A peer for each of these nodes, in their order; the others are let go."""
         peers = self._connect(nodes, topologies=False)
         lost = {node.name: self._lost[node.name] for node in nodes if node.name in self._lost}
@@ -81,63 +81,63 @@ class Company:
         names = {node.name for node in nodes}
         close_all([self._met.pop(name) for name in list(self._met) if name not in names])
         for peer in peers:
-            self._introduce(peer)
+            self._log_hello(peer)
         return peers
 
-    def knock(self, nodes: Sequence[Node], seconds: float) -> None:
+    def probe(self, nodes: Sequence[Node], seconds: float) -> None:
         """Call hosts that may have gone, for so many seconds at most; raises `UnreachedError`."""
         self._connect(nodes, topologies=False, seconds=seconds)
 
-    def call(self, nodes: Sequence[Node], done: Callable[[list[Peer], list[LaunchError]], None]) -> None:
+    def call(self, nodes: Sequence[Node], done: Callable[[list[AgentConnection], list[LaunchError]], None]) -> None:
         """Call more nodes, without waiting, while the job runs; see `begin_connect`.  May raise `LaunchError`."""
 
-        def called(peers: list[Peer], errors: list[LaunchError]) -> None:
+        def called(peers: list[AgentConnection], errors: list[LaunchError]) -> None:
             for peer in peers:
-                self._introduce(peer)
+                self._log_hello(peer)
             for peer in set(connecting.peers) - set(peers):
                 peer.close()
             done(peers, errors)
 
-        connecting = begin_connect(self._loop, nodes, self._policy, self._environ, self._voice.notice, called)
+        connecting = begin_connect(self._loop, nodes, self._policy, self._environ, self._console.info, called)
         self._late += connecting.peers
 
-    def _introduce(self, peer: Peer) -> None:
+    def _log_hello(self, peer: AgentConnection) -> None:
         if peer.hello:
             host, pid, cpus, cores, python = peer.hello[:5]
             has = f"{cores} cores, {cpus} cpus" if cores != cpus else f"{cpus} cpus"
-            self._voice.detail(f"{peer.node.name}: agent {pid} on {host}, Python {python}, {has}")
+            self._console.verbose(f"{peer.node.name}: agent {pid} on {host}, Python {python}, {has}")
 
-    def disperse(self) -> None:
+    def disconnect_all(self) -> None:
         """Let all go; who is needed is called anew."""
         self._stuck += close_all(list(self._met.values()))
         self._met.clear()
         self._lost.clear()
 
-    def part(self) -> list[str]:
+    def close(self) -> list[str]:
         """Close all links; returns the hosts of those that would not go."""
         return [*self._stuck, *close_all([*self._met.values(), *self._late])]
 
-    def _connect(self, nodes: Sequence[Node], topologies: bool, seconds: float | None = None) -> list[Peer]:
+    def _connect(self, nodes: Sequence[Node], topologies: bool, seconds: float | None = None) -> list[AgentConnection]:
         """Those that are reached stay, even if others are not."""
         missing = [node for node in nodes if node.name not in self._met]
         if missing:
             policy = self._policy if seconds is None else self._policy._replace(timeout=seconds)
-            voice, environ, all_of_it = self._voice, self._environ, topologies or self._thorough
+            console, environ, all_of_it = self._console, self._environ, topologies or self._thorough
             try:
                 self._keep(
-                    connect(self._loop, missing, policy, environ, voice.notice, voice.progress, self._wait, all_of_it)
+                    connect(self._loop, missing, policy, environ, console.info, console.progress, self._wait, all_of_it)
                 )
             except UnreachedError as error:
                 self._keep(error.reached)
                 raise
         return [self._met[node.name] for node in nodes]
 
-    def _keep(self, peers: Sequence[Peer]) -> None:
+    def _keep(self, peers: Sequence[AgentConnection]) -> None:
         for peer in peers:
             self._met[peer.node.name] = peer
-            peer.ended = self._loser(peer.node.name)
+            peer.ended = self._on_lost(peer.node.name)
 
-    def _loser(self, host: str) -> Callable[[LaunchError | None], None]:
+    def _on_lost(self, host: str) -> Callable[[LaunchError | None], None]:
         def ended(error: LaunchError | None) -> None:
             what = "the agent ended before the ranks were started"
             self._lost[host] = error or LaunchError(what, host, code=EXIT_LOST)

@@ -11,7 +11,7 @@ import os
 from mslaunch.errors import LinkError, WireError
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.protocol import frames
-from mslaunch.runtime.writer import Outbox
+from mslaunch.runtime.writer import Writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _CHUNK = 1 << 18
 
 
-class Peer:
+class AgentConnection:
     """The launcher's side of one agent: frames go to `handle`, the end of the link to `ended`.
 
     `progress` hears how many bytes have just gone down to the agent.
@@ -41,7 +41,7 @@ class Peer:
         self._loop = loop
         self._decoder = frames.Decoder(magic=True)
         # a broken link: the reader will see the end
-        self._outbox = Outbox(loop, link.writer, lambda error: None, self._went)
+        self._outbox = Writer(loop, link.writer, lambda error: None, self._went)
         self._over = False
         os.set_blocking(link.reader, False)
         if link.first:

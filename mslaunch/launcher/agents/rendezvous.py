@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
     from mslaunch.datamodel.jobmap import JobMap
 
-__all__ = ["Endpoint", "Sought", "Wireup", "sought_by"]
+__all__ = ["Endpoint", "Rendezvous", "RendezvousRequest", "sought_by"]
 
 _MASTER, _SCHEDULER = "MASTER_ADDR", "MS_SCHED_HOST"  # what a node's address is for
 _LOCALHOST = "127.0.0.1"
 
 
-class Sought(NamedTuple):
+class RendezvousRequest(NamedTuple):
     """What is to be found out."""
 
     first: int  # the node of the first rank
@@ -33,28 +33,28 @@ class Sought(NamedTuple):
     cluster: ClusterPolicy = ClusterPolicy()
 
     @property
-    def ports(self) -> dict[int, list[control.Wanted]]:
+    def ports(self) -> dict[int, list[control.PortRequest]]:
         """The ports that are to be held on each node; the scheduler's is the first one there, MASTER_PORT the last.
 
         For what anybody may choose must not be what somebody has named.
         """
         cluster, share = self.cluster, self.cluster.share
-        found = {self.first: [control.Wanted()]}
+        found = {self.first: [control.PortRequest()]}
         if share is None and not cluster.simulated:
-            named = control.Wanted(cluster.port, bool(cluster.port and cluster.moves))
+            named = control.PortRequest(cluster.port, bool(cluster.port and cluster.moves))
             found.setdefault(self.service, []).insert(0, named)
         elif share and share.master:
-            found.setdefault(self.service, []).insert(0, control.Wanted(share.port, cluster.moves))
+            found.setdefault(self.service, []).insert(0, control.PortRequest(share.port, cluster.moves))
         return found
 
 
-def sought_by(jobmap: JobMap, cluster: ClusterPolicy) -> Sought:
+def sought_by(jobmap: JobMap, cluster: ClusterPolicy) -> RendezvousRequest:
     """What the ranks of a map need to know."""
     first = jobmap.placements[0].node
-    return Sought(first, jobmap.service if jobmap.service >= 0 else first, cluster)
+    return RendezvousRequest(first, jobmap.service if jobmap.service >= 0 else first, cluster)
 
 
-class _Door(NamedTuple):
+class _ProbeTarget(NamedTuple):
     """Where the others knock."""
 
     node: int
@@ -63,14 +63,14 @@ class _Door(NamedTuple):
     knock: bytes  # the frame
 
 
-class Wireup:
+class Rendezvous:
     """One round of questions to the agents, or two; `done` gets the endpoint and what the user should know."""
 
     def __init__(
         self,
         hellos: Mapping[int, control.Hello],
         hosts: list[str],
-        sought: Sought,
+        sought: RendezvousRequest,
         send: Callable[[int, bytes], None],
         done: Callable[[Endpoint, str], None],
     ) -> None:
@@ -81,8 +81,8 @@ class Wireup:
         self._done = done
         self._ports = sought.ports
         self._reserved: dict[int, control.Reserved] = {}
-        self._doors: list[_Door] = []
-        self._knocking: dict[int, list[_Door]] = {}  # node -> where it knocks, and will knock then
+        self._doors: list[_ProbeTarget] = []
+        self._knocking: dict[int, list[_ProbeTarget]] = {}  # node -> where it knocks, and will knock then
         self._reached: dict[tuple[int, int], list[str]] = {}  # door, node -> addresses
 
     def begin(self) -> None:
@@ -105,12 +105,12 @@ class Wireup:
             self._doors.append(self._door(self._sought.service, _SCHEDULER))
         for other in self._hellos:
             self._knocking[other] = [door for door in self._doors if door.node != other]
-            self._knock(other)
+            self._probe(other)
 
-    def _door(self, node: int, purpose: str) -> _Door:
+    def _door(self, node: int, purpose: str) -> _ProbeTarget:
         answer, candidates = self._reserved[node], self._find_candidates(node)
         payload = control.pack_probe(candidates, answer.probe, answer.token)
-        return _Door(node, purpose, candidates, frames.encode(frames.PROBE, payload=payload))
+        return _ProbeTarget(node, purpose, candidates, frames.encode(frames.PROBE, payload=payload))
 
     def _find_candidates(self, node: int) -> list[str]:
         """Most likely first: the address by which somebody has come, then those of its interfaces.
@@ -126,7 +126,7 @@ class Wireup:
         likely = own[:1] if not own[:1] or not own[0].startswith("127.") else ()
         return list(dict.fromkeys([*wanted, *likely, *seen, *own]))
 
-    def _knock(self, node: int) -> None:
+    def _probe(self, node: int) -> None:
         """At one door after the other: an answer does not tell which it is of."""
         if self._knocking[node]:
             self._send(node, self._knocking[node][0].knock)
@@ -136,7 +136,7 @@ class Wireup:
         if not self._knocking.get(node):
             raise WireError("it has reached what nobody sent it to")
         self._reached[self._knocking[node].pop(0).node, node] = addresses
-        self._knock(node)
+        self._probe(node)
         if not any(self._knocking.values()):
             self._finish()
 
@@ -158,7 +158,7 @@ class Wireup:
             return 0
         return self._reserved[self._sought.service].ports[0]
 
-    def _settle(self, door: _Door) -> tuple[str, str]:
+    def _settle(self, door: _ProbeTarget) -> tuple[str, str]:
         """The address of a node that all others reach, or the most; and who does not."""
         answers = {node: found for (at, node), found in self._reached.items() if at == door.node}
         common = [address for address in door.candidates if all(address in found for found in answers.values())]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 
     from mslaunch.datamodel.request import Request
-    from mslaunch.launcher.agents.connection import Peer
+    from mslaunch.launcher.agents.connection import AgentConnection
     from mslaunch.runtime.loop import Loop
 
 _CHUNK = 1 << 16
@@ -32,7 +32,7 @@ _TURN = 0.001  # seconds, the shortest time that a loop can wait
 PATIENCE = 60.0  #: seconds in which a host must have taken something, or it is given up
 
 
-class Parcel(NamedTuple):
+class StagedFile(NamedTuple):
     """One file to be sent."""
 
     name: str  # below the session directory
@@ -44,13 +44,13 @@ class Parcel(NamedTuple):
 # --- what is sent
 
 
-def collect(request: Request, environ: Mapping[str, str], cwd: str) -> list[Parcel]:
+def collect(request: Request, environ: Mapping[str, str], cwd: str) -> list[StagedFile]:
     """All files that the job's programs want; raises `LaunchError` for one that cannot be sent.
 
     A name is taken from the launch directory and kept, but for a leading / or .. (as mpirun 4.1.4); of a directory, all
     that is in it is sent.  An executable is found as the ranks would find it here, and sent under its last name.
     """
-    parcels: dict[str, Parcel] = {}
+    parcels: dict[str, StagedFile] = {}
     for app in request.apps:
         if app.preload_binary:
             search = ":".join(filter(None, (app.path, environ.get("PATH", os.defpath))))
@@ -63,7 +63,7 @@ def collect(request: Request, environ: Mapping[str, str], cwd: str) -> list[Parc
     return list(parcels.values())
 
 
-def _check_folders(parcels: Mapping[str, Parcel]) -> None:
+def _check_folders(parcels: Mapping[str, StagedFile]) -> None:
     for name, parcel in parcels.items():
         parent = os.path.dirname(name)
         while parent and parent not in parcels:
@@ -104,7 +104,7 @@ def _check_link(path: str) -> None:
             raise UsageError(what, "--preload-files", "name the files that are needed")
 
 
-def _add(parcels: dict[str, Parcel], option: str, name: str, source: str) -> None:
+def _add(parcels: dict[str, StagedFile], option: str, name: str, source: str) -> None:
     before = parcels.get(name)
     try:
         status = os.stat(source)
@@ -116,7 +116,7 @@ def _add(parcels: dict[str, Parcel], option: str, name: str, source: str) -> Non
     if not os.access(source, os.R_OK):
         raise UsageError(f"{source} cannot be sent: it may not be read", option, f"see ls -l {source}")
     if before is None:
-        parcels[name] = Parcel(name, source, stat.S_IMODE(status.st_mode), _stamp(status))
+        parcels[name] = StagedFile(name, source, stat.S_IMODE(status.st_mode), _stamp(status))
     elif not same:
         todo = "give one of them another name"
         raise UsageError(f"{before.source} and {source} would both be {name} on the hosts", option, todo)
@@ -130,14 +130,17 @@ def _stamp(status: os.stat_result) -> tuple[int, int]:
 
 
 def send_files(
-    loop: Loop, peers: Sequence[Peer], parcels: Sequence[Parcel], wait: Callable[[Callable[[], bool]], None]
+    loop: Loop,
+    peers: Sequence[AgentConnection],
+    parcels: Sequence[StagedFile],
+    wait: Callable[[Callable[[], bool]], None],
 ) -> None:
     """Send all files to all peers, and wait until they are stored.
 
     Raises `LaunchError` if one of them is not, `UnreachedError` if a peer is lost.
     `wait(until)` runs the loop until `until()` is true; what it raises goes through.
     """
-    ways = [_Way(loop, peer, parcels, len(peers)) for peer in peers]
+    ways = [_Transfer(loop, peer, parcels, len(peers)) for peer in peers]
     try:
         wait(lambda: all(way.done for way in ways))
     finally:
@@ -145,10 +148,10 @@ def send_files(
             way.close()
 
 
-class _Way:
+class _Transfer:
     """The files on their way to one node."""
 
-    def __init__(self, loop: Loop, peer: Peer, parcels: Sequence[Parcel], peers: int) -> None:
+    def __init__(self, loop: Loop, peer: AgentConnection, parcels: Sequence[StagedFile], peers: int) -> None:
         """`peers` are as many as get them."""
         self._loop = loop
         self._peer = peer
@@ -214,7 +217,7 @@ class _Way:
         raise UnreachedError({name: error or LinkError("its agent ended while files were sent", name)}, self._peers)
 
 
-def _frames(parcels: Sequence[Parcel]) -> Generator[bytes, None, None]:
+def _frames(parcels: Sequence[StagedFile]) -> Generator[bytes, None, None]:
     for parcel in parcels:
         yield frames.encode(frames.FILE, payload=control.pack_file(parcel.name, parcel.mode))
         try:
@@ -229,7 +232,7 @@ def _frames(parcels: Sequence[Parcel]) -> Generator[bytes, None, None]:
             raise LaunchError(f"{parcel.source} cannot be sent: {error.strerror}") from None
 
 
-def _check_same(parcel: Parcel, status: os.stat_result) -> None:
+def _check_same(parcel: StagedFile, status: os.stat_result) -> None:
     """Each host is sent a file at its own speed, and all must get the same."""
     if _stamp(status) != parcel.stamp:
         what = f"{parcel.source} was written to while it was being sent"

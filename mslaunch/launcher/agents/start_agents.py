@@ -12,7 +12,7 @@ import os
 
 from mslaunch.errors import LaunchError, LinkError
 from mslaunch.faststd import TYPE_CHECKING
-from mslaunch.launcher.agents.connection import Peer, meaningless
+from mslaunch.launcher.agents.connection import AgentConnection, meaningless
 from mslaunch.protocol import control, frames
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ _NO_AGENT = 0.1  #: seconds that a link has to go by itself if no agent ever ans
 class UnreachedError(LaunchError):
     """Hosts could not be used; `reached` are the peers of those that could: who catches it keeps or closes them."""
 
-    def __init__(self, by_node: Mapping[str, LaunchError], hosts: int, reached: Sequence[Peer] = ()) -> None:
+    def __init__(self, by_node: Mapping[str, LaunchError], hosts: int, reached: Sequence[AgentConnection] = ()) -> None:
         """`by_node` has an error for each, by the name of the node; `hosts` are as many as were asked for."""
         self.by_node = dict(sorted(by_node.items(), key=lambda item: item[1].where))
         self.errors = list(self.by_node.values())
@@ -82,9 +82,9 @@ def _open_local(node: Node, found: Mapping[int, Link], fork: bool) -> Link:
     import sys
 
     from mslaunch.transport.bootstrap import boot_argv
-    from mslaunch.transport.rsh_program import ExecLink
+    from mslaunch.transport.rsh_program import RshLink
 
-    return ExecLink(node, *boot_argv(sys.executable))
+    return RshLink(node, *boot_argv(sys.executable))
 
 
 def _threads() -> int:
@@ -106,7 +106,7 @@ def connect(
     progress: Callable[[str], None],
     wait: Callable[[Callable[[], bool]], None],
     topologies: bool = False,
-) -> list[Peer]:
+) -> list[AgentConnection]:
     """Peers that have all said HELLO, in the order of `nodes`; else raises `UnreachedError`, with the others closed.
 
     With `topologies` all have also said what their cpus share, which costs no more time: they are asked in advance.
@@ -115,7 +115,7 @@ def connect(
     """
     said: list[str] = []  # by threads of links; shown by ours
     links = open_links(nodes, policy, environ, said.append)
-    connecting = Connecting(loop, [Peer(loop, link) for link in links], policy, topologies)
+    connecting = ConnectPhase(loop, [AgentConnection(loop, link) for link in links], policy, topologies)
     show = _Progress(loop, len(links), connecting.waiting, progress)
     try:
         wait(lambda: not connecting.waiting)
@@ -139,8 +139,8 @@ def begin_connect(
     policy: LinkPolicy,
     environ: Mapping[str, str],
     notice: Callable[[str], None],
-    done: Callable[[list[Peer], list[LaunchError]], None],
-) -> Connecting:
+    done: Callable[[list[AgentConnection], list[LaunchError]], None],
+) -> ConnectPhase:
     """The same while the loop runs: `done` gets those that have said HELLO, and why the others have not.
 
     Who asked closes all of them in the end, whether they were reached or not.
@@ -154,17 +154,17 @@ def begin_connect(
             notice(text)
         done(connecting.reached, sorted(connecting.failed.values(), key=lambda error: error.where))
 
-    connecting = Connecting(loop, [Peer(loop, link) for link in links], policy, False, finished)
+    connecting = ConnectPhase(loop, [AgentConnection(loop, link) for link in links], policy, False, finished)
     return connecting
 
 
-class Connecting:
+class ConnectPhase:
     """Peers on their way to HELLO, at most `policy.fanout` of them at a time where a link waits for its turn."""
 
     def __init__(
         self,
         loop: Loop,
-        peers: list[Peer],
+        peers: list[AgentConnection],
         policy: LinkPolicy,
         topologies: bool,
         done: Callable[[], None] = lambda: None,
@@ -172,7 +172,7 @@ class Connecting:
         """`done` is called, later, once nobody is waited for any more."""
         self.peers = peers
         self.waiting = set(peers)
-        self.failed: dict[Peer, LaunchError] = {}
+        self.failed: dict[AgentConnection, LaunchError] = {}
         self._loop = loop
         self._seconds = policy.timeout
         self._topologies = topologies
@@ -192,24 +192,24 @@ class Connecting:
         if peer:
             peer.link.begin()
 
-    def _settle(self, peer: Peer) -> None:
+    def _settle(self, peer: AgentConnection) -> None:
         if peer in self.waiting:
             self.waiting.discard(peer)
             self._begin_next()
             if not self.waiting:
                 self._loop.soon(self._done)
 
-    def _fail(self, peer: Peer, error: LaunchError) -> None:
+    def _fail(self, peer: AgentConnection, error: LaunchError) -> None:
         """The first error says why; that the link has ended follows from it."""
         self.failed.setdefault(peer, error)
         self._settle(peer)
 
     @property
-    def reached(self) -> list[Peer]:
+    def reached(self) -> list[AgentConnection]:
         """Those that are there."""
         return [peer for peer in self.peers if peer not in self.failed and peer not in self.waiting]
 
-    def _greeter(self, peer: Peer) -> Callable[[frames.Frame], None]:
+    def _greeter(self, peer: AgentConnection) -> Callable[[frames.Frame], None]:
         def handle(frame: frames.Frame) -> None:
             if frame.kind == frames.HELLO:
                 peer.hello = control.unpack_hello(frame.payload)
@@ -225,7 +225,7 @@ class Connecting:
 
         return handle
 
-    def _failer(self, peer: Peer) -> Callable[[LinkError | None], None]:
+    def _failer(self, peer: AgentConnection) -> Callable[[LinkError | None], None]:
         def ended(error: LinkError | None) -> None:
             self._fail(peer, error or LinkError("its agent ended at once", peer.node.name))
 
@@ -252,7 +252,7 @@ class Connecting:
 class _Progress:
     """connecting 37/64 hosts, once it takes longer than a second."""
 
-    def __init__(self, loop: Loop, total: int, waiting: set[Peer], show: Callable[[str], None]) -> None:
+    def __init__(self, loop: Loop, total: int, waiting: set[AgentConnection], show: Callable[[str], None]) -> None:
         self._loop = loop
         self._total = total
         self._waiting = waiting
@@ -271,7 +271,7 @@ class _Progress:
             self._show("")
 
 
-def close_all(peers: Sequence[Peer], seconds: float = 5.0) -> list[str]:
+def close_all(peers: Sequence[AgentConnection], seconds: float = 5.0) -> list[str]:
     """Close all links, and wait for what carried them; returns the hosts of those that would not go."""
     for peer in peers:
         peer.close()

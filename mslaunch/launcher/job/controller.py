@@ -11,11 +11,11 @@ from mslaunch.errors import LinkError
 from mslaunch.faststd import TYPE_CHECKING, signal
 from mslaunch.launcher.agents.connection import meaningless
 from mslaunch.launcher.job import events
-from mslaunch.launcher.job.delayed_restarts import Restarts
+from mslaunch.launcher.job.delayed_restarts import DelayedRestarts
 from mslaunch.launcher.job.exit_text import ending
 from mslaunch.launcher.job.job_state import ENDING
-from mslaunch.launcher.job.orders import Orders
-from mslaunch.launcher.job.startup import Starting
+from mslaunch.launcher.job.orders import RunningInterrupts
+from mslaunch.launcher.job.startup import Startup
 from mslaunch.launcher.stdio.output import Output
 from mslaunch.launcher.stdio.stdin import Stdin
 from mslaunch.protocol import control, frames
@@ -26,35 +26,35 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mslaunch.datamodel.node_plan import NodePlan, World
-    from mslaunch.launcher.agents.connection import Peer
-    from mslaunch.launcher.agents.rendezvous import Endpoint, Sought
+    from mslaunch.launcher.agents.connection import AgentConnection
+    from mslaunch.launcher.agents.rendezvous import Endpoint, RendezvousRequest
     from mslaunch.launcher.job.job_state import JobState
-    from mslaunch.launcher.messages.console import Voice
-    from mslaunch.launcher.mpi.coordinator import Meeting
-    from mslaunch.launcher.mpi.spawn_ranks import Spawning
+    from mslaunch.launcher.messages.console import Console
+    from mslaunch.launcher.mpi.coordinator import Coordinator
+    from mslaunch.launcher.mpi.spawn_ranks import Spawner
     from mslaunch.protocol.mpi import Answer, Question
     from mslaunch.runtime.loop import Loop
 
 _NOT_ENDING = 10.0  #: seconds after KILL when a rank counts as impossible to end
 
 
-class Launch:
+class JobController:
     """One launch, from HELLO to the last byte."""
 
     def __init__(
         self,
         loop: Loop,
-        peers: Sequence[Peer],
+        peers: Sequence[AgentConnection],
         state: JobState,
         output: Output,
         plans: Callable[[Endpoint], list[NodePlan]],
         stdin: tuple[int, Sequence[int]],
         grace: float,
-        voice: Voice,
+        console: Console,
         *,
         restart_delay: float = 0.0,
         services: Callable[[Endpoint], Mapping[int, NodePlan]] = lambda endpoint: {},
-        sought: Sought | None = None,
+        sought: RendezvousRequest | None = None,
     ) -> None:
         """`plans` makes those of all nodes, `services` those of services that start before the ranks, by node.
 
@@ -65,18 +65,18 @@ class Launch:
         self.state = state
         self._output = output
         self._grace = grace
-        self._voice = voice
-        self._orders = Orders(loop, self, voice, grace)
+        self._console = console
+        self._orders = RunningInterrupts(loop, self, console, grace)
         self.watch_signals, self.limit_time = self._orders.watch_signals, self._orders.limit_time
         self._paused = False
         self._stdin = Stdin(loop, stdin[0], stdin[1], self._send_stdin)
-        self._restarts = Restarts(loop, self.send, restart_delay)
-        self._meeting: Meeting | None = None
-        self._spawning: Spawning | None = None
-        self._make_spawning: Callable[[Endpoint], Spawning] | None = None
+        self._restarts = DelayedRestarts(loop, self.send, restart_delay)
+        self._meeting: Coordinator | None = None
+        self._spawning: Spawner | None = None
+        self._make_spawning: Callable[[Endpoint], Spawner] | None = None
         self._running: Callable[[], None] | None = None
         self._worlds: list[World] = []
-        self._starting = Starting(loop, self, self._peers, plans, services, voice, sought)
+        self._starting = Startup(loop, self, self._peers, plans, services, console, sought)
         self._on = self._handlers()
         for index in range(len(peers)):
             self._listen_to(index)
@@ -91,7 +91,7 @@ class Launch:
             frames.STDIN_TAKEN: lambda node, frame: self._stdin.taken(frame.rank, control.unpack_number(frame.payload)),
             frames.FAULT: self._fault,
             frames.TRACES: self._orders.traced,
-            **dict.fromkeys(frames.OF_MPI, self._met),
+            **dict.fromkeys(frames.OF_MPI, self._on_mpi_frame),
         }
 
     def _listen_to(self, node: int) -> None:
@@ -127,7 +127,7 @@ class Launch:
 
     def _started(self, node: int, frame: frames.Frame) -> None:
         pid = control.unpack_number(frame.payload)
-        self._voice.detail(f"{self.state.name(frame.rank)} is process {pid} on {self._peers[node].node.name}")
+        self._console.verbose(f"{self.state.name(frame.rank)} is process {pid} on {self._peers[node].node.name}")
         self._output.started(frame.rank, pid)
         self.event(events.Started(frame.rank, pid, node))
         if self._running and self.state.all_started and self.state.phase != ENDING:
@@ -143,21 +143,21 @@ class Launch:
         if not frame.payload:
             self.event(events.StreamEnded(frame.rank))
         else:
-            self.mind_terminals()
+            self.apply_back_pressure()
 
-    def mind_terminals(self) -> None:
+    def apply_back_pressure(self) -> None:
         """Something was written: nothing more is read from the agents while much of it waits."""
-        self._mind_reader()
+        self._check_broken_stdout()
         if self._output.pending > HIGH and not self._paused:
             self._pause(True)
 
-    def written(self) -> None:
+    def on_drained(self) -> None:
         """A terminal took bytes, or has lost its reader."""
-        self._mind_reader()
+        self._check_broken_stdout()
         if self._paused and self._output.pending < LOW:
             self._pause(False)
 
-    def _mind_reader(self) -> None:
+    def _check_broken_stdout(self) -> None:
         if self._output.unread:
             self.event(events.Unread())
 
@@ -171,25 +171,25 @@ class Launch:
         self._stdin.rank_ended(frame.rank)
         self.event(events.Exited(frame.rank, node, *ended))
         if frame.rank < 0 and not ended.error:
-            self._voice.detail(f"{self.state.name(frame.rank)} {ending(ended.code, ended.signal)}")
+            self._console.verbose(f"{self.state.name(frame.rank)} {ending(ended.code, ended.signal)}")
         if self._meeting and frame.rank >= 0 and self.state.ranks[frame.rank].ended:  # and not started again
             self._meeting.ended(frame.rank)
 
-    def _met(self, node: int, frame: frames.Frame) -> None:
+    def _on_mpi_frame(self, node: int, frame: frames.Frame) -> None:
         """Something of an MPI program, which most jobs have not."""
         if self._meeting is None:
-            from mslaunch.launcher.mpi.coordinator import Meeting
+            from mslaunch.launcher.mpi.coordinator import Coordinator
 
-            self._meeting = Meeting(self.send, self.event, self.notice, self.state, self._spawn)
+            self._meeting = Coordinator(self.send, self.event, self.notice, self.state, self._spawn)
             for world in self._worlds:
                 self._meeting.add_world(world)
             for number in [number for number, rank in self.state.ranks.items() if rank.ended]:
                 self._meeting.ended(number)
-        self._meeting.heard(node, frame)
+        self._meeting.on_frame(node, frame)
 
     # --- MPI_Comm_spawn
 
-    def on_spawn(self, make: Callable[[Endpoint], Spawning]) -> None:
+    def on_spawn(self, make: Callable[[Endpoint], Spawner]) -> None:
         """`make` makes who cares for it, should a rank ask."""
         self._make_spawning = make
 
@@ -205,13 +205,13 @@ class Launch:
 
     def notice(self, text: str) -> None:
         """See `spawning.Host`."""
-        self._voice.notice(text)
+        self._console.info(text)
 
-    def give_up(self, what: str, todo: str) -> None:
+    def fail_job(self, what: str, todo: str) -> None:
         """See `spawning.Host`."""
         self.event(events.Impossible(what, todo))
 
-    def welcome(self, peer: Peer) -> int:
+    def add_agent(self, peer: AgentConnection) -> int:
         """See `spawning.Host`."""
         node = self.state.add_node(peer.node.name)
         self._peers.append(peer)
@@ -229,7 +229,7 @@ class Launch:
 
     def _fault(self, node: int, frame: frames.Frame) -> None:
         text = frame.payload.decode("utf-8", "replace")
-        self._voice.notice(
+        self._console.info(
             f"the agent on {self._peers[node].node.name} failed by its own mistake; please report this:\n{text}"
         )
 
@@ -258,21 +258,21 @@ class Launch:
         for node in nodes:
             self._peers[node].send(frames.encode(frames.END, payload=f"{grace:g}".encode()))
         self._starting.stop()
-        self._restarts.hurry(nodes)
+        self._restarts.flush(nodes)
         self._stdin.stop()
-        self._orders.after(grace + _NOT_ENDING, self._insist)
+        self._orders.after(grace + _NOT_ENDING, self._on_kill_timeout)
 
     def _restart(self, again: events.Restart) -> None:
         where = f"{self.state.name(again.rank)} {again.how} on {self._peers[again.node].node.name}"
         if again.rank < 0:
             self._starting.time_service()
-        self._voice.notice(self._restarts.order(again, where))
-        self.mind_terminals()
+        self._console.info(self._restarts.order(again, where))
+        self.apply_back_pressure()
 
-    def _insist(self) -> None:
+    def _on_kill_timeout(self) -> None:
         """No process withstands SIGKILL for long but one that hangs in the kernel: its host is given up, by name."""
         if self._paused:  # it may all have ended, and we do not look
-            self._orders.after(_NOT_ENDING, self._insist)
+            self._orders.after(_NOT_ENDING, self._on_kill_timeout)
             return
         for node in self.state.unfinished():
             error = LinkError("its ranks did not end when they were killed", self._peers[node].node.name)
@@ -301,10 +301,10 @@ class Launch:
         if self.state.begun:
             self._stdin.resume()
 
-    def abandon_terminal(self) -> None:
+    def drop_pending_output(self) -> None:
         """The user wants to leave, and nobody reads what ranks print: the rest goes to the log files only."""
         self._output.abandon()
-        self.written()
+        self.on_drained()
 
     # --- the whole
 

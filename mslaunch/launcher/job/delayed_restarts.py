@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from mslaunch.runtime.loop import Loop, Timer
 
 
-class Restarts:
+class DelayedRestarts:
     """Of one launch; `send(node, frame)` sends."""
 
     def __init__(self, loop: Loop, send: Callable[[int, bytes], None], delay: float) -> None:
@@ -44,7 +44,7 @@ class Restarts:
         timer.cancel()
         self._send(node, frame)
 
-    def hurry(self, nodes: Collection[int]) -> None:
+    def flush(self, nodes: Collection[int]) -> None:
         """The order to end has gone out to `nodes`; the others are lost."""
         for rank in list(self._waiting):
             timer, node, frame = self._waiting.pop(rank)

@@ -183,6 +183,6 @@ class Spawned(NamedTuple):
 
 
 class Trace(NamedTuple):
-    """Ask for the stacks of all ranks on `nodes`; `Traced` must follow, however long that takes."""
+    """Ask for the stacks of all ranks on `nodes`; `StackTrace` must follow, however long that takes."""
 
     nodes: tuple[int, ...]

@@ -19,36 +19,36 @@ if TYPE_CHECKING:
 
     from mslaunch.errors import LaunchError
     from mslaunch.launcher.job import events
-    from mslaunch.launcher.job.rank_state import Rank
-    from mslaunch.launcher.rank_names import Worlds
+    from mslaunch.launcher.job.rank_state import RankState
+    from mslaunch.launcher.rank_names import RankNames
 
 _MANY = 400  # lines that are searched for an exception
 _SHOWN = 20  # lines that are quoted
 _SAYS_NOTHING = ("", "abort")  # what libraries tell us with MPI_Abort that says no more than that
 
 
-class Blame:
+class FailureCauses:
     """Failures of one launch; `hosts` and `worlds` are the state's, and grow."""
 
-    def __init__(self, hosts: Sequence[str], worlds: Worlds) -> None:
+    def __init__(self, hosts: Sequence[str], worlds: RankNames) -> None:
         self._hosts = hosts
         self._worlds = worlds
         self._unstarted: dict[str, list[str]] = {}  # why ranks were not started -> hosts
 
-    def _rank(self, rank: Rank, what: str, code: int, detail: tuple[str, ...] = ()) -> Failure:
+    def _rank(self, rank: RankState, what: str, code: int, detail: tuple[str, ...] = ()) -> Failure:
         return Failure(self._worlds.name(rank.rank) + what, self._hosts[rank.node], rank.rank, code, detail)
 
     # --- ranks
 
-    def failed(self, rank: Rank) -> Failure:
+    def failed(self, rank: RankState) -> Failure:
         """Its process ended badly."""
         return self._rank(rank, f"{_again(rank)} {ending(rank.code, rank.signal)}", rank.status)
 
-    def missing(self, rank: Rank, who: str = "others wait in MPI") -> Failure:
+    def missing(self, rank: RankState, who: str = "others wait in MPI") -> Failure:
         """It has ended, and `who`, for it."""
-        return self._rank(rank, f", for which {who}, {rank.how}", rank.status or EXIT_USAGE)
+        return self._rank(rank, f", for which {who}, {rank.exit_text}", rank.status or EXIT_USAGE)
 
-    def aborted(self, rank: Rank, event: events.Aborted) -> Failure:
+    def aborted(self, rank: RankState, event: events.Aborted) -> Failure:
         """It called MPI_Abort, or breaks the protocol."""
         if event.broken:
             what = " does not keep to the protocol of MPI's start-up"
@@ -56,12 +56,12 @@ class Blame:
         said = tuple(event.text.splitlines()) if event.text not in _SAYS_NOTHING else ()
         return self._rank(rank, f" called MPI_Abort with code {event.code}", event.code & 0xFF or EXIT_USAGE, said)
 
-    def alone(self, rank: Rank, event: events.CameAlone) -> Failure:
+    def singleton(self, rank: RankState, event: events.CameAlone) -> Failure:
         """It takes itself for the only one."""
         what = f" came up alone, as rank 0 of 1, with {event.family} ({event.library})"
         return self._rank(rank, what, EXIT_USAGE, (advice(event.family, event.offered),))._replace(rank=None)
 
-    def not_again(self, rank: Rank, error: str) -> Failure:
+    def not_again(self, rank: RankState, error: str) -> Failure:
         """It could not be started again."""
         return self._rank(rank, f" could not be started again: {error}", rank.status)
 
@@ -75,7 +75,7 @@ class Blame:
             said.append(host)
         return Failure(event.error, host, None, event.code or EXIT_USAGE, tuple(event.todo.splitlines()))
 
-    def not_started_either(self, event: events.Exited, failure: Failure) -> Failure:
+    def merge_not_started(self, event: events.Exited, failure: Failure) -> Failure:
         """`failure`, with what is wrong on one more host: the same words are said once, others below."""
         host = self._hosts[event.node]
         said = self._unstarted.setdefault(event.error, [])
@@ -87,7 +87,7 @@ class Blame:
             return failure._replace(detail=(*failure.detail, f"{host}: {event.error}"))
         return failure._replace(host=fold(sorted(said))) if len(said) > 1 and failure.what == first else failure
 
-    def service(self, member: Rank, event: events.Exited, begun: bool) -> Failure:
+    def service(self, member: RankState, event: events.Exited, begun: bool) -> Failure:
         """A service ended while it was needed, or before ranks were there to need it."""
         name, host = title(member.rank), self._hosts[member.node]
         if event.error:
@@ -105,11 +105,11 @@ class Blame:
         what = f"{names} {'was' if len(numbers) == 1 else 'were'} lost with the host while ranks were running"
         return Failure(what, self._hosts[node], None, EXIT_LOST, (_why(error),))
 
-    def unprepared(self, event: events.Exited) -> Failure:
+    def ports_failed(self, event: events.Exited) -> Failure:
         """No port could be held."""
         return Failure(event.error, self._hosts[event.node], detail=tuple(event.todo.splitlines()))
 
-    def unready(self, node: int, error: LaunchError | None) -> Failure:
+    def agent_lost_early(self, node: int, error: LaunchError | None) -> Failure:
         """A link ended before ranks ran."""
         what, code, todo = "the agent ended before the ranks were started", EXIT_LOST, ""
         if error:
@@ -121,7 +121,7 @@ class Blame:
         return Failure("the host was lost while ranks ran there", self._hosts[node], None, EXIT_LOST, (_why(error),))
 
 
-def _again(member: Rank) -> str:
+def _again(member: RankState) -> str:
     times = f" {member.restarts} times" if member.restarts > 1 else ""
     return f", started again{times}," if member.restarts else ""
 

@@ -18,9 +18,9 @@ from mslaunch.launcher.job import events
 from mslaunch.launcher.job.events import End, Idle, Kill, Restart, Serve, Spawned, Start, Trace
 from mslaunch.launcher.job.exit_text import ending
 from mslaunch.launcher.job.failure_causes import overdue, unread
-from mslaunch.launcher.job.mpi_exit_rules import Manners
-from mslaunch.launcher.job.rank_state import Rank, World
-from mslaunch.launcher.job.restart_policy import Rules
+from mslaunch.launcher.job.mpi_exit_rules import MpiExitRules
+from mslaunch.launcher.job.rank_state import RankState, WorldState
+from mslaunch.launcher.job.restart_policy import RestartPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 PREPARING, STARTING, RUNNING, ENDING = "preparing", "starting", "running", "ending"
 
 
-class JobState(Manners):
+class JobState(MpiExitRules):
     """The fold over events.  `on` returns the actions that follow from one."""
 
     def __init__(
@@ -42,8 +42,8 @@ class JobState(Manners):
         restart: str = "",
         shared: bool = False,
     ) -> None:
-        """`streams`: how many a rank has; `shared`: ranks of other launchers need the services.  The rest: `Rules`."""
-        super().__init__(jobmap, streams, Rules(abort_on_failure, recovery, max_restarts, restart))
+        """`streams`: how many a rank has; `shared`: ranks of other launchers need the services; else `RestartPolicy`."""
+        super().__init__(jobmap, streams, RestartPolicy(abort_on_failure, recovery, max_restarts, restart))
         self.phase = PREPARING
         self._by_host = False  # the failure is the loss of one
         self._shared = shared
@@ -125,17 +125,17 @@ class JobState(Manners):
         if quiet:
             rank.reason = "" if self._was_first(rank, event.asked) else "ended"
             return self._check_services()
-        return self._check_manners(rank) + self._check_services()
+        return self._check_mpi_exit(rank) + self._check_services()
 
-    def _was_first(self, rank: Rank, asked: bool) -> bool:
+    def _was_first(self, rank: RankState, asked: bool) -> bool:
         """It ended by itself, and others aborted for it: it is the cause."""
         if asked or rank.world.failed or (rank.left and not rank.signal):
             return False
         blame = self._blame
-        failure = blame.failed(rank) if rank.status else blame.missing(rank, rank.missed_by())
-        return self._overrule(failure, rank)
+        failure = blame.failed(rank) if rank.status else blame.missing(rank, rank.waited_for_by())
+        return self._replace_cause(failure, rank)
 
-    def _rank_failed(self, rank: Rank) -> list[Any]:
+    def _rank_failed(self, rank: RankState) -> list[Any]:
         if self._rules.again(rank) and not self._overdue:
             rank.begin_again(self._streams)
             return [self._restart(rank, self._rules.rank_limit)]
@@ -147,15 +147,15 @@ class JobState(Manners):
         if self._rules.ends_job(rank):
             return self._fail(failure)
         self.failure = self.failure or failure
-        who = rank.left and rank.missed_by()
+        who = rank.left and rank.waited_for_by()
         return self._fail_with(rank, self._blame.missing(rank, who)) if who else []
 
     @staticmethod
-    def _restart(member: Rank, limit: int) -> Restart:
+    def _restart(member: RankState, limit: int) -> Restart:
         how = ending(member.code, member.signal)
         return Restart(member.rank, member.node, how, member.restarts, limit)
 
-    def _never_ran(self, rank: Rank, event: events.Exited) -> list[Any]:
+    def _never_ran(self, rank: RankState, event: events.Exited) -> list[Any]:
         rank.ended, rank.streams = True, 0
         if not rank.restarts:
             rank.code, rank.reason = event.code, "not started"
@@ -167,7 +167,7 @@ class JobState(Manners):
         self.failure = self.failure or self._blame.not_again(rank, event.error)
         return []
 
-    def _not_spawned(self, world: World, event: events.Exited) -> list[Any]:
+    def _not_spawned(self, world: WorldState, event: events.Exited) -> list[Any]:
         """It is those who spawned it that are told, and the job goes on."""
         if world.failed:
             return []
@@ -177,14 +177,14 @@ class JobState(Manners):
     def _not_started(self, event: events.Exited) -> list[Any]:
         """Said once, with every host."""
         if self.failure:
-            self.failure = self._blame.not_started_either(event, self.failure)
+            self.failure = self._blame.merge_not_started(event, self.failure)
         return self._fail(self._blame.not_started(event))
 
     # --- services
 
     def _service_exited(self, event: events.Exited) -> list[Any]:
         if self.phase == PREPARING:
-            return self._fail(self._blame.unprepared(event))
+            return self._fail(self._blame.ports_failed(event))
         member = self.services.exited(event)
         well = not (event.code or event.signal or event.error)
         if self.phase == ENDING or (self._begun and (well or self.ranks_ended)):
@@ -215,7 +215,7 @@ class JobState(Manners):
         self._alive.discard(event.node)
         missed = self.services.lost(event.node)
         if not self._begun:
-            return self._fail_by_host(self._blame.unready(event.node, event.error))
+            return self._fail_by_host(self._blame.agent_lost_early(event.node, event.error))
         lost = [rank for rank in self.ranks.values() if rank.node == event.node and not rank.over]
         cut = not event.given_up and not all(rank.ended for rank in lost)
         for rank in lost:
@@ -224,7 +224,7 @@ class JobState(Manners):
         if lost:
             failure = self._blame.lost(event.node, event.error)
             if cut:
-                self._overrule(failure, *(rank for rank in self.ranks.values() if rank.node == event.node))
+                self._replace_cause(failure, *(rank for rank in self.ranks.values() if rank.node == event.node))
             return self._fail_by_host(failure) + self._check_services()
         if missed and not self.ranks_ended:
             return self._fail_by_host(self._blame.service_lost(missed, event.node, event.error))
@@ -275,7 +275,7 @@ class JobState(Manners):
     @property
     def recovered(self) -> bool:
         """Ranks failed, the others went on, and at least one of them ended well: what recovery is asked for."""
-        well = any(rank.well for rank in self.ranks.values())
+        well = any(rank.succeeded for rank in self.ranks.values())
         return self._rules.survives and self.phase == RUNNING and not self._overdue and well
 
     @property

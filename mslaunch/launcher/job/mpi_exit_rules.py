@@ -10,25 +10,25 @@ from __future__ import annotations
 from mslaunch.datamodel.outcome import Failure
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.launcher.job import events
-from mslaunch.launcher.job.failure_causes import Blame
-from mslaunch.launcher.job.rank_table import Roster
+from mslaunch.launcher.job.failure_causes import FailureCauses
+from mslaunch.launcher.job.rank_table import RankTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
     from mslaunch.datamodel.jobmap import JobMap
-    from mslaunch.launcher.job.rank_state import Rank
-    from mslaunch.launcher.job.restart_policy import Rules
+    from mslaunch.launcher.job.rank_state import RankState
+    from mslaunch.launcher.job.restart_policy import RestartPolicy
 
 
-class Manners(Roster):
+class MpiExitRules(RankTable):
     """The part of the state that MPI programs have to do with."""
 
-    def __init__(self, jobmap: JobMap, streams: int, rules: Rules) -> None:
+    def __init__(self, jobmap: JobMap, streams: int, rules: RestartPolicy) -> None:
         super().__init__(jobmap, streams)
         self._rules = rules
-        self._blame = Blame(self.hosts, self.worlds)
+        self._blame = FailureCauses(self.hosts, self.worlds)
         self.failure: Failure | None = None
         self._by_abort = False  # the failure is that a rank called MPI_Abort, and may be a victim's
 
@@ -37,7 +37,7 @@ class Manners(Roster):
             events.Joined: self._joined,
             events.Left: self._left,
             events.Aborted: self._aborted,
-            events.CameAlone: self._came_alone,
+            events.CameAlone: self._on_singleton,
             events.Stranded: lambda event: self._missing(self.ranks[event.rank]),
             events.Impossible: lambda event: self._fail(Failure(event.what, detail=(event.todo,))),
         }
@@ -50,7 +50,7 @@ class Manners(Roster):
         """Who has ended without MPI_Init will never be there."""
         rank = self.ranks[event.rank]
         rank.joined, rank.left = True, False
-        gone = rank.world.gone()
+        gone = rank.world.ended_ranks()
         return self._missing(gone) if gone else []
 
     def _left(self, event: events.Left) -> list[Any]:
@@ -67,7 +67,7 @@ class Manners(Roster):
         self._by_abort = self._by_abort or (rank.aborted and self.failure is failure)
         return actions
 
-    def _overrule(self, failure: Failure, *ranks: Rank) -> bool:
+    def _replace_cause(self, failure: Failure, *ranks: RankState) -> bool:
         """`failure`, of `ranks`, is no consequence of the end of the job; but is that of an abort, heard of first?
 
         Libraries see a connection closed, and call MPI_Abort, before another host has told us why it was.
@@ -77,17 +77,17 @@ class Manners(Roster):
         self._by_abort, self.failure = False, failure
         return True
 
-    def _came_alone(self, event: events.CameAlone) -> list[Any]:
+    def _on_singleton(self, event: events.CameAlone) -> list[Any]:
         rank = self.ranks[event.rank]
-        return self._fail_with(rank, self._blame.alone(rank, event))
+        return self._fail_with(rank, self._blame.singleton(rank, event))
 
-    def _check_manners(self, rank: Rank) -> list[Any]:
+    def _check_mpi_exit(self, rank: RankState) -> list[Any]:
         """A rank has ended with 0; are there others in its world that will wait for it?
 
         With recovery the others may go on without one that has not finalized, as without one that was killed, until
         they wait for it.
         """
-        who = rank.missed_by()
+        who = rank.waited_for_by()
         if not who:
             return []
         failure = self._blame.missing(rank, who)
@@ -96,8 +96,8 @@ class Manners(Roster):
             return []
         return self._fail_with(rank, failure)
 
-    def _missing(self, rank: Rank) -> list[Any]:
+    def _missing(self, rank: RankState) -> list[Any]:
         return self._fail_with(rank, self._blame.missing(rank))
 
-    def _fail_with(self, rank: Rank, failure: Failure) -> list[Any]:
+    def _fail_with(self, rank: RankState, failure: Failure) -> list[Any]:
         return [] if rank.world.failed else self._fail(failure)  # who spawned it knows

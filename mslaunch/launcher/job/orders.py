@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from typing import Any, Protocol
 
     from mslaunch.launcher.job.job_state import JobState
-    from mslaunch.launcher.messages.console import Voice
+    from mslaunch.launcher.messages.console import Console
     from mslaunch.runtime.loop import Loop, Timer
 
-    class Ranks(Protocol):
+    class InterruptHost(Protocol):
         """Who conducts them."""
 
         state: JobState
@@ -38,10 +38,10 @@ if TYPE_CHECKING:
         def resume_input(self) -> None:
             """Read standard input again."""
 
-        def mind_terminals(self) -> None:
+        def apply_back_pressure(self) -> None:
             """Something was written."""
 
-        def abandon_terminal(self) -> None:
+        def drop_pending_output(self) -> None:
             """Wait no longer for who reads."""
 
 
@@ -50,13 +50,13 @@ _TRACES_COME = 5.0  #: seconds more until they must have arrived
 _STUCK = 3.0  #: seconds that a terminal nobody reads is waited for once a signal or --timeout has ended the job
 
 
-class Orders:
+class RunningInterrupts:
     """To the ranks of one launch."""
 
-    def __init__(self, loop: Loop, ranks: Ranks, voice: Voice, grace: float) -> None:
+    def __init__(self, loop: Loop, ranks: InterruptHost, console: Console, grace: float) -> None:
         self._loop = loop
         self._ranks = ranks
-        self._voice = voice
+        self._console = console
         self._grace = grace
         self._timers: list[Timer] = []
 
@@ -83,9 +83,9 @@ class Orders:
         def interrupted() -> None:
             phase = self._ranks.state.phase
             if phase == ENDING:
-                self._voice.notice(f"{name}: killing the ranks")
+                self._console.info(f"{name}: killing the ranks")
             elif phase == RUNNING:
-                self._voice.notice(f"{name}: ending the ranks; once more kills them at once")
+                self._console.info(f"{name}: ending the ranks; once more kills them at once")
             self._ranks.event(events.Interrupted(name))
             self.after(self._grace + _STUCK, self._abandon)
 
@@ -93,7 +93,7 @@ class Orders:
 
     def _abandon(self) -> None:
         """Whoever reads nothing now, and whoever stops later."""
-        self._ranks.abandon_terminal()
+        self._ranks.drop_pending_output()
         self.after(_STUCK, self._abandon)
 
     def _forwarder(self, signum: int) -> Callable[[], None]:
@@ -119,7 +119,7 @@ class Orders:
         if report and self._ranks.state.phase == RUNNING:
             from mslaunch.launcher.messages.timeout_report import state_text
 
-            self._voice.show(state_text(self._ranks.state, limit.seconds))
+            self._console.print(state_text(self._ranks.state, limit.seconds))
         self._ranks.event(limit)
         looking = _TRACE_SECONDS + _TRACES_COME if limit.traces else 0.0
         self.after(looking + self._grace + _STUCK, self._abandon)
@@ -139,5 +139,5 @@ class Orders:
 
         state = self._ranks.state
         traced = control.unpack_traced(frame.payload)
-        self._voice.show(trace_text(state.worlds.name(frame.rank), state.hosts[node], traced))
-        self._ranks.mind_terminals()
+        self._console.print(trace_text(state.worlds.name(frame.rank), state.hosts[node], traced))
+        self._ranks.apply_back_pressure()

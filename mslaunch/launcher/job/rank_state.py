@@ -14,21 +14,21 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-class Rank:
+class RankState:
     """What is known of one rank; `rank` is its number in frames."""
 
-    def __init__(self, rank: int, node: int, streams: int, world: World | None = None) -> None:
+    def __init__(self, rank: int, node: int, streams: int, world: WorldState | None = None) -> None:
         self.rank = rank
         self.node = node
         self.streams = streams
-        self.world = world or World(1)
+        self.world = world or WorldState(1)
         self.pid: int | None = None
         self.ended = False
         self.code: int | None = None
         self.signal: int | None = None
         self.reason = ""
         self.restarts = 0
-        self.deaths: dict[str, None] = {}  # how the processes before ended, as predicates: each once, in order
+        self.exit_texts: dict[str, None] = {}  # how the processes before ended, as predicates: each once, in order
         self.joined = False  # it has been in MPI_Init; how often, is its affair
         self.left = True  # it has been in MPI_Finalize since it was in MPI_Init
         self.aborted = False  # it has called MPI_Abort
@@ -39,7 +39,7 @@ class Rank:
         return self.ended and not self.streams
 
     @property
-    def shown(self) -> str:
+    def status_reason(self) -> str:
         """`reason` as `RankStatus` has it."""
         if self.reason or self.ended:
             return self.reason
@@ -51,12 +51,12 @@ class Rank:
         return 128 + self.signal if self.signal else self.code or 0
 
     @property
-    def well(self) -> bool:
+    def succeeded(self) -> bool:
         """It ended by itself, with 0, and missed by nobody."""
         return self.ended and self.left and not (self.status or self.reason)
 
     @property
-    def how(self) -> str:
+    def exit_text(self) -> str:
         """How it ended, in the eyes of those who wait for it in MPI."""
         if self.status:
             return ending(self.code, self.signal)
@@ -65,24 +65,24 @@ class Rank:
         return "ended after MPI_Finalize" if self.joined else "ended without MPI_Init"
 
     @property
-    def lives(self) -> int:
+    def run_count(self) -> int:
         """How many more processes it has had than one: the last order to start may have come to nothing."""
         return self.restarts - (self.restarts > 0 and self.pid is None)
 
     def begin_again(self, streams: int) -> None:
         """Its process has failed, and another one follows."""
         self.restarts += 1
-        self.deaths[ending(self.code, self.signal)] = None
-        self.live_again(streams)
+        self.exit_texts[ending(self.code, self.signal)] = None
+        self.reset(streams)
 
-    def live_again(self, streams: int) -> None:
+    def reset(self, streams: int) -> None:
         """One more process: what is left of the streams of the one before ends before it starts."""
         self.ended = False
         self.streams += streams
         self.pid = None
         self.joined, self.left = False, True
 
-    def missed_by(self) -> str:
+    def waited_for_by(self) -> str:
         """It has ended with 0: who waits for it, as a clause; "" if nobody does."""
         if not self.left:
             return "the others would wait"
@@ -93,13 +93,13 @@ class Rank:
         return "others wait in MPI" if any(other.joined for other in self.world.ranks) else ""
 
 
-class World:
+class WorldState:
     """One MPI_COMM_WORLD; `mpi`: its ranks are expected in MPI_Init."""
 
     def __init__(self, number: int, mpi: bool = True) -> None:
         self.number = number
         self.mpi = mpi
-        self.ranks: list[Rank] = []
+        self.ranks: list[RankState] = []
         self.failed = False  # it could not be spawned, and what ran of it is ended without a word
         self._waiting: set[int] = set()  # ranks that have not run yet
 
@@ -118,23 +118,23 @@ class World:
         """All of its ranks have run."""
         return not self._waiting
 
-    def fill(self, ranks: Sequence[Rank]) -> None:
+    def fill(self, ranks: Sequence[RankState]) -> None:
         """These are its ranks."""
         self.ranks += ranks
         self._waiting.update(rank.rank for rank in ranks)
 
-    def started(self, rank: Rank) -> bool:
+    def started(self, rank: RankState) -> bool:
         """One of its ranks runs; True if it was spawned and this is the last that was waited for."""
         before = self.starting
         self._waiting.discard(rank.rank)
         return before and not self.starting
 
-    def fail(self) -> list[Rank]:
+    def fail(self) -> list[RankState]:
         """One of its ranks could not be started: returns those that run."""
         self.failed = True
         self._waiting.clear()
         return [rank for rank in self.ranks if rank.pid and not rank.ended]
 
-    def gone(self) -> Rank | None:
+    def ended_ranks(self) -> RankState | None:
         """A rank that has ended by itself without MPI_Init: it will never be there."""
         return next((rank for rank in self.ranks if rank.ended and not rank.joined and not rank.reason), None)

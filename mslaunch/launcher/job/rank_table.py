@@ -10,9 +10,9 @@ from __future__ import annotations
 from mslaunch.datamodel.jobmap import JobMap
 from mslaunch.datamodel.outcome import RankStatus
 from mslaunch.faststd import TYPE_CHECKING
-from mslaunch.launcher.job.rank_state import Rank, World
-from mslaunch.launcher.job.service_state import Services, title
-from mslaunch.launcher.rank_names import Worlds
+from mslaunch.launcher.job.rank_state import RankState, WorldState
+from mslaunch.launcher.job.service_state import ServiceTable, title
+from mslaunch.launcher.rank_names import RankNames
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 _WAYS = 3  #: in which a rank that was started again has ended, as far as they are listed
 
 
-class Roster:
+class RankTable:
     """All of one launch; a rank has `streams` streams."""
 
     def __init__(self, jobmap: JobMap, streams: int) -> None:
         self.hosts = [node.name for node in jobmap.nodes]
-        self.worlds = Worlds()
-        self.ranks: dict[int, Rank] = {}
-        self.services = Services()
+        self.worlds = RankNames()
+        self.ranks: dict[int, RankState] = {}
+        self.services = ServiceTable()
         self._streams = streams
         self._alive = set(range(len(self.hosts)))
         self._begun = False  # the ranks were told to start
@@ -42,15 +42,15 @@ class Roster:
     def add_world(self, nodes: Sequence[int], mpi: bool = True) -> int:
         """A world that is spawned, whose ranks are about to start, with the node of each.
 
-        Returns the frame's number of its rank 0; `Spawned` will follow.  `mpi` False: its ranks are not expected in
-        MPI_Init.
+        Returns the frame's number of its rank 0; `SpawnPlacement` will follow.  `mpi` False: its ranks are not
+        expected in MPI_Init.
         """
         return self._add_world(nodes, mpi, 0)
 
     def _add_world(self, nodes: Sequence[int], mpi: bool, start: int) -> int:
         first = self.worlds.add(len(nodes), start)
-        world = World(self.worlds.of(first)[0], mpi)
-        ranks = [Rank(first + rank, node, self._streams, world) for rank, node in enumerate(nodes)]
+        world = WorldState(self.worlds.of(first)[0], mpi)
+        ranks = [RankState(first + rank, node, self._streams, world) for rank, node in enumerate(nodes)]
         world.fill(ranks)
         self.ranks.update((rank.rank, rank) for rank in ranks)
         return first
@@ -98,10 +98,12 @@ class Roster:
     def restarts(self) -> tuple[str, ...]:
         """What was started again by itself, a clause each."""
         members = [*self._by_number(self.services.members.values()), *self._by_number(self.ranks.values())]
-        return tuple(self._again(member, times) for member in members if (times := member.lives))
+        return tuple(self._again(member, times) for member in members if (times := member.run_count))
 
-    def _again(self, member: Rank, times: int) -> str:
-        how = " and ".join(list(member.deaths)[:_WAYS]) + (" and otherwise" if len(member.deaths) > _WAYS else "")
+    def _again(self, member: RankState, times: int) -> str:
+        how = " and ".join(list(member.exit_texts)[:_WAYS]) + (
+            " and otherwise" if len(member.exit_texts) > _WAYS else ""
+        )
         where = f"{self.name(member.rank)} on {self.hosts[member.node]}"
         return f"{where}, which {how}" + (f", {times} times" if times > 1 else "")
 
@@ -119,10 +121,10 @@ class Roster:
         """The same of what is no rank, the scheduler first."""
         return [self._status(member) for member in self._by_number(self.services.members.values())]
 
-    def _status(self, member: Rank) -> RankStatus:
+    def _status(self, member: RankState) -> RankStatus:
         host, world = self.hosts[member.node], member.world.number
-        return RankStatus(member.rank, host, member.pid, member.code, member.signal, member.shown, world=world)
+        return RankStatus(member.rank, host, member.pid, member.code, member.signal, member.status_reason, world=world)
 
     @staticmethod
-    def _by_number(members: Iterable[Rank]) -> list[Rank]:
+    def _by_number(members: Iterable[RankState]) -> list[RankState]:
         return sorted(members, key=lambda member: (member.rank < 0, abs(member.rank)))

@@ -12,7 +12,7 @@ from mslaunch.faststd import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from mslaunch.datamodel.request import Request
-    from mslaunch.launcher.job.rank_state import Rank
+    from mslaunch.launcher.job.rank_state import RankState
 
 RESTARTS = 3  #: how often all ranks are started again where nobody said a number
 
@@ -32,7 +32,7 @@ def check_fewest(request: Request, ranks: int) -> None:
         )
 
 
-class Rules:
+class RestartPolicy:
     """Those of one launch.
 
     `abort` False: a rank that exits with a bad code ends nothing.  `recovery`: nor does one that a signal ends.
@@ -47,15 +47,15 @@ class Rules:
         self.survives = (recovery or self.rank_limit > 0) and not self.group  # the others go on, whoever fails
         self._abort = abort or self.group
 
-    def ends_job(self, rank: Rank) -> bool:
+    def ends_job(self, rank: RankState) -> bool:
         """It has failed; do the others fall with it?"""
         return not self.survives and (self._abort or bool(rank.signal))
 
-    def again(self, rank: Rank) -> bool:
+    def again(self, rank: RankState) -> bool:
         """It has failed; is it started again?"""
         return rank.restarts < self.rank_limit and rank.left and not rank.world.spawned
 
-    def service_again(self, member: Rank) -> bool:
+    def service_again(self, member: RankState) -> bool:
         """It has failed, or could not be started; is it started again?
 
         What a parameter server knew is lost with it; what the scheduler knew, ranks tell it once more.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from mslaunch.datamodel.node_plan import FIRST_SERVER, SERVICE
 from mslaunch.faststd import TYPE_CHECKING
-from mslaunch.launcher.job.rank_state import Rank
+from mslaunch.launcher.job.rank_state import RankState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -31,11 +31,11 @@ def explanation(number: int) -> str:
     return "(a parameter server keeps parameters for MindSpore's ranks; it is no rank)"
 
 
-class Services:
+class ServiceTable:
     """Those of one launch."""
 
     def __init__(self) -> None:
-        self.members: dict[int, Rank] = {}  # that run, have run or could not be started
+        self.members: dict[int, RankState] = {}  # that run, have run or could not be started
         self._places: dict[int, int] = {}  # those that are started before the ranks -> node
         self._awaited: set[int] = set()  # of these, who is not ready yet
 
@@ -66,20 +66,20 @@ class Services:
 
     def started(self, number: int, node: int, pid: int) -> None:
         """One of them runs."""
-        member = self.members.setdefault(number, Rank(number, node, _STREAMS))
+        member = self.members.setdefault(number, RankState(number, node, _STREAMS))
         if member.ended:
-            member.live_again(_STREAMS)
+            member.reset(_STREAMS)
         member.pid = pid
 
-    def exited(self, event: events.Exited) -> Rank:
+    def exited(self, event: events.Exited) -> RankState:
         """One of them has ended, or could not be started; returns it."""
-        member = self.members.setdefault(event.rank, Rank(event.rank, event.node, 0))
+        member = self.members.setdefault(event.rank, RankState(event.rank, event.node, 0))
         member.ended, member.code, member.signal = True, event.code, event.signal
         if member.pid is None:  # no process, no streams
             member.streams = 0
         return member
 
-    def begin_again(self, member: Rank) -> None:
+    def begin_again(self, member: RankState) -> None:
         """It has failed and is about to be started again."""
         member.begin_again(_STREAMS)
 

@@ -12,7 +12,7 @@ import time
 from mslaunch.datamodel.node_plan import SERVICE
 from mslaunch.errors import LinkError
 from mslaunch.faststd import TYPE_CHECKING
-from mslaunch.launcher.agents.rendezvous import Endpoint, Sought, Wireup
+from mslaunch.launcher.agents.rendezvous import Endpoint, Rendezvous, RendezvousRequest
 from mslaunch.launcher.job import events
 from mslaunch.protocol import control, frames
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from typing import Any, Protocol
 
     from mslaunch.datamodel.node_plan import NodePlan
-    from mslaunch.launcher.agents.connection import Peer
+    from mslaunch.launcher.agents.connection import AgentConnection
     from mslaunch.launcher.job.job_state import JobState
-    from mslaunch.launcher.messages.console import Voice
+    from mslaunch.launcher.messages.console import Console
     from mslaunch.runtime.loop import Loop, Timer
 
-    class Ranks(Protocol):
+    class StartupHost(Protocol):
         """Who conducts them."""
 
         state: JobState
@@ -42,36 +42,36 @@ PREPARE_SECONDS = 10.0  #: for addresses and ports, on all hosts together
 SERVE_SECONDS = 30.0  #: for services that are started before the ranks
 
 
-class Starting:
+class Startup:
     """Of one launch."""
 
     def __init__(
         self,
         loop: Loop,
-        ranks: Ranks,
-        peers: Sequence[Peer],
+        ranks: StartupHost,
+        peers: Sequence[AgentConnection],
         plans: Callable[[Endpoint], list[NodePlan]],
         services: Callable[[Endpoint], Mapping[int, NodePlan]],
-        voice: Voice,
-        sought: Sought | None,
+        console: Console,
+        sought: RendezvousRequest | None,
     ) -> None:
-        """For `plans`, `services` and `sought` see `Launch`."""
+        """For `plans`, `services` and `sought` see `JobController`."""
         self._loop = loop
         self._ranks = ranks
         self._peers = peers
         self._make_plans = plans
         self._make_first = services
-        self._voice = voice
+        self._console = console
         self.endpoint: Endpoint | None = None
         self.plans: list[NodePlan] = []
         self.services: set[int] = set()  #: that an agent may speak of
         self._first: Mapping[int, NodePlan] = {}
         self._began = 0.0
         self._limit: Timer = loop.after(PREPARE_SECONDS, self._not_prepared)
-        self._wireup = Wireup(
+        self._wireup = Rendezvous(
             {index: peer.hello for index, peer in enumerate(peers) if peer.hello},
             [peer.node.name for peer in peers],
-            sought or Sought(0, 0),
+            sought or RendezvousRequest(0, 0),
             ranks.send,
             self._prepared,
         )
@@ -94,9 +94,9 @@ class Starting:
     def _prepared(self, endpoint: Endpoint, warning: str) -> None:
         self._limit.cancel()
         if warning:
-            self._voice.notice(warning)
+            self._console.info(warning)
         self.endpoint = endpoint
-        self._voice.detail(_told(endpoint))
+        self._console.verbose(_told(endpoint))
         self._first = self._make_first(endpoint)
         self.plans = self._make_plans(endpoint)
         first = [(service.number, node) for node, plan in self._first.items() for service in plan.services]
@@ -129,14 +129,14 @@ class Starting:
             address = self.endpoint.service_address or self.endpoint.address
             at = f"at {address}, port {self.endpoint.service_port}, on {self._peers[node].node.name}"
             after = f", after {time.monotonic() - self._began:.2f} s" if self._began else ""
-            self._voice.detail(f"{self._ranks.state.name(SERVICE)} {how} {at}{after}")
+            self._console.verbose(f"{self._ranks.state.name(SERVICE)} {how} {at}{after}")
         self._ranks.event(events.Serves(frame.rank))
 
     def _unserved(self) -> None:
         state = self._ranks.state
         names = " and ".join(map(state.name, state.services.awaited))
         what = "does not listen" if state.services.awaited == [SERVICE] else "are not ready"
-        self._voice.notice(f"{names} {what} after {SERVE_SECONDS:g} s; the ranks are started all the same")
+        self._console.info(f"{names} {what} after {SERVE_SECONDS:g} s; the ranks are started all the same")
         self._ranks.event(events.Unserved())
 
     # --- ranks

@@ -1,4 +1,4 @@
-"""The launcher's own voice: what it says on standard error, between what ranks print there.
+"""The launcher's own console: what it says on standard error, between what ranks print there.
 
 It goes through the same terminal as the ranks' standard error, so that order is kept and nothing blocks.  It knows
 nothing of the job.  Surprising: --quiet silences notices and the report, never a refusal (that is `cli.main`'s).
@@ -10,36 +10,36 @@ import os
 
 from mslaunch.errors import printable
 from mslaunch.faststd import TYPE_CHECKING
-from mslaunch.launcher.stdio.terminal import Terminal
+from mslaunch.launcher.stdio.terminal import OutputFd
 
 if TYPE_CHECKING:
     from mslaunch.runtime.loop import Loop
 
 
-class Voice:
+class Console:
     """Speaks on descriptor `fd`."""
 
     def __init__(self, loop: Loop, fd: int, quiet: bool, verbose: bool) -> None:
-        self.stderr = Terminal(loop, fd, "standard error", lambda text: None)
+        self.stderr = OutputFd(loop, fd, "standard error", lambda text: None)
         self._quiet = quiet
         self._verbose = verbose
         self._live = not quiet and _is_terminal(fd)
 
-    def notice(self, text: str) -> None:
+    def info(self, text: str) -> None:
         """One line, or a few, for the person at the terminal."""
-        self.say(f"mslaunch: {text}\n")
+        self.write(f"mslaunch: {text}\n")
 
-    def detail(self, text: str) -> None:
+    def verbose(self, text: str) -> None:
         """What only --verbose shows."""
         if self._verbose:
-            self.notice(text)
+            self.info(text)
 
-    def say(self, text: str) -> None:
+    def write(self, text: str) -> None:
         """Text as it is."""
         if text and not self._quiet:
             self.stderr.send(printable(text).encode("utf-8", "replace"))
 
-    def show(self, text: str) -> None:
+    def print(self, text: str) -> None:
         """Text that an option asked for by name, so --quiet does not silence it."""
         self.stderr.send(printable(text).encode("utf-8", "replace"))
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from mslaunch.datamodel.jobmap import JobMap
     from mslaunch.datamodel.request import Request
     from mslaunch.datamodel.topology import Topology
-    from mslaunch.launcher.agents.connection import Peer
-    from mslaunch.launcher.messages.console import Voice
+    from mslaunch.launcher.agents.connection import AgentConnection
+    from mslaunch.launcher.messages.console import Console
     from mslaunch.plan.mapping.pipeline import Placed
 
 
@@ -75,10 +75,12 @@ def write(text: str, fd: int) -> None:
         raise LaunchError(f"the tables cannot be shown: {error.strerror}", where) from None
 
 
-def report_bindings(voice: Voice, jobmap: JobMap, topologies: Mapping[str, Topology], peers: Sequence[Peer]) -> None:
+def report_bindings(
+    console: Console, jobmap: JobMap, topologies: Mapping[str, Topology], peers: Sequence[AgentConnection]
+) -> None:
     """--report-bindings, on standard error; also with --quiet, as mpirun."""
     from mslaunch.plan.binding_tables import binding_lines
 
     pids = {peer.node.name: peer.hello.pid for peer in peers if peer.hello}
     lines = binding_lines(jobmap, topologies, pids)
-    voice.show("".join(line + "\n" for line in lines))
+    console.print("".join(line + "\n" for line in lines))

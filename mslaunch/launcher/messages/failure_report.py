@@ -12,7 +12,7 @@ from mslaunch.datamodel.outcome import Outcome
 from mslaunch.errors import LaunchError, counted
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.launcher.job.service_state import explanation
-from mslaunch.launcher.rank_names import Worlds
+from mslaunch.launcher.rank_names import RankNames
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -88,10 +88,10 @@ def _others(outcome: Outcome, cause: int | None) -> list[str]:
     return lines
 
 
-def _worlds(outcome: Outcome) -> Worlds:
+def _worlds(outcome: Outcome) -> RankNames:
     numbers = [status.world for status in outcome.ranks]
     first = outcome.ranks[0].rank if outcome.ranks else 0
-    return Worlds(*(numbers.count(number) for number in range(1, max(numbers, default=1) + 1)), first=first)
+    return RankNames(*(numbers.count(number) for number in range(1, max(numbers, default=1) + 1)), first=first)
 
 
 def unreached_text(errors: Sequence[LaunchError], hosts: int) -> str:

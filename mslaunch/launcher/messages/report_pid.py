@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mslaunch.datamodel.request import Request
-    from mslaunch.launcher.launch import Surroundings
+    from mslaunch.launcher.launch import Caller
     from mslaunch.runtime.loop import Loop
 
 _LOOK_AGAIN = 0.01  # seconds; there is no event for a FIFO that gets a reader
 
 
 def announce(
-    request: Request, around: Surroundings, say: Callable[[str], None], jobid: str, open_file: Callable[[str], int]
+    request: Request, around: Caller, say: Callable[[str], None], jobid: str, open_file: Callable[[str], int]
 ) -> None:
     """Tell the channels that were asked for; `jobid` is hexadecimal, `say` is heard on standard error.
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from mslaunch.datamodel.outcome import RankStatus
     from mslaunch.launcher.job.job_state import JobState
-    from mslaunch.protocol.control import Traced
+    from mslaunch.protocol.control import StackTrace
 
 _SINGLY = 32  #: ranks in one state that have a line each
 _WIDTH = 60  #: of a column, but the last
@@ -72,7 +72,7 @@ def _aligned(table: Sequence[tuple[str, ...]]) -> str:
     return "".join("  " + "  ".join([*map(str.ljust, row, widths), row[3]]) + "\n" for row in table)
 
 
-def trace_text(rank: str, host: str, traced: Traced) -> str:
+def trace_text(rank: str, host: str, traced: StackTrace) -> str:
     """--get-stack-traces: a block for one process of a rank, which is called `rank`."""
     python = traced.name.startswith("python") and traced.tool != "py-spy"
     more = " (py-spy, installed there, would tell the lines of Python)" if python else ""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from mslaunch.errors import WireError
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
-from mslaunch.launcher.mpi.name_service import Names
+from mslaunch.launcher.mpi.name_service import NameService
 from mslaunch.protocol import frames
 from mslaunch.protocol.mpi import (
     Answer,
@@ -44,7 +44,7 @@ class _Routed(NamedTuple):
     owner: int  # the node that must answer
 
 
-class Exchange:
+class Collectives:
     """Between the agents of one launch."""
 
     def __init__(
@@ -67,7 +67,7 @@ class Exchange:
         self._ended: dict[str, set[int]] = {}
         self._lost: set[int] = set()  # nodes
         self._open: dict[tuple[str, tuple[str, ...]], list[dict[int, bytes]]] = {}
-        self._names = Names(self._answer)
+        self._names = NameService(self._answer)
         self._routed: dict[int, _Routed] = {}  # by our numbers
         self._number = 0
 

@@ -12,7 +12,7 @@ from mslaunch.errors import WireError
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.launcher.job import events
 from mslaunch.launcher.job.exit_text import advice
-from mslaunch.launcher.mpi.collectives import Exchange
+from mslaunch.launcher.mpi.collectives import Collectives
 from mslaunch.protocol import frames
 from mslaunch.protocol.mpi import pack_part, unpack_abort, unpack_alone
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _ABOUT_A_RANK = (frames.JOINED, frames.LEFT, frames.ABORT, frames.ALONE)
 
 
-class Meeting:
+class Coordinator:
     """Between the agents of a launch and its state."""
 
     def __init__(
@@ -45,19 +45,19 @@ class Meeting:
         self._notice = notice
         self._state = state
         self._firsts: dict[str, int] = {}  # world -> the frame's number of its rank 0
-        self._exchange = Exchange(
+        self._exchange = Collectives(
             send,
             lambda node, question, done: spawn(question, done),
-            self._stranded,
+            self._peer_gone,
             lambda what, todo: event(events.Impossible(what, todo)),
         )
         self._alone: set[str] = set()
         self._on: dict[int, Callable[[int, frames.Frame], None]] = {
-            frames.NEED: self._needed,
+            frames.NEED: self._send_module,
             frames.JOINED: lambda node, frame: event(events.Joined(frame.rank)),
             frames.LEFT: lambda node, frame: event(events.Left(frame.rank)),
             frames.ABORT: lambda node, frame: event(events.Aborted(frame.rank, *unpack_abort(frame.payload))),
-            frames.ALONE: self._came_alone,
+            frames.ALONE: self._on_singleton,
             frames.GATHER: lambda node, frame: self._exchange.gathered(node, frame.payload),
             frames.ASK: lambda node, frame: self._exchange.asked(node, frame.payload),
             frames.REPLY: lambda node, frame: self._exchange.replied(node, frame.payload),
@@ -73,7 +73,7 @@ class Meeting:
         self._firsts[world.name] = world.first
         self._exchange.add_world(world.name, nodes)
 
-    def heard(self, node: int, frame: frames.Frame) -> None:
+    def on_frame(self, node: int, frame: frames.Frame) -> None:
         """One of `frames.OF_MPI` has come; raises `WireError` for one that is about nobody."""
         if frame.kind in _ABOUT_A_RANK and frame.rank < 0:
             raise WireError(f"it sent a frame of kind {frame.kind} about no rank")
@@ -90,10 +90,10 @@ class Meeting:
         """Its link has ended."""
         self._exchange.lost(node)
 
-    def _stranded(self, world: str, rank: int) -> None:
+    def _peer_gone(self, world: str, rank: int) -> None:
         self._event(events.Stranded(self._firsts[world] + rank))
 
-    def _needed(self, node: int, frame: frames.Frame) -> None:
+    def _send_module(self, node: int, frame: frames.Frame) -> None:
         """An agent on another host lacks a part."""
         from mslaunch.transport.bootstrap import part
 
@@ -103,7 +103,7 @@ class Meeting:
             raise WireError("it asked for a part that there is not") from None
         self._send(node, frames.encode(frames.PART, payload=pack_part(sources)))
 
-    def _came_alone(self, node: int, frame: frames.Frame) -> None:
+    def _on_singleton(self, node: int, frame: frames.Frame) -> None:
         alone = unpack_alone(frame.payload)
         if alone.certain:
             self._event(events.CameAlone(frame.rank, alone.library, alone.family, alone.offered))

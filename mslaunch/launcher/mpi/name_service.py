@@ -25,7 +25,7 @@ class _Name(NamedTuple):
     once: bool  # it is gone once it was read
 
 
-class Names:
+class NameService:
     """Of one job.  Its methods may raise Key- and ValueError, for questions that are none."""
 
     def __init__(self, answer: Callable[[int, Answer], None]) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from mslaunch.errors import AllocationError, LaunchError, WireError, counted
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 from mslaunch.launcher.job.job_state import RUNNING
-from mslaunch.plan.mapping.spawn_placement import Command, Spawned, place_spawned, understand
+from mslaunch.plan.mapping.spawn_placement import SpawnCommand, SpawnPlacement, place_spawned, understand
 from mslaunch.plan.node_plans import empty_plan, make_plans, make_world
 from mslaunch.protocol import control, frames
 from mslaunch.protocol.mpi import Answer
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from mslaunch.datamodel.jobmap import Endpoint, JobMap
     from mslaunch.datamodel.node_plan import NodePlan, World
     from mslaunch.datamodel.request import AppContext, Request
-    from mslaunch.launcher.agents.connection import Peer
+    from mslaunch.launcher.agents.connection import AgentConnection
     from mslaunch.launcher.job.job_state import JobState
     from mslaunch.protocol.mpi import Question
 
-    Call = Callable[[Sequence[Node], Callable[[list[Peer], list[LaunchError]], None]], None]
+    Call = Callable[[Sequence[Node], Callable[[list[AgentConnection], list[LaunchError]], None]], None]
 
-    class Host(Protocol):
+    class SpawnHost(Protocol):
         """Who runs the job: the conductor."""
 
         state: JobState
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
         def send(self, node: int, frame: bytes) -> None:
             """One frame to the agent of a node."""
 
-        def welcome(self, peer: Peer) -> int:
+        def add_agent(self, peer: AgentConnection) -> int:
             """One more agent takes part; returns the number of its node."""
 
         def add_world(self, world: World, nodes: Sequence[int], mpi: bool) -> None:
@@ -47,14 +47,14 @@ if TYPE_CHECKING:
         def notice(self, text: str) -> None:
             """Tell the user."""
 
-        def give_up(self, what: str, todo: str) -> None:
+        def fail_job(self, what: str, todo: str) -> None:
             """The job cannot go on."""
 
 
 _MOST = 0xFFFF  # worlds: their number is half of a name (`plan.make_world`)
 
 
-class Job(NamedTuple):
+class SpawnContext(NamedTuple):
     """What the job was made of."""
 
     request: Request
@@ -65,14 +65,14 @@ class Job(NamedTuple):
     jobid: str
     endpoint: Endpoint  # where its own ranks meet
     named: Callable[[tuple[AppContext, ...]], Allocation]  # which hosts app contexts name
-    call: Call  # more hosts; see `Company.call`
+    call: Call  # more hosts; see `AgentPool.call`
     attempt: int = 1  # which start of all ranks this is
 
 
-class _Wish(NamedTuple):
+class _SpawnRequest(NamedTuple):
     """What one rank asked for."""
 
-    commands: tuple[Command, ...]
+    commands: tuple[SpawnCommand, ...]
     parent: str  # member
     like: AppContext  # that of the parent
     who: int  # the parent, as frames have it
@@ -80,20 +80,20 @@ class _Wish(NamedTuple):
     done: Callable[[Answer], None]
 
 
-class Spawning:
+class Spawner:
     """All spawns of one launch."""
 
-    def __init__(self, job: Job, host: Host) -> None:
+    def __init__(self, job: SpawnContext, host: SpawnHost) -> None:
         self._job = job
         self._host = host
-        self._queue: list[_Wish] = []
+        self._queue: list[_SpawnRequest] = []
         self._busy = False
         first = make_world(job.request, job.jobmap, job.jobid, attempt=job.attempt)
         self._worlds = [first]
         #: world -> the app context of each of its ranks
         self._apps: dict[str, list[AppContext]] = {}
         self._remember(first, job.request.apps, job.jobmap)
-        self._starting: dict[int, tuple[_Wish, World]] = {}
+        self._starting: dict[int, tuple[_SpawnRequest, World]] = {}
 
     def _remember(self, world: World, apps: Sequence[AppContext], jobmap: JobMap) -> None:
         self._apps[world.name] = [apps[placement.app] for placement in jobmap.placements]
@@ -105,7 +105,7 @@ class Spawning:
         self._queue.append(self._read(question, done))
         self._next()
 
-    def _read(self, question: Question, done: Callable[[Answer], None]) -> _Wish:
+    def _read(self, question: Question, done: Callable[[Answer], None]) -> _SpawnRequest:
         try:
             commands, parent, preput = _commands(question)
             world, _, rank = parent.partition(".")
@@ -113,7 +113,7 @@ class Spawning:
         except (KeyError, ValueError, IndexError):
             raise WireError("it asked for more ranks in words that mean nothing here") from None
         first = {one.name: one.first for one in self._worlds}[world]
-        return _Wish(commands, parent, like, first + int(rank), preput, done)
+        return _SpawnRequest(commands, parent, like, first + int(rank), preput, done)
 
     def _next(self) -> None:
         while self._queue and not self._busy:
@@ -124,13 +124,13 @@ class Spawning:
             except LaunchError as error:
                 self._refuse(wish, error)
 
-    def _refuse(self, wish: _Wish, error: LaunchError) -> None:
+    def _refuse(self, wish: _SpawnRequest, error: LaunchError) -> None:
         """The parent is told, and so is the user: MPI has but a number for it."""
         self._busy = False
         self._fail(wish, "slots" if isinstance(error, AllocationError) else "start", error)
         self._next()
 
-    def _fail(self, wish: _Wish, word: str, error: LaunchError) -> None:
+    def _fail(self, wish: _SpawnRequest, word: str, error: LaunchError) -> None:
         why = f"{error.where}: {error.what}" if error.where else error.what
         todo = error.todo.rpartition("\n")[2]
         if self._host.state.phase == RUNNING:
@@ -139,7 +139,7 @@ class Spawning:
             what = f"{ranks} of {wish.commands[0].argv[0]}" + (" and others" if len(wish.commands) > 1 else "")
             said = f"{worlds.name(wish.who)} could not spawn {what}: {why}" + (f" ({todo})" if todo else "")
             if _keeps_others_waiting(wish) and worlds.size(worlds.of(wish.who)[0]) > 1:
-                self._host.give_up(said, "Open MPI 4.1 tells only this rank of it, and the others would wait for ever")
+                self._host.fail_job(said, "Open MPI 4.1 tells only this rank of it, and the others would wait for ever")
             else:
                 self._host.notice(said)
         wish.done(Answer(0, f"{word}:{why}"))
@@ -151,7 +151,7 @@ class Spawning:
         if self._host.state.phase != RUNNING:
             raise LaunchError("the job is being ended")
 
-    def _begin(self, wish: _Wish) -> None:
+    def _begin(self, wish: _SpawnRequest) -> None:
         self._check_phase()
         if len(self._worlds) >= _MOST:
             raise LaunchError(f"there are {_MOST} worlds already")
@@ -167,7 +167,7 @@ class Spawning:
         else:
             self._start(wish, spawned, jobmap)
 
-    def _usable(self, spawned: Sequence[Spawned], running: Mapping[str, int]) -> list[list[str]]:
+    def _usable(self, spawned: Sequence[SpawnPlacement], running: Mapping[str, int]) -> list[list[str]]:
         """The nodes for each command: those that it names, else all; not those that were lost."""
         nodes = self._job.allocation.nodes
         lost = set(self._host.state.hosts) - set(running)
@@ -191,14 +191,19 @@ class Spawning:
         return names
 
     def _called(
-        self, wish: _Wish, spawned: Sequence[Spawned], jobmap: JobMap, peers: list[Peer], errors: list[LaunchError]
+        self,
+        wish: _SpawnRequest,
+        spawned: Sequence[SpawnPlacement],
+        jobmap: JobMap,
+        peers: list[AgentConnection],
+        errors: list[LaunchError],
     ) -> None:
         """More agents are there, or are not: those that came stay, and are told of the worlds before.
 
         By now the job may be ending.
         """
         for peer in peers:
-            node = self._host.welcome(peer)
+            node = self._host.add_agent(peer)
             for world in self._worlds:
                 self._launch(node, empty_plan(self._job.request, world))
         try:
@@ -213,7 +218,7 @@ class Spawning:
 
     # --- the world
 
-    def _start(self, wish: _Wish, spawned: Sequence[Spawned], jobmap: JobMap) -> None:
+    def _start(self, wish: _SpawnRequest, spawned: Sequence[SpawnPlacement], jobmap: JobMap) -> None:
         state = self._host.state
         lost = [node.name for node in jobmap.nodes if node.name not in state.running()]
         if lost:
@@ -238,7 +243,7 @@ class Spawning:
             self._launch(node, plan)
         self._busy = False
 
-    def _request(self, spawned: Sequence[Spawned]) -> Request:
+    def _request(self, spawned: Sequence[SpawnPlacement]) -> Request:
         """The job's, with other programs; nobody reads standard input, and there are no windows."""
         request = self._job.request
         output = request.output._replace(xterm=None)
@@ -265,12 +270,12 @@ class Spawning:
             wish.done(Answer(0, fields={"world": [world.name]}))
 
 
-def _keeps_others_waiting(wish: _Wish) -> bool:
+def _keeps_others_waiting(wish: _SpawnRequest) -> bool:
     """Open MPI 4.1 calls itself "ompi", 5.0 "ompi5"; its mpirun ends the job where a spawn fails (runs of 4.1.4)."""
     return any(("pmix.pers", "ompi") in command.info for command in wish.commands)
 
 
-def _commands(question: Question) -> tuple[tuple[Command, ...], str, tuple[str, ...]]:
+def _commands(question: Question) -> tuple[tuple[SpawnCommand, ...], str, tuple[str, ...]]:
     """The commands, the member that asks, and what is to be put in advance; raises Key-, Value- or IndexError."""
     fields = {name: list(values) for name, values in question.fields.items()}
     (parent,), (count,) = fields["from"], fields["count"]
@@ -280,6 +285,6 @@ def _commands(question: Question) -> tuple[tuple[Command, ...], str, tuple[str, 
         info = fields.get(f"info.{index}", [])
         argv = tuple(fields[f"argv.{index}"]) or ("",)
         pairs = tuple(zip(info[::2], info[1::2]))
-        commands.append(Command(argv, int(maxprocs), wdir, tuple(fields.get(f"env.{index}", ())), pairs))
+        commands.append(SpawnCommand(argv, int(maxprocs), wdir, tuple(fields.get(f"env.{index}", ())), pairs))
     commands[0]  # there is a command
     return tuple(commands), parent, tuple(fields.get("preput", ()))

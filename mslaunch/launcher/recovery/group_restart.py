@@ -11,7 +11,7 @@ from __future__ import annotations
 from mslaunch.datamodel.outcome import Attempt, Failure, Outcome
 from mslaunch.errors import LaunchError
 from mslaunch.faststd import TYPE_CHECKING
-from mslaunch.launcher.attempt import Story
+from mslaunch.launcher.attempt import JobAttempt
 from mslaunch.launcher.job.restart_policy import most_restarts
 from mslaunch.launcher.recovery.host_replacement import NoPlaceError
 from mslaunch.launcher.recovery.next_attempt import again_text, of_all, too_often
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mslaunch.datamodel.request import Request
-    from mslaunch.launcher.attempt import Scene
-    from mslaunch.launcher.recovery.host_replacement import Substitutes
+    from mslaunch.launcher.attempt import LaunchContext
+    from mslaunch.launcher.recovery.host_replacement import HostReplacement
 
 
-class Again:
+class GroupRestart:
     """All attempts of a launch but the first."""
 
-    def __init__(self, scene: Scene, request: Request, first: Story, substitutes: Substitutes) -> None:
+    def __init__(self, scene: LaunchContext, request: Request, first: JobAttempt, substitutes: HostReplacement) -> None:
         """`first` has been told, of the launch that `request` is for."""
         self._scene = scene
         self._request = request
@@ -35,7 +35,7 @@ class Again:
         self.story = first  # the last one so far
         self.kept = True  # all that was printed in the attempts before
 
-    def go_on(self, outcome: Outcome) -> Outcome:
+    def run(self, outcome: Outcome) -> Outcome:
         """From the outcome of the first attempt to that of the launch."""
         past: list[Attempt] = []
         restarts = list(outcome.restarts)
@@ -43,7 +43,7 @@ class Again:
             before = self.story
             try:
                 changed = self._prepare(before, outcome)
-                self.story.conduct()
+                self.story.run_ranks()
             except NoPlaceError as error:
                 outcome = _with_reason(outcome, error.lines)
                 break
@@ -60,13 +60,13 @@ class Again:
         return outcome._replace(attempts=tuple(past), restarts=tuple(restarts))
 
     @staticmethod
-    def _attempt(story: Story, outcome: Outcome, changed: str) -> Attempt:
+    def _attempt(story: JobAttempt, outcome: Outcome, changed: str) -> Attempt:
         assert outcome.failure
         return Attempt(story.number, outcome.failure, outcome.seconds, changed)
 
     # --- from one attempt to the next
 
-    def _prepare(self, before: Story, outcome: Outcome) -> str:
+    def _prepare(self, before: JobAttempt, outcome: Outcome) -> str:
         """The next story, up to where its ranks start; what is different then.
 
         Raises `NoPlaceError`, or `LaunchError` for what is wrong with more than a host.
@@ -76,23 +76,23 @@ class Again:
             raise NoPlaceError([too_often(before.number, request)])
         assert outcome.failure
         scene.stops.watch_again()
-        scene.voice.notice(again_text(before.number, request, outcome.failure))
-        stuck = before.part()
+        scene.console.info(again_text(before.number, request, outcome.failure))
+        stuck = before.close()
         if stuck:
-            scene.voice.notice(f"still ending: {', '.join(stuck)}")
+            scene.console.info(f"still ending: {', '.join(stuck)}")
         self._pause()
-        story = Story(scene, request, before.number + 1)
+        story = JobAttempt(scene, request, before.number + 1)
         try:
             story.collect_files()  # as they are now
             changed = self._substitutes.meet_again(story, before)
             story.open_output()
         except BaseException:
-            story.part()
+            story.close()
             raise
         self.kept = before.close_output() and self.kept
         self.story = story
         if changed:
-            scene.voice.notice(f"{of_all(story.number, request)}: {changed}")
+            scene.console.info(f"{of_all(story.number, request)}: {changed}")
         return changed
 
     def _pause(self) -> None:

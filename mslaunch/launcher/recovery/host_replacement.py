@@ -13,7 +13,7 @@ from mslaunch.errors import AllocationError, LaunchError, UsageError
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.host.own_names import is_local
 from mslaunch.launcher.agents.start_agents import UnreachedError
-from mslaunch.launcher.recovery.next_attempt import CALL_AGAIN, Before, choices, fewer, may_shrink, no_host
+from mslaunch.launcher.recovery.next_attempt import CALL_AGAIN, PreviousAttempt, choices, fewer, may_shrink, no_host
 from mslaunch.plan.hosts.host_ranges import fold
 from mslaunch.plan.hosts.scheduler_host import naming_of, scheduler_node
 from mslaunch.plan.hosts.spares import exchange
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from mslaunch.datamodel.hosts import Allocation, Node
     from mslaunch.datamodel.jobmap import JobMap
     from mslaunch.datamodel.request import Request
-    from mslaunch.launcher.attempt import Story
-    from mslaunch.launcher.recovery.next_attempt import Choice
+    from mslaunch.launcher.attempt import JobAttempt
+    from mslaunch.launcher.recovery.next_attempt import Candidate
 
 
 class NoPlaceError(Exception):
@@ -39,7 +39,7 @@ class NoPlaceError(Exception):
         self.lines = lines
 
 
-class Substitutes:
+class HostReplacement:
     """What one launch knows, in all of its attempts, of hosts that do not answer."""
 
     def __init__(self, request: Request) -> None:
@@ -48,7 +48,7 @@ class Substitutes:
         self._lost: set[str] = set()  # all hosts that ever were
         self._gone: dict[str, LaunchError] = {}  # those that cannot be reached now, by name
 
-    def meet_first(self, story: Story, notice: Callable[[str], None]) -> None:
+    def meet_first(self, story: JobAttempt, notice: Callable[[str], None]) -> None:
         """Places and links for the first attempt; as without --restart if all hosts answer.
 
         Raises `UnreachedError` if there is no way without those that do not.
@@ -62,14 +62,19 @@ class Substitutes:
             nodes, self._counts = jobmap.nodes, self._count(jobmap)
             story.meet()
         except UnreachedError as error:
-            self._instead(story, Before(0, allocation, 0, host, node), nodes, error, notice)
+            self._instead(story, PreviousAttempt(0, allocation, 0, host, node), nodes, error, notice)
 
     def _count(self, jobmap: JobMap) -> list[int]:
         apps = [placement.app for placement in jobmap.placements]
         return [apps.count(app) for app in range(len(self._request.apps))]
 
     def _instead(
-        self, story: Story, past: Before, nodes: Sequence[Node], error: UnreachedError, notice: Callable[[str], None]
+        self,
+        story: JobAttempt,
+        past: PreviousAttempt,
+        nodes: Sequence[Node],
+        error: UnreachedError,
+        notice: Callable[[str], None],
     ) -> None:
         here, ours = _names(past, nodes)
         self._note(error.by_node, ours)
@@ -85,7 +90,7 @@ class Substitutes:
         if changed:
             notice(changed)
 
-    def _foresee(self, story: Story, past: Before, ours: Collection[str]) -> None:
+    def _foresee(self, story: JobAttempt, past: PreviousAttempt, ours: Collection[str]) -> None:
         """How many ranks there are to be; where only hosts know it, those do that come in the place of others."""
         while not self._counts:
             try:
@@ -93,7 +98,7 @@ class Substitutes:
             except UnreachedError as error:
                 self._note(error.by_node, ours)
 
-    def _counts_without(self, story: Story, past: Before) -> list[int]:
+    def _counts_without(self, story: JobAttempt, past: PreviousAttempt) -> list[int]:
         request = self._request
         numbers = [app.np or 0 for app in request.apps]
         if all(numbers):
@@ -111,20 +116,22 @@ class Substitutes:
         except (AllocationError, UsageError) as refused:
             raise NoPlaceError([f"not started: {refused.what}"]) from None
 
-    def meet_again(self, story: Story, before: Story) -> str:
+    def meet_again(self, story: JobAttempt, before: JobAttempt) -> str:
         """The same for an attempt that follows on `before`; returns what is different.
 
         Raises `NoPlaceError`, or `LaunchError` for what is wrong with more than a host.
         """
         host = before.request.cluster.host
         node = before.jobmap.nodes[service_node(before.jobmap)].name if host else ""
-        past = Before(before.number, before.allocation, len(before.jobmap.placements), host, node)
+        past = PreviousAttempt(before.number, before.allocation, len(before.jobmap.placements), host, node)
         here, ours = _names(past, before.jobmap.nodes)
         self._gone.clear()
         self._lost.update(before.launch.state.lost_hosts)
         return self._try_all(story, past, here, ours)
 
-    def _try_all(self, story: Story, past: Before, here: Mapping[str, Node], ours: Collection[str]) -> str:
+    def _try_all(
+        self, story: JobAttempt, past: PreviousAttempt, here: Mapping[str, Node], ours: Collection[str]
+    ) -> str:
         """Links to all hosts of the first choice that has room on hosts which can be reached."""
         while True:
             try:
@@ -137,13 +144,13 @@ class Substitutes:
             else:
                 return changed
 
-    def _call_lost(self, story: Story, nodes: Sequence[Node]) -> None:
+    def _call_lost(self, story: JobAttempt, nodes: Sequence[Node]) -> None:
         """Hosts that were lost may be back; they get less time than others."""
         lost = [node for node in nodes if node.name in self._lost]
         if lost:
-            story.company.knock(lost, min(self._request.link.timeout, CALL_AGAIN))
+            story.company.probe(lost, min(self._request.link.timeout, CALL_AGAIN))
 
-    def _take_places(self, story: Story, past: Before) -> str:
+    def _take_places(self, story: JobAttempt, past: PreviousAttempt) -> str:
         """As the first choice says that has room; returns what is different then."""
         refused: LaunchError | None = None
         for choice in self._choices(story, past):
@@ -158,13 +165,13 @@ class Substitutes:
         room = self._room(story, past)
         raise NoPlaceError(no_host(self._request, self._counts, past, self._gone, room, refused))
 
-    def _choices(self, story: Story, past: Before) -> Iterator[Choice]:
+    def _choices(self, story: JobAttempt, past: PreviousAttempt) -> Iterator[Candidate]:
         request, counts, gone = self._request, self._counts, frozenset(self._gone)
         yield from choices(request, counts, past, gone)
         if may_shrink(request):
             yield from fewer(request, counts, past, gone, self._room(story, past))
 
-    def _room(self, story: Story, past: Before) -> int:
+    def _room(self, story: JobAttempt, past: PreviousAttempt) -> int:
         """Slots of all that can be reached."""
         rest = exchange(past.allocation, self._gone, past.ready(self._gone), whole=True)
         return sum(node.slots or 0 for node in story.count_cores(rest).nodes)
@@ -185,7 +192,7 @@ def _scheduler_node(request: Request, allocation: Allocation) -> str:
     return scheduler_node(host, allocation, naming).name if host else ""
 
 
-def _names(past: Before, nodes: Sequence[Node]) -> tuple[dict[str, Node], set[str]]:
+def _names(past: PreviousAttempt, nodes: Sequence[Node]) -> tuple[dict[str, Node], set[str]]:
     """The hosts of an attempt by name; and all names that may be missed: spares, too, and the scheduler's host."""
     here = {node.name: node for node in (*past.allocation.nodes, *nodes)}
     return here, {*here, *(node.name for node in past.allocation.spares), past.scheduler_node}

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 CALL_AGAIN = 5.0  #: seconds, at most, for a host that was lost
 
 
-class Before(NamedTuple):
+class PreviousAttempt(NamedTuple):
     """What the attempt that failed was made of."""
 
     number: int  # from 1; 0: none has begun, and hosts cannot be reached
@@ -47,7 +47,7 @@ class Before(NamedTuple):
         return [*first, *(node for node in ready if node not in first)]
 
 
-class Choice(NamedTuple):
+class Candidate(NamedTuple):
     """One way to go on."""
 
     request: Request
@@ -72,7 +72,9 @@ def of_all(number: int, request: Request) -> str:
     return f"attempt {number} of {most_restarts(request) + 1}"
 
 
-def choices(request: Request, counts: Sequence[int], before: Before, gone: Collection[str]) -> Iterator[Choice]:
+def choices(
+    request: Request, counts: Sequence[int], before: PreviousAttempt, gone: Collection[str]
+) -> Iterator[Candidate]:
     """What may be tried, best first: `request` is that of the first attempt, `counts` its ranks for each program.
 
     `gone` are the nodes, by name, that cannot be reached now.  Spares come in for them one by one; then more spares, if
@@ -85,8 +87,8 @@ def choices(request: Request, counts: Sequence[int], before: Before, gone: Colle
 
 
 def fewer(
-    request: Request, counts: Sequence[int], before: Before, gone: Collection[str], room: int
-) -> Iterator[Choice]:
+    request: Request, counts: Sequence[int], before: PreviousAttempt, gone: Collection[str], room: int
+) -> Iterator[Candidate]:
     """What may be tried then, if `may_shrink`; `room` are the slots of all that can be reached, spares among them."""
     size, ready = sum(counts), before.ready(gone)
     most = size - 1 if request.policy.oversubscribe else min(size - 1, room)
@@ -103,11 +105,11 @@ def may_shrink(request: Request) -> bool:
 def _choice(
     request: Request,
     counts: Sequence[int],
-    before: Before,
+    before: PreviousAttempt,
     gone: Collection[str],
     comes: Sequence[Node],
     whole: bool,
-) -> Choice:
+) -> Candidate:
     out = before.missing(gone)
     apps = tuple(app._replace(np=np) for app, np in zip(request.apps, counts))
     allocation = exchange(before.allocation, [node.name for node in out], comes, whole)
@@ -119,17 +121,17 @@ def _choice(
     request = request._replace(apps=apps, cluster=request.cluster._replace(host=host))
     if before.number:
         request = request._replace(stdin="none")  # it has gone to the first attempt
-    return Choice(request, allocation, size, changed)
+    return Candidate(request, allocation, size, changed)
 
 
-def _scheduler(before: Before, out: Sequence[Node], comes: Sequence[Node], gone: Collection[str]) -> str:
+def _scheduler(before: PreviousAttempt, out: Sequence[Node], comes: Sequence[Node], gone: Collection[str]) -> str:
     """Where MindSpore's scheduler is to be: it stays, or goes with its host's ranks; "": to the host of rank 0."""
     name = before.scheduler_node
     instead = {old.name: new.name for old, new in zip(out, comes)}
     return instead.get(name, "" if name in gone else before.scheduler)
 
 
-def _changed(before: Before, out: Sequence[Node], comes: Sequence[Node], size: int) -> str:
+def _changed(before: PreviousAttempt, out: Sequence[Node], comes: Sequence[Node], size: int) -> str:
     pairs = list(zip(out, comes))
     said = [f"{new.name} takes the place of {old.name}" for old, new in pairs]
     left = [node.name for node in out[len(pairs) :]]
@@ -154,7 +156,7 @@ def too_often(number: int, request: Request) -> str:
 def no_host(
     request: Request,
     counts: Sequence[int],
-    before: Before,
+    before: PreviousAttempt,
     gone: Mapping[str, LaunchError],
     room: int,
     refused: LaunchError | None,

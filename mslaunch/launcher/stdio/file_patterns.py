@@ -12,7 +12,7 @@ from mslaunch.datamodel.node_plan import FIRST_SERVER, SERVICE
 from mslaunch.datamodel.request import OutputPolicy
 from mslaunch.errors import UsageError
 from mslaunch.faststd import TYPE_CHECKING
-from mslaunch.launcher.rank_names import Worlds
+from mslaunch.launcher.rank_names import RankNames
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -48,7 +48,7 @@ def needs_addresses(policy: OutputPolicy) -> bool:
     return any("%a" in (text or "").replace("%%", "") for text in (policy.outfile, policy.errfile, policy.prepend))
 
 
-class Places:
+class PatternValues:
     """Where ranks are: host and number of the host for each, world after world; also where the services are.
 
     The first rank has the number `first`.  `addresses` tells the address of a host by its number.
@@ -65,7 +65,7 @@ class Places:
         self._first = first
         self._service = service or self._rows[0]
         self._addresses = addresses
-        self.worlds = Worlds(len(self._rows), first=first)
+        self.worlds = RankNames(len(self._rows), first=first)
 
     @property
     def ranks(self) -> range:
@@ -94,7 +94,7 @@ def service_name(number: int) -> str:
     return "scheduler" if number == SERVICE else f"server.{FIRST_SERVER - number}"
 
 
-def values_of(rank: int, places: Places) -> dict[str, str]:
+def values_of(rank: int, places: PatternValues) -> dict[str, str]:
     """What the letters stand for; %w, which is ours alone, is the number of the world."""
     host, node = places.row(rank)
     world, own = (1, service_name(rank)) if rank < 0 else places.worlds.of(rank)

@@ -12,14 +12,14 @@ from mslaunch.faststd import TYPE_CHECKING, socket
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from mslaunch.launcher.agents.connection import Peer
+    from mslaunch.launcher.agents.connection import AgentConnection
 
 _LOCALHOST = "127.0.0.1"
 _AF_INET, _AF_INET6, _SOCK_DGRAM = 2, 10, 2
 _ANY_PORT = 9  # a datagram socket sends nothing when it is connected
 
 
-def addresses_of(peers: Sequence[Peer], master: str = "") -> Callable[[int], str]:
+def addresses_of(peers: Sequence[AgentConnection], master: str = "") -> Callable[[int], str]:
     """Host by host, in the order of the map; `master`: where other launchers of the same job meet (`model.Share`)."""
     if master:
         here = source_towards(master)
@@ -30,7 +30,7 @@ def addresses_of(peers: Sequence[Peer], master: str = "") -> Callable[[int], str
     return lambda node: found[node]
 
 
-def _address(peer: Peer, peers: Sequence[Peer]) -> str:
+def _address(peer: AgentConnection, peers: Sequence[AgentConnection]) -> str:
     """The launcher's host is where others were called from; of them, what we called or what they told first."""
     name = peer.node.name
     own = peer.hello.addresses if peer.hello else ()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mslaunch.datamodel.request import OutputPolicy
-    from mslaunch.launcher.stdio.file_patterns import Places
+    from mslaunch.launcher.stdio.file_patterns import PatternValues
 
 #: a longer line is not waited for: it goes on in pieces, each as a line that is not ended
 LONGEST = 1 << 16
@@ -38,14 +38,14 @@ _TAGS = {
 }
 
 
-class Lines:
+class LineSplitter:
     """Cuts streams into lines; `dress(kind, rank, lines)` gives them their looks; the last may be unfinished."""
 
     def __init__(self, dress: Callable[[int, int, bytes], bytes]) -> None:
         self._dress = dress
         self._partial: dict[tuple[int, int], bytes] = {}
 
-    def take(self, kind: int, rank: int, data: bytes) -> bytes:
+    def feed(self, kind: int, rank: int, data: bytes) -> bytes:
         """What can be shown now that `data` has come; b"" ends the stream, for now or for good."""
         text = self._partial.pop((kind, rank), b"") + data
         end = text.rfind(b"\n") + 1 if data else len(text)
@@ -60,7 +60,7 @@ class Lines:
         return list(self._partial)
 
 
-class Seams:
+class LineGuard:
     """Where streams of lines meet, a terminal or a file: a line that one left unfinished is ended before another's."""
 
     def __init__(self) -> None:
@@ -76,7 +76,7 @@ class Seams:
 class Prefix:
     """What stands before the lines of each stream."""
 
-    def __init__(self, policy: OutputPolicy, places: Places) -> None:
+    def __init__(self, policy: OutputPolicy, places: PatternValues) -> None:
         self._places = places
         self._style = policy.style
         self._timestamp = policy.timestamp
@@ -93,7 +93,7 @@ class Prefix:
         for kind in STREAMS:
             self._made.pop((kind, rank), None)
 
-    def dress(self, kind: int, rank: int, lines: bytes) -> bytes:
+    def format(self, kind: int, rank: int, lines: bytes) -> bytes:
         """`lines` with the prefix before each of them."""
         prefix = self._made.get((kind, rank)) or self._make(kind, rank)
         if self._timestamp:

@@ -15,22 +15,22 @@ from mslaunch.datamodel.node_plan import SERVICE
 from mslaunch.datamodel.request import OutputPolicy
 from mslaunch.errors import LaunchError, printable
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
-from mslaunch.launcher.stdio.file_patterns import Places
-from mslaunch.launcher.stdio.terminal import Terminal
+from mslaunch.launcher.stdio.file_patterns import PatternValues
+from mslaunch.launcher.stdio.terminal import OutputFd
 from mslaunch.protocol.frames import STDERR, STDOUT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from mslaunch.launcher.stdio.line_prefix import Lines, Prefix, Seams
-    from mslaunch.launcher.stdio.rank_logs import Logs
-    from mslaunch.launcher.stdio.xml import Document
+    from mslaunch.launcher.stdio.line_prefix import LineGuard, LineSplitter, Prefix
+    from mslaunch.launcher.stdio.rank_logs import RankLogs
+    from mslaunch.launcher.stdio.xml import XmlDocument
     from mslaunch.runtime.loop import Loop
 
 _TAIL = 4096
 
 
-class Turn(NamedTuple):
+class AttemptInfo(NamedTuple):
     """Which start of all ranks this is."""
 
     attempt: int = 1
@@ -38,7 +38,7 @@ class Turn(NamedTuple):
     services: tuple[int, ...] = (SERVICE,)  # numbers of those that may be started
 
 
-_ONLY = Turn()
+_ONLY = AttemptInfo()
 
 
 class Output:
@@ -51,23 +51,23 @@ class Output:
     def __init__(
         self,
         policy: OutputPolicy,
-        places: Places,
-        terminals: dict[int, Terminal],
+        places: PatternValues,
+        terminals: dict[int, OutputFd],
         notice: Callable[[str], None],
-        xml_file: Terminal | None = None,
-        turn: Turn = _ONLY,
+        xml_file: OutputFd | None = None,
+        turn: AttemptInfo = _ONLY,
     ) -> None:
         self._places = places
         self._turn = turn
         self._terminals = terminals
         self._xml_file = xml_file
         self._merged = policy.merge  # stderr of a rank comes as its stdout
-        self.logs: Logs | None = None
+        self.logs: RankLogs | None = None
         self._prefix: Prefix | None = None
-        self._document: Document | None = None
-        self._seams: dict[int, Seams] = {}  # of the terminals, where lines are shown
+        self._document: XmlDocument | None = None
+        self._seams: dict[int, LineGuard] = {}  # of the terminals, where lines are shown
         self._tails: dict[int, bytes] = {}
-        self._lines: dict[int, Lines] = {}  # what cuts the streams of each kind; none: they pass unchanged
+        self._lines: dict[int, LineSplitter] = {}  # what cuts the streams of each kind; none: they pass unchanged
         if policy.xml or policy.xml_file is not None:
             self._show_xml(policy)
         elif policy.tag or policy.prepend or policy.timestamp:
@@ -79,40 +79,40 @@ class Output:
         self._ranks_shown = None if policy.shown is None else frozenset(policy.shown)
 
     def _show_xml(self, policy: OutputPolicy) -> None:
-        from mslaunch.launcher.stdio.line_prefix import Lines
-        from mslaunch.launcher.stdio.xml import Document, Elements
+        from mslaunch.launcher.stdio.line_prefix import LineSplitter
+        from mslaunch.launcher.stdio.xml import Elements, XmlDocument
 
         begun = self._turn.attempt > 1 and self._xml_file is None  # a file is a document of its own
-        self._document = Document(self._xml_file or self._terminals[STDOUT], begun)
-        lines = Lines(Elements(policy.timestamp and policy.style == "5.0", self._places.worlds).dress)
+        self._document = XmlDocument(self._xml_file or self._terminals[STDOUT], begun)
+        lines = LineSplitter(Elements(policy.timestamp and policy.style == "5.0", self._places.worlds).format)
         self._lines = {STDOUT: lines, STDERR: lines}
 
     def _show_prefixes(self, policy: OutputPolicy) -> None:
-        from mslaunch.launcher.stdio.line_prefix import Lines, Prefix, Seams
+        from mslaunch.launcher.stdio.line_prefix import LineGuard, LineSplitter, Prefix
 
         self._prefix = Prefix(policy, self._places)
-        lines = Lines(self._prefix.dress)
+        lines = LineSplitter(self._prefix.format)
         self._lines = {STDOUT: lines, STDERR: lines}
-        self._seams = {STDOUT: Seams(), STDERR: Seams()}
+        self._seams = {STDOUT: LineGuard(), STDERR: LineGuard()}
 
     def _keep_logs(self, policy: OutputPolicy, notice: Callable[[str], None]) -> None:
-        from mslaunch.launcher.stdio.rank_logs import Logs
+        from mslaunch.launcher.stdio.rank_logs import RankLogs
 
-        self.logs = Logs(policy, self._places, notice, self._turn.attempt, self._turn.services)
+        self.logs = RankLogs(policy, self._places, notice, self._turn.attempt, self._turn.services)
         self._cut_shared()
 
     def _cut_shared(self) -> None:
         """Streams that share a file are written there line by line."""
         missing = self.logs.by_line - set(self._lines) if self.logs else set()
         if missing:
-            from mslaunch.launcher.stdio.line_prefix import Lines
+            from mslaunch.launcher.stdio.line_prefix import LineSplitter
 
-            self._lines.update(dict.fromkeys(missing, Lines(lambda kind, rank, lines: lines)))
+            self._lines.update(dict.fromkeys(missing, LineSplitter(lambda kind, rank, lines: lines)))
 
-    def _choose_terminals(self, policy: OutputPolicy) -> dict[int, Terminal | Document]:
+    def _choose_terminals(self, policy: OutputPolicy) -> dict[int, OutputFd | XmlDocument]:
         if not policy.copy:
             return {}
-        shown: dict[int, Terminal | Document] = {}
+        shown: dict[int, OutputFd | XmlDocument] = {}
         if policy.outfile is None or policy.tee:
             shown[STDOUT] = self._document or self._terminals[STDOUT]
         if policy.errfile is None or policy.tee:
@@ -142,7 +142,7 @@ class Output:
         if kind == STDERR or self._merged or rank < 0:
             self._tails[rank] = (self._tails.get(rank, b"") + data[-_TAIL:])[-_TAIL:]
         if rank >= 0 and kind in self._lines:
-            data = self._lines[kind].take(kind, rank, data)
+            data = self._lines[kind].feed(kind, rank, data)
         if not data:
             return
         if self.logs:
@@ -181,7 +181,7 @@ class Output:
             if terminal.pending:
                 terminal.drop()
 
-    def _all(self) -> list[Terminal]:
+    def _all(self) -> list[OutputFd]:
         return [*self._terminals.values(), *([self._xml_file] if self._xml_file else [])]
 
     # --- the end
@@ -197,7 +197,7 @@ class Output:
             self._document.end()
 
     def end(self) -> None:
-        """No attempt follows, though `Turn.more` said that one might."""
+        """No attempt follows, though `AttemptInfo.more` said that one might."""
         if self._document and self._turn.more and not self._xml_file:
             self._document.end()
 
@@ -227,7 +227,7 @@ def open_output(
     jobmap: JobMap,
     loop: Loop,
     fds: dict[int, int],
-    stderr: Terminal,
+    stderr: OutputFd,
     notice: Callable[[str], None],
     *,
     attempt: int = 1,
@@ -238,18 +238,18 @@ def open_output(
     """Make directories, files and terminals; `fds` has the descriptor for STDOUT, `stderr` is shared with the launcher.
 
     `addresses` tells those of hosts, by their index in the map, where `pattern.needs_addresses`; for the others see
-    `Turn`.  Raises `LaunchError` if a file or directory cannot be had, or a pattern means nothing; nothing was started
-    then.
+    `AttemptInfo`.  Raises `LaunchError` if a file or directory cannot be had, or a pattern means nothing; nothing was
+    started then.
     """
     rows = [(jobmap.nodes[placement.node].name, placement.node) for placement in jobmap.placements]
     service = (jobmap.nodes[jobmap.service].name, jobmap.service) if jobmap.service >= 0 else None
-    terminals = {STDOUT: Terminal(loop, fds[STDOUT], "standard output", notice), STDERR: stderr}
+    terminals = {STDOUT: OutputFd(loop, fds[STDOUT], "standard output", notice), STDERR: stderr}
     xml_file = None
     try:
         if policy.xml_file is not None:
             xml_file = _open_xml(loop, policy.xml_file, notice, policy.keep, attempt)
-        places = Places(rows, jobmap.first, service, addresses)
-        return Output(policy, places, terminals, notice, xml_file, Turn(attempt, more, tuple(services)))
+        places = PatternValues(rows, jobmap.first, service, addresses)
+        return Output(policy, places, terminals, notice, xml_file, AttemptInfo(attempt, more, tuple(services)))
     except LaunchError:
         for terminal in (terminals[STDOUT], xml_file):
             if terminal:
@@ -257,11 +257,11 @@ def open_output(
         raise
 
 
-def _open_xml(loop: Loop, path: str, notice: Callable[[str], None], keep: bool, attempt: int) -> Terminal:
+def _open_xml(loop: Loop, path: str, notice: Callable[[str], None], keep: bool, attempt: int) -> OutputFd:
     from mslaunch.launcher.stdio import file_rotation
 
     file = file_rotation.File(path, os.path.dirname(path), "--xml-file")
     if keep and attempt == 1:
         file_rotation.set_aside([file])
     file = file._replace(path=file_rotation.of_attempt(path, attempt))
-    return Terminal(loop, file_rotation.create(file), file.path, notice, owned=True)
+    return OutputFd(loop, file_rotation.create(file), file.path, notice, owned=True)

@@ -17,9 +17,9 @@ from mslaunch.datamodel.request import OutputPolicy
 from mslaunch.errors import LaunchError
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 from mslaunch.launcher.stdio import file_patterns, file_rotation
-from mslaunch.launcher.stdio.file_patterns import Places
+from mslaunch.launcher.stdio.file_patterns import PatternValues
 from mslaunch.launcher.stdio.file_rotation import File
-from mslaunch.launcher.stdio.line_prefix import Seams
+from mslaunch.launcher.stdio.line_prefix import LineGuard
 from mslaunch.protocol.frames import STDERR, STDOUT
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def _of_service(below: str) -> str:
     return os.path.join(folder, f"%v{rest}") if letter and plain else ""
 
 
-class Logs:
+class RankLogs:
     """The files of a job's attempt; `notice` tells the user something; of `services` files may lie about.
 
     All files of ranks are made at once, those of a service when it starts.  Raises `LaunchError`.
@@ -92,7 +92,7 @@ class Logs:
     def __init__(
         self,
         policy: OutputPolicy,
-        places: Places,
+        places: PatternValues,
         notice: Callable[[str], None],
         attempt: int = 1,
         services: Sequence[int] = (SERVICE,),
@@ -108,7 +108,7 @@ class Logs:
         self._failed: set[str] = set()
         self._said: set[str] = set()
         self._of_ranks: set[str] = set()
-        self._seams: dict[str, Seams] = {}
+        self._seams: dict[str, LineGuard] = {}
         #: the kinds of streams that share files; they must be written here as whole lines
         self.by_line: set[int] = set()
         self._look_for_shared(places.ranks)
@@ -150,7 +150,7 @@ class Logs:
         paths = [(file.path, kind) for kind, rank in self._streams(ranks) for file in self._files_of(kind, rank)]
         self._of_ranks = {path for path, _ in paths}
         for path in _repeated([path for path, _ in paths]):
-            self._seams.setdefault(path, Seams())
+            self._seams.setdefault(path, LineGuard())
         self.by_line = {kind for path, kind in paths if path in self._seams}
 
     def path(self, kind: int, rank: int) -> str | None:

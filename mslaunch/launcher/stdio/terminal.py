@@ -14,7 +14,7 @@ import os
 import stat
 
 from mslaunch.faststd import TYPE_CHECKING
-from mslaunch.runtime.writer import Outbox
+from mslaunch.runtime.writer import Writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from mslaunch.runtime.loop import Loop
 
 
-class Terminal:
+class OutputFd:
     """One of the launcher's own streams; with `owned`, a file that was opened for it and is closed with it."""
 
     def __init__(self, loop: Loop, fd: int, name: str, notice: Callable[[str], None], owned: bool = False) -> None:
@@ -33,7 +33,7 @@ class Terminal:
         self._notice = notice
         self._owned = owned
         self._own = -1
-        self._outbox: Outbox | None = None
+        self._outbox: Writer | None = None
         self.failed = False  # bytes were lost for another reason than a reader that went away
         self.unread = False  # that one
         self._gone = False
@@ -48,7 +48,7 @@ class Terminal:
             except OSError:
                 self._own = os.dup(fd)
             shared = os.get_blocking(self._own)
-            self._outbox = Outbox(loop, self._own, self._broken, lambda size: self.progress(), shared)
+            self._outbox = Writer(loop, self._own, self._broken, lambda size: self.progress(), shared)
 
     @property
     def pending(self) -> int:

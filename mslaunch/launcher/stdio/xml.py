@@ -16,8 +16,8 @@ from mslaunch.launcher.stdio.line_prefix import STREAMS, now
 
 if TYPE_CHECKING:
     from mslaunch.datamodel.jobmap import JobMap
-    from mslaunch.launcher.rank_names import Worlds
-    from mslaunch.launcher.stdio.terminal import Terminal
+    from mslaunch.launcher.rank_names import RankNames
+    from mslaunch.launcher.stdio.terminal import OutputFd
 
 _PICTURES = 0x2400
 _ALLOWED = b"\t\n\r"  # of the control characters, in XML 1.0
@@ -28,10 +28,10 @@ _TEXT.update({code: f"&#{_PICTURES + code};" for code in range(32) if code not i
 _TEXT.update({ord("<"): "&lt;", ord(">"): "&gt;", ord("&"): "&amp;"})
 
 
-class Document:
+class XmlDocument:
     """The one document of a job, on `terminal`; its first element opens it, unless an attempt before has `begun` it."""
 
-    def __init__(self, terminal: Terminal, begun: bool = False) -> None:
+    def __init__(self, terminal: OutputFd, begun: bool = False) -> None:
         self._terminal = terminal
         self._begun = begun
 
@@ -54,11 +54,11 @@ class Document:
 class Elements:
     """Makes an element of each line; `timestamp`: with the time as an attribute, as 5.0.11 does."""
 
-    def __init__(self, timestamp: bool, worlds: Worlds) -> None:
+    def __init__(self, timestamp: bool, worlds: RankNames) -> None:
         self._timestamp = timestamp
         self._worlds = worlds
 
-    def dress(self, kind: int, rank: int, lines: bytes) -> bytes:
+    def format(self, kind: int, rank: int, lines: bytes) -> bytes:
         """`lines` as elements, a line each; an unfinished one ends without a line end, as in 4.1.4.
 
         What a spawned rank prints has the number of its world as an attribute more.

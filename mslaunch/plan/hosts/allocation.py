@@ -13,7 +13,7 @@ from __future__ import annotations
 from mslaunch.datamodel.hosts import Allocation, Node
 from mslaunch.errors import AllocationError, HostfileError
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
-from mslaunch.plan.hosts.host_names import KEEP_DOMAINS, YES, Naming, first_said, local_first
+from mslaunch.plan.hosts.host_names import KEEP_DOMAINS, YES, HostNames, first_said, local_first
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -53,7 +53,7 @@ def allocate(
     here = Node(hostname, cores, "cores", local=True)
     if not named and not files and request.policy.rankfile is None:
         return Allocation((here,), declared=False)
-    naming = Naming(is_local, hostname, dict(request.mca).get(KEEP_DOMAINS, "").lower() in YES)
+    naming = HostNames(is_local, hostname, dict(request.mca).get(KEEP_DOMAINS, "").lower() in YES)
     sources = _Sources(read_text, naming, files, here)
     listed = [sources.of(app) for app in request.apps]
     if request.policy.rankfile is not None:
@@ -86,7 +86,7 @@ class _Sources:
     """What hostfiles and -H say, each file read once; `named` are those of all app contexts, or the default one."""
 
     def __init__(
-        self, read_text: Callable[[str], str], naming: Naming, named: Sequence[tuple[str, str]], here: Node
+        self, read_text: Callable[[str], str], naming: HostNames, named: Sequence[tuple[str, str]], here: Node
     ) -> None:
         self._read_text = read_text
         self._naming = naming
@@ -161,7 +161,7 @@ class _Sources:
         return _Listed(table, tuple(order))
 
 
-def _from_file(lines: Iterable[HostLine], naming: Naming) -> _Listed:
+def _from_file(lines: Iterable[HostLine], naming: HostNames) -> _Listed:
     """One hostfile: a host on k bare lines has k slots; slots= may be said once, on its first line.
 
     max_slots= alone is the number of slots as well on the first line of a host, and nothing else on a later one.
@@ -280,7 +280,9 @@ def _per_app(listed: Sequence[_Listed | None], index: Mapping[str, int]) -> tupl
     return () if all(app == everywhere for app in apps) else apps
 
 
-def _by_rankfile(request: Request, sources: _Sources, naming: Naming, listed: Sequence[_Listed | None]) -> Allocation:
+def _by_rankfile(
+    request: Request, sources: _Sources, naming: HostNames, listed: Sequence[_Listed | None]
+) -> Allocation:
     """The hosts of the rankfile, with a slot a line; where hosts are named as well, only these may be used."""
     from mslaunch.plan.hosts.rankfile import parse, resolve
 

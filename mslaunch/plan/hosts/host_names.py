@@ -20,7 +20,7 @@ KEEP_DOMAINS = "orte_keep_fqdn_hostnames"
 YES = frozenset(("1", "true", "yes", "t", "y", "on", "enabled"))  #: what Open MPI's boolean parameters take
 
 
-class Naming:
+class HostNames:
     """Names to nodes; `hostname` is what this host is called."""
 
     def __init__(self, is_local: Callable[[str], bool], hostname: str, keep_domains: bool) -> None:

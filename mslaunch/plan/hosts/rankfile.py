@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
     from mslaunch.datamodel.hosts import Allocation, Node
     from mslaunch.datamodel.request import Request
-    from mslaunch.plan.hosts.host_names import Naming, Table
-    from mslaunch.plan.mapping.slot_counts import Slots
-    from mslaunch.plan.mapping.topology_view import Locale, Machines
+    from mslaunch.plan.hosts.host_names import HostNames, Table
+    from mslaunch.plan.mapping.slot_counts import SlotCounts
+    from mslaunch.plan.mapping.topology_view import Locale, TopologyView
 
 _EXAMPLE = "write it like: rank 0=node1 slot=0:1-2"
 _PHYSICAL = "rmaps_rank_file_physical"
@@ -69,7 +69,7 @@ def _line(line: str, where: str) -> RankLine:
 
 
 def resolve(
-    lines: Iterable[RankLine], naming: Naming, base: Callable[[], Table]
+    lines: Iterable[RankLine], naming: HostNames, base: Callable[[], Table]
 ) -> tuple[Table, list[tuple[str, RankLine]]]:
     """The nodes of the lines, each with as many slots as it has lines, and the lines, each with its node's name.
 
@@ -88,7 +88,7 @@ def resolve(
     return table, named
 
 
-def _node(line: RankLine, naming: Naming, base: Callable[[], Table]) -> Node:
+def _node(line: RankLine, naming: HostNames, base: Callable[[], Table]) -> Node:
     from mslaunch.plan.hosts.hostfile import parse_hosts
 
     try:
@@ -104,7 +104,7 @@ def _node(line: RankLine, naming: Naming, base: Callable[[], Table]) -> Node:
     return naming.node(hosts[0])
 
 
-def by_rankfile(request: Request, allocation: Allocation, slots: Slots, machines: Machines) -> list[Placement]:
+def by_rankfile(request: Request, allocation: Allocation, slots: SlotCounts, machines: TopologyView) -> list[Placement]:
     """The placements of the ranks that the app contexts ask for; without np, of all lines that are left.
 
     `Placement.node` is an index into the allocation.  Raises AllocationError for a rank that is not in the file or has
@@ -128,7 +128,7 @@ def by_rankfile(request: Request, allocation: Allocation, slots: Slots, machines
 
 
 def _placed(
-    app: int, line: RankLine, mine: Sequence[int], slots: Slots, machines: Machines, request: Request
+    app: int, line: RankLine, mine: Sequence[int], slots: SlotCounts, machines: TopologyView, request: Request
 ) -> Placement:
     node = line.node
     if node not in mine:
@@ -146,7 +146,7 @@ def _placed(
     return Placement(line.rank, app, node, local, cpus, _object(machines, node, places))
 
 
-def _places(line: RankLine, node: int, slots: Slots, machines: Machines, request: Request) -> Sequence[int]:
+def _places(line: RankLine, node: int, slots: SlotCounts, machines: TopologyView, request: Request) -> Sequence[int]:
     """Where in `Topology.cpus` the listed cpus are; physical numbers stand for the cores around them (4.1.4)."""
     from mslaunch.plan.cpu_lists import listed
 
@@ -164,7 +164,7 @@ def _places(line: RankLine, node: int, slots: Slots, machines: Machines, request
     return [at for at, number in enumerate(cores) if number in chosen]
 
 
-def _object(machines: Machines, node: int, places: Sequence[int]) -> Locale:
+def _object(machines: TopologyView, node: int, places: Sequence[int]) -> Locale:
     """The object that has exactly these hardware threads, the smallest of several; else the whole node."""
     for level in LEVELS:
         row = machines.row(node, level)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mslaunch.datamodel.hosts import HostLine, Node
-    from mslaunch.plan.hosts.host_names import Naming, Table
+    from mslaunch.plan.hosts.host_names import HostNames, Table
 
 
 def chosen(line: HostLine, base: Table) -> list[Node]:
@@ -42,7 +42,7 @@ def in_order(lines: Sequence[HostLine], base: Table) -> Table:
     return {node.name: node for node in local_first(base) if node.name in names}
 
 
-def left_out(lines: Sequence[HostLine], table: Table, naming: Naming) -> set[str]:
+def left_out(lines: Sequence[HostLine], table: Table, naming: HostNames) -> set[str]:
     """The names of the nodes that `^a` entries leave out of the table.  Raises AllocationError if one is not in it."""
     gone = set()
     for line in lines:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from mslaunch.errors import UsageError
 from mslaunch.faststd import TYPE_CHECKING
-from mslaunch.plan.hosts.host_names import KEEP_DOMAINS, YES, Naming, first_said
+from mslaunch.plan.hosts.host_names import KEEP_DOMAINS, YES, HostNames, first_said
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 WHERE = "--scheduler"  #: who names it
 
 
-def naming_of(request: Request, is_local: Callable[[str], bool], hostname: str) -> Naming:
+def naming_of(request: Request, is_local: Callable[[str], bool], hostname: str) -> HostNames:
     """What names mean in this job; see `allocation`."""
-    return Naming(is_local, hostname, dict(request.mca).get(KEEP_DOMAINS, "").lower() in YES)
+    return HostNames(is_local, hostname, dict(request.mca).get(KEEP_DOMAINS, "").lower() in YES)
 
 
-def with_scheduler(jobmap: JobMap, host: str, allocation: Allocation, naming: Naming) -> JobMap:
+def with_scheduler(jobmap: JobMap, host: str, allocation: Allocation, naming: HostNames) -> JobMap:
     """The map with the node of the scheduler, which is on `host`: a name or address, with or without `user@`.
 
     Raises UsageError for what is no host.
@@ -39,7 +39,7 @@ def with_scheduler(jobmap: JobMap, host: str, allocation: Allocation, naming: Na
     return jobmap._replace(service=-1 if at == jobmap.placements[0].node else at)
 
 
-def scheduler_node(host: str, allocation: Allocation, naming: Naming) -> Node:
+def scheduler_node(host: str, allocation: Allocation, naming: HostNames) -> Node:
     """The node that `host` means; what the allocation says of it is kept."""
     from mslaunch.plan.hosts.hostfile import parse_hosts
 

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mslaunch.datamodel.request import Policy
-    from mslaunch.plan.mapping.slot_counts import Slots
-    from mslaunch.plan.mapping.topology_view import Locale, Machines
+    from mslaunch.plan.mapping.slot_counts import SlotCounts
+    from mslaunch.plan.mapping.topology_view import Locale, TopologyView
 
 
-def turns(machines: Machines, node: int, level: str, before: int, count: int) -> list[Locale]:
+def turns(machines: TopologyView, node: int, level: str, before: int, count: int) -> list[Locale]:
     """The locales of `count` ranks more on a node that has `before`: its objects of the level in turn.
 
     A node without such objects is taken as a whole.
@@ -31,7 +31,7 @@ def turns(machines: Machines, node: int, level: str, before: int, count: int) ->
     return [(level, at % objects) for at in range(before, before + count)]
 
 
-def span(slots: Slots, machines: Machines, mine: Sequence[int], wanted: int, level: str) -> list[int]:
+def span(slots: SlotCounts, machines: TopologyView, mine: Sequence[int], wanted: int, level: str) -> list[int]:
     """Ranks for each of the nodes `mine`: alike for all objects of the level, the first objects one more.
 
     Raises AllocationError if the slots of all nodes do not suffice.
@@ -55,7 +55,7 @@ def span(slots: Slots, machines: Machines, mine: Sequence[int], wanted: int, lev
     return [count + more for count, more in zip(counts, kept_away)]
 
 
-def check_cpus(machines: Machines, node: int, locales: Sequence[Locale], policy: Policy) -> None:
+def check_cpus(machines: TopologyView, node: int, locales: Sequence[Locale], policy: Policy) -> None:
     """With PE=n, an object has to have n cpus, and where ranks are bound, so has a node; raises AllocationError.
 
     What is not known yet is not checked.

@@ -14,10 +14,10 @@ from mslaunch.faststd import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mslaunch.plan.mapping.slot_counts import Slots
+    from mslaunch.plan.mapping.slot_counts import SlotCounts
 
 
-def by_slot(slots: Slots, mine: Sequence[int], wanted: int) -> list[int]:
+def by_slot(slots: SlotCounts, mine: Sequence[int], wanted: int) -> list[int]:
     """Ranks for each of the nodes `mine`: free slots in order, then an even share of the rest, the first one more.
 
     Raises AllocationError if there is no room.
@@ -26,7 +26,7 @@ def by_slot(slots: Slots, mine: Sequence[int], wanted: int) -> list[int]:
     return filled(slots, mine, [0] * len(mine), wanted)
 
 
-def filled(slots: Slots, mine: Sequence[int], counts: Sequence[int], rest: int) -> list[int]:
+def filled(slots: SlotCounts, mine: Sequence[int], counts: Sequence[int], rest: int) -> list[int]:
     """`rest` more ranks on top of `counts`, by slot."""
     full = []
     for node, count in zip(mine, counts):
@@ -36,7 +36,7 @@ def filled(slots: Slots, mine: Sequence[int], counts: Sequence[int], rest: int) 
     return shared(slots, mine, full, rest)
 
 
-def by_node(slots: Slots, mine: Sequence[int], wanted: int) -> list[int]:
+def by_node(slots: SlotCounts, mine: Sequence[int], wanted: int) -> list[int]:
     """Ranks for each of the nodes `mine`, alike for all as far as slots allow; raises AllocationError.
 
     More ranks than slots: alike for all, whatever their slots.
@@ -48,7 +48,7 @@ def by_node(slots: Slots, mine: Sequence[int], wanted: int) -> list[int]:
     return _passes(free, wanted)
 
 
-def shared(slots: Slots, mine: Sequence[int], counts: Sequence[int], rest: int) -> list[int]:
+def shared(slots: SlotCounts, mine: Sequence[int], counts: Sequence[int], rest: int) -> list[int]:
     """`rest` more ranks on top of `counts`, alike for all nodes that have the room."""
     if not rest:
         return list(counts)

@@ -16,8 +16,8 @@ from mslaunch.datamodel.topology import LEVELS
 from mslaunch.errors import AllocationError
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.plan.mapping.policy_defaults import settle
-from mslaunch.plan.mapping.slot_counts import MAX_RANKS, Slots
-from mslaunch.plan.mapping.topology_view import WHOLE, Machines
+from mslaunch.plan.mapping.slot_counts import MAX_RANKS, SlotCounts
+from mslaunch.plan.mapping.topology_view import WHOLE, TopologyView
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -37,8 +37,8 @@ def map_job(request: Request, allocation: Allocation, topologies: Mapping[str, T
     Raises AllocationError and UsageError.
     """
     _check_numbers(request)
-    slots = Slots(allocation, request.policy)
-    machines = Machines(allocation.nodes, topologies)
+    slots = SlotCounts(allocation, request.policy)
+    machines = TopologyView(allocation.nodes, topologies)
     if allocation.ranks:
         from mslaunch.plan.hosts.rankfile import by_rankfile
 
@@ -60,7 +60,7 @@ def _check_numbers(request: Request) -> None:
         before += context.np or 0
 
 
-def _dealt(request: Request, slots: Slots, machines: Machines) -> list[tuple[int, int, Locale]]:
+def _dealt(request: Request, slots: SlotCounts, machines: TopologyView) -> list[tuple[int, int, Locale]]:
     """(app, node, locale) of each rank, in rank order."""
     asked = sum(slots.total(app) if one.np is None else one.np for app, one in enumerate(request.apps))
     policy = settle(request.policy, asked, lambda level: machines.count(0, level) > 0)
@@ -78,7 +78,7 @@ def _dealt(request: Request, slots: Slots, machines: Machines) -> list[tuple[int
 
 
 def _places(
-    policy: Policy, slots: Slots, machines: Machines, mine: Sequence[int], np: int | None, app: int
+    policy: Policy, slots: SlotCounts, machines: TopologyView, mine: Sequence[int], np: int | None, app: int
 ) -> list[list[Locale]]:
     """The locales of the new ranks, for each of the nodes `mine` in turn."""
     if policy.map_by == "ppr":
@@ -99,7 +99,7 @@ def _places(
     return [turns(machines, node, policy.map_by, slots.used[node], count) for node, count in zip(mine, counts)]
 
 
-def _counts(policy: Policy, slots: Slots, machines: Machines, mine: Sequence[int], wanted: int) -> list[int]:
+def _counts(policy: Policy, slots: SlotCounts, machines: TopologyView, mine: Sequence[int], wanted: int) -> list[int]:
     if policy.span and policy.map_by in LEVELS:
         from mslaunch.plan.mapping.by_object import span
 
@@ -109,7 +109,7 @@ def _counts(policy: Policy, slots: Slots, machines: Machines, mine: Sequence[int
     return (by_node if policy.map_by == "node" else by_slot)(slots, mine, wanted)
 
 
-def _check_cpus(policy: Policy, machines: Machines, node: int, locales: Sequence[Locale]) -> None:
+def _check_cpus(policy: Policy, machines: TopologyView, node: int, locales: Sequence[Locale]) -> None:
     if policy.pe:
         from mslaunch.plan.mapping.by_object import check_cpus
 
@@ -117,7 +117,7 @@ def _check_cpus(policy: Policy, machines: Machines, node: int, locales: Sequence
 
 
 def _ranked(
-    taken: Mapping[int, Sequence[Locale]], order: Sequence[int], policy: Policy, machines: Machines
+    taken: Mapping[int, Sequence[Locale]], order: Sequence[int], policy: Policy, machines: TopologyView
 ) -> list[tuple[int, Locale]]:
     if policy.rank_by == "slot":  # nearly always, and without another module
         return [(node, locale) for node in order for locale in taken.get(node, ())]
@@ -137,7 +137,7 @@ def _numbered(rows: Sequence[tuple[int, int, Locale]]) -> list[Placement]:
     return placements
 
 
-def _as_map(placements: Sequence[Placement], slots: Slots) -> JobMap:
+def _as_map(placements: Sequence[Placement], slots: SlotCounts) -> JobMap:
     """The map, without the nodes that got no rank."""
     used = [node for node, count in enumerate(slots.used) if count]
     index = {node: at for at, node in enumerate(used)}

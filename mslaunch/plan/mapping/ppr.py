@@ -20,8 +20,8 @@ from mslaunch.plan.mapping.topology_view import WHOLE
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mslaunch.plan.mapping.slot_counts import Slots
-    from mslaunch.plan.mapping.topology_view import Locale, Machines
+    from mslaunch.plan.mapping.slot_counts import SlotCounts
+    from mslaunch.plan.mapping.topology_view import Locale, TopologyView
 
     Pattern = Sequence[tuple[int, str]]  # ranks, and node or one of LEVELS
 
@@ -30,7 +30,7 @@ _WHOLE_PATTERN = frozenset(("node", "socket"))  # of these mpirun counts the obj
 
 
 def by_pattern(
-    slots: Slots, machines: Machines, mine: Sequence[int], np: int | None, pattern: Pattern, slots_of_all: int
+    slots: SlotCounts, machines: TopologyView, mine: Sequence[int], np: int | None, pattern: Pattern, slots_of_all: int
 ) -> list[list[Locale]]:
     """The locales of the new ranks, for each of the nodes `mine` in turn; with np the first np of these places.
 
@@ -64,7 +64,7 @@ def by_pattern(
 
 
 def stepped(
-    slots: Slots, machines: Machines, mine: Sequence[int], np: int | None, pattern: Pattern, in_order: bool
+    slots: SlotCounts, machines: TopologyView, mine: Sequence[int], np: int | None, pattern: Pattern, in_order: bool
 ) -> list[int]:
     """-N n beside another policy: n ranks for each of the nodes `mine`, and again, if there are more (4.1.4).
 
@@ -85,7 +85,7 @@ def stepped(
     return filled(slots, mine, counts, left)
 
 
-def _places(machines: Machines, node: int, pattern: Pattern) -> list[Locale]:
+def _places(machines: TopologyView, node: int, pattern: Pattern) -> list[Locale]:
     """The whole pattern on one node, object by object."""
     many, level = min(pattern, key=lambda part: _ORDER.index(part[1]))
     if level == "node":
@@ -97,7 +97,7 @@ def _places(machines: Machines, node: int, pattern: Pattern) -> list[Locale]:
     return [(level, number) for number, count in enumerate(counts) for _ in range(count)]
 
 
-def _pruned(machines: Machines, node: int, level: str, counts: Sequence[int], limits: Pattern) -> list[int]:
+def _pruned(machines: TopologyView, node: int, level: str, counts: Sequence[int], limits: Pattern) -> list[int]:
     """As many of the counts as the larger objects allow, dealt one at a time to the smaller ones in turn."""
     first = {number: at for at, number in reversed(list(enumerate(machines.row(node, level))))}
     left: dict[tuple[str, int], int] = {}

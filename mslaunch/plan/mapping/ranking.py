@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from mslaunch.datamodel.request import Policy
-    from mslaunch.plan.mapping.topology_view import Locale, Machines
+    from mslaunch.plan.mapping.topology_view import Locale, TopologyView
 
     Taken = Mapping[int, Sequence[Locale]]  # node -> locales of its new ranks, in the order of mapping
     Row = tuple[int, Locale]
 
 
-def ranked(taken: Taken, order: Sequence[int], policy: Policy, machines: Machines) -> list[Row]:
+def ranked(taken: Taken, order: Sequence[int], policy: Policy, machines: TopologyView) -> list[Row]:
     """(node, locale) of each rank, in rank order; `order` has the nodes, `policy` is a settled one.
 
     Raises AllocationError if a node has none of the objects to rank by.
@@ -31,7 +31,7 @@ def ranked(taken: Taken, order: Sequence[int], policy: Policy, machines: Machine
         return [(node, locale) for node in nodes for locale in taken[node]]
     if policy.rank_by == "node":
         return list(_by_node(taken, nodes))
-    piles = {node: _Piles(taken[node], node, policy.rank_by, machines) for node in nodes}
+    piles = {node: _RankPiles(taken[node], node, policy.rank_by, machines) for node in nodes}
     if policy.rank_how == "span":
         return list(_round([piles[node] for node in nodes]))
     if policy.rank_how == "fill":
@@ -46,7 +46,7 @@ def _by_node(taken: Taken, nodes: Sequence[int]) -> Iterator[Row]:
                 yield node, taken[node][turn]
 
 
-def _round(piles: Sequence[_Piles]) -> Iterator[Row]:
+def _round(piles: Sequence[_RankPiles]) -> Iterator[Row]:
     """One rank of each object of each node, again and again."""
     while any(pile.left for pile in piles):
         for pile in piles:
@@ -54,10 +54,10 @@ def _round(piles: Sequence[_Piles]) -> Iterator[Row]:
                 yield from pile.next_on(number, 1)
 
 
-class _Piles:
+class _RankPiles:
     """The ranks of a node that have no number yet, in piles of the same locale."""
 
-    def __init__(self, locales: Sequence[Locale], node: int, level: str, machines: Machines) -> None:
+    def __init__(self, locales: Sequence[Locale], node: int, level: str, machines: TopologyView) -> None:
         self.left = len(locales)
         self.objects = machines.count(node, level)
         if not self.objects:

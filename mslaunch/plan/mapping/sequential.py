@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
     from mslaunch.datamodel.hosts import Allocation
     from mslaunch.datamodel.request import Request
-    from mslaunch.plan.mapping.slot_counts import Slots
+    from mslaunch.plan.mapping.slot_counts import SlotCounts
 
 
-def in_sequence(request: Request, allocation: Allocation, slots: Slots) -> Iterator[tuple[int, int]]:
+def in_sequence(request: Request, allocation: Allocation, slots: SlotCounts) -> Iterator[tuple[int, int]]:
     """(app, node) of each rank, in rank order.
 
     Raises AllocationError if a list is too short, or a node has no room for its ranks.

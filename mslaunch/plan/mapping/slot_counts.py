@@ -20,7 +20,7 @@ MAX_RANKS = 1 << 20  #: more than this are a slip of the finger
 _SHOWN = 32  # nodes in a refusal
 
 
-class Slots:
+class SlotCounts:
     """The nodes of an allocation, by index, and how many ranks each has so far.
 
     `over`: more ranks than slots are allowed, because it was said, or because nobody has declared a slot (a launch on

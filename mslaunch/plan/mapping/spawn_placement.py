@@ -13,7 +13,7 @@ from mslaunch.datamodel.request import AppContext
 from mslaunch.errors import AllocationError, UsageError
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 from mslaunch.plan.mapping.by_slot import by_node, by_slot
-from mslaunch.plan.mapping.slot_counts import MAX_RANKS, Slots
+from mslaunch.plan.mapping.slot_counts import MAX_RANKS, SlotCounts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -43,7 +43,7 @@ _KEYS = {
 _NO = frozenset(("", "0", "false", "no", "f", "n"))
 
 
-class Command(NamedTuple):
+class SpawnCommand(NamedTuple):
     """One command of MPI_Comm_spawn_multiple, or the only one."""
 
     argv: tuple[str, ...]
@@ -53,7 +53,7 @@ class Command(NamedTuple):
     info: tuple[tuple[str, str], ...] = ()
 
 
-class Spawned(NamedTuple):
+class SpawnPlacement(NamedTuple):
     """One command, understood."""
 
     app: AppContext
@@ -62,7 +62,7 @@ class Spawned(NamedTuple):
     mpi: bool = True  # its ranks will call MPI_Init
 
 
-def understand(command: Command, parent: AppContext) -> Spawned:
+def understand(command: SpawnCommand, parent: AppContext) -> SpawnPlacement:
     """The app context of a command.  Raises UsageError for what cannot be done."""
     said = {_KEYS[key.lower()]: value for key, value in command.info if key.lower() in _KEYS}
     if said.get("preload", "").lower() not in _NO:
@@ -82,7 +82,7 @@ def understand(command: Command, parent: AppContext) -> Spawned:
         forward=parent.forward,
         mpi=parent.mpi if mpi else "none",
     )
-    return Spawned(app, said.get("map_by", "").lower().partition(":")[0] in ("node", "bynode"), _each(said), mpi)
+    return SpawnPlacement(app, said.get("map_by", "").lower().partition(":")[0] in ("node", "bynode"), _each(said), mpi)
 
 
 def _variables(text: str) -> list[tuple[str, str | None]]:
@@ -121,7 +121,7 @@ def _each(said: Mapping[str, str]) -> int:
 
 
 def place_spawned(
-    commands: Sequence[Spawned],
+    commands: Sequence[SpawnPlacement],
     allocation: Allocation,
     policy: Policy,
     running: Mapping[str, int],
@@ -135,7 +135,7 @@ def place_spawned(
     """
     index = {node.name: at for at, node in enumerate(allocation.nodes)}
     mine = tuple(tuple(sorted(index[name] for name in names)) for names in usable)
-    slots = Slots(allocation._replace(apps=mine), policy)
+    slots = SlotCounts(allocation._replace(apps=mine), policy)
     slots.used = [running.get(node.name, 0) for node in allocation.nodes]
     free = [slots.free(node) for node in range(len(slots.nodes))]
     locals_ = [0] * len(free)
@@ -160,7 +160,7 @@ def place_spawned(
     )
 
 
-def _shares(slots: Slots, number: int, command: Spawned) -> list[tuple[int, int]]:
+def _shares(slots: SlotCounts, number: int, command: SpawnPlacement) -> list[tuple[int, int]]:
     """Nodes, and how many ranks of the command each gets."""
     wanted = command.app.np or 0
     if not wanted:
@@ -172,7 +172,7 @@ def _shares(slots: Slots, number: int, command: Spawned) -> list[tuple[int, int]
     return [(node, count) for node, count in zip(mine, counts) if count]
 
 
-def _dealt(slots: Slots, mine: Sequence[int], wanted: int, each: int) -> list[tuple[int, int]]:
+def _dealt(slots: SlotCounts, mine: Sequence[int], wanted: int, each: int) -> list[tuple[int, int]]:
     shares = []
     for node in mine:
         count = min(each, slots.room(node), wanted)

@@ -27,7 +27,7 @@ def flat(slots: int) -> Topology:
     return Topology(each, tuple(each if level in _PARTS else (0,) * slots for level in LEVELS))
 
 
-class Machines:
+class TopologyView:
     """The topologies of the nodes of an allocation, by index."""
 
     def __init__(self, nodes: Sequence[Node], topologies: Mapping[str, Topology]) -> None:

@@ -12,14 +12,14 @@ from typing import NamedTuple
 
 from mslaunch.errors import LinkError
 from mslaunch.transport.ssh.deadline import Arm, Deadline
-from mslaunch.transport.ssh.paramiko_transport import Reply, Talk
+from mslaunch.transport.ssh.paramiko_transport import AuthSession, Reply
 from mslaunch.transport.ssh.ssh_config import WAY_OUT, HostConfig
-from mslaunch.transport.ssh.user_keys import Identity, Keyring, Wanted, candidates
+from mslaunch.transport.ssh.user_keys import Identity, KeyChoice, Keyring, candidates
 
 USUAL = ("ed25519", "ecdsa", "rsa")  #: ~/.ssh/id_…
 
 
-class Login(NamedTuple):
+class Authentication(NamedTuple):
     """What authentication needs to know."""
 
     config: HostConfig
@@ -29,14 +29,14 @@ class Login(NamedTuple):
     arm: Arm
     lost: Callable[[], str]  # why the connection ended
 
-    def wanted(self) -> Wanted:
+    def wanted(self) -> KeyChoice:
         """The configuration, as far as it is about keys."""
         config = self.config
         usual = () if config.identity_files else tuple(f"{self.home}/.ssh/id_{kind}" for kind in USUAL)
-        return Wanted(config.identity_files, config.certificate_files, usual, config.agent, config.identities_only)
+        return KeyChoice(config.identity_files, config.certificate_files, usual, config.agent, config.identities_only)
 
 
-def authenticate(talk: Talk, login: Login) -> None:
+def authenticate(talk: AuthSession, login: Authentication) -> None:
     """Offer our keys one after the other; raises LinkError when none is taken."""
     troubles: list[str] = []
     tried: list[str] = []
@@ -52,7 +52,9 @@ def authenticate(talk: Talk, login: Login) -> None:
     raise _refusal(login, reply, "\n".join(dict.fromkeys(facts)))
 
 
-def _offer_all(talk: Talk, login: Login, offers: Sequence[Identity], tried: list[str], troubles: list[str]) -> Reply:
+def _offer_all(
+    talk: AuthSession, login: Authentication, offers: Sequence[Identity], tried: list[str], troubles: list[str]
+) -> Reply:
     last = Reply("no")
     for identity in offers:
         tried.append(identity.label)
@@ -62,7 +64,7 @@ def _offer_all(talk: Talk, login: Login, offers: Sequence[Identity], tried: list
     return last if last.methods else talk.none(login.config.user)
 
 
-def _offer(talk: Talk, login: Login, identity: Identity, troubles: list[str]) -> Reply | None:
+def _offer(talk: AuthSession, login: Authentication, identity: Identity, troubles: list[str]) -> Reply | None:
     """Offer one key; None if it could not be offered, which `troubles` then explains."""
     user = login.config.user
     if identity.sign is None:
@@ -87,7 +89,7 @@ def _offer(talk: Talk, login: Login, identity: Identity, troubles: list[str]) ->
         return None
 
 
-def _refusal(login: Login, reply: Reply, facts: str) -> LinkError:
+def _refusal(login: Authentication, reply: Reply, facts: str) -> LinkError:
     config = login.config
     port = f"-p {config.port} " if config.port != 22 else ""
     copy = f"ssh-copy-id {port}{config.user}@{config.hostname}"

@@ -16,12 +16,12 @@ from typing import Any
 from mslaunch.datamodel.request import LinkPolicy
 from mslaunch.errors import LinkError
 from mslaunch.transport.ssh import paramiko_transport
-from mslaunch.transport.ssh.authenticate import Login, authenticate
-from mslaunch.transport.ssh.deadline import Aborted, Attempt, Deadline
-from mslaunch.transport.ssh.proxy_stream import Stream, proxy_stream, tcp_stream
+from mslaunch.transport.ssh.authenticate import Authentication, authenticate
+from mslaunch.transport.ssh.deadline import ConnectAttempt, ConnectCancelled, Deadline
+from mslaunch.transport.ssh.proxy_stream import SocketStream, proxy_stream, tcp_stream
 from mslaunch.transport.ssh.ssh_config import WAY_OUT, HostConfig, Resolver
 from mslaunch.transport.ssh.user_keys import Keyring, unpack
-from mslaunch.transport.ssh.verify_host import Trust
+from mslaunch.transport.ssh.verify_host import HostKeyCheck
 
 
 class Shared:
@@ -35,7 +35,7 @@ class Shared:
     ) -> None:
         self.policy = policy
         self.environ = environ
-        self.trust = Trust(policy.accept_new, notice)
+        self.trust = HostKeyCheck(policy.accept_new, notice)
         self.keyring = Keyring()
         self._lock = threading.Lock()
         self._resolver: Resolver | None = None
@@ -51,7 +51,7 @@ class Shared:
 class Connection:
     """An authenticated connection, and those below it that carry it."""
 
-    def __init__(self, config: HostConfig, transport: Any, stream: Stream, below: Connection | None) -> None:
+    def __init__(self, config: HostConfig, transport: Any, stream: SocketStream, below: Connection | None) -> None:
         self.config = config
         self.transport = transport
         self.stream = stream
@@ -80,7 +80,7 @@ class Connection:
             self.below.close()
 
 
-def connect(shared: Shared, config: HostConfig, attempt: Attempt) -> Connection:
+def connect(shared: Shared, config: HostConfig, attempt: ConnectAttempt) -> Connection:
     """Reach `config` and authenticate.  Raises LinkError, or Aborted when the attempt was called off."""
     if config.connect_timeout is not None:
         attempt = attempt._replace(deadline=Deadline(config.connect_timeout, attempt.deadline))
@@ -105,7 +105,7 @@ class _Dropped(Exception):  # noqa: N818
         self.noise = noise
 
 
-def _once(shared: Shared, config: HostConfig, attempt: Attempt) -> Connection:
+def _once(shared: Shared, config: HostConfig, attempt: ConnectAttempt) -> Connection:
     deadline = attempt.deadline
     opened: list[Any] = []  # what has to be closed again, the last first
     try:
@@ -127,7 +127,7 @@ def _once(shared: Shared, config: HostConfig, attempt: Attempt) -> Connection:
     return connection
 
 
-def _jump(shared: Shared, config: HostConfig, attempt: Attempt) -> Connection | None:
+def _jump(shared: Shared, config: HostConfig, attempt: ConnectAttempt) -> Connection | None:
     """The connection to the last host of ProxyJump; the hosts before it become its own ProxyJump."""
     if not config.proxy_jump:
         return None
@@ -158,11 +158,11 @@ def split_jump(text: str) -> tuple[str, str | None, int | None]:
     return host.strip("[]"), user or None, int(port) if port else None
 
 
-def _carrier(shared: Shared, config: HostConfig, attempt: Attempt, below: Connection | None) -> Stream:
+def _carrier(shared: Shared, config: HostConfig, attempt: ConnectAttempt, below: Connection | None) -> SocketStream:
     deadline, arm = attempt.deadline, attempt.arm
     try:
         if below:
-            stream = Stream(
+            stream = SocketStream(
                 paramiko_transport.forward(below.transport, config.hostname, config.port, deadline.left()), deadline
             )
             arm(stream.close)
@@ -173,7 +173,7 @@ def _carrier(shared: Shared, config: HostConfig, attempt: Attempt, below: Connec
     except LinkError as error:
         error.where = error.where or config.where
         raise
-    except (Aborted, AttributeError, TypeError, NameError):
+    except (ConnectCancelled, AttributeError, TypeError, NameError):
         raise
     except Exception as error:
         assert below
@@ -182,7 +182,7 @@ def _carrier(shared: Shared, config: HostConfig, attempt: Attempt, below: Connec
         raise LinkError(f"{below.config.name} opened no way to it: {reason}", config.where, todo) from error
 
 
-def _handshake(shared: Shared, config: HostConfig, stream: Stream, deadline: Deadline) -> Any:
+def _handshake(shared: Shared, config: HostConfig, stream: SocketStream, deadline: Deadline) -> Any:
     """Banner and key exchange; raises _Dropped if the host hung up before its banner, which is worth another try."""
     algorithms = shared.trust.algorithms(config)
     transport, event = paramiko_transport.start(stream, algorithms)
@@ -215,7 +215,7 @@ def _hung_up(config: HostConfig, dropped: _Dropped, tries: int) -> LinkError:
     return LinkError(f"no SSH banner: the host hung up{said}{often}", config.where, todo)
 
 
-def _late(config: HostConfig, stage: str, deadline: Deadline, stream: Stream) -> LinkError:
+def _late(config: HostConfig, stage: str, deadline: Deadline, stream: SocketStream) -> LinkError:
     end = "within" if stage.startswith("no ") else "did not end within"
     noise = stream.noise().decode(errors="replace").strip()
     todo = noise or "The host is overloaded, or something in between swallows data."
@@ -226,9 +226,9 @@ def _quote(data: bytes) -> str:
     return repr(data.splitlines()[0][:80].decode(errors="replace"))
 
 
-def _log_in(shared: Shared, connection: Connection, attempt: Attempt) -> None:
+def _log_in(shared: Shared, connection: Connection, attempt: ConnectAttempt) -> None:
     stream, home = connection.stream, shared.resolver().home
-    login = Login(connection.config, shared.keyring, home, attempt.deadline, attempt.arm, connection.lost)
+    login = Authentication(connection.config, shared.keyring, home, attempt.deadline, attempt.arm, connection.lost)
     try:
         authenticate(connection.transport.auth_handler, login)
         attempt.arm(stream.close)

@@ -13,7 +13,7 @@ from typing import Any
 from mslaunch.faststd import NamedTuple
 
 
-class Aborted(Exception):  # noqa: N818 - not an error: what the launcher wanted
+class ConnectCancelled(Exception):  # noqa: N818 - not an error: what the launcher wanted
     """The launcher closed the link before it was open; nothing was started on the host."""
 
 
@@ -51,7 +51,7 @@ class Deadline:
 Arm = Callable[[Callable[[], None]], None]  #: names what to call if the link is closed now; raises Aborted if it was
 
 
-class Attempt(NamedTuple):
+class ConnectAttempt(NamedTuple):
     """How long to try, and how to be told to stop."""
 
     deadline: Deadline

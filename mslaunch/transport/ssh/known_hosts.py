@@ -30,7 +30,7 @@ ALGORITHMS = {
 }
 
 
-class Entry(NamedTuple):
+class KnownHostLine(NamedTuple):
     """One line."""
 
     names: str  # as written: a comma list of patterns, or |1|salt|hash
@@ -44,10 +44,10 @@ class Verdict(NamedTuple):
     """What the files say of a key that a host showed."""
 
     kind: str
-    entry: Entry | None = None  # the line that decided it
+    entry: KnownHostLine | None = None  # the line that decided it
 
 
-def parse(text: str, source: str) -> list[Entry]:
+def parse(text: str, source: str) -> list[KnownHostLine]:
     """The entries of one file; `source` is its name for messages.  Never raises: what cannot be read is skipped."""
     entries = []
     for number, line in enumerate(text.splitlines(), 1):
@@ -60,7 +60,7 @@ def parse(text: str, source: str) -> list[Entry]:
         except (binascii.Error, ValueError):
             continue
         if _type_of(blob) == words[1]:
-            entries.append(Entry(words[0], words[1], blob, marker, f"{source}:{number}"))
+            entries.append(KnownHostLine(words[0], words[1], blob, marker, f"{source}:{number}"))
     return entries
 
 
@@ -124,13 +124,13 @@ def fingerprint(blob: bytes) -> str:
 class KnownHosts:
     """The entries of all files, indexed: a name costs one lookup, plus one test per pattern and hashed line."""
 
-    def __init__(self, entries: Iterable[Entry] = ()) -> None:
-        self._plain: dict[str, list[Entry]] = {}
-        self._others: list[Entry] = []
+    def __init__(self, entries: Iterable[KnownHostLine] = ()) -> None:
+        self._plain: dict[str, list[KnownHostLine]] = {}
+        self._others: list[KnownHostLine] = []
         for entry in entries:
             self.add(entry)
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: KnownHostLine) -> None:
         """One more line, as if it stood at the end of the last file."""
         names = entry.names.lower().split(",")
         if entry.marker or any(set(name) & set("*?!|") for name in names):
@@ -139,11 +139,11 @@ class KnownHosts:
             for name in names:
                 self._plain.setdefault(name, []).append(entry)
 
-    def of(self, host: str) -> list[Entry]:
+    def of(self, host: str) -> list[KnownHostLine]:
         """The entries that mean `host` (as `name_of` writes it), those with markers too."""
         return [*self._plain.get(host, ()), *(entry for entry in self._others if matches(entry.names, host))]
 
-    def _keys(self, names: Sequence[str]) -> list[Entry]:
+    def _keys(self, names: Sequence[str]) -> list[KnownHostLine]:
         """Those of the first name that is known at all: ssh looks for `[host]:port` and then for `host`."""
         for name in names:
             keys = [entry for entry in self.of(name) if not entry.marker and entry.type in ALGORITHMS]

@@ -1,9 +1,10 @@
 """paramiko, tuned: the one room that imports it, and only when a remote host is used.
 
 `transport_class()` is `paramiko.Transport` with the cheap algorithms first and without its timer thread, its polling
-and its log; `Talk` is the client's half of RFC 4252, in place of paramiko's.  Nothing here decides anything: keys,
-host keys and time limits are other rooms' business.  The one surprising thing: paramiko's import drags in `invoke`
-(asyncio, yaml, unittest.mock: 40 % of the time) for a feature that is not used here, so it is hidden meanwhile.
+and its log; `AuthSession` is the client's half of RFC 4252, in place of paramiko's.  Nothing here decides anything:
+keys, host keys and time limits are other rooms' business.  The one surprising thing: paramiko's import drags in
+`invoke` (asyncio, yaml, unittest.mock: 40 % of the time) for a feature that is not used here, so it is hidden
+meanwhile.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from mslaunch.errors import LinkError
 from mslaunch.transport.ssh.user_keys import CERT, Identity, pack
 
 if TYPE_CHECKING:
-    from mslaunch.transport.ssh.proxy_stream import Stream
+    from mslaunch.transport.ssh.proxy_stream import SocketStream
 
 WINDOW = 1 << 20  #: bytes a host may send before the launcher has read; bounds the memory of an unread link
 CIPHERS = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com", "aes128-ctr", "aes192-ctr", "aes256-ctr")
@@ -68,10 +69,10 @@ def transport_class() -> Any:
         _active_check_timeout = 3600.0
         _kex_info = known_kex
 
-        def __init__(self, stream: Stream) -> None:
+        def __init__(self, stream: SocketStream) -> None:
             super().__init__(stream, default_window_size=WINDOW, packetizer_class=Packets)
             self.farewell = ""
-            self.auth_handler = Talk(self)
+            self.auth_handler = AuthSession(self)
             self.banner_timeout = self.handshake_timeout = self.auth_timeout = 3600
             options = self.get_security_options()
             options.ciphers = [name for name in CIPHERS if name in self._cipher_info]
@@ -87,7 +88,7 @@ def transport_class() -> Any:
     return Tuned
 
 
-def start(stream: Stream, algorithms: Sequence[str]) -> Any:
+def start(stream: SocketStream, algorithms: Sequence[str]) -> Any:
     """Banner and key exchange over `stream`, host key algorithms in that order; whatever it raises, the stream and
     the transport know why."""
     transport = transport_class()(stream)
@@ -105,7 +106,7 @@ class Reply(NamedTuple):
     partial: bool = False  # with "no": the key was right and something more is wanted
 
 
-class Talk:
+class AuthSession:
     """The client's half of RFC 4252; paramiko's transport calls it with each message."""
 
     def __init__(self, transport: Any) -> None:

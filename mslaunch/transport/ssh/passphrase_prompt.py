@@ -15,7 +15,7 @@ from typing import Any
 LONGEST = 1024  #: bytes of a passphrase
 
 
-class Terminal:
+class PassphrasePrompt:
     """Asks for one thing at a time; the caller sees to that."""
 
     def __init__(self) -> None:

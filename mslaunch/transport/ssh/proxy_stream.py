@@ -19,13 +19,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mslaunch.errors import LinkError
-from mslaunch.transport.ssh.deadline import Aborted, Arm, Deadline
+from mslaunch.transport.ssh.deadline import Arm, ConnectCancelled, Deadline
 
 AHEAD = 1 << 16  #: bytes read at one time; paramiko itself asks for 16 and then for the rest of a packet
 DEAD_AFTER = 30  #: seconds without an answer before a silent host counts as lost (TCP_USER_TIMEOUT, keepalive)
 
 
-class Stream:
+class SocketStream:
     """The socket face that `paramiko.Transport` wants, around a socket or a channel.
 
     `late` says that the deadline ended it, `error` the OSError that did; `head` keeps the first bytes of the host,
@@ -140,7 +140,7 @@ class ProxyChild:
         self._log.close()
 
 
-def proxy_stream(command: str, environ: Mapping[str, str], deadline: Deadline, arm: Arm) -> Stream:
+def proxy_stream(command: str, environ: Mapping[str, str], deadline: Deadline, arm: Arm) -> SocketStream:
     """Start a ProxyCommand as ssh_config(5) says: by the user's shell, with `exec`, stdin and stdout the connection."""
     near, far = socket.socketpair()
     log = tempfile.TemporaryFile()  # noqa: SIM115 - closed by ProxyChild.end
@@ -160,11 +160,11 @@ def proxy_stream(command: str, environ: Mapping[str, str], deadline: Deadline, a
         raise LinkError(f"ProxyCommand could not be started: {error.strerror}", shell, f"It was: {command}") from error
     finally:
         far.close()
-    stream = Stream(near, deadline, ProxyChild(process, log))
+    stream = SocketStream(near, deadline, ProxyChild(process, log))
     return _armed(stream, arm)
 
 
-def tcp_stream(host: str, port: int, family: str, deadline: Deadline, arm: Arm, patience: int = 0) -> Stream:
+def tcp_stream(host: str, port: int, family: str, deadline: Deadline, arm: Arm, patience: int = 0) -> SocketStream:
     """Connect to the first address of `host` that answers, each having its share of the time.
 
     `patience`: seconds of silence after which it counts as lost; 0: DEAD_AFTER.
@@ -174,7 +174,7 @@ def tcp_stream(host: str, port: int, family: str, deadline: Deadline, arm: Arm, 
     failures: list[str] = []
     for index, (kind, address) in enumerate(addresses):
         sock = socket.socket(kind, socket.SOCK_STREAM)
-        stream = _armed(Stream(sock, deadline), arm)
+        stream = _armed(SocketStream(sock, deadline), arm)
         try:
             sock.settimeout(max(0.001, deadline.left() / (len(addresses) - index)))
             _tune(sock, patience or DEAD_AFTER)
@@ -221,10 +221,10 @@ def resolve(host: str, port: int, family: str, deadline: Deadline, arm: Arm) -> 
     return list(dict.fromkeys((info[0], info[4]) for info in answer[0]))
 
 
-def _armed(stream: Stream, arm: Arm) -> Stream:
+def _armed(stream: SocketStream, arm: Arm) -> SocketStream:
     try:
         arm(stream.close)
-    except Aborted:
+    except ConnectCancelled:
         stream.release()
         raise
     return stream

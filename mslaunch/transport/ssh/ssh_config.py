@@ -70,7 +70,7 @@ class Unjudged(Exception):  # noqa: N818 - a question for ssh -G, not an error
     """Only the ssh program can tell what the configuration means for this host."""
 
 
-class Line(NamedTuple):
+class ConfigLine(NamedTuple):
     """One directive."""
 
     key: str  # lower case
@@ -86,12 +86,12 @@ def words(text: str) -> list[str]:
     return list(itertools.takewhile(lambda word: not word.startswith("#"), lexer))
 
 
-def lines_of(text: str, source: str) -> Iterator[Line]:
+def lines_of(text: str, source: str) -> Iterator[ConfigLine]:
     """The directives of one file."""
     for number, raw in enumerate(text.splitlines(), 1):
         found = re.match(r"\s*([A-Za-z0-9]+)(?:\s*=\s*|\s+)(.*\S)", raw)
         if found:
-            yield Line(found[1].lower(), found[2], f"{source}:{number}")
+            yield ConfigLine(found[1].lower(), found[2], f"{source}:{number}")
 
 
 def pattern_matches(patterns: Sequence[str], text: str) -> bool:
@@ -115,7 +115,7 @@ class Resolver:
         self.home = environ.get("HOME") or self._account[1]
         self._options, self._only_file = parse_agent_args(agent_args)
         self._system = SYSTEM if system is None else system
-        self._texts: dict[str, list[Line]] = {}
+        self._texts: dict[str, list[ConfigLine]] = {}
         self._agent_args = tuple(agent_args)
 
     def host(self, name: str, user: str | None = None, port: int | None = None) -> HostConfig:
@@ -123,8 +123,8 @@ class Resolver:
         for text in (name, user or ""):
             if text.startswith("-") or re.search(UNSAFE, text):  # it may end up on the command line of a shell
                 raise LinkError(f"{text!r} cannot be a host or a user", name)
-        first = [Line("user", user, "the host")] if user else []
-        first += [Line("port", str(port), "the host")] if port else []
+        first = [ConfigLine("user", user, "the host")] if user else []
+        first += [ConfigLine("port", str(port), "the host")] if port else []
         try:
             found = _Pass(name, self, self._account[0])
             for line in [*first, *self._options]:
@@ -138,7 +138,7 @@ class Resolver:
     def _files(self) -> list[str]:
         return [self._only_file] if self._only_file else [f"{self.home}/.ssh/config", self._system]
 
-    def lines(self, path: str) -> list[Line]:
+    def lines(self, path: str) -> list[ConfigLine]:
         """The directives in a file, [] if it cannot be read, which is no error unless -F named it."""
         if path not in self._texts:
             try:
@@ -150,7 +150,7 @@ class Resolver:
                 self._texts[path] = []
         return self._texts[path]
 
-    def _ask_ssh(self, name: str, first: Sequence[Line], reason: str) -> dict[str, list[str]]:
+    def _ask_ssh(self, name: str, first: Sequence[ConfigLine], reason: str) -> dict[str, list[str]]:
         program = shutil.which("ssh", path=self._environ.get("PATH"))
         if not program:
             raise LinkError(f"{reason}, and there is no ssh program to ask", name, f"Rewrite it. {WAY_OUT}")
@@ -266,7 +266,7 @@ class _Pass:
             elif here:
                 self.take(line)
 
-    def take(self, line: Line) -> None:
+    def take(self, line: ConfigLine) -> None:
         """Keep the value if it is the first, or one of a list."""
         if line.key == "canonicalizehostname" and line.rest.lower() != "no":
             raise Unjudged(f"{line.where} asks for canonical host names")
@@ -315,9 +315,9 @@ class _Pass:
         return pattern_matches(value.split(","), subject)
 
 
-def parse_agent_args(args: Sequence[str]) -> tuple[list[Line], str]:
+def parse_agent_args(args: Sequence[str]) -> tuple[list[ConfigLine], str]:
     """The words of plm_rsh_args as directives, and the file of -F ("" without one).  Raises LinkError."""
-    found: list[Line] = []
+    found: list[ConfigLine] = []
     file = ""
     left = list(args)
     while left:
@@ -326,7 +326,7 @@ def parse_agent_args(args: Sequence[str]) -> tuple[list[Line], str]:
         if flag in ("-q", "-x", "-T", "-a", "-n", "-C", "-X", "-Y", "-A", "-k", "-K") and not value:
             continue  # they change nothing here: no terminal, no forwarding
         if flag in ("-4", "-6") and not value:
-            found.append(Line("addressfamily", "inet" if flag == "-4" else "inet6", word))
+            found.append(ConfigLine("addressfamily", "inet" if flag == "-4" else "inet6", word))
             continue
         if flag not in ("-p", "-l", "-i", "-o", "-F", "-J"):
             raise _unknown(word)
@@ -339,22 +339,22 @@ def parse_agent_args(args: Sequence[str]) -> tuple[list[Line], str]:
             found.append(_option(value))
         else:
             key = {"-p": "port", "-l": "user", "-i": "identityfile", "-J": "proxyjump"}[flag]
-            found.append(Line(key, shlex.quote(value), f"{flag} {value}"))
+            found.append(ConfigLine(key, shlex.quote(value), f"{flag} {value}"))
     return found, file
 
 
-def _option(text: str) -> Line:
+def _option(text: str) -> ConfigLine:
     found = re.match(r"\s*([A-Za-z0-9]+)(?:\s*=\s*|\s+)(.*\S)", text)
     if not found or found[1].lower() not in (*KEYWORDS, *HARMLESS):
         raise _unknown(f"-o {text}")
-    return Line(found[1].lower(), found[2], f"-o {text}")
+    return ConfigLine(found[1].lower(), found[2], f"-o {text}")
 
 
 def _unknown(option: str) -> LinkError:
     return LinkError("mslaunch's own SSH does not know this option of ssh", f"plm_rsh_args {option}", WAY_OUT)
 
 
-def _words(line: Line) -> list[str]:
+def _words(line: ConfigLine) -> list[str]:
     try:
         return words(line.rest)
     except ValueError as error:

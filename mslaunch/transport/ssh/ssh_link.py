@@ -19,7 +19,7 @@ from mslaunch.datamodel.hosts import Node
 from mslaunch.datamodel.request import LinkPolicy
 from mslaunch.errors import LinkError
 from mslaunch.transport.base import Boot, Link
-from mslaunch.transport.ssh.deadline import Aborted, Attempt, Deadline
+from mslaunch.transport.ssh.deadline import ConnectAttempt, ConnectCancelled, Deadline
 
 if TYPE_CHECKING:
     from mslaunch.transport.ssh.connect import Connection, Shared
@@ -124,12 +124,12 @@ class SshLink(Link):
     def _arm(self, cancel: Callable[[], None]) -> None:
         with self._lock:
             if self._closing.is_set():
-                raise Aborted
+                raise ConnectCancelled
             self._cancel = cancel
 
     def _pause(self, seconds: float) -> None:
         if self._closing.wait(seconds):
-            raise Aborted
+            raise ConnectCancelled
 
     def _open(self, boot: Boot, shared: Shared) -> None:
         """Connect and start the command; on a pool thread.  Never raises."""
@@ -139,12 +139,12 @@ class SshLink(Link):
             self._pause(0)
             deadline = self._deadline = Deadline(shared.policy.timeout)
             config = shared.resolver().host(self.node.name, self.node.user, self.node.port)
-            self._connection = connect(shared, config, Attempt(deadline, self._arm, self._pause))
+            self._connection = connect(shared, config, ConnectAttempt(deadline, self._arm, self._pause))
             channel = self._start(self._connection, boot, deadline)
             for target, args in ((self._up, ()), (self._err, ()), (self._down, (boot.payload,))):
                 threading.Thread(target=target, args=(channel, *args), daemon=True, name=self.node.name).start()
             return
-        except Aborted:
+        except ConnectCancelled:
             pass
         except LinkError as error:
             error.where = error.where or self.node.name
@@ -162,11 +162,11 @@ class SshLink(Link):
             channel.exec_command(boot.command)
             connection.opened()
             self._arm(lambda: None)  # from here on closing means end of stream for the command
-        except Aborted:
+        except ConnectCancelled:
             raise
         except Exception as error:
             if self._closing.is_set():
-                raise Aborted from error
+                raise ConnectCancelled from error
             if stream.late:
                 what = f"the command was not started within {deadline.seconds:g} s"
                 raise LinkError(what, name, "The host is overloaded.") from error

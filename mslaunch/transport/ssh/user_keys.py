@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mslaunch.transport.ssh.passphrase_prompt import Terminal
+from mslaunch.transport.ssh.passphrase_prompt import PassphrasePrompt
 
 Sign = Callable[[bytes, str], bytes]  #: data, algorithm -> signature as RFC 4253 6.6 packs it
 CERT = "-cert-v01@openssh.com"
@@ -162,7 +162,7 @@ def read_key(path: str) -> KeyFile:
     return KeyFile(blob, sign)
 
 
-class Agent:
+class SshAgent:
     """ssh-agent, a connection for each question (draft-ietf-sshm-ssh-agent); absent or silent is the same as empty."""
 
     def __init__(self, path: str) -> None:
@@ -208,7 +208,7 @@ class Keyring:
     """The keys of one launch; safe to share between threads."""
 
     def __init__(self, ask: Callable[[str], bytes | None] | None = None) -> None:
-        self._terminal = Terminal()
+        self._terminal = PassphrasePrompt()
         self._ask = ask or self._terminal.ask
         self._lock = threading.RLock()
         self._asking = threading.Lock()
@@ -226,7 +226,7 @@ class Keyring:
         """The agent's keys, asked once."""
         with self._lock:
             if path not in self._agents:
-                self._agents[path] = Agent(path).identities()
+                self._agents[path] = SshAgent(path).identities()
             return self._agents[path]
 
     def cancel(self) -> None:
@@ -254,7 +254,7 @@ class Keyring:
             return found
 
 
-class Wanted(NamedTuple):
+class KeyChoice(NamedTuple):
     """What the configuration says about keys."""
 
     files: Sequence[str]  # IdentityFile and -i, in order
@@ -264,7 +264,7 @@ class Wanted(NamedTuple):
     only: bool  # IdentitiesOnly
 
 
-def candidates(keyring: Keyring, wanted: Wanted) -> list[Identity]:
+def candidates(keyring: Keyring, wanted: KeyChoice) -> list[Identity]:
     """What to offer, in order: the named files, the agent's keys, the default files.
 
     A file whose public half the agent holds is signed for by the agent (ssh_config(5), IdentityFile).  Certificates

@@ -19,7 +19,7 @@ from mslaunch.transport.ssh import known_hosts as kh
 from mslaunch.transport.ssh.ssh_config import WAY_OUT, HostConfig
 
 
-class Trust:
+class HostKeyCheck:
     """The known hosts of one launch; safe to share between threads."""
 
     def __init__(self, accept_new: bool, notice: Callable[[str], None]) -> None:
@@ -57,7 +57,7 @@ class Trust:
 
     def _accept(self, config: HostConfig, type_: str, blob: bytes) -> None:
         name = names_of(config)[0]
-        self._of(config).add(kh.Entry(name, type_, blob, "", "accepted just now"))
+        self._of(config).add(kh.KnownHostLine(name, type_, blob, "", "accepted just now"))
         path = config.user_known_hosts[0] if config.user_known_hosts else ""
         shown = f"{name} ({type_} {kh.fingerprint(blob)})"
         try:
@@ -75,7 +75,7 @@ def names_of(config: HostConfig) -> list[str]:
     return list(dict.fromkeys([exact, config.hostname.lower()]))
 
 
-def _read_known(path: str) -> list[kh.Entry]:
+def _read_known(path: str) -> list[kh.KnownHostLine]:
     with contextlib.suppress(OSError), open(path, encoding="utf-8", errors="replace") as file:
         return kh.parse(file.read(), path)
     return []

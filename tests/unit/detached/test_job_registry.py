@@ -21,7 +21,7 @@ from mslaunch.cli.dialects import parse
 from mslaunch.cli.parser.options import Show
 from mslaunch.detached import job_registry
 from mslaunch.detached.detach import _without_values
-from mslaunch.detached.job_registry import Entry, Process, Register, process
+from mslaunch.detached.job_registry import JobEntry, JobRegistry, LauncherProcess, process
 from mslaunch.errors import LaunchError, UsageError
 
 
@@ -38,26 +38,26 @@ def launcher() -> Iterator[subprocess.Popen[bytes]]:
         child.kill()
 
 
-def me() -> Process:
+def me() -> LauncherProcess:
     found = process(os.getpid())
     assert found
     return found
 
 
-def add(environ: dict[str, str], **facts: Any) -> Entry:
+def add(environ: dict[str, str], **facts: Any) -> JobEntry:
     given = {
         "command": ["mslaunch", "--detach", "a b"], "cwd": "/somewhere", "began": time.time(), "process": me(),
         "ranks": 4, "logs": "/somewhere/logs", "grace": 0.5, **facts,
     }  # fmt: skip
-    return Register(environ).add(**given)
+    return JobRegistry(environ).add(**given)
 
 
-def ended(environ: dict[str, str], days: float = 0.0) -> Entry:
+def ended(environ: dict[str, str], days: float = 0.0) -> JobEntry:
     return add(environ, ended=time.time() - days * 86400, code=3, how="rank 1 ended with exit code 3")
 
 
 def numbers(environ: dict[str, str]) -> list[int]:
-    return [entry.number for entry in Register(environ).entries()]
+    return [entry.number for entry in JobRegistry(environ).entries()]
 
 
 # --- the register
@@ -66,7 +66,7 @@ def numbers(environ: dict[str, str]) -> list[int]:
 def test_jobs_are_counted_up_and_no_number_comes_again(environ: dict[str, str]) -> None:
     assert numbers(environ) == [] and not os.path.exists(environ["MSLAUNCH_JOBS"]), "who asks makes nothing"
     assert [add(environ).number for _ in range(3)] == [1, 2, 3]
-    for entry in Register(environ).entries():
+    for entry in JobRegistry(environ).entries():
         entry.remove()
     assert numbers(environ) == [] and add(environ).number == 4
     Path(environ["MSLAUNCH_JOBS"], "lock").write_text("nonsense")
@@ -89,12 +89,12 @@ def test_the_register_is_its_user_s_alone(environ: dict[str, str], tmp_path: Pat
         assert stat.S_IMODE(os.stat(path).st_mode) == 0o700
     os.chmod(environ["MSLAUNCH_JOBS"], 0o750)
     with pytest.raises(LaunchError, match="not a directory that you alone") as caught:
-        Register(environ)
+        JobRegistry(environ)
     assert caught.value.where == environ["MSLAUNCH_JOBS"] and "MSLAUNCH_JOBS" in caught.value.todo
     os.chmod(environ["MSLAUNCH_JOBS"], 0o700)
     (tmp_path / "link").symlink_to(environ["MSLAUNCH_JOBS"])
     with pytest.raises(LaunchError):
-        Register({"MSLAUNCH_JOBS": str(tmp_path / "link")})
+        JobRegistry({"MSLAUNCH_JOBS": str(tmp_path / "link")})
 
 
 @pytest.mark.root
@@ -222,9 +222,9 @@ def test_a_job_whose_process_was_the_command_is_found_again(
     environ: dict[str, str], launcher: subprocess.Popen[bytes]
 ) -> None:
     with subprocess.Popen(["true"]) as command:
-        before = process(command.pid) or Process(command.pid, "0", "gone")
+        before = process(command.pid) or LauncherProcess(command.pid, "0", "gone")
     entry = add(environ, process=before)
-    Register(environ).entries()[0].note(process=process(launcher.pid), running=1.0)
+    JobRegistry(environ).entries()[0].note(process=process(launcher.pid), running=1.0)
     assert entry.state == "running" and entry.process.pid == launcher.pid
     entry = add(environ, process=before)
     assert entry.state == "killed"
@@ -235,15 +235,15 @@ def test_stop_follows_from_the_command_to_the_launcher(
 ) -> None:
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as command:
         entry = add(environ, process=process(command.pid))
-        send = Process.send
+        send = LauncherProcess.send
 
-        def late(asked: Process, signum: int) -> bool:
+        def late(asked: LauncherProcess, signum: int) -> bool:
             """The launcher was noted down after the job was looked up, and the command has gone."""
             if asked.pid == command.pid:
-                Register(environ).entries()[0].note(process=process(launcher.pid), running=1.0)
+                JobRegistry(environ).entries()[0].note(process=process(launcher.pid), running=1.0)
             return send(asked, signum)
 
-        monkeypatch.setattr(Process, "send", late)
+        monkeypatch.setattr(LauncherProcess, "send", late)
         assert job_commands.stop([str(entry.number)], environ).text.startswith("job 1 was killed")
     assert launcher.wait(9) == -signal.SIGTERM
 
@@ -252,20 +252,20 @@ def test_stop_of_a_job_that_was_refused_meanwhile(
     environ: dict[str, str], launcher: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     entry = add(environ, process=process(launcher.pid))
-    send = Process.send
+    send = LauncherProcess.send
 
-    def forgotten(asked: Process, signum: int) -> bool:
+    def forgotten(asked: LauncherProcess, signum: int) -> bool:
         entry.remove()
         return send(asked, signum)
 
-    monkeypatch.setattr(Process, "send", forgotten)
+    monkeypatch.setattr(LauncherProcess, "send", forgotten)
     assert job_commands.stop(["1"], environ).text == "job 1 has ended before anything was started"
 
 
 def test_a_register_that_cannot_be_made(environ: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     nowhere = {"MSLAUNCH_JOBS": str(tmp_path / "file" / "jobs")}
-    assert Register(nowhere).entries() == []
+    assert JobRegistry(nowhere).entries() == []
     with pytest.raises(LaunchError, match="cannot be made: Not a directory") as caught:
         add(nowhere)
     assert caught.value.where == nowhere["MSLAUNCH_JOBS"] and "MSLAUNCH_JOBS" in caught.value.todo

@@ -13,9 +13,9 @@ from mslaunch.datamodel.node_plan import FIRST_SERVER, SERVICE
 from mslaunch.datamodel.request import ClusterPolicy
 from mslaunch.frameworks import mindspore, openmpi, torch
 from mslaunch.frameworks import table as frameworks
-from mslaunch.frameworks.rank_info import Place, Program
+from mslaunch.frameworks.rank_info import ProgramInfo, RankInfo
 
-PROGRAM = Program(0, ("/bin/prog", "word"), "/work")
+PROGRAM = ProgramInfo(0, ("/bin/prog", "word"), "/work")
 LAYOUTS = st.lists(st.integers(1, 5), min_size=1, max_size=5)  # ranks a node
 
 
@@ -24,7 +24,7 @@ def environments(counts: list[int]) -> list[dict[str, str]]:
     for node, count in enumerate(counts):
         for local in range(count):
             where = (len(made), sum(counts), local, count, node, len(counts), sum(counts))
-            place = Place(*where, "10.0.0.1", 10001, 10002, bound=True)
+            place = RankInfo(*where, "10.0.0.1", 10001, 10002, bound=True)
             words = [*frameworks.job_env(place), *frameworks.app_env(PROGRAM), *frameworks.rank_env(place)]
             env = dict(word.split("=", 1) for word in words)
             assert len(env) == len(words), "no variable is given twice"
@@ -98,20 +98,20 @@ def test_parameters_of_pmix_are_the_users() -> None:
     ],
 )
 def test_the_program_is_named(argv: tuple[str, ...], command: str, words: str | None) -> None:
-    env = openmpi.app_env(Program(3, argv, "/work"))
+    env = openmpi.app_env(ProgramInfo(3, argv, "/work"))
     assert (env["OMPI_COMMAND"], env.get("OMPI_ARGV")) == (command, words)
     assert (env["OMPI_MCA_orte_app_num"], env["OMPI_MCA_initial_wdir"]) == (3, "/work")
 
 
 def test_the_longest_argument_list_can_be_started() -> None:
-    env = openmpi.app_env(Program(0, ("true", "y" * openmpi._LONGEST), "/"))
+    env = openmpi.app_env(ProgramInfo(0, ("true", "y" * openmpi._LONGEST), "/"))
     subprocess.run(["true"], env={"PATH": os.defpath, "OMPI_ARGV": str(env["OMPI_ARGV"])}, check=True)
 
 
 @settings(max_examples=20, deadline=None)
 @given(LAYOUTS)
 def test_what_a_node_shares_is_shared(counts: list[int]) -> None:
-    place = Place(0, sum(counts), 0, counts[0], 0, len(counts), sum(counts), "::1", 1, 2)
+    place = RankInfo(0, sum(counts), 0, counts[0], 0, len(counts), sum(counts), "::1", 1, 2)
     other = place._replace(rank=counts[0] - 1, local_rank=counts[0] - 1)
     assert frameworks.job_env(place) == frameworks.job_env(other)
 
@@ -128,7 +128,7 @@ def test_what_is_set_is_also_scrubbed() -> None:
 
 
 def test_the_scheduler_is_no_worker() -> None:
-    place = Place(0, 8, 0, 4, 0, 2, 8, "10.0.0.1", 10001, 10002)
+    place = RankInfo(0, 8, 0, 4, 0, 2, 8, "10.0.0.1", 10001, 10002)
     (service,) = mindspore.services(place, ClusterPolicy())
     env = dict(word.split("=", 1) for word in service.env)
     assert (service.port, env["MS_SCHED_HOST"]) == (10002, "10.0.0.1")
@@ -138,7 +138,7 @@ def test_the_scheduler_is_no_worker() -> None:
 
 
 def test_the_scheduler_and_the_servers_are_told_the_same_place() -> None:
-    place = Place(0, 8, 0, 4, 0, 2, 8, "10.0.0.1", 10001, 10002, service_address="fd00::2", servers=3)
+    place = RankInfo(0, 8, 0, 4, 0, 2, 8, "10.0.0.1", 10001, 10002, service_address="fd00::2", servers=3)
     made = mindspore.services(place, ClusterPolicy(first=True, program="light", cpus=(5,)))
     assert [service.number for service in made] == [SERVICE, FIRST_SERVER, FIRST_SERVER - 1, FIRST_SERVER - 2]
     assert made[0][3:] == (True, "light", (5,)) and made[1][3:] == (True, "ranks", ())
@@ -159,7 +159,7 @@ def test_the_scheduler_and_the_servers_are_told_the_same_place() -> None:
 @pytest.mark.parametrize("simulated", [False, True])
 @pytest.mark.parametrize("numbered", [False, True])
 def test_what_is_not_known_is_not_said(simulated: bool, numbered: bool) -> None:
-    full = Place(3, 8, 1, 2, 1, 4, 8, "10.0.0.1", 10001, 10002, simulated=simulated)
+    full = RankInfo(3, 8, 1, 2, 1, 4, 8, "10.0.0.1", 10001, 10002, simulated=simulated)
     place = full._replace(numbered=numbered)
     names = {word.partition("=")[0] for word in (*frameworks.job_env(place), *frameworks.rank_env(place))}
     others = full._replace(rank=4, node=2)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from mslaunch.errors import LaunchError, WireError
 from mslaunch.host import listeners
-from mslaunch.host.listeners import Wait, by_whom, holder, refused, sockets
+from mslaunch.host.listeners import ListenWait, by_whom, holder, refused, sockets
 from mslaunch.protocol import control
 from mslaunch.runtime.loop import Loop
 
@@ -99,7 +99,7 @@ def test_waiting_until_a_process_listens(loop: Loop, argv: tuple[str, ...]) -> N
     """Or one that it has started."""
     heard: list[LaunchError | None] = []
     with Server(*argv) as server:
-        Wait(loop, server.port, server.pid, heard.append)
+        ListenWait(loop, server.port, server.pid, heard.append)
         loop.run(lambda: bool(heard))
     assert heard == [None]
 
@@ -107,7 +107,7 @@ def test_waiting_until_a_process_listens(loop: Loop, argv: tuple[str, ...]) -> N
 def test_waiting_for_a_port_that_another_has(loop: Loop) -> None:
     heard: list[LaunchError | None] = []
     with Server(LISTENS) as server, Server(LISTENS) as other:
-        Wait(loop, server.port, other.pid, heard.append)
+        ListenWait(loop, server.port, other.pid, heard.append)
         loop.run(lambda: bool(heard))
     assert heard[0] and f"by process {server.pid} (" in heard[0].what
 
@@ -119,19 +119,19 @@ def test_waiting_has_an_end(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))  # nobody else can take it, and nobody listens
         port = silent.getsockname()[1]
-        Wait(loop, port, os.getpid(), heard.append)
-        Wait(loop, port, os.getpid(), heard.append).cancel()
+        ListenWait(loop, port, os.getpid(), heard.append)
+        ListenWait(loop, port, os.getpid(), heard.append).cancel()
         loop.run(lambda: loop._due() is None)
     assert not heard
 
 
-@given(st.lists(st.builds(control.Wanted, st.integers(0, 65535), st.booleans()), max_size=4))
-def test_reserve(ports: list[control.Wanted]) -> None:
+@given(st.lists(st.builds(control.PortRequest, st.integers(0, 65535), st.booleans()), max_size=4))
+def test_reserve(ports: list[control.PortRequest]) -> None:
     assert control.unpack_ports(control.pack_ports(ports)) == ports
 
 
 def test_reserve_is_short() -> None:
-    wanted = [control.Wanted(), control.Wanted(8118), control.Wanted(8118, True)]
+    wanted = [control.PortRequest(), control.PortRequest(8118), control.PortRequest(8118, True)]
     assert control.pack_ports(wanted) == b"0 8118 8118-"
 
 

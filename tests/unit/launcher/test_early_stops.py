@@ -6,7 +6,7 @@ import pytest
 
 from mslaunch.datamodel.request import AppContext, Request
 from mslaunch.errors import LaunchError
-from mslaunch.launcher.early_stops import Stops
+from mslaunch.launcher.early_stops import EarlyStops
 from mslaunch.runtime.loop import Loop
 
 
@@ -20,7 +20,7 @@ from mslaunch.runtime.loop import Loop
 def test_the_limit_of_time(begun: bool, words: str) -> None:
     """Also where it is reached when the ranks of an attempt have just ended."""
     with Loop() as loop:
-        stops = Stops(loop, Request((AppContext(("x",)),), timeout=0.01), signals=False)
+        stops = EarlyStops(loop, Request((AppContext(("x",)),), timeout=0.01), signals=False)
         if begun:
             stops.begun()
         with pytest.raises(LaunchError) as caught:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from mslaunch.datamodel.outcome import Failure, Outcome, RankStatus
 from mslaunch.datamodel.request import OutputPolicy
 from mslaunch.launcher.messages.failure_report import outcome_text
-from mslaunch.launcher.rank_names import Worlds
+from mslaunch.launcher.rank_names import RankNames
 from mslaunch.protocol.frames import STDERR, STDOUT
 
 TWO = [("alpha", 0), ("gamma", 2)]  # where two spawned ranks are
@@ -20,7 +20,7 @@ TWO = [("alpha", 0), ("gamma", 2)]  # where two spawned ranks are
 
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=5))
 def test_every_rank_has_one_name(sizes: list[int]) -> None:
-    worlds = Worlds(*sizes)
+    worlds = RankNames(*sizes)
     assert [worlds.of(rank) for rank in range(sum(sizes))] == [
         (number, own) for number, size in enumerate(sizes, 1) for own in range(size)
     ]
@@ -32,7 +32,7 @@ def test_every_rank_has_one_name(sizes: list[int]) -> None:
 @given(st.integers(0, 9), st.lists(st.integers(1, 5), min_size=1, max_size=5))
 def test_other_launchers_start_the_ranks_before(first: int, sizes: list[int]) -> None:
     """The numbers of frames are the ranks then; worlds that are spawned have ranks from 0 all the same."""
-    worlds, later = Worlds(*sizes, first=first), Worlds()
+    worlds, later = RankNames(*sizes, first=first), RankNames()
     assert [later.add(size, first) for size in sizes] == [first + sum(sizes[:at]) for at in range(len(sizes))]
     numbers = range(first, first + sum(sizes))
     owns = [(1, first + own) for own in range(sizes[0])]
@@ -41,7 +41,7 @@ def test_other_launchers_start_the_ranks_before(first: int, sizes: list[int]) ->
         assert [one.of(rank) for rank in numbers] == owns
         assert [one.size(number) for number in range(1, len(sizes) + 1)] == sizes
         assert one.end == numbers.stop and one.name(first) == f"rank {first}"
-        assert one.names(numbers[: sizes[0]]) == Worlds(99).names(numbers[: sizes[0]])
+        assert one.names(numbers[: sizes[0]]) == RankNames(99).names(numbers[: sizes[0]])
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_other_launchers_start_the_ranks_before(first: int, sizes: list[int]) ->
     ],
 )
 def test_several(ranks: list[int], text: str) -> None:
-    assert Worlds(3, 2, 4).names(ranks) == text
+    assert RankNames(3, 2, 4).names(ranks) == text
 
 
 def test_the_report_tells_worlds_apart() -> None:

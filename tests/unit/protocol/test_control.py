@@ -98,15 +98,15 @@ def test_exit(ended: Exit) -> None:
 
 
 @FEW
-@given(st.builds(control.Traced, NUMBERS, WORDS, WORDS, WORDS))
-def test_traced(traced: control.Traced) -> None:
+@given(st.builds(control.StackTrace, NUMBERS, WORDS, WORDS, WORDS))
+def test_traced(traced: control.StackTrace) -> None:
     assert control.unpack_traced(control.pack_traced(traced)) == traced
 
 
 def test_what_a_debugger_printed_may_hold_anything() -> None:
     """Unlike a variable: a NUL in it must not garble the frame."""
-    traced = control.Traced(1, "a\0b", "gdb", "#0 \0 \udc80 x")
-    assert control.unpack_traced(control.pack_traced(traced)) == control.Traced(1, "a b", "gdb", "#0   \udc80 x")
+    traced = control.StackTrace(1, "a\0b", "gdb", "#0 \0 \udc80 x")
+    assert control.unpack_traced(control.pack_traced(traced)) == control.StackTrace(1, "a b", "gdb", "#0   \udc80 x")
 
 
 @st.composite

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mslaunch.runtime.loop import Loop
-from mslaunch.runtime.writer import Outbox
+from mslaunch.runtime.writer import Writer
 
 _F_SETPIPE_SZ = 1031
 
@@ -31,7 +31,7 @@ def test_bytes_arrive_in_order(sends: list[list[int]]) -> None:
     broken: list[OSError] = []
     received = b""
     with Loop() as loop:
-        outbox = Outbox(loop, writer, broken.append, progress.append)
+        outbox = Writer(loop, writer, broken.append, progress.append)
         sent = b""
         for at, sizes in enumerate(sends):
             pieces = [bytes([(at + number) % 251]) * size for number, size in enumerate(sizes)]
@@ -56,7 +56,7 @@ def test_bytes_arrive_in_order(sends: list[list[int]]) -> None:
 def test_a_reader_that_goes_is_told_once(loop: Loop) -> None:
     reader, writer = os.pipe()
     broken: list[OSError] = []
-    outbox = Outbox(loop, writer, broken.append)
+    outbox = Writer(loop, writer, broken.append)
     outbox.send(b"x" * (1 << 20))
     assert outbox.pending
     os.close(reader)
@@ -69,7 +69,7 @@ def test_a_reader_that_goes_is_told_once(loop: Loop) -> None:
 
 def test_closed_takes_nothing(loop: Loop) -> None:
     reader, writer = os.pipe()
-    outbox = Outbox(loop, writer, lambda error: None)
+    outbox = Writer(loop, writer, lambda error: None)
     outbox.send(b"ab")
     loop.run(lambda: not outbox.pending)
     outbox.close()
@@ -82,7 +82,7 @@ def test_closed_takes_nothing(loop: Loop) -> None:
 def test_progress_may_send(loop: Loop) -> None:
     reader, writer = os.pipe()
     left = [b"b", b"c"]
-    outbox = Outbox(loop, writer, lambda error: None, lambda size: outbox.send(left.pop(0)) if left else None)
+    outbox = Writer(loop, writer, lambda error: None, lambda size: outbox.send(left.pop(0)) if left else None)
     outbox.send(b"a")
     loop.run(lambda: not outbox.pending and not left)
     assert os.read(reader, 9) == b"abc"

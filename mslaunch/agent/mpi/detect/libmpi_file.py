@@ -23,7 +23,7 @@ NAMES = (
 
 
 def maker(libmpi: Elf) -> str:
-    """Who made this library, as `Library.name` has it; "" if it is none of MPI's that we know."""
+    """Who made this library, as `MpiLibrary.name` has it; "" if it is none of MPI's that we know."""
     names = strings(libmpi)
     if b"MPI_Init\0" not in names:
         return ""

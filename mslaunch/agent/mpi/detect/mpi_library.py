@@ -26,7 +26,7 @@ _SHELL_TEXT = 1 << 16
 _DEPTH = 6  # wrappers of wrappers
 
 
-class Library(NamedTuple):
+class MpiLibrary(NamedTuple):
     """An MPI library, and what serves its ranks."""
 
     family: str  # "pmi": MPICH and all that start up like it; "pmix": Open MPI
@@ -36,7 +36,7 @@ class Library(NamedTuple):
     embedded: bool = False  # it has a PMIx of its own inside: there is no libpmix that belongs to it
 
 
-def find(path: str, argv: Sequence[str], env: Mapping[str, str], wdir: str) -> Library | None:
+def find(path: str, argv: Sequence[str], env: Mapping[str, str], wdir: str) -> MpiLibrary | None:
     """The library of the program at `path`, which may be relative to `wdir`; None if it seems to use none.
 
     `argv` and `env` are the rank's.  Never raises for what is in files.
@@ -44,7 +44,7 @@ def find(path: str, argv: Sequence[str], env: Mapping[str, str], wdir: str) -> L
     return _Search(env, wdir).find(path, argv)
 
 
-def find_pmix(library: Library, env: Mapping[str, str]) -> str:
+def find_pmix(library: MpiLibrary, env: Mapping[str, str]) -> str:
     """The libpmix that serves a library best: its own, else any; "" if there is none on this node."""
     return library.pmix or any_pmix(env)
 
@@ -71,7 +71,7 @@ class _Search:
         self._loader = Loader(env, wdir)
         self._lookups = 0
 
-    def find(self, path: str, argv: Sequence[str], depth: int = 0) -> Library | None:
+    def find(self, path: str, argv: Sequence[str], depth: int = 0) -> MpiLibrary | None:
         """The library of a program with these arguments."""
         if depth > _DEPTH:
             return None
@@ -104,13 +104,13 @@ class _Search:
                     return one, made_by
         return None
 
-    def _library(self, libmpi: Elf, made_by: str) -> Library:
+    def _library(self, libmpi: Elf, made_by: str) -> MpiLibrary:
         path = os.path.realpath(os.path.join(self._loader.wdir, libmpi.path))
         if made_by != "Open MPI":
-            return Library("pmi", made_by, path)
-        return Library("pmix", made_by, path, *pmix_of(libmpi, path, self._loader))
+            return MpiLibrary("pmi", made_by, path)
+        return MpiLibrary("pmix", made_by, path, *pmix_of(libmpi, path, self._loader))
 
-    def _python(self, path: str, argv: Sequence[str], elf: Elf) -> Library | None:
+    def _python(self, path: str, argv: Sequence[str], elf: Elf) -> MpiLibrary | None:
         """MPICH's costs nothing to serve, so it is enough that mpi4py is there; PMIx takes some reason to expect it."""
         linked = self._first(elf)
         if linked:
@@ -125,7 +125,7 @@ class _Search:
                     return self._library(*found)
         return None
 
-    def _script(self, path: str, argv: Sequence[str], depth: int) -> Library | None:
+    def _script(self, path: str, argv: Sequence[str], depth: int) -> MpiLibrary | None:
         """A file that is no program of this machine: its interpreter, or the program behind a shim of that name."""
         head = head_of(os.path.join(self._loader.wdir, path), _SHELL_TEXT)
         if head[:2] != b"#!":
@@ -143,7 +143,7 @@ class _Search:
             return self._text(head, depth) or self._wrapped(argv[1:], depth)
         return self.find(line[0], [*words, path, *argv[1:]], depth + 1)
 
-    def _shell(self, words: Sequence[str], depth: int) -> Library | None:
+    def _shell(self, words: Sequence[str], depth: int) -> MpiLibrary | None:
         """`bash -c TEXT`, `bash -x SCRIPT`."""
         for index, word in enumerate(words):
             if word.startswith("-") and not word.startswith("--") and "c" in word and len(words) > index + 1:
@@ -153,7 +153,7 @@ class _Search:
                 return self._text(script, depth) or self._wrapped(words[index + 1 :], depth)
         return None
 
-    def _text(self, text: bytes, depth: int) -> Library | None:
+    def _text(self, text: bytes, depth: int) -> MpiLibrary | None:
         """The first program with a library that the text of a shell names; what holds a NUL is no text."""
         if b"\0" in text:
             return None
@@ -163,7 +163,7 @@ class _Search:
                 return found
         return None
 
-    def _wrapped(self, words: Sequence[str], depth: int) -> Library | None:
+    def _wrapped(self, words: Sequence[str], depth: int) -> MpiLibrary | None:
         """The first of these words that is a program with a library; what follows it are its arguments."""
         for index, word in enumerate(words):
             name, assigned, value = word.partition("=")

@@ -55,10 +55,10 @@ def may_be_openmpi(path: str, argv: Sequence[str], env: Mapping[str, str], wdir:
     """False if the program at `path`, started in `wdir` with these arguments and variables, does not use Open MPI."""
     if env.get("LD_PRELOAD") or env.get("MPI4PY_LIBMPI"):
         return True
-    return _Look(env, wdir).at(path, argv)
+    return _Inspection(env, wdir).at(path, argv)
 
 
-class _Look:
+class _Inspection:
     """One look: what there was to see so far."""
 
     def __init__(self, env: Mapping[str, str], wdir: str) -> None:

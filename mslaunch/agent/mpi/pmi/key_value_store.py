@@ -73,7 +73,7 @@ class Collective:
         self.broken = False  # it can never be complete, and that was said
 
 
-class Place:
+class KeySpace:
     """A world on this node."""
 
     def __init__(self, world: World) -> None:

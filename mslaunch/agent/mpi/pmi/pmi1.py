@@ -14,11 +14,11 @@ from mslaunch.faststd import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mslaunch.agent.mpi.pmi.key_value_store import Place
-    from mslaunch.agent.mpi.pmi.pmi_engine import Call, Pmi
+    from mslaunch.agent.mpi.pmi.key_value_store import KeySpace
+    from mslaunch.agent.mpi.pmi.pmi_engine import Call, PmiEngine
 
 
-def _init(pmi: Pmi, call: Call) -> None:
+def _init(pmi: PmiEngine, call: Call) -> None:
     version = call.message.need("pmi_version")
     if version not in ("1", "2"):
         raise Refused("unknown_version")
@@ -26,70 +26,70 @@ def _init(pmi: Pmi, call: Call) -> None:
     call.done(("pmi_version", version), ("pmi_subversion", "2" if version == "1" else "0"))
 
 
-def _maxes(pmi: Pmi, call: Call) -> None:
+def _maxes(pmi: PmiEngine, call: Call) -> None:
     call.done(("kvsname_max", NAME), ("keylen_max", KEY), ("vallen_max", VALUE))
 
 
-def _appnum(pmi: Pmi, call: Call) -> None:
+def _appnum(pmi: PmiEngine, call: Call) -> None:
     call.done(("appnum", call.client.place.program(call.client.number)))
 
 
-def _name(pmi: Pmi, call: Call) -> None:
+def _name(pmi: PmiEngine, call: Call) -> None:
     call.done(("kvsname", call.client.place.world.name))
 
 
-def _own(call: Call) -> Place:
+def _own(call: Call) -> KeySpace:
     if call.message.need("kvsname") != call.client.place.world.name:
         raise Refused("unknown_kvsname")
     return call.client.place
 
 
-def _put(pmi: Pmi, call: Call) -> None:
+def _put(pmi: PmiEngine, call: Call) -> None:
     _own(call).put(call.client.life, call.message.need("key"), call.message.words.get("value", ""))
     call.done()
 
 
-def _get(pmi: Pmi, call: Call) -> None:
+def _get(pmi: PmiEngine, call: Call) -> None:
     value = _own(call).get(call.client.life, call.message.need("key"))
     if value is None:
         raise Refused("key_not_found")
     call.done(("value", value))
 
 
-def _barrier(pmi: Pmi, call: Call) -> None:
+def _barrier(pmi: PmiEngine, call: Call) -> None:
     pmi.fence(call, call.message.words.get("group", "WORLD"))
 
 
-def _universe(pmi: Pmi, call: Call) -> None:
+def _universe(pmi: PmiEngine, call: Call) -> None:
     call.done(("size", call.client.place.world.slots or -1))  # -1: the attribute is not set
 
 
-def _publish(pmi: Pmi, call: Call) -> None:
+def _publish(pmi: PmiEngine, call: Call) -> None:
     pmi.name(call, "publish", call.message.need("service"), call.message.need("port"))
 
 
-def _lookup(pmi: Pmi, call: Call) -> None:
+def _lookup(pmi: PmiEngine, call: Call) -> None:
     pmi.name(call, "lookup", call.message.need("service"), keys=("port",))
 
 
-def _unpublish(pmi: Pmi, call: Call) -> None:
+def _unpublish(pmi: PmiEngine, call: Call) -> None:
     pmi.name(call, "unpublish", call.message.need("service"))
 
 
-def _abort(pmi: Pmi, call: Call) -> None:
+def _abort(pmi: PmiEngine, call: Call) -> None:
     pmi.abort(call, call.message.words.get("exitcode", "1"), call.message.words.get("message", ""))
 
 
-def _spawn(pmi: Pmi, call: Call) -> None:
+def _spawn(pmi: PmiEngine, call: Call) -> None:
     pmi.spawn(call)
 
 
-def _finalize(pmi: Pmi, call: Call) -> None:
+def _finalize(pmi: PmiEngine, call: Call) -> None:
     pmi.finalize(call)
 
 
 #: the command of its answer, and what obeys it
-COMMANDS: dict[str, tuple[str, Callable[[Pmi, Call], None]]] = {
+COMMANDS: dict[str, tuple[str, Callable[[PmiEngine, Call], None]]] = {
     "init": ("response_to_init", _init),
     "get_maxes": ("maxes", _maxes),
     "get_appnum": ("appnum", _appnum),

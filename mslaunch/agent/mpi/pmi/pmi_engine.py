@@ -1,15 +1,15 @@
 """A node's PMI: what MPICH, Intel MPI and their like ask whoever started them, answered for the ranks of this node.
 
-Bytes go in, bytes and wishes come out (`Uplink`); there is no descriptor, clock or environment here, and nothing is
-known of frames.  Here is what both versions of PMI have; their wordings are in `pmi1` and `pmi2`.  The surprising
-thing: nothing that a rank sends can raise here.  A command that cannot be obeyed is answered with an error, as the
-protocol has it, and what is no PMI at all ends the job, with a sentence that names the rank.
+Bytes go in, bytes and wishes come out (`LauncherCalls`); there is no descriptor, clock or environment here, and
+nothing is known of frames.  Here is what both versions of PMI have; their wordings are in `pmi1` and `pmi2`.  The
+surprising thing: nothing that a rank sends can raise here.  A command that cannot be obeyed is answered with an error,
+as the protocol has it, and what is no PMI at all ends the job, with a sentence that names the rank.
 """
 
 from __future__ import annotations
 
 from mslaunch.agent.mpi.pmi import pmi1, pmi2, pmi_wire
-from mslaunch.agent.mpi.pmi.key_value_store import KEY, VALUE, Collective, Place
+from mslaunch.agent.mpi.pmi.key_value_store import KEY, VALUE, Collective, KeySpace
 from mslaunch.agent.mpi.pmi.pmi_wire import Garbled, Message, Reader, Refused, shown
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 from mslaunch.protocol.mpi import Abort, Gathering
@@ -17,7 +17,7 @@ from mslaunch.protocol.mpi import Abort, Gathering
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from mslaunch.agent.mpi.launcher_calls import Uplink
+    from mslaunch.agent.mpi.launcher_calls import LauncherCalls
     from mslaunch.datamodel.node_plan import World
     from mslaunch.protocol.mpi import Answer, Released
 
@@ -31,7 +31,7 @@ _PORT = 8192  # characters of a name or port that is published
 class Client:
     """A rank of this node."""
 
-    def __init__(self, rank: int, place: Place) -> None:
+    def __init__(self, rank: int, place: KeySpace) -> None:
         self.rank = rank  # as frames have it
         self.number = rank - place.world.first  # in its world
         self.place = place
@@ -50,7 +50,7 @@ class Client:
 class Call:
     """A command of a rank, and the one answer to it."""
 
-    def __init__(self, uplink: Uplink, client: Client, message: Message, answer: str) -> None:
+    def __init__(self, uplink: LauncherCalls, client: Client, message: Message, answer: str) -> None:
         self._uplink = uplink
         self.client = client
         self.message = message
@@ -86,14 +86,14 @@ class Call:
 
 class _Waiting(NamedTuple):
     collective: Collective
-    place: Place
+    place: KeySpace
     calls: dict[int, tuple[Call, tuple[tuple[str, object], ...]]]  # of each rank: its command, and what to answer
 
 
-class Pmi:
+class PmiEngine:
     """The engine of one node."""
 
-    def __init__(self, uplink: Uplink) -> None:
+    def __init__(self, uplink: LauncherCalls) -> None:
         self.uplink = uplink
         self._clients: dict[int, Client] = {}
         self._waiting: dict[tuple[str, tuple[str, ...]], _Waiting] = {}
@@ -101,7 +101,7 @@ class Pmi:
 
     def add(self, world: World, cpus: Mapping[int, Sequence[int]] = {}) -> None:
         """A world, before its first rank starts.  Where ranks are bound, PMI has no word for."""
-        place = Place(world)
+        place = KeySpace(world)
         for number in place.here:
             self._clients[world.first + number] = Client(world.first + number, place)
 
@@ -249,7 +249,7 @@ class Pmi:
         self._patient.append((call, key))
         self._look_for_the_last(call.client)
 
-    def arrived(self, place: Place, life: int, key: str, value: str) -> None:
+    def arrived(self, place: KeySpace, life: int, key: str, value: str) -> None:
         """An attribute of the node was put."""
         patient, self._patient = self._patient, []
         for call, wanted in patient:

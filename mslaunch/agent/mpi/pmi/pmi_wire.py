@@ -42,7 +42,7 @@ class Message(NamedTuple):
         return self.words[key]
 
 
-class Program(NamedTuple):
+class SpawnProgram(NamedTuple):
     """One of the commands that a rank wants to have spawned."""
 
     argv: tuple[str, ...]
@@ -164,7 +164,7 @@ def _framed_pairs(text: str) -> list[tuple[str, str]]:
     return [(key, value.replace(_SEMICOLON, ";")) for key, _, value in pieces if key]
 
 
-def programs(message: Message) -> tuple[list[Program], list[str]]:
+def programs(message: Message) -> tuple[list[SpawnProgram], list[str]]:
     """What a spawn wants to have started, and what it puts into the new world in advance: key, value, …"""
     first = "mcmd" if message.version == 1 else "subcmd"
     found: list[dict[str, str]] = [{}]  # first what is said of all of them
@@ -182,16 +182,16 @@ def programs(message: Message) -> tuple[list[Program], list[str]]:
     return wanted, preput
 
 
-def _program(words: Mapping[str, str]) -> Program:
+def _program(words: Mapping[str, str]) -> SpawnProgram:
     args = [words.get(f"arg{index + 1}", "") for index in range(_count(words, "argcnt"))]
     info = _counted(words, "info_num", "info_%s_%d")
-    return Program((words.get("execname", ""), *args), number(words.get("nprocs", "")), tuple(info))
+    return SpawnProgram((words.get("execname", ""), *args), number(words.get("nprocs", "")), tuple(info))
 
 
-def _program2(words: Mapping[str, str]) -> Program:
+def _program2(words: Mapping[str, str]) -> SpawnProgram:
     args = [words.get(f"argv{index}", "") for index in range(_count(words, "argc"))]
     info = _counted(words, "infokeycount", "info%s%d")
-    return Program((words.get("subcmd", ""), *args), number(words.get("maxprocs", "")), tuple(info))
+    return SpawnProgram((words.get("subcmd", ""), *args), number(words.get("maxprocs", "")), tuple(info))
 
 
 def _count(words: Mapping[str, str], key: str) -> int:

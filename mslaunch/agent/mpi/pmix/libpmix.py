@@ -52,7 +52,7 @@ OLDEST = (3, 2)
 OURS = ("PMIX_", "OMPI_", "PRTE_")  #: variables of a launch around us
 
 
-class Server:
+class PmixLibrary:
     """The library, serving.  There can be one in a life of a process: a second one would abort it."""
 
     def __init__(self, path: str, items: Sequence[Item], settings: Sequence[tuple[str, str]] = ()) -> None:

@@ -1,8 +1,8 @@
 """PMIx, served: what libpmix wants of its host becomes collectives and questions, and their results its answers.
 
-The wire-up of Open MPI's ranks on one node.  It knows no sockets and no frames: `Server` is the library, `Uplink` is
-the way to everybody else.  The surprising thing: an upcall about a world that nobody has told us of waits, since
-ranks hear of a spawned world over MPI itself, sooner than we do over the link.
+The wire-up of Open MPI's ranks on one node.  It knows no sockets and no frames: `PmixLibrary` is the library,
+`LauncherCalls` is the way to everybody else.  The surprising thing: an upcall about a world that nobody has told us of
+waits, since ranks hear of a spawned world over MPI itself, sooner than we do over the link.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import os
 
 from mslaunch.agent.mpi.pmix import callbacks
 from mslaunch.agent.mpi.pmix.job_info import job_info, nudges, prefix_of
-from mslaunch.agent.mpi.pmix.libpmix import Server
+from mslaunch.agent.mpi.pmix.libpmix import PmixLibrary
 from mslaunch.agent.mpi.pmix.mca_exclusions import idle_transports
 from mslaunch.agent.mpi.pmix.pmix_values import BYTE_OBJECT, DATA_ARRAY, RANK, SIZE, STRING, WILDCARD, Item, first, raw
-from mslaunch.agent.mpi.pmix.publish_lookup_spawn import Asks, owner, said
+from mslaunch.agent.mpi.pmix.publish_lookup_spawn import ClientRequests, owner, said
 from mslaunch.errors import LaunchError
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.host.cpus import usable_cpus
@@ -23,7 +23,7 @@ from mslaunch.protocol.mpi import Abort, Answer, Gathering
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from mslaunch.agent.mpi.launcher_calls import Uplink
+    from mslaunch.agent.mpi.launcher_calls import LauncherCalls
     from mslaunch.agent.mpi.pmix.callbacks import Upcall
     from mslaunch.agent.mpi.pmix.pmix_values import Memory
     from mslaunch.datamodel.node_plan import World
@@ -49,13 +49,13 @@ class UnknownWorldError(Exception):
     """Nobody has told us of it, yet."""
 
 
-class Pmix:
+class PmixServer:
     """The PMIx server of a node.  One in a life of a process."""
 
     def __init__(
         self,
         loop: Loop,
-        uplink: Uplink,
+        uplink: LauncherCalls,
         library: str,
         folder: str,
         host: str,
@@ -88,8 +88,8 @@ class Pmix:
             Item("pmix.srv.rank", RANK, 0),
         ]
         prefix = prefix_of(library)
-        self._server = Server(library, items, [*_SETTINGS, ("PMIX_PREFIX", prefix)] if prefix else _SETTINGS)
-        self._asks = Asks(self._server, uplink, self._hold)
+        self._server = PmixLibrary(library, items, [*_SETTINGS, ("PMIX_PREFIX", prefix)] if prefix else _SETTINGS)
+        self._asks = ClientRequests(self._server, uplink, self._hold)
         self._handlers: dict[str, Callable[..., None]] = {
             "connected": self._connected, "finalized": self._finalized, "abort": self._abort, "log": self._log,
             "fence": self._fence, "connect": self._join, "disconnect": self._join, "group": self._group,

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-class _Topology(ctypes.Structure):
+class _XmlTopology(ctypes.Structure):
     """pmix_topology_t: who made it, and what is his."""
 
     _fields_ = (("source", ctypes.c_char_p), ("topology", ctypes.c_void_p))
@@ -37,7 +37,7 @@ def topology_items(library: Any) -> list[Item]:
 
 def _xml(library: Any) -> str:
     """The topology that libpmix has, in hwloc 2's XML; "" where it cannot be had."""
-    found = _Topology()
+    found = _XmlTopology()
     try:
         load, export = library.PMIx_Load_topology, library.hwloc_topology_export_xmlbuffer
         free = library.hwloc_free_xmlbuffer

@@ -14,9 +14,9 @@ from mslaunch.faststd import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from mslaunch.agent.mpi.launcher_calls import Uplink
+    from mslaunch.agent.mpi.launcher_calls import LauncherCalls
     from mslaunch.agent.mpi.pmix.callbacks import Launched, Upcall
-    from mslaunch.agent.mpi.pmix.libpmix import Server
+    from mslaunch.agent.mpi.pmix.libpmix import PmixLibrary
     from mslaunch.agent.mpi.pmix.pmix_values import Item, Memory
     from mslaunch.protocol.mpi import Answer, Question
 
@@ -51,10 +51,10 @@ _INFO = {
 _FIRST_READ = 1  # PMIX_PERSIST_FIRST_READ: gone once somebody has read it
 
 
-class Asks:
+class ClientRequests:
     """Questions on their way; `hold` keeps memory until the library has read it."""
 
-    def __init__(self, server: Server, uplink: Uplink, hold: Callable[[Memory], None]) -> None:
+    def __init__(self, server: PmixLibrary, uplink: LauncherCalls, hold: Callable[[Memory], None]) -> None:
         self._server = server
         self._uplink = uplink
         self._hold = hold

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 import pytest
 
 from mslaunch.agent.ranks import rank as room
-from mslaunch.agent.ranks.pipes import Room, open_fds
-from mslaunch.agent.ranks.rank import Rank
+from mslaunch.agent.ranks.pipes import FdPlacement, open_fds
+from mslaunch.agent.ranks.rank import RankProcess
 from mslaunch.runtime.loop import Loop
-from mslaunch.runtime.writer import Outbox
+from mslaunch.runtime.writer import Writer
 
 
 class Sink:
@@ -38,10 +38,12 @@ def loop() -> Iterator[Loop]:
         yield loop
 
 
-def start(loop: Loop, sink: Sink, script: str, stdin: bool = False, pty: bool = False) -> Rank:
+def start(loop: Loop, sink: Sink, script: str, stdin: bool = False, pty: bool = False) -> RankProcess:
     null = os.open("/dev/null", os.O_RDONLY)
-    rank = Rank(0, loop, sink)
-    rank.start("/bin/sh", ["sh", "-c", script], dict(os.environ), open_fds(null, stdin, False, pty, 1), Room(1, null))
+    rank = RankProcess(0, loop, sink)
+    rank.start(
+        "/bin/sh", ["sh", "-c", script], dict(os.environ), open_fds(null, stdin, False, pty, 1), FdPlacement(1, null)
+    )
     os.close(null)
     return rank
 
@@ -140,7 +142,7 @@ def test_progress_tells_of_all_bytes_when_the_reader_goes(loop: Loop) -> None:
     reader, writer = os.pipe()
     told: list[int] = []
     broken: list[OSError] = []
-    outbox = Outbox(loop, writer, broken.append, told.append)
+    outbox = Writer(loop, writer, broken.append, told.append)
     outbox.send(b"x" * 300_000)
     os.close(reader)
     loop.run(lambda: bool(broken))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mslaunch.agent.ranks.session_dir import Session, remove
+from mslaunch.agent.ranks.session_dir import SessionDir, remove
 from mslaunch.errors import LaunchError
 
 
@@ -36,21 +36,21 @@ def told() -> Iterator[Told]:
 
 
 @pytest.fixture
-def session(tmp_path: Path, told: Told) -> Iterator[Session]:
-    made = Session({"TMPDIR": str(tmp_path)}, told.tell, lambda *said: told.stored.append(said))
+def session(tmp_path: Path, told: Told) -> Iterator[SessionDir]:
+    made = SessionDir({"TMPDIR": str(tmp_path)}, told.tell, lambda *said: told.stored.append(said))
     yield made
     made.close()
     assert os.listdir(tmp_path) == []
 
 
-def test_nothing_is_made_before_it_is_needed(session: Session, told: Told, tmp_path: Path) -> None:
+def test_nothing_is_made_before_it_is_needed(session: SessionDir, told: Told, tmp_path: Path) -> None:
     assert (os.listdir(tmp_path), told.heard()) == ([], [])
     session.place("rank.0")
     assert told.heard() == [session.path] == [str(tmp_path / name) for name in os.listdir(tmp_path)]
     assert os.stat(session.path).st_mode & 0o777 == 0o700
 
 
-def test_files_and_their_modes(session: Session, told: Told) -> None:
+def test_files_and_their_modes(session: SessionDir, told: Told) -> None:
     for name, mode, pieces in (
         ("tool", 0o755, [b"#!/bin/sh\n", b"exit 3\n"]),
         ("data/in/x", 0o440, [b"\0" * 70000]),
@@ -64,7 +64,7 @@ def test_files_and_their_modes(session: Session, told: Told) -> None:
     assert told.stored == [("", "")] * 3
 
 
-def test_each_rank_sees_all_in_a_directory_of_its_own(session: Session) -> None:
+def test_each_rank_sees_all_in_a_directory_of_its_own(session: SessionDir) -> None:
     for name in ("tool", "data/x"):
         session.begin(name, 0o700)
         session.write(b"1")
@@ -78,7 +78,7 @@ def test_each_rank_sees_all_in_a_directory_of_its_own(session: Session) -> None:
     assert session.place("rank.0") == first and sorted(os.listdir(first)) == ["data", "out", "tool"], "asked again"
 
 
-def test_the_first_error_is_told_once(session: Session, told: Told, tmp_path: Path) -> None:
+def test_the_first_error_is_told_once(session: SessionDir, told: Told, tmp_path: Path) -> None:
     session.begin("x", 0o600)
     session.write(b"")
     session.begin("x/y", 0o600)  # x is a file
@@ -95,7 +95,7 @@ def test_the_first_error_is_told_once(session: Session, told: Told, tmp_path: Pa
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
-def test_a_full_disk(session: Session, told: Told) -> None:
+def test_a_full_disk(session: SessionDir, told: Told) -> None:
     session.begin("x", 0o600)
     assert session._file
     os.dup2(os.open("/dev/full", os.O_WRONLY), session._file.fileno(), inheritable=False)
@@ -107,7 +107,7 @@ def test_a_full_disk(session: Session, told: Told) -> None:
 
 
 def test_no_room_for_a_directory(tmp_path: Path, told: Told) -> None:
-    made = Session({"TMPDIR": str(tmp_path / "gone")}, told.tell, lambda *said: told.stored.append(said))
+    made = SessionDir({"TMPDIR": str(tmp_path / "gone")}, told.tell, lambda *said: told.stored.append(said))
     with pytest.raises(LaunchError, match="No such file"):
         made.place("rank.0")
     made.begin("x", 0o600)

@@ -17,7 +17,7 @@ from mslaunch.agent.services.mindspore_scheduler import (
     STUB,
     TITLE,
     Interpreter,
-    Reunion,
+    ReconnectWatchdog,
     find_interpreter,
     scheduler_command,
     scheduler_env,
@@ -338,7 +338,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 )
 def test_who_is_refused_for_too_long_will_never_be_let_go(clock: Clock, times: Iterable[int], given_up: list[int]):
     found = []
-    reunion = Reunion(clock, lambda error: found.append((clock.now, str(error))), {})
+    reunion = ReconnectWatchdog(clock, lambda error: found.append((clock.now, str(error))), {})
     for now in range(120):
         clock.run_until(now)
         reunion.read(REFUSED if now in times else b"epoch 3\n")
@@ -348,7 +348,7 @@ def test_who_is_refused_for_too_long_will_never_be_let_go(clock: Clock, times: I
 
 def test_one_that_has_ended_is_not_given_up(clock: Clock):
     found: list[object] = []
-    reunion = Reunion(clock, found.append, {})
+    reunion = ReconnectWatchdog(clock, found.append, {})
     reunion.read(REFUSED)
     clock.run_until(PATIENCE / 2)
     reunion.read(REFUSED)
@@ -359,4 +359,4 @@ def test_one_that_has_ended_is_not_given_up(clock: Clock):
 
 @pytest.mark.parametrize(("said", "patience"), [("1", 20), ("30", 120), ("", 20), ("soon", 20), ("9" * 50, 20)])
 def test_who_has_fewer_heartbeats_gets_more_time(clock: Clock, said: str, patience: float):
-    assert Reunion(clock, print, {"MS_RETRY_INTERVAL_UPPER": said}).patience == patience
+    assert ReconnectWatchdog(clock, print, {"MS_RETRY_INTERVAL_UPPER": said}).patience == patience

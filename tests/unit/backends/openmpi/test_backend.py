@@ -10,18 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mslaunch.backends.openmpi import command_line, find_mpirun, rank_wrapper
-from mslaunch.backends.openmpi.find_mpirun import Installed
+from mslaunch.backends.openmpi.find_mpirun import OpenMpiInstallation
 from mslaunch.backends.openmpi.mpirun_job import make_job
 from mslaunch.backends.openmpi.mpirun_outcome import explained, named
-from mslaunch.backends.openmpi.tag_parser import Untag
+from mslaunch.backends.openmpi.tag_parser import TagParser
 from mslaunch.cli.mpirun.parse import parse
 from mslaunch.datamodel.outcome import Failure
 from mslaunch.errors import EXIT_LOST, EXIT_UNREACHED, LaunchError, UsageError
 from mslaunch.host.cpus import cores_here
 from mslaunch.plan.hosts.allocation import allocate
 
-OLD = Installed("/usr/bin/mpirun", (4, 1, 4))
-NEW = Installed("/opt/bin/mpirun", (5, 0, 11))
+OLD = OpenMpiInstallation("/usr/bin/mpirun", (4, 1, 4))
+NEW = OpenMpiInstallation("/opt/bin/mpirun", (5, 0, 11))
 HERE = "here"
 
 
@@ -214,7 +214,7 @@ NOWHERE = rank_wrapper.Streams()
 
 
 def run_wrapper(argv, streams=NOWHERE, wdir="/", path="", merge=False, shift=0, taken=(), text=True, **env):
-    meeting = rank_wrapper.Meeting("10.0.0.1", 5000, ("10.0.0.2", 5001))
+    meeting = rank_wrapper.MeetingPoint("10.0.0.1", 5000, ("10.0.0.2", 5001))
     line = rank_wrapper.command(argv, wdir, path, streams, merge, shift, rank_wrapper.variables(meeting, "ff", taken))
     rank = dict(zip(("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE"), ("5", "8", "1", "4")))
     of_mpi = {f"OMPI_COMM_WORLD_{name}": value for name, value in rank.items()}
@@ -268,7 +268,7 @@ def test_the_number_of_the_node():
 
 
 def test_no_promise_of_a_scheduler_where_there_is_none():
-    found = rank_wrapper.variables(rank_wrapper.Meeting("a", 1, None), "ff", ())
+    found = rank_wrapper.variables(rank_wrapper.MeetingPoint("a", 1, None), "ff", ())
     assert not [word for word in found if word.startswith("MS_")] and "RANK_ID=rank" in found
 
 
@@ -332,7 +332,7 @@ def test_tags_come_off_however_the_stream_is_cut(pieces, cuts, blank):
     """bytes.splitlines also cuts at a carriage return, mpirun does not."""
     other_ends = bytes.maketrans(b"\r", b".")
     pieces = whole_lines([(rank, data.translate(other_ends)) for rank, data in pieces])
-    stream, untag, found = tagged(pieces, blank), Untag(blank), {}
+    stream, untag, found = tagged(pieces, blank), TagParser(blank), {}
     for cut in [*cuts, len(stream)]:
         for rank, data in untag.feed(stream[:cut]):
             found[rank] = found.get(rank, b"") + data
@@ -347,12 +347,12 @@ def test_tags_come_off_however_the_stream_is_cut(pieces, cuts, blank):
 
 @given(st.binary())
 def test_nothing_breaks_it(data):
-    untag = Untag(False)
+    untag = TagParser(False)
     assert sum(len(piece) for _, piece in [*untag.feed(data), *untag.end()]) <= len(data)
 
 
 def untagged(data, blank=False):
-    untag = Untag(blank)
+    untag = TagParser(blank)
     return [*untag.feed(data), *untag.end()]
 
 
@@ -389,7 +389,7 @@ def test_words_of_mpirun_behind_an_unfinished_line():
 )
 def test_versions(answer, version):
     found = find_mpirun.understood("/x", answer)
-    assert isinstance(found, Installed) and found.version == version
+    assert isinstance(found, OpenMpiInstallation) and found.version == version
 
 
 @pytest.mark.parametrize("answer", ["HYDRA build details:\n    Version: 4.0.2\n", "", "Intel(R) MPI Library 2021"])
@@ -418,7 +418,7 @@ def test_open_mpi_is_found_behind_others(tmp_path):
 @pytest.mark.parametrize("place", ["", "bin", "bin/mpirun"])
 def test_open_mpi_where_the_user_says(tmp_path, place):
     right = false_mpirun(tmp_path / "bin", "mpirun (Open MPI) 5.0.1")
-    assert find_mpirun.find(str(tmp_path / place), "") == Installed(right, (5, 0, 1), False, str(tmp_path))
+    assert find_mpirun.find(str(tmp_path / place), "") == OpenMpiInstallation(right, (5, 0, 1), False, str(tmp_path))
 
 
 def test_what_is_too_old(tmp_path):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from mslaunch.cli.hydra import machinefile
 from mslaunch.cli.hydra import parse as hydra
-from mslaunch.cli.hydra.machinefile import Entry
+from mslaunch.cli.hydra.machinefile import MachineLine
 from mslaunch.cli.hydra.options import EXTRAS, OTHERS, TABLE, VARIABLES
 from mslaunch.cli.parser.options import REFUSED, Index, Show, by_name
 from mslaunch.datamodel.request import AppContext, LinkPolicy, OutputPolicy, Policy, Request
@@ -322,7 +322,7 @@ def test_any_hostfile_is_read_or_refused(text):
     except LaunchError as error:
         assert error.where.startswith("file")
         return
-    assert all(isinstance(entry, Entry) and entry.ranks > 0 for entry in entries)
+    assert all(isinstance(entry, MachineLine) and entry.ranks > 0 for entry in entries)
 
 
 # --- files of programs

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mslaunch.datamodel.hosts import Node
-from mslaunch.launcher.agents.connection import Peer
+from mslaunch.launcher.agents.connection import AgentConnection
 from mslaunch.protocol import frames
 from mslaunch.runtime.loop import Loop
 
@@ -31,7 +31,7 @@ def test_frames_of_any_size_go_down_whole_and_in_order(size: int) -> None:
     got: list[frames.Frame] = []
     link: Any = Link(ours, mine)
     with Loop() as loop:
-        peer = Peer(loop, link)
+        peer = AgentConnection(loop, link)
         os.set_blocking(down, False)
         loop.reader(down, lambda: got.extend(decoder.feed(os.read(down, 1 << 16))))
         payload = bytes(range(256)) * (size >> 8) + b"x" * (size & 255)

@@ -10,7 +10,7 @@ from mslaunch.datamodel.hosts import Node
 from mslaunch.datamodel.jobmap import JobMap, Placement
 from mslaunch.datamodel.request import ClusterPolicy, Share
 from mslaunch.errors import WireError
-from mslaunch.launcher.agents.rendezvous import Endpoint, Sought, Wireup, sought_by
+from mslaunch.launcher.agents.rendezvous import Endpoint, Rendezvous, RendezvousRequest, sought_by
 from mslaunch.protocol import control, frames
 from mslaunch.protocol.control import Hello, Reserved
 
@@ -37,8 +37,8 @@ class Lab:
         self.sent: list[tuple[int, frames.Frame]] = []
         self.done: list[tuple[Endpoint, str]] = []
         hosts = [f"n{node}" for node in hellos]
-        sought = Sought(first, service if service >= 0 else first, cluster)
-        self.wireup = Wireup(hellos, hosts, sought, self._send, lambda *result: self.done.append(result))
+        sought = RendezvousRequest(first, service if service >= 0 else first, cluster)
+        self.wireup = Rendezvous(hellos, hosts, sought, self._send, lambda *result: self.done.append(result))
         self.wireup.begin()
 
     def _send(self, node: int, data: bytes) -> None:
@@ -200,8 +200,8 @@ def test_answers_to_no_question() -> None:
 def test_what_a_map_needs() -> None:
     nodes = tuple(Node(f"n{at}", 1, "-H") for at in range(3))
     jobmap = JobMap(nodes, (Placement(4, 0, 1, 0), Placement(5, 0, 0, 0)), 2)
-    assert sought_by(jobmap, ClusterPolicy(port=1)) == Sought(1, 1, ClusterPolicy(port=1))
-    assert sought_by(jobmap._replace(service=2), ClusterPolicy()) == Sought(1, 2)
+    assert sought_by(jobmap, ClusterPolicy(port=1)) == RendezvousRequest(1, 1, ClusterPolicy(port=1))
+    assert sought_by(jobmap._replace(service=2), ClusterPolicy()) == RendezvousRequest(1, 2)
 
 
 @given(st.data())

@@ -14,7 +14,7 @@ from mslaunch.datamodel.hosts import Node
 from mslaunch.datamodel.request import AppContext, Request
 from mslaunch.errors import LaunchError, LinkError
 from mslaunch.launcher.agents import staging
-from mslaunch.launcher.agents.connection import Peer
+from mslaunch.launcher.agents.connection import AgentConnection
 from mslaunch.launcher.agents.staging import collect, send_files
 from mslaunch.launcher.agents.start_agents import UnreachedError
 from mslaunch.protocol import control, frames
@@ -157,7 +157,7 @@ class Host:
 
     def __init__(self, loop: Loop, name: str = "n1") -> None:
         (self.reader, down), (up, self.writer) = os.pipe(), os.pipe()
-        self.peer = Peer(loop, Link(Node(name, 1, "-H"), up, down))
+        self.peer = AgentConnection(loop, Link(Node(name, 1, "-H"), up, down))
         self.decoder = frames.Decoder()
         self.got: list[frames.Frame] = []
         os.write(self.writer, frames.MAGIC)

@@ -13,10 +13,10 @@ from mslaunch.datamodel.hosts import Node
 from mslaunch.datamodel.request import LinkPolicy
 from mslaunch.errors import LaunchError
 from mslaunch.host.read_topology import read_topology
-from mslaunch.launcher.agents.agent_pool import Company
-from mslaunch.launcher.agents.connection import Peer
+from mslaunch.launcher.agents.agent_pool import AgentPool
+from mslaunch.launcher.agents.connection import AgentConnection
 from mslaunch.launcher.agents.start_agents import UnreachedError, begin_connect, close_all, connect
-from mslaunch.launcher.messages.console import Voice
+from mslaunch.launcher.messages.console import Console
 from mslaunch.runtime.loop import Loop
 
 HERE = Node("here", 1, "-H", local=True)
@@ -41,7 +41,7 @@ def loop() -> Iterator[Loop]:
         yield made
 
 
-def meet(loop: Loop, nodes: list[Node], policy: LinkPolicy, topologies: bool) -> list[Peer]:
+def meet(loop: Loop, nodes: list[Node], policy: LinkPolicy, topologies: bool) -> list[AgentConnection]:
     return connect(loop, nodes, policy, {}, lambda text: None, lambda text: None, loop.run, topologies)
 
 
@@ -138,7 +138,7 @@ def test_what_ends_the_wait_closes_all_links(loop: Loop) -> None:
 
 def test_connecting_goes_on_while_others_are_served(loop: Loop, tmp_path: Path) -> None:
     """Those that were reached, and why the others were not; no agent is forked any more."""
-    ended: list[tuple[list[Peer], list[LaunchError]]] = []
+    ended: list[tuple[list[AgentConnection], list[LaunchError]]] = []
     nodes = [HERE, THERE, Node("down", 1, "-H")]
     policy = real(tmp_path)
     rsh = Path(policy.agent[0])
@@ -149,7 +149,7 @@ def test_connecting_goes_on_while_others_are_served(loop: Loop, tmp_path: Path) 
     ((peers, errors),) = ended
     try:
         assert [peer.node.name for peer in peers] == ["here", "there"] and all(peer.hello for peer in peers)
-        assert type(peers[0].link).__name__ == "ExecLink"
+        assert type(peers[0].link).__name__ == "RshLink"
         assert [error.where for error in errors] == ["down"]
     finally:
         assert close_all(connecting.peers) == []
@@ -159,23 +159,23 @@ def test_a_host_that_is_lost_between_two_questions(loop: Loop, tmp_path: Path) -
     """It told its cores, and then its agent went away, while others were being asked."""
     told = "frames.encode(frames.TOPOLOGY, payload=messages.pack_topology(Topology((0,), ((0,),) * 8)))"
     policy = other(tmp_path, told, stays=False)
-    company = Company(loop, policy, {}, Voice(loop, 2, True, False), loop.run, False)
+    company = AgentPool(loop, policy, {}, Console(loop, 2, True, False), loop.run, False)
     assert company.cores([THERE], False) == {"there": 2}
     loop.run(lambda: "there" in company._lost)
     with pytest.raises(UnreachedError) as caught:
-        company.gather([HERE, THERE])
+        company.require([HERE, THERE])
     assert (caught.value.where, caught.value.code) == ("there", 205)
-    assert company.part() == []
+    assert company.close() == []
 
 
 def test_who_was_reached_is_kept_though_others_were_not(loop: Loop, tmp_path: Path) -> None:
     """And hosts that may have gone get less time than others."""
     policy = other(tmp_path, "b''", timeout=100)
-    company = Company(loop, policy, {}, Voice(loop, 2, True, False), loop.run, False)
+    company = AgentPool(loop, policy, {}, Console(loop, 2, True, False), loop.run, False)
     (tmp_path / "agent.py").write_text("import sys\nsys.stdin.buffer.read()\n")
     with pytest.raises(UnreachedError) as caught:
-        company.knock([HERE, THERE], 0.2)
+        company.probe([HERE, THERE], 0.2)
     assert list(caught.value.by_node) == ["there"]
     (here,) = company._met.values()
-    assert company.gather([HERE]) == [here], "it is not called a second time"
-    assert company.part() == []
+    assert company.require([HERE]) == [here], "it is not called a second time"
+    assert company.close() == []

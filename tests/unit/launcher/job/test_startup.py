@@ -14,12 +14,12 @@ from mslaunch.datamodel.node_plan import FIRST_SERVER, SERVICE, AppPlan, NodePla
 from mslaunch.datamodel.request import OutputPolicy
 from mslaunch.errors import UsageError, WireError
 from mslaunch.launcher.job import startup
-from mslaunch.launcher.job.controller import Launch
+from mslaunch.launcher.job.controller import JobController
 from mslaunch.launcher.job.job_state import JobState
-from mslaunch.launcher.messages.console import Voice
-from mslaunch.launcher.stdio.file_patterns import Places
+from mslaunch.launcher.messages.console import Console
+from mslaunch.launcher.stdio.file_patterns import PatternValues
 from mslaunch.launcher.stdio.output import Output
-from mslaunch.launcher.stdio.terminal import Terminal
+from mslaunch.launcher.stdio.terminal import OutputFd
 from mslaunch.protocol import control, frames
 from mslaunch.runtime.loop import Loop
 
@@ -62,14 +62,14 @@ class Job:
         self.state = JobState(self.jobmap, max_restarts=2)
         self.refusal: UsageError | None = None
         out, self._said = os.pipe(), os.pipe()
-        voice = Voice(loop, self._said[1], quiet=False, verbose=True)
-        terminals = {frames.STDOUT: Terminal(loop, out[1], "out", voice.notice), frames.STDERR: voice.stderr}
-        output = Output(OutputPolicy(), Places([("n0", 0), ("n0", 0)]), terminals, voice.notice)
+        console = Console(loop, self._said[1], quiet=False, verbose=True)
+        terminals = {frames.STDOUT: OutputFd(loop, out[1], "out", console.info), frames.STDERR: console.stderr}
+        output = Output(OutputPolicy(), PatternValues([("n0", 0), ("n0", 0)]), terminals, console.info)
         peers: Any = [self.agent]
-        self.launch = Launch(
-            loop, peers, self.state, output, self._plans, (0, ()), 1.0, voice, services=lambda end: first, **how
+        self.launch = JobController(
+            loop, peers, self.state, output, self._plans, (0, ()), 1.0, console, services=lambda end: first, **how
         )
-        self._voice, self._fds = voice, (*out, *self._said)
+        self._console, self._fds = console, (*out, *self._said)
 
     def _plans(self, endpoint: Endpoint) -> list[NodePlan]:
         if self.refusal:
@@ -89,7 +89,7 @@ class Job:
         self.agent.say(frames.EXIT, number, control.pack_exit(control.Exit(code, None)))
 
     def heard(self) -> str:
-        self._voice.stderr.flush()
+        self._console.stderr.flush()
         os.set_blocking(self._said[0], False)
         try:
             return os.read(self._said[0], 1 << 16).decode()
@@ -201,7 +201,7 @@ def test_the_scheduler_is_started_again_at_once_whatever_ranks_wait_for(make: Ca
     said = job.heard()
     assert "the MindSpore scheduler ended with exit code 3 on n0; started again, 1 of 2" in said
     assert "rank 1 ended with exit code 3 on n0; started again in 3600 s, 1 of 2" in said
-    job.launch.give_up("enough", "")
+    job.launch.fail_job("enough", "")
     assert [frame.kind for frame in job.agent.sent[-2:]] == [frames.END, frames.RESTART], "the agent answers it"
     assert job.agent.sent[-1].rank == 1
 
@@ -238,6 +238,6 @@ def test_nobody_is_told_that_a_job_runs_which_is_being_ended(make: Callable[...,
     job.launch.on_running(lambda: heard.append(True))
     job.prepare()
     job.started(0)
-    job.launch.give_up("enough", "")
+    job.launch.fail_job("enough", "")
     job.started(1)
     assert not heard

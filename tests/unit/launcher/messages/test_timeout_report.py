@@ -11,7 +11,7 @@ from mslaunch.datamodel.jobmap import JobMap, Placement
 from mslaunch.launcher.job.events import Exited, LinkEnded, Prepared, Started, StreamEnded
 from mslaunch.launcher.job.job_state import JobState
 from mslaunch.launcher.messages.timeout_report import state_text, trace_text
-from mslaunch.protocol.control import Traced
+from mslaunch.protocol.control import StackTrace
 
 
 def job(ranks: int, hosts: int, *events: Any, **how: Any) -> JobState:
@@ -88,5 +88,5 @@ def test_a_line_is_bounded() -> None:
     ],
 )
 def test_a_block_of_a_stack(name: str, tool: str, more: str) -> None:
-    text = trace_text("rank 3", "n2", Traced(42, name, tool, "Thread 1:\n#0  f ()"))
+    text = trace_text("rank 3", "n2", StackTrace(42, name, tool, "Thread 1:\n#0  f ()"))
     assert text == f"mslaunch: rank 3 on n2, process 42 ({name}), as {tool} tells{more}:\n  | Thread 1:\n  | #0  f ()\n"

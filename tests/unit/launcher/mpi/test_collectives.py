@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mslaunch.errors import WireError
-from mslaunch.launcher.mpi.collectives import Exchange
+from mslaunch.launcher.mpi.collectives import Collectives
 from mslaunch.protocol import frames
 from mslaunch.protocol.mpi import (
     Answer,
@@ -33,7 +33,7 @@ class Nodes:
         self.stranded: list[tuple[str, int]] = []
         self.impossible: list[str] = []
         self.spawned: list[tuple[Question, Callable[[Answer], None]]] = []
-        self.exchange = Exchange(
+        self.exchange = Collectives(
             self._send,
             lambda node, question, done: self.spawned.append((question, done)),
             lambda world, rank: self.stranded.append((world, rank)),

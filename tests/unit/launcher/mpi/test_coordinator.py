@@ -14,7 +14,7 @@ from mslaunch.datamodel.node_plan import World
 from mslaunch.errors import WireError
 from mslaunch.launcher.job import events
 from mslaunch.launcher.job.job_state import JobState
-from mslaunch.launcher.mpi.coordinator import Meeting
+from mslaunch.launcher.mpi.coordinator import Coordinator
 from mslaunch.protocol import frames
 from mslaunch.protocol.mpi import (
     Abort,
@@ -42,7 +42,7 @@ class Agents:
         self.notices: list[str] = []
         nodes = tuple(Node(f"n{number}", 2, "-H") for number in range(2))
         self.state = JobState(JobMap(nodes, tuple(Placement(rank, 0, rank // 2, rank % 2) for rank in range(4)), 4))
-        self.meeting = Meeting(self._send, self.events.append, self.notices.append, self.state, self._spawn)
+        self.meeting = Coordinator(self._send, self.events.append, self.notices.append, self.state, self._spawn)
         self.meeting.add_world(World("7", 0, ("n0", "n1"), ((0, 1), (2, 3)), sizes=(4,)))
 
     def _send(self, node: int, frame: bytes) -> None:
@@ -53,7 +53,7 @@ class Agents:
         done(Answer(0, "slots:none"))
 
     def say(self, node: int, kind: int, rank: int = frames.NO_RANK, payload: bytes = b"") -> None:
-        self.meeting.heard(node, frames.Frame(kind, rank, payload))
+        self.meeting.on_frame(node, frames.Frame(kind, rank, payload))
 
 
 def alone(family: str, certain: bool, offered: str) -> bytes:
@@ -105,7 +105,7 @@ def test_who_ended_is_missed_by_the_frames_number() -> None:
 
 
 def test_ranks_before_any_world_was_told_are_nobodys() -> None:
-    meeting = Meeting(
+    meeting = Coordinator(
         lambda node, frame: None, lambda event: None, lambda text: None, Agents().state, lambda q, d: None
     )
     meeting.ended(0)

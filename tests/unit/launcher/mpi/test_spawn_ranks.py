@@ -27,9 +27,9 @@ from mslaunch.launcher.job.events import (
 )
 from mslaunch.launcher.job.events import Spawned as SpawnedEvent
 from mslaunch.launcher.job.job_state import JobState
-from mslaunch.launcher.mpi.coordinator import Meeting
-from mslaunch.launcher.mpi.spawn_ranks import Job, Spawning
-from mslaunch.plan.mapping.spawn_placement import Command, Spawned, place_spawned, understand
+from mslaunch.launcher.mpi.coordinator import Coordinator
+from mslaunch.launcher.mpi.spawn_ranks import SpawnContext, Spawner
+from mslaunch.plan.mapping.spawn_placement import SpawnCommand, SpawnPlacement, place_spawned, understand
 from mslaunch.protocol import control, frames
 from mslaunch.protocol.mpi import Answer, Question, pack_question, unpack_answer
 
@@ -38,15 +38,15 @@ PARENT = AppContext(("python", "a.py"), 1, (("A", "1"),), wdir="/work", path="/p
 # --- what MPI_Info says
 
 
-def app_of(wdir: str = "", env: tuple[str, ...] = (), **info: str) -> Spawned:
-    return understand(Command(("child", "x"), 2, wdir, env, tuple(info.items())), PARENT)
+def app_of(wdir: str = "", env: tuple[str, ...] = (), **info: str) -> SpawnPlacement:
+    return understand(SpawnCommand(("child", "x"), 2, wdir, env, tuple(info.items())), PARENT)
 
 
 def test_a_child_is_like_its_parent() -> None:
-    assert app_of() == Spawned(PARENT._replace(argv=("child", "x"), np=2))
+    assert app_of() == SpawnPlacement(PARENT._replace(argv=("child", "x"), np=2))
     assert app_of(env=("B=2=3",)).app.env == (("A", "1"), ("B", "2=3"))
     files = PARENT._replace(preload_binary=True, preload_files=("f",), session_dir=True, hosts=("n1",))
-    assert understand(Command(("child", "x"), 2), files) == app_of(), "these are not its"
+    assert understand(SpawnCommand(("child", "x"), 2), files) == app_of(), "these are not its"
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_a_child_is_like_its_parent() -> None:
     ids=str,
 )
 def test_info(info: dict[str, str], field: str, value: object) -> None:
-    assert getattr(understand(Command(("child", "x"), 2, info=tuple(info.items())), PARENT).app, field) == value
+    assert getattr(understand(SpawnCommand(("child", "x"), 2, info=tuple(info.items())), PARENT).app, field) == value
 
 
 def test_info_about_places() -> None:
@@ -83,24 +83,26 @@ def test_what_is_refused() -> None:
         app_of(ompi_preload_binary="true")
     for many in (-1, 1 << 40):
         with pytest.raises(AllocationError, match="cannot be started"):
-            understand(Command(("x",), many), PARENT)
+            understand(SpawnCommand(("x",), many), PARENT)
 
 
 def test_a_relative_directory_is_below_that_of_the_parent() -> None:
     assert app_of("sub").app.wdir == "/work/sub"
-    assert understand(Command(("x",), 1, "sub"), PARENT._replace(wdir=None)).app.wdir == "sub", "of the launch"
+    assert understand(SpawnCommand(("x",), 1, "sub"), PARENT._replace(wdir=None)).app.wdir == "sub", "of the launch"
 
 
 # --- where they go
 
 
 @st.composite
-def worlds(draw: st.DrawFn) -> tuple[list[Spawned], Allocation, dict[str, int]]:
+def worlds(draw: st.DrawFn) -> tuple[list[SpawnPlacement], Allocation, dict[str, int]]:
     count = draw(st.integers(1, 5))
     nodes = tuple(Node(f"n{at}", draw(st.integers(1, 4)), "-H") for at in range(count))
     running = {node.name: draw(st.integers(0, 5)) for node in nodes}
     commands = [
-        Spawned(AppContext(("x",), draw(st.integers(0, 6))), draw(st.booleans()), draw(st.sampled_from([0, 0, 1, 2])))
+        SpawnPlacement(
+            AppContext(("x",), draw(st.integers(0, 6))), draw(st.booleans()), draw(st.sampled_from([0, 0, 1, 2]))
+        )
         for _ in range(draw(st.integers(1, 3)))
     ]
     return commands, Allocation(nodes, draw(st.booleans())), running
@@ -108,7 +110,7 @@ def worlds(draw: st.DrawFn) -> tuple[list[Spawned], Allocation, dict[str, int]]:
 
 @given(worlds(), st.sampled_from([None, False, True]))
 def test_every_rank_once_and_no_more_than_slots(
-    drawn: tuple[list[Spawned], Allocation, dict[str, int]], oversubscribe: bool | None
+    drawn: tuple[list[SpawnPlacement], Allocation, dict[str, int]], oversubscribe: bool | None
 ) -> None:
     commands, allocation, running = drawn
     names = [node.name for node in allocation.nodes]
@@ -138,7 +140,7 @@ def test_free_slots_first_in_the_order_of_nodes() -> None:
     nodes = tuple(Node(f"n{at}", 2, "-H") for at in range(3))
 
     def nodes_of(np: int, over: bool, running: dict[str, int], *names: str, **how: Any) -> list[str]:
-        commands = [Spawned(AppContext(("x",), np), **how)]
+        commands = [SpawnPlacement(AppContext(("x",), np), **how)]
         jobmap = place_spawned(
             commands, Allocation(nodes, True), Policy(oversubscribe=over), running, [names or ("n0", "n1", "n2")]
         )
@@ -189,9 +191,9 @@ class Hosts:
             mine = tuple((int(app.hosts[0][1:]),) for app in apps)
             return Allocation((*all_nodes, Node("other", 1, "-H")), True, mine)
 
-        job = Job(asked, allocation, jobmap, {}, "/", "00070000", endpoint, named, self._call)
-        self.spawning = Spawning(job, self)
-        self.meeting = Meeting(self.send, self.on, self.notice, self.state, self.spawning.asked)
+        job = SpawnContext(asked, allocation, jobmap, {}, "/", "00070000", endpoint, named, self._call)
+        self.spawning = Spawner(job, self)
+        self.meeting = Coordinator(self.send, self.on, self.notice, self.state, self.spawning.asked)
         self.name = str(0x70001)
         self.meeting.add_world(World(self.name, 0, tuple(self.state.hosts), tuple((rank,) for rank in range(ranks))))
         self.on(Prepared(), *(Started(rank, 100 + rank, rank) for rank in range(ranks)))
@@ -213,7 +215,7 @@ class Hosts:
     def notice(self, text: str) -> None:
         self.notices.append(text)
 
-    def welcome(self, peer: Any) -> int:
+    def add_agent(self, peer: Any) -> int:
         return self.state.add_node(peer.node.name)
 
     def add_world(self, world: World, nodes: Sequence[int], mpi: bool) -> None:
@@ -235,7 +237,7 @@ class Hosts:
         fields = {"family": ["pmi"], "count": ["1"], **asked}
         fields.update((name.replace("_", "."), values) for name, values in more.items())
         payload = pack_question(Question(number, "spawn", fields))
-        self.meeting.heard(0, frames.Frame(frames.ASK, frames.NO_RANK, payload))
+        self.meeting.on_frame(0, frames.Frame(frames.ASK, frames.NO_RANK, payload))
 
     def answers(self) -> list[tuple[int, Answer]]:
         found = [(node, unpack_answer(frame.payload)) for node, frame in self.sent if frame.kind == frames.ANSWER]

@@ -10,8 +10,8 @@ from mslaunch.datamodel.request import AppContext, ClusterPolicy, Policy, Reques
 from mslaunch.errors import LinkError
 from mslaunch.launcher.job.restart_policy import most_restarts
 from mslaunch.launcher.recovery.next_attempt import (
-    Before,
-    Choice,
+    Candidate,
+    PreviousAttempt,
     again_text,
     choices,
     fewer,
@@ -29,11 +29,11 @@ def nodes(text: str, spare: bool = False) -> tuple[Node, ...]:
     return tuple(Node(name, int(slots), "hf", spare=spare) for name, _, slots in words)
 
 
-def before(here: str, spares: str = "", size: int = 4) -> Before:
-    return Before(1, Allocation(nodes(here), True, spares=nodes(spares, spare=True)), size)
+def before(here: str, spares: str = "", size: int = 4) -> PreviousAttempt:
+    return PreviousAttempt(1, Allocation(nodes(here), True, spares=nodes(spares, spare=True)), size)
 
 
-def offered(request: Request, past: Before, *gone: str, counts: tuple[int, ...] = (4,)) -> list[Choice]:
+def offered(request: Request, past: PreviousAttempt, *gone: str, counts: tuple[int, ...] = (4,)) -> list[Candidate]:
     """Whole first, then fewer, if that may be."""
     whole = list(choices(request, counts, past, gone))
     there = [node for node in (*past.allocation.nodes, *past.allocation.spares) if node.name not in gone]
@@ -41,7 +41,7 @@ def offered(request: Request, past: Before, *gone: str, counts: tuple[int, ...] 
     return whole + (list(fewer(request, counts, past, gone, room)) if may_shrink(request) else [])
 
 
-def said(choice: Choice) -> tuple[str, int, str]:
+def said(choice: Candidate) -> tuple[str, int, str]:
     return " ".join(f"{node.name}:{node.slots}" for node in choice.allocation.nodes), choice.size, choice.changed
 
 

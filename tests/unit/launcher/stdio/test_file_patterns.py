@@ -7,15 +7,15 @@ import pytest
 from mslaunch.datamodel.hosts import Node
 from mslaunch.datamodel.node_plan import FIRST_SERVER, SERVICE
 from mslaunch.datamodel.request import OutputPolicy
-from mslaunch.launcher.agents.connection import Peer
+from mslaunch.launcher.agents.connection import AgentConnection
 from mslaunch.launcher.stdio import file_patterns
-from mslaunch.launcher.stdio.file_patterns import Places
+from mslaunch.launcher.stdio.file_patterns import PatternValues
 from mslaunch.launcher.stdio.host_addresses import addresses_of, source_towards
 from mslaunch.protocol.control import Hello
 
 
 def test_ranks_may_begin_at_another_number() -> None:
-    places = Places([("alpha", 0), ("alpha", 0)], first=6)
+    places = PatternValues([("alpha", 0), ("alpha", 0)], first=6)
     assert list(places.ranks) == [6, 7] and places.row(7) == ("alpha", 0)
     assert file_patterns.fill("%w/%r on %h", file_patterns.values_of(7, places)) == "1/7 on alpha"
     assert places.add_world([("beta", 1)]) == range(8, 9)
@@ -24,19 +24,19 @@ def test_ranks_may_begin_at_another_number() -> None:
 
 def test_services_are_where_the_map_says() -> None:
     for service, host in ((None, "alpha"), (("gamma", 2), "gamma")):
-        places = Places([("alpha", 0), ("beta", 1)], service=service)
+        places = PatternValues([("alpha", 0), ("beta", 1)], service=service)
         assert file_patterns.fill("%r@%h", file_patterns.values_of(SERVICE, places)) == f"scheduler@{host}"
         assert file_patterns.fill("%r@%h", file_patterns.values_of(FIRST_SERVER - 3, places)) == f"server.3@{host}"
 
 
 def test_addresses_are_asked_by_host() -> None:
-    places = Places([("alpha", 0), ("beta", 1)], addresses={0: "10.0.0.1", 1: "fd00::1"}.__getitem__)
+    places = PatternValues([("alpha", 0), ("beta", 1)], addresses={0: "10.0.0.1", 1: "fd00::1"}.__getitem__)
     assert [file_patterns.values_of(rank, places)["a"] for rank in (SERVICE, 0, 1)] == [
         "10.0.0.1",
         "10.0.0.1",
         "fd00::1",
     ]
-    assert file_patterns.values_of(1, Places([("alpha", 0), ("beta", 1)]))["a"] == "beta", "nobody has told us"
+    assert file_patterns.values_of(1, PatternValues([("alpha", 0), ("beta", 1)]))["a"] == "beta", "nobody has told us"
 
 
 @pytest.mark.parametrize(
@@ -57,8 +57,8 @@ def test_whether_a_pattern_needs_addresses(policy: OutputPolicy, needed: bool) -
 # --- whereabouts
 
 
-def peer(name: str, addresses: tuple[str, ...], local: bool = False, seen_from: str = "") -> Peer:
-    met = Peer.__new__(Peer)
+def peer(name: str, addresses: tuple[str, ...], local: bool = False, seen_from: str = "") -> AgentConnection:
+    met = AgentConnection.__new__(AgentConnection)
     met.node = Node(name, 1, "-H", local=local)
     met.hello = Hello(name, 1, 1, 1, "3.11", addresses, seen_from)
     return met

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from mslaunch.datamodel.request import OutputPolicy
 from mslaunch.errors import UsageError
-from mslaunch.launcher.stdio.line_prefix import LONGEST, Lines, Prefix, Seams
+from mslaunch.launcher.stdio.line_prefix import LONGEST, LineGuard, LineSplitter, Prefix
 from mslaunch.protocol.frames import STDERR, STDOUT
 
 HERE = re.escape(f"mslaunch-{os.uname().nodename}-{os.getpid()}@1")
@@ -44,18 +44,18 @@ def test_tags(policy: OutputPolicy, expected: str) -> None:
     prefix = Prefix(policy, places_of(4))
     prefix.started(3, 77)
     expected = expected.replace("HERE", HERE)  # here, for the name of a test is the same in every process
-    assert re.fullmatch(expected, prefix.dress(STDOUT, 3, b"text").decode())
+    assert re.fullmatch(expected, prefix.format(STDOUT, 3, b"text").decode())
 
 
 def test_a_rank_that_was_started_again_is_another_process() -> None:
     prefix = Prefix(OutputPolicy(tag="detailed"), places_of(1))
     for pid in (10, 11):
         prefix.started(0, pid)
-        assert prefix.dress(STDERR, 0, b"a\n") == b"[1,0][alpha:%d]<stderr>: a\n" % pid
+        assert prefix.format(STDERR, 0, b"a\n") == b"[1,0][alpha:%d]<stderr>: a\n" % pid
 
 
 def test_each_line_has_a_prefix_and_no_line_end_is_added() -> None:
-    dress = Prefix(OutputPolicy(tag="rank"), places_of(1)).dress
+    dress = Prefix(OutputPolicy(tag="rank"), places_of(1)).format
     assert dress(STDOUT, 0, b"a\n\nb\n") == b"[0] a\n[0] \n[0] b\n"
     assert dress(STDOUT, 0, b"a\nb") == b"[0] a\n[0] b"
     assert dress(STDOUT, 0, b"\n") == b"[0] \n"
@@ -63,7 +63,7 @@ def test_each_line_has_a_prefix_and_no_line_end_is_added() -> None:
 
 def test_the_day_of_the_month_as_ctime_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "ctime", lambda: time.asctime((2026, 11, 1, 0, 27, 4, 6, 305, 0)))
-    dress = Prefix(OutputPolicy(timestamp=True), places_of(1)).dress
+    dress = Prefix(OutputPolicy(timestamp=True), places_of(1)).format
     assert dress(STDOUT, 0, b"a") == b"Sun Nov  1 00:27:04 2026<stdout>:a"
 
 
@@ -89,11 +89,11 @@ CHUNKS = st.lists(
 @settings(max_examples=60, deadline=None)
 @given(CHUNKS)
 def test_lines_come_whole_and_in_the_order_of_their_rank(chunks: list[tuple[int, bytes]]) -> None:
-    dress = Prefix(OutputPolicy(prepend="%r>"), places_of(3)).dress
-    lines = Lines(dress)
+    dress = Prefix(OutputPolicy(prepend="%r>"), places_of(3)).format
+    lines = LineSplitter(dress)
     seen = dict.fromkeys(range(3), b"")
     for rank, data in chunks:
-        piece = lines.take(STDOUT, rank, data)
+        piece = lines.feed(STDOUT, rank, data)
         assert not piece or piece.endswith(b"\n"), "only whole lines before the end"
         seen[rank] += piece
     for rank in range(3):
@@ -102,28 +102,28 @@ def test_lines_come_whole_and_in_the_order_of_their_rank(chunks: list[tuple[int,
         assert ((STDOUT, rank) in lines.unfinished()) == bool(rest)
         expected = b"".join(b"%d>%s\n" % (rank, line) for line in whole)
         assert seen[rank] == expected
-        assert lines.take(STDOUT, rank, b"") == (b"%d>%s" % (rank, rest) if rest else b"")
+        assert lines.feed(STDOUT, rank, b"") == (b"%d>%s" % (rank, rest) if rest else b"")
     assert lines.unfinished() == []
 
 
 def test_streams_do_not_mix() -> None:
-    lines = Lines(keep)
-    assert lines.take(STDOUT, 0, b"a") == lines.take(STDOUT, 1, b"b") == b""
-    assert lines.take(STDERR, 0, b"c\n") == b"c\n"
-    assert lines.take(STDOUT, 0, b"A\n") == b"aA\n"
-    assert lines.take(STDOUT, 1, b"B\n") == b"bB\n"
+    lines = LineSplitter(keep)
+    assert lines.feed(STDOUT, 0, b"a") == lines.feed(STDOUT, 1, b"b") == b""
+    assert lines.feed(STDERR, 0, b"c\n") == b"c\n"
+    assert lines.feed(STDOUT, 0, b"A\n") == b"aA\n"
+    assert lines.feed(STDOUT, 1, b"B\n") == b"bB\n"
 
 
 def test_a_line_without_end_is_not_kept_forever() -> None:
-    lines = Lines(keep)
-    taken = [lines.take(STDOUT, 0, b"x" * (LONGEST // 2)) for _ in range(3)]
+    lines = LineSplitter(keep)
+    taken = [lines.feed(STDOUT, 0, b"x" * (LONGEST // 2)) for _ in range(3)]
     assert [len(piece) for piece in taken] == [0, 0, LONGEST // 2 * 3]
-    assert lines.take(STDOUT, 0, b"y") == b""
-    assert lines.take(STDOUT, 0, b"\n") == b"y\n"
+    assert lines.feed(STDOUT, 0, b"y") == b""
+    assert lines.feed(STDOUT, 0, b"\n") == b"y\n"
 
 
 def test_a_line_is_ended_before_that_of_another_stream() -> None:
-    seams = Seams()
+    seams = LineGuard()
     assert seams.join(STDOUT, 0, b"a") + seams.join(STDOUT, 0, b"b") == b"ab"
     assert seams.join(STDERR, 0, b"c\n") == b"\nc\n"
     assert seams.join(STDOUT, 1, b"d\n") + seams.join(STDOUT, 0, b"e") == b"d\ne"

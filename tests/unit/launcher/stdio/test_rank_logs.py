@@ -12,14 +12,14 @@ from desks import Desk, files, places_of
 from mslaunch.datamodel.node_plan import FIRST_SERVER, SERVICE
 from mslaunch.datamodel.request import OutputPolicy
 from mslaunch.errors import LaunchError, UsageError
-from mslaunch.launcher.stdio.file_patterns import Places
+from mslaunch.launcher.stdio.file_patterns import PatternValues
 from mslaunch.launcher.stdio.file_rotation import of_attempt
-from mslaunch.launcher.stdio.rank_logs import Logs
+from mslaunch.launcher.stdio.rank_logs import RankLogs
 from mslaunch.protocol.frames import STDERR, STDOUT
 
 
-def logs_of(policy: OutputPolicy, ranks: int = 1) -> Logs:
-    return Logs(policy, places_of(ranks), pytest.fail)
+def logs_of(policy: OutputPolicy, ranks: int = 1) -> RankLogs:
+    return RankLogs(policy, places_of(ranks), pytest.fail)
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_ranks_that_others_have_counted_before(tmp_path: Path, monkeypatch: pyte
         (OutputPolicy("d", merge=True), {"d/1/rank.09/stdout", "d/1/rank.10/stdout"}),
     ):
         before = set(files(tmp_path))
-        Logs(policy, Places([("alpha", 0)] * 2, first=9), pytest.fail).write(STDOUT, 10, b"words")
+        RankLogs(policy, PatternValues([("alpha", 0)] * 2, first=9), pytest.fail).write(STDOUT, 10, b"words")
         assert set(files(tmp_path)) - before == names
         assert files(tmp_path)[max(names, key=lambda name: "10" in name)] == b"words"
 
@@ -170,7 +170,7 @@ def test_ranks_that_others_have_counted_before(tmp_path: Path, monkeypatch: pyte
 
 def launch(policy: OutputPolicy, words: dict[int, bytes], attempt: int = 1, ranks: int = 2) -> None:
     """What the ranks and services of one launch print; nothing may go wrong."""
-    logs = Logs(policy, places_of(ranks), pytest.fail, attempt)
+    logs = RankLogs(policy, places_of(ranks), pytest.fail, attempt)
     for number, data in words.items():
         if number < 0:
             logs.add_service(number)
@@ -365,7 +365,7 @@ def test_a_full_disk_is_told_once_and_the_job_goes_on(tmp_path: Path) -> None:
 
 def test_a_directory_that_vanished_is_told_once(tmp_path: Path) -> None:
     notices: list[str] = []
-    logs = Logs(OutputPolicy(str(tmp_path / "out")), places_of(1), notices.append)
+    logs = RankLogs(OutputPolicy(str(tmp_path / "out")), places_of(1), notices.append)
     (tmp_path / "out/1/scheduler").write_text("no directory")
     for _ in range(2):
         logs.write(STDERR, SERVICE, b"words")

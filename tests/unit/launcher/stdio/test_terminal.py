@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mslaunch.launcher.stdio.terminal import Terminal
+from mslaunch.launcher.stdio.terminal import OutputFd
 from mslaunch.runtime.loop import Loop
 
 
@@ -27,7 +27,7 @@ def blocking(fd: int) -> bool:
 def test_a_pipe_stays_as_it_was(loop: Loop) -> None:
     """O_NONBLOCK would be seen by everyone who shares the descriptor: the shell, the ranks of a caller."""
     reader, writer = os.pipe()
-    terminal = Terminal(loop, writer, "standard output", pytest.fail)
+    terminal = OutputFd(loop, writer, "standard output", pytest.fail)
     terminal.send(b"x" * (1 << 20))
     assert terminal.pending > 0
     assert blocking(writer) and blocking(reader)
@@ -51,7 +51,7 @@ def test_a_pipe_stays_as_it_was(loop: Loop) -> None:
 def test_a_reader_that_is_gone_is_told_once(loop: Loop) -> None:
     reader, writer = os.pipe()
     notices: list[str] = []
-    terminal = Terminal(loop, writer, "standard output", notices.append)
+    terminal = OutputFd(loop, writer, "standard output", notices.append)
     os.close(reader)
     for _ in range(3):
         terminal.send(b"x")
@@ -66,7 +66,7 @@ def test_a_reader_that_was_gone_before_is_told_once(loop: Loop) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     notices: list[str] = []
-    terminal = Terminal(loop, writer, "standard output", notices.append)
+    terminal = OutputFd(loop, writer, "standard output", notices.append)
     for _ in range(2):
         terminal.send(b"x")
         loop.run(lambda: bool(notices))
@@ -79,7 +79,7 @@ def test_a_reader_that_goes_frees_those_who_waited_for_it(loop: Loop) -> None:
     reader, writer = os.pipe()
     gone: list[str] = []
     heard: list[int] = []
-    terminal = Terminal(loop, writer, "standard output", gone.append)
+    terminal = OutputFd(loop, writer, "standard output", gone.append)
     terminal.progress = lambda: heard.append(terminal.pending)
     terminal.send(b"x" * (1 << 21))
     assert heard[-1] > 1 << 20
@@ -93,7 +93,7 @@ def test_a_reader_that_goes_frees_those_who_waited_for_it(loop: Loop) -> None:
 def test_a_full_disk_is_a_failure(loop: Loop) -> None:
     fd = os.open("/dev/full", os.O_WRONLY)
     notices: list[str] = []
-    terminal = Terminal(loop, fd, "standard output", notices.append)
+    terminal = OutputFd(loop, fd, "standard output", notices.append)
     terminal.send(b"x")
     terminal.send(b"x")
     assert notices == ["standard output: No space left on device; what follows is lost"]
@@ -103,7 +103,7 @@ def test_a_full_disk_is_a_failure(loop: Loop) -> None:
 
 def test_a_file_gets_all_at_once(loop: Loop, tmp_path: Path) -> None:
     fd = os.open(tmp_path / "out", os.O_WRONLY | os.O_CREAT)
-    terminal = Terminal(loop, fd, "standard output", pytest.fail)
+    terminal = OutputFd(loop, fd, "standard output", pytest.fail)
     terminal.send(b"a" * 100000)
     terminal.send(b"b")
     assert terminal.pending == 0
@@ -116,7 +116,7 @@ def test_a_closed_stream_is_no_trouble(loop: Loop) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     os.close(writer)
-    terminal = Terminal(loop, writer, "standard output", pytest.fail)
+    terminal = OutputFd(loop, writer, "standard output", pytest.fail)
     terminal.send(b"x")
     assert terminal.pending == 0 and not terminal.failed
     terminal.close()
@@ -129,7 +129,7 @@ def test_a_socket_that_somebody_made_nonblocking_loses_nothing(loop: Loop) -> No
         ours.setblocking(False)
         notices: list[str] = []
         received = bytearray()
-        terminal = Terminal(loop, ours.fileno(), "standard output", notices.append)
+        terminal = OutputFd(loop, ours.fileno(), "standard output", notices.append)
         loop.reader(theirs.fileno(), lambda: received.extend(theirs.recv(1 << 16)))
         terminal.send(b"x" * (1 << 22))
         loop.run(lambda: len(received) == 1 << 22 or bool(notices))
@@ -140,7 +140,7 @@ def test_a_socket_that_somebody_made_nonblocking_loses_nothing(loop: Loop) -> No
 
 def test_a_terminal_of_its_own(loop: Loop) -> None:
     controller, terminal_fd = os.openpty()
-    terminal = Terminal(loop, terminal_fd, "standard error", pytest.fail)
+    terminal = OutputFd(loop, terminal_fd, "standard error", pytest.fail)
     terminal.send(b"hello")
     loop.run(lambda: not terminal.pending)
     assert os.read(controller, 99) == b"hello"
@@ -155,7 +155,7 @@ def test_who_is_not_waited_for_any_more(loop: Loop, tmp_path: Path) -> None:
     reader, writer = os.pipe()
     file = os.open(tmp_path / "file", os.O_WRONLY | os.O_CREAT)
     for fd in (writer, file):
-        terminal = Terminal(loop, fd, "standard output", pytest.fail)
+        terminal = OutputFd(loop, fd, "standard output", pytest.fail)
         terminal.send(b"x" * (1 << 20))
         terminal.drop()
         terminal.send(b"y")

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from mslaunch.datamodel.hosts import Node
 from mslaunch.datamodel.jobmap import JobMap, Placement
-from mslaunch.launcher.rank_names import Worlds
-from mslaunch.launcher.stdio.xml import Document, Elements, map_element
+from mslaunch.launcher.rank_names import RankNames
+from mslaunch.launcher.stdio.xml import Elements, XmlDocument, map_element
 from mslaunch.protocol.frames import STDERR, STDOUT
 
-dress = Elements(False, Worlds(16)).dress
+dress = Elements(False, RankNames(16)).format
 
 
 def test_as_4_1_4_writes_it() -> None:
@@ -39,13 +39,13 @@ def test_any_bytes_are_well_formed_and_come_back(data: bytes) -> None:
 
 
 def test_the_time_is_an_attribute() -> None:
-    element = ElementTree.fromstring(Elements(True, Worlds(16)).dress(STDOUT, 0, b"a\n"))
+    element = ElementTree.fromstring(Elements(True, RankNames(16)).format(STDOUT, 0, b"a\n"))
     assert re.fullmatch(r"\w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d \d{4}", element.get("timestamp") or "")
 
 
 def test_a_document_is_opened_by_its_first_element() -> None:
     screen = Screen()
-    document = Document(screen)
+    document = XmlDocument(screen)
     assert screen.seen == b""
     document.send(b"<a/>\n")
     document.send(b"<b/>\n")

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mslaunch.agent.mpi.detect import mpi_library, python_programs
-from mslaunch.agent.mpi.detect.mpi_library import Library
+from mslaunch.agent.mpi.detect.mpi_library import MpiLibrary
 from mslaunch.agent.mpi.detect.openmpi_hint import may_be_openmpi, which
 from mslaunch.host import dynamic_linker, elf
 
@@ -92,7 +92,9 @@ def test_linked(world, name, who):
 def test_path_of_the_library(world):
     os.rename(world.root / "mpich/libmpi.so.12", world.root / "mpich/libmpi.so.12.1")
     (world.root / "mpich/libmpi.so.12").symlink_to("libmpi.so.12.1")
-    assert world.find("../bin/p-mpich") == Library("pmi", "MPICH", str(world.root / "mpich/libmpi.so.12.1"), "", False)
+    assert world.find("../bin/p-mpich") == MpiLibrary(
+        "pmi", "MPICH", str(world.root / "mpich/libmpi.so.12.1"), "", False
+    )
 
 
 def test_linked_through_others(world):
