@@ -42,7 +42,7 @@ class JobState(MpiExitRules):
         restart: str = "",
         shared: bool = False,
     ) -> None:
-        """`streams`: how many a rank has; `shared`: ranks of other launchers need the services; else `RestartPolicy`."""
+        """`streams`: of each rank; `shared`: ranks of other launchers need the services; the rest: `RestartPolicy`."""
         super().__init__(jobmap, streams, RestartPolicy(abort_on_failure, recovery, max_restarts, restart))
         self.phase = PREPARING
         self._by_host = False  # the failure is the loss of one
