@@ -13,6 +13,7 @@ from mslaunch.datamodel.outcome import Outcome
 from mslaunch.datamodel.request import AppContext, Request
 from mslaunch.errors import UsageError
 from mslaunch.faststd import TYPE_CHECKING
+from mslaunch.launcher.launch_context import Caller
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -49,7 +50,7 @@ def launch(
     """
     from mslaunch.cli.main import read_text
     from mslaunch.cli.mpirun.parse import parse
-    from mslaunch.launcher.launch import Caller, run
+    from mslaunch.launcher.launch import run
 
     _check_types(argv, np, timeout, env or {})
     surroundings = os.environ if environ is None else environ

@@ -44,7 +44,8 @@ def _do(argv: Sequence[str], called: str) -> int:
     request = parse(argv, os.environ, read_text, called)
     for note in request.notes if not request.quiet else ():
         _tell(f"mslaunch: note: {note}\n")
-    from mslaunch.launcher.launch import Caller, run
+    from mslaunch.launcher.launch import run
+    from mslaunch.launcher.launch_context import Caller
 
     if request.backend:
         from mslaunch.backends.openmpi.run_mpirun import run

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mslaunch.datamodel.outcome import Outcome
     from mslaunch.datamodel.request import Request
     from mslaunch.detached.job_registry import JobEntry
-    from mslaunch.launcher.launch import Caller
+    from mslaunch.launcher.launch_context import Caller
 
     Told = Callable[[Callable[[], int]], int]  # prints what an act refuses; returns the exit code
 

@@ -1,22 +1,20 @@
-"""The story of one attempt: place, open the files, meet the hosts, send, start, wait, and how it ended.
+"""One attempt of a launch: place the ranks, open the output, connect the agents, run, and the outcome.
 
-Each attempt of a launch has its own links, output and agents; what they share is the `LaunchContext`.  Who tells it
-(`run` the first, `again` those that follow on a failure) chooses the order of its chapters, and closes it with `part`.
- The surprising thing: the job's number stays the same in all attempts, and its ranks tell them apart by
- MSLAUNCH_ATTEMPT.
+Each attempt has its own agents and output; attempts share a `LaunchContext`.  `launch` calls the steps of the first,
+`recovery` those of the later ones; whoever made an attempt closes it.  The job id is the same in all attempts; ranks
+tell them apart by MSLAUNCH_ATTEMPT.
 """
 
 from __future__ import annotations
 
 import os
-import time
 
 from mslaunch.datamodel.hosts import Allocation
 from mslaunch.datamodel.jobmap import JobMap
 from mslaunch.datamodel.node_plan import SERVICE, NodePlan
 from mslaunch.datamodel.outcome import Failure, Outcome, RankStatus
 from mslaunch.datamodel.request import Request
-from mslaunch.faststd import TYPE_CHECKING, NamedTuple
+from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.host.cpus import cores_here
 from mslaunch.host.own_names import is_local
 from mslaunch.launcher.agents.agent_pool import AgentPool
@@ -42,30 +40,10 @@ if TYPE_CHECKING:
     from mslaunch.datamodel.request import AppContext
     from mslaunch.launcher.agents.connection import AgentConnection
     from mslaunch.launcher.agents.staging import StagedFile
-    from mslaunch.launcher.early_stops import EarlyStops
-    from mslaunch.launcher.launch import Caller
-    from mslaunch.launcher.messages.console import Console
+    from mslaunch.launcher.launch_context import LaunchContext
     from mslaunch.launcher.mpi.spawn_ranks import Spawner
-    from mslaunch.runtime.loop import Loop
 
 LAST_WORDS = 3.0  #: seconds that a terminal nobody reads is waited for at the end
-
-
-class LaunchContext(NamedTuple):
-    """What all attempts of a launch have in common."""
-
-    loop: Loop
-    around: Caller
-    console: Console
-    stops: EarlyStops
-    began: float
-    jobid: str
-    running: Callable[[], None]  # called when all ranks of an attempt run
-
-    @property
-    def seconds(self) -> float:
-        """How long the launch has been going on."""
-        return time.monotonic() - self.began
 
 
 class JobAttempt:
@@ -76,13 +54,13 @@ class JobAttempt:
     output: Output
     launch: JobController
 
-    def __init__(self, scene: LaunchContext, request: Request, number: int) -> None:
-        self._scene = scene
+    def __init__(self, context: LaunchContext, request: Request, number: int) -> None:
+        self._context = context
         self.request = request
         self.number = number
-        loop, around, console = scene.loop, scene.around, scene.console
+        loop, caller, console = context.loop, context.caller, context.console
         dry, exchanges = request.do_not_launch, request.restart == "group"
-        self.company = AgentPool(loop, request.link, around.environ, console, scene.stops.wait, dry, exchanges)
+        self.company = AgentPool(loop, request.link, caller.environ, console, context.stops.wait, dry, exchanges)
         self.peers: list[AgentConnection] = []
         self._parcels: list[StagedFile] = []
         self._opened = False
@@ -131,18 +109,18 @@ class JobAttempt:
         if any(app.preload_binary or app.preload_files for app in self.request.apps):
             from mslaunch.launcher.agents.staging import collect
 
-            self._parcels = collect(self.request, self._scene.around.environ, self._scene.around.cwd)
+            self._parcels = collect(self.request, self._context.caller.environ, self._context.caller.cwd)
 
     def open_output(self) -> None:
         """Terminals and files; those whose names have addresses in them only after `meet`."""
-        scene, policy = self._scene, self.request.output
+        context, policy = self._context, self.request.output
         self.output = open_output(
             policy,
             self.jobmap,
-            scene.loop,
-            {STDOUT: scene.around.stdout},
-            scene.console.stderr,
-            scene.console.info,
+            context.loop,
+            {STDOUT: context.caller.stdout},
+            context.console.stderr,
+            context.console.info,
             attempt=self.number,
             addresses=self._addresses() if needs_addresses(policy) and self.peers else None,
             more=0 < self.number <= most_restarts(self.request),
@@ -163,7 +141,7 @@ class JobAttempt:
             from mslaunch.launcher.agents.staging import send_files
 
             try:
-                send_files(self._scene.loop, self.peers, self._parcels, self._scene.stops.wait)
+                send_files(self._context.loop, self.peers, self._parcels, self._context.stops.wait)
             except UnreachedError:  # whoever has begun to get them begins anew, with another agent
                 self.company.disconnect_all()
                 raise
@@ -172,41 +150,41 @@ class JobAttempt:
 
     def run_ranks(self) -> JobController:
         """From the first port to the last byte."""
-        scene, request = self._scene, self.request
+        context, request = self._context, self.request
         state = self._make_state()
 
         def plans(endpoint: Endpoint) -> list[NodePlan]:
-            environ, cwd = scene.around.environ, scene.around.cwd
-            return make_plans(request, self.jobmap, environ, cwd, endpoint, scene.jobid, attempt=self.number)
+            environ, cwd = context.caller.environ, context.caller.cwd
+            return make_plans(request, self.jobmap, environ, cwd, endpoint, context.jobid, attempt=self.number)
 
         def services(endpoint: Endpoint) -> dict[int, NodePlan]:
-            environ, cwd = scene.around.environ, scene.around.cwd
-            return service_plans(request, self.jobmap, environ, cwd, endpoint, scene.jobid, self.number)
+            environ, cwd = context.caller.environ, context.caller.cwd
+            return service_plans(request, self.jobmap, environ, cwd, endpoint, context.jobid, self.number)
 
-        stdin = (scene.around.stdin, self.targets)
+        stdin = (context.caller.stdin, self.targets)
         launch = JobController(
-            scene.loop,
+            context.loop,
             self.peers,
             state,
             self.output,
             plans,
             stdin,
             request.grace,
-            scene.console,
+            context.console,
             restart_delay=request.restart_delay,
             services=services,
             sought=sought_by(self.jobmap, request.cluster),
         )
         self.launch = launch
         launch.on_spawn(lambda endpoint: self._spawning(launch, endpoint))
-        launch.on_running(scene.running)
+        launch.on_running(context.running)
         self.output.on_progress(launch.on_drained)
-        if scene.around.signals:
+        if context.caller.signals:
             launch.watch_signals()
         if request.timeout:
             limit = TimedOut(request.timeout, request.timeout_from, request.stack_traces)
-            launch.limit_time(limit, request.timeout - scene.seconds, request.state_on_timeout)
-        scene.stops.begun()
+            launch.limit_time(limit, request.timeout - context.seconds, request.state_on_timeout)
+        context.stops.begun()
         launch.run()
         return launch
 
@@ -226,11 +204,11 @@ class JobAttempt:
             policy = request.policy._replace(rankfile=None, map_by="")
             return _allocate(request._replace(apps=apps, policy=policy))
 
-        scene, request = self._scene, self.request
-        environ, cwd, call = scene.around.environ, scene.around.cwd, self.company.call
+        context, request = self._context, self.request
+        environ, cwd, call = context.caller.environ, context.caller.cwd, self.company.call
         return Spawner(
             SpawnContext(
-                request, self.allocation, self.jobmap, environ, cwd, scene.jobid, endpoint, named, call, self.number
+                request, self.allocation, self.jobmap, environ, cwd, context.jobid, endpoint, named, call, self.number
             ),
             launch,
         )
@@ -246,7 +224,7 @@ class JobAttempt:
             for statuses in (state.statuses(), state.service_statuses())
         )
         return Outcome(
-            state.code, ranks, failure, self._scene.seconds, services=services, restarts=tuple(state.restarts)
+            state.code, ranks, failure, self._context.seconds, services=services, restarts=tuple(state.restarts)
         )
 
     def log_of(self, failure: Failure | None) -> str | None:
@@ -263,8 +241,8 @@ class JobAttempt:
         if self._opened:
             given_up: list[bool] = []
             self.output.end()
-            self._scene.loop.after(LAST_WORDS, lambda: given_up.append(True))
-            self._scene.loop.run(lambda: not self.output.pending or bool(given_up))
+            self._context.loop.after(LAST_WORDS, lambda: given_up.append(True))
+            self._context.loop.run(lambda: not self.output.pending or bool(given_up))
         return self.close_output()
 
     def close(self) -> list[str]:

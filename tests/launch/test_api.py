@@ -204,7 +204,8 @@ def test_attempts_are_in_the_outcome():
 def test_who_started_it_hears_once_that_all_ranks_run(tmp_path):
     from mslaunch.cli.main import read_text
     from mslaunch.cli.mpirun.parse import parse
-    from mslaunch.launcher.launch import Caller, run
+    from mslaunch.launcher.launch import run
+    from mslaunch.launcher.launch_context import Caller
 
     heard = []
     words = ["-q", "--restart", "group", "-n", "2", "--oversubscribe", "sh", "-c", "[ $MSLAUNCH_ATTEMPT = 2 ]"]

@@ -11,7 +11,8 @@ import pytest
 from mslaunch.datamodel.request import AppContext, LinkPolicy, Policy, Request
 from mslaunch.errors import LaunchError
 from mslaunch.host.cpus import cores_here, count_cores
-from mslaunch.launcher.launch import Caller, run
+from mslaunch.launcher.launch import run
+from mslaunch.launcher.launch_context import Caller
 
 AGENT = """\
 import sys

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     from mslaunch.datamodel.jobmap import Endpoint
     from mslaunch.launcher.agents.connection import AgentConnection
-    from mslaunch.launcher.launch import Caller
+    from mslaunch.launcher.launch_context import Caller
 
 _SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
 _LAST_WORDS = 3.0  #: seconds that a standard error nobody reads is waited for
@@ -77,22 +77,22 @@ class _MpirunState(JobState):
         return super().finished and (self.phase == PREPARING or self._nearby.over)
 
 
-def run(request: Request, around: Caller) -> Outcome:
+def run(request: Request, caller: Caller) -> Outcome:
     """Launch with Open MPI, and wait for the end.  Raises `LaunchError` for what is wrong before mpirun runs."""
     with Loop() as loop:
-        return _MpirunLaunch(loop, request, around).tell()
+        return _MpirunLaunch(loop, request, caller).tell()
 
 
 class _MpirunLaunch:
     """One launch, and what its chapters share."""
 
-    def __init__(self, loop: Loop, request: Request, around: Caller) -> None:
+    def __init__(self, loop: Loop, request: Request, caller: Caller) -> None:
         self._began = time.monotonic()
         self._loop = loop
         self._request = request
-        self._around = around
+        self._caller = caller
         self._console = Console(
-            loop, around.stderr, request.quiet, False
+            loop, caller.stderr, request.quiet, False
         )  # its details tell of a rank 0, which is mpirun
         self._here = Node(os.uname().nodename, 1, "this host", local=True)
         self._jobid = os.urandom(4).hex()
@@ -101,16 +101,16 @@ class _MpirunLaunch:
 
     def tell(self) -> Outcome:
         """From the request to the outcome."""
-        request, around = self._request, self._around
+        request, caller = self._request, self._caller
         refuse(request)
-        mpirun = find(request.backend.partition(":")[2], around.environ.get("PATH", os.defpath))
+        mpirun = find(request.backend.partition(":")[2], caller.environ.get("PATH", os.defpath))
         allocation = allocate(request, _read_text, is_local, self._here.name, cores_here(False))
-        job = make_job(request, allocation, mpirun, around.environ, around.cwd, self._jobid)
+        job = make_job(request, allocation, mpirun, caller.environ, caller.cwd, self._jobid)
         stdin_ranks(request, job.size)
         if request.do_not_launch:
-            _show(job, around.stdout)
+            _show(job, caller.stdout)
             return Outcome(0, (), None, self._seconds())
-        for name in missing_exports(request, around.environ):
+        for name in missing_exports(request, caller.environ):
             self._console.info(f"-x {name}: there is no such variable here; the ranks get none either")
         try:
             self._announce()
@@ -124,7 +124,7 @@ class _MpirunLaunch:
 
     def _watch_early(self) -> None:
         """What ends the launch before anything is started is noted, and found by who waits, as in `launcher.launch`."""
-        if self._around.signals:
+        if self._caller.signals:
             for name in _SIGNALS:
                 error = LaunchError(f"ended by {name} before anything was started")
                 self._loop.signal(getattr(signal, name), self._stopper(error))
@@ -149,13 +149,13 @@ class _MpirunLaunch:
             def open_file(path: str) -> int:
                 return open_channel(path, self._loop, self._wait)
 
-            announce(request, self._around, self._console.print, self._jobid, open_file)
+            announce(request, self._caller.cwd, self._caller.stdout, self._console.print, self._jobid, open_file)
 
     def _launch(self, job: MpirunJob) -> Outcome:
         console = self._console
         hello = f"mslaunch-{os.urandom(8).hex()}"
-        desk = open_desk(self._request.output, job.size, hello, self._loop, self._around.stdout, console)
-        company = AgentPool(self._loop, self._request.link, self._around.environ, console, self._wait, False)
+        desk = open_desk(self._request.output, job.size, hello, self._loop, self._caller.stdout, console)
+        company = AgentPool(self._loop, self._request.link, self._caller.environ, console, self._wait, False)
         nearby = desk.nearby = LocalStreams(self._loop, desk.near, desk.introduced)
         state = _MpirunState(self._here, nearby)
         try:
@@ -193,7 +193,7 @@ class _MpirunLaunch:
             return Streams(hello)
         pty = self._request.output.pty
         python = all(is_python(app.argv[0]) for app in self._request.apps)
-        stdin = (self._around.stdin, int(self._request.stdin)) if job.feeds else None
+        stdin = (self._caller.stdin, int(self._request.stdin)) if job.feeds else None
         streams = nearby.open(job.size, pty == "yes" or (pty == "auto" and not python), hello, stdin)
         if stdin and streams.reader is None:
             self._console.info("no rank gets standard input: there are not enough descriptors, or there is no /proc")
@@ -224,12 +224,12 @@ class _MpirunLaunch:
         plan: Callable[[Endpoint], list[NodePlan]],
         job: MpirunJob,
     ) -> None:
-        request, around = self._request, self._around
+        request, caller = self._request, self._caller
         launch = JobController(
-            self._loop, peers, state, desk, plan, (around.stdin, job.readers), job.grace, self._console
+            self._loop, peers, state, desk, plan, (caller.stdin, job.readers), job.grace, self._console
         )
         desk.on_progress(launch.on_drained)
-        if around.signals:
+        if caller.signals:
             launch.watch_signals()
             self._loop.signal(signal.SIGTSTP, lambda: self._stop(peers[0]))
             self._loop.signal(signal.SIGCONT, lambda: self._continue(peers[0], desk.nearby))

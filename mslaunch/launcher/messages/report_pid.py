@@ -18,14 +18,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mslaunch.datamodel.request import Request
-    from mslaunch.launcher.launch import Caller
     from mslaunch.runtime.loop import Loop
 
 _LOOK_AGAIN = 0.01  # seconds; there is no event for a FIFO that gets a reader
 
 
 def announce(
-    request: Request, around: Caller, say: Callable[[str], None], jobid: str, open_file: Callable[[str], int]
+    request: Request, cwd: str, stdout: int, say: Callable[[str], None], jobid: str, open_file: Callable[[str], int]
 ) -> None:
     """Tell the channels that were asked for; `jobid` is hexadecimal, `say` is heard on standard error.
 
@@ -40,7 +39,7 @@ def announce(
         if channel == "+":
             say(text)
         elif channel is not None:
-            _write(option, "" if channel == "-" else os.path.join(around.cwd, channel), text, around.stdout, open_file)
+            _write(option, "" if channel == "-" else os.path.join(cwd, channel), text, stdout, open_file)
 
 
 def _write(option: str, path: str, text: str, stdout: int, open_file: Callable[[str], int]) -> None:

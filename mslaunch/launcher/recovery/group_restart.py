@@ -1,9 +1,7 @@
-"""Again: the launch goes on after an attempt that failed, with all ranks anew, until one ends well or nothing helps.
+"""Attempts after the first: all ranks are started again until one attempt ends well or nothing more can be tried.
 
-Links are closed, hosts or their `substitutes` are called, and the next story is told.  It decides nothing by itself and
-knows neither frames nor plans.  The surprising thing: whatever goes wrong before the ranks of a later attempt run is no
-refusal, since ranks have run; the launch ends with the failure that came before, and a line that says why it went no
-further.
+An error before the ranks of a later attempt run is no refusal, since ranks have run: the launch ends with the failure
+of the attempt before, and a line says why there is no other attempt.
 """
 
 from __future__ import annotations
@@ -20,85 +18,85 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mslaunch.datamodel.request import Request
-    from mslaunch.launcher.attempt import LaunchContext
+    from mslaunch.launcher.launch_context import LaunchContext
     from mslaunch.launcher.recovery.host_replacement import HostReplacement
 
 
 class GroupRestart:
     """All attempts of a launch but the first."""
 
-    def __init__(self, scene: LaunchContext, request: Request, first: JobAttempt, substitutes: HostReplacement) -> None:
+    def __init__(self, context: LaunchContext, request: Request, first: JobAttempt, hosts: HostReplacement) -> None:
         """`first` has been told, of the launch that `request` is for."""
-        self._scene = scene
+        self._context = context
         self._request = request
-        self._substitutes = substitutes
-        self.story = first  # the last one so far
+        self._hosts = hosts
+        self.attempt = first  # the last one so far
         self.kept = True  # all that was printed in the attempts before
 
     def run(self, outcome: Outcome) -> Outcome:
         """From the outcome of the first attempt to that of the launch."""
         past: list[Attempt] = []
         restarts = list(outcome.restarts)
-        while self.story.launch.state.restartable:
-            before = self.story
+        while self.attempt.launch.state.restartable:
+            before = self.attempt
             try:
                 changed = self._prepare(before, outcome)
-                self.story.run_ranks()
+                self.attempt.run_ranks()
             except NoPlaceError as error:
                 outcome = _with_reason(outcome, error.lines)
                 break
             except LaunchError as error:
-                if error is self._scene.stops.error:
+                if error is self._context.stops.error:
                     past.append(self._attempt(before, outcome, ""))
                     outcome = outcome._replace(code=error.code, failure=Failure(error.what, code=error.code))
                 else:
                     outcome = _with_reason(outcome, [f"not started again: {error}"])
                 break
             past.append(self._attempt(before, outcome, changed))
-            outcome = self.story.outcome()
+            outcome = self.attempt.outcome()
             restarts += outcome.restarts
         return outcome._replace(attempts=tuple(past), restarts=tuple(restarts))
 
     @staticmethod
-    def _attempt(story: JobAttempt, outcome: Outcome, changed: str) -> Attempt:
+    def _attempt(attempt: JobAttempt, outcome: Outcome, changed: str) -> Attempt:
         assert outcome.failure
-        return Attempt(story.number, outcome.failure, outcome.seconds, changed)
+        return Attempt(attempt.number, outcome.failure, outcome.seconds, changed)
 
     # --- from one attempt to the next
 
     def _prepare(self, before: JobAttempt, outcome: Outcome) -> str:
-        """The next story, up to where its ranks start; what is different then.
+        """The next attempt, up to where its ranks start; what is different then.
 
         Raises `NoPlaceError`, or `LaunchError` for what is wrong with more than a host.
         """
-        scene, request = self._scene, self._request
+        context, request = self._context, self._request
         if before.number > most_restarts(request):
             raise NoPlaceError([too_often(before.number, request)])
         assert outcome.failure
-        scene.stops.watch_again()
-        scene.console.info(again_text(before.number, request, outcome.failure))
+        context.stops.watch_again()
+        context.console.info(again_text(before.number, request, outcome.failure))
         stuck = before.close()
         if stuck:
-            scene.console.info(f"still ending: {', '.join(stuck)}")
+            context.console.info(f"still ending: {', '.join(stuck)}")
         self._pause()
-        story = JobAttempt(scene, request, before.number + 1)
+        attempt = JobAttempt(context, request, before.number + 1)
         try:
-            story.collect_files()  # as they are now
-            changed = self._substitutes.meet_again(story, before)
-            story.open_output()
+            attempt.collect_files()  # as they are now
+            changed = self._hosts.meet_again(attempt, before)
+            attempt.open_output()
         except BaseException:
-            story.close()
+            attempt.close()
             raise
         self.kept = before.close_output() and self.kept
-        self.story = story
+        self.attempt = attempt
         if changed:
-            scene.console.info(f"{of_all(story.number, request)}: {changed}")
+            context.console.info(f"{of_all(attempt.number, request)}: {changed}")
         return changed
 
     def _pause(self) -> None:
         over: list[bool] = []
-        self._scene.loop.after(self._request.restart_delay, lambda: over.append(True))
-        self._scene.stops.wait(lambda: bool(over))
+        self._context.loop.after(self._request.restart_delay, lambda: over.append(True))
+        self._context.stops.wait(lambda: bool(over))
 
 
 def _with_reason(outcome: Outcome, lines: Sequence[str]) -> Outcome:

@@ -48,21 +48,21 @@ class HostReplacement:
         self._lost: set[str] = set()  # all hosts that ever were
         self._gone: dict[str, LaunchError] = {}  # those that cannot be reached now, by name
 
-    def meet_first(self, story: JobAttempt, notice: Callable[[str], None]) -> None:
+    def meet_first(self, attempt: JobAttempt, notice: Callable[[str], None]) -> None:
         """Places and links for the first attempt; as without --restart if all hosts answer.
 
         Raises `UnreachedError` if there is no way without those that do not.
         """
-        allocation, host = story.named(), self._request.cluster.host
+        allocation, host = attempt.named(), self._request.cluster.host
         node = _scheduler_node(self._request, allocation)
         nodes: Sequence[Node] = ()
         try:
-            allocation = story.count_cores(allocation)
-            jobmap = story.place(self._request, allocation)
+            allocation = attempt.count_cores(allocation)
+            jobmap = attempt.place(self._request, allocation)
             nodes, self._counts = jobmap.nodes, self._count(jobmap)
-            story.meet()
+            attempt.meet()
         except UnreachedError as error:
-            self._instead(story, PreviousAttempt(0, allocation, 0, host, node), nodes, error, notice)
+            self._instead(attempt, PreviousAttempt(0, allocation, 0, host, node), nodes, error, notice)
 
     def _count(self, jobmap: JobMap) -> list[int]:
         apps = [placement.app for placement in jobmap.placements]
@@ -70,7 +70,7 @@ class HostReplacement:
 
     def _instead(
         self,
-        story: JobAttempt,
+        attempt: JobAttempt,
         past: PreviousAttempt,
         nodes: Sequence[Node],
         error: UnreachedError,
@@ -80,8 +80,8 @@ class HostReplacement:
         self._note(error.by_node, ours)
         try:
             if not self._counts:
-                self._foresee(story, past, ours)
-            changed = self._try_all(story, past._replace(size=sum(self._counts)), here, ours)
+                self._foresee(attempt, past, ours)
+            changed = self._try_all(attempt, past._replace(size=sum(self._counts)), here, ours)
         except NoPlaceError as refused:
             notice(refused.lines[0])
             raise UnreachedError(self._gone, error.hosts + len(self._gone) - len(error.by_node)) from None
@@ -90,15 +90,15 @@ class HostReplacement:
         if changed:
             notice(changed)
 
-    def _foresee(self, story: JobAttempt, past: PreviousAttempt, ours: Collection[str]) -> None:
+    def _foresee(self, attempt: JobAttempt, past: PreviousAttempt, ours: Collection[str]) -> None:
         """How many ranks there are to be; where only hosts know it, those do that come in the place of others."""
         while not self._counts:
             try:
-                self._counts = self._counts_without(story, past)
+                self._counts = self._counts_without(attempt, past)
             except UnreachedError as error:
                 self._note(error.by_node, ours)
 
-    def _counts_without(self, story: JobAttempt, past: PreviousAttempt) -> list[int]:
+    def _counts_without(self, attempt: JobAttempt, past: PreviousAttempt) -> list[int]:
         request = self._request
         numbers = [app.np or 0 for app in request.apps]
         if all(numbers):
@@ -112,11 +112,11 @@ class HostReplacement:
             what = f"no spare host is left, and without -n only {know} how many ranks there are"
             raise NoPlaceError([f"not started: {what}"])
         try:
-            return self._count(story.place(request, story.count_cores(others)))
+            return self._count(attempt.place(request, attempt.count_cores(others)))
         except (AllocationError, UsageError) as refused:
             raise NoPlaceError([f"not started: {refused.what}"]) from None
 
-    def meet_again(self, story: JobAttempt, before: JobAttempt) -> str:
+    def meet_again(self, attempt: JobAttempt, before: JobAttempt) -> str:
         """The same for an attempt that follows on `before`; returns what is different.
 
         Raises `NoPlaceError`, or `LaunchError` for what is wrong with more than a host.
@@ -127,54 +127,54 @@ class HostReplacement:
         here, ours = _names(past, before.jobmap.nodes)
         self._gone.clear()
         self._lost.update(before.launch.state.lost_hosts)
-        return self._try_all(story, past, here, ours)
+        return self._try_all(attempt, past, here, ours)
 
     def _try_all(
-        self, story: JobAttempt, past: PreviousAttempt, here: Mapping[str, Node], ours: Collection[str]
+        self, attempt: JobAttempt, past: PreviousAttempt, here: Mapping[str, Node], ours: Collection[str]
     ) -> str:
         """Links to all hosts of the first choice that has room on hosts which can be reached."""
         while True:
             try:
-                self._call_lost(story, [node for name, node in here.items() if name not in self._gone])
-                slots = story.count_cores(past.allocation, self._gone)  # of those that are there
-                changed = self._take_places(story, past._replace(allocation=slots))
-                story.meet()
+                self._call_lost(attempt, [node for name, node in here.items() if name not in self._gone])
+                slots = attempt.count_cores(past.allocation, self._gone)  # of those that are there
+                changed = self._take_places(attempt, past._replace(allocation=slots))
+                attempt.meet()
             except UnreachedError as error:
                 self._note(error.by_node, ours)
             else:
                 return changed
 
-    def _call_lost(self, story: JobAttempt, nodes: Sequence[Node]) -> None:
+    def _call_lost(self, attempt: JobAttempt, nodes: Sequence[Node]) -> None:
         """Hosts that were lost may be back; they get less time than others."""
         lost = [node for node in nodes if node.name in self._lost]
         if lost:
-            story.company.probe(lost, min(self._request.link.timeout, CALL_AGAIN))
+            attempt.company.probe(lost, min(self._request.link.timeout, CALL_AGAIN))
 
-    def _take_places(self, story: JobAttempt, past: PreviousAttempt) -> str:
+    def _take_places(self, attempt: JobAttempt, past: PreviousAttempt) -> str:
         """As the first choice says that has room; returns what is different then."""
         refused: LaunchError | None = None
-        for choice in self._choices(story, past):
-            self._call_lost(story, choice.allocation.nodes)
+        for choice in self._choices(attempt, past):
+            self._call_lost(attempt, choice.allocation.nodes)
             try:
-                jobmap = story.place(choice.request, story.count_cores(choice.allocation))
+                jobmap = attempt.place(choice.request, attempt.count_cores(choice.allocation))
             except (AllocationError, UsageError) as error:
                 refused = error if choice.size < sum(self._counts) else refused or error
                 continue
             if len(jobmap.placements) == choice.size:
                 return choice.changed
-        room = self._room(story, past)
+        room = self._room(attempt, past)
         raise NoPlaceError(no_host(self._request, self._counts, past, self._gone, room, refused))
 
-    def _choices(self, story: JobAttempt, past: PreviousAttempt) -> Iterator[Candidate]:
+    def _choices(self, attempt: JobAttempt, past: PreviousAttempt) -> Iterator[Candidate]:
         request, counts, gone = self._request, self._counts, frozenset(self._gone)
         yield from choices(request, counts, past, gone)
         if may_shrink(request):
-            yield from fewer(request, counts, past, gone, self._room(story, past))
+            yield from fewer(request, counts, past, gone, self._room(attempt, past))
 
-    def _room(self, story: JobAttempt, past: PreviousAttempt) -> int:
+    def _room(self, attempt: JobAttempt, past: PreviousAttempt) -> int:
         """Slots of all that can be reached."""
         rest = exchange(past.allocation, self._gone, past.ready(self._gone), whole=True)
-        return sum(node.slots or 0 for node in story.count_cores(rest).nodes)
+        return sum(node.slots or 0 for node in attempt.count_cores(rest).nodes)
 
     def _note(self, gone: Mapping[str, LaunchError], ours: Collection[str]) -> None:
         """These hosts are out for now; raises what is wrong with none of ours."""

@@ -1,6 +1,6 @@
 """Attempts: what follows on one that failed: nothing, or all ranks start again; where, how many, and in which words.
 
-Pure decisions: it calls no host and maps no rank.  `choices` lists what may be tried, best first, and the story
+Pure decisions: it calls no host and maps no rank.  `choices` lists what may be tried, best first, and the attempt
 (`again`) takes the first that has room and whose hosts can be reached.  The surprising thing: hosts that were left
 out are asked for again at the next failure, since they stand by like spares, and so a group that has shrunk may grow.
 """

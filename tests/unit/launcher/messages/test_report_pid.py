@@ -10,7 +10,6 @@ import pytest
 
 from mslaunch.datamodel.request import AppContext, Request
 from mslaunch.errors import LaunchError
-from mslaunch.launcher.launch import Caller
 from mslaunch.launcher.messages.report_pid import announce, open_channel
 from mslaunch.runtime.loop import Loop
 
@@ -19,8 +18,7 @@ PID, URI = f"{os.getpid()}\n", f"4660.0;mslaunch://{os.uname().nodename}/{os.get
 
 def speak(request: Request, cwd: Path, stdout: int, say: Callable[[str], None]) -> None:
     with Loop() as loop:
-        around = Caller({}, str(cwd), stdout=stdout)
-        announce(request, around, say, "1234", lambda path: open_channel(path, loop, loop.run))
+        announce(request, str(cwd), stdout, say, "1234", lambda path: open_channel(path, loop, loop.run))
 
 
 def told(cwd: Path, **channels: str) -> tuple[str, str]:
