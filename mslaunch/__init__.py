@@ -3,7 +3,8 @@
     from mslaunch import launch
     outcome = launch(["python", "net.py"], np=4, hostfile="hosts")
 
-The names below are the public API.  They are imported when first used, since the command must start in milliseconds.
+The names in `__all__` are the public API.  Each is imported on first use, because the command must start in
+milliseconds.
 """
 
 from __future__ import annotations
@@ -18,12 +19,17 @@ if TYPE_CHECKING:
     from mslaunch.datamodel.outcome import RankStatus as RankStatus
     from mslaunch.errors import LaunchError as LaunchError
 
-_ROOMS = {"launch": "api", "LaunchError": "errors", "Outcome": "model", "RankStatus": "model"}
+_MODULES = {
+    "launch": "api",
+    "LaunchError": "errors",
+    "Outcome": "datamodel.outcome",
+    "RankStatus": "datamodel.outcome",
+}
 
 
 def __getattr__(name: str) -> object:
-    if name not in _ROOMS:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(f"{__name__}.{_ROOMS[name]}"), name)
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
