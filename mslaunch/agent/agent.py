@@ -15,6 +15,7 @@ from mslaunch.agent import on_demand
 from mslaunch.agent.mpi.front_end import MpiFrontEnd
 from mslaunch.agent.node_job import NodeJob
 from mslaunch.agent.ports import Ports
+from mslaunch.datamodel.exit_status import ExitStatus
 from mslaunch.faststd import TYPE_CHECKING, signal
 from mslaunch.host.cpus import count_cores, usable_cpus
 from mslaunch.host.own_addresses import addresses
@@ -157,21 +158,20 @@ class Agent:
         """See `services.ServiceSink`."""
         self.send(frames.SERVES, number, b"")
 
-    def exited(self, rank: int, code: int | None, signum: int | None) -> None:
+    def exited(self, rank: int, status: ExitStatus) -> None:
         """See `ranks.Sink`."""
         if rank <= NO_RANK:
-            self._send_exit(rank, control.Exit(code, signum))
+            self._send_exit(rank, status)
             return
-        ended = control.Exit(code, signum, asked=self._crew.asked(rank))
-        self._mpi.ended(rank, code != 0, lambda: self._send_exit(rank, ended))
+        self._mpi.ended(rank, status.code != 0, lambda: self._send_exit(rank, status))
         if self._lost and not self._crew.pids():
             self._crew.end_services(at_once=True)
 
     def not_started(self, rank: int, error: LaunchError) -> None:
         """See `services.ServiceSink`."""
-        self._send_exit(rank, control.Exit(error.code, None, error.what, error.todo))
+        self._send_exit(rank, ExitStatus(error.code, None, error.what, error.todo))
 
-    def _send_exit(self, rank: int, ended: control.Exit) -> None:
+    def _send_exit(self, rank: int, ended: ExitStatus) -> None:
         self._outbox.send(frames.encode(frames.EXIT, rank, control.pack_exit(ended)))
 
     def stdin_taken(self, rank: int, size: int) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import select
 
+from mslaunch.datamodel.exit_status import from_wait_status
 from mslaunch.faststd import TYPE_CHECKING, signal
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def _wait_for(agent: int) -> int:
     while True:
         pid, status = os.waitpid(-1, 0)
         if pid == agent:
-            return 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+            return from_wait_status(status).shell_code
 
 
 def _end_orphans() -> None:

@@ -235,10 +235,6 @@ class NodeJob:
 
     # --- the end
 
-    def asked(self, number: int) -> bool:
-        """See `Rank.asked`."""
-        return self._ranks[number].asked
-
     def end(self, grace: float | None = None) -> None:
         """TERM, `grace` seconds (None: as the plan says), KILL; 0 is KILL at once."""
         self.ending = True

@@ -20,6 +20,7 @@ from mslaunch.protocol.frames import NO_RANK
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from mslaunch.datamodel.exit_status import ExitStatus
     from mslaunch.runtime.loop import Loop
 
 _PER_RANK = 8  # processes that are looked at
@@ -166,7 +167,7 @@ class _DebuggerRun:
         if len(self.data) < _TEXT:
             self.data += data
 
-    def exited(self, rank: int, code: int | None, signum: int | None) -> None:
+    def exited(self, rank: int, status: ExitStatus) -> None:
         """See `ranks.Sink`."""
         if self.process:
             self.process.retire(self.then)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mslaunch.datamodel.exit_status import ExitStatus
 from mslaunch.faststd import NamedTuple
 
 
@@ -21,7 +22,7 @@ class RankStatus(NamedTuple):
     @property
     def status(self) -> int:
         """The shell's number: the exit code, or 128 + the signal."""
-        return 128 + self.signal if self.signal else self.code or 0
+        return ExitStatus(self.code, self.signal).shell_code
 
 
 class Failure(NamedTuple):

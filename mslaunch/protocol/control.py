@@ -7,6 +7,7 @@ when (docs/wire.md tells that).  The one surprising thing: a plan's variables tr
 
 from __future__ import annotations
 
+from mslaunch.datamodel.exit_status import ExitStatus
 from mslaunch.datamodel.node_plan import AppPlan, NodePlan, RankPlan, ServicePlan, World
 from mslaunch.datamodel.topology import LEVELS, Topology
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
@@ -41,16 +42,6 @@ class Reserved(NamedTuple):
     ports: tuple[int, ...]  # listened on until LAUNCH
     probe: int  # where the other agents knock
     token: str  # what they hear there
-
-
-class Exit(NamedTuple):
-    """How a process ended; or, with `error`, why it never started."""
-
-    code: int | None
-    signal: int | None
-    error: str = ""
-    todo: str = ""
-    asked: bool = False  # END had come before it was on its way out
 
 
 class StackTrace(NamedTuple):
@@ -140,17 +131,17 @@ def unpack_number(payload: bytes) -> int:
     return int(payload)
 
 
-def pack_exit(ended: Exit) -> bytes:
-    """See `Exit`."""
+def pack_exit(ended: ExitStatus) -> bytes:
+    """The payload of EXIT."""
     numbers = ["" if number is None else str(number) for number in (ended.code, ended.signal)]
     return pack({"exit": [*numbers, ended.error, ended.todo, _flag(ended.asked)]})
 
 
 @strict
-def unpack_exit(payload: bytes) -> Exit:
-    """See `Exit`."""
+def unpack_exit(payload: bytes) -> ExitStatus:
+    """See `pack_exit`."""
     code, signum, error, todo, asked = unpack(payload)["exit"]
-    return Exit(int(code) if code else None, int(signum) if signum else None, error, todo, bool(asked))
+    return ExitStatus(int(code) if code else None, int(signum) if signum else None, error, todo, bool(asked))
 
 
 def pack_traced(traced: StackTrace) -> bytes:

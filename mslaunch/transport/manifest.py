@@ -33,6 +33,7 @@ CORE = (
     "mslaunch.agent.services.manager",
     "mslaunch.agent.services.service",
     "mslaunch.datamodel",
+    "mslaunch.datamodel.exit_status",
     "mslaunch.datamodel.node_plan",
     "mslaunch.datamodel.topology",
     "mslaunch.errors",

@@ -10,6 +10,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from mslaunch.datamodel.exit_status import ExitStatus
 from mslaunch.datamodel.node_plan import AppPlan, NodePlan, RankPlan
 from mslaunch.protocol import control, frames
 from mslaunch.protocol.mpi import pack_part
@@ -93,7 +94,7 @@ class TestedAgent:
             data += payload
         return data
 
-    def exit(self, rank: int) -> control.Exit:
+    def exit(self, rank: int) -> ExitStatus:
         """How a rank ended."""
         return control.unpack_exit(self.expect(frames.EXIT, rank).payload)
 

@@ -15,6 +15,7 @@ import pytest
 from agents import BOUND, plan, state_of, wait_gone
 
 import mslaunch
+from mslaunch.datamodel.exit_status import ExitStatus
 from mslaunch.protocol import control, frames
 
 
@@ -41,12 +42,12 @@ def test_a_rank(agent):
         assert int(agent.expect(frames.STARTED, rank).payload) > 0
         assert agent.output(frames.STDOUT, rank) == f"out {rank}\n".encode()
         assert agent.output(frames.STDERR, rank) == b"err\n"
-        assert agent.exit(rank) == control.Exit(3, None)
+        assert agent.exit(rank) == ExitStatus(3, None)
 
 
 def test_a_rank_that_a_signal_ends(agent):
     agent.launch(plan("sh", "-c", "kill -SEGV $$"))
-    assert agent.exit(0) == control.Exit(None, signal.SIGSEGV)
+    assert agent.exit(0) == ExitStatus(None, signal.SIGSEGV)
 
 
 def test_the_environment(boot):
@@ -156,8 +157,8 @@ def test_who_ended_before_the_order_was_not_asked_to(agent):
         agent.send(frames.END, payload=b"0")
     finally:
         os.kill(own, signal.SIGCONT)
-    assert agent.exit(1) == control.Exit(None, signal.SIGKILL)
-    assert agent.exit(0) == control.Exit(None, signal.SIGKILL, asked=True)
+    assert agent.exit(1) == ExitStatus(None, signal.SIGKILL)
+    assert agent.exit(0) == ExitStatus(None, signal.SIGKILL, asked=True)
 
 
 def test_an_order_to_end(agent):

@@ -7,7 +7,8 @@ import signal
 
 from agents import plan, state_of
 
-from mslaunch.protocol import control, frames
+from mslaunch.datamodel.exit_status import ExitStatus
+from mslaunch.protocol import frames
 
 #: fails until it has been started again twice
 SCRIPT = """\
@@ -25,7 +26,7 @@ def test_the_same_rank_once_more(agent):
         pids.add(int(agent.expect(frames.STARTED, 1).payload))
         assert agent.output(frames.STDOUT, 1) == f"life {life} of 1, attempt {life + 1}\n".encode()
         assert agent.output(frames.STDERR, 1) == b""
-        assert agent.exit(1) == control.Exit(3 if life < 2 else 0, None)
+        assert agent.exit(1) == ExitStatus(3 if life < 2 else 0, None)
     assert len(pids) == 3
     assert agent.exit(0).code == 3  # the other one was left alone
     agent.hang_up()

@@ -12,6 +12,7 @@ import os
 import time
 
 from mslaunch.agent.ranks.pipes import FdPlacement, RankPipes
+from mslaunch.datamodel.exit_status import from_wait_status
 from mslaunch.faststd import TYPE_CHECKING, signal
 from mslaunch.runtime.writer import Writer
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Protocol
 
+    from mslaunch.datamodel.exit_status import ExitStatus
     from mslaunch.runtime.loop import Loop, Timer
 
     class RankSink(Protocol):
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
         def output(self, kind: int, rank: int, data: bytes) -> None:
             """`data` was printed on STDOUT or STDERR; b"" ends the stream."""
 
-        def exited(self, rank: int, code: int | None, signum: int | None) -> None:
+        def exited(self, rank: int, status: ExitStatus) -> None:
             """The rank's process has ended."""
 
         def stdin_taken(self, rank: int, size: int) -> None:
@@ -241,10 +243,7 @@ class RankProcess:
     def _ended(self, status: int) -> None:
         self.running = False
         self._stdin_closed()
-        if os.WIFSIGNALED(status):
-            self.sink.exited(self.number, None, os.WTERMSIG(status))
-        else:
-            self.sink.exited(self.number, os.WEXITSTATUS(status), None)
+        self.sink.exited(self.number, from_wait_status(status)._replace(asked=self.asked))
         if self._streams:
             self._wait_for_orphans()
 

@@ -14,6 +14,7 @@ from mslaunch.agent import on_demand
 from mslaunch.agent.ranks.cpu_affinity import bound
 from mslaunch.agent.ranks.pipes import FdPlacement, open_fds
 from mslaunch.agent.ranks.rank import RankProcess
+from mslaunch.datamodel.exit_status import ExitStatus
 from mslaunch.errors import LaunchError
 from mslaunch.faststd import TYPE_CHECKING, signal
 from mslaunch.host.free_ports import Listener
@@ -248,13 +249,13 @@ class Service:
     def stdin_taken(self, rank: int, size: int) -> None:
         """See `ranks.Sink`: a service reads nothing."""
 
-    def exited(self, rank: int, code: int | None, signum: int | None) -> None:
+    def exited(self, rank: int, status: ExitStatus) -> None:
         """See `ranks.Sink`."""
         for wait in filter(None, (self._wait, self._reunion)):
             wait.cancel()
-        if self._guessed and code != NO_MINDSPORE:  # whoever needs one will knock, and hear what is wrong
-            code, signum, self._error = 0, None, None
-        if code == NO_MINDSPORE and self._command.searches:
+        if self._guessed and status.code != NO_MINDSPORE:  # whoever needs one will knock, and hear what is wrong
+            status, self._error = ExitStatus(0), None
+        if status.code == NO_MINDSPORE and self._command.searches:
             if self._known:  # nobody else would start it
                 what = f"the MindSpore scheduler was not started: {self._command.path} has no MindSpore"
                 self._error = LaunchError(what, todo="install it there, or name another host with --scheduler")
@@ -263,15 +264,15 @@ class Service:
                 self._process.retire(self._without_mindspore)
                 return
             else:
-                code = 0
+                status = ExitStatus(0)
         self._tell_started()
-        if code == 0 and not self._node.ending and self._told.port:
+        if status.code == 0 and not self._node.ending and self._told.port:
             self._wait_for_knock()
             self._tell_serves()
         if self._error:
             self._node.sink.not_started(rank, self._error)
         else:
-            self._node.sink.exited(rank, code, signum)
+            self._node.sink.exited(rank, status)
 
     def _without_mindspore(self) -> None:
         """The interpreter of the ranks has none: should one of them knock after all, it will tell more."""

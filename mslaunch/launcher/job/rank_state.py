@@ -7,6 +7,7 @@ run scripts in which only some ranks use MPI), but in a world that was spawned a
 
 from __future__ import annotations
 
+from mslaunch.datamodel.exit_status import ExitStatus
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.launcher.job.exit_text import ending
 
@@ -48,7 +49,7 @@ class RankState:
     @property
     def status(self) -> int:
         """The shell's number, once it has ended."""
-        return 128 + self.signal if self.signal else self.code or 0
+        return ExitStatus(self.code, self.signal).shell_code
 
     @property
     def succeeded(self) -> bool:

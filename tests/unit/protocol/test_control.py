@@ -8,12 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mslaunch.datamodel.exit_status import ExitStatus
 from mslaunch.datamodel.node_plan import AppPlan, NodePlan, RankPlan, ServicePlan, World
 from mslaunch.datamodel.topology import LEVELS, Topology
 from mslaunch.errors import WireError
 from mslaunch.protocol import control
 from mslaunch.protocol.codec import pack
-from mslaunch.protocol.control import Exit, Hello, Reserved
+from mslaunch.protocol.control import Hello, Reserved
 
 FEW = settings(max_examples=60, deadline=None)
 WORDS = st.binary(max_size=8).map(lambda data: data.replace(b"\0", b"").decode("utf-8", "surrogateescape"))
@@ -90,8 +91,8 @@ def test_reserved(reserved: Reserved) -> None:
 
 
 @FEW
-@given(st.builds(Exit, st.none() | st.integers(0, 255), st.none() | st.integers(1, 64), WORDS, WORDS))
-def test_exit(ended: Exit) -> None:
+@given(st.builds(ExitStatus, st.none() | st.integers(0, 255), st.none() | st.integers(1, 64), WORDS, WORDS))
+def test_exit(ended: ExitStatus) -> None:
     again = control.unpack_exit(control.pack_exit(ended))
     assert again == ended
     assert (again.code is None, again.signal is None) == (ended.code is None, ended.signal is None)

@@ -10,6 +10,7 @@ import pytest
 from mslaunch.agent.ranks import rank as room
 from mslaunch.agent.ranks.pipes import FdPlacement, open_fds
 from mslaunch.agent.ranks.rank import RankProcess
+from mslaunch.datamodel.exit_status import ExitStatus
 from mslaunch.runtime.loop import Loop
 from mslaunch.runtime.writer import Writer
 
@@ -25,8 +26,8 @@ class Sink:
         self.data += data
         self.ends += not data
 
-    def exited(self, rank: int, code: int | None, signum: int | None) -> None:
-        self.exits.append((code, signum))
+    def exited(self, rank: int, status: ExitStatus) -> None:
+        self.exits.append((status.code, status.signal))
 
     def stdin_taken(self, rank: int, size: int) -> None:
         self.taken += size

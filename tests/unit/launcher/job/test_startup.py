@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from mslaunch.datamodel.exit_status import ExitStatus
 from mslaunch.datamodel.hosts import Node
 from mslaunch.datamodel.jobmap import Endpoint, JobMap, Placement
 from mslaunch.datamodel.node_plan import FIRST_SERVER, SERVICE, AppPlan, NodePlan, RankPlan, ServicePlan, World
@@ -86,7 +87,7 @@ class Job:
             self.agent.say(frames.STARTED, number, b"99")
 
     def exited(self, number: int, code: int) -> None:
-        self.agent.say(frames.EXIT, number, control.pack_exit(control.Exit(code, None)))
+        self.agent.say(frames.EXIT, number, control.pack_exit(ExitStatus(code, None)))
 
     def heard(self) -> str:
         self._console.stderr.flush()
