@@ -236,6 +236,15 @@ def test_packages_are_empty(folder: str) -> None:
     assert SOURCES[folder].read_text(encoding="utf-8") == ""
 
 
+@pytest.mark.parametrize("folder", ["", *FOLDERS])
+def test_a_folder_says_what_belongs_in_it(folder: str) -> None:
+    """The list of modules is made by scripts/make-docs; what stands before it is written by hand."""
+    lines = (PACKAGE.joinpath(*folder.split(".")) / "README.md").read_text(encoding="utf-8").splitlines()
+    by_hand = lines[2 : lines.index("<!-- modules: scripts/make-docs -->")]
+    assert len(lines) <= 25
+    assert " ".join(by_hand).count("What does not:") == 1, "say what belongs here, and what does not"
+
+
 def test_no_two_modules_have_one_base_name() -> None:
     where = defaultdict(list)
     for name in MODULES:
