@@ -17,12 +17,12 @@ from mslaunch.launcher.launch_context import Caller
 AGENT = """\
 import sys
 sys.path.insert(0, {root!r})
-from mslaunch.model import Topology
-from mslaunch.wire import frames, messages
-hello = messages.Hello("there", 1, 8, 4, "3.8.0", ())
-sys.stdout.buffer.write(frames.MAGIC + frames.encode(frames.HELLO, payload=messages.pack_hello(hello)))
+from mslaunch.datamodel.topology import Topology
+from mslaunch.protocol import control, frames
+hello = control.Hello("there", 1, 8, 4, "3.8.0", ())
+sys.stdout.buffer.write(frames.MAGIC + frames.encode(frames.HELLO, payload=control.pack_hello(hello)))
 machine = Topology((0, 1), ((0, 1), (0, 0), (), (), (), (0, 0), (0, 0), ()))
-sys.stdout.buffer.write(frames.encode(frames.TOPOLOGY, payload=messages.pack_topology(machine)))
+sys.stdout.buffer.write(frames.encode(frames.TOPOLOGY, payload=control.pack_topology(machine)))
 sys.stdout.flush()
 sys.stdin.buffer.read()
 """

@@ -194,7 +194,8 @@ ASKER = """
 import os, sys
 from mslaunch.transport.base import Boot
 from mslaunch.transport.ssh.ssh_link import open_ssh
-from mslaunch.model import LinkPolicy, Node
+from mslaunch.datamodel.hosts import Node
+from mslaunch.datamodel.request import LinkPolicy
 environ = {"HOME": sys.argv[1]}
 nodes = [Node(place.rpartition(":")[0], 1, "", port=int(place.rpartition(":")[2])) for place in sys.argv[2:]]
 for link in open_ssh(nodes, Boot("cat", b"x"), LinkPolicy(timeout=5), environ, print):
@@ -226,7 +227,8 @@ QUITTER = """
 import sys
 from mslaunch.transport.base import Boot
 from mslaunch.transport.ssh.ssh_link import open_ssh
-from mslaunch.model import LinkPolicy, Node
+from mslaunch.datamodel.hosts import Node
+from mslaunch.datamodel.request import LinkPolicy
 place = sys.argv[2].rpartition(":")
 nodes = [Node(place[0], 1, "", port=int(place[2]))] * 3
 links = open_ssh(nodes, Boot("cat", b"x"), LinkPolicy(), {"HOME": sys.argv[1]}, print)

@@ -25,9 +25,9 @@ ROOT = Path(__file__).parents[4]
 OTHER_AGENT = """\
 import sys
 sys.path.insert(0, {root!r})
-from mslaunch.model import Topology
-from mslaunch.wire import frames, messages
-hello = messages.pack_hello(messages.Hello("h", 1, 4, 2, "3.8.0", ()))
+from mslaunch.datamodel.topology import Topology
+from mslaunch.protocol import control, frames
+hello = control.pack_hello(control.Hello("h", 1, 4, 2, "3.8.0", ()))
 said = frames.MAGIC + frames.encode(frames.HELLO, payload=hello) + {more}
 sys.stdout.buffer.write(said)
 sys.stdout.flush()
@@ -157,7 +157,7 @@ def test_connecting_goes_on_while_others_are_served(loop: Loop, tmp_path: Path) 
 
 def test_a_host_that_is_lost_between_two_questions(loop: Loop, tmp_path: Path) -> None:
     """It told its cores, and then its agent went away, while others were being asked."""
-    told = "frames.encode(frames.TOPOLOGY, payload=messages.pack_topology(Topology((0,), ((0,),) * 8)))"
+    told = "frames.encode(frames.TOPOLOGY, payload=control.pack_topology(Topology((0,), ((0,),) * 8)))"
     policy = other(tmp_path, told, stays=False)
     company = AgentPool(loop, policy, {}, Console(loop, 2, True, False), loop.run, False)
     assert company.cores([THERE], False) == {"there": 2}
