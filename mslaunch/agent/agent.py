@@ -16,6 +16,7 @@ from mslaunch.agent.mpi.front_end import MpiFrontEnd
 from mslaunch.agent.node_job import NodeJob
 from mslaunch.agent.ports import Ports
 from mslaunch.datamodel.exit_status import ExitStatus
+from mslaunch.datamodel.node_plan import is_service
 from mslaunch.faststd import TYPE_CHECKING, signal
 from mslaunch.host.cpus import count_cores, usable_cpus
 from mslaunch.host.own_addresses import addresses
@@ -160,7 +161,7 @@ class Agent:
 
     def exited(self, rank: int, status: ExitStatus) -> None:
         """See `ranks.Sink`."""
-        if rank <= NO_RANK:
+        if is_service(rank):
             self._send_exit(rank, status)
             return
         self._mpi.ended(rank, status.code != 0, lambda: self._send_exit(rank, status))

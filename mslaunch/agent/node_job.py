@@ -13,7 +13,7 @@ from mslaunch.agent.ranks.pipes import FdPlacement, open_fds
 from mslaunch.agent.ranks.rank import RankProcess
 from mslaunch.agent.ranks.rank_environment import inherited, rank_variables
 from mslaunch.agent.services.manager import ServiceManager
-from mslaunch.datamodel.node_plan import SERVICE
+from mslaunch.datamodel.node_plan import is_service
 from mslaunch.errors import LaunchError
 from mslaunch.faststd import TYPE_CHECKING, signal
 from mslaunch.host.programs import check_wdir, command, explain_spawn, is_python
@@ -197,7 +197,7 @@ class NodeJob:
 
     def restart(self, rank: int, count: int) -> None:
         """Start a rank or service that has ended again, for the `count`th time, once nothing is left of its streams."""
-        if rank <= SERVICE:
+        if is_service(rank):
             self._services.restart(rank)
             return
         self._ranks[rank].retire(lambda: self._start_again(rank, count))

@@ -6,11 +6,33 @@ in it once, so that 64 ranks do not repeat an environment 64 times.
 
 from __future__ import annotations
 
-from mslaunch.faststd import NamedTuple
+from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 
-SERVICE = -1  #: stands for the rank of a process that is none, the job's scheduler, in frames and records
+if TYPE_CHECKING:
+    from typing import NewType
 
-FIRST_SERVER = -2  #: the same for the first parameter server; others have the numbers below it
+    NodeId = NewType("NodeId", int)  # index into JobMap.nodes
+    RankId = NewType("RankId", int)  # from 0, counted through all worlds of a launch
+    ServiceId = NewType("ServiceId", int)  # SERVICE_BASE and below
+else:
+    NodeId = RankId = ServiceId = int
+
+NO_NODE = NodeId(-1)
+NO_RANK = RankId(-1)  #: in frames: the frame concerns the node
+SERVICE_BASE = ServiceId(-2)  #: the id of the first service; the next one is -3, and so on
+
+SERVICE = SERVICE_BASE  #: MindSpore's scheduler
+FIRST_SERVER = ServiceId(SERVICE_BASE - 1)  #: the first parameter server
+
+
+def is_rank(number: int) -> bool:
+    """Whether this id of a process is that of a rank."""
+    return number >= 0
+
+
+def is_service(number: int) -> bool:
+    """Whether this id of a process is that of a service."""
+    return number <= SERVICE_BASE
 
 
 class RankPlan(NamedTuple):

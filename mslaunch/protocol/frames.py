@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import struct
 
+from mslaunch.datamodel.node_plan import NO_RANK as NO_RANK  # noqa: PLC0414 (users say frames.NO_RANK)
 from mslaunch.errors import WireError
 from mslaunch.faststd import NamedTuple
 
 MAGIC = b"\0mslaunch agent\n"
-NO_RANK = -1  #: the frame concerns the node; on output: the job's scheduler (numbers below it: parameter servers)
 MAX_PAYLOAD = 1 << 27
 
 # down: launcher to agent

@@ -10,7 +10,7 @@ streams have ended, so a failure is acted on at once but the launch is not finis
 from __future__ import annotations
 
 from mslaunch.datamodel.jobmap import JobMap
-from mslaunch.datamodel.node_plan import SERVICE
+from mslaunch.datamodel.node_plan import NO_RANK, is_service
 from mslaunch.datamodel.outcome import Failure
 from mslaunch.errors import EXIT_USAGE
 from mslaunch.faststd import TYPE_CHECKING
@@ -100,7 +100,7 @@ class JobState(MpiExitRules):
         return [Start()]
 
     def _started(self, event: events.Started) -> list[Any]:
-        if event.rank <= SERVICE:
+        if is_service(event.rank):
             self.services.started(event.rank, event.node, event.pid)
             return []
         rank = self.ranks[event.rank]
@@ -112,7 +112,9 @@ class JobState(MpiExitRules):
     # --- ends
 
     def _exited(self, event: events.Exited) -> list[Any]:
-        if event.rank <= SERVICE:
+        if event.rank == NO_RANK:  # no port could be held there
+            return self._fail(self._blame.ports_failed(event)) if self.phase == PREPARING else []
+        if is_service(event.rank):
             return self._service_exited(event)
         rank = self.ranks[event.rank]
         if event.error:
@@ -183,8 +185,6 @@ class JobState(MpiExitRules):
     # --- services
 
     def _service_exited(self, event: events.Exited) -> list[Any]:
-        if self.phase == PREPARING:
-            return self._fail(self._blame.ports_failed(event))
         member = self.services.exited(event)
         well = not (event.code or event.signal or event.error)
         if self.phase == ENDING or (self._begun and (well or self.ranks_ended)):
@@ -205,7 +205,7 @@ class JobState(MpiExitRules):
     # --- links, orders
 
     def _stream_ended(self, event: events.StreamEnded) -> list[Any]:
-        members = self.services.members if event.rank <= SERVICE else self.ranks
+        members = self.services.members if is_service(event.rank) else self.ranks
         member = members.get(event.rank)
         if member and member.streams:
             member.streams -= 1

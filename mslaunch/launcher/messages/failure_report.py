@@ -7,7 +7,7 @@ ranks is shown with control characters replaced, since it ends up on a terminal 
 
 from __future__ import annotations
 
-from mslaunch.datamodel.node_plan import SERVICE
+from mslaunch.datamodel.node_plan import is_service
 from mslaunch.datamodel.outcome import Outcome
 from mslaunch.errors import LaunchError, counted
 from mslaunch.faststd import TYPE_CHECKING
@@ -83,7 +83,7 @@ def _others(outcome: Outcome, cause: int | None) -> list[str]:
         lines.append(f"  failed as well: {worlds.names(rank.rank for rank in failed)}")
     if not outcome.code:
         lines.append("  with recovery the job went on without them, and others ended well: the exit code is 0")
-    if cause is not None and cause <= SERVICE:
+    if cause is not None and is_service(cause):
         lines.append(f"  {explanation(cause)}")
     return lines
 

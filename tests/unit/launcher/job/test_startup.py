@@ -142,7 +142,7 @@ def test_without_services_ranks_start_at_once(make: Callable[..., Job]) -> None:
     job = make()
     job.prepare()
     assert [rank.rank for rank in plan_of(job.agent.sent[0]).ranks] == [0, 1]
-    with pytest.raises(WireError, match="for rank -2"):
+    with pytest.raises(WireError, match="for rank -3"):
         job.started(FIRST_SERVER)
 
 

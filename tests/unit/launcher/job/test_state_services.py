@@ -401,7 +401,7 @@ def test_the_first_rank_may_have_another_number() -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "text"), [(SERVICE, "the MindSpore scheduler"), (-2, "parameter server 0"), (-9, "parameter server 7")]
+    ("number", "text"), [(SERVICE, "the MindSpore scheduler"), (-3, "parameter server 0"), (-10, "parameter server 7")]
 )
 def test_titles(number: int, text: str) -> None:
     assert title(number) == text
