@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from mslaunch.datamodel.request import AppContext, Request
 
-#: given to a rank that has no value of its own: output without a buffer (docs/design.md, "Live output")
+#: given to a rank that has no value of its own: output without a buffer (docs/design-decisions.md, "Live output")
 DEFAULTS = ("PYTHONUNBUFFERED=1", "GFORTRAN_UNBUFFERED_PRECONNECTED=y", *frameworks.DEFAULTS)
 #: scrubbed wherever they come from, besides those of the frameworks
 OWN = ("MSLAUNCH_*",)
