@@ -51,6 +51,7 @@ CORE = (
     "mslaunch.protocol.mpi",
     "mslaunch.runtime",
     "mslaunch.runtime.loop",
+    "mslaunch.runtime.output_stream",
     "mslaunch.runtime.writer",
 )
 

@@ -7,19 +7,17 @@ Python is told by PYTHONUNBUFFERED instead, since a pseudo-terminal carries a se
 
 from __future__ import annotations
 
-import fcntl
 import os
 
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.protocol.frames import STDERR, STDOUT
+from mslaunch.runtime.output_stream import open_stream, pipe_size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_F_SETPIPE_SZ = 1031
 _OURS = 64  # descriptors that an agent needs for itself
 _EVERYWHERE = 128  # descriptors that every system grants
-_PIPE_BUDGET = 16 << 20  # bytes for all pipes of a node; the kernel grants an ordinary user 64 MiB
 
 
 class RankPipes:
@@ -99,40 +97,13 @@ def open_fds(null: int, stdin: bool, merge: bool, pty: bool, ranks: int) -> Rank
 
     Raises OSError when there are no more descriptors.
     """
-    size = min(1 << 20, max(1 << 16, _PIPE_BUDGET // max(ranks, 1)))
     ours_in, child_in = -1, null
     if stdin:
         child_in, ours_in = os.pipe()
-    ours_out, child_out = _pty() if pty else _pipe(size)
+    ours_out, child_out = open_stream(pty, pipe_size(ranks))
     streams = [(STDOUT, ours_out)]
     child_err = child_out
     if not merge:
-        ours_err, child_err = _pipe(0)
+        ours_err, child_err = open_stream(False)
         streams.append((STDERR, ours_err))
     return RankPipes((child_in, child_out, child_err), streams, ours_in, null)
-
-
-def _pipe(size: int) -> tuple[int, int]:
-    reader, writer = os.pipe()
-    if size > 1 << 16:
-        try:
-            fcntl.fcntl(reader, _F_SETPIPE_SZ, size)
-        except OSError:  # this user has enough pipes of that size
-            pass
-    return reader, writer
-
-
-def _pty() -> tuple[int, int]:
-    """A raw pseudo-terminal, ours and the child's end; a pipe where there is none to be had (no /dev/pts)."""
-    import termios
-
-    try:
-        ours, child = os.openpty()
-    except OSError:
-        return _pipe(0)
-    mode = termios.tcgetattr(child)
-    mode[0] = mode[1] = mode[3] = 0  # no translation of input or output, no echo, no line editing
-    mode[2] = mode[2] & ~(termios.CSIZE | termios.PARENB) | termios.CS8
-    mode[6][termios.VMIN], mode[6][termios.VTIME] = 1, 0
-    termios.tcsetattr(child, termios.TCSANOW, mode)
-    return ours, child

@@ -18,7 +18,6 @@ from mslaunch.launcher.stdio.file_patterns import PatternValues
 from mslaunch.launcher.stdio.output import Output
 from mslaunch.launcher.stdio.terminal import OutputFd
 from mslaunch.protocol.frames import STDERR, STDOUT
-from mslaunch.runtime.writer import HIGH, LOW
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,7 +61,6 @@ class MpirunOutput(Output):
         self._heads: dict[int, bytes] = {}  # of ranks elsewhere, until their first line is complete
         self._spoken: dict[tuple[int, int], None] = {}  # streams of ranks that came through mpirun
         self._raw = b""
-        self._slow = False
 
     @property
     def sorts(self) -> bool:
@@ -83,8 +81,10 @@ class MpirunOutput(Output):
         rank = int(words[1])
         if rank >= self._size:
             return None
+        told = rank in self.known
         self.known[rank] = Known(int(words[2]), words[3].decode("utf-8", "replace"))
-        super().started(rank, int(words[2]))
+        if not told:
+            super().started(rank, int(words[2]))
         return rank
 
     def started(self, rank: int, pid: int) -> None:
@@ -97,7 +97,7 @@ class MpirunOutput(Output):
     def near(self, kind: int, rank: int, data: bytes) -> None:
         """A local rank printed; b"" is its end."""
         super().write(kind, rank, data)
-        self._mind()
+        self.nearby.hold(self.pending)
 
     def write(self, kind: int, rank: int, data: bytes) -> None:
         """See `Output`; here `rank` 0 is mpirun."""
@@ -154,18 +154,11 @@ class MpirunOutput(Output):
 
     # --- slow readers
 
-    def _mind(self) -> None:
-        if self.pending > HIGH and not self._slow:
-            self._slow = True
-            self.nearby.watch(False)
-
     def on_progress(self, written: Callable[[], None]) -> None:
         """See `Output`; local ranks go on as well."""
 
         def both() -> None:
-            if self._slow and self.pending < LOW:
-                self._slow = False
-                self.nearby.watch(True)
+            self.nearby.hold(self.pending)
             written()
 
         super().on_progress(both)

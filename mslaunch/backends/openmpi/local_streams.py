@@ -1,198 +1,138 @@
-"""The streams of ranks on the launching host: made here, opened by the ranks themselves, read without mpirun between.
+"""The output streams of ranks on the launching host: the ranks open them, so that nothing passes through mpirun.
 
-mpirun's tags cost bytes (4.1 cuts what grows beyond 8 KiB), so they are for ranks of other hosts alone.  Each local
-rank has a pseudo-terminal or a pipe for its stdout, and a pipe for its stderr; it finds them by its local rank and says
-who it is in the first line.  The surprising thing: our own copy of the rank's end stays open until that line has come,
-or the stream would end before it began.
+mpirun's tags cost bytes (4.1 cuts what grows beyond 8 KiB), so only ranks of other hosts are read through it.  A local
+rank finds its streams, a pseudo-terminal or pipe for stdout and a pipe for stderr, by its local rank; the first line of
+each is its hello (`rank_wrapper`).
 """
 
 from __future__ import annotations
 
 import os
 
-from mslaunch.agent.ranks.pipes import open_fds
-from mslaunch.agent.ranks.rank import DRAIN, DRAIN_ENDING, RankStream
 from mslaunch.backends.openmpi.rank_wrapper import Streams
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.launcher.stdio.stdin import Stdin
 from mslaunch.protocol.frames import STDERR, STDOUT
-from mslaunch.runtime.writer import Writer
+from mslaunch.runtime.output_stream import StreamGroup, open_stream, pipe_size
+from mslaunch.runtime.writer import HIGH, LOW, Writer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
+    from collections.abc import Callable, Sequence
 
-    from mslaunch.runtime.loop import Loop, Timer
-
-    Write = Callable[[int, int, bytes], None]
+    from mslaunch.runtime.loop import Loop
 
 _MOST = 1024  #: ranks that get streams of their own; the output of more passes through mpirun
-_KEPT = 64  # descriptors for everything else
-
-
-class _LocalRank:
-    """What one local rank may open: a `Stream` needs an owner with these names."""
-
-    def __init__(self, number: int, nearby: LocalStreams, child: dict[int, int]) -> None:
-        self.number = number
-        self.loop = nearby.loop
-        self.sink = self
-        self.child = child  # kind -> the rank's end, as long as we hold it
-        self.rank: int | None = None
-        self.heads: dict[int, bytes] = {STDOUT: b"", STDERR: b""}  # what has come of the first lines
-        self.streams: list[Any] = []
-        self._nearby = nearby
-
-    def heard(self, stream: object) -> None:
-        self._nearby.heard()
-
-    def stream_closed(self, stream: object) -> None:
-        self.streams.remove(stream)
-        self._nearby.closed(self)
-
-    def output(self, kind: int, number: int, data: bytes) -> None:
-        """The first line of each stream says whose it is."""
-        if kind in self.heads:
-            self.heads[kind] += data
-            line, end, rest = self.heads[kind].partition(b"\n")
-            if not end:
-                return
-            del self.heads[kind]
-            self.rank = self._nearby.introduced(line) if self.rank is None else self.rank
-            self.let_go(kind)
-            if kind == STDERR:  # the later one
-                self._nearby.came(self)
-            if not rest:
-                return
-            data = rest
-        if self.rank is not None:
-            self._nearby.write(kind, self.rank, data)
-
-    def let_go(self, kind: int) -> None:
-        if kind in self.child:
-            os.close(self.child.pop(kind))
+_RESERVED = 64  # descriptors for everything else
 
 
 class LocalStreams:
-    """The streams of all local ranks; `write(kind, rank, data)` takes what they print, b"" at the end of each."""
+    """The streams of all local ranks, of which those with even keys are stdout, the next higher ones stderr."""
 
-    def __init__(self, loop: Loop, write: Write, introduced: Callable[[bytes], int | None]) -> None:
-        """`introduced` reads the line by which a rank says who it is."""
-        self.loop = loop
-        self.write = write
-        self.introduced = introduced
-        self._places: list[_LocalRank] = []
-        self._drain: Timer | None = None
-        self._seconds = DRAIN
-        self._ended = False
-        self._deaf = False  # who still speaks has little time left
-        self._watched = True
+    def __init__(
+        self, loop: Loop, hello: Callable[[bytes], int | None], output: Callable[[int, int, bytes], None]
+    ) -> None:
+        """`hello(line)` reads a first line and returns the rank; `output(kind, rank, data)` gets the rest, b"" last."""
         self.feed: Feed | None = None
+        self._loop = loop
+        self._hello = hello
+        self._output = output
+        self._group = StreamGroup(loop, self._on_output)
+        self._reading = True
+        self._unopened: dict[int, int] = {}  # the ranks' ends, held until opened: else the streams would end at once
+        self._heads: dict[int, bytes] = {}  # of the first lines
+        self._ranks: dict[int, int | None] = {}
 
-    def open(self, ranks: int, terminals: bool, hello: str, stdin: tuple[int, int] | None) -> Streams:
-        """Streams for up to `ranks` ranks; `terminals`: their stdout is a pseudo-terminal.
+    def open(self, ranks: int, pty: bool, hello: str, stdin: tuple[int, int] | None) -> Streams:
+        """Streams for at most `ranks` ranks; `stdin`: the descriptor to read, and the rank that gets it.
 
-        `stdin`: the descriptor that is to be read, and the rank that gets it.
-
-        None are made where nothing would find them (no /proc, no descriptors): all output passes through mpirun then.
+        There are none where no rank would find them (no /proc, no descriptors): all output passes through mpirun then.
         """
         try:
             with open("/proc/sys/kernel/random/boot_id") as file:
                 boot = file.read().strip()
-            ranks = min(ranks, _room(ranks))
-            for number in range(ranks):
-                self._places.append(self._place(number, terminals, ranks))
+            ranks = min(ranks, _descriptors(ranks))
+            for key in range(2 * ranks):
+                self._open(key, pty, pipe_size(ranks))
         except OSError:
             self.close()
             return Streams(hello)
-        numbers = [place.child[kind] for place in self._places for kind in (STDOUT, STDERR)]
-        streams = Streams(hello, os.uname().nodename, boot, f"/proc/{os.getpid()}/fd", tuple(numbers))
+        self._group.watch(True)
+        numbers = tuple(self._unopened.values())
+        streams = Streams(hello, os.uname().nodename, boot, f"/proc/{os.getpid()}/fd", numbers)
         if stdin is None or ranks <= stdin[1]:
             return streams
-        self.feed = Feed(self.loop, *stdin)
+        self.feed = Feed(self._loop, *stdin)
         return streams._replace(reader=(stdin[1], self.feed.number))
 
-    def came(self, place: _LocalRank) -> None:
-        """A rank has said who it is."""
-        if self.feed and place.rank == self.feed.rank:
+    def _open(self, key: int, pty: bool, size: int) -> None:
+        ours, self._unopened[key] = open_stream(False) if key % 2 else open_stream(pty, size)
+        self._heads[key] = b""
+        self._group.add(key, ours)
+
+    def _on_output(self, key: int, data: bytes) -> None:
+        if key in self._heads:
+            self._heads[key], end, data = (self._heads[key] + data).partition(b"\n")
+            if not end:
+                return
+            self._begin(key, self._hello(self._heads.pop(key)))
+            if not data:
+                return
+        rank = self._ranks.get(key)
+        if rank is not None:
+            self._output(STDERR if key % 2 else STDOUT, rank, data)
+
+    def _begin(self, key: int, rank: int | None) -> None:
+        """A rank has opened the stream."""
+        self._ranks[key] = rank
+        self._release([key])
+        if self.feed and self.feed.rank == rank and key % 2:  # stderr comes after stdin
             self.feed.begin()
 
-    def _place(self, number: int, terminals: bool, ranks: int) -> _LocalRank:
-        fds = open_fds(-1, False, False, terminals, ranks)
-        place = _LocalRank(number, self, {STDOUT: fds.child[1], STDERR: fds.child[2]})
-        place.streams = [RankStream(place, kind, fd) for kind, fd in fds.streams]  # type: ignore[arg-type]
-        self._watch(place, True)
-        return place
-
-    @staticmethod
-    def _watch(place: _LocalRank, on: bool) -> None:
-        for stream in place.streams:
-            stream.watch(on)
-
-    def watch(self, on: bool) -> None:
-        """Read, or let the ranks wait."""
-        self._watched = on
-        for place in self._places:
-            self._watch(place, on)
-        if self._drain:
-            self._drain.cancel()
-            self._drain = None
-        self.heard()
+    def hold(self, pending: int) -> None:
+        """Read, or let the ranks wait, according to the bytes that the terminal has not taken yet."""
+        if pending > HIGH if self._reading else pending < LOW:
+            self._reading = not self._reading
+            self._group.watch(self._reading)
 
     @property
     def over(self) -> bool:
         """Nothing more will come."""
-        return not self._places
-
-    def closed(self, place: _LocalRank) -> None:
-        """One of its streams has ended."""
-        if not place.streams:
-            self._places.remove(place)
+        return self._group.over
 
     def ended(self, soon: bool) -> None:
-        """mpirun is over: who never came will not come, and who holds a stream in silence is not waited for long.
+        """mpirun has ended: ranks that have not opened their streams will not; orphans are not waited for long.
 
-        `soon`: the job is being ended, and who is not silent is not waited for either.
+        `soon`: the job is being ended, and orphans that print are not waited for either.
         """
-        self._ended, self._deaf = True, soon
+        self._give_up_unopened()
+        if soon:
+            self._group.hurry(True)
+        self._group.program_ended()
+
+    def _give_up_unopened(self) -> None:
         if self.feed:
             self.feed.close()
-        self._seconds = DRAIN_ENDING if soon else DRAIN
-        for place in list(self._places):
-            for kind in list(place.child):
-                place.let_go(kind)
-        self._wait_for_silence()
+        self._release(list(self._unopened))
 
-    def heard(self) -> None:
-        """Somebody speaks: the silence that counts begins anew."""
-        if not (self._drain and self._deaf):
-            self._wait_for_silence()
-
-    def _wait_for_silence(self) -> None:
-        if self._drain:
-            self._drain.cancel()
-            self._drain = None
-        if self._ended and self._watched and self._places:
-            self._drain = self.loop.after(self._seconds, self.close)
+    def _release(self, keys: Sequence[int]) -> None:
+        for key in keys:
+            fd = self._unopened.pop(key, -1)
+            if fd >= 0:
+                os.close(fd)
 
     def close(self) -> None:
         """Read what is there by now, and no more."""
-        if self.feed:
-            self.feed.close()
-        for place in list(self._places):
-            for kind in list(place.child):
-                place.let_go(kind)
-            for stream in list(place.streams):
-                stream.give_up()
+        self._give_up_unopened()
+        self._group.drain()
 
 
 class Feed:
-    """Standard input for one local rank: `fd` is ours, the rank opens `number`, which we hold until it has come."""
+    """Standard input for one local rank: what `fd` brings goes into a pipe; the rank opens its `number` end."""
 
     def __init__(self, loop: Loop, fd: int, rank: int) -> None:
         self.rank = rank
-        self.number, self._pipe = os.pipe()
-        self._outbox = Writer(loop, self._pipe, lambda error: self.close(), self._taken)
+        self.number, self._pipe = os.pipe()  # the number is held until the rank has opened it
+        self._writer = Writer(loop, self._pipe, lambda error: self.close(), self._taken)
         self._stdin = Stdin(loop, fd, (rank,), self._send)
         self._ended = False
 
@@ -204,41 +144,39 @@ class Feed:
             self._stdin.resume()
 
     def resume(self) -> None:
-        """Read on, if we were stopped."""
+        """Read on after the launcher was stopped."""
         if self.number < 0:
             self._stdin.resume()
 
     def _send(self, rank: int, data: bytes) -> None:
         if data and self._pipe >= 0:
-            self._outbox.send(data)
+            self._writer.send(data)
         elif not data:
             self._ended = True
             self._taken(0)
 
     def _taken(self, size: int) -> None:
         self._stdin.taken(self.rank, size)
-        if self._ended and not self._outbox.pending:
+        if self._ended and not self._writer.pending:
             self.close()
 
     def close(self) -> None:
-        """Nobody reads any more, or all has been read."""
+        """The rank reads no more, or all has been read."""
         self._stdin.stop()
-        if self.number >= 0:
-            os.close(self.number)
-            self.number = -1
-        if self._pipe >= 0:
-            self._outbox.close()
-            os.close(self._pipe)
-            self._pipe = -1
+        self._writer.close()
+        for fd in (self.number, self._pipe):
+            if fd >= 0:
+                os.close(fd)
+        self.number = self._pipe = -1
 
 
-def _room(ranks: int) -> int:
-    """How many ranks there are descriptors for, four each; more are allowed to us if the hard limit lets us."""
+def _descriptors(ranks: int) -> int:
+    """How many ranks there are descriptors for, four each; the soft limit is raised if the hard one allows."""
     import resource
 
     now, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    need = 4 * min(ranks, _MOST) + _KEPT
+    need = 4 * min(ranks, _MOST) + _RESERVED
     if now not in (resource.RLIM_INFINITY,) and need > now:
         now = need if hard == resource.RLIM_INFINITY else min(need, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (now, hard))
-    return _MOST if now == resource.RLIM_INFINITY else max(0, min(_MOST, (now - _KEPT) // 4))
+    return _MOST if now == resource.RLIM_INFINITY else max(0, min(_MOST, (now - _RESERVED) // 4))

@@ -156,7 +156,7 @@ class _MpirunLaunch:
         hello = f"mslaunch-{os.urandom(8).hex()}"
         desk = open_desk(self._request.output, job.size, hello, self._loop, self._caller.stdout, console)
         company = AgentPool(self._loop, self._request.link, self._caller.environ, console, self._wait, False)
-        nearby = desk.nearby = LocalStreams(self._loop, desk.near, desk.introduced)
+        nearby = desk.nearby = LocalStreams(self._loop, desk.introduced, desk.near)
         state = _MpirunState(self._here, nearby)
         try:
             peers = company.require([self._here])  # before there are descriptors that its agent would inherit

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from mslaunch.agent.ranks import rank as room
 from mslaunch.agent.ranks.pipes import FdPlacement, open_fds
 from mslaunch.agent.ranks.rank import RankProcess
 from mslaunch.datamodel.exit_status import ExitStatus
+from mslaunch.runtime import output_stream
 from mslaunch.runtime.loop import Loop
 from mslaunch.runtime.writer import Writer
 
@@ -51,10 +51,9 @@ def start(loop: Loop, sink: Sink, script: str, stdin: bool = False, pty: bool = 
 
 def test_silence_counts_only_while_we_listen(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
     """A launcher that does not keep up pauses its agents for longer than an orphan is waited for."""
-    monkeypatch.setattr(room, "DRAIN", 0.05)
     sink = Sink()
     rank = start(loop, sink, "head -c 50000 /dev/zero")
-    rank._drain_seconds = room.DRAIN
+    rank._streams.seconds = 0.05
     loop.run(lambda: bool(sink.exits))
     due: list[bool] = []
     loop.after(0.2, lambda: due.append(True))
@@ -67,7 +66,7 @@ def test_silence_counts_only_while_we_listen(loop: Loop, monkeypatch: pytest.Mon
 def test_an_orphan_that_holds_a_stream_is_given_up(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
     sink = Sink()
     rank = start(loop, sink, "echo here; sleep 30 & echo $!")
-    rank._drain_seconds = 0.1
+    rank._streams.seconds = 0.1
     rank.watch(True)
     loop.run(lambda: rank.over)
     word, orphan = sink.data.split()
@@ -80,7 +79,7 @@ def test_who_is_given_up_is_read_once_more(loop: Loop, pty: bool, lines: int) ->
     """Its time may be up before we have come to read at all, on a busy host: what it said is not lost."""
     sink = Sink()
     rank = start(loop, sink, f"seq {lines}; sleep 30 & echo $!", pty=pty)
-    rank._drain_seconds = 0.0
+    rank._streams.seconds = 0.0
     loop.run(lambda: bool(sink.exits))
     rank.watch(True)
     loop.run(lambda: rank.over)
@@ -92,7 +91,7 @@ def test_who_is_given_up_is_read_once_more(loop: Loop, pty: bool, lines: int) ->
 
 def test_who_is_retired_is_over_soon(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
     """An orphan that goes on talking does not hold the place of the next one; what it says until then is heard."""
-    monkeypatch.setattr(room, "DRAIN_ENDING", 0.1)
+    monkeypatch.setattr(output_stream, "DRAIN_ENDING", 0.1)
     sink, told = Sink(), list[bool]()
     rank = start(loop, sink, "(while echo here; do sleep 0.01; done) &")
     rank.watch(True)

@@ -1,4 +1,4 @@
-"""Streams of a rank with a loop that is ours: when is a piece of a line passed on?"""
+"""When an output stream passes on a piece of a line, with a loop that the test drives."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ import time
 
 import pytest
 
-from mslaunch.agent.ranks import rank as ranks
-from mslaunch.agent.ranks.rank import RankProcess, RankStream
-from mslaunch.protocol.frames import STDOUT
+from mslaunch.runtime.output_stream import JOIN, OutputStream, open_stream
 
 
 class FakeTimer:
@@ -36,23 +34,14 @@ class FakeLoop:
         return self.timers[-1]
 
 
-class FakeSink:
-    def __init__(self):
-        self.said = []
-
-    def output(self, kind, rank, data):
-        self.said.append(data)
-
-
 class Bench:
     """One stream: `write` is what the program does, `fire` the last timer set."""
 
     def __init__(self):
-        self.loop, self.sink = FakeLoop(), FakeSink()
-        self.reader, self.writer = os.pipe()
-        self.rank = RankProcess(0, self.loop, self.sink)
-        self.stream = RankStream(self.rank, STDOUT, self.reader)
-        self.rank._streams = [self.stream]
+        self.loop = FakeLoop()
+        self.said: list[bytes] = []
+        self.reader, self.writer = open_stream(False)
+        self.stream = OutputStream(self.loop, self.reader, self.said.append)
         self.stream.watch(True)
 
     def write(self, data):
@@ -75,53 +64,53 @@ def bench(monkeypatch):
 
 def test_whole_lines_go_at_once(bench):
     bench.write(b"one\ntwo\n")
-    assert bench.sink.said == [b"one\ntwo\n"]
+    assert bench.said == [b"one\ntwo\n"]
     assert bench.loop.timers == []
 
 
 def test_a_line_in_two_pieces_goes_as_one(bench):
     bench.write(b"one")
     bench.write(b"\n")
-    assert bench.sink.said == [b"one\n"]
+    assert bench.said == [b"one\n"]
 
 
 def test_half_a_line_goes_when_its_time_has_come(bench):
     bench.write(b"one\nhalf")
-    assert bench.sink.said == [b"one\n"]
-    bench.now += ranks.JOIN
+    assert bench.said == [b"one\n"]
+    bench.now += JOIN
     bench.fire()
-    assert bench.sink.said == [b"one\n", b"half"]
+    assert bench.said == [b"one\n", b"half"]
 
 
 def test_a_timer_of_an_older_line_does_not_tear_a_new_one(bench):
     """The rest of the first came in time, and a second has begun since."""
     bench.write(b"first")
-    bench.now += ranks.JOIN * 0.9
+    bench.now += JOIN * 0.9
     bench.write(b"\nsecond")
-    bench.now += ranks.JOIN * 0.2
+    bench.now += JOIN * 0.2
     bench.fire()
-    assert bench.sink.said == [b"first\n"]
+    assert bench.said == [b"first\n"]
     bench.write(b"\n")
-    assert bench.sink.said == [b"first\n", b"second\n"]
+    assert bench.said == [b"first\n", b"second\n"]
 
 
 def test_many_pieces_of_one_line_do_not_wait_for_ever(bench):
     bench.write(b"a")
     for _ in range(12):
-        bench.now += ranks.JOIN / 10
+        bench.now += JOIN / 10
         bench.write(b"a")
     bench.fire()
-    assert bench.sink.said == [b"a" * 13]
+    assert bench.said == [b"a" * 13]
 
 
 def test_a_long_line_is_not_kept(bench):
     bench.write(b"x" * 60_000)
     bench.write(b"x" * 60_000)
-    assert sum(map(len, bench.sink.said)) == 120_000
+    assert sum(map(len, bench.said)) == 120_000
 
 
 def test_the_end_brings_what_is_left(bench):
     bench.write(b"one\nhalf")
     bench.stream.close()
-    assert bench.sink.said == [b"one\n", b"half", b""]
+    assert bench.said == [b"one\n", b"half", b""]
     assert bench.loop.timers[-1].cancelled
