@@ -21,7 +21,6 @@ from mslaunch.launcher.agents.agent_pool import AgentPool
 from mslaunch.launcher.agents.rendezvous import sought_by
 from mslaunch.launcher.agents.start_agents import UnreachedError
 from mslaunch.launcher.job.controller import JobController
-from mslaunch.launcher.job.events import TimedOut
 from mslaunch.launcher.job.failure_causes import with_last_words
 from mslaunch.launcher.job.job_state import JobState
 from mslaunch.launcher.job.restart_policy import check_fewest, most_restarts
@@ -60,7 +59,7 @@ class JobAttempt:
         self.number = number
         loop, caller, console = context.loop, context.caller, context.console
         dry, exchanges = request.do_not_launch, request.restart == "group"
-        self.company = AgentPool(loop, request.link, caller.environ, console, context.stops.wait, dry, exchanges)
+        self.company = AgentPool(loop, request.link, caller.environ, console, context.interrupts.wait, dry, exchanges)
         self.peers: list[AgentConnection] = []
         self._parcels: list[StagedFile] = []
         self._opened = False
@@ -141,7 +140,7 @@ class JobAttempt:
             from mslaunch.launcher.agents.staging import send_files
 
             try:
-                send_files(self._context.loop, self.peers, self._parcels, self._context.stops.wait)
+                send_files(self._context.loop, self.peers, self._parcels, self._context.interrupts.wait)
             except UnreachedError:  # whoever has begun to get them begins anew, with another agent
                 self.company.disconnect_all()
                 raise
@@ -179,13 +178,11 @@ class JobAttempt:
         launch.on_spawn(lambda endpoint: self._spawning(launch, endpoint))
         launch.on_running(context.running)
         self.output.on_progress(launch.on_drained)
-        if context.caller.signals:
-            launch.watch_signals()
-        if request.timeout:
-            limit = TimedOut(request.timeout, request.timeout_from, request.stack_traces)
-            launch.limit_time(limit, request.timeout - context.seconds, request.state_on_timeout)
-        context.stops.begun()
-        launch.run()
+        context.interrupts.attach(launch.event)
+        try:
+            launch.run()
+        finally:
+            context.interrupts.detach()
         return launch
 
     def _make_state(self) -> JobState:

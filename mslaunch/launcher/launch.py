@@ -14,7 +14,7 @@ from mslaunch.datamodel.request import Request
 from mslaunch.errors import EXIT_USAGE, LaunchError
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.launcher.attempt import LAST_WORDS, JobAttempt
-from mslaunch.launcher.early_stops import EarlyStops
+from mslaunch.launcher.interrupts import Interrupts
 from mslaunch.launcher.launch_context import LaunchContext
 from mslaunch.launcher.messages.console import Console
 from mslaunch.launcher.messages.failure_report import outcome_text
@@ -45,9 +45,9 @@ class _Launch:
         self._request = request
         self._caller = caller
         self._console = Console(loop, caller.stderr, request.quiet, request.verbose)
-        self._stops = EarlyStops(loop, request, caller.signals)
+        self._interrupts = Interrupts(loop, request, caller.signals)
         self._jobid = os.urandom(4).hex()
-        self._context = LaunchContext(loop, caller, self._console, self._stops, began, self._jobid, self._running)
+        self._context = LaunchContext(loop, caller, self._console, self._interrupts, began, self._jobid, self._running)
         self._told_running = False
         self._replacement: HostReplacement | None = None  # if all ranks may be started again
         self._attempt = JobAttempt(self._context, request, 1)
@@ -129,7 +129,7 @@ class _Launch:
         if request.report_pid is not None or request.report_uri is not None:
             from mslaunch.launcher.messages.report_pid import announce, open_channel
 
-            say, wait = self._console.print, self._stops.wait
+            say, wait = self._console.print, self._interrupts.wait
             announce(
                 request, caller.cwd, caller.stdout, say, self._jobid, lambda path: open_channel(path, self._loop, wait)
             )

@@ -9,7 +9,7 @@ from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from mslaunch.launcher.early_stops import EarlyStops
+    from mslaunch.launcher.interrupts import Interrupts
     from mslaunch.launcher.messages.console import Console
     from mslaunch.runtime.loop import Loop
 
@@ -32,7 +32,7 @@ class LaunchContext(NamedTuple):
     loop: Loop
     caller: Caller
     console: Console
-    stops: EarlyStops
+    interrupts: Interrupts
     began: float
     jobid: str
     running: Callable[[], None]  # called when all ranks of an attempt run

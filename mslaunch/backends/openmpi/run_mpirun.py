@@ -23,14 +23,15 @@ from mslaunch.datamodel.jobmap import JobMap, Placement
 from mslaunch.datamodel.node_plan import NodePlan
 from mslaunch.datamodel.outcome import Outcome
 from mslaunch.datamodel.request import Request
-from mslaunch.errors import EXIT_TIMEOUT, LaunchError
+from mslaunch.errors import LaunchError
 from mslaunch.faststd import TYPE_CHECKING, signal
 from mslaunch.host.cpus import cores_here
 from mslaunch.host.own_names import is_local
 from mslaunch.host.programs import is_python
 from mslaunch.launcher.agents.agent_pool import AgentPool
+from mslaunch.launcher.interrupts import Interrupts
 from mslaunch.launcher.job.controller import JobController
-from mslaunch.launcher.job.events import TimedOut
+from mslaunch.launcher.job.events import Resumed, Suspended
 from mslaunch.launcher.job.job_state import ENDING, PREPARING, JobState
 from mslaunch.launcher.messages.console import Console
 from mslaunch.launcher.messages.failure_report import outcome_text
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
     from mslaunch.launcher.agents.connection import AgentConnection
     from mslaunch.launcher.launch_context import Caller
 
-_SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
 _LAST_WORDS = 3.0  #: seconds that a standard error nobody reads is waited for
 _WAYS_END = 3.0  #: seconds that the ssh of other hosts may take to end once mpirun has
 _USUAL_PORTS = (29500, 8118)  #: torch's and MindSpore's, for a dry run
@@ -96,8 +96,8 @@ class _MpirunLaunch:
         )  # its details tell of a rank 0, which is mpirun
         self._here = Node(os.uname().nodename, 1, "this host", local=True)
         self._jobid = os.urandom(4).hex()
-        self._stopped: list[LaunchError] = []
-        self._watch_early()
+        own = request._replace(stack_traces=False, state_on_timeout=False)
+        self._interrupts = Interrupts(loop, own, caller.signals)
 
     def tell(self) -> Outcome:
         """From the request to the outcome."""
@@ -122,32 +122,13 @@ class _MpirunLaunch:
     def _seconds(self) -> float:
         return time.monotonic() - self._began
 
-    def _watch_early(self) -> None:
-        """What ends the launch before anything is started is noted, and found by who waits, as in `launcher.launch`."""
-        if self._caller.signals:
-            for name in _SIGNALS:
-                error = LaunchError(f"ended by {name} before anything was started")
-                self._loop.signal(getattr(signal, name), self._stopper(error))
-        limit = self._request.timeout
-        if limit:
-            late = LaunchError(f"nothing was started within {limit:g} s", "--timeout", code=EXIT_TIMEOUT)
-            self._loop.after(limit, lambda: self._stopped.append(late))
-
-    def _stopper(self, error: LaunchError) -> Callable[[], None]:
-        return lambda: self._stopped.append(error)
-
-    def _wait(self, until: Callable[[], bool]) -> None:
-        self._loop.run(lambda: bool(self._stopped) or until())
-        if self._stopped:
-            raise self._stopped[0]
-
     def _announce(self) -> None:
         request = self._request
         if request.report_pid is not None or request.report_uri is not None:
             from mslaunch.launcher.messages.report_pid import announce, open_channel
 
             def open_file(path: str) -> int:
-                return open_channel(path, self._loop, self._wait)
+                return open_channel(path, self._loop, self._interrupts.wait)
 
             announce(request, self._caller.cwd, self._caller.stdout, self._console.print, self._jobid, open_file)
 
@@ -155,7 +136,7 @@ class _MpirunLaunch:
         console = self._console
         hello = f"mslaunch-{os.urandom(8).hex()}"
         desk = open_desk(self._request.output, job.size, hello, self._loop, self._caller.stdout, console)
-        company = AgentPool(self._loop, self._request.link, self._caller.environ, console, self._wait, False)
+        company = AgentPool(self._loop, self._request.link, self._caller.environ, console, self._interrupts.wait, False)
         nearby = desk.nearby = LocalStreams(self._loop, desk.introduced, desk.near)
         state = _MpirunState(self._here, nearby)
         try:
@@ -224,19 +205,25 @@ class _MpirunLaunch:
         plan: Callable[[Endpoint], list[NodePlan]],
         job: MpirunJob,
     ) -> None:
-        request, caller = self._request, self._caller
+        caller = self._caller
         launch = JobController(
             self._loop, peers, state, desk, plan, (caller.stdin, job.readers), job.grace, self._console
         )
         desk.on_progress(launch.on_drained)
-        if caller.signals:
-            launch.watch_signals()
-            self._loop.signal(signal.SIGTSTP, lambda: self._stop(peers[0]))
-            self._loop.signal(signal.SIGCONT, lambda: self._continue(peers[0], desk.nearby))
-        if request.timeout:
-            limit = TimedOut(request.timeout, request.timeout_from, False)
-            launch.limit_time(limit, request.timeout - self._seconds(), False)
-        launch.run()
+
+        def receive(event: Any) -> None:
+            if isinstance(event, Suspended):
+                self._stop(peers[0])
+            elif isinstance(event, Resumed):
+                self._continue(peers[0], desk.nearby)
+            else:
+                launch.event(event)
+
+        self._interrupts.attach(receive)
+        try:
+            launch.run()
+        finally:
+            self._interrupts.detach()
 
     def _stop(self, peer: AgentConnection) -> None:
         """Ctrl-Z: mpirun stops its ranks when it hears SIGTSTP, and not itself; then we stop."""

@@ -7,6 +7,8 @@ from the agents, all of them, and by that every rank slows to the reader's speed
 
 from __future__ import annotations
 
+import os
+
 from mslaunch.errors import LinkError
 from mslaunch.faststd import TYPE_CHECKING, signal
 from mslaunch.launcher.agents.connection import meaningless
@@ -14,7 +16,6 @@ from mslaunch.launcher.job import events
 from mslaunch.launcher.job.delayed_restarts import DelayedRestarts
 from mslaunch.launcher.job.exit_text import ending
 from mslaunch.launcher.job.job_state import ENDING
-from mslaunch.launcher.job.orders import RunningInterrupts
 from mslaunch.launcher.job.startup import Startup
 from mslaunch.launcher.stdio.output import Output
 from mslaunch.launcher.stdio.stdin import Stdin
@@ -33,9 +34,12 @@ if TYPE_CHECKING:
     from mslaunch.launcher.mpi.coordinator import Coordinator
     from mslaunch.launcher.mpi.spawn_ranks import Spawner
     from mslaunch.protocol.mpi import Answer, Question
-    from mslaunch.runtime.loop import Loop
+    from mslaunch.runtime.loop import Loop, Timer
 
 _NOT_ENDING = 10.0  #: seconds after KILL when a rank counts as impossible to end
+_TRACE_SECONDS = 10.0  #: for --get-stack-traces, on all hosts at once
+_TRACES_COME = 5.0  #: seconds more until they must have arrived
+_STUCK = 3.0  #: seconds that a terminal nobody reads is waited for once a signal or --timeout has ended the job
 
 
 class JobController:
@@ -66,8 +70,7 @@ class JobController:
         self._output = output
         self._grace = grace
         self._console = console
-        self._orders = RunningInterrupts(loop, self, console, grace)
-        self.watch_signals, self.limit_time = self._orders.watch_signals, self._orders.limit_time
+        self._timers: list[Timer] = []
         self._paused = False
         self._stdin = Stdin(loop, stdin[0], stdin[1], self._send_stdin)
         self._restarts = DelayedRestarts(loop, self.send, restart_delay)
@@ -90,7 +93,7 @@ class JobController:
             frames.EXIT: self._exited,
             frames.STDIN_TAKEN: lambda node, frame: self._stdin.taken(frame.rank, control.unpack_number(frame.payload)),
             frames.FAULT: self._fault,
-            frames.TRACES: self._orders.traced,
+            frames.TRACES: self._traced,
             **dict.fromkeys(frames.OF_MPI, self._on_mpi_frame),
         }
 
@@ -245,14 +248,56 @@ class JobController:
         elif isinstance(action, events.Idle):
             self.to_all(frames.encode(frames.END, payload=b"idle"))
         elif isinstance(action, events.Trace):
-            self._orders.trace(action.nodes)
+            self._trace(action.nodes)
         elif isinstance(action, events.Kill):
             self.send(action.node, frames.encode(frames.SIGNAL, action.rank, str(int(signal.SIGKILL)).encode()))
         elif isinstance(action, events.Spawned):
             assert self._spawning
             self._spawning.settled(action.world, action.error)
-        else:
+        elif isinstance(action, events.End):
             self._end(action.nodes, 0.0 if action.now else self._grace)
+        else:
+            self._on_interrupt(action)
+
+    def _on_interrupt(self, action: Any) -> None:
+        """What follows from a signal or the time limit."""
+        if isinstance(action, events.Notice):
+            words = "killing the ranks" if action.kill else "ending the ranks; once more kills them at once"
+            self._console.info(f"{action.signal}: {words}")
+        elif isinstance(action, events.Forward):
+            self.to_all(frames.encode(frames.SIGNAL, payload=str(action.signum).encode()))
+        elif isinstance(action, events.Suspend):
+            self._loop.soon(lambda: os.kill(os.getpid(), signal.SIGSTOP))  # or the shell would wait for us
+        elif isinstance(action, events.ResumeInput):
+            self._stdin.resume()
+        elif isinstance(action, events.ReportState):
+            from mslaunch.launcher.messages.timeout_report import state_text
+
+            self._console.print(state_text(self.state, action.seconds))
+        else:
+            tracing = _TRACE_SECONDS + _TRACES_COME if action.tracing else 0.0
+            self._after(tracing + self._grace + _STUCK, self.drop_pending_output)
+
+    def _after(self, seconds: float, callback: Callable[[], None]) -> None:
+        """Call back once, unless the job is over by then."""
+        self._timers.append(self._loop.after(seconds, callback))
+
+    def _trace(self, nodes: Sequence[int]) -> None:
+        """Ask for the stacks of all ranks on `nodes`."""
+        for node in nodes:
+            self.send(node, frames.encode(frames.TRACE, payload=f"{_TRACE_SECONDS:g}".encode()))
+        self._after(_TRACE_SECONDS + _TRACES_COME, lambda: self.event(events.Traced(tuple(nodes))))
+
+    def _traced(self, node: int, frame: frames.Frame) -> None:
+        """TRACES: the stacks of one process, or that these were all of the node."""
+        if frame.rank == frames.NO_RANK:
+            self.event(events.Traced((node,)))
+            return
+        from mslaunch.launcher.messages.timeout_report import trace_text
+
+        traced = control.unpack_traced(frame.payload)
+        self._console.print(trace_text(self.state.worlds.name(frame.rank), self.state.hosts[node], traced))
+        self.apply_back_pressure()
 
     def _end(self, nodes: Sequence[int], grace: float) -> None:
         for node in nodes:
@@ -260,7 +305,7 @@ class JobController:
         self._starting.stop()
         self._restarts.flush(nodes)
         self._stdin.stop()
-        self._orders.after(grace + _NOT_ENDING, self._on_kill_timeout)
+        self._after(grace + _NOT_ENDING, self._on_kill_timeout)
 
     def _restart(self, again: events.Restart) -> None:
         where = f"{self.state.name(again.rank)} {again.how} on {self._peers[again.node].node.name}"
@@ -272,7 +317,7 @@ class JobController:
     def _on_kill_timeout(self) -> None:
         """No process withstands SIGKILL for long but one that hangs in the kernel: its host is given up, by name."""
         if self._paused:  # it may all have ended, and we do not look
-            self._orders.after(_NOT_ENDING, self._on_kill_timeout)
+            self._after(_NOT_ENDING, self._on_kill_timeout)
             return
         for node in self.state.unfinished():
             error = LinkError("its ranks did not end when they were killed", self._peers[node].node.name)
@@ -288,23 +333,17 @@ class JobController:
     def _send_stdin(self, rank: int, data: bytes) -> None:
         self._peers[self.state.ranks[rank].node].send(frames.encode(frames.STDIN, rank, data))
 
-    # --- what is wanted from outside; see `orders.Ranks`
-
     def to_all(self, frame: bytes) -> None:
         """One frame to every agent, once ranks were started."""
         if self.state.begun:
             for peer in self._peers:
                 peer.send(frame)
 
-    def resume_input(self) -> None:
-        """Read standard input again, after the shell had it."""
-        if self.state.begun:
-            self._stdin.resume()
-
     def drop_pending_output(self) -> None:
         """The user wants to leave, and nobody reads what ranks print: the rest goes to the log files only."""
         self._output.abandon()
         self.on_drained()
+        self._after(_STUCK, self.drop_pending_output)  # whoever stops reading later
 
     # --- the whole
 
@@ -316,4 +355,5 @@ class JobController:
         self._starting.stop()
         self._output.finish()
         self._loop.run(lambda: not self._output.pending)
-        self._orders.stop()
+        for timer in self._timers:
+            timer.cancel()

@@ -71,6 +71,7 @@ class TimedOut(NamedTuple):
     seconds: float
     source: str = "--timeout"  # who set the limit: the option, or MPIEXEC_TIMEOUT
     traces: bool = False  # the stacks of the ranks are to be looked at before they are ended
+    report: bool = False  # say first how each rank is
 
 
 class Traced(NamedTuple):
@@ -123,9 +124,23 @@ class Impossible(NamedTuple):
 
 
 class Interrupted(NamedTuple):
-    """The launcher was told to end."""
+    """The launcher is to end the job; a second time: at once."""
 
     signal: str
+
+
+class Signalled(NamedTuple):
+    """The launcher got a signal that is meant for the ranks."""
+
+    signum: int
+
+
+class Suspended(NamedTuple):
+    """Ctrl-Z: ranks and launcher stop until `Resumed`."""
+
+
+class Resumed(NamedTuple):
+    """The launcher runs again, perhaps in the foreground of its terminal."""
 
 
 class Unread(NamedTuple):
@@ -186,3 +201,36 @@ class Trace(NamedTuple):
     """Ask for the stacks of all ranks on `nodes`; `StackTrace` must follow, however long that takes."""
 
     nodes: tuple[int, ...]
+
+
+class Notice(NamedTuple):
+    """Tell the user that a signal ends the ranks, or (`kill`) kills them."""
+
+    signal: str
+    kill: bool
+
+
+class Forward(NamedTuple):
+    """Send a signal to all ranks."""
+
+    signum: int
+
+
+class Suspend(NamedTuple):
+    """Stop the launcher, once all frames are out."""
+
+
+class ResumeInput(NamedTuple):
+    """Read standard input again, after the shell had it."""
+
+
+class ReportState(NamedTuple):
+    """Tell the user how each rank is, after so many seconds."""
+
+    seconds: float
+
+
+class DropOutput(NamedTuple):
+    """From some seconds after the end of the ranks on, wait no longer for whoever does not read the output."""
+
+    tracing: bool = False  # stacks are looked at first

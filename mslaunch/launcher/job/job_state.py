@@ -13,7 +13,7 @@ from mslaunch.datamodel.jobmap import JobMap
 from mslaunch.datamodel.node_plan import NO_RANK, is_service
 from mslaunch.datamodel.outcome import Failure
 from mslaunch.errors import EXIT_USAGE
-from mslaunch.faststd import TYPE_CHECKING
+from mslaunch.faststd import TYPE_CHECKING, signal
 from mslaunch.launcher.job import events
 from mslaunch.launcher.job.events import End, Idle, Kill, Restart, Serve, Spawned, Start, Trace
 from mslaunch.launcher.job.exit_text import ending
@@ -61,6 +61,9 @@ class JobState(MpiExitRules):
             events.TimedOut: self._timed_out,
             events.Traced: self._traced,
             events.Interrupted: self._interrupted,
+            events.Signalled: lambda event: self._forward(event.signum),
+            events.Suspended: lambda event: [*self._forward(signal.SIGSTOP), events.Suspend()],
+            events.Resumed: lambda event: [*self._forward(signal.SIGCONT), *[events.ResumeInput()] * self._begun],
             events.Unread: lambda event: [] if self.ranks_ended else self._stop(unread()),
             **self._of_mpi(),
         }
@@ -238,6 +241,10 @@ class JobState(MpiExitRules):
     def _timed_out(self, event: events.TimedOut) -> list[Any]:
         failure = overdue(event)
         self._stopped = True
+        report = [events.ReportState(event.seconds)] if event.report and self.phase == RUNNING else []
+        return [*report, *self._end_overdue(event, failure), events.DropOutput(event.traces)]
+
+    def _end_overdue(self, event: events.TimedOut, failure: Failure) -> list[Any]:
         nodes = {rank.node for rank in self.ranks.values() if rank.pid and not rank.ended} & self._alive
         if not (event.traces and nodes and self.phase == RUNNING):
             return self._fail(failure)
@@ -252,7 +259,13 @@ class JobState(MpiExitRules):
         return []
 
     def _interrupted(self, event: events.Interrupted) -> list[Any]:
-        return self._stop(Failure(f"ended by {event.signal}", code=EXIT_USAGE), again=True)
+        known = self.phase in (RUNNING, ENDING)
+        notice = [events.Notice(event.signal, self.phase == ENDING)] if known else []
+        failure = Failure(f"ended by {event.signal}", code=EXIT_USAGE)
+        return [*notice, *self._stop(failure, again=True), events.DropOutput()]
+
+    def _forward(self, signum: int) -> list[Any]:
+        return [events.Forward(int(signum))] if self._begun else []
 
     def _stop(self, failure: Failure, again: bool = False) -> list[Any]:
         """Nobody wants more of this job."""

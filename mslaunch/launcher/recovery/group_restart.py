@@ -46,7 +46,7 @@ class GroupRestart:
                 outcome = _with_reason(outcome, error.lines)
                 break
             except LaunchError as error:
-                if error is self._context.stops.error:
+                if error is self._context.interrupts.error:
                     past.append(self._attempt(before, outcome, ""))
                     outcome = outcome._replace(code=error.code, failure=Failure(error.what, code=error.code))
                 else:
@@ -73,7 +73,6 @@ class GroupRestart:
         if before.number > most_restarts(request):
             raise NoPlaceError([too_often(before.number, request)])
         assert outcome.failure
-        context.stops.watch_again()
         context.console.info(again_text(before.number, request, outcome.failure))
         stuck = before.close()
         if stuck:
@@ -96,7 +95,7 @@ class GroupRestart:
     def _pause(self) -> None:
         over: list[bool] = []
         self._context.loop.after(self._request.restart_delay, lambda: over.append(True))
-        self._context.stops.wait(lambda: bool(over))
+        self._context.interrupts.wait(lambda: bool(over))
 
 
 def _with_reason(outcome: Outcome, lines: Sequence[str]) -> Outcome:

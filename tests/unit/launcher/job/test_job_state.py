@@ -15,21 +15,30 @@ from mslaunch.datamodel.node_plan import SERVICE
 from mslaunch.errors import LinkError
 from mslaunch.launcher.job.events import (
     Aborted,
+    DropOutput,
     End,
     Exited,
+    Forward,
     Impossible,
     Interrupted,
     Joined,
     Kill,
     Left,
     LinkEnded,
+    Notice,
     Prepared,
+    ReportState,
     Restart,
+    Resumed,
+    ResumeInput,
+    Signalled,
     Spawned,
     Start,
     Started,
     Stranded,
     StreamEnded,
+    Suspend,
+    Suspended,
     TimedOut,
     Trace,
     Traced,
@@ -599,7 +608,7 @@ HISTORIES = {
 def test_history(name: str) -> None:
     history = HISTORIES[name]
     state = JobState(jobmap(0, 0, 1), 2, history.abort, history.recovery, history.restarts)
-    actions = [action for event in history.events for action in state.on(event)]
+    actions = tell(state, *history.events)
     assert actions == history.actions
     assert [type(action) for action in actions] == [type(action) for action in history.actions]
     assert state.finished == history.finished
@@ -731,7 +740,9 @@ def spawned(*nodes: int, **how: Any) -> JobState:
 
 
 def tell(state: JobState, *happened: Any) -> list[Any]:
-    return [action for event in happened for action in state.on(event)]
+    """What follows for agents; what the user is told is tested by itself."""
+    actions = [action for event in happened for action in state.on(event)]
+    return [action for action in actions if not isinstance(action, (Notice, ReportState, DropOutput))]
 
 
 def test_a_world_is_there_when_all_of_its_ranks_run() -> None:
@@ -925,3 +936,32 @@ def test_spawned_worlds_settle_once_and_end(data: st.DataObject) -> None:
 )
 def test_names_of_signals(number: int, name: str) -> None:
     assert signal_name(number) == name
+
+
+# --- what outside events ask for beside the end
+
+
+def test_signals_for_ranks_are_forwarded_once_these_were_started() -> None:
+    state = JobState(jobmap(0, 0, 1))
+    assert state.on(Signalled(10)) == state.on(Resumed()) == []
+    assert state.on(Suspended()) == [Suspend()]
+    tell(state, *RUN)
+    assert state.on(Signalled(10)) == [Forward(10)]
+    assert state.on(Suspended()) == [Forward(int(signal.SIGSTOP)), Suspend()]
+    assert state.on(Resumed()) == [Forward(int(signal.SIGCONT)), ResumeInput()]
+
+
+def test_whoever_interrupts_is_told_what_follows() -> None:
+    state = JobState(jobmap(0, 0, 1))
+    assert state.on(Interrupted("SIGINT")) == [DropOutput()]  # it is a refusal, which says so
+    state = JobState(jobmap(0, 0, 1))
+    tell(state, *RUN)
+    assert state.on(Interrupted("SIGINT")) == [Notice("SIGINT", kill=False), ALL, DropOutput()]
+    assert state.on(Interrupted("SIGTERM"))[0] == Notice("SIGTERM", kill=True)
+
+
+def test_a_report_comes_before_the_end() -> None:
+    state = JobState(jobmap(0, 0, 1))
+    tell(state, *RUN)
+    assert state.on(TimedOut(2, report=True)) == [ReportState(2), ALL, DropOutput()]
+    assert state.on(TimedOut(2, report=True)) == [DropOutput()]  # the ranks are being ended

@@ -14,12 +14,15 @@ from mslaunch.datamodel.jobmap import JobMap, Placement
 from mslaunch.datamodel.node_plan import FIRST_SERVER, SERVICE
 from mslaunch.errors import LinkError
 from mslaunch.launcher.job.events import (
+    DropOutput,
     End,
     Exited,
     Idle,
     Interrupted,
     LinkEnded,
+    Notice,
     Prepared,
+    ReportState,
     Restart,
     Serve,
     Serves,
@@ -49,7 +52,9 @@ def over(number: int, code: int | None = 0, signum: int | None = None, node: int
 
 
 def tell(state: JobState, *happened: Any) -> list[Any]:
-    return [action for event in happened for action in state.on(event)]
+    """What follows for agents; what the user is told is tested by itself."""
+    actions = [action for event in happened for action in state.on(event)]
+    return [action for action in actions if not isinstance(action, (Notice, ReportState, DropOutput))]
 
 
 ONE, BOTH = ((SERVICE, 0),), ((SERVICE, 0), (SERVER, 0))

@@ -1,0 +1,83 @@
+"""Signals and the time limit of one launch: the one place that handles either.
+
+All of them, and whoever calls `post`, make the same events.  The state of the launch decides who gets these:
+
+    BEFORE   no rank has been started: `wait` raises, which refuses the launch
+    RUNNING  ranks run: the function given to `attach`
+    BETWEEN  an attempt has ended: `wait` raises, which ends the launch
+"""
+
+from __future__ import annotations
+
+import os
+
+from mslaunch.errors import EXIT_TIMEOUT, LaunchError
+from mslaunch.faststd import TYPE_CHECKING, signal
+from mslaunch.launcher.job.events import Interrupted, Resumed, Signalled, Suspended, TimedOut
+from mslaunch.launcher.job.failure_causes import overdue
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from mslaunch.datamodel.request import Request
+    from mslaunch.runtime.loop import Loop
+
+BEFORE, RUNNING, BETWEEN = "before", "running", "between attempts"
+
+_ENDING = ("SIGINT", "SIGTERM", "SIGHUP")
+_FORWARDED = ("SIGUSR1", "SIGUSR2", "SIGALRM")
+
+
+class Interrupts:
+    """Of one launch; with `signals` those of this process are handled, which only the main thread may ask for."""
+
+    def __init__(self, loop: Loop, request: Request, signals: bool) -> None:
+        self.state = BEFORE
+        self.error: LaunchError | None = None  #: what `wait` raises
+        self._loop = loop
+        self._signals = signals
+        self._receive: Callable[[Any], None] = self._note
+        self._handle({name: Interrupted(name) for name in _ENDING})
+        if request.timeout:
+            limit = TimedOut(request.timeout, request.timeout_from, request.stack_traces, request.state_on_timeout)
+            loop.after(request.timeout, lambda: self.post(limit))
+
+    def _handle(self, events: dict[str, Any]) -> None:
+        for name, event in events.items() if self._signals else ():
+            self._loop.signal(getattr(signal, name), lambda event=event: self.post(event))  # type: ignore[misc]
+
+    def post(self, event: Any) -> None:
+        """Something wants the launch to end or to pause, or a signal is meant for the ranks."""
+        self._receive(event)
+
+    def attach(self, receive: Callable[[Any], None]) -> None:
+        """Ranks are about to run: `receive` gets the events."""
+        self.state, self._receive = RUNNING, receive
+        signals = {name: Signalled(int(getattr(signal, name))) for name in _FORWARDED}
+        self._handle({**signals, "SIGTSTP": Suspended(), "SIGCONT": Resumed()})
+
+    def detach(self) -> None:
+        """The ranks have ended; others may follow."""
+        self.state, self._receive = BETWEEN, self._note
+
+    def _note(self, event: Any) -> None:
+        """While no rank runs: what ends the launch is found by `wait`, and there is nobody to forward a signal to."""
+        if isinstance(event, Suspended):
+            os.kill(os.getpid(), signal.SIGSTOP)
+        elif isinstance(event, (Interrupted, TimedOut)):
+            self.error = self.error or self._error(event)
+
+    def _error(self, event: Interrupted | TimedOut) -> LaunchError:
+        if isinstance(event, Interrupted):
+            return LaunchError(f"ended by {event.signal}{' before anything was started' * (self.state == BEFORE)}")
+        if self.state == BEFORE:
+            return LaunchError(f"nothing was started within {event.seconds:g} s", event.source, code=EXIT_TIMEOUT)
+        failure = overdue(event)
+        return LaunchError(failure.what, code=failure.code)
+
+    def wait(self, until: Callable[[], bool]) -> None:
+        """Run the loop until `until()`; raises `LaunchError` if something ends the launch first."""
+        self._loop.run(lambda: self.error is not None or until())
+        if self.error:
+            raise self.error
