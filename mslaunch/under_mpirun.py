@@ -167,9 +167,9 @@ def _address(nodes: Sequence[str]) -> str:
     """Of this host, as the way to the second of these nodes tells."""
     if len(nodes) == 1:
         return "127.0.0.1"
-    from mslaunch.backends.openmpi.mpirun_network import address_towards
+    from mslaunch.host.source_address import source_address
 
-    return address_towards(nodes[1]) or nodes[0]
+    return source_address(nodes[1]) or nodes[0]
 
 
 # --- MindSpore's scheduler

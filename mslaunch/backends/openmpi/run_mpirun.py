@@ -158,8 +158,6 @@ class _MpirunLaunch:
 
         A daemon of Open MPI that loses its ssh while it ends its ranks may die of that, and leave them behind.
         """
-        from mslaunch.backends.openmpi.mpirun_network import adopted_beside
-
         given_up: list[bool] = []
         self._loop.after(_WAYS_END, lambda: given_up.append(True))
 
@@ -249,6 +247,17 @@ class _MpirunLaunch:
         return outcome
 
 
+def adopted_beside(agent: int) -> list[int]:
+    """The processes that the guard above an agent has adopted; none where the kernel does not tell."""
+    try:
+        with open(f"/proc/{agent}/stat", "rb") as file:
+            guard = int(file.read().rpartition(b")")[2].split()[1])
+        with open(f"/proc/{guard}/task/{guard}/children") as children:
+            return [int(word) for word in children.read().split() if int(word) != agent]
+    except (OSError, IndexError):
+        return []
+
+
 def _show(job: MpirunJob, fd: int) -> None:
     """A dry run: the command line, in a form that a shell takes."""
     import shlex
@@ -269,10 +278,10 @@ def _address(allocation: Allocation) -> str:
     far = [node for node in allocation.nodes if not node.local]
     if not far:
         return "127.0.0.1"
-    from mslaunch.backends.openmpi.mpirun_network import address_towards
     from mslaunch.host.own_addresses import addresses
+    from mslaunch.host.source_address import source_address
 
-    return address_towards(far[0].name) or addresses()[0]
+    return source_address(far[0].name, resolve=True) or addresses()[0]
 
 
 def _in_memory(text: str) -> str:

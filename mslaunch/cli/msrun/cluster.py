@@ -14,6 +14,7 @@ from mslaunch.cli.msrun import scheduler_address
 from mslaunch.datamodel.request import Share
 from mslaunch.errors import UsageError
 from mslaunch.faststd import TYPE_CHECKING
+from mslaunch.host.source_address import source_address
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -57,7 +58,7 @@ def log_name(request: Request, job: Mapping[str, Any]) -> str:
         return name.replace("{ip}", "%a").replace("{hostname}", "%h") + "_%r.log"
     if "{ip}" in name:
         master = scheduler_address.resolved(job.get("msrun.address", _LOOPBACK), "--master_addr")
-        name = name.replace("{ip}", scheduler_address.own_towards(master) or _LOOPBACK)
+        name = name.replace("{ip}", source_address(master) or _LOOPBACK)
     name = name.replace("{hostname}", os.uname().nodename.replace("%", "%%"))
     share = request.cluster.share
     lone = request.cluster.simulated and share is not None and share.first is not None and request.apps[0].np == 1

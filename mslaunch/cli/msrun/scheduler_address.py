@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from mslaunch.errors import LaunchError, UsageError
 
-_ANY_PORT = 8117  # to which nothing is sent
 _NOWHERE = ("0.0.0.0", "::")
 _PATIENCE = 1.0  # seconds for a connection within this host
 
@@ -53,9 +52,18 @@ def is_loopback(address: str) -> bool:
 
 def is_ours(address: str) -> bool:
     """Whether an interface of this host has it."""
-    from mslaunch.host.own_addresses import addresses
+    import _socket
 
-    return address in addresses() or own_towards(address) == address
+    from mslaunch.host.own_addresses import addresses
+    from mslaunch.host.source_address import source_address
+
+    interface = address.partition("%")[2]
+    try:
+        if interface and not interface.isdigit():
+            _socket.if_nametoindex(interface)
+    except OSError:
+        raise LaunchError(f"there is no interface {interface}", "--master_addr", "ip addr lists them") from None
+    return address in addresses() or source_address(address) == address
 
 
 def answers(address: str, port: int) -> bool:
@@ -71,31 +79,3 @@ def answers(address: str, port: int) -> bool:
     finally:
         sock.close()
     return True
-
-
-def own_towards(address: str) -> str:
-    """Our address as that one sees it; "" if there is no way there."""
-    import _socket
-
-    bare, _, scope = address.partition("%")
-    family = _socket.AF_INET6 if ":" in bare else _socket.AF_INET
-    target: tuple[str, int] | tuple[str, int, int, int] = (bare, _ANY_PORT)
-    if scope:
-        target = (bare, _ANY_PORT, 0, _index(scope))
-    sock = _socket.socket(family, _socket.SOCK_DGRAM)
-    try:
-        sock.connect(target)
-        return str(sock.getsockname()[0]).partition("%")[0] + (f"%{scope}" if scope else "")
-    except OSError:
-        return ""
-    finally:
-        sock.close()
-
-
-def _index(scope: str) -> int:
-    import _socket
-
-    try:
-        return int(scope) if scope.isdigit() else _socket.if_nametoindex(scope)
-    except OSError:
-        raise LaunchError(f"there is no interface {scope}", "--master_addr", "ip addr lists them") from None

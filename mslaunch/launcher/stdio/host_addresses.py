@@ -7,7 +7,8 @@ better addresses.
 
 from __future__ import annotations
 
-from mslaunch.faststd import TYPE_CHECKING, socket
+from mslaunch.faststd import TYPE_CHECKING
+from mslaunch.host.source_address import source_address
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -15,14 +16,12 @@ if TYPE_CHECKING:
     from mslaunch.launcher.agents.connection import AgentConnection
 
 _LOCALHOST = "127.0.0.1"
-_AF_INET, _AF_INET6, _SOCK_DGRAM = 2, 10, 2
-_ANY_PORT = 9  # a datagram socket sends nothing when it is connected
 
 
 def addresses_of(peers: Sequence[AgentConnection], master: str = "") -> Callable[[int], str]:
     """Host by host, in the order of the map; `master`: where other launchers of the same job meet (`model.Share`)."""
     if master:
-        here = source_towards(master)
+        here = source_address(master) or _LOCALHOST  # no way there: the launch will say so
         return lambda node: here
     if len(peers) == 1 and peers[0].node.local:
         return lambda node: _LOCALHOST
@@ -40,15 +39,3 @@ def _address(peer: AgentConnection, peers: Sequence[AgentConnection]) -> str:
         seen = (other.hello.seen_from for other in peers if other.hello)
         return next((address for address in seen if address in own), own[0] if own else _LOCALHOST)
     return own[0] if own else name
-
-
-def source_towards(address: str) -> str:
-    """The address of ours from which this IP address is reached; no packet is sent."""
-    probe = socket(_AF_INET6 if ":" in address else _AF_INET, _SOCK_DGRAM)
-    try:
-        probe.connect((address, _ANY_PORT))
-        return str(probe.getsockname()[0])
-    except OSError:  # no way there: the launch will say so
-        return _LOCALHOST
-    finally:
-        probe.close()

@@ -10,7 +10,7 @@ from mslaunch.datamodel.request import OutputPolicy
 from mslaunch.launcher.agents.connection import AgentConnection
 from mslaunch.launcher.stdio import file_patterns
 from mslaunch.launcher.stdio.file_patterns import PatternValues
-from mslaunch.launcher.stdio.host_addresses import addresses_of, source_towards
+from mslaunch.launcher.stdio.host_addresses import addresses_of
 from mslaunch.protocol.control import Hello
 
 
@@ -82,5 +82,4 @@ def test_each_host_has_the_address_that_it_was_called_by_or_its_first() -> None:
 
 def test_one_of_several_launchers_is_where_it_reaches_the_others_from() -> None:
     assert addresses_of([peer("here", ("10.0.0.1",), local=True)], "127.0.0.9")(0) == "127.0.0.1"
-    assert source_towards("::1") == "::1"
-    assert source_towards("no address") == "127.0.0.1"
+    assert addresses_of([peer("here", ("10.0.0.1",), local=True)], "no address")(0) == "127.0.0.1"

@@ -1,0 +1,27 @@
+"""The address of this host on the way to another one, by loopback only."""
+
+from __future__ import annotations
+
+import pytest
+
+from mslaunch.host.source_address import source_address
+
+
+@pytest.mark.parametrize(
+    ("host", "own"),
+    [
+        ("127.0.0.1", "127.0.0.1"),
+        ("127.3.4.5", "127.0.0.1"),
+        ("::1", "::1"),
+        ("fe80::1%nosuchinterface", ""),
+        ("no address", ""),
+        ("localhost", ""),
+    ],
+)
+def test_an_address_is_taken_as_it_is(host: str, own: str) -> None:
+    assert source_address(host) == own
+
+
+def test_a_name_is_looked_up_if_that_is_asked_for() -> None:
+    assert source_address("localhost", resolve=True) in ("127.0.0.1", "::1")
+    assert source_address("no.such.host.invalid", resolve=True) == ""
