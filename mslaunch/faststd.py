@@ -14,6 +14,7 @@ TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     import signal
+    from functools import partial
     from socket import socket
     from typing import Any, NamedTuple
 else:
@@ -25,6 +26,10 @@ else:
         from _socket import socket
     except ImportError:
         from socket import socket
+    try:
+        from _functools import partial
+    except ImportError:
+        from functools import partial
 
     class _Field:
         """One field of a record: reads item `index` of the tuple."""
@@ -86,4 +91,4 @@ else:
             return type(self), tuple(self)
 
 
-__all__ = ["TYPE_CHECKING", "NamedTuple", "signal", "socket"]
+__all__ = ["TYPE_CHECKING", "NamedTuple", "partial", "signal", "socket"]

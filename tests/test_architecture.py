@@ -58,7 +58,6 @@ SAME_NAMES = {"main", "options", "parse", "readers"}
 SMALL_FOLDERS = {
     "detached": "not yet split",
     "launcher.recovery": "not yet split",
-    "runtime": "timers are still the loop's own",
 }
 #: who may start processes
 STARTERS = {

@@ -96,6 +96,7 @@ class Agent:
         os.set_blocking(self._guard, False)
         loop.reader(reader, self._read)
         loop.reader(self._guard, self._heard_guard)
+        self._outbox.send(frames.MAGIC)  # before all else: a FAULT must be found, too
 
     @property
     def done(self) -> bool:
@@ -117,7 +118,7 @@ class Agent:
         version = ".".join(map(str, sys.version_info[:3]))
         numbers = (os.getpid(), len(cpus), count_cores(cpus))
         greeting = control.Hello(os.uname().nodename, *numbers, version, tuple(found), seen_from)
-        self._outbox.send(frames.MAGIC, frames.encode(frames.HELLO, payload=control.pack_hello(greeting)))
+        self.send(frames.HELLO, NO_RANK, control.pack_hello(greeting))
 
     def fault(self) -> None:
         """Our own mistake: tell the launcher, with the traceback."""

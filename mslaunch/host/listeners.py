@@ -17,7 +17,8 @@ from mslaunch.host.processes import everybody, family, link, strings
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from mslaunch.runtime.loop import Loop, Timer
+    from mslaunch.runtime.loop import Loop
+    from mslaunch.runtime.timers import Timer
 
 POLL = 0.015  #: seconds between two looks; more where a look takes long
 SECONDS = 60.0  #: for so long a process is looked at

@@ -1,52 +1,34 @@
-"""The one event loop: descriptors, timers, signals and children, and nothing of what they mean.
+"""The event loop: callbacks for descriptors, timers, signals and children.
 
-`asyncio` takes longer to import than a launch takes (docs/design.md); this is what is left when one needs callbacks
-only.  A callback that raises ends `run` with its exception: nothing is swallowed here.  The one surprising thing: a
-regular file, which epoll refuses, counts as always ready.
+A callback that raises ends `run` with its exception.  asyncio takes longer to import than a whole launch
+(docs/design.md, "Start-up time").
 """
 
 from __future__ import annotations
 
-import heapq
 import os
-import select
-import time
 
 from mslaunch.faststd import TYPE_CHECKING, signal
+from mslaunch.runtime.poller import HUNG_UP, READ, WRITE, Poller
+from mslaunch.runtime.timers import Clock, Timers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
 
-READ = 1
-WRITE = 4
-_HUNG = 8 | 16  # EPOLLERR, EPOLLHUP: whoever waits for the descriptor will find out by using it
-
-
-class Timer:
-    """A callback to come; `cancel` is all one can do to it."""
-
-    __slots__ = ("callback", "when")
-
-    def __init__(self, when: float, callback: Callable[[], None] | None) -> None:
-        self.when = when
-        self.callback = callback
-
-    def cancel(self) -> None:
-        """Forget it.  May be called after it fired."""
-        self.callback = None
-
 
 class Loop:
     """Callbacks for what happens.  Use it as a context manager: leaving it restores signal handlers."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock | None = None) -> None:
         _keep_memory()
-        self._poll = _Poll()
+        self._clock = clock or Clock()
+        self._poller = Poller()
+        self._timers = Timers(self._clock)
+        self.now: Callable[[], float] = self._clock.now
+        self.after = self._timers.after
         self._readers: dict[int, Callable[[], None]] = {}
         self._writers: dict[int, Callable[[], None]] = {}
-        self._timers: list[tuple[float, int, Timer]] = []
-        self._count = 0
         self._soon: list[Callable[[], None]] = []
         self._signals: dict[int, Callable[[], None]] = {}
         self._before: dict[int, object] = {}
@@ -70,7 +52,7 @@ class Loop:
             for fd in self._wake:
                 os.close(fd)
             self._wake = None
-        self._poll.close()
+        self._poller.close()
 
     # --- descriptors
 
@@ -91,35 +73,13 @@ class Loop:
             table[fd] = callback
             if had:
                 return
-        self._poll.watch(fd, (READ if fd in self._readers else 0) | (WRITE if fd in self._writers else 0))
+        self._poller.watch(fd, (READ if fd in self._readers else 0) | (WRITE if fd in self._writers else 0))
 
     # --- time
-
-    def after(self, seconds: float, callback: Callable[[], None]) -> Timer:
-        """Call back once, `seconds` from now."""
-        timer = Timer(time.monotonic() + seconds, callback)
-        self._count += 1
-        heapq.heappush(self._timers, (timer.when, self._count, timer))
-        return timer
 
     def soon(self, callback: Callable[[], None]) -> None:
         """Call back once, at the end of this round, before anything is waited for."""
         self._soon.append(callback)
-
-    def _due(self) -> float | None:
-        """Run what is due; seconds until the next timer, None without one."""
-        while self._timers:
-            when, _, timer = self._timers[0]
-            if timer.callback is None:
-                heapq.heappop(self._timers)
-                continue
-            left = when - time.monotonic()
-            if left > 0:
-                return left
-            heapq.heappop(self._timers)
-            callback, timer.callback = timer.callback, None
-            callback()
-        return None
 
     # --- signals and children
 
@@ -167,71 +127,28 @@ class Loop:
 
     # --- running
 
-    def run(self, until: Callable[[], bool]) -> None:
-        """Wait and call back, until `until()` is true."""
+    def run(self, until: Callable[[], bool], seconds: float | None = None) -> bool:
+        """Wait and call back, until `until()` is true; with `seconds`, no longer than that.  Returns `until()`."""
+        over: list[bool] = []
+        limit = None if seconds is None else self.after(seconds, lambda: over.append(True))
         while True:
             while self._soon:
                 now, self._soon = self._soon, []
                 for callback in now:
                     callback()
-            if until():
-                return
-            left = self._due()
-            if self._soon or until():
+            done = until()
+            if done or over:
+                if limit:
+                    limit.cancel()
+                return done
+            left = self._timers.run_due()
+            if self._soon or over or until():
                 continue
-            for fd, events in self._poll.wait(left):
-                if events & (READ | _HUNG) and fd in self._readers:
+            for fd, events in self._clock.wait(self._poller, left):
+                if events & (READ | HUNG_UP) and fd in self._readers:
                     self._readers[fd]()
-                if events & (WRITE | _HUNG) and fd in self._writers:
+                if events & (WRITE | HUNG_UP) and fd in self._writers:
                     self._writers[fd]()
-
-
-class _Poll:
-    """epoll where there is one, else poll(2), with the one difference between them smoothed over."""
-
-    def __init__(self) -> None:
-        self._epoll = select.epoll() if hasattr(select, "epoll") else None
-        self._plain = None if self._epoll else select.poll()
-        self._watched: dict[int, int] = {}
-        self._files: dict[int, int] = {}  # regular files: always ready, epoll does not take them
-
-    def close(self) -> None:
-        if self._epoll:
-            self._epoll.close()
-
-    def watch(self, fd: int, events: int) -> None:
-        """Wait for `events` of `fd` from now on; 0: for nothing."""
-        poll = self._epoll or self._plain
-        assert poll is not None
-        before = self._watched.pop(fd, 0)
-        self._files.pop(fd, None)
-        if events:
-            self._watched[fd] = events
-        try:
-            if not events:
-                if before:
-                    poll.unregister(fd)
-            elif before:
-                poll.modify(fd, events)
-            else:
-                poll.register(fd, events)
-        except PermissionError:
-            if events:
-                self._files[fd] = events
-        except (OSError, KeyError):
-            if events:
-                raise
-
-    def wait(self, seconds: float | None) -> list[tuple[int, int]]:
-        """What is ready, after at most `seconds` (None: as long as it takes)."""
-        if self._files:
-            seconds = 0.0
-        if self._epoll:
-            ready = self._epoll.poll(-1 if seconds is None else seconds, 256)  # rounds up to milliseconds
-        else:
-            assert self._plain is not None
-            ready = self._plain.poll(None if seconds is None else seconds * 1000 + 0.9)
-        return ready + list(self._files.items()) if self._files else ready
 
 
 def _keep_memory() -> None:

@@ -15,7 +15,8 @@ from mslaunch.faststd import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mslaunch.runtime.loop import Loop, Timer
+    from mslaunch.runtime.loop import Loop
+    from mslaunch.runtime.timers import Timer
 
 JOIN = 0.04  #: seconds that the rest of a line is waited for
 DRAIN = 5.0  #: seconds of silence after which a stream is closed that outlives its program: an orphan holds it open

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from typing import Any, Protocol
 
     from mslaunch.datamodel.node_plan import World
-    from mslaunch.runtime.loop import Loop, Timer
+    from mslaunch.runtime.loop import Loop
+    from mslaunch.runtime.timers import Timer
 
     class MpiSink(Protocol):
         """Who carries frames to the launcher: the agent."""

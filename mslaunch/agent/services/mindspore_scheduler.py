@@ -20,7 +20,8 @@ from mslaunch.host.processes import family, link, read, strings
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from mslaunch.runtime.loop import Loop, Timer
+    from mslaunch.runtime.loop import Loop
+    from mslaunch.runtime.timers import Timer
 
 _EXTENSION = b"/mindspore/_c_expression"
 

@@ -49,7 +49,6 @@ class AgentPool:
         self._dry = dry
         self._thorough = thorough
         self._met: dict[str, AgentConnection] = {}
-        self._lost: dict[str, LaunchError] = {}
         self._late: list[AgentConnection] = []  # called while ranks run, reached or not
         self._stuck: list[str] = []  # hosts of those that would not go
 
@@ -75,7 +74,7 @@ class AgentPool:
     def require(self, nodes: Sequence[Node]) -> list[AgentConnection]:
         """A peer for each of these nodes, in their order; the others are let go."""
         peers = self._connect(nodes, topologies=False)
-        lost = {node.name: self._lost[node.name] for node in nodes if node.name in self._lost}
+        lost = {peer.node.name: peer.error or _ended(peer.node.name) for peer in peers if peer.ended}
         if lost:
             raise UnreachedError(lost, len(nodes))
         names = {node.name for node in nodes}
@@ -111,7 +110,6 @@ class AgentPool:
         """Let all go; who is needed is called anew."""
         self._stuck += close_all(list(self._met.values()))
         self._met.clear()
-        self._lost.clear()
 
     def close(self) -> list[str]:
         """Close all links; returns the hosts of those that would not go."""
@@ -134,12 +132,9 @@ class AgentPool:
 
     def _keep(self, peers: Sequence[AgentConnection]) -> None:
         for peer in peers:
+            peer.detach()
             self._met[peer.node.name] = peer
-            peer.ended = self._on_lost(peer.node.name)
 
-    def _on_lost(self, host: str) -> Callable[[LaunchError | None], None]:
-        def ended(error: LaunchError | None) -> None:
-            what = "the agent ended before the ranks were started"
-            self._lost[host] = error or LaunchError(what, host, code=EXIT_LOST)
 
-        return ended
+def _ended(host: str) -> LaunchError:
+    return LaunchError("the agent ended before the ranks were started", host, code=EXIT_LOST)

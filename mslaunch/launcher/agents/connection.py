@@ -1,7 +1,7 @@
-"""A peer: the launcher's side of one agent, from the link that is opened to its end.
+"""The launcher's side of one agent: the phases of its start, frames in both directions, and why it ended.
 
-It cuts what comes into frames, and knows what HELLO is only as far as the reason is concerned why a link ended.  The
-surprising thing: it can stop reading (`watch`), and then the agent's host fills its buffers and the ranks there wait.
+Whoever owns the agent at the moment is attached; an end that comes while nobody is attached is reported to the next
+owner.  Reading never stops before the end: what ranks print is held back at its source, by PAUSE.
 """
 
 from __future__ import annotations
@@ -10,66 +10,116 @@ import os
 
 from mslaunch.errors import LinkError, WireError
 from mslaunch.faststd import TYPE_CHECKING
-from mslaunch.protocol import frames
+from mslaunch.protocol import control, frames
 from mslaunch.runtime.writer import Writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mslaunch.datamodel.topology import Topology
-    from mslaunch.protocol import control
     from mslaunch.runtime.loop import Loop
     from mslaunch.transport.base import Link
+
+#: the phases, in order
+STARTED = 0  #: the link waits for its turn
+INTERPRETER_KNOWN = 1  #: the link is being opened, with the command that runs an interpreter there
+PAYLOAD_SENT = 2  #: the link has taken the agent's program, or needs none from us
+HELLO_CAME = 3  #: the agent runs
+READY = 4  #: all that was asked of it is known; frames are for whoever is attached
 
 _CHUNK = 1 << 18
 
 
+def meaningless(frame: frames.Frame) -> WireError:
+    """The error for a frame that is not expected; raised by a handler of frames, it ends the link."""
+    return WireError(f"it sent a frame of kind {frame.kind} for rank {frame.rank}, which means nothing here")
+
+
+def _refuse(frame: frames.Frame) -> None:
+    raise meaningless(frame)
+
+
+def _ignore(*_: object) -> None:
+    pass
+
+
 class AgentConnection:
-    """The launcher's side of one agent: frames go to `handle`, the end of the link to `ended`.
+    """One agent; `error` says why it `ended`, None without a reason."""
 
-    `progress` hears how many bytes have just gone down to the agent.
-    """
-
-    def __init__(self, loop: Loop, link: Link) -> None:
+    def __init__(self, loop: Loop, link: Link, describe: bool = False) -> None:
+        """`describe`: the agent is asked for its topology at once, which costs no round trip."""
         self.link = link
         self.node = link.node
+        self.phase = STARTED
         self.hello: control.Hello | None = None
         self.topology: Topology | None = None
-        self.handle: Callable[[frames.Frame], None] = self._ignore
-        self.ended: Callable[[LinkError | None], None] = self._ignore
-        self.progress: Callable[[int], None] = self._ignore
+        self.ended = False
+        self.error: LinkError | None = None
+        self._describe = describe
         self._loop = loop
         self._decoder = frames.Decoder(magic=True)
+        self._payload_left = len(link.first)
         # a broken link: the reader will see the end
-        self._outbox = Writer(loop, link.writer, lambda error: None, self._went)
-        self._over = False
+        self._writer = Writer(loop, link.writer, _ignore, self._wrote)
+        self.detach()
         os.set_blocking(link.reader, False)
         if link.first:
-            self._outbox.send(link.first)
-        self.watch(True)
+            self._writer.send(link.first)
+        if describe:
+            self.send(frames.encode(frames.DESCRIBE))
+        loop.reader(link.reader, self._read)
+
+    def begin(self) -> None:
+        """Open the link."""
+        self.phase = INTERPRETER_KNOWN if self._payload_left else PAYLOAD_SENT
+        self.link.begin()
+
+    # --- who owns it
+
+    def attach(
+        self,
+        on_end: Callable[[LinkError | None], None],
+        on_frame: Callable[[frames.Frame], None] = _refuse,
+        on_sent: Callable[[int], None] = _ignore,
+        on_ready: Callable[[], None] = _ignore,
+    ) -> None:
+        """Replace the owner: the end goes to `on_end`, frames of a READY agent to `on_frame`.
+
+        `on_sent` gets the number of bytes that have just gone down.
+        """
+        self._on_end, self._on_frame, self._on_sent, self._on_ready = on_end, on_frame, on_sent, on_ready
+        if self.ended:
+            self._loop.soon(self._report_end)
+
+    def detach(self) -> None:
+        """Leave it without an owner: until the next one attaches, any frame ends the connection."""
+        self._on_end, self._on_frame, self._on_sent, self._on_ready = _ignore, _refuse, _ignore, _ignore
+
+    def _report_end(self) -> None:
+        self._on_end(self.error)
+
+    # --- down
 
     @property
     def pending(self) -> int:
         """Bytes on their way to the agent."""
-        return self._outbox.pending
-
-    def _ignore(self, _: object) -> None:
-        pass
-
-    def _went(self, size: int) -> None:
-        self.progress(size)
-
-    def watch(self, on: bool) -> None:
-        """Read from the agent, or let it wait."""
-        if not self._over:
-            self._loop.reader(self.link.reader, self._read if on else None)
+        return self._writer.pending
 
     def send(self, frame: bytes) -> None:
         """One frame, down; in pieces, for what is left of one after a write is copied."""
         if len(frame) <= _CHUNK:
-            self._outbox.send(frame)
+            self._writer.send(frame)
         else:
-            self._outbox.send(*(frame[at : at + _CHUNK] for at in range(0, len(frame), _CHUNK)))
+            self._writer.send(*(frame[at : at + _CHUNK] for at in range(0, len(frame), _CHUNK)))
+
+    def _wrote(self, size: int) -> None:
+        if self._payload_left:
+            self._payload_left = max(0, self._payload_left - size)
+            if not self._payload_left and self.phase == INTERPRETER_KNOWN:
+                self.phase = PAYLOAD_SENT
+        self._on_sent(size)
+
+    # --- up
 
     def _read(self) -> None:
         try:
@@ -79,37 +129,62 @@ class AgentConnection:
         except OSError:
             data = b""
         if not data:
-            self._end()
+            self._stream_ended()
             return
         try:
             for frame in self._decoder.feed(data):
-                self.handle(frame)
+                if frame.kind == frames.FAULT:
+                    what = "internal error in the agent (please report this)"
+                    self._end(LinkError(what, self.node.name, frame.payload.decode("utf-8", "replace")))
+                    return
+                self._receive(frame)
         except WireError as error:
             self.close()
-            self.ended(LinkError(error.what, self.node.name, "something else may write on its standard output"))
+            self._end(LinkError(error.what, self.node.name, "something else may write on its standard output"))
 
-    def _end(self) -> None:
+    def _receive(self, frame: frames.Frame) -> None:
+        if self.phase == READY:
+            self._on_frame(frame)
+            return
+        if frame.kind == frames.HELLO:
+            self.hello = control.unpack_hello(frame.payload)
+            self.phase = HELLO_CAME
+        elif frame.kind == frames.TOPOLOGY:
+            self.topology = control.unpack_topology(frame.payload)
+        else:
+            raise meaningless(frame)
+        if self.hello and (self.topology or not self._describe):
+            self.phase = READY
+            self._on_ready()
+
+    def watch(self, on: bool) -> None:
+        """Read from the agent, or let it wait."""
+        if not self._writer.closed:
+            self._loop.reader(self.link.reader, self._read if on else None)
+
+    # --- the end
+
+    def _stream_ended(self) -> None:
         self._stop()
         self.link.stream_ended()
         if self.hello:
-            self.ended(self.link.failure())
+            self._end(self.link.failure())
             return
         from mslaunch.launcher.agents.diagnose_start import explain
 
-        self.ended(explain(self.link, self._decoder.noise))
+        self._end(explain(self.link, self._decoder.noise))
+
+    def _end(self, error: LinkError | None) -> None:
+        self._stop()
+        self.ended, self.error = True, error
+        self._report_end()
 
     def _stop(self) -> None:
-        if not self._over:
+        if not self._writer.closed:
             self._loop.reader(self.link.reader, None)
-            self._over = True
-            self._outbox.close()
+            self._writer.close()
 
     def close(self) -> None:
         """Close the link: the agent ends what it still holds."""
         self._stop()
         self.link.close()
-
-
-def meaningless(frame: frames.Frame) -> WireError:
-    """What is wrong with a frame that nobody expects; to be raised by who handles it, and ends the link."""
-    return WireError(f"it sent a frame of kind {frame.kind} for rank {frame.rank}, which means nothing here")

@@ -15,6 +15,7 @@ import time
 from mslaunch.errors import LaunchError, LinkError, UsageError
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 from mslaunch.host.programs import find_program
+from mslaunch.launcher.agents.connection import meaningless
 from mslaunch.launcher.agents.start_agents import UnreachedError
 from mslaunch.protocol import control, frames
 from mslaunch.runtime.writer import HIGH, LOW
@@ -159,9 +160,7 @@ class _Transfer:
         self._left = len(parcels)
         self._frames = _frames(parcels)
         self._filling = False
-        peer.handle = self._heard
-        peer.ended = self._lost
-        peer.progress = self._went
+        peer.attach(self._lost, self._heard, self._went)
         self._timer = loop.after(0, self._fill)
         self._moved = time.monotonic()
         self._limit = loop.after(PATIENCE, self._look_at_clock)
@@ -174,7 +173,7 @@ class _Transfer:
         self._timer.cancel()
         self._limit.cancel()
         self._frames.close()
-        self._peer.progress = lambda size: None
+        self._peer.detach()
 
     def _fill(self) -> None:
         """Send on while there is room.  What is sent may at once be gone, and call us again: once is enough."""
@@ -205,7 +204,7 @@ class _Transfer:
 
     def _heard(self, frame: frames.Frame) -> None:
         if frame.kind != frames.STORED:
-            return
+            raise meaningless(frame)
         error, todo = control.unpack_stored(frame.payload)
         if error:
             raise LaunchError(error, self._peer.node.name, todo)

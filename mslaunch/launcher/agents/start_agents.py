@@ -11,9 +11,8 @@ from __future__ import annotations
 import os
 
 from mslaunch.errors import LaunchError, LinkError
-from mslaunch.faststd import TYPE_CHECKING
-from mslaunch.launcher.agents.connection import AgentConnection, meaningless
-from mslaunch.protocol import control, frames
+from mslaunch.faststd import TYPE_CHECKING, partial
+from mslaunch.launcher.agents.connection import AgentConnection
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -115,7 +114,7 @@ def connect(
     """
     said: list[str] = []  # by threads of links; shown by ours
     links = open_links(nodes, policy, environ, said.append)
-    connecting = ConnectPhase(loop, [AgentConnection(loop, link) for link in links], policy, topologies)
+    connecting = ConnectPhase(loop, [AgentConnection(loop, link, topologies) for link in links], policy)
     show = _Progress(loop, len(links), connecting.waiting, progress)
     try:
         wait(lambda: not connecting.waiting)
@@ -154,7 +153,7 @@ def begin_connect(
             notice(text)
         done(connecting.reached, sorted(connecting.failed.values(), key=lambda error: error.where))
 
-    connecting = ConnectPhase(loop, [AgentConnection(loop, link) for link in links], policy, False, finished)
+    connecting = ConnectPhase(loop, [AgentConnection(loop, link) for link in links], policy, finished)
     return connecting
 
 
@@ -166,7 +165,6 @@ class ConnectPhase:
         loop: Loop,
         peers: list[AgentConnection],
         policy: LinkPolicy,
-        topologies: bool,
         done: Callable[[], None] = lambda: None,
     ) -> None:
         """`done` is called, later, once nobody is waited for any more."""
@@ -175,14 +173,10 @@ class ConnectPhase:
         self.failed: dict[AgentConnection, LaunchError] = {}
         self._loop = loop
         self._seconds = policy.timeout
-        self._topologies = topologies
         self._done = done
         self._turns = iter(peers)
         for peer in peers:
-            peer.handle = self._greeter(peer)
-            peer.ended = self._failer(peer)
-            if topologies:
-                peer.send(frames.encode(frames.DESCRIBE))
+            peer.attach(partial(self._ended, peer), on_ready=partial(self._settle, peer))
         for _ in range(max(1, policy.fanout)):
             self._begin_next()
         self._limit = loop.after(policy.timeout + 0.5, self._look_at_clocks)
@@ -190,7 +184,7 @@ class ConnectPhase:
     def _begin_next(self) -> None:
         peer = next(self._turns, None)
         if peer:
-            peer.link.begin()
+            peer.begin()
 
     def _settle(self, peer: AgentConnection) -> None:
         if peer in self.waiting:
@@ -209,27 +203,8 @@ class ConnectPhase:
         """Those that are there."""
         return [peer for peer in self.peers if peer not in self.failed and peer not in self.waiting]
 
-    def _greeter(self, peer: AgentConnection) -> Callable[[frames.Frame], None]:
-        def handle(frame: frames.Frame) -> None:
-            if frame.kind == frames.HELLO:
-                peer.hello = control.unpack_hello(frame.payload)
-            elif frame.kind == frames.TOPOLOGY:
-                peer.topology = control.unpack_topology(frame.payload)
-            elif frame.kind == frames.FAULT:
-                what = "the agent failed by its own mistake; please report this"
-                self._fail(peer, LinkError(what, peer.node.name, frame.payload.decode("utf-8", "replace")))
-            else:
-                raise meaningless(frame)
-            if peer.hello and (peer.topology or not self._topologies):
-                self._settle(peer)
-
-        return handle
-
-    def _failer(self, peer: AgentConnection) -> Callable[[LinkError | None], None]:
-        def ended(error: LinkError | None) -> None:
-            self._fail(peer, error or LinkError("its agent ended at once", peer.node.name))
-
-        return ended
+    def _ended(self, peer: AgentConnection, error: LinkError | None) -> None:
+        self._fail(peer, error or LinkError("its agent ended at once", peer.node.name))
 
     def _look_at_clocks(self) -> None:
         """Each link has its own: one may wait for its turn, or for a person who types a passphrase."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 
 from mslaunch.errors import LinkError
-from mslaunch.faststd import TYPE_CHECKING, signal
+from mslaunch.faststd import TYPE_CHECKING, partial, signal
 from mslaunch.launcher.agents.connection import meaningless
 from mslaunch.launcher.job import events
 from mslaunch.launcher.job.delayed_restarts import DelayedRestarts
@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from mslaunch.launcher.mpi.coordinator import Coordinator
     from mslaunch.launcher.mpi.spawn_ranks import Spawner
     from mslaunch.protocol.mpi import Answer, Question
-    from mslaunch.runtime.loop import Loop, Timer
+    from mslaunch.runtime.loop import Loop
+    from mslaunch.runtime.timers import Timer
 
 _NOT_ENDING = 10.0  #: seconds after KILL when a rank counts as impossible to end
 _TRACE_SECONDS = 10.0  #: for --get-stack-traces, on all hosts at once
@@ -92,34 +93,26 @@ class JobController:
             frames.STDERR: self._printed,
             frames.EXIT: self._exited,
             frames.STDIN_TAKEN: lambda node, frame: self._stdin.taken(frame.rank, control.unpack_number(frame.payload)),
-            frames.FAULT: self._fault,
             frames.TRACES: self._traced,
             **dict.fromkeys(frames.OF_MPI, self._on_mpi_frame),
         }
 
     def _listen_to(self, node: int) -> None:
-        self._peers[node].handle = self._handler(node)
-        self._peers[node].ended = self._ender(node)
+        self._peers[node].attach(partial(self._on_end, node), partial(self._on_frame, node))
 
-    def _handler(self, node: int) -> Callable[[frames.Frame], None]:
-        def handle(frame: frames.Frame) -> None:
-            on = self._on.get(frame.kind)
-            if on is None or not self._is_known(frame.rank):
-                raise meaningless(frame)
-            on(node, frame)
-
-        return handle
+    def _on_frame(self, node: int, frame: frames.Frame) -> None:
+        on = self._on.get(frame.kind)
+        if on is None or not self._is_known(frame.rank):
+            raise meaningless(frame)
+        on(node, frame)
 
     def _is_known(self, number: int) -> bool:
         return number in self.state.ranks or number == frames.NO_RANK or number in self._starting.services
 
-    def _ender(self, node: int) -> Callable[[LinkError | None], None]:
-        def ended(error: LinkError | None) -> None:
-            self.event(events.LinkEnded(node, error))
-            if self._meeting:
-                self._meeting.lost(node)
-
-        return ended
+    def _on_end(self, node: int, error: LinkError | None) -> None:
+        self.event(events.LinkEnded(node, error))
+        if self._meeting:
+            self._meeting.lost(node)
 
     # --- events
 
@@ -229,12 +222,6 @@ class JobController:
         self._worlds.append(world)
         assert self._meeting  # through it we have been asked
         self._meeting.add_world(world)
-
-    def _fault(self, node: int, frame: frames.Frame) -> None:
-        text = frame.payload.decode("utf-8", "replace")
-        self._console.info(
-            f"the agent on {self._peers[node].node.name} failed by its own mistake; please report this:\n{text}"
-        )
 
     # --- actions
 

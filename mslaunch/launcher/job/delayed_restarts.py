@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from mslaunch.launcher.job.events import Restart
-    from mslaunch.runtime.loop import Loop, Timer
+    from mslaunch.runtime.loop import Loop
+    from mslaunch.runtime.timers import Timer
 
 
 class DelayedRestarts:

@@ -103,7 +103,7 @@ class FailureCauses:
         """A link ended, and there are ranks elsewhere that need what ran there."""
         names = " and ".join(map(title, numbers))
         what = f"{names} {'was' if len(numbers) == 1 else 'were'} lost with the host while ranks were running"
-        return Failure(what, self._hosts[node], None, EXIT_LOST, (_why(error),))
+        return Failure(what, self._hosts[node], None, EXIT_LOST, _why(error))
 
     def ports_failed(self, event: events.Exited) -> Failure:
         """No port could be held."""
@@ -118,7 +118,7 @@ class FailureCauses:
 
     def lost(self, node: int, error: LaunchError | None) -> Failure:
         """A link ended while ranks ran."""
-        return Failure("the host was lost while ranks ran there", self._hosts[node], None, EXIT_LOST, (_why(error),))
+        return Failure("the host was lost while ranks ran there", self._hosts[node], None, EXIT_LOST, _why(error))
 
 
 def _again(member: RankState) -> str:
@@ -126,8 +126,8 @@ def _again(member: RankState) -> str:
     return f", started again{times}," if member.restarts else ""
 
 
-def _why(error: LaunchError | None) -> str:
-    return error.what if error else "its agent ended, or was killed"
+def _why(error: LaunchError | None) -> tuple[str, ...]:
+    return (error.what, *error.todo.splitlines()) if error else ("its agent ended, or was killed",)
 
 
 def with_last_words(failure: Failure, tail: Callable[[int, int], Sequence[str]]) -> Failure:

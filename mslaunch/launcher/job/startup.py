@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from mslaunch.launcher.agents.connection import AgentConnection
     from mslaunch.launcher.job.job_state import JobState
     from mslaunch.launcher.messages.console import Console
-    from mslaunch.runtime.loop import Loop, Timer
+    from mslaunch.runtime.loop import Loop
+    from mslaunch.runtime.timers import Timer
 
     class StartupHost(Protocol):
         """Who conducts them."""

@@ -121,7 +121,7 @@ def test_waiting_has_an_end(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None
         port = silent.getsockname()[1]
         ListenWait(loop, port, os.getpid(), heard.append)
         ListenWait(loop, port, os.getpid(), heard.append).cancel()
-        loop.run(lambda: loop._due() is None)
+        loop.run(lambda: loop._timers.run_due() is None)
     assert not heard
 
 

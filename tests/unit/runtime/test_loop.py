@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from mslaunch.runtime import loop as module
+from mslaunch.runtime import poller
 from mslaunch.runtime.loop import Loop
 
 
 @pytest.fixture(params=["epoll", "poll"])
 def loop(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Loop]:
     if request.param == "poll":
-        monkeypatch.delattr(module.select, "epoll")
+        monkeypatch.delattr(poller.select, "epoll")
     with Loop() as made:
         yield made
 

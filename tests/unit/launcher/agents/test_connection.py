@@ -1,15 +1,24 @@
-"""A peer: large frames go down whole, in time that grows with their size only."""
+"""Connections to agents: frames in both directions, phases, and why a connection ended."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from mslaunch.datamodel.hosts import Node
-from mslaunch.launcher.agents.connection import AgentConnection
-from mslaunch.protocol import frames
+from mslaunch.errors import LinkError
+from mslaunch.launcher.agents.connection import (
+    HELLO_CAME,
+    INTERPRETER_KNOWN,
+    PAYLOAD_SENT,
+    READY,
+    STARTED,
+    AgentConnection,
+)
+from mslaunch.protocol import control, frames
 from mslaunch.runtime.loop import Loop
 
 
@@ -19,9 +28,22 @@ class Link:
     def __init__(self, reader: int, writer: int) -> None:
         self.reader, self.writer, self.node, self.first = reader, writer, Node("n1", 1, "-H"), b""
 
+    def begin(self) -> None:
+        pass
+
+    def stream_ended(self) -> None:
+        pass
+
+    def failure(self) -> LinkError | None:
+        return None
+
+    def noise(self) -> bytes:
+        return b""
+
     def close(self) -> None:
-        for fd in (self.reader, self.writer):
+        for fd in {self.reader, self.writer} - {-1}:
             os.close(fd)
+        self.reader = self.writer = -1
 
 
 @pytest.mark.parametrize("size", [0, 1 << 18, (1 << 18) + 1, 1 << 24])
@@ -41,5 +63,140 @@ def test_frames_of_any_size_go_down_whole_and_in_order(size: int) -> None:
         peer.close()
     assert got == [frames.Frame(kind, frames.NO_RANK, payload) for kind in (frames.RELEASE, frames.ANSWER)]
     assert peer.pending == 0
+    for fd in (up, down):
+        os.close(fd)
+
+
+# --- an agent that crashes tells why: its FAULT is the error of the end, in each phase
+
+
+class Host:
+    """The agent's side of a link: bytes are written when a test says so."""
+
+    def __init__(self, loop: Loop, describe: bool = False) -> None:
+        (down, mine), (ours, self.up) = os.pipe(), os.pipe()
+        self.down = down
+        link: Any = Link(ours, mine)
+        self.loop = loop
+        self.connection = AgentConnection(loop, link, describe=describe)
+        self.ends: list[LinkError | None] = []
+        self.heard: list[frames.Frame] = []
+
+    def attach(self) -> None:
+        self.connection.attach(self.ends.append, self.heard.append)
+
+    def say(self, *said: bytes) -> None:
+        os.write(self.up, b"".join(said))
+
+    def crash(self) -> None:
+        self.say(frames.encode(frames.FAULT, payload=b"Traceback\nKeyError: 7"))
+        os.close(self.up)
+
+
+@pytest.fixture
+def host() -> Iterator[Host]:
+    with Loop() as loop:
+        made = Host(loop)
+        yield made
+        made.connection.close()
+        os.close(made.down)
+
+
+HELLO = frames.encode(frames.HELLO, payload=control.pack_hello(control.Hello("n1", 7, 2, 2, "3.11", ())))
+
+
+def told(error: LinkError | None) -> str:
+    assert error
+    return str(error)
+
+
+FAULT = "n1: internal error in the agent (please report this)\n  Traceback\n  KeyError: 7"
+
+
+def test_a_crash_before_hello(host: Host) -> None:
+    host.attach()
+    host.say(frames.MAGIC)
+    host.crash()
+    host.loop.run(lambda: bool(host.ends))
+    assert [told(error) for error in host.ends] == [FAULT]
+    assert host.connection.phase < HELLO_CAME
+
+
+def test_a_crash_before_it_has_described_its_host() -> None:
+    with Loop() as loop:
+        host = Host(loop, describe=True)
+        host.attach()
+        host.say(frames.MAGIC, HELLO)
+        loop.run(lambda: host.connection.phase == HELLO_CAME)
+        host.crash()
+        loop.run(lambda: bool(host.ends))
+        assert [told(error) for error in host.ends] == [FAULT]
+        host.connection.close()
+        os.close(host.down)
+
+
+def test_a_crash_while_nobody_is_attached(host: Host) -> None:
+    """Between HELLO and LAUNCH: whoever comes next is told."""
+    host.say(frames.MAGIC, HELLO)
+    host.loop.run(lambda: host.connection.phase == READY)
+    host.crash()
+    host.loop.run(lambda: host.connection.ended)
+    assert told(host.connection.error) == FAULT
+    host.attach()
+    host.loop.run(lambda: bool(host.ends))
+    assert [told(error) for error in host.ends] == [FAULT]
+
+
+def test_a_crash_while_the_owner_changes(host: Host) -> None:
+    """What comes for the first owner does not reach it once it has let go."""
+    first: list[LinkError | None] = []
+    host.connection.attach(first.append)
+    host.say(frames.MAGIC, HELLO)
+    host.loop.run(lambda: host.connection.phase == READY)
+    host.connection.detach()
+    host.attach()
+    host.crash()
+    host.loop.run(lambda: bool(host.ends))
+    assert [told(error) for error in host.ends] == [FAULT] and first == []
+
+
+def test_a_crash_while_ranks_run(host: Host) -> None:
+    """What it said before its crash is still heard; the end of the link, which follows on it, is no second end."""
+    host.attach()
+    host.say(frames.MAGIC, HELLO, frames.encode(frames.STARTED, 0, b"9"))
+    host.crash()
+    host.loop.run(lambda: bool(host.ends))
+    host.loop.run(lambda: False, 0.05)
+    assert [frame.kind for frame in host.heard] == [frames.STARTED]
+    assert [told(error) for error in host.ends] == [FAULT]
+
+
+def test_a_frame_for_nobody_ends_the_link(host: Host) -> None:
+    host.say(frames.MAGIC, HELLO, frames.encode(frames.STARTED, 0, b"9"))
+    host.loop.run(lambda: host.connection.ended)
+    assert "a frame of kind 68 for rank 0" in told(host.connection.error)
+
+
+def test_phases(host: Host) -> None:
+    """A link that carries the agent's program itself is taken to have done so once it has begun."""
+    assert host.connection.phase == STARTED
+    host.connection.begin()
+    assert host.connection.phase == PAYLOAD_SENT
+    host.say(frames.MAGIC, HELLO)
+    host.loop.run(lambda: host.connection.phase == READY)
+
+
+def test_a_payload_is_sent_when_the_link_has_taken_all_of_it() -> None:
+    (down, mine), (ours, up) = os.pipe(), os.pipe()
+    link: Any = Link(ours, mine)
+    link.first = bytes(1 << 20)
+    with Loop() as loop:
+        connection = AgentConnection(loop, link)
+        connection.begin()
+        loop.run(lambda: False, 0.01)
+        assert connection.phase == INTERPRETER_KNOWN
+        loop.reader(down, lambda: os.read(down, 1 << 16))
+        loop.run(lambda: connection.phase == PAYLOAD_SENT)
+        connection.close()
     for fd in (up, down):
         os.close(fd)

@@ -6,7 +6,6 @@ import errno
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import cast
 
 import pytest
 
@@ -14,7 +13,7 @@ from mslaunch.datamodel.hosts import Node
 from mslaunch.datamodel.request import AppContext, Request
 from mslaunch.errors import LaunchError, LinkError
 from mslaunch.launcher.agents import staging
-from mslaunch.launcher.agents.connection import AgentConnection
+from mslaunch.launcher.agents.connection import READY, AgentConnection
 from mslaunch.launcher.agents.staging import collect, send_files
 from mslaunch.launcher.agents.start_agents import UnreachedError
 from mslaunch.protocol import control, frames
@@ -160,7 +159,8 @@ class Host:
         self.peer = AgentConnection(loop, Link(Node(name, 1, "-H"), up, down))
         self.decoder = frames.Decoder()
         self.got: list[frames.Frame] = []
-        os.write(self.writer, frames.MAGIC)
+        hello = frames.encode(frames.HELLO, payload=control.pack_hello(control.Hello(name, 1, 1, 1, "3.11", ())))
+        os.write(self.writer, frames.MAGIC + hello)
         os.set_blocking(self.reader, False)
 
     def read(self) -> None:
@@ -183,6 +183,7 @@ class Host:
 def hosts() -> Iterator[tuple[Loop, Host, Host]]:
     with Loop() as loop:
         made = Host(loop), Host(loop, "n2")
+        loop.run(lambda: all(host.peer.phase == READY for host in made))
         yield loop, *made
         for host in made:
             host.close()
@@ -234,7 +235,6 @@ def test_a_host_that_cannot_store_is_named(hosts: tuple[Loop, Host, Host], here:
 
 def test_a_host_that_goes_away(hosts: tuple[Loop, Host, Host], here: Path) -> None:
     loop, gone, _ = hosts
-    gone.peer.hello = cast("control.Hello", "it has greeted")
     os.close(gone.writer)
     with pytest.raises(UnreachedError, match="ended while files were sent") as caught:
         send_files(loop, [gone.peer], collect(Request((files("data"),)), {}, str(here)), loop.run)
@@ -245,11 +245,21 @@ def test_a_host_is_named_as_its_node(hosts: tuple[Loop, Host, Host], here: Path)
     """The error of a connection has its address besides; who looks for another host wants the name."""
     loop, gone, _ = hosts
     error = LinkError("the connection was lost", "n1 [10.0.0.1] (user joe)")
-    loop.after(0, lambda: gone.peer.ended(error))
+    gone.peer.link.failure = lambda: error  # type: ignore[method-assign]
+    os.close(gone.writer)
     with pytest.raises(UnreachedError) as caught:
         send_files(loop, [gone.peer], collect(Request((files("data"),)), {}, str(here)), loop.run)
     assert caught.value.by_node == {"n1": error}
     assert (caught.value.what, caught.value.where) == (error.what, error.where)
+
+
+def test_an_agent_that_crashes(hosts: tuple[Loop, Host, Host], here: Path) -> None:
+    """Its traceback has arrived: the user gets it, whatever else its end looks like."""
+    loop, bad, _ = hosts
+    os.write(bad.writer, frames.encode(frames.FAULT, payload=b"Traceback\nOSError: no room"))
+    with pytest.raises(UnreachedError, match="internal error in the agent") as caught:
+        send_files(loop, [bad.peer], collect(Request((files("data"),)), {}, str(here)), loop.run)
+    assert (caught.value.where, caught.value.todo) == ("n1", "Traceback\nOSError: no room")
 
 
 def test_an_order_to_end(hosts: tuple[Loop, Host, Host], here: Path) -> None:

@@ -17,6 +17,7 @@ from mslaunch.launcher.agents.agent_pool import AgentPool
 from mslaunch.launcher.agents.connection import AgentConnection
 from mslaunch.launcher.agents.start_agents import UnreachedError, begin_connect, close_all, connect
 from mslaunch.launcher.messages.console import Console
+from mslaunch.protocol import frames
 from mslaunch.runtime.loop import Loop
 
 HERE = Node("here", 1, "-H", local=True)
@@ -84,7 +85,7 @@ def test_nobody_is_asked_in_vain(loop: Loop) -> None:
         ("frames.encode(frames.TOPOLOGY, payload=b'x')", "garbled"),
         ("frames.encode(99)", "a frame of kind 99 for rank -1, which means nothing here"),
         ("frames.encode(frames.STARTED, 0, b'1')", "a frame of kind 68 for rank 0, which means nothing here"),
-        ("frames.encode(frames.FAULT, payload=b'Traceback: x')", "failed by its own mistake"),
+        ("frames.encode(frames.FAULT, payload=b'Traceback: x')", "internal error in the agent"),
     ],
 )
 def test_a_bad_answer_is_that_hosts_error(more: str, what: str, loop: Loop, tmp_path: Path) -> None:
@@ -107,7 +108,7 @@ def test_the_first_error_is_the_one_that_is_told(loop: Loop, tmp_path: Path) -> 
     with pytest.raises(UnreachedError) as caught:
         meet(loop, [THERE, Node("slow", 1, "-H")], policy, topologies=True)
     assert list(caught.value.by_node) == ["slow", "there"]
-    assert "failed by its own mistake" in caught.value.by_node["there"].what
+    assert "internal error in the agent" in caught.value.by_node["there"].what
 
 
 def test_no_answer_is_not_waited_for_longer_than_for_hello(loop: Loop, tmp_path: Path) -> None:
@@ -161,7 +162,7 @@ def test_a_host_that_is_lost_between_two_questions(loop: Loop, tmp_path: Path) -
     policy = other(tmp_path, told, stays=False)
     company = AgentPool(loop, policy, {}, Console(loop, 2, True, False), loop.run, False)
     assert company.cores([THERE], False) == {"there": 2}
-    loop.run(lambda: "there" in company._lost)
+    loop.run(lambda: company._met["there"].ended)
     with pytest.raises(UnreachedError) as caught:
         company.require([HERE, THERE])
     assert (caught.value.where, caught.value.code) == ("there", 205)
@@ -178,4 +179,17 @@ def test_who_was_reached_is_kept_though_others_were_not(loop: Loop, tmp_path: Pa
     assert list(caught.value.by_node) == ["there"]
     (here,) = company._met.values()
     assert company.require([HERE]) == [here], "it is not called a second time"
+    assert company.close() == []
+
+
+def test_the_traceback_of_an_agent_that_crashes_before_launch_is_shown(loop: Loop) -> None:
+    """A real agent, that gets a frame which it does not know."""
+    company = AgentPool(loop, LinkPolicy(), {}, Console(loop, 2, True, False), loop.run, False)
+    (here,) = company.require([HERE])
+    here.send(frames.encode(60))
+    loop.run(lambda: here.ended)
+    with pytest.raises(UnreachedError, match="internal error in the agent") as caught:
+        company.require([HERE])
+    assert caught.value.where == "here"
+    assert "Traceback (most recent call last)" in caught.value.todo and "KeyError: 60" in caught.value.todo
     assert company.close() == []

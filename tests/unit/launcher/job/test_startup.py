@@ -36,8 +36,9 @@ class Agent:
         self.node = node
         self.hello = HELLO
         self.sent: list[frames.Frame] = []
-        self.handle: Callable[[frames.Frame], None]
-        self.ended: Callable[[Any], None]
+
+    def attach(self, on_end: Callable[[Any], None], on_frame: Callable[[frames.Frame], None]) -> None:
+        self.ended, self.handle = on_end, on_frame
 
     def send(self, frame: bytes) -> None:
         self.sent += frames.Decoder().feed(frame)
