@@ -52,6 +52,8 @@ CORE = (
     "mslaunch.runtime",
     "mslaunch.runtime.loop",
     "mslaunch.runtime.output_stream",
+    "mslaunch.runtime.poller",
+    "mslaunch.runtime.timers",
     "mslaunch.runtime.writer",
 )
 
