@@ -49,7 +49,7 @@ CIRCLES: dict[str, list[set[str]]] = {
     "agent.services": [{"manager", "service", "service_program"}],
     "cli": [{"dialects", "help", "hydra", "job_commands", "mpirun", "msrun", "parser", "shims", "unknown_options"}],
     "cli.mpirun": [{"common_options", "parse", "rare_options"}],
-    "launcher": [{"agents", "job", "messages", "mpi", "stdio"}],
+    "launcher": [{"job", "mpi"}],
     "plan": [{"hosts", "mapping"}],
 }
 #: base names that stand in two folders: each dialect has these, and an executable's entry is its main

@@ -131,7 +131,7 @@ class JobAttempt:
         from mslaunch.launcher.stdio.host_addresses import addresses_of
 
         share = self.request.cluster.share
-        return addresses_of(self.peers, share.address if share else "")
+        return addresses_of([(peer.node, peer.hello) for peer in self.peers], share.address if share else "")
 
     def meet(self) -> None:
         """A link to every host with ranks, and the files are there."""

@@ -16,8 +16,8 @@ from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.launcher.attempt import LAST_WORDS, JobAttempt
 from mslaunch.launcher.interrupts import Interrupts
 from mslaunch.launcher.launch_context import LaunchContext
-from mslaunch.launcher.messages.console import Console
 from mslaunch.launcher.messages.failure_report import outcome_text
+from mslaunch.launcher.stdio.console import Console
 from mslaunch.launcher.stdio.file_patterns import needs_addresses
 from mslaunch.plan.exported_variables import missing_exports
 from mslaunch.runtime.loop import Loop
@@ -154,9 +154,10 @@ class _Launch:
         """What can be shown only when all agents have answered."""
         attempt = self._attempt
         if self._request.report_bindings:
-            from mslaunch.launcher.messages.display import report_bindings
+            from mslaunch.launcher.messages.display import bindings
 
-            report_bindings(self._console, attempt.jobmap, attempt.placed.topologies, attempt.peers)
+            pids = {peer.node.name: peer.hello.pid for peer in attempt.peers if peer.hello}
+            self._console.print(bindings(attempt.jobmap, attempt.placed.topologies, pids))  # as mpirun: --quiet or not
         if self._map_as_xml():
             attempt.output.show_map(attempt.jobmap)
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from mslaunch.launcher.interrupts import Interrupts
-    from mslaunch.launcher.messages.console import Console
+    from mslaunch.launcher.stdio.console import Console
     from mslaunch.runtime.loop import Loop
 
 

@@ -46,7 +46,7 @@ def test_the_stacks_of_the_ranks(run, where, tmp_path):
     ended = run([*where, *words], env={"PATH": path, "RSH_PATH": path})
     assert ended.code == 110
     blocks = re.findall(
-        r"^mslaunch: rank (\d) on (\S+), process (\d+) \((.*)\), as (eu-stack|py-spy) tells.*:\n  \| (.*)",
+        r"^mslaunch: rank (\d) on (\S+), process (\d+) \((.*)\), from (eu-stack|py-spy).*:\n  \| (.*)",
         ended.err,
         re.M,
     )
@@ -67,7 +67,7 @@ def test_stacks_without_a_tool(run, tmp_path):
     words = ["-n", "1", "--timeout", "2", "--get-stack-traces", *program("wait")]
     ended = run(words, env={"PATH": f"{tmp_path}:{os.environ.get('PATH', os.defpath)}"})
     assert ended.code == 110
-    assert "as /proc tells" in ended.err and "  | gdb: not allowed" in ended.err
+    assert "from /proc" in ended.err and "  | gdb: not allowed" in ended.err
     assert re.search(r"^  \| thread \d+ python\S*: [RS] \((running|sleeping)\)", ended.err, re.M), ended.err
 
 

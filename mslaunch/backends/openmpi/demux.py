@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mslaunch.backends.openmpi.local_streams import LocalStreams
-    from mslaunch.launcher.messages.console import Console
+    from mslaunch.launcher.stdio.console import Console
     from mslaunch.runtime.loop import Loop
 
 _KEPT = 1 << 14  # of mpirun's own last words

@@ -10,7 +10,7 @@ from __future__ import annotations
 from mslaunch.datamodel.outcome import Failure, Outcome, RankStatus
 from mslaunch.errors import EXIT_LOST, EXIT_UNREACHED, EXIT_USAGE
 from mslaunch.faststd import TYPE_CHECKING
-from mslaunch.launcher.job.exit_text import ending
+from mslaunch.launcher.messages.exit_text import ending
 from mslaunch.protocol.frames import STDERR, STDOUT
 
 if TYPE_CHECKING:

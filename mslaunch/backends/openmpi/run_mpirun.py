@@ -33,8 +33,8 @@ from mslaunch.launcher.interrupts import Interrupts
 from mslaunch.launcher.job.controller import JobController
 from mslaunch.launcher.job.events import Resumed, Suspended
 from mslaunch.launcher.job.job_state import ENDING, PREPARING, JobState
-from mslaunch.launcher.messages.console import Console
 from mslaunch.launcher.messages.failure_report import outcome_text
+from mslaunch.launcher.stdio.console import Console
 from mslaunch.plan.exported_variables import missing_exports
 from mslaunch.plan.hosts.allocation import allocate
 from mslaunch.plan.rank_selection import stdin_ranks

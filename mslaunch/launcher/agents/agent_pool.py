@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from mslaunch.datamodel.request import LinkPolicy
     from mslaunch.datamodel.topology import Topology
     from mslaunch.launcher.agents.connection import AgentConnection
-    from mslaunch.launcher.messages.console import Console
+    from mslaunch.launcher.stdio.console import Console
     from mslaunch.runtime.loop import Loop
 
 

@@ -14,9 +14,9 @@ from mslaunch.faststd import TYPE_CHECKING, partial, signal
 from mslaunch.launcher.agents.connection import meaningless
 from mslaunch.launcher.job import events
 from mslaunch.launcher.job.delayed_restarts import DelayedRestarts
-from mslaunch.launcher.job.exit_text import ending
 from mslaunch.launcher.job.job_state import ENDING
 from mslaunch.launcher.job.startup import Startup
+from mslaunch.launcher.messages.exit_text import ending
 from mslaunch.launcher.stdio.output import Output
 from mslaunch.launcher.stdio.stdin import Stdin
 from mslaunch.protocol import control, frames
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from mslaunch.launcher.agents.connection import AgentConnection
     from mslaunch.launcher.agents.rendezvous import Endpoint, RendezvousRequest
     from mslaunch.launcher.job.job_state import JobState
-    from mslaunch.launcher.messages.console import Console
     from mslaunch.launcher.mpi.coordinator import Coordinator
     from mslaunch.launcher.mpi.spawn_ranks import Spawner
+    from mslaunch.launcher.stdio.console import Console
     from mslaunch.protocol.mpi import Answer, Question
     from mslaunch.runtime.loop import Loop
     from mslaunch.runtime.timers import Timer
@@ -260,7 +260,7 @@ class JobController:
         elif isinstance(action, events.ReportState):
             from mslaunch.launcher.messages.timeout_report import state_text
 
-            self._console.print(state_text(self.state, action.seconds))
+            self._console.print(state_text(self.state.rank_states(), self.state.worlds, action.seconds))
         else:
             tracing = _TRACE_SECONDS + _TRACES_COME if action.tracing else 0.0
             self._after(tracing + self._grace + _STUCK, self.drop_pending_output)

@@ -10,8 +10,8 @@ from mslaunch.datamodel.node_plan import SERVICE
 from mslaunch.datamodel.outcome import Failure
 from mslaunch.errors import EXIT_LOST, EXIT_TIMEOUT, EXIT_USAGE
 from mslaunch.faststd import TYPE_CHECKING
-from mslaunch.launcher.job.exit_text import advice, ending, exception
 from mslaunch.launcher.job.service_state import title
+from mslaunch.launcher.messages.exit_text import advice, ending, exception
 from mslaunch.plan.hosts.host_ranges import fold
 
 if TYPE_CHECKING:

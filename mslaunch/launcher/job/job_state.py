@@ -16,11 +16,11 @@ from mslaunch.errors import EXIT_USAGE
 from mslaunch.faststd import TYPE_CHECKING, signal
 from mslaunch.launcher.job import events
 from mslaunch.launcher.job.events import End, Idle, Kill, Restart, Serve, Spawned, Start, Trace
-from mslaunch.launcher.job.exit_text import ending
 from mslaunch.launcher.job.failure_causes import overdue, unread
 from mslaunch.launcher.job.mpi_exit_rules import MpiExitRules
 from mslaunch.launcher.job.rank_state import RankState, WorldState
 from mslaunch.launcher.job.restart_policy import RestartPolicy
+from mslaunch.launcher.messages.exit_text import ending
 
 if TYPE_CHECKING:
     from collections.abc import Callable

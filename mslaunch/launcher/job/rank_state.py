@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from mslaunch.datamodel.exit_status import ExitStatus
 from mslaunch.faststd import TYPE_CHECKING
-from mslaunch.launcher.job.exit_text import ending
+from mslaunch.launcher.messages.exit_text import ending
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -117,6 +117,13 @@ class RankTable:
         """How every rank ended, or that it runs, in rank order."""
         return [self._status(rank) for rank in self._by_number(self.ranks.values())]
 
+    def rank_states(self) -> Sequence[tuple[RankStatus, str]]:
+        """The status of every rank, and its state in words."""
+        from mslaunch.launcher.messages.timeout_report import state_of
+
+        ranks = [(status, self.ranks[status.rank]) for status in self.statuses()]
+        return [(status, state_of(status, rank.restarts, rank.ended, rank.streams)) for status, rank in ranks]
+
     def service_statuses(self) -> Sequence[RankStatus]:
         """The same of what is no rank, the scheduler first."""
         return [self._status(member) for member in self._by_number(self.services.members.values())]

@@ -24,13 +24,6 @@ def title(number: int) -> str:
     return "the MindSpore scheduler" if number == SERVICE else f"parameter server {FIRST_SERVER - number}"
 
 
-def explanation(number: int) -> str:
-    """What it is, for who has never heard of it."""
-    if number == SERVICE:
-        return "(the scheduler is the process that MindSpore's ranks meet at; it is no rank)"
-    return "(a parameter server keeps parameters for MindSpore's ranks; it is no rank)"
-
-
 class ServiceTable:
     """Those of one launch."""
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mslaunch.datamodel.node_plan import NodePlan
     from mslaunch.launcher.agents.connection import AgentConnection
     from mslaunch.launcher.job.job_state import JobState
-    from mslaunch.launcher.messages.console import Console
+    from mslaunch.launcher.stdio.console import Console
     from mslaunch.runtime.loop import Loop
     from mslaunch.runtime.timers import Timer
 

@@ -13,14 +13,12 @@ from mslaunch.errors import LaunchError
 from mslaunch.faststd import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from mslaunch.datamodel.hosts import Allocation
     from mslaunch.datamodel.jobmap import JobMap
     from mslaunch.datamodel.request import Request
     from mslaunch.datamodel.topology import Topology
-    from mslaunch.launcher.agents.connection import AgentConnection
-    from mslaunch.launcher.messages.console import Console
     from mslaunch.plan.mapping.pipeline import Placed
 
 
@@ -75,12 +73,8 @@ def write(text: str, fd: int) -> None:
         raise LaunchError(f"the tables cannot be shown: {error.strerror}", where) from None
 
 
-def report_bindings(
-    console: Console, jobmap: JobMap, topologies: Mapping[str, Topology], peers: Sequence[AgentConnection]
-) -> None:
-    """--report-bindings, on standard error; also with --quiet, as mpirun."""
+def bindings(jobmap: JobMap, topologies: Mapping[str, Topology], pids: Mapping[str, int]) -> str:
+    """--report-bindings; `pids` are those of the agents, by node."""
     from mslaunch.plan.binding_tables import binding_lines
 
-    pids = {peer.node.name: peer.hello.pid for peer in peers if peer.hello}
-    lines = binding_lines(jobmap, topologies, pids)
-    console.print("".join(line + "\n" for line in lines))
+    return "".join(line + "\n" for line in binding_lines(jobmap, topologies, pids))

@@ -7,17 +7,20 @@ ranks is shown with control characters replaced, since it ends up on a terminal 
 
 from __future__ import annotations
 
-from mslaunch.datamodel.node_plan import is_service
+from mslaunch.datamodel.node_plan import SERVICE, is_service
 from mslaunch.datamodel.outcome import Outcome
 from mslaunch.errors import LaunchError, counted
 from mslaunch.faststd import TYPE_CHECKING
-from mslaunch.launcher.job.service_state import explanation
 from mslaunch.launcher.rank_names import RankNames
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _AGAIN = 8  #: lines, at most, about what was started again: of each kind
+_SERVICE_NOTES = (
+    "(a parameter server stores parameters for MindSpore's ranks; it is not a rank)",
+    "(the scheduler is the process where MindSpore's ranks register; it is not a rank)",
+)
 _OURS = ("not started again: ", "not reached again: ")  # what we say beside the last words of a rank
 
 
@@ -84,7 +87,7 @@ def _others(outcome: Outcome, cause: int | None) -> list[str]:
     if not outcome.code:
         lines.append("  with recovery the job went on without them, and others ended well: the exit code is 0")
     if cause is not None and is_service(cause):
-        lines.append(f"  {explanation(cause)}")
+        lines.append(f"  {_SERVICE_NOTES[cause == SERVICE]}")
     return lines
 
 

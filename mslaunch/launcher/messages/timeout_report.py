@@ -1,64 +1,57 @@
-"""What a person is told when --timeout was reached: how each rank is, and where in its program.
-
-It only makes text; few launches need it, so it is imported when one does.  The surprising thing: where there are many
-ranks, the state that most of them are in takes one line, and the others are told one by one, since it is they for
-whom one looks.
-"""
+"""What the user gets when --timeout was reached: the state of each rank, and the stacks of its processes."""
 
 from __future__ import annotations
 
 from mslaunch.faststd import TYPE_CHECKING
-from mslaunch.launcher.job.exit_text import ending
+from mslaunch.launcher.messages.exit_text import ending
 from mslaunch.plan.hosts.host_ranges import fold
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from mslaunch.datamodel.outcome import RankStatus
-    from mslaunch.launcher.job.job_state import JobState
+    from mslaunch.launcher.rank_names import RankNames
     from mslaunch.protocol.control import StackTrace
 
-_SINGLY = 32  #: ranks in one state that have a line each
-_WIDTH = 60  #: of a column, but the last
+_SINGLY = 32  #: ranks in the same state that get a line each; more share one
+_WIDTH = 60  #: of a column but the last
 
 
-def state_text(state: JobState, seconds: float) -> str:
-    """--report-state-on-timeout: rank, host, pid and state, as a table."""
+def state_text(rows: Sequence[tuple[RankStatus, str]], worlds: RankNames, seconds: float) -> str:
+    """--report-state-on-timeout: rank, host, pid and state as a table; `rows` has the state of each rank in words."""
     alike: dict[str, list[RankStatus]] = {}
-    for status in state.statuses():
-        alike.setdefault(_state_of(state, status), []).append(status)
-    rows: list[tuple[int, tuple[str, ...]]] = []
+    for status, words in rows:
+        alike.setdefault(words, []).append(status)
+    lines: list[tuple[int, tuple[str, ...]]] = []
     for words, statuses in alike.items():
         if len(statuses) <= _SINGLY:
-            rows += ((s.rank, (_number(state, s.rank), s.host, str(s.pid or "-"), words)) for s in statuses)
+            lines += ((s.rank, (_number(worlds, s.rank), s.host, str(s.pid or "-"), words)) for s in statuses)
         else:
-            rows.append((statuses[0].rank, (*_folded(state, statuses), words)))
-    table = [("rank", "node", "pid", "state"), *(row for _, row in sorted(rows))]
+            lines.append((statuses[0].rank, (*_folded(worlds, statuses), words)))
+    table = [("rank", "node", "pid", "state"), *(line for _, line in sorted(lines))]
     return f"mslaunch: the ranks after {seconds:g} s:\n{_aligned(table)}"
 
 
-def _state_of(state: JobState, status: RankStatus) -> str:
-    rank = state.ranks[status.rank]
+def state_of(status: RankStatus, restarts: int, ended: bool, streams: int) -> str:
+    """The state of a rank in words; `streams` is how many of its streams are open."""
     if status.reason == "running":
         words = "running"
-    elif rank.restarts and not rank.ended:
+    elif restarts and not ended:
         return "being started again"
     elif status.reason:
         return "lost with its host" if status.reason == "lost" else status.reason
     else:
-        words = ending(status.code, status.signal) + (", but its output is still open" if rank.streams else "")
-    if rank.restarts:
-        words += f", started again {rank.restarts} time{'s' if rank.restarts > 1 else ''}"
-    return words
+        words = ending(status.code, status.signal) + (", but its output is still open" if streams else "")
+    return words + (f", started again {restarts} time{'s' * (restarts > 1)}" if restarts else "")
 
 
-def _number(state: JobState, rank: int) -> str:
+def _number(worlds: RankNames, rank: int) -> str:
     """3, or `1 of world 2`: the column is called rank."""
-    return state.worlds.name(rank).partition(" ")[2]
+    return worlds.name(rank).partition(" ")[2]
 
 
-def _folded(state: JobState, statuses: Sequence[RankStatus]) -> tuple[str, str, str]:
-    numbers = state.worlds.names(status.rank for status in statuses).partition(" ")[2]
+def _folded(worlds: RankNames, statuses: Sequence[RankStatus]) -> tuple[str, str, str]:
+    numbers = worlds.names(status.rank for status in statuses).partition(" ")[2]
     hosts = fold(list(dict.fromkeys(status.host for status in statuses)))
     return _cut(numbers), _cut(hosts), f"{len(statuses)} ranks"
 
@@ -73,12 +66,8 @@ def _aligned(table: Sequence[tuple[str, ...]]) -> str:
 
 
 def trace_text(rank: str, host: str, traced: StackTrace) -> str:
-    """--get-stack-traces: a block for one process of a rank, which is called `rank`."""
+    """--get-stack-traces: a block for one process; `rank` is the name of its rank."""
     python = traced.name.startswith("python") and traced.tool != "py-spy"
-    more = " (py-spy, installed there, would tell the lines of Python)" if python else ""
-    head = f"mslaunch: {rank} on {host}, process {traced.pid} ({traced.name}), as {traced.tool} tells{more}:"
-    return "\n".join([head, *_quoted(traced.text.splitlines())]) + "\n"
-
-
-def _quoted(lines: Iterable[str]) -> Iterable[str]:
-    return (f"  | {line}" for line in lines)
+    more = "; install py-spy there for the lines of Python" if python else ""
+    head = f"mslaunch: {rank} on {host}, process {traced.pid} ({traced.name}), from {traced.tool}{more}:"
+    return "\n".join([head, *(f"  | {line}" for line in traced.text.splitlines())]) + "\n"

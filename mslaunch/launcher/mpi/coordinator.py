@@ -11,7 +11,7 @@ from __future__ import annotations
 from mslaunch.errors import WireError
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.launcher.job import events
-from mslaunch.launcher.job.exit_text import advice
+from mslaunch.launcher.messages.exit_text import advice
 from mslaunch.launcher.mpi.collectives import Collectives
 from mslaunch.protocol import frames
 from mslaunch.protocol.mpi import pack_part, unpack_abort, unpack_alone

@@ -1,8 +1,7 @@
-"""Whereabouts: the address that stands for a host in the names of files (`%a`, msrun's {ip}).
+"""The address that stands for a host in names of files: %a, msrun's {ip}.
 
-It is what a person would call the host by, no proof that anybody reaches it; where ranks meet is `wireup`'s.  It asks
-no name service.  The surprising thing: a job of this host alone is at 127.0.0.1, as with msrun, although the host has
-better addresses.
+It is for display: the address by which a host was called, or the first that its agent found.  Whether ranks reach it is
+checked by `agents.rendezvous`.  No name service is asked.
 """
 
 from __future__ import annotations
@@ -13,29 +12,34 @@ from mslaunch.host.source_address import source_address
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from mslaunch.launcher.agents.connection import AgentConnection
+    from mslaunch.datamodel.hosts import Node
+    from mslaunch.protocol.control import Hello
+
+    Host = tuple[Node, "Hello | None"]
 
 _LOCALHOST = "127.0.0.1"
 
 
-def addresses_of(peers: Sequence[AgentConnection], master: str = "") -> Callable[[int], str]:
-    """Host by host, in the order of the map; `master`: where other launchers of the same job meet (`model.Share`)."""
+def addresses_of(hosts: Sequence[Host], master: str = "") -> Callable[[int], str]:
+    """Addresses by the index of a host in the map; `master` is `Share.address`, where several launchers meet.
+
+    A job on this host alone is at 127.0.0.1, as with msrun.
+    """
     if master:
-        here = source_address(master) or _LOCALHOST  # no way there: the launch will say so
-        return lambda node: here
-    if len(peers) == 1 and peers[0].node.local:
+        own = source_address(master) or _LOCALHOST  # unreachable, which the launch reports later
+        return lambda node: own
+    if len(hosts) == 1 and hosts[0][0].local:
         return lambda node: _LOCALHOST
-    found = [_address(peer, peers) for peer in peers]
-    return lambda node: found[node]
+    return [_address(host, hosts) for host in hosts].__getitem__
 
 
-def _address(peer: AgentConnection, peers: Sequence[AgentConnection]) -> str:
-    """The launcher's host is where others were called from; of them, what we called or what they told first."""
-    name = peer.node.name
-    own = peer.hello.addresses if peer.hello else ()
-    if ":" in name or name.replace(".", "").isdigit():
-        return name
-    if peer.node.local:
-        seen = (other.hello.seen_from for other in peers if other.hello)
+def _address(host: Host, hosts: Sequence[Host]) -> str:
+    """For the launcher's own host: the address that other agents were called from, if it is one of its own."""
+    node, hello = host
+    own = hello.addresses if hello else ()
+    if ":" in node.name or node.name.replace(".", "").isdigit():
+        return node.name
+    if node.local:
+        seen = (other.seen_from for _, other in hosts if other)
         return next((address for address in seen if address in own), own[0] if own else _LOCALHOST)
-    return own[0] if own else name
+    return own[0] if own else node.name

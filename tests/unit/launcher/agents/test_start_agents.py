@@ -16,7 +16,7 @@ from mslaunch.host.read_topology import read_topology
 from mslaunch.launcher.agents.agent_pool import AgentPool
 from mslaunch.launcher.agents.connection import AgentConnection
 from mslaunch.launcher.agents.start_agents import UnreachedError, begin_connect, close_all, connect
-from mslaunch.launcher.messages.console import Console
+from mslaunch.launcher.stdio.console import Console
 from mslaunch.protocol import frames
 from mslaunch.runtime.loop import Loop
 

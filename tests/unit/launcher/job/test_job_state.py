@@ -44,8 +44,8 @@ from mslaunch.launcher.job.events import (
     Traced,
     Unread,
 )
-from mslaunch.launcher.job.exit_text import signal_name
 from mslaunch.launcher.job.job_state import JobState
+from mslaunch.launcher.messages.exit_text import signal_name
 
 
 def jobmap(*nodes: int) -> JobMap:

@@ -17,7 +17,7 @@ from mslaunch.errors import UsageError, WireError
 from mslaunch.launcher.job import startup
 from mslaunch.launcher.job.controller import JobController
 from mslaunch.launcher.job.job_state import JobState
-from mslaunch.launcher.messages.console import Console
+from mslaunch.launcher.stdio.console import Console
 from mslaunch.launcher.stdio.file_patterns import PatternValues
 from mslaunch.launcher.stdio.output import Output
 from mslaunch.launcher.stdio.terminal import OutputFd

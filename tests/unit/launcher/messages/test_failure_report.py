@@ -62,9 +62,11 @@ def test_with_recovery_the_reader_learns_why_the_exit_code_is_0() -> None:
 
 def test_the_scheduler_is_explained() -> None:
     text = outcome_text(Outcome(1, ranks("ended"), Failure("the MindSpore scheduler died", "n0", SERVICE), 1.0))
-    assert text.splitlines()[-1] == "  (the scheduler is the process that MindSpore's ranks meet at; it is no rank)"
+    assert (
+        text.splitlines()[-1] == "  (the scheduler is the process where MindSpore's ranks register; it is not a rank)"
+    )
     text = outcome_text(Outcome(1, ranks("ended"), Failure("parameter server 0 died", "n0", FIRST_SERVER), 1.0))
-    assert text.splitlines()[-1] == "  (a parameter server keeps parameters for MindSpore's ranks; it is no rank)"
+    assert text.splitlines()[-1] == "  (a parameter server stores parameters for MindSpore's ranks; it is not a rank)"
 
 
 ONCE = Attempt(1, Failure("rank 1 was ended by SIGKILL (killed)", "n1", 1, 137, ("its", "words")), 3.21)

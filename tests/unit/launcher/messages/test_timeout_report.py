@@ -23,13 +23,17 @@ def job(ranks: int, hosts: int, *events: Any, **how: Any) -> JobState:
     return state
 
 
+def report(state: JobState, seconds: float) -> str:
+    return state_text(state.rank_states(), state.worlds, seconds)
+
+
 def over(rank: int, code: int | None = 0, signum: int | None = None) -> list[Any]:
     return [Exited(rank, 0, code, signum), StreamEnded(rank), StreamEnded(rank)]
 
 
 def test_each_rank_has_a_line() -> None:
     events = [*over(0), *over(1, None, 9), Exited(2, 0, 3, None), *over(4, 3), *over(5, 3), Started(5, 205)]
-    text = state_text(job(6, 2, *events, max_restarts=1), 90.5)
+    text = report(job(6, 2, *events, max_restarts=1), 90.5)
     # ranks 1, 2 and 4 wait for their turn; 5 has had it
     assert text == (
         "mslaunch: the ranks after 90.5 s:\n"
@@ -44,7 +48,7 @@ def test_each_rank_has_a_line() -> None:
 
 
 def test_how_ranks_ended() -> None:
-    text = state_text(job(3, 1, *over(0, None, 9), Exited(1, 0, 3, None), StreamEnded(1), recovery=True), 1)
+    text = report(job(3, 1, *over(0, None, 9), Exited(1, 0, 3, None), StreamEnded(1), recovery=True), 1)
     assert [line.split(None, 3)[3] for line in text.splitlines()[2:]] == [
         "was ended by SIGKILL (killed)",
         "ended with exit code 3, but its output is still open",
@@ -58,12 +62,12 @@ def test_ranks_that_are_lost_or_were_never_started() -> None:
     )
     for event in (Prepared(), Started(0, 7), LinkEnded(0)):
         state.on(event)
-    rows = state_text(state, 1).splitlines()[2:]
+    rows = report(state, 1).splitlines()[2:]
     assert [row.split(None, 3)[3] for row in rows] == ["lost with its host", "not started"]
 
 
 def test_many_ranks_are_folded_and_the_odd_ones_are_not() -> None:
-    text = state_text(job(4000, 50, *over(7, 0), *over(1234, 0)), 60)
+    text = report(job(4000, 50, *over(7, 0), *over(1234, 0)), 60)
     assert text == (
         "mslaunch: the ranks after 60 s:\n"
         "  rank                    node     pid         state\n"
@@ -74,7 +78,7 @@ def test_many_ranks_are_folded_and_the_odd_ones_are_not() -> None:
 
 
 def test_a_line_is_bounded() -> None:
-    text = state_text(job(4000, 2, *(event for rank in range(0, 4000, 2) for event in over(rank))), 60)
+    text = report(job(4000, 2, *(event for rank in range(0, 4000, 2) for event in over(rank))), 60)
     assert len(text.splitlines()) == 4
     assert max(map(len, text.splitlines())) < 140
 
@@ -83,10 +87,10 @@ def test_a_line_is_bounded() -> None:
     ("name", "tool", "more"),
     [
         ("a.out", "gdb", ""),
-        ("python3", "gdb", " (py-spy, installed there, would tell the lines of Python)"),
+        ("python3", "gdb", "; install py-spy there for the lines of Python"),
         ("python3", "py-spy", ""),
     ],
 )
 def test_a_block_of_a_stack(name: str, tool: str, more: str) -> None:
     text = trace_text("rank 3", "n2", StackTrace(42, name, tool, "Thread 1:\n#0  f ()"))
-    assert text == f"mslaunch: rank 3 on n2, process 42 ({name}), as {tool} tells{more}:\n  | Thread 1:\n  | #0  f ()\n"
+    assert text == f"mslaunch: rank 3 on n2, process 42 ({name}), from {tool}{more}:\n  | Thread 1:\n  | #0  f ()\n"

@@ -7,7 +7,6 @@ import pytest
 from mslaunch.datamodel.hosts import Node
 from mslaunch.datamodel.node_plan import FIRST_SERVER, SERVICE
 from mslaunch.datamodel.request import OutputPolicy
-from mslaunch.launcher.agents.connection import AgentConnection
 from mslaunch.launcher.stdio import file_patterns
 from mslaunch.launcher.stdio.file_patterns import PatternValues
 from mslaunch.launcher.stdio.host_addresses import addresses_of
@@ -57,11 +56,8 @@ def test_whether_a_pattern_needs_addresses(policy: OutputPolicy, needed: bool) -
 # --- whereabouts
 
 
-def peer(name: str, addresses: tuple[str, ...], local: bool = False, seen_from: str = "") -> AgentConnection:
-    met = AgentConnection.__new__(AgentConnection)
-    met.node = Node(name, 1, "-H", local=local)
-    met.hello = Hello(name, 1, 1, 1, "3.11", addresses, seen_from)
-    return met
+def peer(name: str, addresses: tuple[str, ...], local: bool = False, seen_from: str = "") -> tuple[Node, Hello]:
+    return Node(name, 1, "-H", local=local), Hello(name, 1, 1, 1, "3.11", addresses, seen_from)
 
 
 def test_a_job_of_this_host_alone_is_at_home() -> None:
