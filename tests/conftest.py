@@ -24,6 +24,7 @@ import pytest
 
 #: in a module whose tests start MindSpore, or msrun's line
 MINDSPORE = re.compile(r'from trainings import|mark\.mindspore|MINDSPORE_PYTHON|"--dialect", "msrun"')
+TESTS = Path(__file__).parent
 LIMIT = 120.0  #: seconds a test may take; the marker limit(seconds) gives it another bound
 
 
@@ -31,6 +32,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--update-golden", action="store_true", help="write the golden files anew, to be reviewed as a diff"
     )
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, Path], None]:
+    """`golden(text, path)`: the text is that of the file, or becomes it with --update-golden."""
+
+    def compare(text: str, path: Path) -> None:
+        if request.config.getoption("--update-golden"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        kept = path.read_text(encoding="utf-8") if path.is_file() else ""
+        command = f"scripts/test {request.path.relative_to(TESTS)} --update-golden"
+        assert text == kept, f"{path.name} differs; if that is intended: {command}, then review git diff tests/golden"
+
+    return compare
 
 
 @pytest.fixture

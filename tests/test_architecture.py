@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -437,6 +438,23 @@ def test_a_module_opens_with_what_it_does_and_is_short(name: str) -> None:
 @pytest.mark.parametrize("name", [name for name, tree in TREES.items() if len(tree.body) > 1 and name != "__main__"])
 def test_annotations_are_lazy(name: str) -> None:
     assert any(found.name == "__future__.annotations" for found in imports(TREES[name]))
+
+
+#: docstrings that follow a formula instead of saying what the code is; each number may only fall, and ends at 0
+FORMULAS = {r"surprising": 170, r"knows no": 41, r"^See `[^`]*`\.?$": 58}
+
+
+@pytest.mark.parametrize("formula", FORMULAS)
+def test_docstrings_follow_no_formula(formula: str) -> None:
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    texts = [
+        (name, " ".join((ast.get_docstring(node) or "").split()))
+        for name, tree in TREES.items()
+        for node in ast.walk(tree)
+        if isinstance(node, kinds)
+    ]
+    found = [(name, text) for name, text in texts if re.search(formula, text, re.IGNORECASE)]
+    assert len(found) <= FORMULAS[formula], found
 
 
 #: where a test may sleep, and why

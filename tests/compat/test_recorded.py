@@ -17,6 +17,7 @@ from verdict import differences
 CASES = {case["id"]: case for case in cases()}
 ON_PURPOSE = {name: reason for reason, names in DELIBERATE.items() for name in names}
 AT_ONCE = 4
+ON_DIFFERENCE = "if this is intended: name the case in tests/compat/differences.py, then run scripts/make-docs"
 
 pytestmark = [pytest.mark.root, pytest.mark.skipif(not shutil.which("unshare"), reason="needs unshare (util-linux)")]
 
@@ -41,7 +42,7 @@ def test_the_answer_is_that_of_mpirun(name: str, outcomes: dict[str, Future[dict
     if name in ON_PURPOSE:
         assert found, f"{name} is listed as a difference, but is as recorded"
     else:
-        assert not found, "\n".join([*found, f"mslaunch {case['argv']}", _said(came)])
+        assert not found, "\n".join([*found, f"mslaunch {case['argv']}", _said(came), ON_DIFFERENCE])
 
 
 def _said(came: dict[str, Any]) -> str:

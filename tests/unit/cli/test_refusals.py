@@ -12,6 +12,7 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -240,12 +241,9 @@ def typed(words: str) -> str:
     return f"{first} mslaunch {others}" if re.match("[A-Z]", first) else f"mslaunch {words}".rstrip()
 
 
-def test_refusals_read_well(said: dict[str, tuple[int, str]], pytestconfig: pytest.Config) -> None:
+def test_refusals_read_well(said: dict[str, tuple[int, str]], golden: Callable[[str, Path], None]) -> None:
     parts = [f"# {kind}\n$ {typed(LINES[kind])}\n{text}" for kind, (_, text) in said.items()]
-    now = "\n".join(parts)
-    if pytestconfig.getoption("--update-golden"):
-        GOLDEN.write_text(now, encoding="utf-8")
-    assert now == GOLDEN.read_text(encoding="utf-8")
+    golden("\n".join(parts), GOLDEN)
 
 
 @pytest.mark.parametrize("kind", MISTAKES)

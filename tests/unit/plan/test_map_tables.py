@@ -5,6 +5,7 @@ A wanted change is accepted with `--update-golden`, and reviewed as a diff.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -93,26 +94,14 @@ def drawn(name: str) -> str:
     return "".join(parts)
 
 
-def compare(shown: str, golden: Path, update: bool) -> None:
-    if update:
-        golden.parent.mkdir(parents=True, exist_ok=True)
-        golden.write_text(shown, encoding="utf-8")
-    assert shown == golden.read_text(encoding="utf-8")
-
-
-@pytest.fixture
-def update(request: pytest.FixtureRequest) -> bool:
-    return bool(request.config.getoption("--update-golden", default=False))
-
-
 @pytest.mark.parametrize("name", HOSTFILES)
-def test_the_maps_of_the_example_hostfiles(name: str, update: bool) -> None:
-    compare(rendered(name), GOLDEN / "maps" / f"{name}.txt", update)
+def test_the_maps_of_the_example_hostfiles(name: str, golden: Callable[[str, Path], None]) -> None:
+    golden(rendered(name), GOLDEN / "maps" / f"{name}.txt")
 
 
 @pytest.mark.parametrize("name", MACHINES)
-def test_the_bindings_on_some_machines(name: str, update: bool) -> None:
-    compare(drawn(name), GOLDEN / "bindings" / f"{name}.txt", update)
+def test_the_bindings_on_some_machines(name: str, golden: Callable[[str, Path], None]) -> None:
+    golden(drawn(name), GOLDEN / "bindings" / f"{name}.txt")
 
 
 def test_no_golden_file_is_left_over() -> None:

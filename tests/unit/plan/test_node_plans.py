@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -58,16 +59,12 @@ def test_the_universe_is_the_slots_also_where_there_are_more_ranks() -> None:
 
 
 @pytest.mark.parametrize("name", ["two-hosts-two-ranks"])
-def test_the_plans_of_a_job(name: str, request: pytest.FixtureRequest) -> None:
+def test_the_plans_of_a_job(name: str, golden: Callable[[str, Path], None]) -> None:
     app = AppContext(("python", "net.py", "--lr", "0.1"), env=(("LR", "0.1"), ("HOME", None)))
     environ = {"HOME": "/home/joe", "PATH": "/bin", "OMPI_MCA_btl": "tcp", "OMPI_COMM_WORLD_RANK": "7"}
     made = plans(app, environ, mca=(("btl_tcp_if_include", "eth0"),))
     text = "\n".join(f"# {node.name}\n{rendered(plan)}" for node, plan in zip(TWO_BY_TWO.nodes, made))
-    golden = GOLDEN / f"{name}.txt"
-    if request.config.getoption("--update-golden", default=False):
-        golden.parent.mkdir(parents=True, exist_ok=True)
-        golden.write_text(text, encoding="utf-8")
-    assert text == golden.read_text(encoding="utf-8")
+    golden(text, GOLDEN / f"{name}.txt")
 
 
 def test_many_nodes_do_not_read_the_map_each() -> None:
