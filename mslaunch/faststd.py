@@ -91,4 +91,10 @@ else:
             return type(self), tuple(self)
 
 
-__all__ = ["TYPE_CHECKING", "NamedTuple", "partial", "signal", "socket"]
+def load(row: str) -> Any:
+    """What a row of a table names, as `plan.mapping.ppr:map_by_pattern`; its module is imported only now."""
+    module, _, name = row.partition(":")
+    return getattr(__import__(f"mslaunch.{module}", fromlist=(name,)), name)
+
+
+__all__ = ["TYPE_CHECKING", "NamedTuple", "load", "partial", "signal", "socket"]

@@ -51,7 +51,6 @@ CIRCLES: dict[str, list[set[str]]] = {
     "cli": [{"dialects", "help", "hydra", "job_commands", "mpirun", "msrun", "parser", "shims", "unknown_options"}],
     "cli.mpirun": [{"common_options", "parse", "rare_options"}],
     "launcher": [{"job", "mpi"}],
-    "plan": [{"hosts", "mapping"}],
 }
 #: base names that stand in two folders: each dialect has these, and an executable's entry is its main
 SAME_NAMES = {"main", "options", "parse", "readers"}
@@ -126,7 +125,10 @@ def imports(tree: ast.AST, lazy: bool = False, checking: bool = False) -> Iterat
 
 
 def ours_imported(tree: ast.AST) -> Iterator[tuple[str, int]]:
-    """The modules of ours that a file imports, lazily and for annotations too, and those it asks for by name."""
+    """The modules of ours that a file imports, lazily and for annotations too, and those it asks for by name.
+
+    Rows of tables, as "plan.mapping.ppr:map_by_pattern", are such names too (`faststd.load`).
+    """
     for found in imports(tree):
         name = found.name[len("mslaunch.") :] if found.name.startswith("mslaunch.") else ""
         if name in SOURCES:
@@ -136,6 +138,10 @@ def ours_imported(tree: ast.AST) -> Iterator[tuple[str, int]]:
             word = node.args[0].value
             if isinstance(word, str) and word in PARTS:
                 yield word, node.lineno
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and ":" in node.value:
+            module = node.value.partition(":")[0]
+            if module in SOURCES and "." in module:
+                yield module, node.lineno
 
 
 def upwards(name: str, tree: ast.AST) -> list[tuple[str, int]]:
@@ -161,6 +167,7 @@ def test_an_import_upwards_is_seen_wherever_it_hides() -> None:
         "try:\n    from mslaunch.transport.fork import open_fork\nexcept ImportError:\n    pass",
         "if TYPE_CHECKING:\n    from mslaunch.agent.agent import Agent",
         "def f():\n    on_demand.get('agent.stack_traces')",
+        "ROWS = {'slot': 'plan.mapping.by_slot:map_by_slot'}",
     ):
         assert len(upwards("runtime.loop", ast.parse(text))) >= 1, text
     assert upwards("runtime.loop", ast.parse("from mslaunch.datamodel.hosts import Node")) == []

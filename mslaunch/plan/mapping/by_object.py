@@ -1,23 +1,39 @@
-"""Ranks to the objects of their nodes: in turn round the cores, caches, NUMA nodes or sockets; and SPAN.
+"""Mapper by object: ranks in turn to the cores, caches, NUMA nodes or sockets of their nodes; and SPAN.
 
-Where a rank goes it takes from `byslot`; here it gets its locale, the object it is mapped to, which binding starts
-from.  Rules of Open MPI 4.1.4, by experiment.  The surprising thing: with SPAN, which deals the ranks out over the
-objects of all nodes alike, a node may get more ranks than it has slots as long as the slots of all nodes suffice.
+How many ranks a node gets is as by slot; here each gets its locale, the object that binding starts from.  Rules of Open
+MPI 4.1.4, by experiment.  SPAN deals ranks over the objects of all nodes alike, so a node may get more ranks than it
+has slots as long as the slots of all nodes suffice.
 """
 
 from __future__ import annotations
 
-from mslaunch.errors import AllocationError, counted
 from mslaunch.faststd import TYPE_CHECKING
-from mslaunch.plan.mapping.by_slot import by_slot, even
+from mslaunch.plan.mapping.app_by_app import app_by_app
+from mslaunch.plan.mapping.by_slot import by_slot, counts
+from mslaunch.plan.mapping.slot_counts import even
 from mslaunch.plan.mapping.topology_view import WHOLE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mslaunch.datamodel.request import Policy
+    from mslaunch.datamodel.jobmap import Placement
+    from mslaunch.plan.mapping.app_by_app import MappingJob
     from mslaunch.plan.mapping.slot_counts import SlotCounts
     from mslaunch.plan.mapping.topology_view import Locale, TopologyView
+
+
+def map_by_object(job: MappingJob) -> list[Placement]:
+    """The mapper of each of LEVELS."""
+    level = job.policy.map_by
+
+    def share(slots: SlotCounts, mine: Sequence[int], wanted: int) -> list[int]:
+        return span(slots, job.machines, mine, wanted, level) if job.policy.span else by_slot(slots, mine, wanted)
+
+    def places(app: int, mine: Sequence[int], np: int | None) -> list[list[Locale]]:
+        made = counts(job, share, app, mine, np)
+        return [turns(job.machines, node, level, job.slots.used[node], count) for node, count in zip(mine, made)]
+
+    return app_by_app(job, places)
 
 
 def turns(machines: TopologyView, node: int, level: str, before: int, count: int) -> list[Locale]:
@@ -43,36 +59,13 @@ def span(slots: SlotCounts, machines: TopologyView, mine: Sequence[int], wanted:
     objects = [max(1, many) for many in objects]
     each = max(1, wanted // sum(objects))
     extra = max(0, wanted - each * sum(objects))
-    counts, left = [], wanted
+    made, left = [], wanted
     for node, many in zip(mine, objects):
         more = min(extra, many)
         extra -= more
-        counts.append(min(many * each + more, left, slots.limit(node)))
-        if counts[-1]:
+        made.append(min(many * each + more, left, slots.limit(node)))
+        if made[-1]:
             slots.first = node
-        left -= counts[-1]
-    kept_away = even([slots.limit(node) - count for node, count in zip(mine, counts)], left)  # by max_slots
-    return [count + more for count, more in zip(counts, kept_away)]
-
-
-def check_cpus(machines: TopologyView, node: int, locales: Sequence[Locale], policy: Policy) -> None:
-    """With PE=n, an object has to have n cpus, and where ranks are bound, so has a node; raises AllocationError.
-
-    What is not known yet is not checked.
-    """
-    if policy.pe < 1 or not machines.is_known(node):
-        return
-    for locale in dict.fromkeys(locales):
-        if locale == WHOLE and policy.bind_to == "none":
-            continue
-        have = machines.cpus(node, locale, policy.hwthread_cpus)
-        if have < policy.pe:
-            cpus = counted(have, "hardware thread" if policy.hwthread_cpus else "core")
-            thing = (
-                f"{locale[0]} {locale[1]} of {machines.nodes[node].name}" if locale[0] else machines.nodes[node].name
-            )
-            raise AllocationError(
-                f"{thing} has {cpus}, and each rank is to have {policy.pe}",
-                f"PE={policy.pe}",
-                "lower PE, or map by something larger, as --map-by socket or slot",
-            )
+        left -= made[-1]
+    kept_away = even([slots.limit(node) - count for node, count in zip(mine, made)], left)  # by max_slots
+    return [count + more for count, more in zip(made, kept_away)]

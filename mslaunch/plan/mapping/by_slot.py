@@ -1,20 +1,46 @@
-"""How many ranks each node gets by slot and by node; by object it is as by slot.
+"""Mappers by slot and by node: how many ranks each node gets.
 
-Numbers in, numbers out: it knows no topology and numbers no rank.  The rules are Open MPI 4.1.4's, by experiment.
-
-Two things surprise.  What --oversubscribe does by slot is not "start again at the first node": every node gets its free
-slots and an even share of the rest, so 2 2 2 slots with 7 ranks are 3 2 2.  And by node, where nodes have fill up the
-others are not levelled: 9 3 9 slots with 11 ranks are 5 3 3, for the shares are worked out pass by pass.
+Rules of Open MPI 4.1.4, by experiment.  Where nodes fill up by node, the others are not levelled: 9 3 9 slots with 11
+ranks are 5 3 3, since shares are worked out pass by pass.
 """
 
 from __future__ import annotations
 
 from mslaunch.faststd import TYPE_CHECKING
+from mslaunch.plan.mapping.app_by_app import app_by_app
+from mslaunch.plan.mapping.topology_view import WHOLE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
+    from mslaunch.datamodel.jobmap import Placement
+    from mslaunch.plan.mapping.app_by_app import MappingJob
     from mslaunch.plan.mapping.slot_counts import SlotCounts
+
+    Share = Callable[[SlotCounts, Sequence[int], int], list[int]]
+
+
+def map_by_slot(job: MappingJob) -> list[Placement]:
+    """The mapper `slot`: the free slots of each node in turn."""
+    return _mapped(job, by_slot)
+
+
+def map_by_node(job: MappingJob) -> list[Placement]:
+    """The mapper `node`: ranks dealt round the nodes."""
+    return _mapped(job, by_node)
+
+
+def _mapped(job: MappingJob, share: Share) -> list[Placement]:
+    return app_by_app(job, lambda app, mine, np: [[WHOLE] * count for count in counts(job, share, app, mine, np)])
+
+
+def counts(job: MappingJob, share: Share, app: int, mine: Sequence[int], np: int | None) -> list[int]:
+    """Ranks of an app context for each of the nodes `mine`: as `share` deals them, or with -N n beside it, n each."""
+    if job.policy.ppr:
+        from mslaunch.plan.mapping.ppr import stepped
+
+        return stepped(job.slots, job.machines, mine, np, job.policy.ppr, job.policy.map_by == "slot")
+    return share(job.slots, mine, job.slots.total(app) if np is None else np)
 
 
 def by_slot(slots: SlotCounts, mine: Sequence[int], wanted: int) -> list[int]:
@@ -23,17 +49,7 @@ def by_slot(slots: SlotCounts, mine: Sequence[int], wanted: int) -> list[int]:
     Raises AllocationError if there is no room.
     """
     slots.check(mine, wanted)
-    return filled(slots, mine, [0] * len(mine), wanted)
-
-
-def filled(slots: SlotCounts, mine: Sequence[int], counts: Sequence[int], rest: int) -> list[int]:
-    """`rest` more ranks on top of `counts`, by slot."""
-    full = []
-    for node, count in zip(mine, counts):
-        more = min(rest, max(0, slots.free(node) - count))
-        full.append(count + more)
-        rest -= more
-    return shared(slots, mine, full, rest)
+    return slots.filled(mine, [0] * len(mine), wanted)
 
 
 def by_node(slots: SlotCounts, mine: Sequence[int], wanted: int) -> list[int]:
@@ -44,33 +60,8 @@ def by_node(slots: SlotCounts, mine: Sequence[int], wanted: int) -> list[int]:
     slots.check(mine, wanted)
     free = [slots.free(node) for node in mine]
     if wanted > sum(free):
-        return shared(slots, mine, [0] * len(mine), wanted)
+        return slots.shared(mine, [0] * len(mine), wanted)
     return _passes(free, wanted)
-
-
-def shared(slots: SlotCounts, mine: Sequence[int], counts: Sequence[int], rest: int) -> list[int]:
-    """`rest` more ranks on top of `counts`, alike for all nodes that have the room."""
-    if not rest:
-        return list(counts)
-    room = [slots.room(node) - count for node, count in zip(mine, counts)]
-    return [count + more for count, more in zip(counts, even(room, rest))]
-
-
-def even(room: Sequence[int], wanted: int) -> list[int]:
-    """`wanted` things dealt one at a time to places with so much room, in order; as if dealt, but in few steps."""
-    counts = [0] * len(room)
-    open_ = [at for at, most in enumerate(room) if most > 0]
-    while wanted and open_:
-        if wanted < len(open_):
-            for at in open_[:wanted]:
-                counts[at] += 1
-            break
-        step = min(wanted // len(open_), *(room[at] - counts[at] for at in open_))
-        for at in open_:
-            counts[at] += step
-        wanted -= step * len(open_)
-        open_ = [at for at in open_ if counts[at] < room[at]]
-    return counts
 
 
 def _passes(free: Sequence[int], wanted: int) -> list[int]:
@@ -78,17 +69,17 @@ def _passes(free: Sequence[int], wanted: int) -> list[int]:
 
     The average of a pass is over the nodes that took something in the pass before, also if they are full now.
     """
-    counts = [0] * len(free)
+    made = [0] * len(free)
     takers = len(free)
     while wanted:
         average = max(1, wanted // takers)
         extra = wanted - average * takers
         takers = 0
         for at, most in enumerate(free):
-            if counts[at] < most and wanted:
-                share = min(average + (extra > 0), most - counts[at], wanted)
+            if made[at] < most and wanted:
+                share = min(average + (extra > 0), most - made[at], wanted)
                 extra -= 1
                 takers += 1
-                counts[at] += share
+                made[at] += share
                 wanted -= share
-    return counts
+    return made

@@ -1,9 +1,8 @@
-"""What Open MPI 4.1 does where nobody said: the mapping and ranking policies of a job, settled.
+"""The defaults of mapping and ranking: what Open MPI 4.1 does where the command line is silent.
 
-Words in, words out: it places nothing.  The rules are those of mpirun 4.1.4, by experiment (docs/placement.md has the
-table).  Two of them surprise: a modifier without a policy (`--map-by :PE=2`) means `socket`, not the default; and
-`--rank-by` follows the mapping only for `node`, since dealing ranks round the objects of a node in turn already is
-what ranking by these objects would give.
+Rules of mpirun 4.1.4, by experiment (docs/placement.md has the table).  A modifier without a policy (`--map-by :PE=2`)
+means `socket`, not the default.  `--rank-by` follows the mapping only for `node`: dealing ranks round the objects of a
+node in turn already is what ranking by these objects would give.
 """
 
 from __future__ import annotations
@@ -20,10 +19,10 @@ if TYPE_CHECKING:
 _FEW = 2  # up to so many ranks are mapped by core
 
 
-def settle(policy: Policy, ranks: int, has: Callable[[str], bool]) -> Policy:
+def settle(policy: Policy, ranks: Callable[[], int], has: Callable[[str], bool]) -> Policy:
     """The policy with `map_by`, `rank_by` and `hwthread_cpus` filled in.
 
-    `ranks` is the number of all ranks of the job; `has` tells whether the first node has objects of a level.  Raises
+    `ranks()` is the number of all ranks of the job; `has` tells whether the first node has objects of a level.  Raises
     UsageError for what cannot be mapped.
     """
     if policy.bind_to == "hwthread":
@@ -38,12 +37,12 @@ def settle(policy: Policy, ranks: int, has: Callable[[str], bool]) -> Policy:
     )
 
 
-def _default(policy: Policy, ranks: int, has: Callable[[str], bool]) -> str:
+def _default(policy: Policy, ranks: Callable[[], int], has: Callable[[str], bool]) -> str:
     if policy.ppr:
         return "ppr"
     if policy.span or policy.pe:
         return "socket"
-    if ranks <= _FEW:
+    if ranks() <= _FEW:
         return "hwthread" if policy.hwthread_cpus else "core"
     return "numa" if has("numa") else "socket"
 

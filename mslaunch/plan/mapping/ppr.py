@@ -1,11 +1,8 @@
-"""So many ranks for each object: `ppr:2:socket`, and -N, -npernode, -npersocket, which mean the same.
+"""Mapper `ppr`: so many ranks for each object, as `ppr:2:socket`; -N, -npernode and -npersocket mean the same.
 
-It knows objects by number and no order of ranks.  Rules of Open MPI 4.1.4, by experiment.  Several objects
-(`ppr:1:core,4:socket`) are one pattern: ranks at the smallest, as many as the larger ones allow, dealt alike; there
-mpirun 4.1.4 passes over all but the smallest.
-
-The surprising thing is what an absent -np means: the whole pattern for `node` and `socket`; for other objects as many
-ranks as there are slots, if the pattern has room for them.
+Rules of Open MPI 4.1.4, by experiment.  Several objects (`ppr:1:core,4:socket`) are one pattern: ranks at the smallest,
+as many as the larger ones allow, dealt alike; mpirun 4.1.4 ignores all but the smallest.  Without -np, `node` and
+`socket` get the whole pattern; other objects as many ranks as there are slots, if the pattern has room for them.
 """
 
 from __future__ import annotations
@@ -13,13 +10,15 @@ from __future__ import annotations
 from mslaunch.datamodel.topology import LEVELS
 from mslaunch.errors import AllocationError, counted
 from mslaunch.faststd import TYPE_CHECKING
-from mslaunch.plan.mapping.by_slot import filled
+from mslaunch.plan.mapping.app_by_app import app_by_app
 from mslaunch.plan.mapping.slot_counts import MAX_RANKS
 from mslaunch.plan.mapping.topology_view import WHOLE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from mslaunch.datamodel.jobmap import Placement
+    from mslaunch.plan.mapping.app_by_app import MappingJob
     from mslaunch.plan.mapping.slot_counts import SlotCounts
     from mslaunch.plan.mapping.topology_view import Locale, TopologyView
 
@@ -27,6 +26,12 @@ if TYPE_CHECKING:
 
 _ORDER = (*LEVELS, "node")
 _WHOLE_PATTERN = frozenset(("node", "socket"))  # of these mpirun counts the objects where np is absent
+
+
+def map_by_pattern(job: MappingJob) -> list[Placement]:
+    """The mapper `ppr`."""
+    slots, machines, pattern = job.slots, job.machines, job.policy.ppr
+    return app_by_app(job, lambda app, mine, np: by_pattern(slots, machines, mine, np, pattern, slots.total(app)))
 
 
 def by_pattern(
@@ -82,7 +87,7 @@ def stepped(
             step = min(each[at], slots.room(node) - counts[at], left)
             counts[at] += step
             left -= step
-    return filled(slots, mine, counts, left)
+    return slots.filled(mine, counts, left)
 
 
 def _places(machines: TopologyView, node: int, pattern: Pattern) -> list[Locale]:

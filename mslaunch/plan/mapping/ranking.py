@@ -1,9 +1,9 @@
-"""The numbers of the ranks of one app context: whose turn it is, once each node knows how many it gets and where.
+"""Ranking: the numbers of the ranks of one app context, once mapping has settled their nodes and objects.
 
-It moves no rank to another node.  Rules of Open MPI 4.1.4, by experiment: nodes come in the order in which they got
-their first rank; `fill` takes all ranks of an object before the next object, `span` one of each object on all nodes.
-The surprising thing: a rank counts for every object that its locale touches, so ranks that were mapped to a whole node
-are the first object's as long as there are any, and `--rank-by core` after `--map-by slot` changes nothing.
+Rules of Open MPI 4.1.4, by experiment.  Nodes come in the order in which they got their first rank; `fill` takes all
+ranks of an object before the next object, `span` one of each object on all nodes.  A rank counts for every object that
+its locale touches, so ranks that were mapped to a whole node are the first object's as long as there are any, and
+`--rank-by core` after `--map-by slot` changes nothing.
 """
 
 from __future__ import annotations

@@ -1,32 +1,36 @@
-"""--map-by seq: rank by rank down the hosts as they are listed, repeats and all.
+"""Mapper `seq`: rank by rank down the hosts as they are listed, repeats included.
 
 The lists come with the allocation.  An app context that names no hosts goes on in the list of the one before it, as
-mpirun 4.1 does with the default hostfile.  The surprising thing: without -np there is a rank for each entry that is
-left, where mpirun 4.1.4 asks for the number of slots, and fails if the list is shorter.
+mpirun 4.1 does with the default hostfile.  Without -np there is a rank for each entry that is left; mpirun 4.1.4 asks
+for the number of slots there, and fails if the list is shorter.
 """
 
 from __future__ import annotations
 
 from mslaunch.errors import AllocationError, counted
 from mslaunch.faststd import TYPE_CHECKING
+from mslaunch.plan.mapping.app_by_app import numbered
+from mslaunch.plan.mapping.topology_view import WHOLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from mslaunch.datamodel.hosts import Allocation
-    from mslaunch.datamodel.request import Request
-    from mslaunch.plan.mapping.slot_counts import SlotCounts
+    from mslaunch.datamodel.jobmap import Placement
+    from mslaunch.plan.mapping.app_by_app import MappingJob
+    from mslaunch.plan.mapping.topology_view import Locale
 
 
-def in_sequence(request: Request, allocation: Allocation, slots: SlotCounts) -> Iterator[tuple[int, int]]:
-    """(app, node) of each rank, in rank order.
+def map_in_sequence(job: MappingJob) -> list[Placement]:
+    """The mapper `seq`.  Raises AllocationError if a list is too short, or a node has no room for its ranks."""
+    return numbered(_rows(job))
 
-    Raises AllocationError if a list is too short, or a node has no room for its ranks.
-    """
+
+def _rows(job: MappingJob) -> Iterator[tuple[int, int, Locale]]:
+    slots, sequences = job.slots, job.allocation.sequences
     listed: list[int] = []
-    for app, context in enumerate(request.apps):
+    for app, context in enumerate(job.request.apps):
         mine = slots.all_of(app)
-        own = allocation.sequences[app] if app < len(allocation.sequences) else ()
+        own = sequences[app] if app < len(sequences) else ()
         listed = [node for node in own if node in mine] or listed
         wanted = len(listed) if context.np is None else context.np
         if not 0 < wanted <= len(listed):
@@ -36,7 +40,7 @@ def in_sequence(request: Request, allocation: Allocation, slots: SlotCounts) -> 
                 raise slots.refusal(f"not enough slots: {slots.nodes[node].name} has none left for rank {slots.asked}")
             slots.take(node, 1)
             slots.asked += 1
-            yield app, node
+            yield app, node, WHOLE
         listed = listed[wanted:]
 
 

@@ -1,8 +1,7 @@
 """How many ranks each node has and may still get, while the app contexts of a job are mapped one after another.
 
-It knows slots and limits, and neither cores nor the order of ranks.  Two things surprise: an app context begins at the
-node where the one before it began (with SPAN: ended), if that still has a free slot, as in Open MPI 4.1; and
---oversubscribe lifts the slots, while `max_slots` is kept, other than in mpirun, which overruns it.
+As in Open MPI 4.1, an app context begins at the node where the one before it began (with SPAN: ended), if that still
+has a free slot.  --oversubscribe lifts the slots; `max_slots` is kept, which mpirun overruns.
 """
 
 from __future__ import annotations
@@ -96,6 +95,23 @@ class SlotCounts:
         if wanted > room:
             raise self.refusal(f"not enough slots: {counted(wanted, 'rank')} asked for, {counted(room, 'slot')} free")
 
+    def filled(self, mine: Sequence[int], counts: Sequence[int], rest: int) -> list[int]:
+        """`rest` more ranks on top of `counts`: free slots in order, then an even share.
+
+        So 2 2 2 slots with 7 ranks are 3 2 2: --oversubscribe does not start again at the first node (4.1.4).
+        """
+        full = []
+        for node, count in zip(mine, counts):
+            more = min(rest, max(0, self.free(node) - count))
+            full.append(count + more)
+            rest -= more
+        return self.shared(mine, full, rest)
+
+    def shared(self, mine: Sequence[int], counts: Sequence[int], rest: int) -> list[int]:
+        """`rest` more ranks on top of `counts`, alike for all nodes that have the room."""
+        room = [self.room(node) - count for node, count in zip(mine, counts)]
+        return [count + more for count, more in zip(counts, even(room, rest))]
+
     def refusal(self, what: str) -> AllocationError:
         """`what` is wrong, what there is, who said so, and the flag that helps."""
         mine = self._mine
@@ -130,6 +146,23 @@ class SlotCounts:
             above = [self.used[node] - self.slots[node] for node in mine]
             at = len(mine) - 1 - above[::-1].index(min(above)) if above[-1] < above[0] else 0
         return mine[at:] + mine[:at]
+
+
+def even(room: Sequence[int], wanted: int) -> list[int]:
+    """`wanted` things dealt one at a time to places with so much room, in order; as if dealt, but in few steps."""
+    counts = [0] * len(room)
+    open_ = [at for at, most in enumerate(room) if most > 0]
+    while wanted and open_:
+        if wanted < len(open_):
+            for at in open_[:wanted]:
+                counts[at] += 1
+            break
+        step = min(wanted // len(open_), *(room[at] - counts[at] for at in open_))
+        for at in open_:
+            counts[at] += step
+        wanted -= step * len(open_)
+        open_ = [at for at in open_ if counts[at] < room[at]]
+    return counts
 
 
 def _known(node: Node) -> int:

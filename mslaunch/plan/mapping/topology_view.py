@@ -1,19 +1,20 @@
-"""The machines that ranks are mapped onto, each asked for its objects: cores, caches, NUMA nodes, sockets.
+"""The topologies of the nodes that ranks are mapped onto: their cores, caches, NUMA nodes and sockets.
 
-It reads `Topology` records and knows neither slots nor ranks.  The surprising thing: a node that was not asked yet is
-taken for a flat machine, which has an object of every level, so that a first map can be made of slots alone; whether
-the nodes in that map are the final ones tells `policy.topology_decides`.
+A node whose topology is not known yet is taken for a flat machine, which has an object of every level, so that a first
+map can be made of slots alone; `policy_defaults.topology_decides` says whether its nodes are the final ones.
 """
 
 from __future__ import annotations
 
 from mslaunch.datamodel.topology import LEVELS, Topology
+from mslaunch.errors import AllocationError, counted
 from mslaunch.faststd import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from mslaunch.datamodel.hosts import Node
+    from mslaunch.datamodel.request import Policy
 
     Locale = tuple[str, int]  # level and logical number
 
@@ -73,3 +74,22 @@ class TopologyView:
         threads = self.inside(node, locale)
         cores = self.row(node, "core")
         return len(threads) if hwthreads or not cores else len({cores[at] for at in threads})
+
+    def check_cpus(self, node: int, locales: Sequence[Locale], policy: Policy) -> None:
+        """Raises AllocationError if an object that ranks are mapped to has fewer cpus than PE=n asks for.
+
+        Where ranks are bound, so must the node itself.  What is not known yet is not checked.
+        """
+        if not self.is_known(node):
+            return
+        for locale in dict.fromkeys(locales):
+            have = self.cpus(node, locale, policy.hwthread_cpus)
+            if have >= policy.pe or (locale == WHOLE and policy.bind_to == "none"):
+                continue
+            cpus, name = counted(have, "hardware thread" if policy.hwthread_cpus else "core"), self.nodes[node].name
+            raise AllocationError(
+                f"{f'{locale[0]} {locale[1]} of {name}' if locale[0] else name} has {cpus}, "
+                f"and each rank is to have {policy.pe}",
+                f"PE={policy.pe}",
+                "lower PE, or map by something larger, as --map-by socket or slot",
+            )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,9 @@ from hypothesis import strategies as st
 from mslaunch.datamodel.hosts import Allocation, Node
 from mslaunch.datamodel.jobmap import JobMap
 from mslaunch.datamodel.request import AppContext, Policy, Request
-from mslaunch.errors import AllocationError, LaunchError
+from mslaunch.errors import AllocationError, LaunchError, UsageError
 from mslaunch.plan.hosts.allocation import allocate, with_cores
-from mslaunch.plan.mapping.mapper import map_job
+from mslaunch.plan.mapping.mapper import MAPPERS, map_job, mapper_of
 from mslaunch.plan.mapping.slot_counts import MAX_RANKS
 
 DEFAULT = Policy()
@@ -299,3 +300,14 @@ def test_the_share_is_even(many: list[int], np: int) -> None:
     if np >= sum(many):
         assert max(above) - min(above) <= 1
         assert above == sorted(above, reverse=True)
+
+
+@pytest.mark.parametrize("word", MAPPERS)
+def test_each_row_is_a_mapper(word: str) -> None:
+    mapper: Any = mapper_of(word)
+    assert list(inspect.signature(mapper).parameters) == ["job"]
+
+
+def test_a_word_without_a_mapper() -> None:
+    with pytest.raises(UsageError, match="there is no mapper 'tree'"):
+        map_job(Request((AppContext(("x",), 1),), Policy(map_by="tree")), Allocation((Node("a", 1, ""),), False), {})

@@ -88,10 +88,10 @@ def test_what_nobody_said(policy: Policy, ranks: int, level: str) -> None:
 
 def test_default_ranking_follows_node_only() -> None:
     for by in ("slot", "socket", "core"):
-        assert settle(Policy(by), 4, lambda _: True).rank_by == "slot"
-    assert settle(Policy("node"), 4, lambda _: True).rank_by == "node"
-    assert settle(Policy("node", rank_by="slot"), 4, lambda _: True).rank_by == "slot"
-    assert settle(Policy(), 4, lambda _: False).map_by == "socket"
+        assert settle(Policy(by), lambda: 4, lambda _: True).rank_by == "slot"
+    assert settle(Policy("node"), lambda: 4, lambda _: True).rank_by == "node"
+    assert settle(Policy("node", rank_by="slot"), lambda: 4, lambda _: True).rank_by == "slot"
+    assert settle(Policy(), lambda: 4, lambda _: False).map_by == "socket"
 
 
 def test_span_may_overrun_the_slots_of_one_node_but_not_of_all() -> None:
