@@ -47,7 +47,7 @@ UPWARDS = {("detached.detach", "cli.dialects")}
 CIRCLES: dict[str, list[set[str]]] = {
     "": [{"cli", "detached"}],
     "agent.mpi.pmi": [{"pmi1", "pmi2", "pmi_engine"}],
-    "agent.services": [{"manager", "service", "service_program"}],
+    "agent.services": [{"service", "service_program"}],
     "cli": [{"dialects", "help", "hydra", "job_commands", "mpirun", "msrun", "parser", "shims", "unknown_options"}],
     "cli.mpirun": [{"common_options", "parse", "rare_options"}],
     "launcher": [{"job", "mpi"}],

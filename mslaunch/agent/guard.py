@@ -13,6 +13,7 @@ import select
 
 from mslaunch.datamodel.exit_status import from_wait_status
 from mslaunch.faststd import TYPE_CHECKING, signal
+from mslaunch.host.processes import numbers, stat_fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -145,12 +146,4 @@ def _children() -> list[int]:
         with open(f"/proc/self/task/{me}/children") as file:
             return [int(word) for word in file.read().split()]
     except OSError:  # a kernel without CONFIG_PROC_CHILDREN
-        return [int(name) for name in os.listdir("/proc") if name.isdigit() and _parent(name) == me]
-
-
-def _parent(pid: str) -> int:
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return int(file.read().rsplit(")", 1)[1].split()[1])
-    except (OSError, IndexError, ValueError):
-        return -1
+        return [pid for pid in numbers() if (stat_fields(pid) or (b"", b"0"))[1] == b"%d" % me]

@@ -1,18 +1,16 @@
-"""The crew: all ranks of a node, with the services they need, started from a plan, started again, and ended together.
-
-It knows no link and no frames: what happens is told to a `NodeJobSink`, the agent.  The surprising thing: a rank that
-is started again finds its standard input empty, since its forerunner has read what there was.
-"""
+"""The job of one node: its ranks and their services, started from a plan, started again, and ended together."""
 
 from __future__ import annotations
 
 import os
 
+from mslaunch.agent.mpi.wire_up import MpiWireUp
 from mslaunch.agent.ranks.cpu_affinity import bound
 from mslaunch.agent.ranks.pipes import FdPlacement, open_fds
-from mslaunch.agent.ranks.rank import RankProcess
+from mslaunch.agent.ranks.rank import ProcessEvents, RankProcess
 from mslaunch.agent.ranks.rank_environment import inherited, rank_variables
 from mslaunch.agent.services.manager import ServiceManager
+from mslaunch.agent.services.service import ServiceContext
 from mslaunch.datamodel.node_plan import is_service
 from mslaunch.errors import LaunchError
 from mslaunch.faststd import TYPE_CHECKING, signal
@@ -21,21 +19,15 @@ from mslaunch.protocol.frames import STDERR, STDOUT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from typing import Protocol
 
-    from mslaunch.agent.mpi.front_end import MpiFrontEnd
+    from mslaunch.agent.launcher_link import LauncherLink
     from mslaunch.agent.mpi.protocol_choice import Program
+    from mslaunch.agent.ranks.pmi_socket import PmiSocket
     from mslaunch.agent.ranks.session_dir import SessionDir
-    from mslaunch.agent.services.manager import ServiceSink
+    from mslaunch.datamodel.exit_status import ExitStatus
     from mslaunch.datamodel.node_plan import AppPlan, NodePlan, RankPlan
     from mslaunch.host.free_ports import Listener
     from mslaunch.runtime.loop import Loop
-
-    class NodeJobSink(ServiceSink, Protocol):
-        """Who hears of the crew: the agent."""
-
-        def launched(self) -> None:
-            """All ranks of a plan have been started, or have not."""
 
 
 class NodeJob:
@@ -44,24 +36,26 @@ class NodeJob:
     def __init__(
         self,
         loop: Loop,
-        sink: NodeJobSink,
+        link: LauncherLink,
         environ: Mapping[str, str],
         session: Callable[[], SessionDir],
-        mpi: MpiFrontEnd,
         need: Callable[[str, Callable[[], None]], None],
+        launched: Callable[[], None],
     ) -> None:
-        """`environ` is what ranks inherit; `session()` is the node's session directory, asked for only if needed.
+        """`environ` is what ranks inherit; `session()` is the session directory, asked for only if needed.
 
-        `need` goes on when a part is here.
+        `need` goes on when a module is here; `launched` is called when the ranks of a plan were started, or were not.
         """
         self._loop = loop
-        self._sink = sink
+        self._link = link
         self._environ = environ
         self._session = session
-        self._mpi = mpi
         self._need = need
+        self._launched = launched
+        self.mpi = MpiWireUp(loop, environ, need, link.send, self.pids, lambda name: session().folder(name))
+        self._events = ProcessEvents(link.output, self._exited, link.stdin_taken)
+        self._services = ServiceManager(ServiceContext(loop, link, environ, session, need, self._pids_of_all))
         self._ranks: dict[int, RankProcess] = {}
-        self._services = ServiceManager(loop, sink, environ, session, need, self._processes)
         self._plans: dict[int, NodePlan] = {}  # by rank
         self._grace = 0.0
         self._size = 0  # how many ranks run, once those of the last plan do
@@ -69,9 +63,10 @@ class NodeJob:
         self._room: FdPlacement | None = None
         self._paused = False
         self._unbound = ""  # why the memory of the last rank that was started is not bound
-        self._said = ""  # the same, as some rank was told
+        self._reported = ""  # the same, as the user was told
+        self._abandoned = False
         self.ending = False
-        self.waiting = 0  #: plans whose ranks cannot start yet, since a part is on its way
+        self.waiting = 0  #: plans whose ranks cannot start yet, since a module is on its way
 
     @property
     def over(self) -> bool:
@@ -82,7 +77,7 @@ class NodeJob:
         """Rank -> process id, of those that run."""
         return {rank.number: rank.pid for rank in self._ranks.values() if rank.running}
 
-    def _processes(self) -> list[int] | None:
+    def _pids_of_all(self) -> list[int] | None:
         return [*self.pids().values()] if self._plans else None
 
     # --- the beginning
@@ -112,23 +107,20 @@ class NodeJob:
         self.waiting += 1
 
         def go_on() -> None:
-            self._mpi.prepare(plan.world, self._programs(plan, base), lambda: self._start_all(plan, base))
+            self.mpi.prepare(plan.world, self._programs(plan, base), lambda: self._start_all(plan, base))
 
         self._need("agent.ranks.numa_memory", go_on) if any(rank.memory for rank in plan.ranks) else go_on()
 
     def _programs(self, plan: NodePlan, base: Mapping[str, str]) -> list[tuple[int, AppPlan, Program]]:
-        """What is to be started, for who must know its MPI library.
-
-        A program that cannot be started is passed over: its ranks will say so.
-        """
+        """The programs whose MPI library matters; one that cannot be started is left out: its ranks will say so."""
         found: list[tuple[int, AppPlan, Program]] = []
         for index, app in enumerate(plan.apps):
-            told = next((rank for rank in plan.ranks if rank.app == index), None)
-            if told is None:
+            first = next((rank for rank in plan.ranks if rank.app == index), None)
+            if first is None:
                 continue
-            env = rank_variables(base, app, told, {"PWD": app.wdir}, plan.defaults)
+            env = rank_variables(base, app, first, {"PWD": app.wdir}, plan.defaults)
             try:
-                path, argv = command(app, told, False, env.get("PATH", os.defpath), app.wdir)
+                path, argv = command(app, first, False, env.get("PATH", os.defpath), app.wdir)
             except LaunchError:
                 continue
             found.append((index, app, (path, argv, env, app.wdir)))
@@ -136,84 +128,78 @@ class NodeJob:
 
     def _start_all(self, plan: NodePlan, base: Mapping[str, str]) -> None:
         self.waiting -= 1
-        self._mpi.begin(plan.world, {rank.rank: rank.cpus for rank in plan.ranks})
-        for index, app in enumerate(plan.apps):
-            for rank in plan.ranks:
-                if rank.app == index:
-                    self._start(plan, rank, app, base)
-        self._sink.launched()
+        self.mpi.begin(plan.world, {rank.rank: rank.cpus for rank in plan.ranks})
+        for rank in sorted(plan.ranks, key=lambda rank: rank.app):
+            self._start(plan, rank, base)
+        self._launched()
 
-    def _start(self, plan: NodePlan, rank: RankPlan, app: AppPlan, base: Mapping[str, str]) -> None:
-        """Start a rank, or say what is wrong; for all ranks of a program that is said in the same words."""
+    def _start(self, plan: NodePlan, rank: RankPlan, base: Mapping[str, str]) -> None:
+        """Start a rank, or report why not, in the same words for all ranks of a program."""
         try:
             if self.ending:
                 raise LaunchError("the job is being ended")
-            started = self._started(plan, rank, app, base)
+            process = self._spawn(plan, rank, plan.apps[rank.app], base)
         except LaunchError as error:
-            self._sink.not_started(rank.rank, error)
+            self._link.not_started(rank.rank, error)
             return
-        self._ranks[rank.rank] = started
-        started.watch(not self._paused)
-        self._sink.started(rank.rank, started.pid)
-        if self._unbound != self._said:
-            self._said = self._unbound
-            text = f"mslaunch: {self._said}; ranks run without that\n"
-            self._sink.output(STDOUT if plan.merge else STDERR, rank.rank, text.encode())
+        self._ranks[rank.rank] = process
+        process.watch(not self._paused)
+        self._link.started(rank.rank, process.pid)
+        if self._unbound != self._reported:
+            self._reported = self._unbound
+            text = f"mslaunch: {self._reported}; ranks run without that\n"
+            self._link.output(STDOUT if plan.merge else STDERR, rank.rank, text.encode())
 
-    def _started(self, plan: NodePlan, told: RankPlan, app: AppPlan, base: Mapping[str, str]) -> RankProcess:
-        folder = self._session().place(f"rank.{told.rank}") if plan.session else ""
+    def _spawn(self, plan: NodePlan, rank: RankPlan, app: AppPlan, base: Mapping[str, str]) -> RankProcess:
+        folder = self._session().place(f"rank.{rank.rank}") if plan.session else ""
         wdir = folder if app.in_session else app.wdir
         check_wdir(wdir)
-        given, line = self._mpi.variables(plan.world, told.app, told.rank)
+        given, pmi = self.mpi.variables(plan.world, rank.app, rank.rank)
         try:
             given["PWD"] = wdir
             if folder:
                 given["OMPI_FILE_LOCATION"] = folder
-            env = rank_variables(base, app, told, given, plan.defaults)
-            return self._spawned(plan, told, app, env, wdir, line)
+            return self._spawn_with(plan, rank, rank_variables(base, app, rank, given, plan.defaults), wdir, pmi)
         finally:
-            if line >= 0:
-                os.close(line)
+            if pmi:
+                pmi.close_child()
 
-    def _spawned(
-        self, plan: NodePlan, told: RankPlan, app: AppPlan, env: dict[str, str], wdir: str, line: int
+    def _spawn_with(
+        self, plan: NodePlan, rank: RankPlan, env: dict[str, str], wdir: str, pmi: PmiSocket | None
     ) -> RankProcess:
-        """`line` is the rank's end of the socket on which it may speak PMI, its number 3; or -1."""
+        app = plan.apps[rank.app]
         os.chdir(wdir)
-        path, argv = command(app, told, plan.index_argv, env.get("PATH", os.defpath), wdir)
+        path, argv = command(app, rank, plan.index_argv, env.get("PATH", os.defpath), wdir)
         pty = plan.pty == "yes" or (plan.pty == "auto" and not is_python(path))
-        rank = RankProcess(told.rank, self._loop, self._sink)
+        process = RankProcess(rank.rank, self._loop, self._events)
         assert self._room
         try:
-            with bound(told.cpus, told.memory) as binding:
-                fds = open_fds(self._null, told.rank in plan.stdin, plan.merge, pty, self._size)
-                rank.start(path, argv, env, fds, self._room, line)
-            self._unbound = binding.refused or self._said
+            with bound(rank.cpus, rank.memory) as binding:
+                fds = open_fds(self._null, rank.rank in plan.stdin, plan.merge, pty, self._size)
+                process.start(path, argv, env, fds, self._room, pmi)
         except OSError as error:
             raise explain_spawn(app.argv[0], error) from None
-        return rank
-
-    # --- once more
+        self._unbound = binding.refused or self._reported
+        return process
 
     def restart(self, rank: int, count: int) -> None:
         """Start a rank or service that has ended again, for the `count`th time, once nothing is left of its streams."""
         if is_service(rank):
             self._services.restart(rank)
-            return
-        self._ranks[rank].retire(lambda: self._start_again(rank, count))
+        else:
+            self._ranks[rank].retire(lambda: self._start_again(rank, count))
 
     def _start_again(self, number: int, count: int) -> None:
         del self._ranks[number]
-        plan = self._plans[number]._replace(stdin=())
+        plan = self._plans[number]._replace(stdin=())  # the process before has read what there was
         rank = next(rank for rank in plan.ranks if rank.rank == number)
-        told = (f"OMPI_MCA_orte_num_restarts={count}", f"MSLAUNCH_ATTEMPT={count + 1}")
-        again = rank._replace(env=(*rank.env, *told))
-        self._start(plan, again, plan.apps[rank.app], inherited(self._environ, plan))
+        more = (f"OMPI_MCA_orte_num_restarts={count}", f"MSLAUNCH_ATTEMPT={count + 1}")
+        self._start(plan, rank._replace(env=(*rank.env, *more)), inherited(self._environ, plan))
 
     # --- while it runs
 
     def watch(self, on: bool) -> None:
-        """Hear what ranks print, or let them wait."""
+        """Read what ranks print, or let them wait."""
         self._paused = not on
         for rank in self._ranks.values():
             rank.watch(on)
@@ -225,7 +211,7 @@ class NodeJob:
         if rank:
             rank.feed(data)
         else:
-            self._sink.stdin_taken(number, len(data))
+            self._link.stdin_taken(number, len(data))
 
     def signal(self, signum: int, number: int | None = None) -> None:
         """Send a signal to one rank's process group, or to all."""
@@ -235,11 +221,19 @@ class NodeJob:
 
     # --- the end
 
-    def end(self, grace: float | None = None) -> None:
-        """TERM, `grace` seconds (None: as the plan says), KILL; 0 is KILL at once."""
-        self.ending = True
-        if grace is None:
-            grace = self._grace
+    def _exited(self, rank: int, status: ExitStatus) -> None:
+        failed = status.code != 0
+        self.mpi.before_exit(failed)
+        self._link.exited(rank, status)
+        self.mpi.after_exit(rank, failed)
+        if self._abandoned and not self.pids():
+            self._services.end(at_once=True)
+
+    def end(self, grace: float) -> None:
+        """TERM, `grace` seconds, KILL; 0 is KILL at once."""
+        if not self.ending:
+            self.ending = True
+            self.mpi.failing()
         for rank in self._ranks.values():
             rank.hurry(at_once=grace <= 0)
         if grace > 0:
@@ -248,12 +242,13 @@ class NodeJob:
             self._loop.after(grace, lambda: self.end(0.0))
         else:
             self.signal(signal.SIGKILL)
-        self.end_services(at_once=grace <= 0 or not self.pids())
+        self._services.end(at_once=grace <= 0 or not self.pids())
+
+    def abandon(self) -> None:
+        """The launcher is gone: end all, services after the ranks."""
+        self._abandoned = True
+        self.end(self._grace)
 
     def end_idle_services(self) -> None:
-        """See `Services.end_idle`."""
+        """End services once nobody is connected to them."""
         self._services.end_idle()
-
-    def end_services(self, at_once: bool) -> None:
-        """See `Services.end`."""
-        self._services.end(at_once)

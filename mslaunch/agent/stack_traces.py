@@ -12,8 +12,9 @@ import os
 import stat
 
 from mslaunch.agent.ranks.pipes import FdPlacement, open_fds
-from mslaunch.agent.ranks.rank import RankProcess
+from mslaunch.agent.ranks.rank import ProcessEvents, RankProcess
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple, signal
+from mslaunch.host.processes import link, numbers, stat_fields
 from mslaunch.protocol.control import StackTrace
 from mslaunch.protocol.frames import NO_RANK
 
@@ -30,12 +31,12 @@ _THREADS = 32
 _PLACES = ("/usr/local/bin", "/usr/bin", "/bin")
 _BEGINS = ("Thread", "TID ", "#0")  # where the part of a tool's words begins that is worth keeping
 _STATES = {
-    "R": "running",
-    "S": "sleeping",
-    "D": "sleeping, and no signal wakes it",
-    "T": "stopped",
-    "t": "stopped by a debugger",
-    "Z": "a zombie",
+    b"R": "running",
+    b"S": "sleeping",
+    b"D": "sleeping, and no signal wakes it",
+    b"T": "stopped",
+    b"t": "stopped by a debugger",
+    b"Z": "a zombie",
 }
 
 
@@ -118,7 +119,7 @@ class Tracer:
         while look.commands:
             command = look.commands.pop(0)
             look.said_by, look.data = os.path.basename(command[0]), b""
-            process = RankProcess(look.rank, self._loop, look)
+            process = RankProcess(look.rank, self._loop, ProcessEvents(look.output, look.exited))
             try:
                 room = FdPlacement(0, self._null)
                 process.start(command[0], command, self._env, open_fds(self._null, False, True, False, 1), room)
@@ -172,13 +173,10 @@ class _DebuggerRun:
         if self.process:
             self.process.retire(self.then)
 
-    def stdin_taken(self, rank: int, size: int) -> None:
-        """See `ranks.Sink`: a tool reads nothing."""
-
 
 def _commands(pid: int, path: list[str]) -> list[list[str]]:
     """The command lines that would tell of `pid`, best first; one for Python may also stand beside the interpreter."""
-    folder, name = os.path.split(_link(f"/proc/{pid}/exe"))
+    folder, name = os.path.split(link(pid, "exe"))
     python = name.startswith(("python", "pypy"))
     places = [place for place in (*path, *_PLACES) if place.startswith("/")]
     found = []
@@ -213,12 +211,12 @@ def worth_keeping(said: str) -> str:
 
 def proc_traced(pid: int, reason: str) -> StackTrace:
     """What the kernel says of each thread: its state and where it sleeps, and its stack there if we may see that."""
-    threads = sorted(_listed(f"/proc/{pid}/task"))
+    threads = sorted(numbers(f"/proc/{pid}/task"))
     lines = [reason]
     for thread in threads[:_THREADS]:
         task = f"{pid}/task/{thread}"
-        state = _stat(task)[:1]
-        where = [f"{state[0]} ({_STATES.get(state[0], 'see proc(5)')})"] if state else ["gone"]
+        state = stat_fields(task)[:1]
+        where = [f"{state[0].decode()} ({_STATES.get(state[0], 'see proc(5)')})"] if state else ["gone"]
         sleeps, call = _read(task, "wchan"), _read(task, "syscall").split(" ")[0]
         where += [f"in {sleeps}"] if sleeps not in ("", "0") else []
         where += [f"system call {call}"] if call.isdigit() else []
@@ -234,23 +232,11 @@ def proc_traced(pid: int, reason: str) -> StackTrace:
 def _sessions(leaders: set[int]) -> dict[int, list[int]]:
     """The processes of each session, its leader first: a rank is the leader of one (`ranks`)."""
     found = {leader: [leader] for leader in leaders}
-    for pid in _listed("/proc"):
-        fields = _stat(pid)
+    for pid in numbers():
+        fields = stat_fields(pid)
         if len(fields) > 3 and pid not in leaders and int(fields[3]) in leaders:
             found[int(fields[3])].append(pid)
     return found
-
-
-def _stat(task: object) -> list[str]:
-    """The fields of /proc/…/stat from the state on: state, parent, group, session, …"""
-    return _read(task, "stat").rpartition(")")[2].split()
-
-
-def _listed(folder: str) -> list[int]:
-    try:
-        return [int(name) for name in os.listdir(folder) if name.isdigit()]
-    except OSError:
-        return []
 
 
 def _read(task: object, name: str) -> str:
@@ -258,12 +244,5 @@ def _read(task: object, name: str) -> str:
     try:
         with open(f"/proc/{task}/{name}", encoding="utf-8", errors="replace") as file:
             return file.read(_TEXT).strip()
-    except OSError:
-        return ""
-
-
-def _link(path: str) -> str:
-    try:
-        return os.readlink(path)
     except OSError:
         return ""

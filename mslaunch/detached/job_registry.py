@@ -16,6 +16,7 @@ import time
 
 from mslaunch.errors import LaunchError
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple, signal
+from mslaunch.host.processes import read, stat_fields
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -101,14 +102,10 @@ class _Handle:
 
 def process(pid: int) -> LauncherProcess | None:
     """The process that has this id now; None if there is none, or a zombie."""
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            fields = file.read().rpartition(")")[2].split()
-        with open("/proc/sys/kernel/random/boot_id") as file:
-            boot = file.read().strip()
-    except OSError:
+    fields = stat_fields(pid)
+    if not fields or fields[0] in b"ZX":
         return None
-    return None if fields[0] in "ZX" else LauncherProcess(pid, fields[19], boot)
+    return LauncherProcess(pid, fields[19].decode(), read("/proc/sys/kernel/random/boot_id").decode().strip())
 
 
 class JobEntry:

@@ -12,7 +12,7 @@ from errno import EADDRINUSE
 
 from mslaunch.errors import LaunchError
 from mslaunch.faststd import TYPE_CHECKING
-from mslaunch.host.processes import everybody, family, link, strings
+from mslaunch.host.processes import family, link, numbers, strings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -79,7 +79,7 @@ def holder(wanted: set[str], pids: Iterable[int]) -> int | None:
 
 def by_whom(port: int) -> str:
     """` by …`: the process that listens at `port`, as far as we may know."""
-    pid = holder(sockets(port), everybody())
+    pid = holder(sockets(port), numbers())
     if not pid:
         return " by another process"
     command = " ".join(" ".join(strings(pid, "cmdline")).split())
@@ -119,7 +119,7 @@ class ListenWait:
         found = sockets(self._port)
         if found and holder(found, family([self._pid])) is not None:
             self._heard(None)
-        elif found and holder(found, everybody()):
+        elif found and holder(found, numbers()):
             what = f"port {self._port} of the MindSpore scheduler was taken meanwhile{by_whom(self._port)}"
             self._heard(LaunchError(what, todo="it was free a moment ago: launch again, or let another be chosen"))
         else:

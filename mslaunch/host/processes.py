@@ -1,7 +1,6 @@
-"""Other processes of this node, as /proc shows them: who descends from whom, and what each was started with.
+"""Other processes of this host, as /proc shows them: their states, their descent, what each was started with.
 
-It knows nothing of ranks or services.  The surprising thing: there are no errors here.  A process may vanish at any
-time, or be somebody else's, and then there is nothing to be said of it.
+A process may vanish at any time, or be somebody else's: what cannot be read is empty, and no error.
 """
 
 from __future__ import annotations
@@ -13,48 +12,66 @@ from mslaunch.faststd import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-
-def family(roots: Sequence[int]) -> Iterator[int]:
-    """The roots, for it is nearly always one of them; then what they started, parents before children."""
-    yield from roots
-    children = _children(roots)
-    wave = list(roots)
-    reached = set(wave)
-    while wave:
-        wave = [child for pid in wave for child in children.get(pid, ()) if child not in reached]
-        reached.update(wave)
-        yield from wave
-
-
-def _children(roots: Sequence[int]) -> dict[int, list[int]]:
-    """Parent → children, of all processes.  One whose parent is gone counts as a child of its session's leader.
-
-    proc(5): in /proc/PID/stat the name is in parentheses and may itself hold any of them; state, ppid, pgrp and
-    session follow the last one.
-    """
-    children: dict[int, list[int]] = {}
-    leaders = set(roots)
-    for number in everybody():
-        fields = read(f"/proc/{number}/stat").rpartition(b")")[2].split()
-        if len(fields) > 3:
-            parent, session = int(fields[1]), int(fields[3])
-            for above in {parent, session} if session in leaders else (parent,):
-                children.setdefault(above, []).append(number)
-    return children
-
-
-def everybody() -> list[int]:
-    """All processes."""
-    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+_PF_EXITING = 4
 
 
 def read(path: str) -> bytes:
-    """A file's bytes; none where it cannot be read."""
+    """A file's bytes."""
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", 0) as file:
             return file.read()
     except OSError:
         return b""
+
+
+def numbers(folder: str = "/proc") -> list[int]:
+    """The processes in /proc, or the threads in /proc/PID/task."""
+    try:
+        return [int(name) for name in os.listdir(folder) if name.isdigit()]
+    except OSError:
+        return []
+
+
+def stat_fields(task: object) -> list[bytes]:
+    """The fields of /proc/TASK/stat from the state on: state, parent, group, session, …; `task` is a pid, or more.
+
+    proc(5): the name before them is in parentheses, and may itself hold spaces and parentheses.
+    """
+    return read(f"/proc/{task}/stat").rpartition(b")")[2].split()
+
+
+def is_exiting(pid: int) -> bool:
+    """Whether it is on its way out: others may see its connections closed before it can be reaped."""
+    fields = stat_fields(pid)
+    return bool(fields) and (fields[0] == b"Z" or bool(int(fields[6]) & _PF_EXITING))
+
+
+def children(pid: int) -> list[int]:
+    """What a process has started or adopted; none where the kernel does not tell (CONFIG_PROC_CHILDREN)."""
+    files = [f"/proc/{pid}/task/{thread}/children" for thread in numbers(f"/proc/{pid}/task")]
+    return [int(word) for file in files for word in read(file).split()]
+
+
+def family(roots: Sequence[int]) -> Iterator[int]:
+    """The roots; then what they started, parents before children.
+
+    A process whose parent is gone counts as a child of its session's leader.
+    """
+    yield from roots
+    below: dict[int, list[int]] = {}
+    leaders = set(roots)
+    for pid in numbers():
+        fields = stat_fields(pid)
+        if len(fields) > 3:
+            parent, session = int(fields[1]), int(fields[3])
+            for above in {parent, session} if session in leaders else (parent,):
+                below.setdefault(above, []).append(pid)
+    wave = list(roots)
+    reached = set(wave)
+    while wave:
+        wave = [child for pid in wave for child in below.get(pid, ()) if child not in reached]
+        reached.update(wave)
+        yield from wave
 
 
 def strings(pid: int, what: str) -> list[str]:
@@ -63,7 +80,7 @@ def strings(pid: int, what: str) -> list[str]:
 
 
 def link(pid: int, what: str) -> str:
-    """Where /proc/PID/WHAT leads to; "" if we may not know."""
+    """Where /proc/PID/WHAT leads to."""
     try:
         return os.readlink(f"/proc/{pid}/{what}")
     except OSError:

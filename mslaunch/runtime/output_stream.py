@@ -11,6 +11,7 @@ import os
 import time
 
 from mslaunch.faststd import TYPE_CHECKING
+from mslaunch.runtime.fd_reader import FULL, FdReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,14 +23,13 @@ JOIN = 0.04  #: seconds that the rest of a line is waited for
 DRAIN = 5.0  #: seconds of silence after which a stream is closed that outlives its program: an orphan holds it open
 DRAIN_ENDING = 0.5  #: the same while the job is being ended
 _LONG = 1 << 16  # bytes of an unfinished line that are passed on as they are
-_FULL = 1 << 20  # bytes: no pipe holds more
 _F_SETPIPE_SZ = 1031
 _PIPE_BUDGET = 16 << 20  # bytes for all pipes of a node; the kernel grants an ordinary user 64 MiB
 
 
 def pipe_size(programs: int) -> int:
     """Bytes for the standard output of each of so many programs."""
-    return min(_FULL, max(1 << 16, _PIPE_BUDGET // max(programs, 1)))
+    return min(FULL, max(1 << 16, _PIPE_BUDGET // max(programs, 1)))
 
 
 def open_stream(pty: bool, size: int = 0) -> tuple[int, int]:
@@ -68,49 +68,14 @@ class OutputStream:
 
     def __init__(self, loop: Loop, fd: int, output: Callable[[bytes], None]) -> None:
         self._loop = loop
-        self._fd = fd
         self._output = output
-        self._size = 1 << 16
         self._tail = b""
         self._since = 0.0  # when the line of the tail began to come
         self._timer: Timer | None = None
-        os.set_blocking(fd, False)
-
-    def watch(self, on: bool) -> None:
-        """Read, or let the program wait (back-pressure)."""
-        if self._fd >= 0:
-            self._loop.reader(self._fd, self._read if on else None)
-
-    def drain(self) -> None:
-        """Pass on what is there by now, no more than a pipe holds, and close it: an orphan holds the other end."""
-        left = _FULL
-        while left > 0:
-            size = self._take()
-            if not size:
-                break
-            left -= size
-        self.close()
-
-    def _read(self) -> None:
-        self._take()
-
-    def _take(self) -> int:
-        """Read once; the number of bytes, 0 if there is nothing or nothing more will come."""
-        try:
-            data = os.read(self._fd, self._size)
-        except BlockingIOError:
-            return 0
-        except OSError:  # EIO: the last holder of a pseudo-terminal closed it
-            data = b""
-        if data:
-            self._pass_lines(data)
-        else:
-            self.close()
-        return len(data)
+        reader = FdReader(loop, fd, self._pass_lines, self._on_end)
+        self.watch, self.drain, self.close = reader.watch, reader.drain, reader.close
 
     def _pass_lines(self, data: bytes) -> None:
-        if len(data) == self._size < _FULL:
-            self._size *= 4
         had = len(self._tail)
         if had:
             data = self._tail + data
@@ -140,16 +105,10 @@ class OutputStream:
             tail, self._tail = self._tail, b""
             self._output(tail)
 
-    def close(self) -> None:
-        """Pass on the tail and b"", once, and close the descriptor."""
-        if self._fd < 0:
-            return
+    def _on_end(self) -> None:
         if self._timer:
             self._timer.cancel()
         self._flush()
-        self._loop.reader(self._fd, None)
-        os.close(self._fd)
-        self._fd = -1
         self._output(b"")
 
 

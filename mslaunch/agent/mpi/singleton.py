@@ -14,6 +14,7 @@ import time
 from mslaunch.agent.mpi.detect.libmpi_file import NAMES, maker
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.host import elf
+from mslaunch.host.processes import children, read
 from mslaunch.protocol.mpi import Alone
 
 if TYPE_CHECKING:
@@ -139,7 +140,7 @@ def find(pid: int) -> tuple[str, str, bool] | None:
     """
     loaded = None
     for one in _family(pid):
-        maps = _read(one, "maps")
+        maps = read(f"/proc/{one}/maps")
         for path, inode, start in _libraries(maps):
             library = _known(one, path, inode)
             if library is None or (one != pid and _launched(one, pid)):
@@ -160,17 +161,16 @@ def _family(pid: int) -> Iterator[int]:
     waiting = [pid]
     for one in waiting:
         yield one
-        if len(waiting) >= _PER_RANK or _read(one, "comm").strip() in _LAUNCHERS:
+        if len(waiting) >= _PER_RANK or read(f"/proc/{one}/comm").strip() in _LAUNCHERS:
             continue
-        for thread in _listed(f"/proc/{one}/task"):
-            waiting += [int(child) for child in _read(one, f"task/{thread}/children").split()]
+        waiting += children(one)
 
 
 def _launched(pid: int, rank: int) -> bool:
     """True if a process below a rank was started by another launcher."""
 
     def told(one: int) -> list[bytes]:
-        return sorted(word for word in _read(one, "environ").split(b"\0") if word.startswith(_OF_A_LAUNCHER))
+        return sorted(word for word in read(f"/proc/{one}/environ").split(b"\0") if word.startswith(_OF_A_LAUNCHER))
 
     return told(pid) != told(rank)
 
@@ -240,21 +240,3 @@ def _known(pid: int, path: bytes, inode: int) -> _LoadedLibrary | None:
             return None
         _files[key] = library if library and library.made_by else None
     return _files[key]
-
-
-# --- /proc, where everything may vanish at any time
-
-
-def _read(pid: int, what: str) -> bytes:
-    try:
-        with open(f"/proc/{pid}/{what}", "rb", 0) as file:
-            return file.read()
-    except OSError:
-        return b""
-
-
-def _listed(folder: str) -> list[str]:
-    try:
-        return os.listdir(folder)
-    except OSError:
-        return []

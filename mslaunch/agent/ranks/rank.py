@@ -1,37 +1,28 @@
-"""Ranks: find the program, start it, carry its streams, signal it, see it end.
+"""One process of the job, a rank, a service or a debugger: start it, carry its streams, signal it, see it end.
 
-One `Rank` is one session of its own (a process group that a signal reaches as a whole).  It knows neither frames nor
-the launcher: what happens goes to a `RankSink`.
+Each is a session of its own, so that a signal reaches it and all that it has started.  Its exit is reported once it
+was reaped and its PMI socket has been read to the end, so that an MPI_Abort comes before the exit; the ends of its
+output streams are reported by themselves, for an orphan may hold them open.  Both waits are bounded by
+`runtime.output_stream.DRAIN`.
 """
 
 from __future__ import annotations
 
 import os
 
+from mslaunch.agent.ranks.input_stream import InputStream
 from mslaunch.agent.ranks.pipes import FdPlacement, RankPipes
 from mslaunch.datamodel.exit_status import from_wait_status
-from mslaunch.faststd import TYPE_CHECKING, signal
+from mslaunch.faststd import TYPE_CHECKING, NamedTuple, signal
+from mslaunch.host.processes import is_exiting
 from mslaunch.runtime.output_stream import StreamGroup
-from mslaunch.runtime.writer import Writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Protocol
 
+    from mslaunch.agent.ranks.pmi_socket import PmiSocket
     from mslaunch.datamodel.exit_status import ExitStatus
     from mslaunch.runtime.loop import Loop
-
-    class RankSink(Protocol):
-        """Who hears of ranks."""
-
-        def output(self, kind: int, rank: int, data: bytes) -> None:
-            """`data` was printed on STDOUT or STDERR; b"" ends the stream."""
-
-        def exited(self, rank: int, status: ExitStatus) -> None:
-            """The rank's process has ended."""
-
-        def stdin_taken(self, rank: int, size: int) -> None:
-            """The rank's standard input took `size` bytes (or will never take them)."""
 
 
 _RESET = [getattr(signal, name) for name in ("SIGPIPE", "SIGXFSZ", "SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGCHLD",
@@ -39,42 +30,46 @@ _RESET = [getattr(signal, name) for name in ("SIGPIPE", "SIGXFSZ", "SIGINT", "SI
           if hasattr(signal, name)]  # fmt: skip
 
 
-def _exiting(pid: int) -> bool:
-    """Others may see its connections closed before it can be reaped.  proc(5): `flags` of stat, PF_EXITING."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            fields = file.read().rpartition(b")")[2].split()
-    except OSError:
-        return False
-    return fields[0] == b"Z" or bool(int(fields[6]) & 4)
+class ProcessEvents(NamedTuple):
+    """Who hears of a process; `rank` is its number in frames."""
+
+    output: Callable[[int, int, bytes], None]  # kind (STDOUT or STDERR), rank, data; b"" ends the stream
+    exited: Callable[[int, ExitStatus], None]  # rank, how
+    stdin_taken: Callable[[int, int], None] = lambda rank, size: None  # rank, bytes written or never to be read
 
 
 class RankProcess:
-    """One process of the job, from spawn to the end of its streams."""
+    """One process, from spawn to the end of its streams."""
 
-    def __init__(self, number: int, loop: Loop, sink: RankSink) -> None:
+    def __init__(self, number: int, loop: Loop, events: ProcessEvents) -> None:
         self.number = number
-        self.loop = loop
-        self.sink = sink
+        self._loop = loop
+        self._events = events
         self.pid = 0
         self.running = False
-        self.asked = False  # it was told to end, and was not on its way already
+        self._asked = False  # it was told to end, and was not on its way already
+        self._status: ExitStatus | None = None  # until it is reported
+        self._pmi: PmiSocket | None = None
         self._streams = StreamGroup(loop, self._printed)
-        self._stdin: Writer | None = None
-        self._stdin_fd = -1
-        self._stdin_ends = False
+        self._stdin: InputStream | None = None
         self._retired: Callable[[], None] | None = None
 
     @property
     def over(self) -> bool:
         """True once the process *and* its streams have ended."""
-        return not self.running and self._streams.over
+        return not self.running and self._status is None and self._streams.over
 
     def start(
-        self, path: str, argv: list[str], env: dict[str, str], fds: RankPipes, room: FdPlacement, line: int = -1
+        self,
+        path: str,
+        argv: list[str],
+        env: dict[str, str],
+        fds: RankPipes,
+        room: FdPlacement,
+        pmi: PmiSocket | None = None,
     ) -> None:
-        """Spawn it; `line` becomes its descriptor 3.  Raises `OSError` if the kernel will not, with `fds` closed."""
-        child = (*fds.child, line) if line >= 0 else fds.child
+        """Spawn it; its end of `pmi` becomes descriptor 3.  Raises OSError, with `fds` closed."""
+        child = (*fds.child, pmi.child) if pmi else fds.child
         actions = [(os.POSIX_SPAWN_DUP2, fd, index) for index, fd in enumerate(room.place(child))]
         try:
             self.pid = os.posix_spawn(
@@ -89,14 +84,23 @@ class RankProcess:
         self.running = True
         for kind, fd in fds.streams:
             self._streams.add(kind, fd)
-        self.loop.child(self.pid, self._ended)
+        self._loop.child(self.pid, self._ended)
         if fds.stdin >= 0:
-            self._stdin_fd = fds.stdin
-            self._stdin = Writer(self.loop, fds.stdin, lambda error: self._stdin_closed(), self._stdin_progress)
+            self._stdin = InputStream(self._loop, fds.stdin, lambda size: self._events.stdin_taken(self.number, size))
+        if pmi:
+            self._pmi = pmi
+            pmi.attach(self._progress)
 
     def watch(self, on: bool) -> None:
         """Read its streams, or let it wait."""
         self._streams.watch(on)
+
+    def feed(self, data: bytes) -> None:
+        """Bytes for its standard input; b"" ends it once they are read."""
+        if self._stdin:
+            self._stdin.feed(data)
+        else:
+            self._events.stdin_taken(self.number, len(data))
 
     def signal(self, signum: int) -> None:
         """Send a signal to the rank's process group.  The process is ours and not yet reaped, so the id is its own."""
@@ -113,8 +117,9 @@ class RankProcess:
 
         `at_once`: those that are not silent, too; they may print for ever.
         """
-        self.asked = self.asked or (self.running and not _exiting(self.pid))
+        self._asked = self._asked or (self.running and not is_exiting(self.pid))
         self._streams.hurry(at_once)
+        self._bound_pmi()
 
     def retire(self, then: Callable[[], None]) -> None:
         """The process has ended; call `then` once its streams have, too.
@@ -123,42 +128,36 @@ class RankProcess:
         """
         self._retired = then
         self._streams.hurry(True)
-        if self.over:
-            self.loop.soon(then)
+        self._progress()
+
+    # --- its end
 
     def _ended(self, status: int) -> None:
         self.running = False
-        self._stdin_closed()
-        self.sink.exited(self.number, from_wait_status(status)._replace(asked=self.asked))
+        self._status = from_wait_status(status)._replace(asked=self._asked)
+        if self._stdin:
+            self._stdin.close()
+        if self._pmi:
+            self._pmi.finish()
+        self._bound_pmi()
+        self._progress()
         self._streams.program_ended()
 
+    def _bound_pmi(self) -> None:
+        """What the rank has sent may wait for the module that understands it, but not for ever."""
+        if self._status and self._pmi and not self._pmi.over:
+            self._loop.after(self._streams.seconds, self._pmi.close)
+
     def _printed(self, kind: int, data: bytes) -> None:
-        self.sink.output(kind, self.number, data)
+        self._events.output(kind, self.number, data)
+        if not data:
+            self._progress()
+
+    def _progress(self) -> None:
+        """The process or one of its streams has ended: report the exit, once, and then that all is over."""
+        if self._status and (self._pmi is None or self._pmi.over):
+            status, self._status = self._status, None
+            self._events.exited(self.number, status)
         if self.over and self._retired:
-            self.loop.soon(self._retired)
-
-    # --- standard input
-
-    def feed(self, data: bytes) -> None:
-        """Bytes for its standard input; b"" ends it once they are read."""
-        if self._stdin is None:
-            self.sink.stdin_taken(self.number, len(data))
-        elif data:
-            self._stdin.send(data)
-        else:
-            self._stdin_ends = True
-            self._stdin_progress(0)
-
-    def _stdin_progress(self, size: int) -> None:
-        if size:
-            self.sink.stdin_taken(self.number, size)
-        if self._stdin_ends and self._stdin and not self._stdin.pending:
-            self._stdin_closed()
-
-    def _stdin_closed(self) -> None:
-        if self._stdin:
-            left = self._stdin.pending
-            self._stdin.close()
-            self._stdin = None
-            os.close(self._stdin_fd)
-            self.sink.stdin_taken(self.number, left)
+            self._loop.soon(self._retired)
+            self._retired = None

@@ -9,33 +9,13 @@ from __future__ import annotations
 
 import os
 
-from mslaunch.agent.services.service import Service
+from mslaunch.agent.services.service import Service, ServiceContext
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.host.programs import says
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from typing import Protocol
-
-    from mslaunch.agent.ranks.rank import RankSink
-    from mslaunch.agent.ranks.session_dir import SessionDir
     from mslaunch.datamodel.node_plan import NodePlan
-    from mslaunch.errors import LaunchError
     from mslaunch.host.free_ports import Listener
-    from mslaunch.runtime.loop import Loop
-
-    class ServiceSink(RankSink, Protocol):
-        """Who hears of services: the agent."""
-
-        def started(self, rank: int, pid: int) -> None:
-            """It runs."""
-
-        def serves(self, number: int) -> None:
-            """It was to be started before the ranks, and need not be waited for any longer."""
-
-        def not_started(self, rank: int, error: LaunchError) -> None:
-            """It does not run, and will not."""
-
 
 _TEXT = 1 << 16  # bytes of a program that are looked at
 
@@ -43,23 +23,8 @@ _TEXT = 1 << 16  # bytes of a program that are looked at
 class ServiceManager:
     """Those of a node."""
 
-    def __init__(
-        self,
-        loop: Loop,
-        sink: ServiceSink,
-        environ: Mapping[str, str],
-        session: Callable[[], SessionDir],
-        need: Callable[[str, Callable[[], None]], None],
-        ranks: Callable[[], list[int] | None],
-    ) -> None:
-        """`need` goes on when a part is here; `ranks()` are the process ids of the node's ranks, if it ever had any."""
-        self.loop = loop
-        self.sink = sink
-        self.environ = environ
-        self.session = session
-        self.need = need
-        self.ranks = ranks
-        self.ending = False
+    def __init__(self, context: ServiceContext) -> None:
+        self._context = context
         self._all: dict[int, Service] = {}
 
     @property
@@ -72,7 +37,7 @@ class ServiceManager:
         for told in plan.services:
             if told.number not in self._all:
                 guessed = not told.first and names_mindspore(plan)
-                self._all[told.number] = Service(self, plan, told, held.pop(told.port, None), guessed)
+                self._all[told.number] = Service(self._context, plan, told, held.pop(told.port, None), guessed)
 
     def restart(self, number: int) -> None:
         """One that has ended is started again, once nothing is left of its streams."""
@@ -90,7 +55,6 @@ class ServiceManager:
 
     def end(self, at_once: bool) -> None:
         """The job is ending.  While ranks may still be using them (`at_once` false) only ports are given back."""
-        self.ending = True
         for service in self._all.values():
             service.end(at_once)
 

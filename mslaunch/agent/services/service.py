@@ -13,31 +13,61 @@ import os
 from mslaunch.agent import on_demand
 from mslaunch.agent.ranks.cpu_affinity import bound
 from mslaunch.agent.ranks.pipes import FdPlacement, open_fds
-from mslaunch.agent.ranks.rank import RankProcess
+from mslaunch.agent.ranks.rank import ProcessEvents, RankProcess
 from mslaunch.datamodel.exit_status import ExitStatus
 from mslaunch.errors import LaunchError
-from mslaunch.faststd import TYPE_CHECKING, signal
+from mslaunch.faststd import TYPE_CHECKING, NamedTuple, signal
 from mslaunch.host.free_ports import Listener
 from mslaunch.host.programs import check_wdir, explain_spawn
 from mslaunch.protocol.frames import STDERR
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
+    from collections.abc import Callable, Mapping
+    from typing import Any, Protocol
 
-    from mslaunch.agent.services.manager import ServiceManager
+    from mslaunch.agent.ranks.session_dir import SessionDir
     from mslaunch.datamodel.node_plan import NodePlan, ServicePlan
+    from mslaunch.runtime.loop import Loop
+
+    class ServiceSink(Protocol):
+        """Who reports to the launcher."""
+
+        def output(self, kind: int, rank: int, data: bytes) -> None:
+            """What it has printed; b"" ends the stream."""
+
+        def exited(self, rank: int, status: ExitStatus) -> None:
+            """It has ended."""
+
+        def started(self, rank: int, pid: int) -> None:
+            """It runs."""
+
+        def serves(self, number: int) -> None:
+            """It was to be started before the ranks, and need not be waited for any longer."""
+
+        def not_started(self, rank: int, error: LaunchError) -> None:
+            """It does not run, and will not."""
 
 
 KILL_AFTER = 1.0  #: seconds from TERM to KILL, once nobody needs the service any more
 NO_MINDSPORE = 93  #: exit code of a scheduler that has found none; not told to anybody
 
 
+class ServiceContext(NamedTuple):
+    """What all services of a node share."""
+
+    loop: Loop
+    sink: ServiceSink
+    environ: Mapping[str, str]  # what ranks inherit
+    session: Callable[[], SessionDir]
+    need: Callable[[str, Callable[[], None]], None]  # goes on when a module is here
+    ranks: Callable[[], list[int] | None]  # process ids of the node's ranks, None if it never had any
+
+
 class Service:
-    """One of them, and its process's `RankSink`."""
+    """One of them."""
 
     def __init__(
-        self, node: ServiceManager, plan: NodePlan, told: ServicePlan, listener: Listener | None, guessed: bool
+        self, node: ServiceContext, plan: NodePlan, told: ServicePlan, listener: Listener | None, guessed: bool
     ) -> None:
         """`guessed`: start it without a knock, for somebody may need it."""
         self._node = node
@@ -53,6 +83,7 @@ class Service:
         self._reunion: Any = None  # a `ReconnectWatchdog`, once it was started again
         self._error: LaunchError | None = None  # why its process had to be ended
         self._watched = True
+        self._ending = False
         self._known = False  # somebody needs MindSpore, so that its absence is an error
         self._guessed = guessed and not told.first and listener is not None  # and nobody has needed it yet
         if told.first or self._guessed:
@@ -73,6 +104,7 @@ class Service:
 
     def end(self, at_once: bool) -> None:
         """See `Services.end`."""
+        self._ending = True
         self._close_listener()
         if self._held:
             self._held.close()
@@ -148,7 +180,7 @@ class Service:
     def _try(self, find: Callable[[], Any]) -> bool:
         """Start what is found, or say why it cannot be; False if there is nothing yet."""
         try:
-            if self._node.ending:
+            if self._ending:
                 raise LaunchError("the job is being ended")
             self._command = find()
             if self._command is None:
@@ -163,7 +195,7 @@ class Service:
     def _start(self) -> None:
         command, number = self._command, self._told.number
         null = os.open("/dev/null", os.O_RDONLY)
-        process = RankProcess(number, self._node.loop, self)
+        process = RankProcess(number, self._node.loop, ProcessEvents(self._output, self._exited))
         try:
             check_wdir(command.wdir)
             os.chdir(command.wdir)
@@ -233,10 +265,9 @@ class Service:
         else:
             self._wait_for_knock()
 
-    # --- the process, as a Sink
+    # --- the process
 
-    def output(self, kind: int, rank: int, data: bytes) -> None:
-        """See `ranks.Sink`."""
+    def _output(self, kind: int, rank: int, data: bytes) -> None:
         if data:
             self._tell_started()
             if self._reunion:
@@ -246,11 +277,7 @@ class Service:
         else:
             self._untold.append(kind)
 
-    def stdin_taken(self, rank: int, size: int) -> None:
-        """See `ranks.Sink`: a service reads nothing."""
-
-    def exited(self, rank: int, status: ExitStatus) -> None:
-        """See `ranks.Sink`."""
+    def _exited(self, rank: int, status: ExitStatus) -> None:
         for wait in filter(None, (self._wait, self._reunion)):
             wait.cancel()
         if self._guessed and status.code != NO_MINDSPORE:  # whoever needs one will knock, and hear what is wrong
@@ -266,7 +293,7 @@ class Service:
             else:
                 status = ExitStatus(0)
         self._tell_started()
-        if status.code == 0 and not self._node.ending and self._told.port:
+        if status.code == 0 and not self._ending and self._told.port:
             self._wait_for_knock()
             self._tell_serves()
         if self._error:
@@ -277,7 +304,7 @@ class Service:
     def _without_mindspore(self) -> None:
         """The interpreter of the ranks has none: should one of them knock after all, it will tell more."""
         self._process = self._command = self._untold = None
-        if not self._node.ending:
+        if not self._ending:
             self._wait_for_knock()
             self._tell_serves()
 

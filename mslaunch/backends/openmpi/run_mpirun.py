@@ -27,6 +27,7 @@ from mslaunch.errors import LaunchError
 from mslaunch.faststd import TYPE_CHECKING, signal
 from mslaunch.host.cpus import cores_here
 from mslaunch.host.own_names import is_local
+from mslaunch.host.processes import children, stat_fields
 from mslaunch.host.programs import is_python
 from mslaunch.launcher.agents.agent_pool import AgentPool
 from mslaunch.launcher.interrupts import Interrupts
@@ -249,13 +250,8 @@ class _MpirunLaunch:
 
 def adopted_beside(agent: int) -> list[int]:
     """The processes that the guard above an agent has adopted; none where the kernel does not tell."""
-    try:
-        with open(f"/proc/{agent}/stat", "rb") as file:
-            guard = int(file.read().rpartition(b")")[2].split()[1])
-        with open(f"/proc/{guard}/task/{guard}/children") as children:
-            return [int(word) for word in children.read().split() if int(word) != agent]
-    except (OSError, IndexError):
-        return []
+    fields = stat_fields(agent)
+    return [pid for pid in children(int(fields[1])) if pid != agent] if fields else []
 
 
 def _show(job: MpirunJob, fd: int) -> None:

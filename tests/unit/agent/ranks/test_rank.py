@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from mslaunch.agent.ranks.pipes import FdPlacement, open_fds
-from mslaunch.agent.ranks.rank import RankProcess
+from mslaunch.agent.ranks.pmi_socket import PmiSocket
+from mslaunch.agent.ranks.rank import ProcessEvents, RankProcess
 from mslaunch.datamodel.exit_status import ExitStatus
 from mslaunch.runtime import output_stream
 from mslaunch.runtime.loop import Loop
@@ -41,10 +42,9 @@ def loop() -> Iterator[Loop]:
 
 def start(loop: Loop, sink: Sink, script: str, stdin: bool = False, pty: bool = False) -> RankProcess:
     null = os.open("/dev/null", os.O_RDONLY)
-    rank = RankProcess(0, loop, sink)
-    rank.start(
-        "/bin/sh", ["sh", "-c", script], dict(os.environ), open_fds(null, stdin, False, pty, 1), FdPlacement(1, null)
-    )
+    rank = RankProcess(0, loop, ProcessEvents(sink.output, sink.exited, sink.stdin_taken))
+    fds, room = open_fds(null, stdin, False, pty, 1), FdPlacement(1, null)
+    rank.start("/bin/sh", ["sh", "-c", script], dict(os.environ), fds, room)
     os.close(null)
     return rank
 
@@ -148,3 +148,111 @@ def test_progress_tells_of_all_bytes_when_the_reader_goes(loop: Loop) -> None:
     loop.run(lambda: bool(broken))
     os.close(writer)
     assert sum(told) == 300_000
+
+
+# --- the exit comes after what the rank has sent on its PMI socket
+
+
+class Engine:
+    """Takes what ranks send once it is `here`; writes down the order of things."""
+
+    def __init__(self, loop: Loop) -> None:
+        self.here = False
+        self.history: list[str] = []
+        self.socket = PmiSocket(loop, 0, self.received)
+
+    def received(self, rank: int, data: bytes) -> bool:
+        if self.here or not data:
+            self.history.append(data.decode() if len(data) < 100 else "much")
+        return self.here or not data
+
+    def exited(self, rank: int, status: ExitStatus) -> None:
+        self.history.append(f"exit {status.code}")
+
+    def start(self, loop: Loop, script: str) -> RankProcess:
+        null = os.open("/dev/null", os.O_RDONLY)
+        process = RankProcess(0, loop, ProcessEvents(lambda kind, rank, data: None, self.exited))
+        fds = open_fds(null, False, False, False, 1)
+        process.start("/bin/sh", ["sh", "-c", script], dict(os.environ), fds, FdPlacement(1, null), self.socket)
+        self.socket.close_child()
+        os.close(null)
+        process.watch(True)
+        return process
+
+
+def wait(loop: Loop, seconds: float) -> None:
+    due: list[bool] = []
+    loop.after(seconds, lambda: due.append(True))
+    loop.run(lambda: bool(due))
+
+
+@pytest.fixture
+def engine(loop: Loop) -> Engine:
+    return Engine(loop)
+
+
+def test_the_exit_comes_after_the_last_words(loop: Loop, engine: Engine) -> None:
+    engine.here = True
+    process = engine.start(loop, "printf abort >&3; exit 7")
+    loop.run(lambda: process.over)
+    assert engine.history == ["abort", "", "exit 7"]
+
+
+def test_the_exit_waits_for_the_engine(loop: Loop, engine: Engine) -> None:
+    process = engine.start(loop, "printf abort >&3; exit 7")
+    loop.run(lambda: not process.running)
+    wait(loop, 0.05)
+    assert engine.history == [] and not process.over
+    engine.here = True
+    engine.socket.resume()
+    assert engine.history == ["abort", "", "exit 7"]
+    loop.run(lambda: process.over)
+
+
+def test_the_exit_does_not_wait_for_ever(loop: Loop, engine: Engine) -> None:
+    process = engine.start(loop, "printf abort >&3; exit 7")
+    process._streams.seconds = 0.05
+    loop.run(lambda: process.over)
+    assert engine.history == ["", "exit 7"]
+    engine.here = True
+    engine.socket.resume()
+    assert engine.history == ["", "exit 7"]
+
+
+def test_the_exit_waits_for_a_shorter_time_while_the_job_is_being_ended(
+    loop: Loop, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(output_stream, "DRAIN_ENDING", 0.05)
+    process = engine.start(loop, "printf abort >&3; exit 7")
+    loop.run(lambda: not process.running)
+    process.hurry()
+    loop.run(lambda: process.over)
+    assert engine.history == ["", "exit 7"]
+
+
+def test_a_rank_that_was_silent_waits_for_nobody(loop: Loop, engine: Engine) -> None:
+    process = engine.start(loop, "exit 7")
+    loop.run(lambda: not process.running)
+    assert engine.history == ["", "exit 7"]
+
+
+@pytest.mark.parametrize("here", [True, False])
+def test_who_floods_the_socket_after_the_end_of_the_rank(loop: Loop, engine: Engine, here: bool) -> None:
+    """An orphan has it open: no more is read than was there when the rank ended."""
+    engine.here = here
+    process = engine.start(loop, "yes >&3 2>/dev/null & exit 7")
+    loop.run(lambda: not process.running)
+    engine.here = True
+    engine.socket.resume()
+    loop.run(lambda: process.over)
+    assert engine.history[-1] == "exit 7" and engine.history.count("exit 7") == 1
+
+
+def test_a_rank_that_does_not_read_its_replies_is_cut_off(loop: Loop, engine: Engine) -> None:
+    engine.here = True
+    process = engine.start(loop, "exec sleep 60")
+    engine.socket.send(b"x" * (1 << 25))
+    assert engine.socket.over and engine.history == [""]
+    process.signal(9)
+    loop.run(lambda: process.over)
+    assert engine.history == ["", "exit None"]

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pmitalk import Job
 
-from mslaunch.agent.mpi.front_end import pmi_variables
 from mslaunch.agent.mpi.pmi.key_value_store import HELD, VALUE, process_mapping
 from mslaunch.agent.mpi.pmi.pmi_wire import LINE, SPAWN
+from mslaunch.agent.mpi.protocol_choice import pmi_variables
 from mslaunch.datamodel.node_plan import World
 from mslaunch.protocol.mpi import Answer
 

@@ -1,0 +1,113 @@
+"""The agent's end of the link to the launcher: frames both ways, and back-pressure on what ranks print.
+
+When the launcher does not keep up, ranks are no longer read; the link itself always is, so that an order to end them
+arrives.
+"""
+
+from __future__ import annotations
+
+import os
+
+from mslaunch.datamodel.exit_status import ExitStatus
+from mslaunch.faststd import TYPE_CHECKING
+from mslaunch.protocol import control, frames
+from mslaunch.protocol.frames import NO_RANK
+from mslaunch.runtime.writer import HIGH, LOW, Writer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mslaunch.errors import LaunchError
+    from mslaunch.protocol.frames import Frame
+    from mslaunch.runtime.loop import Loop
+
+
+class LauncherLink:
+    """Reads and writes frames until it is closed."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        fds: tuple[int, int],
+        received: Callable[[Frame], None],
+        lost: Callable[[], None],
+        watch: Callable[[bool], None],
+    ) -> None:
+        """`fds`: the reader and the writer; `lost` is called at the end of either.
+
+        `watch(False)`: what ranks print has to wait; `watch(True)`: no longer.
+        """
+        self._loop = loop
+        self._reader = fds[0]
+        self._received = received
+        self._lost = lost
+        self._watch = watch
+        self._decoder = frames.Decoder()
+        self._writer = Writer(loop, fds[1], lambda error: lost(), lambda size: self._resume())
+        self._paused = False
+        os.set_blocking(self._reader, False)
+        loop.reader(self._reader, self._read)
+        self._writer.send(frames.MAGIC)  # before all else: a FAULT must be found, too
+
+    def _read(self) -> None:
+        try:
+            data = os.read(self._reader, 1 << 18)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._lost()
+            return
+        for frame in self._decoder.feed(data):
+            self._received(frame)
+
+    def close(self) -> None:
+        """Nothing is read any more; what is sent is dropped, so ranks are read again."""
+        self._loop.reader(self._reader, None)
+        self._writer.close()
+        self._resume()
+
+    def _resume(self) -> None:
+        if self._paused and self._writer.pending < LOW:
+            self._paused = False
+            self._watch(True)
+
+    # --- frames
+
+    def send(self, kind: int, rank: int = NO_RANK, payload: bytes = b"") -> None:
+        """Any frame."""
+        self._writer.send(frames.encode(kind, rank, payload))
+
+    def output(self, kind: int, rank: int, data: bytes) -> None:
+        """What a process has printed on STDOUT or STDERR; b"" is the end of the stream."""
+        self._writer.send(frames.header(kind, len(data), rank), data)
+        if self._writer.pending > HIGH and not self._paused:
+            self._paused = True
+            self._watch(False)
+
+    def started(self, rank: int, pid: int) -> None:
+        """A process runs."""
+        self.send(frames.STARTED, rank, str(pid).encode())
+
+    def serves(self, number: int) -> None:
+        """A service that was to be started before the ranks need not be waited for any longer."""
+        self.send(frames.SERVES, number)
+
+    def exited(self, rank: int, status: ExitStatus) -> None:
+        """A process has ended, or never ran."""
+        self.send(frames.EXIT, rank, control.pack_exit(status))
+
+    def not_started(self, rank: int, error: LaunchError) -> None:
+        """A process does not run, and will not; NO_RANK: what the node should have held cannot be had."""
+        self.exited(rank, ExitStatus(error.code, None, error.what, error.todo))
+
+    def stdin_taken(self, rank: int, size: int) -> None:
+        """So many bytes of standard input need not be kept any longer."""
+        if size:
+            self.send(frames.STDIN_TAKEN, rank, str(size).encode())
+
+    def fault(self, text: str) -> None:
+        """An error of our own, with its traceback; the loop will not run again."""
+        self.send(frames.FAULT, NO_RANK, text.encode("utf-8", "replace"))
+        self._writer.flush()
