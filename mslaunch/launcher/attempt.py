@@ -181,6 +181,7 @@ class JobAttempt:
         context.interrupts.attach(launch.event)
         try:
             launch.run()
+            launch.finish()
         finally:
             context.interrupts.detach()
         return launch

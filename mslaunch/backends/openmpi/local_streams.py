@@ -32,7 +32,7 @@ class LocalStreams:
         self, loop: Loop, hello: Callable[[bytes], int | None], output: Callable[[int, int, bytes], None]
     ) -> None:
         """`hello(line)` reads a first line and returns the rank; `output(kind, rank, data)` gets the rest, b"" last."""
-        self.feed: Feed | None = None
+        self._feed: Feed | None = None
         self._loop = loop
         self._hello = hello
         self._output = output
@@ -61,8 +61,8 @@ class LocalStreams:
         streams = Streams(hello, os.uname().nodename, boot, f"/proc/{os.getpid()}/fd", numbers)
         if stdin is None or ranks <= stdin[1]:
             return streams
-        self.feed = Feed(self._loop, *stdin)
-        return streams._replace(reader=(stdin[1], self.feed.number))
+        self._feed = Feed(self._loop, *stdin)
+        return streams._replace(reader=(stdin[1], self._feed.number))
 
     def _open(self, key: int, pty: bool, size: int) -> None:
         ours, self._unopened[key] = open_stream(False) if key % 2 else open_stream(pty, size)
@@ -85,8 +85,8 @@ class LocalStreams:
         """A rank has opened the stream."""
         self._ranks[key] = rank
         self._release([key])
-        if self.feed and self.feed.rank == rank and key % 2:  # stderr comes after stdin
-            self.feed.begin()
+        if self._feed and self._feed.rank == rank and key % 2:  # stderr comes after stdin
+            self._feed.begin()
 
     def hold(self, pending: int) -> None:
         """Read, or let the ranks wait, according to the bytes that the terminal has not taken yet."""
@@ -99,19 +99,23 @@ class LocalStreams:
         """Nothing more will come."""
         return self._group.over
 
-    def ended(self, soon: bool) -> None:
-        """mpirun has ended: ranks that have not opened their streams will not; orphans are not waited for long.
-
-        `soon`: the job is being ended, and orphans that print are not waited for either.
-        """
+    def mpirun_ended(self) -> None:
+        """Ranks that have not opened their streams will not, and orphans are not waited for long."""
         self._give_up_unopened()
-        if soon:
-            self._group.hurry(True)
         self._group.program_ended()
 
+    def hurry(self) -> None:
+        """The job is being ended: orphans that print are not waited for either."""
+        self._group.hurry(True)
+
+    def resume_input(self) -> None:
+        """Read on after the launcher was stopped."""
+        if self._feed:
+            self._feed.resume()
+
     def _give_up_unopened(self) -> None:
-        if self.feed:
-            self.feed.close()
+        if self._feed:
+            self._feed.close()
         self._release(list(self._unopened))
 
     def _release(self, keys: Sequence[int]) -> None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import os
 
-from mslaunch.backends.openmpi.command_line import HOSTFILE, MpirunCommand, exported, translate
 from mslaunch.backends.openmpi.rank_wrapper import MeetingPoint, Streams, command, variables
+from mslaunch.backends.openmpi.translate_options import HOSTFILE, MpirunCommand, exported, translate
 from mslaunch.datamodel.hosts import Allocation, Node
 from mslaunch.datamodel.node_plan import AppPlan, NodePlan, RankPlan, ServicePlan
 from mslaunch.datamodel.request import ClusterPolicy, Request

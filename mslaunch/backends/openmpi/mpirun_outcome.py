@@ -9,50 +9,55 @@ from __future__ import annotations
 
 from mslaunch.datamodel.outcome import Failure, Outcome, RankStatus
 from mslaunch.errors import EXIT_LOST, EXIT_UNREACHED, EXIT_USAGE
-from mslaunch.faststd import TYPE_CHECKING
+from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 from mslaunch.launcher.messages.exit_text import ending
 from mslaunch.protocol.frames import STDERR, STDOUT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from mslaunch.backends.openmpi.demux import MpirunOutput
-    from mslaunch.launcher.job.job_state import JobState
+    from mslaunch.backends.openmpi.demux import Demux, RankProcessId
+    from mslaunch.launcher.stdio.output import Output
 
 #: what mpirun says when a daemon is gone: 4.1.4 and 5.0.11, and 5.0.11 when its ssh ends first
 _HOST_LOST = ("has lost communication with a remote daemon", "A daemon failed to")
 
 
-def outcome_of(state: JobState, desk: MpirunOutput, size: int, seconds: float) -> Outcome:
-    """The outcome; closes the desk."""
-    failure = state.failure
-    words, hosts = desk.own.decode("utf-8", "replace"), {rank: known.host for rank, known in desk.known.items()}
+class MpirunEnd(NamedTuple):
+    """How mpirun ended, as the state of its job knows it."""
+
+    failure: Failure | None
+    signal: int | None
+
+
+def outcome_of(end: MpirunEnd, demux: Demux, output: Output, size: int, seconds: float) -> Outcome:
+    """The outcome; closes the output."""
+    failure, hosts = end.failure, {rank: known.host for rank, known in demux.known.items()}
+    words = demux.own.decode("utf-8", "replace")
     if failure is None and _lost(words):  # 5.0.11 ends with 0
         failure = Failure("", rank=0, code=EXIT_LOST)
     if failure and failure.rank == 0:
-        failure = explained(failure, state.ranks[0].signal, words, size, hosts)
+        failure = explained(failure, end.signal, words, size, hosts)
     if failure and failure.rank is not None:
-        failure = failure._replace(detail=(*failure.detail, *desk.tail(failure.rank)))
-    kept = desk.close()
+        failure = failure._replace(detail=(*failure.detail, *output.tail(failure.rank)))
+    kept = output.close()
     if failure is None and not kept:
         failure = Failure("all ranks ended well, but not all of their output could be kept", code=EXIT_USAGE)
-    code = failure.code if failure else 0
-    return Outcome(code, tuple(_status(rank, failure, desk) for rank in range(size)), failure, seconds)
+    statuses = (_status(rank, failure, demux.known.get(rank)) for rank in range(size))
+    if output.logs:
+        paths = output.logs.path
+        statuses = (s._replace(stdout=paths(STDOUT, s.rank), stderr=paths(STDERR, s.rank)) for s in statuses)
+    return Outcome(failure.code if failure else 0, tuple(statuses), failure, seconds)
 
 
-def _status(rank: int, failure: Failure | None, desk: MpirunOutput) -> RankStatus:
-    known = desk.known.get(rank)
+def _status(rank: int, failure: Failure | None, known: RankProcessId | None) -> RankStatus:
     status = RankStatus(rank, known.host if known else "", known.pid if known else None)
     if failure is None:
-        status = status._replace(code=0)
-    elif rank == failure.rank:
-        signum = failure.code - 128 if "was ended by SIG" in failure.what else None
-        status = status._replace(code=None if signum else failure.code, signal=signum)
-    else:
-        status = status._replace(reason="ended" if known else "not started")
-    if desk.logs:
-        status = status._replace(stdout=desk.logs.path(STDOUT, rank), stderr=desk.logs.path(STDERR, rank))
-    return status
+        return status._replace(code=0)
+    if rank != failure.rank:
+        return status._replace(reason="ended" if known else "not started")
+    signum = failure.code - 128 if "was ended by SIG" in failure.what else None
+    return status._replace(code=None if signum else failure.code, signal=signum)
 
 
 def explained(failure: Failure, signum: int | None, words: str, size: int, hosts: Mapping[int, str]) -> Failure:

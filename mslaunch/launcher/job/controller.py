@@ -60,15 +60,19 @@ class JobController:
         restart_delay: float = 0.0,
         services: Callable[[Endpoint], Mapping[int, NodePlan]] = lambda endpoint: {},
         sought: RendezvousRequest | None = None,
+        write: Callable[[int, int, bytes], None] | None = None,
     ) -> None:
         """`plans` makes those of all nodes, `services` those of services that start before the ranks, by node.
 
         `sought` says which ports and addresses these need; None: those of a job on one node.
+
+        `write` takes what processes print instead of `output.write`.
         """
         self._loop = loop
         self._peers = list(peers)
         self.state = state
         self._output = output
+        self._write = write or output.write
         self._grace = grace
         self._console = console
         self._timers: list[Timer] = []
@@ -135,7 +139,7 @@ class JobController:
         self._running = callback
 
     def _printed(self, node: int, frame: frames.Frame) -> None:
-        self._output.write(frame.kind, frame.rank, frame.payload)
+        self._write(frame.kind, frame.rank, frame.payload)
         if not frame.payload:
             self.event(events.StreamEnded(frame.rank))
         else:
@@ -335,11 +339,14 @@ class JobController:
     # --- the whole
 
     def run(self) -> None:
-        """Until nothing is left to wait for and every byte is out."""
+        """Until nothing is left to wait for."""
         self._starting.begin()
         self._loop.run(lambda: self.state.finished)
         self._stdin.stop()
         self._starting.stop()
+
+    def finish(self) -> None:
+        """Until every byte is out."""
         self._output.finish()
         self._loop.run(lambda: not self._output.pending)
         for timer in self._timers:

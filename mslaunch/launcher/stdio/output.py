@@ -153,6 +153,15 @@ class Output:
     def _is_shown(self, rank: int) -> bool:
         return rank >= 0 and (self._ranks_shown is None or rank in self._ranks_shown)
 
+    def write_unsorted(self, kind: int, data: bytes) -> None:
+        """Bytes of no known rank: without a tag, in no file, and on standard error where lines are changed."""
+        self._terminals[STDERR if self._lines else kind].send(data)
+
+    @property
+    def sorts(self) -> bool:
+        """Whether it matters which rank printed what."""
+        return bool(self.logs or self._lines)
+
     def show_map(self, jobmap: JobMap) -> None:
         """--display-map within --xml."""
         from mslaunch.launcher.stdio.xml import map_element

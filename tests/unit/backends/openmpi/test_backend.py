@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mslaunch.backends.openmpi import command_line, find_mpirun, rank_wrapper
+from mslaunch.backends.openmpi import find_mpirun, rank_wrapper, translate_options
 from mslaunch.backends.openmpi.find_mpirun import OpenMpiInstallation
 from mslaunch.backends.openmpi.mpirun_job import make_job
 from mslaunch.backends.openmpi.mpirun_outcome import explained, named
@@ -29,7 +29,7 @@ def job_of(text, mpirun=OLD, files=None, environ=None):
     """What is made of a command line, with hosts in `files`."""
     environ = environ or {"HOME": "/home/u", "PATH": "/bin"}
     request = parse(["--backend", "openmpi", *text.split()], environ, read(files or {}))
-    command_line.refuse(request)
+    translate_options.refuse(request)
     allocation = allocate(request, read(files or {}), lambda name: name == HERE, HERE, 2)
     return make_job(request, allocation, mpirun, environ, "/work", "abc")
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mslaunch.backends.openmpi.command_line import refuse
+from mslaunch.backends.openmpi.translate_options import refuse
 from mslaunch.cli.mpirun import parse as mpirun
 from mslaunch.cli.msrun import parse as msrun
 from mslaunch.cli.parser import recovery_readers

@@ -1,0 +1,39 @@
+"""Backends by the word of `--backend`: ways to start ranks other than our own agents.
+
+A backend is a folder beside this module and a row of `BACKENDS`.
+"""
+
+from __future__ import annotations
+
+from mslaunch.faststd import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    from mslaunch.datamodel.outcome import Outcome
+    from mslaunch.datamodel.request import Request
+    from mslaunch.launcher.launch_context import Caller
+
+    class Backend(Protocol):
+        """What a row of the table does."""
+
+        def __call__(self, request: Request, caller: Caller) -> Outcome:
+            """Launch, wait for the end, and report it on the caller's standard error, as `launcher.launch.run` does.
+
+            `request.backend` is the word, or WORD:PLACE.  Raises `LaunchError` for what is wrong before a rank runs, and
+            `UsageError` for options that the backend cannot obey.
+            """
+
+
+def run(request: Request, caller: Caller) -> Outcome:
+    """Launch with the backend that the request names."""
+    return BACKENDS[request.backend.partition(":")[0]](request, caller)
+
+
+def _openmpi(request: Request, caller: Caller) -> Outcome:
+    from mslaunch.backends.openmpi import run_mpirun
+
+    return run_mpirun.run(request, caller)
+
+
+BACKENDS: dict[str, Backend] = {"openmpi": _openmpi}
