@@ -65,7 +65,7 @@ def launch(
     if request.detach:
         raise UsageError("launch() stays with the job until it has ended", "--detach", "start the command instead")
     if request.backend:
-        from mslaunch.backends.openmpi.run_mpirun import run
+        from mslaunch.backends.backend_table import run
     return run(request, Caller(surroundings, os.getcwd(), signals=_in_main_thread()))
 
 

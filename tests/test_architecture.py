@@ -59,6 +59,8 @@ SMALL_FOLDERS = {
     "detached": "not yet split",
     "launcher.recovery": "not yet split",
 }
+#: a folder of kinds may have few modules of its own: a table, and a subfolder for each kind
+KINDS = {"backends"}
 #: who may start processes
 STARTERS = {
     "detached.detach",
@@ -234,6 +236,8 @@ def test_a_folder_has_4_to_14_modules(folder: str) -> None:
     assert count <= 14
     if folder in SMALL_FOLDERS:
         assert count < 4, "an exception is left over"
+    elif folder in KINDS:
+        assert subfolders, "it is a folder of kinds no longer"
     else:
         assert count >= 4 or (subfolders and not count)
 
@@ -273,6 +277,16 @@ def test_frameworks_do_not_know_each_other() -> None:
         if name.startswith("frameworks.") and name != "frameworks.table":
             known = {other for other, _ in ours_imported(tree) if other.startswith("frameworks.")}
             assert known <= {"frameworks.rank_info"}, name
+
+
+def test_a_backend_inherits_nothing_from_the_launcher() -> None:
+    for name, tree in TREES.items():
+        if name.startswith("backends."):
+            own = {node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
+            bases = {
+                ast.unparse(base) for node in ast.walk(tree) if isinstance(node, ast.ClassDef) for base in node.bases
+            }
+            assert bases - own <= {"NamedTuple", "Protocol"}, name
 
 
 # --- what travels

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
         def __call__(self, request: Request, caller: Caller) -> Outcome:
             """Launch, wait for the end, and report it on the caller's standard error, as `launcher.launch.run` does.
 
-            `request.backend` is the word, or WORD:PLACE.  Raises `LaunchError` for what is wrong before a rank runs, and
-            `UsageError` for options that the backend cannot obey.
+            `request.backend` is WORD or WORD:PLACE.  Raises `LaunchError` for what is wrong before a rank runs, which
+            is `UsageError` for options that the backend cannot obey.
             """
 
 

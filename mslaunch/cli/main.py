@@ -48,7 +48,7 @@ def _do(argv: Sequence[str], called: str) -> int:
     from mslaunch.launcher.launch_context import Caller
 
     if request.backend:
-        from mslaunch.backends.openmpi.run_mpirun import run
+        from mslaunch.backends.backend_table import run
 
     around = Caller(os.environ, _cwd())
     gc.freeze()

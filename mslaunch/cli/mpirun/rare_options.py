@@ -76,11 +76,13 @@ def _mpi(word: str) -> str:
 
 
 def _backend(word: str) -> str:
-    """--backend: there is one."""
+    from mslaunch.backends.backend_table import BACKENDS
+
     name, colon, place = word.partition(":")
-    if name.lower() != "openmpi" or (colon and not place):
-        raise readers.Expected("openmpi or openmpi:PLACE", "leave it out, and mslaunch starts the ranks itself")
-    return "openmpi" + colon + place
+    if name.lower() not in BACKENDS or (colon and not place):
+        known = " or ".join(f"{name} or {name}:PLACE" for name in BACKENDS)
+        raise readers.Expected(known, "leave it out, and mslaunch starts the ranks itself")
+    return name.lower() + colon + place
 
 
 def _prefixed(prefix: str) -> readers.Reader:
