@@ -48,8 +48,8 @@ def launch(
     outcome: a rank that fails or cannot be started, and Ctrl-C ("ended by SIGINT").  With `options` like ["--restart",
     "group"], `attempts` tells of those that failed before, and `restarts` of what was started again by itself.
     """
+    from mslaunch.cli.dispatch import parse
     from mslaunch.cli.main import read_text
-    from mslaunch.cli.mpirun.parse import parse
     from mslaunch.launcher.launch import run
 
     _check_types(argv, np, timeout, env or {})

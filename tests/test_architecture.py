@@ -42,21 +42,17 @@ LAYERS = (
 )
 LAYER = {name: -number for number, names in enumerate(LAYERS) for name in names}
 #: imports against the layers; this list may only shrink
-UPWARDS = {("detached.detach", "cli.dialects")}
+UPWARDS: set[tuple[str, str]] = set()
 #: circles among the direct children of a folder; this list may only shrink
 CIRCLES: dict[str, list[set[str]]] = {
-    "": [{"cli", "detached"}],
     "agent.mpi.pmi": [{"pmi1", "pmi2", "pmi_engine"}],
     "agent.services": [{"service", "service_program"}],
-    "cli": [{"dialects", "help", "hydra", "job_commands", "mpirun", "msrun", "parser", "shims", "unknown_options"}],
-    "cli.mpirun": [{"common_options", "parse", "rare_options"}],
     "launcher": [{"job", "mpi"}],
 }
 #: base names that stand in two folders: each dialect has these, and an executable's entry is its main
 SAME_NAMES = {"main", "options", "parse", "readers"}
 #: folders that may have fewer than 4 modules, and why; this list may only shrink
 SMALL_FOLDERS = {
-    "detached": "not yet split",
     "launcher.recovery": "not yet split",
 }
 #: a folder of kinds may have few modules of its own: a table, and a subfolder for each kind

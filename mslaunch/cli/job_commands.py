@@ -1,14 +1,14 @@
-"""--status and --stop: what became of detached jobs, and their end.
+"""--status and --stop of detached jobs, and the command line as the registry records it.
 
-The register (`detached.job_registry`) has the facts; here they are put in words, and the launcher of a job is asked to
-end it, by SIGTERM, as Ctrl-C would.  It starts nothing, and reads no output of ranks.  The surprising thing is the exit
-code of `--status JOB`: 0 as long as the job runs, and once it has ended the job's own.
+The exit code of `--status JOB` is 0 while the job runs, and then the job's own.  --stop sends SIGTERM to its launcher.
 """
 
 from __future__ import annotations
 
+import os
 import time
 
+from mslaunch.cli.dialects import OWN
 from mslaunch.cli.parser.options import Show
 from mslaunch.detached.job_registry import DAYS, JobRegistry
 from mslaunch.errors import LaunchError, UsageError, printable
@@ -17,11 +17,27 @@ from mslaunch.faststd import TYPE_CHECKING, signal
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from mslaunch.detached.job_registry import JobEntry
+    from mslaunch.datamodel.request import Request
+    from mslaunch.detached.job_entry import JobEntry
 
 _KILLED = 137
 _PATIENCE = 20.0  #: seconds beyond the grace of the ranks, until a job counts as one that does not end
 _WIDTH = 60
+_HIDDEN = "…"
+
+
+def recorded(request: Request, typed: Sequence[str]) -> list[str]:
+    """The words of a command line without the values of variables: -x KEY=…"""
+    pairs = {(name, value) for app in request.apps for name, value in app.env if value}
+    name = os.path.basename(typed[0])
+    words = [OWN if name == "__main__.py" else name, *typed[1:]]
+    for name, value in pairs:
+        for at, word in enumerate(words):
+            if word.endswith(f"{name}={value}"):
+                words[at] = word[: -len(value)] + _HIDDEN
+            elif word == value and words[at - 1] == name:
+                words[at] = _HIDDEN
+    return words
 
 
 def status(words: Sequence[str], environ: Mapping[str, str]) -> Show:
@@ -36,12 +52,12 @@ def stop(words: Sequence[str], environ: Mapping[str, str]) -> Show:
     """End a job, and wait until it has ended.  Raises `LaunchError`."""
     entry = _find("--stop", words, environ)
     job = f"job {entry.number}"
-    while entry.state in ("starting", "running"):  # twice if its process was still that of the command
+    while entry.state in ("starting", "running"):  # twice if the recorded process was still the command
         asked = entry.process
         asked.send(signal.SIGTERM)
         if not asked.wait(float(entry.facts["grace"]) + _PATIENCE):
             todo = f"see {entry.log}; a second --stop {entry.number} ends it at once"
-            raise LaunchError("it has been asked to end and has not done so yet", job, todo)
+            raise LaunchError("it was asked to end and has not done so yet", job, todo)
     return Show(f"{job} {_outcome(entry, entry.state)}")
 
 
@@ -63,15 +79,15 @@ def _code(entry: JobEntry) -> int:
 
 
 def _outcome(entry: JobEntry, state: str) -> str:
-    """A clause: `has ended at …, with exit code 0: all ranks ended well`."""
+    """A clause: `ended at … with exit code 0: all ranks succeeded`."""
     if state == "ended":
-        return f"has ended at {_time(entry.since)} with exit code {entry.facts['code']}: {entry.facts['how']}"
+        return f"ended at {_time(entry.since)} with exit code {entry.facts['code']}: {entry.facts['how']}"
     if state == "killed" and not entry.known:
-        return "has ended before anything was started"
+        return "ended before anything was started"
     if state == "killed":
         pid = entry.process.pid
-        return f"was killed: its launcher, process {pid}, is gone without a word, and its ranks were ended with it"
-    return f"is {state} since {_time(entry.since)}"
+        return f"was killed: its launcher, process {pid}, is gone, and its ranks were ended with it"
+    return f"has been {state} since {_time(entry.since)}"
 
 
 def _detail(entry: JobEntry) -> str:
@@ -79,12 +95,12 @@ def _detail(entry: JobEntry) -> str:
     rows = [("command", _command(facts["command"])), ("directory", facts["cwd"])]
     if facts["ranks"] is not None:
         rows.append(("ranks", str(facts["ranks"])))
-    rows.append(("begun", _time(facts["began"])))
+    rows.append(("started", _time(facts["began"])))
     if state in ("starting", "running"):
         rows.append(("launcher", f"process {entry.process.pid}"))
     if facts["logs"]:
         rows.append(("logs", facts["logs"]))
-    rows.append(("its words", entry.log))
+    rows.append(("launcher log", entry.log))
     if state in ("starting", "running"):
         rows.append(("to end it", f"mslaunch --stop {entry.number}"))
     lines = [f"job {entry.number} {_outcome(entry, state)}", *(f"  {name}: {value}" for name, value in rows)]

@@ -1,8 +1,7 @@
-"""The command: parse, run, exit.  It alone reads `sys.argv` and decides what a refusal looks like.
+"""The command: parses `sys.argv`, runs what it asks for, and exits.
 
-The surprising things are two, and each is worth milliseconds of a launch that takes forty: the garbage collector rests
-until the launch is on its way, since importing makes no garbage; and the process leaves by `os._exit`, with its streams
-flushed, instead of taking the interpreter apart.
+Two details save milliseconds of a launch that takes forty: the garbage collector rests until the launch has begun,
+because importing makes no garbage; and the process leaves by `os._exit`, with its streams flushed.
 """
 
 from __future__ import annotations
@@ -11,7 +10,8 @@ import gc
 import os
 import sys
 
-from mslaunch.cli.dialects import OWN, parse
+from mslaunch.cli.dialects import OWN
+from mslaunch.cli.dispatch import parse
 from mslaunch.cli.parser.options import Show
 from mslaunch.errors import EXIT_USAGE, LaunchError
 from mslaunch.faststd import TYPE_CHECKING
@@ -29,39 +29,47 @@ def main(argv: Sequence[str] | None = None) -> None:
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
-        except (OSError, AttributeError, ValueError):  # closed, or its reader is gone: nobody is left to tell
+        except (OSError, AttributeError, ValueError):  # closed, or its reader is gone
             pass
     os._exit(status)
 
 
 def command(argv: Sequence[str], called: str = OWN) -> int:
-    """Do what the words ask, in the dialect of the name that the command was called by; returns the exit code."""
+    """Run a command line; `called` is the path of the command.  Returns the exit code."""
     _open_standard_streams()
-    return _told(lambda: _do(argv, called))
+    return _run_reported(lambda: _run(argv, called))
 
 
-def _do(argv: Sequence[str], called: str) -> int:
+def _run(argv: Sequence[str], called: str) -> int:
     request = parse(argv, os.environ, read_text, called)
     for note in request.notes if not request.quiet else ():
-        _tell(f"mslaunch: note: {note}\n")
+        _write_error(f"mslaunch: note: {note}\n")
     from mslaunch.launcher.launch import run
     from mslaunch.launcher.launch_context import Caller
 
     if request.backend:
         from mslaunch.backends.backend_table import run
 
-    around = Caller(os.environ, _cwd())
+    caller = Caller(os.environ, _cwd())
     gc.freeze()
     gc.enable()
     if request.detach:
+        from mslaunch.cli.job_commands import recorded
         from mslaunch.detached.detach import detach
 
-        return detach(request, (called, *argv), around, lambda here: run(request, here), _told)
-    return run(request, around).code
+        return detach(
+            request,
+            recorded(request, (called, *argv)),
+            caller.environ,
+            caller.cwd,
+            lambda started: run(request, caller._replace(started=started)),
+            _run_reported,
+        )
+    return run(request, caller).code
 
 
-def _told(act: Callable[[], int]) -> int:
-    """The exit code of an act; what it refuses is said once."""
+def _run_reported(act: Callable[[], int]) -> int:
+    """The exit code of `act`; prints the text that it shows or the error that it raises."""
     try:
         return act()
     except Show as shown:
@@ -73,12 +81,12 @@ def _told(act: Callable[[], int]) -> int:
         hint = "ulimit -a shows the limits of this shell" if error.errno in _EXHAUSTED else ""
         _refuse(LaunchError(f"the system refused: {error.strerror or error}", error.filename or "", hint))
         return EXIT_USAGE
-    except KeyboardInterrupt:  # before the launch watched for it
+    except KeyboardInterrupt:  # before the launch handles it
         return 1
 
 
 def _show(shown: Show) -> int:
-    """The exit code; 1 if there is no room for the text.  A reader that has gone has seen what it wanted."""
+    """The exit code; 1 if the text cannot be written.  A reader that has gone (`| head`) is no error."""
     try:
         sys.stdout.buffer.write(shown.text.rstrip("\n").encode("utf-8", "replace") + b"\n")
         sys.stdout.flush()
@@ -91,13 +99,13 @@ def _show(shown: Show) -> int:
 
 
 def read_text(path: str) -> str:
-    """The text of a file that the command line or a rule of Open MPI names; bytes that are no UTF-8 are kept."""
+    """The text of a file; bytes that are not UTF-8 are kept."""
     with open(path, encoding="utf-8", errors="surrogateescape") as file:
         return file.read()
 
 
 def _open_standard_streams() -> None:
-    """A stream that is closed (`<&-`) becomes /dev/null, or its number would go to the next thing that we open."""
+    """A stream that is closed (`<&-`) becomes /dev/null, or the next file that we open would get its number."""
     for fd in range(3):
         try:
             os.fstat(fd)
@@ -113,10 +121,7 @@ def _cwd() -> str:
     try:
         return os.environ["PWD"] if os.path.samefile(os.environ["PWD"], ".") else os.getcwd()
     except (KeyError, OSError):
-        return _existing()
-
-
-def _existing() -> str:
+        pass
     try:
         return os.getcwd()
     except OSError:
@@ -127,10 +132,10 @@ def _refuse(error: LaunchError) -> None:
     from mslaunch.launcher.messages.failure_report import unreached_text
 
     errors = getattr(error, "errors", None)
-    _tell(unreached_text(errors, error.hosts) if errors else f"mslaunch: {error}\n")  # type: ignore[attr-defined]
+    _write_error(unreached_text(errors, error.hosts) if errors else f"mslaunch: {error}\n")  # type: ignore[attr-defined]
 
 
-def _tell(text: str) -> None:
+def _write_error(text: str) -> None:
     try:
         sys.stderr.buffer.write(text.encode("utf-8", "replace"))
     except (OSError, AttributeError):

@@ -1,9 +1,7 @@
-"""Shims: links called mpirun, mpiexec, msrun and the like that start mslaunch in that dialect.
+"""--install-shims: links called mpirun, mpiexec, msrun … that start mslaunch in that dialect.
 
 A shim is a symbolic link to the `mslaunch` command of this interpreter.  Where there is none (`python -m mslaunch`), a
-small script in DIR takes its place, and the links lead there.  It knows no options; which name means what is in
-`dialects`.  The surprising thing is `mpiexec=hydra`: nothing is written down for it but where the link leads, to
-mpiexec.hydra beside it.
+small script in DIR takes its place.  `mpiexec=hydra` is a link to mpiexec.hydra beside it.
 """
 
 from __future__ import annotations
@@ -11,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 
-from mslaunch.cli.dialects import OF_NAME, OWN
+from mslaunch.cli.dialects import COMMANDS, DIALECTS, OWN
 from mslaunch.cli.parser import readers
 from mslaunch.errors import LaunchError, UsageError
 from mslaunch.faststd import TYPE_CHECKING
@@ -19,24 +17,22 @@ from mslaunch.faststd import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-#: what is made if no names are given: the launchers whose command lines we take whole
-DEFAULT = ("mpirun", "mpiexec", "mpiexec.hydra", "msrun")
+DEFAULT = tuple(name for row in DIALECTS for name in row.shims)
 _OPTION = "--install-shims"
 _MARK = "# a shim of mslaunch"
 
 
 def install(words: Sequence[str]) -> str:
-    """Make the links that `words`, DIR and names, ask for; returns what to tell.  Raises `LaunchError`."""
+    """Make the links that `words`, DIR and names, ask for; returns the text to print.  Raises `LaunchError`."""
     if not words or not words[0] or words[0].startswith("-"):
         raise UsageError("DIR is missing", _OPTION, f"write {_OPTION} ~/bin, or {_OPTION} ~/bin mpirun mpiexec.hydra")
     links = list(dict.fromkeys(map(_asked, words[1:]))) or [(name, OWN) for name in DEFAULT]
-    if any(target == "mpiexec.hydra" for _, target in links) and ("mpiexec.hydra", OWN) not in links:
-        links.append(("mpiexec.hydra", OWN))
+    links += {(target, OWN) for _, target in links if target != OWN}.difference(links)
     directory = os.path.abspath(words[0])
     for name in [name for name, _ in links] + [OWN] * (not _command()):
         path = os.path.join(directory, name)
         if os.path.lexists(path) and not is_ours(path):
-            raise LaunchError("it is there already, and is no shim", path, "move it away, or choose another directory")
+            raise LaunchError("it exists already and is not a shim", path, "move it away, or choose another directory")
     try:
         os.makedirs(directory, exist_ok=True)
         start = _command() or _script(os.path.join(directory, OWN))
@@ -50,7 +46,7 @@ def install(words: Sequence[str]) -> str:
 
 
 def is_ours(path: str) -> bool:
-    """Whether a file starts mslaunch under another name: whoever looks for the real mpirun passes it by."""
+    """Whether a file starts mslaunch under another name."""
     real = os.path.realpath(path)
     if os.path.islink(path) and os.path.basename(real) == OWN:
         return True
@@ -64,16 +60,16 @@ def is_ours(path: str) -> bool:
 def _asked(word: str) -> tuple[str, str]:
     """(name, what it leads to) of `mpirun`, or of `mpiexec=hydra`."""
     name, equals, dialect = word.partition("=")
-    if name not in OF_NAME:
-        todo = readers.meant(name, tuple(OF_NAME), f"the names are {', '.join(OF_NAME)}")
-        raise UsageError(f"{name!r} is no name of a launcher", _OPTION, todo)
-    if not equals or dialect == OF_NAME[name]:
+    if name not in COMMANDS:
+        todo = readers.meant(name, tuple(COMMANDS), f"the names are {', '.join(COMMANDS)}")
+        raise UsageError(f"{name!r} is not the name of a launcher", _OPTION, todo)
+    if not equals or dialect == COMMANDS[name].name:
         return name, OWN
-    if name != "mpiexec" or dialect != "hydra":
-        raise UsageError(
-            f"{name} cannot take the dialect {dialect!r}", _OPTION, "only mpiexec has a choice: mpiexec=hydra"
-        )
-    return name, "mpiexec.hydra"
+    target = COMMANDS.get(f"{name}.{dialect}")
+    if name != "mpiexec" or target is None or target.name != dialect:
+        todo = "only mpiexec has a choice: mpiexec=hydra"
+        raise UsageError(f"{name} cannot take the dialect {dialect!r}", _OPTION, todo)
+    return name, f"{name}.{dialect}"
 
 
 def _command() -> str:
@@ -86,7 +82,7 @@ def _command() -> str:
 
 
 def _script(path: str) -> str:
-    """Write the script that stands for the command; it finds the package where this process found it."""
+    """Write a script in place of the command; it finds the package where this process found it."""
     import mslaunch
 
     root = os.path.dirname(os.path.dirname(os.path.abspath(mslaunch.__file__)))
@@ -110,10 +106,10 @@ def _quoted(text: str) -> str:
 
 
 def _link(directory: str, name: str, target: str) -> str:
-    """Make one link, or leave it if it is there; returns what to tell."""
+    """Make one link unless it exists; returns the line to print."""
     path = os.path.join(directory, name)
     if os.path.islink(path) and os.readlink(path) == target:
-        return f"{path} is there already"
+        return f"{path} exists already"
     if os.path.lexists(path):
         os.unlink(path)
     os.symlink(target, path)
@@ -121,7 +117,7 @@ def _link(directory: str, name: str, target: str) -> str:
 
 
 def _advice(directory: str, names: Sequence[str]) -> list[str]:
-    """How the links come to be used: that DIR is the first in PATH is for the shell to say."""
+    """How the links come to be used."""
     import shlex
 
     return [

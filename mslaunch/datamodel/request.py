@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from mslaunch.faststd import NamedTuple
+from mslaunch.faststd import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from mslaunch.datamodel.hosts import HostLine
 
 
 class AppContext(NamedTuple):
@@ -14,6 +17,7 @@ class AppContext(NamedTuple):
     wdir: str | None = None
     hosts: tuple[str, ...] = ()  # the texts given to -H, one an option
     hostfile: str | None = None
+    sequence: tuple[HostLine, ...] = ()  # instead of `hosts`, the host of each rank
     path: str | None = None  # --path: directories, with colons between, that are searched before PATH
     prefix: str | None = None  # --prefix: DIR/bin and DIR/lib go in front of PATH and LD_LIBRARY_PATH
     preload_binary: bool = False  # -s: the executable is sent to the hosts
@@ -47,7 +51,6 @@ class Policy(NamedTuple):
     ppr: tuple[tuple[int, str], ...] = ()  # with map_by ppr: (ranks, node or one of LEVELS); -N 2 is ((2, "node"),)
     pe: int = 0  # PE=n: cpus (cores, or hwthreads with `hwthread_cpus`) for each rank
     span: bool = False  # SPAN: the nodes are taken as one large one
-    device: str = ""  # with map_by dist: the device to be near
     rank_by: str = ""  # slot, node, or one of LEVELS
     rank_how: str = ""  # "", span, fill: modifiers of --rank-by
     oversubscribe: bool | None = None

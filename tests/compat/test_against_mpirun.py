@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from mpirunmaps import Place, devel_map, read_places, require
 from synthetic import topology
 
+from mslaunch.cli.main import read_text
 from mslaunch.cli.mpirun.parse import parse
 from mslaunch.datamodel.request import Policy
 from mslaunch.datamodel.topology import LEVELS, Topology
@@ -214,7 +215,7 @@ def ours(example: Example, folder: Path) -> list[Place] | None:
     machine = topology(example.machine)
     cores = len(set(machine.objects[LEVELS.index("core")]))
     try:
-        request = parse(command_line(example, folder), {})
+        request = parse(command_line(example, folder), {}, read_text)
         allocation = allocate(request, _read_text, ("localhost", HERE).__contains__, HERE, cores)
         allocation = with_cores(allocation, {node.name: cores for node in allocation.nodes})
         jobmap = map_job(request, allocation, {node.name: machine for node in allocation.nodes})

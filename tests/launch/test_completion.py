@@ -9,7 +9,7 @@ import sys
 import pytest
 from launching import ROOT
 
-from mslaunch.cli.dialects import SHELLS, VERBS
+from mslaunch.cli.dialects import ACTIONS, SHELLS
 from mslaunch.cli.help import catalog, completion, manpage
 from mslaunch.cli.parser.options import REFUSED
 
@@ -145,7 +145,7 @@ def test_the_command_prints_them():
 
 def test_the_man_page_has_every_option():
     page = manpage.page().replace("\\-", "-")
-    for row in (*ROWS, *VERBS):
+    for row in (*ROWS, *ACTIONS):
         for one in row.names:
             assert f"-{one}" in page
     for variable in catalog.dialect("mpirun").variables:

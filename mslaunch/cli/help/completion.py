@@ -1,12 +1,11 @@
-"""Completion for bash, zsh and fish, made of the table that the parser reads.
+"""Completion scripts for bash, zsh and fish, made of the tables that the parser reads.
 
-A script is printed, never run here; it completes options, what may follow them, and then the program and its files.  It
-knows shells, and options only by their rows.  The surprising thing is bash: it cuts words at `=` and `:`, so the
-script cuts the line again, at blanks.
+They complete options, their values, and then the program and its files.
 """
 
 from __future__ import annotations
 
+from mslaunch.cli.dialects import OF_OWN_NAME
 from mslaunch.cli.help import catalog
 from mslaunch.cli.parser.options import REFUSED, Option, spelled
 from mslaunch.datamodel.topology import LEVELS
@@ -24,7 +23,7 @@ _WORDS = {
     "output": ("tag", "rank", "timestamp", "xml", "merge-stderr-to-stdout", "dir=", "file="),
 }
 _DASHES = ("-", "--")
-_SHIMS = ("mpirun", "mpiexec", "msrun")  # names that take the same options, or some of them
+_SHIMS = tuple(name for row in OF_OWN_NAME for name in row.shims)
 _NAMES = " ".join(("mslaunch", *_SHIMS))
 _FILES = ("FILE", "FILES", "PATH", "PATH[:MODIFIERS]", "DIR", "DIRS", "CMD", "PROGRAM")
 _HOSTS = ("H", "host", "hosts")
@@ -42,9 +41,10 @@ class _Row(NamedTuple):
 
 def script(shell: str) -> str:
     """The completion of the command `mslaunch`, and of mpirun, mpiexec and msrun, for bash, zsh or fish."""
-    table = list(catalog.dialect("mpirun").table)
-    known = {name for option in table for name in option.names}
-    table += (option for option in catalog.dialect("msrun").table if not known.intersection(option.names))
+    table: list[Option] = []
+    for dialect in OF_OWN_NAME:
+        known = {name for option in table for name in option.names}
+        table += (option for option in catalog.dialect(dialect.name).table if not known.intersection(option.names))
     rows = [_row(option) for option in table if option.status != REFUSED]
     return {"bash": _bash, "zsh": _zsh, "fish": _fish}[shell](rows)
 
@@ -65,6 +65,7 @@ def _either(names: Iterable[str]) -> str:
 
 # ---------------------------------------------------------------------------------------------------------------- bash
 
+# bash cuts words at `=` and `:`, so the script cuts the line again, at blanks
 _BASH = """\
 # bash completion of mslaunch: eval "$(mslaunch --completion bash)"
 

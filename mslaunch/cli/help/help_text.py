@@ -1,37 +1,21 @@
-"""The help text of a dialect, made of its table: grouped options, their defaults, and a few commands to start from.
+"""The help text of a dialect, made of its table: options by group, their defaults, and examples.
 
-Only imported when somebody asks for help.  It knows no option by name; the one surprising thing is that refused
-options are named in one paragraph, since what to do instead is said when one is used.
+Refused options are only named, in one paragraph; using one prints what to use instead.
 """
 
 from __future__ import annotations
 
 import os
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
+from mslaunch.cli.parser.dialect_contract import DialectHelp
 from mslaunch.cli.parser.options import REFUSED, Option, Variable, spelled
 
-EXAMPLES = (
-    ("4 ranks on this host", "mslaunch -n 4 python train.py"),
-    ("one rank for each slot of a file of hosts", "mslaunch --hostfile hosts python train.py"),
-    ("8 ranks on two hosts", "mslaunch -n 8 -H node01:4,node02:4 python train.py"),
-    ("a log for each rank, and a quiet terminal", "mslaunch -n 4 --output-filename logs:nocopy python train.py"),
-    (
-        "see where ranks would go, start nothing",
-        "mslaunch --hostfile hosts --display-map --do-not-launch python train.py",
-    ),
-)
-
-USAGE = "Usage: mslaunch [options] program [arguments]"
 PARAMETERS_TITLE = "Parameters (--mca, or OMPI_MCA_KEY) that steer mslaunch"
 VARIABLES_TITLE = "Other variables that steer mslaunch; options win"
 
 _INTRO = "Start the ranks of a job on one host or many, carry their output home, and end them together."
-SYNTAX = (
-    "Options end at the program's name, or at '--'. A name takes one dash or two, its value follows after "
-    "a blank or '='. Several programs make one job when a lone ':' stands between them."
-)
 _COLUMN = 28  # where descriptions begin
 
 
@@ -69,28 +53,20 @@ def merged(rows: Iterable[Variable]) -> list[tuple[str, str]]:
     return [(", ".join(names), meaning) for meaning, names in found.items()]
 
 
-def help_text(
-    table: Sequence[Option],
-    width: int,
-    parameters: Sequence[Variable] = (),
-    variables: Sequence[Variable] = (),
-    usage: str = USAGE,
-    examples: Sequence[tuple[str, str]] = EXAMPLES,
-    syntax: str = SYNTAX,
-) -> str:
+def help_text(about: DialectHelp, width: int) -> str:
     """The whole help, without a final newline, in lines of at most `width` columns (held between 60 and 100)."""
     width = max(60, min(width, 100))
-    parts = [usage, textwrap.fill(_INTRO, width), textwrap.fill(syntax, width)]
-    for group, members in groups(table).items():
+    parts = [about.usage, textwrap.fill(_INTRO, width), textwrap.fill(about.syntax, width)]
+    for group, members in groups(about.table).items():
         rows = [_entry(names_of(option), described(option), width) for option in members if option.status != REFUSED]
         parts += _part(group, rows)
-    parts += _part(PARAMETERS_TITLE, [_entry(names, meaning, width) for names, meaning in merged(parameters)])
-    parts += _part(VARIABLES_TITLE, [_entry(names, meaning, width) for names, meaning in merged(variables)])
-    names = refused(table)
+    for title, variables in ((PARAMETERS_TITLE, about.parameters), (VARIABLES_TITLE, about.variables)):
+        parts += _part(title, [_entry(names, meaning, width) for names, meaning in merged(variables)])
+    names = refused(about.table)
     if names:
         sentence = "Refused, each with what to use instead: " + names
         parts.append(textwrap.fill(sentence, width, break_on_hyphens=False))
-    parts += _part("Examples", [f"  # {what}\n  {command}" for what, command in examples])
+    parts += _part("Examples", [f"  # {what}\n  {command}" for what, command in about.examples])
     return "\n\n".join(parts)
 
 

@@ -1,12 +1,9 @@
-"""The man page mslaunch(1), made of the tables that the parser reads; `mslaunch --man | man -l -` shows it.
-
-It knows roff, and options only by their rows.  The surprising thing is how much roff must not see: a dash would become
-a hyphen that nobody can copy, and a line that begins with a dot or a quote would be a request.
-"""
+"""The man page mslaunch(1), made of the tables that the parser reads; `mslaunch --man | man -l -` shows it."""
 
 from __future__ import annotations
 
 from mslaunch import __version__, errors
+from mslaunch.cli.dialects import OF_OWN_NAME
 from mslaunch.cli.help import catalog
 from mslaunch.cli.help.help_text import described, groups, merged, names_of, refused
 from mslaunch.cli.parser.options import REFUSED
@@ -52,7 +49,7 @@ _FILES = (
 
 def page() -> str:
     """The page, in the man macros of roff."""
-    about = catalog.dialect("mpirun")
+    about, *others = (catalog.dialect(row.name) for row in OF_OWN_NAME)
     parts = [_HEAD, ".SH DESCRIPTION", *_paragraphs(_DESCRIPTION), ".SH OPTIONS"]
     for group, members in groups(about.table).items():
         rows = [_entry(names_of(option), described(option)) for option in members if option.status != REFUSED]
@@ -63,7 +60,7 @@ def page() -> str:
     parts += [".SH ENVIRONMENT", *(_entry(*pair) for pair in merged(about.variables))]
     parts += [".SH EXIT STATUS", *(_entry(code, meaning) for code, meaning in _CODES)]
     parts += [".SH FILES", *(_entry(names, meaning) for names, meaning in _FILES)]
-    examples = (*about.examples, *catalog.dialect("msrun").examples)
+    examples = [example for one in (about, *others) for example in one.examples]
     parts += [".SH EXAMPLES", *(_example(what, command) for what, command in examples)]
     parts += [".SH SEE ALSO", ".BR mpirun (1),", ".BR ssh_config (5)"]
     return "\n".join(parts) + "\n"
@@ -83,6 +80,6 @@ def _example(what: str, command: str) -> str:
 
 
 def _text(text: str) -> str:
-    """Text that roff leaves as it is."""
+    """Text that roff leaves as it is: a plain dash becomes a hyphen, a dot or quote at a line's beginning a request."""
     text = text.replace("\\", "\\e").replace("-", "\\-").replace("'", "\\(aq").replace("…", "...")
     return "\n".join("\\&" + line if line[:1] in (".", "'") else line for line in text.splitlines())

@@ -1,16 +1,17 @@
-"""The table of the hydra dialect: every option and variable of mpiexec.hydra, and what becomes of it here.
+"""The options and variables of the hydra dialect.
 
-Help, docs/dialects.md and the parser read the same rows.  Names are those that mpiexec.hydra 5.0.2 knows, and those of
-older ones and of Intel's mpiexec.hydra that scripts still use; none is swallowed.  It knows no rules, see
-`cli.hydra.parse`. The surprising thing: the environment goes to other hosts as a whole, unless an option says
-otherwise; ranks on this host inherit it in any case, even with -genvnone, as they do from hydra.
+Help, docs/dialects.md and the parser read the same rows.  Names are those of mpiexec.hydra 5.0.2, and those of older
+versions and of Intel's mpiexec.hydra that scripts still use.  Ranks on this host inherit the whole environment, even
+with -genvnone, as they do from hydra.
 """
 
 from __future__ import annotations
 
-from mslaunch.cli.hydra import readers as own
+from mslaunch.cli.hydra import readers as hydra_readers
 from mslaunch.cli.parser import readers
-from mslaunch.cli.parser.options import PASSED, REFUSED, Option, Show, Variable
+from mslaunch.cli.parser.dialect_contract import show_help, show_version
+from mslaunch.cli.parser.options import PASSED, REFUSED, Option, Variable
+from mslaunch.faststd import NamedTuple
 
 RUN = "What to run"
 ENV = "Environment"
@@ -22,43 +23,29 @@ LINK = "Reaching the hosts"
 TELL = "Information"
 LATER = "Refused"
 
-#: options of mslaunch itself, by the first of their names in the table of mpirun
+#: options of mslaunch itself, by their first names in the table of mpirun
 EXTRAS = (
     "pty", "merge-stderr-to-stdout", "grace", "timeout", "rsh-agent", "ssh-accept-new", "connect-timeout",
     "agent-python", "fanout", "display-table", "display-allocation", "do-not-launch", "q",
 )  # fmt: skip
+USAGE = "Usage: mslaunch --dialect hydra [options] program [arguments]"
 _NOTHING = "accepted, and changes nothing: "
-
-
-def _help() -> None:
-    from mslaunch.cli.help import catalog
-
-    raise Show(catalog.text("hydra"))
-
-
-def _version() -> None:
-    from mslaunch import __version__
-
-    rows = (("Version:", "5.0.2"), ("Launchers available:", "ssh rsh fork"),
-            ("Resource management kernels available:", "user"))  # fmt: skip
-    details = "\n".join(f"    {name:<40} {value}" for name, value in rows)
-    raise Show(f"mslaunch {__version__}, in the dialect of\nHYDRA build details:\n{details}")
 
 
 #: variables that are read, weakest first
 VARIABLES: tuple[Variable, ...] = (
-    Variable("HYDRA_HOST_FILE", "hydra.hosts", own.default_file, "as -f, where neither -f nor -hosts is given"),
-    Variable("HYDRA_BOOTSTRAP", "hydra.launcher", own.launcher, "as -launcher"),
-    Variable("HYDRA_LAUNCHER", "hydra.launcher", own.launcher, "as -launcher"),
-    Variable("HYDRA_BOOTSTRAP_EXEC", "link.agent", own.command, "as -launcher-exec"),
-    Variable("HYDRA_LAUNCHER_EXEC", "link.agent", own.command, "as -launcher-exec"),
+    Variable("HYDRA_HOST_FILE", "own.hosts", hydra_readers.default_file, "as -f, where neither -f nor -hosts is given"),
+    Variable("HYDRA_BOOTSTRAP", "own.launcher", hydra_readers.launcher, "as -launcher"),
+    Variable("HYDRA_LAUNCHER", "own.launcher", hydra_readers.launcher, "as -launcher"),
+    Variable("HYDRA_BOOTSTRAP_EXEC", "link.agent", hydra_readers.command, "as -launcher-exec"),
+    Variable("HYDRA_LAUNCHER_EXEC", "link.agent", hydra_readers.command, "as -launcher-exec"),
     Variable("HYDRA_LAUNCHER_EXTRA_ARGS", "link.agent_args", readers.shell_words, "more arguments for that command"),
-    Variable("HYDRA_RMK", "", own.manager, "as -rmk"),
-    Variable("HYDRA_BINDING", "", own.bind_to, "as -bind-to"),
-    Variable("HYDRA_MAPPING", "hydra.map_by", readers.text, "as -map-by"),
-    Variable("HYDRA_ENV", "hydra.forward", own.forwarded, "all: as -genvall; any other word: as -genvnone"),
-    Variable("HYDRA_IFACE", "", own.interface, "as -iface"),
-    Variable("HYDRA_DEMUX", "", own.demux, "as -demux"),
+    Variable("HYDRA_RMK", "", hydra_readers.manager, "as -rmk"),
+    Variable("HYDRA_BINDING", "", hydra_readers.bind_to, "as -bind-to"),
+    Variable("HYDRA_MAPPING", "own.map_by", readers.text, "as -map-by"),
+    Variable("HYDRA_ENV", "own.forward", hydra_readers.forwarded, "all: as -genvall; any other word: as -genvnone"),
+    Variable("HYDRA_IFACE", "", hydra_readers.interface, "as -iface"),
+    Variable("HYDRA_DEMUX", "", hydra_readers.demux, "as -demux"),
     Variable("HYDRA_DEBUG", "verbose", readers.yes_no, "1: as -verbose"),
     Variable("MPIEXEC_TIMEOUT", "", readers.limit_by("MPIEXEC_TIMEOUT"), "end the job after so many seconds"),
 )
@@ -95,61 +82,82 @@ _REFUSED: tuple[tuple[str, str, str], ...] = (
     ("ckpoint ckpointlib ckpoint-interval ckpoint-prefix ckpoint-num", "VALUE",
      "it makes no checkpoints of processes; let the program write its own"),
     ("tv tva gdb gdba ddd", "", "it starts no debugger; put one before the program: mslaunch … gdb --args PROGRAM"),
-    ("x", "VAR[=VALUE]", "it is a word of Open MPI's mpirun; use -genv VAR VALUE, or begin with --dialect mpirun"),
+    ("x", "VAR[=VALUE]", "it is an option of Open MPI's mpirun; use -genv VAR VALUE, or begin with --dialect mpirun"),
     ("mca", "KEY VALUE",
-     "it is a word of Open MPI's mpirun; use -genv OMPI_MCA_KEY VALUE, or begin with --dialect mpirun"),
+     "it is an option of Open MPI's mpirun; use -genv OMPI_MCA_KEY VALUE, or begin with --dialect mpirun"),
     ("oversubscribe allow-run-as-root", "",
-     "it is a word of Open MPI's mpirun; leave it out, for neither is ever refused here"),
-    ("tag-output", "", "it is a word of Open MPI's mpirun; use -l, or begin with --dialect mpirun"),
+     "it is an option of Open MPI's mpirun; leave it out, for neither is ever refused here"),
+    ("tag-output", "", "it is an option of Open MPI's mpirun; use -l, or begin with --dialect mpirun"),
     ("soft", "TRIPLETS", "a job has one number of ranks; use -n"),
     ("arch", "ARCH", "hosts are chosen by name; use -hosts or -f"),
     ("file", "FILE", "no MPI says what is in it; use -configfile"),
 )  # fmt: skip
+
+
+class HydraOptions(NamedTuple):
+    """What the options of hydra itself say; None: not given."""
+
+    hosts: tuple[str, str] | None = None  # the option, and its list or file
+    ppn: int | None = None
+    order: str = ""
+    skip: bool = False  # -skip-launch-node
+    rankmap: tuple[int, ...] | None = None  # of each rank, the number of its host
+    forward: tuple[str, ...] = ("*",)  # as `AppContext.forward`
+    hidden: tuple[str, ...] | None = None  # -genvexcl
+    env: tuple[tuple[str, str], ...] = ()
+    path: str | None = None
+    wdir: str | None = None
+    launcher: str = ""
+    map_by: str = ""
+    bound: str = ""  # the object of -bind-to
+
 
 TABLE: tuple[Option, ...] = (
     Option(("n", "np", "c"), "N", "number of ranks", RUN, "app.np", readers.ranks,
            "one for each slot of the hosts, or -ppn, or 1", once=True),
     Option(("wdir", "dir"), "DIR", "working directory of this program", RUN, "app.wdir", readers.text,
            "the present one"),
-    Option(("gwdir",), "DIR", "the same for all programs", RUN, "hydra.wdir", readers.text),
+    Option(("gwdir",), "DIR", "the same for all programs", RUN, "own.wdir", readers.text),
     Option(("path",), "DIRS", "where this program is looked for before PATH", RUN, "app.path", readers.text),
-    Option(("gpath",), "DIRS", "the same for all programs", RUN, "hydra.path", readers.text),
+    Option(("gpath",), "DIRS", "the same for all programs", RUN, "own.path", readers.text),
     Option(("configfile",), "FILE",
            "the programs are in this file, one a line with its options; it ends the command line", RUN, "",
            readers.ignored),
-    Option(("genv",), "NAME VALUE", "a variable for all ranks; NAME=VALUE as one word is the same", ENV, "hydra.env+",
-           own.pair),
-    Option(("env",), "NAME VALUE", "a variable for the ranks of this program", ENV, "app.env+", own.pair),
+    Option(("genv",), "NAME VALUE", "a variable for all ranks; NAME=VALUE as one word is the same", ENV, "own.env+",
+           hydra_readers.pair),
+    Option(("env",), "NAME VALUE", "a variable for the ranks of this program", ENV, "app.env+", hydra_readers.pair),
     Option(("genvall",), "", "ranks on other hosts get all variables that are set here", ENV, "",
-           readers.exactly("hydra.forward", ("*",)), "yes"),
-    Option(("genvnone",), "", "ranks on other hosts get none of them", ENV, "", readers.exactly("hydra.forward", ())),
-    Option(("genvlist",), "NAMES", "ranks on other hosts get these, with commas between", ENV, "hydra.forward",
-           own.names),
-    Option(("genvexcl",), "NAMES", "ranks on other hosts get all but these (Intel)", ENV, "hydra.hidden", own.names),
+           readers.exactly("own.forward", ("*",)), "yes"),
+    Option(("genvnone",), "", "ranks on other hosts get none of them", ENV, "", readers.exactly("own.forward", ())),
+    Option(("genvlist",), "NAMES", "ranks on other hosts get these, with commas between", ENV, "own.forward",
+           hydra_readers.names),
+    Option(("genvexcl",), "NAMES", "ranks on other hosts get all but these (Intel)", ENV, "own.hidden",
+           hydra_readers.names),
     Option(("envall",), "", "as -genvall, for this program", ENV, "", readers.exactly("app.forward", ("*",))),
     Option(("envnone",), "", "as -genvnone, for this program", ENV, "", readers.exactly("app.forward", ())),
-    Option(("envlist",), "NAMES", "as -genvlist, for this program", ENV, "app.forward", own.names),
+    Option(("envlist",), "NAMES", "as -genvlist, for this program", ENV, "app.forward", hydra_readers.names),
     Option(("hosts", "host", "hostlist"), "LIST", "hosts, NAME[:RANKS] with commas between; for all programs", HOSTS,
-           "hydra.hosts", own.host_list, "this host"),
+           "own.hosts", hydra_readers.host_list, "this host"),
     Option(("f", "hostfile", "machinefile", "machine", "machines", "machinelist"), "FILE",
-           "file of hosts, a line is NAME[:RANKS] [user=USER]", HOSTS, "hydra.hosts", own.host_file, "HYDRA_HOST_FILE"),
-    Option(("skip-launch-node",), "", "use all named hosts but this one", HOSTS, "hydra.skip", readers.on),
+           "file of hosts, a line is NAME[:RANKS] [user=USER]", HOSTS, "own.hosts", hydra_readers.host_file,
+           "HYDRA_HOST_FILE"),
+    Option(("skip-launch-node",), "", "use all named hosts but this one", HOSTS, "own.skip", readers.on),
     Option(("order-nodes",), "ascending|descending", "use the hosts in the order of their numbers of ranks", HOSTS,
-           "hydra.order", own.order),
+           "own.order", hydra_readers.order),
     Option(("localhost",), "NAME", _NOTHING + "no host is told the name of this one", HOSTS, "",
            readers.ignored),
     Option(("disable-hostname-propagation", "enable-hostname-propagation"), "",
            _NOTHING + "addresses are found by trying", HOSTS, "", readers.nothing),
-    Option(("rmk",), "user", "who knows the hosts", HOSTS, "", own.manager, "user"),
-    Option(("ppn", "perhost", "grr"), "N", "ranks of a host before it is the next one's turn", PLACE, "hydra.ppn",
+    Option(("rmk",), "user", "who knows the hosts", HOSTS, "", hydra_readers.manager, "user"),
+    Option(("ppn", "perhost", "grr"), "N", "ranks of a host before it is the next one's turn", PLACE, "own.ppn",
            readers.count, "what the list of hosts says, or 1"),
-    Option(("rr",), "", "as -ppn 1 (Intel)", PLACE, "", readers.exactly("hydra.ppn", 1)),
-    Option(("rankmap",), "LIST", "host of each rank by number: 0,0,1,1, or (first,hosts,ranks)", PLACE, "hydra.rankmap",
-           own.rankmap),
+    Option(("rr",), "", "as -ppn 1 (Intel)", PLACE, "", readers.exactly("own.ppn", 1)),
+    Option(("rankmap",), "LIST", "host of each rank by number: 0,0,1,1, or (first,hosts,ranks)", PLACE, "own.rankmap",
+           hydra_readers.rankmap),
     Option(("bind-to", "binding"), "OBJECT[:N]",
            "bind each rank of a host to the next of these: numa, socket, l1cache, l2cache, l3cache, core or hwthread; "
-           "none, machine: do not bind", PLACE, "", own.bind_to, "none"),
-    Option(("map-by",), "OBJECT", "the same object as of -bind-to; means nothing without that", PLACE, "hydra.map_by",
+           "none, machine: do not bind", PLACE, "", hydra_readers.bind_to, "none"),
+    Option(("map-by",), "OBJECT", "the same object as of -bind-to; means nothing without that", PLACE, "own.map_by",
            readers.text),
     Option(("topolib",), "hwloc", _NOTHING + "no library is needed", PLACE, "", readers.ignored),
     Option(("l", "prepend-rank"), "", "begin each line with [RANK]", IO, "", readers.exactly("output.tag", "rank")),
@@ -160,18 +168,18 @@ TABLE: tuple[Option, ...] = (
     Option(("errfile-pattern", "errfile"), "PATTERN", "standard error goes to this file", IO, "output.errfile",
            readers.text),
     Option(("s", "stdin"), "RANK|all|none", "who gets the standard input (Intel)", IO, "stdin", readers.stdin, "0"),
-    Option(("demux",), "poll|select", _NOTHING + "there is one way to wait", IO, "", own.demux),
+    Option(("demux",), "poll|select", _NOTHING + "there is one way to wait", IO, "", hydra_readers.demux),
     Option(("disable-auto-cleanup",), "", "the others go on when a rank fails", END, "recovery", readers.on),
     Option(("enable-auto-cleanup",), "", "they do not", END, "recovery", readers.off, "yes"),
     Option(("launcher", "bootstrap"), "ssh|rsh|fork", "how hosts are reached; fork: all ranks run here", LINK,
-           "hydra.launcher", own.launcher, "built-in ssh"),
+           "own.launcher", hydra_readers.launcher, "built-in ssh"),
     Option(("launcher-exec", "bootstrap-exec"), "PROGRAM", "the program that reaches a host: PROGRAM HOST COMMAND…",
-           LINK, "link.agent", own.command),
+           LINK, "link.agent", hydra_readers.command),
     Option(("disable-x",), "", _NOTHING + "no X display is forwarded", LINK, "", readers.nothing),
     Option(("iface",), "NAME", "the network that the ranks' MPI library is to use, by its own variable", LINK, "",
-           own.interface, status=PASSED),
+           hydra_readers.interface, status=PASSED),
     Option(("v", "verbose", "debug"), "", "say what is being done", TELL, "verbose", readers.on),
-    Option(("info", "version"), "", "print the version and exit", TELL, "", _version),
-    Option(("h", "help"), "", "print this and exit", TELL, "", _help),
+    Option(("info", "version"), "", "print the version and exit", TELL, "", show_version),
+    Option(("h", "help"), "", "print this and exit", TELL, "", show_help),
     *(Option(tuple(names.split()), value, why, LATER, status=REFUSED) for names, value, why in _REFUSED),
 )  # fmt: skip

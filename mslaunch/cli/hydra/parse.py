@@ -1,86 +1,98 @@
-"""The hydra dialect: the command line of MPICH's mpiexec.hydra, read with the table of `hydraoptions`.
+"""The hydra dialect: the command line of MPICH's mpiexec.hydra.
 
 Rules and spellings are those of mpiexec.hydra 5.0.2, by experiment: names in any case with one dash or two, values
-behind a blank or `=`, options that act on all programs wherever they stand, and a file whose lines are programs
-(-configfile).  It maps nothing: `hydrahosts` writes out which host each rank goes to.  Two things surprise: `-env A=b`
-is one word where `-env A b` is two, so words are put into one form before the table is asked; and here a rank that
-fails ends the job, also one that knows nothing of MPI, where hydra lets the others go on.
+after a blank or `=`, options that act on all programs wherever they stand, and a file whose lines are programs
+(-configfile).  Unlike with hydra, a rank that fails ends the job, also one that does not use MPI.
 """
 
 from __future__ import annotations
 
-from mslaunch.cli.hydra.options import EXTRAS, TABLE, VARIABLES
+from mslaunch.cli.hydra.options import EXAMPLES, EXTRAS, OTHERS, TABLE, USAGE, VARIABLES, HydraOptions
 from mslaunch.cli.parser import options
+from mslaunch.cli.parser.parsed_line import ParsedLine, assemble, own_fields
 from mslaunch.errors import UsageError
 from mslaunch.faststd import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from typing import Any
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from mslaunch.cli.hydra.machinefile import MachineLine
-    from mslaunch.cli.parser.options import Option, Section, Setting
+    from mslaunch.cli.parser.dialect_contract import DialectHelp, ReadText
+    from mslaunch.cli.parser.options import Index, Option
+    from mslaunch.datamodel.hosts import HostLine
     from mslaunch.datamodel.request import Request
 
-    ReadText = Callable[[str], str]
-
 _PAIRS = ("env", "genv")
-_HOSTS = ("hydra.hosts", "hydra.ppn", "hydra.order", "hydra.rankmap")  # given once in the whole command line
+_ONCE = ("own.hosts", "own.ppn", "own.order", "own.rankmap")  # at most once in the whole command line
 
 
 def parse(argv: Sequence[str], environ: Mapping[str, str], read_text: ReadText) -> Request:
-    """The request that a command line (without the program name), the environment and the files make.
+    """The request of a command line, the environment and the files; see `parser.dialect_contract`.
 
-    Options win over those of the configuration file, and these over variables.  `read_text` gives the text of a file or
-    raises OSError.  Raises `LaunchError`, or `Show`.
+    Options override those of the configuration file, and these override variables.
     """
     index = options.Index(TABLE, extras)
-    found = [options.scan(index, words) for words in _programs(index, argv, read_text)]
-    options.require_programs(found, ":" in argv)
-    _once(found)
-    own = [setting for part in found for setting in part.settings if setting[0].startswith("hydra.")]
-    weaker = [*_from_environ(environ), *_from_file(index, environ, read_text)]
-    job = options.settle([*weaker, *own])
-    weaker += _shared(job, environ)
-    request = options.assemble(weaker, [part._replace(settings=_kept(part)) for part in found])
-    entries = _entries(job, read_text)
-    return _placed(_linked(request, job), job, entries)
+    line = options.parse_line(index, _programs(index, argv, read_text))
+    options.require_programs(line.programs, ":" in argv)
+    for path in _ONCE:
+        first, *others = line.job.get(path, [None])
+        if others:
+            twice = _bare(first.source) == _bare(others[0].source)
+            what = "it was given twice" if twice else f"{first.source} was given too"
+            raise UsageError(what, others[0].source, "give one of them, once for all programs")
+    weaker = _from_file(index, environ, read_text).over(options.from_environ(VARIABLES, environ))
+    line = line.over(weaker)
+    own = HydraOptions(**own_fields(line))
+    _share(line, own, environ)
+    request = assemble(line, _idle_map(own))
+    if own.launcher == "rsh" and not request.link.agent:  # -launcher-exec is stronger
+        request = request._replace(link=request.link._replace(agent=("rsh",)))
+    return _placed(request, own, _entries(own, read_text))
 
 
-def extras() -> list[Option]:
+def extras() -> tuple[Option, ...]:
     """The options of mslaunch that help here as well."""
-    from mslaunch.cli.mpirun.parse import extras
+    from mslaunch.cli.mpirun.rare_options import rows
 
-    return extras(EXTRAS)
-
-
-def _from_environ(environ: Mapping[str, str]) -> list[Setting]:
-    """What the variables set; an empty one counts as absent."""
-    settings: list[Setting] = []
-    for row in VARIABLES:
-        value = environ.get(row.name)
-        if value:
-            settings += options.settings_of(row.name, row.field, row.read, value)
-    return settings
+    return rows(EXTRAS)
 
 
-def _from_file(index: Mapping[str, Option], environ: Mapping[str, str], read_text: ReadText) -> list[Setting]:
-    """Options in the file that HYDRA_CONFIG_FILE names; as with hydra, one that is not there says nothing."""
+def version(_called: str) -> str:
+    """The first lines of hydra's own, which scripts look for."""
+    from mslaunch import __version__
+
+    rows = (("Version:", "5.0.2"), ("Launchers available:", "ssh rsh fork"),
+            ("Resource management kernels available:", "user"))  # fmt: skip
+    details = "\n".join(f"    {name:<40} {value}" for name, value in rows)
+    return f"mslaunch {__version__}, in the dialect of\nHYDRA build details:\n{details}"
+
+
+def describe() -> DialectHelp:
+    """Every option and variable."""
+    from mslaunch.cli.parser.dialect_contract import DialectHelp
+
+    return DialectHelp("mpiexec.hydra", USAGE, TABLE, extras(), (), VARIABLES, OTHERS, EXAMPLES)
+
+
+def _from_file(index: Index, environ: Mapping[str, str], read_text: ReadText) -> ParsedLine:
+    """Options in the file that HYDRA_CONFIG_FILE names; as with hydra, a missing file is no error."""
     path = environ.get("HYDRA_CONFIG_FILE")
+    line = ParsedLine()
     try:
         words = read_text(path).split() if path else []
     except OSError:
-        return []
-    section = options.scan(index, _plain(index, words)[0])
-    if section.program:
-        raise UsageError(f"{section.program[0]!r} is no option", f"HYDRA_CONFIG_FILE={path}", "write options only")
-    return list(section.settings)
+        return line
+    options.scan(index, _plain(index, words)[0], line)
+    (program,) = line.programs
+    if program.argv:
+        raise UsageError(f"{program.argv[0]!r} is no option", f"HYDRA_CONFIG_FILE={path}", "write options only")
+    line.shared = program.settings
+    return line
 
 
-def _programs(index: Mapping[str, Option], argv: Sequence[str], read_text: ReadText) -> list[list[str]]:
-    """The words of each program, in one form: what lone colons part, and the lines of the file of -configfile."""
+def _programs(index: Index, argv: Sequence[str], read_text: ReadText) -> list[list[str]]:
+    """The words of each program, in one form: those between lone colons, and the lines of the file of -configfile."""
     programs: list[list[str]] = []
-    for words in options.parts(argv):
+    for words in options.split_at_colons(argv):
         plain, path = _plain(index, words)
         programs.append(plain)
         if path is None:
@@ -96,17 +108,19 @@ def _programs(index: Mapping[str, Option], argv: Sequence[str], read_text: ReadT
 
 
 def _lines(path: str, read_text: ReadText) -> list[list[str]]:
-    """The programs of a -configfile: one a line, or colons between them; no quotes, `\\` ends a line that goes on."""
+    """The programs of a -configfile: one a line, or with colons between; no quotes, `\\` continues a line."""
     from mslaunch.cli.parser import option_files
 
     text = option_files.read(read_text, path, "-configfile").replace("\\\n", " ")
-    return [part for line in text.splitlines() if line.lstrip()[:1] != "#" for part in options.parts(line.split())]
+    lines = [line.split() for line in text.splitlines() if line.lstrip()[:1] != "#"]
+    return [part for words in lines for part in options.split_at_colons(words)]
 
 
-def _plain(index: Mapping[str, Option], words: Sequence[str]) -> tuple[list[str], str | None]:
-    """The words with options in small letters, and `-env A=b` as `-env A b`; and the file of -configfile.
+def _plain(index: Index, words: Sequence[str]) -> tuple[list[str], str | None]:
+    """The words with options in lower case, and `-env A=b` as `-env A b`; and the file of -configfile.
 
-    The program is left as it is.  Raises `UsageError` for words behind that file.
+    `-env A=b` is one word and `-env A b` two, so both are brought into one form before the table is used.  The program
+    is left as it is.  Raises `UsageError` for words after that file.
     """
     pending = list(reversed(words))
     plain: list[str] = []
@@ -115,7 +129,11 @@ def _plain(index: Mapping[str, Option], words: Sequence[str]) -> tuple[list[str]
         name = _bare(word)
         option = index.get(name)
         if name == "configfile":
-            return plain, _config_file(word, value if equals else pending.pop() if pending else "", pending)
+            path = value if equals else pending.pop() if pending else ""
+            if pending:
+                todo = "the programs are in the file: write it last"
+                raise UsageError(f"{pending[-1]!r} stands after its file", word, todo)
+            return plain, path
         plain.append(word[: len(word) - len(name)] + name)
         if option is None or (equals and name not in _PAIRS):
             plain[-1] += equals + value
@@ -126,15 +144,8 @@ def _plain(index: Mapping[str, Option], words: Sequence[str]) -> tuple[list[str]
     return plain + pending[::-1], None
 
 
-def _config_file(word: str, path: str, pending: Sequence[str]) -> str:
-    """The file of -configfile; raises `UsageError` for words behind it."""
-    if pending:
-        raise UsageError(f"{pending[-1]!r} stands behind its file", word, "the programs are in the file: write it last")
-    return path
-
-
 def _following(name: str, wanted: int, given: list[str], pending: list[str]) -> list[str]:
-    """The words of an option, those `given` behind its `=` and others, which are taken off `pending`."""
+    """The words of an option, those `given` after its `=` and others, which are taken off `pending`."""
     if name in _PAIRS:
         first, equals, second = (given or [pending.pop() if pending else ""])[0].partition("=")
         given = [first, second] if equals else [first]
@@ -146,116 +157,78 @@ def _bare(word: str) -> str:
     return (word[2:] if word[:2] == "--" else word[1:]).lower() if word[:1] == "-" else ""
 
 
-def _once(found: Sequence[Section]) -> None:
-    """Raises `UsageError` for an option about hosts that is given twice: it acts on all programs."""
-    seen: dict[str, str] = {}
-    for part in found:
-        for source, (path, _) in zip(part.sources, part.settings):
-            if path in _HOSTS and path in seen:
-                twice = _bare(seen[path]) == _bare(source)
-                what = "it was given twice" if twice else f"{seen[path]} was given too"
-                raise UsageError(what, source, "give one of them, once for all programs")
-            seen[path] = source
+def _share(line: ParsedLine, own: HydraOptions, environ: Mapping[str, str]) -> None:
+    """What options for all programs say of each program; those of one program are stronger."""
+    forward = own.forward if own.hidden is None else tuple(name for name in environ if name not in own.hidden)
+    line.put([("app.forward", forward), ("app.env+", own.env)])
+    line.put([(path, value) for path, value in (("app.path", own.path), ("app.wdir", own.wdir)) if value is not None])
 
 
-def _kept(part: Section) -> tuple[Setting, ...]:
-    return tuple(setting for setting in part.settings if not setting[0].startswith("hydra."))
-
-
-def _shared(job: Mapping[str, Any], environ: Mapping[str, str]) -> list[Setting]:
-    """What options for all programs say of each program; those of one program win."""
-    hidden = job.get("hydra.hidden")
-    forward = (
-        job.get("hydra.forward", ("*",)) if hidden is None else tuple(name for name in environ if name not in hidden)
-    )
-    settings: list[Setting] = [("app.forward", forward), ("app.env+", job.get("hydra.env", ()))]
-    settings += [("app." + name, job["hydra." + name]) for name in ("path", "wdir") if "hydra." + name in job]
-    return settings
-
-
-def _linked(request: Request, job: Mapping[str, Any]) -> Request:
-    """The way to the hosts: -launcher-exec wins over -launcher."""
-    if request.link.agent or job.get("hydra.launcher") != "rsh":
-        return request
-    return request._replace(link=request.link._replace(agent=("rsh",)))
-
-
-def _placed(request: Request, job: Mapping[str, Any], entries: Sequence[MachineLine]) -> Request:
+def _placed(request: Request, own: HydraOptions, entries: Sequence[HostLine]) -> Request:
     """The request with the number of ranks of each program, and the host of each rank if hosts are named."""
     policy = request.policy
-    request = request._replace(notes=_idle_map(job))
-    each = sum(entry.ranks for entry in entries) if entries else job.get("hydra.ppn", 1)
+    each = sum(entry.slots or 0 for entry in entries) if entries else own.ppn or 1
     apps = [app if app.np is not None else app._replace(np=each) for app in request.apps]
-    if not entries or job.get("hydra.launcher") == "fork":
+    if not entries or own.launcher == "fork":
         policy = policy._replace(map_by=policy.map_by or "slot", bind_to=policy.bind_to or "none")
         return request._replace(apps=tuple(apps), policy=policy)
-    hosts = _hosts(entries, sum(app.np or 0 for app in apps), job)
-    apps = [app._replace(hosts=(",".join(next(hosts) for _ in range(app.np or 0)),)) for app in apps]
+    hosts = _hosts(entries, sum(app.np or 0 for app in apps), own)
+    apps = [app._replace(sequence=tuple(next(hosts) for _ in range(app.np or 0))) for app in apps]
     policy = policy._replace(map_by="seq", bind_to=policy.bind_to or "none", oversubscribe=True)
     return request._replace(apps=tuple(apps), policy=policy)
 
 
-def _idle_map(job: Mapping[str, Any]) -> tuple[str, ...]:
-    """What to tell of a -map-by without -bind-to, which does nothing, as with hydra.
+def _idle_map(own: HydraOptions) -> tuple[str, ...]:
+    """The note about -map-by without -bind-to, which does nothing, as with hydra.
 
-    It is about the order in which objects are bound to, and only the order of -bind-to is to be had: raises
-    `UsageError` for another one.
+    It orders the objects that ranks are bound to, and only the order of -bind-to is supported: raises `UsageError` for
+    another one.
     """
-    wanted, bound = job.get("hydra.map_by", ""), job.get("hydra.bound", "")
-    if wanted and not bound:
+    if own.map_by and not own.bound:
         return ("-map-by has no effect without -bind-to, as with hydra; -ppn says how many ranks a host takes",)
-    if wanted and wanted.lower().partition(":")[0] != bound:
+    if own.map_by and own.map_by.lower().partition(":")[0] != own.bound:
         raise UsageError(
-            f"ranks bound to a {bound} each get them in order, not by {wanted}", "-map-by",
-            f"leave it out, or use the dialect of mpirun: --map-by {wanted} --bind-to {bound}",
+            f"ranks bound to a {own.bound} each get them in order, not by {own.map_by}", "-map-by",
+            f"leave it out, or use the dialect of mpirun: --map-by {own.map_by} --bind-to {own.bound}",
         )  # fmt: skip
     return ()
 
 
-def _entries(job: Mapping[str, Any], read_text: ReadText) -> list[MachineLine]:
-    """The hosts that ranks are dealt to; none: nobody named any."""
-    where, value = job.get("hydra.hosts", ("", ""))
-    if not where:
-        for path, option in (("hydra.skip", "-skip-launch-node"), ("hydra.rankmap", "-rankmap")):
-            if path in job:
+def _entries(own: HydraOptions, read_text: ReadText) -> list[HostLine]:
+    """The hosts that ranks are dealt to; empty if none are named."""
+    if own.hosts is None:
+        for given, option in ((own.skip, "-skip-launch-node"), (own.rankmap is not None, "-rankmap")):
+            if given:
                 raise UsageError("no hosts are named", option, "name them with -hosts or -f")
         return []
     from mslaunch.cli.hydra import machinefile
     from mslaunch.cli.parser import option_files
 
+    where, value = own.hosts
     if where == "-hosts":
         entries = machinefile.merged(machinefile.from_list(value, where))
     else:
         entries = machinefile.merged(machinefile.from_file(option_files.read(read_text, value, where), value))
-    if "hydra.skip" in job:
-        entries = list(_elsewhere(entries))
+    if own.skip:
+        from mslaunch.host.own_names import is_local
+
+        entries = [entry for entry in entries if not is_local(entry.name)]
         if not entries:
             raise UsageError("all hosts that are named are this one", "-skip-launch-node", "name other hosts")
-    if "hydra.ppn" in job:
-        entries = [entry._replace(ranks=job["hydra.ppn"]) for entry in entries]
-    if "hydra.order" in job:
-        entries = machinefile.ordered(entries, job["hydra.order"])
-    return entries
+    if own.ppn is not None:
+        entries = [entry._replace(slots=own.ppn) for entry in entries]
+    return machinefile.ordered(entries, own.order) if own.order else entries
 
 
-def _elsewhere(entries: Iterable[MachineLine]) -> Iterator[MachineLine]:
-    from mslaunch.host.own_names import is_local
-
-    return (entry for entry in entries if not is_local(entry.host.rpartition("@")[2].strip("[]")))
-
-
-def _hosts(entries: Sequence[MachineLine], ranks: int, job: Mapping[str, Any]) -> Iterator[str]:
+def _hosts(entries: Sequence[HostLine], ranks: int, own: HydraOptions) -> Iterator[HostLine]:
     from mslaunch.cli.hydra import machinefile
 
     if ranks > machinefile.MOST:
-        raise UsageError(
-            f"{ranks} ranks on hosts that are named are too many", "-n", f"ask for {machinefile.MOST} at most"
-        )
-    numbers = job.get("hydra.rankmap")
-    if numbers is None:
+        todo = f"ask for {machinefile.MOST} at most"
+        raise UsageError(f"{ranks} ranks on hosts that are named are too many", "-n", todo)
+    if own.rankmap is None:
         return machinefile.deal(entries)
-    if len(numbers) < ranks:
-        raise UsageError(
-            f"it has hosts for {len(numbers)} ranks, {ranks} start", "-rankmap", "name a host for each rank"
-        )
-    return machinefile.by_rankmap(entries, numbers)
+    if len(own.rankmap) < ranks:
+        what = f"it has hosts for {len(own.rankmap)} ranks, {ranks} start"
+        raise UsageError(what, "-rankmap", "name a host for each rank")
+    return machinefile.by_rankmap(entries, own.rankmap)

@@ -1,8 +1,7 @@
-"""Readers of the hydra dialect: what its options' words become, where `cli.parser.readers` has nothing that fits.
+"""Readers of the hydra dialect: the values of its options' words.
 
-Paths that begin with "hydra." are for `cli.hydra.parse`, which knows all options at once; the others are fields of the
-request.  Words are those that mpiexec.hydra 5.0.2 takes.  What may surprise are numbers: hydra reads `2x` as 2 and `x`
-as 1, and divides by a count of 0; here each of them is refused.
+Words are those that mpiexec.hydra 5.0.2 takes, but for numbers: hydra reads `2x` as 2 and `x` as 1, and divides by a
+count of 0; these are refused.
 """
 
 from __future__ import annotations
@@ -133,7 +132,7 @@ def bind_to(word: str) -> list[Setting]:
         raise Expected(_OBJECTS, meant(name, _LEVELS))
     level = _LEVELS[name] or name
     cpus = count(many) if colon else 1
-    settings: list[Setting] = [("policy.bind_to", level), ("policy.overload", True), ("hydra.bound", name)]
+    settings: list[Setting] = [("policy.bind_to", level), ("policy.overload", True), ("own.bound", name)]
     if cpus > 1 and name not in ("core", "hwthread"):
         raise Expected(f"{name} without a number", f"bind to cores instead: core:N, or one {name} for each rank")
     if cpus > 1:

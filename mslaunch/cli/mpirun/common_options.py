@@ -1,14 +1,14 @@
-"""The options of the mpirun dialect that launches use every day; `mpirun_more` has all others.
+"""The everyday options of the mpirun dialect; `rare_options` has the others.
 
-One row an option; help, docs/options.md, the man page and completions are made of the same rows.  Nothing here says
-how they are combined.  The one surprising thing: only readers from `cli.parser.readers` are used, so that this table
-costs little.
+Help, docs/options.md, the man page and completions are made of the same rows.  Every launch imports this module, so
+its rows only use readers of `cli.parser.readers`.
 """
 
 from __future__ import annotations
 
 from mslaunch.cli.parser import readers
-from mslaunch.cli.parser.options import PASSED, Option, Show, Variable
+from mslaunch.cli.parser.dialect_contract import show_help, show_version
+from mslaunch.cli.parser.options import PASSED, Option, Variable
 
 RUN = "What to run"
 HOSTS = "Hosts"
@@ -30,21 +30,17 @@ VARIABLES = (
 )
 
 
-class Version(Exception):  # noqa: N818 - no error: the parser knows under which name it was called
-    """--version was asked for."""
-
-
-def _version() -> None:
-    raise Version
-
-
-def _help() -> None:
-    from mslaunch.cli.dialects import VERBS
-    from mslaunch.cli.help.help_text import columns, help_text
-    from mslaunch.cli.mpirun import parse as mpirun
-
-    raise Show(help_text((*mpirun.table(), *VERBS), columns(), mpirun.parameters(), mpirun.variables()))
-
+USAGE = "Usage: mslaunch [options] program [arguments]"
+EXAMPLES = (
+    ("4 ranks on this host", "mslaunch -n 4 python train.py"),
+    ("one rank for each slot of a file of hosts", "mslaunch --hostfile hosts python train.py"),
+    ("8 ranks on two hosts", "mslaunch -n 8 -H node01:4,node02:4 python train.py"),
+    ("a log for each rank, and a quiet terminal", "mslaunch -n 4 --output-filename logs:nocopy python train.py"),
+    (
+        "see where ranks would go, start nothing",
+        "mslaunch --hostfile hosts --display-map --do-not-launch python train.py",
+    ),
+)
 
 EVERYDAY: tuple[Option, ...] = (
     Option(("n", "np", "c"), "N", "number of ranks, 1 or more", RUN, "app.np", readers.ranks, "one for each slot"),
@@ -62,7 +58,7 @@ EVERYDAY: tuple[Option, ...] = (
         "KEY VALUE",
         "pass a parameter on to the MPI library of the ranks, as OMPI_MCA_KEY; those listed below steer mslaunch",
         RUN,
-        "parameter",
+        "own.parameter",
         readers.parameter,
         status=PASSED,
     ),
@@ -126,6 +122,6 @@ EVERYDAY: tuple[Option, ...] = (
     ),
     Option(("q", "quiet"), "", "say nothing but errors of the launch", TELL, "quiet", readers.on),
     Option(("v", "verbose"), "", "say what is being done", TELL, "verbose", readers.on),
-    Option(("V", "version"), "", "print the version and exit", TELL, "", _version),
-    Option(("h", "help"), "", "print this and exit", TELL, "", _help),
+    Option(("V", "version"), "", "print the version and exit", TELL, "", show_version),
+    Option(("h", "help"), "", "print this and exit", TELL, "", show_help),
 )

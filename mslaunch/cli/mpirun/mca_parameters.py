@@ -1,8 +1,8 @@
 """Parameters (-mca KEY VALUE, OMPI_MCA_KEY, mca-params.conf) and variables that steer the launch as options do.
 
 Open MPI has hundreds; these are the ones of its launcher that change where ranks go, what they print and how they end.
-All others are for the library in the ranks and are passed on.  Only imported when a name begins like one of these, see
-`mpirun.STEERING`.  The surprising thing: names of 4.1 and 5.0 share one table, for -mca takes both in 5.0 as well.
+All others are for the library in the ranks and are passed on.  Imported when a name begins like one of these
+(`STEERING` in `cli.mpirun.parse`).  Names of 4.1 and 5.0 share one table, because -mca takes both in 5.0 as well.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ def _rows(names: str, field: str, read: readers.Reader, help: str) -> list[Varia
 
 
 def _kept(name: str, help: str) -> Variable:
-    """A parameter that floor 2 looks for among those of the ranks, wherever it was said."""
+    """A parameter that the planner looks for among those of the ranks, wherever it was given."""
     return Variable(name, "", lambda word: [("mca+", ((name, str(int(readers.yes_no(word)))),))], help)
 
 
 def _idle(name: str, instead: str) -> Variable:
-    """A parameter that changes what mpirun does and not what mslaunch does, which is told; 0 changes nothing there."""
+    """A parameter that changes what mpirun does but not what mslaunch does, with a note; 0 is the default there."""
     note = f"the parameter {name} has no effect: {instead}"
     return Variable(name, "", lambda word: [] if word in ("", "0") else [("notes+", (note,))], f"no effect: {instead}")
 
@@ -59,7 +59,7 @@ PARAMETERS: tuple[Variable, ...] = (
     *_rows("rmaps_default_ranking_policy rmaps_base_ranking_policy", "", placement_readers.rank_by, "as --rank-by"),
     _kept("orte_keep_fqdn_hostnames", "1: names of hosts keep their domains (node1.cluster)"),
     _kept("rmaps_rank_file_physical", "1: cpus of a rankfile are the kernel's numbers"),
-    Variable("rmaps_dist_device", "policy.device", placement_readers.device, "the device of --map-by dist"),
+    _idle("rmaps_dist_device", "ranks are not mapped by distance to a device"),
     Variable("rmaps_base_no_oversubscribe", "", _switch("policy.oversubscribe", False, None),
              "1: as --nooversubscribe"),
     Variable("rmaps_base_oversubscribe", "", _switch("policy.oversubscribe", True, None), "1: as --oversubscribe"),
@@ -95,7 +95,7 @@ PARAMETERS: tuple[Variable, ...] = (
     Variable("orte_enable_recovery", "recovery", readers.yes_no, "1: as --enable-recovery"),
     Variable("orte_max_restarts", "max_restarts", restarts, "as --max-restarts"),
     Variable("mca_base_env_list", "app.env+", readers.variables, "as -x, with ';' between the variables"),
-    *_rows("mca_base_param_file_prefix mca_base_envar_file_prefix", "tune+", readers.files, "as --tune"),
+    *_rows("mca_base_param_file_prefix mca_base_envar_file_prefix", "own.tune+", readers.files, "as --tune"),
     _idle("orte_set_default_slots", "write slots=N in the hostfile, or -H HOST:N"),
     _idle("orte_default_dash_host", "give the hosts with -H, or orte_default_hostfile"),
     _idle("orte_launch_agent", "hosts need no program of ours; --agent-python names the interpreter there"),

@@ -1,24 +1,24 @@
-"""The mpirun dialect: Open MPI 4.1's command line, what 5.0 renamed and added, and a few options of our own.
+"""The mpirun dialect: Open MPI 4.1's command line, what 5.0 renamed and added, and options of our own.
 
-Here is how the words, the environment and the files become a request, each weaker than the one before; the tables are
-next door: `mpirun_table` what launches use every day, `mpirun_more` the rest, and `parameters` what may also be said
-with -mca.  Every option of mpirun 4.1 and 5.0 is in one of them: done, passed on to the ranks, or refused with what to
-use instead; none is swallowed.  Spellings and edges are those observed of 4.1.4 (mpirun(1), tests/compat) unless a help
-text says otherwise.  The one surprising thing: what a launch does not need is not imported.
+Every option of mpirun 4.1 and 5.0 is in `common_options` or `rare_options`: done, passed on to the ranks, or refused
+with what to use instead.  Spellings and edge cases are those of 4.1.4 (mpirun(1), tests/compat) unless a help text says
+otherwise.  Modules that a launch does not need are not imported.
 """
 
 from __future__ import annotations
 
-from mslaunch.cli.mpirun.common_options import EVERYDAY, GROUPS, VARIABLES, Version
+from mslaunch.cli.mpirun.common_options import EVERYDAY, EXAMPLES, GROUPS, USAGE, VARIABLES
 from mslaunch.cli.parser import options
-from mslaunch.cli.parser.options import Index, Show
+from mslaunch.cli.parser.parsed_line import ParsedLine, assemble
 from mslaunch.errors import UsageError
 from mslaunch.faststd import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from mslaunch.cli.parser.options import Option, Section, Setting, Variable
+    from mslaunch.cli.parser.dialect_contract import DialectHelp, ReadText
+    from mslaunch.cli.parser.options import Index, Option
+    from mslaunch.cli.parser.parsed_line import Setting
     from mslaunch.datamodel.request import Request
 
 #: how the names of all parameters begin that steer the launch; other names are not even looked up
@@ -30,40 +30,36 @@ SYSTEM_FILE = "/etc/openmpi/openmpi-mca-params.conf"
 USER_FILE = ".openmpi/mca-params.conf"
 
 
-def _no_files(path: str) -> str:
-    raise FileNotFoundError(2, "No such file or directory", path)
-
-
-def parse(
-    argv: Sequence[str],
-    environ: Mapping[str, str],
-    read_text: Callable[[str], str] = _no_files,
-    called: str = "mslaunch",
-) -> Request:
-    """The request that a command line (without the program name), the environment and the files make.
+def parse(argv: Sequence[str], environ: Mapping[str, str], read_text: ReadText) -> Request:
+    """The request of a command line, the environment and the files; see `parser.dialect_contract`.
 
     Strongest first: options, -mca, the environment, files of --tune, mca-params.conf of the user, that of the system.
-    `read_text` gives the text of a file or raises OSError; `called` is the name that --version answers with.  Raises
-    `UsageError`, or `Show` for --help and --version.
     """
     notes: list[str] = []
-    index = Index(EVERYDAY, rare)
-    try:
-        found = options.cut(index, argv)
-    except Version:
-        raise Show(version_text(called)) from None
-    own, found = _settled(*_programs(index, found, ":" in argv, read_text, notes), notes)
-    steering, passed = _parameters([*own, *found])
-    of_files, of_environ = _from_files(environ, read_text, notes), _from_environ(environ)
-    tuned, tuned_on = _tuned([*of_files, *of_environ, *steering], [*own, *found], read_text)
-    passed = {**{key: value for key, value in tuned_on.items() if "OMPI_MCA_" + key not in environ}, **passed}
-    weaker = [*of_files, *tuned, *of_environ, *steering, ("mca+", tuple(passed.items())), *_settings(own)]
-    found = [part._replace(settings=tuple(_plain(part.settings))) for part in _first_for_all(found)]
-    request = options.assemble([*_plain(_again(weaker, found)), ("notes+", tuple(notes))], found)
+    index = options.Index(EVERYDAY, rare)
+    line = options.parse_line(index, options.split_at_colons(argv))
+    if "own.appfile" in line.job:
+        _read_appfile(index, line, read_text, notes)
+    else:
+        options.require_programs(line.programs, ":" in argv)
+    if "output.directory" in line.job or any(path.startswith("policy.") for path in line.job):
+        from mslaunch.cli.mpirun import conflicts
+
+        notes += conflicts.settle(line.job)
+    first = line.programs[0].settings
+    for path in ("app.path", "app.prefix"):  # those of the first program also hold for the others, as in mpirun 4.1.4
+        if path in first:
+            line.shared[path] = first[path]
+    line = line.over(_weaker(line, environ, read_text, notes))
+    if "restart" in line.job:
+        from mslaunch.cli.parser import recovery_readers
+
+        line = line.over(ParsedLine(recovery_readers.default_restarts(line.job)))
+    request = assemble(line, notes)
     if request.restart or request.restart_delay or request.min_ranks:
         from mslaunch.cli.parser import recovery_readers
 
-        request = recovery_readers.settled(request)
+        request = recovery_readers.checked(request)
     return request._replace(detach=False) if request.do_not_launch else request
 
 
@@ -74,97 +70,63 @@ def rare() -> tuple[Option, ...]:
     return RARE
 
 
-def table() -> tuple[Option, ...]:
-    """Every option, group by group."""
-    return tuple(sorted((*EVERYDAY, *rare()), key=lambda option: GROUPS.index(option.group)))
-
-
-def extras(names: Sequence[str]) -> list[Option]:
-    """The rows of these first names, for another dialect; its --display-map prints the table that is our own."""
-    rows = [row for row in rare() + EVERYDAY if row.names[0] in names]
-    return [row._replace(names=(*row.names, "display-map")) if row.names[0] == "display-table" else row for row in rows]
-
-
-def parameters() -> tuple[Variable, ...]:
-    """Every parameter that steers the launch."""
-    from mslaunch.cli.mpirun.mca_parameters import PARAMETERS
-
-    return PARAMETERS
-
-
-def variables() -> tuple[Variable, ...]:
-    """The other variables of the environment that are read."""
-    return VARIABLES
-
-
-def version_text(called: str) -> str:
-    """What --version prints: as `mpirun` what scripts look for in its first line."""
+def version(called: str) -> str:
+    """As `mpirun`, the first line is the one that scripts look for."""
     from mslaunch import __version__
 
-    dialect = "(Open MPI) 4.1.4"
+    release = "(Open MPI) 4.1.4"
     if called == "mslaunch":
-        return f"mslaunch {__version__}\nmpirun {dialect} is whose command line it takes"
-    return f"{called} {dialect}\n\nmslaunch {__version__} in its place"
+        return f"mslaunch {__version__}\nmpirun {release} is whose command line it takes"
+    return f"{called} {release}\n\nmslaunch {__version__} in its place"
 
 
-def _again(weaker: list[Setting], found: Sequence[Section]) -> list[Setting]:
-    """With how often ranks are started again, if --restart was given and no number."""
-    settings = [*weaker, *_settings(found)]
-    if not any(path == "restart" for path, _ in settings):
-        return weaker
-    from mslaunch.cli.parser import recovery_readers
+def describe() -> DialectHelp:
+    """Every option, group by group, and every parameter and variable that steers the launch."""
+    from mslaunch.cli.mpirun.mca_parameters import PARAMETERS
+    from mslaunch.cli.parser.dialect_contract import DialectHelp
 
-    return [*weaker, *recovery_readers.weaker(settings)]
-
-
-def _settings(found: Iterable[Section]) -> list[Setting]:
-    return [setting for part in found for setting in part.settings]
+    table = sorted((*EVERYDAY, *rare()), key=lambda option: GROUPS.index(option.group))
+    return DialectHelp("mpirun", USAGE, tuple(table), parameters=PARAMETERS, variables=VARIABLES, examples=EXAMPLES)
 
 
-def _plain(settings: Iterable[Setting]) -> list[Setting]:
-    """Without what is no field of a request, and has been read by now."""
-    return [setting for setting in settings if setting[0] not in ("parameter", "tune+", "appfile")]
-
-
-def _programs(
-    index: Index, found: list[Section], colons: bool, read_text: Callable[[str], str], notes: list[str]
-) -> tuple[list[Section], list[Section]]:
-    """(what the command line says of the whole job, the programs): those of --app, or of the command line itself."""
-    names = [value for path, value in _settings(found) if path == "appfile"]
-    if not names:
-        options.require_programs(found, colons)
-        return [], found
+def _read_appfile(index: Index, line: ParsedLine, read_text: ReadText, notes: list[str]) -> None:
+    """Replace the programs by those of --app; what the command line says of one program has no effect then."""
     from mslaunch.cli.parser import option_files
 
-    programs = option_files.programs(index, option_files.read(read_text, names[-1], "--app"), names[-1])
-    idle = [f"the program {part.program[0]}" for part in found if part.program]
-    idle += [source for part in found for source, (path, _) in zip(part.sources, part.settings) if path in _OF_ONE]
+    path = line.job.last("own.appfile")
+    typed, line.programs = line.programs, []
+    idle = [f"the program {program.argv[0]}" for program in typed if program.argv]
+    for program in typed:
+        for name, settings in program.settings.items():
+            if name in _OF_ONE:
+                idle += [setting.source for setting in settings]
+            else:
+                line.shared.setdefault(name, []).extend(settings)
     if idle:
-        notes.append(f"without effect beside --app: {', '.join(idle)}; {names[-1]} has them for each program")
-    return [options.kept(part, lambda setting, _: setting[0] not in _OF_ONE) for part in found], programs
+        notes.append(f"without effect beside --app: {', '.join(idle)}; {path} has them for each program")
+    option_files.add_programs(index, line, option_files.read(read_text, path, "--app"), path)
 
 
-def _settled(own: list[Section], found: list[Section], notes: list[str]) -> tuple[list[Section], list[Section]]:
-    """Both without what another option overrides."""
-    paths = [path for path, _ in [*_settings(own), *_settings(found)]]
-    if paths.count("output.directory") < 2 and not any(path.startswith("policy.") for path in paths):
-        return own, found
-    from mslaunch.cli.mpirun import conflicts
-
-    kept, more = conflicts.settled([*own, *found])
-    notes += more
-    return kept[: len(own)], kept[len(own) :]
-
-
-def _first_for_all(found: Sequence[Section]) -> list[Section]:
-    """The sections, where --path and --prefix of the first also hold for the others, as in mpirun 4.1.4."""
-    first = tuple(setting for setting in found[0].settings if setting[0] in ("app.path", "app.prefix"))
-    return [found[0], *(part._replace(settings=(*first, *part.settings)) for part in found[1:])]
+def _weaker(line: ParsedLine, environ: Mapping[str, str], read_text: ReadText, notes: list[str]) -> ParsedLine:
+    """What -mca, the environment and the files set."""
+    of_files = _from_files(environ, read_text, notes)
+    of_environ = options.from_environ(VARIABLES, environ)
+    for prefix in ("PRTE_MCA_", "OMPI_MCA_"):
+        given = [name for name in environ if name.startswith(prefix) and environ[name]]
+        of_environ = steered({name[len(prefix) :]: (environ[name], name) for name in given})[0].over(of_environ)
+    of_options, passed = _from_parameters(line)
+    tuned, tuned_on = _tuned([of_files, of_environ, of_options, line], read_text)
+    passed = {**{key: value for key, value in tuned_on.items() if "OMPI_MCA_" + key not in environ}, **passed}
+    of_options.put([("mca+", tuple(passed.items()))])
+    return of_options.over(of_environ.over(tuned.over(of_files)))
 
 
-def _from_files(environ: Mapping[str, str], read_text: Callable[[str], str], notes: list[str]) -> list[Setting]:
-    """What mca-params.conf of the system and of the user set, weakest first; what they do not have is no error."""
-    settings: list[Setting] = []
+def _from_files(environ: Mapping[str, str], read_text: ReadText, notes: list[str]) -> ParsedLine:
+    """What mca-params.conf of the system and of the user set; a missing file is no error.
+
+    Parameters in them that do not steer the launch are left to the library.
+    """
+    line = ParsedLine()
     home = environ.get("HOME")
     for path in (SYSTEM_FILE, *([f"{home}/{USER_FILE}"] if home else [])):
         try:
@@ -173,69 +135,54 @@ def _from_files(environ: Mapping[str, str], read_text: Callable[[str], str], not
             continue
         from mslaunch.cli.parser import option_files
 
-        settings += _steered(option_files.parameters(text, path, notes))[0]
-    return settings
+        line = steered(option_files.parameters(text, path, notes))[0].over(line)
+    return line
 
 
-def _from_environ(environ: Mapping[str, str]) -> list[Setting]:
-    """What variables set; an empty one counts as absent."""
-    settings: list[Setting] = []
-    for row in VARIABLES:
-        if environ.get(row.name):
-            settings += options.settings_of(row.name, row.field, row.read, environ[row.name])
-    for prefix in ("PRTE_MCA_", "OMPI_MCA_"):
-        given = [name for name in environ if name.startswith(prefix) and environ[name]]
-        settings += _steered({name[len(prefix) :]: (environ[name], name) for name in given})[0]
-    return settings
-
-
-def _parameters(found: Sequence[Section]) -> tuple[list[Setting], dict[str, str]]:
+def _from_parameters(line: ParsedLine) -> tuple[ParsedLine, dict[str, str]]:
     """What all -mca parameters set, and those that are for the ranks.
 
-    Who names one twice must give it the same value; mpirun 4.1.4 refuses that as well, but real scripts do it.
+    A parameter that is named twice must have the same value; mpirun 4.1.4 refuses that too, but real scripts do it.
     """
     values: dict[str, str] = {}
-    for path, pair in _settings(found):
-        key, value = pair if path == "parameter" else ("", "")
-        if key and values.setdefault(key, value) != value:
+    for key, value in (setting.value for setting in line.job.get("own.parameter", ())):
+        if values.setdefault(key, value) != value:
             raise UsageError(
                 f"the parameter {key} was given two values, {values[key]!r} and {value!r}",
                 "-mca",
                 "it acts on all programs: give it once, with commas if it is a list",
             )
-    if "mca_base_env_list" in values and any(path == "app.env+" for path, _ in _settings(found)):
+    if "mca_base_env_list" in values and line.sets("app.env+"):
         raise UsageError("mca_base_env_list and -x do not mix", "-mca", "write all variables with -x")
-    return _steered({key: (value, f"-mca {key}") for key, value in values.items()})
+    return steered({key: (value, f"-mca {key}") for key, value in values.items()})
 
 
-def _tuned(
-    weaker: Iterable[Setting], found: Iterable[Section], read_text: Callable[[str], str]
-) -> tuple[list[Setting], dict[str, str]]:
-    """What the files of --tune and -am set, and the parameters in them that are for the ranks; the last one counts.
-
-    They are named by options, and by parameters among the `weaker` settings.
-    """
-    named = [("mca_base_param_file_prefix", setting) for setting in weaker]
-    named += [pair for part in found for pair in zip(part.sources, part.settings)]
+def _tuned(sources: Iterable[ParsedLine], read_text: ReadText) -> tuple[ParsedLine, dict[str, str]]:
+    """What the files of --tune and -am set, and the parameters in them that are for the ranks; the last one counts."""
     given: dict[str, tuple[str, str]] = {}
-    variables_: list[Setting] = []
-    for source, name in [(source, name) for source, (path, names) in named if path == "tune+" for name in names]:
+    exported = []
+    named: list[Setting] = [setting for line in sources for setting in line.job.get("own.tune+", ())]
+    for source, name in [(setting.source, name) for setting in named for name in setting.value]:
         from mslaunch.cli.parser import option_files
 
-        values, exported = option_files.tune(option_files.read(read_text, name, source), name)
+        values, variables = option_files.tune(option_files.read(read_text, name, source), name)
         given.update(values)
-        variables_.append(("app.env+", exported))
-    steering, passed = _steered(given)
-    return [*steering, *variables_], passed
+        exported.append(("app.env+", variables))
+    line, passed = steered(given)
+    line.put(exported)
+    return line, passed
 
 
-def _steered(given: Mapping[str, tuple[str, str]]) -> tuple[list[Setting], dict[str, str]]:
+def steered(given: Mapping[str, tuple[str, str]]) -> tuple[ParsedLine, dict[str, str]]:
     """What parameters set that steer the launch, of KEY -> (value, where); and KEY -> value of the others."""
     rest = {name: value for name, (value, _) in given.items()}
-    settings: list[Setting] = []
-    for row in parameters() if any(name.startswith(STEERING) for name in given) else ():
-        if row.name in given:
-            value, where = given[row.name]
-            settings += options.settings_of(where, row.field, row.read, value)
-            del rest[row.name]
-    return settings, rest
+    line = ParsedLine()
+    if any(name.startswith(STEERING) for name in given):
+        from mslaunch.cli.mpirun.mca_parameters import PARAMETERS
+
+        for row in PARAMETERS:
+            if row.name in given:
+                value, where = given[row.name]
+                line.put(options.read_words(where, row.field, row.read, value), where)
+                del rest[row.name]
+    return line, rest

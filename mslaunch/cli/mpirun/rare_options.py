@@ -1,15 +1,18 @@
 """The other options of the mpirun dialect: placement, binding, files, what 5.0 added, and what is refused.
 
-Only imported when a command line names one of them, or for help.  A refused row says why, and after a semicolon what to
-use instead.  The one surprising thing: some rows are accepted and change nothing, since what they ask for is always so
-here; their help says it.
+Imported when a command line names one of them, or for help.  The help of a refused row says why, and after a semicolon
+what to use instead.  Rows that are accepted without effect ask for what always holds here; their help says so.
 """
 
 from __future__ import annotations
 
-from mslaunch.cli.mpirun.common_options import BIND, END, HOSTS, IO, LINK, MIND, NOT_HERE, PLACE, RUN, TELL
+from mslaunch.cli.mpirun.common_options import BIND, END, EVERYDAY, HOSTS, IO, LINK, MIND, NOT_HERE, PLACE, RUN, TELL
 from mslaunch.cli.parser import openmpi5_readers, placement_readers, readers, recovery_readers
-from mslaunch.cli.parser.options import DONE, PASSED, REFUSED, Option, settings_of
+from mslaunch.cli.parser.options import DONE, PASSED, REFUSED, Option, read_words
+from mslaunch.faststd import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 #: names that are refused, and why; what to use instead
 _REFUSED: tuple[tuple[str, str], ...] = (
@@ -35,11 +38,11 @@ _REFUSED: tuple[tuple[str, str], ...] = (
     ("soft arch file", "mpirun takes it and does nothing; leave it out, and choose hosts with -H or --hostfile"),
     ("bysocket", "it went with Open MPI 1.6; use --map-by socket"),
     ("bind-to-hwthread", "it went with Open MPI 1.6; use --bind-to hwthread"),
-    ("ppn perhost", "it is a word of mpiexec.hydra; use -N N, or begin with --dialect hydra"),
-    ("f hosts", "it is a word of mpiexec.hydra; use --hostfile FILE or -H LIST, or begin with --dialect hydra"),
-    ("genv env envlist genvlist", "it is a word of mpiexec.hydra; use -x VAR=VALUE, or begin with --dialect hydra"),
-    ("genvall envall", "it is a word of mpiexec.hydra; use -x '*', or begin with --dialect hydra"),
-    ("l prepend-rank", "it is a word of mpiexec.hydra; use --tag-output, or begin with --dialect hydra"),
+    ("ppn perhost", "it is an option of mpiexec.hydra; use -N N, or begin with --dialect hydra"),
+    ("f hosts", "it is an option of mpiexec.hydra; use --hostfile FILE or -H LIST, or begin with --dialect hydra"),
+    ("genv env envlist genvlist", "it is an option of mpiexec.hydra; use -x VAR=VALUE, or begin with --dialect hydra"),
+    ("genvall envall", "it is an option of mpiexec.hydra; use -x '*', or begin with --dialect hydra"),
+    ("l prepend-rank", "it is an option of mpiexec.hydra; use --tag-output, or begin with --dialect hydra"),
     ("mapby rankby bindto", "that is a name inside of Open MPI 5; write --map-by, --rank-by or --bind-to"),
     ("parseable parsable", "it has no meaning by itself; use --display map:parseable"),
 )  # fmt: skip
@@ -102,7 +105,7 @@ def _prte(key: str, value: str) -> list[tuple[str, object]]:
     name, value = readers.parameter(key, value)
     for row in PARAMETERS:
         if row.name == name:
-            return settings_of(f"--prtemca {name}", row.field, row.read, value)
+            return read_words(f"--prtemca {name}", row.field, row.read, value)
     return [("app.env+", (("PRTE_MCA_" + name, value),))]
 
 
@@ -113,9 +116,9 @@ def _row(names: str, metavar: str, help: str, group: str, read: readers.Reader,
 
 _RUN = (
     _row("app", "FILE", "programs from a file, one a line with its options, without quotes; job-wide options and -x of "
-         "the command line hold for all of them", RUN, readers.text, "appfile"),
+         "the command line hold for all of them", RUN, readers.text, "own.appfile"),
     _row("tune am amca", "FILES", "read -mca and -x from files, with commas between; the command line is stronger",
-         RUN, readers.files, "tune+"),
+         RUN, readers.files, "own.tune+"),
     _row("path", "DIRS", "search the program here before PATH; directories with colons between", RUN, readers.text,
          "app.path"),
     _row("prefix", "DIR", "DIR/bin and DIR/lib go in front of PATH and LD_LIBRARY_PATH of the ranks", RUN,
@@ -291,3 +294,11 @@ RARE: tuple[Option, ...] = (
     *_TELL,
     *(Option(tuple(names.split()), "", why, NOT_HERE, status=REFUSED) for names, why in _REFUSED),
 )
+
+
+def rows(names: Sequence[str]) -> tuple[Option, ...]:
+    """The rows of these first names, for another dialect; its --display-map prints the table that is our own."""
+    found = [row for row in (*RARE, *EVERYDAY) if row.names[0] in names]
+    return tuple(
+        row._replace(names=(*row.names, "display-map")) if row.names[0] == "display-table" else row for row in found
+    )

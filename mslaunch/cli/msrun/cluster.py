@@ -18,8 +18,8 @@ from mslaunch.host.source_address import source_address
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import Any
 
+    from mslaunch.cli.msrun.options import MsrunOptions
     from mslaunch.datamodel.request import Request
 
 _WORKERS = 8  # --worker_num of msrun, and --local_worker_num, where nobody says
@@ -29,21 +29,20 @@ _SIMULATED = "MS_SIMULATION_LEVEL"
 _MOST_SIMULATED = 128  # of one host; msrun takes more for a slip
 
 
-def placed(request: Request, job: Mapping[str, Any], environ: Mapping[str, str]) -> Request:
+def placed(request: Request, own: MsrunOptions, environ: Mapping[str, str]) -> Request:
     """The request with its ranks, where they are, and where the scheduler is."""
     policy = request.policy._replace(bind_to="none")
-    moves = "msrun.port" not in job
-    cluster = request.cluster._replace(first=True, port=job.get("msrun.port", _PORT), moves=moves)
+    cluster = request.cluster._replace(first=True, port=_PORT if own.port is None else own.port, moves=own.port is None)
     request = request._replace(policy=policy, cluster=cluster)
-    if "msrun.simulation" in job or environ.get(_SIMULATED):
-        return _simulated(request, job, environ)
+    if own.simulation is not None or environ.get(_SIMULATED):
+        return _simulated(request, own, environ)
     if has_hosts(request):
-        return _on_hosts(request, job)
-    total, local, notes = _numbers(job)
+        return _on_hosts(request, own)
+    total, local, notes = _numbers(own)
     request = _with_ranks(request, local)._replace(notes=(*request.notes, *notes))
     if local < total:
-        return _shared(request, job, total, local)
-    return _all_here(request, job, total)
+        return _shared(request, own, total, local)
+    return _all_here(request, own, total)
 
 
 def has_hosts(request: Request) -> bool:
@@ -51,13 +50,13 @@ def has_hosts(request: Request) -> bool:
     return bool(request.apps[0].hosts) or request.apps[0].hostfile is not None
 
 
-def log_name(request: Request, job: Mapping[str, Any]) -> str:
+def log_name(request: Request, own: MsrunOptions) -> str:
     """The pattern of the workers' logs."""
-    name = str(job.get("msrun.name") or "worker")
+    name = own.name or "worker"
     if has_hosts(request):
         return name.replace("{ip}", "%a").replace("{hostname}", "%h") + "_%r.log"
     if "{ip}" in name:
-        master = scheduler_address.resolved(job.get("msrun.address", _LOOPBACK), "--master_addr")
+        master = scheduler_address.resolved(own.address or _LOOPBACK, "--master_addr")
         name = name.replace("{ip}", source_address(master) or _LOOPBACK)
     name = name.replace("{hostname}", os.uname().nodename.replace("%", "%%"))
     share = request.cluster.share
@@ -69,10 +68,10 @@ def _with_ranks(request: Request, ranks: int | None) -> Request:
     return request._replace(apps=(request.apps[0]._replace(np=ranks),))
 
 
-def _numbers(job: Mapping[str, Any]) -> tuple[int, int, list[str]]:
+def _numbers(own: MsrunOptions) -> tuple[int, int, list[str]]:
     """Workers in all, and here; and what is worth a note.  Raises `UsageError`."""
-    said, here = job.get("msrun.total"), job.get("msrun.local")
-    others = job.get("msrun.node", -1) >= 0 or "msrun.address" in job  # other hosts may have a part of them
+    said, here = own.total, own.local
+    others = own.node >= 0 or own.address is not None  # other hosts may have a part of them
     notes = []
     if said is None and here is not None and not others:
         total = here
@@ -93,25 +92,25 @@ def _numbers(job: Mapping[str, Any]) -> tuple[int, int, list[str]]:
 # -------------------------------------------------------------------------------------------- this host, or a part
 
 
-def _all_here(request: Request, job: Mapping[str, Any], total: int) -> Request:
+def _all_here(request: Request, own: MsrunOptions, total: int) -> Request:
     """All workers are ours.  An address that is another host's is where somebody else has started a scheduler."""
-    if "msrun.address" not in job:
+    if own.address is None:
         return request
-    address = scheduler_address.resolved(job["msrun.address"], "--master_addr")
+    address = scheduler_address.resolved(own.address, "--master_addr")
     if scheduler_address.is_ours(address):
         if ":" not in address or request.restart == "group":
             return request  # on one host any address of it will do
         shared = _share(request, Share(total, 0, address, request.cluster.port, True))
         return shared._replace(cluster=shared.cluster._replace(moves=request.cluster.moves))  # nobody else counts on it
-    note = f"--master_addr={job['msrun.address']} is another host: no scheduler is started here, one must be there"
+    note = f"--master_addr={own.address} is another host: no scheduler is started here, one must be there"
     share = Share(total, 0, address, request.cluster.port, False)
     return _share(request, share)._replace(notes=(*request.notes, note))
 
 
-def _shared(request: Request, job: Mapping[str, Any], total: int, local: int) -> Request:
+def _shared(request: Request, own: MsrunOptions, total: int, local: int) -> Request:
     """Some of the workers, numbered as msrun does on each host; other commands start the others."""
-    address = scheduler_address.resolved(job.get("msrun.address", _LOOPBACK), "--master_addr")
-    first, port = _first(job, total, local), request.cluster.port
+    address = scheduler_address.resolved(own.address or _LOOPBACK, "--master_addr")
+    first, port = _first(own, total, local), request.cluster.port
     beside = _started_beside(address, port) if first else ""
     master = scheduler_address.is_ours(address) and not beside
     request = _share(request, Share(total, first, address, port, master))
@@ -144,9 +143,9 @@ def _started_beside(address: str, port: int) -> str:
     return ""
 
 
-def _first(job: Mapping[str, Any], total: int, local: int) -> int | None:
+def _first(own: MsrunOptions, total: int, local: int) -> int | None:
     """The number of the first worker here."""
-    node = job.get("msrun.node", -1)
+    node = own.node
     if node < 0:
         return None
     if (node + 1) * local > total:
@@ -155,7 +154,7 @@ def _first(job: Mapping[str, Any], total: int, local: int) -> int | None:
             "--node_rank",
             "hosts are counted from 0, too; raise --worker_num, or lower --local_worker_num",
         )
-    return int(node * local)
+    return node * local
 
 
 def _share(request: Request, share: Share) -> Request:
@@ -174,18 +173,17 @@ def _share(request: Request, share: Share) -> Request:
 # --------------------------------------------------------------------------------------------------- several hosts
 
 
-def _on_hosts(request: Request, job: Mapping[str, Any]) -> Request:
+def _on_hosts(request: Request, own: MsrunOptions) -> Request:
     """All hosts with this command; how many each gets is told when they are known."""
-    local, total = job.get("msrun.local"), job.get("msrun.total")
     notes = list(request.notes)
-    if job.get("msrun.node", -1) > 0:
-        notes.append(f"--node_rank={job['msrun.node']} has no effect: this command starts all hosts")
+    if own.node > 0:
+        notes.append(f"--node_rank={own.node} has no effect: this command starts all hosts")
     cluster = request.cluster
-    if "msrun.address" in job:
-        cluster = cluster._replace(host=_scheduler(request, job["msrun.address"]))
-    policy = request.policy._replace(map_by="slot", per_host=local or 0)
+    if own.address is not None:
+        cluster = cluster._replace(host=_scheduler(request, own.address))
+    policy = request.policy._replace(map_by="slot", per_host=own.local or 0)
     request = request._replace(policy=policy, cluster=cluster, notes=tuple(notes))
-    return _with_ranks(request, total)
+    return _with_ranks(request, own.total)
 
 
 def _scheduler(request: Request, host: str) -> str:
@@ -212,27 +210,25 @@ def _scheduler(request: Request, host: str) -> str:
 # --------------------------------------------------------------------------------------------------------- dry runs
 
 
-def _simulated(request: Request, job: Mapping[str, Any], environ: Mapping[str, str]) -> Request:
+def _simulated(request: Request, own: MsrunOptions, environ: Mapping[str, str]) -> Request:
     """MindSpore's dry run: workers of this host that meet nobody; one alone may play any rank of thousands."""
     cluster = request.cluster._replace(first=False, moves=False, port=0, simulated=True)
     app = request.apps[0]
-    level = str(job.get("msrun.simulation", environ.get(_SIMULATED)))
+    level = str(environ.get(_SIMULATED) if own.simulation is None else own.simulation)
     request = request._replace(cluster=cluster, apps=(app._replace(env=((_SIMULATED, level), *app.env)),))
-    rank = job.get("msrun.rank", -1)
-    if rank < 0:
-        rank = _number(environ.get("RANK_ID", ""), -1)
+    rank = own.rank if own.rank >= 0 else _number(environ.get("RANK_ID", ""), -1)
     if has_hosts(request) and rank < 0:
-        return _on_hosts(request, job)._replace(cluster=cluster)
-    total = job.get("msrun.total") or job.get("msrun.local") or _WORKERS
-    local = job.get("msrun.local", total)
+        return _on_hosts(request, own)._replace(cluster=cluster)
+    total = own.total or own.local or _WORKERS
+    local = total if own.local is None else own.local
     if local > total:
         raise UsageError(f"{local} workers here are more than {total} in all", "--local_worker_num", "lower it")
-    size = total if "msrun.simulation" in job else _number(environ.get("RANK_SIZE", ""), total)
+    size = total if own.simulation is not None else _number(environ.get("RANK_SIZE", ""), total)
     first: int | None = 0
     if rank >= 0 or local > _MOST_SIMULATED:
         first, local = max(rank, 0), 1
     elif local < total:
-        first = _first(job, total, local)
+        first = _first(own, total, local)
     request = _with_ranks(request, local)
     return request if first == 0 and size == local else _share(request, Share(size, first, _LOOPBACK, 0, False))
 

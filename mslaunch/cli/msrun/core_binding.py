@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
+    from mslaunch.cli.msrun.options import MsrunOptions
     from mslaunch.datamodel.request import Request
 
     Rows = dict[int, tuple[int, ...]]  # device, or _SCHEDULER -> numbers
@@ -27,14 +28,12 @@ _SECTIONS = ("bind_config", "bind_cpu", "bind_memory")
 _DEVICES = 'write it like {"scheduler": ["0"], "device0": ["1-3"], "device1": ["4,5"]}'
 
 
-def bound(
-    request: Request, job: Mapping[str, Any], environ: Mapping[str, str], read_text: Callable[[str], str]
-) -> Request:
+def bound(request: Request, own: MsrunOptions, environ: Mapping[str, str], read_text: Callable[[str], str]) -> Request:
     """The request with what both options ask for.  Raises `UsageError`."""
-    core, numa = job.get("msrun.core", False), job.get("msrun.numa", False)
+    core, numa = own.core, own.numa
     said, text = _read(numa, read_text) if isinstance(numa, str) else ({}, "")
     if "bind_config" in said:
-        return _by_config(request, said, environ, core, _path(numa, text), text)
+        return _by_config(request, said, environ, core, _path(str(numa), text), text)
     local = LocalBinding(even_cpus=core is True, even_numa=numa is True, where=_CORE if core else _NUMA)
     cpus: tuple[int, ...] = ()
     if isinstance(core, str):

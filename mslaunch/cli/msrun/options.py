@@ -1,32 +1,21 @@
-"""The options of the msrun dialect, one row each; help, docs/dialects.md and completion are made of the same rows.
+"""The options of the msrun dialect; help, docs/dialects.md and completion are made of the same rows.
 
-They are those of msrun 2.10, which has all of the older documents too.  Nothing here says how they are combined.  The
-one surprising thing: fields that begin with `msrun.` are no fields of a request; `msrun` makes these of them.
+They are those of msrun 2.10, which still has all older ones.  `MsrunOptions` has the fields that begin with `own.`.
 """
 
 from __future__ import annotations
 
-from mslaunch.cli.msrun import readers as read
+from mslaunch.cli.msrun import readers as msrun_readers
 from mslaunch.cli.parser import readers
-from mslaunch.cli.parser.options import PASSED, Option, Show
+from mslaunch.cli.parser.dialect_contract import show_help, show_version
+from mslaunch.cli.parser.options import PASSED, Option
+from mslaunch.faststd import NamedTuple
 
 RUN = "What to run"
 HOSTS = "Hosts"
 IO = "Output"
 PLACE = "Placement"
 TELL = "Information"
-
-
-def _version() -> None:
-    from mslaunch import __version__
-
-    raise Show(f"mslaunch {__version__}, in the dialect of msrun 2.10")
-
-
-def _help() -> None:
-    from mslaunch.cli.help import catalog
-
-    raise Show(catalog.text("msrun"))
 
 
 USAGE = "Usage: mslaunch --worker_num=N [options] script [arguments], or msrun [options] script [arguments]"
@@ -47,7 +36,7 @@ EXAMPLES = (
         "msrun --worker_num=4 --restart group --join=True net.py",
     ),
 )
-#: options of mslaunch itself, by the first of their names in the table of mpirun
+#: options of mslaunch itself, by their first names in the table of mpirun
 EXTRAS = (
     "H", "hostfile", "x", "pty", "grace", "timeout", "rsh-agent", "ssh-accept-new", "connect-timeout", "agent-python",
     "fanout", "display-table", "display-allocation", "do-not-launch", "report-bindings", "tag-output",
@@ -55,46 +44,68 @@ EXTRAS = (
     "scheduler-runs", "q", "v",
 )  # fmt: skip
 
-#: of -H, which mpirun takes otherwise
+#: the help of -H, which means something else to mpirun
 HOSTS_HELP = (
     "hosts that this command starts, all of them; NAME[:WORKERS] with commas between; if none has a number they share "
     "the workers evenly; may be repeated"
 )
 
+
+class MsrunOptions(NamedTuple):
+    """What the options of msrun itself say; None: not given."""
+
+    total: int | None = None  # --worker_num
+    local: int | None = None  # --local_worker_num
+    patience: int | None = None  # --cluster_time_out, seconds
+    table: str = ""  # --rank_table_file
+    simulation: int | None = None  # --sim_level
+    rank: int = -1  # --sim_rank_id; -1: all
+    address: str | None = None  # --master_addr
+    port: int | None = None  # --master_port
+    node: int = -1  # --node_rank; -1: MindSpore numbers the workers
+    logs: str = ""  # --log_dir, a pattern
+    name: str = ""  # --worker_log_name, a pattern
+    shown: tuple[int, ...] | None = None  # --tail_worker_log; None: all
+    join: bool = False
+    core: bool | str = False  # --bind_core: yes, no, or JSON
+    numa: bool | str = False  # --bind_numa: the same, or a file of JSON
+
+
 TABLE: tuple[Option, ...] = (
-    Option(("worker_num",), "N", "number of workers in all, that is of ranks", RUN, "msrun.total", readers.count,
+    Option(("worker_num",), "N", "number of workers in all, that is of ranks", RUN, "own.total", readers.count,
            "8; --local_worker_num if nothing else is said"),
     Option(("local_worker_num",), "N", "workers on this host, or on each of those that -H or --hostfile name", RUN,
-           "msrun.local", read.workers_here, "as many as there are; on several hosts their slots, or even shares"),
+           "own.local", msrun_readers.workers_here,
+           "as many as there are; on several hosts their slots, or even shares"),
     Option(("cluster_time_out",), "SECONDS", "how long workers and scheduler wait for each other, as MS_TOPO_TIMEOUT "
-           "and MS_CLUSTER_TIMEOUT; negative: for ever", RUN, "msrun.patience", read.whole, "600", PASSED),
-    Option(("rank_table_file",), "FILE", "as RANK_TABLE_FILE, for the workers", RUN, "msrun.table", str,
+           "and MS_CLUSTER_TIMEOUT; negative: for ever", RUN, "own.patience", msrun_readers.whole, "600", PASSED),
+    Option(("rank_table_file",), "FILE", "as RANK_TABLE_FILE, for the workers", RUN, "own.table", str,
            status=PASSED),
     Option(("sim_level",), "0|1|2|3", "MindSpore's dry run (MS_SIMULATION_LEVEL): the workers of this host, each by "
-           "itself, and no scheduler", RUN, "msrun.simulation", read.level, "MS_SIMULATION_LEVEL"),
-    Option(("sim_rank_id",), "N", "in a dry run one worker alone, as rank N", RUN, "msrun.rank",
-           read.simulated_rank, "RANK_ID, or all"),
+           "itself, and no scheduler", RUN, "own.simulation", msrun_readers.level, "MS_SIMULATION_LEVEL"),
+    Option(("sim_rank_id",), "N", "in a dry run one worker alone, as rank N", RUN, "own.rank",
+           msrun_readers.simulated_rank, "RANK_ID, or all"),
     Option(("master_addr",), "HOST", "where the scheduler is: a name, or an address of IPv4 or IPv6; it is started "
-           "here if that is this host", HOSTS, "msrun.address", read.address,
+           "here if that is this host", HOSTS, "own.address", msrun_readers.address,
            "127.0.0.1; with -H or --hostfile the first host"),
-    Option(("master_port",), "PORT", "port of the scheduler; one that is taken is an error", HOSTS, "msrun.port",
-           read.port, "8118, or the next below that is free if all workers are started here"),
+    Option(("master_port",), "PORT", "port of the scheduler; one that is taken is an error", HOSTS, "own.port",
+           msrun_readers.port, "8118, or the next below that is free if all workers are started here"),
     Option(("node_rank",), "N", "number of this host where each has a command of its own: its workers begin with N "
-           "times --local_worker_num; -1: MindSpore numbers them", HOSTS, "msrun.node", read.whole, "-1"),
+           "times --local_worker_num; -1: MindSpore numbers them", HOSTS, "own.node", msrun_readers.whole, "-1"),
     Option(("log_dir",), "DIR", "where worker_N.log of each worker and scheduler.log go; those of an earlier job are "
-           "kept as FILE.1, FILE.2 …", IO, "msrun.logs", read.directory, "the present directory"),
+           "kept as FILE.1, FILE.2 …", IO, "own.logs", msrun_readers.directory, "the present directory"),
     Option(("worker_log_name",), "NAME", "NAME_N.log instead; {hostname} and {ip} are those of the worker's host", IO,
-           "msrun.name", read.log_name, "worker"),
-    Option(("tail_worker_log",), "RANKS", "with --join=True only these are shown, as 0,1; -1: all", IO, "msrun.shown",
-           read.tail, "-1"),
+           "own.name", msrun_readers.log_name, "worker"),
+    Option(("tail_worker_log",), "RANKS", "with --join=True only these are shown, as 0,1; -1: all", IO, "own.shown",
+           msrun_readers.tail, "-1"),
     Option(("join",), "True|False", "True: show what workers print and wait for the end; False: return once they run; "
-           "mslaunch --status tells how they are, --stop JOB ends them", IO, "msrun.join", read.truth, "False"),
+           "mslaunch --status tells how they are, --stop JOB ends them", IO, "own.join", msrun_readers.truth, "False"),
     Option(("bind_core",), "True|False|JSON", "bind each worker to an even share of the cpus of its host, or as JSON "
-           "says: {\"scheduler\": [\"0\"], \"device0\": [\"1-3\", \"8,9\"]}", PLACE, "msrun.core", read.binding,
+           "says: {\"scheduler\": [\"0\"], \"device0\": [\"1-3\", \"8,9\"]}", PLACE, "own.core", msrun_readers.binding,
            "False"),
     Option(("bind_numa",), "True|False|JSON|FILE", "take the memory of each worker from a NUMA node of its own, if "
            "there are enough, and run it there; or as JSON says: {\"device0\": [\"0\"]}, or a file with bind_config",
-           PLACE, "msrun.numa", read.binding, "False"),
-    Option(("version",), "", "print the version and exit", TELL, "", _version),
-    Option(("h", "help"), "", "print this and exit", TELL, "", _help),
+           PLACE, "own.numa", msrun_readers.binding, "False"),
+    Option(("version",), "", "print the version and exit", TELL, "", show_version),
+    Option(("h", "help"), "", "print this and exit", TELL, "", show_help),
 )  # fmt: skip

@@ -1,8 +1,6 @@
-"""Readers for the options of msrun: what one option's word becomes.
+"""Readers of the msrun dialect: the values of its options' words, as msrun 2.10 takes them, and `true` and `yes` too.
 
-As in `readers`, each raises `Expected` for a word that it cannot take.  Words are taken as msrun 2.10 takes them, and a
-little more: `true` and `yes` beside `True`.  Nothing here looks at the network or opens a file.  The surprising thing:
-`--cluster_time_out` may be negative, which is for ever.
+Each raises `Expected` for a word that it cannot take.  --cluster_time_out may be negative, which means for ever.
 """
 
 from __future__ import annotations

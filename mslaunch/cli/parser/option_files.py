@@ -1,10 +1,9 @@
-"""Files that hold words of a command line: mca-params.conf, files of --tune and -am, and those of --app.
+"""Files that hold options: mca-params.conf, files of --tune and -am, and those of --app.
 
-Pure: their text comes in, what it says goes out.  mca-params.conf has lines `KEY = VALUE`, where a value is all that
-follows, quotes and `#` included, as Open MPI reads it.  A tune file has lines of -mca and -x, or such lines as well
-(5.0).  An appfile has the words of one program a line, without quotes.  The surprising thing is who forgives: a line
-of mca-params.conf that means nothing is passed over and told, since the file is not of this launch alone; in the files
-that the command line names it is refused.
+mca-params.conf has lines `KEY = VALUE`, where a value is all that follows, quotes and `#` included, as Open MPI reads
+it.  A tune file has lines of -mca and -x, and in 5.0 such lines as well.  An appfile has the command line of one
+program a line, without quotes.  A line that cannot be read is refused in a file that the command line names, and
+ignored with a note in mca-params.conf, which is not for this launch alone.
 """
 
 from __future__ import annotations
@@ -15,9 +14,10 @@ from mslaunch.errors import UsageError
 from mslaunch.faststd import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
-    from mslaunch.cli.parser.options import Option, Section
+    from mslaunch.cli.parser.options import Index
+    from mslaunch.cli.parser.parsed_line import ParsedLine
 
     Variables = tuple[tuple[str, str | None], ...]
 
@@ -37,14 +37,14 @@ def read(read_text: Callable[[str], str], path: str, option: str) -> str:
 
 
 def parameters(text: str, path: str, notes: list[str]) -> dict[str, tuple[str, str]]:
-    """KEY -> (VALUE, file:line) of an mca-params.conf, where the last one counts; `notes` gets what means nothing."""
+    """KEY -> (VALUE, file:line) of an mca-params.conf, where the last one counts; `notes` gets ignored lines."""
     found: dict[str, tuple[str, str]] = {}
     for where, line in _lines(text, path):
         key, equals, value = _pair(line)
         if equals:
             found[key] = (value, f"{where}: {key}")
         else:
-            notes.append(f"{where}: passed over, since it is not KEY = VALUE: {line!r}")
+            notes.append(f"{where}: ignored, because it is not KEY = VALUE: {line!r}")
     return found
 
 
@@ -68,37 +68,36 @@ def tune(text: str, path: str) -> tuple[dict[str, tuple[str, str]], Variables]:
                     given += readers.variable(pending.pop())
                 else:
                     known = word in (*_MCA, "-x", "--x")
-                    what = f"a word is missing behind {word}" if known else f"cannot read {word!r}"
+                    what = f"a word is missing after {word}" if known else f"cannot read {word!r}"
                     raise UsageError(what, where, _TUNE_LINE)
         except Expected as error:
             raise UsageError(f"expected {error.what}, got {line!r}", where, error.todo or _TUNE_LINE) from None
     return found, tuple(given)
 
 
-def programs(index: Mapping[str, Option], text: str, path: str) -> list[Section]:
-    """The programs of an appfile, in order.
+def add_programs(index: Index, line: ParsedLine, text: str, path: str) -> None:
+    """Add the programs of an appfile to `line`, in order.
 
     As in mpirun 4.1.4: no quotes, `:` has no meaning, `#` and `//` begin a comment; but only at the beginning of a
     word, so that http://host/ is none.  Raises `UsageError` with file:line.
     """
-    found = []
-    for where, line in _lines(text, path):
-        words = line.split()
+    files = len(line.job["own.appfile"])
+    for where, written in _lines(text, path):
+        words = written.split()
         end = next((at for at, word in enumerate(words) if word.startswith(("#", "//"))), len(words))
         if not end:
             continue
         try:
-            section = options.scan(index, words[:end])
+            options.scan(index, words[:end], line)
         except UsageError as error:
-            raise UsageError(error.what, f"{where}: {error.where}" if error.where else where, error.todo) from None
-        if any(setting == "appfile" for setting, _ in section.settings):
+            error.where = f"{where}: {error.where}" if error.where else where
+            raise
+        if len(line.job["own.appfile"]) > files:
             raise UsageError("an appfile cannot name another", where, "write its programs here")
-        if not section.program:
+        if not line.programs[-1].argv:
             raise UsageError("no program was given", where, "write it after the options: -np 4 ./solve")
-        found.append(section)
-    if not found:
+    if not line.programs:
         raise UsageError("it has no program", path, "write one a line: -np 4 ./solve")
-    return found
 
 
 def _lines(text: str, path: str) -> Iterator[tuple[str, str]]:

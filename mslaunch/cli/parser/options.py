@@ -1,17 +1,14 @@
-"""Options as a table, and the one parser that reads every dialect's table.
+"""Options as table rows, and the parser that reads the table of every dialect.
 
-An `Option` says how it is spelled, how its words are read and which field of a request they fill; `scan` turns words
-into settings, `assemble` turns settings into a `Request`.  Nothing here knows mpirun, hydra or msrun, and nothing
-here reads a file or the environment; what is said of a word that is no option is next door, in `strangers`.  The one
-surprising thing: a field is a path, "policy.map_by" or "timeout", where "app." is the application context at hand and
-a final "+" says that values are joined instead of replaced; an option without a path gives a list of (path, value)
-itself.  Rare options can wait in a module of their own (`Index`).
+A row says how an option is spelled, which reader makes its value of its words, and which field of the request it fills
+(see `parsed_line`).  A row without a field has a reader that returns (path, value) pairs.  Rare rows may lie in a
+module of their own, which `Index` imports when a name is not among the first ones.
 """
 
 from __future__ import annotations
 
+from mslaunch.cli.parser.parsed_line import ParsedLine, Program, Settings
 from mslaunch.cli.parser.readers import Expected
-from mslaunch.datamodel.request import AppContext, ClusterPolicy, LinkPolicy, OutputPolicy, Policy, Request
 from mslaunch.errors import UsageError
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 
@@ -20,12 +17,13 @@ if TYPE_CHECKING:
     from typing import Any
 
     Reader = Callable[..., Any]  # words -> value; raises Expected
-    Setting = tuple[str, Any]  # path, value
 
 DONE = "done"
 PASSED = "passed on"
 REFUSED = "refused"
-_SHORT = 90  # a help text up to so many letters is a part of a refusal
+_SHORT = 90  # a help text of at most so many letters is repeated in a refusal
+#: hyphen, non-breaking hyphen, figure dash, en dash, em dash, bar, minus: what typesetting makes of two dashes
+_LONG_DASHES = tuple("\u2010\u2011\u2012\u2013\u2014\u2015\u2212")
 
 
 class Show(Exception):  # noqa: N818 - no error: the command was asked to print something and end
@@ -35,6 +33,16 @@ class Show(Exception):  # noqa: N818 - no error: the command was asked to print 
         super().__init__(text)
         self.text = text
         self.code = code
+
+
+class UnknownOptionError(UsageError):
+    """`written` is no option of `index`; `bare` is its name without dashes."""
+
+    def __init__(self, written: str, bare: str, index: Index) -> None:
+        super().__init__("mslaunch has no such option", written, "--help lists them all")
+        self.written = written
+        self.bare = bare
+        self.index = index
 
 
 class Option(NamedTuple):
@@ -47,8 +55,8 @@ class Option(NamedTuple):
     metavar: str  # one word for each value, "" for a flag
     help: str
     group: str
-    field: str = ""  # path; "": `read` gives (path, value) pairs
-    read: Reader = tuple  # what makes the value of the words
+    field: str = ""  # path; "": `read` returns (path, value) pairs
+    read: Reader = tuple  # makes the value of the words
     default: str = ""  # as help shows it
     status: str = DONE
     once: bool = False  # a second one is an error; else the last one counts
@@ -63,19 +71,8 @@ class Variable(NamedTuple):
     help: str
 
 
-class Section(NamedTuple):
-    """The words between two colons, understood: the settings in order, and the program with its arguments."""
-
-    settings: tuple[Setting, ...]
-    program: tuple[str, ...]
-    sources: tuple[str, ...] = ()  # for each setting, the option as it was written
-
-
 class Index(dict):  # type: ignore[type-arg]  # a subscript would run at import
-    """A table looked up by name; the rows of `more` are fetched when a name is not among the first ones.
-
-    So a launch with everyday options does not pay for the rare ones.
-    """
+    """A table by name; `more` returns the rare rows, and is called when a name is not among the others."""
 
     __slots__ = ("_more",)
 
@@ -97,8 +94,8 @@ class Index(dict):  # type: ignore[type-arg]  # a subscript would run at import
     def __contains__(self, name: object) -> bool:
         return dict.__contains__(self, name) or dict.__contains__(self.all(), name)
 
-    def meant(self, _written: str, _bare: str) -> Option | None:
-        """The option that a word stands for which is no name of any, if the dialect has such words."""
+    def abbreviated(self, _written: str, _bare: str) -> Option | None:
+        """The option that a word abbreviates, if the dialect allows that."""
         return None
 
 
@@ -108,27 +105,12 @@ def spelled(name: str) -> str:
 
 
 def by_name(table: Iterable[Option]) -> dict[str, Option]:
-    """The table, looked up by any name without its dashes."""
+    """The table, by any name without its dashes."""
     return {name: option for option in table for name in option.names}
 
 
-def sections(index: Mapping[str, Option], argv: Sequence[str]) -> list[Section]:
-    """The command line cut at its lone `:` words and read; sections without a word are dropped, as mpirun does.
-
-    Raises `UsageError` for what cannot be understood and for a section that has no program.
-    """
-    found = cut(index, argv)
-    require_programs(found, ":" in argv)
-    return found
-
-
-def cut(index: Mapping[str, Option], argv: Sequence[str]) -> list[Section]:
-    """The same, also if there is no program."""
-    return [scan(index, part) for part in parts(argv)]
-
-
-def parts(words: Iterable[str]) -> list[list[str]]:
-    """What lone colons part, without the empty parts."""
+def split_at_colons(words: Iterable[str]) -> list[list[str]]:
+    """The words of each program; empty parts are dropped, as by mpirun."""
     found: list[list[str]] = [[]]
     for word in words:
         if word == ":":
@@ -138,9 +120,17 @@ def parts(words: Iterable[str]) -> list[list[str]]:
     return [part for part in found if part]
 
 
-def require_programs(found: Sequence[Section], colons: bool) -> None:
-    """Raises `UsageError` unless each section has a program; `colons`: the command line had a lone ':'."""
-    if found and all(section.program for section in found):
+def parse_line(index: Index, parts: Iterable[Sequence[str]]) -> ParsedLine:
+    """The options and programs of a command line, given as the words of each program."""
+    line = ParsedLine()
+    for words in parts:
+        scan(index, words, line)
+    return line
+
+
+def require_programs(programs: Sequence[Program], colons: bool) -> None:
+    """Raises `UsageError` unless there are programs, all with a command; `colons`: the line had a lone ':'."""
+    if programs and all(program.argv for program in programs):
         return
     todo = "write it after the options, for example: mslaunch -n 4 python train.py"
     if colons:
@@ -148,16 +138,15 @@ def require_programs(found: Sequence[Section], colons: bool) -> None:
     raise UsageError("no program was given", "", todo)
 
 
-def scan(index: Mapping[str, Option], words: Sequence[str]) -> Section:
-    """Read options up to the first word that is none, or `--`; the rest is the program, untouched."""
-    settings: list[Setting] = []
-    sources: list[str] = []
+def scan(index: Index, words: Sequence[str], line: ParsedLine) -> None:
+    """Read options up to the first word that is none, or `--`; the rest is the program, which is added to `line`."""
+    settings = Settings()
     seen: set[str] = set()
     pending = list(reversed(words))
     while pending and pending[-1].startswith("-"):
         word = pending.pop()
         if word == "--":
-            return _section(settings, pending, sources)
+            break
         if _is_bundle(index, word):
             pending += ["-" + letter for letter in reversed(word[1:])]
             continue
@@ -165,27 +154,18 @@ def scan(index: Mapping[str, Option], words: Sequence[str]) -> Section:
         if option.once and option.names[0] in seen:
             raise UsageError("it was given twice", name, "give it once for each program")
         seen.add(option.names[0])
-        settings += settings_of(name, option.field, option.read, *_values(index, option, name, value, pending))
-        sources += [name] * (len(settings) - len(sources))
-    if pending and not pending[-1].isascii():
-        from mslaunch.cli import unknown_options
-
-        if pending[-1].startswith(unknown_options.LONG_DASHES):
-            raise unknown_options.lookalike(pending[-1])
-    return _section(settings, pending, sources)
-
-
-def _section(settings: Sequence[Setting], pending: Sequence[str], sources: Sequence[str]) -> Section:
-    return Section(tuple(settings), tuple(reversed(pending)), tuple(sources))
+        values = _values(index, option, name, value, pending)
+        line.put(read_words(name, option.field, option.read, *values), name, settings)
+    else:
+        if pending and pending[-1].startswith(_LONG_DASHES):
+            word = pending[-1]
+            what = f"it begins with {word[0]!r}, which looks like '-' and is not"
+            raise UsageError(what, word, f"write {spelled(word.lstrip(''.join(_LONG_DASHES)))}")
+    line.programs.append(Program(tuple(reversed(pending)), settings))
+    line.part += 1
 
 
-def kept(part: Section, wanted: Callable[[Setting, str], bool]) -> Section:
-    """The section with those settings alone that are wanted, asked with the setting and its source."""
-    pairs = [pair for pair in zip(part.settings, part.sources) if wanted(*pair)]
-    return part._replace(settings=tuple(pair[0] for pair in pairs), sources=tuple(pair[1] for pair in pairs))
-
-
-def settings_of(where: str, path: str, read: Reader, *words: str) -> list[Setting]:
+def read_words(where: str, path: str, read: Reader, *words: str) -> list[tuple[str, Any]]:
     """What `words` set; `where` names the option or variable they came from.  Raises `UsageError`."""
     try:
         value = read(*words)
@@ -194,33 +174,14 @@ def settings_of(where: str, path: str, read: Reader, *words: str) -> list[Settin
     return [(path, value)] if path else list(value)
 
 
-def settle(settings: Iterable[Setting]) -> dict[str, Any]:
-    """Path -> value: the last one of each path, or all of them joined where the path ends in "+"."""
-    values: dict[str, Any] = {}
-    for path, value in settings:
-        name = path.rstrip("+")
-        values[name] = values.get(name, ()) + value if path.endswith("+") else value
-    return values
-
-
-def assemble(settings: Sequence[Setting], found: Sequence[Section]) -> Request:
-    """The request made of all sections, on top of `settings`, which are weaker."""
-    shared = [setting for setting in settings if setting[0].startswith("app.")]
-    apps = [AppContext(part.program, **_room(settle([*shared, *part.settings]), "app")) for part in found]
-    values = settle([*settings, *(setting for part in found for setting in part.settings)])
-    return Request(
-        tuple(apps),
-        Policy(**_room(values, "policy")),
-        OutputPolicy(**_room(values, "output")),
-        LinkPolicy(**_room(values, "link")),
-        cluster=ClusterPolicy(**_room(values, "cluster")),
-        **{path: value for path, value in values.items() if "." not in path},
-    )
-
-
-def _room(values: Mapping[str, Any], room: str) -> dict[str, Any]:
-    """The fields of one record of the request."""
-    return {path.partition(".")[2]: value for path, value in values.items() if path.startswith(room + ".")}
+def from_environ(rows: Iterable[Variable], environ: Mapping[str, str]) -> ParsedLine:
+    """What variables set; an empty one counts as absent."""
+    line = ParsedLine()
+    for row in rows:
+        value = environ.get(row.name)
+        if value:
+            line.put(read_words(row.name, row.field, row.read, value), row.name)
+    return line
 
 
 def _bare(word: str) -> str:
@@ -228,8 +189,8 @@ def _bare(word: str) -> str:
     return word[2:] if word.startswith("--") else word[1:]
 
 
-def _is_bundle(index: Mapping[str, Option], word: str) -> bool:
-    """Whether the word is several one-letter flags behind one dash: `-qv`."""
+def _is_bundle(index: Index, word: str) -> bool:
+    """Whether the word is several one-letter flags after one dash: `-qv`."""
     letters = word[1:]
     if letters[:1] == "-" or len(letters) < 2 or letters in index:
         return False
@@ -237,25 +198,21 @@ def _is_bundle(index: Mapping[str, Option], word: str) -> bool:
     return all(option is not None and not option.metavar and option.status != REFUSED for option in found)
 
 
-def _option(index: Mapping[str, Option], word: str) -> tuple[Option, str, str | None]:
-    """The option a word names, the name as it was written, and the value behind `=` if there is one."""
+def _option(index: Index, word: str) -> tuple[Option, str, str | None]:
+    """The option that a word names, its name as written, and the value after `=` if there is one."""
     bare, equals, value = _bare(word).partition("=")
     written = word.partition("=")[0]
-    option = index.get(bare)
-    if option is None and isinstance(index, Index):
-        option = index.meant(written, bare)
+    option = index.get(bare) or index.abbreviated(written, bare)
     if option is None:
-        from mslaunch.cli import unknown_options
-
-        raise unknown_options.refusal(index, written, bare)
+        raise UnknownOptionError(written, bare, index)
     if option.status == REFUSED:
         why, _, instead = option.help.partition("; ")
         raise UsageError(f"mslaunch does not have this option: {why}", written, instead)
     return option, written, value if equals else None
 
 
-def _values(index: Mapping[str, Option], option: Option, name: str, value: str | None, pending: list[str]) -> list[str]:
-    """The words that belong to the option, taken off `pending`, which is in reverse order."""
+def _values(index: Index, option: Option, name: str, value: str | None, pending: list[str]) -> list[str]:
+    """The words of the option, taken off `pending`, which is in reverse order."""
     wanted = option.metavar.split()
     if value is not None:
         if len(wanted) == 1:

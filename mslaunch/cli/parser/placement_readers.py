@@ -1,9 +1,8 @@
-"""Readers for where ranks go and which cpus they get: --map-by, --rank-by, --bind-to and their kin, 4.1's and 5.0's.
+"""Readers of mapping, ranking and binding options (--map-by, --rank-by, --bind-to …), 4.1's and 5.0's.
 
-Names are taken in any case and may be shortened, as mpirun 4.1.4 takes them (`nod`, `L2`); modifiers stand behind a
-colon with commas between (4.1) or each behind a colon of its own (5.0).  What no host can have told yet is not checked
-here: whether a machine has L3 caches is seen when ranks are mapped.  The surprising thing: a policy always sets
-`policy.ppr` and `policy.device` as well, so that a later one leaves nothing of an earlier one behind.
+Names are taken in any case and may be shortened, as mpirun 4.1.4 takes them (`nod`, `L2`); modifiers follow a colon
+with commas between (4.1), or each a colon of its own (5.0).  A mapping policy always sets `policy.ppr` as well, so that
+a later policy leaves nothing of an earlier one.  Whether a machine has such objects is seen when ranks are mapped.
 """
 
 from __future__ import annotations
@@ -153,11 +152,6 @@ def cpu_list(word: str) -> str:
     return word
 
 
-def device(word: str) -> str:
-    """rmaps_dist_device: `mlx5_0`; mpirun cuts what follows a colon."""
-    return text(word.partition(":")[0])
-
-
 def _policy(name: str, pattern: tuple[tuple[int, str], ...] = ()) -> list[Setting]:
     return [("policy.map_by", _SAME.get(name, name)), ("policy.ppr", pattern)]
 
@@ -189,7 +183,7 @@ def _pattern(fields: Sequence[str]) -> tuple[tuple[tuple[int, str], ...], list[s
 
 
 def _modifiers(parts: Sequence[str], policy: str) -> list[Setting]:
-    """What the modifiers of a policy set; `dist` may have its device among them."""
+    """What the modifiers of a policy set."""
     settings: list[Setting] = []
     words: list[str] = []
     for part in parts:
@@ -199,10 +193,10 @@ def _modifiers(parts: Sequence[str], policy: str) -> list[Setting]:
         known = next((name for name in _MODIFIERS if name.startswith(word.lower())), "")
         if known:
             settings += _MODIFIERS[known]
+        elif policy == "dist" and ("=" not in word or word.lower().startswith("device=")):
+            continue  # the device; the planner refuses this policy
         elif "=" in word:
             settings.append(_valued(word, policy))
-        elif policy == "dist":
-            settings.append(("policy.device", word))
         else:
             names = [*_MODIFIERS, "pe=", "pe-list="]
             raise Expected(f"the modifiers {_MODIFIER_NAMES}", meant(word, names))
@@ -220,8 +214,6 @@ def _valued(word: str, policy: str) -> Setting:
             raise Expected("PE=N with a whole number N, 1 or more", "it is N cpus for each rank") from None
     if lower == "pe-list":
         return "policy.cpu_set", cpu_list(value)
-    if lower == "device" and policy == "dist":
-        return "policy.device", text(value)
     if lower == "file" and policy in ("rankfile", "seq"):
         return "policy.rankfile" if policy == "rankfile" else "app.hostfile", text(value)
     if lower in _VALUED:

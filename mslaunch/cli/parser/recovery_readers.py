@@ -1,8 +1,6 @@
-"""What is started again, and where MindSpore's scheduler is: readers, and how these options go together.
+"""Readers of the options about restarts and MindSpore's scheduler, and how options of recovery combine.
 
-Shared by the dialects, and only imported for a command line that names one of them, or for help.  Nothing here starts
-anything.  The surprising thing is --enable-recovery beside --restart group: alone it lets the other ranks go on when
-one fails, as mpirun has it, and a group cannot do that; so there it only says what --restart says anyway.
+Shared by the dialects; imported when a command line names one of these options, or for help.
 """
 
 from __future__ import annotations
@@ -13,9 +11,9 @@ from mslaunch.errors import UsageError
 from mslaunch.faststd import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from typing import Any
 
+    from mslaunch.cli.parser.parsed_line import Settings
     from mslaunch.datamodel.request import Request
 
     Setting = tuple[str, Any]  # path, value
@@ -61,10 +59,9 @@ def servers(word: str) -> list[Setting]:
         raise Expected("a whole number, 0 or more") from None
 
 
-def weaker(settings: Iterable[Setting]) -> list[Setting]:
-    """How often, if --restart was given and no number; raises `UsageError` if the two contradict each other."""
-    said = dict(setting for setting in settings if setting[0] in ("restart", "max_restarts"))
-    how, often = said.get("restart", ""), said.get("max_restarts")
+def default_restarts(job: Settings) -> list[tuple[str, int]]:
+    """How often, if --restart was given without a number; raises `UsageError` if the two contradict each other."""
+    how, often = job.last("restart"), job.last("max_restarts")
     if how == "none" and often:
         raise UsageError(f"it contradicts --max-restarts {often}", "--restart none", "leave one of them out")
     if how in ("rank", "group") and often == 0:
@@ -72,14 +69,15 @@ def weaker(settings: Iterable[Setting]) -> list[Setting]:
     return [("max_restarts", _OFTEN)] if how in ("rank", "group") and often is None else []
 
 
-def settled(request: Request) -> Request:
-    """The request with what the options mean together.  Raises `UsageError` for what makes no sense."""
+def checked(request: Request) -> Request:
+    """The request, with what the options of recovery mean together.  Raises `UsageError` for what makes no sense."""
     notes = list(request.notes)
     group = request.restart == "group"
     if request.min_ranks:
         _check_fewest(request, group)
     if request.restart_delay and not request.max_restarts:
         notes.append("--restart-delay has no effect: nothing is started again without --restart or --max-restarts")
+    # --enable-recovery alone lets the other ranks go on, which a group cannot do
     return request._replace(recovery=request.recovery and not group, notes=tuple(notes))
 
 

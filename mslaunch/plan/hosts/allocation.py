@@ -46,7 +46,7 @@ def allocate(
     names any, the default hostfile counts, and without one this host with a slot a core.  `read_text` may raise OSError
     and UnicodeDecodeError.  Raises HostfileError, UsageError (-H), AllocationError.
     """
-    named = any(app.hosts or app.hostfile is not None for app in request.apps)
+    named = any(app.hosts or app.sequence or app.hostfile is not None for app in request.apps)
     files = [(app.hostfile, "--hostfile") for app in request.apps if app.hostfile is not None]
     if not files and request.default_hostfile not in (None, _NONE):
         files = [(request.default_hostfile, "--default-hostfile")]
@@ -96,6 +96,8 @@ class _Sources:
 
     def of(self, app: AppContext) -> _Listed | None:
         """The hosts that an app context names."""
+        if app.sequence:
+            return self._hosts(app.sequence, app)
         if app.hosts:
             from mslaunch.plan.hosts.hostfile import parse_hosts
 

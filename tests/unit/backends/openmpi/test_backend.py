@@ -6,6 +6,7 @@ import os
 import subprocess
 
 import pytest
+from command_lines import parse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,7 +15,6 @@ from mslaunch.backends.openmpi.find_mpirun import OpenMpiInstallation
 from mslaunch.backends.openmpi.mpirun_job import make_job
 from mslaunch.backends.openmpi.mpirun_outcome import explained, named
 from mslaunch.backends.openmpi.tag_parser import TagParser
-from mslaunch.cli.mpirun.parse import parse
 from mslaunch.datamodel.outcome import Failure
 from mslaunch.errors import EXIT_LOST, EXIT_UNREACHED, LaunchError, UsageError
 from mslaunch.host.cpus import cores_here

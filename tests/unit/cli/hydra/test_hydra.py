@@ -8,13 +8,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from mslaunch.cli.dispatch import parse as dispatch
 from mslaunch.cli.hydra import machinefile
 from mslaunch.cli.hydra import parse as hydra
-from mslaunch.cli.hydra.machinefile import MachineLine
 from mslaunch.cli.hydra.options import EXTRAS, OTHERS, TABLE, VARIABLES
 from mslaunch.cli.parser.options import REFUSED, Index, Show, by_name
 from mslaunch.datamodel.request import AppContext, LinkPolicy, OutputPolicy, Policy, Request
 from mslaunch.errors import HostfileError, LaunchError, UsageError
+from mslaunch.plan.hosts.hostfile import parse_hosts
 
 IDLE_MAP = "-map-by has no effect without -bind-to, as with hydra; -ppn says how many ranks a host takes"
 FREE = Policy(map_by="slot", bind_to="none")
@@ -28,7 +29,7 @@ def parse(*words, environ=None, **files):
             raise FileNotFoundError(2, "No such file or directory", path)
         return files[path]
 
-    return hydra.parse(words, environ or {}, read_text)
+    return dispatch(["--dialect", "hydra", *words], environ or {}, read_text)
 
 
 def app(**fields):
@@ -53,7 +54,7 @@ def bound(level, **fields):
 
 def dealt(hosts, **fields):
     np = hosts.count(",") + 1
-    return job(apps=(PROG._replace(np=np, hosts=(hosts,)),), policy=DEALT, **fields)
+    return job(apps=(PROG._replace(np=np, sequence=parse_hosts(hosts)),), policy=DEALT, **fields)
 
 
 def env(name, value):
@@ -267,7 +268,7 @@ def test_hosts_take_their_ranks_in_turn(words, hosts):  # as mpiexec.hydra 5.0.2
 
 def test_programs_go_on_where_the_one_before_ended():
     request = parse("-hosts", "a,b", "-n", "1", "one", ":", "-n", "3", "two", ":", "three")
-    assert [one.hosts[0] for one in request.apps] == ["a", "b,a,b", "a,b"]
+    assert ["".join(host.name for host in one.sequence) for one in request.apps] == ["a", "bab", "ab"]
 
 
 def test_fork_runs_all_here():
@@ -285,7 +286,7 @@ def test_any_list_deals_every_rank_once_and_in_turn(hosts, ranks, each):
     for np in ranks:
         words += ["-n", str(np), "prog", ":"]
     request = parse(*words)
-    dealt_ = ",".join(one.hosts[0] for one in request.apps).split(",")
+    dealt_ = [host.name for one in request.apps for host in one.sequence]
     groups = [
         (name, sum(count for _, count in group)) for name, group in itertools.groupby(hosts, key=lambda one: one[0])
     ]
@@ -322,7 +323,7 @@ def test_any_hostfile_is_read_or_refused(text):
     except LaunchError as error:
         assert error.where.startswith("file")
         return
-    assert all(isinstance(entry, MachineLine) and entry.ranks > 0 for entry in entries)
+    assert all(entry.name and entry.slots for entry in entries)
 
 
 # --- files of programs
@@ -440,7 +441,7 @@ def test_any_words_give_a_request_a_refusal_or_something_to_show(words, environ)
         assert str(end)
         return
     assert all(one.argv and one.np for one in request.apps)
-    assert all(not one.hosts or one.hosts[0].count(",") + 1 == one.np for one in request.apps)
+    assert all(len(one.sequence) in (0, one.np) for one in request.apps)
 
 
 def test_names_are_looked_up_among_ours_last():

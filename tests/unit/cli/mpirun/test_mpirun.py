@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from command_lines import parse
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,13 +16,13 @@ import mslaunch
 from mslaunch.cli.help.help_text import help_text
 from mslaunch.cli.mpirun import common_options
 from mslaunch.cli.mpirun import parse as mpirun
-from mslaunch.cli.mpirun.parse import parse
 from mslaunch.cli.parser.options import REFUSED, Show, by_name, spelled
 from mslaunch.datamodel.request import AppContext, ClusterPolicy, LinkPolicy, OutputPolicy, Policy, Request
 from mslaunch.datamodel.topology import LEVELS
 from mslaunch.errors import LaunchError, UsageError
 
-TABLE, PARAMETERS, VARIABLES = mpirun.table(), mpirun.parameters(), mpirun.variables()
+ABOUT = mpirun.describe()
+TABLE, PARAMETERS, VARIABLES = ABOUT.table, ABOUT.parameters, ABOUT.variables
 ROOT = Path(__file__).resolve().parents[4]
 PROG = AppContext(("prog",))
 
@@ -326,7 +327,7 @@ STEERED = [
     ("rmaps_default_mapping_policy", "package:pe=2", policy(map_by="socket", pe=2)),
     ("rmaps_base_ranking_policy", "core:span", policy(rank_by="core", rank_how="span")),
     ("rmaps_default_ranking_policy", "node", policy(rank_by="node")),
-    ("rmaps_dist_device", "mlx5_0:x", policy(device="mlx5_0")),
+    ("rmaps_dist_device", "mlx5_0:x", idle("rmaps_dist_device", "ranks are not mapped by distance to a device")),
     ("rmaps_base_cpus_per_proc", "2", policy(pe=2)),
     ("rmaps_base_cpus_per_rank", "2", policy(pe=2)),
     ("rmaps_rank_file_path", "rf", policy(rankfile="rf")),
@@ -543,7 +544,7 @@ def test_help(words):
 
 @pytest.mark.parametrize("width", [0, 60, 80, 100, 400])
 def test_help_fits_and_names_everything(width):
-    text = help_text(TABLE, width, PARAMETERS, VARIABLES)
+    text = help_text(mpirun.describe(), width)
     prose = text.partition("Examples:")[0]  # commands are not broken
     assert max(map(len, prose.splitlines())) <= max(60, min(width, 100))
     squeezed = " ".join(text.split())
@@ -555,9 +556,7 @@ def test_help_fits_and_names_everything(width):
 
 
 def test_the_examples_of_the_help_are_understood():
-    from mslaunch.cli.help.help_text import EXAMPLES
-
-    for _, command in EXAMPLES:
+    for _, command in common_options.EXAMPLES:
         launcher, *words = command.split()
         assert launcher == "mslaunch"
         assert parse(words, {}).apps[0].argv == ("python", "train.py")
@@ -582,8 +581,8 @@ def test_the_defaults_in_the_help_are_those_of_the_records():
 def test_parsing_imports_nothing_slow():
     code = (
         "import sys; before = set(sys.modules)\n"
-        "from mslaunch.cli.mpirun.parse import parse\n"
-        "parse(['-n', '2', '-x', 'A=1', '-mca', 'plm_rsh_agent', 'ssh -p 2', 'prog'], {})\n"
+        "from mslaunch.cli.dispatch import parse\n"
+        "parse(['-n', '2', '-x', 'A=1', '-mca', 'plm_rsh_agent', 'ssh -p 2', 'prog'], {}, str)\n"
         "slow = 're typing enum textwrap difflib argparse shlex shutil socket json inspect collections'.split()\n"
         "print(*[name for name in slow if name in set(sys.modules) - before])"
     )

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from machines import EPYC_8, XEON_DEALT, machine
 
-from mslaunch.cli.msrun import parse as msrun
+from mslaunch.cli.dispatch import parse as dispatch
 from mslaunch.datamodel.hosts import Node
 from mslaunch.datamodel.jobmap import Endpoint, JobMap, Placement
 from mslaunch.datamodel.request import AppContext, ClusterPolicy, LocalBinding, Policy, Request
@@ -28,7 +28,7 @@ def parsed(*words, environ=None, files=None):
             raise FileNotFoundError(2, "No such file or directory", path)
         return files[path]
 
-    return msrun.parse([*words, "net.py"], environ or {}, read)
+    return dispatch(["--dialect", "msrun", *words, "net.py"], environ or {}, read)
 
 
 def local(*words, **more):

@@ -6,12 +6,12 @@ import os
 import socket
 
 import pytest
+from command_lines import parse_msrun
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mslaunch.cli import dialects
+from mslaunch.cli import dispatch
 from mslaunch.cli.main import read_text
-from mslaunch.cli.msrun import parse as msrun
 from mslaunch.cli.msrun import scheduler_address
 from mslaunch.cli.msrun.options import TABLE
 from mslaunch.cli.parser.options import Show, by_name
@@ -108,12 +108,12 @@ def test_each_option(words, request_):
     name, value = words
     if request_ is None:  # a number of this host is taken, though without a meaning where all workers are here
         with pytest.raises(UsageError, match="counted from 0"):
-            msrun.parse([f"--{name}", value, "--local_worker_num=4", "net.py"], {})
-        assert msrun.parse([f"--{name}", value, "--join=True", "net.py"], {}) == job()
+            parse_msrun([f"--{name}", value, "--local_worker_num=4", "net.py"], {})
+        assert parse_msrun([f"--{name}", value, "--join=True", "net.py"], {}) == job()
         return
     joined = [] if name == "join" else ["--join=True"]
     for line in ([f"--{name}", value], [f"--{name}={value}"]):
-        found = msrun.parse([*line, *joined, "net.py"], {})
+        found = parse_msrun([*line, *joined, "net.py"], {})
         notes = tuple(note for note in found.notes if "binds no worker" not in note)  # as many cpus as there are here
         assert found._replace(notes=notes) == request_
 
@@ -135,7 +135,7 @@ def test_each_option_of_msrun_is_tried_above():
     ],
 )
 def test_a_script_is_run_by_python(words, argv):
-    assert msrun.parse(["--worker_num=1", *words], {}).apps[0].argv == argv
+    assert parse_msrun(["--worker_num=1", *words], {}).apps[0].argv == argv
 
 
 def test_the_line_of_the_tutorials():
@@ -149,16 +149,16 @@ def test_the_line_of_the_tutorials():
         moves=False,
         env=patience("300"),
     )
-    assert msrun.parse(line.split(), {}) == expected
-    assert dialects.parse(line.split(), {}, read_text) == expected, "under our own name its first word is enough"
-    assert dialects.parse(line.split(), {}, read_text, "/usr/bin/msrun") == expected
+    assert parse_msrun(line.split(), {}) == expected
+    assert dispatch.parse(line.split(), {}, read_text) == expected, "under our own name its first word is enough"
+    assert dispatch.parse(line.split(), {}, read_text, "/usr/bin/msrun") == expected
 
 
 def test_a_first_word_with_an_underscore_that_is_not_msruns():
-    assert dialects.parse(["--server_num=1", "-n", "4", "a"], {}, read_text).cluster.servers == 1
+    assert dispatch.parse(["--server_num=1", "-n", "4", "a"], {}, read_text).cluster.servers == 1
     for word, meant in (("--worker_nmu=8", "--worker_num?"), ("--nod_rank=0", "--node_rank?")):
         with pytest.raises(UsageError, match="no such option") as caught:
-            dialects.parse([word, "--join=True", "net.py"], {}, read_text)
+            dispatch.parse([word, "--join=True", "net.py"], {}, read_text)
         assert f"did you mean {meant}" in caught.value.todo
 
 
@@ -181,16 +181,16 @@ def test_a_first_word_with_an_underscore_that_is_not_msruns():
 )
 def test_the_beginning_of_a_name(word, meant):
     if meant:
-        assert msrun.parse([word, "net.py"], {}) == msrun.parse([meant, "net.py"], {})
+        assert parse_msrun([word, "net.py"], {}) == parse_msrun([meant, "net.py"], {})
         return
     with pytest.raises(UsageError, match="several") as caught:
-        msrun.parse([word, "net.py"], {})
+        parse_msrun([word, "net.py"], {})
     assert " or --" in caught.value.todo
 
 
 def test_a_word_of_mpirun_is_no_beginning():
-    with pytest.raises(UsageError, match="a word of mpirun"):
-        msrun.parse(["-n", "4", "net.py"], {})
+    with pytest.raises(UsageError, match="an option of mpirun"):
+        parse_msrun(["-n", "4", "net.py"], {})
 
 
 # ------------------------------------------------------------------------------------- which workers, and which numbers
@@ -227,7 +227,7 @@ SEVERAL = [
 
 @pytest.mark.parametrize(("line", "np", "part"), SEVERAL, ids=[case[0] for case in SEVERAL])
 def test_a_command_on_each_host(line, np, part):
-    request = msrun.parse([*line.split(), "--join=True", "net.py"], {})
+    request = parse_msrun([*line.split(), "--join=True", "net.py"], {})
     assert (request.apps[0].np, request.cluster.share) == (np, part)
     if part:
         assert not request.cluster.moves, "others count on the port"
@@ -239,19 +239,19 @@ def test_two_commands_on_one_host_share_a_scheduler():
     ours = next((address for address in addresses() if not scheduler_address.is_loopback(address)), "")
     with socket.create_server(("", 0)) as server:
         line = f"--worker_num=8 --local_worker_num=4 --master_port={server.getsockname()[1]} net.py"
-        second = msrun.parse(["--node_rank=1", *line.split()], {})
+        second = parse_msrun(["--node_rank=1", *line.split()], {})
         assert not second.cluster.share.master and "--node_rank=0 starts on this host" in second.notes[0]
         if ours and ":" not in ours:
-            second = msrun.parse(["--node_rank=1", f"--master_addr={ours}", *line.split()], {})
+            second = parse_msrun(["--node_rank=1", f"--master_addr={ours}", *line.split()], {})
             assert not second.cluster.share.master and "scheduler at port" in second.notes[0]
-        assert msrun.parse(["--node_rank=0", *line.split()], {}).cluster.share.master, (
+        assert parse_msrun(["--node_rank=0", *line.split()], {}).cluster.share.master, (
             "which then says who has the port"
         )
 
 
 def test_what_is_worth_a_note():
     def notes(line):
-        return " ".join(msrun.parse([*line.split(), "net.py"], {}).notes)
+        return " ".join(parse_msrun([*line.split(), "net.py"], {}).notes)
 
     assert "MindSpore numbers the workers" in notes("--worker_num=8 --local_worker_num=4")
     assert "no other host has these" in notes("--worker_num=4 --local_worker_num=3 --node_rank=0")
@@ -267,9 +267,9 @@ def test_what_is_worth_a_note():
 
 
 def test_one_command_starts_several_hosts():
-    request = msrun.parse(["--worker_num=8", "--local_worker_num=4", "-H", "a,b", "--join=True", "net.py"], {})
+    request = parse_msrun(["--worker_num=8", "--local_worker_num=4", "-H", "a,b", "--join=True", "net.py"], {})
     assert request == job(8, hosts=("a,b",), map_by="slot", per_host=4)
-    request = msrun.parse(["--hostfile", "h", "--join=True", "--worker_log_name={ip}{hostname}", "net.py"], {})
+    request = parse_msrun(["--hostfile", "h", "--join=True", "--worker_log_name={ip}{hostname}", "net.py"], {})
     assert request == job(None, hostfile="h", map_by="slot", per_host=0, outfile="%a%h_%r.log")
 
 
@@ -285,7 +285,7 @@ def test_one_command_starts_several_hosts():
     ],
 )
 def test_the_scheduler_of_several_hosts(address, host):
-    request = msrun.parse(
+    request = parse_msrun(
         ["--worker_num=8", "-H", f"nosuch.invalid,{host or 'a'}", f"--master_addr={address}", "x"], {}
     )
     assert request.cluster.host == host
@@ -315,7 +315,7 @@ def test_an_address_is_told_apart_from_a_name():
     ],
 )  # fmt: skip
 def test_a_dry_run(line, environ, np, part, level):
-    request = msrun.parse([*line.split(), "net.py"], environ)
+    request = parse_msrun([*line.split(), "net.py"], environ)
     assert (request.apps[0].np, request.cluster.share) == (np, part)
     assert request.cluster.simulated and not request.cluster.first
     assert request.apps[0].env == (("MS_SIMULATION_LEVEL", level),)
@@ -354,19 +354,19 @@ def test_a_dry_run(line, environ, np, part, level):
 )  # fmt: skip
 def test_refusals_name_the_option_and_what_to_do(words, where, phrase):
     with pytest.raises(UsageError) as caught:
-        msrun.parse([*words, "net.py"], {})
+        parse_msrun([*words, "net.py"], {})
     assert caught.value.where == where
     assert phrase in str(caught.value)
 
 
 def test_no_script():
     with pytest.raises(UsageError, match="no script"):
-        msrun.parse(["--worker_num=2"], {})
+        parse_msrun(["--worker_num=2"], {})
 
 
 def test_help():
     with pytest.raises(Show) as caught:
-        msrun.parse(["--help"], {})
+        parse_msrun(["--help"], {})
     assert "--worker_num" in caught.value.text and "--restart " in caught.value.text
 
 
@@ -404,7 +404,7 @@ WORDS = st.one_of(
 def test_any_words_give_a_request_a_refusal_or_something_to_show(words):
     for line in (words, [*words, "net.py"]):
         try:
-            request = msrun.parse(line, {})
+            request = parse_msrun(line, {})
         except (LaunchError, Show) as end:
             assert str(end)
             continue
@@ -423,4 +423,4 @@ def test_any_words_give_a_request_a_refusal_or_something_to_show(words):
     ],
 )
 def test_the_one_worker_that_is_shown_has_the_keyboard(words, reader):
-    assert msrun.parse([*words.split(), "net.py"], {}).stdin == reader
+    assert parse_msrun([*words.split(), "net.py"], {}).stdin == reader

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from command_lines import parse
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mslaunch.cli.mpirun.parse import parse
 from mslaunch.cli.parser import openmpi5_readers
 from mslaunch.cli.parser.readers import Expected
 from mslaunch.datamodel.request import AppContext, OutputPolicy, Request

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mslaunch.cli.mpirun import parse as mpirun
-from mslaunch.cli.mpirun.parse import SYSTEM_FILE, USER_FILE, parse
+from mslaunch.cli.dispatch import parse
+from mslaunch.cli.mpirun.parse import SYSTEM_FILE, USER_FILE
 from mslaunch.datamodel.request import AppContext, OutputPolicy, Policy, Request
 from mslaunch.errors import LaunchError, UsageError
 
@@ -51,8 +51,8 @@ def test_a_line_that_means_nothing_is_passed_over_and_told():
     found = request("a", {USER: "garbage here\n= 3\norte_tag_output = 1\n"})
     assert found.output.tag == "tag"
     assert found.notes == (
-        f"{USER}:1: passed over, since it is not KEY = VALUE: 'garbage here'",
-        f"{USER}:2: passed over, since it is not KEY = VALUE: '= 3'",
+        f"{USER}:1: ignored, because it is not KEY = VALUE: 'garbage here'",
+        f"{USER}:2: ignored, because it is not KEY = VALUE: '= 3'",
     )
 
 
@@ -113,8 +113,8 @@ def test_a_tune_file_that_the_environment_names():
     [
         ("\ngarbage here\n", "t:2", "cannot read 'garbage'"),
         ("-np 2\n", "t:1", "cannot read '-np'"),
-        ("-mca foo\n", "t:1", "a word is missing behind -mca"),
-        ("-x\n", "t:1", "a word is missing behind -x"),
+        ("-mca foo\n", "t:1", "a word is missing after -mca"),
+        ("-x\n", "t:1", "a word is missing after -x"),
         ("-x =1\n", "t:1", "VAR or VAR=value"),
         ("-mca foo 'a\n", "t:1", "quot"),
         ("-mca a=b 1\n", "t:1", "-mca KEY VALUE"),
@@ -193,8 +193,7 @@ def test_a_launch_without_files_tries_to_open_two_and_reads_none():
 
 
 def test_where_no_file_can_be_read_there_is_none():
-    assert parse(["prog"], HOME) == Request((AppContext(("prog",)),))
-    assert mpirun.parse.__defaults__ is not None
+    assert request("prog", {}) == Request((AppContext(("prog",)),))
 
 
 TEXTS = st.text(max_size=30) | st.lists(

@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mslaunch.cli import unknown_options
 from mslaunch.cli.parser import options, readers
-from mslaunch.cli.parser.options import REFUSED, Option, Section, Variable
+from mslaunch.cli.parser.options import REFUSED, Index, Option, UnknownOptionError, Variable
+from mslaunch.cli.parser.parsed_line import ParsedLine, Program, assemble
 from mslaunch.cli.parser.readers import Expected
 from mslaunch.datamodel.request import AppContext, Policy, Request
 from mslaunch.errors import LaunchError, UsageError
@@ -25,32 +27,46 @@ TABLE = (
     Option(("by-node",), "", "two fields", "say", "", lambda: [("policy.map_by", "node"), ("policy.pe", 1)]),
     Option(("old", "o"), "", "nothing needs it; use --new", "later", status=REFUSED),
 )
-INDEX = options.by_name(TABLE)
+INDEX = Index(TABLE)
 
 
-def settings(line: str) -> list[tuple[str, object]]:
-    return list(options.scan(INDEX, line.split()).settings)
+def scan(words: list[str], index: Index = INDEX) -> ParsedLine:
+    return options.parse_line(index, [words])
+
+
+def argv(words: list[str], index: Index = INDEX) -> tuple[str, ...]:
+    (program,) = scan(words, index).programs
+    return program.argv
+
+
+def settings(line: str) -> dict[str, list[object]]:
+    """What each field is set to, by the job and by its program."""
+    found = scan(line.split())
+    (program,) = found.programs
+    return {path: [one.value for one in given] for path, given in {**found.job, **program.settings}.items()}
 
 
 def refusal(*words: str) -> UsageError:
     with pytest.raises(UsageError) as caught:
-        options.scan(INDEX, words)
-    return caught.value
+        scan(list(words))
+    return unknown_options.refusal(caught.value) if isinstance(caught.value, UnknownOptionError) else caught.value
 
 
 @pytest.mark.parametrize("line", ["-n 2", "--n 2", "-np 2", "--np 2", "-n=2", "--np=2"])
 def test_a_name_takes_one_dash_or_two_and_a_blank_or_an_equals_sign(line):
-    assert settings(line) == [("app.np", 2)]
+    assert settings(line) == {"app.np": [2]}
 
 
 def test_options_end_at_the_first_word_that_is_none():
-    assert options.scan(INDEX, ["-q", "prog", "-n", "2"]) == Section((("quiet", True),), ("prog", "-n", "2"), ("-q",))
+    line = scan(["-q", "prog", "-n", "2"])
+    assert line.programs == [Program(("prog", "-n", "2"), {})] and list(line.job) == ["quiet"]
 
 
 def test_each_setting_is_known_by_the_option_as_it_was_written():
-    section = options.scan(INDEX, ["--by-node", "-qv", "-np", "2"])
-    assert section.sources == ("--by-node", "--by-node", "-q", "-v", "-np")
-    assert len(section.sources) == len(section.settings)
+    line = scan(["--by-node", "-qv", "-np", "2"])
+    sources = {path: [one.source for one in given] for path, given in line.job.items()}
+    assert sources == {"policy.map_by": ["--by-node"], "policy.pe": ["--by-node"], "quiet": ["-q"], "verbose": ["-v"]}
+    assert line.programs[0].settings["app.np"][0].source == "-np"
 
 
 def test_rows_that_are_rarely_needed_are_fetched_once_and_when_needed():
@@ -60,13 +76,13 @@ def test_rows_that_are_rarely_needed_are_fetched_once_and_when_needed():
         fetched.append(1)
         return TABLE[1:]
 
-    index = options.Index(TABLE[:1], more)
-    assert options.scan(index, ["-n", "1", "prog"]).program == ("prog",)
-    assert options.scan(index, ["-np", "1", "--", "-q"]).program == ("-q",)
+    index = Index(TABLE[:1], more)
+    assert argv(["-n", "1", "prog"], index) == ("prog",)
+    assert argv(["-np", "1", "--", "-q"], index) == ("-q",)
     assert fetched == []
-    assert options.scan(index, ["-qv", "-n", "1"]).settings[:2] == (("quiet", True), ("verbose", True))
+    assert list(scan(["-qv", "-n", "1"], index).job) == ["quiet", "verbose"]
     with pytest.raises(UsageError, match="no such option"):
-        options.scan(index, ["--none"])
+        scan(["--none"], index)
     assert fetched == [1]
     assert set(index.all()) == set(INDEX)
 
@@ -96,8 +112,8 @@ def test_the_nearest_name_is_found_in_any_case(word, near):
 def test_a_dash_of_typesetting_is_told(dash):
     error = refusal(f"{dash}np", "4", "prog")
     assert error.where == f"{dash}np" and error.todo == "write --np"
-    assert options.scan(INDEX, ["--", f"{dash}np"]).program == (f"{dash}np",)
-    assert options.scan(INDEX, ["é"]).program == ("é",)
+    assert argv(["--", f"{dash}np"]) == (f"{dash}np",)
+    assert argv(["é"]) == ("é",)
 
 
 @pytest.mark.parametrize(
@@ -117,24 +133,16 @@ def test_a_word_of_another_launcher_is_known(word, why, todo):
 def test_a_long_help_is_no_part_of_a_refusal():
     row = Option(("long",), "WORD", "x" * 200, "run", "stdin", readers.text)
     with pytest.raises(UsageError) as caught:
-        options.scan(options.by_name([row]), ["--long"])
+        scan(["--long"], Index([row]))
     assert caught.value.todo == "write --long WORD"
 
 
-def test_sections_are_filtered_by_setting_and_source():
-    part = options.scan(INDEX, ["-q", "--by-node", "prog"])
-    assert options.kept(part, lambda setting, source: setting[1] is True or source == "--by-node") == part
-    assert options.kept(part, lambda setting, _: setting[0] == "quiet") == Section(
-        (("quiet", True),), ("prog",), ("-q",)
-    )
-
-
 def test_options_end_at_two_dashes():
-    assert options.scan(INDEX, ["-q", "--", "-n", "--", "2"]).program == ("-n", "--", "2")
+    assert argv(["-q", "--", "-n", "--", "2"]) == ("-n", "--", "2")
 
 
 def test_flags_of_one_letter_share_a_dash():
-    assert settings("-qv") == [("quiet", True), ("verbose", True)]
+    assert settings("-qv") == {"quiet": [True], "verbose": [True]}
 
 
 @pytest.mark.parametrize("word", ["-", "---q", "-qx", "-qn", "-qo", "--qv", "-Q", "--=x", "-=", "--quie"])
@@ -169,11 +177,11 @@ def test_a_missing_value_is_named_with_its_option(words):
 
 
 def test_a_value_behind_an_equals_sign_may_look_like_an_option():
-    assert settings("--host=-q") == [("app.hosts+", ("-q",))]
+    assert settings("--host=-q") == {"app.hosts+": [("-q",)]}
 
 
 def test_a_value_that_is_no_option_may_begin_with_a_dash():
-    assert settings("-w -1") == [("timeout", None)]
+    assert settings("-w -1") == {"timeout": [None]}
 
 
 @pytest.mark.parametrize("words", [("-q=1",), ("--pair=a", "b")])
@@ -192,29 +200,32 @@ def test_an_option_that_may_stand_once_counts_under_all_its_names():
 
 
 def test_settings_without_a_path_come_from_the_reader():
-    assert settings("--by-node") == [("policy.map_by", "node"), ("policy.pe", 1)]
+    assert settings("--by-node") == {"policy.map_by": ["node"], "policy.pe": [1]}
 
 
-def test_settle_keeps_the_last_and_joins_what_collects():
-    assert options.settle([("a", 1), ("b+", (1,)), ("a", 2), ("b+", (2, 3))]) == {"a": 2, "b": (1, 2, 3)}
+def test_the_last_setting_of_a_field_counts_and_those_that_collect_are_joined():
+    weaker = ParsedLine([("a", 1), ("b+", (1,)), ("own.c", 3)])
+    line = ParsedLine([("a", 2), ("b+", (2, 3))]).over(weaker)
+    assert line.job.records() == {"": {"a": 2, "b": (1, 2, 3)}, "own": {"c": 3}}
+    assert weaker.job.records()[""] == {"a": 1, "b": (1,)}, "the weaker line is as it was"
 
 
-def test_sections_are_cut_at_lone_colons_and_empty_ones_dropped():
-    found = options.sections(INDEX, [":", "-n", "1", "a:b", ": ", ":", ":", "b", ":"])
-    assert [section.program for section in found] == [("a:b", ": "), ("b",)]
+def test_programs_are_divided_at_lone_colons_and_empty_ones_dropped():
+    parts = options.split_at_colons([":", "-n", "1", "a:b", ": ", ":", ":", "b", ":"])
+    assert [program.argv for program in options.parse_line(INDEX, parts).programs] == [("a:b", ": "), ("b",)]
 
 
 @pytest.mark.parametrize("words", [[], [":"], ["--"], ["-q"], ["-n", "2", "--"], ["a", ":", "-n", "1"]])
 def test_no_program_is_an_error_with_an_example(words):
     with pytest.raises(UsageError, match="no program was given") as caught:
-        options.sections(INDEX, words)
+        options.require_programs(options.parse_line(INDEX, options.split_at_colons(words)).programs, ":" in words)
     assert "mslaunch -n 4" in caught.value.todo
 
 
 def test_assemble_lays_settings_of_apps_and_job_over_the_weaker_ones():
-    found = options.sections(INDEX, ["-n", "1", "-q", "a", ":", "-H", "x", "-H", "y", "-w", "3", "b"])
-    weaker = [("timeout", 9.0), ("policy.oversubscribe", True), ("app.np", 7)]
-    assert options.assemble(weaker, found) == Request(
+    line = options.parse_line(INDEX, [["-n", "1", "-q", "a"], ["-H", "x", "-H", "y", "-w", "3", "b"]])
+    weaker = ParsedLine([("timeout", 9.0), ("policy.oversubscribe", True), ("app.np", 7)])
+    assert assemble(line.over(weaker)) == Request(
         (AppContext(("a",), 1), AppContext(("b",), 7, hosts=("x", "y"))),
         Policy(oversubscribe=True),
         timeout=3.0,
@@ -289,10 +300,10 @@ WORDS = st.one_of(
 @given(st.lists(WORDS, max_size=12))
 def test_any_words_are_understood_or_refused_and_programs_are_never_touched(words):
     try:
-        found = options.sections(INDEX, words)
+        line = options.parse_line(INDEX, options.split_at_colons(words))
     except LaunchError as error:
         assert error.what
         return
     parts = shlex.join(words)
-    for section in found:
-        assert shlex.join(section.program) in parts
+    for program in line.programs:
+        assert shlex.join(program.argv) in parts

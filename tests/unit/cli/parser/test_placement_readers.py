@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from command_lines import parse
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mslaunch.cli.mpirun.parse import parse
 from mslaunch.cli.parser import placement_readers
 from mslaunch.cli.parser.readers import Expected
 from mslaunch.datamodel.request import Policy
@@ -56,9 +56,9 @@ def refusal(*words: str) -> UsageError:
         ("ppr:1:thread", Policy(map_by="ppr", ppr=((1, "hwthread"),))),
         ("ppr:1:l3", Policy(map_by="ppr", ppr=((1, "l3cache"),))),
         ("ppr:4:node,1:numa:OVERSUBSCRIBE", Policy("ppr", ((4, "node"), (1, "numa")), oversubscribe=True)),
-        ("dist:mlx5_0", Policy(map_by="dist", device="mlx5_0")),
-        ("dist:span,eth0", Policy(map_by="dist", span=True, device="eth0")),
-        ("distance:device=eth0", Policy(map_by="dist", device="eth0")),
+        ("dist:mlx5_0", Policy(map_by="dist")),
+        ("dist:span,eth0", Policy(map_by="dist", span=True)),
+        ("distance:device=eth0", Policy(map_by="dist")),
         ("rankfile:file=r,1", Policy(rankfile="r,1")),
         ("rankfile:FILE=r:oversubscribe", Policy(rankfile="r", oversubscribe=True)),
         ("pe-list=0,2-3", Policy(map_by="slot", cpu_set="0,2-3")),

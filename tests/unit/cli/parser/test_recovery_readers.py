@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from command_lines import parse, parse_msrun
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mslaunch.backends.openmpi.translate_options import refuse
-from mslaunch.cli.mpirun import parse as mpirun
-from mslaunch.cli.msrun import parse as msrun
 from mslaunch.cli.parser import recovery_readers
 from mslaunch.cli.parser.readers import Expected
 from mslaunch.datamodel.request import ClusterPolicy
@@ -16,7 +15,7 @@ from mslaunch.errors import UsageError
 
 
 def parsed(line, environ=None):
-    return mpirun.parse([*line.split(), "a"], environ or {})
+    return parse([*line.split(), "a"], environ or {})
 
 
 @pytest.mark.parametrize(
@@ -73,7 +72,7 @@ def test_refusals(line, where, phrase):
 
 
 def test_the_same_with_msrun():
-    request = msrun.parse(
+    request = parse_msrun(
         ["--worker_num=2", "--restart=group", "--restart-delay=2", "--min-ranks=1", "--enable-recovery", "net.py"], {}
     )
     assert (request.restart, request.max_restarts, request.restart_delay) == ("group", 3, 2.0)
@@ -102,7 +101,7 @@ def test_where_the_scheduler_is(word, host, port):
 )
 def test_no_scheduler(word):
     with pytest.raises(UsageError, match="node1:8118"):
-        mpirun.parse([f"--scheduler={word}", "a"], {})
+        parse([f"--scheduler={word}", "a"], {})
 
 
 @given(st.text(max_size=12) | st.text("[]:.@a1 ", max_size=12))

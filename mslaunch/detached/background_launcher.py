@@ -1,0 +1,93 @@
+"""The launcher of a detached job: runs the launch, notes its progress in the registry and reports to the command.
+
+Reports are lines in a pipe: `process PID`, then one of `started SIZE`, `ended SIZE` and `refused SIZE`, where SIZE is
+that of the log at that moment, in bytes.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+from mslaunch.detached.launcher_process import process
+from mslaunch.faststd import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mslaunch.datamodel.outcome import Outcome
+    from mslaunch.detached.job_entry import JobEntry
+
+    Launch = Callable[[Callable[[], None]], Outcome]  # given what to call when all ranks run
+    Runner = Callable[[Callable[[], int]], int]  # prints what an act refuses; returns the exit code
+
+
+class StartReport:
+    """The launcher's end of the pipe."""
+
+    def __init__(self, writer: int) -> None:
+        self._writer = writer
+        self.over = False  # the last line was written
+
+    def write(self, word: str, number: int) -> None:
+        """One line to the command, which may have been killed."""
+        if self.over:
+            return
+        try:
+            os.write(self._writer, f"{word} {number}\n".encode())
+        except BrokenPipeError:
+            pass
+        if word != "process":
+            self.over = True
+            os.close(self._writer)
+
+
+def run(entry: JobEntry, launch: Launch, run_reported: Runner, writer: int) -> int:
+    """Run the launch with its messages in the log of `entry`; returns the exit code of the job."""
+    null = os.open("/dev/null", os.O_RDONLY)
+    log = os.open(entry.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    for fd, target in ((null, 0), (log, 1), (log, 2)):
+        os.dup2(fd, target)
+    os.close(null)
+    os.close(log)
+    _note(entry, process=process(os.getpid()))
+    report = StartReport(writer)
+    report.write("process", os.getpid())
+    outcomes: list[Outcome] = []
+
+    def started() -> None:
+        if not report.over:
+            _note(entry, running=time.time())
+            report.write("started", os.fstat(1).st_size)
+
+    def act() -> int:
+        outcomes.append(launch(started))
+        return outcomes[0].code
+
+    code = run_reported(act)
+    sys.stderr.flush()
+    outcome = outcomes[0] if outcomes else None
+    ranks = len(outcome.ranks) if outcome else entry.facts["ranks"]
+    _note(entry, ended=time.time(), code=code, how=_how(outcome), ranks=ranks)
+    any_started = outcome and (outcome.attempts or any(rank.pid for rank in outcome.ranks))
+    report.write("ended" if any_started else "refused", os.fstat(1).st_size)
+    return code
+
+
+def _note(entry: JobEntry, **facts: object) -> None:
+    """Note facts in the registry; the job goes on if that fails."""
+    try:
+        entry.note(**facts)
+    except OSError as error:
+        sys.stderr.write(f"mslaunch: {entry.folder}: {error.strerror}; --status cannot report this job\n")
+
+
+def _how(outcome: Outcome | None) -> str:
+    """How the job ended, in a sentence."""
+    if outcome is None:
+        return "nothing was started"
+    failure = outcome.failure
+    if failure is None:
+        return "all ranks succeeded"
+    return failure.what + (f" on {failure.host}" if failure.host else "")
