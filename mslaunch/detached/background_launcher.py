@@ -89,5 +89,5 @@ def _how(outcome: Outcome | None) -> str:
         return "nothing was started"
     failure = outcome.failure
     if failure is None:
-        return "all ranks succeeded"
+        return "all ranks ended well"
     return failure.what + (f" on {failure.host}" if failure.host else "")

@@ -79,7 +79,7 @@ def test_the_command_returns_when_all_ranks_run_and_stop_ends_them(detach, ask, 
     assert os.readlink(f"/proc/{pid}/fd/0") == "/dev/null"
     assert {os.readlink(f"/proc/{pid}/fd/{fd}") for fd in (1, 2)} == {entry.log}
     shown = ask("--status", "1")
-    assert shown.code == 0 and b"job 1 is running since" in shown.out and b"ranks: 2" in shown.out
+    assert shown.code == 0 and b"job 1 has been running since" in shown.out and b"ranks: 2" in shown.out
     assert b" running " in ask("--status").out
     stopped = ask("--stop", "1")
     assert stopped.code == 0 and b"exit code 1: ended by SIGTERM" in stopped.out
@@ -282,4 +282,4 @@ def test_msrun_s_job_is_one_of_them(run, jobs, ask, tmp_path):
 
 def test_an_installed_open_mpi_is_not_left_alone(run, jobs):
     ended = run(["--backend", "openmpi", "--detach", "-n", "1", "true"], env=jobs)
-    assert ended.code == 1 and "--backend: an installed Open MPI cannot start a job that is to be left" in ended.err
+    assert ended.code == 1 and "--backend: a job of an installed Open MPI cannot be detached" in ended.err

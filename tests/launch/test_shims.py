@@ -84,7 +84,7 @@ def test_again_changes_nothing(install, tmp_path):
     after = {path.name: (path.lstat().st_ino, path.lstat().st_mtime_ns) for path in (tmp_path / "shims").iterdir()}
     before.pop("mslaunch", None), after.pop("mslaunch", None)
     assert before == after
-    assert said.count("is there already") == 3
+    assert said.count("exists already") == 3
 
 
 @pytest.mark.parametrize("kind", ["file", "link", "dangling", "directory"])
@@ -99,7 +99,7 @@ def test_what_is_not_ours_is_never_replaced(install, tmp_path, kind):
         mpirun.symlink_to("/bin/sh" if kind == "link" else "/nowhere/mpirun")
     before = mpirun.lstat().st_ino, mpirun.lstat().st_mtime_ns
     said = install("shims", "mpiexec", "mpirun", code=1)
-    assert said.startswith(f"mslaunch: {mpirun}: it is there already")
+    assert said.startswith(f"mslaunch: {mpirun}: it exists already")
     assert (mpirun.lstat().st_ino, mpirun.lstat().st_mtime_ns) == before
     assert [path.name for path in mpirun.parent.iterdir()] == ["mpirun"], "nothing else was made either"
 
@@ -111,7 +111,7 @@ def test_what_is_not_ours_is_never_replaced(install, tmp_path, kind):
         (["--foo"], "DIR is missing"),
         ([""], "DIR is missing"),
         (["d", "mprun"], "did you mean mpirun?"),
-        (["d", "mpicc"], "no name of a launcher"),
+        (["d", "mpicc"], "not the name of a launcher"),
         (["d", "mpirun=hydra"], "only mpiexec has a choice"),
         (["d", "mpiexec=msrun"], "only mpiexec has a choice"),
         (["/dev/null/d"], "no shims can be made there: a part of the path is a file"),

@@ -6,7 +6,6 @@ import os
 import subprocess
 
 import pytest
-from command_lines import parse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,6 +14,7 @@ from mslaunch.backends.openmpi.find_mpirun import OpenMpiInstallation
 from mslaunch.backends.openmpi.mpirun_job import make_job
 from mslaunch.backends.openmpi.mpirun_outcome import explained, named
 from mslaunch.backends.openmpi.tag_parser import TagParser
+from mslaunch.cli.dispatch import parse
 from mslaunch.datamodel.outcome import Failure
 from mslaunch.errors import EXIT_LOST, EXIT_UNREACHED, LaunchError, UsageError
 from mslaunch.host.cpus import cores_here
@@ -57,26 +57,26 @@ def told(text, mpirun=OLD, **more):
 
 @pytest.mark.parametrize("word", ["openmpi", "openmpi:/opt/ompi", "OpenMPI"])
 def test_the_backend_is_read(word):
-    assert parse(["--backend", word, "x"], {}).backend.startswith("openmpi")
+    assert parse(["--backend", word, "x"], {}, read({})).backend.startswith("openmpi")
 
 
 @pytest.mark.parametrize("word", ["mpich", "", "openmpi:", "openmpi5"])
 def test_another_backend_is_refused_with_what_there_is(word):
     with pytest.raises(UsageError) as refused:
-        parse(["--backend", word, "x"], {})
+        parse(["--backend", word, "x"], {}, read({}))
     assert "openmpi or openmpi:PLACE" in refused.value.what
 
 
 @pytest.mark.parametrize("word", ["auto", "pmi1", "pmi2", "pmix", "none", "pmix:/opt/libpmix.so.2", "PMIX"])
 def test_mpi_is_read_for_each_program(word):
-    first, second = parse(["--mpi", word, "x", ":", "y"], {}).apps
+    first, second = parse(["--mpi", word, "x", ":", "y"], {}, read({})).apps
     assert first.mpi == (word.lower() if ":" not in word else word) and second.mpi == "auto"
 
 
 @pytest.mark.parametrize("word", ["pmi", "pmix:", "openmpi", "", "pmi1:/x"])
 def test_mpi_is_checked(word):
     with pytest.raises(UsageError):
-        parse(["--mpi", word, "x"], {})
+        parse(["--mpi", word, "x"], {}, read({}))
 
 
 # --- the words
