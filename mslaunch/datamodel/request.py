@@ -87,6 +87,11 @@ class OutputPolicy(NamedTuple):
     keep: bool = False  # files of an earlier launch are not emptied but renamed: FILE.1, FILE.2 …
     shown: tuple[int, ...] | None = None  # the ranks whose output reaches the terminal; None: all of them
 
+    @property
+    def paths(self) -> list[str]:
+        """What was given to options that name log files."""
+        return [path for path in (self.directory, self.file, self.outfile, self.errfile) if path is not None]
+
 
 class LinkPolicy(NamedTuple):
     """How hosts are reached."""

@@ -80,7 +80,7 @@ def _check_scripts(request: Request, cwd: str) -> None:
 
 def _facts(request: Request, cwd: str) -> dict[str, object]:
     """What is noted of a job before it starts."""
-    from mslaunch.launcher.stdio.rank_logs import layouts
+    from mslaunch.launcher.stdio.log_layouts import layouts
 
     bases = [os.path.join(cwd, layout.base) for layout in layouts(request.output)]
     counts = [app.np for app in request.apps]

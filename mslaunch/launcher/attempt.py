@@ -25,7 +25,7 @@ from mslaunch.launcher.job.failure_causes import with_last_words
 from mslaunch.launcher.job.job_state import JobState
 from mslaunch.launcher.job.restart_policy import check_fewest, most_restarts
 from mslaunch.launcher.stdio.file_patterns import needs_addresses
-from mslaunch.launcher.stdio.output import Output, open_output
+from mslaunch.launcher.stdio.output import AttemptInfo, Output, open_output
 from mslaunch.plan.hosts.allocation import allocate, with_cores
 from mslaunch.plan.mapping.pipeline import Placed, place
 from mslaunch.plan.node_plans import first_services, has_services, make_plans, service_plans
@@ -113,17 +113,15 @@ class JobAttempt:
     def open_output(self) -> None:
         """Terminals and files; those whose names have addresses in them only after `meet`."""
         context, policy = self._context, self.request.output
+        services = tuple(first_services(self.request, self.jobmap)) or (SERVICE,) * has_services(self.request)
         self.output = open_output(
             policy,
             self.jobmap,
             context.loop,
-            {STDOUT: context.caller.stdout},
-            context.console.stderr,
+            {STDOUT: context.stdout, STDERR: context.console.stderr},
             context.console.info,
-            attempt=self.number,
-            addresses=self._addresses() if needs_addresses(policy) and self.peers else None,
-            more=0 < self.number <= most_restarts(self.request),
-            services=tuple(first_services(self.request, self.jobmap)) or (SERVICE,) * has_services(self.request),
+            self._addresses() if needs_addresses(policy) and self.peers else None,
+            AttemptInfo(self.number, 0 < self.number <= most_restarts(self.request), services),
         )
         self._opened = True
 

@@ -45,9 +45,12 @@ class _Launch:
         self._request = request
         self._caller = caller
         self._console = Console(loop, caller.stderr, request.quiet, request.verbose)
+        self._stdout = self._console.open_stdout(loop, caller.stdout)
         self._interrupts = Interrupts(loop, request, caller.signals)
         self._jobid = os.urandom(4).hex()
-        self._context = LaunchContext(loop, caller, self._console, self._interrupts, began, self._jobid, self._running)
+        self._context = LaunchContext(
+            loop, caller, self._console, self._stdout, self._interrupts, began, self._jobid, self._running
+        )
         self._told_running = False
         self._replacement: HostReplacement | None = None  # if all ranks may be started again
         self._attempt = JobAttempt(self._context, request, 1)
@@ -72,7 +75,7 @@ class _Launch:
                     self._attempt, kept = again.attempt, again.kept
         except LaunchError:
             self._attempt.close_output()
-            self._console.close()  # what was said before the refusal
+            self._close_streams()  # with what was said before the refusal
             raise
         finally:
             stuck = self._attempt.close()
@@ -121,8 +124,12 @@ class _Launch:
         given_up: list[bool] = []
         self._loop.after(LAST_WORDS, lambda: given_up.append(True))
         self._loop.run(lambda: not self._console.stderr.pending or bool(given_up))
-        self._console.close()
+        self._close_streams()
         return outcome
+
+    def _close_streams(self) -> None:
+        self._console.close()
+        self._stdout.close()
 
     def _announce(self) -> None:
         request, caller = self._request, self._caller

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
     from mslaunch.launcher.interrupts import Interrupts
     from mslaunch.launcher.stdio.console import Console
+    from mslaunch.launcher.stdio.terminal import OutputFd
     from mslaunch.runtime.loop import Loop
 
 
@@ -32,6 +33,7 @@ class LaunchContext(NamedTuple):
     loop: Loop
     caller: Caller
     console: Console
+    stdout: OutputFd  # `console.stderr` if both are one device
     interrupts: Interrupts
     began: float
     jobid: str

@@ -36,7 +36,7 @@ from mslaunch.launcher.stdio.output import Output, open_output
 from mslaunch.plan.exported_variables import missing_exports
 from mslaunch.plan.hosts.allocation import allocate
 from mslaunch.plan.rank_selection import stdin_ranks
-from mslaunch.protocol.frames import STDOUT
+from mslaunch.protocol.frames import STDERR, STDOUT
 from mslaunch.runtime.loop import Loop
 
 if TYPE_CHECKING:
@@ -80,6 +80,7 @@ class _MpirunLaunch:
         self._request = job.request
         self._caller = caller
         self._console = Console(loop, caller.stderr, job.request.quiet, False)  # its details are about mpirun
+        self._stdout = self._console.open_stdout(loop, caller.stdout)
         self._here = Node(os.uname().nodename, 1, "this host", local=True)
         self._hello = f"mslaunch-{os.urandom(8).hex()}"
 
@@ -96,7 +97,7 @@ class _MpirunLaunch:
                 self._output.close()
                 raise
         except LaunchError:
-            self._console.close()
+            self._close_streams()
             raise
 
     def _announce(self) -> None:
@@ -112,8 +113,8 @@ class _MpirunLaunch:
     def _open_output(self) -> Output:
         """For names of files all ranks count as those of this host."""
         jobmap = JobMap((self._here,), tuple(Placement(rank, 0, 0, rank) for rank in range(self._job.size)), 1)
-        fds, console = {STDOUT: self._caller.stdout}, self._console
-        return open_output(self._request.output, jobmap, self._loop, fds, console.stderr, console.info)
+        terminals = {STDOUT: self._stdout, STDERR: self._console.stderr}
+        return open_output(self._request.output, jobmap, self._loop, terminals, self._console.info)
 
     def _run_mpirun(self) -> Outcome:
         job, loop, caller, output = self._job, self._loop, self._caller, self._output
@@ -224,7 +225,11 @@ class _MpirunLaunch:
         given_up: list[bool] = []
         self._loop.after(_LAST_WORDS, lambda: given_up.append(True))
         self._loop.run(lambda: not self._console.stderr.pending or bool(given_up))
+        self._close_streams()
+
+    def _close_streams(self) -> None:
         self._console.close()
+        self._stdout.close()
 
 
 def _adopted_beside(agent: int) -> list[int]:

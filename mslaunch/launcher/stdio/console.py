@@ -1,7 +1,6 @@
-"""The launcher's own console: what it says on standard error, between what ranks print there.
+"""The launcher's own messages on standard error, on the same device as the ranks' standard error.
 
-It goes through the same terminal as the ranks' standard error, so that order is kept and nothing blocks.  It knows
-nothing of the job.  Surprising: --quiet silences notices and the report, never a refusal (that is `cli.main`'s).
+--quiet silences notices and the report, never an error that ends the command: `cli.main` prints these.
 """
 
 from __future__ import annotations
@@ -10,27 +9,28 @@ import os
 
 from mslaunch.errors import printable
 from mslaunch.faststd import TYPE_CHECKING
-from mslaunch.launcher.stdio.terminal import OutputFd
+from mslaunch.launcher.stdio.terminal import OutputFd, same_device
 
 if TYPE_CHECKING:
     from mslaunch.runtime.loop import Loop
 
 
 class Console:
-    """Speaks on descriptor `fd`."""
+    """Writes to descriptor `fd`, the launcher's standard error."""
 
     def __init__(self, loop: Loop, fd: int, quiet: bool, verbose: bool) -> None:
         self.stderr = OutputFd(loop, fd, "standard error", lambda text: None)
+        self._fd = fd
         self._quiet = quiet
         self._verbose = verbose
         self._live = not quiet and _is_terminal(fd)
 
     def info(self, text: str) -> None:
-        """One line, or a few, for the person at the terminal."""
+        """One line, or a few, unless --quiet was given."""
         self.write(f"mslaunch: {text}\n")
 
     def verbose(self, text: str) -> None:
-        """What only --verbose shows."""
+        """A message for --verbose."""
         if self._verbose:
             self.info(text)
 
@@ -40,16 +40,20 @@ class Console:
             self.stderr.send(printable(text).encode("utf-8", "replace"))
 
     def print(self, text: str) -> None:
-        """Text that an option asked for by name, so --quiet does not silence it."""
+        """Text that an option asked for, with --quiet too."""
         self.stderr.send(printable(text).encode("utf-8", "replace"))
 
     def progress(self, text: str) -> None:
-        """A line that replaces the one before; "" wipes it.  Only on a terminal."""
+        """A line that replaces the one before; "" erases it.  Only on a terminal."""
         if self._live:
             self.stderr.send(f"\r\x1b[K{text}".encode())
 
+    def open_stdout(self, loop: Loop, fd: int) -> OutputFd:
+        """Standard output; the same device as standard error if it is one terminal, pipe or socket."""
+        return self.stderr if same_device(fd, self._fd) else OutputFd(loop, fd, "standard output", self.info)
+
     def close(self) -> None:
-        """Say no more; what can still be written is."""
+        """Write what can be written, and drop the rest."""
         self.stderr.flush()
         self.stderr.close()
 

@@ -1,14 +1,13 @@
-"""Patterns: text with a letter after each `%`, as hydra writes names of files and what stands before a line.
+"""Patterns of names of files and of line prefixes: a letter after each `%`.
 
-It knows no files and no streams.  What people may write is `LETTERS`, hydra's own (observed of 5.0.2: %g counts the
-worlds from 0, %p the hosts) and %a, which is msrun's {ip}; the rooms next door use more letters in patterns of their
-own.  The one surprising thing: a letter that means nothing is a refusal before the job begins, where hydra fails at the
-first line that a rank prints.
+The letters are those of hydra 5.0.2 as observed (%g counts the worlds from 0, %p the hosts) and %a, which is msrun's
+{ip}; `line_prefix` and `log_layouts` add letters of their own.  A letter that means nothing is refused before the job
+begins; hydra fails at the first line that a rank prints.
 """
 
 from __future__ import annotations
 
-from mslaunch.datamodel.node_plan import FIRST_SERVER, SERVICE
+from mslaunch.datamodel.node_plan import FIRST_SERVER, SERVICE, is_service
 from mslaunch.datamodel.request import OutputPolicy
 from mslaunch.errors import UsageError
 from mslaunch.faststd import TYPE_CHECKING
@@ -31,7 +30,7 @@ def fill(pattern: str, values: Mapping[str, str]) -> str:
 
 
 def check(pattern: str, where: str) -> None:
-    """Raises `UsageError`, which names `where`, if a user's pattern has a letter that means nothing."""
+    """Raises `UsageError`, which names `where`, for a letter that means nothing."""
     try:
         fill(pattern, dict.fromkeys(LETTERS, ""))
     except KeyError as error:
@@ -44,14 +43,14 @@ def check(pattern: str, where: str) -> None:
 
 
 def needs_addresses(policy: OutputPolicy) -> bool:
-    """Does a pattern ask for the addresses of hosts, so that these must have been reached before files are opened?"""
+    """Whether a pattern has %a: hosts must be connected before files are opened."""
     return any("%a" in (text or "").replace("%%", "") for text in (policy.outfile, policy.errfile, policy.prepend))
 
 
 class PatternValues:
-    """Where ranks are: host and number of the host for each, world after world; also where the services are.
+    """What the letters stand for, for each rank: `rows` has its host and the number of that host, world after world.
 
-    The first rank has the number `first`.  `addresses` tells the address of a host by its number.
+    `first` is the number of the first rank, `service` the row of services; `addresses` gives that of a host by number.
     """
 
     def __init__(
@@ -74,15 +73,15 @@ class PatternValues:
 
     def row(self, rank: int) -> tuple[str, int]:
         """Host of a rank or service, and number of that host."""
-        return self._service if rank < 0 else self._rows[rank - self._first]
+        return self._service if is_service(rank) else self._rows[rank - self._first]
 
     def address(self, rank: int) -> str:
-        """Of the host of a rank or service; its name, if nobody told us."""
+        """Of the host of a rank or service; the name of the host if it is not known."""
         host, node = self.row(rank)
         return self._addresses(node) if self._addresses else host
 
     def add_world(self, rows: Iterable[tuple[str, int]]) -> range:
-        """The ranks of one more world; returns their numbers."""
+        """Add the ranks of a world; returns their numbers."""
         before = self.ranks.stop
         self._rows += rows
         self.worlds.add(self.ranks.stop - before)
@@ -90,14 +89,14 @@ class PatternValues:
 
 
 def service_name(number: int) -> str:
-    """What stands for the rank of a service: `scheduler`, `server.0`."""
+    """%r of a service: `scheduler`, `server.0`."""
     return "scheduler" if number == SERVICE else f"server.{FIRST_SERVER - number}"
 
 
 def values_of(rank: int, places: PatternValues) -> dict[str, str]:
-    """What the letters stand for; %w, which is ours alone, is the number of the world."""
+    """The value of each letter; %w, for our own patterns alone, is the number of the world from 1."""
     host, node = places.row(rank)
-    world, own = (1, service_name(rank)) if rank < 0 else places.worlds.of(rank)
+    world, own = (1, service_name(rank)) if is_service(rank) else places.worlds.of(rank)
     values = {"r": str(own), "g": str(world - 1), "p": str(node), "h": host, "%": "%", "w": str(world)}
     values["a"] = places.address(rank)
     return values

@@ -1,9 +1,8 @@
-"""Output, the desk: which bytes go to which terminal and to the log files, in the order in which they came.
+"""Output of ranks: from frames through transforms (line prefixes, XML) to sinks (the launcher's streams, log files).
 
-It knows neither frames nor how a rank ends.  Bytes pass unchanged unless somebody asked for lines: tags, XML, a file
-that ranks share.  Rooms that most launches do not need (`logs`, `prefix`, `xml`) are entered only then.  The surprising
-thing: a stream may end more than once, since a rank that failed may be started again; its files just go on.  Where all
-ranks are started again, each attempt has a desk and files of its own, on the same terminals.
+Bytes pass unchanged and in the order in which they came, unless lines are asked for.  Modules that most launches do not
+need are imported late.  A stream may end more than once, since a rank may be started again; its files go on.  Where all
+ranks are started again, each attempt has an Output of its own, on the same terminals; whoever opened these closes them.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 import os
 
 from mslaunch.datamodel.jobmap import JobMap
-from mslaunch.datamodel.node_plan import SERVICE
+from mslaunch.datamodel.node_plan import SERVICE, is_service
 from mslaunch.datamodel.request import OutputPolicy
 from mslaunch.errors import LaunchError, printable
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
@@ -20,86 +19,83 @@ from mslaunch.launcher.stdio.terminal import OutputFd
 from mslaunch.protocol.frames import STDERR, STDOUT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from mslaunch.launcher.stdio.line_prefix import LineGuard, LineSplitter, Prefix
     from mslaunch.launcher.stdio.rank_logs import RankLogs
     from mslaunch.launcher.stdio.xml import XmlDocument
     from mslaunch.runtime.loop import Loop
 
-_TAIL = 4096
+_TAIL = 4096  #: bytes of stderr that are kept of each rank, for the report of a failure
 
 
 class AttemptInfo(NamedTuple):
     """Which start of all ranks this is."""
 
     attempt: int = 1
-    more: bool = False  # it may fail, and another one follows: the XML document stays open until `Output.end`
-    services: tuple[int, ...] = (SERVICE,)  # numbers of those that may be started
+    more: bool = False  # another attempt may follow: the XML document on stdout stays open until `Output.end`
+    services: tuple[int, ...] = (SERVICE,)  # those that may be started
 
 
 _ONLY = AttemptInfo()
 
 
 class Output:
-    """Where all bytes go.
+    """Where the bytes of all ranks and services go.
 
-    `terminals` are the launcher's own, for STDOUT and STDERR; `places` tells where ranks are; `xml_file` takes what
-    would be shown as XML; `notice` tells the user something, once.
+    `terminals` are the sinks for STDOUT and STDERR, one object if both are one device; `xml_file` takes the XML
+    document instead of stdout; `notice` tells the user something, once.
     """
 
     def __init__(
         self,
         policy: OutputPolicy,
         places: PatternValues,
-        terminals: dict[int, OutputFd],
+        terminals: Mapping[int, OutputFd],
         notice: Callable[[str], None],
         xml_file: OutputFd | None = None,
-        turn: AttemptInfo = _ONLY,
+        info: AttemptInfo = _ONLY,
     ) -> None:
         self._places = places
-        self._turn = turn
+        self._info = info
         self._terminals = terminals
+        self._devices = list(dict.fromkeys([*terminals.values(), *([xml_file] if xml_file else [])]))
         self._xml_file = xml_file
-        self._merged = policy.merge  # stderr of a rank comes as its stdout
+        self._merged = policy.merge  # the agents send stderr as stdout
         self.logs: RankLogs | None = None
         self._prefix: Prefix | None = None
         self._document: XmlDocument | None = None
-        self._seams: dict[int, LineGuard] = {}  # of the terminals, where lines are shown
+        self._guards: dict[int, LineGuard] = {}  # for each stream that shows lines, that of its device
+        self._lines: dict[int, LineSplitter] = {}  # streams that are cut into lines
         self._tails: dict[int, bytes] = {}
-        self._lines: dict[int, LineSplitter] = {}  # what cuts the streams of each kind; none: they pass unchanged
         if policy.xml or policy.xml_file is not None:
-            self._show_xml(policy)
+            self._transform_to_xml(policy)
         elif policy.tag or policy.prepend or policy.timestamp:
-            self._show_prefixes(policy)
-        if any(path is not None for path in (policy.directory, policy.file, policy.outfile, policy.errfile)):
-            self._keep_logs(policy, notice)
+            self._add_prefixes(policy)
+        if policy.paths:
+            from mslaunch.launcher.stdio.rank_logs import RankLogs
+
+            self.logs = RankLogs(policy, places, notice, info.attempt, info.services)
+            self._cut_shared()
         self._shown = self._choose_terminals(policy)
-        self._kept = any(path is not None for path in (policy.directory, policy.file, policy.outfile))
         self._ranks_shown = None if policy.shown is None else frozenset(policy.shown)
 
-    def _show_xml(self, policy: OutputPolicy) -> None:
+    def _transform_to_xml(self, policy: OutputPolicy) -> None:
         from mslaunch.launcher.stdio.line_prefix import LineSplitter
         from mslaunch.launcher.stdio.xml import Elements, XmlDocument
 
-        begun = self._turn.attempt > 1 and self._xml_file is None  # a file is a document of its own
+        begun = self._info.attempt > 1 and self._xml_file is None  # a file is a document of its own
         self._document = XmlDocument(self._xml_file or self._terminals[STDOUT], begun)
-        lines = LineSplitter(Elements(policy.timestamp and policy.style == "5.0", self._places.worlds).format)
-        self._lines = {STDOUT: lines, STDERR: lines}
+        elements = Elements(policy.timestamp and policy.style == "5.0", self._places.worlds)
+        self._lines = dict.fromkeys((STDOUT, STDERR), LineSplitter(elements.format))
 
-    def _show_prefixes(self, policy: OutputPolicy) -> None:
+    def _add_prefixes(self, policy: OutputPolicy) -> None:
         from mslaunch.launcher.stdio.line_prefix import LineGuard, LineSplitter, Prefix
 
         self._prefix = Prefix(policy, self._places)
-        lines = LineSplitter(self._prefix.format)
-        self._lines = {STDOUT: lines, STDERR: lines}
-        self._seams = {STDOUT: LineGuard(), STDERR: LineGuard()}
-
-    def _keep_logs(self, policy: OutputPolicy, notice: Callable[[str], None]) -> None:
-        from mslaunch.launcher.stdio.rank_logs import RankLogs
-
-        self.logs = RankLogs(policy, self._places, notice, self._turn.attempt, self._turn.services)
-        self._cut_shared()
+        self._lines = dict.fromkeys((STDOUT, STDERR), LineSplitter(self._prefix.format))
+        guards = {device: LineGuard() for device in self._devices}
+        self._guards = {kind: guards[device] for kind, device in self._terminals.items()}
 
     def _cut_shared(self) -> None:
         """Streams that share a file are written there line by line."""
@@ -110,19 +106,17 @@ class Output:
             self._lines.update(dict.fromkeys(missing, LineSplitter(lambda kind, rank, lines: lines)))
 
     def _choose_terminals(self, policy: OutputPolicy) -> dict[int, OutputFd | XmlDocument]:
-        if not policy.copy:
-            return {}
-        shown: dict[int, OutputFd | XmlDocument] = {}
-        if policy.outfile is None or policy.tee:
-            shown[STDOUT] = self._document or self._terminals[STDOUT]
-        if policy.errfile is None or policy.tee:
-            shown[STDERR] = self._document or self._terminals[STDERR]
-        return shown
+        patterns = {STDOUT: policy.outfile, STDERR: policy.errfile}
+        return {
+            kind: self._document or self._terminals[kind]
+            for kind, pattern in patterns.items()
+            if policy.copy and (pattern is None or policy.tee)
+        }
 
     # --- while the job runs
 
     def add_world(self, places: Sequence[tuple[str, int]]) -> None:
-        """One more world, whose ranks are about to start."""
+        """The ranks of one more world are about to start."""
         ranks = self._places.add_world(places)
         if self.logs:
             self.logs.add_world(ranks)
@@ -130,28 +124,26 @@ class Output:
 
     def started(self, rank: int, pid: int) -> None:
         """A rank or a service runs, for the first time or again."""
-        self._tails.pop(rank, None)  # the last words of the one that failed before
-        if rank >= 0:
-            if self._prefix:
-                self._prefix.started(rank, pid)
-        elif self.logs:
-            self.logs.add_service(rank)
+        self._tails.pop(rank, None)  # of its previous process
+        if is_service(rank):
+            if self.logs:
+                self.logs.add_service(rank)
+        elif self._prefix:
+            self._prefix.started(rank, pid)
 
     def write(self, kind: int, rank: int, data: bytes) -> None:
-        """`data` was printed by `rank` (below 0: a service) on STDOUT or STDERR; b"" ends the stream."""
-        if kind == STDERR or self._merged or rank < 0:
+        """`data` was printed by a rank or service on STDOUT or STDERR; b"" ends the stream."""
+        service = is_service(rank)
+        if kind == STDERR or self._merged or service:
             self._tails[rank] = (self._tails.get(rank, b"") + data[-_TAIL:])[-_TAIL:]
-        if rank >= 0 and kind in self._lines:
+        if kind in self._lines and not service:
             data = self._lines[kind].feed(kind, rank, data)
         if not data:
             return
         if self.logs:
             self.logs.write(kind, rank, data)
-        if self._is_shown(rank) and kind in self._shown:
-            self._shown[kind].send(self._seams[kind].join(kind, rank, data) if self._seams else data)
-
-    def _is_shown(self, rank: int) -> bool:
-        return rank >= 0 and (self._ranks_shown is None or rank in self._ranks_shown)
+        if kind in self._shown and not service and (self._ranks_shown is None or rank in self._ranks_shown):
+            self._shown[kind].send(self._guards[kind].join(kind, rank, data) if self._guards else data)
 
     def write_unsorted(self, kind: int, data: bytes) -> None:
         """Bytes of no known rank: without a tag, in no file, and on standard error where lines are changed."""
@@ -171,47 +163,52 @@ class Output:
 
     @property
     def pending(self) -> int:
-        """Bytes that a terminal has not taken yet."""
-        return max((terminal.pending for terminal in self._all()), default=0)
+        """Bytes that the slowest device has not taken yet."""
+        return max(device.pending for device in self._devices)
 
     @property
     def unread(self) -> bool:
-        """Nobody will ever see what ranks print on standard output: its reader has gone, and there are no files."""
-        return self._terminals[STDOUT].unread and not self._kept
+        """Standard output has no reader any more, and no file keeps it."""
+        return self._terminals[STDOUT].unread and not (self.logs and self.logs.keeps_stdout)
 
     def on_progress(self, written: Callable[[], None]) -> None:
-        """Call `written` whenever a terminal has taken bytes."""
-        for terminal in self._all():
-            terminal.progress = written
+        """Call `written` whenever a device has taken bytes."""
+        for device in self._devices:
+            device.progress = written
 
     def abandon(self) -> None:
-        """Wait no longer for readers that do not read; files go on, and so does who takes what comes."""
-        for terminal in self._all():
-            if terminal.pending:
-                terminal.drop()
+        """Show nothing more where readers do not read; log files, and devices that take everything, go on."""
+        for device in self._devices:
+            if device.pending:
+                device.drop()
+                self._shown = {kind: sink for kind, sink in self._shown.items() if self._device(sink) is not device}
 
-    def _all(self) -> list[OutputFd]:
-        return [*self._terminals.values(), *([self._xml_file] if self._xml_file else [])]
+    def _device(self, sink: OutputFd | XmlDocument) -> OutputFd:
+        return sink if isinstance(sink, OutputFd) else self._xml_file or self._terminals[STDOUT]
 
     # --- the end
 
     def finish(self) -> None:
-        """Whatever line is unfinished now will stay so: a lost rank cannot end its own.  Called once."""
+        """All streams have ended, or are lost: show unfinished lines.  Called once."""
         for lines in self._lines.values():
             for kind, rank in lines.unfinished():
                 self.write(kind, rank, b"")
-        if self._document and self._turn.more and not self._xml_file:
+        if self._document and self._continues:
             self._document.begin()
         elif self._document:
             self._document.end()
 
     def end(self) -> None:
         """No attempt follows, though `AttemptInfo.more` said that one might."""
-        if self._document and self._turn.more and not self._xml_file:
+        if self._document and self._continues:
             self._document.end()
 
+    @property
+    def _continues(self) -> bool:
+        return self._info.more and not self._xml_file
+
     def log_path(self, rank: int) -> str | None:
-        """The file that tells most about a rank; None if there is none."""
+        """The file that says most about a rank."""
         return (self.logs.path(STDERR, rank) or self.logs.path(STDOUT, rank)) if self.logs else None
 
     def tail(self, rank: int, lines: int = 20) -> list[str]:
@@ -223,54 +220,44 @@ class Output:
         return [printable(line) for line in kept[-lines:]]
 
     def close(self) -> bool:
-        """Close files and terminals; True if every byte is where it was asked for."""
+        """Close the files; True if every byte is where it was asked for."""
         kept = self.logs.close() if self.logs else True
-        self._terminals[STDOUT].close()
         if self._xml_file:
             self._xml_file.close()
-        return kept and not any(terminal.failed for terminal in self._all())
+        return kept and not any(device.failed for device in self._devices)
 
 
 def open_output(
     policy: OutputPolicy,
     jobmap: JobMap,
     loop: Loop,
-    fds: dict[int, int],
-    stderr: OutputFd,
+    terminals: Mapping[int, OutputFd],
     notice: Callable[[str], None],
-    *,
-    attempt: int = 1,
     addresses: Callable[[int], str] | None = None,
-    more: bool = False,
-    services: Sequence[int] = (SERVICE,),
+    info: AttemptInfo = _ONLY,
 ) -> Output:
-    """Make directories, files and terminals; `fds` has the descriptor for STDOUT, `stderr` is shared with the launcher.
+    """Make directories and files before anything is started.
 
-    `addresses` tells those of hosts, by their index in the map, where `pattern.needs_addresses`; for the others see
-    `AttemptInfo`.  Raises `LaunchError` if a file or directory cannot be had, or a pattern means nothing; nothing was
-    started then.
+    `addresses` gives those of hosts by their index in the map, if `file_patterns.needs_addresses`.  Raises
+    `LaunchError` if a file or directory cannot be made, or a pattern cannot be read.
     """
     rows = [(jobmap.nodes[placement.node].name, placement.node) for placement in jobmap.placements]
     service = (jobmap.nodes[jobmap.service].name, jobmap.service) if jobmap.service >= 0 else None
-    terminals = {STDOUT: OutputFd(loop, fds[STDOUT], "standard output", notice), STDERR: stderr}
-    xml_file = None
+    places = PatternValues(rows, jobmap.first, service, addresses)
+    xml_file = None if policy.xml_file is None else _open_xml(loop, policy, policy.xml_file, notice, info.attempt)
     try:
-        if policy.xml_file is not None:
-            xml_file = _open_xml(loop, policy.xml_file, notice, policy.keep, attempt)
-        places = PatternValues(rows, jobmap.first, service, addresses)
-        return Output(policy, places, terminals, notice, xml_file, AttemptInfo(attempt, more, tuple(services)))
+        return Output(policy, places, terminals, notice, xml_file, info)
     except LaunchError:
-        for terminal in (terminals[STDOUT], xml_file):
-            if terminal:
-                terminal.close()
+        if xml_file:
+            xml_file.close()
         raise
 
 
-def _open_xml(loop: Loop, path: str, notice: Callable[[str], None], keep: bool, attempt: int) -> OutputFd:
+def _open_xml(loop: Loop, policy: OutputPolicy, path: str, notice: Callable[[str], None], attempt: int) -> OutputFd:
     from mslaunch.launcher.stdio import file_rotation
 
     file = file_rotation.File(path, os.path.dirname(path), "--xml-file")
-    if keep and attempt == 1:
+    if policy.keep and attempt == 1:
         file_rotation.set_aside([file])
     file = file._replace(path=file_rotation.of_attempt(path, attempt))
     return OutputFd(loop, file_rotation.create(file), file.path, notice, owned=True)

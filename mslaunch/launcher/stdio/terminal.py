@@ -1,10 +1,9 @@
-"""A terminal, or whatever the launcher's standard output and error are: a pipe, a file, a socket.
+"""The launcher's standard output and error as sinks that never block: a terminal, a pipe, a socket or a file.
 
-It takes bytes and writes them when they can be written, without ever changing the descriptor that the launcher
-shares with its parent: a pipe or terminal is opened a second time, non-blocking, through /proc.  Where that cannot be
-done (a socket), small writes are made when poll says that they will not block.  It knows nothing of ranks.  The
-surprising thing: a reader that went away (`| head`) is told to the user once and otherwise ignored, here: whoever knows
-whether anybody keeps what ranks print asks for `unread`.
+The descriptor is shared with the parent process, so its flags are never changed: a pipe or terminal is opened a second
+time through /proc, non-blocking; for a socket, which cannot be, small writes are made when poll says they will not
+block.  A broken pipe (`| head`) is reported once and then ignored; callers check `unread` to decide whether the job
+must end.
 """
 
 from __future__ import annotations
@@ -23,19 +22,20 @@ if TYPE_CHECKING:
 
 
 class OutputFd:
-    """One of the launcher's own streams; with `owned`, a file that was opened for it and is closed with it."""
+    """One device.  With `owned` the descriptor is closed with it; `notice` tells the user of an error, once."""
 
     def __init__(self, loop: Loop, fd: int, name: str, notice: Callable[[str], None], owned: bool = False) -> None:
         #: called whenever bytes have gone out
         self.progress: Callable[[], None] = _nothing
+        self._loop = loop
         self._fd = fd
         self._name = name
         self._notice = notice
         self._owned = owned
         self._own = -1
-        self._outbox: Writer | None = None
-        self.failed = False  # bytes were lost for another reason than a reader that went away
-        self.unread = False  # that one
+        self._queue: Writer | None = None
+        self.failed = False  #: bytes were lost, and not because the reader has gone
+        self.unread = False  #: the reader has gone
         self._gone = False
         try:
             mode = os.fstat(fd).st_mode
@@ -47,20 +47,23 @@ class OutputFd:
                 self._own = os.open(f"/proc/self/fd/{fd}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
             except OSError:
                 self._own = os.dup(fd)
-            shared = os.get_blocking(self._own)
-            self._outbox = Writer(loop, self._own, self._broken, lambda size: self.progress(), shared)
+            self._queue = self._make_queue()
+
+    def _make_queue(self) -> Writer:
+        shared = os.get_blocking(self._own)
+        return Writer(self._loop, self._own, self._broken, lambda size: self.progress(), shared)
 
     @property
     def pending(self) -> int:
-        """Bytes that have not been taken yet."""
-        return self._outbox.pending if self._outbox else 0
+        """Bytes that the device has not taken yet."""
+        return self._queue.pending if self._queue else 0
 
     def send(self, data: bytes) -> None:
         """Write `data`, now or when it can be taken."""
         if self._gone:
             return
-        if self._outbox:
-            self._outbox.send(data)
+        if self._queue:
+            self._queue.send(data)
             return
         view = memoryview(data)
         try:
@@ -77,30 +80,39 @@ class OutputFd:
         else:
             self.failed = True
             self._notice(f"{self._name}: {error.strerror}; what follows is lost")
-        self.progress()  # who waits for room need not wait any more
+        self.progress()  # whoever waits for room need not
 
     def flush(self) -> None:
         """Write now what can be written."""
-        if self._outbox:
-            self._outbox.flush()
+        if self._queue:
+            self._queue.flush()
 
     def drop(self) -> None:
-        """Nobody reads: forget what is pending and what will come.  A file has no reader to wait for, and goes on."""
-        if self._outbox:
-            self._outbox.close()
-            self._gone = True
+        """Nobody reads: drop what is pending.  A regular file has nothing pending."""
+        if self._queue and not self._gone:
+            self._queue.close()
+            self._queue = self._make_queue()
 
     def close(self) -> None:
         """Drop what is pending and give the second descriptor back."""
-        if self._outbox:
-            self._outbox.close()
+        if self._queue:
+            self._queue.close()
             os.close(self._own)
-            self._outbox = None
+            self._queue = None
             self._gone = True
         if self._owned:
             self._owned = False
             self._gone = True
             os.close(self._fd)
+
+
+def same_device(one: int, other: int) -> bool:
+    """Whether two descriptors are one terminal, pipe or socket (`2>&1`), so that one queue must feed both."""
+    try:
+        a, b = os.fstat(one), os.fstat(other)
+    except OSError:
+        return False
+    return (a.st_dev, a.st_ino, a.st_rdev) == (b.st_dev, b.st_ino, b.st_rdev) and not stat.S_ISREG(a.st_mode)
 
 
 def _nothing() -> None:

@@ -14,7 +14,11 @@ from hypothesis import strategies as st
 from mslaunch.datamodel.node_plan import FIRST_SERVER, SERVICE
 from mslaunch.datamodel.request import OutputPolicy
 from mslaunch.errors import LaunchError
-from mslaunch.launcher.stdio.output import open_output
+from mslaunch.launcher.stdio.console import Console
+from mslaunch.launcher.stdio.file_patterns import PatternValues
+from mslaunch.launcher.stdio.line_prefix import LONGEST
+from mslaunch.launcher.stdio.output import AttemptInfo, Output, open_output
+from mslaunch.launcher.stdio.terminal import OutputFd
 from mslaunch.protocol.frames import STDERR, STDOUT
 from mslaunch.runtime.loop import Loop
 
@@ -65,7 +69,7 @@ def test_merge_and_the_scheduler(tmp_path: Path) -> None:
     desk.output.write(STDOUT, 0, b"a")
     desk.output.write(STDERR, 0, b"b")
     desk.output.write(STDERR, SERVICE, b"words")
-    assert desk.output.close() and desk.screens[STDOUT].closed
+    assert desk.output.close() and not desk.screens[STDOUT].closed
     assert files(tmp_path) == {"rank.0/stdout": b"ab", "rank.1/stdout": b"", "scheduler/stdout": b"words"}
     assert desk.output.log_path(0) == str(tmp_path / "rank.0/stdout")
     assert desk.seen() == (b"a", b"b")  # the agent merges; what comes as stderr is shown as such
@@ -218,12 +222,14 @@ def test_an_xml_file_leaves_the_terminals_alone(tmp_path: Path) -> None:
     screen = Screen()
     with Loop() as loop:
         policy = OutputPolicy(xml_file=str(tmp_path / "below/x.xml"))
-        output = open_output(policy, jobmap_of(2), loop, {STDOUT: writer}, screen, pytest.fail)
+        stdout = OutputFd(loop, writer, "standard output", pytest.fail)
+        output = open_output(policy, jobmap_of(2), loop, {STDOUT: stdout, STDERR: screen}, pytest.fail)
         output.write(STDOUT, 0, b"a\n")
         output.write(STDERR, 1, b"b\n")
         output.abandon()  # that is for terminals
         output.finish()
         assert output.close()
+        stdout.close()
     os.close(writer)
     assert os.read(reader, 9) == screen.seen == b""
     os.close(reader)
@@ -239,9 +245,8 @@ def test_an_xml_file_leaves_the_terminals_alone(tmp_path: Path) -> None:
 def test_an_xml_file_on_a_full_disk_is_a_loss() -> None:
     notices: list[str] = []
     with Loop() as loop:
-        output = open_output(
-            OutputPolicy(xml_file="/dev/full"), jobmap_of(1), loop, {STDOUT: -1}, Screen(), notices.append
-        )
+        screens = {STDOUT: Screen(), STDERR: Screen()}
+        output = open_output(OutputPolicy(xml_file="/dev/full"), jobmap_of(1), loop, screens, notices.append)
         output.finish()
         assert not output.close()
     assert notices == ["/dev/full: No space left on device; what follows is lost"]
@@ -267,6 +272,26 @@ def test_merged_streams_with_tags_are_whole_lines() -> None:
     assert desk.seen()[0] == b"[1,0]<stdout>:abc\n[1,1]<stdout>:xy\n[1,0]<stdout>:de\n"
 
 
+@pytest.mark.parametrize("same", [True, False])
+def test_where_both_streams_are_one_device_a_torn_line_is_ended_before_another(same: bool) -> None:
+    with Loop() as loop, open(os.pipe()[1], "wb") as elsewhere:
+        reader, writer = os.pipe()
+        console = Console(loop, writer, quiet=False, verbose=False)
+        stdout = console.open_stdout(loop, writer if same else elsewhere.fileno())
+        assert (stdout is console.stderr) is same
+        terminals = {STDOUT: stdout, STDERR: console.stderr}
+        output = Output(OutputPolicy(tag="rank"), PatternValues([("n", 0)]), terminals, pytest.fail)
+        output.write(STDOUT, 0, b"x" * (LONGEST + 1))
+        output.write(STDERR, 0, b"error\n")
+        read: list[bytes] = []
+        loop.reader(reader, lambda: read.append(os.read(reader, 1 << 20)))
+        loop.run(lambda: b"".join(read).endswith(b"error\n"))
+        assert b"".join(read).endswith(b"x\n[0] error\n" if same else b"[0] error\n")
+        assert (b"x" in b"".join(read)) is same
+        for fd in (reader, writer):
+            os.close(fd)
+
+
 def test_the_last_words_of_a_parameter_server() -> None:
     desk = Desk(OutputPolicy())
     desk.output.started(FIRST_SERVER, 7)
@@ -280,11 +305,11 @@ def attempts(policy: OutputPolicy, printed: list[bytes], more: bool) -> bytes:
     before = len(os.listdir("/proc/self/fd"))
     reader, writer = os.pipe()
     with Loop() as loop:
+        terminals = {STDOUT: OutputFd(loop, writer, "standard output", pytest.fail), STDERR: Screen()}
         for number, data in enumerate(printed, 1):
             last = not more or number == len(printed)
-            output = open_output(
-                policy, jobmap_of(2), loop, {STDOUT: writer}, Screen(), pytest.fail, attempt=number, more=more
-            )
+            info = AttemptInfo(number, more)
+            output = open_output(policy, jobmap_of(2), loop, terminals, pytest.fail, info=info)
             if data:
                 output.write(STDOUT, 0, data)
             output.finish()
@@ -292,6 +317,7 @@ def attempts(policy: OutputPolicy, printed: list[bytes], more: bool) -> bytes:
                 output.end()
             loop.run(lambda: not output.pending)  # noqa: B023
             assert output.close()
+        terminals[STDOUT].close()
     os.close(writer)
     with open(reader, "rb") as file:
         text = file.read()
@@ -323,11 +349,10 @@ def test_files_are_named_for_addresses_of_hosts(tmp_path: Path) -> None:
     policy = OutputPolicy(outfile=str(tmp_path / "w_%a_%r.log"), merge=True)
     addresses = {0: "10.0.0.1", 1: "10.0.0.2"}.__getitem__
     with Loop() as loop:
-        jobmap, fds = jobmap_of(2), {STDOUT: os.open("/dev/null", os.O_WRONLY)}
-        output = open_output(policy, jobmap, loop, fds, Screen(), pytest.fail, addresses=addresses)
+        screens = {STDOUT: Screen(), STDERR: Screen()}
+        output = open_output(policy, jobmap_of(2), loop, screens, pytest.fail, addresses)
         output.started(SERVICE, 1)
         assert output.close()
-        os.close(fds[STDOUT])
     assert sorted(files(tmp_path)) == ["scheduler.log", "w_10.0.0.1_0.log", "w_10.0.0.2_1.log"]
 
 
@@ -338,7 +363,6 @@ def test_a_refusal_leaves_no_descriptor_behind(tmp_path: Path) -> None:
     (tmp_path / "1").mkdir()
     (tmp_path / "1" / "rank.1").write_text("no directory")
     (tmp_path / "file").write_text("")
-    reader, writer = os.pipe()
     bad = [
         OutputPolicy(str(tmp_path)),
         OutputPolicy(str(tmp_path / "file")),
@@ -352,7 +376,5 @@ def test_a_refusal_leaves_no_descriptor_behind(tmp_path: Path) -> None:
         before = len(os.listdir("/proc/self/fd"))
         for policy in bad:
             with pytest.raises(LaunchError):
-                open_output(policy, jobmap_of(2), loop, {STDOUT: writer}, Screen(), pytest.fail)
+                open_output(policy, jobmap_of(2), loop, {STDOUT: Screen(), STDERR: Screen()}, pytest.fail)
         assert len(os.listdir("/proc/self/fd")) == before
-    os.close(reader)
-    os.close(writer)

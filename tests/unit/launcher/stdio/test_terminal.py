@@ -158,8 +158,9 @@ def test_who_is_not_waited_for_any_more(loop: Loop, tmp_path: Path) -> None:
         terminal = OutputFd(loop, fd, "standard output", pytest.fail)
         terminal.send(b"x" * (1 << 20))
         terminal.drop()
-        terminal.send(b"y")
         assert terminal.pending == 0
+        terminal.send(b"y")  # whoever reads again gets it
+        terminal.close()
     assert os.fstat(file).st_size == (1 << 20) + 1
     for fd in (reader, writer, file):
         os.close(fd)

@@ -1,0 +1,94 @@
+"""Log layouts: for each option that names log files, where the streams of each rank are kept.
+
+Contract of a row of `LAYOUTS`: it takes the `OutputPolicy` and returns a `Layout`, or None if its option was not given;
+it raises `UsageError` for a pattern that cannot be read, and touches no file.  Several rows may apply at once.
+"""
+
+from __future__ import annotations
+
+import os
+
+from mslaunch.datamodel.request import OutputPolicy
+from mslaunch.faststd import TYPE_CHECKING, NamedTuple
+from mslaunch.launcher.stdio import file_patterns
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Layout(NamedTuple):
+    """`base`, a directory as it was named, made if it is missing, and patterns of the paths below it.
+
+    Beside `file_patterns.LETTERS`: %n is the number of a rank, padded to the digits of the number of ranks, %d is
+    rank.%n; %m and %o are these two with the number of the world in front, but for the job's own world.  For a service
+    all four are its name, and %v is that with _ for the dot.
+    """
+
+    base: str
+    out: str  # "": not kept
+    err: str
+    where: str  # what an error names
+    service: str = ""  # the pattern for services; "": that of ranks
+    private: bool = False  # a directory that is made is for the user alone
+
+
+def openmpi4(policy: OutputPolicy) -> Layout | None:
+    """mpirun(1) of 4.1, --output-filename: DIR/1/rank.N/stdout and stderr; 1 is the number of the world."""
+    if policy.directory is None:
+        return None
+    folder = "%w/%d" if policy.jobid else "%o"
+    return Layout(policy.directory, f"{folder}/stdout", f"{folder}/stderr", "--output-filename")
+
+
+def openmpi5(policy: OutputPolicy) -> Layout | None:
+    """--output file=F of 5.0: F.N.out and F.N.err."""
+    if policy.file is None:
+        return None
+    base, name = os.path.split(policy.file)
+    name = name.replace("%", "%%")
+    return Layout(base, f"{name}.%m.out", f"{name}.%m.err", "--output file=")
+
+
+def outfile(policy: OutputPolicy) -> Layout | None:
+    """hydra's -outfile-pattern, and msrun's logs: both streams in DIR/worker_%r.log, services in DIR/scheduler.log."""
+    if policy.outfile is None:
+        return None
+    where = f"output files {policy.outfile}"
+    base, below = _split(policy.outfile, where)
+    service = _of_service(below) if policy.merge else ""
+    if service:  # msrun: the user named the directory
+        where = f"log files in {base or '.'}"
+    return Layout(base, below, "", where, service, private=bool(service))
+
+
+def errfile(policy: OutputPolicy) -> Layout | None:
+    """hydra's -errfile-pattern."""
+    if policy.errfile is None:
+        return None
+    where = f"error files {policy.errfile}"
+    base, below = _split(policy.errfile, where)
+    return Layout(base, "", below, where)
+
+
+LAYOUTS: tuple[Callable[[OutputPolicy], Layout | None], ...] = (openmpi4, openmpi5, outfile, errfile)
+
+
+def layouts(policy: OutputPolicy) -> list[Layout]:
+    """All that were asked for; the first is where a person is told to look."""
+    return [layout for row in LAYOUTS if (layout := row(policy))]
+
+
+def _split(path: str, where: str) -> tuple[str, str]:
+    """A user's pattern: the directories before its first letter, and the pattern below them."""
+    file_patterns.check(path, where)
+    end = path.replace("%%", "..").find("%")
+    base = os.path.dirname(path[:end] if end >= 0 else path)
+    return base.replace("%%", "%"), path[len(base) :].lstrip("/")
+
+
+def _of_service(below: str) -> str:
+    """logs/worker_%r.log -> logs/%v.log; "" if the name of the file has no %r."""
+    folder, name = os.path.split(below)
+    head, letter, rest = name.rpartition("%r")
+    plain = (len(head) - len(head.rstrip("%"))) % 2 == 0  # else it is a percent sign and an r
+    return os.path.join(folder, f"%v{rest}") if letter and plain else ""
