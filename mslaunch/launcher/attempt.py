@@ -18,6 +18,7 @@ from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.host.cpus import cores_here
 from mslaunch.host.own_names import is_local
 from mslaunch.launcher.agents.agent_pool import AgentPool
+from mslaunch.launcher.agents.job_agents import JobAgents
 from mslaunch.launcher.agents.rendezvous import sought_by
 from mslaunch.launcher.agents.start_agents import UnreachedError
 from mslaunch.launcher.job.controller import JobController
@@ -161,7 +162,7 @@ class JobAttempt:
         stdin = (context.caller.stdin, self.targets)
         launch = JobController(
             context.loop,
-            self.peers,
+            JobAgents(self.peers),
             state,
             self.output,
             plans,

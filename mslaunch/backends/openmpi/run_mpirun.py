@@ -26,6 +26,7 @@ from mslaunch.host.own_names import is_local
 from mslaunch.host.processes import children, stat_fields
 from mslaunch.host.programs import is_python
 from mslaunch.launcher.agents.agent_pool import AgentPool
+from mslaunch.launcher.agents.job_agents import JobAgents
 from mslaunch.launcher.interrupts import Interrupts
 from mslaunch.launcher.job.controller import JobController
 from mslaunch.launcher.job.events import Resumed, Signalled, Suspended
@@ -130,7 +131,7 @@ class _MpirunLaunch:
             state = JobState(JobMap((self._here,), (Placement(0, 0, 0, 0),), 1))
             stdin = (caller.stdin, job.readers)
             controller = JobController(
-                loop, peers, state, output, self._plan, stdin, job.grace, self._console, write=demux.write
+                loop, JobAgents(peers), state, output, self._plan, stdin, job.grace, self._console, write=demux.write
             )
             self._conduct(controller)
             end = MpirunEnd(state.failure, state.ranks[0].signal)

@@ -157,11 +157,6 @@ class AgentConnection:
             self.phase = READY
             self._on_ready()
 
-    def watch(self, on: bool) -> None:
-        """Read from the agent, or let it wait."""
-        if not self._writer.closed:
-            self._loop.reader(self.link.reader, self._read if on else None)
-
     # --- the end
 
     def _stream_ended(self) -> None:

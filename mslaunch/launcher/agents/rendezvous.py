@@ -69,13 +69,13 @@ class Rendezvous:
     def __init__(
         self,
         hellos: Mapping[int, control.Hello],
-        hosts: list[str],
+        host: Callable[[int], str],
         sought: RendezvousRequest,
         send: Callable[[int, bytes], None],
         done: Callable[[Endpoint, str], None],
     ) -> None:
         self._hellos = hellos
-        self._hosts = hosts
+        self._host = host
         self._sought = sought
         self._send = send
         self._done = done
@@ -165,8 +165,8 @@ class Rendezvous:
         if common:
             return common[0], ""
         best = max(door.candidates or [_LOCALHOST], key=lambda address: sum(address in f for f in answers.values()))
-        cut_off = ", ".join(self._hosts[node] for node, found in answers.items() if best not in found)
-        return best, f"{cut_off} cannot reach {self._hosts[door.node]} at {best} ({door.purpose})"
+        cut_off = ", ".join(self._host(node) for node, found in answers.items() if best not in found)
+        return best, f"{cut_off} cannot reach {self._host(door.node)} at {best} ({door.purpose})"
 
     def silent(self) -> int:
         """The node whose answer is being waited for."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 
 from mslaunch.errors import LinkError
-from mslaunch.faststd import TYPE_CHECKING, partial, signal
+from mslaunch.faststd import TYPE_CHECKING, signal
 from mslaunch.launcher.agents.connection import meaningless
 from mslaunch.launcher.job import events
 from mslaunch.launcher.job.delayed_restarts import DelayedRestarts
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from mslaunch.datamodel.node_plan import NodePlan, World
     from mslaunch.launcher.agents.connection import AgentConnection
+    from mslaunch.launcher.agents.job_agents import JobAgents
     from mslaunch.launcher.agents.rendezvous import Endpoint, RendezvousRequest
     from mslaunch.launcher.job.job_state import JobState
     from mslaunch.launcher.mpi.coordinator import Coordinator
@@ -49,7 +50,7 @@ class JobController:
     def __init__(
         self,
         loop: Loop,
-        peers: Sequence[AgentConnection],
+        agents: JobAgents,
         state: JobState,
         output: Output,
         plans: Callable[[Endpoint], list[NodePlan]],
@@ -69,25 +70,23 @@ class JobController:
         `write` takes what processes print instead of `output.write`.
         """
         self._loop = loop
-        self._peers = list(peers)
+        self._agents = agents
         self.state = state
         self._output = output
         self._write = write or output.write
         self._grace = grace
         self._console = console
         self._timers: list[Timer] = []
-        self._paused = False
         self._stdin = Stdin(loop, stdin[0], stdin[1], self._send_stdin)
-        self._restarts = DelayedRestarts(loop, self.send, restart_delay)
+        self._restarts = DelayedRestarts(loop, agents.send, restart_delay)
         self._meeting: Coordinator | None = None
         self._spawning: Spawner | None = None
         self._make_spawning: Callable[[Endpoint], Spawner] | None = None
         self._running: Callable[[], None] | None = None
         self._worlds: list[World] = []
-        self._starting = Startup(loop, self, self._peers, plans, services, console, sought)
+        self._starting = Startup(loop, self, agents, plans, services, console, sought)
         self._on = self._handlers()
-        for index in range(len(peers)):
-            self._listen_to(index)
+        agents.attach(self._on_end, self._on_frame)
 
     def _handlers(self) -> dict[int, Callable[[int, frames.Frame], None]]:
         return {
@@ -100,9 +99,6 @@ class JobController:
             frames.TRACES: self._traced,
             **dict.fromkeys(frames.OF_MPI, self._on_mpi_frame),
         }
-
-    def _listen_to(self, node: int) -> None:
-        self._peers[node].attach(partial(self._on_end, node), partial(self._on_frame, node))
 
     def _on_frame(self, node: int, frame: frames.Frame) -> None:
         on = self._on.get(frame.kind)
@@ -127,7 +123,7 @@ class JobController:
 
     def _started(self, node: int, frame: frames.Frame) -> None:
         pid = control.unpack_number(frame.payload)
-        self._console.verbose(f"{self.state.name(frame.rank)} is process {pid} on {self._peers[node].node.name}")
+        self._console.verbose(f"{self.state.name(frame.rank)} is process {pid} on {self._agents.host(node)}")
         self._output.started(frame.rank, pid)
         self.event(events.Started(frame.rank, pid, node))
         if self._running and self.state.all_started and self.state.phase != ENDING:
@@ -146,25 +142,20 @@ class JobController:
             self.apply_back_pressure()
 
     def apply_back_pressure(self) -> None:
-        """Something was written: nothing more is read from the agents while much of it waits."""
+        """Something was written: agents read nothing more of their ranks while much of it waits."""
         self._check_broken_stdout()
-        if self._output.pending > HIGH and not self._paused:
-            self._pause(True)
+        if self._output.pending > HIGH:
+            self._agents.pause(True)
 
     def on_drained(self) -> None:
         """A terminal took bytes, or has lost its reader."""
         self._check_broken_stdout()
-        if self._paused and self._output.pending < LOW:
-            self._pause(False)
+        if self._output.pending < LOW:
+            self._agents.pause(False)
 
     def _check_broken_stdout(self) -> None:
         if self._output.unread:
             self.event(events.Unread())
-
-    def _pause(self, on: bool) -> None:
-        self._paused = on
-        for peer in self._peers:
-            peer.watch(not on)
 
     def _exited(self, node: int, frame: frames.Frame) -> None:
         ended = control.unpack_exit(frame.payload)
@@ -201,7 +192,7 @@ class JobController:
 
     def send(self, node: int, frame: bytes) -> None:
         """See `spawning.Host`."""
-        self._peers[node].send(frame)
+        self._agents.send(node, frame)
 
     def notice(self, text: str) -> None:
         """See `spawning.Host`."""
@@ -214,9 +205,7 @@ class JobController:
     def add_agent(self, peer: AgentConnection) -> int:
         """See `spawning.Host`."""
         node = self.state.add_node(peer.node.name)
-        self._peers.append(peer)
-        self._listen_to(node)
-        peer.watch(not self._paused)
+        self._agents.add(node, peer)
         return node
 
     def add_world(self, world: World, nodes: Sequence[int], mpi: bool) -> None:
@@ -292,14 +281,14 @@ class JobController:
 
     def _end(self, nodes: Sequence[int], grace: float) -> None:
         for node in nodes:
-            self._peers[node].send(frames.encode(frames.END, payload=f"{grace:g}".encode()))
+            self._agents.send(node, frames.encode(frames.END, payload=f"{grace:g}".encode()))
         self._starting.stop()
         self._restarts.flush(nodes)
         self._stdin.stop()
         self._after(grace + _NOT_ENDING, self._on_kill_timeout)
 
     def _restart(self, again: events.Restart) -> None:
-        where = f"{self.state.name(again.rank)} {again.how} on {self._peers[again.node].node.name}"
+        where = f"{self.state.name(again.rank)} {again.how} on {self._agents.host(again.node)}"
         if again.rank < 0:
             self._starting.time_service()
         self._console.info(self._restarts.order(again, where))
@@ -307,11 +296,11 @@ class JobController:
 
     def _on_kill_timeout(self) -> None:
         """No process withstands SIGKILL for long but one that hangs in the kernel: its host is given up, by name."""
-        if self._paused:  # it may all have ended, and we do not look
+        if self._agents.paused:  # they may all have ended, but for the ends of their streams
             self._after(_NOT_ENDING, self._on_kill_timeout)
             return
         for node in self.state.unfinished():
-            error = LinkError("its ranks did not end when they were killed", self._peers[node].node.name)
+            error = LinkError("its ranks did not end when they were killed", self._agents.host(node))
             self.event(events.LinkEnded(node, error, given_up=True))
 
     def _start(self) -> None:
@@ -322,13 +311,12 @@ class JobController:
         self._stdin.resume()
 
     def _send_stdin(self, rank: int, data: bytes) -> None:
-        self._peers[self.state.ranks[rank].node].send(frames.encode(frames.STDIN, rank, data))
+        self._agents.send(self.state.ranks[rank].node, frames.encode(frames.STDIN, rank, data))
 
     def to_all(self, frame: bytes) -> None:
         """One frame to every agent, once ranks were started."""
         if self.state.begun:
-            for peer in self._peers:
-                peer.send(frame)
+            self._agents.send_all(frame)
 
     def drop_pending_output(self) -> None:
         """The user wants to leave, and nobody reads what ranks print: the rest goes to the log files only."""

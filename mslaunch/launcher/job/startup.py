@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from typing import Any, Protocol
 
     from mslaunch.datamodel.node_plan import NodePlan
-    from mslaunch.launcher.agents.connection import AgentConnection
+    from mslaunch.launcher.agents.job_agents import JobAgents
     from mslaunch.launcher.job.job_state import JobState
     from mslaunch.launcher.stdio.console import Console
     from mslaunch.runtime.loop import Loop
@@ -50,7 +50,7 @@ class Startup:
         self,
         loop: Loop,
         ranks: StartupHost,
-        peers: Sequence[AgentConnection],
+        agents: JobAgents,
         plans: Callable[[Endpoint], list[NodePlan]],
         services: Callable[[Endpoint], Mapping[int, NodePlan]],
         console: Console,
@@ -59,7 +59,7 @@ class Startup:
         """For `plans`, `services` and `sought` see `JobController`."""
         self._loop = loop
         self._ranks = ranks
-        self._peers = peers
+        self._agents = agents
         self._make_plans = plans
         self._make_first = services
         self._console = console
@@ -70,10 +70,10 @@ class Startup:
         self._began = 0.0
         self._limit: Timer = loop.after(PREPARE_SECONDS, self._not_prepared)
         self._wireup = Rendezvous(
-            {index: peer.hello for index, peer in enumerate(peers) if peer.hello},
-            [peer.node.name for peer in peers],
+            agents.hellos,
+            agents.host,
             sought or RendezvousRequest(0, 0),
-            ranks.send,
+            agents.send,
             self._prepared,
         )
         self.on: dict[int, Callable[[int, frames.Frame], None]] = {
@@ -107,7 +107,7 @@ class Startup:
 
     def _not_prepared(self) -> None:
         node = self._wireup.silent()
-        error = LinkError(f"its agent did not answer within {PREPARE_SECONDS:g} seconds", self._peers[node].node.name)
+        error = LinkError(f"its agent did not answer within {PREPARE_SECONDS:g} seconds", self._agents.host(node))
         self._ranks.event(events.LinkEnded(node, error))
 
     # --- services
@@ -128,7 +128,7 @@ class Startup:
             known = self._ranks.state.services.members.get(SERVICE)
             how = "listens" if known and known.pid else "will be started when a rank knocks"
             address = self.endpoint.service_address or self.endpoint.address
-            at = f"at {address}, port {self.endpoint.service_port}, on {self._peers[node].node.name}"
+            at = f"at {address}, port {self.endpoint.service_port}, on {self._agents.host(node)}"
             after = f", after {time.monotonic() - self._began:.2f} s" if self._began else ""
             self._console.verbose(f"{self._ranks.state.name(SERVICE)} {how} {at}{after}")
         self._ranks.event(events.Serves(frame.rank))
@@ -149,7 +149,7 @@ class Startup:
             self._launch(node, plan)
 
     def _launch(self, node: int, plan: NodePlan) -> None:
-        self._ranks.send(node, frames.encode(frames.LAUNCH, payload=control.pack_plan(plan)))
+        self._agents.send(node, frames.encode(frames.LAUNCH, payload=control.pack_plan(plan)))
 
 
 def _told(endpoint: Endpoint) -> str:

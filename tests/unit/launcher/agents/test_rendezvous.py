@@ -38,7 +38,9 @@ class Lab:
         self.done: list[tuple[Endpoint, str]] = []
         hosts = [f"n{node}" for node in hellos]
         sought = RendezvousRequest(first, service if service >= 0 else first, cluster)
-        self.wireup = Rendezvous(hellos, hosts, sought, self._send, lambda *result: self.done.append(result))
+        self.wireup = Rendezvous(
+            hellos, hosts.__getitem__, sought, self._send, lambda *result: self.done.append(result)
+        )
         self.wireup.begin()
 
     def _send(self, node: int, data: bytes) -> None:

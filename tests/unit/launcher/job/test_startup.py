@@ -14,6 +14,7 @@ from mslaunch.datamodel.jobmap import Endpoint, JobMap, Placement
 from mslaunch.datamodel.node_plan import FIRST_SERVER, SERVICE, AppPlan, NodePlan, RankPlan, ServicePlan, World
 from mslaunch.datamodel.request import OutputPolicy
 from mslaunch.errors import UsageError, WireError
+from mslaunch.launcher.agents.job_agents import JobAgents
 from mslaunch.launcher.job import startup
 from mslaunch.launcher.job.controller import JobController
 from mslaunch.launcher.job.job_state import JobState
@@ -43,9 +44,6 @@ class Agent:
     def send(self, frame: bytes) -> None:
         self.sent += frames.Decoder().feed(frame)
 
-    def watch(self, on: bool) -> None:
-        """It is always heard."""
-
     def say(self, kind: int, rank: int = frames.NO_RANK, payload: bytes = b"") -> None:
         self.handle(frames.Frame(kind, rank, payload))
 
@@ -67,9 +65,18 @@ class Job:
         console = Console(loop, self._said[1], quiet=False, verbose=True)
         terminals = {frames.STDOUT: OutputFd(loop, out[1], "out", console.info), frames.STDERR: console.stderr}
         output = Output(OutputPolicy(), PatternValues([("n0", 0), ("n0", 0)]), terminals, console.info)
-        peers: Any = [self.agent]
+        agents: Any = [self.agent]
         self.launch = JobController(
-            loop, peers, self.state, output, self._plans, (0, ()), 1.0, console, services=lambda end: first, **how
+            loop,
+            JobAgents(agents),
+            self.state,
+            output,
+            self._plans,
+            (0, ()),
+            1.0,
+            console,
+            services=lambda end: first,
+            **how,
         )
         self._console, self._fds = console, (*out, *self._said)
 
