@@ -1,7 +1,7 @@
 """The agent's end of the link to the launcher: frames both ways, and back-pressure on what ranks print.
 
-When the launcher does not keep up, ranks are no longer read; the link itself always is, so that an order to end them
-arrives.
+When the launcher does not keep up, or says PAUSE, ranks are no longer read; the link itself always is, so that an order
+to end them arrives.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ class LauncherLink:
         self._watch = watch
         self._decoder = frames.Decoder()
         self._writer = Writer(loop, fds[1], lambda error: lost(), lambda size: self._resume())
-        self._paused = False
+        self._full = False  # much waits for the launcher to take it
+        self._held = False  # the launcher has said PAUSE
         os.set_blocking(self._reader, False)
         loop.reader(self._reader, self._read)
         self._writer.send(frames.MAGIC)  # before all else: a FAULT must be found, too
@@ -60,18 +61,26 @@ class LauncherLink:
             self._lost()
             return
         for frame in self._decoder.feed(data):
-            self._received(frame)
+            if frame.kind in (frames.PAUSE, frames.RESUME):
+                self._hold(self._full, frame.kind == frames.PAUSE)
+            else:
+                self._received(frame)
 
     def close(self) -> None:
         """Nothing is read any more; what is sent is dropped, so ranks are read again."""
         self._loop.reader(self._reader, None)
         self._writer.close()
-        self._resume()
+        self._hold(False, False)
 
     def _resume(self) -> None:
-        if self._paused and self._writer.pending < LOW:
-            self._paused = False
-            self._watch(True)
+        if self._full and self._writer.pending < LOW:
+            self._hold(False, self._held)
+
+    def _hold(self, full: bool, held: bool) -> None:
+        before = self._full or self._held
+        self._full, self._held = full, held
+        if before != (full or held):
+            self._watch(before)
 
     # --- frames
 
@@ -82,9 +91,8 @@ class LauncherLink:
     def output(self, kind: int, rank: int, data: bytes) -> None:
         """What a process has printed on STDOUT or STDERR; b"" is the end of the stream."""
         self._writer.send(frames.header(kind, len(data), rank), data)
-        if self._writer.pending > HIGH and not self._paused:
-            self._paused = True
-            self._watch(False)
+        if self._writer.pending > HIGH and not self._full:
+            self._hold(True, self._held)
 
     def started(self, rank: int, pid: int) -> None:
         """A process runs."""

@@ -18,7 +18,7 @@ from mslaunch.launcher.agents.job_agents import JobAgents
 from mslaunch.launcher.agents.start_agents import close_all, connect
 from mslaunch.launcher.job.controller import JobController
 from mslaunch.launcher.job.job_state import JobState
-from mslaunch.launcher.messages.console import Console
+from mslaunch.launcher.stdio.console import Console
 from mslaunch.launcher.stdio.file_patterns import PatternValues
 from mslaunch.launcher.stdio.output import Output
 from mslaunch.launcher.stdio.terminal import OutputFd

@@ -1,8 +1,8 @@
 """The conductor: turns frames into events, asks the state, and does what it answers.
 
 frame -> event -> actions = state.on(event) -> act(actions).  It holds the peers, the output and the input, decides
-nothing itself and knows no command line.  The surprising thing: when the terminal does not keep up it stops reading
-from the agents, all of them, and by that every rank slows to the reader's speed.
+nothing itself and knows no command line.  The surprising thing: when the terminal does not keep up, all agents
+pause what their ranks print, and by that every rank slows to the reader's speed.
 """
 
 from __future__ import annotations
