@@ -1,19 +1,19 @@
-"""Where mslaunch answers otherwise than Open MPI 4.1.4's mpirun on purpose, and why that is better for its user.
+"""Deliberate differences from Open MPI 4.1.4's mpirun, each with its reason.
 
 Each recorded case of `cases/` either passes or is named here; docs/differences.md prints this list (scripts/make-docs).
-The test fails for a case that is named here and passes after all, so that the list cannot rot.
+The test fails for a case that is named here and passes after all, so that the list stays true.
 """
 
 from __future__ import annotations
 
-#: what we do, and why -> the recorded cases
+#: what mslaunch does, and why -> the recorded cases
 DELIBERATE: dict[str, tuple[str, ...]] = {
-    "Where nobody named hosts or slots, any number of ranks runs on this host: its cores are a guess, not a promise.": (
+    "If no hosts or slots were named, any number of ranks runs on this host: its cores are only a guess.": (
         "map-025",
     ),
-    "max_slots is kept, also with --oversubscribe: whoever wrote it meant it.": ("map-020",),
-    "-n 0 is refused: a script that computed 0 did not mean every slot. Leave -n out for that.": ("map-093",),
-    "--nolocal without -n starts a rank for each slot that is left, and does not ask for those it excluded.": (
+    "max_slots is respected, also with --oversubscribe, because the hostfile states it on purpose.": ("map-020",),
+    "-n 0 is refused: a script that computed 0 did not mean every slot. Omit -n for that.": ("map-093",),
+    "--nolocal without -n starts a rank for each remaining slot, and does not count those that it excluded.": (
         "map-090",
     ),
     "--map-by seq without -n starts a rank for each line of the hostfile.": ("map-101",),
@@ -23,36 +23,36 @@ DELIBERATE: dict[str, tuple[str, ...]] = {
         "hf-079", "hf-081", "hf-082", "hf-083",
     ),
     "-H +e:2 takes two empty hosts; this host, which has no slot in the hostfile, is not one of them.": ("host-048",),
-    "Hosts that get no rank are not called, so one that is down does not matter.": ("exit-047",),
+    "Hosts that get no rank are not contacted, so one that is down does not matter.": ("exit-047",),
     "A tag stands before each line, also before one that a program wrote in two pieces.": ("io-029",),
-    "--xml writes what readers of XML take, whatever bytes there were: ESC becomes &#9243;, its picture.": ("io-036",),
+    "--xml writes well-formed XML for any bytes: ESC becomes &#9243;, its picture.": ("io-036",),
     "--stdin WORD is refused unless it is a rank, all or none.": ("io-059",),
-    "Nothing outlives the launcher, not even if it is killed by SIGKILL, nor a process that left its rank's session.": (
+    "No process outlives the launcher, not even after SIGKILL, nor a process that left its rank's session.": (
         "sig-11", "sig-22", "sig-23",
     ),
-    "A rank has a session of its own, by which all of its processes are found and ended.": ("env-034",),
-    "Running as root is never refused: in a container everybody is root.": ("cli-050", "cli-052", "cli-055"),
+    "A rank has a session of its own, so that all of its processes can be found and ended.": ("env-034",),
+    "Running as root is never refused: in a container every user is root.": ("cli-050", "cli-052", "cli-055"),
     "A rank may start a job of its own; mpirun refuses to run inside one of its ranks.": ("env-035",),
     "A value may follow its option after '=': --np=2.": ("cli-007",),
-    "--help is our own text: options in groups, with their defaults and examples.": ("cli-047",),
-    "--version names mslaunch, and does not send those who find its bugs to Open MPI.": ("cli-045",),
-    "-mca behind the program's name is the program's: options end there.": ("env-032",),
+    "--help is mslaunch's own text: options in groups, with their defaults and examples.": ("cli-047",),
+    "--version names mslaunch, so that bug reports do not go to Open MPI.": ("cli-045",),
+    "-mca after the program's name belongs to the program: options end there.": ("env-032",),
     "-x on the command line also holds for the programs of --app.": ("mpmd-app-x",),
-    "PMIX_RANK and its like are set for programs of Open MPI, which need them, and not for others.": ("env-001",),
+    "PMIX_RANK and similar variables are set for programs of Open MPI, which need them, and not for others.": ("env-001",),
 }  # fmt: skip
 
-#: the same where no recorded case looks
+#: the same, for what no recorded case covers
 BESIDES = (
     "--merge-stderr-to-stdout merges on the terminal too, in the order in which a program wrote; mpirun 4.1 merges in "
     "files only.",
-    "A rank that prints to a closed standard output of ours (`mslaunch … | head`) is ended in order; mpirun crashes.",
+    "If the reader of standard output exits (`mslaunch … | head`), ranks are ended in order; mpirun crashes.",
     "--enable-recovery ends with 0 if any rank did; if all failed, with the code of the first.",
     "-mca orte_abort_on_non_zero_status 0 lets the others go on, and the exit code is that of the first failure, as "
-    "the man page has it; mpirun gives 0, and hangs if a signal ended the rank.",
-    "--cpu-set with --bind-to or --map-by binds within the set, as the man page has it; mpirun passes over --bind-to.",
-    "A level that a machine has not, with :if-supported, leaves ranks unbound; mpirun refuses.",
+    "the man page says; mpirun gives 0, and hangs if a signal ended the rank.",
+    "--cpu-set with --bind-to or --map-by binds within the set, as the man page says; mpirun ignores --bind-to.",
+    "With :if-supported, a level that a machine does not have leaves ranks unbound; mpirun refuses.",
     "A parameter given twice with one value (-mca mtl ofi -mca mtl ofi) is accepted.",
     "--preload-files keeps permissions and sends folders; mpirun loses both.",
     "--map-by NOLOCAL and -x patterns (NCCL_*) work as in Open MPI 5.0, and so does ^HOST in -H.",
-    "Two ranks that print at one time never mix within a line.",
+    "Two ranks that print at the same time never mix within a line.",
 )
