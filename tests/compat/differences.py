@@ -38,7 +38,7 @@ DELIBERATE: dict[str, tuple[str, ...]] = {
     "--version names mslaunch, so that bug reports do not go to Open MPI.": ("cli-045",),
     "-mca after the program's name belongs to the program: options end there.": ("env-032",),
     "-x on the command line also holds for the programs of --app.": ("mpmd-app-x",),
-    "PMIX_RANK and similar variables are set for programs of Open MPI, which need them, and not for others.": ("env-001",),
+    "PMIX_RANK and similar variables are set only for programs of Open MPI, which need them.": ("env-001",),
 }  # fmt: skip
 
 #: the same, for what no recorded case covers
