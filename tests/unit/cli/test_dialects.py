@@ -1,0 +1,111 @@
+"""Dialects: each is a row of one table and has an answer for every option of mslaunch."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import mslaunch.backends.openmpi
+from mslaunch.backends.openmpi import translate_options
+from mslaunch.cli import dialects
+from mslaunch.cli.hydra.options import EXTRAS as HYDRA_EXTRAS
+from mslaunch.cli.hydra.options import HydraOptions
+from mslaunch.cli.mpirun.parse import describe
+from mslaunch.cli.msrun.options import EXTRAS as MSRUN_EXTRAS
+from mslaunch.cli.msrun.options import MsrunOptions
+from mslaunch.cli.parser.options import DONE, PASSED, REFUSED
+from mslaunch.datamodel.request import AppContext, ClusterPolicy, LinkPolicy, OutputPolicy, Policy, Request
+
+CLI = Path(dialects.__file__).parent
+MODULES = [path for path in sorted(CLI.rglob("*.py")) if path.name not in ("dialects.py", "__init__.py")]
+MPIRUN = [row for row in describe().own if row.status != REFUSED]
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(CLI)))
+def test_dialects_are_found_through_the_table_alone(path: Path) -> None:
+    """No module compares with the name of a dialect, or imports one of another folder but mpirun's shared rows."""
+    folder = path.parent.name if path.parent != CLI else ""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Compare):
+            words = {one.value for part in (node.left, *node.comparators) for one in ast.walk(part)
+                     if isinstance(one, ast.Constant)}  # fmt: skip
+            assert not words & set(dialects.NAMES), f"line {node.lineno}"
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("mslaunch.cli."):
+            other = (node.module or "").split(".")[2]
+            shared = node.module == "mslaunch.cli.mpirun.rare_options"
+            assert other not in dialects.NAMES or other == folder or shared, f"line {node.lineno}"
+
+
+def test_commands_belong_to_one_dialect() -> None:
+    commands = [command for row in dialects.DIALECTS for command in (*row.shims, *row.commands)]
+    assert len(commands) == len(set(commands)) == len(dialects.COMMANDS)
+
+
+@pytest.mark.parametrize("row", dialects.DIALECTS, ids=lambda row: row.name)
+def test_each_option_fills_a_field_that_there_is(row: dialects.DialectRow) -> None:
+    own = {"hydra": HydraOptions, "msrun": MsrunOptions}.get(row.name)
+    records = {"": Request, "app": AppContext, "policy": Policy, "output": OutputPolicy, "link": LinkPolicy}
+    known = {f"{name}.{field}".lstrip(".") for name, record in records.items() for field in record._fields}
+    known |= {f"cluster.{field}" for field in ClusterPolicy._fields}
+    known |= {f"own.{field}" for field in (own._fields if own else ("parameter", "appfile", "tune"))}
+    about = row.load().describe()
+    assert {option.field.rstrip("+") for option in about.table if option.field} <= known
+    assert {option.field.rstrip("+") for option in (*about.variables, *about.parameters) if option.field} <= known
+
+
+#: options of the table of mpirun that make no sense in the other dialects, or have a name of their own there
+NOT_IN_HYDRA = {
+    "H", "N", "allow-run-as-root", "app", "backend", "bind-to-core", "bind-to-socket", "bycore", "bynode",
+    "byslot", "cpu-set", "cpus-per-proc", "d", "default-hostfile", "detach", "disable-recovery", "display",
+    "display-comm", "display-comm-finalize", "display-devel-map", "display-diffable-map", "display-map",
+    "display-topo", "do-not-resolve", "enable-recovery", "forward-signals", "fwd-environment",
+    "get-stack-traces", "hetero-nodes", "hostfile", "index-argv-by-rank", "initial-errhandler",
+    "leave-session-attached", "map-by", "max-restarts", "mca", "memory-alloc-kinds", "min-ranks", "mpi",
+    "no-aggregate-help", "nolocal", "nooversubscribe", "noprefix", "novm", "output", "output-directory",
+    "output-filename", "oversubscribe", "pernode", "personality", "pmixmca", "ppr", "prefix", "preload-files",
+    "npersocket", "prtemca", "rank-by", "report-bindings", "report-child-jobs-separately", "report-pid",
+    "report-state-on-timeout", "report-uri", "restart", "restart-delay", "rf", "runtime-options", "s",
+    "scheduler", "scheduler-runs", "server_num", "set-cwd-to-session-dir", "stream-buffering", "tag-output",
+    "timestamp-output", "tune", "use-hwthread-cpus", "use-regexp", "with-ft", "x", "xml", "xml-file", "xterm",
+}  # fmt: skip
+NOT_IN_MSRUN = NOT_IN_HYDRA - set(MSRUN_EXTRAS) | {"bind-to", "merge-stderr-to-stdout", "n", "path", "stdin", "wdir"}
+
+
+@pytest.mark.parametrize(
+    ("name", "extras", "absent"), [("hydra", HYDRA_EXTRAS, NOT_IN_HYDRA), ("msrun", MSRUN_EXTRAS, NOT_IN_MSRUN)]
+)
+def test_every_option_of_mslaunch_is_offered_by_a_dialect_or_left_out_on_purpose(
+    name: str, extras: tuple[str, ...], absent: set[str]
+) -> None:
+    own = {option for row in dialects.by_name(name).load().describe().own for option in row.names}
+    names = {row.names[0] for row in MPIRUN}
+    assert set(extras) <= names and absent <= names, "a name that is no longer there"
+    assert set(extras) & absent == set()
+    unanswered = {row.names[0] for row in MPIRUN if not own.intersection(row.names)} - set(extras) - absent
+    assert unanswered == set(), f"add them to EXTRAS of cli/{name}/options.py, or to the list above"
+
+
+#: fields that the command, the allocation or the launcher's output obeys, whoever starts the ranks; and those of our
+#: own agents, which mean nothing without them
+NOT_FOR_A_BACKEND = {
+    "app.hosts", "app.mpi", "backend", "cluster.first", "default_hostfile", "detach", "do_not_launch", "link.python",
+    "link.timeout", "min_ranks", "output.timestamp", "output.xml", "output.xml_file", "policy.per_host", "report_pid",
+    "report_uri", "restart_delay", "verbose",
+}  # fmt: skip
+
+
+def test_every_option_is_handed_over_to_a_backend_or_refused_there() -> None:
+    refused = {field for field, _, _ in translate_options._CANNOT}
+    folder = Path(str(mslaunch.backends.openmpi.__path__[0]))
+    read = {
+        node.attr
+        for path in folder.glob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Attribute)
+    }
+    fields = {row.field.rstrip("+") for row in MPIRUN if row.field and row.status in (DONE, PASSED)}
+    fields = {field for field in fields if not field.startswith("own.")}
+    unanswered = {field for field in fields if field.rpartition(".")[2] not in refused | read} - NOT_FOR_A_BACKEND
+    assert unanswered == set(), "hand it over in translate_options, refuse it there, or argue in NOT_FOR_A_BACKEND"
