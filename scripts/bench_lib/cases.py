@@ -15,12 +15,12 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from bench_lib import table, timing
-from bench_lib.contenders import HYDRA, MPIRUN, MSRUN, OURS, TORCHRUN, Launcher, local
+from bench_lib.contenders import BASE, HYDRA, MPIRUN, MSRUN, OURS, TORCHRUN, Launcher, local
 from bench_lib.table import Row
 from bench_lib.timing import Spec
 
-MPI_LIKE = (OURS, MPIRUN, HYDRA)
-FRAMEWORKS = (OURS, TORCHRUN, MSRUN)
+MPI_LIKE = (OURS, BASE, MPIRUN, HYDRA)
+FRAMEWORKS = (OURS, BASE, TORCHRUN, MSRUN)
 TARGETS = {4: 0.75, 64: 0.6}
 OUTPUT_TARGET = 0.3
 WRITER = """\
@@ -43,7 +43,7 @@ def launch(launchers: Mapping[str, Launcher], rounds: int) -> list[Row]:
     for n in (1, 4, 64):
         spec = Spec(commands(launchers, MPI_LIKE, n, ["true"]), rounds, 5.0)
         found += table.rows(f"launch {n} × true", OURS, timing.paired(spec, f"{n} × true"), TARGETS.get(n, 0.0))
-    if {TORCHRUN, MSRUN} & set(launchers):
+    if {BASE, TORCHRUN, MSRUN} & set(launchers):
         found += _frameworks(launchers, max(2, rounds // 5))
     return found
 
@@ -52,7 +52,8 @@ def _frameworks(launchers: Mapping[str, Launcher], rounds: int) -> list[Row]:
     with open("empty.py", "w", encoding="ascii"):
         pass
     asked = {name: local(launchers[name], 4, ["empty.py"]) for name in FRAMEWORKS if name in launchers}
-    asked[OURS] = local(launchers[OURS], 4, [sys.executable, "empty.py"])
+    for name in {OURS, BASE} & set(asked):
+        asked[name] = local(launchers[name], 4, [sys.executable, "empty.py"])
     results = timing.paired(Spec(asked, rounds, 60.0), "4 × an empty Python program")
     return table.rows("launch 4 × an empty Python program", OURS, results)
 

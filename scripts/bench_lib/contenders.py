@@ -22,6 +22,7 @@ from bench_lib.timing import clean_environ
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 CACHE = os.path.abspath(os.environ.get("MSLAUNCH_TEST_CACHE") or os.path.join(ROOT, ".cache", "test-venv"))
 OURS, MPIRUN, HYDRA, TORCHRUN, MSRUN = "mslaunch", "mpirun", "mpiexec.hydra", "torchrun", "msrun"
+BASE = "base"  #: mslaunch of another checkout
 
 
 class Launcher(NamedTuple):
@@ -45,6 +46,18 @@ def find_all(python: str) -> dict[str, Launcher]:
         if path and (name != MPIRUN or _is_open_mpi(path)):
             found[name] = Launcher(name, path, version_of(path) if name in (MPIRUN, HYDRA) else "")
     return found
+
+
+def find_both(python: str, checkout: str) -> dict[str, Launcher]:
+    """mslaunch of this tree, and of another checkout."""
+    if not os.path.isfile(os.path.join(checkout, "mslaunch", "__init__.py")):
+        raise BenchError(f"{checkout} is no checkout of mslaunch")
+    git = ["git", "-C", checkout, "log", "-1", "--format=%h"]
+    commit = subprocess.run(git, capture_output=True, text=True, timeout=20, check=False).stdout.strip()
+    return {
+        OURS: Launcher(OURS, install(python), "this tree"),
+        BASE: Launcher(BASE, install(python, checkout), commit or checkout),
+    }
 
 
 def cached(environment: str, program: str) -> str | None:
@@ -73,6 +86,7 @@ def local(launcher: Launcher, n: int, program: Sequence[str]) -> list[str]:
     """The command that starts `n` ranks of `program` here."""
     options = {
         OURS: ["--oversubscribe", "-n", str(n)],
+        BASE: ["--oversubscribe", "-n", str(n)],
         MPIRUN: ["--allow-run-as-root", "--oversubscribe", "-n", str(n)],
         HYDRA: ["-n", str(n)],
         TORCHRUN: ["--standalone", "--nproc-per-node", str(n)],
@@ -81,10 +95,11 @@ def local(launcher: Launcher, n: int, program: Sequence[str]) -> list[str]:
     return [launcher.path, *options[launcher.name], *program]
 
 
-def install(python: str) -> str:
-    """The path of an installed mslaunch, from this tree as it is now."""
-    place = os.path.join(CACHE, "bench-" + _digest([os.path.realpath(python), CACHE], ["pyproject.toml"]))
-    sources = glob.glob(os.path.join(ROOT, "mslaunch", "**", "*.py"), recursive=True)
+def install(python: str, root: str = ROOT) -> str:
+    """The path of an installed mslaunch, from the tree at `root` as it is now."""
+    which = [os.path.realpath(python), CACHE] + [os.path.realpath(root)] * (root != ROOT)
+    place = os.path.join(CACHE, "bench-" + _digest(which, [os.path.join(root, "pyproject.toml")]))
+    sources = glob.glob(os.path.join(root, "mslaunch", "**", "*.py"), recursive=True)
     stamp, fresh = os.path.join(place, "sources"), _digest([], sources)
     pip = [os.path.join(place, "bin", "python"), "-m", "pip", "--disable-pip-version-check", "install", "-qq"]
     if not os.path.exists(stamp):
@@ -94,10 +109,10 @@ def install(python: str) -> str:
         _run([*pip, "--upgrade", "pip", "setuptools", "wheel"])
     if not os.path.exists(stamp) or _read(stamp) != fresh:
         with tempfile.TemporaryDirectory() as copy:  # a build leaves files in the tree it builds
-            shutil.copytree(os.path.join(ROOT, "mslaunch"), os.path.join(copy, "mslaunch"))
+            shutil.copytree(os.path.join(root, "mslaunch"), os.path.join(copy, "mslaunch"))
             for name in ("pyproject.toml", "README.md", "LICENSE"):
-                if os.path.exists(os.path.join(ROOT, name)):
-                    shutil.copy(os.path.join(ROOT, name), copy)
+                if os.path.exists(os.path.join(root, name)):
+                    shutil.copy(os.path.join(root, name), copy)
             _run([*pip, "--no-build-isolation", "--compile", copy])  # with what it depends on
             _run([*pip, "--no-build-isolation", "--compile", "--no-deps", "--force-reinstall", copy])
         with open(stamp, "w", encoding="ascii") as file:
@@ -108,7 +123,7 @@ def install(python: str) -> str:
 def _digest(words: Sequence[str], files: Sequence[str]) -> str:
     total = hashlib.sha256(repr(words).encode())
     for name in sorted(files):
-        with open(os.path.join(ROOT, name), "rb") as file:
+        with open(name, "rb") as file:
             total.update(name.encode() + b"\0" + file.read())
     return total.hexdigest()[:12]
 

@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 
 from bench_lib import BenchError, table
-from bench_lib.contenders import HYDRA, MPIRUN, OURS, ROOT, Launcher
+from bench_lib.contenders import BASE, HYDRA, MPIRUN, OURS, ROOT, Launcher
 from bench_lib.table import Row
 from bench_lib.timing import Sample, Spec, clean_environ, paired, show_progress
 
@@ -78,6 +78,7 @@ def _measure(
     slots, colons, n = os.path.join(place, "slots"), os.path.join(place, "colons"), str(count)
     options = {
         OURS: ["--hostfile", slots, "-n", n],
+        BASE: ["--hostfile", slots, "-n", n],
         MPIRUN: ["--allow-run-as-root", "--hostfile", slots, "-n", n],
         HYDRA: ["-f", colons, "-n", n],
     }

@@ -16,7 +16,7 @@ from mpi_lib.libraries import Library
 from mpi_lib.places import HERE, Place, place_of
 
 from bench_lib import BenchError, table
-from bench_lib.contenders import OURS, Launcher
+from bench_lib.contenders import BASE, OURS, Launcher
 from bench_lib.table import Row
 from bench_lib.timing import Sample, Spec, adopting, clean_environ, paired, show_progress, sweep
 
@@ -52,7 +52,8 @@ def start(launchers: Mapping[str, Launcher], rounds: int) -> list[Row]:
             asked, theirs = _both(launchers, library, n, program)
             what = f"MPI_Init, MPI_Finalize: {n} ranks of {library.title}"
             results = paired(Spec(asked, rounds, 60.0), what)
-            found += table.rows(what, OURS, results, INIT_TARGETS.get((library.name, n), 0.0), theirs)
+            target = INIT_TARGETS.get((library.name, n), 0.0) if theirs != BASE else 0.0
+            found += table.rows(what, OURS, results, target, theirs)
     return found
 
 
@@ -68,7 +69,10 @@ def _libraries() -> list[Library]:
 def _both(
     launchers: Mapping[str, Launcher], library: Library, n: int, program: Sequence[str], place: Place = HERE
 ) -> tuple[dict[str, list[str]], str]:
-    """Ours and theirs, and the name of the latter."""
+    """Ours and theirs, and the name of the latter: the library's own launcher, or the other checkout of ours."""
+    if BASE in launchers:
+        pair = (OURS, BASE)
+        return {name: libraries.ours([launchers[name].path], library, place, n, program) for name in pair}, BASE
     theirs = f"its {os.path.basename(library.launcher).partition('.openmpi')[0]}"
     ours = [launchers[OURS].path]
     return {

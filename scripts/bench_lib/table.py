@@ -7,7 +7,9 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from bench_lib.timing import Sample, median, ratio
+from bench_lib.against import UPPER_END, interval
+from bench_lib.contenders import BASE
+from bench_lib.timing import Sample, cpu_ratios, median, ratio, ratios
 
 HEAD = ("what", "launcher", "median", "fastest", "CPU", "ended well", "mslaunch takes", "target", "")
 TARGET_OF = "mpirun"  #: the targets are against this one
@@ -27,7 +29,10 @@ def rows(
     for name, samples in results.items():
         factor = ratio(results[ours], samples) if name != ours else float("nan")
         cells = (what, name, *measured(samples), times(factor))
-        found.append(_judged(cells, factor, target if name == against else 0.0, hopeless))
+        if name == BASE:
+            found.append(_compared(cells, ratios(results[ours], samples), cpu_ratios(results[ours], samples)))
+        else:
+            found.append(_judged(cells, factor, target if name == against else 0.0, hopeless))
         what = ""
     return found
 
@@ -45,6 +50,18 @@ def measured(samples: Sequence[Sample]) -> tuple[str, ...]:
         return "–", "–", "–", ended
     cpu = statistics.median(sample.cpu for sample in good)
     return seconds(median(samples)), seconds(min(sample.seconds for sample in good)), seconds(cpu), ended
+
+
+def _compared(cells: tuple[str, ...], wall: Sequence[float], cpu: Sequence[float]) -> Row:
+    """With the 95 % intervals of the ratios; the upper end of that of wall time counts."""
+    reached = interval(wall)[1] <= UPPER_END  # never true of a nan
+    took = _interval_text(wall) + (f", CPU {_interval_text(cpu)}" if cpu else "")
+    return Row((*cells[:-1], took, f"upper end ≤ {UPPER_END:g}", "reached" if reached else "NOT REACHED"), not reached)
+
+
+def _interval_text(found: Sequence[float]) -> str:
+    low, high = interval(found)
+    return f"{statistics.median(found):.3f} × ({low:.3f} to {high:.3f})" if found else ""
 
 
 def _judged(cells: tuple[str, ...], factor: float, target: float, hopeless: bool) -> Row:

@@ -53,11 +53,11 @@ def clean_environ() -> dict[str, str]:
 
 
 def paired(spec: Spec, progress: str = "") -> dict[str, list[Sample]]:
-    """One run of each that does not count, then `spec.rounds` of each, A B A B …"""
+    """One run of each that does not count, then `spec.rounds` of each, in turn: A B, B A, A B …"""
     found: dict[str, list[Sample]] = {name: [] for name in spec.commands}
     with adopting():
         for turn in range(spec.rounds + 1):
-            for name, argv in spec.commands.items():
+            for name, argv in list(spec.commands.items())[:: -1 if turn % 2 else 1]:
                 sample = bounded(argv, spec.bound, spec.sink, spec.program)
                 if 0 <= spec.expect != sample.arrived and sample.good:
                     sample = sample._replace(status=1)  # it ended well, but bytes are missing
@@ -204,7 +204,17 @@ def median(samples: Sequence[Sample]) -> float:
     return statistics.median(times) if times else float("nan")
 
 
+def ratios(ours: Sequence[Sample], theirs: Sequence[Sample]) -> list[float]:
+    """Of the wall time of runs that were neighbours in time and ended well."""
+    return [a.seconds / b.seconds for a, b in zip(ours, theirs) if a.good and b.good]
+
+
+def cpu_ratios(ours: Sequence[Sample], theirs: Sequence[Sample]) -> list[float]:
+    """The same of their CPU time, which other work on the machine changes less; none where it was not measured."""
+    return [a.cpu / b.cpu for a, b in zip(ours, theirs) if a.good and b.good and b.cpu]
+
+
 def ratio(ours: Sequence[Sample], theirs: Sequence[Sample]) -> float:
-    """The median of the ratios of runs that were neighbours in time; nan if there are none."""
-    found = [a.seconds / b.seconds for a, b in zip(ours, theirs) if a.good and b.good]
+    """The median of these ratios; nan if there are none."""
+    found = ratios(ours, theirs)
     return statistics.median(found) if found else float("nan")
