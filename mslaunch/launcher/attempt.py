@@ -236,10 +236,8 @@ class JobAttempt:
     def end_output(self) -> bool:
         """The same after the last attempt."""
         if self._opened:
-            given_up: list[bool] = []
             self.output.end()
-            self._context.loop.after(LAST_WORDS, lambda: given_up.append(True))
-            self._context.loop.run(lambda: not self.output.pending or bool(given_up))
+            self._context.loop.run(lambda: not self.output.pending, LAST_WORDS)
         return self.close_output()
 
     def close(self) -> list[str]:

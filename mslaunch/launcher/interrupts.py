@@ -76,8 +76,8 @@ class Interrupts:
         failure = overdue(event)
         return LaunchError(failure.what, code=failure.code)
 
-    def wait(self, until: Callable[[], bool]) -> None:
-        """Run the loop until `until()`; raises `LaunchError` if something ends the launch first."""
-        self._loop.run(lambda: self.error is not None or until())
+    def wait(self, until: Callable[[], bool], seconds: float | None = None) -> None:
+        """As `Loop.run`; raises `LaunchError` if something ends the launch first."""
+        self._loop.run(lambda: self.error is not None or until(), seconds)
         if self.error:
             raise self.error

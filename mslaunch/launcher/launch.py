@@ -121,9 +121,7 @@ class _Launch:
         self._console.write(outcome_text(outcome, self._attempt.log_of(outcome.failure)))
         if stuck:
             self._console.info(f"still ending: {', '.join(stuck)}")
-        given_up: list[bool] = []
-        self._loop.after(LAST_WORDS, lambda: given_up.append(True))
-        self._loop.run(lambda: not self._console.stderr.pending or bool(given_up))
+        self._loop.run(lambda: not self._console.stderr.pending, LAST_WORDS)
         self._close_streams()
         return outcome
 

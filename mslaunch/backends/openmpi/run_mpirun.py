@@ -208,14 +208,12 @@ class _MpirunLaunch:
 
         A daemon of Open MPI that loses its ssh while it ends its ranks may die of that, and leave them behind.
         """
-        given_up: list[bool] = []
-        self._loop.after(_SSH_ENDS, lambda: given_up.append(True))
 
         def look_again() -> None:
             self._loop.after(_LOOK_AGAIN, look_again)
 
         look_again()
-        self._loop.run(lambda: bool(given_up) or not _adopted_beside(agent))
+        self._loop.run(lambda: not _adopted_beside(agent), _SSH_ENDS)
 
     def _report(self, outcome: Outcome, stuck: list[str]) -> None:
         failure = outcome.failure
@@ -223,9 +221,7 @@ class _MpirunLaunch:
         self._console.write(outcome_text(outcome._replace(ranks=()), log))
         if stuck:
             self._console.info(f"still ending: {', '.join(stuck)}")
-        given_up: list[bool] = []
-        self._loop.after(_LAST_WORDS, lambda: given_up.append(True))
-        self._loop.run(lambda: not self._console.stderr.pending or bool(given_up))
+        self._loop.run(lambda: not self._console.stderr.pending, _LAST_WORDS)
         self._close_streams()
 
     def _close_streams(self) -> None:

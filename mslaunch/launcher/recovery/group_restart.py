@@ -93,9 +93,7 @@ class GroupRestart:
         return changed
 
     def _pause(self) -> None:
-        over: list[bool] = []
-        self._context.loop.after(self._request.restart_delay, lambda: over.append(True))
-        self._context.interrupts.wait(lambda: bool(over))
+        self._context.interrupts.wait(lambda: False, self._request.restart_delay)
 
 
 def _with_reason(outcome: Outcome, lines: Sequence[str]) -> Outcome:

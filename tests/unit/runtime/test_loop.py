@@ -12,6 +12,8 @@ import pytest
 
 from mslaunch.runtime import poller
 from mslaunch.runtime.loop import Loop
+from mslaunch.runtime.poller import Poller
+from mslaunch.runtime.timers import Clock
 
 
 @pytest.fixture(params=["epoll", "poll"])
@@ -200,3 +202,49 @@ def test_what_a_callback_raises_ends_the_run(loop: Loop) -> None:
     loop.after(0.0, fail)
     with pytest.raises(RuntimeError, match="mine"):
         loop.run(lambda: False)
+
+
+def test_a_wait_with_a_limit(loop: Loop) -> None:
+    fired: list[int] = []
+    assert not loop.run(lambda: False, 0.01)
+    loop.after(0.001, lambda: fired.append(1))
+    assert loop.run(lambda: bool(fired), 60)
+    assert loop._timers.run_due() is None, "nothing is left of the limit"
+
+
+class VirtualClock(Clock):
+    """Time passes only where the loop would wait for it."""
+
+    def __init__(self) -> None:
+        self.time = 1000.0
+        self.now = lambda: self.time  # type: ignore[method-assign,assignment]
+
+    def wait(self, poller: Poller, seconds: float | None) -> list[tuple[int, int]]:
+        assert seconds is not None, "nothing will ever happen"
+        ready = poller.wait(0)
+        self.time += 0 if ready else seconds
+        return ready
+
+
+def test_hours_pass_in_virtual_time() -> None:
+    """Descriptors that are ready come before the next timer."""
+    clock = VirtualClock()
+    seen: list[tuple[float, str]] = []
+    reader, writer = os.pipe()
+    with Loop(clock) as loop:
+
+        def hourly(hour: int) -> None:
+            seen.append((loop.now() - 1000, f"hour {hour}"))
+            if hour == 2:
+                os.write(writer, b"x")
+            loop.after(3600, lambda: hourly(hour + 1))
+
+        def read() -> None:
+            seen.append((loop.now() - 1000, os.read(reader, 1).decode()))
+
+        loop.reader(reader, read)
+        loop.after(3600, lambda: hourly(1))
+        assert not loop.run(lambda: False, 4 * 3600 - 1)
+    assert seen == [(3600, "hour 1"), (7200, "hour 2"), (7200, "x"), (10800, "hour 3")]
+    for fd in (reader, writer):
+        os.close(fd)
