@@ -14,12 +14,12 @@ from __future__ import annotations
 import os
 import sys
 
-from mslaunch.datamodel.request import ClusterPolicy
+from mslaunch.datamodel.request import ServicePolicy
 from mslaunch.errors import EXIT_USAGE, LaunchError
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.frameworks import mindspore
 from mslaunch.frameworks import table as frameworks
-from mslaunch.frameworks.rank_info import RankInfo
+from mslaunch.frameworks.contract import RankInfo
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -65,7 +65,7 @@ def export_comm_world() -> dict[str, str]:
     else:
         known = {name: value for name, value in known.items() if not name.startswith("MS_")}
     os.environ.update(known)
-    for word in (*frameworks.DEFAULTS, *mindspore.pace(place.size, os.environ)):
+    for word in frameworks.defaults(place.size, [os.environ], False):
         name, _, value = word.partition("=")
         os.environ.setdefault(name, value)
     return known
@@ -188,7 +188,7 @@ def _wait_for_mindspore(place: RankInfo, held: Sequence[Listener]) -> Popen[byte
     if found is None or not found.submodule_search_locations:
         return None
     interpreter = Interpreter(sys.executable, found.submodule_search_locations[0], os.getcwd(), dict(os.environ))
-    plan = mindspore.services(place, ClusterPolicy())[0]
+    plan = mindspore.services(place, ServicePolicy())[0]
     door = held[1].fileno()
     os.set_inheritable(door, True)
     command = [sys.executable, "-S", "-c", _WAITER, str(door), str(os.getpid()), *scheduler_command(interpreter)]

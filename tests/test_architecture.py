@@ -272,7 +272,7 @@ def test_frameworks_do_not_know_each_other() -> None:
     for name, tree in TREES.items():
         if name.startswith("frameworks.") and name != "frameworks.table":
             known = {other for other, _ in ours_imported(tree) if other.startswith("frameworks.")}
-            assert known <= {"frameworks.rank_info"}, name
+            assert known <= {"frameworks.contract"}, name
 
 
 def test_a_backend_inherits_nothing_from_the_launcher() -> None:

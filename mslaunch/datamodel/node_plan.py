@@ -87,7 +87,7 @@ class ServicePlan(NamedTuple):
     env: tuple[str, ...]  # "NAME=value", on top of what the ranks have
     number: int = SERVICE  # stands for a rank in frames
     first: bool = False  # started at once; False: when a rank knocks at the port
-    program: str = "light"  # as ClusterPolicy.program
+    program: str = "light"  # as ServicePolicy.program
     cpus: tuple[int, ...] = ()  # the kernel's numbers; empty: not bound
 
 

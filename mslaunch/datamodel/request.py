@@ -114,7 +114,7 @@ class Share(NamedTuple):
     master: bool  # the scheduler is ours to start
 
 
-class ClusterPolicy(NamedTuple):
+class ServicePolicy(NamedTuple):
     """How MindSpore's ranks meet: at the scheduler of its Dynamic Cluster."""
 
     host: str = ""  # --scheduler: the host that it is on; "": that of rank 0
@@ -162,7 +162,7 @@ class Request(NamedTuple):
     do_not_launch: bool = False
     quiet: bool = False
     verbose: bool = False
-    cluster: ClusterPolicy = ClusterPolicy()
+    cluster: ServicePolicy = ServicePolicy()
     detach: bool = False  # the command returns when the ranks run, and the launcher stays (cli/jobs)
     backend: str = ""  # --backend: who starts the ranks; "openmpi", "openmpi:PLACE"; "": we do
     notes: tuple[str, ...] = ()  # what was said and has no effect, a sentence each; the command prints them

@@ -1,34 +1,34 @@
-"""What MindSpore looks for: the Dynamic Cluster's variables, and those that `get_rank()` reads before `init()`.
+"""MindSpore: the variables of its Dynamic Cluster, those that `get_rank()` reads before `init()`, and its services.
 
 MS_NODE_ID must be the rank, as a number: names are sorted as text and would scramble the ranks.  MS_SCHED_HOST must
-be an IP address, the same for all ranks.  Surprising: RANK_ID, RANK_SIZE and DEVICE_ID are overwritten from
-OMPI_COMM_WORLD_RANK, SIZE and LOCAL_RANK when mindspore.communication is imported, so these must agree; and in a dry
-run, where each rank may be told to be any of a thousand, there must be none of the latter.
+be an IP address, the same for all ranks.  RANK_ID, RANK_SIZE and DEVICE_ID are overwritten from OMPI_COMM_WORLD_RANK,
+SIZE and LOCAL_RANK when mindspore.communication is imported, so these must agree; in a dry run, where each rank may be
+told to be any of a thousand, there must be none of the latter.  OMPI_COMMAND and PMIX_RANK together would make
+MindSpore take its MPI path, did MS_ROLE not stand in every rank's environment.
 """
 
 from __future__ import annotations
 
 from mslaunch.datamodel.node_plan import FIRST_SERVER, SERVICE, ServicePlan
-from mslaunch.datamodel.request import ClusterPolicy
+from mslaunch.datamodel.request import ServicePolicy
 from mslaunch.faststd import TYPE_CHECKING
-from mslaunch.frameworks.rank_info import RankInfo
+from mslaunch.frameworks.contract import Framework, RankInfo
 
 if TYPE_CHECKING:
-    from collections.abc import Container
+    from collections.abc import Container, Mapping, Sequence
 
 SCRUB = (
     "RANK_ID", "RANK_SIZE", "DEVICE_ID", "LOCAL_RANK_SIZE", "RANK_TABLE_FILE", "MS_ROLE", "MS_NODE_ID", "MS_SCHED_HOST",
     "MS_SCHED_PORT", "MS_WORKER_NUM", "MS_SERVER_NUM", "MS_WORKER_IP",
 )  # fmt: skip
 
-#: how long ranks and scheduler wait for one another, where the user has not said; the second was its name before 2.4
-DEFAULTS = ("MS_TOPO_TIMEOUT=600", "MS_CLUSTER_TIMEOUT=600")
-TIMEOUTS = tuple(word.partition("=")[0] for word in DEFAULTS)
+#: how long ranks and scheduler wait for one another, in seconds; the second was its name before 2.4
+TIMEOUTS = ("MS_TOPO_TIMEOUT", "MS_CLUSTER_TIMEOUT")
 #: seconds from one heartbeat of a worker to the next, the least and the most; MindSpore's own are 3 and 5
 PACE = ("MS_RETRY_INTERVAL_LOWER", "MS_RETRY_INTERVAL_UPPER")
 LARGE = 256  # workers; MindSpore itself asks its scheduler more seldom where there are more
 #: whoever is started again is taken back: the scheduler by its ranks, a rank by the scheduler
-RECOVERY = "MS_ENABLE_RECOVERY=1"
+RECOVERY = "MS_ENABLE_RECOVERY"
 #: what the user has said of recovery holds for all hosts
 FORWARD = ("MS_ENABLE_RECOVERY", "MS_RECOVERY_PATH")
 
@@ -41,6 +41,16 @@ def pace(size: int, given: Container[str] = ()) -> tuple[str, ...]:
     return () if size > LARGE or any(name in given for name in PACE) else tuple(f"{name}=1" for name in PACE)
 
 
+def defaults(size: int, given: Sequence[Mapping[str, str]], restarts: bool) -> dict[str, object]:
+    """For ranks and services.  What the user gave to one name of the timeout holds for both, and on all hosts."""
+    said = [values[name] for values in given for name in TIMEOUTS if values.get(name)]
+    known: dict[str, object] = dict.fromkeys(TIMEOUTS, said[0] if said and "\0" not in said[0] else 600)
+    if restarts:
+        known[RECOVERY] = 1
+    paced = pace(size, {name for values in given for name in values})
+    return {**known, **dict(word.split("=", 1) for word in paced)}
+
+
 def job_env(place: RankInfo) -> dict[str, object]:
     """Shared by all ranks of a node."""
     known: dict[str, object] = {"RANK_SIZE": place.size, "LOCAL_RANK_SIZE": place.local_size}
@@ -51,10 +61,13 @@ def job_env(place: RankInfo) -> dict[str, object]:
 
 def rank_env(place: RankInfo) -> dict[str, object]:
     """One rank's own."""
-    if not place.numbered:
-        return {"DEVICE_ID": place.local_rank}
-    known: dict[str, object] = {"RANK_ID": place.rank, "DEVICE_ID": place.local_rank}
-    return known if place.simulated else {**known, "MS_NODE_ID": place.rank}
+    known: dict[str, object] = {"RANK_ID": place.rank} if place.numbered else {}
+    known["DEVICE_ID"] = place.local_rank
+    if place.numbered and not place.simulated:
+        known["MS_NODE_ID"] = place.rank
+    if place.even_cpus:
+        known["MSRUN_CPU_LIST"] = list(place.even_cpus)  # for mindspore.runtime.set_cpu_affinity
+    return known
 
 
 def _cluster(place: RankInfo) -> dict[str, object]:
@@ -68,7 +81,7 @@ def _cluster(place: RankInfo) -> dict[str, object]:
     return known
 
 
-def services(place: RankInfo, cluster: ClusterPolicy) -> tuple[ServicePlan, ...]:
+def services(place: RankInfo, policy: ServicePolicy) -> tuple[ServicePlan, ...]:
     """The scheduler, and the parameter servers beside it; `place` is that of any rank.
 
     RANK_ID is what msrun tells the scheduler: it may run the program of the ranks, which may ask for it.  The servers
@@ -80,9 +93,9 @@ def services(place: RankInfo, cluster: ClusterPolicy) -> tuple[ServicePlan, ...]
             place.service_port,
             _words({**shared, "MS_ROLE": "MS_SCHED", "RANK_ID": 0}),
             SERVICE,
-            cluster.first,
-            cluster.program,
-            cluster.cpus,
+            policy.first,
+            policy.program,
+            policy.cpus,
         )
     ]
     env = _words({**shared, "MS_ROLE": "MS_PSERVER"})
@@ -92,3 +105,15 @@ def services(place: RankInfo, cluster: ClusterPolicy) -> tuple[ServicePlan, ...]
 
 def _words(known: dict[str, object]) -> tuple[str, ...]:
     return tuple(f"{name}={value}" for name, value in known.items())
+
+
+MINDSPORE = Framework(
+    "MindSpore",
+    ("mindspore",),
+    SCRUB,
+    FORWARD,
+    job=job_env,
+    rank=rank_env,
+    defaults=defaults,
+    services=services,
+)

@@ -1,14 +1,12 @@
-"""What Open MPI's mpirun 4.1 tells its ranks, as far as it is a plain fact (mpirun(1), and runs of 4.1.4).
+"""The variables of Open MPI's mpirun 4.1, as far as they state plain facts (mpirun(1), and runs of 4.1.4).
 
-It does not wire up libmpi: what names a server is set by the agent, for programs that have one
-(`agent.mpi.protocol_choice`), and what names mpirun's daemons by nobody.  Surprising: OMPI_COMMAND and PMIX_RANK
-together would make MindSpore take the MPI path, if `mindspore` did not set MS_ROLE for every rank (docs/frameworks.md,
-which also has the table of all).
+libmpi is not wired up here: the agent sets what names a server, for programs that have one
+(`agent.mpi.protocol_choice`); nobody sets what names mpirun's daemons.  docs/frameworks.md has the table of all.
 """
 
 from __future__ import annotations
 
-from mslaunch.frameworks.rank_info import ProgramInfo, RankInfo
+from mslaunch.frameworks.contract import Framework, ProgramInfo, RankInfo
 
 SCRUB = (
     "OMPI_COMM_WORLD_*", "OMPI_UNIVERSE_SIZE", "OMPI_COMMAND", "OMPI_ARGV", "OMPI_NUM_APP_CTX", "OMPI_FIRST_RANKS",
@@ -24,12 +22,14 @@ SCRUB = (
 )  # fmt: skip
 
 #: the libraries of two kinds of network are to print no stacks of their own in a crash
-DEFAULTS = ("HFI_NO_BACKTRACE=1", "IPATH_NO_BACKTRACE=1")
+DEFAULTS = {"HFI_NO_BACKTRACE": 1, "IPATH_NO_BACKTRACE": 1}
 _LONGEST = (1 << 17) - len("OMPI_ARGV=") - 1  # Linux takes no longer variable: MAX_ARG_STRLEN, execve(2)
 
 
 def job_env(place: RankInfo) -> dict[str, object]:
-    """Shared by all ranks of a node."""
+    """Shared by all ranks of a node; nothing in a dry run, whose ranks would take the numbers for their own."""
+    if place.simulated:
+        return {}
     sizes = place.sizes or (place.size,)
     return {
         "OMPI_COMM_WORLD_SIZE": place.size,
@@ -62,6 +62,8 @@ def app_env(program: ProgramInfo) -> dict[str, object]:
 
 def rank_env(place: RankInfo) -> dict[str, object]:
     """One rank's own.  NODE_RANK is the local rank, as long as a job is alone on its nodes (facts of 4.1.4)."""
+    if place.simulated:
+        return {}
     known: dict[str, object] = {
         "OMPI_COMM_WORLD_RANK": place.rank,
         "OMPI_COMM_WORLD_LOCAL_RANK": place.local_rank,
@@ -74,3 +76,13 @@ def rank_env(place: RankInfo) -> dict[str, object]:
     if place.bound:
         known["OMPI_MCA_orte_bound_at_launch"] = 1
     return known
+
+
+OPENMPI = Framework(
+    "Open MPI",
+    scrub=SCRUB,
+    job=job_env,
+    program=app_env,
+    rank=rank_env,
+    defaults=lambda size, given, restarts: DEFAULTS,
+)

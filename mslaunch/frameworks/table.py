@@ -1,46 +1,78 @@
-"""Floor 1, frameworks: one file a contract: the variables that a framework looks for in each rank's environment.
+"""The table of frameworks, and the sum of what its rows ask for.
 
-Each module has `SCRUB`, the names that a launch around us may have left behind, `job_env`, the variables that all
-ranks of a node share, and `rank_env`, those of one rank; all are pure.  They do not know each other; what is here is
-their sum.  Sources: the frameworks' own code, and runs of it (docs/frameworks.md).
+Sources: the frameworks' own code, and runs of it (docs/frameworks.md).
 """
 
 from __future__ import annotations
 
 from mslaunch.faststd import TYPE_CHECKING
-from mslaunch.frameworks import mindspore, openmpi, torch
-from mslaunch.frameworks.rank_info import ProgramInfo, RankInfo
+from mslaunch.frameworks.contract import Framework, ProgramInfo, RankInfo
+from mslaunch.frameworks.jax import JAX
+from mslaunch.frameworks.mindspore import MINDSPORE
+from mslaunch.frameworks.openmpi import OPENMPI
+from mslaunch.frameworks.torch import TORCH
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from typing import Any
+    from collections.abc import Iterable, Mapping, Sequence
 
-_ALL = (openmpi, torch, mindspore)
+    from mslaunch.datamodel.node_plan import ServicePlan
+    from mslaunch.datamodel.request import ServicePolicy
+    from mslaunch.frameworks.contract import Variables
+
+FRAMEWORKS: tuple[Framework, ...] = (OPENMPI, TORCH, MINDSPORE, JAX)
 
 #: what must not be inherited from a launch around this one
-SCRUB: tuple[str, ...] = tuple(name for framework in _ALL for name in framework.SCRUB)
-#: "NAME=value" for ranks that have no value of their own
-DEFAULTS = (*openmpi.DEFAULTS, *mindspore.DEFAULTS)
+SCRUB = tuple(name for framework in FRAMEWORKS for name in framework.scrub)
+#: patterns of the launcher's variables that ranks on all hosts get
+FORWARD = tuple(name for framework in FRAMEWORKS for name in framework.forward)
 
 
 def job_env(place: RankInfo) -> list[str]:
     """ "NAME=value" for all ranks of a node; `place` is that of any of them."""
-    return [f"{name}={value}" for framework in _those_of(place) for name, value in framework.job_env(place).items()]
+    return merged(framework.job(place) for framework in FRAMEWORKS)
 
 
 def app_env(program: ProgramInfo) -> list[str]:
-    """ "NAME=value" for all ranks of a program; only Open MPI tells them about it."""
-    return [f"{name}={value}" for name, value in openmpi.app_env(program).items()]
+    """ "NAME=value" for all ranks of a program."""
+    return merged(framework.program(program) for framework in FRAMEWORKS)
 
 
 def rank_env(place: RankInfo) -> list[str]:
     """ "NAME=value" for one rank."""
-    return [f"{name}={value}" for framework in _those_of(place) for name, value in framework.rank_env(place).items()]
+    return merged(framework.rank(place) for framework in FRAMEWORKS)
 
 
-def _those_of(place: RankInfo) -> Iterable[Any]:
-    """In MindSpore's dry run, Open MPI's numbers would be taken for those of the rank that is simulated."""
-    return (torch, mindspore) if place.simulated else _ALL
+def defaults(size: int, given: Sequence[Mapping[str, str]], restarts: bool) -> list[str]:
+    """ "NAME=value" for ranks that have no value of their own; for the arguments see `Framework.defaults`."""
+    return merged(framework.defaults(size, given, restarts) for framework in FRAMEWORKS)
 
 
-__all__ = ["DEFAULTS", "SCRUB", "ProgramInfo", "RankInfo", "app_env", "job_env", "rank_env"]
+def services(place: RankInfo, policy: ServicePolicy) -> tuple[ServicePlan, ...]:
+    """All services that the frameworks ask for; `place` is that of any rank."""
+    return tuple(plan for framework in FRAMEWORKS for plan in framework.services(place, policy))
+
+
+def merged(parts: Iterable[Variables]) -> list[str]:
+    """ "NAME=value" of all parts.  Raises ValueError if two of them set one variable differently."""
+    found: dict[str, str] = {}
+    for part in parts:
+        for name, value in part.items():
+            if found.setdefault(name, str(value)) != str(value):
+                raise ValueError(f"two frameworks set {name}, to {found[name]!r} and {str(value)!r}")
+    return [f"{name}={value}" for name, value in found.items()]
+
+
+def unbound_in(text: str) -> str:
+    """The framework that this text of a program names, if its ranks are not bound by default; "" if none."""
+    return next((one.name for one in FRAMEWORKS if any(_names(text, word) for word in one.words)), "")
+
+
+def _names(text: str, word: str) -> bool:
+    """`torch`, `torch.nn` and `torch_geometric` name torch; `torchvision` and `mytorch` do not."""
+    at = text.find(word)
+    while at >= 0:
+        before, after = text[at - 1 : at], text[at + len(word) : at + len(word) + 1]
+        if not (before.isalnum() or before == "_" or after.isalnum()):
+            return True
+        at = text.find(word, at + 1)
+    return False

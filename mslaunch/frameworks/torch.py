@@ -1,12 +1,12 @@
-"""What torch.distributed's env:// and those who follow it look for (torch/distributed/rendezvous.py).
+"""The variables of torch.distributed's env:// and its followers (torch/distributed/rendezvous.py).
 
-The TORCHELASTIC_ variables are not set: they promise a store that the agent would have to serve.  Surprising:
-NODE_RANK and GROUP_RANK are the same number under two names, torch's and Lightning's.
+TORCHELASTIC_ variables are not set: they promise a store that the agent would have to serve.  NODE_RANK and GROUP_RANK
+are the same number under two names, torch's and Lightning's.
 """
 
 from __future__ import annotations
 
-from mslaunch.frameworks.rank_info import RankInfo
+from mslaunch.frameworks.contract import Framework, RankInfo
 
 SCRUB = (
     "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK",
@@ -29,3 +29,6 @@ def job_env(place: RankInfo) -> dict[str, object]:
 def rank_env(place: RankInfo) -> dict[str, object]:
     """One rank's own."""
     return {**({"RANK": place.rank} if place.numbered else {}), "LOCAL_RANK": place.local_rank}
+
+
+TORCH = Framework("torch", ("torch", "torchrun"), SCRUB, job=job_env, rank=rank_env)

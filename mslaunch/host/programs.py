@@ -108,15 +108,20 @@ def is_python(path: str) -> bool:
     return head[:2] == b"#!" and b"python" in head.split(b"\n", 1)[0]
 
 
-def says(path: str, word: bytes, most: int) -> bool:
-    """Is `word` in the first `most` bytes of a file?  It may be a pipe, which nobody waits for."""
+def head(path: str, most: int) -> bytes:
+    """The first `most` bytes of a file, none if it cannot be read.  It may be a pipe, which nobody waits for."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
-        return False
+        return b""
     try:
-        return word in os.read(fd, most)
+        return os.read(fd, most)
     except OSError:
-        return False
+        return b""
     finally:
         os.close(fd)
+
+
+def says(path: str, word: bytes, most: int) -> bool:
+    """Is `word` in the first `most` bytes of a file?"""
+    return word in head(path, most)

@@ -17,6 +17,7 @@ from mslaunch.datamodel.request import Request
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.host.cpus import cores_here
 from mslaunch.host.own_names import is_local
+from mslaunch.host.programs import head
 from mslaunch.launcher.agents.agent_pool import AgentPool
 from mslaunch.launcher.agents.job_agents import JobAgents
 from mslaunch.launcher.agents.rendezvous import sought_by
@@ -44,6 +45,9 @@ if TYPE_CHECKING:
     from mslaunch.launcher.mpi.spawn_ranks import Spawner
 
 LAST_WORDS = 3.0  #: seconds that a terminal nobody reads is waited for at the end
+
+
+_SCRIPT = 1 << 16  # bytes of a program that are searched for the name of a framework
 
 
 class JobAttempt:
@@ -91,7 +95,15 @@ class JobAttempt:
     def place(self, request: Request, allocation: Allocation) -> JobMap:
         """Every rank gets its place; from now on these are the request and the allocation."""
         self.request, self.allocation = request, allocation
-        self.placed = place(request, allocation, self.company.topologies, is_local, os.uname().nodename)
+        self.placed = place(
+            request,
+            allocation,
+            self.company.topologies,
+            is_local,
+            os.uname().nodename,
+            lambda path: head(path, _SCRIPT),
+            self._context.caller.cwd,
+        )
         self.targets = stdin_ranks(request, len(self.jobmap.placements), self.jobmap.first)
         xterm_ranks(request, len(self.jobmap.placements), self.jobmap.first)
         check_fewest(request, len(self.jobmap.placements))

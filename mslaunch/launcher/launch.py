@@ -162,7 +162,7 @@ class _Launch:
             from mslaunch.launcher.messages.display import bindings
 
             pids = {peer.node.name: peer.hello.pid for peer in attempt.peers if peer.hello}
-            self._console.print(bindings(attempt.jobmap, attempt.placed.topologies, pids))  # as mpirun: --quiet or not
+            self._console.print(bindings(attempt.placed, pids))  # as mpirun: --quiet or not
         if self._map_as_xml():
             attempt.output.show_map(attempt.jobmap)
 

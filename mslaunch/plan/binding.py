@@ -1,11 +1,9 @@
-"""Ranks to cpus: what --bind-to, PE=n and --cpu-set ask for, or what Open MPI 4.1 does where nobody asks.
+"""Binding, ranks to cpus: what --bind-to, PE=n and --cpu-set ask for, or what Open MPI 4.1 does by default.
 
-It knows what the cpus of a node share (`Topology`) and what object each rank was mapped to (`Placement.locale`), and
-nothing of /sys or of system calls.  The rules are those of mpirun 4.1.4, found by experiment on machines that are not
-there (HWLOC_SYNTHETIC), which tests/compat/test_binding_against_mpirun.py repeats.
-
-The surprising thing is the default: one or two ranks get a core each, more get the numa domain they were mapped to, and
-what the default cannot do is not done, without a word; only what somebody asked for is refused.
+Rules of mpirun 4.1.4, found by experiment on synthetic topologies (HWLOC_SYNTHETIC), which
+tests/compat/test_binding_against_mpirun.py repeats.  By default one or two ranks get a core each, more get the NUMA
+domain they were mapped to; a default that cannot be met is not applied, without a message.  Only what somebody asked
+for is refused.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.plan.cpu_lists import cpu_row, listed, only, row_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Container, Mapping, Sequence
 
     from mslaunch.datamodel.jobmap import JobMap, Placement
     from mslaunch.datamodel.request import Policy
@@ -75,8 +73,10 @@ def usable(policy: Policy, topologies: Mapping[str, Topology]) -> dict[str, Topo
     }
 
 
-def bind(jobmap: JobMap, policy: Policy, topologies: Mapping[str, Topology]) -> JobMap:
+def bind(jobmap: JobMap, policy: Policy, topologies: Mapping[str, Topology], unbound: Container[int] = ()) -> JobMap:
     """Fills `cpus` of the placements that have none yet; `topologies` are what `usable` returned, by node name.
+
+    Ranks of the app contexts `unbound` stay as they are.
 
     Raises UsageError for a policy that contradicts itself or a level that a node has not, AllocationError where more
     ranks than cpus would be bound to an object and overload-allowed was not said.  Where it was the default that
@@ -90,11 +90,11 @@ def bind(jobmap: JobMap, policy: Policy, topologies: Mapping[str, Topology]) -> 
 
         return bind_locally(jobmap, policy.local, topologies)
     placements = list(jobmap.placements)
-    unbound: list[list[Placement]] = [[] for _ in jobmap.nodes]
+    free: list[list[Placement]] = [[] for _ in jobmap.nodes]
     for row in placements:
-        if not row.cpus:
-            unbound[row.node].append(row)
-    for node, mine in zip(jobmap.nodes, unbound):
+        if not row.cpus and row.app not in unbound:
+            free[row.node].append(row)
+    for node, mine in zip(jobmap.nodes, free):
         topology = topologies.get(node.name)
         if not topology or not topology.cpus:
             _cannot(policy, node.name, "it does not tell its cpus")

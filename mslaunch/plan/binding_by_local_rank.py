@@ -41,13 +41,6 @@ def bind_locally(jobmap: JobMap, local: LocalBinding, topologies: Mapping[str, T
     )
 
 
-def told(local: LocalBinding, placement: Placement) -> list[str]:
-    """The variable by which MindSpore's set_cpu_affinity learns of an even share."""
-    if not placement.cpus or not (local.even_cpus or local.even_numa):
-        return []
-    return [f"MSRUN_CPU_LIST={list(placement.cpus)}"]
-
-
 class _LocalHost:
     """One host: its cpus and NUMA nodes, and what they are by the kernel's numbers."""
 

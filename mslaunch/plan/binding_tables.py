@@ -1,8 +1,8 @@
-"""Cpus as mpirun shows them: `[BB/..][../..]`, and the lines of --report-bindings.
+"""Cpus as mpirun shows them, `[BB/..][../..]`, and the lines of --report-bindings.
 
 Between brackets stands a socket, between slashes a core, and each letter is a hardware thread: B if it belongs to
-what is shown.  Records in, text out.  The surprising thing: who is bound to all cpus of a node is reported as not
-bound, for so mpirun 4.1 has it, and scripts look for these words; who is really not bound is not reported at all.
+what is shown.  As in mpirun 4.1, whose words scripts look for, a rank that is bound to all cpus of a node is reported
+as not bound, and one that is really not bound is not reported.
 """
 
 from __future__ import annotations
@@ -17,17 +17,21 @@ if TYPE_CHECKING:
     from mslaunch.datamodel.topology import Topology
 
 
-def binding_lines(jobmap: JobMap, topologies: Mapping[str, Topology], pids: Mapping[str, int]) -> list[str]:
+def binding_lines(
+    jobmap: JobMap, topologies: Mapping[str, Topology], pids: Mapping[str, int], unbound: Mapping[int, str]
+) -> list[str]:
     """What --report-bindings prints to stderr, a line for each rank that is bound, in rank order.
 
     `[node1:4711] MCW rank 0 bound to socket 0[core 0[hwt 0]]: [B/.]`, as mpirun 4.1.4.  `topologies` are whole ones
-    and `pids` those of the agents, both by node name.
+    and `pids` those of the agents, both by node name.  Ranks of the app contexts `unbound` get the reason instead.
     """
     lines = []
     for placement in jobmap.placements:
-        if placement.cpus:
+        if placement.cpus or placement.app in unbound:
             name = jobmap.nodes[placement.node].name
             what = bound_to(topologies.get(name), placement.cpus)
+            if not placement.cpus:
+                what = f"is not bound: {unbound[placement.app]} (--bind-to core would bind it)"
             lines.append(f"[{name}:{pids.get(name, 0)}] MCW rank {placement.rank} {what}")
     return lines
 

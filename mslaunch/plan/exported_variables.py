@@ -1,14 +1,12 @@
-"""Which variables of the user travel to the ranks: what -x names, what is forwarded to other hosts, and defaults.
+"""The user's variables that travel to ranks: what -x names, what is forwarded to other hosts, and defaults.
 
-Pure; the launcher's environment is handed in.  The surprising thing is what no pattern takes: what describes the
-launcher's own host and shell, and what a launch around us has left.
+No pattern takes what describes the launcher's own host and shell, nor what a launch around this one has left.
 """
 
 from __future__ import annotations
 
 from mslaunch.errors import UsageError
 from mslaunch.faststd import TYPE_CHECKING
-from mslaunch.frameworks import mindspore
 from mslaunch.frameworks import table as frameworks
 
 if TYPE_CHECKING:
@@ -17,7 +15,7 @@ if TYPE_CHECKING:
     from mslaunch.datamodel.request import AppContext, Request
 
 #: given to a rank that has no value of its own: output without a buffer (docs/design-decisions.md, "Live output")
-DEFAULTS = ("PYTHONUNBUFFERED=1", "GFORTRAN_UNBUFFERED_PRECONNECTED=y", *frameworks.DEFAULTS)
+DEFAULTS = ("PYTHONUNBUFFERED=1", "GFORTRAN_UNBUFFERED_PRECONNECTED=y")
 #: scrubbed wherever they come from, besides those of the frameworks
 OWN = ("MSLAUNCH_*",)
 #: says which start of the job this is; it would lie if -x took it from a launch around us
@@ -66,8 +64,8 @@ def missing_exports(request: Request, environ: Mapping[str, str]) -> list[str]:
 
 
 def forwarded(app: AppContext, environ: Mapping[str, str]) -> list[str]:
-    """Variables of the launcher for ranks on other hosts; those of MindSpore's recovery, unless none is to travel."""
-    patterns = (*app.forward, *mindspore.FORWARD) if app.forward else ()
+    """Variables of the launcher for ranks on other hosts; those that frameworks name too, unless none is to travel."""
+    patterns = (*app.forward, *frameworks.FORWARD) if app.forward else ()
     return [f"{name}={environ[name]}" for name in matching(patterns, environ)]
 
 
@@ -92,17 +90,7 @@ def _matches(name: str, pattern: str) -> bool:
 
 
 def defaults(request: Request, environ: Mapping[str, str], size: int) -> tuple[str, ...]:
-    """What the `size` ranks, and services, get where nothing else gave a value.
-
-    How long they wait for one another has an older and a newer name; what the user gave to one of them, with -x or in
-    the environment, holds for both, and on all hosts.
-    """
+    """What the `size` ranks, and services, get where nothing else gave a value."""
     given = [*(_chosen(app, environ) for app in request.apps), environ]
-    said = [values[name] for values in given for name in mindspore.TIMEOUTS if values.get(name)]
-    known: tuple[str, ...] = DEFAULTS
-    if said and "\0" not in said[0]:
-        known = (*(word for word in DEFAULTS if word.partition("=")[0] not in mindspore.TIMEOUTS),
-                 *(f"{name}={said[0]}" for name in mindspore.TIMEOUTS))  # fmt: skip
-    if request.restart in ("rank", "group") or (request.max_restarts and not request.restart):
-        known = (*known, mindspore.RECOVERY)
-    return (*known, *mindspore.pace(size, {name for values in given for name in values}))
+    restarts = request.restart in ("rank", "group") or (request.max_restarts > 0 and not request.restart)
+    return (*DEFAULTS, *frameworks.defaults(size, given, restarts))

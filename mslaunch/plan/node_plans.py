@@ -1,8 +1,7 @@
-"""The plans: jobmap -> one NodePlan a node, with every variable of every rank as a value.
+"""The plans of nodes: from the job map to one NodePlan a node, with every variable of every rank as a value.
 
-Pure.  It knows who is told what, and asks `frameworks` for the variables of the contracts and `exports` for those of
-the user.  The surprising thing is what does not travel: a remote rank inherits its own host's login environment, not
-the launcher's, except OMPI_* and PMIX_* (as mpirun 4.1.4; hydra's dialect says otherwise) and what -x names.
+A remote rank inherits its own host's login environment, not the launcher's, except OMPI_* and PMIX_* (as with mpirun
+4.1.4; hydra's dialect says otherwise) and what -x names.
 """
 
 from __future__ import annotations
@@ -10,9 +9,8 @@ from __future__ import annotations
 from mslaunch.datamodel.node_plan import FIRST_SERVER, SERVICE, AppPlan, NodePlan, RankPlan, World
 from mslaunch.errors import UsageError
 from mslaunch.faststd import TYPE_CHECKING
-from mslaunch.frameworks import mindspore
 from mslaunch.frameworks import table as frameworks
-from mslaunch.frameworks.rank_info import ProgramInfo, RankInfo
+from mslaunch.frameworks.contract import ProgramInfo, RankInfo
 from mslaunch.plan.exported_variables import ATTEMPT, OWN, defaults, exported, forwarded
 from mslaunch.plan.rank_selection import stdin_ranks, window, xterm_ranks
 
@@ -63,15 +61,15 @@ def service_plans(
 
 
 def service_node(jobmap: JobMap) -> int:
-    """Where the scheduler is, and the parameter servers with it."""
+    """Where the services are."""
     return jobmap.service if jobmap.service >= 0 else jobmap.placements[0].node
 
 
 def first_services(request: Request, jobmap: JobMap) -> dict[int, int]:
     """The services that are started before the ranks: number -> node.
 
-    Where nobody asks for that, the scheduler waits for a knock of a rank; but not on a host that has none, and not if
-    there are parameter servers, which make certain that it is needed.
+    Where nobody asks for that, the first waits for the connection of a rank; but not on a host that has none, and not
+    if there are others, which make certain that it is needed.
     """
     cluster, at = request.cluster, service_node(jobmap)
     if not has_services(request) or not (
@@ -82,7 +80,7 @@ def first_services(request: Request, jobmap: JobMap) -> dict[int, int]:
 
 
 def has_services(request: Request) -> bool:
-    """Whether there is a scheduler for us to start, should a rank want one."""
+    """Whether there are services for us to start, should a rank want them."""
     cluster = request.cluster
     return not cluster.simulated and (cluster.share is None or cluster.share.master)
 
@@ -158,7 +156,7 @@ class _NodePlans:
                 RankPlan(
                     placement.rank + shift,
                     placement.app,
-                    (*frameworks.rank_env(self._place(placement, len(here), world)), *self._bound(placement)),
+                    tuple(frameworks.rank_env(self._place(placement, len(here), world))),
                     placement.cpus,
                     window(request, placement.rank) if placement.rank in windows else (),
                     placement.memory,
@@ -198,20 +196,11 @@ class _NodePlans:
         cluster = self._request.cluster
         first = bool(first_services(self._request, self._jobmap))
         place = self._place(self._jobmap.placements[0], 1, World())
-        return mindspore.services(place, cluster._replace(first=first, cpus=cluster.cpus or self._jobmap.service_cpus))
-
-    def _bound(self, placement: Placement) -> list[str]:
-        """What a rank is told of its binding by local rank."""
-        local = self._request.policy.local
-        if local is None:
-            return []
-        from mslaunch.plan.binding_by_local_rank import told
-
-        return told(local, placement)
+        return frameworks.services(place, cluster._replace(first=first, cpus=cluster.cpus or self._jobmap.service_cpus))
 
     def _place(self, placement: Placement, local_size: int, world: World) -> RankInfo:
         jobmap, endpoint, cluster = self._jobmap, self._endpoint, self._request.cluster
-        slots = jobmap.nodes[placement.node].slots
+        slots, local = jobmap.nodes[placement.node].slots, self._request.policy.local
         place = RankInfo(
             rank=placement.rank,
             size=len(jobmap.placements),
@@ -231,6 +220,7 @@ class _NodePlans:
             service_address=endpoint.service_address,
             servers=cluster.servers,
             simulated=cluster.simulated,
+            even_cpus=placement.cpus if local and (local.even_cpus or local.even_numa) else (),
         )
         return _shared(place, cluster.share) if cluster.share else place
 
@@ -249,7 +239,7 @@ def _shared(place: RankInfo, share: Share) -> RankInfo:
 
 def _app_plan(request: Request, index: int, environ: Mapping[str, str], cwd: str) -> AppPlan:
     app = request.apps[index]
-    wdir = _absolute(app.wdir or cwd, cwd)
+    wdir = absolute(app.wdir or cwd, cwd)
     if any("\0" in word for word in (*app.argv, wdir)):
         raise UsageError("no argument can hold a NUL character", app.argv[0].partition("\0")[0])
     argv = (f"./{app.argv[0].rpartition('/')[2]}", *app.argv[1:]) if app.preload_binary else app.argv
@@ -262,14 +252,15 @@ def _app_plan(request: Request, index: int, environ: Mapping[str, str], cwd: str
             *exported(app, environ),
         ),
         path=app.path or "",
-        front=_front(_absolute(app.prefix, cwd)) if app.prefix else (),
+        front=_front(absolute(app.prefix, cwd)) if app.prefix else (),
         # -wdir is stronger than --set-cwd-to-session-dir, not than -s (mpirun 4.1.4)
         in_session=app.preload_binary or (app.session_dir and app.wdir is None),
         mpi="none" if request.cluster.share else app.mpi,  # its ranks would wait for those of other launchers
     )
 
 
-def _absolute(path: str, cwd: str) -> str:
+def absolute(path: str, cwd: str) -> str:
+    """`path`, which counts from `cwd`."""
     return path if path.startswith("/") else f"{cwd.rstrip('/')}/{path}"
 
 

@@ -13,11 +13,11 @@ from mslaunch.backends.openmpi.rank_wrapper import MeetingPoint, Streams, comman
 from mslaunch.backends.openmpi.translate_options import HOSTFILE, MpirunCommand, exported, translate
 from mslaunch.datamodel.hosts import Allocation, Node
 from mslaunch.datamodel.node_plan import AppPlan, NodePlan, RankPlan, ServicePlan
-from mslaunch.datamodel.request import ClusterPolicy, Request
+from mslaunch.datamodel.request import Request, ServicePolicy
 from mslaunch.errors import UsageError
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 from mslaunch.frameworks import mindspore
-from mslaunch.frameworks.rank_info import RankInfo
+from mslaunch.frameworks.contract import RankInfo
 from mslaunch.frameworks.table import SCRUB
 from mslaunch.plan.exported_variables import matching
 from mslaunch.plan.mapping.mapper import map_job
@@ -99,7 +99,7 @@ class MpirunJob(NamedTuple):
         if meeting.scheduler:
             address, port = meeting.scheduler
             place = RankInfo(0, self.size, 0, 1, 0, 1, 1, address, meeting.port, port)
-            services = mindspore.services(place, ClusterPolicy())
+            services = mindspore.services(place, ServicePolicy())
         return NodePlan(
             ranks=(RankPlan(0, 0, ()),),
             apps=(AppPlan(tuple(line), self.cwd, path=os.path.dirname(self.mpirun.path), mpi="none"),),

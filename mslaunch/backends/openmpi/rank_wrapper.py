@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 from mslaunch.frameworks import mindspore, torch
-from mslaunch.frameworks.rank_info import RankInfo
+from mslaunch.frameworks.contract import RankInfo
+from mslaunch.frameworks.table import defaults
 from mslaunch.plan.exported_variables import DEFAULTS
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ exec "$program" "$@"
 
 def text() -> str:
     """The whole of it; variables that are given where there is no value are constants of ours as well."""
-    given = [word.partition("=") for word in DEFAULTS]
+    given = [word.partition("=") for word in (*DEFAULTS, *defaults(mindspore.LARGE + 1, (), False))]
     pace = f'[ "{"".join(f"${{{name}+x}}" for name in mindspore.PACE)}" ] || [ "$size" -gt {mindspore.LARGE} ] ||'
     pace += f" export {' '.join(mindspore.pace(1))}\n"
     return TEXT + "".join(f': "${{{name}={value}}}"\nexport {name}\n' for name, _, value in given) + pace + _LAST

@@ -6,7 +6,7 @@ of the record in which a dialect keeps what it evaluates itself.  A final "+" sa
 
 from __future__ import annotations
 
-from mslaunch.datamodel.request import AppContext, ClusterPolicy, LinkPolicy, OutputPolicy, Policy, Request
+from mslaunch.datamodel.request import AppContext, LinkPolicy, OutputPolicy, Policy, Request, ServicePolicy
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -104,6 +104,6 @@ def assemble(line: ParsedLine, notes: Sequence[str] = ()) -> Request:
         Policy(**records.get("policy", {})),
         OutputPolicy(**records.get("output", {})),
         LinkPolicy(**records.get("link", {})),
-        cluster=ClusterPolicy(**records.get("cluster", {})),
+        cluster=ServicePolicy(**records.get("cluster", {})),
         **{**fields, "notes": (*fields.get("notes", ()), *notes)},
     )

@@ -9,7 +9,7 @@ node where no address answers does not stop the launch (its program may need non
 from __future__ import annotations
 
 from mslaunch.datamodel.jobmap import Endpoint
-from mslaunch.datamodel.request import ClusterPolicy
+from mslaunch.datamodel.request import ServicePolicy
 from mslaunch.errors import WireError
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 from mslaunch.protocol import control, frames
@@ -30,7 +30,7 @@ class RendezvousRequest(NamedTuple):
 
     first: int  # the node of the first rank
     service: int  # the node of the scheduler
-    cluster: ClusterPolicy = ClusterPolicy()
+    cluster: ServicePolicy = ServicePolicy()
 
     @property
     def ports(self) -> dict[int, list[control.PortRequest]]:
@@ -48,7 +48,7 @@ class RendezvousRequest(NamedTuple):
         return found
 
 
-def sought_by(jobmap: JobMap, cluster: ClusterPolicy) -> RendezvousRequest:
+def sought_by(jobmap: JobMap, cluster: ServicePolicy) -> RendezvousRequest:
     """What the ranks of a map need to know."""
     first = jobmap.placements[0].node
     return RendezvousRequest(first, jobmap.service if jobmap.service >= 0 else first, cluster)

@@ -16,9 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from mslaunch.datamodel.hosts import Allocation
-    from mslaunch.datamodel.jobmap import JobMap
     from mslaunch.datamodel.request import Request
-    from mslaunch.datamodel.topology import Topology
     from mslaunch.plan.mapping.pipeline import Placed
 
 
@@ -73,8 +71,8 @@ def write(text: str, fd: int) -> None:
         raise LaunchError(f"the tables cannot be shown: {error.strerror}", where) from None
 
 
-def bindings(jobmap: JobMap, topologies: Mapping[str, Topology], pids: Mapping[str, int]) -> str:
+def bindings(placed: Placed, pids: Mapping[str, int]) -> str:
     """--report-bindings; `pids` are those of the agents, by node."""
     from mslaunch.plan.binding_tables import binding_lines
 
-    return "".join(line + "\n" for line in binding_lines(jobmap, topologies, pids))
+    return "".join(line + "\n" for line in binding_lines(placed.jobmap, placed.topologies, pids, placed.unbound))

@@ -15,7 +15,7 @@ from mslaunch.host.own_names import is_local
 from mslaunch.launcher.agents.start_agents import UnreachedError
 from mslaunch.launcher.recovery.next_attempt import CALL_AGAIN, PreviousAttempt, choices, fewer, may_shrink, no_host
 from mslaunch.plan.hosts.host_ranges import fold
-from mslaunch.plan.hosts.scheduler_host import naming_of, scheduler_node
+from mslaunch.plan.hosts.service_host import named_node, naming_of
 from mslaunch.plan.hosts.spares import exchange
 from mslaunch.plan.mapping.mapper import map_job
 from mslaunch.plan.mapping.policy_defaults import topology_decides
@@ -189,7 +189,7 @@ def _scheduler_node(request: Request, allocation: Allocation) -> str:
     """The name of the node that was named for MindSpore's scheduler, while nobody has a place yet."""
     host = request.cluster.host
     naming = naming_of(request, is_local, os.uname().nodename)
-    return scheduler_node(host, allocation, naming).name if host else ""
+    return named_node(host, allocation, naming).name if host else ""
 
 
 def _names(past: PreviousAttempt, nodes: Sequence[Node]) -> tuple[dict[str, Node], set[str]]:

@@ -1,9 +1,7 @@
-"""From the allocation to the finished map: ranks to nodes, to objects of their machines, to cpus.
+"""From the allocation to the finished job map: mapping, then binding, then the host of the services.
 
-The one room that knows the order in which mapping and binding go, and when a node must be asked what its machine is
-like.  It asks through a function that it is given.  In the end the map gets the scheduler's host, should it be another
-than that of the first rank.  The surprising thing is that a job may be mapped twice: first as if all machines were
-alike, which tells the nodes that get ranks, so that only these need be reached and asked.
+A job may be mapped twice: first as if all nodes were alike, which tells the nodes that get ranks, so that only these
+need be reached and asked for their topologies.
 """
 
 from __future__ import annotations
@@ -25,26 +23,36 @@ if TYPE_CHECKING:
 
 
 class Placed(NamedTuple):
-    """The map, with cpus where ranks are bound, and the machines of the nodes that were asked, by name."""
+    """The map, with cpus where ranks are bound."""
 
     jobmap: JobMap
-    topologies: Mapping[str, Topology]
+    topologies: Mapping[str, Topology]  # of the nodes that were asked, by name
+    unbound: Mapping[int, str] = {}  # app contexts that are not bound by default, and why
 
 
-def place(request: Request, allocation: Allocation, ask: Ask, is_local: Callable[[str], bool], hostname: str) -> Placed:
-    """Map and bind.  `ask` is called at most once, if anything depends on machines, with the nodes that matter.
+def place(
+    request: Request,
+    allocation: Allocation,
+    ask: Ask,
+    is_local: Callable[[str], bool],
+    hostname: str,
+    read: Callable[[str], bytes] = lambda path: b"",
+    cwd: str = "/",
+) -> Placed:
+    """Map and bind.  `ask` is called at most once, if anything depends on topologies, with the nodes that matter.
 
-    `is_local` tells whether a name is this host, which is called `hostname`.  Raises AllocationError and UsageError;
-    what `ask` raises goes through.
+    `is_local` tells whether a name is this host, which is called `hostname`; `read` gives the first bytes of a file,
+    b"" if there are none, and programs start in `cwd`.  Raises AllocationError and UsageError; what `ask` raises goes
+    through.
     """
-    placed = _placed(request, allocation, ask)
+    placed = _placed(request, allocation, ask, cwd, read)
     jobmap, cluster = placed.jobmap, request.cluster
     if cluster.share and cluster.share.first:
         jobmap = _shifted(jobmap, cluster.share.first)
     if cluster.host and not cluster.simulated and not cluster.share:
-        from mslaunch.plan.hosts.scheduler_host import naming_of, with_scheduler
+        from mslaunch.plan.hosts.service_host import naming_of, with_services
 
-        jobmap = with_scheduler(jobmap, cluster.host, allocation, naming_of(request, is_local, hostname))
+        jobmap = with_services(jobmap, cluster.host, allocation, naming_of(request, is_local, hostname))
         if jobmap.service >= 0 and jobmap.service_cpus:  # those of the first rank's host
             raise UsageError(
                 f"the NUMA nodes of {cluster.host} are not known",
@@ -54,20 +62,25 @@ def place(request: Request, allocation: Allocation, ask: Ask, is_local: Callable
     return placed._replace(jobmap=jobmap)
 
 
-def _placed(request: Request, allocation: Allocation, ask: Ask) -> Placed:
+def _placed(request: Request, allocation: Allocation, ask: Ask, cwd: str, read: Callable[[str], bytes]) -> Placed:
     from mslaunch.plan.binding import bind, check, usable, wants_binding
+    from mslaunch.plan.unbound_programs import unbound_programs
 
     policy = request.policy
     check(policy)
     if topology_decides(policy):
-        told = ask(allocation.nodes)
+        unbound = unbound_programs(request, cwd, read)
+        topologies = ask(allocation.nodes)
     else:
         jobmap = map_job(request, allocation, {})
-        if not (wants_binding(policy, jobmap) or shows_machines(request)):
-            return Placed(jobmap, {})
-        told = ask(jobmap.nodes)
-    machines = usable(policy, told)
-    return Placed(bind(map_job(request, allocation, machines), policy, machines), told)
+        wants = wants_binding(policy, jobmap)
+        unbound = unbound_programs(request, cwd, read) if wants else {}
+        wants = wants and any(placement.app not in unbound for placement in jobmap.placements)
+        if not (wants or shows_machines(request)):
+            return Placed(jobmap, {}, unbound)
+        topologies = ask(jobmap.nodes)
+    machines = usable(policy, topologies)
+    return Placed(bind(map_job(request, allocation, machines), policy, machines, unbound), topologies, unbound)
 
 
 def _shifted(jobmap: JobMap, first: int) -> JobMap:

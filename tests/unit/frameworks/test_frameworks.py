@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mslaunch.datamodel.node_plan import FIRST_SERVER, SERVICE
-from mslaunch.datamodel.request import ClusterPolicy
+from mslaunch.datamodel.request import ServicePolicy
 from mslaunch.frameworks import mindspore, openmpi, torch
 from mslaunch.frameworks import table as frameworks
-from mslaunch.frameworks.rank_info import ProgramInfo, RankInfo
+from mslaunch.frameworks.contract import ProgramInfo, RankInfo
 
 PROGRAM = ProgramInfo(0, ("/bin/prog", "word"), "/work")
 LAYOUTS = st.lists(st.integers(1, 5), min_size=1, max_size=5)  # ranks a node
@@ -108,6 +108,55 @@ def test_the_longest_argument_list_can_be_started() -> None:
     subprocess.run(["true"], env={"PATH": os.defpath, "OMPI_ARGV": str(env["OMPI_ARGV"])}, check=True)
 
 
+@settings(max_examples=200, deadline=None)
+@given(
+    st.builds(
+        RankInfo,
+        *[st.integers(0, 1000)] * 7,
+        st.sampled_from(["10.0.0.1", "fd00::1"]),
+        *[st.integers(1, 65535)] * 2,
+        job=st.integers(0, 2**32 - 1),
+        app=st.integers(0, 3),
+        sizes=st.lists(st.integers(1, 9), max_size=3).map(tuple),
+        bound=st.booleans(),
+        crowded=st.booleans(),
+        service_address=st.sampled_from(["", "10.0.0.2"]),
+        servers=st.integers(0, 3),
+        simulated=st.booleans(),
+        numbered=st.booleans(),
+        even_cpus=st.lists(st.integers(0, 99), max_size=3).map(tuple),
+    )
+)
+def test_no_two_frameworks_set_a_variable_differently(place: RankInfo) -> None:
+    words = [*frameworks.job_env(place), *frameworks.rank_env(place), *frameworks.app_env(PROGRAM)]
+    names = [word.partition("=")[0] for word in words]
+    assert len(names) == len(set(names)), "nor a variable of the node and of the rank"
+
+
+def test_a_contradiction_is_an_error() -> None:
+    assert frameworks.merged([{"A": 1}, {"A": "1", "B": 2}]) == ["A=1", "B=2"]
+    with pytest.raises(ValueError, match="two frameworks set A, to '1' and '2'"):
+        frameworks.merged([{"A": 1}, {"A": 2}])
+
+
+@pytest.mark.parametrize(
+    ("text", "framework"),
+    [
+        ("import mindspore as ms", "MindSpore"),
+        ("from mindspore_gs import x", "MindSpore"),
+        ("import torch.nn", "torch"),
+        ("torch_geometric", "torch"),
+        ("import jax", "JAX"),
+        ("from mpi4py import MPI", ""),
+        ("torchvision mytorch _torch ajax jaxb", ""),
+        ("mytorch; torch", "torch"),
+        ("", ""),
+    ],
+)
+def test_which_programs_are_not_bound(text: str, framework: str) -> None:
+    assert frameworks.unbound_in(text) == framework
+
+
 @settings(max_examples=20, deadline=None)
 @given(LAYOUTS)
 def test_what_a_node_shares_is_shared(counts: list[int]) -> None:
@@ -129,7 +178,7 @@ def test_what_is_set_is_also_scrubbed() -> None:
 
 def test_the_scheduler_is_no_worker() -> None:
     place = RankInfo(0, 8, 0, 4, 0, 2, 8, "10.0.0.1", 10001, 10002)
-    (service,) = mindspore.services(place, ClusterPolicy())
+    (service,) = mindspore.services(place, ServicePolicy())
     env = dict(word.split("=", 1) for word in service.env)
     assert (service.port, env["MS_SCHED_HOST"]) == (10002, "10.0.0.1")
     assert (env["MS_ROLE"], env["MS_WORKER_NUM"]) == ("MS_SCHED", "8")
@@ -139,7 +188,7 @@ def test_the_scheduler_is_no_worker() -> None:
 
 def test_the_scheduler_and_the_servers_are_told_the_same_place() -> None:
     place = RankInfo(0, 8, 0, 4, 0, 2, 8, "10.0.0.1", 10001, 10002, service_address="fd00::2", servers=3)
-    made = mindspore.services(place, ClusterPolicy(first=True, program="light", cpus=(5,)))
+    made = mindspore.services(place, ServicePolicy(first=True, program="light", cpus=(5,)))
     assert [service.number for service in made] == [SERVICE, FIRST_SERVER, FIRST_SERVER - 1, FIRST_SERVER - 2]
     assert made[0][3:] == (True, "light", (5,)) and made[1][3:] == (True, "ranks", ())
     roles, ports = ["MS_SCHED", *["MS_PSERVER"] * 3], [10002, 0, 0, 0]

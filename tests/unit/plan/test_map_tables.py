@@ -90,7 +90,7 @@ def drawn(name: str) -> str:
             parts.append(f"{error}\n")
             continue
         parts += [show_map(jobmap, [app], how, {"aa": topology}) for how in ("table", "devel", "diffable")]
-        parts += [line + "\n" for line in binding_lines(jobmap, {"aa": topology}, {"aa": 4711})]
+        parts += [line + "\n" for line in binding_lines(jobmap, {"aa": topology}, {"aa": 4711}, {})]
     return "".join(parts)
 
 
@@ -228,12 +228,17 @@ def test_a_binding_in_words(cpus: tuple[int, ...], text: str) -> None:
 
 
 def test_only_bound_ranks_are_reported() -> None:
-    lines = binding_lines(on_one_node((0, 1), (), (2, 3)), {"aa": TWO_SOCKETS}, {"aa": 7})
+    lines = binding_lines(on_one_node((0, 1), (), (2, 3)), {"aa": TWO_SOCKETS}, {"aa": 7}, {})
     assert lines == [
         "[aa:7] MCW rank 0 bound to socket 0[core 0[hwt 0-1]]: [BB/../../..][../../../..]",
         "[aa:7] MCW rank 2 bound to socket 0[core 1[hwt 0-1]]: [../BB/../..][../../../..]",
     ]
-    assert binding_lines(on_one_node((2, 3)), {}, {}) == ["[aa:0] MCW rank 0 bound to cpus 2-3"]
+    assert binding_lines(on_one_node((2, 3)), {}, {}, {}) == ["[aa:0] MCW rank 0 bound to cpus 2-3"]
+
+
+def test_a_program_that_is_not_bound_by_default_says_why() -> None:
+    lines = binding_lines(on_one_node(()), {"aa": TWO_SOCKETS}, {"aa": 7}, {0: "net.py names torch"})
+    assert lines == ["[aa:7] MCW rank 0 is not bound: net.py names torch (--bind-to core would bind it)"]
 
 
 @FEW

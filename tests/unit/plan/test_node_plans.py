@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from mslaunch.datamodel.hosts import Node
 from mslaunch.datamodel.jobmap import Endpoint, JobMap, Placement
 from mslaunch.datamodel.node_plan import FIRST_SERVER, SERVICE, NodePlan
-from mslaunch.datamodel.request import AppContext, ClusterPolicy, OutputPolicy, Request, Share
+from mslaunch.datamodel.request import AppContext, OutputPolicy, Request, ServicePolicy, Share
 from mslaunch.errors import UsageError
 from mslaunch.frameworks import mindspore
 from mslaunch.plan.exported_variables import missing_exports
@@ -371,13 +371,13 @@ APART = TWO_BY_TWO._replace(nodes=(HERE, THERE, THIRD), service=2)
 ELSEWHERE = MEETING._replace(service_address="10.0.0.3")
 
 
-def first_plans(cluster: ClusterPolicy, jobmap: JobMap = TWO_BY_TWO, attempt: int = 1) -> dict[int, NodePlan]:
+def first_plans(cluster: ServicePolicy, jobmap: JobMap = TWO_BY_TWO, attempt: int = 1) -> dict[int, NodePlan]:
     request = Request((AppContext(("python", "x.py"), env=(("A", "1"),)),), cluster=cluster)
     return service_plans(request, jobmap, {}, "/w", ELSEWHERE, "ff", attempt)
 
 
 def test_a_scheduler_that_starts_first() -> None:
-    cluster = ClusterPolicy(first=True, program="light", cpus=(1, 3))
+    cluster = ServicePolicy(first=True, program="light", cpus=(1, 3))
     ((node, plan),) = first_plans(cluster, attempt=2).items()
     (service,) = plan.services
     assert (node, plan.ranks, plan.world.here) == (0, (), -1)
@@ -389,10 +389,10 @@ def test_a_scheduler_that_starts_first() -> None:
 
 def test_a_scheduler_on_a_host_without_ranks() -> None:
     """Nobody there would knock, so it starts first, whatever was said."""
-    ((node, plan),) = first_plans(ClusterPolicy("n2"), APART).items()
+    ((node, plan),) = first_plans(ServicePolicy("n2"), APART).items()
     assert (node, plan.services[0].first) == (2, True)
     assert values(plan.services[0].env)["MS_SCHED_HOST"] == "10.0.0.3"
-    request = Request((AppContext(("x",)),), cluster=ClusterPolicy("n2"))
+    request = Request((AppContext(("x",)),), cluster=ServicePolicy("n2"))
     *made, last = make_plans(request, APART, {}, "/", ELSEWHERE, "ff")
     assert last == NodePlan((), (), (), world=made[0].world._replace(here=-1))
     assert made[0].world.hosts == ("head", "n1") and [plan.world.here for plan in made] == [0, 1]
@@ -404,28 +404,28 @@ def test_a_scheduler_on_a_host_without_ranks() -> None:
 
 def test_a_scheduler_beside_other_ranks_waits_for_a_knock() -> None:
     jobmap = TWO_BY_TWO._replace(service=1)
-    first, second = plans(AppContext(("x",)), {}, jobmap, cluster=ClusterPolicy("n1"))
+    first, second = plans(AppContext(("x",)), {}, jobmap, cluster=ServicePolicy("n1"))
     assert not first.services and [service.first for service in second.services] == [False]
-    assert len(second.ranks) == 2 and first_plans(ClusterPolicy("n1"), jobmap) == {}
+    assert len(second.ranks) == 2 and first_plans(ServicePolicy("n1"), jobmap) == {}
 
 
 def test_parameter_servers() -> None:
     """They are beside the scheduler, and everybody knows how many there are."""
-    ((node, plan),) = first_plans(ClusterPolicy(servers=2), TWO_BY_TWO._replace(service=1)).items()
+    ((node, plan),) = first_plans(ServicePolicy(servers=2), TWO_BY_TWO._replace(service=1)).items()
     assert node == 1 and [service.number for service in plan.services] == [SERVICE, FIRST_SERVER, FIRST_SERVER - 1]
     assert all(service.first for service in plan.services)
     assert [values(service.env)["MS_ROLE"] for service in plan.services] == ["MS_SCHED", "MS_PSERVER", "MS_PSERVER"]
     assert {values(service.env)["MS_SERVER_NUM"] for service in plan.services} == {"2"}
     assert [service.program for service in plan.services] == ["auto", "ranks", "ranks"]
     assert [service.port for service in plan.services] == [10002, 0, 0]
-    for rank_plan in plans(AppContext(("x",)), {}, cluster=ClusterPolicy(servers=2)):
+    for rank_plan in plans(AppContext(("x",)), {}, cluster=ServicePolicy(servers=2)):
         assert values(rank_plan.env)["MS_SERVER_NUM"] == "2"
     assert "MS_SERVER_NUM" not in values(plans(AppContext(("x",)), {})[0].env)
 
 
 def test_a_dry_run_meets_nobody() -> None:
     """And -x RANK_ID=512, as --sim_rank_id has it, is not overwritten from Open MPI's variables."""
-    cluster = ClusterPolicy(simulated=True, first=True, servers=1)
+    cluster = ServicePolicy(simulated=True, first=True, servers=1)
     assert first_plans(cluster) == {}
     for plan in plans(AppContext(("x",)), {}, cluster=cluster):
         assert plan.services == ()
@@ -445,7 +445,7 @@ AT_MASTER = Endpoint("10.0.0.9", 10001, 8118, "10.0.0.9")
 
 
 def shared(share: Share, jobmap: JobMap = PART, stdin: str = "0") -> NodePlan:
-    request = Request((AppContext(("x",)),), cluster=ClusterPolicy(first=True, share=share), stdin=stdin)
+    request = Request((AppContext(("x",)),), cluster=ServicePolicy(first=True, share=share), stdin=stdin)
     (plan,) = make_plans(request, jobmap, {}, "/", AT_MASTER, "ff")
     assert bool(service_plans(request, jobmap, {}, "/", AT_MASTER, "ff")) == share.master
     assert bool(first_services(request, jobmap)) == share.master
@@ -489,7 +489,7 @@ def test_who_reads_in_a_share(stdin: str, readers: tuple[int, ...]) -> None:
 
 
 def test_windows_in_a_share() -> None:
-    request = Request((AppContext(("x",)),), cluster=ClusterPolicy(share=SHARE))
+    request = Request((AppContext(("x",)),), cluster=ServicePolicy(share=SHARE))
     assert xterm_ranks(request._replace(output=OutputPolicy(xterm="0,5")), 2, 4) == (0, 5)
     assert xterm_ranks(request._replace(output=OutputPolicy(xterm="-1")), 2, 4) == (4, 5)
 
@@ -498,7 +498,7 @@ def test_windows_in_a_share() -> None:
 
 
 @st.composite
-def maps(draw: st.DrawFn) -> tuple[JobMap, ClusterPolicy]:
+def maps(draw: st.DrawFn) -> tuple[JobMap, ServicePolicy]:
     """Ranks in any order on some nodes, a scheduler anywhere, or the part of a job that one host has."""
     shares = draw(st.booleans())
     count = 1 if shares else draw(st.integers(1, 4))
@@ -508,16 +508,16 @@ def maps(draw: st.DrawFn) -> tuple[JobMap, ClusterPolicy]:
     nodes = tuple(Node(f"n{at}", 4, "-H", local=not at) for at in range(count))
     if shares:
         share = Share(first + len(rows) + draw(st.integers(0, 3)), first, "10.0.0.9", 8118, draw(st.booleans()))
-        return JobMap(nodes, rows, 4), ClusterPolicy(first=draw(st.booleans()), share=share)
+        return JobMap(nodes, rows, 4), ServicePolicy(first=draw(st.booleans()), share=share)
     where = draw(st.integers(-1, count))
     nodes += (Node("apart", 0, "--scheduler"),) * (where == count)
-    return JobMap(nodes, rows, 4 * count, service=where), ClusterPolicy(
+    return JobMap(nodes, rows, 4 * count, service=where), ServicePolicy(
         first=draw(st.booleans()), servers=draw(st.integers(0, 2)), simulated=draw(st.booleans())
     )
 
 
 @given(maps())
-def test_every_rank_is_told_once_and_every_service_too(drawn: tuple[JobMap, ClusterPolicy]) -> None:
+def test_every_rank_is_told_once_and_every_service_too(drawn: tuple[JobMap, ServicePolicy]) -> None:
     jobmap, cluster = drawn
     request = Request((AppContext(("x",)),), cluster=cluster)
     made = make_plans(request, jobmap, {}, "/", ELSEWHERE, "ff")

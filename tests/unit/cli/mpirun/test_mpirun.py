@@ -17,7 +17,7 @@ from mslaunch.cli.help.help_text import help_text
 from mslaunch.cli.mpirun import common_options
 from mslaunch.cli.mpirun import parse as mpirun
 from mslaunch.cli.parser.options import REFUSED, Show, by_name, spelled
-from mslaunch.datamodel.request import AppContext, ClusterPolicy, LinkPolicy, OutputPolicy, Policy, Request
+from mslaunch.datamodel.request import AppContext, LinkPolicy, OutputPolicy, Policy, Request, ServicePolicy
 from mslaunch.datamodel.topology import LEVELS
 from mslaunch.errors import LaunchError, UsageError
 
@@ -150,10 +150,10 @@ DONE = [
     (["max-restarts", "3"], job(max_restarts=3)),
     (["restart", "group"], job(restart="group", max_restarts=3)),
     (["detach"], job(detach=True)),
-    (["scheduler", "node1:8118"], job(cluster=ClusterPolicy(host="node1", port=8118, first=True))),
-    (["server_num", "2"], job(cluster=ClusterPolicy(servers=2, first=True))),
+    (["scheduler", "node1:8118"], job(cluster=ServicePolicy(host="node1", port=8118, first=True))),
+    (["server_num", "2"], job(cluster=ServicePolicy(servers=2, first=True))),
     (["server-num", "0"], job()),
-    (["scheduler-runs", "ranks"], job(cluster=ClusterPolicy(program="ranks"))),
+    (["scheduler-runs", "ranks"], job(cluster=ServicePolicy(program="ranks"))),
     (["runtime-options", "continuous"], job(recovery=True)),
     (["rtos", "donotlaunch"], job(do_not_launch=True)),
     (["rsh-agent", "ssh -o 'A B'"], link(agent=("ssh", "-o", "A B"))),

@@ -13,7 +13,7 @@ from machines import EPYC_8, XEON_DEALT, machine
 from mslaunch.cli.dispatch import parse as dispatch
 from mslaunch.datamodel.hosts import Node
 from mslaunch.datamodel.jobmap import Endpoint, JobMap, Placement
-from mslaunch.datamodel.request import AppContext, ClusterPolicy, LocalBinding, Policy, Request
+from mslaunch.datamodel.request import AppContext, LocalBinding, Policy, Request, ServicePolicy
 from mslaunch.errors import UsageError
 from mslaunch.plan.binding import bind, wants_binding
 from mslaunch.plan.node_plans import make_plans
@@ -229,7 +229,7 @@ def test_a_rank_that_does_not_exist_may_be_named():
 
 def test_ranks_are_told_of_an_even_share():
     policy = Policy(bind_to="none", local=LocalBinding(even_cpus=True))
-    request = Request((AppContext(("a",), 2),), policy, cluster=ClusterPolicy(first=False))
+    request = Request((AppContext(("a",), 2),), policy, cluster=ServicePolicy(first=False))
     _, jobmap = bound(policy.local, 2)
     plan = make_plans(request, jobmap, {}, "/", Endpoint("127.0.0.1", 1, 2), "1")[0]
     assert [[word for word in rank.env if "CPU_LIST" in word] for rank in plan.ranks] == [

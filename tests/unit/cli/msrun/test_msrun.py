@@ -15,7 +15,7 @@ from mslaunch.cli.main import read_text
 from mslaunch.cli.msrun import scheduler_address
 from mslaunch.cli.msrun.options import TABLE
 from mslaunch.cli.parser.options import Show, by_name
-from mslaunch.datamodel.request import AppContext, ClusterPolicy, LocalBinding, OutputPolicy, Policy, Request, Share
+from mslaunch.datamodel.request import AppContext, LocalBinding, OutputPolicy, Policy, Request, ServicePolicy, Share
 from mslaunch.errors import LaunchError, UsageError
 from mslaunch.host.own_addresses import addresses
 
@@ -46,14 +46,14 @@ def nobody_listens():
 
 def job(np=8, argv=("python", "net.py"), outfile="worker_%r.log", join=True, notes=(), **more):
     """What a command line with --join=True makes; `more` are fields of the records, by name."""
-    records = {kind: {} for kind in (AppContext, Policy, OutputPolicy, ClusterPolicy, Request)}
+    records = {kind: {} for kind in (AppContext, Policy, OutputPolicy, ServicePolicy, Request)}
     for name, value in more.items():
         records[next(kind for kind in records if name in kind._fields)][name] = value
     return Request(
         (AppContext(argv, np, forward=("*",), **records[AppContext]),),
         Policy(**{"bind_to": "none", **records[Policy]}),
         OutputPolicy(merge=True, outfile=outfile, tee=join, keep=True, **records[OutputPolicy]),
-        cluster=ClusterPolicy(**{"first": True, "port": 8118, "moves": True, **records[ClusterPolicy]}),
+        cluster=ServicePolicy(**{"first": True, "port": 8118, "moves": True, **records[ServicePolicy]}),
         detach=not join,
         notes=notes,
         **{"stdin": "0" if join else "none", **records[Request]},

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from mslaunch.backends.openmpi.translate_options import refuse
 from mslaunch.cli.parser import recovery_readers
 from mslaunch.cli.parser.readers import Expected
-from mslaunch.datamodel.request import ClusterPolicy
+from mslaunch.datamodel.request import ServicePolicy
 from mslaunch.errors import UsageError
 
 
@@ -93,7 +93,7 @@ def test_the_same_with_msrun():
     ],
 )
 def test_where_the_scheduler_is(word, host, port):
-    assert parsed(f"--scheduler {word}").cluster == ClusterPolicy(host=host, port=port, first=True)
+    assert parsed(f"--scheduler {word}").cluster == ServicePolicy(host=host, port=port, first=True)
 
 
 @pytest.mark.parametrize(
@@ -114,9 +114,9 @@ def test_any_word_is_a_scheduler_or_none(word):
 
 
 def test_parameter_servers_and_what_the_scheduler_runs():
-    assert parsed("--server_num 2").cluster == parsed("--server-num 2").cluster == ClusterPolicy(servers=2, first=True)
-    assert parsed("--server_num 0").cluster == ClusterPolicy()
-    assert parsed("--scheduler-runs ranks").cluster == ClusterPolicy(program="ranks")
+    assert parsed("--server_num 2").cluster == parsed("--server-num 2").cluster == ServicePolicy(servers=2, first=True)
+    assert parsed("--server_num 0").cluster == ServicePolicy()
+    assert parsed("--scheduler-runs ranks").cluster == ServicePolicy(program="ranks")
     with pytest.raises(UsageError, match="0 or more"):
         parsed("--server_num -1")
 

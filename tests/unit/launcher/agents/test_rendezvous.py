@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 
 from mslaunch.datamodel.hosts import Node
 from mslaunch.datamodel.jobmap import JobMap, Placement
-from mslaunch.datamodel.request import ClusterPolicy, Share
+from mslaunch.datamodel.request import ServicePolicy, Share
 from mslaunch.errors import WireError
 from mslaunch.launcher.agents.rendezvous import Endpoint, Rendezvous, RendezvousRequest, sought_by
 from mslaunch.protocol import control, frames
 from mslaunch.protocol.control import Hello, Reserved
 
-USUAL = ClusterPolicy()
+USUAL = ServicePolicy()
 ANSWER = Reserved((10002, 10001), 10003, "token")
 ONE_PORT, OTHER_PORT = Reserved((10001,), 10003, "first"), Reserved((8119,), 10004, "second")
 
@@ -28,7 +28,7 @@ class Lab:
         first: int = 0,
         service: int = -1,
         seen: dict[int, str] | None = None,
-        cluster: ClusterPolicy = USUAL,
+        cluster: ServicePolicy = USUAL,
     ) -> None:
         hellos = {
             node: Hello(f"h{node}", 1, 2, 2, "3.8.0", found, (seen or {}).get(node, ""))
@@ -108,43 +108,43 @@ def test_a_first_node_without_any_address_does_not_stop_the_launch() -> None:
 @pytest.mark.parametrize(
     ("cluster", "words"),
     [
-        (ClusterPolicy(port=8118), b"8118 0"),
-        (ClusterPolicy(port=8118, moves=True), b"8118- 0"),
-        (ClusterPolicy(moves=True), b"0 0"),
-        (ClusterPolicy(simulated=True), b"0"),
-        (ClusterPolicy(share=Share(8, 4, "10.0.0.9", 8118, True)), b"8118 0"),
-        (ClusterPolicy(share=Share(8, 0, "::1", 8118, True), moves=True), b"8118- 0"),
-        (ClusterPolicy(share=Share(8, 4, "10.0.0.9", 8118, False), port=1, moves=True), b"0"),
+        (ServicePolicy(port=8118), b"8118 0"),
+        (ServicePolicy(port=8118, moves=True), b"8118- 0"),
+        (ServicePolicy(moves=True), b"0 0"),
+        (ServicePolicy(simulated=True), b"0"),
+        (ServicePolicy(share=Share(8, 4, "10.0.0.9", 8118, True)), b"8118 0"),
+        (ServicePolicy(share=Share(8, 0, "::1", 8118, True), moves=True), b"8118- 0"),
+        (ServicePolicy(share=Share(8, 4, "10.0.0.9", 8118, False), port=1, moves=True), b"0"),
     ],
     ids=str,
 )
-def test_which_ports_are_wanted(cluster: ClusterPolicy, words: bytes) -> None:
+def test_which_ports_are_wanted(cluster: ServicePolicy, words: bytes) -> None:
     assert Lab(("10.0.0.1",), cluster=cluster).asked() == {0: words}
 
 
 @pytest.mark.parametrize("master", [False, True])
 def test_a_share_meets_where_it_was_told(master: bool) -> None:
     """Others start ranks that we have no agents for: nobody could prove anything."""
-    lab = Lab(("10.0.0.1",), cluster=ClusterPolicy(share=Share(8, None, "fd00::9", 8118, master)))
+    lab = Lab(("10.0.0.1",), cluster=ServicePolicy(share=Share(8, None, "fd00::9", 8118, master)))
     lab.wireup.reserved(0, Reserved((8118, 10001) if master else (10001,), 10003, "token"))
     assert lab.done == [(Endpoint("fd00::9", 10001, 8118, "fd00::9"), "")]
 
 
 def test_a_share_that_is_all_of_the_job_may_move() -> None:
-    lab = Lab(("10.0.0.1",), cluster=ClusterPolicy(share=Share(2, 0, "::1", 8118, True), moves=True))
+    lab = Lab(("10.0.0.1",), cluster=ServicePolicy(share=Share(2, 0, "::1", 8118, True), moves=True))
     lab.wireup.reserved(0, Reserved((8120, 10001), 10003, "token"))
     assert lab.done == [(Endpoint("::1", 10001, 8120, "::1"), "")]
 
 
 def test_a_dry_run_has_no_scheduler() -> None:
-    lab = Lab(("10.0.0.1",), ("10.0.0.2",), cluster=ClusterPolicy(simulated=True))
+    lab = Lab(("10.0.0.1",), ("10.0.0.2",), cluster=ServicePolicy(simulated=True))
     lab.wireup.reserved(0, ONE_PORT)
     lab.wireup.reached(1, ["10.0.0.1"])
     assert lab.done == [(Endpoint("10.0.0.1", 10001, 0), "")]
 
 
 def test_a_scheduler_elsewhere_has_an_address_of_its_own() -> None:
-    lab = Lab(("10.0.0.1",), ("10.0.0.2",), ("10.0.0.3",), service=2, cluster=ClusterPolicy(port=8118, moves=True))
+    lab = Lab(("10.0.0.1",), ("10.0.0.2",), ("10.0.0.3",), service=2, cluster=ServicePolicy(port=8118, moves=True))
     assert lab.asked() == {0: b"0", 2: b"8118-"}
     lab.wireup.reserved(2, OTHER_PORT)
     assert lab.wireup.silent() == 0 and len(lab.sent) == 2
@@ -173,13 +173,13 @@ def test_who_cannot_reach_the_scheduler_is_named() -> None:
 def test_the_address_that_names_the_schedulers_host_comes_first() -> None:
     """It decides over which network MindSpore's ranks talk."""
     for host in ("192.168.0.2", "joe@192.168.0.2"):
-        lab = Lab(("10.0.0.1",), ("10.0.0.2", "192.168.0.2"), service=1, cluster=ClusterPolicy(host))
+        lab = Lab(("10.0.0.1",), ("10.0.0.2", "192.168.0.2"), service=1, cluster=ServicePolicy(host))
         lab.wireup.reserved(0, ONE_PORT)
         lab.wireup.reserved(1, OTHER_PORT)
         lab.wireup.reached(0, ["10.0.0.2", "192.168.0.2"])
         lab.wireup.reached(1, ["10.0.0.1"])
         assert lab.done[0][0] == Endpoint("10.0.0.1", 10001, 8119, "192.168.0.2")
-    lab = Lab(("10.0.0.1",), ("10.0.0.2",), service=1, cluster=ClusterPolicy("192.168.7.7"))
+    lab = Lab(("10.0.0.1",), ("10.0.0.2",), service=1, cluster=ServicePolicy("192.168.7.7"))
     lab.wireup.reserved(0, ONE_PORT)
     lab.wireup.reserved(1, OTHER_PORT)
     assert lab.sent[2][0] == 0 and control.unpack_probe(lab.sent[2][1].payload)[0] == ["10.0.0.2"], "it has none such"
@@ -202,8 +202,8 @@ def test_answers_to_no_question() -> None:
 def test_what_a_map_needs() -> None:
     nodes = tuple(Node(f"n{at}", 1, "-H") for at in range(3))
     jobmap = JobMap(nodes, (Placement(4, 0, 1, 0), Placement(5, 0, 0, 0)), 2)
-    assert sought_by(jobmap, ClusterPolicy(port=1)) == RendezvousRequest(1, 1, ClusterPolicy(port=1))
-    assert sought_by(jobmap._replace(service=2), ClusterPolicy()) == RendezvousRequest(1, 2)
+    assert sought_by(jobmap, ServicePolicy(port=1)) == RendezvousRequest(1, 1, ServicePolicy(port=1))
+    assert sought_by(jobmap._replace(service=2), ServicePolicy()) == RendezvousRequest(1, 2)
 
 
 @given(st.data())

@@ -6,7 +6,7 @@ import pytest
 
 from mslaunch.datamodel.hosts import Allocation, Node
 from mslaunch.datamodel.outcome import Failure
-from mslaunch.datamodel.request import AppContext, ClusterPolicy, Policy, Request
+from mslaunch.datamodel.request import AppContext, Policy, Request, ServicePolicy
 from mslaunch.errors import LinkError
 from mslaunch.launcher.job.restart_policy import most_restarts
 from mslaunch.launcher.recovery.next_attempt import (
@@ -154,10 +154,10 @@ def test_a_group_that_has_shrunk_may_grow_again() -> None:
     ],
 )
 def test_the_scheduler_leaves_its_host(spares: str, host: str, words: str) -> None:
-    asked = GROUP._replace(cluster=ClusterPolicy("b", 8118))
+    asked = GROUP._replace(cluster=ServicePolicy("b", 8118))
     past = before("a:2 b:2", spares)._replace(scheduler="b.org", scheduler_node="b")
     first = offered(asked, past, "b")[0]
-    assert (first.request.cluster, first.changed) == (ClusterPolicy(host, 8118), words)
+    assert (first.request.cluster, first.changed) == (ServicePolicy(host, 8118), words)
     (again,) = offered(asked, before("a:2 x:2", "b:2")._replace(scheduler="x", scheduler_node="x"))[:1]
     assert again.request.cluster.host == "x", "it stays, though another was named in the beginning"
     apart = past._replace(scheduler="joe@c", scheduler_node="c")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from mslaunch.datamodel.hosts import Allocation, Node
 from mslaunch.datamodel.jobmap import JobMap
-from mslaunch.datamodel.request import AppContext, ClusterPolicy, Policy, Request, Share
+from mslaunch.datamodel.request import AppContext, Policy, Request, ServicePolicy, Share
 from mslaunch.datamodel.topology import Topology
 from mslaunch.errors import UsageError
 from mslaunch.launcher.stdio.xml import map_element
@@ -22,7 +22,7 @@ NODES = (Node("head", 2, "-H", local=True), Node("n1", 2, "hosts:2", user="joe",
 SPARE = Node("n9", 2, "hosts:9", spare=True)
 
 
-def placed(cluster: ClusterPolicy, np: int, allocation: Allocation | None = None, **request: object) -> JobMap:
+def placed(cluster: ServicePolicy, np: int, allocation: Allocation | None = None, **request: object) -> JobMap:
     asked = Request((AppContext(("x",), np),), Policy(bind_to="none"), cluster=cluster, **request)  # type: ignore[arg-type]
 
     def ask(nodes: Sequence[Node]) -> dict[str, Topology]:
@@ -50,39 +50,39 @@ def placed(cluster: ClusterPolicy, np: int, allocation: Allocation | None = None
     ],
 )
 def test_where_the_scheduler_is(host: str, np: int, service: int, nodes: list[str]) -> None:
-    jobmap = placed(ClusterPolicy(host), np)
+    jobmap = placed(ServicePolicy(host), np)
     assert ([node.name for node in jobmap.nodes], jobmap.service) == (nodes, service)
     assert len(jobmap.placements) == np and jobmap.slots == 6
 
 
 def test_the_way_to_it() -> None:
     """What the allocation says of a host is kept; what it does not say can be said here."""
-    assert placed(ClusterPolicy("eve@n1"), 2).nodes[1] == NODES[1]
-    assert placed(ClusterPolicy("eve@n2"), 2).nodes[1] == NODES[2]._replace(user="eve")
-    assert placed(ClusterPolicy("ann@far"), 2).nodes[1] == Node("far", 0, "--scheduler", user="ann")
+    assert placed(ServicePolicy("eve@n1"), 2).nodes[1] == NODES[1]
+    assert placed(ServicePolicy("eve@n2"), 2).nodes[1] == NODES[2]._replace(user="eve")
+    assert placed(ServicePolicy("ann@far"), 2).nodes[1] == Node("far", 0, "--scheduler", user="ann")
     far = Allocation((NODES[2],), True)
-    local = placed(ClusterPolicy("localhost"), 2, far)
+    local = placed(ServicePolicy("localhost"), 2, far)
     assert local.nodes == (NODES[2], Node("head.site", 0, "--scheduler", local=True)) and local.service == 1
 
 
 def test_domains() -> None:
     for mca, name in (((), "far"), ((("orte_keep_fqdn_hostnames", "1"),), "far.site")):
-        assert placed(ClusterPolicy("far.site"), 2, mca=mca).nodes[1].name == name
+        assert placed(ServicePolicy("far.site"), 2, mca=mca).nodes[1].name == name
 
 
 @pytest.mark.parametrize("host", ["n1,n2", "n[1-2]", "+n1", "^n1", "a b", "", "joe@", "-x", "a@b@c"])
 def test_what_is_no_host(host: str) -> None:
     if not host:
-        assert placed(ClusterPolicy(host), 2).service == -1
+        assert placed(ServicePolicy(host), 2).service == -1
         return
     with pytest.raises(UsageError) as caught:
-        placed(ClusterPolicy(host), 2)
+        placed(ServicePolicy(host), 2)
     assert caught.value.where == "--scheduler" and caught.value.todo
 
 
 def test_without_a_scheduler_nobody_is_asked_where_it_is() -> None:
     share = Share(8, 2, "10.0.0.9", 8118, True)
-    for cluster in (ClusterPolicy("n2", simulated=True), ClusterPolicy("n2", share=share)):
+    for cluster in (ServicePolicy("n2", simulated=True), ServicePolicy("n2", share=share)):
         assert placed(cluster, 2).nodes == NODES[:1]
 
 
@@ -90,16 +90,16 @@ def test_without_a_scheduler_nobody_is_asked_where_it_is() -> None:
 def test_the_ranks_of_a_share(first: int, np: int) -> None:
     allocation = Allocation((NODES[0]._replace(slots=6),), False)
     share = Share(first + np, first, "10.0.0.9", 8118, False)
-    jobmap = placed(ClusterPolicy(share=share), np, allocation)
+    jobmap = placed(ServicePolicy(share=share), np, allocation)
     assert [placement.rank for placement in jobmap.placements] == list(range(first, first + np))
     assert [placement.local_rank for placement in jobmap.placements] == list(range(np))
     assert jobmap.first == first
-    unknown = placed(ClusterPolicy(share=share._replace(first=None)), np, allocation)
+    unknown = placed(ServicePolicy(share=share._replace(first=None)), np, allocation)
     assert [placement.rank for placement in unknown.placements] == list(range(np))
 
 
 def test_tables_do_not_list_a_host_without_ranks() -> None:
-    jobmap, alone = (placed(ClusterPolicy(host), 4) for host in ("far", ""))
+    jobmap, alone = (placed(ServicePolicy(host), 4) for host in ("far", ""))
     assert map_text(jobmap, {}, 1) == map_text(alone, {}, 1)
     assert map_element(jobmap) == map_element(alone)
     shown = show_map(jobmap, [AppContext(("x",))])

@@ -1,8 +1,8 @@
-"""Where the scheduler of a MindSpore job is, if the user has named its host.
+"""The host of a job's services, where the user has named one.
 
-Pure.  That host may be one of those with ranks, another of the allocation, this host, or one that nobody has mentioned
-before.  The surprising thing: a host without ranks becomes the last node of the map all the same, for there must be a
-link to it; whoever shows a map, or numbers its nodes, counts only those with ranks.
+It may be one of those with ranks, another of the allocation, this host, or one that nobody has mentioned before.  A
+host without ranks becomes the last node of the map, since there must be a link to it; whoever shows a map, or numbers
+its nodes, counts only those with ranks.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ def naming_of(request: Request, is_local: Callable[[str], bool], hostname: str) 
     return HostNames(is_local, hostname, dict(request.mca).get(KEEP_DOMAINS, "").lower() in YES)
 
 
-def with_scheduler(jobmap: JobMap, host: str, allocation: Allocation, naming: HostNames) -> JobMap:
-    """The map with the node of the scheduler, which is on `host`: a name or address, with or without `user@`.
+def with_services(jobmap: JobMap, host: str, allocation: Allocation, naming: HostNames) -> JobMap:
+    """The map with the node of the services, which are on `host`: a name or address, with or without `user@`.
 
     Raises UsageError for what is no host.
     """
-    node = scheduler_node(host, allocation, naming)
+    node = named_node(host, allocation, naming)
     names = [one.name for one in jobmap.nodes]
     if node.name not in names:
         return jobmap._replace(nodes=(*jobmap.nodes, node), service=len(names))
@@ -39,7 +39,7 @@ def with_scheduler(jobmap: JobMap, host: str, allocation: Allocation, naming: Ho
     return jobmap._replace(service=-1 if at == jobmap.placements[0].node else at)
 
 
-def scheduler_node(host: str, allocation: Allocation, naming: HostNames) -> Node:
+def named_node(host: str, allocation: Allocation, naming: HostNames) -> Node:
     """The node that `host` means; what the allocation says of it is kept."""
     from mslaunch.plan.hosts.hostfile import parse_hosts
 

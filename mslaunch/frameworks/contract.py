@@ -1,0 +1,80 @@
+"""The contract between a framework and its launcher: what a framework is told, and what it asks for.
+
+A framework is one file with one `Framework`, and one row in `table.FRAMEWORKS`.  Its functions are pure, and return
+names and values of variables.  Two frameworks that set one variable differently are an error.
+"""
+
+from __future__ import annotations
+
+from mslaunch.faststd import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from mslaunch.datamodel.node_plan import ServicePlan
+    from mslaunch.datamodel.request import ServicePolicy
+
+    Variables = Mapping[str, object]
+
+
+class RankInfo(NamedTuple):
+    """Where a rank is, among how many, and in which of the job's programs."""
+
+    rank: int
+    size: int
+    local_rank: int
+    local_size: int
+    node: int  # number of its node, among those that have ranks
+    nodes: int
+    slots: int  # of the allocation
+    address: str  # where ranks meet, an IP address of rank 0's host
+    port: int
+    service_port: int
+    job: int = 0  # a number of this launch, below 2 ** 32
+    app: int = 0  # index of its program
+    sizes: tuple[int, ...] = ()  # ranks of each program
+    bound: bool = False  # to some of the node's cpus
+    crowded: bool = False  # its node has more ranks than slots
+    service_address: str = ""  # of the services; "": `address`
+    servers: int = 0  # services besides the first
+    simulated: bool = False  # a dry run of the framework's: each rank by itself, without services
+    numbered: bool = True  # False: its rank, and the number of its node, are only known when all ranks have met
+    even_cpus: tuple[int, ...] = ()  # its share, where the cpus of each host are shared out evenly by local rank
+
+
+class ProgramInfo(NamedTuple):
+    """One of the job's programs, the same for all of its ranks."""
+
+    number: int  # from 0
+    argv: tuple[str, ...]
+    wdir: str  # where its ranks start
+
+
+def _nothing(about: object) -> Variables:
+    return {}
+
+
+def _no_defaults(size: int, given: Sequence[Mapping[str, str]], restarts: bool) -> Variables:
+    return {}
+
+
+def _no_services(place: RankInfo, policy: ServicePolicy) -> tuple[ServicePlan, ...]:
+    return ()
+
+
+class Framework(NamedTuple):
+    """One framework; what it has no need of is left out."""
+
+    name: str
+    #: a program whose text has one of these is one of this framework; its ranks are not bound unless somebody says so,
+    #: since their threads need more than a core.  None: nobody asks, and the defaults of Open MPI hold
+    words: tuple[str, ...] = ()
+    scrub: tuple[str, ...] = ()  # names, and NAME* patterns, that a launch around this one may have left behind
+    forward: tuple[str, ...] = ()  # the launcher's variables that ranks on all hosts get
+    job: Callable[[RankInfo], Variables] = _nothing  # variables of all ranks of a node
+    program: Callable[[ProgramInfo], Variables] = _nothing  # of all ranks of a program
+    rank: Callable[[RankInfo], Variables] = _nothing  # of one rank
+    #: for a rank that has no value of its own: number of ranks, what the user gave (strongest first), whether failed
+    #: ranks are started again
+    defaults: Callable[[int, Sequence[Mapping[str, str]], bool], Variables] = _no_defaults
+    services: Callable[[RankInfo, ServicePolicy], tuple[ServicePlan, ...]] = _no_services
