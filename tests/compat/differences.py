@@ -49,8 +49,8 @@ BESIDES = (
     "--enable-recovery ends with 0 if any rank did; if all failed, with the code of the first.",
     "-mca orte_abort_on_non_zero_status 0 lets the others go on, and the exit code is that of the first failure, as "
     "the man page says; mpirun gives 0, and hangs if a signal ended the rank.",
-    "Programs that name MindSpore, torch or JAX are not bound unless somebody asks for it: mpirun gives one or two ranks "
-    "a core each, on which all of their threads then run.",
+    "Programs that name MindSpore, torch or JAX are not bound unless an option asks for it: mpirun gives one or two "
+    "ranks a core each, on which all of their threads then run.",
     "--cpu-set with --bind-to or --map-by binds within the set, as the man page says; mpirun ignores --bind-to.",
     "With :if-supported, a level that a machine does not have leaves ranks unbound; mpirun refuses.",
     "A parameter given twice with one value (-mca mtl ofi -mca mtl ofi) is accepted.",
