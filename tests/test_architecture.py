@@ -46,7 +46,6 @@ UPWARDS: set[tuple[str, str]] = set()
 #: circles among the direct children of a folder; this list may only shrink
 CIRCLES: dict[str, list[set[str]]] = {
     "agent.mpi.pmi": [{"pmi1", "pmi2", "pmi_engine"}],
-    "agent.services": [{"service", "service_program"}],
     "launcher": [{"job", "mpi"}],
 }
 #: base names that stand in two folders: each dialect has these, and an executable's entry is its main

@@ -25,6 +25,11 @@ SERVICE = SERVICE_BASE  #: MindSpore's scheduler
 FIRST_SERVER = ServiceId(SERVICE_BASE - 1)  #: the first parameter server
 
 
+def service_name(number: int) -> str:
+    """What stands for the rank of a service in names of files and directories: `scheduler`, `server.0`."""
+    return "scheduler" if number == SERVICE else f"server.{FIRST_SERVER - number}"
+
+
 def is_rank(number: int) -> bool:
     """Whether this id of a process is that of a rank."""
     return number >= 0
@@ -81,14 +86,15 @@ class World(NamedTuple):
 
 
 class ServicePlan(NamedTuple):
-    """A process of the job that is no rank: MindSpore's scheduler, or a parameter server."""
+    """A service: a process of the job that is no rank, as MindSpore's scheduler or a parameter server."""
 
-    port: int  # that it listens at; 0: it is no scheduler
+    port: int  # that it listens at; 0: at none
     env: tuple[str, ...]  # "NAME=value", on top of what the ranks have
     number: int = SERVICE  # stands for a rank in frames
-    first: bool = False  # started at once; False: when a rank knocks at the port
+    first: bool = False  # started before the ranks; False: when somebody connects to the port
     program: str = "light"  # as ServicePolicy.program
     cpus: tuple[int, ...] = ()  # the kernel's numbers; empty: not bound
+    hint: str = ""  # a word: where it stands in a Python program of the job, the service is started with the ranks
 
 
 class NodePlan(NamedTuple):

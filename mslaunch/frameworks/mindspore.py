@@ -96,6 +96,7 @@ def services(place: RankInfo, policy: ServicePolicy) -> tuple[ServicePlan, ...]:
             policy.first,
             policy.program,
             policy.cpus,
+            "mindspore",
         )
     ]
     env = _words({**shared, "MS_ROLE": "MS_PSERVER"})

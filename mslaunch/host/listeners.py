@@ -120,7 +120,7 @@ class ListenWait:
         if found and holder(found, family([self._pid])) is not None:
             self._heard(None)
         elif found and holder(found, numbers()):
-            what = f"port {self._port} of the MindSpore scheduler was taken meanwhile{by_whom(self._port)}"
+            what = f"port {self._port} is now in use{by_whom(self._port)}"
             self._heard(LaunchError(what, todo="it was free a moment ago: launch again, or let another be chosen"))
         else:
             now = time.monotonic()

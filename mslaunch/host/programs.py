@@ -96,9 +96,15 @@ def explain_spawn(name: str, error: OSError) -> LaunchError:
     return LaunchError(what, code=EXIT_NOT_STARTED)
 
 
+def is_python_name(name: str) -> bool:
+    """python, python3, pypy3.11; not python-config."""
+    name = os.path.basename(name)
+    return name.startswith(_PYTHONS) and not name.endswith("-config")
+
+
 def is_python(path: str) -> bool:
     """True if `path` is a Python interpreter, or a script for one: then PYTHONUNBUFFERED is obeyed."""
-    if os.path.basename(path).startswith(_PYTHONS):
+    if is_python_name(path):
         return True
     try:
         with open(path, "rb") as file:

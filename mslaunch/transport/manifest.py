@@ -34,7 +34,7 @@ CORE = (
     "mslaunch.agent.reachability",
     "mslaunch.agent.services",
     "mslaunch.agent.services.manager",
-    "mslaunch.agent.services.service",
+    "mslaunch.agent.services.service_port",
     "mslaunch.datamodel",
     "mslaunch.datamodel.exit_status",
     "mslaunch.datamodel.node_plan",
@@ -97,9 +97,11 @@ PARTS = {
     "agent.ranks.numa_memory": (
         "mslaunch.agent.ranks.numa_memory",
     ),
-    "agent.services.service_program": (
+    "agent.services.service": (
         "mslaunch.agent.services.mindspore_scheduler",
-        "mslaunch.agent.services.service_program",
+        "mslaunch.agent.services.service",
+        "mslaunch.agent.services.service_command",
+        "mslaunch.agent.services.service_run",
         "mslaunch.host.listeners",
     ),
     "agent.stack_traces": (

@@ -18,7 +18,7 @@ from mslaunch.transport.bootstrap import boot_argv, part
 
 BOUND = 20.0  # seconds for what should take a few milliseconds
 GIVEN = (
-    b"agent.services.service_program",
+    b"agent.services.service",
     b"host.listeners",
     b"agent.ranks.numa_memory",
     b"agent.stack_traces",

@@ -91,7 +91,8 @@ class Lab:
 
     def scheduler(self, **how) -> ServicePlan:
         env = {"MS_SCHED_PORT": self.port, "MS_WORKER_NUM": 1, "MS_ROLE": "MS_SCHED", "RANK_ID": 0}
-        return ServicePlan(self.port, tuple(f"{n}={v}" for n, v in env.items()), **{"first": True, **how})
+        how = {"first": True, "hint": "mindspore", **how}
+        return ServicePlan(self.port, tuple(f"{n}={v}" for n, v in env.items()), **how)
 
     def plan(self, *argv: str, services=None, ranks: int = 0, site: bool = True, **more) -> NodePlan:
         env = [f"MS_SCHED_PORT={self.port}", "MS_ROLE=MS_WORKER"]
@@ -238,7 +239,7 @@ def test_somebody_else_takes_the_port(lab):
         lab.write("wait.py", "import time, mindspore\nprint('set_ps_context', flush=True); time.sleep(1000)")
         lab.agent.launch(lab.plan(sys.executable, "wait.py", services=(lab.scheduler(program="ranks"),)))
         ended = lab.agent.exit(SERVICE)
-    assert f"port {lab.port} of the MindSpore scheduler was taken meanwhile by process {os.getpid()} (" in ended.error
+    assert f"port {lab.port} is now in use by process {os.getpid()} (" in ended.error
     assert lab.nothing(frames.SERVES)
 
 

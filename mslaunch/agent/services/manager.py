@@ -1,68 +1,101 @@
-"""Services: processes of the job that are no ranks, started before them, or when a rank first knocks at their port.
+"""The services of a node: processes of the job that are no ranks, started before them or when somebody connects.
 
-Here is what a node has of them; `service` knows one.  What they run, and whether they listen, is known by modules that
-travel when one is to be started (`serving`, `listening`).  The surprising thing: a program of Python whose text has the
-word mindspore is taken at it, and its scheduler is started without a knock.
+Until then a service is a `ServicePort`.  All else is a module that travels when the first one is to be started.
 """
 
 from __future__ import annotations
 
 import os
 
-from mslaunch.agent.services.service import Service, ServiceContext
+from mslaunch.agent import on_demand
+from mslaunch.agent.services.service_port import ServiceContext, ServicePort
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.host.programs import says
 
 if TYPE_CHECKING:
-    from mslaunch.datamodel.node_plan import NodePlan
+    from typing import Any
+
+    from mslaunch.datamodel.node_plan import NodePlan, ServicePlan
     from mslaunch.host.free_ports import Listener
 
 _TEXT = 1 << 16  # bytes of a program that are looked at
 
 
 class ServiceManager:
-    """Those of a node."""
+    """All of a node."""
 
     def __init__(self, context: ServiceContext) -> None:
         self._context = context
-        self._all: dict[int, Service] = {}
+        self._ports: dict[int, ServicePort] = {}  # by the number of the service
+        self._services: dict[int, Any] = {}  # `Service`, of those that were to be started
+        self._watched = True
+        self._ending = False
 
     @property
     def running(self) -> bool:
         """True while one of them runs, or has something to say."""
-        return any(service.running for service in self._all.values())
+        return any(service.running for service in self._services.values())
 
     def add(self, plan: NodePlan, held: dict[int, Listener]) -> None:
         """Those of a plan; they take their ports out of `held`."""
-        for told in plan.services:
-            if told.number not in self._all:
-                guessed = not told.first and names_mindspore(plan)
-                self._all[told.number] = Service(self._context, plan, told, held.pop(told.port, None), guessed)
+        for service in plan.services:
+            if service.number not in self._ports:
+                self._add(plan, service, held.pop(service.port, None))
+
+    def _add(self, plan: NodePlan, service: ServicePlan, listener: Listener | None) -> None:
+        def start(early: bool) -> None:
+            self._context.need("agent.services.service", lambda: self._start(plan, service, early))
+
+        port = ServicePort(self._context.loop, service.port, listener, lambda: start(False))
+        self._ports[service.number] = port
+        if service.first or (listener and names(plan, service.hint)):
+            start(True)
+        elif listener:
+            port.wait()
+
+    def _start(self, plan: NodePlan, service: ServicePlan, early: bool) -> None:
+        number = service.number
+        if number not in self._services:
+            module = on_demand.get("agent.services.service")
+            assert module
+            self._services[number] = module.Service(self._context, plan, service, self._ports[number])
+            self._services[number].watch(self._watched)
+            if self._ending:
+                self._services[number].end(at_once=False)
+        self._services[number].start(early)
 
     def restart(self, number: int) -> None:
         """One that has ended is started again, once nothing is left of its streams."""
-        self._all[number].restart()
+        self._services[number].restart()
 
     def watch(self, on: bool) -> None:
-        """Hear what they print, or let them wait."""
-        for service in self._all.values():
+        """Read what they print, or let them wait."""
+        self._watched = on
+        for service in self._services.values():
             service.watch(on)
 
     def end_idle(self) -> None:
         """Our ranks have ended; those that other launchers have started may still be connected."""
-        for service in self._all.values():
-            service.end_idle()
+        for number, port in self._ports.items():
+            if number in self._services:
+                self._services[number].end_idle()
+            else:
+                port.close()
 
     def end(self, at_once: bool) -> None:
         """The job is ending.  While ranks may still be using them (`at_once` false) only ports are given back."""
-        for service in self._all.values():
+        self._ending = True
+        for port in self._ports.values():
+            port.close()
+        for service in self._services.values():
             service.end(at_once)
 
 
-def names_mindspore(plan: NodePlan) -> bool:
-    """Does a program of Python say that it is MindSpore's?  Then its scheduler is started without a knock.
+def names(plan: NodePlan, word: str) -> bool:
+    """Whether a Python program of the job has `word` in its text: it will need the service that gives this hint.
 
-    Workers that find one at their first try meet after 5 to 7 s; one that was reset may need 20 (docs/design.md).
+    Workers of MindSpore that find a scheduler at their first try meet after 5 to 7 s; one whose connection was reset
+    may need 20 (docs/design.md).
     """
-    texts = [os.path.join(app.wdir, word) for app in plan.apps for word in app.argv if word.endswith(".py")]
-    return any(says(path, b"mindspore", _TEXT) for path in texts)
+    texts = [os.path.join(app.wdir, arg) for app in plan.apps for arg in app.argv if arg.endswith(".py")]
+    return bool(word) and any(says(path, word.encode(), _TEXT) for path in texts)

@@ -1,11 +1,10 @@
-"""MindSpore's scheduler: with which interpreter, and as which program, the agent runs it.
+"""MindSpore's scheduler: which program it is, with which interpreter and variables, and when it cannot do its work.
 
-MindSpore forms a job around one extra process, the scheduler, that registers the workers and trains nothing.  It
-must come from the very MindSpore that the ranks use, so the answer is read off a rank that has loaded it, or, before
-there are ranks, left to the interpreter that will run them.  Of one that was started again it is read off its lines
-whether workers were done too soon (`ReconnectWatchdog`).  This module starts nothing and knows no ports.  The
-surprising thing: the scheduler does not import MindSpore (1.3 s and a hundred MiB more), it loads the extension module
-alone under an empty package of that name.
+MindSpore forms a job around one extra process, the scheduler, that registers the workers and trains nothing.  A program
+of ranks that configures the scheduler itself is run for it, as msrun does; so it is for a parameter server.  Else a
+light one is run by the interpreter of the ranks, for it must come from the very MindSpore that they use: that is read
+off a rank that has loaded it or, before there are ranks, off their program.  The light one does not import MindSpore
+(1.3 s and a hundred MiB more): it loads the extension module alone, under an empty package of that name.
 """
 
 from __future__ import annotations
@@ -13,16 +12,24 @@ from __future__ import annotations
 import os
 import time
 
+from mslaunch.agent.services.service_command import ProgramOfRanks, ServiceCommand
+from mslaunch.datamodel.node_plan import SERVICE
 from mslaunch.errors import LaunchError
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 from mslaunch.host.processes import family, link, read, strings
+from mslaunch.host.programs import find_program, says
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from mslaunch.agent.ranks.session_dir import SessionDir
+    from mslaunch.datamodel.node_plan import NodePlan, ServicePlan
     from mslaunch.runtime.loop import Loop
     from mslaunch.runtime.timers import Timer
 
+_MISSING = 93  # exit code of a light scheduler that has found no MindSpore
+_CONFIGURES = b"set_ps_context"  # TLS, among others: the program says it to every process, the scheduler included
+_TEXT = 1 << 20  # bytes of a program that are looked at
 _EXTENSION = b"/mindspore/_c_expression"
 
 #: The program of the scheduler; its arguments are a title for ps, MindSpore's package directory ("": it finds that
@@ -72,6 +79,95 @@ _REFUSES = b"Unable to process unreg message"
 #: what makes a process a rank: for MindSpore (frameworks.mindspore), and for the libraries that it may load
 _OF_A_RANK = ("MS_NODE_ID", "DEVICE_ID", "RANK_ID", "RANK", "LOCAL_RANK", "OMPI_COMMAND", "MPI_LOCALRANKID")
 _OF_A_RANK_PREFIXES = ("OMPI_COMM_WORLD_", "PMI_", "PMIX_")
+
+
+class SchedulerCommands:
+    """What one service runs: the scheduler, or a parameter server."""
+
+    def __init__(
+        self,
+        plan: NodePlan,
+        service: ServicePlan,
+        environ: Mapping[str, str],
+        session: Callable[[], SessionDir],
+    ) -> None:
+        """See `ProgramOfRanks`."""
+        self._service = service
+        self._own = ProgramOfRanks(plan, service, environ, session)
+
+    def early(self, guessed: bool) -> ServiceCommand | None:
+        """What it runs before anybody has connected, None if that cannot be known yet; raises `LaunchError`.
+
+        One that was started on a guess waits until a rank wants to meet others, however long that takes:
+        MS_TOPO_TIMEOUT would end it, and ranks have their own.  11 days are near what 31 bits of milliseconds hold.
+        """
+        wdir = self._own.wdir()
+        found: ServiceCommand | None
+        if self._runs_program(wdir):
+            found = self._program(wdir)
+        else:
+            try:
+                found = self._light(self._program(wdir))
+            except LaunchError:  # the ranks will say so, in the same words on all hosts
+                found = None
+        if found and guessed:
+            found.env["MS_TOPO_TIMEOUT"] = "999999"
+        return found
+
+    def on_connection(self, pids: Sequence[int] | None) -> ServiceCommand | None:
+        """What it runs now that somebody has connected; None if none of our ranks (`pids`) has loaded MindSpore.
+
+        On a host that never had ranks (--scheduler may name one) those of others are believed, and a Python is guessed.
+        """
+        if pids is None:
+            return self.early(False) or self._any_python()
+        found = find_interpreter(pids)
+        if found is None:
+            return None
+        wdir = self._own.wdir()
+        if self._runs_program(wdir):
+            return self._program(wdir)
+        env = scheduler_env(found.env, self._service.env)
+        return ServiceCommand(found.path, scheduler_command(found), env, found.cwd)
+
+    def watchdog(
+        self, loop: Loop, give_up: Callable[[LaunchError], None], command: ServiceCommand
+    ) -> ReconnectWatchdog:
+        """For one that was started again."""
+        return ReconnectWatchdog(loop, give_up, command.env)
+
+    @staticmethod
+    def not_installed(command: ServiceCommand) -> LaunchError:
+        """It ended with `command.missing`."""
+        what = f"the MindSpore scheduler was not started: {command.path} has no MindSpore"
+        return LaunchError(what, todo="install it there, or name another host with --scheduler")
+
+    def _runs_program(self, wdir: str) -> bool:
+        if self._service.number != SERVICE or self._service.program == "ranks":
+            return True
+        return self._service.program == "auto" and any(says(path, _CONFIGURES, _TEXT) for path in self._own.texts(wdir))
+
+    def _env(self, wdir: str) -> dict[str, str]:
+        return scheduler_env(self._own.env(wdir), self._service.env)
+
+    def _program(self, wdir: str) -> ServiceCommand:
+        return self._own.command(self._env(wdir), wdir)
+
+    @staticmethod
+    def _light(own: ServiceCommand, python: str = "") -> ServiceCommand | None:
+        python = python or own.interpreter
+        return own._replace(path=python, argv=searching_command(python, _MISSING), missing=_MISSING) if python else None
+
+    def _any_python(self) -> ServiceCommand | None:
+        env = self._env("/")
+        path = env.get("PATH", os.defpath)
+        for name in ("python", "python3"):
+            try:
+                return self._light(ServiceCommand("", [], env, "/"), find_program(name, path, "/"))
+            except LaunchError:
+                pass
+        todo = f"the PATH of the ranks is {path} there\nname another host with --scheduler"
+        raise LaunchError("no python was found for the MindSpore scheduler", todo=todo)
 
 
 class Interpreter(NamedTuple):

@@ -7,7 +7,7 @@ begins; hydra fails at the first line that a rank prints.
 
 from __future__ import annotations
 
-from mslaunch.datamodel.node_plan import FIRST_SERVER, SERVICE, is_service
+from mslaunch.datamodel.node_plan import is_service, service_name
 from mslaunch.datamodel.request import OutputPolicy
 from mslaunch.errors import UsageError
 from mslaunch.faststd import TYPE_CHECKING
@@ -86,11 +86,6 @@ class PatternValues:
         self._rows += rows
         self.worlds.add(self.ranks.stop - before)
         return range(before, self.ranks.stop)
-
-
-def service_name(number: int) -> str:
-    """%r of a service: `scheduler`, `server.0`."""
-    return "scheduler" if number == SERVICE else f"server.{FIRST_SERVER - number}"
 
 
 def values_of(rank: int, places: PatternValues) -> dict[str, str]:

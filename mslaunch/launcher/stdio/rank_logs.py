@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from mslaunch.datamodel.node_plan import SERVICE, is_service
+from mslaunch.datamodel.node_plan import SERVICE, is_service, service_name
 from mslaunch.datamodel.request import OutputPolicy
 from mslaunch.errors import LaunchError
 from mslaunch.faststd import TYPE_CHECKING
@@ -138,7 +138,7 @@ class RankLogs:
         """The letters of `Layout`."""
         values = file_patterns.values_of(rank, self._places)
         if is_service(rank):
-            name = file_patterns.service_name(rank)
+            name = service_name(rank)
             return {**values, **dict.fromkeys("ndom", name), "v": name.replace(".", "_")}
         worlds = self._places.worlds
         world, own = worlds.of(rank)

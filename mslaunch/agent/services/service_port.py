@@ -1,0 +1,92 @@
+"""The port of a service that does not run yet, held by listening and handed over when somebody connects.
+
+A job that never asks for the service pays for nothing else.  `ServiceContext` is what all services of a node share.
+"""
+
+from __future__ import annotations
+
+from mslaunch.faststd import TYPE_CHECKING, NamedTuple
+from mslaunch.host.free_ports import Listener
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Protocol
+
+    from mslaunch.agent.ranks.session_dir import SessionDir
+    from mslaunch.datamodel.exit_status import ExitStatus
+    from mslaunch.errors import LaunchError
+    from mslaunch.runtime.loop import Loop
+
+    class ServiceSink(Protocol):
+        """Who reports to the launcher; `rank` is the number of a service."""
+
+        def output(self, kind: int, rank: int, data: bytes) -> None:
+            """What it has printed; b"" ends the stream."""
+
+        def exited(self, rank: int, status: ExitStatus) -> None:
+            """It has ended."""
+
+        def started(self, rank: int, pid: int) -> None:
+            """It runs."""
+
+        def serves(self, rank: int) -> None:
+            """It was to be started before the ranks, and need not be waited for any longer."""
+
+        def not_started(self, rank: int, error: LaunchError) -> None:
+            """It does not run, and will not."""
+
+
+class ServiceContext(NamedTuple):
+    """What all services of a node share."""
+
+    loop: Loop
+    sink: ServiceSink
+    environ: Mapping[str, str]  # what ranks inherit
+    session: Callable[[], SessionDir]
+    need: Callable[[str, Callable[[], None]], None]  # goes on when a module is here
+    ranks: Callable[[], list[int] | None]  # process ids of the node's ranks, None if it never had any
+
+
+class ServicePort:
+    """One port of this host; 0 for a service that has none."""
+
+    def __init__(self, loop: Loop, number: int, listener: Listener | None, connected: Callable[[], None]) -> None:
+        """`listener` holds it already; `connected` is called when somebody has connected, and the port is free."""
+        self.number = number
+        self._loop = loop
+        self._connected = connected
+        self._listener = listener
+        self._held = listener  # with it goes its claim to the port
+
+    @property
+    def listening(self) -> bool:
+        """Whether we hold it."""
+        return self._listener is not None
+
+    def wait(self) -> None:
+        """Wait for a connection; raises OSError if another process has taken the port."""
+        if self._listener is None:
+            self._listener = Listener(self.number)
+        self._loop.reader(self._listener.fileno(), self._readable)
+
+    def _readable(self) -> None:
+        """Hand over the port first, and only then look who asks.
+
+        Closing resets those who have connected, and they try again within half a second; but a worker of MindSpore that
+        had the time to send its registration waits 15 s for an answer that nobody will give (docs/design.md).
+        """
+        self.hand_over()
+        self._connected()
+
+    def hand_over(self) -> None:
+        """Let somebody else bind it; other agents still know it as ours."""
+        if self._listener:
+            self._loop.reader(self._listener.fileno(), None)
+            self._listener.hand_over()
+            self._listener = None
+
+    def close(self) -> None:
+        """Nobody needs it any more."""
+        self.hand_over()
+        if self._held:
+            self._held.close()
