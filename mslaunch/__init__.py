@@ -19,17 +19,17 @@ if TYPE_CHECKING:
     from mslaunch.datamodel.outcome import RankStatus as RankStatus
     from mslaunch.errors import LaunchError as LaunchError
 
-_MODULES = {
-    "launch": "api",
-    "LaunchError": "errors",
-    "Outcome": "datamodel.outcome",
-    "RankStatus": "datamodel.outcome",
+_ROWS = {
+    "launch": "api:launch",
+    "LaunchError": "errors:LaunchError",
+    "Outcome": "datamodel.outcome:Outcome",
+    "RankStatus": "datamodel.outcome:RankStatus",
 }
 
 
 def __getattr__(name: str) -> object:
-    if name not in _MODULES:
+    if name not in _ROWS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
+    from mslaunch.faststd import load
 
-    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    return load(_ROWS[name])

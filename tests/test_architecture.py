@@ -56,6 +56,19 @@ SMALL_FOLDERS = {
 }
 #: a folder of kinds may have few modules of its own: a table, and a subfolder for each kind
 KINDS = {"backends"}
+#: who may import a module by its name
+LOADERS = {"faststd": "load, for rows of tables", "agent.on_demand": "get, for parts that travel"}
+#: who may ask where a module lies, without importing it
+FINDERS = {"under_mpirun": "whether MindSpore is installed"}
+#: classes with more than 20 methods, inherited ones counted; may only shrink, to six (reasons: docs/design.md)
+LARGE_CLASSES = {
+    "agent.mpi.pmi.pmi_engine.PmiEngine": 21,
+    "agent.mpi.pmix.libpmix.PmixLibrary": 22,
+    "agent.mpi.pmix.pmix_server.PmixServer": 27,
+    "launcher.job.controller.JobController": 35,
+    "launcher.job.job_state.JobState": 57,
+    "launcher.job.mpi_exit_rules.MpiExitRules": 29,
+}
 #: who may start processes
 STARTERS = {
     "detached.detach",
@@ -272,6 +285,41 @@ def test_frameworks_do_not_know_each_other() -> None:
         if name.startswith("frameworks.") and name != "frameworks.table":
             known = {other for other, _ in ours_imported(tree) if other.startswith("frameworks.")}
             assert known <= {"frameworks.contract"}, name
+
+
+CLASSES = {
+    node.name: (name, node) for name, tree in TREES.items() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)
+}
+
+
+def methods_of(name: str) -> set[str]:
+    """Names of the methods and properties of a class, those of bases in this package included."""
+    node = CLASSES[name][1]
+    own = {item.name for item in node.body if isinstance(item, (ast.FunctionDef, ast.AsyncFunctionDef))}
+    bases = {base.id for base in node.bases if isinstance(base, ast.Name)} & set(CLASSES) - {name}
+    return own.union(*map(methods_of, bases))
+
+
+def test_large_classes_are_few_and_have_a_reason() -> None:
+    found = {f"{module}.{name}": len(methods_of(name)) for name, (module, _) in CLASSES.items()}
+    large = {name: count for name, count in found.items() if count > 20}
+    assert set(large) - set(LARGE_CLASSES) == set(), "split it into objects that are composed"
+    assert set(LARGE_CLASSES) - set(large) == set(), "an exception is left over"
+    assert {name: count for name, count in large.items() if count > LARGE_CLASSES[name]} == {}, "it has grown"
+    page = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
+    assert [name for name in large if f"| `{name}` |" not in page and "MpiExitRules" not in name] == []
+
+
+def test_only_one_loader_imports_by_a_name() -> None:
+    loaders, finders = set(), set()
+    for name, tree in TREES.items():
+        by_name = any(isinstance(node, ast.Name) and node.id == "__import__" for node in ast.walk(tree))
+        imported = {found.name for found in imports(tree) if found.name.split(".")[0] == "importlib"}
+        if by_name or imported - {"importlib.util", "importlib.util.find_spec"}:
+            loaders.add(name)
+        elif imported:
+            finders.add(name)
+    assert (loaders, finders) == (set(LOADERS), set(FINDERS))
 
 
 def test_a_backend_inherits_nothing_from_the_launcher() -> None:

@@ -1,11 +1,11 @@
 """Backends by the word of `--backend`: ways to start ranks other than our own agents.
 
-A backend is a folder beside this module and a row of `BACKENDS`.
+A backend is a folder beside this module and a row of `BACKENDS`, which names its function that satisfies `Backend`.
 """
 
 from __future__ import annotations
 
-from mslaunch.faststd import TYPE_CHECKING
+from mslaunch.faststd import TYPE_CHECKING, load
 
 if TYPE_CHECKING:
     from typing import Protocol
@@ -25,15 +25,10 @@ if TYPE_CHECKING:
             """
 
 
+BACKENDS = {"openmpi": "backends.openmpi.run_mpirun:run"}
+
+
 def run(request: Request, caller: Caller) -> Outcome:
     """Launch with the backend that the request names."""
-    return BACKENDS[request.backend.partition(":")[0]](request, caller)
-
-
-def _openmpi(request: Request, caller: Caller) -> Outcome:
-    from mslaunch.backends.openmpi import run_mpirun
-
-    return run_mpirun.run(request, caller)
-
-
-BACKENDS: dict[str, Backend] = {"openmpi": _openmpi}
+    backend: Backend = load(BACKENDS[request.backend.partition(":")[0]])
+    return backend(request, caller)

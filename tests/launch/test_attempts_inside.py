@@ -24,7 +24,7 @@ def test_the_loop_keeps_nothing_of_attempts_that_have_failed(monkeypatch: pytest
     prepare = group_restart.GroupRestart._prepare
 
     def counted(self: group_restart.GroupRestart, *words: Any) -> str:
-        loop: Loop = self._scene.loop
+        loop: Loop = self._context.loop
         kept.append(sum(timer.callback is not None for _, _, timer in loop._timers._heap))
         return prepare(self, *words)
 

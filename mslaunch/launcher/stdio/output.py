@@ -61,6 +61,7 @@ class Output:
         self._terminals = terminals
         self._devices = list(dict.fromkeys([*terminals.values(), *([xml_file] if xml_file else [])]))
         self._xml_file = xml_file
+        self._continues = info.more and not xml_file  # the XML document does, with the next attempt
         self._merged = policy.merge  # the agents send stderr as stdout
         self.logs: RankLogs | None = None
         self._prefix: Prefix | None = None
@@ -77,6 +78,7 @@ class Output:
 
             self.logs = RankLogs(policy, places, notice, info.attempt, info.services)
             self._cut_shared()
+        self.sorts = bool(self.logs or self._lines)  #: whether it matters which rank printed what
         self._shown = self._choose_terminals(policy)
         self._ranks_shown = None if policy.shown is None else frozenset(policy.shown)
 
@@ -149,11 +151,6 @@ class Output:
         """Bytes of no known rank: without a tag, in no file, and on standard error where lines are changed."""
         self._terminals[STDERR if self._lines else kind].send(data)
 
-    @property
-    def sorts(self) -> bool:
-        """Whether it matters which rank printed what."""
-        return bool(self.logs or self._lines)
-
     def show_map(self, jobmap: JobMap) -> None:
         """--display-map within --xml."""
         from mslaunch.launcher.stdio.xml import map_element
@@ -202,10 +199,6 @@ class Output:
         """No attempt follows, though `AttemptInfo.more` said that one might."""
         if self._document and self._continues:
             self._document.end()
-
-    @property
-    def _continues(self) -> bool:
-        return self._info.more and not self._xml_file
 
     def log_path(self, rank: int) -> str | None:
         """The file that says most about a rank."""
