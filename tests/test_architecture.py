@@ -45,7 +45,6 @@ LAYER = {name: -number for number, names in enumerate(LAYERS) for name in names}
 UPWARDS: set[tuple[str, str]] = set()
 #: circles among the direct children of a folder; this list may only shrink
 CIRCLES: dict[str, list[set[str]]] = {
-    "agent.mpi.pmi": [{"pmi1", "pmi2", "pmi_engine"}],
     "launcher": [{"job", "mpi"}],
 }
 #: base names that stand in two folders: each dialect has these, and an executable's entry is its main

@@ -75,7 +75,10 @@ PARTS = {
         "mslaunch.agent.mpi.pmi.key_value_store",
         "mslaunch.agent.mpi.pmi.pmi1",
         "mslaunch.agent.mpi.pmi.pmi2",
+        "mslaunch.agent.mpi.pmi.pmi_client",
         "mslaunch.agent.mpi.pmi.pmi_engine",
+        "mslaunch.agent.mpi.pmi.pmi_questions",
+        "mslaunch.agent.mpi.pmi.pmi_waits",
         "mslaunch.agent.mpi.pmi.pmi_wire",
     ),
     "agent.mpi.pmix.pmix_server": (

@@ -1,9 +1,9 @@
-"""What the ranks of a world tell one another through PMI, as far as this node knows it: keys, and who waits for whom.
+"""The key-value space of a world (PMI's kvs), as far as this node knows it, and its collectives.
 
-It knows neither sockets nor the wording of commands.  Keys that were put here are seen here at once, elsewhere after
-the next fence.  The surprising thing: a rank may run one MPI program after the other, each with keys of its own, and be
-in the second while its neighbour still reads what the first has put.  So there is a store for each *life*: the nth
-program of every rank shares the nth store, and fences of different lives are different fences, on all nodes alike.
+Keys that were put here are seen here at once, elsewhere after the next fence.  A rank may run one MPI program after the
+other, each with keys of its own, and be in the second while its neighbour still reads what the first has put.  So there
+is a store for each *life*: the nth program of every rank shares the nth store, and fences of different lives are
+different fences, on all nodes alike.
 """
 
 from __future__ import annotations

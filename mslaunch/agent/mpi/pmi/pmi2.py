@@ -1,22 +1,23 @@
-"""The wording of PMI-2: which command asks for what, and how its answer reads.
+"""The commands of PMI-2: what each asks for, and how its answer reads.
 
-`pmi.Pmi` does the rest.  Intel MPI speaks it through Slurm's libpmi2; the MPICH of PyPI and Debian does not.
-The surprising thing: MPI_Abort has no exit code here, only a text; that of MPICH and Intel MPI holds the code.
+Intel MPI speaks it through Slurm's libpmi2; the MPICH of PyPI and Debian does not.
 """
 
 from __future__ import annotations
 
+from mslaunch.agent.mpi.pmi.pmi_questions import ask_name, ask_spawn
 from mslaunch.agent.mpi.pmi.pmi_wire import Refused
 from mslaunch.faststd import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mslaunch.agent.mpi.pmi.pmi_engine import Call, PmiEngine
+    from mslaunch.agent.mpi.pmi.pmi_client import Call
+    from mslaunch.agent.mpi.pmi.pmi_waits import PmiWaits
 
 
-def _fullinit(pmi: PmiEngine, call: Call) -> None:
-    client, world = call.client, call.client.place.world
+def _fullinit(_: PmiWaits, call: Call) -> None:
+    client, world = call.client, call.client.space.world
     if call.message.words.get("pmirank", str(client.number)) != str(client.number):
         raise Refused("invalid_rank")
     parent = [("spawner-jobid", world.parent.partition(".")[0])] if world.parent else []
@@ -25,15 +26,11 @@ def _fullinit(pmi: PmiEngine, call: Call) -> None:
         ("pmi-subversion", 0),
         ("rank", client.number),
         ("size", world.size),
-        ("appnum", client.place.program(client.number)),
+        ("appnum", client.space.program(client.number)),
         *parent,
         ("debugged", "FALSE"),
         ("pmiverbose", "FALSE"),
     )
-
-
-def _job(pmi: PmiEngine, call: Call) -> None:
-    call.done(("jobid", call.client.place.world.name))
 
 
 def _found(call: Call, value: str | None) -> None:
@@ -43,88 +40,72 @@ def _found(call: Call, value: str | None) -> None:
         call.done(("found", "TRUE"), ("value", value))
 
 
-def _get_job_attribute(pmi: PmiEngine, call: Call) -> None:
-    place, key = call.client.place, call.message.need("key")
+def _get_job_attribute(_: PmiWaits, call: Call) -> None:
+    space, key = call.client.space, call.message.need("key")
     if key == "universeSize":
-        _found(call, str(place.world.slots) if place.world.slots else None)
+        _found(call, str(space.world.slots) if space.world.slots else None)
     else:
-        _found(call, place.get(call.client.life, key))
+        _found(call, space.get(call.client.life, key))
 
 
-def _put_node_attribute(pmi: PmiEngine, call: Call) -> None:
+def _put_node_attribute(waits: PmiWaits, call: Call) -> None:
     client, key, value = call.client, call.message.need("key"), call.message.words.get("value", "")
-    client.place.put_attribute(client.life, key, value)
+    client.space.put_attribute(client.life, key, value)
     call.done()
-    pmi.arrived(client.place, client.life, key, value)
+    waits.put(client, key, value)
 
 
-def _get_node_attribute(pmi: PmiEngine, call: Call) -> None:
+def _get_node_attribute(waits: PmiWaits, call: Call) -> None:
     key = call.message.need("key")
-    value = call.client.place.store(call.client.life).attributes.get(key)
+    value = call.client.space.store(call.client.life).attributes.get(key)
     if value is None and call.message.words.get("wait") == "TRUE":
-        pmi.wait(call, key)
+        waits.attribute(call, key)
     else:
         _found(call, value)
 
 
-def _put(pmi: PmiEngine, call: Call) -> None:
-    call.client.place.put(call.client.life, call.message.need("key"), call.message.words.get("value", ""))
+def _put(_: PmiWaits, call: Call) -> None:
+    call.client.space.put(call.client.life, call.message.need("key"), call.message.words.get("value", ""))
     call.done()
 
 
-def _get(pmi: PmiEngine, call: Call) -> None:
-    place = call.client.place
-    if call.message.words.get("jobid") not in (None, "", place.world.name):
+def _get(_: PmiWaits, call: Call) -> None:
+    space = call.client.space
+    if call.message.words.get("jobid") not in (None, "", space.world.name):
         raise Refused("unknown_jobid")
-    _found(call, place.get(call.client.life, call.message.need("key")))
+    _found(call, space.get(call.client.life, call.message.need("key")))
 
 
-def _fence(pmi: PmiEngine, call: Call) -> None:
-    pmi.fence(call, "WORLD")
-
-
-def _publish(pmi: PmiEngine, call: Call) -> None:
-    pmi.name(call, "publish", call.message.need("name"), call.message.need("port"))
-
-
-def _lookup(pmi: PmiEngine, call: Call) -> None:
-    # Slurm's library reads the one, MPICH's the other
-    pmi.name(call, "lookup", call.message.need("name"), keys=("value", "port"))
-
-
-def _unpublish(pmi: PmiEngine, call: Call) -> None:
-    pmi.name(call, "unpublish", call.message.need("name"))
-
-
-def _abort(pmi: PmiEngine, call: Call) -> None:
+def _abort(_: PmiWaits, call: Call) -> None:
+    """There is only a text here; that of MPICH and Intel MPI holds the code: … MPI_Abort(MPI_COMM_WORLD, 7) - …"""
     text = call.message.words.get("msg", "")
-    _, _, said = text.partition("MPI_Abort(")  # ... MPI_Abort(MPI_COMM_WORLD, 7) - process 1
-    code = said.partition(")")[0].rpartition(",")[2].strip()
-    pmi.abort(call, code or "1", text)
+    code = text.partition("MPI_Abort(")[2].partition(")")[0].rpartition(",")[2].strip()
+    call.abort(code or "1", text)
 
 
-def _finalize(pmi: PmiEngine, call: Call) -> None:
-    pmi.finalize(call)
-
-
-def _spawn(pmi: PmiEngine, call: Call) -> None:
-    pmi.spawn(call)
-
-
-#: the command of its answer, and what obeys it
-COMMANDS: dict[str, tuple[str, Callable[[PmiEngine, Call], None]]] = {
+#: command -> the command of its answer, and what obeys it
+COMMANDS: dict[str, tuple[str, Callable[[PmiWaits, Call], None]]] = {
     "fullinit": ("fullinit-response", _fullinit),
-    "job-getid": ("job-getid-response", _job),
+    "job-getid": ("job-getid-response", lambda _, call: call.done(("jobid", call.client.space.world.name))),
     "info-getjobattr": ("info-getjobattr-response", _get_job_attribute),
     "info-putnodeattr": ("info-putnodeattr-response", _put_node_attribute),
     "info-getnodeattr": ("info-getnodeattr-response", _get_node_attribute),
     "kvs-put": ("kvs-put-response", _put),
     "kvs-get": ("kvs-get-response", _get),
-    "kvs-fence": ("kvs-fence-response", _fence),
-    "name-publish": ("name-publish-response", _publish),
-    "name-lookup": ("name-lookup-response", _lookup),
-    "name-unpublish": ("name-unpublish-response", _unpublish),
-    "spawn": ("spawn-response", _spawn),
+    "kvs-fence": ("kvs-fence-response", lambda waits, call: waits.fence(call, "WORLD")),
+    "name-publish": (
+        "name-publish-response",
+        lambda _, call: ask_name(call, "publish", call.message.need("name"), call.message.need("port")),
+    ),
+    "name-lookup": (  # Slurm's library reads the one key, MPICH's the other
+        "name-lookup-response",
+        lambda _, call: ask_name(call, "lookup", call.message.need("name"), keys=("value", "port")),
+    ),
+    "name-unpublish": (
+        "name-unpublish-response",
+        lambda _, call: ask_name(call, "unpublish", call.message.need("name")),
+    ),
+    "spawn": ("spawn-response", lambda _, call: ask_spawn(call)),
     "abort": ("abort-response", _abort),
-    "finalize": ("finalize-response", _finalize),
+    "finalize": ("finalize-response", lambda _, call: call.finalize()),
 }

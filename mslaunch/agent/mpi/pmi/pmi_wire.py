@@ -1,8 +1,8 @@
-"""The words of PMI: how bytes from a rank's socket become messages, and answers become bytes.
+"""The wire format of PMI: bytes from a rank's socket become messages, answers become bytes.
 
 PMI-1 is lines (`cmd=put kvsname=0 key=a value=b`), but for spawn, which is blocks of lines.  PMI-2 is six characters of
-length and then `cmd=kvs-put;key=a;value=b;`.  What the commands mean is not known here.  The surprising thing: a rank
-says which of the two it speaks in its first line, which is PMI-1 either way, and after its finalize it may say so anew.
+length and then `cmd=kvs-put;key=a;value=b;`.  A rank says which of the two it speaks in its first line, which is PMI-1
+either way; after its finalize it may say so anew.
 """
 
 from __future__ import annotations

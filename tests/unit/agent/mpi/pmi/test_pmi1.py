@@ -509,7 +509,7 @@ def test_whatever_ranks_say_nobody_waits_for_those_that_have_ended(
     for rank, count in asked.items():
         assert len(job.replies[rank]) <= count + 1
         assert all(b"rc=" in data and len(data) < 2000 for data in job.replies[rank])
-    waiting = [waiting.collective for engine in job.nodes for waiting in engine._waiting.values()]
+    waiting = [waiting.collective for engine in job.nodes for waiting in engine._waits._barriers.values()]
     for rank in order:
         job.end(rank)
     for done in job.open:
