@@ -61,7 +61,6 @@ LOADERS = {"faststd": "load, for rows of tables", "agent.on_demand": "get, for p
 FINDERS = {"under_mpirun": "whether MindSpore is installed"}
 #: classes with more than 20 methods, inherited ones counted; may only shrink, to six (reasons: docs/design.md)
 LARGE_CLASSES = {
-    "agent.mpi.pmi.pmi_engine.PmiEngine": 21,
     "agent.mpi.pmix.libpmix.PmixLibrary": 22,
     "agent.mpi.pmix.pmix_server.PmixServer": 27,
     "launcher.job.controller.JobController": 35,
