@@ -73,7 +73,7 @@ STARTERS = {
     "agent.guard",
     "agent.ranks.rank",
     "transport.fork",
-    "transport.rsh_program",
+    "transport.process_link",
     "transport.ssh.proxy_stream",
     "transport.ssh.ssh_config",
     "backends.openmpi.find_mpirun",
@@ -172,7 +172,7 @@ def test_an_import_upwards_is_seen_wherever_it_hides() -> None:
     for text in (
         "from mslaunch.launcher.job import events",
         "def f():\n    import mslaunch.cli.main",
-        "try:\n    from mslaunch.transport.fork import open_fork\nexcept ImportError:\n    pass",
+        "try:\n    from mslaunch.transport.fork import open_local\nexcept ImportError:\n    pass",
         "if TYPE_CHECKING:\n    from mslaunch.agent.agent import Agent",
         "def f():\n    on_demand.get('agent.stack_traces')",
         "ROWS = {'slot': 'plan.mapping.by_slot:map_by_slot'}",

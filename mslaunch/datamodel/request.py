@@ -103,6 +103,11 @@ class LinkPolicy(NamedTuple):
     python: str = "python3"  # the interpreter of the agents
     fanout: int = 32  # hosts that are being connected at one time
 
+    @property
+    def transport(self) -> str:
+        """The word of the transport for other hosts (`transport.openers`)."""
+        return "rsh" if self.agent else "ssh"
+
 
 class Share(NamedTuple):
     """The part of a job that this launcher starts, where others start the rest: one msrun on each host."""

@@ -1,10 +1,4 @@
-"""A link: the byte stream to one agent, whatever carries it.
-
-Opening never blocks and never raises for a host's sake: the launcher gets the two descriptors at once, and end of
-stream before HELLO means that the host could not be reached; `failure()` then says why.  This module knows nothing
-of frames.  The one surprising thing: `reader` and `writer` may be the same descriptor (a socket), so only `close`
-closes them.
-"""
+"""The contract of transports: a link is the byte stream to one agent; an opener opens links to many nodes."""
 
 from __future__ import annotations
 
@@ -13,7 +7,23 @@ import time
 
 from mslaunch.datamodel.hosts import Node
 from mslaunch.errors import LinkError
-from mslaunch.faststd import NamedTuple
+from mslaunch.faststd import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Protocol
+
+    from mslaunch.datamodel.request import LinkPolicy
+
+    class Opener(Protocol):
+        """Opens links; what a row of `openers.TRANSPORTS` names."""
+
+        def __call__(self, nodes: Sequence[Node], context: OpenContext) -> None:
+            """Hand a link for each of `nodes` to `context.opened`, or an error to `context.failed`.
+
+            Both may be called at once, or later in the thread of the event loop, as by a transport whose agents call
+            back.  It does not block, and raises for what is wrong with all nodes alike.
+            """
 
 
 class Boot(NamedTuple):
@@ -23,11 +33,28 @@ class Boot(NamedTuple):
     payload: bytes  # the first bytes on its standard input
 
 
+class OpenContext(NamedTuple):
+    """What an opener is given."""
+
+    policy: LinkPolicy
+    environ: Mapping[str, str]
+    notice: Callable[[str], None]  # a sentence for the user; from any thread
+    opened: Callable[[Link], None]
+    failed: Callable[[Node, LinkError], None]
+    fork: bool = True  # False: a forked process would inherit the descriptors of links that are open already
+
+
 class Link:
-    """The launcher's end of one link."""
+    """The launcher's end of the byte stream to one agent.
+
+    It has its descriptors before it is open.  A failure to open it is the end of its stream before HELLO; `failure`
+    then says why.  `reader` and `writer` may be one descriptor, a socket, so only `close` closes them.
+    """
 
     #: what the launcher must write before any frame: the payload of a bootstrap
     first = b""
+    #: that of the remote command, for transports that know it, once it has ended
+    exit_status: int | None = None
 
     def __init__(self, node: Node, reader: int, writer: int) -> None:
         self.node = node
@@ -36,25 +63,25 @@ class Link:
         self._opened = time.monotonic()
 
     def begin(self) -> None:
-        """Its turn has come (see `LinkPolicy.fanout`); for links that begin by themselves this is nothing."""
+        """Open it now: its turn has come (`LinkPolicy.fanout`).  Nothing for links that take turns themselves."""
 
     def overdue(self, seconds: float) -> bool:
-        """Has it had more than `seconds` to open?  Time in which a person is asked something does not count."""
+        """Whether it has had more than `seconds` to open, without the time in which a person is asked something."""
         return time.monotonic() - self._opened > seconds
 
     def failure(self) -> LinkError | None:
-        """Why the link could not be opened or broke; None if there is nothing more to say than "it ended"."""
+        """Why it could not be opened or broke; None if there is nothing more to say than that it ended."""
         return None
 
     def noise(self) -> bytes:
-        """What the host said outside the protocol (stderr of ssh, of the login shell): the last 4 KiB."""
+        """The last 4 KiB of what the host said outside the stream: stderr of ssh, of the login shell."""
         return b""
 
     def stream_ended(self) -> None:
         """The launcher saw the end of `reader`; called once, before `failure` is asked."""
 
     def close(self) -> None:
-        """Close our end; the agent takes that as the order to end its ranks.  May be called twice."""
+        """Close the launcher's end; the agent takes that as the order to end its ranks.  May be called twice."""
         for fd in {self.reader, self.writer} - {-1}:
             os.close(fd)
         self.reader = self.writer = -1
@@ -64,4 +91,4 @@ class Link:
         return True
 
     def kill(self) -> None:
-        """What carried the link would not go by itself: end it, if it is ours."""
+        """End what carried the link and would not go by itself, if it is ours."""

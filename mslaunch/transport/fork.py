@@ -1,8 +1,6 @@
-"""The local link: fork, and be the agent there; two pipes between.
+"""The transport `local`: an agent on this host, forked, or in a fresh interpreter if this process has threads.
 
-It must happen before any thread exists in the launcher, so local links are opened first; a program with threads that
-uses the Python API gets its local agent through `transport.rsh_program` instead.  It knows nothing of frames.  The
-surprising thing: the pipes are a mebibyte each, which is worth a third of the throughput of large outputs.
+The two pipes of a forked agent are a mebibyte each, which is worth a third of the throughput of large outputs.
 """
 
 from __future__ import annotations
@@ -16,12 +14,13 @@ from mslaunch.faststd import TYPE_CHECKING, signal
 from mslaunch.transport.base import Link
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from mslaunch.datamodel.hosts import Node
+    from mslaunch.transport.base import OpenContext
 
 _F_SETPIPE_SZ = 1031
-_ROOM = 1 << 20
+_PIPE_SIZE = 1 << 20
 
 
 class ForkLink(Link):
@@ -32,7 +31,7 @@ class ForkLink(Link):
         self._pid = pid
 
     def wait(self, seconds: float) -> bool:
-        """See `Link.wait`.  Reaps the guard."""
+        """Wait for the guard to end, and reap it."""
         deadline = time.monotonic() + seconds
         while self._pid:
             try:
@@ -47,7 +46,7 @@ class ForkLink(Link):
         return True
 
     def kill(self) -> None:
-        """See `Link.kill`: the guard; its agent sees that and ends."""
+        """Kill the guard; its agent sees that and ends."""
         if self._pid:
             os.kill(self._pid, signal.SIGKILL)
 
@@ -65,11 +64,38 @@ def _wait_for_end(pid: int, deadline: float) -> None:
     os.close(fd)
 
 
-def open_fork(node: Node, close: Iterable[int] = ()) -> ForkLink:
+def open_local(nodes: Sequence[Node], context: OpenContext) -> None:
+    """An agent for each node; see `base.Opener`."""
+    links: list[Link] = []
+    for node in nodes:
+        if context.fork and _count_threads() == 1:
+            links.append(_open_fork(node, [fd for link in links for fd in (link.reader, link.writer)]))
+        else:
+            import sys
+
+            from mslaunch.transport.bootstrap import boot_argv
+            from mslaunch.transport.process_link import ProcessLink
+
+            links.append(ProcessLink(node, *boot_argv(sys.executable)))
+    for link in links:
+        context.opened(link)
+
+
+def _count_threads() -> int:
+    """The threads of this process; the kernel counts those of extensions as well."""
+    try:
+        return len(os.listdir("/proc/self/task"))
+    except OSError:
+        import threading
+
+        return threading.active_count()
+
+
+def _open_fork(node: Node, close: Iterable[int]) -> ForkLink:
     """Fork an agent for `node`.
 
-    It keeps none of our descriptors; `close` are those that matter most (the ends of other links), for systems
-    without /proc, where it cannot see which there are.
+    It keeps none of our descriptors.  `close` are the ends of other links, which matter most, for systems without
+    /proc, where it cannot see which descriptors there are.
     """
     down, up = _pipe(), _pipe()
     pid = os.fork()
@@ -83,7 +109,7 @@ def open_fork(node: Node, close: Iterable[int] = ()) -> ForkLink:
     os.close(up[1])
     for fd in (down[1], up[0]):
         try:
-            fcntl.fcntl(fd, _F_SETPIPE_SZ, _ROOM)
+            fcntl.fcntl(fd, _F_SETPIPE_SZ, _PIPE_SIZE)
         except OSError:  # not Linux, or this user has enough large pipes
             pass
     return ForkLink(node, up[0], down[1], pid)
@@ -108,7 +134,7 @@ def _be_agent(reader: int, writer: int, others: list[int]) -> int:
 
 
 def _pipe() -> tuple[int, int]:
-    """A pipe beyond 0, 1 and 2, which may be closed (`<&-`)."""
+    """A pipe with descriptors above 2, even if standard input is closed (`<&-`)."""
     ends = os.pipe()
     moved = fcntl.fcntl(ends[0], fcntl.F_DUPFD_CLOEXEC, 3), fcntl.fcntl(ends[1], fcntl.F_DUPFD_CLOEXEC, 3)
     for fd in ends:

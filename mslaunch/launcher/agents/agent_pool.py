@@ -1,16 +1,14 @@
-"""The company of a launch: the peers it has met so far, and what it asks them before ranks have their places.
+"""The agents of an attempt by the names of their nodes: started when they are needed first, and kept for the ranks.
 
-It keeps links that were made early (to learn a host's cores or its machine) for the ranks, and lets those go that get
-no rank; one that breaks meanwhile is a refusal.  Hosts on which ranks spawn others join late.  It knows
-neither maps nor plans.  The surprising thing is the dry run: where nothing may be started nobody is called, and every
-host is taken to be like this one, as mpirun does.
+Links that were made early, to learn a host's cores or its topology, are kept; those of nodes that get no ranks are
+closed.  In a dry run nothing is started, and every host is taken to be like this one, as mpirun does.
 """
 
 from __future__ import annotations
 
 from mslaunch.errors import EXIT_LOST, LaunchError
 from mslaunch.faststd import TYPE_CHECKING
-from mslaunch.launcher.agents.start_agents import UnreachedError, begin_connect, close_all, connect
+from mslaunch.launcher.agents.start_agents import ConnectPhase, UnreachedError, close_all, connect
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class AgentPool:
-    """Peers by node name, met when they are needed first."""
+    """Connections by node name."""
 
     def __init__(
         self,
@@ -34,12 +32,12 @@ class AgentPool:
         console: Console,
         wait: Callable[[Callable[[], bool]], None],
         dry: bool,
-        thorough: bool = False,
+        describe_all: bool = False,
     ) -> None:
-        """`wait` is that of `connect`; `dry`: nobody is called.
+        """`wait` is that of `connect`; `dry`: no agent is started.
 
-        `thorough`: whoever is called is asked for its topology at once, since ranks may get their places only after it
-        was met; it cannot be asked later.
+        `describe_all`: every agent is asked for its topology when it is started, for it cannot be asked later, and
+        ranks may get their places only then.
         """
         self._loop = loop
         self._policy = policy
@@ -47,10 +45,10 @@ class AgentPool:
         self._console = console
         self._wait = wait
         self._dry = dry
-        self._thorough = thorough
-        self._met: dict[str, AgentConnection] = {}
-        self._late: list[AgentConnection] = []  # called while ranks run, reached or not
-        self._stuck: list[str] = []  # hosts of those that would not go
+        self._describe_all = describe_all
+        self._connected: dict[str, AgentConnection] = {}
+        self._late: list[ConnectPhase] = []  # while ranks run
+        self._stuck: list[str] = []  # hosts whose agents would not end
 
     def cores(self, nodes: Sequence[Node], hwthreads: bool) -> dict[str, int]:
         """How many cores each node has, or hardware threads, by name."""
@@ -58,7 +56,7 @@ class AgentPool:
             from mslaunch.host.cpus import cores_here
 
             return dict.fromkeys((node.name for node in nodes), cores_here(hwthreads))
-        hellos = [(peer.node.name, peer.hello) for peer in self._connect(nodes, topologies=True)]
+        hellos = [(connection.node.name, connection.hello) for connection in self._connect(nodes, topologies=True)]
         return {name: hello.cpus if hwthreads else hello.cores for name, hello in hellos if hello}
 
     def topologies(self, nodes: Sequence[Node]) -> dict[str, Topology]:
@@ -68,72 +66,76 @@ class AgentPool:
             from mslaunch.host.read_topology import read_topology
 
             return dict.fromkeys((node.name for node in nodes), read_topology(usable_cpus()))
-        peers = self._connect(nodes, topologies=True)
-        return {peer.node.name: peer.topology for peer in peers if peer.topology}
+        connections = self._connect(nodes, topologies=True)
+        return {connection.node.name: connection.topology for connection in connections if connection.topology}
 
     def require(self, nodes: Sequence[Node]) -> list[AgentConnection]:
-        """A peer for each of these nodes, in their order; the others are let go."""
-        peers = self._connect(nodes, topologies=False)
-        lost = {peer.node.name: peer.error or _ended(peer.node.name) for peer in peers if peer.ended}
+        """A connection to each of these nodes, in their order; the others are closed."""
+        connections = self._connect(nodes, topologies=False)
+        lost = {found.node.name: found.error or _ended(found.node.name) for found in connections if found.ended}
         if lost:
             raise UnreachedError(lost, len(nodes))
         names = {node.name for node in nodes}
-        close_all([self._met.pop(name) for name in list(self._met) if name not in names])
-        for peer in peers:
-            self._log_hello(peer)
-        return peers
+        close_all([self._connected.pop(name) for name in list(self._connected) if name not in names])
+        for connection in connections:
+            self._log_hello(connection)
+        return connections
 
     def probe(self, nodes: Sequence[Node], seconds: float) -> None:
-        """Call hosts that may have gone, for so many seconds at most; raises `UnreachedError`."""
+        """Connect to hosts that may have gone, for so many seconds at most; raises `UnreachedError`."""
         self._connect(nodes, topologies=False, seconds=seconds)
 
     def call(self, nodes: Sequence[Node], done: Callable[[list[AgentConnection], list[LaunchError]], None]) -> None:
-        """Call more nodes, without waiting, while the job runs; see `begin_connect`.  May raise `LaunchError`."""
+        """Connect to more nodes while ranks run, without waiting.  May raise `LaunchError`.
 
-        def called(peers: list[AgentConnection], errors: list[LaunchError]) -> None:
-            for peer in peers:
-                self._log_hello(peer)
-            for peer in set(connecting.peers) - set(peers):
-                peer.close()
-            done(peers, errors)
+        `done` gets the connections that are READY, and why there are no others.
+        """
 
-        connecting = begin_connect(self._loop, nodes, self._policy, self._environ, self._console.info, called)
-        self._late += connecting.peers
+        def finished(phase: ConnectPhase) -> None:
+            reached = phase.reached
+            for connection in reached:
+                self._log_hello(connection)
+            for connection in set(phase.connections) - set(reached):
+                connection.close()
+            done(reached, sorted(phase.failed.values(), key=lambda error: error.where))
 
-    def _log_hello(self, peer: AgentConnection) -> None:
-        if peer.hello:
-            host, pid, cpus, cores, python = peer.hello[:5]
+        notice = self._console.info
+        self._late.append(ConnectPhase(self._loop, nodes, self._policy, self._environ, notice, done=finished))
+
+    def _log_hello(self, connection: AgentConnection) -> None:
+        if connection.hello:
+            host, pid, cpus, cores, python = connection.hello[:5]
             has = f"{cores} cores, {cpus} cpus" if cores != cpus else f"{cpus} cpus"
-            self._console.verbose(f"{peer.node.name}: agent {pid} on {host}, Python {python}, {has}")
+            self._console.verbose(f"{connection.node.name}: agent {pid} on {host}, Python {python}, {has}")
 
     def disconnect_all(self) -> None:
-        """Let all go; who is needed is called anew."""
-        self._stuck += close_all(list(self._met.values()))
-        self._met.clear()
+        """Close all; nodes that are needed again get new agents."""
+        self._stuck += close_all(list(self._connected.values()))
+        self._connected.clear()
 
     def close(self) -> list[str]:
-        """Close all links; returns the hosts of those that would not go."""
-        return [*self._stuck, *close_all([*self._met.values(), *self._late])]
+        """Close all for good; returns the hosts whose agents would not end."""
+        late = [connection for phase in self._late for connection in phase.connections]
+        return [*self._stuck, *close_all([*self._connected.values(), *late])]
 
     def _connect(self, nodes: Sequence[Node], topologies: bool, seconds: float | None = None) -> list[AgentConnection]:
-        """Those that are reached stay, even if others are not."""
-        missing = [node for node in nodes if node.name not in self._met]
+        """Connections that could be made are kept, even if others could not."""
+        missing = [node for node in nodes if node.name not in self._connected]
         if missing:
             policy = self._policy if seconds is None else self._policy._replace(timeout=seconds)
-            console, environ, all_of_it = self._console, self._environ, topologies or self._thorough
+            console, describe = self._console, topologies or self._describe_all
+            args = (self._loop, missing, policy, self._environ, console.info, console.progress, self._wait, describe)
             try:
-                self._keep(
-                    connect(self._loop, missing, policy, environ, console.info, console.progress, self._wait, all_of_it)
-                )
+                self._keep(connect(*args))
             except UnreachedError as error:
                 self._keep(error.reached)
                 raise
-        return [self._met[node.name] for node in nodes]
+        return [self._connected[node.name] for node in nodes]
 
-    def _keep(self, peers: Sequence[AgentConnection]) -> None:
-        for peer in peers:
-            peer.detach()
-            self._met[peer.node.name] = peer
+    def _keep(self, connections: Sequence[AgentConnection]) -> None:
+        for connection in connections:
+            connection.detach()
+            self._connected[connection.node.name] = connection
 
 
 def _ended(host: str) -> LaunchError:

@@ -1,7 +1,6 @@
-"""Why no agent answered: what a host printed instead, in one sentence with something to do.
+"""Why no agent answered on a link: what shells, ssh and Python print instead, as one error with something to do.
 
-It knows what shells and Python say, nothing of the job.  The surprising thing is where the words are found: before
-the agent's magic on the stream itself (a login shell that echoes), or on the link's own error output.
+Their words come before the agent's magic on the stream itself (a login shell that echoes), or on standard error.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ if TYPE_CHECKING:
 def explain(link: Link, printed: bytes) -> LinkError:
     """The error for a link that ended before HELLO; `printed` is what came instead of the magic."""
     host = link.node.name
-    failure = link.failure()  # may wait for the end of what carried the link, and by that for its last words
+    failure = link.failure()  # first: it may wait for the end of what carried the link, and so for its last output
     said = _readable(printed + link.noise())
-    status = getattr(link, "exit_status", None)
+    status = link.exit_status
     small = said.lower()
     for words, what, todo in _KNOWN:
         if any(word in small for word in words) or (status == 127 and words is _MISSING):
@@ -37,7 +36,7 @@ def explain(link: Link, printed: bytes) -> LinkError:
 _MISSING = ("command not found", ": not found", "unknown command", "python3: no such file", "python: no such file")
 _KNOWN = (
     (
-        ("mslaunch: python 2", "mslaunch: python 3"),  # the stub's own words
+        ("mslaunch: python 2", "mslaunch: python 3"),  # the stub's own message
         "its Python is too old for the agent, which needs 3.8",
         "name a newer one with --agent-python",
     ),

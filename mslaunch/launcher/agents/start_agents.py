@@ -1,99 +1,41 @@
-"""Connecting: a link to every node, until each agent has said HELLO or it is known why not.
+"""Starts an agent on each of some nodes: links are opened, until every agent has said HELLO or it is known why not.
 
-At most `LinkPolicy.fanout` links are being opened at a time; a host that fails does not stop the wait for the others,
-so one message names them all, and nothing is ever started on any host before all have answered.  While ranks run, for
-those that they spawn, it does the same without waiting.  It knows the kinds of link and the HELLO frame, not the job.
-The surprising thing: local links are opened first, since forking is safe only while no thread exists.
+A host that fails does not end the wait for the others, so one message names them all.  At most `LinkPolicy.fanout`
+links are opened at a time.
 """
 
 from __future__ import annotations
 
-import os
-
 from mslaunch.errors import LaunchError, LinkError
 from mslaunch.faststd import TYPE_CHECKING, partial
-from mslaunch.launcher.agents.connection import AgentConnection
+from mslaunch.launcher.agents.connection import HELLO_CAME, AgentConnection
+from mslaunch.transport.base import OpenContext
+from mslaunch.transport.openers import open_links
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from mslaunch.datamodel.hosts import Node
     from mslaunch.datamodel.request import LinkPolicy
     from mslaunch.runtime.loop import Loop
     from mslaunch.transport.base import Link
 
-SLOW = 1.0  #: seconds after which a person wants to know how far it has come
+SLOW = 1.0  #: seconds after which progress is shown
 _NO_AGENT = 0.1  #: seconds that a link has to go by itself if no agent ever answered
+_LOOK_AGAIN = 0.25  # seconds between looks at the links' clocks
 
 
 class UnreachedError(LaunchError):
-    """Hosts could not be used; `reached` are the peers of those that could: who catches it keeps or closes them."""
+    """Hosts could not be used; who catches it keeps or closes the connections to the others, `reached`."""
 
     def __init__(self, by_node: Mapping[str, LaunchError], hosts: int, reached: Sequence[AgentConnection] = ()) -> None:
-        """`by_node` has an error for each, by the name of the node; `hosts` are as many as were asked for."""
+        """`by_node` has an error for each, by the name of the node; `hosts`: how many were asked for."""
         self.by_node = dict(sorted(by_node.items(), key=lambda item: item[1].where))
         self.errors = list(self.by_node.values())
         first = self.errors[0]
         super().__init__(first.what, first.where, first.todo, first.code)
         self.hosts = hosts
         self.reached = reached
-
-
-def open_links(
-    nodes: Sequence[Node],
-    policy: LinkPolicy,
-    environ: Mapping[str, str],
-    notice: Callable[[str], None],
-    fork: bool = True,
-) -> list[Link]:
-    """A link for every node, in order, opening; local ones first.
-
-    `fork` False: no agent is forked, for it would inherit the descriptors of links that are open already.
-    """
-    found: dict[int, Link] = {}
-    remote = []
-    for index, node in enumerate(nodes):
-        if node.local:
-            found[index] = _open_local(node, found, fork)
-        else:
-            remote.append(index)
-    if remote:
-        from mslaunch.transport.bootstrap import make_boot
-
-        boot = make_boot(policy.python)
-        if policy.agent:
-            from mslaunch.transport.rsh_program import open_rsh
-
-            found.update((index, open_rsh(nodes[index], boot, policy)) for index in remote)
-        else:
-            from mslaunch.transport.ssh.ssh_link import open_ssh
-
-            opened = open_ssh([nodes[index] for index in remote], boot, policy, environ, notice)
-            found.update(zip(remote, opened))
-    return [found[index] for index in range(len(nodes))]
-
-
-def _open_local(node: Node, found: Mapping[int, Link], fork: bool) -> Link:
-    if fork and _threads() == 1:
-        from mslaunch.transport.fork import open_fork
-
-        return open_fork(node, {fd for link in found.values() for fd in (link.reader, link.writer)})
-    import sys
-
-    from mslaunch.transport.bootstrap import boot_argv
-    from mslaunch.transport.rsh_program import RshLink
-
-    return RshLink(node, *boot_argv(sys.executable))
-
-
-def _threads() -> int:
-    """How many threads this process has: the kernel counts those of extensions as well."""
-    try:
-        return len(os.listdir("/proc/self/task"))
-    except OSError:
-        import threading
-
-        return threading.active_count()
 
 
 def connect(
@@ -106,128 +48,146 @@ def connect(
     wait: Callable[[Callable[[], bool]], None],
     topologies: bool = False,
 ) -> list[AgentConnection]:
-    """Peers that have all said HELLO, in the order of `nodes`; else raises `UnreachedError`, with the others closed.
+    """Connections that are all READY, in the order of `nodes`; else raises `UnreachedError`, and closes the others.
 
-    With `topologies` all have also said what their cpus share, which costs no more time: they are asked in advance.
-    Takes at most `policy.timeout` seconds and a little.  `progress` gets a line to show after a second, "" at the end.
-    `wait(until)` runs the loop until `until()` is true; what it raises goes through, with all closed again.
+    With `topologies` the agents also describe their hosts.  `progress` gets a line to show after a second, "" at the
+    end.  `wait(until)` runs the loop until `until()` is true; what it raises goes through, with all closed again.
     """
-    said: list[str] = []  # by threads of links; shown by ours
-    links = open_links(nodes, policy, environ, said.append)
-    connecting = ConnectPhase(loop, [AgentConnection(loop, link, topologies) for link in links], policy)
-    show = _Progress(loop, len(links), connecting.waiting, progress)
+    phase = ConnectPhase(loop, nodes, policy, environ, notice, topologies)
+    show = _Progress(loop, len(nodes), phase.waiting, progress)
     try:
-        wait(lambda: not connecting.waiting)
+        wait(lambda: not phase.waiting)
     except LaunchError:
-        close_all(connecting.peers)
+        close_all(phase.connections)
         raise
     finally:
         show.close()
-        connecting.close()
-        for text in said:
-            notice(text)
-    if connecting.failed:
-        by_node = {peer.node.name: error for peer, error in connecting.failed.items()}
-        raise UnreachedError(by_node, len(links), connecting.reached)
-    return connecting.peers
-
-
-def begin_connect(
-    loop: Loop,
-    nodes: Sequence[Node],
-    policy: LinkPolicy,
-    environ: Mapping[str, str],
-    notice: Callable[[str], None],
-    done: Callable[[list[AgentConnection], list[LaunchError]], None],
-) -> ConnectPhase:
-    """The same while the loop runs: `done` gets those that have said HELLO, and why the others have not.
-
-    Who asked closes all of them in the end, whether they were reached or not.
-    """
-    said: list[str] = []
-    links = open_links(nodes, policy, environ, said.append, fork=False)
-
-    def finished() -> None:
-        connecting.stop()
-        for text in said:
-            notice(text)
-        done(connecting.reached, sorted(connecting.failed.values(), key=lambda error: error.where))
-
-    connecting = ConnectPhase(loop, [AgentConnection(loop, link) for link in links], policy, finished)
-    return connecting
+        phase.close()
+    if phase.failed:
+        raise UnreachedError(phase.failed, len(nodes), phase.reached)
+    return phase.connections
 
 
 class ConnectPhase:
-    """Peers on their way to HELLO, at most `policy.fanout` of them at a time where a link waits for its turn."""
+    """Connections on their way to READY, by the name of their node."""
 
     def __init__(
         self,
         loop: Loop,
-        peers: list[AgentConnection],
+        nodes: Sequence[Node],
         policy: LinkPolicy,
-        done: Callable[[], None] = lambda: None,
+        environ: Mapping[str, str],
+        notice: Callable[[str], None],
+        describe: bool = False,
+        done: Callable[[ConnectPhase], None] | None = None,
     ) -> None:
-        """`done` is called, later, once nobody is waited for any more."""
-        self.peers = peers
-        self.waiting = set(peers)
-        self.failed: dict[AgentConnection, LaunchError] = {}
+        """`done` is called, later, once nobody is waited for; with it, ranks run already, and no agent is forked."""
+        self.waiting = {node.name for node in nodes}
+        self.failed: dict[str, LaunchError] = {}
         self._loop = loop
-        self._seconds = policy.timeout
+        self._nodes = nodes
+        self._policy = policy
+        self._notice = notice
+        self._notices: list[str] = []  # by threads of transports; the console is the loop's
+        self._describe = describe
         self._done = done
-        self._turns = iter(peers)
-        for peer in peers:
-            peer.attach(partial(self._ended, peer), on_ready=partial(self._settle, peer))
-        for _ in range(max(1, policy.fanout)):
-            self._begin_next()
-        self._limit = loop.after(policy.timeout + 0.5, self._look_at_clocks)
+        self._connections: dict[str, AgentConnection] = {}
+        self._queue: list[AgentConnection] = []
+        self._free = max(1, policy.fanout)
+        self._began = loop.now()
+        self._closed = False
+        self._limit = loop.after(policy.timeout + 0.5, self._check_clocks)
+        context = OpenContext(policy, environ, self._notices.append, self._opened, self._not_opened, fork=done is None)
+        try:
+            open_links(nodes, context)
+        except LaunchError:
+            self.close()
+            raise
 
-    def _begin_next(self) -> None:
-        peer = next(self._turns, None)
-        if peer:
-            peer.begin()
-
-    def _settle(self, peer: AgentConnection) -> None:
-        if peer in self.waiting:
-            self.waiting.discard(peer)
-            self._begin_next()
-            if not self.waiting:
-                self._loop.soon(self._done)
-
-    def _fail(self, peer: AgentConnection, error: LaunchError) -> None:
-        """The first error says why; that the link has ended follows from it."""
-        self.failed.setdefault(peer, error)
-        self._settle(peer)
+    @property
+    def connections(self) -> list[AgentConnection]:
+        """All that there are, in the order of the nodes."""
+        return [self._connections[node.name] for node in self._nodes if node.name in self._connections]
 
     @property
     def reached(self) -> list[AgentConnection]:
-        """Those that are there."""
-        return [peer for peer in self.peers if peer not in self.failed and peer not in self.waiting]
+        """Those that are READY."""
+        out = {*self.failed, *self.waiting}
+        return [connection for connection in self.connections if connection.node.name not in out]
 
-    def _ended(self, peer: AgentConnection, error: LinkError | None) -> None:
-        self._fail(peer, error or LinkError("its agent ended at once", peer.node.name))
+    # --- events
 
-    def _look_at_clocks(self) -> None:
+    def _opened(self, link: Link) -> None:
+        if self._closed:
+            link.close()
+            return
+        connection = AgentConnection(self._loop, link, self._describe)
+        self._connections[link.node.name] = connection
+        connection.attach(partial(self._on_end, link.node), on_ready=partial(self._settle, link.node))
+        self._queue.append(connection)
+        self._begin_next()
+
+    def _begin_next(self) -> None:
+        while self._free and self._queue:
+            self._free -= 1
+            self._queue.pop(0).begin()
+
+    def _on_end(self, node: Node, error: LinkError | None) -> None:
+        self._not_opened(node, error or LinkError("its agent ended at once", node.name))
+
+    def _not_opened(self, node: Node, error: LinkError) -> None:
+        """The first error says why; that the link has ended follows from it."""
+        self.failed.setdefault(node.name, error)
+        self._settle(node)
+
+    def _settle(self, node: Node) -> None:
+        if node.name not in self.waiting:
+            return
+        self.waiting.discard(node.name)
+        self._free += node.name in self._connections
+        self._begin_next()
+        if not self.waiting and self._done:
+            self._loop.soon(self._finish)
+
+    def _finish(self) -> None:
+        self._stop()
+        assert self._done
+        self._done(self)
+
+    def _check_clocks(self) -> None:
         """Each link has its own: one may wait for its turn, or for a person who types a passphrase."""
-        todo = "does its login shell wait for input?  --connect-timeout gives it more time"
-        for peer in [peer for peer in self.waiting if peer.link.overdue(self._seconds)]:
-            what = f"no answer within {self._seconds:g} seconds"
-            self._fail(peer, peer.link.failure() or LinkError(what, peer.node.name, "" if peer.hello else todo))
-        self._limit = self._loop.after(0.25, self._look_at_clocks)
+        seconds = self._policy.timeout
+        for node in [node for node in self._nodes if node.name in self.waiting]:
+            connection = self._connections.get(node.name)
+            if connection and not connection.link.overdue(seconds):
+                continue
+            if not connection and self._loop.now() - self._began <= seconds:
+                continue
+            todo = "does its login shell wait for input?  --connect-timeout gives it more time"
+            spoken = connection is not None and connection.phase >= HELLO_CAME
+            error = LinkError(f"no answer within {seconds:g} seconds", node.name, "" if spoken else todo)
+            self._not_opened(node, (connection and connection.link.failure()) or error)
+        self._limit = self._loop.after(_LOOK_AGAIN, self._check_clocks)
 
-    def stop(self) -> None:
-        """No more waiting."""
+    # --- the end
+
+    def _stop(self) -> None:
         self._limit.cancel()
+        while self._notices:
+            self._notice(self._notices.pop(0))
 
     def close(self) -> None:
-        """No more waiting, and those that are not there are closed."""
-        self.stop()
-        close_all([peer for peer in self.peers if peer in self.waiting or peer in self.failed])
+        """Wait no longer, and close what is not READY."""
+        self._closed = True
+        self._stop()
+        reached = self.reached
+        close_all([connection for connection in self.connections if connection not in reached])
 
 
 class _Progress:
     """connecting 37/64 hosts, once it takes longer than a second."""
 
-    def __init__(self, loop: Loop, total: int, waiting: set[AgentConnection], show: Callable[[str], None]) -> None:
+    def __init__(self, loop: Loop, total: int, waiting: Collection[str], show: Callable[[str], None]) -> None:
         self._loop = loop
         self._total = total
         self._waiting = waiting
@@ -246,19 +206,18 @@ class _Progress:
             self._show("")
 
 
-def close_all(peers: Sequence[AgentConnection], seconds: float = 5.0) -> list[str]:
-    """Close all links, and wait for what carried them; returns the hosts of those that would not go."""
-    for peer in peers:
-        peer.close()
+def close_all(connections: Sequence[AgentConnection], seconds: float = 5.0) -> list[str]:
+    """Close all, and wait for what carried them; returns the hosts of those that would not go."""
+    for connection in connections:
+        connection.close()
     stuck = []
     import time
 
     deadline = time.monotonic() + seconds
-    for peer in peers:
-        # without an agent there is nobody to say goodbye to
-        patience = max(0.0, deadline - time.monotonic()) if peer.hello else _NO_AGENT
-        if not peer.link.wait(patience):
-            peer.link.kill()
-            if peer.hello:
-                stuck.append(peer.node.name)
+    for connection in connections:
+        patience = max(0.0, deadline - time.monotonic()) if connection.hello else _NO_AGENT
+        if not connection.link.wait(patience):
+            connection.link.kill()
+            if connection.hello:
+                stuck.append(connection.node.name)
     return stuck

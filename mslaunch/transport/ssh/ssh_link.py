@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 from mslaunch.datamodel.hosts import Node
 from mslaunch.datamodel.request import LinkPolicy
 from mslaunch.errors import LinkError
-from mslaunch.transport.base import Boot, Link
+from mslaunch.transport.base import Boot, Link, OpenContext
+from mslaunch.transport.bootstrap import make_boot
 from mslaunch.transport.ssh.deadline import ConnectAttempt, ConnectCancelled, Deadline
 
 if TYPE_CHECKING:
@@ -45,6 +46,13 @@ def open_ssh(
     args = (links, boot, policy, environ, notice)
     threading.Thread(target=_open_all, args=args, daemon=True, name="ssh").start()
     return links
+
+
+def open_by_ssh(nodes: Sequence[Node], context: OpenContext) -> None:
+    """All nodes; see `base.Opener`."""
+    policy = context.policy
+    for link in open_ssh(nodes, make_boot(policy.python), policy, context.environ, context.notice):
+        context.opened(link)
 
 
 def _open_all(
@@ -77,8 +85,6 @@ def _open_next(waiting: queue.SimpleQueue[SshLink], boot: Boot, shared: Shared) 
 
 class SshLink(Link):
     """The launcher's end of a link over SSH; `exit_status` is that of the remote command, once it is known."""
-
-    exit_status: int | None = None
 
     def __init__(self, node: Node) -> None:
         near, self._far = socket.socketpair()

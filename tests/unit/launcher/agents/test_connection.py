@@ -25,6 +25,8 @@ from mslaunch.runtime.loop import Loop
 class Link:
     """Two pipes."""
 
+    exit_status = None
+
     def __init__(self, reader: int, writer: int) -> None:
         self.reader, self.writer, self.node, self.first = reader, writer, Node("n1", 1, "-H"), b""
 

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from mslaunch.datamodel.hosts import Node
 from mslaunch.datamodel.request import LinkPolicy
-from mslaunch.errors import LaunchError
+from mslaunch.errors import LaunchError, LinkError
 from mslaunch.host.read_topology import read_topology
 from mslaunch.launcher.agents.agent_pool import AgentPool
 from mslaunch.launcher.agents.connection import AgentConnection
-from mslaunch.launcher.agents.start_agents import UnreachedError, begin_connect, close_all, connect
+from mslaunch.launcher.agents.start_agents import ConnectPhase, UnreachedError, close_all, connect
 from mslaunch.launcher.stdio.console import Console
 from mslaunch.protocol import frames
 from mslaunch.runtime.loop import Loop
+from mslaunch.transport import openers
+from mslaunch.transport.base import Link, OpenContext
+from mslaunch.transport.fork import open_local
 
 HERE = Node("here", 1, "-H", local=True)
 THERE = Node("there", 1, "-H")
@@ -139,21 +142,21 @@ def test_what_ends_the_wait_closes_all_links(loop: Loop) -> None:
 
 def test_connecting_goes_on_while_others_are_served(loop: Loop, tmp_path: Path) -> None:
     """Those that were reached, and why the others were not; no agent is forked any more."""
-    ended: list[tuple[list[AgentConnection], list[LaunchError]]] = []
+    ended: list[ConnectPhase] = []
     nodes = [HERE, THERE, Node("down", 1, "-H")]
     policy = real(tmp_path)
     rsh = Path(policy.agent[0])
     rsh.write_text(rsh.read_text().replace("shift", '[ "$1" = down ] && exit 3; shift'))
-    connecting = begin_connect(loop, nodes, policy, {}, pytest.fail, lambda *found: ended.append(found))
-    assert not ended and len(connecting.peers) == 3
+    connecting = ConnectPhase(loop, nodes, policy, {}, pytest.fail, done=ended.append)
+    assert not ended and len(connecting.connections) == 3
     loop.run(lambda: bool(ended))
-    ((peers, errors),) = ended
+    peers = connecting.reached
     try:
         assert [peer.node.name for peer in peers] == ["here", "there"] and all(peer.hello for peer in peers)
-        assert type(peers[0].link).__name__ == "RshLink"
-        assert [error.where for error in errors] == ["down"]
+        assert type(peers[0].link).__name__ == "ProcessLink"
+        assert list(connecting.failed) == ["down"]
     finally:
-        assert close_all(connecting.peers) == []
+        assert close_all(connecting.connections) == []
 
 
 def test_a_host_that_is_lost_between_two_questions(loop: Loop, tmp_path: Path) -> None:
@@ -162,7 +165,7 @@ def test_a_host_that_is_lost_between_two_questions(loop: Loop, tmp_path: Path) -
     policy = other(tmp_path, told, stays=False)
     company = AgentPool(loop, policy, {}, Console(loop, 2, True, False), loop.run, False)
     assert company.cores([THERE], False) == {"there": 2}
-    loop.run(lambda: company._met["there"].ended)
+    loop.run(lambda: company._connected["there"].ended)
     with pytest.raises(UnreachedError) as caught:
         company.require([HERE, THERE])
     assert (caught.value.where, caught.value.code) == ("there", 205)
@@ -177,7 +180,7 @@ def test_who_was_reached_is_kept_though_others_were_not(loop: Loop, tmp_path: Pa
     with pytest.raises(UnreachedError) as caught:
         company.probe([HERE, THERE], 0.2)
     assert list(caught.value.by_node) == ["there"]
-    (here,) = company._met.values()
+    (here,) = company._connected.values()
     assert company.require([HERE]) == [here], "it is not called a second time"
     assert company.close() == []
 
@@ -193,3 +196,35 @@ def test_the_traceback_of_an_agent_that_crashes_before_launch_is_shown(loop: Loo
     assert caught.value.where == "here"
     assert "Traceback (most recent call last)" in caught.value.todo and "KeyError: 60" in caught.value.todo
     assert company.close() == []
+
+
+def test_an_opener_may_refuse_single_nodes_and_be_called_back(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one srun for many nodes: an error for one of them, and links that are there only later."""
+    asked: list[list[str]] = []
+
+    def open_together(nodes: Sequence[Node], context: OpenContext) -> None:
+        asked.append([node.name for node in nodes])
+        context.failed(nodes[0], LinkError("not in this job step", nodes[0].name))
+        loop.after(0.01, lambda: open_local(nodes[1:], context))
+
+    monkeypatch.setitem(openers.TRANSPORTS, "ssh", "together")
+    monkeypatch.setattr(openers, "load", {"together": open_together, "transport.fork:open_local": open_local}.get)
+    nodes = [Node("a", 1, "-H"), HERE, Node("b", 1, "-H"), Node("c", 1, "-H")]
+    with pytest.raises(UnreachedError) as caught:
+        meet(loop, nodes, LinkPolicy(), topologies=False)
+    assert asked == [["a", "b", "c"]]
+    assert {name: error.what for name, error in caught.value.by_node.items()} == {"a": "not in this job step"}
+    assert [connection.node.name for connection in caught.value.reached] == ["here", "b", "c"]
+    assert close_all(caught.value.reached) == []
+
+
+def test_an_opener_that_never_answers_is_not_waited_for(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And a link that comes too late is closed at once."""
+    late: list[OpenContext] = []
+    monkeypatch.setattr(openers, "load", lambda row: lambda nodes, context: late.append(context))
+    with pytest.raises(UnreachedError, match=r"no answer within 0\.1 seconds"):
+        meet(loop, [THERE], LinkPolicy(timeout=0.1), topologies=False)
+    links: list[Link] = []
+    open_local([THERE], late[0]._replace(opened=links.append))
+    late[0].opened(links[0])
+    assert links[0].reader == -1 and links[0].wait(10)
