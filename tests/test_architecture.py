@@ -50,9 +50,7 @@ CIRCLES: dict[str, list[set[str]]] = {
 #: base names that stand in two folders: each dialect has these, and an executable's entry is its main
 SAME_NAMES = {"main", "options", "parse", "readers"}
 #: folders that may have fewer than 4 modules, and why; this list may only shrink
-SMALL_FOLDERS = {
-    "launcher.recovery": "not yet split",
-}
+SMALL_FOLDERS = {}
 #: a folder of kinds may have few modules of its own: a table, and a subfolder for each kind
 KINDS = {"backends"}
 #: who may import a module by its name

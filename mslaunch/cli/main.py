@@ -62,7 +62,7 @@ def _run(argv: Sequence[str], called: str) -> int:
             recorded(request, (called, *argv)),
             caller.environ,
             caller.cwd,
-            lambda started: run(request, caller._replace(started=started)),
+            lambda observer: run(request, caller._replace(observers=(observer,))),
             _run_reported,
         )
     return run(request, caller).code

@@ -12,14 +12,17 @@ import time
 
 from mslaunch.detached.launcher_process import process
 from mslaunch.faststd import TYPE_CHECKING
+from mslaunch.launcher.observers import AllStarted, LaunchEnded
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
     from mslaunch.datamodel.outcome import Outcome
     from mslaunch.detached.job_entry import JobEntry
+    from mslaunch.launcher.observers import Observer
 
-    Launch = Callable[[Callable[[], None]], Outcome]  # given what to call when all ranks run
+    Launch = Callable[[Observer], Outcome]
     Runner = Callable[[Callable[[], int]], int]  # prints what an act refuses; returns the exit code
 
 
@@ -56,16 +59,14 @@ def run(entry: JobEntry, launch: Launch, run_reported: Runner, writer: int) -> i
     report.write("process", os.getpid())
     outcomes: list[Outcome] = []
 
-    def started() -> None:
-        if not report.over:
+    def observe(record: Any) -> None:
+        if isinstance(record, AllStarted) and not report.over:
             _note(entry, running=time.time())
             report.write("started", os.fstat(1).st_size)
+        elif isinstance(record, LaunchEnded):
+            outcomes.append(record.outcome)
 
-    def act() -> int:
-        outcomes.append(launch(started))
-        return outcomes[0].code
-
-    code = run_reported(act)
+    code = run_reported(lambda: launch(observe).code)
     sys.stderr.flush()
     outcome = outcomes[0] if outcomes else None
     ranks = len(outcome.ranks) if outcome else entry.facts["ranks"]

@@ -8,46 +8,40 @@ tell them apart by MSLAUNCH_ATTEMPT.
 from __future__ import annotations
 
 import os
+from functools import partial
 
 from mslaunch.datamodel.hosts import Allocation
 from mslaunch.datamodel.jobmap import JobMap
-from mslaunch.datamodel.node_plan import SERVICE, NodePlan
+from mslaunch.datamodel.node_plan import SERVICE
 from mslaunch.datamodel.outcome import Failure, Outcome, RankStatus
 from mslaunch.datamodel.request import Request
 from mslaunch.faststd import TYPE_CHECKING
-from mslaunch.host.cpus import cores_here
 from mslaunch.host.own_names import is_local
 from mslaunch.host.programs import head
 from mslaunch.launcher.agents.agent_pool import AgentPool
-from mslaunch.launcher.agents.job_agents import JobAgents
-from mslaunch.launcher.agents.rendezvous import sought_by
 from mslaunch.launcher.agents.start_agents import UnreachedError
-from mslaunch.launcher.job.controller import JobController
 from mslaunch.launcher.job.failure_causes import with_last_words
 from mslaunch.launcher.job.job_state import JobState
 from mslaunch.launcher.job.restart_policy import check_fewest, most_restarts
+from mslaunch.launcher.job_run import JobRun, allocation_of
+from mslaunch.launcher.observers import AttemptEnded, AttemptStarted, Connected, Connecting, Staged
 from mslaunch.launcher.stdio.file_patterns import needs_addresses
 from mslaunch.launcher.stdio.output import AttemptInfo, Output, open_output
-from mslaunch.plan.hosts.allocation import allocate, with_cores
+from mslaunch.launcher.stdio.terminal import FLUSH_SECONDS
+from mslaunch.plan.hosts.allocation import with_cores
 from mslaunch.plan.mapping.pipeline import Placed, place
-from mslaunch.plan.node_plans import first_services, has_services, make_plans, service_plans
+from mslaunch.plan.node_plans import first_services, has_services
 from mslaunch.plan.rank_selection import stdin_ranks, xterm_ranks
 from mslaunch.protocol.frames import STDERR, STDOUT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from mslaunch.datamodel.jobmap import Endpoint
-    from mslaunch.datamodel.request import AppContext
     from mslaunch.launcher.agents.connection import AgentConnection
     from mslaunch.launcher.agents.staging import StagedFile
     from mslaunch.launcher.launch_context import LaunchContext
-    from mslaunch.launcher.mpi.spawn_ranks import Spawner
 
-LAST_WORDS = 3.0  #: seconds that a terminal nobody reads is waited for at the end
-
-
-_SCRIPT = 1 << 16  # bytes of a program that are searched for the name of a framework
+_SCRIPT = 1 << 16  #: bytes of a program that are searched for the name of a framework
 
 
 class JobAttempt:
@@ -56,36 +50,44 @@ class JobAttempt:
     allocation: Allocation
     placed: Placed
     output: Output
-    launch: JobController
+    _job: JobRun
 
     def __init__(self, context: LaunchContext, request: Request, number: int) -> None:
         self._context = context
+        self._caller = context.caller
         self.request = request
         self.number = number
-        loop, caller, console = context.loop, context.caller, context.console
-        dry, exchanges = request.do_not_launch, request.restart == "group"
-        self.company = AgentPool(loop, request.link, caller.environ, console, context.interrupts.wait, dry, exchanges)
-        self.peers: list[AgentConnection] = []
-        self._parcels: list[StagedFile] = []
-        self._opened = False
+        self.pool = AgentPool(
+            context.loop,
+            request.link,
+            self._caller.environ,
+            context.console,
+            context.interrupts.wait,
+            request.do_not_launch,
+            request.restart == "group",
+            partial(context.observers.emit, Connecting),
+        )
+        self.agents: list[AgentConnection] = []
+        self._files: list[StagedFile] = []
+        self._opened = False  # the output is open
 
-    # --- where
+    # --- hosts and places
 
     def allocate(self) -> Allocation:
-        """Hosts without slots= have as many as they have cores, which only they know: these are asked first.
+        """The hosts that the request names.  Those without slots= have as many as cores, which their agents know.
 
         Binding to hardware threads counts these instead; mapping by them does not (mpirun 4.1.4).
         """
-        return self.count_cores(self.named())
+        return self.count_cores(self.named_hosts())
 
-    def named(self) -> Allocation:
-        """As hosts are written, nobody asked yet."""
-        return _allocate(self.request, self._hwthreads)
+    def named_hosts(self) -> Allocation:
+        """The same as far as this host knows the slots: no agent is asked."""
+        return allocation_of(self.request, self._hwthreads)
 
     def count_cores(self, allocation: Allocation, gone: Collection[str] = ()) -> Allocation:
-        """The same with all slots known, but those of nodes (by name) that are `gone`."""
+        """`allocation` with all slots known, except for nodes whose names are in `gone`."""
         asked = [node for node in allocation.nodes if node.slots is None and node.name not in gone]
-        return with_cores(allocation, self.company.cores(asked, self._hwthreads)) if asked else allocation
+        return with_cores(allocation, self.pool.cores(asked, self._hwthreads)) if asked else allocation
 
     @property
     def _hwthreads(self) -> bool:
@@ -93,20 +95,21 @@ class JobAttempt:
         return policy.hwthread_cpus or policy.bind_to == "hwthread"
 
     def place(self, request: Request, allocation: Allocation) -> JobMap:
-        """Every rank gets its place; from now on these are the request and the allocation."""
+        """Map the ranks; from now on `request` and `allocation` are those of the attempt."""
         self.request, self.allocation = request, allocation
         self.placed = place(
             request,
             allocation,
-            self.company.topologies,
+            self.pool.topologies,
             is_local,
             os.uname().nodename,
-            lambda path: head(path, _SCRIPT),
-            self._context.caller.cwd,
+            partial(head, most=_SCRIPT),
+            self._caller.cwd,
         )
-        self.targets = stdin_ranks(request, len(self.jobmap.placements), self.jobmap.first)
-        xterm_ranks(request, len(self.jobmap.placements), self.jobmap.first)
-        check_fewest(request, len(self.jobmap.placements))
+        ranks, first = len(self.jobmap.placements), self.jobmap.first
+        self._stdin_ranks = stdin_ranks(request, ranks, first)
+        xterm_ranks(request, ranks, first)
+        check_fewest(request, ranks)
         return self.jobmap
 
     @property
@@ -114,17 +117,17 @@ class JobAttempt:
         """Where the ranks are."""
         return self.placed.jobmap
 
-    # --- what it needs
+    # --- before the ranks run
 
     def collect_files(self) -> None:
-        """What is to be sent is looked for before any host is called."""
+        """Find the files that are to be sent, before any host is connected."""
         if any(app.preload_binary or app.preload_files for app in self.request.apps):
             from mslaunch.launcher.agents.staging import collect
 
-            self._parcels = collect(self.request, self._context.caller.environ, self._context.caller.cwd)
+            self._files = collect(self.request, self._caller.environ, self._caller.cwd)
 
     def open_output(self) -> None:
-        """Terminals and files; those whose names have addresses in them only after `meet`."""
+        """Open terminals and files; those whose names have addresses in them only after `connect`."""
         context, policy = self._context, self.request.output
         services = tuple(first_services(self.request, self.jobmap)) or (SERVICE,) * has_services(self.request)
         self.output = open_output(
@@ -133,7 +136,7 @@ class JobAttempt:
             context.loop,
             {STDOUT: context.stdout, STDERR: context.console.stderr},
             context.console.info,
-            self._addresses() if needs_addresses(policy) and self.peers else None,
+            self._addresses() if needs_addresses(policy) and self.agents else None,
             AttemptInfo(self.number, 0 < self.number <= most_restarts(self.request), services),
         )
         self._opened = True
@@ -142,102 +145,66 @@ class JobAttempt:
         from mslaunch.launcher.stdio.host_addresses import addresses_of
 
         share = self.request.cluster.share
-        return addresses_of([(peer.node, peer.hello) for peer in self.peers], share.address if share else "")
+        return addresses_of([(agent.node, agent.hello) for agent in self.agents], share.address if share else "")
 
-    def meet(self) -> None:
-        """A link to every host with ranks, and the files are there."""
-        self.peers = self.company.require(self.jobmap.nodes)
-        if self._parcels:
+    def connect(self) -> None:
+        """Connect an agent on every host with ranks, and send the files."""
+        self.agents = self.pool.require(self.jobmap.nodes)
+        observers = self._context.observers
+        observers.emit(Connected, tuple(node.name for node in self.jobmap.nodes))
+        if self._files:
             from mslaunch.launcher.agents.staging import send_files
 
             try:
-                send_files(self._context.loop, self.peers, self._parcels, self._context.interrupts.wait)
-            except UnreachedError:  # whoever has begun to get them begins anew, with another agent
-                self.company.disconnect_all()
+                send_files(self._context.loop, self.agents, self._files, self._context.interrupts.wait)
+            except UnreachedError:  # an agent that has got a part of them cannot be used again
+                self.pool.disconnect_all()
                 raise
+            observers.emit(Staged, len(self._files))
 
     # --- the ranks
 
-    def run_ranks(self) -> JobController:
+    def run_ranks(self) -> None:
         """From the first port to the last byte."""
-        context, request = self._context, self.request
-        state = self._make_state()
-
-        def plans(endpoint: Endpoint) -> list[NodePlan]:
-            environ, cwd = context.caller.environ, context.caller.cwd
-            return make_plans(request, self.jobmap, environ, cwd, endpoint, context.jobid, attempt=self.number)
-
-        def services(endpoint: Endpoint) -> dict[int, NodePlan]:
-            environ, cwd = context.caller.environ, context.caller.cwd
-            return service_plans(request, self.jobmap, environ, cwd, endpoint, context.jobid, self.number)
-
-        stdin = (context.caller.stdin, self.targets)
-        launch = JobController(
-            context.loop,
-            JobAgents(self.peers),
-            state,
+        context, number = self._context, self.number
+        self._job = JobRun(
+            context,
+            self.request,
+            number,
+            self.allocation,
+            self.jobmap,
+            self.agents,
             self.output,
-            plans,
-            stdin,
-            request.grace,
-            context.console,
-            restart_delay=request.restart_delay,
-            services=services,
-            sought=sought_by(self.jobmap, request.cluster),
+            self.pool.call,
         )
-        self.launch = launch
-        launch.on_spawn(lambda endpoint: self._spawning(launch, endpoint))
-        launch.on_running(context.running)
-        self.output.on_progress(launch.on_drained)
-        context.interrupts.attach(launch.event)
-        try:
-            launch.run()
-            launch.finish()
-        finally:
-            context.interrupts.detach()
-        return launch
-
-    def _make_state(self) -> JobState:
-        request = self.request
-        streams, again = 1 if request.output.merge else 2, most_restarts(request) or request.max_restarts
-        share = request.cluster.share
-        shared = share is not None and share.master and share.size > len(self.jobmap.placements)
-        abort, recovery = request.abort_on_failure, request.recovery
-        return JobState(self.jobmap, streams, abort, recovery, again, request.restart, shared)
-
-    def _spawning(self, launch: JobController, endpoint: Endpoint) -> Spawner:
-        """Who cares for MPI_Comm_spawn; only jobs that call it need this."""
-        from mslaunch.launcher.mpi.spawn_ranks import SpawnContext, Spawner
-
-        def named(apps: tuple[AppContext, ...]) -> Allocation:
-            policy = request.policy._replace(rankfile=None, map_by="")
-            return _allocate(request._replace(apps=apps, policy=policy))
-
-        context, request = self._context, self.request
-        environ, cwd, call = context.caller.environ, context.caller.cwd, self.company.call
-        return Spawner(
-            SpawnContext(
-                request, self.allocation, self.jobmap, environ, cwd, context.jobid, endpoint, named, call, self.number
-            ),
-            launch,
-        )
+        context.observers.emit(AttemptStarted, number, len(self.jobmap.placements))
+        self._job.run(self._stdin_ranks)
+        context.observers.emit(AttemptEnded, number, self.state.failure)
 
     # --- the end
 
+    @property
+    def state(self) -> JobState:
+        """The state of the job, once its ranks run."""
+        return self._job.state
+
     def outcome(self) -> Outcome:
         """How it ended; its files are still open."""
-        state, output = self.launch.state, self.output
-        failure = with_last_words(state.failure, output.tail) if state.failure else None
-        ranks, services = (
-            tuple(_with_logs(status, output) for status in statuses)
-            for statuses in (state.statuses(), state.service_statuses())
-        )
-        return Outcome(
-            state.code, ranks, failure, self._context.seconds, services=services, restarts=tuple(state.restarts)
-        )
+        state = self.state
+        failure = with_last_words(state.failure, self.output.tail) if state.failure else None
+        ranks = tuple(map(self._with_logs, state.statuses()))
+        services = tuple(map(self._with_logs, state.service_statuses()))
+        restarts = tuple(state.restarts)
+        return Outcome(state.code, ranks, failure, self._context.seconds, services=services, restarts=restarts)
+
+    def _with_logs(self, status: RankStatus) -> RankStatus:
+        logs = self.output.logs
+        if not logs:
+            return status
+        return status._replace(stdout=logs.path(STDOUT, status.rank), stderr=logs.path(STDERR, status.rank))
 
     def log_of(self, failure: Failure | None) -> str | None:
-        """The file that tells more about it."""
+        """The file that says more about a failure."""
         return self.output.log_path(failure.rank) if failure and failure.rank is not None else None
 
     def close_output(self) -> bool:
@@ -249,25 +216,9 @@ class JobAttempt:
         """The same after the last attempt."""
         if self._opened:
             self.output.end()
-            self._context.loop.run(lambda: not self.output.pending, LAST_WORDS)
+            self._context.loop.run(lambda: not self.output.pending, FLUSH_SECONDS)
         return self.close_output()
 
     def close(self) -> list[str]:
-        """Close all links; the hosts whose agents would not end."""
-        return self.company.close()
-
-
-def _with_logs(status: RankStatus, output: Output) -> RankStatus:
-    if not output.logs:
-        return status
-    return status._replace(stdout=output.logs.path(STDOUT, status.rank), stderr=output.logs.path(STDERR, status.rank))
-
-
-def _allocate(request: Request, hwthreads: bool = False) -> Allocation:
-    """The hosts that a request names, as far as this host knows their slots."""
-    return allocate(request, _read_text, is_local, os.uname().nodename, cores_here(hwthreads))
-
-
-def _read_text(path: str) -> str:
-    with open(path, encoding="utf-8", errors="surrogateescape") as file:
-        return file.read()
+        """Disconnect all agents; returns the hosts of those that did not end."""
+        return self.pool.close()

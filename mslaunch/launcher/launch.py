@@ -13,12 +13,14 @@ from mslaunch.datamodel.outcome import Failure, Outcome
 from mslaunch.datamodel.request import Request
 from mslaunch.errors import EXIT_USAGE, LaunchError
 from mslaunch.faststd import TYPE_CHECKING
-from mslaunch.launcher.attempt import LAST_WORDS, JobAttempt
+from mslaunch.launcher.attempt import JobAttempt
 from mslaunch.launcher.interrupts import Interrupts
 from mslaunch.launcher.launch_context import LaunchContext
 from mslaunch.launcher.messages.failure_report import outcome_text
+from mslaunch.launcher.observers import LaunchEnded, Observers
 from mslaunch.launcher.stdio.console import Console
 from mslaunch.launcher.stdio.file_patterns import needs_addresses
+from mslaunch.launcher.stdio.terminal import FLUSH_SECONDS
 from mslaunch.plan.exported_variables import missing_exports
 from mslaunch.runtime.loop import Loop
 
@@ -33,127 +35,121 @@ if TYPE_CHECKING:
 def run(request: Request, caller: Caller) -> Outcome:
     """Launch, and wait for the end.  Raises `LaunchError` for whatever is wrong before a rank was started."""
     with Loop() as loop:
-        return _Launch(loop, request, caller).run()
+        return _Launch(_context(loop, request, caller), request).run()
+
+
+def _context(loop: Loop, request: Request, caller: Caller) -> LaunchContext:
+    began = time.monotonic()
+    console = Console(loop, caller.stderr, request.quiet, request.verbose)
+    stdout = console.open_stdout(loop, caller.stdout)
+    interrupts = Interrupts(loop, request, caller.signals)
+    observers = Observers(began, [*console.observers, *caller.observers], console.info)
+    return LaunchContext(loop, caller, console, stdout, interrupts, observers, began, os.urandom(4).hex())
 
 
 class _Launch:
-    """One launch, and what its chapters share."""
+    """From the request to the outcome."""
 
-    def __init__(self, loop: Loop, request: Request, caller: Caller) -> None:
-        began = time.monotonic()
-        self._loop = loop
+    def __init__(self, context: LaunchContext, request: Request) -> None:
+        self._context = context
+        self._console = context.console
         self._request = request
-        self._caller = caller
-        self._console = Console(loop, caller.stderr, request.quiet, request.verbose)
-        self._stdout = self._console.open_stdout(loop, caller.stdout)
-        self._interrupts = Interrupts(loop, request, caller.signals)
-        self._jobid = os.urandom(4).hex()
-        self._context = LaunchContext(
-            loop, caller, self._console, self._stdout, self._interrupts, began, self._jobid, self._running
-        )
-        self._told_running = False
-        self._replacement: HostReplacement | None = None  # if all ranks may be started again
-        self._attempt = JobAttempt(self._context, request, 1)
+        self._hosts: HostReplacement | None = None  # with --restart group
+        self._attempt = JobAttempt(context, request, 1)  # the last that has run
 
     def run(self) -> Outcome:
-        """From the request to the outcome."""
+        """Raises `LaunchError` for whatever is wrong before a rank was started."""
         stuck: Sequence[str] = ()
+        kept = True
         try:
             self._prepare()
             if self._request.do_not_launch:
                 return Outcome(0, (), None, self._context.seconds)
             self._attempt.run_ranks()
-            outcome, kept = self._attempt.outcome(), True
-            if self._attempt.launch.state.restartable:
+            outcome = self._attempt.outcome()
+            if self._attempt.state.restartable:
                 from mslaunch.launcher.recovery.group_restart import GroupRestart
 
-                assert self._replacement
-                again = GroupRestart(self._context, self._request, self._attempt, self._replacement)
-                try:
-                    outcome = again.run(outcome)
-                finally:
-                    self._attempt, kept = again.attempt, again.kept
+                assert self._hosts
+                restart = GroupRestart(self._context, self._request, self._hosts)
+                self._attempt, outcome, kept = restart.run(self._attempt, outcome)
         except LaunchError:
             self._attempt.close_output()
-            self._close_streams()  # with what was said before the refusal
+            self._close_streams()  # what was said before the error is written
             raise
         finally:
             stuck = self._attempt.close()
-        return self._report(_with_files(outcome, self._attempt.end_output() and kept), stuck)
+        kept = self._attempt.end_output() and kept
+        return self._report(outcome if kept else _with_lost_output(outcome), stuck)
 
     def _prepare(self) -> None:
-        """All that can be wrong before a rank is started."""
+        """All that can be refused."""
         attempt, request = self._attempt, self._request
-        self._announce()
+        self._report_pid()
         attempt.collect_files()
         if request.restart == "group" and not request.do_not_launch:
-            self._meet_some()
+            from mslaunch.launcher.recovery.host_replacement import HostReplacement
+
+            self._hosts = HostReplacement(request)
+            self._hosts.connect_first(attempt, self._console.info)
         else:
             attempt.place(request, attempt.allocate())
-        self._show(attempt.allocation)
+        self._show_tables(attempt.allocation)
         if request.do_not_launch:
-            self._display_xml()
+            self._show_xml_map(finish=True)
             return
-        early = not needs_addresses(request.output)
-        if early:
+        late = needs_addresses(request.output)
+        if not late:
             attempt.open_output()
-        if not attempt.peers:
-            attempt.meet()
-        if not early:
+        if not attempt.agents:
+            attempt.connect()
+        if late:
             attempt.open_output()
         self._show_bindings()
 
-    def _meet_some(self) -> None:
-        """Hosts that cannot be reached may be replaced, so who is there is known before anything is shown or opened."""
-        from mslaunch.launcher.recovery.host_replacement import HostReplacement
+    def _report_pid(self) -> None:
+        request, context = self._request, self._context
+        if request.report_pid is not None or request.report_uri is not None:
+            from mslaunch.launcher.messages.report_pid import announce, open_channel
 
-        self._replacement = HostReplacement(self._request)
-        self._replacement.meet_first(self._attempt, self._console.info)
+            def open_file(path: str) -> int:
+                return open_channel(path, context.loop, context.interrupts.wait)
 
-    def _running(self) -> None:
-        """All ranks of an attempt run."""
-        if self._caller.started and not self._told_running:
-            self._told_running = True
-            self._caller.started()
+            caller = context.caller
+            announce(request, caller.cwd, caller.stdout, self._console.print, context.jobid, open_file)
+
+    # --- the end
 
     def _report(self, outcome: Outcome, stuck: Sequence[str]) -> Outcome:
         outcome = outcome._replace(seconds=self._context.seconds)
         self._console.write(outcome_text(outcome, self._attempt.log_of(outcome.failure)))
         if stuck:
             self._console.info(f"still ending: {', '.join(stuck)}")
-        self._loop.run(lambda: not self._console.stderr.pending, LAST_WORDS)
+        self._context.observers.emit(LaunchEnded, outcome)
+        self._context.loop.run(lambda: not self._console.stderr.pending, FLUSH_SECONDS)
         self._close_streams()
         return outcome
 
     def _close_streams(self) -> None:
         self._console.close()
-        self._stdout.close()
-
-    def _announce(self) -> None:
-        request, caller = self._request, self._caller
-        if request.report_pid is not None or request.report_uri is not None:
-            from mslaunch.launcher.messages.report_pid import announce, open_channel
-
-            say, wait = self._console.print, self._interrupts.wait
-            announce(
-                request, caller.cwd, caller.stdout, say, self._jobid, lambda path: open_channel(path, self._loop, wait)
-            )
+        self._context.stdout.close()
 
     # --- what is shown
 
-    def _show(self, allocation: Allocation) -> None:
-        """What was asked to be shown of the plan, and what is worth a notice."""
+    def _show_tables(self, allocation: Allocation) -> None:
+        """The tables that were asked for, and notices about the plan."""
         request, console, placed = self._request, self._console, self._attempt.placed
         if not allocation.declared and placed.jobmap.oversubscribed:
             ranks, cores = len(placed.jobmap.placements), allocation.nodes[0].slots
             console.info(f"{ranks} ranks share {cores} core{'s' if cores != 1 else ''}")
-        for name in missing_exports(request, self._caller.environ):
-            console.info(f"-x {name}: there is no such variable here; the ranks get none either")
+        for name in missing_exports(request, self._context.caller.environ):
+            console.info(f"-x {name}: the variable is not set here, so the ranks do not get it")
         if request.display_allocation or request.display_map or request.display_topology or request.do_not_launch:
             from mslaunch.launcher.messages.display import tables, write
 
-            fd = self._caller.stderr if request.output.xml else self._caller.stdout
-            write(tables(request, allocation, placed, self._jobid), fd)
+            caller = self._context.caller
+            text = tables(request, allocation, placed, self._context.jobid)
+            write(text, caller.stderr if request.output.xml else caller.stdout)
 
     def _show_bindings(self) -> None:
         """What can be shown only when all agents have answered."""
@@ -161,31 +157,26 @@ class _Launch:
         if self._request.report_bindings:
             from mslaunch.launcher.messages.display import bindings
 
-            pids = {peer.node.name: peer.hello.pid for peer in attempt.peers if peer.hello}
+            pids = {agent.node.name: agent.hello.pid for agent in attempt.agents if agent.hello}
             self._console.print(bindings(attempt.placed, pids))  # as mpirun: --quiet or not
-        if self._map_as_xml():
-            attempt.output.show_map(attempt.jobmap)
+        self._show_xml_map()
 
-    def _map_as_xml(self) -> bool:
+    def _show_xml_map(self, finish: bool = False) -> None:
+        """The map as a part of the XML document; `finish`: the job is not to be started."""
         if not self._request.display_map:
-            return False
+            return
         from mslaunch.launcher.messages.display import map_as_xml
 
-        return map_as_xml(self._request)
-
-    def _display_xml(self) -> None:
-        """The map of a job that is not to be started."""
-        if self._map_as_xml():
+        if map_as_xml(self._request):
             attempt = self._attempt
-            attempt.open_output()
+            if finish:
+                attempt.open_output()
             attempt.output.show_map(attempt.jobmap)
-            attempt.output.finish()
-            attempt.end_output()
+            if finish:
+                attempt.output.finish()
+                attempt.end_output()
 
 
-def _with_files(outcome: Outcome, kept: bool) -> Outcome:
-    """`kept`: all that was printed is where it was asked for."""
-    if kept:
-        return outcome
+def _with_lost_output(outcome: Outcome) -> Outcome:
     lost = Failure("all ranks ended well, but not all of their output could be kept", code=EXIT_USAGE)
     return outcome._replace(code=outcome.code or EXIT_USAGE, failure=outcome.failure or lost)

@@ -7,9 +7,10 @@ import time
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from mslaunch.launcher.interrupts import Interrupts
+    from mslaunch.launcher.observers import Observer, Observers
     from mslaunch.launcher.stdio.console import Console
     from mslaunch.launcher.stdio.terminal import OutputFd
     from mslaunch.runtime.loop import Loop
@@ -24,7 +25,7 @@ class Caller(NamedTuple):
     stdout: int = 1
     stderr: int = 2
     signals: bool = True  # handle SIGINT and its like; possible in the main thread only
-    started: Callable[[], None] | None = None  # called once, when all ranks have started
+    observers: tuple[Observer, ...] = ()
 
 
 class LaunchContext(NamedTuple):
@@ -35,9 +36,9 @@ class LaunchContext(NamedTuple):
     console: Console
     stdout: OutputFd  # `console.stderr` if both are one device
     interrupts: Interrupts
+    observers: Observers
     began: float
     jobid: str
-    running: Callable[[], None]  # called when all ranks of an attempt run
 
     @property
     def seconds(self) -> float:

@@ -110,4 +110,4 @@ def test_a_host_falls_silent(tmp_path):
     assert "attempt 2 of 2: n03 takes the place of n02" in ended["dead"].err
     assert "attempt 2 of 2: n02 is left out, 2 ranks instead of 3" in ended["fewer"].err
     assert "not reached again: n02: " in ended["none"].err
-    assert "--min-ranks 1 would let it go on with fewer" in ended["none"].err
+    assert "with --min-ranks 1 the job would go on with fewer" in ended["none"].err

@@ -201,16 +201,27 @@ def test_attempts_are_in_the_outcome():
     assert outcome.attempts[0].seconds <= outcome.attempts[1].seconds <= outcome.seconds
 
 
-def test_who_started_it_hears_once_that_all_ranks_run(tmp_path):
+def test_observers_get_a_record_of_everything_that_happens(tmp_path):
     from mslaunch.cli.main import read_text
     from mslaunch.cli.mpirun.parse import parse
     from mslaunch.launcher.launch import run
     from mslaunch.launcher.launch_context import Caller
 
-    heard = []
-    words = ["-q", "--restart", "group", "-n", "2", "--oversubscribe", "sh", "-c", "[ $MSLAUNCH_ATTEMPT = 2 ]"]
-    around = Caller(dict(os.environ), str(tmp_path), signals=False, started=lambda: heard.append(1))
-    assert run(parse(words, {}, read_text), around).code == 0
-    assert heard == [1]
-    assert run(parse(["-q", "-n", "1", "no-such-program"], {}, read_text), around).code == 127
-    assert heard == [1]
+    records = []
+    script = "echo out; echo error >&2; [ $MSLAUNCH_ATTEMPT = 2 ]"
+    words = ["-q", "--restart", "group", "-n", "2", "--oversubscribe", "sh", "-c", script]
+    out = os.open(tmp_path / "out", os.O_WRONLY | os.O_CREAT)
+    caller = Caller(dict(os.environ), str(tmp_path), 0, out, out, signals=False, observers=(records.append, int))
+    outcome = run(parse(words, {}, read_text), caller)
+    assert outcome.code == 0
+    names = [type(record).__name__ for record in records]
+    assert names[:2] == ["Connected", "AttemptStarted"] and names[-1] == "LaunchEnded"
+    assert [names.count(name) for name in ("AttemptStarted", "AllStarted", "RankEnded", "LaunchEnded")] == [2, 2, 4, 1]
+    assert [record.failure is None for record in records if hasattr(record, "failure")] == [False, True]
+    counted = [record for record in records if type(record).__name__ == "OutputCounted"]
+    assert (counted[1].stdout, counted[1].stderr) == (8, 12)
+    assert records[-1].outcome == outcome
+    assert [record.time for record in records] == sorted(record.time for record in records)
+    records.clear()
+    assert run(parse(["-q", "-n", "1", "no-such-program"], {}, read_text), caller).code == 127
+    assert "AllStarted" not in [type(record).__name__ for record in records]

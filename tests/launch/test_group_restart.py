@@ -277,14 +277,14 @@ FIRST = {
         ["-n", "2", "--scheduler", "epsilon"],
         ["alpha", "epsilon"],
         ["gamma", "beta"],
-        "gamma takes the place of alpha, the MindSpore scheduler goes to the host of rank 0",
+        "gamma takes the place of alpha, the MindSpore scheduler moves to the host of rank 0",
     ),
     "the scheduler's only": (
         SPARES,
         ["-n", "2", "--scheduler", "epsilon"],
         ["epsilon"],
         ["alpha", "beta"],
-        "the MindSpore scheduler goes to the host of rank 0",
+        "the MindSpore scheduler moves to the host of rank 0",
     ),
     "a spare": (SPARES, ["-n", "2"], ["alpha"], ["gamma", "beta"], "gamma takes the place of alpha"),
     "two of them": (SPARES, ["-n", "2"], ["alpha", "gamma"], ["delta", "beta"], "delta takes the place of alpha"),
@@ -436,7 +436,7 @@ def test_a_host_that_came_back_is_called_at_the_next_failure(start, hosts):
     [
         ("alpha", "gamma takes the place of alpha"),
         ("beta", "gamma takes the place of alpha"),
-        ("epsilon", "gamma takes the place of alpha, the MindSpore scheduler goes to the host of rank 0"),
+        ("epsilon", "gamma takes the place of alpha, the MindSpore scheduler moves to the host of rank 0"),
     ],
 )
 def test_the_scheduler_leaves_its_host_if_that_is_lost(start, hosts, scheduler, words):
@@ -492,7 +492,7 @@ def test_fewer_ranks(start, hosts):
 @pytest.mark.parametrize(
     ("more", "why"),
     [
-        ([], "2 slots for 3 ranks; --min-ranks 2 would let it go on with fewer"),
+        ([], "2 slots for 3 ranks; with --min-ranks 2 the job would go on with fewer"),
         (["--min-ranks", "3"], "2 slots, fewer than --min-ranks 3"),
     ],
 )

@@ -89,7 +89,7 @@ class _MpirunLaunch:
         """Raises `LaunchError` for what is wrong before mpirun runs."""
         try:
             for name in missing_exports(self._request, self._caller.environ):
-                self._console.info(f"-x {name}: there is no such variable here; the ranks get none either")
+                self._console.info(f"-x {name}: the variable is not set here, so the ranks do not get it")
             self._announce()
             self._output = self._open_output()
             try:

@@ -33,11 +33,14 @@ class AgentPool:
         wait: Callable[[Callable[[], bool]], None],
         dry: bool,
         describe_all: bool = False,
+        progress: Callable[[int, int, bool], None] = lambda answered, hosts, over: None,
     ) -> None:
         """`wait` is that of `connect`; `dry`: no agent is started.
 
         `describe_all`: every agent is asked for its topology when it is started, for it cannot be asked later, and
         ranks may get their places only then.
+
+        `progress` gets, after a second, how many of how many hosts have answered; at the end once more, with True.
         """
         self._loop = loop
         self._policy = policy
@@ -46,6 +49,7 @@ class AgentPool:
         self._wait = wait
         self._dry = dry
         self._describe_all = describe_all
+        self._progress = progress
         self._connected: dict[str, AgentConnection] = {}
         self._late: list[ConnectPhase] = []  # while ranks run
         self._stuck: list[str] = []  # hosts whose agents would not end
@@ -124,7 +128,7 @@ class AgentPool:
         if missing:
             policy = self._policy if seconds is None else self._policy._replace(timeout=seconds)
             console, describe = self._console, topologies or self._describe_all
-            args = (self._loop, missing, policy, self._environ, console.info, console.progress, self._wait, describe)
+            args = (self._loop, missing, policy, self._environ, console.info, self._progress, self._wait, describe)
             try:
                 self._keep(connect(*args))
             except UnreachedError as error:

@@ -44,14 +44,14 @@ def connect(
     policy: LinkPolicy,
     environ: Mapping[str, str],
     notice: Callable[[str], None],
-    progress: Callable[[str], None],
+    progress: Callable[[int, int, bool], None],
     wait: Callable[[Callable[[], bool]], None],
     topologies: bool = False,
 ) -> list[AgentConnection]:
     """Connections that are all READY, in the order of `nodes`; else raises `UnreachedError`, and closes the others.
 
-    With `topologies` the agents also describe their hosts.  `progress` gets a line to show after a second, "" at the
-    end.  `wait(until)` runs the loop until `until()` is true; what it raises goes through, with all closed again.
+    With `topologies` the agents also describe their hosts.  `progress`: see `AgentPool`.
+    `wait(until)` runs the loop until `until()` is true; what it raises goes through, with all closed again.
     """
     phase = ConnectPhase(loop, nodes, policy, environ, notice, topologies)
     show = _Progress(loop, len(nodes), phase.waiting, progress)
@@ -185,9 +185,11 @@ class ConnectPhase:
 
 
 class _Progress:
-    """connecting 37/64 hosts, once it takes longer than a second."""
+    """Reports how many hosts have answered, once it takes longer than a second."""
 
-    def __init__(self, loop: Loop, total: int, waiting: Collection[str], show: Callable[[str], None]) -> None:
+    def __init__(
+        self, loop: Loop, total: int, waiting: Collection[str], show: Callable[[int, int, bool], None]
+    ) -> None:
         self._loop = loop
         self._total = total
         self._waiting = waiting
@@ -197,13 +199,13 @@ class _Progress:
 
     def _tick(self) -> None:
         self._shown = True
-        self._show(f"connecting {self._total - len(self._waiting)}/{self._total} hosts")
+        self._show(self._total - len(self._waiting), self._total, False)
         self._timer = self._loop.after(0.2, self._tick)
 
     def close(self) -> None:
         self._timer.cancel()
         if self._shown:
-            self._show("")
+            self._show(self._total - len(self._waiting), self._total, True)
 
 
 def close_all(connections: Sequence[AgentConnection], seconds: float = 5.0) -> list[str]:

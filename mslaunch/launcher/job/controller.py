@@ -14,7 +14,6 @@ from mslaunch.faststd import TYPE_CHECKING, signal
 from mslaunch.launcher.agents.connection import meaningless
 from mslaunch.launcher.job import events
 from mslaunch.launcher.job.delayed_restarts import DelayedRestarts
-from mslaunch.launcher.job.job_state import ENDING
 from mslaunch.launcher.job.startup import Startup
 from mslaunch.launcher.messages.exit_text import ending
 from mslaunch.launcher.stdio.output import Output
@@ -62,12 +61,13 @@ class JobController:
         services: Callable[[Endpoint], Mapping[int, NodePlan]] = lambda endpoint: {},
         sought: RendezvousRequest | None = None,
         write: Callable[[int, int, bytes], None] | None = None,
+        observe: Callable[[Any], None] | None = None,
     ) -> None:
         """`plans` makes those of all nodes, `services` those of services that start before the ranks, by node.
 
         `sought` says which ports and addresses these need; None: those of a job on one node.
 
-        `write` takes what processes print instead of `output.write`.
+        `write` takes what processes print instead of `output.write`; `observe` gets each event, after its actions.
         """
         self._loop = loop
         self._agents = agents
@@ -82,7 +82,7 @@ class JobController:
         self._meeting: Coordinator | None = None
         self._spawning: Spawner | None = None
         self._make_spawning: Callable[[Endpoint], Spawner] | None = None
-        self._running: Callable[[], None] | None = None
+        self._observe = observe
         self._worlds: list[World] = []
         self._starting = Startup(loop, self, agents, plans, services, console, sought)
         self._on = self._handlers()
@@ -120,19 +120,14 @@ class JobController:
         """Something has happened: do what the state answers."""
         for action in self.state.on(event):
             self._act(action)
+        if self._observe:
+            self._observe(event)
 
     def _started(self, node: int, frame: frames.Frame) -> None:
         pid = control.unpack_number(frame.payload)
         self._console.verbose(f"{self.state.name(frame.rank)} is process {pid} on {self._agents.host(node)}")
         self._output.started(frame.rank, pid)
         self.event(events.Started(frame.rank, pid, node))
-        if self._running and self.state.all_started and self.state.phase != ENDING:
-            running, self._running = self._running, None
-            running()
-
-    def on_running(self, callback: Callable[[], None]) -> None:
-        """Call back once, when every rank of the job has started."""
-        self._running = callback
 
     def _printed(self, node: int, frame: frames.Frame) -> None:
         self._write(frame.kind, frame.rank, frame.payload)

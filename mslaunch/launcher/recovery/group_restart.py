@@ -11,8 +11,8 @@ from mslaunch.errors import LaunchError
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.launcher.attempt import JobAttempt
 from mslaunch.launcher.job.restart_policy import most_restarts
-from mslaunch.launcher.recovery.host_replacement import NoPlaceError
-from mslaunch.launcher.recovery.next_attempt import again_text, of_all, too_often
+from mslaunch.launcher.messages.restart_text import again_text, attempt_text, limit_text
+from mslaunch.launcher.recovery.restart_candidates import NoPlaceError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,77 +23,84 @@ if TYPE_CHECKING:
 
 
 class GroupRestart:
-    """All attempts of a launch but the first."""
+    """All attempts of a launch but the first; `request` is that of the first."""
 
-    def __init__(self, context: LaunchContext, request: Request, first: JobAttempt, hosts: HostReplacement) -> None:
-        """`first` has been told, of the launch that `request` is for."""
+    def __init__(self, context: LaunchContext, request: Request, hosts: HostReplacement) -> None:
         self._context = context
         self._request = request
         self._hosts = hosts
-        self.attempt = first  # the last one so far
-        self.kept = True  # all that was printed in the attempts before
+        self._attempts = most_restarts(request) + 1
 
-    def run(self, outcome: Outcome) -> Outcome:
-        """From the outcome of the first attempt to that of the launch."""
+    def run(self, attempt: JobAttempt, outcome: Outcome) -> tuple[JobAttempt, Outcome, bool]:
+        """From the first attempt and its outcome to the last that ran, and the outcome of the launch.
+
+        The third is True if the output of all attempts before the last was kept.  The caller closes the last attempt.
+        """
         past: list[Attempt] = []
         restarts = list(outcome.restarts)
-        while self.attempt.launch.state.restartable:
-            before = self.attempt
+        kept = True
+        while attempt.state.restartable:
+            before, changed = attempt, ""
             try:
-                changed = self._prepare(before, outcome)
-                self.attempt.run_ranks()
+                attempt, changed = self._prepare(before, outcome)
+                kept = before.close_output() and kept
+                self._run(attempt)
             except NoPlaceError as error:
                 outcome = _with_reason(outcome, error.lines)
                 break
             except LaunchError as error:
                 if error is self._context.interrupts.error:
-                    past.append(self._attempt(before, outcome, ""))
+                    past.append(_record(before, outcome, ""))
                     outcome = outcome._replace(code=error.code, failure=Failure(error.what, code=error.code))
                 else:
                     outcome = _with_reason(outcome, [f"not started again: {error}"])
                 break
-            past.append(self._attempt(before, outcome, changed))
-            outcome = self.attempt.outcome()
+            past.append(_record(before, outcome, changed))
+            outcome = attempt.outcome()
             restarts += outcome.restarts
-        return outcome._replace(attempts=tuple(past), restarts=tuple(restarts))
+        return attempt, outcome._replace(attempts=tuple(past), restarts=tuple(restarts)), kept
 
-    @staticmethod
-    def _attempt(attempt: JobAttempt, outcome: Outcome, changed: str) -> Attempt:
-        assert outcome.failure
-        return Attempt(attempt.number, outcome.failure, outcome.seconds, changed)
-
-    # --- from one attempt to the next
-
-    def _prepare(self, before: JobAttempt, outcome: Outcome) -> str:
-        """The next attempt, up to where its ranks start; what is different then.
+    def _prepare(self, before: JobAttempt, outcome: Outcome) -> tuple[JobAttempt, str]:
+        """The next attempt, ready to run, and what is different in it.
 
         Raises `NoPlaceError`, or `LaunchError` for what is wrong with more than a host.
         """
-        context, request = self._context, self._request
-        if before.number > most_restarts(request):
-            raise NoPlaceError([too_often(before.number, request)])
+        console, interrupts = self._context.console, self._context.interrupts
+        if before.number >= self._attempts:
+            raise NoPlaceError([limit_text(before.number, self._attempts)])
         assert outcome.failure
-        context.console.info(again_text(before.number, request, outcome.failure))
+        delay = self._request.restart_delay
+        console.info(again_text(before.number, self._attempts, outcome.failure, delay))
         stuck = before.close()
         if stuck:
-            context.console.info(f"still ending: {', '.join(stuck)}")
-        self._pause()
-        attempt = JobAttempt(context, request, before.number + 1)
+            console.info(f"still ending: {', '.join(stuck)}")
+        interrupts.wait(lambda: False, delay)
+        attempt = JobAttempt(self._context, self._request, before.number + 1)
         try:
             attempt.collect_files()  # as they are now
-            changed = self._hosts.meet_again(attempt, before)
+            changed = self._hosts.connect_again(attempt, before)
             attempt.open_output()
         except BaseException:
             attempt.close()
             raise
-        self.kept = before.close_output() and self.kept
-        self.attempt = attempt
         if changed:
-            context.console.info(f"{of_all(attempt.number, request)}: {changed}")
-        return changed
+            console.info(f"{attempt_text(attempt.number, self._attempts)}: {changed}")
+        return attempt, changed
 
-    def _pause(self) -> None:
-        self._context.interrupts.wait(lambda: False, self._request.restart_delay)
+    @staticmethod
+    def _run(attempt: JobAttempt) -> None:
+        try:
+            attempt.run_ranks()
+        except LaunchError:
+            raise
+        except BaseException:  # the caller does not get the attempt
+            attempt.close()
+            raise
+
+
+def _record(attempt: JobAttempt, outcome: Outcome, changed: str) -> Attempt:
+    assert outcome.failure
+    return Attempt(attempt.number, outcome.failure, outcome.seconds, changed)
 
 
 def _with_reason(outcome: Outcome, lines: Sequence[str]) -> Outcome:

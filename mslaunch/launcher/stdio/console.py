@@ -9,9 +9,13 @@ import os
 
 from mslaunch.errors import printable
 from mslaunch.faststd import TYPE_CHECKING
+from mslaunch.launcher.observers import Connecting
 from mslaunch.launcher.stdio.terminal import OutputFd, same_device
 
 if TYPE_CHECKING:
+    from typing import Any
+
+    from mslaunch.launcher.observers import Observer
     from mslaunch.runtime.loop import Loop
 
 
@@ -43,9 +47,15 @@ class Console:
         """Text that an option asked for, with --quiet too."""
         self.stderr.send(printable(text).encode("utf-8", "replace"))
 
-    def progress(self, text: str) -> None:
-        """A line that replaces the one before; "" erases it.  Only on a terminal."""
-        if self._live:
+    @property
+    def observers(self) -> list[Observer]:
+        """The function that shows progress, on a terminal."""
+        return [self._show_progress] if self._live else []
+
+    def _show_progress(self, record: Any) -> None:
+        """A line that replaces the one before, until no host is waited for."""
+        if isinstance(record, Connecting):
+            text = "" if record.over else f"connecting {record.answered}/{record.hosts} hosts"
             self.stderr.send(f"\r\x1b[K{text}".encode())
 
     def open_stdout(self, loop: Loop, fd: int) -> OutputFd:

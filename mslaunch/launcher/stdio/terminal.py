@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from mslaunch.runtime.loop import Loop
 
 
+FLUSH_SECONDS = 3.0  #: that a device which takes nothing is waited for at the end of a launch
+
+
 class OutputFd:
     """One device.  With `owned` the descriptor is closed with it; `notice` tells the user of an error, once."""
 

@@ -46,7 +46,7 @@ def loop() -> Iterator[Loop]:
 
 
 def meet(loop: Loop, nodes: list[Node], policy: LinkPolicy, topologies: bool) -> list[AgentConnection]:
-    return connect(loop, nodes, policy, {}, lambda text: None, lambda text: None, loop.run, topologies)
+    return connect(loop, nodes, policy, {}, lambda text: None, lambda *progress: None, loop.run, topologies)
 
 
 def other(folder: Path, more: str, timeout: float = 15.0, stays: bool = True) -> LinkPolicy:

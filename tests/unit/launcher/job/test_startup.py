@@ -223,30 +223,3 @@ def test_a_delayed_start_comes(make: Callable[..., Job]) -> None:
     assert job.agent.kinds() == [frames.LAUNCH]
     job.loop.run(lambda: len(job.agent.sent) > 1)
     assert job.agent.sent[1] == frames.Frame(frames.RESTART, 0, b"1")
-
-
-def test_who_wants_to_know_hears_once_that_all_ranks_run(make: Callable[..., Job]) -> None:
-    job = make()
-    heard: list[bool] = []
-    job.launch.on_running(lambda: heard.append(True))
-    job.prepare()
-    job.started(1)
-    job.exited(1, 3)
-    job.started(1)
-    assert not heard
-    job.started(0)
-    assert heard == [True]
-    job.exited(0, 3)
-    job.started(0)
-    assert heard == [True]
-
-
-def test_nobody_is_told_that_a_job_runs_which_is_being_ended(make: Callable[..., Job]) -> None:
-    job = make()
-    heard: list[bool] = []
-    job.launch.on_running(lambda: heard.append(True))
-    job.prepare()
-    job.started(0)
-    job.launch.fail_job("enough", "")
-    job.started(1)
-    assert not heard

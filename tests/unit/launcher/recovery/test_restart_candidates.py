@@ -1,23 +1,18 @@
-"""What follows on an attempt that failed: which hosts, how many ranks, and the words for it."""
+"""What follows on an attempt that failed: which hosts and how many ranks."""
 
 from __future__ import annotations
 
 import pytest
 
 from mslaunch.datamodel.hosts import Allocation, Node
-from mslaunch.datamodel.outcome import Failure
 from mslaunch.datamodel.request import AppContext, Policy, Request, ServicePolicy
-from mslaunch.errors import LinkError
 from mslaunch.launcher.job.restart_policy import most_restarts
-from mslaunch.launcher.recovery.next_attempt import (
+from mslaunch.launcher.recovery.restart_candidates import (
     Candidate,
     PreviousAttempt,
-    again_text,
-    choices,
-    fewer,
+    candidates,
     may_shrink,
-    no_host,
-    too_often,
+    smaller_candidates,
 )
 
 APP = AppContext(("x",))
@@ -35,10 +30,10 @@ def before(here: str, spares: str = "", size: int = 4) -> PreviousAttempt:
 
 def offered(request: Request, past: PreviousAttempt, *gone: str, counts: tuple[int, ...] = (4,)) -> list[Candidate]:
     """Whole first, then fewer, if that may be."""
-    whole = list(choices(request, counts, past, gone))
+    whole = list(candidates(request, counts, past, gone))
     there = [node for node in (*past.allocation.nodes, *past.allocation.spares) if node.name not in gone]
     room = sum(node.slots or 0 for node in there)
-    return whole + (list(fewer(request, counts, past, gone, room)) if may_shrink(request) else [])
+    return whole + (list(smaller_candidates(request, counts, past, gone, room)) if may_shrink(request) else [])
 
 
 def said(choice: Candidate) -> tuple[str, int, str]:
@@ -150,7 +145,7 @@ def test_a_group_that_has_shrunk_may_grow_again() -> None:
     ("spares", "host", "words"),
     [
         ("x:2", "x", "x takes the place of b"),
-        ("", "", "b is left out, the MindSpore scheduler goes to the host of rank 0"),
+        ("", "", "b is left out, the MindSpore scheduler moves to the host of rank 0"),
     ],
 )
 def test_the_scheduler_leaves_its_host(spares: str, host: str, words: str) -> None:
@@ -163,36 +158,4 @@ def test_the_scheduler_leaves_its_host(spares: str, host: str, words: str) -> No
     apart = past._replace(scheduler="joe@c", scheduler_node="c")
     assert offered(asked, apart, "b")[0].request.cluster.host == "joe@c"
     alone = offered(asked, apart, "c")[0]
-    assert (alone.request.cluster.host, alone.changed) == ("", "the MindSpore scheduler goes to the host of rank 0")
-
-
-# --- words
-
-
-def test_the_notice() -> None:
-    failure = Failure("rank 1 was ended by SIGKILL (killed)", "n01", 1, 137)
-    asked = GROUP._replace(max_restarts=3, restart_delay=1.5)
-    words = "attempt 1 of 4: rank 1 was ended by SIGKILL (killed) on n01; all ranks are started again in 1.5 s"
-    assert again_text(1, asked, failure) == words
-    assert again_text(2, GROUP, failure._replace(host="")).endswith("(killed); all ranks are started again")
-
-
-def test_why_not() -> None:
-    assert too_often(2, GROUP._replace(max_restarts=1)) == "not started again: this was attempt 2 of 2 (--max-restarts)"
-    gone = {"b": LinkError("no answer", "b")}
-    told = "not started again: no spare host is left, and the others have "
-    lines = no_host(GROUP, [4], before("a:2 b:2"), gone, 2, None)
-    assert lines == [
-        f"{told}2 slots for 4 ranks; --min-ranks 2 would let it go on with fewer",
-        "not reached again: b: no answer",
-    ]
-    some = no_host(GROUP._replace(min_ranks=3), [4], before("a:2 b:2"), gone, 2, None)
-    assert some[0] == f"{told}2 slots, fewer than --min-ranks 3"
-    several = no_host(GROUP._replace(apps=(APP, APP), min_ranks=1), [2, 2], before("a:2 b:2"), gone, 2, None)
-    assert several[0] == f"{told}2 slots for 4 ranks; --min-ranks is for jobs of one program"
-    none = no_host(GROUP, [4], before("b:4"), gone, 0, None)
-    assert none[0] == f"{told}0 slots for 4 ranks"
-    odd = no_host(GROUP, [2], before("a:2 b:2"), gone, 2, LinkError("rank 1 has no line in ranks"))
-    assert odd[0] == "not started again: rank 1 has no line in ranks"
-    few = no_host(GROUP._replace(min_ranks=1), [4], before("a:2 b:2"), gone, 2, LinkError("no window for rank 3"))
-    assert few[0] == "not started again: no window for rank 3", "there are slots enough"
+    assert (alone.request.cluster.host, alone.changed) == ("", "the MindSpore scheduler moves to the host of rank 0")

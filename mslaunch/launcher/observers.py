@@ -1,0 +1,122 @@
+"""Observers of a launch: functions that get a record of everything that happens, and cannot change it.
+
+A record is immutable, and its `time` is in seconds since the launch began.  An observer that raises is dropped, with a
+message; the launch goes on.  Without observers no record is made.
+"""
+
+from __future__ import annotations
+
+import time
+
+from mslaunch.faststd import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Any
+
+    from mslaunch.datamodel.outcome import Failure, Outcome
+
+    Observer = Callable[[Any], None]
+
+
+class Connecting(NamedTuple):
+    """So many of the hosts that are being connected have answered; the first record comes after a second."""
+
+    time: float
+    answered: int
+    hosts: int
+    over: bool  # no host is waited for any more
+
+
+class Connected(NamedTuple):
+    """The agents of an attempt are ready."""
+
+    time: float
+    hosts: tuple[str, ...]
+
+
+class Staged(NamedTuple):
+    """Files (--preload-files and -s) have arrived on all hosts."""
+
+    time: float
+    files: int
+
+
+class AttemptStarted(NamedTuple):
+    """The ranks of an attempt are about to be started."""
+
+    time: float
+    number: int
+    ranks: int
+
+
+class RankStarted(NamedTuple):
+    """A rank or a service runs, for the first time or again; `name` is that in messages: `rank 3`."""
+
+    time: float
+    name: str
+    host: str
+    pid: int
+
+
+class AllStarted(NamedTuple):
+    """All ranks of an attempt run."""
+
+    time: float
+    number: int
+
+
+class RankEnded(NamedTuple):
+    """The process of a rank or a service has ended."""
+
+    time: float
+    name: str
+    host: str
+    code: int | None
+    signal: int | None
+
+
+class OutputCounted(NamedTuple):
+    """How many bytes the ranks and services of an attempt have written."""
+
+    time: float
+    stdout: int
+    stderr: int
+
+
+class AttemptEnded(NamedTuple):
+    """All processes of an attempt have ended; `failure` is why it failed."""
+
+    time: float
+    number: int
+    failure: Failure | None
+
+
+class LaunchEnded(NamedTuple):
+    """The launch is over, and its report was written."""
+
+    time: float
+    outcome: Outcome
+
+
+class Observers:
+    """Gives each record to all observers; `warn` tells the user that one was dropped."""
+
+    def __init__(self, began: float, observers: Iterable[Observer], warn: Callable[[str], None]) -> None:
+        self._began = began
+        self._observers = list(observers)
+        self._warn = warn
+
+    def __bool__(self) -> bool:
+        return bool(self._observers)
+
+    def emit(self, kind: Callable[..., Any], *facts: Any) -> None:
+        """A record of this kind, made now."""
+        if self._observers:
+            record = kind(time.monotonic() - self._began, *facts)
+            for observer in list(self._observers):
+                try:
+                    observer(record)
+                except Exception as error:
+                    self._observers.remove(observer)
+                    self._warn(f"an observer of this launch failed and gets no more records: {error!r}")

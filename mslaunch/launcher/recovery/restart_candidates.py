@@ -1,0 +1,135 @@
+"""What the next attempt may be made of: hosts, spares and the number of ranks, best first.
+
+Pure: no host is connected and no rank mapped.  Hosts that were left out are candidates again after the next failure,
+like spares, so a job that has shrunk may grow.
+"""
+
+from __future__ import annotations
+
+from mslaunch.errors import counted
+from mslaunch.faststd import TYPE_CHECKING, NamedTuple
+from mslaunch.plan.hosts.host_ranges import fold
+from mslaunch.plan.hosts.spares import exchange
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Sequence
+
+    from mslaunch.datamodel.hosts import Allocation, Node
+    from mslaunch.datamodel.request import Request
+
+
+class NoPlaceError(Exception):
+    """No candidate is left; the lines say why."""
+
+    def __init__(self, lines: Sequence[str]) -> None:
+        super().__init__(*lines)
+        self.lines = lines
+
+
+class PreviousAttempt(NamedTuple):
+    """What the attempt that failed was made of."""
+
+    number: int  # from 1; 0: no attempt has begun, since hosts cannot be reached
+    allocation: Allocation
+    size: int  # how many ranks it had
+    scheduler: str = ""  # the host of MindSpore's scheduler as it was named, if it was
+    scheduler_node: str = ""  # the name of the node that this is
+
+    def missing(self, gone: Collection[str]) -> list[Node]:
+        """Its hosts that cannot be reached now; `gone` are names."""
+        return [node for node in self.allocation.nodes if node.name in gone]
+
+    def ready(self, gone: Collection[str]) -> list[Node]:
+        """Spares in the order in which they are used: first, for each missing host, one with as many slots."""
+        ready = [node for node in self.allocation.spares if node.name not in gone]
+        first: list[Node] = []
+        for old in self.missing(gone)[: len(ready)]:
+            left = [node for node in ready if node not in first]
+            first.append(next((node for node in left if _fits(node, old)), left[0]))
+        return [*first, *(node for node in ready if node not in first)]
+
+
+class Candidate(NamedTuple):
+    """One way to start all ranks again."""
+
+    request: Request
+    allocation: Allocation
+    size: int  # how many ranks it must have
+    changed: str  # what differs from the attempt before: "node04 takes the place of node02"
+
+
+def _fits(new: Node, old: Node) -> bool:
+    return new.slots is None or old.slots is None or new.slots >= old.slots
+
+
+def candidates(
+    request: Request, counts: Sequence[int], before: PreviousAttempt, gone: Collection[str]
+) -> Iterator[Candidate]:
+    """With all ranks: `request` is that of the first attempt, `counts` its ranks for each program.
+
+    `gone` are the names of nodes that cannot be reached now.  A spare replaces each of them; then more spares, if these
+    have fewer slots; free slots of other hosts are used in any case.
+    """
+    out, ready = before.missing(gone), before.ready(gone)
+    for many in range(min(len(out), len(ready)), len(ready) + 1):
+        for whole in (False, True) if out and many else (False,):
+            yield _candidate(request, counts, before, gone, ready[:many], whole)
+
+
+def smaller_candidates(
+    request: Request, counts: Sequence[int], before: PreviousAttempt, gone: Collection[str], room: int
+) -> Iterator[Candidate]:
+    """With fewer ranks, if `may_shrink`; `room` are the slots of all hosts that can be reached, spares included."""
+    size, ready = sum(counts), before.ready(gone)
+    most = size - 1 if request.policy.oversubscribe else min(size - 1, room)
+    for number in range(most, max(request.min_ranks, 1) - 1, -1):
+        for comes in (ready, []) if ready else ([],):
+            yield _candidate(request, [number], before, gone, comes, whole=True)
+
+
+def may_shrink(request: Request) -> bool:
+    """With --min-ranks and one program: of several it is not known which should have fewer ranks."""
+    return request.min_ranks > 0 and len(request.apps) == 1
+
+
+def _candidate(
+    request: Request,
+    counts: Sequence[int],
+    before: PreviousAttempt,
+    gone: Collection[str],
+    comes: Sequence[Node],
+    whole: bool,
+) -> Candidate:
+    out = before.missing(gone)
+    apps = tuple(app._replace(np=np) for app, np in zip(request.apps, counts))
+    allocation = exchange(before.allocation, [node.name for node in out], comes, whole)
+    size = sum(counts)
+    host = _scheduler(before, out, comes, gone)
+    changed = _changed(before, out, comes, size)
+    if before.scheduler and not host:
+        changed += f"{', ' if changed else ''}the MindSpore scheduler moves to the host of rank 0"
+    request = request._replace(apps=apps, cluster=request.cluster._replace(host=host))
+    if before.number:
+        request = request._replace(stdin="none")  # the first attempt has read it
+    return Candidate(request, allocation, size, changed)
+
+
+def _scheduler(before: PreviousAttempt, out: Sequence[Node], comes: Sequence[Node], gone: Collection[str]) -> str:
+    """The host of MindSpore's scheduler: as before, or the replacement of its host; "": that of rank 0."""
+    name = before.scheduler_node
+    instead = {old.name: new.name for old, new in zip(out, comes)}
+    return instead.get(name, "" if name in gone else before.scheduler)
+
+
+def _changed(before: PreviousAttempt, out: Sequence[Node], comes: Sequence[Node], size: int) -> str:
+    pairs = list(zip(out, comes))
+    changes = [f"{new.name} takes the place of {old.name}" for old, new in pairs]
+    left = [node.name for node in out[len(pairs) :]]
+    if left:
+        changes.append(f"{fold(left)} {'is' if len(left) == 1 else 'are'} left out")
+    more = [node.name for node in comes[len(pairs) :]]
+    if more:
+        changes.append(f"{fold(more)} {'comes' if len(more) == 1 else 'come'} in")
+    if size != before.size:
+        changes.append(f"{counted(size, 'rank')} instead of {before.size}")
+    return ", ".join(changes)

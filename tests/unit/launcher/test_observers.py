@@ -1,0 +1,64 @@
+"""Records for observers: when all ranks run, and observers that fail."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mslaunch.datamodel.hosts import Allocation, Node
+from mslaunch.datamodel.jobmap import JobMap, Placement
+from mslaunch.datamodel.request import AppContext, Request
+from mslaunch.launcher.job.events import Exited, Impossible, Prepared, Started, StreamEnded
+from mslaunch.launcher.job_run import JobRun
+from mslaunch.launcher.launch_context import LaunchContext
+from mslaunch.launcher.observers import AllStarted, Observers, RankEnded, RankStarted, Staged
+
+NODES = (Node("n0", 2, "-H"),)
+FAILED = [Exited(0, 0, 3, None), StreamEnded(0), StreamEnded(0)]
+
+
+def records_of(*events: Any) -> list[Any]:
+    """Of a job of two ranks that may be started again."""
+    records: list[Any] = []
+    nobody: Any = None
+    observers = Observers(0, [records.append], pytest.fail)
+    context = LaunchContext(nobody, nobody, nobody, nobody, nobody, observers, 0, "1")
+    request = Request((AppContext(("x",)),), max_restarts=2)
+    jobmap = JobMap(NODES, (Placement(0, 0, 0, 0), Placement(1, 0, 0, 1)), 2)
+    run = JobRun(context, request, 1, Allocation(NODES, True), jobmap, (), nobody, nobody)
+    for event in (Prepared(), *events):
+        run.state.on(event)
+        run._observe(event)
+    return records
+
+
+def test_that_all_ranks_run_is_recorded_once() -> None:
+    records = records_of(Started(1, 11), *FAILED[:0], Started(0, 10), *FAILED, Started(0, 12))
+    assert [type(record) for record in records] == [RankStarted, RankStarted, AllStarted, RankEnded, RankStarted]
+    assert records[0][1:] == ("rank 1", "n0", 11) and records[3][1:] == ("rank 0", "n0", 3, None)
+
+
+def test_a_job_that_is_being_ended_does_not_count_as_started() -> None:
+    records = records_of(Started(0, 10), Impossible("enough", ""), Started(1, 11))
+    assert [type(record) for record in records] == [RankStarted, RankStarted]
+
+
+def test_an_observer_that_fails_is_dropped() -> None:
+    records: list[Any] = []
+    said: list[str] = []
+
+    def fail(record: Any) -> None:
+        raise ValueError("mine")
+
+    observers = Observers(0, [fail, records.append], said.append)
+    for number in range(2):
+        observers.emit(Staged, number)
+    assert [record.files for record in records] == [0, 1]
+    assert said == ["an observer of this launch failed and gets no more records: ValueError('mine')"]
+
+
+def test_without_observers_no_record_is_made() -> None:
+    observers = Observers(0, [], pytest.fail)
+    observers.emit(pytest.fail)
+    assert not observers
