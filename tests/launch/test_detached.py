@@ -194,7 +194,7 @@ def test_a_list_that_nobody_reads_or_nobody_can_keep(start, jobs):
 
 def test_what_the_launcher_says_before_the_ranks_run_is_seen(detach, ask):
     ended, entry = detach("--verbose", "-x", "NO_SUCH_VARIABLE", "--report-pid", "+", "-n", "1", *BLOCKED)
-    assert "-x NO_SUCH_VARIABLE: there is no such variable" in ended.err and "ranks meet at" in ended.err
+    assert "-x NO_SUCH_VARIABLE: the variable is not set here" in ended.err and "ranks meet at" in ended.err
     assert f"{entry.process.pid}\n" in ended.err, "not that of the command, which is gone"
     ask("--stop", "1")
 

@@ -350,7 +350,7 @@ def test_a_host_that_cannot_be_reached_at_the_first_attempt(run, hosts, tmp_path
 @pytest.mark.parametrize(
     ("text", "options", "why"),
     [
-        ("alpha slots=1\nbeta slots=1\n", ["-n", "2"], "and the others have 1 slot for 2 ranks; --min-ranks 1 would"),
+        ("alpha slots=1\nbeta slots=1\n", ["-n", "2"], "and the others have 1 slot for 2 ranks; with --min-ranks 1"),
         ("alpha slots=1\nbeta slots=1\ngamma spare\n", ["-n", "2"], "no spare host is left"),
         ("alpha\nbeta\n", [], "no spare host is left, and without -n only alpha knows how many ranks there are"),
         ("alpha\nbeta\ngamma spare\n", [], "no spare host is left, and without -n only alpha knows"),
