@@ -83,13 +83,16 @@ PARTS = {
     ),
     "agent.mpi.pmix.pmix_server": (
         "mslaunch.agent.mpi.pmix",
+        "mslaunch.agent.mpi.pmix.answers",
         "mslaunch.agent.mpi.pmix.callbacks",
         "mslaunch.agent.mpi.pmix.job_info",
         "mslaunch.agent.mpi.pmix.libpmix",
         "mslaunch.agent.mpi.pmix.mca_exclusions",
+        "mslaunch.agent.mpi.pmix.pmix_collectives",
         "mslaunch.agent.mpi.pmix.pmix_server",
         "mslaunch.agent.mpi.pmix.pmix_topology",
         "mslaunch.agent.mpi.pmix.pmix_values",
+        "mslaunch.agent.mpi.pmix.pmix_worlds",
         "mslaunch.agent.mpi.pmix.publish_lookup_spawn",
     ),
     "agent.mpi.singleton": (

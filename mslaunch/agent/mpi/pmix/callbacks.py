@@ -1,7 +1,6 @@
-"""What libpmix asks of its host: the functions of pmix_server_module_t, and how what they are given is copied.
+"""The callbacks of pmix_server_module_t: their C types, and how their arguments are copied.
 
-Only shapes, in C and in Python; who calls, who is told and how it is answered is in `libpmix`.  The surprising thing:
-some are answered right here by what they return, since nobody else has anything to say to them.
+`libpmix` registers them.  Some are answered by what they return, without an upcall.
 """
 
 from __future__ import annotations

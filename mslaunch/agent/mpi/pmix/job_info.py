@@ -1,8 +1,7 @@
-"""What the ranks of a world are told through PMIx: job info, and variables that make Open MPI believe it.
+"""The job info of a world for PMIx, and the variables that Open MPI needs besides.
 
-Values in, values out; it knows the names of keys and no library.  The surprising thing: Open MPI 4.1 decides from its
-environment, before PMIx is asked, whether somebody has launched it; if not, each rank is a world of its own and
-nobody says so.
+Open MPI 4.1 decides from its environment, before PMIx is asked, whether somebody has launched it; if not, each rank is
+a world of its own, without a word.
 """
 
 from __future__ import annotations

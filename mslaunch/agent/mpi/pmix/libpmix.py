@@ -1,9 +1,8 @@
-"""libpmix, as a server of the ranks of this node: the library loaded, its upcalls queued, their answers given.
+"""libpmix, loaded as a server of the ranks of this node; its upcalls are queued for the event loop.
 
-The library calls up on a thread of its own.  What it says is copied there, queued, and told to the event loop by a
-byte in a pipe; it is answered from the loop's thread.  Nothing here knows what the upcalls mean.  The surprising
-thing: the library reads the environment by C's getenv, and believes what a launch around us has left there.  So such
-variables are taken out of C's environment, which Python's `os.environ` does not notice.
+The library calls up on a thread of its own.  The arguments are copied there and queued, and a byte in a pipe wakes the
+event loop, whose thread answers.  The library reads the environment by C's getenv, and believes what a launch around
+us has left there.  So such variables are taken out of C's environment, which Python's `os.environ` does not notice.
 """
 
 from __future__ import annotations
@@ -14,21 +13,17 @@ import select
 import time
 from collections import deque
 
+from mslaunch.agent.mpi.pmix.answers import PmixAnswers
 from mslaunch.agent.mpi.pmix.callbacks import (  # fmt: skip
-    ANSWERS,
     BAD_PARAM,
-    BLOB,
     COUNT,
     DONE,
     FETCHED,
-    FOUND,
     INFOS,
     INT,
-    ITEMS,
     PLAIN,
     PROCS,
     SLOTS,
-    SPAWNED,
     SUCCESS,
     TEXT,
     TEXTS,
@@ -46,7 +41,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mslaunch.agent.mpi.pmix.callbacks import Slot
-    from mslaunch.agent.mpi.pmix.pmix_values import Item, Typed
+    from mslaunch.agent.mpi.pmix.pmix_values import Item
 
 OLDEST = (3, 2)
 OURS = ("PMIX_", "OMPI_", "PRTE_")  #: variables of a launch around us
@@ -60,7 +55,7 @@ class PmixLibrary:
         self._libc = _libc()
         _clean(self._libc, settings)
         self._library, self.version = _load(path)
-        self._free = ctypes.cast(self._libc.free, VOID).value
+        self.answers = PmixAnswers(self._libc)
         self._queue: deque[Upcall] = deque()
         self._pipe = os.pipe()
         for fd in self._pipe:
@@ -189,54 +184,6 @@ class PmixLibrary:
     def _check(self, status: int, what: str) -> None:
         if status not in (SUCCESS, DONE):
             raise LaunchError(f"libpmix does not take {what}: {self.error(status)}")
-
-    # --- answers
-
-    def done(self, upcall: Upcall, status: int = SUCCESS) -> None:
-        """Without anything else; also how any upcall is refused."""
-        function, data = upcall.handle
-        kind = ANSWERS.get(upcall.name, PLAIN)
-        if not function:
-            return
-        if kind is PLAIN:
-            PLAIN(function)(status, data)
-        elif kind is FOUND:
-            FOUND(function)(status, None, 0, data)
-        elif kind is SPAWNED:
-            SPAWNED(function)(status, None, data)
-        else:
-            kind(function)(status, None, 0, data, None, None)
-
-    def blob(self, upcall: Upcall, blob: bytes) -> None:
-        """The data of a fence or a modex; the library gives them back to C's free."""
-        function, data = upcall.handle
-        place = self.allocate(blob) if blob else None
-        BLOB(function)(SUCCESS, place, len(blob), data, self._free if place else None, place)
-
-    def found(self, upcall: Upcall, answers: Sequence[tuple[str, int, str, Typed]]) -> Memory:
-        """Answers to a lookup: (namespace, rank, key, value).  Hold what is returned: the library reads it later."""
-        memory = Memory()
-        FOUND(upcall.handle[0])(SUCCESS, memory.found(answers), len(answers), upcall.handle[1])
-        return memory
-
-    def items(self, upcall: Upcall, items: Sequence[Item]) -> Memory:
-        """The answer to a group.  Hold what is returned: the library reads it later."""
-        memory = Memory(self.allocate)  # 5.0 frees the bytes of byte objects, and no other part
-        ITEMS(upcall.handle[0])(SUCCESS, memory.infos(items), len(items), upcall.handle[1], None, None)
-        return memory
-
-    def spawned(self, upcall: Upcall, namespace: str) -> None:
-        """The answer to a spawn."""
-        name = ctypes.create_string_buffer(raw(namespace), 256)  # the library may copy all that a namespace can be
-        SPAWNED(upcall.handle[0])(SUCCESS, ctypes.cast(name, TEXT), upcall.handle[1])
-
-    def allocate(self, data: bytes) -> int:
-        """Put `data` where C's free can take it from."""
-        place = self._libc.malloc(len(data))
-        if not place:
-            raise MemoryError
-        ctypes.memmove(place, data, len(data))
-        return int(place)
 
 
 # --- loading

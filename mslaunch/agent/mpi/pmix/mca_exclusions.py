@@ -1,10 +1,10 @@
-"""Fabrics that are not there: transports of Open MPI whose hardware this node lacks are not tried.
+"""Transports of Open MPI that are excluded by MCA parameters, since this node lacks their hardware.
 
-Trying is dear.  The libraries of PSM and PSM2 (InfiniPath, Omni-Path), which Debian's 4.1 brings along, measure the
-clock for 100 ms each while they are loaded; the one-sided transport over OFI of 5.0 sleeps for a second when it finds
-nothing and is put away.  So MPI_Init takes 260 ms instead of 60, or 1.2 s instead of 0.2, on every host without such a
-network.  It starts nothing and reads few files.  The surprising thing: what an administrator wrote down must be read,
-for a variable overrides a file: `mtl = ^ofi` there becomes `^ofi,psm,psm2`.
+Trying them is slow.  The libraries of PSM and PSM2 (InfiniPath, Omni-Path) of Debian's 4.1 measure the clock for 100 ms
+each while they are loaded; the one-sided transport over OFI of 5.0 sleeps for a second when it finds nothing and is
+closed.  So MPI_Init takes 260 ms instead of 60, or 1.2 s instead of 0.2, on every host without such a network.  The
+administrator's files of parameters must be read, for a variable overrides them: `mtl = ^ofi` there becomes
+`^ofi,psm,psm2`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The machine, as libpmix tells it to ranks: its topology as XML, and where on it each of them is bound.
+"""The topology that libpmix gives to ranks: the machine as XML, and where each rank is bound.
 
-A rank of Open MPI that is not told looks at the whole machine by itself, which costs each 20 ms and more of cpu.  The
-agent's libpmix has looked already, with the hwloc that it brings along.  It knows no worlds.  The surprising thing:
-nothing here is needed, so whatever a library lacks is left out in silence.
+A rank of Open MPI that is not given it looks at the whole machine by itself, which costs each 20 ms and more of cpu.
+The agent's libpmix has looked already, with the hwloc that it brings along.  Nothing here is required: what a library
+lacks is left out.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""The values of PMIx: how they lie in C's memory, what they are in Python, and their bytes for the link.
+"""The values of PMIx: their layout in C, what they are in Python, and their bytes for the link.
 
-The layouts are those of libpmix's public headers and are the same from 3.2 to 6.1, so one definition does.  It knows
-no server.  The surprising thing: a value read here is a copy, but one that was written for the library to read lies in
-a `Memory`, and is gone with it.
+The layouts are those of libpmix's public headers and are the same from 3.2 to 6.1.  A value that is read is a copy; one
+that is written for the library lies in a `Memory`, and is gone with it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""What ranks ask of the whole job through PMIx: names that are published, another rank's data, more ranks.
+"""What ranks ask of the launcher through PMIx: publish and look up names, spawn, data of other ranks (modex).
 
-Each is turned into a question for the launcher, and the answer into libpmix's.  It knows no collectives and keeps
-nothing.  The surprising thing: published values have types, which travel inside the blobs.
+Published values have types, which travel inside the blobs.
 """
 
 from __future__ import annotations
@@ -15,12 +14,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from mslaunch.agent.mpi.launcher_calls import LauncherCalls
+    from mslaunch.agent.mpi.pmix.answers import PmixAnswers
     from mslaunch.agent.mpi.pmix.callbacks import Launched, Upcall
-    from mslaunch.agent.mpi.pmix.libpmix import PmixLibrary
     from mslaunch.agent.mpi.pmix.pmix_values import Item, Memory
+    from mslaunch.agent.mpi.pmix.pmix_worlds import Member
     from mslaunch.protocol.mpi import Answer, Question
 
-    Member = tuple[str, int]
 
 #: the first word of an answer's error -> the status
 _STATUS = {
@@ -54,22 +53,22 @@ _FIRST_READ = 1  # PMIX_PERSIST_FIRST_READ: gone once somebody has read it
 class ClientRequests:
     """Questions on their way; `hold` keeps memory until the library has read it."""
 
-    def __init__(self, server: PmixLibrary, uplink: LauncherCalls, hold: Callable[[Memory], None]) -> None:
-        self._server = server
-        self._uplink = uplink
+    def __init__(self, answers: PmixAnswers, launcher: LauncherCalls, hold: Callable[[Memory], None]) -> None:
+        self._answers = answers
+        self._launcher = launcher
         self._hold = hold
 
     def modex(self, upcall: Upcall, member: Member, items: Sequence[Item]) -> None:
         """What a rank of another node has put, now and not by a fence."""
         if member[1] >= WILDCARD:  # of a world as a whole all is known here
-            self._server.done(upcall, callbacks.NOT_FOUND)
+            self._answers.done(upcall, callbacks.NOT_FOUND)
             return
 
         def done(answer: Answer) -> None:
             if answer.error or len(answer.blobs) != 1:
-                self._server.done(upcall, status_of(answer) or callbacks.NOT_FOUND)
+                self._answers.done(upcall, status_of(answer) or callbacks.NOT_FOUND)
             else:
-                self._server.blob(upcall, answer.blobs[0])
+                self._answers.blob(upcall, answer.blobs[0])
 
         self._ask("modex", {"of": [_word(member)]}, (), done)
 
@@ -80,12 +79,12 @@ class ClientRequests:
         fields: dict[str, Sequence[str]] = {"names": [item.key for item in named], "from": [_word(member)]}
         if any(item.key == "pmix.persist" and item.value == _FIRST_READ for item in items):
             fields["once"] = ["yes"]
-        self._ask("publish", fields, blobs, lambda answer: self._server.done(upcall, status_of(answer)))
+        self._ask("publish", fields, blobs, lambda answer: self._answers.done(upcall, status_of(answer)))
 
     def unpublish(self, upcall: Upcall, member: Member, names: Sequence[str], items: Sequence[Item]) -> None:
         """They are gone."""
         fields = {"names": names, "from": [_word(member)]}
-        self._ask("unpublish", fields, (), lambda answer: self._server.done(upcall, status_of(answer)))
+        self._ask("unpublish", fields, (), lambda answer: self._answers.done(upcall, status_of(answer)))
 
     def lookup(self, upcall: Upcall, member: Member, names: Sequence[str], items: Sequence[Item]) -> None:
         """The values of names; if need be, once they are published."""
@@ -97,9 +96,9 @@ class ClientRequests:
             except (ValueError, KeyError):  # published through another family, say
                 found = []
             if answer.error or not found:
-                self._server.done(upcall, status_of(answer) or callbacks.NOT_FOUND)
+                self._answers.done(upcall, status_of(answer) or callbacks.NOT_FOUND)
             else:
-                self._hold(self._server.found(upcall, found))
+                self._hold(self._answers.found(upcall, found))
 
         self._ask("lookup", {"names": names, "wait": wait, "from": [_word(member)]}, (), done)
 
@@ -115,16 +114,16 @@ class ClientRequests:
         def done(answer: Answer) -> None:
             names = list(answer.fields.get("world", ()))
             if answer.error or not names:
-                self._server.done(upcall, status_of(answer) or callbacks.ERROR)
+                self._answers.done(upcall, status_of(answer) or callbacks.ERROR)
             else:
-                self._server.spawned(upcall, names[0])
+                self._answers.spawned(upcall, names[0])
 
         self._ask("spawn", fields, (), done)
 
     def _ask(
         self, what: str, fields: dict[str, Sequence[str]], blobs: tuple[bytes, ...], done: Callable[[Answer], None]
     ) -> None:
-        self._uplink.ask(what, {"family": ["pmix"], **fields}, blobs, done)
+        self._launcher.ask(what, {"family": ["pmix"], **fields}, blobs, done)
 
 
 def owner(question: Question) -> Member:
@@ -149,7 +148,7 @@ def info_words(items: Sequence[Item]) -> list[str]:
     return [word for pair in known.items() for word in pair]
 
 
-def said(items: Sequence[Item]) -> bytes:
+def log_text(items: Sequence[Item]) -> bytes:
     """What a library wants people to read; 4.1 sends its help as a message to a daemon of its own kind."""
     for item in items:
         if item.key in ("pmix.log.stderr", "pmix.log.stdout") and isinstance(item.value, (str, bytes)) and item.value:

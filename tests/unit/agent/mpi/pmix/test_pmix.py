@@ -28,7 +28,7 @@ from mslaunch.agent.mpi.pmix.pmix_values import (
     read_items,
     unpack_typed,
 )
-from mslaunch.agent.mpi.pmix.publish_lookup_spawn import info_words, said, status_of
+from mslaunch.agent.mpi.pmix.publish_lookup_spawn import info_words, log_text, status_of
 from mslaunch.datamodel.node_plan import World
 from mslaunch.protocol.mpi import Answer
 
@@ -182,11 +182,11 @@ def help_of(*words: bytes) -> bytes:
 
 
 def test_what_libraries_say_to_people() -> None:
-    assert said([Item("pmix.log.gtstmp", BOOL, True), Item("pmix.log.stderr", STRING, "words\n")]) == b"words\n"
-    assert said([Item("pmix.log.msg", BYTE_OBJECT, help_of(b"help.txt", b"topic", b"words\n"))]) == b"words\n"
-    assert said([Item("pmix.log.syslog", STRING, "words")]) == b""
+    assert log_text([Item("pmix.log.gtstmp", BOOL, True), Item("pmix.log.stderr", STRING, "words\n")]) == b"words\n"
+    assert log_text([Item("pmix.log.msg", BYTE_OBJECT, help_of(b"help.txt", b"topic", b"words\n"))]) == b"words\n"
+    assert log_text([Item("pmix.log.syslog", STRING, "words")]) == b""
 
 
 @given(st.binary())
 def test_no_message_is_too_odd(data: bytes) -> None:
-    assert isinstance(said([Item("pmix.log.msg", BYTE_OBJECT, data)]), bytes)
+    assert isinstance(log_text([Item("pmix.log.msg", BYTE_OBJECT, data)]), bytes)
