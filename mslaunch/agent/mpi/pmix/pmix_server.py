@@ -78,8 +78,9 @@ class PmixServer:
         self._handlers: dict[str, Callable[..., None]] = {
             "connected": self._connected, "finalized": self._finalized, "abort": self._abort, "log": self._log,
             "fence": collectives.fence, "connect": collectives.connect, "disconnect": collectives.connect,
-            "group": collectives.group, "modex": questions.modex, "publish": questions.publish, "lookup": questions.lookup,
-            "unpublish": questions.unpublish, "spawn": questions.spawn, "fetched": self._fetched,
+            "group": collectives.group, "modex": questions.modex, "publish": questions.publish,
+            "lookup": questions.lookup, "unpublish": questions.unpublish, "spawn": questions.spawn,
+            "fetched": self._fetched,
         }  # fmt: skip
         loop.reader(self._server.fileno(), self.listen)
 
