@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     Finish = Callable[[tuple[bytes, ...]], None]
 
 
-class Collectives:
+class PmixCollectives:
     """Those under way on one node."""
 
     def __init__(

@@ -11,7 +11,7 @@ from mslaunch.agent.mpi.pmix import callbacks
 from mslaunch.agent.mpi.pmix.job_info import job_info, nudges, prefix_of
 from mslaunch.agent.mpi.pmix.libpmix import PmixLibrary
 from mslaunch.agent.mpi.pmix.mca_exclusions import idle_transports
-from mslaunch.agent.mpi.pmix.pmix_collectives import Collectives
+from mslaunch.agent.mpi.pmix.pmix_collectives import PmixCollectives
 from mslaunch.agent.mpi.pmix.pmix_values import RANK, STRING, Item
 from mslaunch.agent.mpi.pmix.pmix_worlds import PmixWorlds, UnknownWorldError
 from mslaunch.agent.mpi.pmix.publish_lookup_spawn import ClientRequests, log_text, owner
@@ -73,7 +73,7 @@ class PmixServer:
         self._server = _start(library, folder, host)
         self._answers = self._server.answers
         questions = ClientRequests(self._answers, launcher, self._hold)
-        collectives = Collectives(self._answers, launcher, self._worlds, self._hold)
+        collectives = PmixCollectives(self._answers, launcher, self._worlds, self._hold)
         self.released = collectives.released
         self._handlers: dict[str, Callable[..., None]] = {
             "connected": self._connected, "finalized": self._finalized, "abort": self._abort, "log": self._log,
