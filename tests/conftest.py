@@ -1,11 +1,11 @@
-"""What all tests share: golden files, a time limit for each test, skips that nobody can overlook, two at one time.
+"""Shared by all tests: golden files, a time limit for each test, skips that are always reported, and parallel runs.
 
-A test that needs a real part (an sshd, Open MPI, MindSpore, root) skips itself where the part is missing.  On a
-developer's machine the summary counts and names these skips; where `CI` is set each of them fails the run, since there
-every part is meant to be present and a silent skip would be a test that cannot fail.
+A test that needs a real part (an sshd, Open MPI, MindSpore, root) skips itself if the part is missing.  On a
+developer's machine the summary counts and names these skips.  Where `CI` is set each of them fails the run, because
+every part must be present there, and a silent skip would be a test that cannot fail.
 
-The surprising thing: the limit is an alarm signal, not a thread, so it ends a test that hangs in a system call, and
-a second timer prints every thread's stack should even that not help.
+The limit is an alarm signal, not a thread, so it ends a test that hangs in a system call; a second timer prints the
+stack of every thread if even that does not help.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What is launched on this host: short jobs, sleeping jobs (for memory), and jobs that write a lot.
+"""Benchmark cases on this host: short jobs, sleeping jobs (for memory), and jobs that write a lot.
 
-The surprising thing is the size of the writers: two ranks of 200 MB each, since a launcher that is fast for a
-megabyte may still hold everything in memory.
+The writers are two ranks of 200 MB each, because a launcher that is fast for a megabyte may still hold everything in
+memory.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The launchers: mslaunch as `pip install` leaves it, and those of others that this machine has.
+"""The launchers: mslaunch as `pip install` leaves it, and the others that this machine has.
 
-The surprising thing: the product is installed into an environment of its own, with the newest pip.  An old pip's
-console scripts import `re`, an editable install adds a finder to every start, and neither is what a user waits for.
+mslaunch is installed into an environment of its own, with the newest pip: console scripts of an old pip import `re`,
+and an editable install adds a finder to every start.  Users wait for neither.
 """
 
 from __future__ import annotations

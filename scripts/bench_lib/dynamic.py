@@ -1,8 +1,7 @@
-"""MindSpore's own launcher beside ours: how soon the first step is done, and how each kind of failure ends.
+"""MindSpore under mslaunch and under msrun: time to the first step, and how each kind of failure ends.
 
-The worker tells of itself in a file, since msrun's console comes late.  The surprising thing is what counts as the end
-of a failure: the moment the launcher's process has ended; what is then still there, scheduler or workers, is counted as
-left behind, and ended.
+The worker reports through a file, because msrun's console is delayed.  A failure has ended when the launcher's process
+has; a scheduler or worker that is then still there counts as left behind, and is ended.
 """
 
 from __future__ import annotations

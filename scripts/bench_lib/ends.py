@@ -1,4 +1,4 @@
-"""Does every launch end?  Open MPI 4.1's mpirun now and then does not, which one launch in a benchmark hides."""
+"""Whether every launch ends.  Open MPI 4.1's mpirun sometimes hangs, which a single launch would not show."""
 
 from __future__ import annotations
 

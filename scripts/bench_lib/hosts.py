@@ -1,7 +1,7 @@
-"""A rank on each of 1, 8, 32 hosts, over SSH: `scripts/cluster` is the hosts.
+"""One rank on each of 1, 8, 32 hosts over SSH; the hosts are those of `scripts/cluster`.
 
-The surprising thing: the measuring itself runs in the cluster's head, for entering it costs as much as a launch.  So
-does the PATH: a host's `python3` should be the system's, not a shim of the user who benchmarks.
+The measurement runs in the cluster's head, because entering it costs as much as a launch.  PATH is the system's there:
+a host's `python3` must not be a shim of the user who benchmarks.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What MPI programs feel of their launcher: how long MPI_Init takes, a fence over many hosts, and messages afterwards.
+"""MPI programs: how long MPI_Init takes, a fence over many hosts, and the speed of messages afterwards.
 
-The surprising thing is how a round trip is counted: the network gets a delay that dwarfs all else, and a fence that
-takes one such delay to the launcher and one back has gone there once.
+Round trips are counted by giving the network a delay that exceeds everything else: a fence that takes one delay to the
+launcher and one back has made one round trip.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The figures that the design argues with: what imports cost, and what pipes and pseudo-terminals carry.
+"""Figures for the design: the cost of imports, and the throughput of pipes and pseudo-terminals.
 
-It does not use mslaunch at all.  The surprising thing about streams is how late lines come from a program that thinks
-it writes to a file: with the last one.
+It does not use mslaunch.  Streams are also measured by when the first line arrives: from a program that buffers as for
+a file, with the last one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Results as the rows of one Markdown table.  It knows no launcher but by name."""
+"""Results as rows of one Markdown table."""
 
 from __future__ import annotations
 

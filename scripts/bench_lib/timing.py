@@ -1,8 +1,7 @@
-"""Runs commands by turns, each for a bounded time, and says how long they took and what they used.
+"""Runs commands in turn, each with a time limit, and measures how long they took and what they used.
 
-It does not know what the commands are.  The surprising thing: while commands run, this process adopts orphans
-(`PR_SET_CHILD_SUBREAPER`), since a launcher that hung and was killed leaves ranks behind, which would disturb the
-next run; they are ended by pid.
+While commands run, this process adopts orphans (`PR_SET_CHILD_SUBREAPER`): a launcher that hung and was killed leaves
+ranks behind, which would disturb the next run.  They are ended by pid.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""What becomes the cluster: the anchor, the head and the hosts.
+"""Creates the cluster's processes: the anchor, the head and the hosts.
 
-`up` forks the anchor, which is pid 1 of a pid namespace and owns the hub (a network namespace).  The anchor forks the
-places, each pid 1 of a pid namespace inside the anchor's, with its own network, mounts, names and IPC; a host's pid 1
-then turns into sshd, the head's and the anchor's into `sleep`.  So everything there is hangs on one process: when the
-anchor ends, the kernel ends the rest, and with the last process go namespaces, mounts and links, for none has a name
-anywhere.  Until `up` says "stay" the anchor dies with `up`, however that ends.
+`up` forks the anchor, which is pid 1 of a pid namespace and owns the hub (a network namespace).  The anchor forks head
+and hosts, each pid 1 of a pid namespace inside the anchor's, with its own network, mounts, names and IPC; a host's
+pid 1 then becomes sshd, those of head and anchor become `sleep`.  So everything depends on one process: when the anchor
+ends, the kernel ends the rest, and namespaces, mounts and links disappear with the last process, because none has a
+name.  Until `up` sends "stay", the anchor dies with `up`.
 
-The surprising thing is how `up`, outside, learns the pids: each process says its name on a unix socket, and the kernel
-adds the sender's pid as the receiver counts (unix(7), SCM_CREDENTIALS).
+`up` is outside and learns the pids through a unix socket: each process sends its name, and the kernel adds the sender's
+pid as seen by the receiver (unix(7), SCM_CREDENTIALS).
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Running a command in a place.
+"""Runs a command on a host or on the head.
 
-This module knows nothing of how places are made.  The surprising thing is that there are two processes: a pid namespace
-takes only children in, so this one stays outside and stands in for its command.  It passes on the signals that it is
-sent, ends as the command ends, and takes the command with it when it is killed.
+There are two processes, because only children enter a pid namespace: this one stays outside and represents its command.
+It passes signals on, ends as the command ends, and takes the command with it when it is killed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The directory of a cluster: whose it is, its lock, and the state that the verbs share.
+"""The directory of a cluster: its owner, its lock, and the state that the commands share.
 
-This module knows nothing of namespaces, nor of what hosts read (`outfit`).  The surprising thing is the lock: it is a
-file of the directory that `down` deletes, so whoever got it asks whether it is still the one with that name.
+The lock is a file of the directory that `down` deletes, so a process that got the lock checks that the file still has
+that name.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""The few system calls that Python has no function for, and processes that cannot be mistaken for others.
+"""System calls for which Python has no function, and handles of processes.
 
-This module knows nothing of hosts or clusters.  The surprising thing is what a pidfd can do: it is the handle that is
-signalled, the event that says the process is gone, and (Linux 5.8) the ticket into all its namespaces at once, so that
-no number is ever looked up twice and a reused pid is never hit.
+A pidfd is the handle that is signalled, the event that reports the end of the process, and (Linux 5.8) the way into all
+its namespaces at once; so no number is looked up twice, and a reused pid is never signalled.
 """
 
 from __future__ import annotations

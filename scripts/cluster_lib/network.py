@@ -1,8 +1,8 @@
-"""How the places are joined: a plain bridge, a bridge whose ports delay and lose (netem), or a switch of our own.
+"""Links between hosts: a plain bridge, a bridge whose ports delay and lose frames (netem), or a switch in user space.
 
-The bridge and its ports live in the anchor's network namespace, the hub, which no host can see; each port has the name
-of its place.  The surprising thing is how a link is cut: the port goes to the bridge's state "disabled", so that both
-ends still see a carrier and frames vanish without a word.  (A link set down would be noticed by the host.)
+The bridge and its ports are in the anchor's network namespace, the hub, which no host can see; each port has the name
+of its host.  A link is cut by the bridge's port state "disabled": both ends keep their carrier and frames are dropped.
+A link that was set down would be noticed by the host.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""The files that the hosts read: keys, what is theirs in /etc, sshd's configuration, and homes.
+"""The files that hosts read: keys, their own /etc, sshd's configuration, and homes.
 
-This module knows nothing of namespaces.  The surprising thing is that there are two moments: /etc has to be there when
-the hosts are made, the keys only when their sshds start, so ssh-keygen works while the kernel does.
+/etc must exist when the hosts are made, keys only when their sshds start; so ssh-keygen runs while the kernel works.
 """
 
 from __future__ import annotations

@@ -4,10 +4,10 @@
 
 LISTENER is the descriptor of a listening unix socket (SOCK_SEQPACKET); each FD is the TAP device of the port NAME.
 One connection carries one command: `delay MS`, `loss PERCENT`, `cut NAME`, `heal NAME` or `status`; the answer is `ok`
-and perhaps more, or one sentence.  A frame is lost, or waits, once: when it comes in.  It waits in a plain queue, so
-that frames never overtake each other, even when the delay shrinks.
+and perhaps more, or an error.  Loss and delay apply once, when a frame arrives.  Frames wait in one queue, so they
+never overtake each other, even when the delay shrinks.
 
-The surprising thing is select(2): its timeout is in microseconds where epoll(7) and poll(2) round to a millisecond.
+It waits with select(2), whose timeout is in microseconds; epoll(7) and poll(2) round to a millisecond.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""The programs that a cluster needs: where they are, which package has them, and running one for a bounded time.
+"""Programs that a cluster needs: where they are, which package has them, and running one with a time limit.
 
-This module knows nothing of what they are run for.  The one surprising thing: the sbin directories are searched too,
-for a user who becomes root by `su` or `sudo` often has not got them in PATH.
+The sbin directories are searched as well: a user who becomes root by `su` or `sudo` often does not have them in PATH.
 """
 
 from __future__ import annotations

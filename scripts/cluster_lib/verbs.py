@@ -1,7 +1,6 @@
-"""What the command line asks for, one function a verb.
+"""The commands of `scripts/cluster`, one function each.
 
-They know one directory and the cluster in it.  The surprising thing is `_enter_hub`, which moves the process for good:
-a verb does one thing and ends, so there is no way back to care for.
+`_enter_hub` moves this process into another namespace for good: a command does one thing and ends.
 """
 
 from __future__ import annotations

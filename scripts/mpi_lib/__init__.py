@@ -1,7 +1,4 @@
-"""What scripts/mpi4py-suite, scripts/bench and tests/mpi share: MPI libraries, their launchers, and places to run in.
-
-It knows how each library's launcher is called, and nothing of what is run.
-"""
+"""MPI libraries, their launchers and places to run in; used by scripts/mpi4py-suite, scripts/bench and tests/mpi."""
 
 
 class MpiError(Exception):

@@ -1,7 +1,7 @@
 """The MPI libraries that scripts/test installs: an interpreter with mpi4py for each, and how its launcher is called.
 
-It does not run anything.  The surprising thing: Debian's Open MPI is told by an environment without any MPI library in
-it; mpi4py then takes the system's libmpi, as it does for a user who has typed `apt-get install openmpi-bin`.
+Debian's Open MPI is an environment without an MPI library: mpi4py then takes the system's libmpi, as it does for a user
+who has typed `apt-get install openmpi-bin`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Where ranks run: on this machine, or on the hosts of a `scripts/cluster`, dealt evenly and by slots.
+"""Where ranks run: on this machine, or on the hosts of a `scripts/cluster`, evenly by slots.
 
-It knows no launcher.  The surprising thing is that hosts have one address each and share this machine's files, so the
-same paths mean the same everywhere, while shared memory is each host's own.
+These hosts have one address each and share the machine's files, so paths are the same on all of them; shared memory is
+each host's own.
 """
 
 from __future__ import annotations

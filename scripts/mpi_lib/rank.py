@@ -1,7 +1,7 @@
-"""Run mpi4py's test/main.py as one rank, and write down how each of its tests ended: `rank.py DIRECTORY main.py …`.
+"""Runs mpi4py's test/main.py as one rank and records how each of its tests ended: `rank.py DIRECTORY main.py …`.
 
-The tests are not changed: their own runner gets a result class that also writes a line to a file.  The surprising
-thing is that tests are noted as they begin too, so that a run that hung tells where each rank was.
+The tests are not changed: their runner gets a result class that also writes a line to a file.  The start of a test is
+recorded too, so that a run that hung shows where each rank was.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One run of mpi4py's tests under one launcher, and how each test ended on each rank.
 
-It knows neither launchers nor libraries: a run is a command line.  The surprising thing: what is compared is every
-test by its name, not the counts alone, for two errors of which one replaces the other leave the counts as they were.
+Tests are compared by name, not only by their counts: two errors, one in place of the other, would leave the counts
+equal.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""An agent, started as the bootstrap starts it, with a test in the place of the launcher."""
+"""An agent, started as the bootstrap starts it, with the test in place of the launcher."""
 
 from __future__ import annotations
 

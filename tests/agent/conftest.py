@@ -1,4 +1,4 @@
-"""Fixtures: an agent that has not got its program yet, and one that has greeted."""
+"""Fixtures: an agent without its program yet, and one that has sent HELLO."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ from mslaunch.transport.bootstrap import part
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "unit"))
 
-import elves
+import elf_files
 
 #: speaks PMI-1 on PMI_FD: says each word of its arguments, and prints the answer; "!" ends it there and then
 TALK = """
@@ -133,8 +133,8 @@ def test_who_uses_no_mpi_needs_no_part(agent, argv):
 def test_the_finder_is_asked_for_where_a_program_may_be_open_mpi_s(agent, tmp_path):
     """It finds none, so its rank gets PMI.  What comes meanwhile for the rank waits for it."""
     script = f"#!/bin/sh\ntest -x {tmp_path}/p || exit 9\nread word; echo got $word $PMI_SIZE; exec sleep 60\n"
-    elves.write(tmp_path / "p", elves.elf("libpossible.so"))
-    agent.launch(plan(str(elves.write(tmp_path / "run", script)), ranks=2, world=HERE, stdin=(0,), pty="no"))
+    elf_files.write(tmp_path / "p", elf_files.elf("libpossible.so"))
+    agent.launch(plan(str(elf_files.write(tmp_path / "run", script)), ranks=2, world=HERE, stdin=(0,), pty="no"))
     assert agent.expect(frames.NEED).payload == b"agent.mpi.detect.mpi_library"
     agent.send(frames.STDIN, 0, b"one\n")
     agent.send(frames.SIGNAL, 1, str(int(signal.SIGKILL)).encode())
@@ -145,7 +145,7 @@ def test_the_finder_is_asked_for_where_a_program_may_be_open_mpi_s(agent, tmp_pa
 
 
 def test_an_end_while_a_part_is_on_its_way(agent, tmp_path):
-    program = elves.write(tmp_path / "p", elves.elf("libpossible.so"))
+    program = elf_files.write(tmp_path / "p", elf_files.elf("libpossible.so"))
     agent.launch(plan(str(program), world=HERE))
     assert agent.expect(frames.NEED).payload == b"agent.mpi.detect.mpi_library"
     agent.send(frames.END, payload=b"0")
@@ -156,7 +156,7 @@ def test_an_end_while_a_part_is_on_its_way(agent, tmp_path):
 
 
 def test_a_part_that_never_comes_holds_up_no_end(agent, tmp_path):
-    agent.launch(plan(str(elves.write(tmp_path / "p", elves.elf("libpossible.so"))), world=HERE))
+    agent.launch(plan(str(elf_files.write(tmp_path / "p", elf_files.elf("libpossible.so"))), world=HERE))
     agent.expect(frames.NEED)
     agent.hang_up()
     assert agent.wait() == 0

@@ -13,7 +13,7 @@ import pytest
 TESTS = Path(__file__).resolve().parents[1]
 sys.path += [str(TESTS / "unit"), str(TESTS.parent / "scripts")]
 
-import elves  # noqa: E402
+import elf_files  # noqa: E402
 from mpi_lib import libraries  # noqa: E402
 
 from mslaunch.agent.mpi import singleton  # noqa: E402
@@ -72,8 +72,8 @@ def start() -> Iterator[object]:
 def library(tmp_path):
     """A library of Open MPI's that is mapped and has never run."""
 
-    def make(name="libmpi.so.40.1", symbols=("ompi_mpi_state", *elves.OPEN_MPI)):
-        return str(elves.write(tmp_path / name, elves.elf(soname=name, symbols=symbols).ljust(0x11000, b"\0")))
+    def make(name="libmpi.so.40.1", symbols=("ompi_mpi_state", *elf_files.OPEN_MPI)):
+        return str(elf_files.write(tmp_path / name, elf_files.elf(soname=name, symbols=symbols).ljust(0x11000, b"\0")))
 
     return make
 
@@ -210,7 +210,7 @@ def test_programs_of_another_launcher(looked, start, library, told):
 
 def test_below_a_launcher(looked, start, library, tmp_path):
     """mpirun as a rank: by its name."""
-    mpirun = elves.write(tmp_path / "mpirun", Path("/bin/sh").read_bytes())
+    mpirun = elf_files.write(tmp_path / "mpirun", Path("/bin/sh").read_bytes())
     one = start(str(mpirun), "-c", '"$@"; exit', "sh", sys.executable, "-c", RANK, library())
     looked.begin(r0=one.pid)
     assert looked.looks() == []
@@ -234,10 +234,10 @@ def test_many_ranks_are_looked_at_a_few_at_a_time(looked, rank, library, monkeyp
 
 def test_other_libraries(looked, rank, library):
     none = library("libmpi.so.1", ("something", "else"))
-    near = library("libmpiwhatever.so", elves.MPICH)
+    near = library("libmpiwhatever.so", elf_files.MPICH)
     looked.begin(r0=rank(none, near).pid, r1=rank().pid)
     assert looked.looks() == []
-    assert find(rank(none, near, library("libmpich.so.12", elves.MPICH)).pid)[1:] == ("MPICH", False)
+    assert find(rank(none, near, library("libmpich.so.12", elf_files.MPICH)).pid)[1:] == ("MPICH", False)
 
 
 def test_a_library_that_was_replaced(rank, library):
@@ -251,10 +251,10 @@ def test_a_library_that_was_replaced(rank, library):
 
 def test_a_variable_that_the_file_fills(rank, tmp_path):
     """It may be set before anybody calls MPI_Init, so it proves nothing."""
-    data = elves.elf(symbols=("MPIR_C_MPI_UNWEIGHTED", *elves.MPICH), soname="libmpi.so.12")
+    data = elf_files.elf(symbols=("MPIR_C_MPI_UNWEIGHTED", *elf_files.MPICH), soname="libmpi.so.12")
     whole = bytearray(data.ljust(0x11000, b"\0"))
     whole[64 + 32 : 64 + 40] = (0x11000).to_bytes(8, "little")  # p_filesz
-    one = rank(str(elves.write(tmp_path / "libmpi.so.12", bytes(whole))))
+    one = rank(str(elf_files.write(tmp_path / "libmpi.so.12", bytes(whole))))
     one.tell("2")
     assert find(one.pid)[1:] == ("MPICH", False)
 

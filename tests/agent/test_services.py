@@ -1,4 +1,4 @@
-"""Services over the link: started before ranks, by a knock, once more, and ended; under a MindSpore of ten lines."""
+"""Services over the link: started before ranks, at a connection, again, and ended; with a MindSpore of ten lines."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Launch lines that other people wrote, with where they stand, and what their authors meant by them.
+"""Launch lines that other people wrote, with their sources, and what their authors meant by them.
 
-Each is a line of a public tutorial, benchmark suite, container recipe or test, as it stands there but for three things:
-a line broken with backslashes is one line, a variable of the shell has the value that `given` says, and words of the
-program that do not matter are left out.  Programs are never run here; placements are looked at on this host, called
-here, with 8 cores in one socket, and on hosts of that kind.
+Each is a line of a public tutorial, benchmark suite, container recipe or test, unchanged except for three things: a
+line broken with backslashes is one line, a shell variable has the value that `given` says, and words of the program
+that do not matter are left out.  Programs are never run here; placements are computed for this host, called here, with
+8 cores in one socket, and for hosts of that kind.
 """
 
 # ruff: noqa: E501 - the lines of others are as long as they are

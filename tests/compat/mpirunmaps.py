@@ -1,8 +1,8 @@
-"""What the real mpirun would do: its developer's map, for machines that are not there, as records.
+"""The real mpirun's developer's map, as records, for machines that do not exist.
 
-mpirun 4.1 maps and binds for the machine in HWLOC_SYNTHETIC, and with --do-not-launch starts nothing and calls no
-host: other nodes are taken to be like this one.  A call takes some 50 ms; now and then one hangs, so it is bounded,
-and asked once more.
+mpirun 4.1 maps and binds for the machine in HWLOC_SYNTHETIC, and with --do-not-launch starts nothing and contacts no
+host: other nodes are assumed to be like this one.  A call takes some 50 ms; sometimes one hangs, so it has a limit and
+is repeated once.
 """
 
 from __future__ import annotations

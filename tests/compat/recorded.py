@@ -1,10 +1,9 @@
-"""Recorded cases of the real mpirun: what they need, and how one is run on a stage of its own.
+"""Recorded cases of the real mpirun: what they need, and how one is run.
 
-A case says which files lie in a directory, which words follow the launcher's name, what is done to it meanwhile
-(`actions`), and what came of it (`expect`): exit code, placement, stdout, files, calls of rsh, processes left.  It was
-recorded with Open MPI 4.1.4 as root on a host called head0 with two cores.  This module knows the form of a case, not
-how an outcome is judged (`verdict`).  The surprising thing: a case runs as process 1 of its own PID namespace
-(`stage.py`), so that whatever it leaves behind is seen, and dies with it.
+A case says which files lie in a directory, which words follow the launcher's name, what is done meanwhile (`actions`),
+and the result (`expect`): exit code, placement, stdout, files, calls of rsh, processes left.  Cases were recorded with
+Open MPI 4.1.4 as root on a host called head0 with two cores.  A case runs as process 1 of its own PID namespace
+(`stage.py`), so that processes that it leaves behind are seen, and die with it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The stage of one recorded case: process 1 of a PID namespace, on a host called head0.  Run by `recorded.play`.
+"""Process 1 of the PID namespace of one recorded case, on a host called head0.  Run by `recorded.play`.
 
-It makes the files of the case, starts the launcher, does what the case's actions say when they say it, and writes
-down what came of it.  It judges nothing.  The surprising thing: being process 1 it inherits every orphan of the case,
-so it must reap them, and what is alive when the launcher has ended is a leftover.
+It makes the files of the case, starts the launcher, does what the case's actions say at their times, and records the
+result.  As process 1 it inherits every orphan of the case, so it must reap them; a process that is alive when the
+launcher has ended was left behind.
 """
 
 from __future__ import annotations

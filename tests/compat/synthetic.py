@@ -1,9 +1,9 @@
-"""Machines that are not there: hwloc's HWLOC_SYNTHETIC texts, and the `Topology` that we have for the same machine.
+"""Machines that do not exist: hwloc's HWLOC_SYNTHETIC texts, and the `Topology` of the same machine.
 
-mpirun maps and binds for the machine in HWLOC_SYNTHETIC, so its answers for large machines can be asked on a small one.
+mpirun maps and binds for the machine in HWLOC_SYNTHETIC, so results for large machines can be had on a small one.
 Of hwloc's notation this reads what the tests write: `pack:2 l3:1 core:4 pu:2`, largest first, each number per object
 of the level before; `numa:2` or an attached `[numa]` (one for each object of the level before it); no caches of
-instructions; `pu:2(indexes=0,4,1,5)`, the kernel's numbers in logical order.  Without numa, all is one numa domain.
+instructions; `pu:2(indexes=0,4,1,5)`, the kernel's numbers in logical order.  Without numa, it is one NUMA domain.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""The hydra dialect against the real mpiexec.hydra: who goes where, and what ranks see and print.
+"""The hydra dialect compared with the real mpiexec.hydra: placement, and what ranks see and print.
 
-Hosts are names that nobody has: hydra reaches them through a script that runs its proxy here and tells the ranks which
-host they are on.  hypothesis makes lists, files, maps and programs; both must put each rank on the same host.
-MSLAUNCH_TEST_MPIEXEC names the command (scripts/test installs it), MSLAUNCH_TEST_EXAMPLES=2000 asks that often.
+Host names do not exist: hydra reaches them through a script that runs its proxy here and tells the ranks which host
+they are on.  hypothesis makes lists, files, maps and programs; both launchers must put each rank on the same host.
+MSLAUNCH_TEST_MPIEXEC names the command (scripts/test installs it), MSLAUNCH_TEST_EXAMPLES=2000 sets the number of
+examples.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""The differential test: hypothesis makes hosts, machines and options; mpirun 4.1 and we must place the ranks alike.
+"""Differential test: hypothesis makes hosts, machines and options; mpirun 4.1 and mslaunch must place ranks alike.
 
-The real mpirun tells its placements without starting anything (--do-not-launch), also for machines that are not there:
-HWLOC_SYNTHETIC describes one, and all hosts are taken to be like it.  Ours are asked in process, for speed: `parse`,
-`allocate` and `map_job`, of the same words.  Either both refuse, or rank by rank node, local rank, app context and
-locale are equal.
+The real mpirun prints its placements without starting anything (--do-not-launch), also for machines that do not exist:
+HWLOC_SYNTHETIC describes one, and all hosts are assumed to be like it.  mslaunch is asked in process, for speed:
+`parse`, `allocate` and `map_job`, with the same words.  Either both refuse, or node, local rank, app context and locale
+of each rank are equal.
 
-MSLAUNCH_TEST_EXAMPLES says how many examples are tried.  They are the same ones each time, so that a build that passed
-once passes again.
+MSLAUNCH_TEST_EXAMPLES sets the number of examples.  They are the same ones each time, so that a build that passed once
+passes again.
 """
 
 from __future__ import annotations

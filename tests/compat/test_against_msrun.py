@@ -1,8 +1,8 @@
-"""The msrun dialect against the real msrun: which workers there are, what each is told, and what its log is called.
+"""The msrun dialect compared with the real msrun: which workers there are, their variables, and names of their logs.
 
-The program only tells what it sees, so no MindSpore job runs; but msrun itself imports MindSpore each time.  What it is
-known to do wrong is left out where it does (RANK_ID is 0 for all where nobody gave --node_rank).
-MSLAUNCH_TEST_MINDSPORE_PYTHON names the interpreter beside msrun.
+The program only prints what it sees, so no MindSpore job runs; but msrun itself imports MindSpore each time.  Known
+mistakes of msrun are left out (RANK_ID is 0 for all without --node_rank).  MSLAUNCH_TEST_MINDSPORE_PYTHON names the
+interpreter beside msrun.
 """
 
 from __future__ import annotations

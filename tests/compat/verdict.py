@@ -1,8 +1,8 @@
-"""Is what came of a case what was recorded?  Records in, a list of differences out.
+"""Compares the result of a case with the recorded one: records in, a list of differences out.
 
-Texts of error messages are ours, so standard error is not compared; nor are times.  What differs from run to run is
-made alike first: the case's directory is @W@, time stamps are @TIME@, job numbers J, process ids PID.  The surprising
-thing: lines of the rank program `show` ("@@ rank=…") are taken out of stdout and become the placement.
+Texts of error messages are mslaunch's own, so standard error is not compared; nor are times.  What differs from run to
+run is normalised first: the case's directory is @W@, time stamps are @TIME@, job numbers J, process ids PID.  Lines of
+the rank program `show` ("@@ rank=…") are taken out of stdout and become the placement.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A cluster of real hosts, and jobs that the real command starts from its head: bounded waits, a look at each.
+"""A cluster of real hosts, and jobs that the real command starts from its head, with bounded waits.
 
-The surprising thing is where processes are looked for: in this machine's own /proc, by the pid namespace of a host's
-sshd, for that takes no login and no command there, and finds what has changed its parent, session or name.
+Processes of a host are found in this machine's own /proc, by the pid namespace of the host's sshd: that needs no login
+and no command there, and finds processes that have changed their parent, session or name.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Fixtures: four real hosts for each module, and `start` and `run` on their head; nothing may be left anywhere."""
+"""Fixtures: four real hosts for each module, and `start` and `run` on their head; no process may be left anywhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MindSpore's scheduler on real hosts: where it is, what ranks are told of it, and a port that is taken there."""
+"""MindSpore's scheduler on real hosts: its host, the address that ranks get, and a port that is taken there."""
 
 from __future__ import annotations
 

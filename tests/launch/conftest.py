@@ -1,4 +1,4 @@
-"""Fixtures: `start` and `run` the command; after each test nothing of its jobs may be left."""
+"""Fixtures: `start` and `run` the command; after each test no process of its jobs may be left."""
 
 from __future__ import annotations
 

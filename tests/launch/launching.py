@@ -1,7 +1,7 @@
-"""Runs the command as a user does, and watches it: bounded waits for events, and a count of what is left behind.
+"""Runs the command as a user does, and watches it: bounded waits for events, and a count of processes left behind.
 
 Every job gets a variable of its own, TEST_MARK_..., which its ranks inherit (on all "hosts": `programs/rsh` passes it
-on), so that whatever is left of it is found in /proc, whoever its parent is by then.
+on), so that processes left behind are found in /proc, whoever their parent is by then.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How a job ends by itself: whose failure counts, which exit code, and what the person is told."""
+"""How a job ends by itself: which failure counts, the exit code, and the report."""
 
 from __future__ import annotations
 

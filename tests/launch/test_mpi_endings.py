@@ -1,7 +1,7 @@
-"""How jobs of MPI programs end: MPI_Abort, exits without manners, ranks that die where others wait for them.
+"""How jobs of MPI programs end: MPI_Abort, exits without MPI_Finalize, ranks that die where others wait for them.
 
-The programs speak PMI-1 themselves, so that no MPI library is needed and each moment can be chosen.  The surprising
-thing: whatever order of two events is possible, the same is told, and it names the cause and not who suffered from it.
+The programs speak PMI-1 themselves, so that no MPI library is needed and each moment can be chosen.  For every possible
+order of two events the report is the same, and names the cause, not a rank that died of it.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def test_abort_is_no_failure_to_recover_from(run, where):
     assert told(ended)[0] == "mslaunch: rank 1 called MPI_Abort with code 7"
 
 
-# --- manners
+# --- exits without MPI_Finalize
 
 
 @WHERE

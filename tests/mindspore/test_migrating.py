@@ -1,8 +1,8 @@
-"""docs/migrating.md, pair by pair: what one typed before and what one types now, both run, with fewer workers.
+"""docs/migrating.md, pair by pair: what was typed before and what is typed now, both run, with fewer workers.
 
-The page itself is read, so that what it says is what is tried.  Where MindSpore's CPU package cannot train (under the
-real mpirun) the program is a small one that tells its rank.  The surprising thing: `python` is whatever PATH has first,
-on all hosts, as on those pages; theirs is set in .bashrc.
+The commands are read from the page itself.  Where MindSpore's CPU package cannot train (under the real mpirun) the
+program is a small one that prints its rank.  `python` is the first one in PATH on all hosts, as on MindSpore's pages,
+where .bashrc sets it.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def test_every_pair_of_the_page_has_both_sides() -> None:
     assert all({"before", "after"} <= {when for name, when, _ in PAGE if name == pair} for pair in pairs)
 
 
-class Desk:
+class Workspace:
     """Where scripts are typed: a directory with net.py, here or on hosts of a cluster."""
 
     def __init__(self, directory: Path, hosts: Path | None = None) -> None:
@@ -130,23 +130,23 @@ class Desk:
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Iterator[Desk]:
+def workspace(tmp_path: Path) -> Iterator[Workspace]:
     for name in ("net.py", "mkdata.py"):
         shutil.copy(EXAMPLES / name, tmp_path)
-    desk = Desk(tmp_path)
-    yield desk
-    desk.destroy()
+    workspace = Workspace(tmp_path)
+    yield workspace
+    workspace.destroy()
 
 
 @pytest.fixture
-def desks(tmp_path: Path) -> Iterator[Desk]:
+def workspaces(tmp_path: Path) -> Iterator[Workspace]:
     hosts = tmp_path / "cluster"
     subprocess.run([*CLUSTER, "up", "2", "--dir", str(hosts)], check=True, timeout=60)
     for name in ("net.py", "mkdata.py"):
         shutil.copy(EXAMPLES / name, tmp_path)
-    desk = Desk(tmp_path, hosts)
-    yield desk
-    desk.destroy()
+    workspace = Workspace(tmp_path, hosts)
+    yield workspace
+    workspace.destroy()
     subprocess.run([*CLUSTER, "down", "--dir", str(hosts)], check=True, timeout=60)
 
 
@@ -163,84 +163,84 @@ def marked(marks: list[pytest.MarkDecorator]):
 
 
 @marked(with_mindspore)
-def test_msrun_on_one_host(desk: Desk) -> None:
+def test_msrun_on_one_host(workspace: Workspace) -> None:
     for when in ("before", "after"):
-        desk.run("msrun-one-host", when, {8: 2})
-        desk.trained("msrun_log", 2)
-        assert "meta_server_node" in (desk.directory / "msrun_log" / "scheduler.log").read_text()
-    names = {path.name for path in (desk.directory / "msrun_log").iterdir()}
+        workspace.run("msrun-one-host", when, {8: 2})
+        workspace.trained("msrun_log", 2)
+        assert "meta_server_node" in (workspace.directory / "msrun_log" / "scheduler.log").read_text()
+    names = {path.name for path in (workspace.directory / "msrun_log").iterdir()}
     kept = {"worker_0.log", "worker_1.log", "scheduler.log"}
     assert names == kept | {f"{name}.1" for name in kept}  # those of msrun itself
 
 
 @marked(with_mindspore)
-def test_the_dynamic_cluster_on_one_host(desk: Desk) -> None:
-    desk.run("cluster-one-host", "before", {8: 2})
-    desk.trained("device", 2)
-    desk.fresh("device")
-    desk.end(desk.begin(fewer(PAGE["cluster-one-host", "after", ""], {8: 2})))
+def test_the_dynamic_cluster_on_one_host(workspace: Workspace) -> None:
+    workspace.run("cluster-one-host", "before", {8: 2})
+    workspace.trained("device", 2)
+    workspace.fresh("device")
+    workspace.end(workspace.begin(fewer(PAGE["cluster-one-host", "after", ""], {8: 2})))
     wait = "until mslaunch --status | grep -q ended; do sleep 0.2; done"
-    desk.end(desk.begin(wait))
-    desk.trained("device", 2)
+    workspace.end(workspace.begin(wait))
+    workspace.trained("device", 2)
 
 
 @marked(with_mindspore + HOSTS)
-def test_msrun_on_two_hosts(desks: Desk) -> None:
+def test_msrun_on_two_hosts(workspaces: Workspace) -> None:
     for when in ("before", "after"):
-        desks.run("msrun-two-hosts", when, {8: 2, 4: 1})
-        desks.trained("msrun_log", 2)
-        desks.fresh("msrun_log")
+        workspaces.run("msrun-two-hosts", when, {8: 2, 4: 1})
+        workspaces.trained("msrun_log", 2)
+        workspaces.fresh("msrun_log")
 
 
 @marked(with_mindspore + HOSTS)
-def test_the_dynamic_cluster_on_two_hosts(desks: Desk) -> None:
+def test_the_dynamic_cluster_on_two_hosts(workspaces: Workspace) -> None:
     for when in ("before", "after"):
-        desks.run("cluster-two-hosts", when, {8: 2, 4: 1})
-        desks.trained("device", 2)
-        desks.fresh("device")
+        workspaces.run("cluster-two-hosts", when, {8: 2, 4: 1})
+        workspaces.trained("device", 2)
+        workspaces.fresh("device")
 
 
-def kill_scheduler(desk: Desk) -> None:
+def kill_scheduler(workspace: Workspace) -> None:
     """Once training has begun."""
-    log = desk.directory / "device" / "worker_0.log"
+    log = workspace.directory / "device" / "worker_0.log"
     wait_until(lambda: log.exists() and "epoch 0" in log.read_text(), SECONDS)
-    (pid,) = having("MS_ROLE=MS_SCHED", f"CKPT_DIR={desk.env['CKPT_DIR']}")
+    (pid,) = having("MS_ROLE=MS_SCHED", f"CKPT_DIR={workspace.env['CKPT_DIR']}")
     os.kill(pid, signal.SIGKILL)
 
 
-def by_hand(desk: Desk, step_seconds: float, seconds: float) -> None:
+def by_hand(workspace: Workspace, step_seconds: float, seconds: float) -> None:
     script = "export MS_ENABLE_RECOVERY=1 MS_RECOVERY_PATH=$PWD/recovery\n" + PAGE["cluster-one-host", "before", ""]
-    desk.env.update(CKPT_DIR=str(desk.directory / f"by-hand-{step_seconds}"), STEP_SECONDS=str(step_seconds))
-    job = desk.begin(fewer(script, {8: 2}))
-    kill_scheduler(desk)
-    desk.end(job, desk.begin(fewer(PAGE["recovery", "before", ""], {8: 2})), seconds=seconds)
+    workspace.env.update(CKPT_DIR=str(workspace.directory / f"by-hand-{step_seconds}"), STEP_SECONDS=str(step_seconds))
+    job = workspace.begin(fewer(script, {8: 2}))
+    kill_scheduler(workspace)
+    workspace.end(job, workspace.begin(fewer(PAGE["recovery", "before", ""], {8: 2})), seconds=seconds)
 
 
-def by_itself(desk: Desk) -> None:
-    desk.env.update(CKPT_DIR=str(desk.directory / "by-itself"), STEP_SECONDS="0.05")
-    job = desk.begin(fewer(PAGE["recovery", "after", ""], {8: 2}))
-    kill_scheduler(desk)
-    desk.end(job)
+def by_itself(workspace: Workspace) -> None:
+    workspace.env.update(CKPT_DIR=str(workspace.directory / "by-itself"), STEP_SECONDS="0.05")
+    job = workspace.begin(fewer(PAGE["recovery", "after", ""], {8: 2}))
+    kill_scheduler(workspace)
+    workspace.end(job)
 
 
 @marked(with_mindspore)
 @pytest.mark.limit(4 * SECONDS)
-def test_a_scheduler_that_dies(desk: Desk) -> None:
+def test_a_scheduler_that_dies(workspace: Workspace) -> None:
     """By hand it is started again with a script; here nobody does anything.  Training is not disturbed by either.
 
     By hand one may be too late: workers that have done their work before a scheduler is back wait for ever.
     """
     for name in ("net.py", "net_recovery.py"):
-        shutil.copy(EXAMPLES / "net_recovery.py", desk.directory / name)
+        shutil.copy(EXAMPLES / "net_recovery.py", workspace.directory / name)
     try:
-        by_hand(desk, 0.05, seconds=60)
+        by_hand(workspace, 0.05, seconds=60)
     except subprocess.TimeoutExpired:
-        desk.fresh("device")
-        by_hand(desk, 0.3, seconds=SECONDS)
-    losses = [final_loss((desk.directory / "device" / "worker_0.log").read_text())]
-    desk.fresh("device")
-    by_itself(desk)
-    losses.append(final_loss((desk.directory / "device" / "worker_0.log").read_text()))
+        workspace.fresh("device")
+        by_hand(workspace, 0.3, seconds=SECONDS)
+    losses = [final_loss((workspace.directory / "device" / "worker_0.log").read_text())]
+    workspace.fresh("device")
+    by_itself(workspace)
+    losses.append(final_loss((workspace.directory / "device" / "worker_0.log").read_text()))
     assert losses[0] == losses[1]
 
 
@@ -252,36 +252,36 @@ def left(directory: Path) -> dict[str, str]:
     return {str(path.relative_to(directory)): path.read_text() for path in directory.rglob("*") if path.is_file()}
 
 
-def both_alike(desk: Desk, pair: str, numbers: dict[int, int]) -> None:
-    (desk.directory / "net.py").write_text(SMALL)
+def both_alike(workspace: Workspace, pair: str, numbers: dict[int, int]) -> None:
+    (workspace.directory / "net.py").write_text(SMALL)
     logs = []
     for when in ("before", "after"):
-        desk.run(pair, when, numbers)
-        logs.append(left(desk.directory / "log_output"))
-        desk.fresh("log_output")
+        workspace.run(pair, when, numbers)
+        logs.append(left(workspace.directory / "log_output"))
+        workspace.fresh("log_output")
     assert logs[0] == logs[1]
     assert len(logs[0]) == 2
 
 
-def test_mpirun_on_one_host(desk: Desk, need) -> None:
+def test_mpirun_on_one_host(workspace: Workspace, need) -> None:
     need("mpirun")
-    both_alike(desk, "mpirun-one-host", {8: 2})
+    both_alike(workspace, "mpirun-one-host", {8: 2})
 
 
 @marked(HOSTS)
 @pytest.mark.parametrize("pair", ["mpirun-hosts", "mpirun-hostfile"])
-def test_mpirun_on_two_hosts(desks: Desk, need, pair: str) -> None:
+def test_mpirun_on_two_hosts(workspaces: Workspace, need, pair: str) -> None:
     need("mpirun")
-    (desks.directory / "hostfile").write_text("n01 slots=1\nn02 slots=1\n")
-    both_alike(desks, pair, {16: 2, 8: 1})
+    (workspaces.directory / "hostfile").write_text("n01 slots=1\nn02 slots=1\n")
+    both_alike(workspaces, pair, {16: 2, 8: 1})
 
 
 @marked(HOSTS)
-def test_mpirun_and_a_script_for_each_host(desks: Desk, need) -> None:
+def test_mpirun_and_a_script_for_each_host(workspaces: Workspace, need) -> None:
     need("mpirun")
-    (desks.directory / "net.py").write_text(SMALL)
-    script = desks.directory / "mpirun_gpu_cluster.sh"
+    (workspaces.directory / "net.py").write_text(SMALL)
+    script = workspaces.directory / "mpirun_gpu_cluster.sh"
     script.write_text("#!/bin/sh\nexport NCCL_SOCKET_IFNAME=$(hostname)\necho $DATA_PATH; python net.py\n")
     script.chmod(0o755)
-    said = [sorted(desks.run("mpirun-script", when, {16: 2, 8: 1}).splitlines()) for when in ("before", "after")]
+    said = [sorted(workspaces.run("mpirun-script", when, {16: 2, 8: 1}).splitlines()) for when in ("before", "after")]
     assert said[0] == said[1] == ["data", "data", "rank 0 of 2", "rank 1 of 2"]

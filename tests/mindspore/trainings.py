@@ -1,8 +1,7 @@
-"""What the tests with the real MindSpore share: the launch of a training, here or on hosts of a cluster.
+"""Shared by tests with the real MindSpore: launching a training, here or on hosts of a cluster.
 
-MSLAUNCH_TEST_MINDSPORE_PYTHON names the interpreter of a venv with examples/mindspore/requirements.txt.  The surprising
-thing: the processes of a job are told apart by their environment, which says of each who it is (MS_ROLE, MS_NODE_ID);
-a mark in it tells those of one launch.
+MSLAUNCH_TEST_MINDSPORE_PYTHON names the interpreter of a venv with examples/mindspore/requirements.txt.  Processes of a
+job are identified by their environment: MS_ROLE and MS_NODE_ID name the process, a mark of its own the launch.
 """
 
 from __future__ import annotations

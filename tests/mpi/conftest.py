@@ -1,6 +1,6 @@
-"""Fixtures: each MPI library, each place, and our programs in Python and in C for each of these libraries.
+"""Fixtures: each MPI library, each place, and test programs in Python and in C for each of these libraries.
 
-The surprising thing: "two hosts" skips itself without root, and a library that is not installed skips its tests loudly.
+"Two hosts" skips itself without root, and a library that is not installed skips its tests, with a report.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Where MPI programs of the tests run, and how: under mslaunch, and under the launcher of their library.
 
-The libraries and places are those of scripts/mpi_lib, which the suite and the bench use too.  The surprising thing:
-after each job the whole place is looked through, since a rank of MPI that is left behind spins for ever.
+The libraries and places are those of scripts/mpi_lib, which the suite and the bench use too.  After each job all
+processes of the place are checked, because an MPI rank that is left behind spins without end.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where a rank is bound, and who is near: libraries are told the same as by their own launcher."""
+"""Where a rank is bound and which ranks are near: libraries learn the same as under their own launcher."""
 
 from __future__ import annotations
 

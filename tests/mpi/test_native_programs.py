@@ -1,7 +1,7 @@
-"""Programs that no one here wrote, as Debian and PyPI package them: the same results as under their own launcher.
+"""Programs by others, as Debian and PyPI package them: the same results as under their own launcher.
 
-Compared is what does not depend on the clock: how many checks passed, which sizes were measured.  The surprising thing:
-two libraries are not those of the other tests, for Debian's programs are linked to Debian's MPICH.
+Only what does not depend on the clock is compared: how many checks passed, which sizes were measured.  Two libraries
+differ from those of the other tests, because Debian's programs are linked to Debian's MPICH.
 """
 
 from __future__ import annotations

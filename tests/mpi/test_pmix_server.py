@@ -1,8 +1,8 @@
 """The PMIx server with real ranks of Open MPI 4.1 and 5: this file is the test, and also the node that it starts.
 
-A node is a process with a loop, the engine, and ranks; it says in lines what its uplink was told, and is told in lines
-what the launcher would say.  Two nodes on one host differ by their names alone, which is all that the libraries look
-at.  The launcher is the class `Job`.
+A node is a process with a loop, the engine, and ranks.  It prints what its launcher calls were, and reads what the
+launcher would answer, line by line.  Two nodes on one host differ only by their names, which is all that the libraries
+look at.  The launcher is the class `Job`.
 """
 
 from __future__ import annotations

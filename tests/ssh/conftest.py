@@ -1,4 +1,4 @@
-"""Fixtures of the SSH tests: a lab with private hosts, and links that are always closed again."""
+"""Fixtures of the SSH tests: a lab with private hosts, and links that are always closed."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Machines in a line of words, and the /sys that Linux would show for them.
+"""Machines described in one line, and the /sys that Linux would show for them.
 
 `socket:2 numa:2 l3:4 core:4 thread:2` is two sockets with two NUMA nodes each, four L3 caches a node, four cores a
-cache, two threads a core.  After a `+`, what is not named again is continued: `socket:1 l3:1 core:6 thread:2 + l2:2
-core:4` is a hybrid processor whose eight small cores share two L2 caches by four, all under the one L3; `l3:0` would
-leave them out of it.  L1 and L2 are each core's own unless they are named.  `Machine.topology` is worked out from the
-words, not from the files, so it can be held against what is read from them.
+cache, two threads a core.  After a `+`, levels that are not named again are continued: `socket:1 l3:1 core:6 thread:2 +
+l2:2 core:4` is a hybrid processor whose eight small cores share two L2 caches by four, all under the one L3; `l3:0`
+would leave them out of it.  L1 and L2 belong to each core unless they are named.  `Machine.topology` is computed from
+the description, not from the files, so it can be compared with what is read from them.
 """
 
 from __future__ import annotations

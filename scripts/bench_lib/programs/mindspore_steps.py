@@ -1,7 +1,7 @@
-"""A worker of MindSpore that says into a file when it has begun, joined, and done its first step; then it steps on.
+"""A MindSpore worker that writes to a file when it has begun, joined, and done its first step; then it continues.
 
-What it says are lines `WHAT RANK PID TIME`, TIME of the monotonic clock, which all processes of a machine share.  The
-surprising thing: msrun runs this as its scheduler as well, up to `init()`, so only workers speak.
+Lines are `WHAT RANK PID TIME`, with TIME of the monotonic clock, which all processes of a machine share.  msrun runs
+this program as its scheduler as well, up to `init()`, so only workers write.
 """
 
 import os

@@ -1,7 +1,7 @@
-"""What the command answers to a mistake, as one golden file that is read as a user would read it.
+"""The answers of the command to mistakes, as one golden file that is read as a user would read it.
 
-Every text is made by the command itself, in one process that is told all command lines in turn; none of them starts a
-rank.  A wanted change is accepted with `--update-golden`, and reviewed as a diff.
+Every text is made by the command itself, in one process that gets all command lines in turn; none of them starts a
+rank.  `--update-golden` accepts an intended change; review the diff.
 """
 
 from __future__ import annotations

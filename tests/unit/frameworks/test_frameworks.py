@@ -1,4 +1,4 @@
-"""The variables of all frameworks tell one story: the same ranks, sizes and places, whatever the layout."""
+"""The variables of all frameworks agree: the same ranks, sizes and nodes for every layout."""
 
 from __future__ import annotations
 

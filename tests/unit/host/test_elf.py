@@ -9,7 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-import elves
+import elf_files
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -35,9 +35,9 @@ def walk(path, env=(), wdir="/"):
 
 
 def test_what_is_read(tmp_path):
-    path = elves.write(
+    path = elf_files.write(
         tmp_path / "lib.so",
-        elves.elf("libb.so.1", "liba.so.2", soname="lib.so.1", runpath="$ORIGIN/x:/y", symbols=("one", "two")),
+        elf_files.elf("libb.so.1", "liba.so.2", soname="lib.so.1", runpath="$ORIGIN/x:/y", symbols=("one", "two")),
     )
     found = elf.read(str(path))
     assert found is not None
@@ -52,13 +52,13 @@ def test_what_is_read(tmp_path):
     ("${ORIGIN}/../lib", ("{}/../lib",)), ("/a:$ORIGIN", ("/a", "{}")), ("/opt/$LIB", ("/opt/lib64", "/opt/lib")),
 ])  # fmt: skip
 def test_words_in_paths(tmp_path, text, folders):
-    found = elf.read(str(elves.write(tmp_path / "a", elves.elf(rpath=text))))
+    found = elf.read(str(elf_files.write(tmp_path / "a", elf_files.elf(rpath=text))))
     assert found is not None and found.rpath == tuple(folder.format(tmp_path) for folder in folders)
 
 
 def test_origin_is_where_the_file_is_and_not_its_link(tmp_path):
-    library = elves.write(tmp_path / "lib/libx.so", elves.elf(soname="libx.so"))
-    elves.write(tmp_path / "bin/real", elves.elf("libx.so", runpath="$ORIGIN/../lib"))
+    library = elf_files.write(tmp_path / "lib/libx.so", elf_files.elf(soname="libx.so"))
+    elf_files.write(tmp_path / "bin/real", elf_files.elf("libx.so", runpath="$ORIGIN/../lib"))
     (tmp_path / "link").symlink_to(tmp_path / "bin/real")
     assert [os.path.realpath(path) for path in walk(tmp_path / "link")][1:] == [str(library)]
 
@@ -67,20 +67,20 @@ def test_origin_is_where_the_file_is_and_not_its_link(tmp_path):
 
 
 def test_breadth_first_and_once_each(tmp_path):
-    main = elves.write(tmp_path / "main", elves.elf("a", "b", runpath=str(tmp_path)))
+    main = elf_files.write(tmp_path / "main", elf_files.elf("a", "b", runpath=str(tmp_path)))
     for name, needed in (("a", ("c", "b")), ("b", ("c", "nowhere")), ("c", ("a",))):
-        elves.write(tmp_path / name, elves.elf(*needed, soname=name, runpath=str(tmp_path)))
+        elf_files.write(tmp_path / name, elf_files.elf(*needed, soname=name, runpath=str(tmp_path)))
     assert walk(main)[1:] == [f"{tmp_path}/{name}" for name in ("a", "b", "c")]
 
 
 def test_order_of_places(tmp_path):
     """RPATH, LD_LIBRARY_PATH, then the cache; RUNPATH comes after LD_LIBRARY_PATH, and makes RPATH void."""
     for place in ("rpath", "variable", "runpath", "cached"):
-        elves.write(tmp_path / place / "libx.so", elves.elf(soname="libx.so"))
+        elf_files.write(tmp_path / place / "libx.so", elf_files.elf(soname="libx.so"))
     main = tmp_path / "main"
 
     def found(rpath="", runpath="", variable=""):
-        elves.write(main, elves.elf("libx.so", rpath=rpath, runpath=runpath))
+        elf_files.write(main, elf_files.elf("libx.so", rpath=rpath, runpath=runpath))
         paths = walk(main, {"LD_LIBRARY_PATH": variable})
         return os.path.basename(os.path.dirname(paths[1])) if len(paths) > 1 else ""
 
@@ -90,35 +90,35 @@ def test_order_of_places(tmp_path):
     assert found("", runpath, variable) == "variable"
     assert found("", runpath, "/nowhere") == "runpath"
     assert found("", "/nowhere", f"/nowhere;{variable}") == "variable"
-    loader._cache = Cache(elves.cache(("libx.so", str(tmp_path / "cached/libx.so"))))
+    loader._cache = Cache(elf_files.cache(("libx.so", str(tmp_path / "cached/libx.so"))))
     assert found("", "/nowhere") == "cached"
 
 
 def test_rpath_is_inherited_and_runpath_is_not(tmp_path):
-    elves.write(tmp_path / "libs/b", elves.elf(soname="b"))
-    elves.write(tmp_path / "libs/a", elves.elf("b", soname="a"))
-    rpath = elves.write(tmp_path / "one", elves.elf("a", rpath=str(tmp_path / "libs")))
-    runpath = elves.write(tmp_path / "two", elves.elf("a", runpath=str(tmp_path / "libs")))
+    elf_files.write(tmp_path / "libs/b", elf_files.elf(soname="b"))
+    elf_files.write(tmp_path / "libs/a", elf_files.elf("b", soname="a"))
+    rpath = elf_files.write(tmp_path / "one", elf_files.elf("a", rpath=str(tmp_path / "libs")))
+    runpath = elf_files.write(tmp_path / "two", elf_files.elf("a", runpath=str(tmp_path / "libs")))
     assert len(walk(rpath)) == 3
     assert len(walk(runpath)) == 2
 
 
 def test_relative_places_are_those_of_the_rank(tmp_path):
-    elves.write(tmp_path / "libs/a", elves.elf(soname="a"))
-    elves.write(tmp_path / "main", elves.elf("a"))
+    elf_files.write(tmp_path / "libs/a", elf_files.elf(soname="a"))
+    elf_files.write(tmp_path / "main", elf_files.elf("a"))
     assert walk("main", {"LD_LIBRARY_PATH": "libs"}, tmp_path) == [f"{tmp_path}/main", f"{tmp_path}/libs/a"]
 
 
 def test_libraries_of_another_machine_are_passed_over(tmp_path):
-    elves.write(tmp_path / "arm/a", elves.elf(soname="a", machine=elves.ARM))
-    right = elves.write(tmp_path / "x86/a", elves.elf(soname="a"))
-    main = elves.write(tmp_path / "main", elves.elf("a", runpath=f"{tmp_path}/arm:{tmp_path}/x86"))
+    elf_files.write(tmp_path / "arm/a", elf_files.elf(soname="a", machine=elf_files.ARM))
+    right = elf_files.write(tmp_path / "x86/a", elf_files.elf(soname="a"))
+    main = elf_files.write(tmp_path / "main", elf_files.elf("a", runpath=f"{tmp_path}/arm:{tmp_path}/x86"))
     assert walk(main)[1:] == [str(right)]
 
 
 def test_a_name_with_a_slash_is_a_path(tmp_path):
-    library = elves.write(tmp_path / "a.so", elves.elf())
-    main = elves.write(tmp_path / "main", elves.elf(str(library)))
+    library = elf_files.write(tmp_path / "a.so", elf_files.elf())
+    main = elf_files.write(tmp_path / "main", elf_files.elf(str(library)))
     assert walk(main)[1:] == [str(library)]
 
 
@@ -126,7 +126,7 @@ def test_a_name_with_a_slash_is_a_path(tmp_path):
 
 
 def test_the_cache():
-    data = elves.cache(
+    data = elf_files.cache(
         ("libz.so.1", "/lib/libz.so.1"), ("libz.so.1", "/usr/lib/libz.so.1"), ("z.so.1", "/lib/libz.so.1"),
         ("liba.so", "/opt/liba.so.1.2"),
     )  # fmt: skip
@@ -137,7 +137,7 @@ def test_the_cache():
 
 
 def test_the_new_format_after_the_old(tmp_path, monkeypatch):
-    path = elves.write(tmp_path / "cache", elves.cache(("liba", "/x/liba"), old=b"ld.so-1.7.0\0" + bytes(52)))
+    path = elf_files.write(tmp_path / "cache", elf_files.cache(("liba", "/x/liba"), old=b"ld.so-1.7.0\0" + bytes(52)))
     monkeypatch.setattr(loader, "CACHE", str(path))
     assert Cache(loader._read_cache()).paths("liba") == ["/x/liba"]
     monkeypatch.setattr(loader, "CACHE", str(tmp_path / "none"))
@@ -179,19 +179,19 @@ def read_all(path):
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.binary(max_size=300))
 def test_any_bytes(tmp_path, data):
-    for head in (b"", b"\x7fELF", elves.elf("a")[:64], elves.elf("a")[:176]):
-        read_all(elves.write(tmp_path / "file", head + data))
+    for head in (b"", b"\x7fELF", elf_files.elf("a")[:64], elf_files.elf("a")[:176]):
+        read_all(elf_files.write(tmp_path / "file", head + data))
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 600), st.binary(min_size=1, max_size=8)), max_size=4), st.integers(0, 600))
 def test_changed_files(tmp_path, changes, end):
     data = bytearray(
-        elves.elf("liba.so", "libb.so", soname="x", rpath="/a:$ORIGIN", runpath="/b", symbols=("environ",))
+        elf_files.elf("liba.so", "libb.so", soname="x", rpath="/a:$ORIGIN", runpath="/b", symbols=("environ",))
     )
     for at, change in changes:
         data[at : at + len(change)] = change
-    read_all(elves.write(tmp_path / "file", bytes(data[:end] if end else data)))
+    read_all(elf_files.write(tmp_path / "file", bytes(data[:end] if end else data)))
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
@@ -202,7 +202,7 @@ def test_changed_real_files(tmp_path, real, changes):
     for at, change in changes:
         spots = (at % 1024, dynamic + at % 512, at)  # the headers, the table of needs, anywhere
         data[spots[at % 3] : spots[at % 3] + len(change)] = change
-    read_all(elves.write(tmp_path / "file", bytes(data)))
+    read_all(elf_files.write(tmp_path / "file", bytes(data)))
 
 
 @pytest.fixture(scope="module")
@@ -215,14 +215,14 @@ def real():
 
 @pytest.mark.parametrize("machine", [3, 8, 40, 0])
 def test_other_machines(tmp_path, machine):
-    assert elf.read(str(elves.write(tmp_path / "a", elves.elf(machine=machine)))) is None
+    assert elf.read(str(elf_files.write(tmp_path / "a", elf_files.elf(machine=machine)))) is None
 
 
 @pytest.mark.parametrize("spot, byte", [(4, 1), (5, 2), (0, 0), (54, 8)])  # 32 bits, big end first, no magic, odd table
 def test_other_kinds(tmp_path, spot, byte):
-    data = bytearray(elves.elf())
+    data = bytearray(elf_files.elf())
     data[spot] = byte
-    assert elf.read(str(elves.write(tmp_path / "a", bytes(data)))) is None
+    assert elf.read(str(elf_files.write(tmp_path / "a", bytes(data)))) is None
 
 
 def test_what_is_no_file(tmp_path):
@@ -245,8 +245,8 @@ def test_our_own_interpreter():
 
 def test_a_walk_has_an_end(tmp_path):
     for number in range(700):
-        elves.write(tmp_path / f"l{number}", elves.elf(f"l{number + 1}", soname=f"l{number}"))
-    main = elves.write(tmp_path / "main", elves.elf("l0", rpath=str(tmp_path)))
+        elf_files.write(tmp_path / f"l{number}", elf_files.elf(f"l{number + 1}", soname=f"l{number}"))
+    main = elf_files.write(tmp_path / "main", elf_files.elf("l0", rpath=str(tmp_path)))
     assert len(walk(main)) == 512
 
 
@@ -255,5 +255,5 @@ def test_paths_are_paths(tmp_path: Path):
     folder = os.fsdecode(os.fsencode(tmp_path) + b"/\xff")
     os.mkdir(folder)
     with open(f"{folder}/a", "wb") as file:
-        file.write(elves.elf(soname="a"))
-    assert Loader({"LD_LIBRARY_PATH": folder}, "/").find("a", elves.X86) is not None
+        file.write(elf_files.elf(soname="a"))
+    assert Loader({"LD_LIBRARY_PATH": folder}, "/").find("a", elf_files.X86) is not None

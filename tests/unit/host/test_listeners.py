@@ -1,4 +1,4 @@
-"""Who listens at a port, as /proc tells it, and waiting until a process does."""
+"""Listeners of a port as read from /proc, and waiting until a process listens."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from desks import Desk, files
+from fake_output import OutputLab, files
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -86,12 +86,12 @@ def test_the_report_tells_worlds_apart() -> None:
     ids=str,
 )  # fmt: skip
 def test_tags(policy: OutputPolicy, shown: bytes) -> None:
-    desk = Desk(policy, 2)
-    desk.output.add_world(TWO)
-    desk.output.started(3, 99)
-    desk.output.write(STDOUT, 0, b"a\n")
-    desk.output.write(STDOUT, 3, b"b\n")
-    assert desk.seen()[0] == shown
+    lab = OutputLab(policy, 2)
+    lab.output.add_world(TWO)
+    lab.output.started(3, 99)
+    lab.output.write(STDOUT, 0, b"a\n")
+    lab.output.write(STDOUT, 3, b"b\n")
+    assert lab.seen()[0] == shown
 
 
 @pytest.mark.parametrize(
@@ -107,10 +107,10 @@ def test_tags(policy: OutputPolicy, shown: bytes) -> None:
 )  # fmt: skip
 def test_files(policy: OutputPolicy, expected: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    desk = Desk(policy)
-    desk.output.add_world(TWO)
-    desk.output.write(STDOUT, 2, b"text")
-    assert desk.output.close()
+    lab = OutputLab(policy)
+    lab.output.add_world(TWO)
+    lab.output.write(STDOUT, 2, b"text")
+    assert lab.output.close()
     found = files(tmp_path)
     assert sorted(found) == expected
     (last,) = [name for name, text in found.items() if text == b"text"]
@@ -118,32 +118,32 @@ def test_files(policy: OutputPolicy, expected: list[str], tmp_path: Path, monkey
 
 
 def test_the_number_of_ranks_of_each_world_pads_its_own(tmp_path: Path) -> None:
-    desk = Desk(OutputPolicy(str(tmp_path / "d")), 10)
-    desk.output.add_world(TWO)
-    assert (desk.output.log_path(9), desk.output.log_path(10)) == (
+    lab = OutputLab(OutputPolicy(str(tmp_path / "d")), 10)
+    lab.output.add_world(TWO)
+    assert (lab.output.log_path(9), lab.output.log_path(10)) == (
         str(tmp_path / "d/1/rank.09/stderr"),
         str(tmp_path / "d/2/rank.0/stderr"),
     )
-    desk.output.close()
+    lab.output.close()
 
 
 def test_a_file_that_a_spawned_rank_shares_gets_whole_lines(tmp_path: Path) -> None:
     """As with hydra's %r, which is the same for the two."""
-    desk = Desk(OutputPolicy(outfile=str(tmp_path / "o.%r")))
-    desk.output.write(STDOUT, 0, b"before\n")
-    desk.output.add_world(TWO)
+    lab = OutputLab(OutputPolicy(outfile=str(tmp_path / "o.%r")))
+    lab.output.write(STDOUT, 0, b"before\n")
+    lab.output.add_world(TWO)
     for rank, text in ((0, b"one "), (1, b"two "), (0, b"line\n"), (1, b"lines\n")):
-        desk.output.write(STDOUT, rank, text)
-    desk.output.finish()
-    assert desk.output.close()
+        lab.output.write(STDOUT, rank, text)
+    lab.output.finish()
+    assert lab.output.close()
     assert (tmp_path / "o.0").read_bytes() == b"before\none line\ntwo lines\n"
 
 
 def test_files_that_cannot_be_made_do_not_end_the_job(tmp_path: Path) -> None:
-    desk = Desk(OutputPolicy(str(tmp_path / "d")))
+    lab = OutputLab(OutputPolicy(str(tmp_path / "d")))
     (tmp_path / "d" / "2").write_text("in the way")
-    desk.output.add_world(TWO)
-    desk.output.write(STDERR, 1, b"x\n")
-    assert len(desk.notices) == 1 and "not kept" in desk.notices[0]
-    assert desk.seen() == (b"", b"x\n")
-    assert not desk.output.close(), "the exit code tells"
+    lab.output.add_world(TWO)
+    lab.output.write(STDERR, 1, b"x\n")
+    assert len(lab.notices) == 1 and "not kept" in lab.notices[0]
+    assert lab.seen() == (b"", b"x\n")
+    assert not lab.output.close(), "the exit code tells"

@@ -1,4 +1,4 @@
-"""Why no agent answered: what hosts print, and what a person is told."""
+"""Why no agent answered: what hosts print, and the message."""
 
 from __future__ import annotations
 

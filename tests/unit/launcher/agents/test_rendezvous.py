@@ -1,4 +1,4 @@
-"""Preparing: which frames go where, and which addresses are told to the ranks."""
+"""Rendezvous: which frames go to which node, and which addresses ranks get."""
 
 from __future__ import annotations
 

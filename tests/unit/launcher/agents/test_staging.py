@@ -37,7 +37,7 @@ def here(tmp_path: Path) -> Path:
 
 def sent(here: Path, *apps: AppContext) -> list[tuple[str, str]]:
     found = collect(Request(apps), {"PATH": f"{here}/../bin"}, str(here))
-    return [(parcel.name, os.path.relpath(os.path.realpath(parcel.source), here.parent)) for parcel in found]
+    return [(staged.name, os.path.relpath(os.path.realpath(staged.source), here.parent)) for staged in found]
 
 
 def files(*names: str) -> AppContext:
@@ -80,7 +80,7 @@ def test_programs(here: Path, app: AppContext, expected: tuple[str, str]) -> Non
 
 def test_modes(here: Path) -> None:
     made = collect(Request((files("data", "tree/in/x"),)), {}, str(here))
-    assert [parcel.mode for parcel in made] == [0o640, 0o444]
+    assert [staged.mode for staged in made] == [0o640, 0o444]
 
 
 def test_what_two_programs_want_is_sent_once(here: Path) -> None:

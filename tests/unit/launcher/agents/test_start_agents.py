@@ -163,39 +163,39 @@ def test_a_host_that_is_lost_between_two_questions(loop: Loop, tmp_path: Path) -
     """It told its cores, and then its agent went away, while others were being asked."""
     told = "frames.encode(frames.TOPOLOGY, payload=control.pack_topology(Topology((0,), ((0,),) * 8)))"
     policy = other(tmp_path, told, stays=False)
-    company = AgentPool(loop, policy, {}, Console(loop, 2, True, False), loop.run, False)
-    assert company.cores([THERE], False) == {"there": 2}
-    loop.run(lambda: company._connected["there"].ended)
+    pool = AgentPool(loop, policy, {}, Console(loop, 2, True, False), loop.run, False)
+    assert pool.cores([THERE], False) == {"there": 2}
+    loop.run(lambda: pool._connected["there"].ended)
     with pytest.raises(UnreachedError) as caught:
-        company.require([HERE, THERE])
+        pool.require([HERE, THERE])
     assert (caught.value.where, caught.value.code) == ("there", 205)
-    assert company.close() == []
+    assert pool.close() == []
 
 
 def test_who_was_reached_is_kept_though_others_were_not(loop: Loop, tmp_path: Path) -> None:
     """And hosts that may have gone get less time than others."""
     policy = other(tmp_path, "b''", timeout=100)
-    company = AgentPool(loop, policy, {}, Console(loop, 2, True, False), loop.run, False)
+    pool = AgentPool(loop, policy, {}, Console(loop, 2, True, False), loop.run, False)
     (tmp_path / "agent.py").write_text("import sys\nsys.stdin.buffer.read()\n")
     with pytest.raises(UnreachedError) as caught:
-        company.probe([HERE, THERE], 0.2)
+        pool.probe([HERE, THERE], 0.2)
     assert list(caught.value.by_node) == ["there"]
-    (here,) = company._connected.values()
-    assert company.require([HERE]) == [here], "it is not called a second time"
-    assert company.close() == []
+    (here,) = pool._connected.values()
+    assert pool.require([HERE]) == [here], "it is not called a second time"
+    assert pool.close() == []
 
 
 def test_the_traceback_of_an_agent_that_crashes_before_launch_is_shown(loop: Loop) -> None:
     """A real agent, that gets a frame which it does not know."""
-    company = AgentPool(loop, LinkPolicy(), {}, Console(loop, 2, True, False), loop.run, False)
-    (here,) = company.require([HERE])
+    pool = AgentPool(loop, LinkPolicy(), {}, Console(loop, 2, True, False), loop.run, False)
+    (here,) = pool.require([HERE])
     here.send(frames.encode(60))
     loop.run(lambda: here.ended)
     with pytest.raises(UnreachedError, match="internal error in the agent") as caught:
-        company.require([HERE])
+        pool.require([HERE])
     assert caught.value.where == "here"
     assert "Traceback (most recent call last)" in caught.value.todo and "KeyError: 60" in caught.value.todo
-    assert company.close() == []
+    assert pool.close() == []
 
 
 def test_an_opener_may_refuse_single_nodes_and_be_called_back(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:

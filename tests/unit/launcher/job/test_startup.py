@@ -1,4 +1,4 @@
-"""From HELLO to the ranks' plans: a launch on a real loop, with agents that only listen and say what a test tells."""
+"""From HELLO to the ranks' plans: a launch on a real loop, with agents that only send what the test says."""
 
 from __future__ import annotations
 

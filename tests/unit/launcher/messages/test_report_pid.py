@@ -1,4 +1,4 @@
-"""--report-pid and --report-uri: what is told where, and channels that cannot be told."""
+"""--report-pid and --report-uri: what is written where, and files that cannot be written."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ import re
 import time
 
 import pytest
-from desks import places_of
+from fake_output import places_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

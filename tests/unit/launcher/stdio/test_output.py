@@ -1,4 +1,4 @@
-"""The desk: which bytes of ranks go to which terminal and file, with or without looks."""
+"""Output of ranks: which bytes go to which terminal and file, with and without tags."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from desks import Desk, Screen, files, jobmap_of
+from fake_output import FakeOutput, OutputLab, files, jobmap_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -28,11 +28,11 @@ PRINTED = st.lists(
 )
 
 
-def write_all(desk: Desk, printed: list[tuple[int, int, bytes]]) -> None:
+def write_all(lab: OutputLab, printed: list[tuple[int, int, bytes]]) -> None:
     for kind, rank, data in printed:
         if data:
-            desk.output.write(kind, rank, data)
-    desk.output.finish()
+            lab.output.write(kind, rank, data)
+    lab.output.finish()
 
 
 def of(printed: list[tuple[int, int, bytes]], kind: int, rank: int | None = None) -> bytes:
@@ -42,9 +42,9 @@ def of(printed: list[tuple[int, int, bytes]], kind: int, rank: int | None = None
 @settings(max_examples=40, deadline=None)
 @given(PRINTED)
 def test_without_wishes_bytes_pass_as_they_came(printed: list[tuple[int, int, bytes]]) -> None:
-    desk = Desk(OutputPolicy(), 3)
-    write_all(desk, printed)
-    assert desk.seen() == (of(printed, STDOUT), of(printed, STDERR))
+    lab = OutputLab(OutputPolicy(), 3)
+    write_all(lab, printed)
+    assert lab.seen() == (of(printed, STDOUT), of(printed, STDERR))
 
 
 @settings(max_examples=40, deadline=None)
@@ -53,69 +53,69 @@ def test_files_hold_exactly_the_bytes_of_their_rank(
     printed: list[tuple[int, int, bytes]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     top = tmp_path_factory.mktemp("logs")
-    desk = Desk(OutputPolicy(str(top)), 3)
-    write_all(desk, printed)
-    assert desk.output.close()
+    lab = OutputLab(OutputPolicy(str(top)), 3)
+    write_all(lab, printed)
+    assert lab.output.close()
     assert files(top) == {
         f"1/rank.{rank}/{name}": of(printed, kind, rank)
         for rank in range(3)
         for kind, name in ((STDOUT, "stdout"), (STDERR, "stderr"))
     }
-    assert desk.seen() == (of(printed, STDOUT), of(printed, STDERR))
+    assert lab.seen() == (of(printed, STDOUT), of(printed, STDERR))
 
 
 def test_merge_and_the_scheduler(tmp_path: Path) -> None:
-    desk = Desk(OutputPolicy(str(tmp_path), jobid=False, merge=True), 2)
-    desk.output.write(STDOUT, 0, b"a")
-    desk.output.write(STDERR, 0, b"b")
-    desk.output.write(STDERR, SERVICE, b"words")
-    assert desk.output.close() and not desk.screens[STDOUT].closed
+    lab = OutputLab(OutputPolicy(str(tmp_path), jobid=False, merge=True), 2)
+    lab.output.write(STDOUT, 0, b"a")
+    lab.output.write(STDERR, 0, b"b")
+    lab.output.write(STDERR, SERVICE, b"words")
+    assert lab.output.close() and not lab.terminals[STDOUT].closed
     assert files(tmp_path) == {"rank.0/stdout": b"ab", "rank.1/stdout": b"", "scheduler/stdout": b"words"}
-    assert desk.output.log_path(0) == str(tmp_path / "rank.0/stdout")
-    assert desk.seen() == (b"a", b"b")  # the agent merges; what comes as stderr is shown as such
+    assert lab.output.log_path(0) == str(tmp_path / "rank.0/stdout")
+    assert lab.seen() == (b"a", b"b")  # the agent merges; what comes as stderr is shown as such
 
 
 def test_nocopy_and_the_scheduler_stay_off_the_terminal(tmp_path: Path) -> None:
-    desk = Desk(OutputPolicy(str(tmp_path), copy=False))
-    desk.output.write(STDOUT, 0, b"a")
-    assert desk.seen() == (b"", b"") and files(tmp_path)["1/rank.0/stdout"] == b"a"
-    desk = Desk(OutputPolicy())
-    desk.output.write(STDERR, SERVICE, b"words")
-    assert desk.seen() == (b"", b"") and desk.output.tail(SERVICE) == ["words"]
+    lab = OutputLab(OutputPolicy(str(tmp_path), copy=False))
+    lab.output.write(STDOUT, 0, b"a")
+    assert lab.seen() == (b"", b"") and files(tmp_path)["1/rank.0/stdout"] == b"a"
+    lab = OutputLab(OutputPolicy())
+    lab.output.write(STDERR, SERVICE, b"words")
+    assert lab.seen() == (b"", b"") and lab.output.tail(SERVICE) == ["words"]
 
 
 def test_hydra_shows_only_the_stream_that_has_no_pattern(tmp_path: Path) -> None:
-    desk = Desk(OutputPolicy(outfile=str(tmp_path / "o.%r")), 2)
-    desk.output.write(STDOUT, 1, b"out")
-    desk.output.write(STDERR, 1, b"err")
-    assert desk.seen() == (b"", b"err") and files(tmp_path) == {"o.0": b"", "o.1": b"out"}
-    desk = Desk(OutputPolicy(errfile=str(tmp_path / "e.%r")), 2)
-    desk.output.write(STDOUT, 1, b"out")
-    desk.output.write(STDERR, 1, b"err")
-    assert desk.seen() == (b"out", b"") and files(tmp_path)["e.1"] == b"err"
+    lab = OutputLab(OutputPolicy(outfile=str(tmp_path / "o.%r")), 2)
+    lab.output.write(STDOUT, 1, b"out")
+    lab.output.write(STDERR, 1, b"err")
+    assert lab.seen() == (b"", b"err") and files(tmp_path) == {"o.0": b"", "o.1": b"out"}
+    lab = OutputLab(OutputPolicy(errfile=str(tmp_path / "e.%r")), 2)
+    lab.output.write(STDOUT, 1, b"out")
+    lab.output.write(STDERR, 1, b"err")
+    assert lab.seen() == (b"out", b"") and files(tmp_path)["e.1"] == b"err"
 
 
 def test_tags_are_in_the_files_too(tmp_path: Path) -> None:
-    desk = Desk(OutputPolicy(str(tmp_path), tag="tag"), 1)
-    desk.output.write(STDOUT, 0, b"a\nb")
-    desk.output.finish()
-    assert files(tmp_path)["1/rank.0/stdout"] == desk.seen()[0] == b"[1,0]<stdout>:a\n[1,0]<stdout>:b"
+    lab = OutputLab(OutputPolicy(str(tmp_path), tag="tag"), 1)
+    lab.output.write(STDOUT, 0, b"a\nb")
+    lab.output.finish()
+    assert files(tmp_path)["1/rank.0/stdout"] == lab.seen()[0] == b"[1,0]<stdout>:a\n[1,0]<stdout>:b"
 
 
 def test_a_tag_stands_at_the_begin_of_a_line_even_after_an_unfinished_one(tmp_path: Path) -> None:
-    desk = Desk(OutputPolicy(str(tmp_path), tag="rank"), 2)
+    lab = OutputLab(OutputPolicy(str(tmp_path), tag="rank"), 2)
     for rank in (0, 1, 1):
-        desk.output.write(STDOUT, rank, b"no end")
-        desk.output.write(STDOUT, rank, b"")
-    assert desk.seen()[0] == b"[0] no end\n[1] no end[1] no end"
+        lab.output.write(STDOUT, rank, b"no end")
+        lab.output.write(STDOUT, rank, b"")
+    assert lab.seen()[0] == b"[0] no end\n[1] no end[1] no end"
     assert files(tmp_path)["1/rank.0/stdout"] == b"[0] no end", "the line end is the terminal's alone"
 
 
 def test_two_ranks_that_share_a_file_tear_no_line(tmp_path: Path) -> None:
-    desk = Desk(OutputPolicy(outfile=str(tmp_path / "all")), 2)
+    lab = OutputLab(OutputPolicy(outfile=str(tmp_path / "all")), 2)
     for rank, data in ((0, b"a"), (1, b"b"), (0, b"A\nrest"), (1, b"B\n"), (0, b""), (1, b"after\n")):
-        desk.output.write(STDOUT, rank, data)
-    desk.output.finish()
+        lab.output.write(STDOUT, rank, data)
+    lab.output.finish()
     assert files(tmp_path) == {"all": b"aA\nbB\nrest\nafter\n"}
 
 
@@ -126,12 +126,12 @@ def test_a_shared_file_has_the_lines_of_each_stream_in_order(
 ) -> None:
     top = tmp_path_factory.mktemp("logs")
     whole = [(kind, rank, b"%d.%d-%s\n" % (kind, rank, data.replace(b"\n", b""))) for kind, rank, data in printed]
-    desk = Desk(OutputPolicy(outfile=str(top / "all"), errfile=str(top / "all")), 3)
+    lab = OutputLab(OutputPolicy(outfile=str(top / "all"), errfile=str(top / "all")), 3)
     for kind, rank, line in whole:
-        desk.output.write(kind, rank, line[:3])
-        desk.output.write(kind, rank, line[3:-1])
-        desk.output.write(kind, rank, line[-1:])
-    desk.output.finish()
+        lab.output.write(kind, rank, line[:3])
+        lab.output.write(kind, rank, line[3:-1])
+        lab.output.write(kind, rank, line[-1:])
+    lab.output.finish()
     assert files(top)["all"] == b"".join(line for _, _, line in whole)
 
 
@@ -140,37 +140,37 @@ def test_a_shared_file_has_the_lines_of_each_stream_in_order(
 
 @pytest.mark.parametrize("tag", ["", "tag"])
 def test_a_rank_that_is_started_again_goes_on_in_its_files(tmp_path: Path, tag: str) -> None:
-    desk = Desk(OutputPolicy(str(tmp_path), tag=tag), 1)
+    lab = OutputLab(OutputPolicy(str(tmp_path), tag=tag), 1)
     for life in (b"first", b"second"):
-        desk.output.started(0, 1)
-        desk.output.write(STDOUT, 0, life)
-        desk.output.write(STDOUT, 0, b" life\n")
-        desk.output.write(STDERR, 0, life + b" words")
-        desk.output.write(STDERR, 0, b"")
-        desk.output.write(STDOUT, 0, b"")
-    desk.output.finish()
+        lab.output.started(0, 1)
+        lab.output.write(STDOUT, 0, life)
+        lab.output.write(STDOUT, 0, b" life\n")
+        lab.output.write(STDERR, 0, life + b" words")
+        lab.output.write(STDERR, 0, b"")
+        lab.output.write(STDOUT, 0, b"")
+    lab.output.finish()
     out, err = (b"[1,0]<stdout>:", b"[1,0]<stderr>:") if tag else (b"", b"")
     assert files(tmp_path)["1/rank.0/stdout"] == out + b"first life\n" + out + b"second life\n"
     assert files(tmp_path)["1/rank.0/stderr"] == err + b"first words" + err + b"second words"
-    assert desk.output.tail(0) == ["second words"], "not those of the one before"
+    assert lab.output.tail(0) == ["second words"], "not those of the one before"
 
 
 def test_an_unfinished_line_of_a_lost_rank_is_shown(tmp_path: Path) -> None:
-    desk = Desk(OutputPolicy(str(tmp_path), tag="tag"), 1)
-    desk.output.write(STDOUT, 0, b"abc")
-    desk.output.finish()
+    lab = OutputLab(OutputPolicy(str(tmp_path), tag="tag"), 1)
+    lab.output.write(STDOUT, 0, b"abc")
+    lab.output.finish()
     assert (tmp_path / "1" / "rank.0" / "stdout").read_bytes() == b"[1,0]<stdout>:abc"
 
 
 def test_the_last_lines_of_a_rank() -> None:
-    desk = Desk(OutputPolicy())
-    desk.output.write(STDOUT, 0, b"not this\n")
+    lab = OutputLab(OutputPolicy())
+    lab.output.write(STDOUT, 0, b"not this\n")
     for number in range(3000):
-        desk.output.write(STDERR, 0, b"line %d\n" % number)
-    assert desk.output.tail(0, 2) == ["line 2998", "line 2999"]
-    desk.output.write(STDERR, 0, b"\x1b[31mred\tand \xff half")
-    assert desk.output.tail(0, 1) == ["?[31mred\tand \ufffd half"]
-    assert desk.output.tail(7) == []
+        lab.output.write(STDERR, 0, b"line %d\n" % number)
+    assert lab.output.tail(0, 2) == ["line 2998", "line 2999"]
+    lab.output.write(STDERR, 0, b"\x1b[31mred\tand \xff half")
+    assert lab.output.tail(0, 1) == ["?[31mred\tand \ufffd half"]
+    assert lab.output.tail(7) == []
 
 
 # --- XML
@@ -179,9 +179,9 @@ def test_the_last_lines_of_a_rank() -> None:
 @settings(max_examples=60, deadline=None)
 @given(PRINTED)
 def test_xml_is_one_document_with_all_the_bytes(printed: list[tuple[int, int, bytes]]) -> None:
-    desk = Desk(OutputPolicy(xml=True), 3)
-    write_all(desk, printed)
-    seen, err = desk.seen()
+    lab = OutputLab(OutputPolicy(xml=True), 3)
+    write_all(lab, printed)
+    seen, err = lab.seen()
     assert err == b""
     root = ElementTree.fromstring(seen)
     assert root.tag == "mpirun"
@@ -194,36 +194,36 @@ def test_xml_is_one_document_with_all_the_bytes(printed: list[tuple[int, int, by
 
 
 def test_xml_with_files_only_is_an_empty_document(tmp_path: Path) -> None:
-    desk = Desk(OutputPolicy(str(tmp_path), copy=False, xml=True))
-    desk.output.write(STDOUT, 0, b"a\n")
-    desk.output.finish()
-    assert desk.seen() == (b"<mpirun>\n</mpirun>\n", b"")
+    lab = OutputLab(OutputPolicy(str(tmp_path), copy=False, xml=True))
+    lab.output.write(STDOUT, 0, b"a\n")
+    lab.output.finish()
+    assert lab.seen() == (b"<mpirun>\n</mpirun>\n", b"")
     assert files(tmp_path)["1/rank.0/stdout"] == b'<stdout rank="0">a&#010;</stdout>\n'
 
 
 @pytest.mark.parametrize(("style", "shown"), [("4.1", False), ("5.0", True)])
 def test_time_stamps_in_xml_are_of_5_0(style: str, shown: bool) -> None:
-    desk = Desk(OutputPolicy(xml=True, timestamp=True, tag="tag", style=style))
-    desk.output.write(STDOUT, 0, b"a\n")
-    assert (b" timestamp=" in desk.seen()[0]) is shown and b"[1,0]" not in desk.seen()[0]
+    lab = OutputLab(OutputPolicy(xml=True, timestamp=True, tag="tag", style=style))
+    lab.output.write(STDOUT, 0, b"a\n")
+    assert (b" timestamp=" in lab.seen()[0]) is shown and b"[1,0]" not in lab.seen()[0]
 
 
 def test_the_map_is_inside_the_document() -> None:
-    desk = Desk(OutputPolicy(xml=True), 3)
-    desk.output.show_map(jobmap_of(3))
-    desk.output.finish()
-    hosts = ElementTree.fromstring(desk.seen()[0]).findall("map/host")
+    lab = OutputLab(OutputPolicy(xml=True), 3)
+    lab.output.show_map(jobmap_of(3))
+    lab.output.finish()
+    hosts = ElementTree.fromstring(lab.seen()[0]).findall("map/host")
     assert [host.get("name") for host in hosts] == ["alpha", "beta"]
 
 
 def test_an_xml_file_leaves_the_terminals_alone(tmp_path: Path) -> None:
     before = len(os.listdir("/proc/self/fd"))
     reader, writer = os.pipe()
-    screen = Screen()
+    terminal = FakeOutput()
     with Loop() as loop:
         policy = OutputPolicy(xml_file=str(tmp_path / "below/x.xml"))
         stdout = OutputFd(loop, writer, "standard output", pytest.fail)
-        output = open_output(policy, jobmap_of(2), loop, {STDOUT: stdout, STDERR: screen}, pytest.fail)
+        output = open_output(policy, jobmap_of(2), loop, {STDOUT: stdout, STDERR: terminal}, pytest.fail)
         output.write(STDOUT, 0, b"a\n")
         output.write(STDERR, 1, b"b\n")
         output.abandon()  # that is for terminals
@@ -231,7 +231,7 @@ def test_an_xml_file_leaves_the_terminals_alone(tmp_path: Path) -> None:
         assert output.close()
         stdout.close()
     os.close(writer)
-    assert os.read(reader, 9) == screen.seen == b""
+    assert os.read(reader, 9) == terminal.seen == b""
     os.close(reader)
     assert (tmp_path / "below/x.xml").read_text().splitlines() == [
         "<mpirun>",
@@ -245,8 +245,8 @@ def test_an_xml_file_leaves_the_terminals_alone(tmp_path: Path) -> None:
 def test_an_xml_file_on_a_full_disk_is_a_loss() -> None:
     notices: list[str] = []
     with Loop() as loop:
-        screens = {STDOUT: Screen(), STDERR: Screen()}
-        output = open_output(OutputPolicy(xml_file="/dev/full"), jobmap_of(1), loop, screens, notices.append)
+        terminals = {STDOUT: FakeOutput(), STDERR: FakeOutput()}
+        output = open_output(OutputPolicy(xml_file="/dev/full"), jobmap_of(1), loop, terminals, notices.append)
         output.finish()
         assert not output.close()
     assert notices == ["/dev/full: No space left on device; what follows is lost"]
@@ -257,19 +257,19 @@ def test_an_xml_file_on_a_full_disk_is_a_loss() -> None:
 
 @pytest.mark.parametrize("looks", [{}, {"tag": "rank"}, {"xml": True}])
 def test_only_the_chosen_ranks_are_shown_and_files_have_all(tmp_path: Path, looks: dict[str, object]) -> None:
-    desk = Desk(OutputPolicy(str(tmp_path), merge=True, shown=(1,), **looks), 3)  # type: ignore[arg-type]
+    lab = OutputLab(OutputPolicy(str(tmp_path), merge=True, shown=(1,), **looks), 3)  # type: ignore[arg-type]
     for rank in range(3):
-        desk.output.write(STDOUT, rank, b"words of %d\n" % rank)
-    seen = desk.seen()[0]
+        lab.output.write(STDOUT, rank, b"words of %d\n" % rank)
+    seen = lab.seen()[0]
     assert b"words of 1" in seen and b"words of 0" not in seen and b"words of 2" not in seen
     assert all(b"words of %d" % rank in files(tmp_path)[f"1/rank.{rank}/stdout"] for rank in range(3))
 
 
 def test_merged_streams_with_tags_are_whole_lines() -> None:
-    desk = Desk(OutputPolicy(merge=True, tag="tag"), 2)
+    lab = OutputLab(OutputPolicy(merge=True, tag="tag"), 2)
     for rank, data in ((0, b"ab"), (1, b"x"), (0, b"c\nd"), (1, b"y\n"), (0, b"e\n")):
-        desk.output.write(STDOUT, rank, data)
-    assert desk.seen()[0] == b"[1,0]<stdout>:abc\n[1,1]<stdout>:xy\n[1,0]<stdout>:de\n"
+        lab.output.write(STDOUT, rank, data)
+    assert lab.seen()[0] == b"[1,0]<stdout>:abc\n[1,1]<stdout>:xy\n[1,0]<stdout>:de\n"
 
 
 @pytest.mark.parametrize("same", [True, False])
@@ -293,11 +293,11 @@ def test_where_both_streams_are_one_device_a_torn_line_is_ended_before_another(s
 
 
 def test_the_last_words_of_a_parameter_server() -> None:
-    desk = Desk(OutputPolicy())
-    desk.output.started(FIRST_SERVER, 7)
-    desk.output.write(STDOUT, FIRST_SERVER, b"out\n")
-    desk.output.write(STDERR, FIRST_SERVER, b"err\n")
-    assert desk.output.tail(FIRST_SERVER) == ["out", "err"] and desk.seen() == (b"", b"")
+    lab = OutputLab(OutputPolicy())
+    lab.output.started(FIRST_SERVER, 7)
+    lab.output.write(STDOUT, FIRST_SERVER, b"out\n")
+    lab.output.write(STDERR, FIRST_SERVER, b"err\n")
+    assert lab.output.tail(FIRST_SERVER) == ["out", "err"] and lab.seen() == (b"", b"")
 
 
 def attempts(policy: OutputPolicy, printed: list[bytes], more: bool) -> bytes:
@@ -305,7 +305,7 @@ def attempts(policy: OutputPolicy, printed: list[bytes], more: bool) -> bytes:
     before = len(os.listdir("/proc/self/fd"))
     reader, writer = os.pipe()
     with Loop() as loop:
-        terminals = {STDOUT: OutputFd(loop, writer, "standard output", pytest.fail), STDERR: Screen()}
+        terminals = {STDOUT: OutputFd(loop, writer, "standard output", pytest.fail), STDERR: FakeOutput()}
         for number, data in enumerate(printed, 1):
             last = not more or number == len(printed)
             info = AttemptInfo(number, more)
@@ -349,8 +349,8 @@ def test_files_are_named_for_addresses_of_hosts(tmp_path: Path) -> None:
     policy = OutputPolicy(outfile=str(tmp_path / "w_%a_%r.log"), merge=True)
     addresses = {0: "10.0.0.1", 1: "10.0.0.2"}.__getitem__
     with Loop() as loop:
-        screens = {STDOUT: Screen(), STDERR: Screen()}
-        output = open_output(policy, jobmap_of(2), loop, screens, pytest.fail, addresses)
+        terminals = {STDOUT: FakeOutput(), STDERR: FakeOutput()}
+        output = open_output(policy, jobmap_of(2), loop, terminals, pytest.fail, addresses)
         output.started(SERVICE, 1)
         assert output.close()
     assert sorted(files(tmp_path)) == ["scheduler.log", "w_10.0.0.1_0.log", "w_10.0.0.2_1.log"]
@@ -376,5 +376,5 @@ def test_a_refusal_leaves_no_descriptor_behind(tmp_path: Path) -> None:
         before = len(os.listdir("/proc/self/fd"))
         for policy in bad:
             with pytest.raises(LaunchError):
-                open_output(policy, jobmap_of(2), loop, {STDOUT: Screen(), STDERR: Screen()}, pytest.fail)
+                open_output(policy, jobmap_of(2), loop, {STDOUT: FakeOutput(), STDERR: FakeOutput()}, pytest.fail)
         assert len(os.listdir("/proc/self/fd")) == before

@@ -7,7 +7,7 @@ import stat
 from pathlib import Path
 
 import pytest
-from desks import Desk, files, places_of
+from fake_output import OutputLab, files, places_of
 
 from mslaunch.datamodel.node_plan import FIRST_SERVER, SERVICE
 from mslaunch.datamodel.request import OutputPolicy
@@ -350,17 +350,17 @@ def test_a_directory_that_cannot_be_had(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_is_told_once_and_the_job_goes_on(tmp_path: Path) -> None:
-    desk = Desk(OutputPolicy(str(tmp_path)), 2)
-    assert desk.output.logs
-    os.close(desk.output.logs._open[str(tmp_path / "1/rank.0/stdout")])
-    desk.output.logs._open[str(tmp_path / "1/rank.0/stdout")] = os.open("/dev/full", os.O_WRONLY)
+    lab = OutputLab(OutputPolicy(str(tmp_path)), 2)
+    assert lab.output.logs
+    os.close(lab.output.logs._open[str(tmp_path / "1/rank.0/stdout")])
+    lab.output.logs._open[str(tmp_path / "1/rank.0/stdout")] = os.open("/dev/full", os.O_WRONLY)
     for _ in range(3):
-        desk.output.write(STDOUT, 0, b"lost")
-        desk.output.write(STDOUT, 1, b"kept")
-    assert len(desk.notices) == 1 and "No space left" in desk.notices[0] and "rank.0/stdout" in desk.notices[0]
+        lab.output.write(STDOUT, 0, b"lost")
+        lab.output.write(STDOUT, 1, b"kept")
+    assert len(lab.notices) == 1 and "No space left" in lab.notices[0] and "rank.0/stdout" in lab.notices[0]
     assert files(tmp_path)["1/rank.1/stdout"] == b"kept" * 3
-    assert desk.seen()[0] == b"lostkept" * 3
-    assert not desk.output.close(), "the exit code must tell that output was lost"
+    assert lab.seen()[0] == b"lostkept" * 3
+    assert not lab.output.close(), "the exit code must tell that output was lost"
 
 
 def test_a_directory_that_vanished_is_told_once(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from mslaunch.launcher.stdio.stdin import WINDOW, Stdin
 from mslaunch.runtime.loop import Loop
 
 
-class Desk:
+class StdinLab:
     """A pipe as input, and what was sent to whom."""
 
     def __init__(self, loop: Loop, *targets: int) -> None:
@@ -58,84 +58,84 @@ def loop() -> Iterator[Loop]:
 
 
 def test_bytes_and_the_end_go_to_each_target(loop: Loop) -> None:
-    desk = Desk(loop, 0, 2)
-    desk.stdin.resume()
-    os.write(desk.writer, b"abc")
-    loop.run(lambda: bool(desk.sent[2]))
-    os.close(desk.writer)
-    loop.run(lambda: desk.sent[2][-1] == b"")
-    assert desk.sent == {0: [b"abc", b""], 2: [b"abc", b""]}
-    desk.settle()
-    assert desk.sent[0].count(b"") == 1
-    os.close(desk.reader)
+    lab = StdinLab(loop, 0, 2)
+    lab.stdin.resume()
+    os.write(lab.writer, b"abc")
+    loop.run(lambda: bool(lab.sent[2]))
+    os.close(lab.writer)
+    loop.run(lambda: lab.sent[2][-1] == b"")
+    assert lab.sent == {0: [b"abc", b""], 2: [b"abc", b""]}
+    lab.settle()
+    assert lab.sent[0].count(b"") == 1
+    os.close(lab.reader)
 
 
 def test_nothing_is_read_before_the_start(loop: Loop) -> None:
-    desk = Desk(loop, 0)
-    os.write(desk.writer, b"abc")
-    desk.settle()
-    assert desk.sent == {0: []}
-    desk.stdin.resume()
-    desk.settle()
-    assert desk.sent == {0: [b"abc"]}
+    lab = StdinLab(loop, 0)
+    os.write(lab.writer, b"abc")
+    lab.settle()
+    assert lab.sent == {0: []}
+    lab.stdin.resume()
+    lab.settle()
+    assert lab.sent == {0: [b"abc"]}
 
 
 def test_at_most_a_window_is_under_way_to_the_slowest(loop: Loop) -> None:
-    desk = Desk(loop, 0, 1)
-    desk.stdin.resume()
-    written = desk.write_all_that_fits()
-    assert WINDOW <= desk.received(0) < WINDOW + 65536
-    assert written > desk.received(0)
-    before = desk.received(0)
-    desk.stdin.taken(0, before)
-    desk.settle()
-    assert desk.received(0) == before, "rank 1 has not read yet"
-    desk.stdin.taken(1, before)
-    desk.settle()
-    assert desk.received(0) > before
+    lab = StdinLab(loop, 0, 1)
+    lab.stdin.resume()
+    written = lab.write_all_that_fits()
+    assert WINDOW <= lab.received(0) < WINDOW + 65536
+    assert written > lab.received(0)
+    before = lab.received(0)
+    lab.stdin.taken(0, before)
+    lab.settle()
+    assert lab.received(0) == before, "rank 1 has not read yet"
+    lab.stdin.taken(1, before)
+    lab.settle()
+    assert lab.received(0) > before
 
 
 def test_a_rank_that_ends_does_not_hold_up_the_others(loop: Loop) -> None:
-    desk = Desk(loop, 0, 1)
-    desk.stdin.resume()
-    desk.write_all_that_fits()
-    before = desk.received(0)
-    desk.stdin.taken(0, before)
-    desk.stdin.rank_ended(1)
-    desk.settle()
-    assert desk.received(0) > before == desk.received(1)
-    desk.stdin.taken(1, 5)
-    desk.stdin.rank_ended(1)
+    lab = StdinLab(loop, 0, 1)
+    lab.stdin.resume()
+    lab.write_all_that_fits()
+    before = lab.received(0)
+    lab.stdin.taken(0, before)
+    lab.stdin.rank_ended(1)
+    lab.settle()
+    assert lab.received(0) > before == lab.received(1)
+    lab.stdin.taken(1, 5)
+    lab.stdin.rank_ended(1)
 
 
 def test_with_the_last_reader_we_stop_and_leave_the_rest(loop: Loop) -> None:
-    desk = Desk(loop, 0)
-    desk.stdin.resume()
-    desk.stdin.rank_ended(0)
-    os.write(desk.writer, b"for the next command")
-    desk.settle()
-    desk.stdin.resume()
-    desk.settle()
-    assert desk.sent == {0: []}
-    assert os.read(desk.reader, 99) == b"for the next command"
+    lab = StdinLab(loop, 0)
+    lab.stdin.resume()
+    lab.stdin.rank_ended(0)
+    os.write(lab.writer, b"for the next command")
+    lab.settle()
+    lab.stdin.resume()
+    lab.settle()
+    assert lab.sent == {0: []}
+    assert os.read(lab.reader, 99) == b"for the next command"
 
 
 def test_stop_is_for_good(loop: Loop) -> None:
-    desk = Desk(loop, 0)
-    desk.stdin.resume()
-    desk.stdin.stop()
-    desk.stdin.resume()
-    os.write(desk.writer, b"abc")
-    desk.settle()
-    assert desk.sent == {0: []}
+    lab = StdinLab(loop, 0)
+    lab.stdin.resume()
+    lab.stdin.stop()
+    lab.stdin.resume()
+    os.write(lab.writer, b"abc")
+    lab.settle()
+    assert lab.sent == {0: []}
 
 
 def test_nobody_reads_nothing(loop: Loop) -> None:
-    desk = Desk(loop)
-    desk.stdin.resume()
-    os.write(desk.writer, b"abc")
-    desk.settle()
-    assert os.read(desk.reader, 9) == b"abc"
+    lab = StdinLab(loop)
+    lab.stdin.resume()
+    os.write(lab.writer, b"abc")
+    lab.settle()
+    assert os.read(lab.reader, 9) == b"abc"
 
 
 def test_a_file(loop: Loop, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from xml.etree import ElementTree
 
-from desks import Screen, jobmap_of
+from fake_output import FakeOutput, jobmap_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -44,7 +44,7 @@ def test_the_time_is_an_attribute() -> None:
 
 
 def test_a_document_is_opened_by_its_first_element() -> None:
-    screen = Screen()
+    screen = FakeOutput()
     document = XmlDocument(screen)
     assert screen.seen == b""
     document.send(b"<a/>\n")

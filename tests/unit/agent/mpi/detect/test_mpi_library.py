@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-import elves
+import elf_files
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -41,13 +41,17 @@ class World:
         self.env = {"PATH": str(root / "bin"), "HOME": str(root / "home")}
 
     def library(self, name, symbols, *needed, **more):
-        return elves.write(self.root / name, elves.elf(*needed, soname=os.path.basename(name), symbols=symbols, **more))
+        return elf_files.write(
+            self.root / name, elf_files.elf(*needed, soname=os.path.basename(name), symbols=symbols, **more)
+        )
 
     def program(self, name, *needed, rpath=""):
-        return str(elves.write(self.root / "bin" / name, elves.elf(*needed, rpath=rpath or str(self.root / "lib"))))
+        return str(
+            elf_files.write(self.root / "bin" / name, elf_files.elf(*needed, rpath=rpath or str(self.root / "lib")))
+        )
 
     def script(self, name, text):
-        return str(elves.write(self.work / name, text))
+        return str(elf_files.write(self.work / name, text))
 
     def find(self, path, *argv, **env):
         """What is found; whatever it is, the hints must not have said no before an Open MPI."""
@@ -61,9 +65,9 @@ class World:
 def world(tmp_path, bare):
     """With three MPI libraries, each in a directory of its own name, and a tool that uses none."""
     made = World(tmp_path)
-    made.library("mpich/libmpi.so.12", elves.MPICH)
-    made.library("intel/libmpi.so.12", elves.INTEL)
-    made.library("open/libmpi.so.40", elves.OPEN_MPI)
+    made.library("mpich/libmpi.so.12", elf_files.MPICH)
+    made.library("intel/libmpi.so.12", elf_files.INTEL)
+    made.library("open/libmpi.so.40", elf_files.OPEN_MPI)
     made.library("lib/libplain.so", ("plain",))
     made.program("tool", "libplain.so")
     for name in ("env", "timeout", "nice", "bash", "sh"):
@@ -139,7 +143,7 @@ def test_pmix_that_it_is_linked_to(world):
     world.library("open/libpmix.so.2", ())
     world.library("elsewhere/libpmix.so.2", ())
     world.library("open/libopen-pal.so.80", ("PMIx_Init",), "libpmix.so.2", runpath=str(world.root / "elsewhere"))
-    world.library("open/libmpi.so.40", elves.OPEN_MPI, "libopen-pal.so.80", runpath="$ORIGIN")
+    world.library("open/libmpi.so.40", elf_files.OPEN_MPI, "libopen-pal.so.80", runpath="$ORIGIN")
     assert pmix_of(world) == ("/elsewhere/libpmix.so.2", False)
 
 
@@ -152,7 +156,7 @@ def test_pmix_of_a_plugin(world, plugins):
 
 def test_pmix_inside(world):
     world.library("open/libopen-pal.so.40", ("PMIx_Init", "PMIx_Abort"))
-    world.library("open/libmpi.so.40", elves.OPEN_MPI, "libopen-pal.so.40", runpath="$ORIGIN")
+    world.library("open/libmpi.so.40", elf_files.OPEN_MPI, "libopen-pal.so.40", runpath="$ORIGIN")
     assert pmix_of(world) == ("", True)
     world.library("venv/lib/openmpi/libpmix.so.2", ())
     found = world.find(world.root / "bin/p-open")
@@ -164,7 +168,7 @@ def test_pmix_inside(world):
 
 
 def test_pmix_inside_a_plugin(world):
-    elves.write(world.root / "open/openmpi/mca_pmix_pmix3x.so", elves.elf())
+    elf_files.write(world.root / "open/openmpi/mca_pmix_pmix3x.so", elf_files.elf())
     assert pmix_of(world) == ("", True)
 
 
@@ -240,7 +244,7 @@ def test_a_script_that_runs_itself(world):
 @given(st.binary(max_size=200), st.lists(st.text(st.characters(exclude_characters="\0"), max_size=8), max_size=4))
 def test_any_text_and_words(world, text, words):
     for head in (b"#!", b"#!/bin/sh\n", b"#!/usr/bin/env ", b"#!/usr/bin/env bash\n", b""):
-        path = elves.write(world.work / "any", head + text)
+        path = elf_files.write(world.work / "any", head + text)
         mpi_library.find(str(path), ["any", *words], world.env, str(world.work))
     for name in ("bash", "env"):
         world.find(world.root / "bin" / name, *words)
@@ -254,8 +258,8 @@ def test_any_text_and_words(world, text, words):
 def python(world):
     """An installation without mpi4py; `python.site` is its site-packages."""
     world.site = world.root / "py/lib" / VERSION / "site-packages"
-    elves.write(world.site / "json/__init__.py", "")
-    world.python = str(elves.write(world.root / "py/bin" / VERSION, elves.elf("libplain.so")))
+    elf_files.write(world.site / "json/__init__.py", "")
+    world.python = str(elf_files.write(world.root / "py/bin" / VERSION, elf_files.elf("libplain.so")))
     (world.root / "py/bin/python").symlink_to(VERSION)
     world.script("mpi.py", "from mpi4py import MPI\n")
     world.script("plain.py", "import sys\nprint(sys.argv)\n")
@@ -265,15 +269,17 @@ def python(world):
 def install(site, who, root):
     """mpi4py, linked to a library."""
     library = "libmpi.so.40" if who == "open" else "libmpi.so.12"
-    elves.write(site / "mpi4py/__init__.py", "")
-    elves.write(site / "mpi4py/MPI.cpython-311-x86_64-linux-gnu.so", elves.elf(library, runpath=str(root / who)))
+    elf_files.write(site / "mpi4py/__init__.py", "")
+    elf_files.write(
+        site / "mpi4py/MPI.cpython-311-x86_64-linux-gnu.so", elf_files.elf(library, runpath=str(root / who))
+    )
 
 
 @pytest.fixture
 def wheel(python):
     """mpi4py as its wheels are: it looks for a library when it is imported."""
     for abi, library in (("mpich", "libmpi.so.12"), ("openmpi", "libmpi.so.40")):
-        elves.write(python.site / f"mpi4py/MPI.{abi}.cpython-311-x86_64-linux-gnu.so", elves.elf(library))
+        elf_files.write(python.site / f"mpi4py/MPI.{abi}.cpython-311-x86_64-linux-gnu.so", elf_files.elf(library))
     return python
 
 
@@ -305,8 +311,8 @@ def test_is_it_used(python, words, used):
     python.script("package/deep.py", "import mpi4py\n")
     python.script("package/__main__.py", "from .deep import x\n")
     python.script("program/__main__.py", "import mpi4py\n")
-    elves.write(python.site / "json/__main__.py", "import sys\n")
-    elves.write(python.work / "program.zip", b"PK\3\4 and so on")
+    elf_files.write(python.site / "json/__main__.py", "import sys\n")
+    elf_files.write(python.work / "program.zip", b"PK\3\4 and so on")
     argv = [word.replace("+", " ") for word in words.split()]
     assert named(python.find(python.python, *argv)) == (OPEN if used else None)
 
@@ -319,8 +325,8 @@ def test_a_text_is_read_to_a_bound(python):
 
 def test_other_users_of_mpi(python):
     """Those that are linked to a library themselves, if the program mentions them."""
-    elves.write(python.site / "h5py/defs.so", elves.elf("libmpi.so.40", runpath=str(python.root / "open")))
-    elves.write(python.site / "petsc4py/lib/arch/PETSc.so", elves.elf("libplain.so"))
+    elf_files.write(python.site / "h5py/defs.so", elf_files.elf("libmpi.so.40", runpath=str(python.root / "open")))
+    elf_files.write(python.site / "petsc4py/lib/arch/PETSc.so", elf_files.elf("libplain.so"))
     python.script("hdf.py", "import h5py\n")
     python.script("petsc.py", "import petsc4py\n")
     assert named(python.find(python.python, "hdf.py")) == OPEN
@@ -330,7 +336,7 @@ def test_other_users_of_mpi(python):
 
 def test_a_library_that_comes_with_the_interpreter(python):
     python.library("py/lib/libpython3.11.so", (), "libmpi.so.12", runpath=str(python.root / "intel"))
-    elves.write(Path(python.python), elves.elf("libpython3.11.so", runpath="$ORIGIN/../lib"))
+    elf_files.write(Path(python.python), elf_files.elf("libpython3.11.so", runpath="$ORIGIN/../lib"))
     assert named(python.find(python.python, "plain.py")) == INTEL
 
 
@@ -339,7 +345,7 @@ def test_a_library_that_comes_with_the_interpreter(python):
 
 def test_venv(python):
     """Its own packages; those of the system only if it says so."""
-    elves.write(python.root / "venv/pyvenv.cfg", f"home = {python.root}/py/bin\nversion = 3.11.7\n", 0o644)
+    elf_files.write(python.root / "venv/pyvenv.cfg", f"home = {python.root}/py/bin\nversion = 3.11.7\n", 0o644)
     venv = python.root / "venv/bin/python"
     venv.parent.mkdir()
     venv.symlink_to(python.python)
@@ -352,7 +358,7 @@ def test_venv(python):
 
 def test_venv_that_sees_the_system(python):
     text = f"home = {python.root}/py/bin\ninclude-system-site-packages = true\nversion_info = 3.11.7.final.0\n"
-    elves.write(python.root / "venv/pyvenv.cfg", text, 0o644)
+    elf_files.write(python.root / "venv/pyvenv.cfg", text, 0o644)
     venv = python.root / "venv/bin/python"
     venv.parent.mkdir()
     venv.symlink_to(python.python)
@@ -392,15 +398,15 @@ def test_scripts_that_name_their_interpreter(python):
 def test_pyenv(python):
     """The version that a variable, a file on the way up, or the file of pyenv's names."""
     root = python.root / "pyenv"
-    shim = elves.write(root / "shims/python", '#!/usr/bin/env bash\nexec pyenv exec python "$@"\n')
+    shim = elf_files.write(root / "shims/python", '#!/usr/bin/env bash\nexec pyenv exec python "$@"\n')
     for version, who in (("3.9.1", "mpich"), ("3.9.18", "intel"), ("3.12.0", "open")):
         name = f"python{version.rpartition('.')[0]}"
-        elves.write(root / "versions" / version / "bin" / name, elves.elf())
+        elf_files.write(root / "versions" / version / "bin" / name, elf_files.elf())
         (root / "versions" / version / "bin/python").symlink_to(name)
         install(root / "versions" / version / "lib" / name / "site-packages", who, python.root)
-    elves.write(root / "version", "3.12.0\n", 0o644)
+    elf_files.write(root / "version", "3.12.0\n", 0o644)
     assert named(python.find(shim, "mpi.py")) == OPEN
-    elves.write(python.root / ".python-version", "3.9.1\n", 0o644)
+    elf_files.write(python.root / ".python-version", "3.9.1\n", 0o644)
     assert named(python.find(shim, "mpi.py")) == MPICH
     assert named(python.find(shim, "mpi.py", PYENV_VERSION="3.9")) == INTEL
     path = f"{root}/shims:{python.root}/py/bin"
@@ -412,10 +418,10 @@ def test_pyenv(python):
 
 def test_wheel_takes_what_is_installed_beside_it(wheel):
     assert wheel.find(wheel.python, "mpi.py") is None
-    wheel.library("py/lib/libmpi.so.12", elves.MPICH)
-    elves.write(wheel.root / "py/lib/libmpi.so", "INPUT(libmpi.so.12)\n")
+    wheel.library("py/lib/libmpi.so.12", elf_files.MPICH)
+    elf_files.write(wheel.root / "py/lib/libmpi.so", "INPUT(libmpi.so.12)\n")
     assert named(wheel.find(wheel.python, "mpi.py")) == MPICH
-    wheel.library("home/.local/lib/libmpi.so", elves.OPEN_MPI)
+    wheel.library("home/.local/lib/libmpi.so", elf_files.OPEN_MPI)
     assert named(wheel.find(wheel.python, "mpi.py")) == MPICH  # the system's prefix is last, but has .12 before
 
 
@@ -427,7 +433,7 @@ def test_wheel_takes_what_the_loader_finds(wheel):
 
 def test_wheel_that_is_told(wheel):
     root = wheel.root
-    wheel.library("py/lib/libmpi.so.12", elves.MPICH)
+    wheel.library("py/lib/libmpi.so.12", elf_files.MPICH)
 
     def find(**env):
         return named(wheel.find(wheel.python, "mpi.py", **env))
@@ -442,8 +448,8 @@ def test_wheel_that_is_told(wheel):
 
 def test_an_unused_open_mpi_does_not_lead_to_another_library(wheel):
     """mpi4py would load Open MPI; that there is an MPICH too must not count."""
-    wheel.library("py/lib/libmpi.so", elves.OPEN_MPI)
-    wheel.library("py/lib/libmpi.so.12", elves.MPICH)
+    wheel.library("py/lib/libmpi.so", elf_files.OPEN_MPI)
+    wheel.library("py/lib/libmpi.so.12", elf_files.MPICH)
     assert wheel.find(wheel.python, "plain.py") is None
 
 

@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-import elves
+import elf_files
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -29,10 +29,10 @@ class World:
         (root / "work").mkdir()
 
     def program(self, name, *libraries):
-        return str(elves.write(self.root / name, elves.elf(*(libraries or ("libc.so.6",)))))
+        return str(elf_files.write(self.root / name, elf_files.elf(*(libraries or ("libc.so.6",)))))
 
     def file(self, name, text, mode=0o755):
-        return str(elves.write(self.root / name, text, mode))
+        return str(elf_files.write(self.root / name, text, mode))
 
     def ask(self, path, *argv, **env):
         return may_be_openmpi(str(path), [str(path), *argv], {**self.env, **env}, str(self.root / "work"))
@@ -59,7 +59,7 @@ def test_libraries(world, library, answer):
 @pytest.mark.parametrize("size", [1 << 16, 1 << 20])
 def test_names_that_lie_far_behind_the_beginning(world, size):
     """As patchelf writes them, and large programs that export their symbols."""
-    data = bytearray(elves.elf(*MPI))
+    data = bytearray(elf_files.elf(*MPI))
     (offset,) = struct.unpack_from("<Q", data, 64 + 56 + 8)  # of the dynamic section
     (names,) = (value for tag, value in struct.iter_unpack("<QQ", data[offset:]) if tag == 5)
     moved = bytes(data[names:offset])
@@ -69,7 +69,7 @@ def test_names_that_lie_far_behind_the_beginning(world, size):
             struct.pack_into("<Q", data, at + 8, end)
     struct.pack_into("<QQ", data, 64 + 32, end + len(moved), end + len(moved))
     data[names:offset] = bytes(len(moved))
-    far = elves.write(world.root / "far", bytes(data) + bytes(size) + moved)
+    far = elf_files.write(world.root / "far", bytes(data) + bytes(size) + moved)
     assert world.ask(far)
     assert not world.ask(world.program("near"))
 
@@ -150,8 +150,8 @@ def test_scripts_that_run_each_other(world):
 @given(st.binary(max_size=300), st.integers(0, 400))
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_broken_files(tmp_path_factory, rest, cut):
-    whole = elves.elf(*MPI)
-    path = elves.write(tmp_path_factory.mktemp("x") / "x", whole[:cut] + rest + whole[cut + len(rest) :])
+    whole = elf_files.elf(*MPI)
+    path = elf_files.write(tmp_path_factory.mktemp("x") / "x", whole[:cut] + rest + whole[cut + len(rest) :])
     assert may_be_openmpi(str(path), ["x"], {}, "/") in (True, False)
 
 

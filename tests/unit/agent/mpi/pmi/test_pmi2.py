@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pmitalk import Job
+from pmi_nodes import Job
 
 from mslaunch.agent.mpi.pmi.pmi_wire import Reader, framed
 from mslaunch.protocol.mpi import Answer

@@ -1,4 +1,4 @@
-"""PMIx without a library: values in C's memory and on the link, what ranks are told, and what they ask."""
+"""PMIx without the library: values in C memory and on the link, job info of ranks, and their requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An output desk on screens that remember, for the tests of its rooms."""
+"""The launcher's output on two fake terminals, for tests of launcher/stdio."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from mslaunch.launcher.stdio.terminal import OutputFd
 from mslaunch.protocol.frames import STDERR, STDOUT
 
 
-class Screen(OutputFd):
-    """A terminal that remembers."""
+class FakeOutput(OutputFd):
+    """A terminal that keeps what was written."""
 
     def __init__(self) -> None:
         self.seen = b""
@@ -41,7 +41,7 @@ def rows_of(ranks: int) -> list[tuple[str, int]]:
 
 
 def places_of(ranks: int) -> PatternValues:
-    """The same as rooms of the desk have it."""
+    """The same as values for file patterns."""
     return PatternValues(rows_of(ranks))
 
 
@@ -52,16 +52,16 @@ def jobmap_of(ranks: int) -> JobMap:
     return JobMap(nodes, placements, 8)
 
 
-class Desk:
-    """An output on two screens."""
+class OutputLab:
+    """The output on two fake terminals."""
 
     def __init__(self, policy: OutputPolicy, ranks: int = 1) -> None:
         self.notices: list[str] = []
-        self.screens = {STDOUT: Screen(), STDERR: Screen()}
-        self.output = Output(policy, places_of(ranks), dict(self.screens), self.notices.append)
+        self.terminals = {STDOUT: FakeOutput(), STDERR: FakeOutput()}
+        self.output = Output(policy, places_of(ranks), dict(self.terminals), self.notices.append)
 
     def seen(self) -> tuple[bytes, bytes]:
-        return self.screens[STDOUT].seen, self.screens[STDERR].seen
+        return self.terminals[STDOUT].seen, self.terminals[STDERR].seen
 
 
 def files(top: Path) -> dict[str, bytes]:

@@ -1,4 +1,4 @@
-"""ELF files made for tests: as small as the loader takes them, and with everything that one looks at."""
+"""ELF files made for tests: as small as the dynamic linker accepts, with every field that host/elf.py reads."""
 
 from __future__ import annotations
 

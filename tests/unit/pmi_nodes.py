@@ -1,4 +1,4 @@
-"""A launcher of paper for the PMI engine: nodes are engines, and collectives go from one to the other at once."""
+"""Several nodes with PMI engines and a fake launcher: collectives go from one to the other at once."""
 
 from __future__ import annotations
 
