@@ -16,7 +16,7 @@ from mslaunch.cli.mpirun.parse import describe
 from mslaunch.cli.msrun.options import EXTRAS as MSRUN_EXTRAS
 from mslaunch.cli.msrun.options import MsrunOptions
 from mslaunch.cli.parser.options import DONE, PASSED, REFUSED
-from mslaunch.datamodel.request import AppContext, ClusterPolicy, LinkPolicy, OutputPolicy, Policy, Request
+from mslaunch.datamodel.request import AppContext, LinkPolicy, OutputPolicy, Policy, Request, ServicePolicy
 
 CLI = Path(dialects.__file__).parent
 MODULES = [path for path in sorted(CLI.rglob("*.py")) if path.name not in ("dialects.py", "__init__.py")]
@@ -48,7 +48,7 @@ def test_each_option_fills_a_field_that_there_is(row: dialects.DialectRow) -> No
     own = {"hydra": HydraOptions, "msrun": MsrunOptions}.get(row.name)
     records = {"": Request, "app": AppContext, "policy": Policy, "output": OutputPolicy, "link": LinkPolicy}
     known = {f"{name}.{field}".lstrip(".") for name, record in records.items() for field in record._fields}
-    known |= {f"cluster.{field}" for field in ClusterPolicy._fields}
+    known |= {f"cluster.{field}" for field in ServicePolicy._fields}
     known |= {f"own.{field}" for field in (own._fields if own else ("parameter", "appfile", "tune"))}
     about = row.load().describe()
     assert {option.field.rstrip("+") for option in about.table if option.field} <= known
