@@ -1,8 +1,6 @@
-"""What is shown of a job before it starts: the allocation, the map, machines and bindings.
+"""Tables about a job before it starts: the allocation, the map, topologies and bindings.
 
-Only imported where one of the options asks for it.  It writes tables that `plan` makes to where tables belong.  The
-surprising thing is --xml, which makes standard output one document: tables go to standard error then, and the map into
-the document (`Output.show_map`).
+With --xml standard output is one document: tables go to standard error, and the map into the document.
 """
 
 from __future__ import annotations
@@ -21,9 +19,9 @@ if TYPE_CHECKING:
 
 
 def tables(request: Request, allocation: Allocation, placed: Placed, jobid: str) -> str:
-    """All tables that were asked for, in the order of mpirun; "" if none was.
+    """All tables that were asked for, in the order of mpirun.
 
-    The allocation comes as mpirun shows it, beside --display-table as a table of ours, with users, ports and sources.
+    The allocation is shown as by mpirun; with --display-table as a table of our own with users, ports and sources.
     """
     text = ""
     if request.display_allocation and request.display_map == "table":
@@ -38,7 +36,7 @@ def tables(request: Request, allocation: Allocation, placed: Placed, jobid: str)
         from mslaunch.plan.map_tables import show_topology
 
         text += "".join(show_topology(name, topology) for name, topology in placed.topologies.items())
-    how = request.display_map or ("map" if request.do_not_launch else "")  # a dry run shows it unasked, as in mpirun
+    how = request.display_map or ("map" if request.do_not_launch else "")  # a dry run always shows it, as mpirun's
     if how and not map_as_xml(request):
         text += _map(request, how, placed, jobid)
     return text
@@ -55,20 +53,20 @@ def _map(request: Request, how: str, placed: Placed, jobid: str) -> str:
 
 
 def map_as_xml(request: Request) -> bool:
-    """Is the map a part of what --xml writes?  It comes once every agent has answered: until then we may refuse."""
+    """Whether the map is a part of the XML document, which begins once every agent has answered."""
     output = request.output
     return bool(request.display_map and (output.xml or output.xml_file is not None))
 
 
 def write(text: str, fd: int) -> None:
-    """All of it, to standard output or error.  Raises `LaunchError`."""
+    """Write to standard output or error.  Raises `LaunchError`."""
     data = memoryview(text.encode("utf-8", "surrogateescape"))
     try:
         while data:
             data = data[os.write(fd, data) :]
     except OSError as error:
         where = "standard error" if fd == 2 else "standard output"
-        raise LaunchError(f"the tables cannot be shown: {error.strerror}", where) from None
+        raise LaunchError(f"the tables cannot be written: {error.strerror}", where) from None
 
 
 def bindings(placed: Placed, pids: Mapping[str, int]) -> str:

@@ -1,7 +1,4 @@
-"""Endings, in words: how a process ended, and what to do about a rank that came up alone.
-
-It knows no job.  The surprising thing: the name of a signal is looked up late, since `signal` costs 5 ms to import.
-"""
+"""How a process ended, in words, and advice for a rank whose MPI library found no launcher."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ _LONGEST = 120  #: characters of an exception in a headline
 
 
 def advice(family: str, offered: str) -> str:
-    """What to do about a rank that came up alone; `offered` is what it could have had: pmi, pmix."""
+    """Advice for a rank that runs as an MPI singleton; `offered`: what it could have used, pmi or pmix."""
     if family == "Open MPI" and offered != "pmix":
         return "start it with --mpi pmix: mslaunch did not see that the program uses Open MPI"
     if family != "Open MPI" and offered == "pmix":
@@ -29,10 +26,10 @@ def ending(code: int | None, signum: int | None) -> str:
 
 
 def exception(lines: Sequence[str]) -> str:
-    """`ValueError: boom`, if the last of `lines` are those of a Python program that it ended; else "".
+    """`ValueError: boom`, if `lines` end with a Python traceback; else "".
 
-    It is the first line behind the last traceback that is not indented.  Names of classes begin with a capital; what
-    does not look like one may be anything.
+    That is the first line after the last traceback that is not indented, if it begins with the name of a class, in
+    capitals.
     """
     heads = [at for at, line in enumerate(lines) if line == _TRACEBACK]
     if not heads:
@@ -47,8 +44,8 @@ def exception(lines: Sequence[str]) -> str:
 
 
 def signal_name(signum: int | None) -> str:
-    """SIGSEGV (segmentation fault), as a person knows it."""
-    from signal import Signals, strsignal
+    """SIGSEGV (segmentation fault)."""
+    from signal import Signals, strsignal  # late: takes 5 ms
 
     assert signum is not None
     try:

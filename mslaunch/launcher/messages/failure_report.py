@@ -1,8 +1,7 @@
-"""The report: what a person is told when the job has ended, in one block on standard error.
+"""The closing block on standard error: why the job failed, and what was started again.
 
-The cause comes first, with the last words of the rank that failed and where its log is; victims are counted, not
-quoted; what was started again is told even if all ended well.  It only makes text.  The one surprising thing: text from
-ranks is shown with control characters replaced, since it ends up on a terminal after everything else.
+The cause comes first, with the last lines of the rank that failed and its log file; ranks that were ended because of it
+are counted, not quoted.
 """
 
 from __future__ import annotations
@@ -16,16 +15,16 @@ from mslaunch.launcher.rank_names import RankNames
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_AGAIN = 8  #: lines, at most, about what was started again: of each kind
+_MOST_RESTARTS = 8  #: lines about attempts, and about restarts of ranks
 _SERVICE_NOTES = (
     "(a parameter server stores parameters for MindSpore's ranks; it is not a rank)",
     "(the scheduler is the process where MindSpore's ranks register; it is not a rank)",
 )
-_OURS = ("not started again: ", "not reached again: ")  # what we say beside the last words of a rank
+_OURS = ("not started again: ", "not reached again: ")  # lines that are not quoted from a rank
 
 
 def outcome_text(outcome: Outcome, log: str | None = None) -> str:
-    """The closing block; "" if all went well at once.  `log` is the file that tells more."""
+    """The closing block; "" if all went well and nothing was started again.  `log` is the file that says more."""
     failure = outcome.failure
     again = _again(outcome)
     if failure is None:
@@ -46,18 +45,18 @@ def _in_attempt(outcome: Outcome) -> str:
 
 
 def _again(outcome: Outcome) -> list[str]:
-    """What was started again, and why; of many the first ones, for their failures are nearest to the cause."""
+    """What was started again, and why; of many the first, whose failures are nearest to the cause."""
     lines = []
-    for attempt in outcome.attempts[:_AGAIN]:
+    for attempt in outcome.attempts[:_MOST_RESTARTS]:
         what, host = attempt.failure.what, attempt.failure.host
         where = f" on {host}" if host else ""
         changed = f"; then {attempt.changed}" if attempt.changed else ""
         lines.append(f"  attempt {attempt.number}: {what}{where}, {_after(attempt.seconds)}{changed}")
-    if len(outcome.attempts) > _AGAIN:
-        lines.append(f"  and {counted(len(outcome.attempts) - _AGAIN, 'more attempt')}")
-    lines += [f"  started again: {clause}" for clause in outcome.restarts[:_AGAIN]]
-    if len(outcome.restarts) > _AGAIN:
-        lines.append(f"  started again: {counted(len(outcome.restarts) - _AGAIN, 'other')}")
+    if len(outcome.attempts) > _MOST_RESTARTS:
+        lines.append(f"  and {counted(len(outcome.attempts) - _MOST_RESTARTS, 'more attempt')}")
+    lines += [f"  started again: {clause}" for clause in outcome.restarts[:_MOST_RESTARTS]]
+    if len(outcome.restarts) > _MOST_RESTARTS:
+        lines.append(f"  started again: {counted(len(outcome.restarts) - _MOST_RESTARTS, 'other')}")
     return lines
 
 
@@ -85,7 +84,9 @@ def _others(outcome: Outcome, cause: int | None) -> list[str]:
     if failed:
         lines.append(f"  failed as well: {worlds.names(rank.rank for rank in failed)}")
     if not outcome.code:
-        lines.append("  with recovery the job went on without them, and others ended well: the exit code is 0")
+        lines.append(
+            "  with recovery the job went on without the failed ranks and others ended well: the exit code is 0"
+        )
     if cause is not None and is_service(cause):
         lines.append(f"  {_SERVICE_NOTES[cause == SERVICE]}")
     return lines
@@ -98,24 +99,24 @@ def _worlds(outcome: Outcome) -> RankNames:
 
 
 def unreached_text(errors: Sequence[LaunchError], hosts: int) -> str:
-    """Why the launch did not begin: every host that could not be reached, once."""
+    """Why the launch was refused: every host that could not be reached, once."""
     if len(errors) == 1:
         head = f"mslaunch: {errors[0]}"
         return f"{head}\n  nothing was started{' on the other hosts' if hosts > 1 else ''}\n"
     lines = [f"mslaunch: {len(errors)} of {hosts} hosts could not be used; nothing was started"]
     shown: dict[str, list[LaunchError]] = {}
     for error in errors:
-        shown.setdefault(_trouble(error), []).append(error)
+        shown.setdefault(_without_host(error), []).append(error)
     for alike in shown.values():
         lines.append(f"  {_wheres(alike)}: {alike[0].what}")
         lines += [f"    {line}" for line in alike[0].todo.splitlines()]
         if any((error.what, error.todo) != (alike[0].what, alike[0].todo) for error in alike):
-            lines.append("    (and the same for the others)")
+            lines.append("    (the same for the others)")
     return "\n".join(lines) + "\n"
 
 
-def _trouble(error: LaunchError) -> str:
-    """Its words without the host's name and address: many hosts in the same trouble are told once."""
+def _without_host(error: LaunchError) -> str:
+    """Its text without the name and address of the host: hosts with the same error are listed together."""
     import re
 
     text = re.sub(r"\b\d+\.\d+\.\d+\.\d+\b", "ADDRESS", f"{error.what}\n{error.todo}")

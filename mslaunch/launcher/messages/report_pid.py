@@ -1,8 +1,8 @@
-"""Who we are, for whoever started us: --report-pid and --report-uri.
+"""--report-pid and --report-uri: the launcher's process id, or a URI of the job, in a file or on a standard stream.
 
-A channel is "-" (standard output), "+" (standard error), or a file, as in mpirun(1).  Of the job it knows the number,
-no more.  The surprising thing is the URI: it names the job and cannot be connected to, since a launcher listens on
-no port; its first half has the form of Open MPI's, so that a script which cuts the number off before ".0;" works.
+A channel is "-" (standard output), "+" (standard error), or a file, as in mpirun(1).  Nothing listens at the URI; its
+first half has the form of Open MPI's, so that scripts which cut the number off before ".0;" work.  It is no observer: a
+channel that cannot be written refuses the launch.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from mslaunch.datamodel.request import Request
     from mslaunch.runtime.loop import Loop
 
-_LOOK_AGAIN = 0.01  # seconds; there is no event for a FIFO that gets a reader
+_LOOK_AGAIN = 0.01  #: seconds; the kernel has no event for a FIFO that gets a reader
 
 
 def announce(
     request: Request, cwd: str, stdout: int, say: Callable[[str], None], jobid: str, open_file: Callable[[str], int]
 ) -> None:
-    """Tell the channels that were asked for; `jobid` is hexadecimal, `say` is heard on standard error.
+    """Write to the channels that were asked for; `jobid` is hexadecimal, `say` writes to standard error.
 
-    `open_file` is `open_channel`, or the like.  Raises `LaunchError` if a channel cannot be told.
+    `open_file` opens a file for writing.  Raises `LaunchError`.
     """
     pid = os.getpid()
     uri = f"{int(jobid, 16)}.0;mslaunch://{os.uname().nodename}/{pid}"

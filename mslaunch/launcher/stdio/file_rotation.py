@@ -1,8 +1,8 @@
-"""One log file: made without following links, named for its attempt, or set aside because it is an earlier launch's.
+"""One log file: created without following links, named for its attempt, or renamed if an earlier launch left it.
 
-Logs often lie in /tmp, so directories below the one that a user has named must be the user's own.  It knows no ranks
-and no streams.  The surprising thing: files that are set aside get one number for all, the lowest that none of them
-has used, so that worker_0.log.2 and scheduler.log.2 are of the same launch, though one of them may have been empty.
+Logs often lie in /tmp, so directories below the one that the user named must be the user's own.  All files that are
+renamed get the same number, the lowest that none of them has used: worker_0.log.2 and scheduler.log.2 are of one launch,
+though one of them may have been empty.
 """
 
 from __future__ import annotations
@@ -17,31 +17,34 @@ from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-FLAGS = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # the last: never wait for a FIFO
+FLAGS = (
+    os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+)  # the last: a FIFO without a reader is an error
 _PRIVATE = 0o700
 _PUBLIC = 0o777
 _TODO = "name a place you can write to"
 
+#: of an OSError that needs more than its own text
 _WHY = {
-    errno.ELOOP: "a link, and mslaunch writes through none",
+    errno.ELOOP: "a symbolic link; mslaunch does not write through links",
     errno.EEXIST: "not a directory",
     errno.ENXIO: "a FIFO that nobody reads",
 }
 
 
 class File(NamedTuple):
-    """Where a stream is kept."""
+    """The file of a stream."""
 
     path: str
-    base: str  # the directory that was named, made if it is missing, or taken as it is
-    where: str  # what a refusal names
-    private: bool = False  # a directory that is made for `base` is for the user alone
+    base: str  # the directory that the user named; made if it is missing
+    where: str  # what an error names
+    private: bool = False  # a `base` that is made is for the user alone
 
 
 def create(file: File) -> int:
-    """A descriptor of the file, made or emptied.
+    """Create or empty the file; returns a descriptor.
 
-    Directories below its base must be the user's own, and it must be no link.  Raises `LaunchError`.
+    Raises `LaunchError` if it is a link, or a directory below its base is not the user's own.
     """
     try:
         if file.base:
@@ -58,10 +61,7 @@ def create(file: File) -> int:
 
 
 def of_attempt(path: str, attempt: int) -> str:
-    """The path for the ranks' first start, or a later one: worker_0.log, worker_0.attempt-2.log.
-
-    What is no file to be kept, as /dev/null, is the same for all of them.
-    """
+    """The path for an attempt: worker_0.log, worker_0.attempt-2.log; a device such as /dev/null stays as it is."""
     if attempt == 1 or _is_device(path):
         return path
     stem, extension = os.path.splitext(path)
@@ -70,10 +70,10 @@ def of_attempt(path: str, attempt: int) -> str:
     return f"{stem}.attempt-{attempt}{extension}"
 
 
-def set_aside(files: Sequence[File]) -> None:
-    """What an earlier launch has left in these files, and in those of its later attempts, is kept as FILE.N.
+def rename_old(files: Sequence[File]) -> None:
+    """Rename what an earlier launch has left in these files, and in those of later attempts, to FILE.N.
 
-    Raises `LaunchError` if one of them cannot be renamed.
+    Raises `LaunchError`.
     """
     found = [file for file in files if _size(file) >= 0]
     attempt = 2
@@ -87,7 +87,7 @@ def set_aside(files: Sequence[File]) -> None:
         try:
             os.rename(file.path, f"{file.path}.{number}")
         except OSError as error:
-            what = f"{file.path} is of an earlier launch and cannot be renamed: {error.strerror}"
+            what = f"{file.path} is from an earlier launch and cannot be renamed: {error.strerror}"
             raise LaunchError(what, file.where, "name another place") from None
 
 
@@ -97,7 +97,7 @@ def _later(file: File, attempt: int) -> File:
 
 
 def _size(file: File) -> int:
-    """Of a regular file in directories of ours; -1 if there is none."""
+    """The size of a regular file in directories of the user; -1 if there is none."""
     try:
         for folder in _folders(file):
             _require_own(folder, file.where)
@@ -108,7 +108,7 @@ def _size(file: File) -> int:
 
 
 def _free_number(paths: set[str]) -> int:
-    """The lowest N for which no PATH.N is there, or is itself one of the paths."""
+    """The lowest N for which no PATH.N exists, or is itself one of the paths."""
     names: dict[str, set[str]] = {}
     for path in paths:
         folder, name = os.path.split(path)
@@ -142,7 +142,7 @@ def _require_own(path: str, where: str) -> None:
     """Raises `LaunchError` unless it is a directory of this user, OSError if it is not there."""
     found = os.lstat(path)
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
-        raise LaunchError(f"{path} is there, and is not a directory of yours", where, "name another place")
+        raise LaunchError(f"{path} exists and is not a directory of yours", where, "name another place")
 
 
 def _is_device(path: str) -> bool:

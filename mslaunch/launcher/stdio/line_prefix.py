@@ -1,8 +1,7 @@
-"""Lines: the one place where what ranks print is cut, and what stands before each line.
+"""Output cut into lines, and the prefix of each line: tags and time stamps.
 
-Tags and time stamps are those of Open MPI 4.1.4 (`[1,0]<stdout>:text`), of 5.0.11 (`[1,0]<stdout>: text`) and of hydra
-5.0.2 (`[0] text`), as observed of the commands.  It knows neither files nor terminals.  The surprising thing: it
-waits for the end of a line, where 4.1.4 writes a tag for each piece of a line as it comes, in the middle of it too.
+As observed of Open MPI 4.1.4 (`[1,0]<stdout>:text`), 5.0.11 (`[1,0]<stdout>: text`) and hydra 5.0.2 (`[0] text`).  Lines
+are not shown before their end; 4.1.4 writes a tag for each piece of a line as it comes.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ if TYPE_CHECKING:
     from mslaunch.datamodel.request import OutputPolicy
     from mslaunch.launcher.stdio.file_patterns import PatternValues
 
-#: a longer line is not waited for: it goes on in pieces, each as a line that is not ended
+#: bytes; of a longer line pieces are shown, each as an unfinished line
 LONGEST = 1 << 16
 STREAMS = {STDOUT: "stdout", STDERR: "stderr"}
 
-#: (style, tag) -> pattern; beside the letters of `pattern`: %s the stream, %i the process id, %n the name of the
-#: job, which ends with the number of the world
+#: (style, tag) -> pattern; beside `file_patterns.LETTERS`: %s the stream, %i the process id, %n the name of the job,
+#: which ends with the number of the world
 _TAGS = {
     ("4.1", ""): "<%s>:",
     ("4.1", "tag"): "[%w,%r]<%s>:",
@@ -39,42 +38,42 @@ _TAGS = {
 
 
 class LineSplitter:
-    """Cuts streams into lines; `dress(kind, rank, lines)` gives them their looks; the last may be unfinished."""
+    """Cuts streams into lines; `transform(kind, rank, lines)` changes them; the last may be unfinished."""
 
-    def __init__(self, dress: Callable[[int, int, bytes], bytes]) -> None:
-        self._dress = dress
+    def __init__(self, transform: Callable[[int, int, bytes], bytes]) -> None:
+        self._transform = transform
         self._partial: dict[tuple[int, int], bytes] = {}
 
     def feed(self, kind: int, rank: int, data: bytes) -> bytes:
-        """What can be shown now that `data` has come; b"" ends the stream, for now or for good."""
+        """The transformed lines that `data` completes; b"" ends the stream, for now or for good."""
         text = self._partial.pop((kind, rank), b"") + data
         end = text.rfind(b"\n") + 1 if data else len(text)
         if len(text) - end > LONGEST:
             end = len(text)
         if end < len(text):
             self._partial[kind, rank] = text[end:]
-        return self._dress(kind, rank, text[:end]) if end else b""
+        return self._transform(kind, rank, text[:end]) if end else b""
 
     def unfinished(self) -> list[tuple[int, int]]:
-        """The streams (kind, rank) of which the end of a line is waited for."""
+        """The streams (kind, rank) whose last line has not ended."""
         return list(self._partial)
 
 
 class LineGuard:
-    """Where streams of lines meet, a terminal or a file: a line that one left unfinished is ended before another's."""
+    """For a sink of several streams: ends the unfinished line of one before a line of another."""
 
     def __init__(self) -> None:
         self._unfinished: tuple[int, int] | None = None
 
     def join(self, kind: int, rank: int, data: bytes) -> bytes:
-        """What is to be written for `data`."""
+        """`data`, after a line end if need be."""
         torn = self._unfinished not in (None, (kind, rank))
         self._unfinished = None if data.endswith(b"\n") else (kind, rank)
         return b"\n" + data if torn else data
 
 
 class Prefix:
-    """What stands before the lines of each stream."""
+    """The prefix of the lines of each stream."""
 
     def __init__(self, policy: OutputPolicy, places: PatternValues) -> None:
         self._places = places
@@ -88,13 +87,13 @@ class Prefix:
         self._made: dict[tuple[int, int], bytes] = {}
 
     def started(self, rank: int, pid: int) -> None:
-        """The process id of a rank, which `detailed` shows; it may be started again, as another one."""
+        """Note the process id of a rank, which the detailed tags show."""
         self._pids[rank] = pid
         for kind in STREAMS:
             self._made.pop((kind, rank), None)
 
     def format(self, kind: int, rank: int, lines: bytes) -> bytes:
-        """`lines` with the prefix before each of them."""
+        """`lines` with the prefix before each."""
         prefix = self._made.get((kind, rank)) or self._make(kind, rank)
         if self._timestamp:
             stamp = now()

@@ -251,6 +251,6 @@ def _open_xml(loop: Loop, policy: OutputPolicy, path: str, notice: Callable[[str
 
     file = file_rotation.File(path, os.path.dirname(path), "--xml-file")
     if policy.keep and attempt == 1:
-        file_rotation.set_aside([file])
+        file_rotation.rename_old([file])
     file = file._replace(path=file_rotation.of_attempt(path, attempt))
     return OutputFd(loop, file_rotation.create(file), file.path, notice, owned=True)

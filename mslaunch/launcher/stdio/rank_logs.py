@@ -55,7 +55,7 @@ class RankLogs:
         self._find_shared()
         if policy.keep and attempt == 1:
             files = {file.path: file for _, file in self._all_files([*places.ranks, *services])}
-            file_rotation.set_aside(list(files.values()))
+            file_rotation.rename_old(list(files.values()))
         try:
             for _, file in self._all_files(places.ranks):
                 self._fd(file)

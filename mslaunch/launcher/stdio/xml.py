@@ -1,12 +1,12 @@
-"""What ranks print as XML: Open MPI 4.1.4's --xml, an element for each line, all on standard output.
+"""Output of ranks as XML: Open MPI 4.1.4's --xml, an element for each line, all on standard output.
 
     <mpirun>
     <stdout rank="0">a &lt; b&#010;</stdout>
     </mpirun>
 
-Bytes above 127 are numbered one by one, as in 4.1.4 (observed): the text of an element is its bytes read as Latin-1.
-It knows no launch.  The surprising thing: XML 1.0 has no way to write most control characters, and a reader refuses
-the `&#027;` that 4.1.4 writes for ESC.  So those stand as their pictures, U+2400 and what follows, here `&#9243;`.
+The text of an element is its bytes read as Latin-1, those above 127 as numbers (observed of 4.1.4).  XML 1.0 cannot
+express most control characters, and parsers refuse the `&#027;` that 4.1.4 writes for ESC: they stand as their pictures,
+from U+2400 on, here `&#9243;`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _TEXT.update({ord("<"): "&lt;", ord(">"): "&gt;", ord("&"): "&amp;"})
 
 
 class XmlDocument:
-    """The one document of a job, on `terminal`; its first element opens it, unless an attempt before has `begun` it."""
+    """The document of a job, on `terminal`; the first element opens it, unless an earlier attempt has `begun` it."""
 
     def __init__(self, terminal: OutputFd, begun: bool = False) -> None:
         self._terminal = terminal
@@ -41,27 +41,27 @@ class XmlDocument:
         self._terminal.send(elements)
 
     def begin(self) -> None:
-        """Elements will come, if only in a later attempt."""
+        """Open the document: elements will come, if only in a later attempt."""
         if not self._begun:
             self._begun = True
             self._terminal.send(b"<mpirun>\n")
 
     def end(self) -> None:
-        """There are no more; without any, the document is an empty one."""
+        """Close the document, which may be empty."""
         self.send(b"</mpirun>\n")
 
 
 class Elements:
-    """Makes an element of each line; `timestamp`: with the time as an attribute, as 5.0.11 does."""
+    """Makes an element of each line; `timestamp` adds the time as an attribute, as 5.0.11 does."""
 
     def __init__(self, timestamp: bool, worlds: RankNames) -> None:
         self._timestamp = timestamp
         self._worlds = worlds
 
     def format(self, kind: int, rank: int, lines: bytes) -> bytes:
-        """`lines` as elements, a line each; an unfinished one ends without a line end, as in 4.1.4.
+        """`lines` as elements, one a line; that of an unfinished line has no line end, as in 4.1.4.
 
-        What a spawned rank prints has the number of its world as an attribute more.
+        Elements of spawned ranks also have the number of their world.
         """
         name = STREAMS[kind]
         stamp = f' timestamp="{now()}"' if self._timestamp else ""

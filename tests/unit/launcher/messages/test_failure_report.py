@@ -56,7 +56,7 @@ def test_with_recovery_the_reader_learns_why_the_exit_code_is_0() -> None:
     assert outcome_text(Outcome(0, (one, RankStatus(1, "n0", 1, None, 9), well), failure, 1.0)) == (
         "mslaunch: rank 0 ended with exit code 3 on n0, after 1.0 s\n"
         "  failed as well: rank 1\n"
-        "  with recovery the job went on without them, and others ended well: the exit code is 0\n"
+        "  with recovery the job went on without the failed ranks and others ended well: the exit code is 0\n"
     )
 
 
@@ -139,7 +139,7 @@ def test_hosts_with_the_same_trouble_are_told_once() -> None:
         "mslaunch: 4 of 64 hosts could not be used; nothing was started\n"
         "  n[1-3]: no route\n"
         "    ping n1\n"
-        "    (and the same for the others)\n"
+        "    (the same for the others)\n"
         "  n9: it has no python3\n"
         "    install it\n"
     )
