@@ -102,11 +102,12 @@ class LinkPolicy(NamedTuple):
     timeout: float = 15.0  # seconds from the first packet to HELLO, for each host
     python: str = "python3"  # the interpreter of the agents
     fanout: int = 32  # hosts that are being connected at one time
+    granted: str = ""  # the transport that a resource manager names
 
     @property
     def transport(self) -> str:
         """The word of the transport for other hosts (`transport.openers`)."""
-        return "rsh" if self.agent else "ssh"
+        return "rsh" if self.agent else self.granted or "ssh"
 
 
 class Share(NamedTuple):

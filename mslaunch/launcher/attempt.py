@@ -23,7 +23,7 @@ from mslaunch.launcher.agents.start_agents import UnreachedError
 from mslaunch.launcher.job.failure_causes import with_last_words
 from mslaunch.launcher.job.job_state import JobState
 from mslaunch.launcher.job.restart_policy import check_fewest, most_restarts
-from mslaunch.launcher.job_run import JobRun, allocation_of
+from mslaunch.launcher.job_run import JobRun, allocation_of, read_text
 from mslaunch.launcher.observers import AttemptEnded, AttemptStarted, Connected, Connecting, Staged
 from mslaunch.launcher.stdio.file_patterns import needs_addresses
 from mslaunch.launcher.stdio.output import AttemptInfo, Output, open_output
@@ -33,6 +33,7 @@ from mslaunch.plan.mapping.pipeline import Placed, place
 from mslaunch.plan.node_plans import first_services, has_services
 from mslaunch.plan.rank_selection import stdin_ranks, xterm_ranks
 from mslaunch.protocol.frames import STDERR, STDOUT
+from mslaunch.resource_managers.managers import HostAccess, detect, run_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -57,9 +58,10 @@ class JobAttempt:
         self._caller = context.caller
         self.request = request
         self.number = number
+        self._grant = detect(HostAccess(self._caller.environ, read_text, run_command))
         self.pool = AgentPool(
             context.loop,
-            request.link,
+            request.link._replace(granted=self._grant.transport) if self._grant else request.link,
             self._caller.environ,
             context.console,
             context.interrupts.wait,
@@ -81,8 +83,8 @@ class JobAttempt:
         return self.count_cores(self.named_hosts())
 
     def named_hosts(self) -> Allocation:
-        """The same as far as this host knows the slots: no agent is asked."""
-        return allocation_of(self.request, self._hwthreads)
+        """What a resource manager has granted, or the same as far as this host knows the slots: no agent is asked."""
+        return self._grant.allocation if self._grant else allocation_of(self.request, self._hwthreads)
 
     def count_cores(self, allocation: Allocation, gone: Collection[str] = ()) -> Allocation:
         """`allocation` with all slots known, except for nodes whose names are in `gone`."""

@@ -142,9 +142,10 @@ class JobRun:
 
 def allocation_of(request: Request, hwthreads: bool = False) -> Allocation:
     """The hosts that a request names, as far as this host knows their slots."""
-    return allocate(request, _read_text, is_local, os.uname().nodename, cores_here(hwthreads))
+    return allocate(request, read_text, is_local, os.uname().nodename, cores_here(hwthreads))
 
 
-def _read_text(path: str) -> str:
+def read_text(path: str) -> str:
+    """A file whose bytes need not be UTF-8."""
     with open(path, encoding="utf-8", errors="surrogateescape") as file:
         return file.read()

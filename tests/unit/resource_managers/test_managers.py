@@ -1,0 +1,73 @@
+"""Resource managers: what they are given, and what their grant decides."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from mslaunch import launch
+from mslaunch.datamodel.hosts import Allocation, Node
+from mslaunch.errors import LaunchError
+from mslaunch.faststd import load
+from mslaunch.resource_managers import managers
+from mslaunch.resource_managers.managers import MANAGERS, Grant, HostAccess, detect, run_command
+
+HOST = HostAccess({"JOB": "7"}, lambda path: f"text of {path}", " ".join)
+
+
+@pytest.fixture
+def table(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Puts systems in the table."""
+
+    def fill(**systems: Callable[[HostAccess], Grant | None]) -> None:
+        monkeypatch.setattr(managers, "MANAGERS", {word: word for word in systems})
+        monkeypatch.setattr(managers, "load", systems.__getitem__)
+
+    return fill
+
+
+def granted(*nodes: Node, **how: str) -> Grant:
+    return Grant(Allocation(nodes, declared=True), **how)  # type: ignore[arg-type]
+
+
+def test_every_row_can_be_loaded() -> None:
+    assert all(callable(load(row)) for row in MANAGERS.values())
+
+
+def test_the_first_that_knows_the_job_decides(table: Callable[..., None]) -> None:
+    seen: list[str] = []
+
+    def absent(host: HostAccess) -> None:
+        seen.append(host.environ["JOB"])
+
+    def present(host: HostAccess) -> Grant:
+        seen.extend([host.read_text("/nodes"), host.run(["scontrol", "show"])])
+        return granted(Node("n1", 2, "present"))
+
+    table(absent=absent, present=present, never=pytest.fail)
+    assert detect(HOST) == granted(Node("n1", 2, "present"))
+    assert seen == ["7", "text of /nodes", "scontrol show"]
+
+
+def test_without_one_the_command_line_names_the_hosts() -> None:
+    assert MANAGERS == {} and detect(HOST) is None
+
+
+def test_a_grant_is_the_allocation_of_a_launch(table: Callable[..., None]) -> None:
+    table(here=lambda host: granted(Node("here", 3, "here", local=True)))
+    assert len(launch(["true"], options=["--quiet"]).ranks) == 3
+
+
+def test_a_grant_says_how_agents_are_started(table: Callable[..., None]) -> None:
+    table(there=lambda host: granted(Node("there", 1, "there"), transport="srun"))
+    with pytest.raises(LaunchError, match="there is no transport 'srun'"):
+        launch(["true"], options=["--quiet"])
+
+
+def test_commands() -> None:
+    assert run_command([sys.executable, "-c", "print(7)"]) == "7\n"
+    for argv in (["/not/there"], ["false"]):
+        with pytest.raises(LaunchError, match=f"the resource manager's {argv[0]} failed"):
+            run_command(argv)
