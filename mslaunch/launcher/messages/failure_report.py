@@ -84,9 +84,7 @@ def _others(outcome: Outcome, cause: int | None) -> list[str]:
     if failed:
         lines.append(f"  failed as well: {worlds.names(rank.rank for rank in failed)}")
     if not outcome.code:
-        lines.append(
-            "  with recovery the job went on without the failed ranks and others ended well: the exit code is 0"
-        )
+        lines.append("  with recovery the job went on without failed ranks and others ended well: the exit code is 0")
     if cause is not None and is_service(cause):
         lines.append(f"  {_SERVICE_NOTES[cause == SERVICE]}")
     return lines

@@ -1,8 +1,8 @@
 """One log file: created without following links, named for its attempt, or renamed if an earlier launch left it.
 
-Logs often lie in /tmp, so directories below the one that the user named must be the user's own.  All files that are
-renamed get the same number, the lowest that none of them has used: worker_0.log.2 and scheduler.log.2 are of one launch,
-though one of them may have been empty.
+Logs often lie in /tmp, so directories below the one that the user named must be the user's own.  All renamed files get
+the same number, the lowest that none of them has used: worker_0.log.2 and scheduler.log.2 are of one launch, though one
+of them may have been empty.
 """
 
 from __future__ import annotations
@@ -17,16 +17,14 @@ from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-FLAGS = (
-    os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
-)  # the last: a FIFO without a reader is an error
+FLAGS = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # the last: FIFOs do not block
 _PRIVATE = 0o700
 _PUBLIC = 0o777
 _TODO = "name a place you can write to"
 
 #: of an OSError that needs more than its own text
 _WHY = {
-    errno.ELOOP: "a symbolic link; mslaunch does not write through links",
+    errno.ELOOP: "a link, and mslaunch does not write through links",
     errno.EEXIST: "not a directory",
     errno.ENXIO: "a FIFO that nobody reads",
 }

@@ -1,7 +1,7 @@
 """Output cut into lines, and the prefix of each line: tags and time stamps.
 
-As observed of Open MPI 4.1.4 (`[1,0]<stdout>:text`), 5.0.11 (`[1,0]<stdout>: text`) and hydra 5.0.2 (`[0] text`).  Lines
-are not shown before their end; 4.1.4 writes a tag for each piece of a line as it comes.
+As observed of Open MPI 4.1.4 (`[1,0]<stdout>:text`), 5.0.11 (`[1,0]<stdout>: text`) and hydra 5.0.2 (`[0] text`).  A
+line is shown when it has ended; 4.1.4 writes a tag for each piece of a line as it comes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Standard input: what the launcher reads goes to rank 0, to another rank, to all, or to none.
 
-At most `WINDOW` bytes are on their way to a rank that has not read them; then the launcher stops reading.  A terminal is
-read only while the launcher is in its foreground; otherwise the kernel would stop the launcher (SIGTTIN).
+At most `WINDOW` bytes are on their way to a rank that has not read them; then the launcher stops reading.  A terminal
+is read only while the launcher is in its foreground; otherwise the kernel would stop the launcher (SIGTTIN).
 """
 
 from __future__ import annotations

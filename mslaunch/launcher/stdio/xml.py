@@ -5,8 +5,8 @@
     </mpirun>
 
 The text of an element is its bytes read as Latin-1, those above 127 as numbers (observed of 4.1.4).  XML 1.0 cannot
-express most control characters, and parsers refuse the `&#027;` that 4.1.4 writes for ESC: they stand as their pictures,
-from U+2400 on, here `&#9243;`.
+express most control characters, and parsers refuse the `&#027;` that 4.1.4 writes for ESC: such characters stand as
+their pictures from U+2400 on, here `&#9243;`.
 """
 
 from __future__ import annotations

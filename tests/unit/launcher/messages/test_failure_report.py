@@ -56,7 +56,7 @@ def test_with_recovery_the_reader_learns_why_the_exit_code_is_0() -> None:
     assert outcome_text(Outcome(0, (one, RankStatus(1, "n0", 1, None, 9), well), failure, 1.0)) == (
         "mslaunch: rank 0 ended with exit code 3 on n0, after 1.0 s\n"
         "  failed as well: rank 1\n"
-        "  with recovery the job went on without the failed ranks and others ended well: the exit code is 0\n"
+        "  with recovery the job went on without failed ranks and others ended well: the exit code is 0\n"
     )
 
 
