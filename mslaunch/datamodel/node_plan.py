@@ -21,13 +21,8 @@ NO_NODE = NodeId(-1)
 NO_RANK = RankId(-1)  #: in frames: the frame concerns the node
 SERVICE_BASE = ServiceId(-2)  #: the id of the first service; the next one is -3, and so on
 
-SERVICE = SERVICE_BASE  #: MindSpore's scheduler
-FIRST_SERVER = ServiceId(SERVICE_BASE - 1)  #: the first parameter server
-
-
-def service_name(number: int) -> str:
-    """What stands for the rank of a service in names of files and directories: `scheduler`, `server.0`."""
-    return "scheduler" if number == SERVICE else f"server.{FIRST_SERVER - number}"
+SERVICE = SERVICE_BASE
+FIRST_SERVER = ServiceId(SERVICE_BASE - 1)  #: the first of the others
 
 
 def is_rank(number: int) -> bool:
@@ -86,15 +81,16 @@ class World(NamedTuple):
 
 
 class ServicePlan(NamedTuple):
-    """A service: a process of the job that is no rank, as MindSpore's scheduler or a parameter server."""
+    """A service, a process of the job that is not a rank, as its framework describes it."""
 
     port: int  # that it listens at; 0: at none
     env: tuple[str, ...]  # "NAME=value", on top of what the ranks have
-    number: int = SERVICE  # stands for a rank in frames
+    number: int = SERVICE_BASE  # its id
     first: bool = False  # started before the ranks; False: when somebody connects to the port
     program: str = "light"  # as ServicePolicy.program
     cpus: tuple[int, ...] = ()  # the kernel's numbers; empty: not bound
     hint: str = ""  # a word: where it stands in a Python program of the job, the service is started with the ranks
+    name: str = "service"  # of its session directory
 
 
 class NodePlan(NamedTuple):

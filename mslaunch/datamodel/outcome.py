@@ -53,7 +53,7 @@ class Outcome(NamedTuple):
     seconds: float = 0.0
     attempts: tuple[Attempt, ...] = ()  # those before the last
     restarts: tuple[str, ...] = ()  # what was started again by itself, a clause each: "rank 1 on n01 (…)"
-    services: tuple[RankStatus, ...] = ()  # of what was no rank: `rank` is SERVICE for the scheduler, and below
+    services: tuple[RankStatus, ...] = ()  # `rank` is the id of the service
 
     @property
     def ok(self) -> bool:

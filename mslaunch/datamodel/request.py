@@ -114,26 +114,26 @@ class Share(NamedTuple):
     """The part of a job that this launcher starts, where others start the rest: one msrun on each host."""
 
     size: int  # ranks of the whole job
-    first: int | None  # the number of our first rank; None: MindSpore numbers them, when they have met
-    address: str  # of the scheduler, an IP address
+    first: int | None  # the number of our first rank; None: the framework numbers them, when they have met
+    address: str  # of the services, an IP address
     port: int
-    master: bool  # the scheduler is ours to start
+    master: bool  # the services are ours to start
 
 
 class ServicePolicy(NamedTuple):
-    """How MindSpore's ranks meet: at the scheduler of its Dynamic Cluster."""
+    """The services of a job, at which its ranks meet: where they are, when they start and what they run."""
 
-    host: str = ""  # --scheduler: the host that it is on; "": that of rank 0
-    port: int = 0  # 0: one that is free
+    host: str = ""  # --scheduler: the host that they are on; "": that of rank 0
+    port: int = 0  # of the first; 0: one that is free
     moves: bool = False  # if `port` is taken, the next free one below is as good
-    first: bool = False  # it is started before the ranks; False: when one of them knocks at its port
-    #: what it runs: "light" MindSpore's extension alone; "ranks" the program of the ranks, as msrun does; "auto": that
-    #: program if its text configures the scheduler (set_ps_context), else light
+    first: bool = False  # the first is started before the ranks; False: when one of them connects to its port
+    #: what the first runs: "light" a program of the framework's own; "ranks" the program of the ranks, as msrun does;
+    #: "auto": that program if its text configures the service, else light
     program: str = "auto"
-    servers: int = 0  # --server_num: processes of the Parameter Server mode
-    cpus: tuple[int, ...] = ()  # that the scheduler is bound to
+    servers: int = 0  # --server_num: services besides the first
+    cpus: tuple[int, ...] = ()  # that the first is bound to
     share: Share | None = None
-    simulated: bool = False  # MindSpore's dry run: every rank by itself, and no scheduler
+    simulated: bool = False  # a dry run of the framework's: every rank by itself, and no services
 
 
 class Request(NamedTuple):

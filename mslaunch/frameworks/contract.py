@@ -50,6 +50,16 @@ class ProgramInfo(NamedTuple):
     wdir: str  # where its ranks start
 
 
+class ServiceInfo(NamedTuple):
+    """What is said of a service, and what its failure means."""
+
+    name: str  # of its session directory and its logs
+    title: str  # in messages
+    note: str  # for a reader who has never heard of it
+    listens: bool = False  # ranks connect to it, so it is ready once it listens; False: once it runs
+    restarts: bool = False  # it can be started again alone, since ranks tell it again what it knew
+
+
 def _nothing(about: object) -> Variables:
     return {}
 
@@ -78,3 +88,4 @@ class Framework(NamedTuple):
     #: ranks are started again
     defaults: Callable[[int, Sequence[Mapping[str, str]], bool], Variables] = _no_defaults
     services: Callable[[RankInfo, ServicePolicy], tuple[ServicePlan, ...]] = _no_services
+    service: Callable[[int], ServiceInfo] | None = None  # about the service with this id; None: it has none

@@ -9,10 +9,10 @@ MindSpore take its MPI path, did MS_ROLE not stand in every rank's environment.
 
 from __future__ import annotations
 
-from mslaunch.datamodel.node_plan import FIRST_SERVER, SERVICE, ServicePlan
+from mslaunch.datamodel.node_plan import SERVICE_BASE, ServicePlan
 from mslaunch.datamodel.request import ServicePolicy
 from mslaunch.faststd import TYPE_CHECKING
-from mslaunch.frameworks.contract import Framework, RankInfo
+from mslaunch.frameworks.contract import Framework, RankInfo, ServiceInfo
 
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping, Sequence
@@ -81,27 +81,28 @@ def _cluster(place: RankInfo) -> dict[str, object]:
     return known
 
 
+def service(number: int) -> ServiceInfo:
+    """The scheduler has the first id; the parameter servers follow."""
+    if number == SERVICE_BASE:
+        note = "(the scheduler is the process where MindSpore's ranks register; it is not a rank)"
+        return ServiceInfo("scheduler", "the MindSpore scheduler", note, listens=True, restarts=True)
+    server = SERVICE_BASE - 1 - number
+    note = "(a parameter server stores parameters for MindSpore's ranks; it is not a rank)"
+    return ServiceInfo(f"server.{server}", f"parameter server {server}", note)
+
+
 def services(place: RankInfo, policy: ServicePolicy) -> tuple[ServicePlan, ...]:
     """The scheduler, and the parameter servers beside it; `place` is that of any rank.
 
     RANK_ID is what msrun tells the scheduler: it may run the program of the ranks, which may ask for it.  The servers
-    are started at once, for they do nothing but wait for the scheduler.
+    are started at once, since they do nothing but wait for the scheduler.
     """
-    shared = _cluster(place)
-    found = [
-        ServicePlan(
-            place.service_port,
-            _words({**shared, "MS_ROLE": "MS_SCHED", "RANK_ID": 0}),
-            SERVICE,
-            policy.first,
-            policy.program,
-            policy.cpus,
-            "mindspore",
-        )
-    ]
-    env = _words({**shared, "MS_ROLE": "MS_PSERVER"})
-    found += (ServicePlan(0, env, FIRST_SERVER - number, True, "ranks") for number in range(place.servers))
-    return tuple(found)
+    shared, port = _cluster(place), place.service_port
+    scheduler = _words({**shared, "MS_ROLE": "MS_SCHED", "RANK_ID": 0})
+    server = _words({**shared, "MS_ROLE": "MS_PSERVER"})
+    made = [ServicePlan(port, scheduler, SERVICE_BASE, policy.first, policy.program, policy.cpus, "mindspore")]
+    made += (ServicePlan(0, server, SERVICE_BASE - 1 - at, True, "ranks") for at in range(place.servers))
+    return tuple(plan._replace(name=service(plan.number).name) for plan in made)
 
 
 def _words(known: dict[str, object]) -> tuple[str, ...]:
@@ -117,4 +118,5 @@ MINDSPORE = Framework(
     rank=rank_env,
     defaults=defaults,
     services=services,
+    service=service,
 )

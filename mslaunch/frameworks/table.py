@@ -6,7 +6,7 @@ Sources: the frameworks' own code, and runs of it (docs/frameworks.md).
 from __future__ import annotations
 
 from mslaunch.faststd import TYPE_CHECKING
-from mslaunch.frameworks.contract import Framework, ProgramInfo, RankInfo
+from mslaunch.frameworks.contract import Framework, ProgramInfo, RankInfo, ServiceInfo
 from mslaunch.frameworks.jax import JAX
 from mslaunch.frameworks.mindspore import MINDSPORE
 from mslaunch.frameworks.openmpi import OPENMPI
@@ -50,6 +50,14 @@ def defaults(size: int, given: Sequence[Mapping[str, str]], restarts: bool) -> l
 def services(place: RankInfo, policy: ServicePolicy) -> tuple[ServicePlan, ...]:
     """All services that the frameworks ask for; `place` is that of any rank."""
     return tuple(plan for framework in FRAMEWORKS for plan in framework.services(place, policy))
+
+
+def service_info(number: int) -> ServiceInfo:
+    """About the service with this id.  Raises KeyError if no framework has services."""
+    for framework in FRAMEWORKS:
+        if framework.service:
+            return framework.service(number)
+    raise KeyError(number)
 
 
 def merged(parts: Iterable[Variables]) -> list[str]:

@@ -12,7 +12,7 @@ from functools import partial
 
 from mslaunch.datamodel.hosts import Allocation
 from mslaunch.datamodel.jobmap import JobMap
-from mslaunch.datamodel.node_plan import SERVICE
+from mslaunch.datamodel.node_plan import SERVICE_BASE
 from mslaunch.datamodel.outcome import Failure, Outcome, RankStatus
 from mslaunch.datamodel.request import Request
 from mslaunch.faststd import TYPE_CHECKING
@@ -131,7 +131,7 @@ class JobAttempt:
     def open_output(self) -> None:
         """Open terminals and files; those whose names have addresses in them only after `connect`."""
         context, policy = self._context, self.request.output
-        services = tuple(first_services(self.request, self.jobmap)) or (SERVICE,) * has_services(self.request)
+        services = tuple(first_services(self.request, self.jobmap)) or (SERVICE_BASE,) * has_services(self.request)
         self.output = open_output(
             policy,
             self.jobmap,

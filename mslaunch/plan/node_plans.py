@@ -6,7 +6,7 @@ A remote rank inherits its own host's login environment, not the launcher's, exc
 
 from __future__ import annotations
 
-from mslaunch.datamodel.node_plan import FIRST_SERVER, SERVICE, AppPlan, NodePlan, RankPlan, World
+from mslaunch.datamodel.node_plan import SERVICE_BASE, AppPlan, NodePlan, RankPlan, World
 from mslaunch.errors import UsageError
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.frameworks import table as frameworks
@@ -76,7 +76,7 @@ def first_services(request: Request, jobmap: JobMap) -> dict[int, int]:
         cluster.first or cluster.servers or all(placement.node != at for placement in jobmap.placements)
     ):
         return {}
-    return dict.fromkeys((SERVICE, *(FIRST_SERVER - server for server in range(cluster.servers))), at)
+    return dict.fromkeys((SERVICE_BASE - service for service in range(1 + cluster.servers)), at)
 
 
 def has_services(request: Request) -> bool:

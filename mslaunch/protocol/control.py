@@ -229,7 +229,7 @@ def pack_plan(plan: NodePlan) -> bytes:
         if rank.memory:
             fields[f"memory.{rank.rank}"] = map(str, rank.memory)
     for index, service in enumerate(plan.services):
-        how = [_flag(service.first), service.program, " ".join(map(str, service.cpus)), service.hint]
+        how = [_flag(service.first), service.program, " ".join(map(str, service.cpus)), service.hint, service.name]
         fields[f"service.{index}"] = [str(service.port), str(service.number), *how, *service.env]
     return pack(fields)
 
@@ -269,9 +269,9 @@ def _unpack_app(fields: dict[str, list[str]], index: int) -> AppPlan:
 
 
 def _unpack_service(fields: dict[str, list[str]], index: int) -> ServicePlan:
-    port, number, first, program, cpus, hint, *env = fields[f"service.{index}"]
+    port, number, first, program, cpus, hint, name, *env = fields[f"service.{index}"]
     bound = tuple(map(int, cpus.split()))
-    return ServicePlan(int(port), tuple(env), int(number), bool(first), program, bound, hint)
+    return ServicePlan(int(port), tuple(env), int(number), bool(first), program, bound, hint, name)
 
 
 def _pack_world(world: World) -> dict[str, Iterable[str]]:

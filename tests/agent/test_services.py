@@ -92,7 +92,7 @@ class Lab:
     def scheduler(self, **how) -> ServicePlan:
         env = {"MS_SCHED_PORT": self.port, "MS_WORKER_NUM": 1, "MS_ROLE": "MS_SCHED", "RANK_ID": 0}
         how = {"first": True, "hint": "mindspore", **how}
-        return ServicePlan(self.port, tuple(f"{n}={v}" for n, v in env.items()), **how)
+        return ServicePlan(self.port, tuple(f"{n}={v}" for n, v in env.items()), name="scheduler", **how)
 
     def plan(self, *argv: str, services=None, ranks: int = 0, site: bool = True, **more) -> NodePlan:
         env = [f"MS_SCHED_PORT={self.port}", "MS_ROLE=MS_WORKER"]

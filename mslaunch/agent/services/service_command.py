@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from mslaunch.agent.ranks.rank_environment import inherited, rank_variables
-from mslaunch.datamodel.node_plan import RankPlan, service_name
+from mslaunch.datamodel.node_plan import RankPlan
 from mslaunch.errors import LaunchError
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 from mslaunch.host.programs import check_wdir, command, find_program, is_python_name
@@ -58,6 +58,7 @@ class ProgramOfRanks:
         self._plan = plan
         self._app = plan.apps[0]
         self._rank = RankPlan(service.number, 0, ())
+        self._name = service.name
         self._environ = environ
         self._session = session
 
@@ -69,7 +70,7 @@ class ProgramOfRanks:
 
     def wdir(self) -> str:
         """The working directory."""
-        folder = self._session().place(service_name(self._rank.rank)) if self._plan.session else ""
+        folder = self._session().place(self._name) if self._plan.session else ""
         return folder if self._app.in_session else self._app.wdir
 
     def env(self, wdir: str) -> dict[str, str]:

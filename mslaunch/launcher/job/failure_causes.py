@@ -6,10 +6,10 @@ where others wait in MPI for the rank that ended with it, and so can MPI_Abort w
 
 from __future__ import annotations
 
-from mslaunch.datamodel.node_plan import SERVICE
 from mslaunch.datamodel.outcome import Failure
 from mslaunch.errors import EXIT_LOST, EXIT_TIMEOUT, EXIT_USAGE
 from mslaunch.faststd import TYPE_CHECKING
+from mslaunch.frameworks.table import service_info
 from mslaunch.launcher.job.service_state import title
 from mslaunch.launcher.messages.exit_text import advice, ending, exception
 from mslaunch.plan.hosts.host_ranges import fold
@@ -96,7 +96,7 @@ class FailureCauses:
             return Failure(what, host, number, EXIT_USAGE, tuple(event.todo.splitlines()))
         when = "while ranks were running"
         if not begun:
-            when = "before it listened" if member.rank == SERVICE else "before the ranks were started"
+            when = "before it listened" if service_info(member.rank).listens else "before the ranks were started"
         return Failure(f"{name}{_again(member)} {ending(event.code, event.signal)} {when}", host, member.rank)
 
     def service_lost(self, numbers: Sequence[int], node: int, error: LaunchError | None) -> Failure:

@@ -6,9 +6,9 @@ surprising thing: with --restart group no rank's failure is survived here, for i
 
 from __future__ import annotations
 
-from mslaunch.datamodel.node_plan import SERVICE
 from mslaunch.errors import UsageError, counted
 from mslaunch.faststd import TYPE_CHECKING
+from mslaunch.frameworks.table import service_info
 
 if TYPE_CHECKING:
     from mslaunch.datamodel.request import Request
@@ -58,6 +58,6 @@ class RestartPolicy:
     def service_again(self, member: RankState) -> bool:
         """It has failed, or could not be started; is it started again?
 
-        What a parameter server knew is lost with it; what the scheduler knew, ranks tell it once more.
+        Some lose what they knew; to others, ranks tell it once more.
         """
-        return member.rank == SERVICE and member.pid is not None and member.restarts < self.service_limit
+        return service_info(member.rank).restarts and member.pid is not None and member.restarts < self.service_limit

@@ -1,14 +1,13 @@
-"""Services: what the state of a launch knows of the processes of its job that are no ranks, and what they are called.
+"""The state of a job's services: processes that are not ranks.
 
-MindSpore's scheduler, and the parameter servers of its Parameter Server mode; their numbers in frames are negative.
-Nothing here acts or ends a job.  The surprising thing: a service that nobody has knocked at is none yet, so that most
-jobs have not one; and a service that ended well may come to life again, for the next program of a script.
+Most jobs have none: a service becomes a member when a rank connects to its port.  One that ended well may be started
+again, for the next program of a script.
 """
 
 from __future__ import annotations
 
-from mslaunch.datamodel.node_plan import FIRST_SERVER, SERVICE
 from mslaunch.faststd import TYPE_CHECKING
+from mslaunch.frameworks.table import service_info
 from mslaunch.launcher.job.rank_state import RankState
 
 if TYPE_CHECKING:
@@ -20,8 +19,8 @@ _STREAMS = 2
 
 
 def title(number: int) -> str:
-    """`the MindSpore scheduler`, `parameter server 0`."""
-    return "the MindSpore scheduler" if number == SERVICE else f"parameter server {FIRST_SERVER - number}"
+    """What messages call it."""
+    return service_info(number).title
 
 
 class ServiceTable:

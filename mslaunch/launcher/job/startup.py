@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import time
 
-from mslaunch.datamodel.node_plan import SERVICE
 from mslaunch.errors import LinkError
 from mslaunch.faststd import TYPE_CHECKING
+from mslaunch.frameworks.table import service_info
 from mslaunch.launcher.agents.rendezvous import Endpoint, Rendezvous, RendezvousRequest
 from mslaunch.launcher.job import events
 from mslaunch.protocol import control, frames
@@ -124,19 +124,21 @@ class Startup:
         self._began = time.monotonic()
 
     def _serves(self, node: int, frame: frames.Frame) -> None:
-        if frame.rank == SERVICE and self.endpoint:
-            known = self._ranks.state.services.members.get(SERVICE)
+        if service_info(frame.rank).listens and self.endpoint:
+            known = self._ranks.state.services.members.get(frame.rank)
             how = "listens" if known and known.pid else "will be started when a rank knocks"
             address = self.endpoint.service_address or self.endpoint.address
             at = f"at {address}, port {self.endpoint.service_port}, on {self._agents.host(node)}"
             after = f", after {time.monotonic() - self._began:.2f} s" if self._began else ""
-            self._console.verbose(f"{self._ranks.state.name(SERVICE)} {how} {at}{after}")
+            self._console.verbose(f"{self._ranks.state.name(frame.rank)} {how} {at}{after}")
         self._ranks.event(events.Serves(frame.rank))
 
     def _unserved(self) -> None:
         state = self._ranks.state
         names = " and ".join(map(state.name, state.services.awaited))
-        what = "does not listen" if state.services.awaited == [SERVICE] else "are not ready"
+        what = (
+            "does not listen" if all(service_info(one).listens for one in state.services.awaited) else "are not ready"
+        )
         self._console.info(f"{names} {what} after {SERVE_SECONDS:g} s; the ranks are started all the same")
         self._ranks.event(events.Unserved())
 

@@ -6,20 +6,17 @@ are counted, not quoted.
 
 from __future__ import annotations
 
-from mslaunch.datamodel.node_plan import SERVICE, is_service
+from mslaunch.datamodel.node_plan import is_service
 from mslaunch.datamodel.outcome import Outcome
 from mslaunch.errors import LaunchError, counted
 from mslaunch.faststd import TYPE_CHECKING
+from mslaunch.frameworks.table import service_info
 from mslaunch.launcher.rank_names import RankNames
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _MOST_RESTARTS = 8  #: lines about attempts, and about restarts of ranks
-_SERVICE_NOTES = (
-    "(a parameter server stores parameters for MindSpore's ranks; it is not a rank)",
-    "(the scheduler is the process where MindSpore's ranks register; it is not a rank)",
-)
 _OURS = ("not started again: ", "not reached again: ")  # lines that are not quoted from a rank
 
 
@@ -86,7 +83,7 @@ def _others(outcome: Outcome, cause: int | None) -> list[str]:
     if not outcome.code:
         lines.append("  with recovery the job went on without failed ranks and others ended well: the exit code is 0")
     if cause is not None and is_service(cause):
-        lines.append(f"  {_SERVICE_NOTES[cause == SERVICE]}")
+        lines.append(f"  {service_info(cause).note}")
     return lines
 
 

@@ -7,10 +7,11 @@ begins; hydra fails at the first line that a rank prints.
 
 from __future__ import annotations
 
-from mslaunch.datamodel.node_plan import is_service, service_name
+from mslaunch.datamodel.node_plan import is_service
 from mslaunch.datamodel.request import OutputPolicy
 from mslaunch.errors import UsageError
 from mslaunch.faststd import TYPE_CHECKING
+from mslaunch.frameworks.table import service_info
 from mslaunch.launcher.rank_names import RankNames
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ class PatternValues:
 def values_of(rank: int, places: PatternValues) -> dict[str, str]:
     """The value of each letter; %w, for our own patterns alone, is the number of the world from 1."""
     host, node = places.row(rank)
-    world, own = (1, service_name(rank)) if is_service(rank) else places.worlds.of(rank)
+    world, own = (1, service_info(rank).name) if is_service(rank) else places.worlds.of(rank)
     values = {"r": str(own), "g": str(world - 1), "p": str(node), "h": host, "%": "%", "w": str(world)}
     values["a"] = places.address(rank)
     return values

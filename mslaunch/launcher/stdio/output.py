@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 
 from mslaunch.datamodel.jobmap import JobMap
-from mslaunch.datamodel.node_plan import SERVICE, is_service
+from mslaunch.datamodel.node_plan import SERVICE_BASE, is_service
 from mslaunch.datamodel.request import OutputPolicy
 from mslaunch.errors import LaunchError, printable
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
@@ -34,7 +34,7 @@ class AttemptInfo(NamedTuple):
 
     attempt: int = 1
     more: bool = False  # another attempt may follow: the XML document on stdout stays open until `Output.end`
-    services: tuple[int, ...] = (SERVICE,)  # those that may be started
+    services: tuple[int, ...] = (SERVICE_BASE,)  # those that may be started
 
 
 _ONLY = AttemptInfo()

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import os
 
-from mslaunch.datamodel.node_plan import SERVICE, is_service, service_name
+from mslaunch.datamodel.node_plan import SERVICE_BASE, is_service
 from mslaunch.datamodel.request import OutputPolicy
 from mslaunch.errors import LaunchError
 from mslaunch.faststd import TYPE_CHECKING
+from mslaunch.frameworks.table import service_info
 from mslaunch.launcher.stdio import file_patterns, file_rotation
 from mslaunch.launcher.stdio.file_patterns import PatternValues
 from mslaunch.launcher.stdio.file_rotation import File
@@ -37,7 +38,7 @@ class RankLogs:
         places: PatternValues,
         notice: Callable[[str], None],
         attempt: int = 1,
-        services: Sequence[int] = (SERVICE,),
+        services: Sequence[int] = (SERVICE_BASE,),
     ) -> None:
         self._places = places
         self._notice = notice
@@ -138,7 +139,7 @@ class RankLogs:
         """The letters of `Layout`."""
         values = file_patterns.values_of(rank, self._places)
         if is_service(rank):
-            name = service_name(rank)
+            name = service_info(rank).name
             return {**values, **dict.fromkeys("ndom", name), "v": name.replace(".", "_")}
         worlds = self._places.worlds
         world, own = worlds.of(rank)
