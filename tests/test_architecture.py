@@ -472,7 +472,7 @@ def test_processes_are_started_in_few_places() -> None:
             found.add(name)
         outside = [one for one in imports(tree) if one.name.split(".")[0] in _STARTING_MODULES and not one.checking]
         assert not outside or name in STARTERS, f"{name} imports {outside}"
-    assert found == STARTERS
+    assert found == {name for name in STARTERS if name in SOURCES}  # a backend may be taken away
 
 
 def test_no_shell_in_between() -> None:

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import os
 
-from mslaunch.agent.ranks.input_stream import InputStream
 from mslaunch.agent.ranks.pipes import FdPlacement, RankPipes
 from mslaunch.datamodel.exit_status import from_wait_status
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple, signal
 from mslaunch.host.processes import is_exiting
+from mslaunch.runtime.input_stream import InputStream
 from mslaunch.runtime.output_stream import StreamGroup
 
 if TYPE_CHECKING:

@@ -9,30 +9,31 @@ from __future__ import annotations
 
 import os
 
-from mslaunch.backends.openmpi.rank_wrapper import Streams
+from mslaunch.backends.openmpi.rank_wrapper import LocalPaths
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.launcher.stdio.stdin import Stdin
 from mslaunch.protocol.frames import STDERR, STDOUT
+from mslaunch.runtime.input_stream import InputStream
 from mslaunch.runtime.output_stream import StreamGroup, open_stream, pipe_size
-from mslaunch.runtime.writer import HIGH, LOW, Writer
+from mslaunch.runtime.writer import HIGH, LOW
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from mslaunch.runtime.loop import Loop
 
 _MOST = 1024  #: ranks that get streams of their own; the output of more passes through mpirun
 _RESERVED = 64  # descriptors for everything else
+_STDIN = -1  # key of the one standard input
 
 
 class LocalStreams:
-    """The streams of all local ranks, of which those with even keys are stdout, the next higher ones stderr."""
+    """The streams of all local ranks: those of local rank N have the keys 2 N (stdout) and 2 N + 1 (stderr)."""
 
     def __init__(
         self, loop: Loop, hello: Callable[[bytes], int | None], output: Callable[[int, int, bytes], None]
     ) -> None:
         """`hello(line)` reads a first line and returns the rank; `output(kind, rank, data)` gets the rest, b"" last."""
-        self._feed: Feed | None = None
         self._loop = loop
         self._hello = hello
         self._output = output
@@ -41,8 +42,11 @@ class LocalStreams:
         self._unopened: dict[int, int] = {}  # the ranks' ends, held until opened: else the streams would end at once
         self._heads: dict[int, bytes] = {}  # of the first lines
         self._ranks: dict[int, int | None] = {}
+        self._reader = -1  # the rank that gets standard input
+        self._stdin: Stdin | None = None
+        self._input: InputStream | None = None
 
-    def open(self, ranks: int, pty: bool, hello: str, stdin: tuple[int, int] | None) -> Streams:
+    def open(self, ranks: int, pty: bool, hello: str, stdin: tuple[int, int] | None) -> LocalPaths:
         """Streams for at most `ranks` ranks; `stdin`: the descriptor to read, and the rank that gets it.
 
         There are none where no rank would find them (no /proc, no descriptors): all output passes through mpirun then.
@@ -55,14 +59,19 @@ class LocalStreams:
                 self._open(key, pty, pipe_size(ranks))
         except OSError:
             self.close()
-            return Streams(hello)
+            return LocalPaths(hello)
         self._group.watch(True)
         numbers = tuple(self._unopened.values())
-        streams = Streams(hello, os.uname().nodename, boot, f"/proc/{os.getpid()}/fd", numbers)
-        if stdin is None or ranks <= stdin[1]:
-            return streams
-        self._feed = Feed(self._loop, *stdin)
-        return streams._replace(reader=(stdin[1], self._feed.number))
+        paths = LocalPaths(hello, os.uname().nodename, boot, f"/proc/{os.getpid()}/fd", numbers)
+        return paths._replace(reader=self._open_stdin(*stdin)) if stdin and stdin[1] < ranks else paths
+
+    def _open_stdin(self, fd: int, rank: int) -> tuple[int, int]:
+        """The rank, and the descriptor that it opens."""
+        self._unopened[_STDIN], ours = os.pipe()
+        forwarded = self._input = InputStream(self._loop, ours, lambda size: stdin.taken(rank, size))
+        stdin = self._stdin = Stdin(self._loop, fd, (rank,), lambda rank, data: forwarded.feed(data))
+        self._reader = rank
+        return rank, self._unopened[_STDIN]
 
     def _open(self, key: int, pty: bool, size: int) -> None:
         ours, self._unopened[key] = open_stream(False) if key % 2 else open_stream(pty, size)
@@ -84,9 +93,10 @@ class LocalStreams:
     def _begin(self, key: int, rank: int | None) -> None:
         """A rank has opened the stream."""
         self._ranks[key] = rank
-        self._release([key])
-        if self._feed and self._feed.rank == rank and key % 2:  # stderr comes after stdin
-            self._feed.begin()
+        self._release(key)
+        if rank == self._reader and key % 2:  # stderr comes after stdin
+            self._release(_STDIN)
+            self.resume_input()
 
     def hold(self, pending: int) -> None:
         """Read, or let the ranks wait, according to the bytes that the terminal has not taken yet."""
@@ -109,16 +119,17 @@ class LocalStreams:
         self._group.hurry(True)
 
     def resume_input(self) -> None:
-        """Read on after the launcher was stopped."""
-        if self._feed:
-            self._feed.resume()
+        """Read standard input, if its rank has opened it and is not too far behind."""
+        if self._stdin and _STDIN not in self._unopened:
+            self._stdin.resume()
 
     def _give_up_unopened(self) -> None:
-        if self._feed:
-            self._feed.close()
-        self._release(list(self._unopened))
+        if self._stdin and self._input:
+            self._stdin.stop()
+            self._input.close()
+        self._release(*self._unopened)
 
-    def _release(self, keys: Sequence[int]) -> None:
+    def _release(self, *keys: int) -> None:
         for key in keys:
             fd = self._unopened.pop(key, -1)
             if fd >= 0:
@@ -128,50 +139,6 @@ class LocalStreams:
         """Read what is there by now, and no more."""
         self._give_up_unopened()
         self._group.drain()
-
-
-class Feed:
-    """Standard input for one local rank: what `fd` brings goes into a pipe; the rank opens its `number` end."""
-
-    def __init__(self, loop: Loop, fd: int, rank: int) -> None:
-        self.rank = rank
-        self.number, self._pipe = os.pipe()  # the number is held until the rank has opened it
-        self._writer = Writer(loop, self._pipe, lambda error: self.close(), self._taken)
-        self._stdin = Stdin(loop, fd, (rank,), self._send)
-        self._ended = False
-
-    def begin(self) -> None:
-        """The rank has opened its end."""
-        if self.number >= 0:
-            os.close(self.number)
-            self.number = -1
-            self._stdin.resume()
-
-    def resume(self) -> None:
-        """Read on after the launcher was stopped."""
-        if self.number < 0:
-            self._stdin.resume()
-
-    def _send(self, rank: int, data: bytes) -> None:
-        if data and self._pipe >= 0:
-            self._writer.send(data)
-        elif not data:
-            self._ended = True
-            self._taken(0)
-
-    def _taken(self, size: int) -> None:
-        self._stdin.taken(self.rank, size)
-        if self._ended and not self._writer.pending:
-            self.close()
-
-    def close(self) -> None:
-        """The rank reads no more, or all has been read."""
-        self._stdin.stop()
-        self._writer.close()
-        for fd in (self.number, self._pipe):
-            if fd >= 0:
-                os.close(fd)
-        self.number = self._pipe = -1
 
 
 def _descriptors(ranks: int) -> int:

@@ -1,17 +1,17 @@
-"""One job for Open MPI: how many ranks, where rank 0 is, and the words and plan that mpirun gets.
+"""A request as one job of Open MPI: the number of ranks, the host of rank 0, mpirun's command line and its plan.
 
-It asks no other host anything, so what depends on the cores of others is not known here, and must be said by the user.
-Nothing is started.  The surprising thing is that the map is made after all, where that is possible: it is Open MPI's to
-make, but ours tells the number of ranks, the host of rank 0, and refuses in our words what cannot be.
+No other host is asked anything.  mpirun makes the map; ours is made for the two facts above, and to refuse what cannot
+be mapped, but only where the cores of other hosts do not matter.
 """
 
 from __future__ import annotations
 
 import os
 
-from mslaunch.backends.openmpi.rank_wrapper import MeetingPoint, Streams, command, variables
-from mslaunch.backends.openmpi.translate_options import HOSTFILE, MpirunCommand, exported, translate
+from mslaunch.backends.openmpi.rank_wrapper import LocalPaths, framework_variables, wrap
+from mslaunch.backends.openmpi.translate_options import HOSTFILE, MpirunOptions, exports_of, translate
 from mslaunch.datamodel.hosts import Allocation, Node
+from mslaunch.datamodel.jobmap import Endpoint
 from mslaunch.datamodel.node_plan import AppPlan, NodePlan, RankPlan, ServicePlan
 from mslaunch.datamodel.request import Request, ServicePolicy
 from mslaunch.errors import UsageError
@@ -19,7 +19,6 @@ from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 from mslaunch.frameworks import mindspore
 from mslaunch.frameworks.contract import RankInfo
 from mslaunch.frameworks.table import SCRUB
-from mslaunch.plan.exported_variables import matching
 from mslaunch.plan.mapping.mapper import map_job
 from mslaunch.plan.mapping.policy_defaults import topology_decides
 
@@ -28,78 +27,64 @@ if TYPE_CHECKING:
 
     from mslaunch.backends.openmpi.find_mpirun import OpenMpiInstallation
 
-OWN_END = 2.0  #: seconds that mpirun needs beyond what it gives its ranks
+_MPIRUN_ENDS = 2.0  # seconds that mpirun needs beyond what it gives its ranks
 
 
 class MpirunJob(NamedTuple):
-    """What does not change once the request is understood."""
+    """What is known before ports and streams are."""
 
     request: Request
     allocation: Allocation
     mpirun: OpenMpiInstallation
-    counts: tuple[int, ...]  # ranks of each program
+    size: int  # number of ranks
     first: Node  # of rank 0
-    words: MpirunCommand
+    options: MpirunOptions
     cwd: str
     jobid: str
-
-    @property
-    def size(self) -> int:
-        """Number of ranks."""
-        return sum(self.counts)
-
-    @property
-    def elsewhere(self) -> bool:
-        """Whether ranks may be on other hosts."""
-        return any(not node.local for node in self.allocation.nodes)
-
-    @property
-    def here(self) -> bool:
-        """Whether ranks may be on this host."""
-        return any(node.local for node in self.allocation.nodes) and not self.request.policy.nolocal
+    here: bool  # whether ranks may be on this host
+    elsewhere: bool  # whether ranks may be on other hosts
 
     @property
     def feeds(self) -> bool:
-        """Whether we give standard input to a rank ourselves: mpirun 5 may never tell it of the end."""
+        """Whether a rank gets standard input from us, and not from mpirun: that of 5 may never end it."""
         return self.request.stdin != "none" and not self.elsewhere
 
     @property
     def readers(self) -> tuple[int, ...]:
-        """Of the agent's ranks, that is of mpirun: whether it reads our standard input."""
+        """The ranks of the agent's job that read standard input: mpirun, or none."""
         return () if self.feeds or self.request.stdin == "none" else (0,)
 
     @property
     def grace(self) -> float:
         """Seconds between SIGTERM and SIGKILL for mpirun itself, which gives its ranks theirs."""
-        return self.request.grace * 2 + OWN_END
+        return self.request.grace * 2 + _MPIRUN_ENDS
 
-    def meeting(self, address: str, ports: Sequence[int]) -> MeetingPoint:
-        """`address` is this host's, where all reach it; `ports` are free here.
+    def endpoint(self, address: str, ports: Sequence[int]) -> Endpoint:
+        """Where ranks meet; `address` is this host's, where all reach it, and `ports` are free here.
 
-        The scheduler is started on this host, by a rank that knocks here: it needs one.
+        The scheduler runs on this host, and starts when a rank of this host connects: without one there is none.
         """
-        scheduler = (address, ports[1]) if self.here else None
-        return MeetingPoint(address if self.first.local else self.first.name, ports[0], scheduler)
+        meet = address if self.first.local else self.first.name
+        return Endpoint(meet, ports[0], ports[1] if self.here else 0, address)
 
-    def line(self, meeting: MeetingPoint, streams: Streams, tagged: bool, hostfile: str) -> list[str]:
-        """The command line of mpirun; `tagged`: it says whose output it is."""
-        request = self.request
-        line = [os.path.basename(self.mpirun.path), *["--tag-output"] * tagged, *self.words.job]
-        for number, (app, own) in enumerate(zip(request.apps, self.words.programs)):
+    def command_line(self, endpoint: Endpoint, local: LocalPaths, tagged: bool, hostfile: str) -> list[str]:
+        """mpirun's; `tagged`: it tags its output."""
+        request, options = self.request, self.options
+        line = [os.path.basename(self.mpirun.path), *["--tag-output"] * tagged, *options.job]
+        for number, (app, own) in enumerate(zip(request.apps, options.programs)):
             line += [":"] * bool(number) + [hostfile if word == HOSTFILE else word for word in own]
-            given = variables(meeting, self.jobid, [name for name, _ in app.env])
+            variables = framework_variables(endpoint, self.jobid, [name for name, _ in app.env])
             wdir = os.path.join(self.cwd, app.wdir or "").rstrip("/") or "/"
-            shift = 0 if self.here else 1
-            line += command(app.argv, wdir, app.path or "", streams, request.output.merge, shift, given)
+            merge, shift = request.output.merge, int(not self.here)
+            line += wrap(app.argv, wdir, app.path or "", local, merge, shift, variables)
         return line
 
-    def plan(self, line: Sequence[str], meeting: MeetingPoint) -> NodePlan:
-        """mpirun, as the one rank of this host; the scheduler beside it."""
+    def plan(self, line: Sequence[str], endpoint: Endpoint) -> NodePlan:
+        """Of this host: mpirun is its one rank, and the scheduler stands beside it."""
         services: tuple[ServicePlan, ...] = ()
-        if meeting.scheduler:
-            address, port = meeting.scheduler
-            place = RankInfo(0, self.size, 0, 1, 0, 1, 1, address, meeting.port, port)
-            services = mindspore.services(place, ServicePolicy())
+        if endpoint.service_port:
+            info = RankInfo(0, self.size, 0, 1, 0, 1, 1, *endpoint[:3], service_address=endpoint.service_address)
+            services = mindspore.services(info, ServicePolicy())
         return NodePlan(
             ranks=(RankPlan(0, 0, ()),),
             apps=(AppPlan(tuple(line), self.cwd, path=os.path.dirname(self.mpirun.path), mpi="none"),),
@@ -121,21 +106,22 @@ def make_job(
     jobid: str,
 ) -> MpirunJob:
     """Raises `LaunchError` for what cannot be handed over."""
-    counts, first = _counted(request, allocation)
-    exports = [exported(app, environ, lambda name: matching((name,), environ)) for app in request.apps]
+    counts, first = _count_ranks(request, allocation)
     crowded = not allocation.declared and sum(counts) > (allocation.nodes[0].slots or 1)
-    words = translate(request, allocation, counts, mpirun, exports, not os.geteuid(), crowded)
-    return MpirunJob(request, allocation, mpirun, counts, first, words, cwd, jobid)
+    exports = [exports_of(app, environ) for app in request.apps]
+    options = translate(request, allocation, counts, mpirun, exports, not os.geteuid(), crowded)
+    local = [node.local for node in allocation.nodes]
+    here, elsewhere = any(local) and not request.policy.nolocal, not all(local)
+    return MpirunJob(request, allocation, mpirun, sum(counts), first, options, cwd, jobid, here, elsewhere)
 
 
-def _counted(request: Request, allocation: Allocation) -> tuple[tuple[int, ...], Node]:
-    """The ranks of each program, and the node of rank 0; our own rules say it, where no host must be asked."""
+def _count_ranks(request: Request, allocation: Allocation) -> tuple[tuple[int, ...], Node]:
+    """The ranks of each program, and the node of rank 0."""
     nodes = allocation.nodes
     if all(node.slots is not None for node in nodes) and not topology_decides(request.policy):
         jobmap = map_job(request, allocation, {})
         apps = [placement.app for placement in jobmap.placements]
-        counts = tuple(apps.count(number) for number in range(len(request.apps)))
-        return counts, jobmap.nodes[jobmap.placements[0].node]
+        return tuple(map(apps.count, range(len(request.apps)))), jobmap.nodes[jobmap.placements[0].node]
     said = tuple(app.np for app in request.apps if app.np is not None)
     if len(said) < len(request.apps):
         todo = "say with -n how many ranks there are, or give each host slots=N"

@@ -1,8 +1,7 @@
-"""How a job ended that mpirun ran: its exit code and its last words become an outcome of ours.
+"""How a job that mpirun ran has ended: an `Outcome` from mpirun's exit code and its last messages.
 
-Pure, but for what the desk has heard.  Open MPI 4.1 does not always say which rank failed; then we do not know it
-either, and say so.  The surprising thing: mpirun's exit code counts only if a rank was there to fail; else it is
-mpirun's own trouble, and becomes one of our codes.
+mpirun's exit code is a rank's only if a rank has started; else it becomes one of our codes.  Open MPI 4.1 does not
+always say which rank failed.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ def outcome_of(end: MpirunEnd, demux: Demux, output: Output, size: int, seconds:
     if failure is None and _lost(words):  # 5.0.11 ends with 0
         failure = Failure("", rank=0, code=EXIT_LOST)
     if failure and failure.rank == 0:
-        failure = explained(failure, end.signal, words, size, hosts)
+        failure = failure_of_mpirun(failure, end.signal, words, size, hosts)
     if failure and failure.rank is not None:
         failure = failure._replace(detail=(*failure.detail, *output.tail(failure.rank)))
     kept = output.close()
@@ -60,10 +59,10 @@ def _status(rank: int, failure: Failure | None, known: RankProcessId | None) -> 
     return status._replace(code=None if signum else failure.code, signal=signum)
 
 
-def explained(failure: Failure, signum: int | None, words: str, size: int, hosts: Mapping[int, str]) -> Failure:
-    """What it means that mpirun failed, or was ended by the signal `signum`.
+def failure_of_mpirun(failure: Failure, signum: int | None, words: str, size: int, hosts: Mapping[int, str]) -> Failure:
+    """What the failure of mpirun, by its exit code or a signal, means for the job.
 
-    `words` are its last ones, `hosts` those of the ranks that have started.
+    `words` are its last messages, `hosts` those of the ranks that have started.
     """
     if signum:
         return Failure(f"Open MPI's mpirun {ending(None, signum)}", failure.host, code=failure.code)
@@ -74,7 +73,7 @@ def explained(failure: Failure, signum: int | None, words: str, size: int, hosts
         what = f"Open MPI started no rank (its mpirun ended with {failure.code})"
         detail = () if words.strip() else ("it does not say why",)
         return Failure(what, code=EXIT_UNREACHED if far else EXIT_USAGE, detail=detail)
-    rank = named(words) if size > 1 else 0
+    rank = first_failed_rank(words) if size > 1 else 0
     if rank is None or rank not in hosts:
         return Failure(f"a rank ended with exit code {failure.code}; Open MPI did not say which", code=failure.code)
     return Failure(f"rank {rank} {ending(failure.code, _signal(words))}", hosts[rank], rank, failure.code)
@@ -92,14 +91,14 @@ def _signal(words: str) -> int | None:
     return int(found[1]) if found else None
 
 
-def named(words: str) -> int | None:
-    """The rank that mpirun names as the first that failed, as `[[33112,1],1]` or as `process rank 1`."""
+def first_failed_rank(words: str) -> int | None:
+    """The rank that mpirun names, as `[[33112,1],1]` or as `process rank 1`."""
     import re
 
-    told = (
+    messages = (
         r"Process name: \[\S+,(\d+)\]",
         r"process rank (\d+) with PID",
         r"MPI_ABORT was invoked on rank (\d+)",
     )
-    found = [re.search(text, words) for text in told]
-    return next((int(one[1]) for one in found if one), None)
+    found = (re.search(message, words) for message in messages)
+    return next((int(match[1]) for match in found if match), None)

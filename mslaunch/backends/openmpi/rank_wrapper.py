@@ -1,10 +1,9 @@
-"""What stands before the program of every rank: a small text for /bin/sh that makes our variables of Open MPI's.
+"""The /bin/sh script before the program of every rank: it makes our variables of Open MPI's, and execs the program.
 
-It runs on every host, where there may be no Python.  The text is always the same and holds no word of the user's;
-what differs comes as arguments, and the program with its arguments is started from "$@" by exec, as the same process.
-A rank first says who and where it is, on its standard error (`HELLO`); the desk takes that line out.  The surprising
-thing is the first step: on the launching host a rank opens the streams that the launcher has made for it, through
-/proc/PID/fd, so that its output does not pass through mpirun, which cannot tell ranks apart without losing bytes.
+It runs on every host, where there may be no Python.  The script is a constant: what differs comes as arguments, and
+the program is started from "$@", so that no word of the user's is read by the shell.  First the rank writes its hello,
+HELLO RANK PID HOST, on standard error; on the launching host it opens the streams that `local_streams` has made for it
+before that, through /proc/PID/fd.
 """
 
 from __future__ import annotations
@@ -18,13 +17,14 @@ from mslaunch.plan.exported_variables import DEFAULTS
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-_SHELL = ("sh", "-c")
-_END = "."  # ends a list of words; no variable is called so
+    from mslaunch.datamodel.jobmap import Endpoint
 
-#: what only the rank knows, as a number that no table makes, and the name that the text has for it
-_KNOWN_THERE = {-101: "rank", -102: "size", -103: "local_rank", -104: "local_size", -105: "node"}
+_END = "."  # ends a list of variables; none is called so
 
-TEXT = """\
+#: numbers that stand for what only the rank knows, and the script's words for it
+_OF_THE_RANK = {-101: "rank", -102: "size", -103: "local_rank", -104: "local_size", -105: "node"}
+
+_SCRIPT = """\
 hello=$1 here=$2 boot=$3 streams=$4 numbers=$5 merge=$6 shift_nodes=$7 wdir=$8 path=$9 input=${10}
 shift 10
 rank=$OMPI_COMM_WORLD_RANK size=$OMPI_COMM_WORLD_SIZE
@@ -93,7 +93,7 @@ case $program in
     ;;
 esac
 """
-_LAST = """\
+_EXEC = """\
 command -v -- "$program" >/dev/null || [ -e "$program" ] || {
     printf 'mslaunch: rank %s on %s: the program %s was not found\\n' "$rank" "$host" "$program" >&2
     exit 127
@@ -102,63 +102,53 @@ exec "$program" "$@"
 """
 
 
-def text() -> str:
-    """The whole of it; variables that are given where there is no value are constants of ours as well."""
-    given = [word.partition("=") for word in (*DEFAULTS, *defaults(mindspore.LARGE + 1, (), False))]
-    pace = f'[ "{"".join(f"${{{name}+x}}" for name in mindspore.PACE)}" ] || [ "$size" -gt {mindspore.LARGE} ] ||'
-    pace += f" export {' '.join(mindspore.pace(1))}\n"
-    return TEXT + "".join(f': "${{{name}={value}}}"\nexport {name}\n' for name, _, value in given) + pace + _LAST
+class LocalPaths(NamedTuple):
+    """What a rank is told of the launching host, and of its streams there."""
 
-
-class Streams(NamedTuple):
-    """Where ranks on the launching host write to, and how they know that they are there."""
-
-    hello: str = ""  # the word before what a rank says of itself; "": it says nothing
+    hello: str = ""  # the first word of its hello; "": it says nothing
     host: str = ""
-    boot: str = ""
+    boot: str = ""  # the kernel's boot_id, which tells hosts of one name apart
     folder: str = ""  # /proc/PID/fd
-    numbers: tuple[int, ...] = ()  # stdout and stderr of each local rank
+    numbers: tuple[int, ...] = ()  # descriptors: stdout and stderr of each local rank
     reader: tuple[int, int] | None = None  # the rank that gets standard input from us, and the descriptor
 
 
-class MeetingPoint(NamedTuple):
-    """Where ranks meet."""
+def script() -> str:
+    """The whole script; variables that are given where there is no value are constants of ours as well."""
+    given = [word.partition("=") for word in (*DEFAULTS, *defaults(mindspore.LARGE + 1, (), False))]
+    text = "".join(f': "${{{name}={value}}}"\nexport {name}\n' for name, _, value in given)
+    paced = "".join(f"${{{name}+x}}" for name in mindspore.PACE)
+    pace = f'[ "{paced}" ] || [ "$size" -gt {mindspore.LARGE} ] || export {" ".join(mindspore.pace(1))}\n'
+    return f"{_SCRIPT}{text}{pace}{_EXEC}"
 
-    address: str  # MASTER_ADDR: of rank 0's host, as far as it is known
-    port: int
-    scheduler: tuple[str, int] | None  # address and port; None: nobody starts one
 
-
-def command(
-    argv: Sequence[str], wdir: str, path: str, streams: Streams, merge: bool, shift: int, variables: Sequence[str]
+def wrap(
+    argv: Sequence[str], wdir: str, path: str, local: LocalPaths, merge: bool, shift: int, variables: Sequence[str]
 ) -> list[str]:
-    """The words that start `argv` as a rank.  `shift`: the number of Open MPI's daemon on our first node.
+    """The command that starts `argv` as a rank; `shift` is the number of Open MPI's daemon on our first node."""
+    numbers, reader = (" ".join(map(str, words)) for words in (local.numbers, local.reader or ()))
+    streams = [local.hello, local.host, local.boot, local.folder, numbers]
+    return ["sh", "-c", script(), "mslaunch", *streams, "1" if merge else "", str(shift), wdir, path, reader,
+            *variables, *argv]  # fmt: skip
 
-    `variables` are those of `variables()`.
+
+def framework_variables(endpoint: Endpoint, jobid: str, taken: Iterable[str]) -> list[str]:
+    """Two lists for `wrap`, each with its end: NAME=VALUE, and NAME=what only the rank knows.
+
+    Of torch and MindSpore only: Open MPI sets its own.  Those in `taken` are left out, and without a scheduler
+    (`service_port` 0) those of MindSpore that promise one.
     """
-    numbers = " ".join(map(str, streams.numbers))
-    flags = [streams.hello, streams.host, streams.boot, streams.folder, numbers, "1" if merge else "", str(shift)]
-    reader = " ".join(map(str, streams.reader or ()))
-    return [*_SHELL, text(), "mslaunch", *flags, wdir, path, reader, *variables, *argv]
-
-
-def variables(meeting: MeetingPoint, jobid: str, taken: Iterable[str]) -> list[str]:
-    """Our variables: a list of NAME=VALUE, and one of NAME=what only the rank knows; each ends with a dot.
-
-    Made of the frameworks' own tables, but for Open MPI's, which sets its own.  What the user gave (`taken`) is left
-    out, and so is what promises a scheduler where there is none.
-    """
-    rank, size, local_rank, local_size, node = _KNOWN_THERE
-    address, port = meeting.scheduler or ("", 0)
-    place = RankInfo(rank, size, local_rank, local_size, node, 0, 0, meeting.address, meeting.port, port)
-    torches = {**torch.job_env(place), **torch.rank_env(place)}
-    minds = {**mindspore.job_env(place), **mindspore.rank_env(place)}
-    if meeting.scheduler:
-        minds["MS_SCHED_HOST"] = address
-    else:
-        minds = {name: value for name, value in minds.items() if not name.startswith("MS_")}
-    found: dict[str, object] = {**torches, **minds, "MSLAUNCH_JOBID": jobid}
-    known = {name: value for name, value in found.items() if name not in set(taken)}
-    there = {name: _KNOWN_THERE[value] for name, value in known.items() if isinstance(value, int) and value < 0}
-    plain = [f"{name}={value}" for name, value in known.items() if name not in there]
-    return [*plain, _END, *(f"{name}={word}" for name, word in there.items()), _END]
+    rank, size, local_rank, local_size, node = _OF_THE_RANK
+    info = RankInfo(rank, size, local_rank, local_size, node, 0, 0, *endpoint[:3])
+    info = info._replace(service_address=endpoint.service_address)
+    of_mindspore = {**mindspore.job_env(info), **mindspore.rank_env(info)}
+    if not endpoint.service_port:
+        of_mindspore = {name: value for name, value in of_mindspore.items() if not name.startswith("MS_")}
+    found = {**torch.job_env(info), **torch.rank_env(info), **of_mindspore, "MSLAUNCH_JOBID": jobid}
+    fixed: list[str] = []
+    of_the_rank: list[str] = []
+    for name, value in found.items():
+        if name not in set(taken):
+            word = _OF_THE_RANK.get(value) if isinstance(value, int) else None
+            (of_the_rank if word else fixed).append(f"{name}={word or value}")
+    return [*fixed, _END, *of_the_rank, _END]

@@ -14,7 +14,7 @@ from mslaunch.backends.openmpi.find_mpirun import find
 from mslaunch.backends.openmpi.local_streams import LocalStreams
 from mslaunch.backends.openmpi.mpirun_job import MpirunJob, make_job
 from mslaunch.backends.openmpi.mpirun_outcome import MpirunEnd, outcome_of
-from mslaunch.backends.openmpi.rank_wrapper import Streams
+from mslaunch.backends.openmpi.rank_wrapper import LocalPaths
 from mslaunch.backends.openmpi.translate_options import HOSTFILE, refuse
 from mslaunch.datamodel.hosts import Allocation, Node
 from mslaunch.datamodel.jobmap import JobMap, Placement
@@ -125,7 +125,7 @@ class _MpirunLaunch:
         self._local = local
         try:
             peers = pool.require([self._here])  # before there are descriptors that its agent would inherit
-            self._streams = self._open_streams()
+            self._paths = self._open_streams()
             if self._tagged:
                 demux.expect_tags(job.mpirun.style == "5.0")
             state = JobState(JobMap((self._here,), (Placement(0, 0, 0, 0),), 1))
@@ -144,17 +144,17 @@ class _MpirunLaunch:
         self._report(outcome, stuck)
         return outcome
 
-    def _open_streams(self) -> Streams:
+    def _open_streams(self) -> LocalPaths:
         job, output = self._job, self._request.output
         if not job.here:
-            return Streams(self._hello)
+            return LocalPaths(self._hello)
         python = all(is_python(app.argv[0]) for app in self._request.apps)
         pty = output.pty == "yes" or (output.pty == "auto" and not python)
         stdin = (self._caller.stdin, int(self._request.stdin)) if job.feeds else None
-        streams = self._local.open(job.size, pty, self._hello, stdin)
-        if stdin and streams.reader is None:
+        paths = self._local.open(job.size, pty, self._hello, stdin)
+        if stdin and paths.reader is None:
             self._console.info("no rank gets standard input: there are not enough descriptors, or there is no /proc")
-        return streams
+        return paths
 
     @property
     def _tagged(self) -> bool:
@@ -164,9 +164,9 @@ class _MpirunLaunch:
     def _plan(self, endpoint: Endpoint) -> list[NodePlan]:
         """The plan of this host, once ports are held."""
         job = self._job
-        meeting = job.meeting(_address(job.allocation), (endpoint.port, endpoint.service_port))
-        hostfile = _in_memory(job.words.hostfile)
-        return [job.plan(job.line(meeting, self._streams, self._tagged, hostfile), meeting)]
+        meet = job.endpoint(_address(job.allocation), (endpoint.port, endpoint.service_port))
+        line = job.command_line(meet, self._paths, self._tagged, _in_memory(job.options.hostfile))
+        return [job.plan(line, meet)]
 
     def _local_output(self, kind: int, rank: int, data: bytes) -> None:
         self._output.write(kind, rank, data)
@@ -239,9 +239,9 @@ def _show(job: MpirunJob, fd: int) -> None:
     """A dry run: the command line, in a form that a shell takes."""
     import shlex
 
-    line = job.line(job.meeting(_address(job.allocation), _USUAL_PORTS), Streams(), False, HOSTFILE)
+    line = job.command_line(job.endpoint(_address(job.allocation), _USUAL_PORTS), LocalPaths(), False, HOSTFILE)
     text = f"# {job.mpirun.name}, {job.mpirun.path}; a launch chooses free ports, and reads the output of each rank\n"
-    text += "".join(f"# {HOSTFILE}: {host}\n" for host in job.words.hostfile.splitlines())
+    text += "".join(f"# {HOSTFILE}: {host}\n" for host in job.options.hostfile.splitlines())
     os.write(fd, f"{text}{shlex.join(line)}\n".encode("utf-8", "surrogateescape"))
 
 

@@ -1,8 +1,7 @@
-"""mpirun's tags, taken off again: which bytes of its one stream are which rank's.
+"""Takes mpirun's tags off again: which bytes of its stdout or stderr are which rank's.
 
-Of 4.1 a tag stands before each piece of a line as it comes, of 5.0 before each line.  Bytes in, pieces out; it opens
-nothing.  The surprising thing is what follows a line end without a tag: it is mpirun's own word.  A program that prints
-such a tag in the middle of a line is taken at its word.
+4.1 puts a tag before each piece of a line as it comes, 5.0 before each line.  What follows the end of a line without a
+tag is a message of mpirun's.  A program that prints a tag in the middle of a line is believed.
 """
 
 from __future__ import annotations
@@ -10,15 +9,14 @@ from __future__ import annotations
 from mslaunch.faststd import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import re
     from collections.abc import Iterator
 
-_LONGEST = 64  # no tag is longer
+_LONGEST = 64  # bytes; no tag is longer
 _FRAME = b"-" * 74 + b"\n"  # how mpirun's messages begin
 
 
 class TagParser:
-    """One stream of mpirun, its stdout or its stderr.  `blank`: a blank follows each tag (5.0)."""
+    """For one stream.  `blank`: a blank follows each tag (5.0)."""
 
     def __init__(self, blank: bool) -> None:
         import re
@@ -27,11 +25,11 @@ class TagParser:
         self._tag = re.compile(rb"\[(\d{1,9}),(\d{1,9})\]<std(?:out|err|diag)>:" + end)
         self._begun = re.compile(rb"\[(?:\d{1,9}(?:,(?:\d{1,9}(?:\](?:<[a-z]{0,7}(?:>:?)?)?)?)?)?)?$")
         self._rank: int | None = None
-        self._fresh = False  # a tag has just been taken off, and nothing has followed yet
+        self._fresh = False  # a tag has been taken off, and nothing has followed yet
         self._left = b""
 
     def feed(self, data: bytes) -> Iterator[tuple[int | None, bytes]]:
-        """Whose bytes came, in order; None: mpirun's own, or those of a job that a rank has spawned."""
+        """The bytes of each rank, in order; None: mpirun's own, or those of a job that a rank has spawned."""
         data, self._left = self._left + data, b""
         begun = self._begun.search(data, max(0, len(data) - _LONGEST))
         if begun:
@@ -48,7 +46,8 @@ class TagParser:
         while at < len(data):
             found = self._tag.search(data, at)
             if found and found.start() == at and not self._fresh:
-                self._rank = self._of(found)
+                job, rank = map(int, found.groups())
+                self._rank = rank if job == 1 else None
                 self._fresh = True
                 at = found.end()
                 continue
@@ -56,7 +55,7 @@ class TagParser:
             if found and at < found.start() < stop:
                 stop = found.start()
             else:
-                stop -= self._framed(data[at:stop])
+                stop -= self._message_start(data[at:stop])
             if data[at:stop] == _FRAME and not self._fresh:
                 self._rank = None
             yield self._rank, data[at:stop]
@@ -65,13 +64,8 @@ class TagParser:
                 self._rank = None
             at = stop
 
-    def _framed(self, line: bytes) -> int:
-        """How many bytes at the end of a rank's line are the first of mpirun's, which goes on in an unfinished one."""
+    def _message_start(self, line: bytes) -> int:
+        """How many bytes at the end of a rank's line begin a message of mpirun's, put behind an unfinished line."""
         if self._rank is None or not line.endswith(_FRAME) or line[-len(_FRAME) - 1 : -len(_FRAME)] in (b"", b"-"):
             return 0
         return len(_FRAME)
-
-    @staticmethod
-    def _of(found: re.Match[bytes]) -> int | None:
-        job, rank = found.groups()
-        return int(rank) if int(job) == 1 else None

@@ -97,7 +97,7 @@ NOT_FOR_A_BACKEND = {
 
 
 def test_every_option_is_handed_over_to_a_backend_or_refused_there() -> None:
-    refused = {field for field, _, _ in translate_options._CANNOT}
+    refused = {field for field, _, _ in translate_options.REFUSED}
     folder = Path(str(mslaunch.backends.openmpi.__path__[0]))
     read = {
         node.attr

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from mslaunch.backends.openmpi import find_mpirun, rank_wrapper, translate_options
 from mslaunch.backends.openmpi.find_mpirun import OpenMpiInstallation
 from mslaunch.backends.openmpi.mpirun_job import make_job
-from mslaunch.backends.openmpi.mpirun_outcome import explained, named
+from mslaunch.backends.openmpi.mpirun_outcome import failure_of_mpirun, first_failed_rank
 from mslaunch.backends.openmpi.tag_parser import TagParser
 from mslaunch.cli.dispatch import parse
+from mslaunch.datamodel.jobmap import Endpoint
 from mslaunch.datamodel.outcome import Failure
 from mslaunch.errors import EXIT_LOST, EXIT_UNREACHED, LaunchError, UsageError
 from mslaunch.host.cpus import cores_here
@@ -45,7 +46,7 @@ def read(files):
 
 def told(text, mpirun=OLD, **more):
     """The words for the job and for its programs, with commas where a program begins."""
-    made = job_of(text, mpirun, **more).words
+    made = job_of(text, mpirun, **more).options
     always = ["--allow-run-as-root"] * (not os.geteuid())
     always += ["--prtemca", "pmix_tool_support", "0"] * (mpirun.style == "5.0")
     assert list(made.job[: len(always)]) == always
@@ -114,7 +115,7 @@ def test_options_of_the_job(text, old, new):
 
 
 def test_who_asks_for_debuggers_gets_them():
-    made = job_of("-n 1 --mca pmix_tool_support 1 x", NEW).words
+    made = job_of("-n 1 --mca pmix_tool_support 1 x", NEW).options
     assert "--prtemca" not in made.job and made.job[-3:] == ("--mca", "pmix_tool_support", "1")
 
 
@@ -143,13 +144,13 @@ def test_hosts_and_programs(text, programs):
 
 def test_a_file_of_hosts_where_words_cannot_say_it():
     files = {"f": "joe@a slots=1\nb\nhere slots=2\n"}
-    assert job_of("--hostfile f -n 2 x", files=files).words.hostfile == "here slots=2\njoe@a slots=1\nb\n"
+    assert job_of("--hostfile f -n 2 x", files=files).options.hostfile == "here slots=2\njoe@a slots=1\nb\n"
 
 
 def test_a_port_of_all_hosts_goes_to_ssh():
     job, _ = told("--hostfile f x", files={"f": "a port=22 slots=1\n"})
     assert job == "--mca plm_rsh_args -p 22 --stdin 0"
-    with pytest.raises(UsageError, match="one way to all hosts"):
+    with pytest.raises(UsageError, match="one ssh command for all hosts"):
         job_of("--hostfile f x", files={"f": "a port=22 slots=1\nb slots=1\n"})
 
 
@@ -185,7 +186,7 @@ def test_what_open_mpi_5_cannot_do_is_refused(text):
 
 def test_ranks_are_counted_where_their_number_is_known():
     assert job_of("x").size == 2
-    assert job_of("-n 3 -H a:2,b:2 --map-by node x").counts == (3,)
+    assert job_of("-n 3 -H a:2,b:2 --map-by node x").size == 3
     with pytest.raises(UsageError, match="depends on the cores of other hosts"):
         job_of("--hostfile f x", files={"f": "a\n"})
     with pytest.raises(LaunchError, match="slots"):
@@ -202,20 +203,19 @@ def test_ranks_are_counted_where_their_number_is_known():
     ],
 )
 def test_where_ranks_meet(text, address, scheduler):
-    meeting = job_of(text).meeting("10.0.0.1", (5000, 5001))
-    assert (meeting.address, meeting.port) == (address, 5000)
-    assert meeting.scheduler == (("10.0.0.1", 5001) if scheduler else None)
+    endpoint = job_of(text).endpoint("10.0.0.1", (5000, 5001))
+    assert endpoint == (address, 5000, 5001 if scheduler else 0, "10.0.0.1")
 
 
 # --- the wrapper
 
 
-NOWHERE = rank_wrapper.Streams()
+NOWHERE = rank_wrapper.LocalPaths()
 
 
 def run_wrapper(argv, streams=NOWHERE, wdir="/", path="", merge=False, shift=0, taken=(), text=True, **env):
-    meeting = rank_wrapper.MeetingPoint("10.0.0.1", 5000, ("10.0.0.2", 5001))
-    line = rank_wrapper.command(argv, wdir, path, streams, merge, shift, rank_wrapper.variables(meeting, "ff", taken))
+    variables = rank_wrapper.framework_variables(Endpoint("10.0.0.1", 5000, 5001, "10.0.0.2"), "ff", taken)
+    line = rank_wrapper.wrap(argv, wdir, path, streams, merge, shift, variables)
     rank = dict(zip(("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE"), ("5", "8", "1", "4")))
     of_mpi = {f"OMPI_COMM_WORLD_{name}": value for name, value in rank.items()}
     of_mpi["PMIX_SERVER_URI2"] = "prterun-a.b-1@0.1;tcp4://127.0.0.1:1"
@@ -268,7 +268,7 @@ def test_the_number_of_the_node():
 
 
 def test_no_promise_of_a_scheduler_where_there_is_none():
-    found = rank_wrapper.variables(rank_wrapper.MeetingPoint("a", 1, None), "ff", ())
+    found = rank_wrapper.framework_variables(Endpoint("a", 1, 0), "ff", ())
     assert not [word for word in found if word.startswith("MS_")] and "RANK_ID=rank" in found
 
 
@@ -300,11 +300,11 @@ def test_how_a_program_is_found(tmp_path):
 
 
 def test_what_a_rank_says_of_itself_and_where():
-    done = run_wrapper(["sh", "-c", "echo out; echo err >&2"], rank_wrapper.Streams("hello-1"))
+    done = run_wrapper(["sh", "-c", "echo out; echo err >&2"], rank_wrapper.LocalPaths("hello-1"))
     hello, err = done.stderr.splitlines()
     assert hello.split()[:2] == ["hello-1", "5"] and hello.split()[3] == os.uname().nodename
     assert (err, done.stdout) == ("err", "out\n")
-    merged = run_wrapper(["sh", "-c", "echo out; echo err >&2"], rank_wrapper.Streams("hello-1"), merge=True)
+    merged = run_wrapper(["sh", "-c", "echo out; echo err >&2"], rank_wrapper.LocalPaths("hello-1"), merge=True)
     assert merged.stdout == "out\nerr\n" and len(merged.stderr.splitlines()) == 1
 
 
@@ -388,13 +388,13 @@ def test_words_of_mpirun_behind_an_unfinished_line():
     ],
 )
 def test_versions(answer, version):
-    found = find_mpirun.understood("/x", answer)
+    found = find_mpirun.parse_version("/x", answer)
     assert isinstance(found, OpenMpiInstallation) and found.version == version
 
 
 @pytest.mark.parametrize("answer", ["HYDRA build details:\n    Version: 4.0.2\n", "", "Intel(R) MPI Library 2021"])
 def test_what_is_not_open_mpi(answer):
-    assert "not Open MPI's" in find_mpirun.understood("/x/mpirun", answer)
+    assert "not Open MPI's" in find_mpirun.parse_version("/x/mpirun", answer)
 
 
 def false_mpirun(folder, answer, name="mpirun"):
@@ -438,20 +438,20 @@ def test_what_is_too_old(tmp_path):
     ],
 )
 def test_who_failed(words_, rank):
-    assert named(words_) == rank
+    assert first_failed_rank(words_) == rank
 
 
 def test_what_a_failure_of_mpirun_means():
     mpirun, hosts = Failure("rank 0 …", "here", 0, 3), {0: "a", 1: "b"}
-    of_rank = explained(mpirun, None, "process rank 1 with PID 0", 2, hosts)
+    of_rank = failure_of_mpirun(mpirun, None, "process rank 1 with PID 0", 2, hosts)
     assert (of_rank.what, of_rank.host, of_rank.rank, of_rank.code) == ("rank 1 ended with exit code 3", "b", 1, 3)
-    assert "did not say which" in explained(mpirun, None, "", 2, hosts).what
+    assert "did not say which" in failure_of_mpirun(mpirun, None, "", 2, hosts).what
     for lost in ("ORTE has lost communication with a remote daemon.", "A daemon failed to start or was ended"):
-        assert explained(mpirun, None, lost, 2, hosts).code == EXIT_LOST
-    assert explained(mpirun, None, "A daemon failed to start", 2, {}).code == EXIT_UNREACHED
-    assert explained(mpirun, None, "could not start one or more daemons", 2, {}).code == EXIT_UNREACHED
-    assert "started no rank" in explained(mpirun, None, "", 2, {}).what
-    killed = explained(mpirun._replace(code=137), 9, "", 2, hosts)
+        assert failure_of_mpirun(mpirun, None, lost, 2, hosts).code == EXIT_LOST
+    assert failure_of_mpirun(mpirun, None, "A daemon failed to start", 2, {}).code == EXIT_UNREACHED
+    assert failure_of_mpirun(mpirun, None, "could not start one or more daemons", 2, {}).code == EXIT_UNREACHED
+    assert "started no rank" in failure_of_mpirun(mpirun, None, "", 2, {}).what
+    killed = failure_of_mpirun(mpirun._replace(code=137), 9, "", 2, hosts)
     assert "mpirun was ended by SIGKILL" in killed.what and killed.rank is None
 
 

@@ -1,4 +1,4 @@
-"""The standard input that the launcher sends to one rank."""
+"""The standard input of one program: bytes on their way into a pipe."""
 
 from __future__ import annotations
 
