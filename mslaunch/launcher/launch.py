@@ -20,7 +20,6 @@ from mslaunch.launcher.messages.failure_report import outcome_text
 from mslaunch.launcher.observers import LaunchEnded, Observers
 from mslaunch.launcher.stdio.console import Console
 from mslaunch.launcher.stdio.file_patterns import needs_addresses
-from mslaunch.launcher.stdio.terminal import FLUSH_SECONDS
 from mslaunch.plan.exported_variables import missing_exports
 from mslaunch.runtime.loop import Loop
 
@@ -41,7 +40,7 @@ def run(request: Request, caller: Caller) -> Outcome:
 def _context(loop: Loop, request: Request, caller: Caller) -> LaunchContext:
     began = time.monotonic()
     console = Console(loop, caller.stderr, request.quiet, request.verbose)
-    stdout = console.open_stdout(loop, caller.stdout)
+    stdout = console.open_stdout(caller.stdout)
     interrupts = Interrupts(loop, request, caller.signals)
     observers = Observers(began, [*console.observers, *caller.observers], console.info)
     return LaunchContext(loop, caller, console, stdout, interrupts, observers, began, os.urandom(4).hex())
@@ -75,7 +74,7 @@ class _Launch:
                 self._attempt, outcome, kept = restart.run(self._attempt, outcome)
         except LaunchError:
             self._attempt.close_output()
-            self._close_streams()  # what was said before the error is written
+            self._console.close()  # what was said before the error is written
             raise
         finally:
             stuck = self._attempt.close()
@@ -110,29 +109,18 @@ class _Launch:
     def _report_pid(self) -> None:
         request, context = self._request, self._context
         if request.report_pid is not None or request.report_uri is not None:
-            from mslaunch.launcher.messages.report_pid import announce, open_channel
+            from mslaunch.launcher.messages.report_pid import announce
 
-            def open_file(path: str) -> int:
-                return open_channel(path, context.loop, context.interrupts.wait)
-
-            caller = context.caller
-            announce(request, caller.cwd, caller.stdout, self._console.print, context.jobid, open_file)
+            cwd, stdout, say = context.caller.cwd, context.caller.stdout, self._console.print
+            announce(request, cwd, stdout, say, context.jobid, context.loop, context.interrupts.wait)
 
     # --- the end
 
     def _report(self, outcome: Outcome, stuck: Sequence[str]) -> Outcome:
         outcome = outcome._replace(seconds=self._context.seconds)
-        self._console.write(outcome_text(outcome, self._attempt.log_of(outcome.failure)))
-        if stuck:
-            self._console.info(f"still ending: {', '.join(stuck)}")
         self._context.observers.emit(LaunchEnded, outcome)
-        self._context.loop.run(lambda: not self._console.stderr.pending, FLUSH_SECONDS)
-        self._close_streams()
+        self._console.finish(outcome_text(outcome, self._attempt.log_of(outcome.failure)), stuck)
         return outcome
-
-    def _close_streams(self) -> None:
-        self._console.close()
-        self._context.stdout.close()
 
     # --- what is shown
 

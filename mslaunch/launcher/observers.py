@@ -93,7 +93,7 @@ class AttemptEnded(NamedTuple):
 
 
 class LaunchEnded(NamedTuple):
-    """The launch is over, and its report was written."""
+    """The launch is over; its report follows."""
 
     time: float
     outcome: Outcome

@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from mslaunch.datamodel.request import Request
     from mslaunch.launcher.launch_context import Caller
 
-_LAST_WORDS = 3.0  #: seconds that a standard error nobody reads is waited for
 _SSH_ENDS = 3.0  #: seconds that the ssh to other hosts may take to end once mpirun has
 _LOOK_AGAIN = 0.02  # seconds; no event tells of processes that are not ours
 _USUAL_PORTS = (29500, 8118)  #: torch's and MindSpore's, for a dry run
@@ -81,7 +80,7 @@ class _MpirunLaunch:
         self._request = job.request
         self._caller = caller
         self._console = Console(loop, caller.stderr, job.request.quiet, False)  # its details are about mpirun
-        self._stdout = self._console.open_stdout(loop, caller.stdout)
+        self._stdout = self._console.open_stdout(caller.stdout)
         self._here = Node(os.uname().nodename, 1, "this host", local=True)
         self._hello = f"mslaunch-{os.urandom(8).hex()}"
 
@@ -98,18 +97,16 @@ class _MpirunLaunch:
                 self._output.close()
                 raise
         except LaunchError:
-            self._close_streams()
+            self._console.close()
             raise
 
     def _announce(self) -> None:
         request, caller = self._request, self._caller
         if request.report_pid is not None or request.report_uri is not None:
-            from mslaunch.launcher.messages.report_pid import announce, open_channel
+            from mslaunch.launcher.messages.report_pid import announce
 
-            def open_file(path: str) -> int:
-                return open_channel(path, self._loop, self._interrupts.wait)
-
-            announce(request, caller.cwd, caller.stdout, self._console.print, self._job.jobid, open_file)
+            say, wait = self._console.print, self._interrupts.wait
+            announce(request, caller.cwd, caller.stdout, say, self._job.jobid, self._loop, wait)
 
     def _open_output(self) -> Output:
         """For names of files all ranks count as those of this host."""
@@ -218,15 +215,7 @@ class _MpirunLaunch:
     def _report(self, outcome: Outcome, stuck: list[str]) -> None:
         failure = outcome.failure
         log = self._output.log_path(failure.rank) if failure and failure.rank is not None else None
-        self._console.write(outcome_text(outcome._replace(ranks=()), log))
-        if stuck:
-            self._console.info(f"still ending: {', '.join(stuck)}")
-        self._loop.run(lambda: not self._console.stderr.pending, _LAST_WORDS)
-        self._close_streams()
-
-    def _close_streams(self) -> None:
-        self._console.close()
-        self._stdout.close()
+        self._console.finish(outcome_text(outcome._replace(ranks=()), log), stuck)
 
 
 def _adopted_beside(agent: int) -> list[int]:

@@ -24,11 +24,17 @@ _LOOK_AGAIN = 0.01  #: seconds; the kernel has no event for a FIFO that gets a r
 
 
 def announce(
-    request: Request, cwd: str, stdout: int, say: Callable[[str], None], jobid: str, open_file: Callable[[str], int]
+    request: Request,
+    cwd: str,
+    stdout: int,
+    say: Callable[[str], None],
+    jobid: str,
+    loop: Loop,
+    wait: Callable[[Callable[[], bool]], None],
 ) -> None:
     """Write to the channels that were asked for; `jobid` is hexadecimal, `say` writes to standard error.
 
-    `open_file` opens a file for writing.  Raises `LaunchError`.
+    `wait(until)` runs the loop while a FIFO has no reader, and may raise.  Raises `LaunchError`.
     """
     pid = os.getpid()
     uri = f"{int(jobid, 16)}.0;mslaunch://{os.uname().nodename}/{pid}"
@@ -39,27 +45,21 @@ def announce(
         if channel == "+":
             say(text)
         elif channel is not None:
-            _write(option, "" if channel == "-" else os.path.join(cwd, channel), text, stdout, open_file)
+            path = "" if channel == "-" else os.path.join(cwd, channel)
+            try:
+                fd = _open(path, loop, wait) if path else stdout
+                try:
+                    os.write(fd, text.encode())
+                finally:
+                    if path:
+                        os.close(fd)
+            except OSError as error:
+                todo = "give - for standard output, + for standard error, or a file that you can write to"
+                raise LaunchError(f"{path or 'standard output'}: {error.strerror}", option, todo) from None
 
 
-def _write(option: str, path: str, text: str, stdout: int, open_file: Callable[[str], int]) -> None:
-    try:
-        fd = open_file(path) if path else stdout
-        try:
-            os.write(fd, text.encode())
-        finally:
-            if path:
-                os.close(fd)
-    except OSError as error:
-        todo = "give - for standard output, + for standard error, or a file that you can write to"
-        raise LaunchError(f"{path or 'standard output'}: {error.strerror}", option, todo) from None
-
-
-def open_channel(path: str, loop: Loop, wait: Callable[[Callable[[], bool]], None]) -> int:
-    """A descriptor for `path`, emptied.  Raises OSError.
-
-    Like a shell's `>`, it waits for the reader of a FIFO; `wait(until)` runs the loop meanwhile, and may raise.
-    """
+def _open(path: str, loop: Loop, wait: Callable[[Callable[[], bool]], None]) -> int:
+    """A descriptor for `path`, emptied.  Raises OSError.  Like a shell's `>`, it waits for the reader of a FIFO."""
     opened: list[int] = []
 
     def attempt() -> None:

@@ -10,9 +10,10 @@ import os
 from mslaunch.errors import printable
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.launcher.observers import Connecting
-from mslaunch.launcher.stdio.terminal import OutputFd, same_device
+from mslaunch.launcher.stdio.terminal import FLUSH_SECONDS, OutputFd, same_device
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Any
 
     from mslaunch.launcher.observers import Observer
@@ -24,6 +25,8 @@ class Console:
 
     def __init__(self, loop: Loop, fd: int, quiet: bool, verbose: bool) -> None:
         self.stderr = OutputFd(loop, fd, "standard error", lambda text: None)
+        self._stdout = self.stderr
+        self._loop = loop
         self._fd = fd
         self._quiet = quiet
         self._verbose = verbose
@@ -58,14 +61,25 @@ class Console:
             text = "" if record.over else f"connecting {record.answered}/{record.hosts} hosts"
             self.stderr.send(f"\r\x1b[K{text}".encode())
 
-    def open_stdout(self, loop: Loop, fd: int) -> OutputFd:
+    def open_stdout(self, fd: int) -> OutputFd:
         """Standard output; the same device as standard error if it is one terminal, pipe or socket."""
-        return self.stderr if same_device(fd, self._fd) else OutputFd(loop, fd, "standard output", self.info)
+        if not same_device(fd, self._fd):
+            self._stdout = OutputFd(self._loop, fd, "standard output", self.info)
+        return self._stdout
+
+    def finish(self, report: str, stuck: Sequence[str]) -> None:
+        """Write the report, and the hosts whose agents are `stuck`; wait a moment for the reader, and close."""
+        self.write(report)
+        if stuck:
+            self.info(f"still ending: {', '.join(stuck)}")
+        self._loop.run(lambda: not self.stderr.pending, FLUSH_SECONDS)
+        self.close()
 
     def close(self) -> None:
         """Write what can be written, and drop the rest."""
         self.stderr.flush()
         self.stderr.close()
+        self._stdout.close()
 
 
 def _is_terminal(fd: int) -> bool:

@@ -10,7 +10,7 @@ import pytest
 
 from mslaunch.datamodel.request import AppContext, Request
 from mslaunch.errors import LaunchError
-from mslaunch.launcher.messages.report_pid import announce, open_channel
+from mslaunch.launcher.messages.report_pid import announce
 from mslaunch.runtime.loop import Loop
 
 PID, URI = f"{os.getpid()}\n", f"4660.0;mslaunch://{os.uname().nodename}/{os.getpid()}\n"
@@ -18,7 +18,7 @@ PID, URI = f"{os.getpid()}\n", f"4660.0;mslaunch://{os.uname().nodename}/{os.get
 
 def speak(request: Request, cwd: Path, stdout: int, say: Callable[[str], None]) -> None:
     with Loop() as loop:
-        announce(request, str(cwd), stdout, say, "1234", lambda path: open_channel(path, loop, loop.run))
+        announce(request, str(cwd), stdout, say, "1234", loop, loop.run)
 
 
 def told(cwd: Path, **channels: str) -> tuple[str, str]:
@@ -68,12 +68,11 @@ def test_a_fifo_is_waited_for_and_may_be_called_off(tmp_path: Path) -> None:
     def stop(until: Callable[[], bool]) -> None:
         raise LaunchError("ended by SIGINT")
 
+    request = Request((AppContext(("x",)),), report_pid="fifo")
     with Loop() as loop:
         with pytest.raises(LaunchError, match="ended by SIGINT"):
-            open_channel(str(tmp_path / "fifo"), loop, stop)
+            announce(request, str(tmp_path), 1, pytest.fail, "1234", loop, stop)
         loop.after(0.02, lambda: readers.append(os.open(tmp_path / "fifo", os.O_RDONLY | os.O_NONBLOCK)))
-        channel = open_channel(str(tmp_path / "fifo"), loop, loop.run)
-    os.write(channel, b"1\n")
-    os.close(channel)
-    assert os.read(readers[0], 99) == b"1\n"
+        announce(request, str(tmp_path), 1, pytest.fail, "1234", loop, loop.run)
+    assert os.read(readers[0], 99) == PID.encode()
     os.close(readers[0])

@@ -277,7 +277,7 @@ def test_where_both_streams_are_one_device_a_torn_line_is_ended_before_another(s
     with Loop() as loop, open(os.pipe()[1], "wb") as elsewhere:
         reader, writer = os.pipe()
         console = Console(loop, writer, quiet=False, verbose=False)
-        stdout = console.open_stdout(loop, writer if same else elsewhere.fileno())
+        stdout = console.open_stdout(writer if same else elsewhere.fileno())
         assert (stdout is console.stderr) is same
         terminals = {STDOUT: stdout, STDERR: console.stderr}
         output = Output(OutputPolicy(tag="rank"), PatternValues([("n", 0)]), terminals, pytest.fail)
