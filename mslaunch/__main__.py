@@ -1,4 +1,4 @@
-"""`python -m mslaunch` is the command."""
+"""`python -m mslaunch`: the command."""
 
 from mslaunch.cli.main import main
 

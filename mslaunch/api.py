@@ -1,8 +1,7 @@
 """The Python API: `launch(argv, np=4)` does what the command does, and returns an `Outcome` instead of exiting.
 
-A thin face on `launcher.launch`, like the command line itself.  It may be called from any thread; signals are taken
-over only in the main one.  The surprising thing: in a program with threads the local agent is a fresh interpreter,
-since forking such a program is not safe.
+It may be called from any thread; signals are handled only in the main one.  In a program with threads the local agent
+is a new interpreter, because forking such a program is not safe.
 """
 
 from __future__ import annotations
@@ -38,15 +37,14 @@ def launch(
 ) -> Outcome:
     """Run `argv` as the ranks of a job; returns when the last one has ended.
 
-    `np` ranks on `hosts` ("a:2,b:2", or a list of such) or `hostfile`; `env` is what `-x` gives them; `output` is the
-    directory of `--output-filename` (nothing is shown on the terminal then), `merge` joins stderr to stdout; `timeout`
-    is in seconds.  `options` are further words of the command line, such as ["--map-by", "node"].  `environ` stands for
-    the launcher's environment where options are read from it (default: os.environ).  Ranks read no standard input
-    unless `options` says so.
+    `np` ranks on `hosts` ("a:2,b:2", or a list of such) or `hostfile`; `env` as with `-x`; `output` is the directory of
+    `--output-filename` (nothing is shown on the terminal then), `merge` joins stderr to stdout; `timeout` is in
+    seconds.  `options` are further words of the command line, such as ["--map-by", "node"].  `environ` replaces
+    os.environ where options are read from the environment.  Ranks read no standard input unless `options` says so.
 
-    Raises `LaunchError` for what is wrong before ranks are started: words, hosts, links, files.  The rest is in the
-    outcome: a rank that fails or cannot be started, and Ctrl-C ("ended by SIGINT").  With `options` like ["--restart",
-    "group"], `attempts` tells of those that failed before, and `restarts` of what was started again by itself.
+    Raises `LaunchError` for errors before ranks are started, in options, hosts, connections or files.  Later events are
+    in the outcome: a rank that fails or cannot be started, and Ctrl-C ("ended by SIGINT").  With `options` like
+    ["--restart", "group"], `attempts` has those that failed before, and `restarts` what was started again alone.
     """
     from mslaunch.cli.dispatch import parse
     from mslaunch.cli.main import read_text
@@ -70,19 +68,20 @@ def launch(
 
 
 def _check_types(argv: Any, np: Any, timeout: Any, env: Mapping[Any, Any]) -> None:
-    """For callers without a type checker; a text is a sequence of words, too, and none of them is meant."""
+    """Refuse wrong types: a str would be taken for a sequence of words."""
     if isinstance(argv, str):
-        raise UsageError(f"argv is the text {argv!r}", "launch", f"a list of words, such as {argv.split()}")
+        raise UsageError(f"argv is the string {argv!r}", "launch", f"a list of words, such as {argv.split()}")
     wrong = [word for word in argv if not isinstance(word, (str, os.PathLike))]
     if wrong:
-        raise UsageError(f"{wrong[0]!r} in argv is no text", "launch", f"write {str(wrong[0])!r}")
+        raise UsageError(f"{wrong[0]!r} in argv is not a string", "launch", f"write {str(wrong[0])!r}")
     if np is not None and not isinstance(np, int):
         raise UsageError(f"np is {np!r}", "launch", "a whole number; None means as many as there are slots")
     if timeout is not None and not isinstance(timeout, (int, float)):
         raise UsageError(f"timeout is {timeout!r}", "launch", "a number of seconds; None means no limit")
     for name, value in env.items():
         if not (isinstance(name, str) and isinstance(value, str)):
-            raise UsageError(f"{name!r}: {value!r} in env is no text", "launch", f"write {str(name)!r}: {str(value)!r}")
+            what = f"{name!r}: {value!r} in env is not a string"
+            raise UsageError(what, "launch", f"write {str(name)!r}: {str(value)!r}")
 
 
 def _app(

@@ -1,12 +1,11 @@
-"""For programs that a foreign mpirun or mpiexec has started: our variables, made of what MPI itself knows.
+"""The variables of mslaunch for programs that another mpirun or mpiexec has started, from what MPI itself knows.
 
     mpiexec -n 4 python -m mslaunch.under_mpirun net.py      runs net.py with RANK, RANK_ID, MASTER_ADDR and the rest
     mslaunch.under_mpirun.export_comm_world()                the same from within a program
 
 Rank and size come from mpi4py's COMM_WORLD, the node-local rank from Split_type(COMM_TYPE_SHARED), the address from
-rank 0's host.  mpi4py is imported here and nowhere else.  The surprising thing: this module assigns os.environ, which
-the house allows nowhere else, since changing this very process is its purpose.  For MindSpore rank 0 has a child that
-listens in the scheduler's place and becomes the scheduler when somebody knocks.
+rank 0's host.  This is the only module that changes os.environ.  For MindSpore, rank 0 has a child that listens at the
+scheduler's port and becomes the scheduler on the first connection.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from mslaunch.host.free_ports import Listener
 
 _USAGE = "mpiexec -n 4 python -m mslaunch.under_mpirun SCRIPT|-m MODULE|-c CODE [ARGUMENTS]"
-_TOGETHER = 10.0  #: seconds that the end of the other ranks is waited for, before the scheduler is ended
+_TOGETHER = 10.0  #: seconds to wait for the other ranks before the scheduler is ended
 
 #: the child of rank 0: arguments are the descriptor it listens at, rank 0's process, and the scheduler's command line
 _WAITER = """\
@@ -37,19 +36,19 @@ import ctypes, os, select, sys
 ctypes.CDLL(None).prctl(1, 15, 0, 0, 0)  # SIGTERM when rank 0 ends, however that happens
 if os.getppid() != int(sys.argv[2]):
     sys.exit()
-door = int(sys.argv[1])
+listener = int(sys.argv[1])
 try:
-    os.sched_setaffinity(0, range(os.cpu_count()))  # rank 0 may be bound to one core, and needs it for itself
+    os.sched_setaffinity(0, range(os.cpu_count()))  # rank 0 may be bound to one core, which it needs itself
 except OSError:
     pass
-select.select([door], [], [])
-os.close(door)
+select.select([listener], [], [])
+os.close(listener)
 os.execv(sys.argv[3], sys.argv[3:])
 """
 
 
 def export_comm_world() -> dict[str, str]:
-    """Set our variables in os.environ, and return them.  Every rank of COMM_WORLD must call it, once, at its beginning.
+    """Set our variables in os.environ, and return them; every rank of COMM_WORLD must call it once, at its beginning.
 
     Raises `LaunchError` without mpi4py.
     """
@@ -72,7 +71,7 @@ def export_comm_world() -> dict[str, str]:
 
 
 def main(argv: Sequence[str]) -> None:
-    """The command: set the variables, then run what the words name, as python itself would."""
+    """The command: set the variables, then run a script, module or code, as python itself would."""
     if argv and argv[0] in ("-h", "--help"):
         sys.exit(print(f"usage: {_USAGE}"))
     if not argv or (argv[0] in ("-m", "-c") and len(argv) < 2):
@@ -90,7 +89,7 @@ def main(argv: Sequence[str]) -> None:
         if ended.code not in (None, 0):
             _abort(ended)
         raise
-    except BaseException as error:  # the others would wait for this rank for ever
+    except BaseException as error:  # else the other ranks would wait for this one
         _abort(error)
         raise
 
@@ -113,7 +112,7 @@ def _run(argv: Sequence[str]) -> None:
 
 
 def _abort(error: BaseException) -> None:
-    """Say what happened, and end all ranks; returns where there is only one."""
+    """Print the error, and end all ranks; returns if there is only one."""
     world = _comm_world()
     if world.Get_size() == 1:
         return
@@ -143,7 +142,7 @@ def _comm_world() -> Any:
 
 
 def _place(world: Any) -> tuple[RankInfo, list[Listener]]:
-    """This rank's place, found out together with all others; and on rank 0 the ports, held."""
+    """The numbers of this rank, found by collective calls; and on rank 0 the listeners that hold the ports."""
     from mpi4py import MPI
 
     from mslaunch.host.free_ports import Listener
@@ -153,13 +152,13 @@ def _place(world: Any) -> tuple[RankInfo, list[Listener]]:
     local = world.Split_type(MPI.COMM_TYPE_SHARED, rank)
     local_rank, local_size = local.Get_rank(), local.Get_size()
     leader = local.bcast(rank)
-    told = world.allgather((leader, addresses()[0]))
-    firsts = sorted({first for first, _ in told})
+    gathered = world.allgather((leader, addresses()[0]))
+    firsts = sorted({first for first, _ in gathered})
     local.Free()
     held = [Listener(), Listener()] if rank == 0 else []
-    address = _address([told[first][1] for first in firsts])
-    meeting = world.bcast((address, *(listener.port for listener in held)))
-    place = RankInfo(rank, size, local_rank, local_size, firsts.index(leader), len(firsts), size, *meeting)
+    address = _address([gathered[first][1] for first in firsts])
+    rendezvous = world.bcast((address, *(listener.port for listener in held)))
+    place = RankInfo(rank, size, local_rank, local_size, firsts.index(leader), len(firsts), size, *rendezvous)
     return place, held
 
 
@@ -176,7 +175,7 @@ def _address(nodes: Sequence[str]) -> str:
 
 
 def _wait_for_mindspore(place: RankInfo, held: Sequence[Listener]) -> Popen[bytes] | None:
-    """The child of rank 0 that becomes the scheduler; None on other ranks, or without MindSpore."""
+    """The child of rank 0 that becomes the scheduler; None on other ranks and without MindSpore."""
     if not held:
         return None
     import subprocess
@@ -189,16 +188,16 @@ def _wait_for_mindspore(place: RankInfo, held: Sequence[Listener]) -> Popen[byte
         return None
     interpreter = Interpreter(sys.executable, found.submodule_search_locations[0], os.getcwd(), dict(os.environ))
     plan = mindspore.services(place, ServicePolicy())[0]
-    door = held[1].fileno()
-    os.set_inheritable(door, True)
-    command = [sys.executable, "-S", "-c", _WAITER, str(door), str(os.getpid()), *scheduler_command(interpreter)]
+    listener = held[1].fileno()
+    os.set_inheritable(listener, True)
+    command = [sys.executable, "-S", "-c", _WAITER, str(listener), str(os.getpid()), *scheduler_command(interpreter)]
     env = scheduler_env(interpreter.env, plan.env)
     null = subprocess.DEVNULL
-    return subprocess.Popen(command, stdin=null, stdout=null, env=env, pass_fds=(door,))
+    return subprocess.Popen(command, stdin=null, stdout=null, env=env, pass_fds=(listener,))
 
 
 def _end_together(world: Any, waiter: Popen[bytes] | None) -> None:
-    """When all ranks have come to their end the scheduler is ended; MPI is still there, and MindSpore has gone."""
+    """At exit, wait for all ranks and end the scheduler; MPI still works then, and MindSpore is finished."""
     import atexit
     import time
 

@@ -64,8 +64,8 @@ ACTIONS: tuple[Option, ...] = tuple(
     for names, metavar, help, default in (
         (("dialect",), "|".join(NAMES), "the words that follow are in this dialect", NAMES[0]),
         (("install-shims",), "DIR [NAME…]",
-         "make links in DIR that are called mpirun, mpiexec, mpiexec.hydra and msrun, or as you say (also orterun, "
-         "mpiexec=hydra), and take on that dialect", ""),
+         "make links in DIR that are called mpirun, mpiexec, mpiexec.hydra and msrun, or NAME (also orterun, "
+         "mpiexec=hydra), and select that dialect", ""),
         (("status",), "[JOB]", "show what became of detached jobs (msrun's --join=False), or of one; then the exit "
          "code is 0 while it runs, and the job's once it has ended", ""),
         (("stop",), "JOB", "end a detached job, and wait until it has ended", ""),

@@ -116,4 +116,4 @@ def _one_of(option: str, known: Sequence[str], words: Sequence[str]) -> str:
 
 def _require_end(option: str, words: Sequence[str]) -> None:
     if words:
-        raise UsageError(f"it takes nothing more, got {words[0]!r}", option, "leave out what stands behind it")
+        raise UsageError(f"it takes nothing more, got {words[0]!r}", option, "leave out what follows it")

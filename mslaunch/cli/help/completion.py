@@ -14,7 +14,7 @@ from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-#: what may follow where the row of an option does not list it
+#: values that the row of an option does not list
 _WORDS = {
     "map-by": ("slot", "node", *LEVELS, "ppr:", "seq"),
     "rank-by": ("slot", "node", *LEVELS),
@@ -34,13 +34,13 @@ class _Row(NamedTuple):
 
     names: tuple[str, ...]
     help: str
-    values: tuple[str, ...]  # what stands for each of its values
-    kind: str  # what the first of them is: "" anything, files, hosts, words
+    values: tuple[str, ...]  # the metavar of each of its values
+    kind: str  # what the first value is: "" anything, files, hosts, words
     words: tuple[str, ...] = ()
 
 
 def script(shell: str) -> str:
-    """The completion of the command `mslaunch`, and of mpirun, mpiexec and msrun, for bash, zsh or fish."""
+    """The completion of `mslaunch`, mpirun, mpiexec and msrun, for bash, zsh or fish."""
     table: list[Option] = []
     for dialect in OF_OWN_NAME:
         known = {name for option in table for name in option.names}
@@ -63,7 +63,7 @@ def _either(names: Iterable[str]) -> str:
     return "|".join(names)
 
 
-# ---------------------------------------------------------------------------------------------------------------- bash
+# --- bash
 
 # bash cuts words at `=` and `:`, so the script cuts the line again, at blanks
 _BASH = """\
@@ -135,7 +135,7 @@ def _bash(rows: list[_Row]) -> str:
     )
 
 
-# ----------------------------------------------------------------------------------------------------------------- zsh
+# --- zsh
 
 _ZSH = """\
 #compdef {names}
@@ -170,13 +170,13 @@ def _spec(row: _Row, name: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """Text without what ends a part of a specification."""
+    """Text with the characters escaped that end a part of a specification."""
     for char in "\\[]:":
         text = text.replace(char, "\\" + char)
     return text.replace("'", "’")
 
 
-# ---------------------------------------------------------------------------------------------------------------- fish
+# --- fish
 
 _FISH = """\
 # fish completion of mslaunch: mslaunch --completion fish | source

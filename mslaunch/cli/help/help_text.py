@@ -15,12 +15,12 @@ from mslaunch.cli.parser.options import REFUSED, Option, Variable, spelled
 PARAMETERS_TITLE = "Parameters (--mca, or OMPI_MCA_KEY) that steer mslaunch"
 VARIABLES_TITLE = "Other variables that steer mslaunch; options win"
 
-_INTRO = "Start the ranks of a job on one host or many, carry their output home, and end them together."
+_INTRO = "Start the ranks of a job on one host or many, show their output here, and end them together."
 _COLUMN = 28  # where descriptions begin
 
 
 def columns() -> int:
-    """How wide the terminal is that help is printed on."""
+    """The width of the terminal that help is printed on."""
     try:
         return os.get_terminal_size(1).columns
     except OSError:
@@ -28,12 +28,12 @@ def columns() -> int:
 
 
 def names_of(option: Option) -> str:
-    """How the option is written: `-n, --np N`."""
+    """The names of an option and its values: `-n, --np N`."""
     return " ".join([", ".join(spelled(name) for name in option.names), option.metavar]).strip()
 
 
 def refused(table: Iterable[Option]) -> str:
-    """The names of the refused options, with commas between."""
+    """The names of the refused options."""
     return ", ".join(spelled(name) for option in table if option.status == REFUSED for name in option.names)
 
 
@@ -46,7 +46,7 @@ def groups(table: Iterable[Option]) -> dict[str, list[Option]]:
 
 
 def merged(rows: Iterable[Variable]) -> list[tuple[str, str]]:
-    """(names, meaning) of variables, where those that mean the same stand together."""
+    """(names, meaning) of variables; those with one meaning are joined."""
     found: dict[str, list[str]] = {}
     for row in rows:
         found.setdefault(row.help, []).append(row.name)
@@ -71,17 +71,16 @@ def help_text(about: DialectHelp, width: int) -> str:
 
 
 def _part(title: str, rows: list[str]) -> list[str]:
-    """One paragraph with a title; none if there is nothing in it."""
+    """One paragraph with a title; none if it is empty."""
     return ["\n".join([title + ":", *rows])] if rows else []
 
 
 def described(option: Option) -> str:
-    """What the option does, and its default."""
+    """The meaning of an option, and its default."""
     return option.help + (f" (default: {option.default})" if option.default else "")
 
 
 def _entry(names: str, meaning: str, width: int) -> str:
-    """One row: its names, and the description beside or below them."""
     lines = textwrap.wrap(meaning, width - _COLUMN, break_on_hyphens=False)
     if len(names) > _COLUMN - 4:
         heads = textwrap.wrap(names, width - 2, break_on_hyphens=False)

@@ -18,10 +18,10 @@ mslaunch \- start the ranks of a parallel job on one host or many
 [\fIoptions\fR] \fIprogram\fR [\fIarguments\fR] [: [\fIoptions\fR] \fIprogram\fR [\fIarguments\fR]]...
 """.strip()
 _DESCRIPTION = """\
-mslaunch starts the ranks of a job on one host or many, tells them where to meet, carries their output home, and ends
-them together, whatever happens.
-It takes the command line of Open MPI's mpirun and needs no MPI; nothing has to be installed on the other hosts but sshd
-and Python 3.8 or newer.
+mslaunch starts the ranks of a job on one host or many, gives them the variables by which they connect, shows their
+output, and ends them together, whatever happens.
+It takes the command line of Open MPI's mpirun and needs no MPI library. The other hosts only need sshd and Python 3.8
+or newer.
 
 Options end at the program's name, or at '--'; what follows is the program's.
 A name takes one dash or two, and its value follows after a blank or '='.
@@ -29,12 +29,12 @@ Several programs make one job when a lone ':' stands between them.
 
 Called as mpirun, mpiexec, orterun, mpiexec.hydra or msrun (see --install-shims), or with --dialect as its first word,
 it takes the command line of that launcher; --help then shows the options of that one.
-A line that begins with an option that msrun alone has, as --worker_num=8, is msrun's.
+A line that begins with an option of msrun's own, such as --worker_num=8, is msrun's.
 """
 _CODES = (
     ("0", "every rank ended with 0"),
-    ("N", "the rank that failed first ended with N, or with 128 + n if signal n ended it"),
-    (str(errors.EXIT_USAGE), "a bad option, hostfile, allocation or mapping; or mslaunch was ended by a signal"),
+    ("N", "the rank that failed first exited with N, or was killed by signal N - 128"),
+    (str(errors.EXIT_USAGE), "a bad option, hostfile, allocation or mapping; or mslaunch was killed by a signal"),
     (str(errors.EXIT_TIMEOUT), "--timeout or MPIEXEC_TIMEOUT was reached"),
     (str(errors.EXIT_NOT_STARTED), "the program is not executable, or its working directory cannot be entered"),
     (str(errors.EXIT_NOT_FOUND), "the program was not found"),
@@ -42,19 +42,19 @@ _CODES = (
     (str(errors.EXIT_UNREACHED), "a host could not be reached, or no agent started there"),
 )
 _FILES = (
-    ("~/.ssh/config, ~/.ssh/known_hosts, /etc/ssh/ssh_config", "how hosts are reached and known"),
+    ("~/.ssh/config, ~/.ssh/known_hosts, /etc/ssh/ssh_config", "how hosts are reached and verified"),
     ("~/.openmpi/mca-params.conf, /etc/openmpi/openmpi-mca-params.conf", "parameters, one a line: KEY = VALUE"),
 )
 
 
 def page() -> str:
-    """The page, in the man macros of roff."""
+    """The page, in roff with the man macros."""
     about, *others = (catalog.dialect(row.name) for row in OF_OWN_NAME)
     parts = [_HEAD, ".SH DESCRIPTION", *_paragraphs(_DESCRIPTION), ".SH OPTIONS"]
     for group, members in groups(about.table).items():
         rows = [_entry(names_of(option), described(option)) for option in members if option.status != REFUSED]
         parts += [f".SS {_text(group)}", *rows] if rows else []
-    parts += [".SS Refused", *_paragraphs("Each of them says what to use instead: " + refused(about.table) + ".")]
+    parts += [".SS Refused", *_paragraphs("Using one prints what to use instead: " + refused(about.table) + ".")]
     parts += [".SH PARAMETERS", *_paragraphs("Given with --mca KEY VALUE, or as a variable OMPI_MCA_KEY.")]
     parts += [_entry(names, meaning) for names, meaning in merged(about.parameters)]
     parts += [".SH ENVIRONMENT", *(_entry(*pair) for pair in merged(about.variables))]
@@ -67,7 +67,6 @@ def page() -> str:
 
 
 def _paragraphs(text: str) -> list[str]:
-    """Text with an empty line between paragraphs."""
     return [f".PP\n{_text(paragraph)}" for paragraph in text.strip().split("\n\n")]
 
 

@@ -28,13 +28,14 @@ EXTRAS = (
     "pty", "merge-stderr-to-stdout", "grace", "timeout", "rsh-agent", "ssh-accept-new", "connect-timeout",
     "agent-python", "fanout", "display-table", "display-allocation", "do-not-launch", "q",
 )  # fmt: skip
+_demux = readers.ignored_choice("poll", "select")
 USAGE = "Usage: mslaunch --dialect hydra [options] program [arguments]"
-_NOTHING = "accepted, and changes nothing: "
+_NOTHING = "accepted, without effect: "
 
 
 #: variables that are read, weakest first
 VARIABLES: tuple[Variable, ...] = (
-    Variable("HYDRA_HOST_FILE", "own.hosts", hydra_readers.default_file, "as -f, where neither -f nor -hosts is given"),
+    Variable("HYDRA_HOST_FILE", "own.hosts", hydra_readers.hosts_of("HYDRA_HOST_FILE"), "as -f, without -f and -hosts"),
     Variable("HYDRA_BOOTSTRAP", "own.launcher", hydra_readers.launcher, "as -launcher"),
     Variable("HYDRA_LAUNCHER", "own.launcher", hydra_readers.launcher, "as -launcher"),
     Variable("HYDRA_BOOTSTRAP_EXEC", "link.agent", hydra_readers.command, "as -launcher-exec"),
@@ -45,7 +46,7 @@ VARIABLES: tuple[Variable, ...] = (
     Variable("HYDRA_MAPPING", "own.map_by", readers.text, "as -map-by"),
     Variable("HYDRA_ENV", "own.forward", hydra_readers.forwarded, "all: as -genvall; any other word: as -genvnone"),
     Variable("HYDRA_IFACE", "", hydra_readers.interface, "as -iface"),
-    Variable("HYDRA_DEMUX", "", hydra_readers.demux, "as -demux"),
+    Variable("HYDRA_DEMUX", "", _demux, "as -demux"),
     Variable("HYDRA_DEBUG", "verbose", readers.yes_no, "1: as -verbose"),
     Variable("MPIEXEC_TIMEOUT", "", readers.limit_by("MPIEXEC_TIMEOUT"), "end the job after so many seconds"),
 )
@@ -74,7 +75,7 @@ _REFUSED: tuple[tuple[str, str, str], ...] = (
     ("enable-x", "", "it forwards no X display; -launcher-exec may name a script that runs ssh -X"),
     ("nameserver", "HOST:PORT", "it has no name server (MPI_Publish_name); exchange names through a file"),
     ("pmi-port", "", "it has no PMI server on a port; leave it out"),
-    ("pmi_args", "ARGS", "programs that are started without a launcher do not need one here; leave it out"),
+    ("pmi_args", "ARGS", "programs that are started without a launcher need none here; leave it out"),
     ("hybrid-hosts", "", "hosts need nothing installed; give -wdir DIR where directories differ"),
     ("print-all-exitcodes", "", "the first rank that failed is named at the end with its code; leave it out"),
     ("profile", "", "it counts no PMI calls; leave it out"),
@@ -86,16 +87,16 @@ _REFUSED: tuple[tuple[str, str, str], ...] = (
     ("mca", "KEY VALUE",
      "it is an option of Open MPI's mpirun; use -genv OMPI_MCA_KEY VALUE, or begin with --dialect mpirun"),
     ("oversubscribe allow-run-as-root", "",
-     "it is an option of Open MPI's mpirun; leave it out, for neither is ever refused here"),
+     "it is an option of Open MPI's mpirun; leave it out: neither is ever refused here"),
     ("tag-output", "", "it is an option of Open MPI's mpirun; use -l, or begin with --dialect mpirun"),
     ("soft", "TRIPLETS", "a job has one number of ranks; use -n"),
     ("arch", "ARCH", "hosts are chosen by name; use -hosts or -f"),
-    ("file", "FILE", "no MPI says what is in it; use -configfile"),
+    ("file", "FILE", "no MPI defines its format; use -configfile"),
 )  # fmt: skip
 
 
 class HydraOptions(NamedTuple):
-    """What the options of hydra itself say; None: not given."""
+    """The options of hydra itself; None: not given."""
 
     hosts: tuple[str, str] | None = None  # the option, and its list or file
     ppn: int | None = None
@@ -116,7 +117,7 @@ TABLE: tuple[Option, ...] = (
     Option(("n", "np", "c"), "N", "number of ranks", RUN, "app.np", readers.ranks,
            "one for each slot of the hosts, or -ppn, or 1", once=True),
     Option(("wdir", "dir"), "DIR", "working directory of this program", RUN, "app.wdir", readers.text,
-           "the present one"),
+           "the current one"),
     Option(("gwdir",), "DIR", "the same for all programs", RUN, "own.wdir", readers.text),
     Option(("path",), "DIRS", "where this program is looked for before PATH", RUN, "app.path", readers.text),
     Option(("gpath",), "DIRS", "the same for all programs", RUN, "own.path", readers.text),
@@ -137,27 +138,27 @@ TABLE: tuple[Option, ...] = (
     Option(("envnone",), "", "as -genvnone, for this program", ENV, "", readers.exactly("app.forward", ())),
     Option(("envlist",), "NAMES", "as -genvlist, for this program", ENV, "app.forward", hydra_readers.names),
     Option(("hosts", "host", "hostlist"), "LIST", "hosts, NAME[:RANKS] with commas between; for all programs", HOSTS,
-           "own.hosts", hydra_readers.host_list, "this host"),
+           "own.hosts", hydra_readers.hosts_of("-hosts"), "this host"),
     Option(("f", "hostfile", "machinefile", "machine", "machines", "machinelist"), "FILE",
-           "file of hosts, a line is NAME[:RANKS] [user=USER]", HOSTS, "own.hosts", hydra_readers.host_file,
+           "file of hosts, a line is NAME[:RANKS] [user=USER]", HOSTS, "own.hosts", hydra_readers.hosts_of("-f"),
            "HYDRA_HOST_FILE"),
     Option(("skip-launch-node",), "", "use all named hosts but this one", HOSTS, "own.skip", readers.on),
     Option(("order-nodes",), "ascending|descending", "use the hosts in the order of their numbers of ranks", HOSTS,
-           "own.order", hydra_readers.order),
-    Option(("localhost",), "NAME", _NOTHING + "no host is told the name of this one", HOSTS, "",
+           "own.order", readers.choice("ascending", "descending")),
+    Option(("localhost",), "NAME", _NOTHING + "hosts do not get the name of this one", HOSTS, "",
            readers.ignored),
     Option(("disable-hostname-propagation", "enable-hostname-propagation"), "",
-           _NOTHING + "addresses are found by trying", HOSTS, "", readers.nothing),
-    Option(("rmk",), "user", "who knows the hosts", HOSTS, "", hydra_readers.manager, "user"),
-    Option(("ppn", "perhost", "grr"), "N", "ranks of a host before it is the next one's turn", PLACE, "own.ppn",
-           readers.count, "what the list of hosts says, or 1"),
+           _NOTHING + "addresses are found by trying them", HOSTS, "", readers.nothing),
+    Option(("rmk",), "user", "the source of the hosts", HOSTS, "", hydra_readers.manager, "user"),
+    Option(("ppn", "perhost", "grr"), "N", "ranks of a host before the next host gets any", PLACE, "own.ppn",
+           readers.count, "the counts of the list of hosts, or 1"),
     Option(("rr",), "", "as -ppn 1 (Intel)", PLACE, "", readers.exactly("own.ppn", 1)),
     Option(("rankmap",), "LIST", "host of each rank by number: 0,0,1,1, or (first,hosts,ranks)", PLACE, "own.rankmap",
            hydra_readers.rankmap),
     Option(("bind-to", "binding"), "OBJECT[:N]",
            "bind each rank of a host to the next of these: numa, socket, l1cache, l2cache, l3cache, core or hwthread; "
            "none, machine: do not bind", PLACE, "", hydra_readers.bind_to, "none"),
-    Option(("map-by",), "OBJECT", "the same object as of -bind-to; means nothing without that", PLACE, "own.map_by",
+    Option(("map-by",), "OBJECT", "the same object as for -bind-to; no effect without it", PLACE, "own.map_by",
            readers.text),
     Option(("topolib",), "hwloc", _NOTHING + "no library is needed", PLACE, "", readers.ignored),
     Option(("l", "prepend-rank"), "", "begin each line with [RANK]", IO, "", readers.exactly("output.tag", "rank")),
@@ -167,10 +168,10 @@ TABLE: tuple[Option, ...] = (
            "output.outfile", readers.text),
     Option(("errfile-pattern", "errfile"), "PATTERN", "standard error goes to this file", IO, "output.errfile",
            readers.text),
-    Option(("s", "stdin"), "RANK|all|none", "who gets the standard input (Intel)", IO, "stdin", readers.stdin, "0"),
-    Option(("demux",), "poll|select", _NOTHING + "there is one way to wait", IO, "", hydra_readers.demux),
-    Option(("disable-auto-cleanup",), "", "the others go on when a rank fails", END, "recovery", readers.on),
-    Option(("enable-auto-cleanup",), "", "they do not", END, "recovery", readers.off, "yes"),
+    Option(("s", "stdin"), "RANK|all|none", "which rank gets standard input (Intel)", IO, "stdin", readers.stdin, "0"),
+    Option(("demux",), "poll|select", _NOTHING + "all ways to wait for output look the same", IO, "", _demux),
+    Option(("disable-auto-cleanup",), "", "the other ranks go on when one fails", END, "recovery", readers.on),
+    Option(("enable-auto-cleanup",), "", "a rank that fails ends the job", END, "recovery", readers.off, "yes"),
     Option(("launcher", "bootstrap"), "ssh|rsh|fork", "how hosts are reached; fork: all ranks run here", LINK,
            "own.launcher", hydra_readers.launcher, "built-in ssh"),
     Option(("launcher-exec", "bootstrap-exec"), "PROGRAM", "the program that reaches a host: PROGRAM HOST COMMAND…",
@@ -178,7 +179,7 @@ TABLE: tuple[Option, ...] = (
     Option(("disable-x",), "", _NOTHING + "no X display is forwarded", LINK, "", readers.nothing),
     Option(("iface",), "NAME", "the network that the ranks' MPI library is to use, by its own variable", LINK, "",
            hydra_readers.interface, status=PASSED),
-    Option(("v", "verbose", "debug"), "", "say what is being done", TELL, "verbose", readers.on),
+    Option(("v", "verbose", "debug"), "", "report what is being done", TELL, "verbose", readers.on),
     Option(("info", "version"), "", "print the version and exit", TELL, "", show_version),
     Option(("h", "help"), "", "print this and exit", TELL, "", show_help),
     *(Option(tuple(names.split()), value, why, LATER, status=REFUSED) for names, value, why in _REFUSED),

@@ -158,7 +158,7 @@ def _bare(word: str) -> str:
 
 
 def _share(line: ParsedLine, own: HydraOptions, environ: Mapping[str, str]) -> None:
-    """What options for all programs say of each program; those of one program are stronger."""
+    """Options for all programs; those of one program are stronger."""
     forward = own.forward if own.hidden is None else tuple(name for name in environ if name not in own.hidden)
     line.put([("app.forward", forward), ("app.env+", own.env)])
     line.put([(path, value) for path, value in (("app.path", own.path), ("app.wdir", own.wdir)) if value is not None])

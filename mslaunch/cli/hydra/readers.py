@@ -10,9 +10,9 @@ from mslaunch.cli.parser.readers import Expected, count, meant, text
 from mslaunch.faststd import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from typing import Any
+    from collections.abc import Callable
 
-    Setting = tuple[str, Any]  # path, value
+    from mslaunch.cli.parser.readers import Pairs
 
 _OBJECTS = "none, machine, numa, socket, l1cache, l2cache, l3cache, core[:N] or hwthread[:N]"
 _LEVELS = {
@@ -31,36 +31,18 @@ def pair(name: str, value: str) -> tuple[tuple[str, str]]:
 
 
 def names(word: str) -> tuple[str, ...]:
-    """NAME,NAME,…; none is allowed."""
+    """NAME,NAME,…; may be empty."""
     return tuple(name for name in word.split(",") if name)
 
 
 def forwarded(word: str) -> tuple[str, ...]:
-    """HYDRA_ENV: `all`; any other word is none, as in hydra."""
+    """HYDRA_ENV: `all`; any other word means none, as with hydra."""
     return ("*",) if word == "all" else ()
 
 
-def host_list(word: str) -> tuple[str, str]:
-    """-hosts: who said it, and the list."""
-    return "-hosts", text(word)
-
-
-def host_file(word: str) -> tuple[str, str]:
-    """-f: who said it, and the file."""
-    return "-f", text(word)
-
-
-def default_file(word: str) -> tuple[str, str]:
-    """HYDRA_HOST_FILE: the same."""
-    return "HYDRA_HOST_FILE", word
-
-
-def order(word: str) -> str:
-    """-order-nodes; hydra takes any other word for ascending."""
-    lower = word.lower()
-    if lower not in ("ascending", "descending"):
-        raise Expected("ascending or descending", meant(lower, ("ascending", "descending")))
-    return lower
+def hosts_of(source: str) -> Callable[[str], tuple[str, str]]:
+    """The reader of a list or file of hosts: the option or variable, and its word."""
+    return lambda word: (source, text(word))
 
 
 def rankmap(word: str) -> tuple[int, ...]:
@@ -95,12 +77,12 @@ def launcher(word: str) -> str:
 
 
 def command(word: str) -> tuple[str, ...]:
-    """-launcher-exec: one word, the path of a program, as in hydra; blanks in it do not part."""
+    """-launcher-exec: the path of a program, as with hydra; it may contain blanks."""
     return (text(word),)
 
 
-def manager(word: str) -> list[Setting]:
-    """-rmk: who knows the hosts."""
+def manager(word: str) -> Pairs:
+    """-rmk: the source of the hosts."""
     if word.lower() in _BATCH:
         raise Expected("user", "write the hosts of the batch system into a file and give it with -f")
     if word.lower() != "user":
@@ -108,19 +90,12 @@ def manager(word: str) -> list[Setting]:
     return []
 
 
-def demux(word: str) -> list[Setting]:
-    """-demux: how hydra waits for output; all of its ways look the same from outside."""
-    if word.lower() not in ("poll", "select"):
-        raise Expected("poll or select")
-    return []
-
-
-def interface(word: str) -> list[Setting]:
-    """-iface: the ranks' library is told, by the variable that hydra uses."""
+def interface(word: str) -> Pairs:
+    """-iface: a variable of the ranks' library, as with hydra."""
     return [("app.env+", (("MPIR_CVAR_NEMESIS_TCP_NETWORK_IFACE", text(word)),))]
 
 
-def bind_to(word: str) -> list[Setting]:
+def bind_to(word: str) -> Pairs:
     """OBJECT[:N].  Ranks beyond the last object begin again with the first, so cpus may be shared."""
     lower = word.lower()
     name, colon, many = lower.partition(":")
@@ -132,7 +107,7 @@ def bind_to(word: str) -> list[Setting]:
         raise Expected(_OBJECTS, meant(name, _LEVELS))
     level = _LEVELS[name] or name
     cpus = count(many) if colon else 1
-    settings: list[Setting] = [("policy.bind_to", level), ("policy.overload", True), ("own.bound", name)]
+    settings: Pairs = [("policy.bind_to", level), ("policy.overload", True), ("own.bound", name)]
     if cpus > 1 and name not in ("core", "hwthread"):
         raise Expected(f"{name} without a number", f"bind to cores instead: core:N, or one {name} for each rank")
     if cpus > 1:
@@ -142,7 +117,7 @@ def bind_to(word: str) -> list[Setting]:
 
 def _todo(name: str) -> str:
     if name == "rr":
-        return "use core: ranks get one after the other"
+        return "use core: ranks get them in order"
     if name == "user":
-        return "a rankfile says which cpus each rank gets: mslaunch --rankfile FILE, in the dialect of mpirun"
-    return "mslaunch does not know which cpus are near a device: use numa"
+        return "use a rankfile, in the dialect of mpirun: mslaunch --rankfile FILE"
+    return "mslaunch does not know which cpus are near a device; use numa"

@@ -47,12 +47,12 @@ EVERYDAY: tuple[Option, ...] = (
     Option(
         ("x",),
         "VAR[=VALUE]",
-        "give the ranks this variable, or the value it has here; VAR may be a pattern, 'NCCL_*'; may be repeated",
+        "set this variable for the ranks, or forward its value; VAR may be a pattern, 'NCCL_*'; may be repeated",
         RUN,
         "app.env+",
         readers.variable,
     ),
-    Option(("wdir", "wd"), "DIR", "working directory of the ranks", RUN, "app.wdir", readers.text, "the present one"),
+    Option(("wdir", "wd"), "DIR", "working directory of the ranks", RUN, "app.wdir", readers.text, "the current one"),
     Option(
         ("mca", "gmca", "omca", "gomca"),
         "KEY VALUE",
@@ -91,7 +91,7 @@ EVERYDAY: tuple[Option, ...] = (
         "",
         readers.output,
     ),
-    Option(("merge-stderr-to-stdout",), "", "stderr joins stdout", IO, "output.merge", readers.on),
+    Option(("merge-stderr-to-stdout",), "", "merge stderr into stdout", IO, "output.merge", readers.on),
     Option(
         ("tag-output",),
         "",
@@ -101,7 +101,7 @@ EVERYDAY: tuple[Option, ...] = (
         readers.exactly("output.tag", "tag"),
     ),
     Option(("timestamp-output",), "", "begin each line with the time", IO, "output.timestamp", readers.on),
-    Option(("stdin",), "RANK|all|none", "who gets the standard input", IO, "stdin", readers.stdin, "0"),
+    Option(("stdin",), "RANK|all|none", "which rank gets standard input", IO, "stdin", readers.stdin, "0"),
     Option(
         ("timeout",),
         "SECONDS",
@@ -114,14 +114,14 @@ EVERYDAY: tuple[Option, ...] = (
     Option(
         ("rsh-agent",),
         "CMD",
-        "reach hosts with this command (CMD HOST COMMAND…), split into words as a shell does",
+        "reach hosts with this command (CMD HOST COMMAND…), divided into words as by a shell",
         LINK,
         "link.agent",
         readers.agent,
         "built-in ssh",
     ),
-    Option(("q", "quiet"), "", "say nothing but errors of the launch", TELL, "quiet", readers.on),
-    Option(("v", "verbose"), "", "say what is being done", TELL, "verbose", readers.on),
+    Option(("q", "quiet"), "", "print only errors of the launch", TELL, "quiet", readers.on),
+    Option(("v", "verbose"), "", "report what is being done", TELL, "verbose", readers.on),
     Option(("V", "version"), "", "print the version and exit", TELL, "", show_version),
     Option(("h", "help"), "", "print this and exit", TELL, "", show_help),
 )

@@ -8,14 +8,14 @@ All others are for the library in the ranks and are passed on.  Imported when a 
 from __future__ import annotations
 
 from mslaunch.cli.parser import placement_readers, readers
-from mslaunch.cli.parser.openmpi5_readers import restarts, xterm
+from mslaunch.cli.parser.openmpi5_readers import xterm
 from mslaunch.cli.parser.options import Variable
 
 _switch, _exactly = readers.switch, placement_readers.if_yes
 
 
 def _more_time(word: str) -> list[tuple[str, float]]:
-    """Seconds; 0 says nothing."""
+    """Seconds; 0 has no effect."""
     seconds = readers.span(word)
     return [("link.timeout", seconds)] if seconds else []
 
@@ -93,11 +93,11 @@ PARAMETERS: tuple[Variable, ...] = (
     Variable("orte_xml_file", "output.xml_file", readers.text, "as --xml-file"),
     Variable("orte_xterm", "output.xterm", xterm, "as --xterm"),
     Variable("orte_enable_recovery", "recovery", readers.yes_no, "1: as --enable-recovery"),
-    Variable("orte_max_restarts", "max_restarts", restarts, "as --max-restarts"),
+    Variable("orte_max_restarts", "max_restarts", readers.count_or_zero, "as --max-restarts"),
     Variable("mca_base_env_list", "app.env+", readers.variables, "as -x, with ';' between the variables"),
     *_rows("mca_base_param_file_prefix mca_base_envar_file_prefix", "own.tune+", readers.files, "as --tune"),
     _idle("orte_set_default_slots", "write slots=N in the hostfile, or -H HOST:N"),
     _idle("orte_default_dash_host", "give the hosts with -H, or orte_default_hostfile"),
-    _idle("orte_launch_agent", "hosts need no program of ours; --agent-python names the interpreter there"),
+    _idle("orte_launch_agent", "hosts need no installed agent; --agent-python names the interpreter there"),
     _idle("orte_fork_agent", "write that command before the program"),
 )  # fmt: skip

@@ -90,7 +90,7 @@ def describe() -> DialectHelp:
 
 
 def _read_appfile(index: Index, line: ParsedLine, read_text: ReadText, notes: list[str]) -> None:
-    """Replace the programs by those of --app; what the command line says of one program has no effect then."""
+    """Replace the programs by those of --app; options for one program have no effect on the command line then."""
     from mslaunch.cli.parser import option_files
 
     path = line.job.last("own.appfile")

@@ -17,44 +17,44 @@ if TYPE_CHECKING:
 #: names that are refused, and why; what to use instead
 _REFUSED: tuple[tuple[str, str], ...] = (
     ("dvm hnp dvm-uri max-vm-size terminate ompi-server",
-     "there are no daemons that outlive a job; leave it out, each mslaunch stands alone"),
+     "there are no daemons that outlive a job; leave it out, each mslaunch works by itself"),
     ("daemonize set-sid system-server keepalive singleton no-ready-msg test-suicide add-host add-hostfile",
      "it is for PRRTE's daemons, and there are none; leave it out"),
     ("debug debugger tv stop-on-exec stop-in-init stop-in-app",
-     "no debugger is attached to ranks; start it in the place of the program: mslaunch … gdb --args PROGRAM"),
+     "no debugger is attached to ranks; start it instead of the program: mslaunch … gdb --args PROGRAM"),
     ("output-proctable", "no debugger is attached to ranks; use --display-map for the ranks of each host"),
     ("launch-agent",
-     "hosts need no program of ours; use --agent-python for the interpreter there, --rsh-agent for the way there"),
-    ("cf cartofile", "nothing has read such files since Open MPI 1.7; leave it out"),
-    ("report-events", "no events are sent to tools; leave it out, --verbose says what happens"),
-    ("debug-daemons-file", "agents write no files; use --verbose and send stderr to a file: 2> FILE"),
+     "hosts need no installed agent; use --agent-python for the interpreter there, --rsh-agent for the connection"),
+    ("cf cartofile", "such files have not been read since Open MPI 1.7; leave it out"),
+    ("report-events", "no events are sent to tools; leave it out, --verbose reports what happens"),
+    ("debug-daemons-file", "agents write no files; use --verbose and redirect stderr: 2> FILE"),
     ("tmpdir", "ranks get no session directory unless they ask for one; give them -x TMPDIR=DIR"),
     ("unset-env", "-x cannot remove a variable; write env -u VAR before the program"),
     ("prepend-env append-env", "-x sets a variable as a whole; give -x VAR=NEW:$VAR"),
     ("pmix-prefix app-pmix-prefix",
      "the PMIx library is found beside the MPI library of the program; use --mpi pmix:PATH for another"),
-    ("gpu-support", "no parameter of the library is behind it in 4.1; give -x CUDA_VISIBLE_DEVICES=… to the ranks"),
+    ("gpu-support", "4.1 has no parameter for it; give -x CUDA_VISIBLE_DEVICES=… to the ranks"),
     ("pset", "named sets of processes need a PMIx server; leave it out, MPI_COMM_WORLD has all ranks"),
-    ("soft arch file", "mpirun takes it and does nothing; leave it out, and choose hosts with -H or --hostfile"),
-    ("bysocket", "it went with Open MPI 1.6; use --map-by socket"),
-    ("bind-to-hwthread", "it went with Open MPI 1.6; use --bind-to hwthread"),
+    ("soft arch file", "mpirun accepts and ignores it; leave it out, and choose hosts with -H or --hostfile"),
+    ("bysocket", "it was removed after Open MPI 1.6; use --map-by socket"),
+    ("bind-to-hwthread", "it was removed after Open MPI 1.6; use --bind-to hwthread"),
     ("ppn perhost", "it is an option of mpiexec.hydra; use -N N, or begin with --dialect hydra"),
     ("f hosts", "it is an option of mpiexec.hydra; use --hostfile FILE or -H LIST, or begin with --dialect hydra"),
     ("genv env envlist genvlist", "it is an option of mpiexec.hydra; use -x VAR=VALUE, or begin with --dialect hydra"),
     ("genvall envall", "it is an option of mpiexec.hydra; use -x '*', or begin with --dialect hydra"),
     ("l prepend-rank", "it is an option of mpiexec.hydra; use --tag-output, or begin with --dialect hydra"),
-    ("mapby rankby bindto", "that is a name inside of Open MPI 5; write --map-by, --rank-by or --bind-to"),
+    ("mapby rankby bindto", "it is an internal name of Open MPI 5; write --map-by, --rank-by or --bind-to"),
     ("parseable parsable", "it has no meaning by itself; use --display map:parseable"),
 )  # fmt: skip
 
 
 def _passed(*pairs: tuple[str, str]) -> readers.Reader:
-    """The reader of a flag that is a parameter of the library."""
+    """The reader of a flag that becomes a parameter of the library."""
     return lambda: [("mca+", pairs)]
 
 
 def _passed_as(key: str) -> readers.Reader:
-    """The reader of a value that is a parameter of the library."""
+    """The reader of a value that becomes a parameter of the library."""
     return lambda word: [("mca+", ((key, readers.text(word)),))]
 
 
@@ -68,7 +68,7 @@ def _tolerant(word: str) -> list[tuple[str, object]]:
 
 
 def _mpi(word: str) -> str:
-    """--mpi: a family by name; pmix may say where its library is."""
+    """--mpi: a protocol; pmix may have the path of its library."""
     kind, colon, path = word.partition(":")
     if colon and kind.lower() == "pmix":
         return "pmix:" + readers.text(path)
@@ -119,11 +119,11 @@ _RUN = (
          "the command line hold for all of them", RUN, readers.text, "own.appfile"),
     _row("tune am amca", "FILES", "read -mca and -x from files, with commas between; the command line is stronger",
          RUN, readers.files, "own.tune+"),
-    _row("path", "DIRS", "search the program here before PATH; directories with colons between", RUN, readers.text,
+    _row("path", "DIRS", "directories to search for the program before PATH, with colons between", RUN, readers.text,
          "app.path"),
     _row("prefix", "DIR", "DIR/bin and DIR/lib go in front of PATH and LD_LIBRARY_PATH of the ranks", RUN,
          readers.text, "app.prefix"),
-    _row("noprefix no-app-prefix", "", "accepted: no prefix is passed on unless --prefix says so", RUN,
+    _row("noprefix no-app-prefix", "", "accepted: a prefix is only passed on with --prefix", RUN,
          readers.nothing),
     _row("s preload-binary", "", "send the executable to the hosts", RUN, readers.on, "app.preload_binary"),
     _row("preload-files", "FILES", "send these files to the hosts, with commas between", RUN, readers.files,
@@ -138,8 +138,8 @@ _RUN = (
          "PRTE_MCA_KEY of the ranks", RUN, _prte, status=PASSED),
     _row("pmixmca gpmixmca", "KEY VALUE", "pass a parameter on as PMIX_MCA_KEY", RUN, _prefixed("PMIX_MCA_"),
          status=PASSED),
-    _row("mpi", "auto|pmi1|pmi2|pmix[:PATH]|none", "how the ranks of an MPI program are joined into one world: auto "
-         "finds out which library it uses; PATH is that of libpmix", RUN, _mpi, "app.mpi", "auto"),
+    _row("mpi", "auto|pmi1|pmi2|pmix[:PATH]|none", "protocol by which ranks of an MPI program find each other; auto "
+         "detects it by the MPI library; PATH is that of libpmix", RUN, _mpi, "app.mpi", "auto"),
     _row("backend", "openmpi[:PLACE]", "let an installed Open MPI, 4.1 or newer, start the ranks: the mpirun on PATH, "
          "or that at PLACE, a directory or the file itself (docs/backend.md)", RUN, _backend, "backend"),
     _row("stream-buffering", "0|1|2", "how the library of the ranks buffers stdout: not, by line, fully (5.0)", RUN,
@@ -157,10 +157,10 @@ _RUN = (
 _PLACE = (
     _row("default-hostfile", "FILE", "hostfile to use where neither --hostfile nor -H is given", HOSTS, readers.text,
          "default_hostfile"),
-    _row("novm", "", "accepted: mslaunch only reaches hosts that get a rank", HOSTS, readers.nothing),
-    _row("do-not-resolve", "", "accepted: names of hosts are looked up by the way there alone", HOSTS,
+    _row("novm", "", "accepted: mslaunch only connects to hosts that get a rank", HOSTS, readers.nothing),
+    _row("do-not-resolve", "", "accepted: only the connection looks up names of hosts", HOSTS,
          readers.nothing),
-    _row("hetero-nodes uniform-nodes", "", "accepted: each host tells its own topology", HOSTS, readers.nothing),
+    _row("hetero-nodes uniform-nodes", "", "accepted: each host reports its own topology", HOSTS, readers.nothing),
     _row("map-by", "POLICY[:MODIFIERS]", "slot: fill one node after the other; node: one rank a node in turn; "
          "hwthread, core, l1cache, l2cache, l3cache, socket (package), numa, board: one rank on each in turn; "
          "ppr:N:OBJECT: N ranks on each object; seq: one rank a line of the hostfile; "
@@ -188,7 +188,7 @@ _PLACE = (
     _row("bind-to-socket", "", "as --bind-to socket", BIND, readers.exactly("policy.bind_to", "socket")),
     _row("cpus-per-proc cpus-per-rank", "N", "cpus for each rank, as the modifier PE=N", BIND, readers.count,
          "policy.pe"),
-    _row("cpu-set cpu-list", "LIST", "use these cpus of each host alone: 0,2-3, logical numbers as lstopo -l shows "
+    _row("cpu-set cpu-list", "LIST", "use only these cpus of each host: 0,2-3, logical numbers as lstopo -l shows "
          "them", BIND, placement_readers.cpu_list, "policy.cpu_set"),
     _row("use-hwthread-cpus", "", "count hardware threads as cpus, not cores", BIND, readers.on,
          "policy.hwthread_cpus"),
@@ -196,42 +196,42 @@ _PLACE = (
 )  # fmt: skip
 
 _IO = (
-    _row("output", "LIST", "what 5.0 calls --output-filename and its kin: tag, tag-detailed, tag-fullname, rank, "
+    _row("output", "LIST", "5.0's list of output options: tag, tag-detailed, tag-fullname, rank, "
          "timestamp, xml, merge-stderr-to-stdout, dir=DIR, file=FILE (FILE.RANK.out), nocopy; with commas between",
          IO, openmpi5_readers.output),
     _row("output-directory", "DIR", "as --output dir=DIR", IO, openmpi5_readers.directory),
-    _row("xml", "", "print all that ranks print as XML, on stdout", IO, readers.on, "output.xml"),
+    _row("xml", "", "print the output of the ranks as XML, on stdout", IO, readers.on, "output.xml"),
     _row("xml-file", "FILE", "the same, in a file", IO, readers.text, "output.xml_file"),
-    _row("xterm", "RANKS", "show these ranks in windows of xterm: 0,2-3, or -1 for all; a final ! holds the windows",
+    _row("xterm", "RANKS", "show these ranks in xterm windows: 0,2-3, or -1 for all; a final ! holds the windows",
          IO, openmpi5_readers.xterm, "output.xterm"),
-    _row("pty", "auto|yes|no", "whether stdout of the ranks is a terminal, so that programs write line by line", IO,
+    _row("pty", "auto|yes|no", "whether stdout of the ranks is a terminal, so that programs flush each line", IO,
          readers.choice("auto", "yes", "no"), "output.pty", "auto"),
 )  # fmt: skip
 
 _END = (
     _row("grace", "SECONDS", "how long ranks have between SIGTERM and SIGKILL", END, readers.span, "grace", "2"),
-    _row("report-state-on-timeout", "", "say what each rank is doing when --timeout is reached", END, readers.on,
+    _row("report-state-on-timeout", "", "print the state of each rank when --timeout is reached", END, readers.on,
          "state_on_timeout"),
     _row("get-stack-traces", "", "print the stacks of the ranks when --timeout is reached", END, readers.on,
          "stack_traces"),
-    _row("enable-recovery continuous", "", "the other ranks go on when one fails", END, readers.on, "recovery"),
+    _row("enable-recovery continuous", "", "the other ranks continue when one fails", END, readers.on, "recovery"),
     _row("disable-recovery", "", "a rank that fails ends the job", END,
          lambda: [("recovery", False), ("max_restarts", 0)], default="so"),
-    _row("max-restarts", "N", "start a rank that failed again, so often at most", END, openmpi5_readers.restarts,
+    _row("max-restarts", "N", "restart a rank that failed, at most so often", END, readers.count_or_zero,
          "max_restarts", "0"),
-    _row("restart", "none|rank|group", "what is started again when a rank fails: rank that rank, group all ranks and "
-         "MindSpore's scheduler, as often as --max-restarts says, or 3 times; a scheduler that dies alone is started "
-         "again alone; without it rank if --max-restarts is given, else none", END,
+    _row("restart", "none|rank|group", "what is restarted when a rank fails: rank: that rank; group: all ranks and "
+         "MindSpore's scheduler; as often as --max-restarts says, or 3 times. A scheduler that fails by itself is "
+         "restarted by itself. Default: rank if --max-restarts is given, else none", END,
          readers.choice("none", "rank", "group"), "restart"),
-    _row("restart-delay", "SECONDS", "from a failure to the new start", END, readers.span, "restart_delay", "0"),
-    _row("min-ranks", "N", "with --restart group: should hosts be lost that no spare replaces, go on with fewer ranks, "
-         "but no fewer than these; without it all must be there", END, readers.count, "min_ranks"),
-    _row("detach", "", "return once all ranks run; mslaunch --status tells how they are, --stop JOB ends them", END,
+    _row("restart-delay", "SECONDS", "from a failure to the restart", END, readers.span, "restart_delay", "0"),
+    _row("min-ranks", "N", "with --restart group: if hosts are lost and no spare replaces them, continue with fewer "
+         "ranks, but at least so many; without it the number of ranks stays the same", END, readers.count, "min_ranks"),
+    _row("detach", "", "return once all ranks run; mslaunch --status shows their state, --stop JOB ends them", END,
          readers.on, "detach"),
     _row("with-ft", "mpi|ulfm|no", "as -mca mpi_ft_enable 1 --enable-recovery (5.0)", END, _tolerant, status=PASSED),
     _row("report-child-jobs-separately", "", "accepted: there are no child jobs, the exit code is that of this job",
          END, readers.nothing),
-    _row("forward-signals", "LIST", "accepted for USR1, USR2, TSTP and CONT, which always reach the ranks", END,
+    _row("forward-signals", "LIST", "accepted for USR1, USR2, TSTP and CONT, which are always forwarded", END,
          openmpi5_readers.signals),
     _row("runtime-options rtos", "LIST", "5.0's list, NAME[=VALUE] with commas between: error-nonzero-status=0, "
          "donotlaunch, recoverable, continuous, max-restarts=N, timeout=SECONDS or D:H:M:S, report-state-on-timeout, "
@@ -239,24 +239,24 @@ _END = (
 )  # fmt: skip
 
 _MIND = (
-    _row("scheduler", "HOST[:PORT]", "where the scheduler of MindSpore's Dynamic Cluster is, which is then started "
-         "before the ranks; that host may have no ranks; :PORT alone is a port of the host of rank 0", MIND,
-         recovery_readers.scheduler, default="with rank 0, at a free port, once it seems to be needed"),
+    _row("scheduler", "HOST[:PORT]", "host of the scheduler of MindSpore's Dynamic Cluster, which is then started "
+         "before the ranks; that host need not have ranks; :PORT is a port of the host of rank 0", MIND,
+         recovery_readers.scheduler, default="with rank 0, at a free port, once it is needed"),
     _row("server_num server-num", "N", "parameter servers (MS_PSERVER) beside the scheduler, for the Parameter Server "
          "mode", MIND, recovery_readers.servers, default="0"),
-    _row("scheduler-runs", "light|ranks|auto", "what the scheduler runs: light MindSpore's library alone, ranks the "
-         "program of the ranks, as msrun does; auto: that program if it configures the scheduler (set_ps_context), "
+    _row("scheduler-runs", "light|ranks|auto", "what the scheduler runs: light: only MindSpore's library; ranks: the "
+         "program of the ranks, as with msrun; auto: that program if it configures the scheduler (set_ps_context), "
          "else light", MIND, readers.choice("light", "ranks", "auto"), "cluster.program", "auto"),
 )  # fmt: skip
 
 _LINK = (
-    _row("ssh-accept-new", "", "trust the key of a host that was never seen", LINK, readers.on, "link.accept_new"),
-    _row("connect-timeout spawn-timeout", "SECONDS", "how long a host may take to answer", LINK, readers.wait,
+    _row("ssh-accept-new", "", "trust the key of an unknown host", LINK, readers.on, "link.accept_new"),
+    _row("connect-timeout spawn-timeout", "SECONDS", "how long a host may take to connect", LINK, readers.wait,
          "link.timeout", "15"),
     _row("agent-python", "PATH", "python on the hosts, 3.8 or newer", LINK, readers.text, "link.python", "python3"),
-    _row("fanout", "N", "hosts reached at one time", LINK, readers.count, "link.fanout", "32"),
-    _row("leave-session-attached", "", "accepted: what agents say always comes here", LINK, readers.nothing),
-    _row("use-regexp enable-instant-on-support fwd-mpirun-port", "", "accepted: nothing here needs it", LINK,
+    _row("fanout", "N", "hosts that are connected at the same time", LINK, readers.count, "link.fanout", "32"),
+    _row("leave-session-attached", "", "accepted: messages of agents are always shown here", LINK, readers.nothing),
+    _row("use-regexp enable-instant-on-support fwd-mpirun-port", "", "accepted: it is not needed here", LINK,
          readers.nothing),
 )  # fmt: skip
 
@@ -274,14 +274,14 @@ _TELL = (
     _row("display-allocation display-devel-allocation", "", "print the hosts and slots", TELL, readers.on,
          "display_allocation"),
     _row("display-topo", "", "print the cpus of each host and what they share", TELL, readers.on, "display_topology"),
-    _row("do-not-launch", "", "a dry run: print which rank would go where, and start nothing", TELL, readers.on,
+    _row("do-not-launch", "", "a dry run: print where ranks would go, and start nothing", TELL, readers.on,
          "do_not_launch"),
     _row("report-pid", "-|+|FILE", "print the process id of mslaunch on stdout, stderr or into a file", TELL,
          readers.text, "report_pid"),
-    _row("report-uri", "-|+|FILE", "the same for what stands for mpirun's URI: a name for this launch", TELL,
+    _row("report-uri", "-|+|FILE", "the same for a name of this launch, in place of mpirun's URI", TELL,
          readers.text, "report_uri"),
     _row("d debug-devel debug-daemons show-progress", "", "as --verbose", TELL, readers.on, "verbose"),
-    _row("no-aggregate-help", "", "accepted: what went wrong is said once", TELL, readers.nothing),
+    _row("no-aggregate-help", "", "accepted: each error is printed once", TELL, readers.nothing),
 )  # fmt: skip
 
 RARE: tuple[Option, ...] = (

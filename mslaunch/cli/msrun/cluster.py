@@ -1,9 +1,8 @@
-"""Which workers this command starts, what numbers they have, and where they meet: msrun's arithmetic of hosts.
+"""Which workers this command starts, their numbers, and the scheduler's address.
 
-Three ways: all workers are here; or this is one of several hosts, each with a command of its own (`Share`); or -H and
---hostfile name hosts, and this command starts them all (then `plan.hosts.msrun_slots` deals them out).  What a number
-that nobody said means depends on the way: msrun's default of 8 here makes no sense to who says --local_worker_num=4
-alone, and all the sense of the world to who says --node_rank as well, as its tutorials do.
+There are three ways: all workers are here; this is one of several hosts, each with a command of its own (`Share`); or
+-H and --hostfile name hosts, and this command starts them all (`plan.hosts.msrun_slots` counts them out).  The default
+of a number depends on the way: msrun's 8 makes no sense with --local_worker_num=4 alone, but does with --node_rank.
 """
 
 from __future__ import annotations
@@ -22,15 +21,15 @@ if TYPE_CHECKING:
     from mslaunch.cli.msrun.options import MsrunOptions
     from mslaunch.datamodel.request import Request
 
-_WORKERS = 8  # --worker_num of msrun, and --local_worker_num, where nobody says
+_WORKERS = 8  # the default of --worker_num and --local_worker_num
 _PORT = 8118
 _LOOPBACK = "127.0.0.1"
 _SIMULATED = "MS_SIMULATION_LEVEL"
-_MOST_SIMULATED = 128  # of one host; msrun takes more for a slip
+_MOST_SIMULATED = 128  # of one host; msrun takes more for a mistake
 
 
 def placed(request: Request, own: MsrunOptions, environ: Mapping[str, str]) -> Request:
-    """The request with its ranks, where they are, and where the scheduler is."""
+    """The request with its ranks, their hosts, and the scheduler's address."""
     policy = request.policy._replace(bind_to="none")
     cluster = request.cluster._replace(first=True, port=_PORT if own.port is None else own.port, moves=own.port is None)
     request = request._replace(policy=policy, cluster=cluster)
@@ -46,7 +45,7 @@ def placed(request: Request, own: MsrunOptions, environ: Mapping[str, str]) -> R
 
 
 def has_hosts(request: Request) -> bool:
-    """Does the command line name hosts?"""
+    """Whether the command line names hosts."""
     return bool(request.apps[0].hosts) or request.apps[0].hostfile is not None
 
 
@@ -61,7 +60,7 @@ def log_name(request: Request, own: MsrunOptions) -> str:
     name = name.replace("{hostname}", os.uname().nodename.replace("%", "%%"))
     share = request.cluster.share
     lone = request.cluster.simulated and share is not None and share.first is not None and request.apps[0].np == 1
-    return name + ("_0.log" if lone else "_%r.log")  # of a dry run msrun names the log, not the rank that is played
+    return name + ("_0.log" if lone else "_%r.log")  # msrun names this log so in a dry run, whatever rank is simulated
 
 
 def _with_ranks(request: Request, ranks: int | None) -> Request:
@@ -69,14 +68,14 @@ def _with_ranks(request: Request, ranks: int | None) -> Request:
 
 
 def _numbers(own: MsrunOptions) -> tuple[int, int, list[str]]:
-    """Workers in all, and here; and what is worth a note.  Raises `UsageError`."""
+    """Workers in all, and here; and notes.  Raises `UsageError`."""
     said, here = own.total, own.local
     others = own.node >= 0 or own.address is not None  # other hosts may have a part of them
     notes = []
     if said is None and here is not None and not others:
         total = here
         if here != _WORKERS:
-            notes = [f"--worker_num is not given, so the {here} of --local_worker_num are all there are"]
+            notes = [f"--worker_num is not given, so the job has the {here} workers of --local_worker_num"]
     else:
         total = said or max(_WORKERS, here or 0)
     local = here or (min(total, _WORKERS) if others else total)
@@ -89,11 +88,11 @@ def _numbers(own: MsrunOptions) -> tuple[int, int, list[str]]:
     return total, local, notes
 
 
-# -------------------------------------------------------------------------------------------- this host, or a part
+# --- this host, or a part of the job
 
 
 def _all_here(request: Request, own: MsrunOptions, total: int) -> Request:
-    """All workers are ours.  An address that is another host's is where somebody else has started a scheduler."""
+    """All workers are ours.  If the address is another host's, its scheduler is started by another command."""
     if own.address is None:
         return request
     address = scheduler_address.resolved(own.address, "--master_addr")
@@ -101,8 +100,10 @@ def _all_here(request: Request, own: MsrunOptions, total: int) -> Request:
         if ":" not in address or request.restart == "group":
             return request  # on one host any address of it will do
         shared = _share(request, Share(total, 0, address, request.cluster.port, True))
-        return shared._replace(cluster=shared.cluster._replace(moves=request.cluster.moves))  # nobody else counts on it
-    note = f"--master_addr={own.address} is another host: no scheduler is started here, one must be there"
+        return shared._replace(
+            cluster=shared.cluster._replace(moves=request.cluster.moves)
+        )  # no other command depends on the port
+    note = f"--master_addr={own.address} is another host: its scheduler must be started there"
     share = Share(total, 0, address, request.cluster.port, False)
     return _share(request, share)._replace(notes=(*request.notes, note))
 
@@ -117,29 +118,29 @@ def _shared(request: Request, own: MsrunOptions, total: int, local: int) -> Requ
     notes = [*request.notes, *filter(None, [beside])]
     if first is None:
         notes.append(
-            "--node_rank is not given, so MindSpore numbers the workers when all have met: RANK_ID is theirs after "
-            "init() alone, and logs have the number on this host"
+            "--node_rank is not given, so MindSpore numbers the workers once all are connected: RANK_ID is only right "
+            "after init(), and logs have the number on this host"
         )
     elif total % local:
         notes.append(
-            f"{total} workers are no multiple of the {local} here: workers of this host are {first} to "
-            f"{first + local - 1}, see that no other host has these; or start all with one command, -H a:3,b:1"
+            f"{total} workers are not a multiple of the {local} here: this host has workers {first} to "
+            f"{first + local - 1}, so no other host may have these; or start all with one command, -H a:3,b:1"
         )
     return request._replace(notes=tuple(notes))
 
 
 def _started_beside(address: str, port: int) -> str:
-    """Why a command that is not the first one need not start the scheduler on its own host; "" if there is no reason.
+    """Why a command with a --node_rank above 0 need not start the scheduler on its own host; "" if it must.
 
-    With a loopback address the first one must be run here as well, but perhaps only at this very moment.
+    With a loopback address the command with --node_rank=0 runs on this host too, but may not have started yet.
     """
     if scheduler_address.is_loopback(address):
         return (
-            f"--master_addr is {address}, so these workers meet the others at the scheduler that the command with "
-            "--node_rank=0 starts on this host"
+            f"--master_addr is {address}, so these workers use the scheduler that the command with --node_rank=0 "
+            "starts on this host"
         )
     if scheduler_address.is_ours(address) and scheduler_address.answers(address, port):
-        return f"there is a scheduler at port {port} of this host already: these workers go there"
+        return f"port {port} of this host has a scheduler already, which these workers use"
     return ""
 
 
@@ -150,18 +151,18 @@ def _first(own: MsrunOptions, total: int, local: int) -> int | None:
         return None
     if (node + 1) * local > total:
         raise UsageError(
-            f"workers of host {node} would go up to {(node + 1) * local - 1}, and there are {total}, counted from 0",
+            f"host {node} would have workers up to {(node + 1) * local - 1}, but there are {total}, counted from 0",
             "--node_rank",
-            "hosts are counted from 0, too; raise --worker_num, or lower --local_worker_num",
+            "hosts are counted from 0 as well; raise --worker_num, or lower --local_worker_num",
         )
     return node * local
 
 
 def _share(request: Request, share: Share) -> Request:
-    """The rest of a request for a part of a job, or one whose scheduler has an address that was said."""
+    """The request of a part of a job, or of one whose scheduler has a given address."""
     if request.restart == "group" or request.min_ranks:
         raise UsageError(
-            "workers of other hosts are not ours to start again",
+            "this command cannot start workers of other hosts again",
             "--restart group" if request.restart == "group" else "--min-ranks",
             "start all hosts with one command, -H or --hostfile; or use --restart rank",
         )
@@ -170,11 +171,11 @@ def _share(request: Request, share: Share) -> Request:
     return request._replace(cluster=cluster, stdin=stdin)
 
 
-# --------------------------------------------------------------------------------------------------- several hosts
+# --- several hosts
 
 
 def _on_hosts(request: Request, own: MsrunOptions) -> Request:
-    """All hosts with this command; how many each gets is told when they are known."""
+    """All hosts with this command; the planner decides how many workers each gets."""
     notes = list(request.notes)
     if own.node > 0:
         notes.append(f"--node_rank={own.node} has no effect: this command starts all hosts")
@@ -187,11 +188,11 @@ def _on_hosts(request: Request, own: MsrunOptions) -> Request:
 
 
 def _scheduler(request: Request, host: str) -> str:
-    """The host of -H that --master_addr means, as it is written there; else as it is; "": that of the first worker."""
+    """The host of -H that --master_addr means, else the address itself; "" means the host of the first worker."""
     from mslaunch.plan.hosts.hostfile import parse_hosts
 
     names = [line.name for text in request.apps[0].hosts for line in parse_hosts(text)]
-    if host in names:  # perhaps a name of ~/.ssh/config alone
+    if host in names:  # it may be a name of ~/.ssh/config only
         return host
     address = scheduler_address.resolved(host, "--master_addr")
     if scheduler_address.is_loopback(address):
@@ -202,16 +203,16 @@ def _scheduler(request: Request, host: str) -> str:
         try:
             if scheduler_address.resolved(name, "-H") == address:
                 return name
-        except UsageError:  # a name of ~/.ssh/config alone
+        except UsageError:  # a name of ~/.ssh/config only
             continue
     return host
 
 
-# --------------------------------------------------------------------------------------------------------- dry runs
+# --- dry runs
 
 
 def _simulated(request: Request, own: MsrunOptions, environ: Mapping[str, str]) -> Request:
-    """MindSpore's dry run: workers of this host that meet nobody; one alone may play any rank of thousands."""
+    """MindSpore's dry run: workers without a scheduler; a single one may simulate any rank of thousands."""
     cluster = request.cluster._replace(first=False, moves=False, port=0, simulated=True)
     app = request.apps[0]
     level = str(environ.get(_SIMULATED) if own.simulation is None else own.simulation)

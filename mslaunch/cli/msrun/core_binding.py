@@ -1,9 +1,9 @@
-"""--bind_core and --bind_numa of msrun, to what ranks of a host get by their local ranks (`LocalBinding`).
+"""--bind_core and --bind_numa of msrun, as bindings by local rank (`LocalBinding`).
 
-Three notations: True; JSON with a list for each device, `{"scheduler": ["0"], "device0": ["1-3", "8,9"]}`, where device
-N is the worker with local rank N on each host; and for --bind_numa JSON with bind_config, which is mostly in a file.
-Whether a host has the cpus and nodes is not known here.  The surprising thing: with ASCEND_RT_VISIBLE_DEVICES=4,5
-device 4 is the first worker's, as in msrun; other than there, the order of devices in the JSON means nothing.
+There are three notations: True; JSON with a list for each device, `{"scheduler": ["0"], "device0": ["1-3", "8,9"]}`,
+where device N is the worker with local rank N on each host; and for --bind_numa JSON with bind_config, mostly in a
+file.  With ASCEND_RT_VISIBLE_DEVICES=4,5 device 4 is the first worker's, as with msrun.  Whether a host has the cpus
+and nodes is checked when ranks are mapped.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 
 _CORE, _NUMA = "--bind_core", "--bind_numa"
 _SCHEDULER = -1
-_MOST = 1 << 16  # a number beyond it is a slip
+_MOST = 1 << 16  # a larger number is a mistake
 _SECTIONS = ("bind_config", "bind_cpu", "bind_memory")
 _DEVICES = 'write it like {"scheduler": ["0"], "device0": ["1-3"], "device1": ["4,5"]}'
 
 
 def bound(request: Request, own: MsrunOptions, environ: Mapping[str, str], read_text: Callable[[str], str]) -> Request:
-    """The request with what both options ask for.  Raises `UsageError`."""
+    """The request with the bindings of both options.  Raises `UsageError`."""
     core, numa = own.core, own.numa
     said, text = _read(numa, read_text) if isinstance(numa, str) else ({}, "")
     if "bind_config" in said:
-        return _by_config(request, said, environ, core, _path(str(numa), text), text)
+        return _by_config(request, said, environ, core, str(numa), text)
     local = LocalBinding(even_cpus=core is True, even_numa=numa is True, where=_CORE if core else _NUMA)
     cpus: tuple[int, ...] = ()
     if isinstance(core, str):
@@ -54,7 +54,7 @@ def _with(request: Request, local: LocalBinding, cpus: tuple[int, ...]) -> Reque
 
 
 def idle(request: Request) -> list[str]:
-    """What binds nobody here, a sentence each: there is less to share than workers, and msrun does nothing then."""
+    """Notes about options that bind no worker: with fewer cpus or nodes than workers, msrun does nothing."""
     from mslaunch.host.cpus import usable_cpus
 
     local, ranks = request.policy.local, request.apps[0].np
@@ -73,7 +73,7 @@ def idle(request: Request) -> list[str]:
     return notes
 
 
-# ------------------------------------------------------------------------------------------------------ what is said
+# --- JSON by device
 
 
 def _read(word: str, read_text: Callable[[str], str]) -> tuple[dict[str, Any], str]:
@@ -104,15 +104,8 @@ def _json(text: str, where: str) -> dict[str, Any]:
     return found
 
 
-def _path(word: str, text: str) -> str:
-    """The path of the file, as the library in the workers compares it; "" if there is none."""
-    import os
-
-    return os.path.abspath(word) if text else ""
-
-
 def _by_device(said: Mapping[str, Any], where: str) -> Rows:
-    """{"device0": ["1-3", "8,9"]}: what msrun takes, and a single string as well."""
+    """{"device0": ["1-3", "8,9"]}, as msrun takes it; or with a string instead of a list."""
     rows: Rows = {}
     for key, value in said.items():
         listed = [value] if isinstance(value, str) else value
@@ -140,20 +133,20 @@ def _numbers(text: str, key: str, where: str) -> tuple[int, ...]:
         if not all(end.isascii() and end.isdigit() and len(end) < 7 for end in ends) or int(ends[1]) < int(ends[0]):
             raise UsageError(f"cannot read {text!r} of {key}", where, "write numbers as 0, 0,2 or 0-3")
         if int(ends[1]) >= _MOST:
-            raise UsageError(f"{ends[1]} in {text!r} of {key} is too large", where, "the numbers are those of lscpu")
+            raise UsageError(f"{ends[1]} in {text!r} of {key} is too large", where, "numbers are those of lscpu")
         found += range(int(ends[0]), int(ends[1]) + 1)
     return tuple(found)
 
 
 def _by_rank(rows: Rows, environ: Mapping[str, str]) -> tuple[tuple[int, ...], ...]:
-    """By local rank, which is the number of the device unless only some of them are visible."""
+    """By local rank, which is the number of the device unless only some devices are visible."""
     visible = environ.get("ASCEND_RT_VISIBLE_DEVICES", "").split(",")
     if all(one.strip().isascii() and one.strip().isdigit() for one in visible):
         return tuple(rows.get(device, ()) for device in sorted(map(int, visible)))
     return tuple(rows.get(device, ()) for device in range(max(rows, default=-1) + 1))
 
 
-# ------------------------------------------------------------------------------------------------------- bind_config
+# --- bind_config
 
 
 def _by_config(
@@ -176,18 +169,19 @@ def _by_config(
     local = local._replace(memory=_by_rank(memory, environ))
     if core:
         request = request._replace(notes=(*request.notes, "--bind_core has no effect beside bind_config, as in msrun"))
-    if path:
-        request = _told(request, path, text)
+    if text:
+        request = _with_file(request, path, text)
     return _with(request, local, cpus)
 
 
-def _told(request: Request, path: str, text: str) -> Request:
-    """The library in the workers compares the file with that of set_cpu_affinity."""
+def _with_file(request: Request, path: str, text: str) -> Request:
+    """Variables by which the library in the workers compares the file with that of set_cpu_affinity."""
     import hashlib
+    import os
 
     known = hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
     app = request.apps[0]
-    env = (("MSRUN_BIND_FILE", path), ("MSRUN_BIND_FILE_HASH", known), *app.env)
+    env = (("MSRUN_BIND_FILE", os.path.abspath(path)), ("MSRUN_BIND_FILE_HASH", known), *app.env)
     return request._replace(apps=(app._replace(env=env), *request.apps[1:]))
 
 

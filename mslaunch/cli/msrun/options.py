@@ -46,13 +46,13 @@ EXTRAS = (
 
 #: the help of -H, which means something else to mpirun
 HOSTS_HELP = (
-    "hosts that this command starts, all of them; NAME[:WORKERS] with commas between; if none has a number they share "
+    "hosts of all workers, NAME[:WORKERS] with commas between; if none has a number they share "
     "the workers evenly; may be repeated"
 )
 
 
 class MsrunOptions(NamedTuple):
-    """What the options of msrun itself say; None: not given."""
+    """The options of msrun itself; None: not given."""
 
     total: int | None = None  # --worker_num
     local: int | None = None  # --local_worker_num
@@ -72,30 +72,30 @@ class MsrunOptions(NamedTuple):
 
 
 TABLE: tuple[Option, ...] = (
-    Option(("worker_num",), "N", "number of workers in all, that is of ranks", RUN, "own.total", readers.count,
-           "8; --local_worker_num if nothing else is said"),
+    Option(("worker_num",), "N", "total number of workers (ranks)", RUN, "own.total", readers.count,
+           "8; --local_worker_num if only that is given"),
     Option(("local_worker_num",), "N", "workers on this host, or on each of those that -H or --hostfile name", RUN,
            "own.local", msrun_readers.workers_here,
            "as many as there are; on several hosts their slots, or even shares"),
     Option(("cluster_time_out",), "SECONDS", "how long workers and scheduler wait for each other, as MS_TOPO_TIMEOUT "
-           "and MS_CLUSTER_TIMEOUT; negative: for ever", RUN, "own.patience", msrun_readers.whole, "600", PASSED),
+           "and MS_CLUSTER_TIMEOUT; negative: without limit", RUN, "own.patience", msrun_readers.whole, "600", PASSED),
     Option(("rank_table_file",), "FILE", "as RANK_TABLE_FILE, for the workers", RUN, "own.table", str,
            status=PASSED),
     Option(("sim_level",), "0|1|2|3", "MindSpore's dry run (MS_SIMULATION_LEVEL): the workers of this host, each by "
            "itself, and no scheduler", RUN, "own.simulation", msrun_readers.level, "MS_SIMULATION_LEVEL"),
-    Option(("sim_rank_id",), "N", "in a dry run one worker alone, as rank N", RUN, "own.rank",
+    Option(("sim_rank_id",), "N", "in a dry run only one worker, as rank N", RUN, "own.rank",
            msrun_readers.simulated_rank, "RANK_ID, or all"),
-    Option(("master_addr",), "HOST", "where the scheduler is: a name, or an address of IPv4 or IPv6; it is started "
+    Option(("master_addr",), "HOST", "host of the scheduler: a name, or an address of IPv4 or IPv6; it is started "
            "here if that is this host", HOSTS, "own.address", msrun_readers.address,
            "127.0.0.1; with -H or --hostfile the first host"),
-    Option(("master_port",), "PORT", "port of the scheduler; one that is taken is an error", HOSTS, "own.port",
-           msrun_readers.port, "8118, or the next below that is free if all workers are started here"),
+    Option(("master_port",), "PORT", "port of the scheduler; it is an error if it is in use", HOSTS, "own.port",
+           readers.port, "8118, or the next below that is free if all workers are started here"),
     Option(("node_rank",), "N", "number of this host where each has a command of its own: its workers begin with N "
            "times --local_worker_num; -1: MindSpore numbers them", HOSTS, "own.node", msrun_readers.whole, "-1"),
     Option(("log_dir",), "DIR", "where worker_N.log of each worker and scheduler.log go; those of an earlier job are "
-           "kept as FILE.1, FILE.2 …", IO, "own.logs", msrun_readers.directory, "the present directory"),
+           "kept as FILE.1, FILE.2 …", IO, "own.logs", msrun_readers.pattern, "the present directory"),
     Option(("worker_log_name",), "NAME", "NAME_N.log instead; {hostname} and {ip} are those of the worker's host", IO,
-           "own.name", msrun_readers.log_name, "worker"),
+           "own.name", msrun_readers.pattern, "worker"),
     Option(("tail_worker_log",), "RANKS", "with --join=True only these are shown, as 0,1; -1: all", IO, "own.shown",
            msrun_readers.tail, "-1"),
     Option(("join",), "True|False", "True: show what workers print and wait for the end; False: return once they run; "

@@ -7,18 +7,10 @@ from __future__ import annotations
 
 from mslaunch.cli.parser import readers
 from mslaunch.cli.parser.readers import Expected
-from mslaunch.faststd import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from typing import Any
-
-    Setting = tuple[str, Any]  # path, value
-
-_LEVELS = ("0", "1", "2", "3")
 
 
 def workers_here(word: str) -> int:
-    """Of msrun's local_worker_num 0 starts the scheduler alone."""
+    """--local_worker_num; to msrun 0 means the scheduler alone."""
     try:
         return readers.count(word)
     except Expected as error:
@@ -30,13 +22,13 @@ def workers_here(word: str) -> int:
 def whole(word: str) -> int:
     """A whole number of any sign."""
     number = word[1:] if word[:1] in ("-", "+") else word
-    if not (number.isascii() and number.isdigit() and len(number) < 10):
+    if not readers.is_number(number):
         raise Expected("a whole number")
     return int(word)
 
 
 def truth(word: str) -> bool:
-    """True or False, and what else says yes or no."""
+    """True or False, or another word for yes or no."""
     try:
         return readers.yes_no(word)
     except Expected:
@@ -44,46 +36,33 @@ def truth(word: str) -> bool:
 
 
 def address(word: str) -> str:
-    """A name or an address, which may stand in brackets."""
+    """A name or an address, with or without brackets."""
     word = word.strip()
     return readers.text(word[1:-1] if word[:1] == "[" and word[-1:] == "]" else word)
 
 
-def port(word: str) -> int:
-    """A port that can be told to others."""
-    number = readers.count(word)
-    if number > 65535:
-        raise Expected("a port from 1 to 65535")
-    return number
-
-
-def directory(word: str) -> str:
-    """A path as a pattern has it; "" is the present directory."""
-    return word.replace("%", "%%")
-
-
-def log_name(word: str) -> str:
-    """The same of a name; {ip} and {hostname} stay, since their hosts may be others."""
+def pattern(word: str) -> str:
+    """A path or name as a pattern has it; {ip} and {hostname} in it are replaced later."""
     return word.replace("%", "%%")
 
 
 def tail(word: str) -> tuple[int, ...] | None:
-    """Ranks with commas between; -1, or nothing, is all of them."""
+    """Ranks with commas between; -1 or nothing means all of them."""
     if word.strip() in ("", "-1", "all"):
         return None
     numbers = [part.strip() for part in word.split(",")]
-    if not all(part.isascii() and part.isdigit() and len(part) < 10 for part in numbers):
+    if not all(map(readers.is_number, numbers)):
         raise Expected("numbers of workers with commas between, as 0,1, or -1 for all")
     return tuple(dict.fromkeys(map(int, numbers)))
 
 
 def level(word: str) -> int:
     """--sim_level: how far MindSpore goes in a dry run."""
-    return int(readers.choice(*_LEVELS)(word.strip()))
+    return int(readers.choice("0", "1", "2", "3")(word.strip()))
 
 
 def simulated_rank(word: str) -> int:
-    """--sim_rank_id: -1 is nobody in particular."""
+    """--sim_rank_id; -1: all that run here."""
     number = whole(word)
     if number < -1:
         raise Expected("the number of a rank, or -1 for all that run here")
@@ -91,7 +70,7 @@ def simulated_rank(word: str) -> int:
 
 
 def binding(word: str) -> str | bool:
-    """True, False, or what is read later: JSON, or for --bind_numa a file of it."""
+    """True, False, or a text for `core_binding`: JSON, or for --bind_numa a file of it."""
     if word.strip().lower() in ("true", "false"):
         return word.strip().lower() == "true"
     return readers.text(word)

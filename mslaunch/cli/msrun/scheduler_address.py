@@ -1,11 +1,12 @@
-"""The address of the scheduler, from what --master_addr says: a name or an address to an address, and is that ours?
+"""The scheduler's address: --master_addr as an IP address, and whether it is one of this host's.
 
-It asks the resolver for names, the kernel for our interfaces, and nobody else: no `ip` program, no packet.  It knows no
-options.  The surprising thing is how an address that we do not list (a link-local one) is told to be ours: as in msrun,
-if what would be sent there would come from there.  So 127.0.0.2 is another host, as everywhere in this house.
+Only the resolver and the kernel are asked; no packet is sent.  An address that no interface lists (a link-local one) is
+this host's if the kernel would send from it to itself, as with msrun.  127.0.0.2 counts as another host.
 """
 
 from __future__ import annotations
+
+import _socket
 
 from mslaunch.errors import LaunchError, UsageError
 
@@ -14,28 +15,24 @@ _PATIENCE = 1.0  # seconds for a connection within this host
 
 
 def resolved(host: str, where: str) -> str:
-    """The address in its shortest form; raises `UsageError`, which names `where`, for what is that of no host."""
-    import _socket
-
+    """The address in its shortest form; raises `UsageError`, which names `where`, if no host has it."""
     found = numeric(host)
     if found in _NOWHERE:
-        todo = "give the address by which the hosts reach the one with the scheduler"
-        raise UsageError(f"{host} stands for all addresses, and nobody can be reached there", where, todo)
+        todo = "give the address at which the hosts reach the scheduler"
+        raise UsageError(f"{host} stands for all addresses, so no host can be reached at it", where, todo)
     if found:
         return found
     try:
         rows = _socket.getaddrinfo(host, None, 0, _socket.SOCK_STREAM)
     except (OSError, UnicodeError, ValueError) as error:
-        why = getattr(error, "strerror", None) or "it is no name of a host"
+        why = getattr(error, "strerror", None) or "it is not the name of a host"
         todo = "check the spelling, or give the address itself"
         raise UsageError(f"{host!r} cannot be resolved: {why}", where, todo) from None
     return str(rows[0][4][0])
 
 
 def numeric(host: str) -> str:
-    """The address that these are the digits of, in its shortest form; "" if it is a name."""
-    import _socket
-
+    """A numeric address in its shortest form; "" if it is a name."""
     bare, percent, scope = host.partition("%")
     try:
         if ":" in bare:
@@ -46,14 +43,12 @@ def numeric(host: str) -> str:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether it is whoever says it."""
+    """Whether it means a different host for every host."""
     return address in ("127.0.0.1", "::1")
 
 
 def is_ours(address: str) -> bool:
     """Whether an interface of this host has it."""
-    import _socket
-
     from mslaunch.host.own_addresses import addresses
     from mslaunch.host.source_address import source_address
 
@@ -67,9 +62,7 @@ def is_ours(address: str) -> bool:
 
 
 def answers(address: str, port: int) -> bool:
-    """Whether somebody listens at a port of an address of ours."""
-    import _socket
-
+    """Whether a process listens at a port of one of our addresses."""
     sock = _socket.socket(_socket.AF_INET6 if ":" in address else _socket.AF_INET, _socket.SOCK_STREAM)
     try:
         sock.settimeout(_PATIENCE)

@@ -1,20 +1,18 @@
-"""Readers for what Open MPI 5.0 puts into one word with commas: --output, --display, --runtime-options; and a few more.
+"""Readers of Open MPI 5.0's comma lists: --output, --display and --runtime-options; and of a few other options.
 
-Names are taken in any case and may be shortened while they are clear (`merge`, `map-d`), as --help output of 5.0 says.
-A name that makes no sense here is refused with what to use instead.  The surprising thing: qualifiers (`:nocopy`) act
-on the whole list wherever they stand, so they are read as entries of it.
+Names are taken in any case and may be shortened while unambiguous (`merge`, `map-d`), as --help output of 5.0 says.
+Qualifiers (`:nocopy`) act on the whole list wherever they stand, so they are read as entries.
 """
 
 from __future__ import annotations
 
-from mslaunch.cli.parser.readers import Expected, count, meant, shortened, span, text, yes_no
+from mslaunch.cli.parser.readers import Expected, count_or_zero, is_number, meant, shortened, span, text, yes_no
 from mslaunch.faststd import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from typing import Any
 
-    Setting = tuple[str, Any]  # path, value
+    from mslaunch.cli.parser.readers import Pairs
 
 _OUTPUT = (
     "tag", "tag-detailed", "tag-fullname", "rank", "timestamp", "xml", "merge-stderr-to-stdout", "dir", "file",
@@ -23,7 +21,7 @@ _OUTPUT = (
 _DISPLAY = (
     "allocation", "map", "map-devel", "bindings", "topo", "cpus", "proctable", "parseable", "parsable",
 )  # fmt: skip
-_FLAGS: dict[str, list[Setting]] = {
+_FLAGS: dict[str, Pairs] = {
     "tag": [("output.tag", "tag")],
     "tag-detailed": [("output.tag", "detailed")],
     "tag-fullname": [("output.tag", "fullname")],
@@ -34,7 +32,7 @@ _FLAGS: dict[str, list[Setting]] = {
     "nocopy": [("output.copy", False)],
     "copy": [("output.copy", True)],
     "nojobid": [("output.jobid", False)],
-    "raw": [],  # without a tag nothing waits for the end of its line anyway
+    "raw": [],  # without a tag output is not held back until the end of a line
     "allocation": [("display_allocation", True)],
     "map": [("display_map", "map")],
     "map-devel": [("display_map", "devel")],
@@ -56,35 +54,35 @@ _SWITCHES: dict[str, str] = {
     "continuous": "recovery",
     "report-state-on-timeout": "state_on_timeout",
     "get-stack-traces": "stack_traces",
-    "report-child-jobs-separately": "",  # there are none
-    "aggregate-help-messages": "",  # what went wrong is said once anyway
+    "report-child-jobs-separately": "",  # the exit code is that of the job
+    "aggregate-help-messages": "",  # an error is printed once in any case
     "fwd-environment": "app.env+",
 }
 _VALUES = {"max-restarts": "N", "timeout": "SECONDS", "spawn-timeout": "SECONDS"}
 _NOT_HERE: dict[str, str] = {
     "exec-agent": "write the command before the program: mslaunch … COMMAND PROGRAM",
     "default-exec-agent": "leave it out: the program is started itself",
-    "donotspawn": "use donotlaunch, or run true in the place of the program",
+    "donotspawn": "use donotlaunch, or run true instead of the program",
     "notifyerrors": "leave it out: no events are sent to ranks",
     "output-proctable": "use --display map; --verbose also prints process ids",
-    "stop-on-exec": "start the debugger in the place of the program: mslaunch … gdb --args PROGRAM",
-    "stop-in-init": "start the debugger in the place of the program: mslaunch … gdb --args PROGRAM",
-    "stop-in-app": "start the debugger in the place of the program: mslaunch … gdb --args PROGRAM",
+    "stop-on-exec": "start the debugger instead of the program: mslaunch … gdb --args PROGRAM",
+    "stop-in-init": "start the debugger instead of the program: mslaunch … gdb --args PROGRAM",
+    "stop-in-app": "start the debugger instead of the program: mslaunch … gdb --args PROGRAM",
 }
-#: names that are not told to who asks for an unknown one: refused, without effect, or an older spelling
-_UNTOLD = {
+#: names that a refusal does not suggest: refused, without effect, or an older spelling
+_UNLISTED = {
     *_NOT_HERE, "proctable", "pattern", "parsable", "cpus", "abort-nonzero-status", "autorestart",
     "report-child-jobs-separately", "aggregate-help-messages",
 }  # fmt: skip
 _UNITS = (1, 60, 3600, 86400)
 
 
-def output(word: str) -> list[Setting]:
+def output(word: str) -> Pairs:
     """--output: tag, timestamp, xml, merge-stderr-to-stdout, dir=D, file=F, and nocopy; observed of 5.0.11.
 
     With dir= or file= nothing is shown, unless `copy` is said.
     """
-    settings: list[Setting] = [("output.style", "5.0")]
+    settings: Pairs = [("output.style", "5.0")]
     for name, value in _entries(word.replace(":", ","), _OUTPUT, ("dir", "file")):
         if name in ("dir", "file"):
             if not value:
@@ -102,14 +100,14 @@ def output(word: str) -> list[Setting]:
     return settings
 
 
-def directory(word: str) -> list[Setting]:
+def directory(word: str) -> Pairs:
     """--output-directory of 5.0: the same as --output dir=D."""
     return output("dir=" + word)
 
 
-def display(word: str) -> list[Setting]:
+def display(word: str) -> Pairs:
     """--display: allocation, map, map-devel, bindings, topo, and parseable, which is for the map."""
-    settings: list[Setting] = []
+    settings: Pairs = []
     for name, value in _entries(word.replace(":", ","), _DISPLAY, ("topo", "cpus")):
         if name == "proctable":
             raise Expected("allocation, map, map-devel, bindings or topo", "the map has the ranks of each host")
@@ -123,9 +121,9 @@ def display(word: str) -> list[Setting]:
     return [setting for setting in settings if setting[0] != "display_map"] + ([("display_map", best)] if best else [])
 
 
-def runtime_options(word: str) -> list[Setting]:
+def runtime_options(word: str) -> Pairs:
     """--runtime-options: NAME[=VALUE], where a name alone says yes."""
-    settings: list[Setting] = []
+    settings: Pairs = []
     known = (*_SWITCHES, *_VALUES, *_NOT_HERE)
     for name, value in _entries(word, known, known):
         if name in _NOT_HERE:
@@ -133,7 +131,7 @@ def runtime_options(word: str) -> list[Setting]:
         if name in _VALUES and not value:
             raise Expected(f"{name}={_VALUES[name]}")
         if name == "max-restarts":
-            settings.append(("max_restarts", restarts(value)))
+            settings.append(("max_restarts", count_or_zero(value)))
         elif name == "timeout":
             settings += [("timeout", duration(value) or None), ("timeout_from", "--runtime-options timeout")]
         elif name == "spawn-timeout":
@@ -141,16 +139,6 @@ def runtime_options(word: str) -> list[Setting]:
         else:
             settings += _switched(_SWITCHES[name], value or "1")
     return settings
-
-
-def restarts(word: str) -> int:
-    """--max-restarts: 0 or more."""
-    if word and not word.strip("0"):
-        return 0
-    try:
-        return count(word)
-    except Expected:
-        raise Expected("a whole number, 0 or more") from None
 
 
 def duration(word: str) -> float:
@@ -168,21 +156,20 @@ def xterm(word: str) -> str:
     numbers = [end for low, dash, high in ranges for end in ((low, high) if dash else (low,))]
     if chosen in ("-1", "all"):
         return word.replace("all", "-1")
-    if not all(number.isascii() and number.isdigit() for number in numbers) or len(word) - len(chosen) > 1:
+    if not all(map(is_number, numbers)) or len(word) - len(chosen) > 1:
         raise Expected("ranks, such as 0,2-3, or -1 for all; a final ! holds the windows")
     return word
 
 
-def signals(word: str) -> list[Setting]:
-    """--forward-signals: those that are forwarded in any case."""
-    forwarded = ("USR1", "USR2", "TSTP", "CONT")
-    for name in word.upper().split(","):
-        if name.replace("SIG", "", 1) not in forwarded:
-            raise Expected("USR1, USR2, TSTP or CONT", "these reach the ranks in any case; send others to them by kill")
+def signals(word: str) -> Pairs:
+    """--forward-signals: those that are always forwarded."""
+    names = [name.replace("SIG", "", 1) for name in word.upper().split(",")]
+    if not {"USR1", "USR2", "TSTP", "CONT"}.issuperset(names):
+        raise Expected("USR1, USR2, TSTP or CONT", "these always reach the ranks; send others with kill")
     return []
 
 
-def _switched(path: str, word: str) -> list[Setting]:
+def _switched(path: str, word: str) -> Pairs:
     """What a runtime option that is yes or no sets."""
     yes = yes_no(word)
     if path == "app.env+":
@@ -193,7 +180,7 @@ def _switched(path: str, word: str) -> list[Setting]:
 def _entries(word: str, known: Sequence[str], valued: Sequence[str]) -> Iterator[tuple[str, str]]:
     """(name, value) for each entry of a list; `valued` are the names that may have one."""
     found = False
-    names = f"names among {', '.join(name for name in known if name not in _UNTOLD)}"
+    names = f"names among {', '.join(name for name in known if name not in _UNLISTED)}"
     for entry in filter(None, word.split(",")):
         name, equals, value = entry.partition("=")
         full = shortened(name, known)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
-    Setting = tuple[str, Any]  # path, value
+    from mslaunch.cli.parser.readers import Pairs
 
 _LEVELS = ("core", "l1cache", "l2cache", "l3cache", "socket", "numa", "board", "hwthread")
 _POLICIES = ("slot", "node", "seq", *_LEVELS, "dist", "ppr", "package", "rankfile", "sequential", "distance")
@@ -22,7 +22,7 @@ _OBJECTS = ("node", *_LEVELS, "package", "skt", "thread")
 _TARGETS = ("none", *_LEVELS, "package", "cpu-list", "cpulist")
 _RANKINGS = ("slot", "node", *_LEVELS, "package")
 
-#: what 5.0 and the man page call otherwise
+#: other names of 5.0 and the man page
 _SAME = {
     "package": "socket",
     "skt": "socket",
@@ -33,17 +33,17 @@ _SAME = {
 }
 
 #: modifiers of --map-by without a value, in the order in which mpirun tries a shortened one
-_MODIFIERS: dict[str, list[Setting]] = {
+_MODIFIERS: dict[str, Pairs] = {
     "span": [("policy.span", True)],
     "oversubscribe": [("policy.oversubscribe", True)],
     "nooversubscribe": [("policy.oversubscribe", False)],
     "nolocal": [("policy.nolocal", True)],
     "hwtcpus": [("policy.hwthread_cpus", True)],
     "corecpus": [("policy.hwthread_cpus", False)],
-    "inherit": [],  # for jobs that ranks start; there are none
+    "inherit": [],  # concerns jobs that ranks start
     "noinherit": [],
 }
-_QUALIFIERS: dict[str, Setting] = {
+_QUALIFIERS: dict[str, tuple[str, Any]] = {
     "if-supported": ("policy.if_supported", True),
     "overload-allowed": ("policy.overload", True),
     "oversubscribe-allowed": ("policy.overload", True),
@@ -58,13 +58,13 @@ _POLICY_NAMES = (
 )
 
 
-def map_by(word: str) -> list[Setting]:
+def map_by(word: str) -> Pairs:
     """POLICY[:MODIFIERS], or :MODIFIERS alone; mpirun(1), and --help map-by of 5.0."""
     policy, *rest = word.split(":")
     lower = policy.lower()
     if lower.startswith("pe-list="):
         ordered = "ordered" in [part.lower() for part in rest]
-        bound: list[Setting] = [("policy.bind_to", "cpu-list:ordered")] if ordered else []
+        bound: Pairs = [("policy.bind_to", "cpu-list:ordered")] if ordered else []
         rest = [part for part in rest if part.lower() != "ordered"]
         return [*_policy("slot"), ("policy.cpu_set", cpu_list(policy[8:])), *bound, *_modifiers(rest, "")]
     if lower == "ppr":
@@ -83,38 +83,38 @@ def map_by(word: str) -> list[Setting]:
     return [*_policy(name), *modifiers]
 
 
-def ppr(word: str) -> list[Setting]:
+def ppr(word: str) -> Pairs:
     """--ppr: N:OBJECT, several with commas between."""
     pattern, rest = _pattern(word.split(":"))
     return [*_policy("ppr", pattern), *_modifiers(rest, "ppr")]
 
 
-def ranks_per(level: str) -> Callable[[str], list[Setting]]:
-    """The reader of -N and its kin: so many ranks on each node, or on each object of a level."""
+def ranks_per(level: str) -> Callable[[str], Pairs]:
+    """The reader of -N and its like: so many ranks on each node, or on each object of a level."""
     return lambda word: _policy("ppr", ((count(word), level),))
 
 
-def one_per_node() -> list[Setting]:
+def one_per_node() -> Pairs:
     """--pernode."""
     return _policy("ppr", ((1, "node"),))
 
 
-def map_and_rank(level: str) -> Callable[[], list[Setting]]:
-    """--bynode and its kin, which also say in what order ranks are numbered."""
+def map_and_rank(level: str) -> Callable[[], Pairs]:
+    """The reader of --bynode and its like, which also set the order in which ranks are numbered."""
     return lambda: [*_policy(level), ("policy.rank_by", level)]
 
 
-def if_yes(settings: Sequence[Setting]) -> Callable[[str], list[Setting]]:
-    """The reader of a parameter that is yes or no, and where no says nothing."""
-    return lambda word: list(settings) if yes_no(word) else []
+def if_yes(pairs: Pairs) -> Callable[[str], Pairs]:
+    """The reader of a parameter that is yes or no, where no has no effect."""
+    return lambda word: list(pairs) if yes_no(word) else []
 
 
-def mapper(word: str) -> list[Setting]:
-    """-mca rmaps: the names of Open MPI's mappers; only that of `seq` alone decides anything by its name."""
+def mapper(word: str) -> Pairs:
+    """-mca rmaps: the names of Open MPI's mappers; only `seq` changes anything."""
     return _policy("seq") if word.strip().lower() == "seq" else []
 
 
-def rank_by(word: str) -> list[Setting]:
+def rank_by(word: str) -> Pairs:
     """POLICY[:SPAN|:FILL]."""
     policy, _, how = word.partition(":")
     name = _first(policy, _RANKINGS)
@@ -127,14 +127,14 @@ def rank_by(word: str) -> list[Setting]:
     return [("policy.rank_by", name), ("policy.rank_how", modifier)]
 
 
-def bind_to(word: str) -> list[Setting]:
+def bind_to(word: str) -> Pairs:
     """WHAT[:QUALIFIERS], or :QUALIFIERS alone."""
     target, *rest = word.split(":")
     name = shortened(target, _TARGETS)
     if not name and (target or not rest):
         raise Expected("none, hwthread, core, l1cache, l2cache, l3cache, socket, numa, board or cpu-list",
                        meant(target, _TARGETS))  # fmt: skip
-    settings: list[Setting] = [("policy.bind_to", _SAME.get(name, name))] if name else []
+    settings: Pairs = [("policy.bind_to", _SAME.get(name, name))] if name else []
     for qualifier in [qualifier for part in rest for qualifier in part.split(",") if qualifier]:
         known = _first(qualifier, tuple(_QUALIFIERS))
         if not known or (known == "ordered" and name not in ("cpu-list", "cpulist")):
@@ -145,24 +145,24 @@ def bind_to(word: str) -> list[Setting]:
 
 
 def cpu_list(word: str) -> str:
-    """--cpu-set, --cpu-list: `0,2-3`; what the numbers mean is for `plan.cpu_lists`, which knows the machine."""
+    """--cpu-set, --cpu-list: `0,2-3`; `plan.cpu_lists` reads the numbers."""
     squeezed = "".join(word.split())
     if not squeezed or squeezed.strip("0123456789,;:-*sScC") or not any(char.isdigit() for char in squeezed):
-        raise Expected("numbers of cpus, such as 0,2-3", "numbers are logical ones, as lstopo -l shows them")
+        raise Expected("numbers of cpus, such as 0,2-3", "the numbers are logical ones, as lstopo -l shows them")
     return word
 
 
-def _policy(name: str, pattern: tuple[tuple[int, str], ...] = ()) -> list[Setting]:
+def _policy(name: str, pattern: tuple[tuple[int, str], ...] = ()) -> Pairs:
     return [("policy.map_by", _SAME.get(name, name)), ("policy.ppr", pattern)]
 
 
 def _first(word: str, known: Sequence[str]) -> str:
-    """The first known word that begins with this one: `s` is slot, as in mpirun."""
+    """The first known word that begins with this one: `s` is slot, as with mpirun."""
     return next((_SAME.get(name, name) for name in known if name.startswith(word.lower())), "")
 
 
 def _pattern(fields: Sequence[str]) -> tuple[tuple[tuple[int, str], ...], list[str]]:
-    """The pairs of N:OBJECT,N:OBJECT, given as the parts between the colons; and the parts behind them."""
+    """The pairs of N:OBJECT,N:OBJECT, given as the parts between the colons; and the parts after them."""
     pairs: list[tuple[int, str]] = []
     number, rest = fields[0] if fields else "", list(fields[1:])
     while True:
@@ -182,41 +182,39 @@ def _pattern(fields: Sequence[str]) -> tuple[tuple[tuple[int, str], ...], list[s
         number = following
 
 
-def _modifiers(parts: Sequence[str], policy: str) -> list[Setting]:
+def _modifiers(parts: Sequence[str], policy: str) -> Pairs:
     """What the modifiers of a policy set."""
-    settings: list[Setting] = []
+    pairs: Pairs = []
     words: list[str] = []
     for part in parts:
-        whole = part.lower().startswith(("pe-list=", "file=", "device="))  # their values may hold commas
+        whole = part.lower().startswith(("pe-list=", "file=", "device="))  # their values may contain commas
         words += [part] if whole else part.split(",")
     for word in filter(None, words):
         known = next((name for name in _MODIFIERS if name.startswith(word.lower())), "")
+        name, equals, value = word.partition("=")
         if known:
-            settings += _MODIFIERS[known]
-        elif policy == "dist" and ("=" not in word or word.lower().startswith("device=")):
+            pairs += _MODIFIERS[known]
+        elif policy == "dist" and (not equals or name.lower() == "device"):
             continue  # the device; the planner refuses this policy
-        elif "=" in word:
-            settings.append(_valued(word, policy))
+        elif equals:
+            pairs.append(_valued(name.lower(), value, policy))
         else:
-            names = [*_MODIFIERS, "pe=", "pe-list="]
-            raise Expected(f"the modifiers {_MODIFIER_NAMES}", meant(word, names))
-    return settings
+            raise Expected(f"the modifiers {_MODIFIER_NAMES}", meant(word, [*_MODIFIERS, "pe=", "pe-list="]))
+    return pairs
 
 
-def _valued(word: str, policy: str) -> Setting:
+def _valued(name: str, value: str, policy: str) -> tuple[str, Any]:
     """A modifier with a value."""
-    name, _, value = word.partition("=")
-    lower = name.lower()
-    if lower == "pe":
+    if name == "pe":
         try:
             return "policy.pe", count(value)
         except Expected:
             raise Expected("PE=N with a whole number N, 1 or more", "it is N cpus for each rank") from None
-    if lower == "pe-list":
+    if name == "pe-list":
         return "policy.cpu_set", cpu_list(value)
-    if lower == "file" and policy in ("rankfile", "seq"):
+    if name == "file" and policy in ("rankfile", "seq"):
         return "policy.rankfile" if policy == "rankfile" else "app.hostfile", text(value)
-    if lower in _VALUED:
-        where = "dist" if lower == "device" else "seq or rankfile"
-        raise Expected(f"{name}= behind {where} only", f"leave {name}= out, or map by {where}")
-    raise Expected(f"the modifiers {_MODIFIER_NAMES}", meant(lower, _VALUED))
+    if name in _VALUED:
+        where = "dist" if name == "device" else "seq or rankfile"
+        raise Expected(f"{name}= after {where} only", f"leave {name}= out, or map by {where}")
+    raise Expected(f"the modifiers {_MODIFIER_NAMES}", meant(name, _VALUED))

@@ -1,9 +1,7 @@
-"""Readers: what one option's words, as they were typed, become; each raises `Expected` for words it cannot take.
+"""Readers: functions from the words of an option to its value; each raises `Expected` for words that it cannot take.
 
-Those that most launches may need, in any dialect; `cli.parser.placement_readers` reads where ranks go,
-`cli.parser.openmpi5_readers` what Open MPI 5.0 puts into one word.  Nothing here knows which option asked.  The one
-surprising thing: a reader may set several fields at once, and then gives a list of (path, value), see
-`mslaunch.cli.parser.options`.
+A reader may set several fields; it then returns a list of (path, value), see `parsed_line`.  `placement_readers` are
+those of mapping and binding, `openmpi5_readers` those of Open MPI 5.0's comma lists.
 """
 
 from __future__ import annotations
@@ -14,15 +12,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from typing import Any
 
-    Reader = Callable[..., Any]  # words -> value; raises Expected
-    Setting = tuple[str, Any]  # path, value
+    Reader = Callable[..., Any]  # words -> value
+    Pairs = list[tuple[str, Any]]  # path, value
 
 
 _DIGITS = 9  # of the largest whole number that is taken
 
 
 class Expected(Exception):  # noqa: N818 - the word after it completes the sentence
-    """A reader met a word it cannot take: `what` it expects, and what `todo`."""
+    """A reader met a word that it cannot take: `what` it expects, and what `todo`."""
 
     def __init__(self, what: str, todo: str = "") -> None:
         super().__init__(what, todo)
@@ -31,7 +29,7 @@ class Expected(Exception):  # noqa: N818 - the word after it completes the sente
 
 
 def on() -> bool:
-    """A flag that says yes."""
+    """A flag."""
     return True
 
 
@@ -40,15 +38,14 @@ def off() -> bool:
     return False
 
 
-def nothing() -> list[Setting]:
-    """A flag that changes nothing."""
+def nothing(*_words: str) -> Pairs:
+    """A flag without effect."""
     return []
 
 
-def ignored(word: str) -> list[Setting]:
-    """A value that changes nothing."""
-    text(word)
-    return []
+def ignored(word: str) -> Pairs:
+    """A value without effect."""
+    return nothing(text(word))
 
 
 def text(word: str) -> str:
@@ -63,11 +60,30 @@ def texts(word: str) -> tuple[str]:
     return (text(word),)
 
 
+def is_number(word: str) -> bool:
+    """Whether it is a whole number of a sensible size, without a sign."""
+    return word.isascii() and word.isdigit() and len(word) <= _DIGITS
+
+
 def count(word: str) -> int:
     """A whole number from 1 to 999999999."""
-    if not (word.isascii() and word.isdigit() and len(word) <= _DIGITS and int(word)):
+    if not is_number(word) or not int(word):
         large = word.isdigit() and len(word) > _DIGITS
         raise Expected(f"a whole number of at most {_DIGITS} digits" if large else "a whole number, 1 or more")
+    return int(word)
+
+
+def count_or_zero(word: str) -> int:
+    """A whole number, 0 or more."""
+    if not is_number(word.lstrip("0") or word[-1:]):
+        raise Expected("a whole number, 0 or more")
+    return int(word)
+
+
+def port(word: str) -> int:
+    """The number of a port that other hosts can be given."""
+    if not is_number(word) or not 0 < int(word) < 65536:
+        raise Expected("a port from 1 to 65535")
     return int(word)
 
 
@@ -83,15 +99,15 @@ def number(word: str) -> float:
 
 
 def limit(word: str) -> float | None:
-    """Seconds; 0 or less stands for no limit, and gives None."""
+    """Seconds; 0 or less means no limit, and gives None."""
     value = number(word)
     return value if value > 0 else None
 
 
-def limit_by(source: str) -> Callable[[str], list[Setting]]:
-    """A limit of time, with who said so for the message: --timeout, or a variable."""
+def limit_by(source: str) -> Callable[[str], Pairs]:
+    """A limit of time, with its source for the message: --timeout, or a variable."""
 
-    def read(word: str) -> list[Setting]:
+    def read(word: str) -> Pairs:
         seconds = limit(word)
         return [("timeout", seconds), ("timeout_from", source if seconds else "--timeout")]
 
@@ -108,10 +124,9 @@ def span(word: str) -> float:
 
 def wait(word: str) -> float:
     """Seconds, more than 0."""
-    value = number(word)
-    if value <= 0:
+    if number(word) <= 0:
         raise Expected("a number of seconds, more than 0")
-    return value
+    return number(word)
 
 
 def yes_no(word: str) -> bool:
@@ -124,7 +139,7 @@ def yes_no(word: str) -> bool:
 
 
 def choice(*known: str) -> Reader:
-    """The reader that takes one of some words, in any case."""
+    """The reader of one of some words, in any case."""
 
     def read(word: str) -> str:
         if word.lower() not in known:
@@ -134,13 +149,18 @@ def choice(*known: str) -> Reader:
     return read
 
 
+def ignored_choice(*known: str) -> Reader:
+    """The reader of one of some words, without effect."""
+    return lambda word: nothing(choice(*known)(word))
+
+
 def one_of(known: Sequence[str]) -> str:
     """`a, b or c`."""
     return ", ".join(known[:-1]) + " or " + known[-1]
 
 
 def meant(word: str, known: Iterable[str], otherwise: str = "") -> str:
-    """What to do about a word that is not among the known ones: the nearest of them, or `otherwise`."""
+    """A hint for a word that is not among the known ones: the nearest of them, or `otherwise`."""
     from difflib import get_close_matches
 
     near = get_close_matches(word.lower(), known, 1)
@@ -155,7 +175,7 @@ def shortened(word: str, known: Iterable[str]) -> str:
 
 
 def shell_words(word: str) -> tuple[str, ...]:
-    """The words a POSIX shell would make of it, without expansions."""
+    """The words that a POSIX shell would make of it, without expansions."""
     if not any(mark in word for mark in "'\"\\"):
         return tuple(word.split())
     import shlex
@@ -167,7 +187,7 @@ def shell_words(word: str) -> tuple[str, ...]:
 
 
 def ranks(word: str) -> int:
-    """-n: mpirun takes 0 for "all slots"; a computed 0 is more often a mistake, so leaving -n out is the only way."""
+    """-n.  To mpirun 0 means "all slots"; a computed 0 is more often a mistake, so it is refused."""
     try:
         return count(word)
     except Expected as error:
@@ -182,12 +202,12 @@ def exactly(path: str, value: Any) -> Reader:
 
 
 def switch(path: str, yes: Any = True, no: Any = False) -> Reader:
-    """The reader of a parameter that is yes or no, for a field that holds something else then."""
+    """The reader of a parameter that is yes or no, for a field that has other values."""
     return lambda word: [(path, yes if yes_no(word) else no)]
 
 
 def variable(word: str) -> tuple[tuple[str, str | None]]:
-    """-x: `VAR`, `NCCL_*` or `VAR=value`, where the value may be anything, also nothing."""
+    """-x: `VAR`, `NCCL_*` or `VAR=value`, where the value may be anything, also empty."""
     name, equals, value = word.partition("=")
     if not name:
         raise Expected("VAR or VAR=value", "for example: -x PATH, or -x OMP_NUM_THREADS=4")
@@ -210,7 +230,7 @@ def files(word: str) -> tuple[str, ...]:
 
 
 def parameter(key: str, value: str) -> tuple[str, str]:
-    """-mca: the name becomes part of the name of a variable, so it cannot hold `=`."""
+    """-mca: the name becomes part of the name of a variable, so it cannot contain `=`."""
     if not key or "=" in key:
         raise Expected("the name of a parameter, then its value", "write -mca KEY VALUE, with a blank between")
     return key, value
@@ -218,21 +238,21 @@ def parameter(key: str, value: str) -> tuple[str, str]:
 
 def stdin(word: str) -> str:
     """A rank without leading zeros, `all` or `none`; mpirun takes any other word for rank 0."""
-    if word.isascii() and word.isdigit() and len(word) <= _DIGITS:
+    if is_number(word):
         return str(int(word))
     if word.lower() not in {"all", "none"}:
         raise Expected("the number of a rank, all or none")
     return word.lower()
 
 
-def output(word: str) -> list[Setting]:
-    """PATH[:MODIFIERS]; modifiers as mpirun 4.1: any case, unknown words ignored, which is told."""
+def output(word: str) -> Pairs:
+    """PATH[:MODIFIERS]; modifiers as in mpirun 4.1: in any case, unknown words ignored with a note."""
     path, colon, after = word.partition(":")
     modifiers = after.lower().split(",") if colon else []
     if not path or not all(modifier.isalpha() for modifier in modifiers):
-        raise Expected("PATH, PATH:nocopy, PATH:nojobid or PATH:nocopy,nojobid", "a path cannot hold a colon here")
+        raise Expected("PATH, PATH:nocopy, PATH:nojobid or PATH:nocopy,nojobid", "a path cannot contain a colon here")
     unknown = [modifier for modifier in modifiers if modifier not in ("nocopy", "nojobid")]
-    note = f"the unknown modifier {', '.join(unknown)} behind {path}: is ignored, as by mpirun; write nocopy or nojobid"
+    note = f"the unknown modifier {', '.join(unknown)} after {path}: is ignored, as by mpirun; write nocopy or nojobid"
     return [
         ("output.directory", path),
         ("output.copy", "nocopy" not in modifiers),

@@ -51,7 +51,7 @@ def idle(name: str, instead: str) -> Request:
     return job(notes=(f"the parameter {name} has no effect: {instead}",))
 
 
-IGNORED = "the unknown modifier foo behind o: is ignored, as by mpirun; write nocopy or nojobid"
+IGNORED = "the unknown modifier foo after o: is ignored, as by mpirun; write nocopy or nojobid"
 
 #: words before `prog` -> the request; the first word without dashes is tried in all its spellings
 DONE = [
@@ -376,7 +376,7 @@ STEERED = [
     (
         "orte_launch_agent",
         "orted",
-        idle("orte_launch_agent", "hosts need no program of ours; --agent-python names the interpreter there"),
+        idle("orte_launch_agent", "hosts need no installed agent; --agent-python names the interpreter there"),
     ),
     ("orte_fork_agent", "x", idle("orte_fork_agent", "write that command before the program")),
     ("mca_base_env_list", "A;B=2", app(env=(("A", None), ("B", "2")))),

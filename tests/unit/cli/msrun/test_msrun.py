@@ -243,7 +243,7 @@ def test_two_commands_on_one_host_share_a_scheduler():
         assert not second.cluster.share.master and "--node_rank=0 starts on this host" in second.notes[0]
         if ours and ":" not in ours:
             second = parse_msrun(["--node_rank=1", f"--master_addr={ours}", *line.split()], {})
-            assert not second.cluster.share.master and "scheduler at port" in second.notes[0]
+            assert not second.cluster.share.master and "has a scheduler already" in second.notes[0]
         assert parse_msrun(["--node_rank=0", *line.split()], {}).cluster.share.master, (
             "which then says who has the port"
         )
@@ -254,9 +254,9 @@ def test_what_is_worth_a_note():
         return " ".join(parse_msrun([*line.split(), "net.py"], {}).notes)
 
     assert "MindSpore numbers the workers" in notes("--worker_num=8 --local_worker_num=4")
-    assert "no other host has these" in notes("--worker_num=4 --local_worker_num=3 --node_rank=0")
-    assert "no scheduler is started here" in notes("--worker_num=4 --master_addr=192.0.2.7")
-    assert "the 4 of --local_worker_num" in notes("--local_worker_num=4")
+    assert "no other host may have these" in notes("--worker_num=4 --local_worker_num=3 --node_rank=0")
+    assert "must be started there" in notes("--worker_num=4 --master_addr=192.0.2.7")
+    assert "the 4 workers of --local_worker_num" in notes("--local_worker_num=4")
     assert "has no effect" in notes("--worker_num=4 -H a,b --node_rank=1")
     assert "no worker 4, workers are 0 to 3" in notes("--worker_num=4 --join=True --tail_worker_log=3,4")
     assert notes("--worker_num=4 --join=True --tail_worker_log=3,0") == ""
@@ -331,7 +331,7 @@ def test_a_dry_run(line, environ, np, part, level):
     ("words", "where", "phrase"),
     [
         (["--worker_num=2", "--local_worker_num=4"], "--local_worker_num", "more than 2 in all"),
-        (["--worker_num=8", "--local_worker_num=4", "--node_rank=2"], "--node_rank", "up to 11, and there are 8"),
+        (["--worker_num=8", "--local_worker_num=4", "--node_rank=2"], "--node_rank", "up to 11, but there are 8"),
         (["--worker_num=x"], "--worker_num", "whole number"),
         (["--worker_num=0"], "--worker_num", "whole number"),
         (["--local_worker_num=0"], "--local_worker_num", "--scheduler HOST"),
@@ -339,7 +339,7 @@ def test_a_dry_run(line, environ, np, part, level):
         (["--master_addr="], "--master_addr", "not empty"),
         (["--master_addr=nosuch.invalid"], "--master_addr", "cannot be resolved"),
         (["--master_addr=a b"], "--master_addr", "cannot be resolved"),
-        (["--master_addr=0.0.0.0"], "--master_addr", "by which the hosts reach"),
+        (["--master_addr=0.0.0.0"], "--master_addr", "at which the hosts reach"),
         (["--master_addr=::", "-H", "a,b"], "--master_addr", "stands for all addresses"),
         (["--node_rank=a"], "--node_rank", "whole number"),
         (["--join=maybe"], "--join", "True or False"),

@@ -7,7 +7,7 @@ from command_lines import parse
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mslaunch.cli.parser import openmpi5_readers
+from mslaunch.cli.parser import openmpi5_readers, readers
 from mslaunch.cli.parser.readers import Expected
 from mslaunch.datamodel.request import AppContext, OutputPolicy, Request
 from mslaunch.errors import UsageError
@@ -143,7 +143,7 @@ def test_any_word_is_taken_or_refused(word):
         openmpi5_readers.runtime_options,
         openmpi5_readers.xterm,
         openmpi5_readers.signals,
-        openmpi5_readers.restarts,
+        readers.count_or_zero,
     ):
         try:
             read(word)

@@ -88,7 +88,7 @@ def test_the_file_of_seq_is_a_hostfile():
         ("slot:PE=0", "1 or more"),
         ("slot:color=red", "the modifiers PE=N"),
         ("slot:file=f", "seq or rankfile"),
-        ("slot:device=f", "behind dist"),
+        ("slot:device=f", "after dist"),
         ("node:ordered", "the modifiers PE=N"),
         ("ppr", "ppr:N:OBJECT"),
         ("ppr:1", "such as ppr:2:socket"),
