@@ -56,11 +56,7 @@ class RankNames:
 
 def ranks_text(numbers: Sequence[int]) -> str:
     """`rank 3`, `ranks 0-2, 5`."""
-    ranges: list[list[int]] = []
-    for number in sorted(numbers):
-        if ranges and ranges[-1][1] == number - 1:
-            ranges[-1][1] = number
-        else:
-            ranges.append([number, number])
-    text = ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in ranges)
+    from mslaunch.plan.number_ranges import ranges
+
+    text = ranges(sorted(numbers), ", ")
     return f"rank {text}" if len(numbers) == 1 else f"ranks {text}"

@@ -1,9 +1,8 @@
-"""Ranks bound by their local ranks: msrun's --bind_core and --bind_numa, on each host alike.
+"""Binding by local rank: msrun's --bind_core and --bind_numa, on each host alike.
 
-It knows what a host's cpus share (`Topology`), and takes all numbers for the kernel's, as taskset and numactl do.  An
-even share is msrun's: the cpus in the kernel's order, cut into as many runs as the host has ranks, the last one with
-what is left over.  The surprising thing is what happens where there is not enough to share, fewer cpus or NUMA nodes
-than ranks: nothing, as in msrun; only what somebody named and is not there is refused.
+All numbers are the kernel's, as in taskset and numactl.  An even share is msrun's: the cpus in the kernel's order, cut
+into as many runs as the host has ranks, the last one with what is left over.  Where there are fewer cpus or NUMA nodes
+than ranks nothing is bound, as in msrun; only what somebody named and is not there is refused.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from __future__ import annotations
 from mslaunch.errors import UsageError
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.plan.cpu_lists import row_of
+from mslaunch.plan.number_ranges import ranges
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -69,7 +69,7 @@ class _LocalHost:
     def _checked(self, wanted: Sequence[int], there: Collection[int], what: str) -> tuple[int, ...]:
         missing = [number for number in wanted if number not in there]
         if missing:
-            has = f"there: {_listed(sorted(there))}" if there else f"it does not tell its {what}s"
+            has = f"there: {ranges(sorted(there), ', ')}" if there else f"it does not tell its {what}s"
             todo = f"{has}; the numbers are those of lscpu"
             raise UsageError(f"{self._name} has no {what} {missing[0]} that we may use", self._local.where, todo)
         return tuple(wanted)
@@ -94,14 +94,3 @@ def _nodes(topology: Topology) -> dict[int, list[int]]:
     for cpu, number in zip(topology.cpus, row_of(topology, "numa") if topology.numa else ()):
         found.setdefault(topology.numa[number], []).append(cpu)
     return found
-
-
-def _listed(numbers: Sequence[int]) -> str:
-    """0-3, 8"""
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and runs[-1][1] == number - 1:
-            runs[-1][1] = number
-        else:
-            runs.append([number, number])
-    return ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in runs)

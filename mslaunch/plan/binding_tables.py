@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.plan.cpu_lists import cpu_row, row_of
+from mslaunch.plan.number_ranges import ranges
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     from mslaunch.datamodel.jobmap import JobMap
     from mslaunch.datamodel.topology import Topology
@@ -77,14 +78,3 @@ def _rows(topology: Topology) -> Iterator[tuple[int, int, int]]:
     """Cpu, socket and core of each hardware thread; a machine that tells of no sockets is one."""
     sockets = row_of(topology, "socket") or (0,) * len(topology.cpus)
     return zip(topology.cpus, sockets, cpu_row(topology, False))
-
-
-def ranges(numbers: Iterable[int]) -> str:
-    """Rising numbers in short: 0 1 2 5 is `0-2,5`."""
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and number == runs[-1][1] + 1:
-            runs[-1][1] = number
-        else:
-            runs.append([number, number])
-    return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in runs)

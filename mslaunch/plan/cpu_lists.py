@@ -1,9 +1,9 @@
-"""Lists of cpus as people write them, `0,2-3` or `0:1`, to cpus of a machine; and the machine without the others.
+"""Lists of cpus as text, `0,2-3` or `0:1`, to cpus of a topology; and the topology without the others.
 
 The notation is that of Open MPI 4.1's --cpu-set, --cpu-list and rankfiles, found by experiment: numbers are logical
 ones, of cores, or of hardware threads if those are the cpus; `0:1` is core 1 of socket 0, counted within the socket;
-`0:*` and `S0` are a whole socket; `;` and `,` separate.  Blanks mean nothing.  The surprising thing: what `0:0,1`
-says is socket 0, cores 0 and 1, as mpirun's man page has it, while mpirun 4.1.4 passes over the second number.
+`0:*` and `S0` are a whole socket; `;` and `,` separate.  Blanks mean nothing.  `0:0,1` is socket 0, cores 0 and 1, as
+mpirun's man page has it; mpirun 4.1.4 ignores the second number.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 from mslaunch.datamodel.topology import LEVELS, Topology
 from mslaunch.errors import UsageError
 from mslaunch.faststd import TYPE_CHECKING
+from mslaunch.plan.number_ranges import bounds
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -84,15 +85,12 @@ def _numbers(word: str, rows: Sequence[int], what: str, text: str, where: str, h
     there = {number for number in rows if number >= 0}
     if word == "*":
         return there
-    low, dash, high = word.partition("-")
-    if not (_is_number(low) and (_is_number(high) if dash else True)) or int(high or low) < int(low):
+    found = bounds(word)
+    if not found:
         raise UsageError(f"cannot read {word!r}" + (f" in {text!r}" if word != text else ""), where, _NOTATION)
-    missing = next((number for number in range(int(low), int(high or low) + 1) if number not in there), None)
+    wanted = range(found[0], found[1] + 1)
+    missing = next((number for number in wanted if number not in there), None)
     if missing is not None:
         most = f"0 to {max(there)}" if there else "none"
         raise UsageError(f"{host} has no {what}{missing} that we may use", where, f"there: {most}")
-    return range(int(low), int(high or low) + 1)
-
-
-def _is_number(word: str) -> bool:
-    return word.isascii() and word.isdigit() and len(word) < 7
+    return wanted

@@ -1,8 +1,6 @@
-"""What --display-table, --display-topo and the devel and diffable forms of --display-map print: plain tables.
+"""The tables of --display-table, --display-topo and the devel and diffable forms of --display-map.
 
-The layout is ours, not Open MPI's; scripts that want facts have the diffable map, a line a rank.  Records in, text out;
-it prints nothing itself.  The surprising thing: ranks are folded to ranges, so 64 ranks by node are written as the
-stride they have.
+The layout is ours, not Open MPI's; scripts that want facts have the diffable map, a line a rank.
 """
 
 from __future__ import annotations
@@ -10,11 +8,12 @@ from __future__ import annotations
 from mslaunch.errors import counted
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.plan.binding import usable
-from mslaunch.plan.binding_tables import brackets, ranges
+from mslaunch.plan.binding_tables import brackets
 from mslaunch.plan.cpu_lists import cpu_row, row_of
+from mslaunch.plan.number_ranges import ranges
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from mslaunch.datamodel.hosts import Allocation, Node
     from mslaunch.datamodel.jobmap import JobMap, Placement
@@ -81,7 +80,8 @@ def _node_rows(jobmap: JobMap, apps: Sequence[AppContext]) -> list[tuple[str, ..
     for (at, app), here in sorted(by_row.items()):
         node = jobmap.nodes[at]
         name, slots = ("", "") if at == before else (node.name, "?" if node.slots is None else str(node.slots))
-        rows.append((name, slots, fold_ranks(placement.rank for placement in here), _cpus(here), _program(apps, app)))
+        ranks = ranges((placement.rank for placement in here), strides=True)
+        rows.append((name, slots, ranks, _cpus(here), _program(apps, app)))
         before = at
     return rows
 
@@ -141,25 +141,6 @@ def show_topology(name: str, topology: Topology) -> str:
         rows.append((*map(str, numbers), *map(ranges, mine)))
     threads = counted(len(cores), "hardware thread")
     return _table(f"topology of {name}: {counted(many, 'core')}, {threads} that we may use", rows)
-
-
-def fold_ranks(ranks: Iterable[int]) -> str:
-    """Rising numbers in short: 0 1 2 5 is `0-2,5`, and 0 4 8 12 is `0-12/4` (every fourth)."""
-    numbers = list(ranks)
-    parts = []
-    at = 0
-    while at < len(numbers):
-        step = numbers[at + 1] - numbers[at] if at + 1 < len(numbers) else 0
-        end = at + 1
-        while end < len(numbers) and step > 0 and numbers[end] - numbers[end - 1] == step:
-            end += 1
-        if end - at < (2 if step == 1 else 3):
-            end = at + 1
-            parts.append(str(numbers[at]))
-        else:
-            parts.append(f"{numbers[at]}-{numbers[end - 1]}" + (f"/{step}" if step != 1 else ""))
-        at = end
-    return ",".join(parts)
 
 
 def _most(node: Node) -> str:

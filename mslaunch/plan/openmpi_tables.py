@@ -1,7 +1,6 @@
-"""What mpirun 4.1's --display-map and --display-allocation print, to the letter: scripts read these tables.
+"""The tables of mpirun 4.1's --display-map and --display-allocation, to the letter, since scripts read them.
 
-Our own tables, for people, are in `show`.  Records in, text out.  The surprising thing is the flags of a node, which
-are bits of Open MPI's (1 daemon launched, 2 location verified, 16 slots given): we set those that it would.
+The flags of a node are bits of Open MPI's: 1 daemon launched, 2 location verified, 16 slots given.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ def map_text(jobmap: JobMap, topologies: Mapping[str, Topology], job: int) -> st
     for placement in jobmap.placements:
         by_node[placement.node].append(placement)
     for node, here in zip(jobmap.nodes, by_node):
-        if not here:  # the scheduler's, which mpirun knows nothing of
+        if not here:  # the services', which mpirun does not have
             continue
         slots = f"Num slots: {node.slots or 0}\tMax slots: {node.max_slots or 0}\tNum procs: {len(here)}"
         lines += ["", f" Data for node: {node.name}\t{slots}"]

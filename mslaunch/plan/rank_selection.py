@@ -1,6 +1,6 @@
 """The ranks that the user has chosen by number: who gets standard input, and who runs in a window of its own.
 
-Pure.  The surprising thing: where other launchers start parts of the job, a rank that is not ours is no mistake.
+Where other launchers start parts of the job, a rank that is not ours is no mistake.
 """
 
 from __future__ import annotations
@@ -38,17 +38,18 @@ def xterm_ranks(request: Request, size: int, first: int = 0) -> tuple[int, ...]:
     text, whole = request.output.xterm, _whole(request, size)
     if text is None:
         return ()
+    from mslaunch.plan.number_ranges import bounds
+
     ranks: list[int] = []
     for part in text.rstrip("!").split(","):
         if part.strip() == "-1":
             return tuple(range(first, first + size))
-        low, dash, high = (word.strip() for word in part.partition("-"))
-        high = high if dash else low
-        if not (low.isdecimal() and high.isdecimal() and int(low) <= int(high)):
+        numbers = bounds(part)
+        if not numbers:
             raise UsageError(f"{part!r} is no rank", "--xterm", "give ranks, as in 0,2-3, or -1 for all of them")
-        if int(high) >= whole:
-            raise UsageError(f"there is no rank {high} among {whole}", "--xterm", "ranks are counted from 0")
-        ranks += range(int(low), int(high) + 1)
+        if numbers[1] >= whole:
+            raise UsageError(f"there is no rank {numbers[1]} among {whole}", "--xterm", "ranks are counted from 0")
+        ranks += range(numbers[0], numbers[1] + 1)
     return tuple(ranks)
 
 

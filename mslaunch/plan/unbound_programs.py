@@ -1,4 +1,4 @@
-"""Programs whose ranks are not bound by default: those whose text names MindSpore, torch or JAX.
+"""Programs whose ranks are not bound by default: those whose text names a framework that runs threads.
 
 Open MPI binds one or two ranks to a core each, and a framework with threads of its own then runs all of them on that
 core.  Looked at are scripts of Python (words that end in .py) as the launching host has them, and the words after -m
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def unbound_programs(request: Request, cwd: str, read: Callable[[str], bytes]) -> dict[int, str]:
-    """App context -> why its ranks are not bound, as `net.py names MindSpore`; `read` gives the first bytes of a file.
+    """App context -> why its ranks are not bound, as `net.py names torch`; `read` gives the first bytes of a file.
 
     Empty where the user has said anything of binding or of the objects to map by.
     """

@@ -16,9 +16,9 @@ from mslaunch.datamodel.node_plan import AppPlan, NodePlan, RankPlan, ServicePla
 from mslaunch.datamodel.request import Request, ServicePolicy
 from mslaunch.errors import UsageError
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
-from mslaunch.frameworks import mindspore
 from mslaunch.frameworks.contract import RankInfo
 from mslaunch.frameworks.table import SCRUB
+from mslaunch.frameworks.table import services as services_of
 from mslaunch.plan.mapping.mapper import map_job
 from mslaunch.plan.mapping.policy_defaults import topology_decides
 
@@ -84,7 +84,7 @@ class MpirunJob(NamedTuple):
         services: tuple[ServicePlan, ...] = ()
         if endpoint.service_port:
             info = RankInfo(0, self.size, 0, 1, 0, 1, 1, *endpoint[:3], service_address=endpoint.service_address)
-            services = mindspore.services(info, ServicePolicy())
+            services = services_of(info, ServicePolicy())
         return NodePlan(
             ranks=(RankPlan(0, 0, ()),),
             apps=(AppPlan(tuple(line), self.cwd, path=os.path.dirname(self.mpirun.path), mpi="none"),),

@@ -20,11 +20,12 @@ from mslaunch.datamodel.topology import Topology
 from mslaunch.errors import LaunchError
 from mslaunch.launcher.messages.display import tables
 from mslaunch.plan.binding import bind
-from mslaunch.plan.binding_tables import binding_lines, bound_to, brackets, ranges
+from mslaunch.plan.binding_tables import binding_lines, bound_to, brackets
 from mslaunch.plan.hosts.allocation import allocate, with_cores
-from mslaunch.plan.map_tables import fold_ranks, show_allocation, show_map, show_topology
+from mslaunch.plan.map_tables import show_allocation, show_map, show_topology
 from mslaunch.plan.mapping.mapper import map_job
 from mslaunch.plan.mapping.pipeline import Placed
+from mslaunch.plan.number_ranges import bounds, ranges
 
 FEW = settings(max_examples=50, deadline=None)  # a file is done within two seconds, on a busy machine too
 
@@ -169,14 +170,14 @@ def test_beside_our_table_the_allocation_is_ours_too() -> None:
     ],
 )
 def test_fold_ranks(ranks: list[int], text: str) -> None:
-    assert fold_ranks(ranks) == text
+    assert ranges(ranks, strides=True) == text
 
 
 @FEW
 @given(st.sets(st.integers(0, 60)))
 def test_folded_ranks_say_the_same(ranks: set[int]) -> None:
     again: list[int] = []
-    for part in filter(None, fold_ranks(sorted(ranks)).split(",")):
+    for part in filter(None, ranges(sorted(ranks), strides=True).split(",")):
         span, _, step = part.partition("/")
         low, _, high = span.partition("-")
         again += range(int(low), int(high or low) + 1, int(step or 1))
@@ -269,3 +270,27 @@ def test_a_machine_that_tells_nothing_is_one_socket() -> None:
 def test_ranges_say_the_same(cpus: set[int]) -> None:
     parts = [part.split("-") for part in filter(None, ranges(sorted(cpus)).split(","))]
     assert [cpu for part in parts for cpu in range(int(part[0]), int(part[-1]) + 1)] == sorted(cpus)
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers"),
+    [
+        ("3", (3, 3)),
+        (" 2 - 5 ", (2, 5)),
+        ("5-2", None),
+        ("-1", None),
+        ("2-", None),
+        ("", None),
+        ("x", None),
+        ("²", None),
+    ],
+)
+def test_bounds(text: str, numbers: tuple[int, int] | None) -> None:
+    assert bounds(text) == numbers
+
+
+@FEW
+@given(st.sets(st.integers(0, 50)))
+def test_ranges_are_read_again(numbers: set[int]) -> None:
+    found = [bounds(part) or (0, -1) for part in ranges(sorted(numbers)).split(",") if part]
+    assert {number for low, high in found for number in range(low, high + 1)} == numbers
