@@ -100,7 +100,7 @@ def test_ports_are_held_until_the_ranks_start(agent):
             free.bind(("", port))
 
 
-def test_a_knock_proves_an_address(boot):
+def test_a_received_token_proves_an_address(boot):
     first, second = boot(), boot()
     first.begin()
     second.begin()
@@ -229,7 +229,7 @@ def test_a_guard_that_is_killed(agent):
     wait_gone(mine, *pids)
 
 
-def test_a_mistake_of_ours_is_told(agent):
+def test_an_internal_error_is_reported(agent):
     """Here it is provoked by a frame that does not exist: the traceback goes up, the ranks are ended."""
     pids = _started(agent)
     agent.send(99)

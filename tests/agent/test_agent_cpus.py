@@ -131,7 +131,7 @@ def test_memory_that_is_not_there(agent, merge):
     assert all(agent.exit(rank).code == 0 for rank in range(3))
 
 
-def test_a_machine_that_nobody_knows(monkeypatch):
+def test_an_unknown_machine(monkeypatch):
     monkeypatch.setattr(numa_memory, "_CALLS", {})
     with bound((), (0,)) as binding:
         pass

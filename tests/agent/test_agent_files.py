@@ -82,7 +82,7 @@ def test_nothing_is_left_if_one_of_the_two_is_killed(boot, tmp_path, victim):
     assert os.listdir(tmp_path) == []
 
 
-def test_an_error_is_told_and_the_agent_lives(boot, tmp_path):
+def test_an_error_is_reported_and_the_agent_goes_on(boot, tmp_path):
     agent = boot(TMPDIR=str(tmp_path / "gone"))
     agent.begin()
     agent.send(frames.FILE, payload=control.pack_file("x", 0o600))

@@ -110,7 +110,7 @@ def test_what_a_rank_finds(agent, mpi):
     }  # fmt: skip
 
 
-def test_a_spawned_rank_is_told_so(agent):
+def test_a_spawned_rank_learns_that_it_is_one(agent):
     world = World("9", 0, ("b", "a"), ((1,), (0, 2)), 1, (3,), parent="7.0")
     agent.launch(with_mpi(plan("sh", "-c", "env", ranks=1, world=world, pty="no"), "pmi"))
     assert {"PMI_SPAWNED=1", "PMI_SIZE=3", "MPI_LOCALNRANKS=2", "MPI_LOCALRANKID=0"} <= set(told(agent, 0))
@@ -193,7 +193,7 @@ def test_a_fence_of_two_nodes(agent):
 
 
 @pytest.mark.parametrize("end", ["!0", "!7", "!kill"])
-def test_abort_is_told_before_the_exit(agent, end):
+def test_abort_is_reported_before_the_exit(agent, end):
     pmi(agent, talk(INIT, "~cmd=abort exitcode=7", end, ranks=1))
     seen = agent.expect(frames.EXIT, 0)
     assert seen
@@ -231,7 +231,7 @@ def test_who_waits_for_a_rank_that_ended_before_the_engine_came(agent):
 
 
 @pytest.mark.parametrize("end", ["!kill", "!0"])
-def test_how_a_rank_ended_is_told_before_that_others_wait_for_it(agent, end):
+def test_an_exit_is_reported_before_others_waiting_for_it(agent, end):
     """The cause is what the launcher hears of first."""
     script = TALK.replace(
         "sys.argv[1:]", "sys.argv[1:3] if os.environ['PMI_RANK'] == '0' else sys.argv[1:2] + sys.argv[3:]"

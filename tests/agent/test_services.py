@@ -43,7 +43,7 @@ LETS_NOBODY_GO = (
             time.sleep(0.1)
 """
 )
-#: a program of ranks that has its scheduler configured, and one that loads MindSpore and knocks
+#: a program of ranks that has its scheduler configured, and one that loads MindSpore and connects
 OWN = """\
 import os, sys
 if os.environ["MS_ROLE"] == "MS_SCHED":
@@ -192,7 +192,7 @@ def falls_back(lab, told):
     assert not is_free(lab.port)
     lab.agent.launch(plan("sleep", "1000"))
     lab.agent.expect(frames.STARTED, 0)
-    assert lab.visit() == b""  # whoever knocks is told to come again
+    assert lab.visit() == b""  # the connection is reset, and the rank tries again
     assert lab.nothing(frames.STARTED, frames.EXIT, frames.STDOUT, frames.STDERR)
 
 
@@ -232,7 +232,7 @@ def test_it_ends_before_it_listens(lab):
     assert lab.nothing(frames.SERVES)
 
 
-def test_somebody_else_takes_the_port(lab):
+def test_another_process_takes_the_port(lab):
     """Between our giving it back and its bind; here nobody ever held it for us."""
     with socket.create_server(("127.0.0.1", 0)) as other:
         lab.port = other.getsockname()[1]
@@ -269,7 +269,7 @@ def test_its_program_is_not_there(lab):
 
 
 @pytest.mark.parametrize("program", ["light", "auto"])
-def test_a_knock(lab, program):
+def test_a_first_connection(lab, program):
     """The scheduler that was not first: what it runs is decided in the same way."""
     own = "" if program == "light" else "# set_ps_context\n"
     lab.write("net.py", own + OWN.replace('print("rank"', KNOCKS + 'print("rank"'))
@@ -286,7 +286,7 @@ def launch_guessed(lab, text: str = "import mindspore", **more) -> None:
     lab.agent.launch(lab.plan(sys.executable, "net.py", services=(lab.scheduler(first=False),), ranks=1, **more))
 
 
-def test_a_program_of_mindspore_needs_no_knock(lab):
+def test_a_program_of_mindspore_needs_no_first_connection(lab):
     """The port is the scheduler's before a rank has asked, and nobody is told to wait for it."""
     launch_guessed(lab)
     lab.started()
@@ -319,7 +319,7 @@ def test_a_program_that_says_nothing_of_mindspore(lab):
     assert not [frame for frame in told if frame.kind in (frames.STARTED, frames.EXIT)] and not is_free(lab.port)
 
 
-def test_a_knock_where_no_ranks_are(lab):
+def test_a_first_connection_without_ranks(lab):
     """The host that --scheduler names need not have any: the ranks of others are believed."""
     lab.agent.launch(lab.plan(sys.executable, "net.py", services=(lab.scheduler(first=False),)))
     lab.visit()
@@ -451,7 +451,7 @@ def test_once_more_but_some_ranks_were_done_too_soon(lab):
     assert "had done their work" in agent.exit(SERVICE).error
 
 
-def test_one_that_was_knocked_for_once_more(lab):
+def test_one_that_was_started_on_connection_once_more(lab):
     agent = lab.agent
     lab.write("net.py", KNOCKS)
     agent.launch(lab.plan(sys.executable, "net.py", services=(lab.scheduler(first=False),), ranks=1, stdin=(0,)))
@@ -514,7 +514,7 @@ def all_of_it(lab) -> list[int]:
     return [lab.started(), lab.started(FIRST_SERVER), lab.started(0), int(orphan)]
 
 
-def test_it_ends_when_nobody_is_connected(lab):
+def test_it_ends_without_connections(lab):
     """Ranks that another launcher has started need it longer than ours do."""
     lab.agent.launch(lab.plan(sys.executable, "net.py"))
     lab.started()
@@ -573,7 +573,7 @@ def test_a_port_that_may_move(agent):
     assert taken - 64 < got < taken
 
 
-def test_a_port_that_nobody_may_have(agent):
+def test_a_port_that_cannot_be_bound(agent):
     agent.send(frames.RESERVE, payload=b"65536")
     assert agent.expect(frames.FAULT)
     agent.wait()

@@ -112,7 +112,7 @@ def test_the_order_to_end_does_not_wait_for_tools(boot, tools, tmp_path):
     wait_gone(tool)
 
 
-def test_nobody_to_look_at(agent):
+def test_no_process_to_look_at(agent):
     agent.launch(plan("true"))
     agent.exit(0)
     assert _traces(agent) == []

@@ -335,7 +335,7 @@ def test_refusals(plain, fresh, tmp_path):
     assert fresh("up", 1, "--delay", "nan").returncode == 1
 
 
-def test_a_directory_of_somebody_else_is_not_believed(plain, tmp_path):
+def test_a_directory_of_another_user_is_not_believed(plain, tmp_path):
     foreign = tmp_path / "foreign"
     shutil.copytree(plain.directory, foreign, ignore=lambda *_: ["home", "etc", "keys", "log"])
     os.chown(foreign, 65534, 65534)

@@ -53,7 +53,7 @@ LINES = [
 
 
 @pytest.mark.parametrize("line", LINES)
-def test_the_same_workers_are_told_the_same(line: str, tmp_path: Path) -> None:
+def test_the_same_workers_get_the_same_variables(line: str, tmp_path: Path) -> None:
     words = [word.replace("'", '"') for word in line.split()]
     with socket.create_server(("127.0.0.1", 0)) as free:
         words[:0] = ["--join=True", f"--master_port={free.getsockname()[1]}"]

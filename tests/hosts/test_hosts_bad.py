@@ -57,7 +57,7 @@ def test_a_name_without_an_address(refused):
     says(refused("n01,n99,n03,n04"), "mslaunch: n99 ", "no address", "spelling", "/etc/hosts")
 
 
-def test_a_port_where_nobody_listens(refused, four):
+def test_a_port_without_a_listener(refused, four):
     config = four.home("head") / ".ssh" / "config"
     with edited(config, "Host n02\n    Port 2\n" + config.read_text()):
         says(refused(), "mslaunch: n02 (user root, port 2): ", "refused", "sshd")

@@ -24,7 +24,7 @@ HOLD = "import socket, sys; s = socket.create_server(('', 8118)); print('held', 
     ],
     ids=str,
 )
-def test_ranks_are_told_where_it_is(run, where, address):
+def test_ranks_get_its_address(run, where, address):
     """It may be on a host without ranks, which counts for nothing else then."""
     ended = run("-H", "n01:2,n02:1", *where, *MEET)
     assert (ended.code, ended.err) == (0, "")

@@ -181,7 +181,7 @@ def test_a_standard_output_that_takes_nothing(start, jobs, ask, tmp_path, closed
     assert ask("--status", "1").code == 3
 
 
-def test_a_list_that_nobody_reads_or_nobody_can_keep(start, jobs):
+def test_a_list_that_is_not_read_or_cannot_be_kept(start, jobs):
     with open("/dev/full", "wb") as full:
         ended = start(["--status"], env=jobs, stdout=full).end()
     assert (ended.code, ended.err) == (1, "mslaunch: standard output: cannot be written: No space left on device\n")

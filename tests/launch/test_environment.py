@@ -141,7 +141,7 @@ def test_x_of_each_program(run):
 
 
 @WHERE
-def test_python_is_unbuffered_unless_told_otherwise(seen, where):
+def test_python_is_unbuffered_by_default(seen, where):
     assert seen([*where, "-n", "1"])[0]["PYTHONUNBUFFERED"] == "1"
 
 
@@ -291,7 +291,7 @@ def test_there_is_no_xterm(run, tmp_path):
     assert ended.code == 127 and "'xterm' was not found" in ended.err and "--xterm" in ended.err
 
 
-def test_a_window_for_nobody(run):
+def test_a_window_for_no_rank(run):
     ended = run([*LOCAL, "-n", "2", "--xterm", "2", "true"])
     assert ended.code == 1 and "--xterm: there is no rank 2 among 2" in ended.err
 

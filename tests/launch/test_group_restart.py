@@ -105,7 +105,7 @@ def test_the_limit_is_reached(run, where):
     assert "ended by mslaunch: rank 0" in tail
 
 
-def test_three_times_where_nobody_says_how_often(run):
+def test_three_times_by_default(run):
     ended = run([*GROUP, "-n", "1", *program("again", 3, 9)])
     assert ended.code == 3
     assert [line[:14] for line in notices(ended.err)] == [f"attempt {n} of 4" for n in (1, 2, 3)]
@@ -153,7 +153,7 @@ def test_none_and_rank(run):
 # --- what ranks find
 
 
-def test_what_ranks_are_told(run):
+def test_variables_of_ranks(run):
     """The job's number stays, and the attempt is counted."""
     script = 'echo "job $MSLAUNCH_JOBID attempt $MSLAUNCH_ATTEMPT"; [ $MSLAUNCH_ATTEMPT = 2 ]'
     ended = run([*GROUP, "-n", "1", "sh", "-c", script])
@@ -357,7 +357,7 @@ def test_a_host_that_cannot_be_reached_at_the_first_attempt(run, hosts, tmp_path
         ("alpha\nbeta slots=1\n", ["--min-ranks", "2"], "not started: there is only 1 rank\n"),
     ],
 )
-def test_nobody_takes_the_place_of_a_host_at_the_first_attempt(run, hosts, tmp_path, text, options, why):
+def test_no_spare_replaces_a_host_at_the_first_attempt(run, hosts, tmp_path, text, options, why):
     """A refusal, as without --restart: nothing was started, and no file is there."""
     written = hosts(text)
     hosts.take("alpha", "gamma")

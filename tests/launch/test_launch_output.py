@@ -296,7 +296,7 @@ def test_a_reader_that_goes_while_the_ranks_wait_for_it(start, where):
     "where", [["-n", "2", "--oversubscribe"], ["-n", "2", *through_rsh("alpha", "beta")]], ids=["local", "remote"]
 )
 @pytest.mark.parametrize("more", [[], ["--tag-output"], ["--xml"], ["--restart", "group"]], ids=" ".join)
-def test_a_job_that_nobody_reads_or_keeps_is_ended(start, where, more):
+def test_a_job_whose_output_is_neither_read_nor_kept_is_ended(start, where, more):
     """As programs are by SIGPIPE; else `yes | head` would go on for ever."""
     job = start([*where, *more, "yes"])
     job.expect(b"y")
@@ -319,7 +319,7 @@ def test_a_directory_below_a_file(run, tmp_path):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root: a link that belongs to another user")
-def test_a_directory_that_is_a_link_of_somebody(run, tmp_path):
+def test_a_directory_that_is_a_link_of_another_user(run, tmp_path):
     (tmp_path / "logs").mkdir()
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "logs" / "1").symlink_to(tmp_path / "elsewhere")
@@ -356,7 +356,7 @@ def test_standard_output_on_a_full_device(start):
     assert "not all of their output could be kept" in ended.err
 
 
-def test_last_words_that_nobody_reads(start):
+def test_last_words_that_are_not_read(start):
     """Standard error is a pipe that is full, and stays so: the job has ended, and the command ends too."""
     reader, writer = os.pipe()
     os.set_blocking(writer, False)

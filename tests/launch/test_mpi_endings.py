@@ -185,7 +185,7 @@ def test_with_recovery_the_others_may_finish(run, where, end, how):
     ],
     ids=["recovery, killed", "recovery, no finalize", "codes, in MPI", "codes, after MPI"],
 )
-def test_nobody_waits_for_ever(run, where, options, end, code, how):
+def test_no_wait_is_endless(run, where, options, end, code, how):
     """A job that goes on without a rank ends when the others wait for it."""
     others = "init,fence,gone=1,fence"
     ended = run([*where, *options, *mpi(others, end, others)])

@@ -42,7 +42,7 @@ def test_the_others_go_on(run, where, option, how, code, words):
 
 @WHERE
 @WAYS
-def test_nobody_is_left(run, where, how, code, words):
+def test_no_process_is_left(run, where, how, code, words):
     """Then nothing was recovered, and the first failure counts."""
     ended = run([*where, "-n", "4", "--enable-recovery", *program("lives", how, 9)])
     assert ended.code == code

@@ -158,7 +158,7 @@ def test_a_link_of_one_s_own_works(tmp_path):
     assert call([tmp_path / "else", "--version"], tmp_path).startswith("mslaunch ")
 
 
-def test_a_shim_is_told_from_the_real_thing(tmp_path):
+def test_a_shim_is_distinguished_from_the_real_thing(tmp_path):
     call([sys.executable, "-m", "mslaunch", "--install-shims", "shims", "mpiexec=hydra"], tmp_path)
     assert all(shims.is_ours(str(path)) for path in (tmp_path / "shims").iterdir())
     assert not shims.is_ours("/bin/sh")

@@ -138,7 +138,7 @@ def test_an_ignored_hangup_stays_ignored(start, tmp_path):
     assert job.end().code == 0
 
 
-def test_nobody_reads_what_is_left(start):
+def test_the_rest_is_not_read(start):
     """The terminal is stuck and the job is ended by a signal: that ends it, too, and who reads the rest is told."""
     job = start(["-n", "1", *program("bulk", 50_000_000, 1)])
     job.expect(b"\0")

@@ -358,7 +358,7 @@ def test_a_host_that_cannot_be_reached(elsewhere):
 
 
 @pytest.mark.root
-def test_what_a_killed_daemon_left_hinders_nobody(elsewhere, pair):
+def test_files_of_a_killed_daemon_do_no_harm(elsewhere, pair):
     """The next one of the same pid finds its forerunner's files, and 5.0.11's own mpirun then ends with 213."""
     begin = int(pair.on("n01", "echo $$"))
     left = [pair.home("n01") / "tmp" / f"prted.{pid}" for pid in range(begin, begin + 200)]

@@ -161,7 +161,7 @@ def test_a_locked_key_without_a_terminal(lab: SshLab, opener: Opener, monkeypatc
     assert "BatchMode" in failure(opener(host, agent_args=("-oBatchMode=yes",)))
 
 
-def test_nobody_is_asked_for_a_key_that_would_not_be_taken(
+def test_no_passphrase_is_asked_for_a_key_that_would_not_be_taken(
     lab: SshLab, opener: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []

@@ -148,7 +148,7 @@ def test_closing_while_the_host_floods_us_ends_at_once(lab: SshLab, opener: Open
     assert link.wait(5)
 
 
-def test_a_lost_connection_is_told_apart_from_an_end(lab: SshLab, opener: Opener) -> None:
+def test_a_lost_connection_differs_from_an_end(lab: SshLab, opener: Opener) -> None:
     host = lab.sshd()
     link = opener(host, "echo $PPID; exec cat")
     os.kill(int(read(link, 1) + read_line(link)), signal.SIGKILL)  # this connection's sshd

@@ -45,7 +45,7 @@ def test_nothing_said(home: Home) -> None:
     assert found.agent == "/agent"
 
 
-def test_the_account_names_the_home_if_nobody_else_does(tmp_path: Path) -> None:
+def test_the_account_names_the_home_by_default(tmp_path: Path) -> None:
     assert Resolver({}, (), str(tmp_path / "none")).home == pwd.getpwuid(os.getuid()).pw_dir
 
 

@@ -100,10 +100,10 @@ def test_a_port_is_held_for_ipv4_too() -> None:
     listener = Listener()
     with pytest.raises(BlockingIOError):
         listener.accept()
-    with socket.create_connection(("127.0.0.1", listener.port), 5) as knock:
+    with socket.create_connection(("127.0.0.1", listener.port), 5) as caller:
         fd = listener.accept()
         os.close(fd)
-        assert knock.recv(1) == b""
+        assert caller.recv(1) == b""
     listener.close()
 
 
@@ -127,7 +127,7 @@ def test_another_token_is_no_proof(loop: Loop) -> None:
     door.close()
 
 
-def test_nobody_there(loop: Loop) -> None:
+def test_no_answer(loop: Loop) -> None:
     door = TokenListener(loop)
     door.close()
     found: list[list[str]] = []

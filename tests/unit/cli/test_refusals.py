@@ -260,7 +260,9 @@ def test_each_mistake_is_answered_once_with_what_to_do(kind: str, said: dict[str
 
 
 @pytest.mark.parametrize("kind", NOTED)
-def test_what_has_no_effect_is_told_and_the_launch_goes_on(kind: str, said: dict[str, tuple[int, str]]) -> None:
+def test_an_option_without_effect_is_reported_and_the_launch_goes_on(
+    kind: str, said: dict[str, tuple[int, str]]
+) -> None:
     code, text = said[kind]
     assert code == 0
     (line,) = text.splitlines()

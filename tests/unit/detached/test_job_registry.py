@@ -99,7 +99,7 @@ def test_the_register_is_its_user_s_alone(environ: dict[str, str], tmp_path: Pat
 
 
 @pytest.mark.root
-def test_a_register_of_somebody_else_is_refused(environ: dict[str, str]) -> None:
+def test_a_registry_of_another_user_is_refused(environ: dict[str, str]) -> None:
     if os.geteuid():
         pytest.skip("NOT TESTED, needs root")
     os.mkdir(environ["MSLAUNCH_JOBS"], 0o700)
@@ -276,7 +276,7 @@ def test_a_register_that_cannot_be_made(environ: dict[str, str], tmp_path: Path)
     assert caught.value.where == nowhere["MSLAUNCH_JOBS"] and "MSLAUNCH_JOBS" in caught.value.todo
 
 
-def test_stop_of_a_job_that_has_ended_signals_nobody(environ: dict[str, str]) -> None:
+def test_stop_of_a_job_that_has_ended_signals_no_process(environ: dict[str, str]) -> None:
     ended(environ)
     assert "ended at" in job_commands.stop(["1"], environ).text
 

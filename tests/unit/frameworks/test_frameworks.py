@@ -186,7 +186,7 @@ def test_the_scheduler_is_no_worker() -> None:
     assert "MS_TOPO_TIMEOUT" not in env, "the rank's own value counts for its scheduler too"
 
 
-def test_the_scheduler_and_the_servers_are_told_the_same_place() -> None:
+def test_the_scheduler_and_the_servers_get_the_same_address() -> None:
     place = RankInfo(0, 8, 0, 4, 0, 2, 8, "10.0.0.1", 10001, 10002, service_address="fd00::2", servers=3)
     made = mindspore.services(place, ServicePolicy(first=True, program="light", cpus=(5,)))
     assert [service.number for service in made] == [SERVICE, FIRST_SERVER, FIRST_SERVER - 1, FIRST_SERVER - 2]

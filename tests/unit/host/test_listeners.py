@@ -70,7 +70,7 @@ def test_who_listens(family: socket.AddressFamily) -> None:
     assert sockets(port) == set()
 
 
-def test_nobody_and_those_who_do_not_let_us_look(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_that_are_gone_or_not_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     assert holder({"socket:[1]"}, [os.getpid(), 2**22 + 1]) is None
 
     def denied(path: str) -> list[str]:

@@ -388,7 +388,7 @@ def test_a_scheduler_that_starts_first() -> None:
 
 
 def test_a_scheduler_on_a_host_without_ranks() -> None:
-    """Nobody there would knock, so it starts first, whatever was said."""
+    """No rank would connect to it there, so it starts first in any case."""
     ((node, plan),) = first_plans(ServicePolicy("n2"), APART).items()
     assert (node, plan.services[0].first) == (2, True)
     assert values(plan.services[0].env)["MS_SCHED_HOST"] == "10.0.0.3"

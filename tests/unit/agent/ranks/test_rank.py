@@ -230,7 +230,7 @@ def test_the_exit_waits_for_a_shorter_time_while_the_job_is_being_ended(
     assert engine.history == ["", "exit 7"]
 
 
-def test_a_rank_that_was_silent_waits_for_nobody(loop: Loop, engine: Engine) -> None:
+def test_a_rank_that_was_silent_does_not_wait(loop: Loop, engine: Engine) -> None:
     process = engine.start(loop, "exit 7")
     loop.run(lambda: not process.running)
     assert engine.history == ["", "exit 7"]

@@ -78,7 +78,7 @@ def test_each_rank_sees_all_in_a_directory_of_its_own(session: SessionDir) -> No
     assert session.place("rank.0") == first and sorted(os.listdir(first)) == ["data", "out", "tool"], "asked again"
 
 
-def test_the_first_error_is_told_once(session: SessionDir, told: Told, tmp_path: Path) -> None:
+def test_the_first_error_is_reported_once(session: SessionDir, told: Told, tmp_path: Path) -> None:
     session.begin("x", 0o600)
     session.write(b"")
     session.begin("x/y", 0o600)  # x is a file

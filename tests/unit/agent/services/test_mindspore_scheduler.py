@@ -274,7 +274,7 @@ def test_it_finds_none(package: Path, tmp_path: Path) -> None:
         assert (done.returncode, done.stdout, done.stderr) == (93, "", ""), path
 
 
-def test_its_failure_is_told_in_one_line(package: Path, tmp_path: Path) -> None:
+def test_its_failure_is_reported_in_one_line(package: Path, tmp_path: Path) -> None:
     (package / "_c_expression.py").write_text(SHORT.format(end="raise RuntimeError('port taken')"))
     done = schedule(package, tmp_path)
     assert done.returncode == 1

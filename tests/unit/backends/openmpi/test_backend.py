@@ -455,6 +455,6 @@ def test_what_a_failure_of_mpirun_means():
     assert "mpirun was ended by SIGKILL" in killed.what and killed.rank is None
 
 
-def test_more_ranks_than_cores_are_no_refusal_where_nobody_named_hosts():
+def test_more_ranks_than_cores_are_no_refusal_without_named_hosts():
     assert cores_here() < 4096
     assert job_of("-n 3 x").size == 3

@@ -224,7 +224,7 @@ def test_each_variable(name, value, request_):
     assert parse("prog", environ={name: ""}, file=FILE) == job()
 
 
-def test_each_variable_is_tried_above_or_told_as_not_read():
+def test_each_variable_is_tried_above_or_listed_as_not_read():
     tried = {case[0] for case in test_each_variable.pytestmark[0].args[1]}
     assert {row.name for row in VARIABLES} | {"HYDRA_CONFIG_FILE"} == tried
     assert all(meaning for _, meaning in OTHERS)

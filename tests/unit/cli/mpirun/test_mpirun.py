@@ -512,7 +512,7 @@ def test_programs_may_not_disagree_on_a_parameter():
         parse(["-mca", "x", "1", "a", ":", "-mca", "x", "2", "b"], {})
 
 
-def test_a_program_without_a_name_behind_a_colon_is_told_about_the_colon():
+def test_a_program_without_a_name_behind_a_colon():
     with pytest.raises(UsageError, match="lone ':'"):
         parse(["-n", "1", "awk", ":", "-q"], {})
 

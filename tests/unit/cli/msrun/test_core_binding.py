@@ -144,7 +144,7 @@ def test_any_json_is_a_binding_or_refused(option, value):
     assert request.policy.local is not None or value is False
 
 
-def test_what_cannot_be_shared_here_is_told(monkeypatch):
+def test_what_cannot_be_shared_here_is_reported(monkeypatch):
     monkeypatch.setattr("mslaunch.host.cpus.usable_cpus", lambda: {0, 1})
     assert parsed("--bind_core=True", "--worker_num=2").notes == ()
     assert "3 cannot share 2 cpus" in parsed("--bind_core=True", "--worker_num=3").notes[0]
@@ -227,7 +227,7 @@ def test_a_rank_that_does_not_exist_may_be_named():
     assert cpus(LocalBinding(cpus=((1,), (99,))), 1) == [(1,)], "the JSON may be for larger hosts"
 
 
-def test_ranks_are_told_of_an_even_share():
+def test_ranks_learn_of_an_even_share():
     policy = Policy(bind_to="none", local=LocalBinding(even_cpus=True))
     request = Request((AppContext(("a",), 2),), policy, cluster=ServicePolicy(first=False))
     _, jobmap = bound(policy.local, 2)

@@ -291,7 +291,7 @@ def test_the_scheduler_of_several_hosts(address, host):
     assert request.cluster.host == host
 
 
-def test_an_address_is_told_apart_from_a_name():
+def test_an_address_differs_from_a_name():
     words = ("1.2.3.4", "fd00:0::1", "fe80::1%lo", "node1", "1.2", "\0", "é")
     assert [scheduler_address.numeric(word) for word in words] == ["1.2.3.4", "fd00::1", "fe80::1%lo", "", "", "", ""]
     assert scheduler_address.is_ours("127.0.0.1") and scheduler_address.is_ours("::1")

@@ -47,7 +47,7 @@ def test_of_two_lines_the_last_one_counts():
     assert request("a", {USER: "orte_tag_output = 0\norte_tag_output = 1\n"}).output.tag == "tag"
 
 
-def test_a_line_that_means_nothing_is_passed_over_and_told():
+def test_a_line_without_meaning_is_skipped_and_reported():
     found = request("a", {USER: "garbage here\n= 3\norte_tag_output = 1\n"})
     assert found.output.tag == "tag"
     assert found.notes == (

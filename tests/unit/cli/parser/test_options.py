@@ -98,7 +98,7 @@ def test_rows_that_are_rarely_needed_are_fetched_once_and_when_needed():
         ("-qPATH", None),
     ],
 )
-def test_a_value_glued_to_a_letter_is_told_from_a_misspelled_name(word, todo):
+def test_a_value_glued_to_a_letter_is_no_misspelled_name(word, todo):
     error = refusal(word, "prog")
     assert (error.todo == todo) if todo else error.what == "mslaunch has no such option"
 
@@ -109,7 +109,7 @@ def test_the_nearest_name_is_found_in_any_case(word, near):
 
 
 @pytest.mark.parametrize("dash", ["\u2013", "\u2014", "\u2212"])
-def test_a_dash_of_typesetting_is_told(dash):
+def test_a_typographic_dash_is_reported(dash):
     error = refusal(f"{dash}np", "4", "prog")
     assert error.where == f"{dash}np" and error.todo == "write --np"
     assert argv(["--", f"{dash}np"]) == (f"{dash}np",)

@@ -240,7 +240,7 @@ def test_programs_share_their_placement():
         ("--bind-to core a : --bind-to core b", Policy(bind_to="core"), 0),
     ],
 )
-def test_of_two_programs_the_last_one_says_it_for_the_job_as_in_mpirun_and_that_is_told(words, expected, notes):
+def test_of_two_programs_the_last_one_decides_with_a_notice(words, expected, notes):
     request = parse(words.split(), {})
     assert request.policy == expected
     assert len(request.notes) == notes

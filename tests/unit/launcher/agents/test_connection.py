@@ -137,7 +137,7 @@ def test_a_crash_before_it_has_described_its_host() -> None:
         os.close(host.down)
 
 
-def test_a_crash_while_nobody_is_attached(host: Host) -> None:
+def test_a_crash_without_a_handler(host: Host) -> None:
     """Between HELLO and LAUNCH: whoever comes next is told."""
     host.say(frames.MAGIC, HELLO)
     host.loop.run(lambda: host.connection.phase == READY)
@@ -173,7 +173,7 @@ def test_a_crash_while_ranks_run(host: Host) -> None:
     assert [told(error) for error in host.ends] == [FAULT]
 
 
-def test_a_frame_for_nobody_ends_the_link(host: Host) -> None:
+def test_a_frame_for_an_unknown_rank_ends_the_link(host: Host) -> None:
     host.say(frames.MAGIC, HELLO, frames.encode(frames.STARTED, 0, b"9"))
     host.loop.run(lambda: host.connection.ended)
     assert "a frame of kind 68 for rank 0" in told(host.connection.error)

@@ -54,14 +54,14 @@ class Lab:
         return control.unpack_probe(self.sent[-1][1].payload)[0]
 
 
-def test_one_node_needs_nobody() -> None:
+def test_one_node_needs_no_other() -> None:
     lab = Lab(("10.0.0.1", "127.0.0.1"))
     assert [(node, frame.kind, frame.payload) for node, frame in lab.sent] == [(0, frames.RESERVE, b"0 0")]
     lab.wireup.reserved(0, ANSWER)
     assert lab.done == [(Endpoint("127.0.0.1", 10001, 10002), "")]
 
 
-def test_the_others_knock_at_the_node_of_rank_0() -> None:
+def test_the_others_probe_the_node_of_rank_0() -> None:
     lab = Lab(("10.0.0.1",), ("10.0.0.2", "192.168.0.2", "127.0.0.1"), ("10.0.0.3",), first=1)
     assert [node for node, _ in lab.sent] == [1]
     lab.wireup.reserved(1, ANSWER)
@@ -123,7 +123,7 @@ def test_which_ports_are_wanted(cluster: ServicePolicy, words: bytes) -> None:
 
 
 @pytest.mark.parametrize("master", [False, True])
-def test_a_share_meets_where_it_was_told(master: bool) -> None:
+def test_a_share_uses_the_given_address(master: bool) -> None:
     """Others start ranks that we have no agents for: nobody could prove anything."""
     lab = Lab(("10.0.0.1",), cluster=ServicePolicy(share=Share(8, None, "fd00::9", 8118, master)))
     lab.wireup.reserved(0, Reserved((8118, 10001) if master else (10001,), 10003, "token"))
@@ -149,9 +149,9 @@ def test_a_scheduler_elsewhere_has_an_address_of_its_own() -> None:
     lab.wireup.reserved(2, OTHER_PORT)
     assert lab.wireup.silent() == 0 and len(lab.sent) == 2
     lab.wireup.reserved(0, ONE_PORT)
-    knocks = {node: control.unpack_probe(frame.payload) for node, frame in lab.sent[2:]}
+    probes = {node: control.unpack_probe(frame.payload) for node, frame in lab.sent[2:]}
     at_first, at_other = (["10.0.0.1"], 10003, "first"), (["10.0.0.3"], 10004, "second")
-    assert knocks == {0: at_other, 1: at_first, 2: at_first}, "one door at a time"
+    assert probes == {0: at_other, 1: at_first, 2: at_first}, "one listener at a time"
     lab.wireup.reached(0, ["10.0.0.3"])
     lab.wireup.reached(1, ["10.0.0.1"])
     assert control.unpack_probe(lab.sent[-1][1].payload) == at_other and lab.sent[-1][0] == 1

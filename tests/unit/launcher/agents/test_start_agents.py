@@ -75,7 +75,7 @@ def test_every_peer_has_its_topology(loop: Loop, tmp_path: Path) -> None:
         assert close_all(peers) == []
 
 
-def test_nobody_is_asked_in_vain(loop: Loop) -> None:
+def test_no_host_is_asked_in_vain(loop: Loop) -> None:
     peers = meet(loop, [HERE], LinkPolicy(), topologies=False)
     assert peers[0].hello and peers[0].topology is None
     assert close_all(peers) == []
@@ -102,7 +102,7 @@ def test_a_bad_answer_is_that_hosts_error(more: str, what: str, loop: Loop, tmp_
     assert ("Traceback: x" in caught.value.todo) == ("FAULT" in more)
 
 
-def test_the_first_error_is_the_one_that_is_told(loop: Loop, tmp_path: Path) -> None:
+def test_the_first_error_is_the_one_that_is_reported(loop: Loop, tmp_path: Path) -> None:
     """The end of the link follows on it, while others are still waited for."""
     policy = other(tmp_path, "frames.encode(frames.FAULT, payload=b'Traceback: x')", stays=False)
     program, gone = tmp_path / "agent.py", tmp_path / "gone"

@@ -50,7 +50,7 @@ def test_exceptions(lines: list[str], said: str) -> None:
 
 
 @given(st.lists(st.one_of(st.just(HEAD), st.text(max_size=200)), max_size=6))
-def test_any_text_is_told_in_one_short_line(lines: list[str]) -> None:
+def test_any_text_becomes_one_short_line(lines: list[str]) -> None:
     said = exception(lines)
     assert len(said) <= 120 and (not said or HEAD in lines)
 

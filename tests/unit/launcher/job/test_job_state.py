@@ -869,7 +869,7 @@ def test_who_is_killed_for_a_spawn_that_failed_is_not_the_cause() -> None:
     assert state.failure and state.failure.what == "rank 0 called MPI_Abort with code 14"
 
 
-def test_a_job_that_nobody_reads_any_more() -> None:
+def test_a_job_whose_reader_is_gone() -> None:
     """It is ended, and not started again; who has ended needs no reader."""
     state = JobState(jobmap(0, 0, 1), restart="group")
     assert tell(state, *RUN, *over(0), Unread()) == [Start(), ALL]
@@ -951,7 +951,7 @@ def test_signals_for_ranks_are_forwarded_once_these_were_started() -> None:
     assert state.on(Resumed()) == [Forward(int(signal.SIGCONT)), ResumeInput()]
 
 
-def test_whoever_interrupts_is_told_what_follows() -> None:
+def test_an_interrupt_says_what_follows() -> None:
     state = JobState(jobmap(0, 0, 1))
     assert state.on(Interrupted("SIGINT")) == [DropOutput()]  # it is a refusal, which says so
     state = JobState(jobmap(0, 0, 1))

@@ -154,7 +154,7 @@ def test_without_services_ranks_start_at_once(make: Callable[..., Job]) -> None:
         job.started(FIRST_SERVER)
 
 
-def test_a_scheduler_that_waits_for_a_knock_is_told_as_such(make: Callable[..., Job]) -> None:
+def test_a_scheduler_that_waits_for_a_connection_is_reported_as_such(make: Callable[..., Job]) -> None:
     job = make({0: FIRST[0]._replace(services=SERVICES[:1])})
     job.prepare()
     job.agent.say(frames.SERVES, SERVICE)
@@ -173,7 +173,7 @@ def test_services_are_not_waited_for_without_end(make: Callable[..., Job], monke
     assert notice in job.heard()
 
 
-def test_what_ranks_cannot_be_told_is_refused_before_services_run(make: Callable[..., Job]) -> None:
+def test_impossible_variables_are_refused_before_services_run(make: Callable[..., Job]) -> None:
     job = make(FIRST)
     job.refusal = UsageError("no", "-x")
     with pytest.raises(UsageError):

@@ -83,7 +83,7 @@ HISTORIES = {
     "ranks wait for all services": History(SERVING, [Serve((0,))], finished=False),
     "and for the last of them": History([*SERVING, Serves(SERVICE)], [Serve((0,))], finished=False),
     "then they are started": History(RUN, BEGUN, finished=False),
-    "a service that waits for a knock is ready, and need not run": History(
+    "a service that waits for a first connection is ready, and need not run": History(
         [Prepared(ONE), Serves(SERVICE), *(e for rank in (0, 1) for e in (Started(rank, 9), *over(rank)))], BEGUN
     ),
     "but not for ever": History([*SERVING, Unserved()], BEGUN, finished=False),
@@ -322,7 +322,7 @@ def test_a_host_without_ranks_is_needed_as_long_as_ranks_run() -> None:
     assert state.finished and state.failure is None
 
 
-def test_a_host_where_a_knock_is_waited_for_is_needed_too() -> None:
+def test_a_host_where_a_on_demand_is_waited_for_is_needed_too() -> None:
     state = JobState(jobmap(0, hosts=2))
     assert tell(state, Prepared(((SERVICE, 1),)), Serves(SERVICE), Started(0, 1), LinkEnded(1))[-1] == End((0,))
     assert state.failure and state.failure.host == "n1"
@@ -354,7 +354,7 @@ def test_a_host_that_goes_before_ranks_run_is_worth_another_attempt() -> None:
     assert state.finished and state.restartable and state.lost_hosts == ("n1",)
 
 
-def test_what_was_started_again_is_told() -> None:
+def test_restarts_are_reported() -> None:
     state = JobState(jobmap(0, 0), max_restarts=3)
     killed, three = (None, SIGKILL), (3, None)
     tell(state, *RUN, *over(SERVICE, *killed), Started(SERVICE, 92), *over(1, *killed), Started(1, 93))
@@ -369,7 +369,7 @@ def test_what_was_started_again_is_told() -> None:
     assert state.finished and state.failure is None
 
 
-def test_what_was_to_be_started_again_and_was_not_is_not_told() -> None:
+def test_a_restart_that_did_not_happen_is_not_reported() -> None:
     state = JobState(jobmap(0, 0), max_restarts=3)
     tell(state, *RUN, *over(0, 3), *over(1, 3), Started(1, 102), *over(1, 4), Interrupted("SIGINT"))
     tell(state, *(Exited(rank, 0, 1, None, "the job is being ended") for rank in (0, 1)))
@@ -415,17 +415,17 @@ def test_titles(number: int, text: str) -> None:
 class Process:
     """A service and its agent, as the state sees them."""
 
-    def __init__(self, number: int, codes: list[int], knock: bool) -> None:
+    def __init__(self, number: int, codes: list[int], on_demand: bool) -> None:
         self.number = number
         self.codes = codes
         self.coming: list[Any] = []
-        self.knock = knock
+        self.on_demand = on_demand
         self.runs = False
 
     def order(self, first: bool) -> None:
         """A plan, or a restart."""
         ready = [Serves(self.number)] if first else []
-        self.coming = ready if self.knock and first else [Started(self.number, 7), *ready, *self.end()]
+        self.coming = ready if self.on_demand and first else [Started(self.number, 7), *ready, *self.end()]
 
     def end(self) -> list[Any]:
         code = self.codes.pop() if self.codes else None

@@ -75,7 +75,7 @@ TWICE = Attempt(
 )
 
 
-def test_what_was_started_again_is_told_of_a_job_that_ended_well() -> None:
+def test_restarts_of_a_job_that_ended_well_are_reported() -> None:
     outcome = Outcome(0, ranks("", ""), None, 100.0, (ONCE, TWICE), ("the MindSpore scheduler on n0, which died",))
     assert outcome_text(outcome) == (
         "mslaunch: all ranks ended well, in attempt 3, after 1 min 40 s\n"
@@ -95,7 +95,7 @@ def test_and_of_one_that_failed_behind_its_cause() -> None:
     )
 
 
-def test_of_many_restarts_the_first_are_told() -> None:
+def test_of_many_restarts_the_first_are_reported() -> None:
     outcome = Outcome(0, ranks(""), None, 1.0, (ONCE,) * 9, tuple(f"rank {rank}" for rank in range(10)))
     lines = outcome_text(outcome).splitlines()
     assert len(lines) == 19
@@ -132,7 +132,7 @@ def test_one_host_unreached() -> None:
     assert unreached_text([error], 2).endswith("nothing was started on the other hosts\n")
 
 
-def test_hosts_with_the_same_trouble_are_told_once() -> None:
+def test_hosts_with_the_same_trouble_are_reported_once() -> None:
     errors = [LinkError("no route", f"n{number}", f"ping n{number}") for number in (1, 2, 3)]
     errors.append(LinkError("it has no python3", "n9", "install it"))
     assert unreached_text(errors, 64) == (

@@ -431,7 +431,7 @@ def test_wheel_takes_what_the_loader_finds(wheel):
     assert named(wheel.find(wheel.python, "mpi.py", LD_LIBRARY_PATH=both)) == INTEL  # .12 is asked for first
 
 
-def test_wheel_that_is_told(wheel):
+def test_a_wheel_that_is_named(wheel):
     root = wheel.root
     wheel.library("py/lib/libmpi.so.12", elf_files.MPICH)
 

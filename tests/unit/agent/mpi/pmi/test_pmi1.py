@@ -53,7 +53,7 @@ def test_a_conversation() -> None:
     assert (job.said, job.aborts) == (["0 joined PMI-1", "0 left"], [])
 
 
-def test_who_did_not_init_is_told() -> None:
+def test_ranks_without_init_are_reported() -> None:
     assert Job([0]).say(0, "cmd=put kvsname=77 key=a value=b") == "cmd=put_result rc=1 msg=not_initialized"
 
 
@@ -100,7 +100,7 @@ def test_puts_ride_on_the_fence() -> None:
     assert [ear.gathered for ear in job.ears] == [1, 1]
 
 
-def test_a_world_on_one_node_asks_nobody() -> None:
+def test_a_world_on_one_node_asks_no_other_node() -> None:
     job = Job([0, 1])
     job.begin()
     assert job.say(0, "cmd=barrier_in") == ""
@@ -353,7 +353,7 @@ def test_a_rank_that_ends_is_not_waited_for() -> None:
     assert len(job.aborts) == 1, "said once"
 
 
-def test_nobody_waits_for_a_rank_that_has_ended_before() -> None:
+def test_no_rank_waits_for_one_that_has_ended_before() -> None:
     job = Job([0, 1], [2])
     job.begin()
     job.end(1)
@@ -374,7 +374,7 @@ def test_a_rank_that_is_started_again_begins_anew() -> None:
     assert job.aborts == []
 
 
-def test_strangers_are_not_heard() -> None:
+def test_an_unknown_rank_is_ignored() -> None:
     job = Job([0])
     job.nodes[0].feed(9, b"cmd=init pmi_version=1\n")
     job.nodes[0].hung_up(9)
@@ -492,7 +492,7 @@ SAID = st.one_of(LIKELY, st.builds(near, COMMAND, st.lists(st.tuples(KEYS, WORDS
     st.sampled_from(["1", "2"]),
     st.permutations(range(4)),
 )
-def test_whatever_ranks_say_nobody_waits_for_those_that_have_ended(
+def test_no_rank_waits_for_those_that_have_ended(
     said: list[tuple[int, str, bool]], version: str, order: list[int]
 ) -> None:
     job = Job([0, 1], [2, 3])

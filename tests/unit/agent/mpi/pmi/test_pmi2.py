@@ -84,7 +84,7 @@ def test_who_waits_for_an_attribute_of_the_node_gets_it() -> None:
     assert job.last(1).endswith("cmd=info-getnodeattr-response;thrid=4;rc=0;found=TRUE;value=v;")
 
 
-def test_nobody_waits_for_an_attribute_that_nobody_can_put() -> None:
+def test_no_rank_waits_for_an_attribute_that_cannot_be_put() -> None:
     job = Job([0, 1, 2])
     job.begin2()
     job.say2(0, "cmd=info-getnodeattr;key=n;wait=TRUE;")

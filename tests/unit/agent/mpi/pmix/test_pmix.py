@@ -115,7 +115,7 @@ def told(world: World, crowded: bool = False) -> dict[str, Any]:
     return {item.key: item.value for item in job_info(world, "/folder", crowded) if item.key != "pmix.pdata"}
 
 
-def test_a_world_is_told_with_its_maps() -> None:
+def test_a_world_is_described_with_its_maps() -> None:
     known = told(WORLD)
     assert (known["pmix.nmap"], known["pmix.pmap"]) == ("raw:a,b", "raw:0,2;1")
     assert (known["pmix.job.size"], known["pmix.univ.size"], known["pmix.job.napps"]) == (3, 8, 2)
