@@ -1,9 +1,8 @@
-"""The guard: the process above an agent that leaves nothing behind when the agent is gone, however it went.
+"""The guard: the parent process of an agent, which kills and removes what the agent leaves behind.
 
-It adopts every orphan of the ranks (`PR_SET_CHILD_SUBREAPER`, prctl(2)), and once the agent has ended it kills what
-is left, by pid, until there is nothing.  It does not know what a rank is.  If the guard itself is killed, the agent
-sees the end of a pipe and ends its ranks.  It also removes the directory that an agent has told it of
-(`agent.ranks.session_dir`). The surprising thing: an empty list of children is no proof; only ECHILD from waitpid is.
+It adopts every orphan of the ranks (`PR_SET_CHILD_SUBREAPER`, prctl(2)); once the agent has ended, it kills what is
+left, by pid, and removes the session directories that the agent has named.  If the guard itself is killed, the agent
+sees the end of a pipe and ends its ranks.
 """
 
 from __future__ import annotations
@@ -23,29 +22,29 @@ _IGNORED = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGTSTP", "SIGPIPE", "SIG
 
 
 def guarded(serve: Callable[[int, int], None], keep: tuple[int, ...]) -> int:
-    """Fork; `serve(guard, tell)` runs in the child; the guard keeps watch in this process.
+    """Fork; `serve(guard, directories)` runs in the child, the agent; this process becomes the guard.
 
-    `guard` gives one byte when the guard is ready to adopt orphans, so no rank may be started before, and ends when the
-    guard dies.  (The agent comes first because finding prctl takes milliseconds, in which it can say HELLO.)  `tell`
-    takes the names, each with a NUL after it, of directories that must not outlive the agent.
+    `guard` can be read: one byte when the guard is ready to adopt orphans, so no rank may be started before, and the
+    end when the guard dies.  (The agent comes first because finding prctl takes milliseconds, in which it can send
+    HELLO.)  `directories` takes the names, each with a NUL after it, of directories that must not outlive the agent.
     `keep` are the descriptors of the link: the guard closes its copies, so that the link ends with the agent.
     Returns, in the guard only, the exit code of the agent (128 + n for a signal).
     """
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, as some parents leave it, it would eat exit codes
     alive, ours = os.pipe()
-    told, tell = os.pipe()
+    names, directories = os.pipe()
     agent = os.fork()
     if not agent:
         os.close(ours)
-        os.close(told)
+        os.close(names)
         status = 70
         try:
-            serve(alive, tell)
+            serve(alive, directories)
             status = 0
         finally:
             os._exit(status)
     os.close(alive)
-    os.close(tell)
+    os.close(directories)
     adopted = _adopt_orphans()
     try:
         os.write(ours, b"!")
@@ -59,7 +58,7 @@ def guarded(serve: Callable[[int, int], None], keep: tuple[int, ...]) -> int:
     code = _wait_for(agent)
     if adopted:
         _end_orphans()
-    _remove_left(told)
+    _remove_left(names)
     return code
 
 
@@ -73,14 +72,14 @@ def _adopt_orphans() -> bool:
         return False
 
 
-def _remove_left(told: int) -> None:
-    """The directories of an agent that could not do it itself; usually there are none."""
-    os.set_blocking(told, False)
+def _remove_left(names: int) -> None:
+    """Remove the directories of an agent that could not do it itself; usually there are none."""
+    os.set_blocking(names, False)
     try:
-        names = os.read(told, 1 << 16).split(b"\0")[:-1]
+        listed = os.read(names, 1 << 16).split(b"\0")[:-1]
     except BlockingIOError:
         return
-    for name in filter(os.path.lexists, names):
+    for name in filter(os.path.lexists, listed):
         from mslaunch.agent.ranks.session_dir import remove
 
         remove(os.fsdecode(name))
@@ -109,8 +108,8 @@ def _end_orphans() -> None:
 
 
 def _end_all(shared: set[bytes]) -> None:
-    """The same; `shared` is told the files."""
-    while True:
+    """Add the files in shared memory of whoever is killed to `shared`."""
+    while True:  # an empty list of children is no proof that there are none: only ECHILD from waitpid is
         try:
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass

@@ -1,9 +1,7 @@
-"""The agent's entry: what runs first in the process that will be guard and agent.
+"""The entry point of the agent: what runs first in the process that will be guard and agent.
 
-It is the only place of the agent that reads `os.environ`.  `remote_main` is called by the stub of `transport.bootstrap`
-on a host where nothing of this package is installed; a local agent is forked and calls `guarded` with `serve`
-itself.  The surprising thing: standard input and output *are* the link, so they are moved away before any other
-code could print there.
+No other module of the agent reads `os.environ`.  On a host where nothing of this package is installed, the stub of
+`transport.bootstrap` calls `remote_main`; a local agent is forked and calls `agent_main`.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ def agent_main(reader: int, writer: int, by_ssh: bool) -> int:
 
 
 def remote_main() -> None:
-    """Called by the stub: the link is standard input and output."""
+    """The link is standard input and output, which are moved away before any other code could print there."""
     reader, writer = (fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3) for fd in (0, 1))  # stderr may be closed
     null = os.open("/dev/null", os.O_RDWR)
     for fd in (0, 1):

@@ -151,7 +151,7 @@ class NodeJob:
             self._link.output(STDOUT if plan.merge else STDERR, rank.rank, text.encode())
 
     def _spawn(self, plan: NodePlan, rank: RankPlan, app: AppPlan, base: Mapping[str, str]) -> RankProcess:
-        folder = self._session().place(f"rank.{rank.rank}") if plan.session else ""
+        folder = self._session().rank_dir(f"rank.{rank.rank}") if plan.session else ""
         wdir = folder if app.in_session else app.wdir
         check_wdir(wdir)
         given, pmi = self.mpi.variables(plan.world, rank.app, rank.rank)

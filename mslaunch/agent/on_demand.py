@@ -1,8 +1,7 @@
-"""Parts: modules that only some jobs need, so they travel only when one of them asks.
+"""Modules that only some jobs need (parts): the launcher sends them when an agent asks.
 
-Who needs one waits in `ModuleRequests`, while the launcher is asked.  A local agent has all of them, as files.  It
-does not know what a part does.  The surprising thing is how an agent on another host learns of a module: the finder
-that its first bytes installed (`transport.bootstrap`) has a table.
+A local agent has all of them, as files.  On another host, what has come is put into the table of the import finder that
+`transport.bootstrap` installed.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ def get(name: str) -> ModuleType | None:
 
 
 class ModuleRequests:
-    """What this node needs, and what is to be done once it has come."""
+    """The parts that were asked for, and what is to be done once each has come."""
 
     def __init__(self, ask: Callable[[str], None]) -> None:
         """`ask` asks the launcher for a part, whose modules `came` is then given."""

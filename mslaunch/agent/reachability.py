@@ -1,4 +1,4 @@
-"""Which addresses of a node other nodes reach: a listener that says a token, and probes that look for it."""
+"""Which addresses of a node other nodes reach: a listener that sends a token, and probes that look for it."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ _SETTLE = 0.3  #: seconds that other addresses have after the first answered
 
 
 class TokenListener:
-    """Proves to the other agents that an address is this node's: who connects hears `token`."""
+    """Proves to the other agents that an address is this node's: who connects gets `token`."""
 
     def __init__(self, loop: Loop) -> None:
         self.token = os.urandom(8).hex()
         self._loop = loop
         self._listener: Listener | None = Listener()
         self.port = self._listener.port
-        loop.reader(self._listener.fileno(), self._knocked)
+        loop.reader(self._listener.fileno(), self._accept)
 
-    def _knocked(self) -> None:
+    def _accept(self) -> None:
         assert self._listener is not None
         try:
             fd = self._listener.accept()
         except OSError:
             return
-        visitor = socket(fileno=fd)
+        client = socket(fileno=fd)
         try:
-            visitor.send(self.token.encode())
+            client.send(self.token.encode())
         except OSError:
             pass
-        visitor.close()
+        client.close()
 
     def close(self) -> None:
         """No more proofs are needed."""
@@ -50,7 +50,7 @@ class TokenListener:
 
 
 class Prober:
-    """Tries addresses of another node, all at once, and reports those where `token` was heard."""
+    """Tries addresses of another node, all at once, and reports those where `token` was received."""
 
     def __init__(
         self, loop: Loop, addresses: Iterable[str], port: int, token: str, done: Callable[[list[str]], None]
@@ -62,11 +62,11 @@ class Prober:
         self._reached: list[str] = []
         self._timer: Timer | None = loop.after(PROBE_SECONDS, self._finish)
         for address in addresses:
-            self._try(address, port)
+            self._connect(address, port)
         if not self._open:
             self._finish()
 
-    def _try(self, address: str, port: int) -> None:
+    def _connect(self, address: str, port: int) -> None:
         try:
             sock = socket(_AF_INET6 if ":" in address else _AF_INET, _SOCK_STREAM)
         except OSError:
@@ -80,18 +80,18 @@ class Prober:
             sock.close()
             return
         self._open[address] = sock
-        self._loop.reader(sock.fileno(), lambda: self._heard(address))
+        self._loop.reader(sock.fileno(), lambda: self._readable(address))
 
-    def _heard(self, address: str) -> None:
+    def _readable(self, address: str) -> None:
         sock = self._open[address]
         try:
-            said = sock.recv(64)
+            received = sock.recv(64)
         except BlockingIOError:
             return
         except OSError:
-            said = b""
+            received = b""
         self._close(address)
-        if said == self._token:
+        if received == self._token:
             if not self._reached and self._timer:
                 self._timer.cancel()
                 self._timer = self._loop.after(_SETTLE, self._finish)

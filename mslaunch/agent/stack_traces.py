@@ -1,9 +1,8 @@
-"""Stacks of the ranks, for --get-stack-traces: what a debugger of this host tells, or else what /proc does.
+"""Stacks of the ranks, for --get-stack-traces: from a debugger of this host, or else from /proc.
 
-It starts the first tool that is there for each process of each rank (a rank may be a shell with the program below
-it), a few at a time, and tells what came; it knows neither frames nor what happens to the ranks then.  The surprising
-thing: it never reads a process's command line, since the kernel makes who reads it wait for a process that hangs
-while it changes its memory, and such processes are what one looks for here.
+The first tool that is there is run for each process of each rank (a rank may be a shell with the program below it), a
+few at a time.  A process's command line is never read: the kernel makes the reader wait for a process that hangs while
+it changes its memory, and such processes are what one looks for here.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ if TYPE_CHECKING:
     from mslaunch.runtime.loop import Loop
 
 _PER_RANK = 8  # processes that are looked at
-_TEXT = 1 << 16  # bytes kept of what is said of one process
+_TEXT = 1 << 16  # bytes of output kept of one process
 _LINE = 300
 _THREADS = 32
 _PLACES = ("/usr/local/bin", "/usr/bin", "/bin")
-_BEGINS = ("Thread", "TID ", "#0")  # where the part of a tool's words begins that is worth keeping
+_BEGINS = ("Thread", "TID ", "#0")  # where the part of a tool's output begins that is worth keeping
 _STATES = {
     b"R": "running",
     b"S": "sleeping",
@@ -58,9 +57,9 @@ TOOLS = (
 
 
 class Tracer:
-    """Looks once at the ranks `pids` (rank -> process id); `tell(rank, traced)` hears of each process.
+    """Looks once at the ranks `pids` (rank -> process id); `found(rank, traced)` is called for each process.
 
-    At the end, and not later than the seconds given to `begin`, it hears `(NO_RANK, None)`.
+    At the end, and not later than the seconds given to `begin`, it is called with `(NO_RANK, None)`.
     """
 
     def __init__(
@@ -68,10 +67,10 @@ class Tracer:
         loop: Loop,
         pids: Mapping[int, int],
         environ: Mapping[str, str],
-        tell: Callable[[int, StackTrace | None], None],
+        found: Callable[[int, StackTrace | None], None],
     ) -> None:
         self._loop = loop
-        self._tell = tell
+        self._found = found
         self._path = environ.get("PATH", "").split(":")
         self._env = {name: environ[name] for name in ("PATH", "HOME", "LANG") if name in environ}
         members = _sessions(set(pids.values()))
@@ -88,22 +87,22 @@ class Tracer:
         self._go_on()
 
     def stop(self) -> None:
-        """Enough: end the tools that run (the kernel lets go of the process that one looks at), and tell the rest."""
+        """End the tools (the kernel lets go of the process that one looks at), and report the rest from /proc."""
         if self._stopped:
             return
         self._stopped = True
         for look in [*self._looking, *self._waiting]:
             if look.process:
                 look.process.signal(signal.SIGKILL)
-            reason = f"{look.said_by} took too long" if look.process else "there was no time to ask a debugger"
-            self._tell(look.rank, proc_traced(look.pid, reason))
+            reason = f"{look.tool} took too long" if look.process else "there was no time to ask a debugger"
+            self._found(look.rank, from_proc(look.pid, reason))
         self._looking, self._waiting = [], []
         self._finish()
 
     def _finish(self) -> None:
         self._stopped = True
         os.close(self._null)
-        self._tell(NO_RANK, None)
+        self._found(NO_RANK, None)
 
     def _go_on(self) -> None:
         while self._waiting and len(self._looking) < max(2, os.cpu_count() or 1):
@@ -118,19 +117,19 @@ class Tracer:
         """The next tool, or /proc when there is none."""
         while look.commands:
             command = look.commands.pop(0)
-            look.said_by, look.data = os.path.basename(command[0]), b""
-            process = RankProcess(look.rank, self._loop, ProcessEvents(look.output, look.exited))
+            look.tool, look.data = os.path.basename(command[0]), b""
+            process = RankProcess(look.rank, self._loop, look.events)
             try:
                 room = FdPlacement(0, self._null)
                 process.start(command[0], command, self._env, open_fds(self._null, False, True, False, 1), room)
             except OSError as error:
-                look.reason = f"{look.said_by}: {error.strerror}"
+                look.reason = f"{look.tool}: {error.strerror}"
                 continue
             look.process = process
             look.then = lambda: self._answered(look)
             process.watch(True)
             return
-        self._told(look, proc_traced(look.pid, look.reason))
+        self._report(look, from_proc(look.pid, look.reason))
 
     def _answered(self, look: _DebuggerRun) -> None:
         if self._stopped:
@@ -138,44 +137,43 @@ class Tracer:
         look.process = None
         text = worth_keeping(look.data.decode("utf-8", "replace"))
         if text:
-            self._told(look, StackTrace(look.pid, _read(look.pid, "comm"), look.said_by, text))
+            self._report(look, StackTrace(look.pid, _read(look.pid, "comm"), look.tool, text))
             return
         words = [line for line in look.data.decode("utf-8", "replace").splitlines() if line.strip()]
-        look.reason = f"{look.said_by}: {words[-1][:_LINE]}" if words else f"{look.said_by} said nothing"
+        look.reason = f"{look.tool}: {words[-1][:_LINE]}" if words else f"{look.tool} printed nothing"
         self._ask(look)
 
-    def _told(self, look: _DebuggerRun, traced: StackTrace) -> None:
-        self._tell(look.rank, traced)
+    def _report(self, look: _DebuggerRun, traced: StackTrace) -> None:
+        self._found(look.rank, traced)
         self._looking.remove(look)
         self._loop.soon(self._go_on)
 
 
 class _DebuggerRun:
-    """One process that is looked at; also the `RankSink` of the tool."""
+    """One process that is looked at, and the tool that runs for it."""
 
     def __init__(self, rank: int, pid: int) -> None:
         self.rank = rank
         self.pid = pid
         self.commands: list[list[str]] = []
         self.process: RankProcess | None = None
-        self.said_by = ""
+        self.tool = ""
         self.data = b""
-        self.reason = "no debugger was found there: py-spy, eu-stack, gstack or gdb would tell more"
+        self.reason = "no debugger was found there: py-spy, eu-stack, gstack or gdb would show more"
         self.then: Callable[[], None] = lambda: None
+        self.events = ProcessEvents(self._output, self._exited)
 
-    def output(self, kind: int, rank: int, data: bytes) -> None:
-        """See `ranks.Sink`."""
+    def _output(self, kind: int, rank: int, data: bytes) -> None:
         if len(self.data) < _TEXT:
             self.data += data
 
-    def exited(self, rank: int, status: ExitStatus) -> None:
-        """See `ranks.Sink`."""
+    def _exited(self, rank: int, status: ExitStatus) -> None:
         if self.process:
             self.process.retire(self.then)
 
 
 def _commands(pid: int, path: list[str]) -> list[list[str]]:
-    """The command lines that would tell of `pid`, best first; one for Python may also stand beside the interpreter."""
+    """The command lines for `pid`, best first; a tool for Python may also stand beside the interpreter."""
     folder, name = os.path.split(link(pid, "exe"))
     python = name.startswith(("python", "pypy"))
     places = [place for place in (*path, *_PLACES) if place.startswith("/")]
@@ -191,16 +189,16 @@ def _commands(pid: int, path: list[str]) -> list[list[str]]:
 
 
 def _public(folder: str) -> bool:
-    """May anybody put a program there?"""
+    """Whether anybody may put a program there."""
     try:
         return bool(os.stat(folder).st_mode & stat.S_IWOTH)
     except OSError:
         return True
 
 
-def worth_keeping(said: str) -> str:
-    """A tool's words from the first thread or stack frame on, in bounded lines; "" if there is no stack in them."""
-    lines = said.splitlines()
+def worth_keeping(output: str) -> str:
+    """A tool's output from the first thread or stack frame on, in bounded lines; "" if there is no stack in it."""
+    lines = output.splitlines()
     first = next((index for index, line in enumerate(lines) if line.startswith(_BEGINS)), None)
     if first is None:
         return ""
@@ -209,8 +207,8 @@ def worth_keeping(said: str) -> str:
     return text if len(text) <= _TEXT else text[:_TEXT].rpartition("\n")[0] + "\n(cut here)"
 
 
-def proc_traced(pid: int, reason: str) -> StackTrace:
-    """What the kernel says of each thread: its state and where it sleeps, and its stack there if we may see that."""
+def from_proc(pid: int, reason: str) -> StackTrace:
+    """From /proc: the state of each thread and where it sleeps, and its kernel stack if we may see that."""
     threads = sorted(numbers(f"/proc/{pid}/task"))
     lines = [reason]
     for thread in threads[:_THREADS]:
@@ -230,7 +228,7 @@ def proc_traced(pid: int, reason: str) -> StackTrace:
 
 
 def _sessions(leaders: set[int]) -> dict[int, list[int]]:
-    """The processes of each session, its leader first: a rank is the leader of one (`ranks`)."""
+    """The processes of each session, its leader first: a rank is the leader of one."""
     found = {leader: [leader] for leader in leaders}
     for pid in numbers():
         fields = stat_fields(pid)

@@ -1,8 +1,7 @@
-"""The cpus that this process may use, how many cores they are, and being bound to some: what every launch needs.
+"""The cpus that this process may use, and how many cores they are.
 
-It reads Linux's lists of cpus in /sys for `topology` as well, which few launches need and which is imported by them
-alone.  The one idea of both: an object, a core or a cache or a socket, is known by its smallest cpu.  The surprising
-thing: no error of a file is told; a host that says nothing has a core for each cpu.
+Linux's lists of cpus in /sys are read here for `read_topology` as well.  An object (a core, a cache, a socket) is known
+by its smallest cpu.  Errors of files are ignored; a host without these files has a core for each cpu.
 """
 
 from __future__ import annotations

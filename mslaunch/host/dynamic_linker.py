@@ -1,8 +1,8 @@
-"""The dynamic loader of one rank: which files the libraries are that a program will load.
+"""The dynamic linker of one rank: which files the libraries are that a program will load.
 
-It looks as ld.so(8) does (RPATH, LD_LIBRARY_PATH, RUNPATH, the cache, the places that all share) and loads nothing;
-what is in a file tells `elf`.  The surprising thing: the cache is not parsed but searched.  A name is found in its
-text, then that place in the table, which takes microseconds where a dictionary of all names takes a millisecond.
+The search is that of ld.so(8): RPATH, LD_LIBRARY_PATH, RUNPATH, the cache, the default directories.  Nothing is loaded.
+The cache is searched and not parsed: a name is found in its text, then that place in the table, which takes
+microseconds where a dictionary of all names takes a millisecond.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""What a program's file says of the libraries it will load, and what a library's says of itself.
+"""ELF files of programs and libraries, read as ld.so(8) does: headers, DT_NEEDED, RPATH, RUNPATH, symbol names.
 
-It reads ELF files as ld.so(8) would (headers, DT_NEEDED, RPATH, RUNPATH, names) and runs nothing; where libraries are,
-and what they are for, it does not know.  The surprising thing: 64-bit little-endian machines alone are read; anything
-else, and every broken file, is None.
+Only 64-bit little-endian machines are read; anything else, and every broken file, is None.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Free TCP ports of this host, chosen and held.
 
-Ports are chosen below the range from which the kernel takes the ports of outgoing connections, so that no connection
-can take one between our check and the bind of whoever gets it.
+They are chosen below the range from which the kernel takes the ports of outgoing connections, so that no connection can
+take one between our check and the bind of the program that gets it.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ class Listener:
         self.port: int = self._sock.getsockname()[1]
 
     def fileno(self) -> int:
-        """Readable when somebody knocks."""
+        """Readable when somebody connects."""
         return self._sock.fileno()
 
     def hand_over(self) -> None:
-        """Give the port to who binds it now; whoever knocked is told so at once (a reset), and nothing lingers."""
+        """Give the port to the next bind; connections that wait are reset at once."""
         self._sock.close()
 
     def close(self) -> None:
@@ -65,7 +65,7 @@ class Listener:
 
 
 def _claim(port: int) -> socket:
-    """A name that only one process of this network can have: two jobs that choose from 8118 down must not meet there.
+    """A name that only one process of this network can have: two jobs that choose from 8118 down take different ones.
 
     A port is given up 0.3 s before the scheduler takes it.  unix(7): an abstract name is gone with its socket.
     """

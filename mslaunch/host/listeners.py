@@ -1,7 +1,7 @@
-"""Who listens at a port of this node: read from /proc, to wait until a process does, and to say who is in the way.
+"""The processes that listen at a port of this host, read from /proc: to wait for one, and to name one in an error.
 
-It opens no socket and starts nothing.  The surprising thing: the kernel lists sockets that listen before all others, so
-a host with a hundred thousand connections is read as fast as an idle one.
+The kernel lists sockets that listen before all others, so a host with a hundred thousand connections is read as fast as
+an idle one.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from mslaunch.runtime.timers import Timer
 
 POLL = 0.015  #: seconds between two looks; more where a look takes long
-SECONDS = 60.0  #: for so long a process is looked at
-IDLE = 2.0  #: seconds without a connection after which nobody is taken to need a process any more
+SECONDS = 60.0  #: that a process is waited for
+IDLE = 2.0  #: seconds without a connection after which a process counts as no longer needed
 _LOOK_FOR_CONNECTIONS = 0.25  # seconds
 _LISTEN = b"0A"
 _ESTABLISHED = b"01"
@@ -30,7 +30,7 @@ _SHOWN = 80  # characters of a command line
 
 
 def sockets(port: int) -> set[str]:
-    """What the descriptors of who listens at `port` lead to."""
+    """The links in /proc/PID/fd of processes that listen at `port`."""
     found = set()
     for name in ("tcp", "tcp6"):
         for number, state, inode in _table(name):
@@ -42,7 +42,7 @@ def sockets(port: int) -> set[str]:
 
 
 def connected(port: int) -> bool:
-    """Is anybody connected to our `port`?"""
+    """Whether anybody is connected to our `port`."""
     return any(row[:2] == (port, _ESTABLISHED) for name in ("tcp", "tcp6") for row in _table(name))
 
 
@@ -102,7 +102,7 @@ class ListenWait:
     """Waits until the process `pid`, or one that it has started, listens at `port`."""
 
     def __init__(self, loop: Loop, port: int, pid: int, heard: Callable[[LaunchError | None], None]) -> None:
-        """`heard` gets None once it does, or is told why it never can; after a minute nobody waits any more."""
+        """`heard` gets None once it does, or why it never can; after a minute nobody waits any more."""
         self._loop = loop
         self._port = port
         self._pid = pid

@@ -1,6 +1,6 @@
-"""Whether a name means this host, told from its interfaces; nobody is asked (no DNS).
+"""Whether a name means this host, by its own names and the addresses of its interfaces; without DNS.
 
-127.0.0.2 and its like are other hosts, for that is where one tests.
+127.0.0.2 and its like count as other hosts, so that tests can use them as such.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Find the program of an app context on this node, and say in one sentence why it cannot be run.
+"""The program file of an app context on this host, and why one cannot be run.
 
-It starts nothing.  Where a program without a slash is looked for, in this order (as mpirun 4.1.4): the directories of
---path, the PATH that the rank will see, then the working directory; that last one surprises who knows shells.
+A program without a slash is looked for, in this order (as mpirun 4.1.4), in the directories of --path, in the PATH that
+the rank will see, and in the working directory.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def command(app: AppPlan, rank: RankPlan, index: bool, path: str, wdir: str) -> 
     """The file to execute in `wdir`, and its arguments, program first; raises `LaunchError` with code 126 or 127.
 
     `path` is the PATH of the rank.  `index`: the program's own name ends in the rank (--index-argv-by-rank).  A
-    wrapper is told the file that was found, since it may search elsewhere.
+    wrapper gets the file that was found, since it may search elsewhere.
     """
     found = find_program(app.argv[0], f"{app.path}:{path}" if app.path else path, wdir)
     if rank.wrapper:
@@ -33,7 +33,7 @@ def command(app: AppPlan, rank: RankPlan, index: bool, path: str, wdir: str) -> 
 def find_program(name: str, path: str, wdir: str, todo: str = "give its whole path, or -x PATH") -> str:
     """The file to execute in `wdir`; raises `LaunchError` with code 126 or 127.
 
-    A name with a slash is returned as it is: a script sees it, as mpirun's, in its argv[0].
+    A name with a slash is returned as it is: a script finds it in its argv[0], as with mpirun.
     """
     if "/" in name:
         _check(os.path.join(wdir, name), name)
@@ -82,7 +82,7 @@ def check_wdir(wdir: str) -> None:
 
 
 def explain_spawn(name: str, error: OSError) -> LaunchError:
-    """What the kernel meant when it would not start `name`."""
+    """Why the kernel did not start `name`."""
     if error.errno == 8:  # ENOEXEC
         what = f"{name!r} is no program for this machine, or a script whose first line is not #!"
     elif error.errno == 2:  # the file is there: its interpreter is not
@@ -128,6 +128,6 @@ def head(path: str, most: int) -> bytes:
         os.close(fd)
 
 
-def says(path: str, word: bytes, most: int) -> bool:
+def has_text(path: str, word: bytes, most: int) -> bool:
     """Is `word` in the first `most` bytes of a file?"""
     return word in head(path, most)

@@ -1,10 +1,9 @@
-"""What the cpus of this host that we may use share, read from /sys in as few files as will do.
+"""The topology of this host: what the cpus that we may use share, read from /sys in as few files as possible.
 
 Order and numbers are those that hwloc gives the same machine, and with it Open MPI (checked against lstopo 2.9 on
-recorded machines): among the parts of one larger thing, that with the smallest cpu comes first, counted over all its
-cpus, also those that we may not use.  It knows nothing of jobs.  The surprising thing: nothing here fails.  What /sys
-does not tell (virtual machines, containers) or tells in contradictions is left out, down to one socket with a core for
-each cpu.
+recorded machines): among the parts of one larger object, the one with the smallest cpu comes first, counted over all
+its cpus, also those that we may not use.  What /sys does not have (virtual machines, containers), or has in
+contradictions, is left out, down to one socket with a core for each cpu.
 """
 
 from __future__ import annotations

@@ -120,10 +120,10 @@ def test_no_process_to_look_at(agent):
 
 def test_what_the_kernel_tells():
     """Of a process that is ours: a line for each thread, and never nothing."""
-    traced = stack_traces.proc_traced(os.getpid(), "no tool")
+    traced = stack_traces.from_proc(os.getpid(), "no tool")
     assert traced.text.splitlines()[0] == "no tool"
     assert f"thread {os.getpid()} " in traced.text and "R (running)" in traced.text
-    assert stack_traces.proc_traced(2**22 + 1, "no tool").text.splitlines() == ["no tool", "it has ended meanwhile"]
+    assert stack_traces.from_proc(2**22 + 1, "no tool").text.splitlines() == ["no tool", "it has ended meanwhile"]
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
-"""The uplink: what the engines of PMI and PMIx have to say to the launcher, as frames; and to whom its answers go.
+"""The calls of an MPI engine to the launcher, as frames, and the way back for answers.
 
-It knows no protocol.  The surprising thing: each engine's collectives have a word before their names, and its questions
-odd numbers or even ones, so that the two engines of a node cannot take each other's.
+The collectives of each engine have its name before their own, and the numbers of its questions are odd or even, so that
+the two engines of a node cannot take each other's.
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ if TYPE_CHECKING:
 
 
 class LauncherCalls:
-    """The way up for one engine."""
+    """For one engine."""
 
     def __init__(
         self, kind: str, send: Send, joined: Callable[[int, str], None], reply: Callable[[int, bytes], None]
     ) -> None:
-        """`kind` is pmi or pmix; `send(kind, rank, payload)` a frame; `joined` and `reply` are the switchboard's."""
+        """`kind` is pmi or pmix; `send(kind, rank, payload)` a frame; `joined` and `reply`: see `Engines`."""
         self._send = send
         self.joined = joined
         self.reply = reply
-        self._before = f"{kind} "
+        self._prefix = f"{kind} "
         self._asked: dict[int, Callable[[Answer], None]] = {}
         self._number = len(kind)  # odd for one engine, even for the other
 
     def released(self, whole: Released) -> Released | None:
         """A collective as our engine knows it; None if it is not of our kind."""
-        if not whole.op.startswith(self._before):
+        if not whole.op.startswith(self._prefix):
             return None
-        return whole._replace(op=whole.op[len(self._before) :])
+        return whole._replace(op=whole.op[len(self._prefix) :])
 
     def gather(self, part: Gathering) -> None:
         """Our part of a collective."""
-        self._send(frames.GATHER, frames.NO_RANK, pack_gathering(part._replace(op=self._before + part.op)))
+        self._send(frames.GATHER, frames.NO_RANK, pack_gathering(part._replace(op=self._prefix + part.op)))
 
     def ask(
         self,
@@ -64,7 +64,7 @@ class LauncherCalls:
         self._send(frames.ASK, frames.NO_RANK, pack_question(question))
 
     def answer(self, answer: Answer) -> None:
-        """What another node asked."""
+        """The answer to what another node asked."""
         self._send(frames.REPLY, frames.NO_RANK, pack_answer(answer))
 
     def left(self, rank: int) -> None:
@@ -72,11 +72,11 @@ class LauncherCalls:
         self._send(frames.LEFT, rank, b"")
 
     def abort(self, rank: int, abort: Abort) -> None:
-        """A rank called MPI_Abort, or does not keep to the protocol."""
+        """A rank has called MPI_Abort, or violates the protocol."""
         self._send(frames.ABORT, rank, pack_abort(abort))
 
     def log(self, rank: int, text: bytes) -> None:
-        """Words that a library has for people."""
+        """Text that a library has for the user."""
         self._send(frames.STDERR, rank, text)
 
     def answered(self, answer: Answer) -> bool:

@@ -1,8 +1,7 @@
-"""Offers: by which protocol the ranks of each program may start up as MPI, decided before they run.
+"""The choice of a protocol for each program: by which one its ranks may start up as MPI, decided before they run.
 
 PMI costs next to nothing to offer (a socket, and no engine until a rank speaks), so every rank gets it unless its
-program is known to be Open MPI's: that needs a PMIx server before it starts, and must not see PMI's variables.  It
-speaks with no rank.  The surprising thing: `hints` is imported between HELLO and LAUNCH, when nobody waits for us.
+program is known to be Open MPI's: that needs a PMIx server before it starts, and must not see PMI's variables.
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ if TYPE_CHECKING:
 
 
 class ProtocolChoices:
-    """What the programs of a node are offered: none, pmi, pmi1, pmi2, or the `family.MpiLibrary` that needs PMIx."""
+    """What the programs of a node are offered: none, pmi, pmi1, pmi2, or the `MpiLibrary` that needs PMIx."""
 
     def __init__(self, loop: Loop, need: Callable[[str, Callable[[], None]], None]) -> None:
-        """`need` goes on when a part is here."""
+        """`need` goes on when a module is here."""
         self._need = need
         self._offers: dict[tuple[str, int], Any] = {}  # world, program
-        loop.after(0.0, _ready)
+        loop.after(0.0, _import_hint)  # between HELLO and LAUNCH nobody waits for us
 
     def prepare(self, world: World, programs: Sequence[tuple[int, AppPlan, Program]], then: Callable[[], None]) -> None:
         """Choose what the ranks of each program are offered, have what that needs, and go on with `then`.
@@ -44,13 +43,13 @@ class ProtocolChoices:
             else:
                 self._offers[world.name, number] = "pmi" if kind == "auto" else kind
 
-        def look() -> None:
+        def choose() -> None:
             for number, app, program in unsure:
-                self._offers[world.name, number] = _look(app.mpi, program)
+                self._offers[world.name, number] = _choose(app.mpi, program)
             serve = any(not isinstance(offer, str) for offer in self._offers.values())
             self._need("agent.mpi.pmix.pmix_server", then) if serve else then()
 
-        self._need("agent.mpi.detect.mpi_library", look) if unsure else then()
+        self._need("agent.mpi.detect.mpi_library", choose) if unsure else then()
 
     def of(self, world: World, app: int) -> Any:
         """What the ranks of a program are offered."""
@@ -62,26 +61,26 @@ class ProtocolChoices:
         return any(offer != "none" for offer in self._offers.values())
 
 
-def _ready() -> None:
+def _import_hint() -> None:
     import mslaunch.agent.mpi.detect.openmpi_hint  # noqa: F401
 
 
-def _look(asked: str, program: Program) -> Any:
+def _choose(asked: str, program: Program) -> Any:
     """The library of a program that may be Open MPI's, or "pmi"; `asked` is auto, pmix, or pmix:PATH."""
-    family = on_demand.get("agent.mpi.detect.mpi_library")
-    assert family
-    found = family.find(*program)
+    detect = on_demand.get("agent.mpi.detect.mpi_library")
+    assert detect
+    found = detect.find(*program)
     kind, _, path = asked.partition(":")
     if kind != "pmix" and not (found and found.family == "pmix"):
         return "pmi"
-    found = found or family.MpiLibrary("pmix", "Open MPI", "")
-    return found._replace(pmix=path or family.find_pmix(found, program[2]))
+    found = found or detect.MpiLibrary("pmix", "Open MPI", "")
+    return found._replace(pmix=path or detect.find_pmix(found, program[2]))
 
 
 def pmi_variables(world: World, rank: int) -> dict[str, str]:
     """As hydra sets them (runs of 5.0.2); `rank` is that in the world."""
     here = world.ranks[world.here]
-    known = {
+    variables = {
         "PMI_FD": "3",
         "PMI_RANK": str(rank),
         "PMI_SIZE": str(world.size),
@@ -89,5 +88,5 @@ def pmi_variables(world: World, rank: int) -> dict[str, str]:
         "MPI_LOCALNRANKS": str(len(here)),
     }
     if world.parent:
-        known["PMI_SPAWNED"] = "1"
-    return known
+        variables["PMI_SPAWNED"] = "1"
+    return variables

@@ -1,8 +1,7 @@
-"""Leftovers: shared memory of MPI libraries whose ranks were killed before they could remove it.
+"""Shared memory of MPI libraries whose ranks were killed before they could remove it: files in /dev/shm.
 
-These are files in /dev/shm: those of MPICH 5, which the last rank to finalize removes, and those of Open MPI, which its
-PMIx server removes unless it was killed, too.  It knows no protocol, only processes of ours, by number.  The surprising
-thing: names are collected while some of the ranks live, for only their memory tells which of the files are theirs.
+MPICH 5 has some, which the last rank to finalize removes; those of Open MPI its PMIx server removes unless it was
+killed, too.  Names are collected while some of the ranks live, for only their memory maps tell which files are theirs.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""The singleton alarm: ranks that have an MPI library in memory though they never contacted us.
+"""Singletons: ranks whose MPI library has come up as rank 0 of 1, since they never contacted us.
 
-A libmpi that finds no launcher takes itself for rank 0 of 1, in silence, n times.  So the memory maps of ranks, and of
-what they started, are looked at from time to time.  That the library is there is one thing (a program may never use
-it); that MPI_Init has run is *certain*, and proven by variables and segments that MPI_Init alone sets.  It judges and
-reports; it ends nobody.  The surprising thing: it reads variables out of the memory of running processes.
+A libmpi that finds no launcher does that in silence, n times.  So the memory maps of ranks, and of what they started,
+are looked at from time to time.  That the library is there is one thing (a program may never use it); that MPI_Init has
+run is *certain*, proven by variables, read out of the memory of the process, and segments that MPI_Init alone sets.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
 #: seconds between looks; the last one counts again and again
 LOOKS = (0.05, 0.1, 0.25, 0.6, 2.0, 7.0, 20.0, 60.0)
-#: who has a proof is looked at again after this: the words of a rank that has just contacted us may be under way
+#: who has a proof is looked at again after this: the message of a rank that has just contacted us may be under way
 CONFIRM = 0.3
 
 _SLICE = 0.004  # seconds of looking at once
@@ -54,8 +53,8 @@ _OF_A_LAUNCHER = (
 class SingletonWatch:
     """Looks at ranks until each has been reported or has contacted us.
 
-    `pids` tells rank -> process id of those that run; `contacted` and `offered` (none, pmi, pmix) are asked about a
-    rank; `report` hears at most twice of one: that a library is there, and that it was initialised.
+    `pids` returns rank -> process id of those that run; `contacted` and `offered` (none, pmi, pmix) are asked about a
+    rank; `report` is called at most twice for one: that a library is there, and that it was initialised.
     """
 
     def __init__(
@@ -71,7 +70,7 @@ class SingletonWatch:
         self._contacted = contacted
         self._offered = offered
         self._report = report
-        self._told: dict[tuple[int, int], bool] = {}  # rank and pid -> that it was certain
+        self._reported: dict[tuple[int, int], bool] = {}  # rank and pid -> that it was certain
         self._suspects: set[tuple[int, int]] = set()  # a proof was seen once
         self._before = 0  # how many there were when this look began
         self._waiting: list[tuple[int, int]] = []
@@ -99,7 +98,7 @@ class SingletonWatch:
 
     def _unknown(self) -> list[tuple[int, int]]:
         """Ranks, and their processes, that may still be reported."""
-        return [one for one in self._pids().items() if not self._told.get(one) and not self._contacted(one[0])]
+        return [one for one in self._pids().items() if not self._reported.get(one) and not self._contacted(one[0])]
 
     def _go_on(self) -> None:
         """Look for a while; the maps of a large program take the kernel 2 ms, and ranks have output to be carried."""
@@ -127,9 +126,9 @@ class SingletonWatch:
         certain = initialised and (rank, pid) in self._suspects
         if initialised:
             self._suspects.add((rank, pid))
-        if self._told.get((rank, pid)) is not None and not certain:
+        if self._reported.get((rank, pid)) is not None and not certain:
             return
-        self._told[rank, pid] = certain
+        self._reported[rank, pid] = certain
         self._report(rank, Alone(path, made_by, certain, self._offered(rank) or "none"))
 
 
@@ -169,10 +168,10 @@ def _family(pid: int) -> Iterator[int]:
 def _launched(pid: int, rank: int) -> bool:
     """True if a process below a rank was started by another launcher."""
 
-    def told(one: int) -> list[bytes]:
+    def identity(one: int) -> list[bytes]:
         return sorted(word for word in read(f"/proc/{one}/environ").split(b"\0") if word.startswith(_OF_A_LAUNCHER))
 
-    return told(pid) != told(rank)
+    return identity(pid) != identity(rank)
 
 
 # --- libraries in memory

@@ -1,4 +1,4 @@
-"""Binding: this process, for as long as it takes to start a rank, on the rank's cpus and NUMA nodes."""
+"""CPU and memory binding of a rank, by binding this process for as long as it takes to start the rank."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 class bound:  # noqa: N801
-    """Within it, we run on `cpus` only, the kernel's numbers, and so does who is started here; none: as before.
+    """A context in which we, and what we start, run on `cpus` (the kernel's numbers) only; without any, as before.
 
     Raises `LaunchError` if we may use none of them.  (Of some, the kernel itself takes those that there are.)  New
-    memory comes from the NUMA nodes `memory`; where the kernel does not let us have that, `refused` says so.
+    memory comes from the NUMA nodes `memory`; if the kernel refuses that, `refused` says why.
     """
 
     def __init__(self, cpus: Sequence[int], memory: Sequence[int] = ()) -> None:
@@ -32,7 +32,7 @@ class bound:  # noqa: N801
             try:
                 os.sched_setaffinity(0, self._cpus)
             except OSError as error:
-                what = f"this host let nobody be bound to cpu {_numbers(self._cpus)}: {error.strerror}"
+                what = f"this host does not bind to cpu {_numbers(self._cpus)}: {error.strerror}"
                 todo = "the cpu is offline or not in our cgroup; launch again, or with --bind-to none"
                 raise LaunchError(what, todo=todo) from None
             self._before = before

@@ -1,7 +1,6 @@
-"""The NUMA nodes that new memory of this process, and of whoever it starts, may come from: MPOL_BIND of mempolicy(7).
+"""The NUMA memory policy of this process, and of what it starts: MPOL_BIND of set_mempolicy(2).
 
-libnuma is not needed, only two system calls, by number.  It knows nothing of ranks.  The surprising thing: containers
-often forbid both, and then nothing is changed.
+Two system calls, by number, for libnuma may not be there.  Containers often forbid both; then nothing is changed.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _SMALL = {"x86_64": "i686", "aarch64": "armv7l"}  # a small Python on a large ke
 
 
 def bind(nodes: Sequence[int]) -> Callable[[], None]:
-    """From now on take memory of `nodes` only; raises OSError.  The answer puts things back."""
+    """Take memory of `nodes` only; raises OSError.  What is returned restores the policy."""
     machine = os.uname().machine
     setting, getting = _CALLS.get(_SMALL.get(machine, machine) if _ULONG == 4 else machine, (0, 0))
     if not setting:

@@ -1,8 +1,8 @@
-"""The descriptors of one rank: which pipe or pseudo-terminal becomes its 0, 1 and 2 (3: PMI), and which end we keep.
+"""The descriptors of one rank: pipes or a pseudo-terminal for its 0, 1 and 2, and their placement for posix_spawn.
 
-It does not start anything.  The surprising thing is the pseudo-terminal: C programs hold lines back when their output
-is a pipe, so a program that is not Python gets one, raw, for its standard output (docs/design.md, "Live output");
-Python is told by PYTHONUNBUFFERED instead, since a pseudo-terminal carries a seventh of what a pipe does.
+C programs hold lines back when their output is a pipe, so a program that is not Python gets a raw pseudo-terminal for
+its standard output (docs/design.md, "Live output").  Python has PYTHONUNBUFFERED instead, since a pseudo-terminal
+carries a seventh of what a pipe does.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The variables of one rank, put together from what the agent inherited and what the plan says.
+"""The environment variables of one rank, from what the agent inherited and what the plan gives.
 
 Pure.  From weak to strong: inherited, the node's, the program's, the rank's, PWD, and the program's once more, since
-its last words are what the user gave with -x.  The surprising thing is the end: what stands in `front` (--prefix) goes
-before the value that all of this has left, whoever gave it.
+what it gives last came from the user with -x.  At the end, what stands in `front` (--prefix) goes before the value
+that all of this has left.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
     from mslaunch.datamodel.node_plan import AppPlan, NodePlan, RankPlan
 
-#: the least and the most of one thing (frameworks.mindspore): where a host says one of them, we do not say the other
+#: the minimum and the maximum of one thing (frameworks.mindspore): where a host gives one of them, we give neither
 _TOGETHER = ("MS_RETRY_INTERVAL_LOWER", "MS_RETRY_INTERVAL_UPPER")
 
 
 def inherited(environ: Mapping[str, str], plan: NodePlan) -> dict[str, str]:
-    """The environment that all ranks of the node share: ours without what a launch around us left, then the plan's."""
+    """The environment that all ranks of the node share: ours without what an outer launch left, then the plan's."""
     exact = {name for name in plan.scrub if not name.endswith("*")}
     prefixes = tuple(name[:-1] for name in plan.scrub if name.endswith("*"))
     kept = {name: value for name, value in environ.items() if name not in exact and not name.startswith(prefixes)}
@@ -35,9 +35,9 @@ def rank_variables(
     env = {**base, **own, **_variables(rank.env), **given, **own}
     for name, value in _variables(app.front).items():
         env[name] = f"{value}:{env[name]}" if env.get(name) else value
-    said = any(name in env for name in _TOGETHER)
+    given_one = any(name in env for name in _TOGETHER)
     for name, value in _variables(defaults).items():
-        if not (said and name in _TOGETHER):
+        if not (given_one and name in _TOGETHER):
             env.setdefault(name, value)
     return env
 

@@ -1,9 +1,9 @@
-"""The session directory: the files that were sent to this host, and a directory for each rank with links to them.
+"""The session directory of a node: the files that were sent to it, and a directory for each rank with links to them.
 
-Private (mode 700), below TMPDIR, made when first needed and removed when the agent ends.  Should the agent be killed,
-its guard removes it: the guard is told the name before anything is there.  It knows neither frames nor plans.  The
-surprising thing: there is one copy for all ranks of the node; each sees it through links in a directory of its own, so
-that what ranks write does not mix (as mpirun 4.1.4, which names that directory in OMPI_FILE_LOCATION).
+It is private (mode 700), below TMPDIR, made when first needed and removed when the agent ends.  Should the agent be
+killed, its guard removes it: the guard has the name before anything is there.  There is one copy of the files for all
+ranks of the node; each rank sees it through links in a directory of its own, so that what ranks write does not mix (as
+mpirun 4.1.4, which names that directory in OMPI_FILE_LOCATION).
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
 class SessionDir:
     """One node's session directory."""
 
-    def __init__(self, environ: Mapping[str, str], tell: int, stored: Callable[[str, str], None]) -> None:
-        """`tell` reaches the guard; `stored` hears of each file: "" and "", or what is wrong and what to do."""
+    def __init__(self, environ: Mapping[str, str], guard: int, stored: Callable[[str, str], None]) -> None:
+        """`guard` is its descriptor; `stored` is called for each file: "" and "", or what is wrong and what to do."""
         self._base = os.path.abspath(environ.get("TMPDIR") or "/tmp")
         self.path = os.path.join(self._base, f"mslaunch-{os.getpid()}-{os.urandom(8).hex()}")
-        self._tell = tell
+        self._guard = guard
         self._stored = stored
-        self._told = self._made = False
+        self._announced = self._made = False
         self._file: BinaryIO | None = None
         self._mode = 0
 
     def _below(self, *parts: str) -> str:
-        if not self._told:
-            os.write(self._tell, os.fsencode(self.path) + b"\0")
-            self._told = True  # once: the guard does not read before the end, and a pipe holds so much and no more
+        if not self._announced:
+            os.write(self._guard, os.fsencode(self.path) + b"\0")
+            self._announced = True  # once: the guard does not read before the end, and a pipe holds so much and no more
         if not self._made:
             os.mkdir(self.path, 0o700)
             self._made = True
@@ -73,24 +73,24 @@ class SessionDir:
         try:
             if file:
                 file.close()
-        except OSError:  # its last bytes find no room either
+        except OSError:  # there is no space for its last bytes either
             pass
         what = f"the file {name} could not be stored in {self._base}: {error.strerror}"
         self._stored(what, "TMPDIR, as that host's login sets it, names the directory to use")
 
     # --- ranks
 
-    def place(self, who: str) -> str:
+    def rank_dir(self, name: str) -> str:
         """The directory of a rank or service, with links to the files and folders that came; raises `LaunchError`."""
         try:
-            folder = self._below(who)
+            folder = self._below(name)
             os.makedirs(folder, 0o700, exist_ok=True)
             files = self._below("files")
-            for name in os.listdir(files) if os.path.isdir(files) else ():
-                if not os.path.lexists(os.path.join(folder, name)):
-                    os.symlink(os.path.join(files, name), os.path.join(folder, name))
+            for file in os.listdir(files) if os.path.isdir(files) else ():
+                if not os.path.lexists(os.path.join(folder, file)):
+                    os.symlink(os.path.join(files, file), os.path.join(folder, file))
         except OSError as error:
-            raise self._no_room(error) from None
+            raise self._cannot_make(error) from None
         return folder
 
     def folder(self, name: str) -> str:
@@ -99,10 +99,10 @@ class SessionDir:
             folder = self._below(name)
             os.mkdir(folder, 0o700)
         except OSError as error:
-            raise self._no_room(error) from None
+            raise self._cannot_make(error) from None
         return folder
 
-    def _no_room(self, error: OSError) -> LaunchError:
+    def _cannot_make(self, error: OSError) -> LaunchError:
         what = f"no session directory could be made in {self._base}: {error.strerror}"
         return LaunchError(what, todo="see TMPDIR of that host's login", code=EXIT_NOT_STARTED)
 
@@ -136,8 +136,8 @@ def remove(path: str) -> None:
     _quietly(os.rmdir, path)
 
 
-def _quietly(act: Callable[..., None], *words: object) -> None:
+def _quietly(act: Callable[..., None], *args: object) -> None:
     try:
-        act(*words)
+        act(*args)
     except OSError:  # gone already, or not to be had
         pass

@@ -10,7 +10,7 @@ import os
 from mslaunch.agent import on_demand
 from mslaunch.agent.services.service_port import ServiceContext, ServicePort
 from mslaunch.faststd import TYPE_CHECKING
-from mslaunch.host.programs import says
+from mslaunch.host.programs import has_text
 
 if TYPE_CHECKING:
     from typing import Any
@@ -98,4 +98,4 @@ def names(plan: NodePlan, word: str) -> bool:
     may need 20 (docs/design.md).
     """
     texts = [os.path.join(app.wdir, arg) for app in plan.apps for arg in app.argv if arg.endswith(".py")]
-    return bool(word) and any(says(path, word.encode(), _TEXT) for path in texts)
+    return bool(word) and any(has_text(path, word.encode(), _TEXT) for path in texts)

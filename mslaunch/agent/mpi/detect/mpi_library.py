@@ -1,10 +1,9 @@
-"""Which MPI library a program will use, found out before it starts: MPICH's family (PMI) or Open MPI (PMIx).
+"""The MPI library that a program will use, found before it starts: MPICH's family (PMI) or Open MPI (PMIx).
 
-It looks at files and runs nothing: what the program is linked to, what a script names, what Python's mpi4py would load.
-A wrong guess is no disaster (--mpi says it outright, and agent/mpi/singleton notices ranks that came up alone), a slow
-one is: most programs are no MPI programs.  The surprising thing: an interpreter with an Open MPI that its script does
-not seem to use counts as none, one with MPICH counts, since serving PMIx takes a tenth of a second and serving PMI
-nothing.
+Files are read and nothing is run: what the program is linked to, what a script names, what Python's mpi4py would load.
+A wrong guess is no disaster (--mpi decides it outright, and agent/mpi/singleton notices ranks that came up alone), a
+slow one is: most programs are no MPI programs.  An interpreter with an Open MPI that its script does not seem to use
+counts as none, one with MPICH counts, since serving PMIx takes a tenth of a second and serving PMI nothing.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Hints: could this program be one of Open MPI's?  A cheap look, so that others do not pay for the finder (`family`).
+"""A cheap test whether a program could use Open MPI, so that others do not pay for the finder (`mpi_library`).
 
-Yes or maybe brings the finder in; no is final, and said only where a look into files allows it: an executable is asked
-for the libraries that it needs, Python for packages that use MPI, a shell and its like for the programs that they name.
-No library is followed.  The surprising thing: it does not look for MPICH at all, for PMI is offered to everybody.
+Yes or maybe brings the finder in.  No is final: an executable is asked for the libraries that it needs, Python for
+packages that use MPI, a shell and its like for the programs that they name.  No library is followed.  MPICH is not
+looked for, since PMI is offered to every program.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 SHELLS = frozenset(("sh", "bash", "dash", "zsh", "ksh", "ash", "csh", "tcsh", "fish", "busybox"))
 PYTHONS = ("python", "pypy")
-#: packages that use MPI or are linked to it, and those that `pythons` knows as users of mpi4py
+#: packages that use MPI or are linked to it
 PACKAGES = ("mpi4py", "h5py", "petsc4py", "slepc4py", "horovod", "dolfinx", "netCDF4", "adios2", "gpaw", "lammps")
 #: programs that run the program in their arguments
 WRAPPERS = frozenset((
@@ -59,7 +59,7 @@ def may_be_openmpi(path: str, argv: Sequence[str], env: Mapping[str, str], wdir:
 
 
 class _Inspection:
-    """One look: what there was to see so far."""
+    """One inspection, and what it has seen so far."""
 
     def __init__(self, env: Mapping[str, str], wdir: str) -> None:
         self._env = env
@@ -68,7 +68,7 @@ class _Inspection:
         self._deep = 0
 
     def at(self, path: str, argv: Sequence[str]) -> bool:
-        """True where nothing says no."""
+        """True unless something rules it out."""
         path = os.path.join(self._wdir, path)
         try:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a fifo is not waited for
@@ -93,7 +93,7 @@ class _Inspection:
         return self._any(word for word in argv[1:] if "/" in word or name in WRAPPERS)
 
     def _script(self, path: str, text: bytes, argv: Sequence[str]) -> bool:
-        """A text for an interpreter; what is no text at all is not ours to judge."""
+        """A text for an interpreter; what is no text at all may be anything."""
         line = text.partition(b"\n")[0].translate(_SPLIT).split()
         if text[:2] != b"#!" or len(text) >= _TEXT or os.path.basename(path).startswith(PYTHONS):  # a shim
             return True

@@ -1,9 +1,9 @@
-"""Which MPI library a Python program would load, and whether it seems to load one at all.
+"""The MPI library that a Python program would load, and whether it seems to load one at all.
 
 mpi4py is looked for where this very interpreter would look (venv, user site, PYTHONPATH, Debian's directories), and its
 library as mpi4py itself does.  That it is installed is no reason to expect that it is used, so the program's text is
-asked for its name.  No Python is run.  The surprising thing: a program that cannot be read counts as one that uses MPI,
-for serving it needlessly costs a tenth of a second, and not serving it makes n copies of rank 0.
+searched for its name.  No Python is run.  A program that cannot be read counts as one that uses MPI, for serving it
+needlessly costs a tenth of a second, and not serving it makes n copies of rank 0.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ def session(tmp_path: Path, told: Told) -> Iterator[SessionDir]:
 
 def test_nothing_is_made_before_it_is_needed(session: SessionDir, told: Told, tmp_path: Path) -> None:
     assert (os.listdir(tmp_path), told.heard()) == ([], [])
-    session.place("rank.0")
+    session.rank_dir("rank.0")
     assert told.heard() == [session.path] == [str(tmp_path / name) for name in os.listdir(tmp_path)]
     assert os.stat(session.path).st_mode & 0o777 == 0o700
 
@@ -69,13 +69,13 @@ def test_each_rank_sees_all_in_a_directory_of_its_own(session: SessionDir) -> No
         session.begin(name, 0o700)
         session.write(b"1")
         session.write(b"")
-    first, second = session.place("rank.0"), session.place("rank.12")
+    first, second = session.rank_dir("rank.0"), session.rank_dir("rank.12")
     for folder in (first, second):
         assert sorted(os.listdir(folder)) == ["data", "tool"]
         assert Path(folder, "data/x").read_bytes() == b"1"
     Path(first, "out").write_text("mine")
     assert sorted(os.listdir(second)) == ["data", "tool"]
-    assert session.place("rank.0") == first and sorted(os.listdir(first)) == ["data", "out", "tool"], "asked again"
+    assert session.rank_dir("rank.0") == first and sorted(os.listdir(first)) == ["data", "out", "tool"], "asked again"
 
 
 def test_the_first_error_is_reported_once(session: SessionDir, told: Told, tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_a_full_disk(session: SessionDir, told: Told) -> None:
 def test_no_room_for_a_directory(tmp_path: Path, told: Told) -> None:
     made = SessionDir({"TMPDIR": str(tmp_path / "gone")}, told.tell, lambda *said: told.stored.append(said))
     with pytest.raises(LaunchError, match="No such file"):
-        made.place("rank.0")
+        made.rank_dir("rank.0")
     made.begin("x", 0o600)
     assert "No such file" in told.stored[0][0]
     made.close()
