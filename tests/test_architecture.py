@@ -87,6 +87,7 @@ IN_PARTS = sorted({module for modules in PARTS.values() for module in modules})
 HEAVY = {
     "typing", "json", "re", "enum", "signal", "socket", "selectors", "subprocess", "argparse", "dataclasses", "asyncio",
     "inspect", "tempfile", "shutil", "paramiko", "threading", "logging", "traceback", "random", "ctypes",
+    "functools",
 }  # fmt: skip
 
 
@@ -405,7 +406,7 @@ def test_nothing_heavy_at_the_top_of_a_module(name: str) -> None:
     ):  # a part: who asks for it needs that
         allowed = {"ctypes"}
     if name == "faststd":  # it is the door to these, for interpreters without the C core
-        allowed = {"signal", "socket"}
+        allowed = {"signal", "socket", "functools"}
     at_top = {found.name.split(".")[0] for found in imports(TREES[name]) if not (found.lazy or found.checking)}
     assert at_top & HEAVY <= allowed
 

@@ -8,14 +8,13 @@ tell them apart by MSLAUNCH_ATTEMPT.
 from __future__ import annotations
 
 import os
-from functools import partial
 
 from mslaunch.datamodel.hosts import Allocation
 from mslaunch.datamodel.jobmap import JobMap
 from mslaunch.datamodel.node_plan import SERVICE_BASE
 from mslaunch.datamodel.outcome import Failure, Outcome, RankStatus
 from mslaunch.datamodel.request import Request
-from mslaunch.faststd import TYPE_CHECKING
+from mslaunch.faststd import TYPE_CHECKING, partial
 from mslaunch.host.own_names import is_local
 from mslaunch.host.programs import head
 from mslaunch.launcher.agents.agent_pool import AgentPool

@@ -32,12 +32,12 @@ def counts(launchers: Mapping[str, Launcher]) -> tuple[list[Sequence[str]], bool
 
 def _counts(python: str) -> dict[str, int]:
     """Of what `mslaunch -n 1 true` imports in launcher, guard and agent, which are forks of one process."""
-    timed = _run([python, "-X", "importtime", "-c", _LAUNCH]).stderr
+    timed = _run([python, "-I", "-X", "importtime", "-c", _LAUNCH]).stderr
     names = {line.rpartition("|")[2].strip() for line in timed.splitlines() if line.startswith("import time:")}
     ours = {name for name in names if name.partition(".")[0] == "mslaunch"}
     packages = {name for name in ours if any(other.startswith(f"{name}.") for other in ours)}
     return {
-        "bytes of the payload for an SSH host": int(_run([python, "-c", _PAYLOAD]).stdout),
+        "bytes of the payload for an SSH host": int(_run([python, "-I", "-c", _PAYLOAD]).stdout),
         "modules of mslaunch that a launch imports": len(ours - packages),
         "packages of mslaunch that it imports": len(packages),
         "other modules that it imports": len(names - ours) - 1,  # the heading
