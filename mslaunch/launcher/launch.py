@@ -16,7 +16,6 @@ from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.launcher.attempt import JobAttempt
 from mslaunch.launcher.interrupts import Interrupts
 from mslaunch.launcher.launch_context import LaunchContext
-from mslaunch.launcher.messages.failure_report import outcome_text
 from mslaunch.launcher.observers import LaunchEnded, Observers
 from mslaunch.launcher.stdio.console import Console
 from mslaunch.launcher.stdio.file_patterns import needs_addresses
@@ -119,7 +118,12 @@ class _Launch:
     def _report(self, outcome: Outcome, stuck: Sequence[str]) -> Outcome:
         outcome = outcome._replace(seconds=self._context.seconds)
         self._context.observers.emit(LaunchEnded, outcome)
-        self._console.finish(outcome_text(outcome, self._attempt.log_of(outcome.failure)), stuck)
+        report = ""
+        if outcome.failure or outcome.attempts or outcome.restarts:
+            from mslaunch.launcher.messages.failure_report import outcome_text
+
+            report = outcome_text(outcome, self._attempt.log_of(outcome.failure))
+        self._console.finish(report, stuck)
         return outcome
 
     # --- what is shown

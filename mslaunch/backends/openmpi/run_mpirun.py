@@ -21,8 +21,6 @@ from mslaunch.datamodel.jobmap import JobMap, Placement
 from mslaunch.datamodel.outcome import Outcome
 from mslaunch.errors import LaunchError
 from mslaunch.faststd import TYPE_CHECKING, signal
-from mslaunch.host.cpus import cores_here
-from mslaunch.host.own_names import is_local
 from mslaunch.host.processes import children, stat_fields
 from mslaunch.host.programs import is_python
 from mslaunch.launcher.agents.agent_pool import AgentPool
@@ -31,11 +29,11 @@ from mslaunch.launcher.interrupts import Interrupts
 from mslaunch.launcher.job.controller import JobController
 from mslaunch.launcher.job.events import Resumed, Signalled, Suspended
 from mslaunch.launcher.job.job_state import ENDING, JobState
+from mslaunch.launcher.job_run import allocation_of
 from mslaunch.launcher.messages.failure_report import outcome_text
 from mslaunch.launcher.stdio.console import Console
 from mslaunch.launcher.stdio.output import Output, open_output
 from mslaunch.plan.exported_variables import missing_exports
-from mslaunch.plan.hosts.allocation import allocate
 from mslaunch.plan.rank_selection import stdin_ranks
 from mslaunch.protocol.frames import STDERR, STDOUT
 from mslaunch.runtime.loop import Loop
@@ -60,7 +58,7 @@ def run(request: Request, caller: Caller) -> Outcome:
     with Loop() as loop:
         interrupts = Interrupts(loop, request, caller.signals)
         mpirun = find(request.backend.partition(":")[2], caller.environ.get("PATH", os.defpath))
-        allocation = allocate(request, _read_text, is_local, os.uname().nodename, cores_here(False))
+        allocation = allocation_of(request)
         job = make_job(request, allocation, mpirun, caller.environ, caller.cwd, os.urandom(4).hex())
         stdin_ranks(request, job.size)
         if request.do_not_launch:
@@ -232,11 +230,6 @@ def _show(job: MpirunJob, fd: int) -> None:
     text = f"# {job.mpirun.name}, {job.mpirun.path}; a launch chooses free ports, and reads the output of each rank\n"
     text += "".join(f"# {HOSTFILE}: {host}\n" for host in job.options.hostfile.splitlines())
     os.write(fd, f"{text}{shlex.join(line)}\n".encode("utf-8", "surrogateescape"))
-
-
-def _read_text(path: str) -> str:
-    with open(path, encoding="utf-8", errors="surrogateescape") as file:
-        return file.read()
 
 
 def _address(allocation: Allocation) -> str:

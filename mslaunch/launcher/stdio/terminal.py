@@ -29,7 +29,7 @@ class OutputFd:
 
     def __init__(self, loop: Loop, fd: int, name: str, notice: Callable[[str], None], owned: bool = False) -> None:
         #: called whenever bytes have gone out
-        self.progress: Callable[[], None] = _nothing
+        self.progress: Callable[[], None] = lambda: None
         self._loop = loop
         self._fd = fd
         self._name = name
@@ -116,7 +116,3 @@ def same_device(one: int, other: int) -> bool:
     except OSError:
         return False
     return (a.st_dev, a.st_ino, a.st_rdev) == (b.st_dev, b.st_ino, b.st_rdev) and not stat.S_ISREG(a.st_mode)
-
-
-def _nothing() -> None:
-    """Nobody waits."""
