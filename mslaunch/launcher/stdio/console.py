@@ -30,7 +30,7 @@ class Console:
         self._fd = fd
         self._quiet = quiet
         self._verbose = verbose
-        self._live = not quiet and _is_terminal(fd)
+        self._live = not quiet and os.isatty(fd)
 
     def info(self, text: str) -> None:
         """One line, or a few, unless --quiet was given."""
@@ -80,10 +80,3 @@ class Console:
         self.stderr.flush()
         self.stderr.close()
         self._stdout.close()
-
-
-def _is_terminal(fd: int) -> bool:
-    try:
-        return os.isatty(fd)
-    except OSError:
-        return False

@@ -60,7 +60,7 @@ def create(file: File) -> int:
 
 def of_attempt(path: str, attempt: int) -> str:
     """The path for an attempt: worker_0.log, worker_0.attempt-2.log; a device such as /dev/null stays as it is."""
-    if attempt == 1 or _is_device(path):
+    if attempt == 1 or (os.path.exists(path) and not os.path.isfile(path)):
         return path
     stem, extension = os.path.splitext(path)
     if extension[1:].isdecimal():  # it is a rank's number
@@ -107,24 +107,14 @@ def _size(file: File) -> int:
 
 def _free_number(paths: set[str]) -> int:
     """The lowest N for which no PATH.N exists, or is itself one of the paths."""
-    names: dict[str, set[str]] = {}
-    for path in paths:
-        folder, name = os.path.split(path)
-        names.setdefault(folder, set()).add(name)
-    used = set()
-    for folder, ours in names.items():
+    found = set(paths)
+    for prefix in {path[: path.rfind("/") + 1] for path in paths}:
         try:
-            there = os.listdir(folder or ".")
+            found.update(prefix + name for name in os.listdir(prefix or "."))
         except OSError:  # it will be made
-            there = []
-        for name in (*there, *ours):
-            head, _, number = name.rpartition(".")
-            if head in ours and number.isdecimal():
-                used.add(number)
-    free = 1
-    while str(free) in used:
-        free += 1
-    return free
+            continue
+    used = {number for head, _, number in (path.rpartition(".") for path in found) if head in paths}
+    return next(number for number in range(1, len(used) + 2) if str(number) not in used)
 
 
 def _folders(file: File) -> Iterator[str]:
@@ -141,11 +131,3 @@ def _require_own(path: str, where: str) -> None:
     found = os.lstat(path)
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
         raise LaunchError(f"{path} exists and is not a directory of yours", where, "name another place")
-
-
-def _is_device(path: str) -> bool:
-    try:
-        mode = os.stat(path).st_mode
-    except OSError:
-        return False
-    return not stat.S_ISREG(mode)

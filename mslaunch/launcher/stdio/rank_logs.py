@@ -18,6 +18,7 @@ from mslaunch.launcher.stdio.file_patterns import PatternValues
 from mslaunch.launcher.stdio.file_rotation import File
 from mslaunch.launcher.stdio.line_prefix import LineGuard
 from mslaunch.launcher.stdio.log_layouts import layouts
+from mslaunch.launcher.stdio.terminal import write_all
 from mslaunch.protocol.frames import STDERR, STDOUT
 
 if TYPE_CHECKING:
@@ -118,9 +119,7 @@ class RankLogs:
         fd = self._fd(file)
         if file.path in self._guards:
             data = self._guards[file.path].join(*stream, data)
-        view = memoryview(data)
-        while view:
-            view = view[os.write(fd, view) :]
+        write_all(fd, data)
 
     def _files_of(self, kind: int, rank: int) -> list[File]:
         files = self._files.get((kind, rank))

@@ -68,10 +68,8 @@ class OutputFd:
         if self._queue:
             self._queue.send(data)
             return
-        view = memoryview(data)
         try:
-            while view:
-                view = view[os.write(self._fd, view) :]
+            write_all(self._fd, data)
         except OSError as error:
             self._broken(error)
 
@@ -107,6 +105,13 @@ class OutputFd:
             self._owned = False
             self._gone = True
             os.close(self._fd)
+
+
+def write_all(fd: int, data: bytes) -> None:
+    """Write all of `data` to a descriptor that blocks.  Raises OSError."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
 
 
 def same_device(one: int, other: int) -> bool:
