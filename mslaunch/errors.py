@@ -1,8 +1,7 @@
-"""What can go wrong, as a person reads it: what happened, where, and what to do about it.
+"""Errors as a user reads them: what happened, where, and what to do about it.
 
-Every refusal in the package is a `LaunchError`; `cli.main` prints it once and exits with its code.  This module
-knows nothing of terminals or options.  The one surprising thing is the list of exit codes: those that a script may
-already test for are Open MPI 4.1's or the shell's, see docs/exit-codes.md.
+Every refusal in the package is a `LaunchError`; `cli.main` prints it once and exits with its code.  Exit codes that
+scripts may already test for are Open MPI 4.1's or the shell's (docs/exit-codes.md).
 """
 
 from __future__ import annotations

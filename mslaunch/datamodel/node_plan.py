@@ -1,4 +1,4 @@
-"""The plan of a node as records: all that one agent is told.
+"""The plan of a node as records, which is all that one agent gets; and the ids of nodes, ranks and services.
 
 Records travel as the fields of a frame (`protocol.control`), never as objects.  What all ranks of a node share stands
 in it once, so that 64 ranks do not repeat an environment 64 times.
@@ -36,7 +36,7 @@ def is_service(number: int) -> bool:
 
 
 class RankPlan(NamedTuple):
-    """What the agent is told of one rank."""
+    """One rank."""
 
     rank: int
     app: int  # index into NodePlan.apps
@@ -47,7 +47,7 @@ class RankPlan(NamedTuple):
 
 
 class AppPlan(NamedTuple):
-    """What the agent is told of one executable."""
+    """One executable."""
 
     argv: tuple[str, ...]
     wdir: str
@@ -59,7 +59,7 @@ class AppPlan(NamedTuple):
 
 
 class World(NamedTuple):
-    """One MPI_COMM_WORLD, as a node is told of it: that of the job, or one that MPI_Comm_spawn has made.
+    """One MPI_COMM_WORLD as a node sees it: that of the job, or one that MPI_Comm_spawn has made.
 
     A *member* of it is written NAME.RANK, with the rank in this world; NAME alone means all of them.
     """
@@ -68,7 +68,7 @@ class World(NamedTuple):
     first: int = 0  # the rank, as frames have it, of its rank 0; the others follow
     hosts: tuple[str, ...] = ()  # of the nodes that have ranks of it
     ranks: tuple[tuple[int, ...], ...] = ()  # for each of these the ranks, in this world, ascending
-    here: int = -1  # index of the node that is told; -1: none of its ranks is there
+    here: int = -1  # index of this node in `hosts`; -1: none of its ranks is here
     sizes: tuple[int, ...] = ()  # ranks of each program
     slots: int = 0  # of the allocation: the universe
     parent: str = ""  # the member of another world that spawned it
@@ -94,7 +94,7 @@ class ServicePlan(NamedTuple):
 
 
 class NodePlan(NamedTuple):
-    """What one agent is told."""
+    """What one agent starts, and how."""
 
     ranks: tuple[RankPlan, ...]
     apps: tuple[AppPlan, ...]

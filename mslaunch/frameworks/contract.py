@@ -1,4 +1,4 @@
-"""The contract between a framework and its launcher: what a framework is told, and what it asks for.
+"""The contract between a framework and its launcher: what a framework gets, and what it asks for.
 
 A framework is one file with one `Framework`, and one row in `table.FRAMEWORKS`.  Its functions are pure, and return
 names and values of variables.  Two frameworks that set one variable differently are an error.
@@ -60,18 +60,6 @@ class ServiceInfo(NamedTuple):
     restarts: bool = False  # it can be started again alone, since ranks tell it again what it knew
 
 
-def _nothing(about: object) -> Variables:
-    return {}
-
-
-def _no_defaults(size: int, given: Sequence[Mapping[str, str]], restarts: bool) -> Variables:
-    return {}
-
-
-def _no_services(place: RankInfo, policy: ServicePolicy) -> tuple[ServicePlan, ...]:
-    return ()
-
-
 class Framework(NamedTuple):
     """One framework; what it has no need of is left out."""
 
@@ -81,11 +69,11 @@ class Framework(NamedTuple):
     words: tuple[str, ...] = ()
     scrub: tuple[str, ...] = ()  # names, and NAME* patterns, that a launch around this one may have left behind
     forward: tuple[str, ...] = ()  # the launcher's variables that ranks on all hosts get
-    job: Callable[[RankInfo], Variables] = _nothing  # variables of all ranks of a node
-    program: Callable[[ProgramInfo], Variables] = _nothing  # of all ranks of a program
-    rank: Callable[[RankInfo], Variables] = _nothing  # of one rank
+    job: Callable[[RankInfo], Variables] = lambda place: {}  # variables of all ranks of a node
+    program: Callable[[ProgramInfo], Variables] = lambda program: {}  # of all ranks of a program
+    rank: Callable[[RankInfo], Variables] = lambda place: {}  # of one rank
     #: for a rank that has no value of its own: number of ranks, what the user gave (strongest first), whether failed
     #: ranks are started again
-    defaults: Callable[[int, Sequence[Mapping[str, str]], bool], Variables] = _no_defaults
-    services: Callable[[RankInfo, ServicePolicy], tuple[ServicePlan, ...]] = _no_services
+    defaults: Callable[[int, Sequence[Mapping[str, str]], bool], Variables] = lambda size, given, restarts: {}
+    services: Callable[[RankInfo, ServicePolicy], tuple[ServicePlan, ...]] = lambda place, policy: ()
     service: Callable[[int], ServiceInfo] | None = None  # about the service with this id; None: it has none

@@ -2,8 +2,8 @@
 
 MS_NODE_ID must be the rank, as a number: names are sorted as text and would scramble the ranks.  MS_SCHED_HOST must
 be an IP address, the same for all ranks.  RANK_ID, RANK_SIZE and DEVICE_ID are overwritten from OMPI_COMM_WORLD_RANK,
-SIZE and LOCAL_RANK when mindspore.communication is imported, so these must agree; in a dry run, where each rank may be
-told to be any of a thousand, there must be none of the latter.  OMPI_COMMAND and PMIX_RANK together would make
+SIZE and LOCAL_RANK when mindspore.communication is imported, so these must agree; in a dry run, where each rank may
+play any of a thousand, there must be none of the latter.  OMPI_COMMAND and PMIX_RANK together would make
 MindSpore take its MPI path, did MS_ROLE not stand in every rank's environment.
 """
 

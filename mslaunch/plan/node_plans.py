@@ -40,8 +40,8 @@ def make_plans(
     """
     plans = _NodePlans(request, jobmap, environ, cwd, endpoint, jobid, attempt)
     services = () if world or first_services(request, jobmap) else plans.services()
-    told = world or make_world(request, jobmap, jobid, attempt=attempt)
-    return [plans.of(node, told, services if node == plans.service else ()) for node in range(len(jobmap.nodes))]
+    world = world or make_world(request, jobmap, jobid, attempt=attempt)
+    return [plans.of(node, world, services if node == plans.service else ()) for node in range(len(jobmap.nodes))]
 
 
 def service_plans(
@@ -107,7 +107,7 @@ def make_world(request: Request, jobmap: JobMap, jobid: str, number: int = 1, at
 
 
 def empty_plan(request: Request, world: World) -> NodePlan:
-    """What a node is told of a world that has no rank there, so that it can tell its own ranks of it."""
+    """The plan for a node that has no rank of this world, so that its own ranks can learn of it."""
     return NodePlan((), (), (), grace=request.grace, world=world._replace(here=-1))
 
 

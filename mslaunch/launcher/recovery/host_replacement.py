@@ -21,7 +21,8 @@ from mslaunch.launcher.recovery.restart_candidates import (
     may_shrink,
     smaller_candidates,
 )
-from mslaunch.plan.hosts.service_host import named_node, naming_of
+from mslaunch.plan.hosts.host_names import naming_of
+from mslaunch.plan.hosts.service_host import named_node
 from mslaunch.plan.hosts.spares import exchange
 from mslaunch.plan.node_plans import service_node
 

@@ -1,11 +1,10 @@
-"""Which nodes we may use, and how many slots each has: hostfiles, -H, a rankfile or the cores of this host, together.
+"""The allocation: the nodes of a job and their slots, from hostfiles, -H, a rankfile or the cores of this host.
 
-It is handed the means to read a file, to tell whether a name is this host, and the number of cores here; it asks no
-other host anything, so a node whose slots nobody said stays at None until its agent reports (`with_cores`).
+No host is asked anything: a node whose slots nobody gave has None until its agent reports (`with_cores`).
 
-The surprising things are Open MPI 4.1's, and scripts count on them: -H replaces a hostfile, it does not filter it,
-unless it points into it (`relative`); this host is node 0 whatever its line; and a rankfile makes the allocation, each
-of its lines a slot, of the hosts that -H or a hostfile allow.
+Rules of Open MPI 4.1 that scripts count on: -H replaces a hostfile and does not filter it, unless it points into it
+(`relative_hosts`); this host is node 0 whatever its line; a rankfile makes the allocation, each of its lines a slot, of
+the hosts that -H or a hostfile allow.
 """
 
 from __future__ import annotations
@@ -13,14 +12,14 @@ from __future__ import annotations
 from mslaunch.datamodel.hosts import Allocation, Node
 from mslaunch.errors import AllocationError, HostfileError
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
-from mslaunch.plan.hosts.host_names import KEEP_DOMAINS, YES, HostNames, first_said, local_first
+from mslaunch.plan.hosts.host_names import KEEP_DOMAINS, first_said, local_first, naming_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from mslaunch.datamodel.hosts import HostLine
     from mslaunch.datamodel.request import AppContext, Request
-    from mslaunch.plan.hosts.host_names import Table
+    from mslaunch.plan.hosts.host_names import HostNames, Table
 
 
 _NONE = "none"  #: --default-hostfile none: as if nobody had named one (ompi_info, orte_default_hostfile)
@@ -53,7 +52,7 @@ def allocate(
     here = Node(hostname, cores, "cores", local=True)
     if not named and not files and request.policy.rankfile is None:
         return Allocation((here,), declared=False)
-    naming = HostNames(is_local, hostname, dict(request.mca).get(KEEP_DOMAINS, "").lower() in YES)
+    naming = naming_of(request, is_local, hostname)
     sources = _Sources(read_text, naming, files, here)
     listed = [sources.of(app) for app in request.apps]
     if request.policy.rankfile is not None:

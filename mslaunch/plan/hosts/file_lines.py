@@ -1,8 +1,8 @@
-"""The lines of a hostfile or rankfile that say something, with their numbers and without comments.
+"""The lines of a hostfile or rankfile that are not empty, with their numbers and without comments.
 
-The comments are those of Open MPI 4.1's mpirun (found by experiment): `#`, `//` and `/* */`, glued to a word or not.
-What stands on a line is not looked at.  The surprising thing: a comment of several lines does not end the line that it
-begins on, so `aa /*` and `*/ slots=2` on the next are one line, with the first one's number.
+Comments are those of Open MPI 4.1's mpirun (found by experiment): `#`, `//` and `/* */`, next to a word or not.  A
+comment of several lines does not end the line that it begins on: `aa /*` and `*/ slots=2` on the next are one line,
+with the number of the first.
 """
 
 from __future__ import annotations
@@ -15,12 +15,7 @@ if TYPE_CHECKING:
 
 
 def lines_of(text: str, name: str) -> Iterator[tuple[int, str]]:
-    """The lines that say something, with their numbers, without comments.
-
-    `#` and `//` end a line, glued to a word or not; what stands between `/*` and `*/` is a blank, so a line goes on
-    behind a comment of several lines, as in mpirun.  Raises HostfileError for one that never ends, and for what is no
-    text.
-    """
+    """The lines that are not empty.  Raises HostfileError for a comment that never ends and for what is not text."""
     nul = text.find("\0")
     if nul >= 0:
         where = f"{name}:{text.count(chr(10), 0, nul) + 1}"

@@ -1,7 +1,7 @@
-"""Which node a host's name stands for: this host under all of its names, the others without their domain.
+"""The node that a host's name stands for: this host under all of its names, others without their domain.
 
-Handed the means to tell whether a name is this host, it asks nobody.  The surprising thing is Open MPI 4.1's: a name is
-cut at its first dot, unless orte_keep_fqdn_hostnames says otherwise, so `aa` and `aa.cluster.local` are one node.
+As in Open MPI 4.1 a name is cut at its first dot unless orte_keep_fqdn_hostnames is set, so `aa` and
+`aa.cluster.local` are one node.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mslaunch.datamodel.hosts import HostLine
+    from mslaunch.datamodel.request import Request
 
     Table = dict[str, Node]  # by name, in the order of first mention
 
@@ -51,6 +52,11 @@ class HostNames:
                 bare = Node(short, None, "")
             self._known[name] = bare
         return bare
+
+
+def naming_of(request: Request, is_local: Callable[[str], bool], hostname: str) -> HostNames:
+    """The names of this job's hosts; `hostname` is what this host is called."""
+    return HostNames(is_local, hostname, dict(request.mca).get(KEEP_DOMAINS, "").lower() in YES)
 
 
 def first_said(old: Node, new: Node) -> Node:

@@ -1,7 +1,6 @@
-"""Host lists: `node[01-03,7]-ib` to names, and names back to such a text for messages.
+"""Host ranges: `node[01-03,7]-ib` to names, and names back to such a text for messages.
 
-It knows nothing of slots, users or ports; it does not even know which characters a host name may have.  The one
-surprising thing: brackets that hold a colon are an IPv6 address, and are passed on as they are.
+Brackets that contain a colon are an IPv6 address, and stay as they are.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from mslaunch.faststd import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-MAX_NAMES = 65536  #: more names than this come from a slip of the finger, not from a machine room
+MAX_NAMES = 65536  #: more names than this are a typing error
 _DIGITS = frozenset("0123456789")
 _MAX_WIDTH = 18  # digits of one number
 

@@ -1,13 +1,12 @@
 """Hostfiles and -H: their text to `HostLine`s.
 
-The grammar is what Open MPI 4.1's mpirun takes (found by experiment; docs/hostfile.md lists it), with ranges, ports,
-IPv6 addresses, `host:N`, underscores and DOS line ends on top.  This module does not open files, and does not know
-which hosts are the same, or this one: a host on three lines stays three lines (`allocation` merges).
+The grammar is that of Open MPI 4.1's mpirun (found by experiment; docs/hostfile.md lists it), with ranges, ports, IPv6
+addresses, `host:N`, underscores and DOS line ends on top.  A host on three lines stays three lines; `allocation` merges
+them.
 
-Two things surprise.  -H entries that only mean something next to other hosts, `+n1`, `+e:2` and `^node3`, come out as
-hosts of that very name, which no host can have; `relative` puts the others in their place.  And like mpirun it ignores
-bare words after the host (`aa bb slots=2` is `aa slots=2`), but for `spare`, which is ours; a word that looks like a
-misspelt key is refused.
+-H entries that only mean something next to other hosts, `+n1`, `+e:2` and `^node3`, become hosts of that very name,
+which no host can have; `relative_hosts` replaces them.  As in mpirun bare words after the host are ignored (`aa bb
+slots=2` is `aa slots=2`), except `spare`, which is ours; a word that looks like a misspelt key is refused.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""So many ranks for each host of an allocation, as msrun counts them: --local_worker_num, or slots, or even shares.
+"""The number of ranks on each host as msrun counts them: --local_worker_num, or slots, or even shares.
 
-It turns the numbers of the command line into slots, so that filling these is all that mapping has to do.  It knows
-neither machines nor the order of ranks.  The surprising thing: a host of -H without a number has one slot for mpirun
-and none that anybody said here, if no host of that -H has one; such hosts share what is left, evenly.
+It becomes the slots of the allocation, which mapping then fills.  A host of -H without a number has one slot for
+mpirun; here it has none of its own if no host of that -H has a number, and such hosts share what is left evenly.
 """
 
 from __future__ import annotations

@@ -3,9 +3,8 @@
 They choose from the hostfile of their app context, else from those of the others, else from the default hostfile, else
 from this host alone, and keep its slots and its order.  Counted from 0, this host first if it is among them (mpirun
 4.1.4, by experiment); nothing has been started yet, so all hosts are empty.  `^a` is documented for Open MPI, and 4.1.4
-fails on it: here, `-H a,b,^a` is b, and entries that only leave hosts out leave them out of the hostfile.
-
-The surprising thing: leaving out a host that is not there is refused, for it is a slip that would go unnoticed.
+fails on it: here, `-H a,b,^a` is b, and entries that only leave hosts out leave them out of the hostfile.  A host to
+leave out that is not there is refused.
 """
 
 from __future__ import annotations

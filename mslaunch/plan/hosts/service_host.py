@@ -9,21 +9,14 @@ from __future__ import annotations
 
 from mslaunch.errors import UsageError
 from mslaunch.faststd import TYPE_CHECKING
-from mslaunch.plan.hosts.host_names import KEEP_DOMAINS, YES, HostNames, first_said
+from mslaunch.plan.hosts.host_names import first_said
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from mslaunch.datamodel.hosts import Allocation, Node
     from mslaunch.datamodel.jobmap import JobMap
-    from mslaunch.datamodel.request import Request
+    from mslaunch.plan.hosts.host_names import HostNames
 
 WHERE = "--scheduler"  #: who names it
-
-
-def naming_of(request: Request, is_local: Callable[[str], bool], hostname: str) -> HostNames:
-    """What names mean in this job; see `allocation`."""
-    return HostNames(is_local, hostname, dict(request.mca).get(KEEP_DOMAINS, "").lower() in YES)
 
 
 def with_services(jobmap: JobMap, host: str, allocation: Allocation, naming: HostNames) -> JobMap:

@@ -1,8 +1,7 @@
 """Spares: hosts leave an allocation, and others that stood by come in.
 
-Pure; it does not know why a host leaves or whether one that comes can be reached.  What names nodes by their number
-(the hosts of each program, a rankfile, --map-by seq) is kept right.  The surprising thing: a host that has left stands
-by from then on, behind all spares, for it may have been started again by the time when the next one is lost.
+Whatever names nodes by their number (the hosts of each program, a rankfile, --map-by seq) is kept right.  A host that
+has left stands by from then on, behind all spares, since it may have been started again when the next one is lost.
 """
 
 from __future__ import annotations

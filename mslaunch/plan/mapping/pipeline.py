@@ -50,7 +50,8 @@ def place(
     if cluster.share and cluster.share.first:
         jobmap = _shifted(jobmap, cluster.share.first)
     if cluster.host and not cluster.simulated and not cluster.share:
-        from mslaunch.plan.hosts.service_host import naming_of, with_services
+        from mslaunch.plan.hosts.host_names import naming_of
+        from mslaunch.plan.hosts.service_host import with_services
 
         jobmap = with_services(jobmap, cluster.host, allocation, naming_of(request, is_local, hostname))
         if jobmap.service >= 0 and jobmap.service_cpus:  # those of the first rank's host

@@ -1,9 +1,9 @@
-"""Spawned: what MPI_Comm_spawn asks for, as app contexts and as a map of ranks onto the slots that are left.
+"""The placement of MPI_Comm_spawn: its commands as app contexts, and a map of their ranks onto the slots that are left.
 
-Pure.  A command of it begins as a copy of the app context of the rank that spawns, so that -x, --prefix, --mpi and the
-like hold for its children too (mpirun 4.1.4, by experiment); MPI_Info changes it.  Keys are those of MPI, Open MPI and
-MPICH, also in the names that PMIx has for them; others are ignored, as MPI wants.  It knows no link and no frame.  The
-surprising thing: slots of nodes that the job has not used yet count like any other.
+A command begins as a copy of the app context of the rank that spawns, so that -x, --prefix, --mpi and the like hold for
+its children too (mpirun 4.1.4, by experiment); MPI_Info changes it.  Keys are those of MPI, Open MPI and MPICH, also
+under the names that PMIx has for them; others are ignored, as MPI requires.  Slots of nodes that the job has not used
+yet count like any other.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def understand(command: SpawnCommand, parent: AppContext) -> SpawnPlacement:
     app = AppContext(
         command.argv,
         command.maxprocs,
-        env=(*parent.env, *_variables(said.get("env", "")), *_pairs(command.env)),
+        env=(*parent.env, *_variables(said.get("env", "").splitlines()), *_variables(command.env)),
         wdir=_below(said.get("wdir") or command.wdir, parent.wdir),
         hosts=(said["hosts"],) if said.get("hosts") else (),
         hostfile=said.get("hostfile") or None,
@@ -85,15 +85,10 @@ def understand(command: SpawnCommand, parent: AppContext) -> SpawnPlacement:
     return SpawnPlacement(app, said.get("map_by", "").lower().partition(":")[0] in ("node", "bynode"), _each(said), mpi)
 
 
-def _variables(text: str) -> list[tuple[str, str | None]]:
-    """Info `env`: a variable a line; a name alone takes the launcher's value, as with -x."""
-    words = [line.partition("=") for line in text.splitlines() if line.strip()]
-    return [(name, value if equals else None) for name, equals, value in words]
-
-
-def _pairs(words: Sequence[str]) -> list[tuple[str, str | None]]:
-    parts = [word.partition("=") for word in words]
-    return [(name, value) for name, _, value in parts]
+def _variables(words: Sequence[str]) -> list[tuple[str, str | None]]:
+    """`NAME=value`; a name alone takes the launcher's value, as with -x."""
+    parts = [word.partition("=") for word in words if word.strip()]
+    return [(name, value if equals else None) for name, equals, value in parts]
 
 
 def _below(wdir: str, parent: str | None) -> str | None:
