@@ -19,6 +19,7 @@ from mslaunch.launcher.launch_context import LaunchContext
 from mslaunch.launcher.observers import LaunchEnded, Observers
 from mslaunch.launcher.stdio.console import Console
 from mslaunch.launcher.stdio.file_patterns import needs_addresses
+from mslaunch.launcher.stdio.terminal import write_all
 from mslaunch.plan.exported_variables import missing_exports
 from mslaunch.runtime.loop import Loop
 
@@ -108,7 +109,7 @@ class _Launch:
     def _report_pid(self) -> None:
         request, context = self._request, self._context
         if request.report_pid is not None or request.report_uri is not None:
-            from mslaunch.launcher.messages.report_pid import announce
+            from mslaunch.launcher.report_pid import announce
 
             cwd, stdout, say = context.caller.cwd, context.caller.stdout, self._console.print
             announce(request, cwd, stdout, say, context.jobid, context.loop, context.interrupts.wait)
@@ -137,11 +138,15 @@ class _Launch:
         for name in missing_exports(request, self._context.caller.environ):
             console.info(f"-x {name}: the variable is not set here, so the ranks do not get it")
         if request.display_allocation or request.display_map or request.display_topology or request.do_not_launch:
-            from mslaunch.launcher.messages.display import tables, write
+            from mslaunch.launcher.messages.display import tables
 
-            caller = self._context.caller
-            text = tables(request, allocation, placed, self._context.jobid)
-            write(text, caller.stderr if request.output.xml else caller.stdout)
+            caller, text = self._context.caller, tables(request, allocation, placed, self._context.jobid)
+            to_stderr = request.output.xml
+            try:
+                write_all(caller.stderr if to_stderr else caller.stdout, text.encode("utf-8", "surrogateescape"))
+            except OSError as error:
+                where = "standard error" if to_stderr else "standard output"
+                raise LaunchError(f"the tables cannot be written: {error.strerror}", where) from None
 
     def _show_bindings(self) -> None:
         """What can be shown only when all agents have answered."""

@@ -1,8 +1,7 @@
-"""Worlds: which rank of which MPI_COMM_WORLD a frame's number stands for, and how every text names it.
+"""Which rank of which MPI_COMM_WORLD the number of a rank in frames stands for, and its name in messages.
 
-World 1 is that of the job, 2 and those after it were made by MPI_Comm_spawn; the frames' numbers of each follow on
-those of the one before.  It knows nothing of what ranks do.  The surprising thing: a person never sees the frame's
-number of a spawned rank, but `rank 1 of world 2`, which is [2,1] in a tag and 2/rank.1 among the log files.
+World 1 is that of the job; MPI_Comm_spawn makes 2 and those after it.  Their numbers in frames follow on those of the
+world before.  Users see `rank 1 of world 2`, [2,1] in a tag and 2/rank.1 among log files.
 """
 
 from __future__ import annotations

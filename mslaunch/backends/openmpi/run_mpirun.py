@@ -101,7 +101,7 @@ class _MpirunLaunch:
     def _announce(self) -> None:
         request, caller = self._request, self._caller
         if request.report_pid is not None or request.report_uri is not None:
-            from mslaunch.launcher.messages.report_pid import announce
+            from mslaunch.launcher.report_pid import announce
 
             say, wait = self._console.print, self._interrupts.wait
             announce(request, caller.cwd, caller.stdout, say, self._job.jobid, self._loop, wait)

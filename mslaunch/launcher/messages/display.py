@@ -5,9 +5,6 @@ With --xml standard output is one document: tables go to standard error, and the
 
 from __future__ import annotations
 
-import os
-
-from mslaunch.errors import LaunchError
 from mslaunch.faststd import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -56,17 +53,6 @@ def map_as_xml(request: Request) -> bool:
     """Whether the map is a part of the XML document, which begins once every agent has answered."""
     output = request.output
     return bool(request.display_map and (output.xml or output.xml_file is not None))
-
-
-def write(text: str, fd: int) -> None:
-    """Write to standard output or error.  Raises `LaunchError`."""
-    data = memoryview(text.encode("utf-8", "surrogateescape"))
-    try:
-        while data:
-            data = data[os.write(fd, data) :]
-    except OSError as error:
-        where = "standard error" if fd == 2 else "standard output"
-        raise LaunchError(f"the tables cannot be written: {error.strerror}", where) from None
 
 
 def bindings(placed: Placed, pids: Mapping[str, int]) -> str:

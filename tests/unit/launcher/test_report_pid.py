@@ -10,7 +10,7 @@ import pytest
 
 from mslaunch.datamodel.request import AppContext, Request
 from mslaunch.errors import LaunchError
-from mslaunch.launcher.messages.report_pid import announce
+from mslaunch.launcher.report_pid import announce
 from mslaunch.runtime.loop import Loop
 
 PID, URI = f"{os.getpid()}\n", f"4660.0;mslaunch://{os.uname().nodename}/{os.getpid()}\n"
