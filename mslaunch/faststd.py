@@ -2,8 +2,8 @@
 
 `typing`, `signal`, `socket` and `json` cost 13, 5, 9 and 10 ms to import (`scripts/bench imports` prints today's
 figures), and a launch of four ranks is done in about 40.  Each name below is the C core of a well-known module, or the
-same thing written small.  Type checkers see the real `typing` and `signal`, since they take `TYPE_CHECKING` for true; at
-run time neither is imported.
+same thing written small.  Type checkers see the real `typing` and `signal`, since they take `TYPE_CHECKING` for true;
+at run time neither is imported.
 """
 
 from __future__ import annotations
