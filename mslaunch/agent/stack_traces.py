@@ -13,6 +13,7 @@ import stat
 from mslaunch.agent.ranks.pipes import FdPlacement, open_fds
 from mslaunch.agent.ranks.rank import ProcessEvents, RankProcess
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple, signal
+from mslaunch.host.files import head_of
 from mslaunch.host.processes import link, numbers, stat_fields
 from mslaunch.protocol.control import StackTrace
 from mslaunch.protocol.frames import NO_RANK
@@ -238,9 +239,4 @@ def _sessions(leaders: set[int]) -> dict[int, list[int]]:
 
 
 def _read(task: object, name: str) -> str:
-    """One of the files of a task, "" where we may not see it."""
-    try:
-        with open(f"/proc/{task}/{name}", encoding="utf-8", errors="replace") as file:
-            return file.read(_TEXT).strip()
-    except OSError:
-        return ""
+    return head_of(f"/proc/{task}/{name}", _TEXT).decode("utf-8", "replace").strip()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 
 from mslaunch.faststd import TYPE_CHECKING
+from mslaunch.host.files import head_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -45,16 +46,7 @@ def cores_here(hwthreads: bool = False) -> int:
 
 def first_line(path: str) -> str:
     """Of a small file (behind it, some kernels have put a NUL); "" if it cannot be read."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return ""
-    try:
-        return os.read(fd, 1 << 16).decode("ascii", "replace").partition("\n")[0].strip()
-    except OSError:
-        return ""
-    finally:
-        os.close(fd)
+    return head_of(path, 1 << 16).decode("ascii", "replace").partition("\n")[0].strip()
 
 
 def members(folder: str, names: Sequence[str]) -> list[int]:

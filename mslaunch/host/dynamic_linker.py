@@ -50,22 +50,16 @@ class Loader:
 
     def find(self, name: str, machine: int, rpath: tuple[str, ...] = (), runpath: tuple[str, ...] = ()) -> Elf | None:
         """The library that `name` means to the loader, or to dlopen(3)."""
-        if "/" in name:
-            found = self.read(name)
-            return found if found and found.machine == machine else None
-        for folder in (*rpath, *self._path, *runpath):
-            found = self.read(f"{folder}/{name}")
-            if found and found.machine == machine:
-                return found
-        for path in _cached(name):
+        for path in [name] if "/" in name else self._candidates(name, machine, rpath, runpath):
             found = self.read(path)
             if found and found.machine == machine:
                 return found
-        for folder in _default_folders(machine):
-            found = self.read(f"{folder}/{name}")
-            if found and found.machine == machine:
-                return found
         return None
+
+    def _candidates(self, name: str, machine: int, rpath: tuple[str, ...], runpath: tuple[str, ...]) -> Iterator[str]:
+        yield from (f"{folder}/{name}" for folder in (*rpath, *self._path, *runpath))
+        yield from _cached(name)
+        yield from (f"{folder}/{name}" for folder in _default_folders(machine))
 
     def preloaded(self, machine: int) -> Iterator[Elf]:
         """The libraries of LD_PRELOAD."""

@@ -9,6 +9,7 @@ import os
 import struct
 
 from mslaunch.faststd import NamedTuple
+from mslaunch.host.files import head_of
 
 #: e_machine -> what Debian calls it in the names of its directories
 MACHINES = {62: "x86_64", 183: "aarch64", 243: "riscv64", 258: "loongarch64", 21: "powerpc64le"}
@@ -58,7 +59,7 @@ def read(path: str) -> Elf | None:
 def strings(elf: Elf) -> bytes:
     """The names of its dynamic symbols, with NUL between them: what it offers and what it wants."""
     offset, size = elf.names
-    return _piece(elf.path, offset, min(size, _STRINGS))
+    return head_of(elf.path, min(size, _STRINGS), offset)
 
 
 def variable(elf: Elf, name: bytes) -> tuple[int, int] | None:
@@ -69,31 +70,13 @@ def variable(elf: Elf, name: bytes) -> tuple[int, int] | None:
     at = strings(elf).find(b"\0" + name + b"\0") + 1
     if not at or not elf.symbols:
         return None
-    table = _piece(elf.path, elf.symbols, _SYMBOLS * 24)
+    table = head_of(elf.path, _SYMBOLS * 24, elf.symbols)
     wanted = struct.pack("<I", at) + _VARIABLE
     for entry in range(0, len(table) - 23, 24):
         if table.startswith(wanted, entry):
             address, size = struct.unpack_from("<QQ", table, entry + 8)
             return (address, size) if elf.blank[0] <= address < elf.blank[1] else None
     return None
-
-
-def head_of(path: str, size: int) -> bytes:
-    """The first bytes of a file; b"" if it cannot be read.  A fifo is not waited for."""
-    return _piece(path, 0, size)
-
-
-def _piece(path: str, offset: int, size: int) -> bytes:
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except (OSError, ValueError):
-        return b""
-    try:
-        return os.pread(fd, size, offset)  # fails for what is no file
-    except (OSError, OverflowError):
-        return b""
-    finally:
-        os.close(fd)
 
 
 # --- one file

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 
 from mslaunch.faststd import TYPE_CHECKING
+from mslaunch.host.files import listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -26,10 +27,7 @@ def read(path: str) -> bytes:
 
 def numbers(folder: str = "/proc") -> list[int]:
     """The processes in /proc, or the threads in /proc/PID/task."""
-    try:
-        return [int(name) for name in os.listdir(folder) if name.isdigit()]
-    except OSError:
-        return []
+    return [int(name) for name in listed(folder) if name.isdigit()]
 
 
 def stat_fields(task: object) -> list[bytes]:

@@ -10,6 +10,7 @@ import os
 
 from mslaunch.errors import EXIT_NOT_FOUND, EXIT_NOT_STARTED, LaunchError
 from mslaunch.faststd import TYPE_CHECKING
+from mslaunch.host.files import head_of
 
 if TYPE_CHECKING:
     from mslaunch.datamodel.node_plan import AppPlan, RankPlan
@@ -106,28 +107,10 @@ def is_python(path: str) -> bool:
     """True if `path` is a Python interpreter, or a script for one: then PYTHONUNBUFFERED is obeyed."""
     if is_python_name(path):
         return True
-    try:
-        with open(path, "rb") as file:
-            head = file.read(128)
-    except OSError:
-        return False
+    head = head_of(path, 128)
     return head[:2] == b"#!" and b"python" in head.split(b"\n", 1)[0]
 
 
-def head(path: str, most: int) -> bytes:
-    """The first `most` bytes of a file, none if it cannot be read.  It may be a pipe, which nobody waits for."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return b""
-    try:
-        return os.read(fd, most)
-    except OSError:
-        return b""
-    finally:
-        os.close(fd)
-
-
 def has_text(path: str, word: bytes, most: int) -> bool:
-    """Is `word` in the first `most` bytes of a file?"""
-    return word in head(path, most)
+    """Whether `word` is in the first `most` bytes of a file."""
+    return word in head_of(path, most)

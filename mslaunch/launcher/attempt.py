@@ -15,8 +15,8 @@ from mslaunch.datamodel.node_plan import SERVICE_BASE
 from mslaunch.datamodel.outcome import Failure, Outcome, RankStatus
 from mslaunch.datamodel.request import Request
 from mslaunch.faststd import TYPE_CHECKING, partial
+from mslaunch.host.files import head_of
 from mslaunch.host.own_names import is_local
-from mslaunch.host.programs import head
 from mslaunch.launcher.agents.agent_pool import AgentPool
 from mslaunch.launcher.agents.start_agents import UnreachedError
 from mslaunch.launcher.job.failure_causes import with_last_words
@@ -104,7 +104,7 @@ class JobAttempt:
             self.pool.topologies,
             is_local,
             os.uname().nodename,
-            partial(head, most=_SCRIPT),
+            partial(head_of, size=_SCRIPT),
             self._caller.cwd,
         )
         ranks, first = len(self.jobmap.placements), self.jobmap.first

@@ -42,6 +42,7 @@ CORE = (
     "mslaunch.faststd",
     "mslaunch.host",
     "mslaunch.host.cpus",
+    "mslaunch.host.files",
     "mslaunch.host.free_ports",
     "mslaunch.host.own_addresses",
     "mslaunch.host.processes",

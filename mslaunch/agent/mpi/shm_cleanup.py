@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 
 from mslaunch.faststd import TYPE_CHECKING
+from mslaunch.host.processes import read
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,11 +23,7 @@ def held(pids: Iterable[int]) -> set[bytes]:
     """The files that these processes share, and that would be left behind."""
     found: set[bytes] = set()
     for pid in pids:
-        try:
-            with open(f"/proc/{pid}/maps", "rb", 0) as file:
-                maps = file.read()
-        except OSError:  # it has just ended
-            continue
+        maps = read(f"/proc/{pid}/maps")
         for line in maps.split(b"\n") if _SHARED in maps else ():
             _, shared, name = line.partition(_SHARED)
             if shared and name.startswith(_NAMES) and not name.endswith(_GONE):

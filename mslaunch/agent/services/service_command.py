@@ -8,6 +8,7 @@ from mslaunch.agent.ranks.rank_environment import inherited, rank_variables
 from mslaunch.datamodel.node_plan import RankPlan
 from mslaunch.errors import LaunchError
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
+from mslaunch.host.files import head_of
 from mslaunch.host.programs import check_wdir, command, find_program, is_python_name
 
 if TYPE_CHECKING:
@@ -85,9 +86,5 @@ class ProgramOfRanks:
 
 def _first_line(path: str) -> list[str]:
     """The words after #!."""
-    try:
-        with open(path, "rb") as file:
-            head = file.read(_HEAD)
-    except OSError:
-        return []
+    head = head_of(path, _HEAD)
     return os.fsdecode(head.split(b"\n", 1)[0][2:]).split() if head[:2] == b"#!" else []

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from mslaunch.host import dynamic_linker as loader
 from mslaunch.host import elf
 from mslaunch.host.dynamic_linker import Cache, Loader
+from mslaunch.host.files import head_of
 
 QUICK = 0.5  #: seconds that reading one file may take, on a busy machine
 
@@ -229,7 +230,7 @@ def test_what_is_no_file(tmp_path):
     os.mkfifo(tmp_path / "fifo")
     for path in (tmp_path / "fifo", tmp_path, tmp_path / "none", "/dev/null", "/dev/zero", "a\0b"):
         assert elf.read(str(path)) is None
-        assert elf.head_of(str(path), 4).strip(b"\0") == b""
+        assert head_of(str(path), 4).strip(b"\0") == b""
 
 
 def test_our_own_interpreter():

@@ -15,7 +15,8 @@ from mslaunch.agent.mpi.detect.libmpi_file import NAMES, maker, pmix_beside, pmi
 from mslaunch.agent.mpi.detect.openmpi_hint import PYTHONS, SHELLS, WRAPPERS, lines, may_be_program, which
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 from mslaunch.host.dynamic_linker import Loader
-from mslaunch.host.elf import Elf, head_of
+from mslaunch.host.elf import Elf
+from mslaunch.host.files import head_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

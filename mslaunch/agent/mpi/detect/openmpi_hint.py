@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 
 from mslaunch.faststd import TYPE_CHECKING
+from mslaunch.host.files import listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -197,11 +198,3 @@ def which(word: str, env: Mapping[str, str], wdir: str) -> str:
         except ValueError:  # no name of a file
             return ""
     return ""
-
-
-def listed(folder: str) -> list[str]:
-    """The names in a folder; none if it cannot be read."""
-    try:
-        return os.listdir(folder)
-    except (OSError, ValueError):
-        return []

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import os
 
-from mslaunch.agent.mpi.detect.openmpi_hint import PACKAGES, listed
+from mslaunch.agent.mpi.detect.openmpi_hint import PACKAGES
 from mslaunch.faststd import TYPE_CHECKING
-from mslaunch.host.elf import head_of
+from mslaunch.host.files import head_of, listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

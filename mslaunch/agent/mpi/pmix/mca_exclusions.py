@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
+from mslaunch.host.files import head_of, listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -33,6 +34,7 @@ _TRANSPORTS = (
     _Transport("mtl", "psm2", f"{_DEBIAN}psm2.so", (("/dev", "hfi1"), ("/sys/class/infiniband", "hfi1"))),
     _Transport("btl", "ofi", "libopen-pal.so.80", _RDMA),
 )
+_FILE = 1 << 20  # bytes of a file of parameters
 _SYSTEM = "/etc/openmpi/openmpi-mca-params.conf"  # Debian's
 
 
@@ -64,14 +66,7 @@ def _without(names: Iterable[str], said: str) -> str:
 
 
 def _present(devices: Iterable[tuple[str, str]], root: str) -> bool:
-    return any(name.startswith(beginning) for folder, beginning in devices for name in _names(root + folder))
-
-
-def _names(folder: str) -> list[str]:
-    try:
-        return os.listdir(folder)
-    except OSError:
-        return []
+    return any(name.startswith(beginning) for folder, beginning in devices for name in listed(root + folder))
 
 
 def _files(lib: str, environ: Mapping[str, str], root: str) -> list[str]:
@@ -84,11 +79,8 @@ def _files(lib: str, environ: Mapping[str, str], root: str) -> list[str]:
 def _said(name: str, files: Iterable[str]) -> str:
     """What they say of a parameter, first one first; in a file the last line counts."""
     for path in files:
-        try:
-            with open(path, encoding="utf-8", errors="replace") as file:
-                lines = [line.partition("#")[0].partition("=") for line in file]
-        except OSError:
-            continue
+        text = head_of(path, _FILE).decode("utf-8", "replace")
+        lines = [line.partition("#")[0].partition("=") for line in text.splitlines()]
         values = [value.strip() for key, _, value in lines if key.strip() == name]
         if values:
             return values[-1]
