@@ -71,7 +71,7 @@ STARTERS = {
     "transport.fork",
     "resource_managers.managers",
     "transport.process_link",
-    "transport.ssh.proxy_stream",
+    "transport.ssh.tcp_and_proxy",
     "transport.ssh.ssh_config",
     "backends.openmpi.find_mpirun",
     "under_mpirun",

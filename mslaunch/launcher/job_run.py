@@ -12,7 +12,7 @@ from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.host.cpus import cores_here
 from mslaunch.host.own_names import is_local
 from mslaunch.launcher.agents.job_agents import JobAgents
-from mslaunch.launcher.agents.rendezvous import sought_by
+from mslaunch.launcher.agents.rendezvous import rendezvous_request
 from mslaunch.launcher.job.controller import JobController
 from mslaunch.launcher.job.events import Exited, Started
 from mslaunch.launcher.job.job_state import ENDING, JobState
@@ -75,7 +75,7 @@ class JobRun:
             context.console,
             restart_delay=request.restart_delay,
             services=self._make_service_plans,
-            sought=sought_by(self._jobmap, request.cluster),
+            sought=rendezvous_request(self._jobmap, request.cluster),
             write=self._count if observers else None,
             observe=self._observe if observers else None,
         )

@@ -1,9 +1,8 @@
-"""Fields, the payload of a control frame: named lists of strings.
+"""Fields: named lists of strings, as bytes; the payload of most control frames.
 
-A word that `execve` can carry holds no NUL, so NUL separates: `name, count, value, ...` over and over.  That is
-decoded by one `bytes.split` in C; JSON, with the import it needs, cost 10 ms of a launch that takes 40 (and again
-on every host).  Nothing here knows which names a frame has.  The surprising thing: bytes that are no UTF-8 pass
-unharmed, as in `os.environ` (PEP 383).
+A word that execve can carry holds no NUL, so NUL separates: `name, count, value, ...`, over and over.  One
+`bytes.split` decodes that; importing json cost 10 ms of a launch that takes 40, on every host.  Bytes that are no
+UTF-8 pass unharmed, as in `os.environ` (PEP 383).
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""Control frames as records: what each kind carries, and its way into fields and back.
+"""The payloads of control frames as records, and their conversion to fields and back.
 
-The only place where names of fields are written down.  It knows the nouns of `model` and nothing of who sends what
-when (docs/wire.md tells that).  The one surprising thing: a plan's variables travel as "NAME=value" words, as
-`execve` takes them.
+docs/wire.md describes the conversation.  A plan's variables travel as "NAME=value" words, as execve takes them.
 """
 
 from __future__ import annotations
@@ -40,8 +38,8 @@ class Reserved(NamedTuple):
     """Ports on the host of rank 0."""
 
     ports: tuple[int, ...]  # listened on until LAUNCH
-    probe: int  # where the other agents knock
-    token: str  # what they hear there
+    probe: int  # the port of the token listener
+    token: str  # what it says
 
 
 class StackTrace(NamedTuple):
@@ -49,12 +47,12 @@ class StackTrace(NamedTuple):
 
     pid: int
     name: str  # of its program, as the kernel has it: 15 characters at most
-    tool: str  # who told: py-spy, gdb, /proc
+    tool: str  # the source: py-spy, gdb, /proc
     text: str
 
 
 def pack_hello(hello: Hello) -> bytes:
-    """See `Hello`."""
+    """The payload of `Hello`."""
     return pack(
         {
             "host": [hello.host, hello.python, hello.seen_from],
@@ -66,7 +64,7 @@ def pack_hello(hello: Hello) -> bytes:
 
 @strict
 def unpack_hello(payload: bytes) -> Hello:
-    """See `Hello`."""
+    """The inverse of `pack_hello`."""
     fields = unpack(payload)
     host, python, seen_from = fields["host"]
     pid, cpus, cores = map(int, fields["numbers"])
@@ -80,7 +78,7 @@ def pack_ports(ports: Iterable[PortRequest]) -> bytes:
 
 @strict
 def unpack_ports(payload: bytes) -> list[PortRequest]:
-    """See `pack_ports`."""
+    """The inverse of `pack_ports`."""
     words = payload.decode("ascii").split()
     ports = [PortRequest(int(word[:-1] if word[-1] == "-" else word), word[-1] == "-") for word in words]
     if not all(0 <= wanted.port < 1 << 16 for wanted in ports):
@@ -89,26 +87,26 @@ def unpack_ports(payload: bytes) -> list[PortRequest]:
 
 
 def pack_reserved(reserved: Reserved) -> bytes:
-    """See `Reserved`."""
+    """The payload of `Reserved`."""
     return pack({"ports": map(str, reserved.ports), "probe": [str(reserved.probe), reserved.token]})
 
 
 @strict
 def unpack_reserved(payload: bytes) -> Reserved:
-    """See `Reserved`."""
+    """The inverse of `pack_reserved`."""
     fields = unpack(payload)
     probe, token = fields["probe"]
     return Reserved(tuple(map(int, fields["ports"])), int(probe), token)
 
 
 def pack_probe(addresses: Iterable[str], port: int, token: str) -> bytes:
-    """Where to knock, and what must be heard there."""
+    """The payload of PROBE: addresses and port to connect to, and the token to be read there."""
     return pack({"addresses": addresses, "probe": [str(port), token]})
 
 
 @strict
 def unpack_probe(payload: bytes) -> tuple[list[str], int, str]:
-    """See `pack_probe`."""
+    """The inverse of `pack_probe`."""
     fields = unpack(payload)
     port, token = fields["probe"]
     return fields["addresses"], int(port), token
@@ -121,7 +119,7 @@ def pack_addresses(addresses: Iterable[str]) -> bytes:
 
 @strict
 def unpack_addresses(payload: bytes) -> list[str]:
-    """See `pack_addresses`."""
+    """The inverse of `pack_addresses`."""
     return unpack(payload)["addresses"]
 
 
@@ -139,20 +137,20 @@ def pack_exit(ended: ExitStatus) -> bytes:
 
 @strict
 def unpack_exit(payload: bytes) -> ExitStatus:
-    """See `pack_exit`."""
+    """The inverse of `pack_exit`."""
     code, signum, error, todo, asked = unpack(payload)["exit"]
     return ExitStatus(int(code) if code else None, int(signum) if signum else None, error, todo, bool(asked))
 
 
 def pack_traced(traced: StackTrace) -> bytes:
-    """See `StackTrace`."""
+    """The payload of `StackTrace`."""
     words = (str(traced.pid), traced.name, traced.tool, traced.text)
     return pack({"trace": [word.replace("\0", " ") for word in words]})
 
 
 @strict
 def unpack_traced(payload: bytes) -> StackTrace:
-    """See `StackTrace`."""
+    """The inverse of `pack_traced`."""
     pid, name, tool, text = unpack(payload)["trace"]
     return StackTrace(int(pid), name, tool, text)
 
@@ -164,7 +162,7 @@ def pack_file(name: str, mode: int) -> bytes:
 
 @strict
 def unpack_file(payload: bytes) -> tuple[str, int]:
-    """See `pack_file`."""
+    """The inverse of `pack_file`."""
     name, mode = unpack(payload)["file"]
     return name, int(mode)
 
@@ -176,20 +174,20 @@ def pack_stored(error: str, todo: str = "") -> bytes:
 
 @strict
 def unpack_stored(payload: bytes) -> tuple[str, str]:
-    """See `pack_stored`."""
+    """The inverse of `pack_stored`."""
     error, todo = unpack(payload)["stored"]
     return error, todo
 
 
 def pack_topology(topology: Topology) -> bytes:
-    """See `model.Topology`: its cpus, a field for each level, and the kernel's numbers of NUMA nodes."""
+    """The payload of TOPOLOGY: cpus, a field for each level, and the kernel's numbers of NUMA nodes."""
     rows = {level: map(str, row) for level, row in zip(LEVELS, topology.objects)}
     return pack({"cpus": map(str, topology.cpus), **rows, "nodes": map(str, topology.numa)})
 
 
 @strict
 def unpack_topology(payload: bytes) -> Topology:
-    """See `pack_topology`; each row is empty or has a number for each cpu, none left out from 0 on."""
+    """The inverse of `pack_topology`; a row is empty or has a number for each cpu, from 0 on without gaps."""
     fields = unpack(payload)
     cpus = tuple(map(int, fields["cpus"]))
     objects = tuple(tuple(map(int, fields[level])) for level in LEVELS)
@@ -236,7 +234,7 @@ def pack_plan(plan: NodePlan) -> bytes:
 
 @strict
 def unpack_plan(payload: bytes) -> NodePlan:
-    """See `pack_plan`."""
+    """The inverse of `pack_plan`."""
     fields = unpack(payload)
     merge, pty, grace, session, index_argv = fields["policy"]
     ranks = []
@@ -315,7 +313,7 @@ def pack_runs(numbers: Iterable[int]) -> str:
 
 
 def unpack_runs(text: str) -> tuple[int, ...]:
-    """See `pack_runs`; raises ValueError for anything else."""
+    """The inverse of `pack_runs`; raises ValueError for anything else."""
     numbers: list[int] = []
     for word in text.split():
         first, count, step = map(int, word.split(":"))

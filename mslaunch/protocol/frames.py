@@ -1,9 +1,8 @@
 """Frames, the units on a link: a header of nine bytes (kind, length, rank), then the payload.
 
-It does not know what a payload means.  Bytes that a login shell prints before the agent's magic are no frames: a
-`Decoder` made with `magic=True` skips them and keeps them as `noise` for the error message.  The one surprising
-thing: there is no version byte, since the agent is the launcher's own source, shipped at each launch.
-docs/wire.md has the conversation in prose.
+Bytes that a login shell prints before the agent's magic are no frames: a `Decoder` made with `magic=True` skips them
+and keeps them as `noise` for the error message.  There is no version byte, since the agent is the launcher's own
+source. docs/wire.md describes the conversation.
 """
 
 from __future__ import annotations

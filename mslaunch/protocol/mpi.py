@@ -1,8 +1,7 @@
-"""What ranks of MPI programs say to each other through the launcher, as records and bytes: collectives and questions.
+"""The frames of MPI programs as records and bytes: collectives, questions, aborts, and parts on demand.
 
-It knows neither PMI nor PMIx: what their libraries exchange passes as blobs.  `model.World` says what a member is.
-The surprising thing: a payload is fields and then bytes, since the blobs of PMIx hold the NULs that fields cannot; and
-a long one is compressed, for TCP sends little at once, or slowly, on a link that was silent.
+What PMI and PMIx exchange passes as blobs; `node_plan.World` says what a member is.  A payload is fields and then
+blobs, for blobs may hold NULs.  A long one is compressed, for TCP sends little at once on a link that was silent.
 """
 
 from __future__ import annotations
@@ -74,77 +73,77 @@ class Alone(NamedTuple):
 
 
 def pack_gathering(part: Gathering) -> bytes:
-    """See `Gathering`."""
+    """The payload of `Gathering`."""
     return _pack({"op": [part.op], "members": part.members}, (part.blob,))
 
 
 @strict
 def unpack_gathering(payload: bytes) -> Gathering:
-    """See `Gathering`."""
+    """The inverse of `pack_gathering`."""
     fields, (blob,) = _unpack(payload)
     (op,) = fields["op"]
     return Gathering(op, tuple(fields["members"]), blob)
 
 
 def pack_released(whole: Released) -> bytes:
-    """See `Released`."""
+    """The payload of `Released`."""
     return _pack({"op": [whole.op], "members": whole.members}, whole.blobs)
 
 
 @strict
 def unpack_released(payload: bytes) -> Released:
-    """See `Released`."""
+    """The inverse of `pack_released`."""
     fields, blobs = _unpack(payload)
     (op,) = fields["op"]
     return Released(op, tuple(fields["members"]), blobs)
 
 
 def pack_question(question: Question) -> bytes:
-    """See `Question`."""
+    """The payload of `Question`."""
     return _pack({"": [str(question.number), question.what], **question.fields}, question.blobs)
 
 
 @strict
 def unpack_question(payload: bytes) -> Question:
-    """See `Question`."""
+    """The inverse of `pack_question`."""
     fields, blobs = _unpack(payload)
     number, what = fields.pop("")
     return Question(int(number), what, fields, blobs)
 
 
 def pack_answer(answer: Answer) -> bytes:
-    """See `Answer`."""
+    """The payload of `Answer`."""
     return _pack({"": [str(answer.number), answer.error], **answer.fields}, answer.blobs)
 
 
 @strict
 def unpack_answer(payload: bytes) -> Answer:
-    """See `Answer`."""
+    """The inverse of `pack_answer`."""
     fields, blobs = _unpack(payload)
     number, error = fields.pop("")
     return Answer(int(number), error, fields, blobs)
 
 
 def pack_abort(abort: Abort) -> bytes:
-    """See `Abort`."""
+    """The payload of `Abort`."""
     return pack({"abort": [str(abort.code), abort.text.replace("\0", " "), "broken" if abort.broken else ""]})
 
 
 @strict
 def unpack_abort(payload: bytes) -> Abort:
-    """See `Abort`."""
+    """The inverse of `pack_abort`."""
     code, text, broken = unpack(payload)["abort"]
     return Abort(int(code), text, bool(broken))
 
 
 def pack_alone(alone: Alone) -> bytes:
-    """See `Alone`."""
+    """The payload of `Alone`."""
     return pack({"alone": [alone.library, alone.family, "certain" if alone.certain else "", alone.offered]})
 
 
 @strict
 def unpack_alone(payload: bytes) -> Alone:
-    """See `Alone`."""
+    """The inverse of `pack_alone`."""
     library, family, certain, offered = unpack(payload)["alone"]
     return Alone(library, family, bool(certain), offered)
 
@@ -156,7 +155,7 @@ def pack_part(sources: Mapping[str, str]) -> bytes:
 
 @strict
 def unpack_part(payload: bytes) -> dict[str, str]:
-    """See `pack_part`."""
+    """The inverse of `pack_part`."""
     return {name: source for name, (source,) in unpack(payload).items()}
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Loop:
-    """Callbacks for what happens.  Use it as a context manager: leaving it restores signal handlers."""
+    """The loop.  Use it as a context manager: leaving it restores signal handlers."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         _keep_memory()

@@ -1,9 +1,8 @@
-"""An outbox: bytes on their way into one non-blocking descriptor, in order.
+"""Buffered writes to one non-blocking descriptor, in order.
 
-It does not know what the bytes are, and sets no limit: who fills it looks at `pending` and stops reading its own source
-above `HIGH`, and hears through `progress` when it may go on; so a slow reader slows the ranks and never grows a buffer.
-The surprising thing: what one round of the loop sends goes out together at its end, so that many small frames cost
-one system call and wake their reader once.  Much is written at once.
+There is no limit: whoever fills a writer stops reading its own source above `HIGH` pending bytes, and goes on below
+`LOW` when `progress` says so.  What one round of the loop sends goes out together at its end, so that many small
+frames cost one system call; much is written at once.
 """
 
 from __future__ import annotations

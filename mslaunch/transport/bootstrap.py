@@ -1,9 +1,8 @@
-"""The bootstrap: the agent's own modules as bytes, and the one line that runs them on a host with a bare python3.
+"""The bootstrap: the agent's modules as bytes, and the command line that runs them on a host with a bare python3.
 
 The line must survive any login shell (sh, csh, fish, zsh), so it holds no `$`, no backslash, and single quotes only
 around what is Python.  It reads N bytes and not one more, for frames may follow at once; they are a table of sources
-compiled only when imported.  It knows where the agent begins and nothing of what it does.
-The surprising thing: there is no file anywhere; a read-only home and a noexec /tmp do not matter.
+compiled only when imported.  No file is written: a read-only home and a noexec /tmp do not matter.
 """
 
 from __future__ import annotations
@@ -61,9 +60,9 @@ def _source(name: str) -> tuple[bool, str]:
 def bare(text: str) -> str:
     """Our own source without comments, docstrings, and what only type checkers see; every line keeps its number.
 
-    It relies on how this house writes: three quotation marks at the beginning of a line begin a docstring, elsewhere a
-    text that is needed; a comment behind code follows two blanks.  One that has quotation marks stays, for it may be
-    within a text.  (`ast` would be sure, and cost more than it saves; the tests ask it.)
+    It relies on the style of this package: three quotation marks at the beginning of a line begin a docstring,
+    elsewhere a text that is needed; a comment behind code follows two blanks.  One that has quotation marks stays, for
+    it may be within a text.  (`ast` would be sure, and cost more than it saves; the tests use it.)
     """
     lines = []
     kept = inside = typing = False

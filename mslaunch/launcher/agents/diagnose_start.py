@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def explain(link: Link, printed: bytes) -> LinkError:
-    """The error for a link that ended before HELLO; `printed` is what came instead of the magic."""
+    """The error for a link that ended before HELLO; `printed`: what came instead of the magic."""
     host = link.node.name
     failure = link.failure()  # first: it may wait for the end of what carried the link, and so for its last output
     said = _readable(printed + link.noise())

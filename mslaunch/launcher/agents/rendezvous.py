@@ -1,9 +1,9 @@
-"""Preparing: at which addresses do all nodes reach rank 0's and the scheduler's, and which ports are free there?
+"""Rendezvous of a job: the addresses and ports at which its ranks reach rank 0 and the scheduler.
 
-One node: its own word is enough.  Several: the agents of these two nodes, or of the one that is both, hold ports and
-open a door; the other agents knock at every address that could be it, and only what a knock has proved is told to the
-ranks.  Names are never asked for, and the address from which ssh came is only a candidate.  The surprising thing: a
-node where no address answers does not stop the launch (its program may need none); the user is told.
+On one node its own answer is enough.  Of several, the agents of these two nodes (they may be one) hold ports and open
+a token listener; the other agents probe every address that could lead there, and only what a probe has proved is given
+to the ranks.  Names are never looked up, and the address from which ssh came is only a candidate.  A node that no
+address reaches does not stop the launch, for its program may need none; the user is told.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
     from mslaunch.datamodel.jobmap import JobMap
 
-__all__ = ["Endpoint", "Rendezvous", "RendezvousRequest", "sought_by"]
+__all__ = ["Endpoint", "Rendezvous", "RendezvousRequest", "rendezvous_request"]
 
-_MASTER, _SCHEDULER = "MASTER_ADDR", "MS_SCHED_HOST"  # what a node's address is for
+_MASTER, _SCHEDULER = "MASTER_ADDR", "MS_SCHED_HOST"  # the purpose of an address
 _LOCALHOST = "127.0.0.1"
 
 
 class RendezvousRequest(NamedTuple):
-    """What is to be found out."""
+    """Which nodes need addresses and ports."""
 
     first: int  # the node of the first rank
     service: int  # the node of the scheduler
@@ -48,23 +48,23 @@ class RendezvousRequest(NamedTuple):
         return found
 
 
-def sought_by(jobmap: JobMap, cluster: ServicePolicy) -> RendezvousRequest:
-    """What the ranks of a map need to know."""
+def rendezvous_request(jobmap: JobMap, cluster: ServicePolicy) -> RendezvousRequest:
+    """The request for the ranks of a map."""
     first = jobmap.placements[0].node
     return RendezvousRequest(first, jobmap.service if jobmap.service >= 0 else first, cluster)
 
 
 class _ProbeTarget(NamedTuple):
-    """Where the others knock."""
+    """A token listener that the other agents probe."""
 
     node: int
     purpose: str
     candidates: list[str]  # addresses
-    knock: bytes  # the frame
+    frame: bytes  # PROBE
 
 
 class Rendezvous:
-    """One round of questions to the agents, or two; `done` gets the endpoint and what the user should know."""
+    """One or two rounds of questions to the agents; `done` gets the endpoint, and a warning for the user or ""."""
 
     def __init__(
         self,
@@ -81,9 +81,9 @@ class Rendezvous:
         self._done = done
         self._ports = sought.ports
         self._reserved: dict[int, control.Reserved] = {}
-        self._doors: list[_ProbeTarget] = []
-        self._knocking: dict[int, list[_ProbeTarget]] = {}  # node -> where it knocks, and will knock then
-        self._reached: dict[tuple[int, int], list[str]] = {}  # door, node -> addresses
+        self._targets: list[_ProbeTarget] = []
+        self._probing: dict[int, list[_ProbeTarget]] = {}  # node -> what it probes now, and then
+        self._reached: dict[tuple[int, int], list[str]] = {}  # target, node -> addresses
 
     def begin(self) -> None:
         """Ask for ports."""
@@ -91,7 +91,7 @@ class Rendezvous:
             self._send(node, frames.encode(frames.RESERVE, payload=control.pack_ports(ports)))
 
     def reserved(self, node: int, answer: control.Reserved) -> None:
-        """It holds its ports; when all do, the others knock."""
+        """RESERVED: the node holds its ports; when all do, the others probe."""
         if len(answer.ports) != len(self._ports.get(node, ())):
             raise WireError("it holds ports that nobody asked for")
         self._reserved[node] = answer
@@ -100,22 +100,22 @@ class Rendezvous:
         if len(self._hellos) == 1:
             self._finish()
             return
-        self._doors = [self._door(self._sought.first, _MASTER)]
+        self._targets = [self._target(self._sought.first, _MASTER)]
         if self._sought.service in self._reserved and self._sought.service != self._sought.first:
-            self._doors.append(self._door(self._sought.service, _SCHEDULER))
+            self._targets.append(self._target(self._sought.service, _SCHEDULER))
         for other in self._hellos:
-            self._knocking[other] = [door for door in self._doors if door.node != other]
+            self._probing[other] = [target for target in self._targets if target.node != other]
             self._probe(other)
 
-    def _door(self, node: int, purpose: str) -> _ProbeTarget:
+    def _target(self, node: int, purpose: str) -> _ProbeTarget:
         answer, candidates = self._reserved[node], self._find_candidates(node)
         payload = control.pack_probe(candidates, answer.probe, answer.token)
         return _ProbeTarget(node, purpose, candidates, frames.encode(frames.PROBE, payload=payload))
 
     def _find_candidates(self, node: int) -> list[str]:
-        """Most likely first: the address by which somebody has come, then those of its interfaces.
+        """The most likely first: the address from which ssh came, then those of the interfaces.
 
-        But the address by which the user has named the scheduler's host is better than all of them.
+        Before all of them: the address by which the user has named the scheduler's host.
         """
         seen = [hello.seen_from for other, hello in self._hellos.items() if other != node and hello.seen_from]
         own = self._hellos[node].addresses
@@ -127,21 +127,21 @@ class Rendezvous:
         return list(dict.fromkeys([*wanted, *likely, *seen, *own]))
 
     def _probe(self, node: int) -> None:
-        """At one door after the other: an answer does not tell which it is of."""
-        if self._knocking[node]:
-            self._send(node, self._knocking[node][0].knock)
+        """One target after the other: an answer does not say which it is of."""
+        if self._probing[node]:
+            self._send(node, self._probing[node][0].frame)
 
     def reached(self, node: int, addresses: list[str]) -> None:
-        """What a knock of `node` proved."""
-        if not self._knocking.get(node):
-            raise WireError("it has reached what nobody sent it to")
-        self._reached[self._knocking[node].pop(0).node, node] = addresses
+        """REACHED: the addresses at which `node` has read the token."""
+        if not self._probing.get(node):
+            raise WireError("it has reached what it was not asked to probe")
+        self._reached[self._probing[node].pop(0).node, node] = addresses
         self._probe(node)
-        if not any(self._knocking.values()):
+        if not any(self._probing.values()):
             self._finish()
 
     def _finish(self) -> None:
-        settled = {door.purpose: self._settle(door) for door in self._doors}
+        settled = {target.purpose: self._settle(target) for target in self._targets}
         warning = "; ".join(text for _, text in settled.values() if text)
         port = self._reserved[self._sought.first].ports[-1]
         share = self._sought.cluster.share
@@ -158,18 +158,18 @@ class Rendezvous:
             return 0
         return self._reserved[self._sought.service].ports[0]
 
-    def _settle(self, door: _ProbeTarget) -> tuple[str, str]:
-        """The address of a node that all others reach, or the most; and who does not."""
-        answers = {node: found for (at, node), found in self._reached.items() if at == door.node}
-        common = [address for address in door.candidates if all(address in found for found in answers.values())]
+    def _settle(self, target: _ProbeTarget) -> tuple[str, str]:
+        """The first address that all others reach, and ""; else the one that most reach, and a warning."""
+        answers = {node: found for (at, node), found in self._reached.items() if at == target.node}
+        common = [address for address in target.candidates if all(address in found for found in answers.values())]
         if common:
             return common[0], ""
-        best = max(door.candidates or [_LOCALHOST], key=lambda address: sum(address in f for f in answers.values()))
+        best = max(target.candidates or [_LOCALHOST], key=lambda address: sum(address in f for f in answers.values()))
         cut_off = ", ".join(self._host(node) for node, found in answers.items() if best not in found)
-        return best, f"{cut_off} cannot reach {self._host(door.node)} at {best} ({door.purpose})"
+        return best, f"{cut_off} cannot reach {self._host(target.node)} at {best} ({target.purpose})"
 
     def silent(self) -> int:
-        """The node whose answer is being waited for."""
+        """A node whose answer is missing."""
         slow = [node for node in self._ports if node not in self._reserved]
-        slow += [node for node, doors in self._knocking.items() if doors]
+        slow += [node for node, targets in self._probing.items() if targets]
         return (slow or [self._sought.first])[0]

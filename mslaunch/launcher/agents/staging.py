@@ -1,9 +1,8 @@
-"""Preloading: the files of --preload-binary and --preload-files, sent to every node before anything is started.
+"""Staging: the files of --preload-binary and --preload-files, sent to every node before anything is started.
 
-`collect` says what is to be sent, and refuses what is not there while nothing runs yet; `send_files` sends it inside
-the links, all nodes at once, in pieces that wait for the slowest part of each way: a file is never in memory as a
-whole.  It knows nothing of ranks.  The surprising thing: the launching host is sent its copy as well, so that a
-program sees the same everywhere.
+`collect` finds them, and refuses what cannot be sent.  `send_files` sends them over the links, to all nodes at once,
+in pieces that wait for the slowest part of each path: no file is ever in memory as a whole.  The launching host gets a
+copy as well, so that a program finds the same everywhere.
 """
 
 from __future__ import annotations
@@ -51,26 +50,26 @@ def collect(request: Request, environ: Mapping[str, str], cwd: str) -> list[Stag
     A name is taken from the launch directory and kept, but for a leading / or .. (as mpirun 4.1.4); of a directory, all
     that is in it is sent.  An executable is found as the ranks would find it here, and sent under its last name.
     """
-    parcels: dict[str, StagedFile] = {}
+    files: dict[str, StagedFile] = {}
     for app in request.apps:
         if app.preload_binary:
             search = ":".join(filter(None, (app.path, environ.get("PATH", os.defpath))))
             source = os.path.join(cwd, find_program(app.argv[0], search, cwd))
-            _add(parcels, "--preload-binary", os.path.basename(app.argv[0]), source)
+            _add(files, "--preload-binary", os.path.basename(app.argv[0]), source)
         for name in app.preload_files:
             for source, target in _expand(os.path.join(cwd, name), _target(name)):
-                _add(parcels, "--preload-files", target, source)
-    _check_folders(parcels)
-    return list(parcels.values())
+                _add(files, "--preload-files", target, source)
+    _check_folders(files)
+    return list(files.values())
 
 
-def _check_folders(parcels: Mapping[str, StagedFile]) -> None:
-    for name, parcel in parcels.items():
+def _check_folders(files: Mapping[str, StagedFile]) -> None:
+    for name, file in files.items():
         parent = os.path.dirname(name)
-        while parent and parent not in parcels:
+        while parent and parent not in files:
             parent = os.path.dirname(parent)
         if parent:
-            what = f"{parcels[parent].source} and {parcel.source} would be {parent} and {name} on the hosts"
+            what = f"{files[parent].source} and {file.source} would be {parent} and {name} on the hosts"
             raise UsageError(what, "--preload-files", "give one of them another name")
 
 
@@ -105,8 +104,8 @@ def _check_link(path: str) -> None:
             raise UsageError(what, "--preload-files", "name the files that are needed")
 
 
-def _add(parcels: dict[str, StagedFile], option: str, name: str, source: str) -> None:
-    before = parcels.get(name)
+def _add(files: dict[str, StagedFile], option: str, name: str, source: str) -> None:
+    before = files.get(name)
     try:
         status = os.stat(source)
         same = before is None or os.path.samestat(status, os.stat(before.source))
@@ -117,7 +116,7 @@ def _add(parcels: dict[str, StagedFile], option: str, name: str, source: str) ->
     if not os.access(source, os.R_OK):
         raise UsageError(f"{source} cannot be sent: it may not be read", option, f"see ls -l {source}")
     if before is None:
-        parcels[name] = StagedFile(name, source, stat.S_IMODE(status.st_mode), _stamp(status))
+        files[name] = StagedFile(name, source, stat.S_IMODE(status.st_mode), _stamp(status))
     elif not same:
         todo = "give one of them another name"
         raise UsageError(f"{before.source} and {source} would both be {name} on the hosts", option, todo)
@@ -132,35 +131,35 @@ def _stamp(status: os.stat_result) -> tuple[int, int]:
 
 def send_files(
     loop: Loop,
-    peers: Sequence[AgentConnection],
-    parcels: Sequence[StagedFile],
+    connections: Sequence[AgentConnection],
+    files: Sequence[StagedFile],
     wait: Callable[[Callable[[], bool]], None],
 ) -> None:
-    """Send all files to all peers, and wait until they are stored.
+    """Send all files to all agents, and wait until they are stored.
 
-    Raises `LaunchError` if one of them is not, `UnreachedError` if a peer is lost.
+    Raises `LaunchError` if one of them is not, `UnreachedError` if an agent is lost.
     `wait(until)` runs the loop until `until()` is true; what it raises goes through.
     """
-    ways = [_Transfer(loop, peer, parcels, len(peers)) for peer in peers]
+    transfers = [_Transfer(loop, connection, files, len(connections)) for connection in connections]
     try:
-        wait(lambda: all(way.done for way in ways))
+        wait(lambda: all(transfer.done for transfer in transfers))
     finally:
-        for way in ways:
-            way.close()
+        for transfer in transfers:
+            transfer.close()
 
 
 class _Transfer:
     """The files on their way to one node."""
 
-    def __init__(self, loop: Loop, peer: AgentConnection, parcels: Sequence[StagedFile], peers: int) -> None:
-        """`peers` are as many as get them."""
+    def __init__(self, loop: Loop, connection: AgentConnection, files: Sequence[StagedFile], hosts: int) -> None:
+        """`hosts`: how many get them."""
         self._loop = loop
-        self._peer = peer
-        self._peers = peers
-        self._left = len(parcels)
-        self._frames = _frames(parcels)
+        self._connection = connection
+        self._hosts = hosts
+        self._left = len(files)
+        self._frames = _frames(files)
         self._filling = False
-        peer.attach(self._lost, self._heard, self._went)
+        connection.attach(self._on_end, self._on_frame, self._on_sent)
         self._timer = loop.after(0, self._fill)
         self._moved = time.monotonic()
         self._limit = loop.after(PATIENCE, self._look_at_clock)
@@ -173,7 +172,7 @@ class _Transfer:
         self._timer.cancel()
         self._limit.cancel()
         self._frames.close()
-        self._peer.detach()
+        self._connection.detach()
 
     def _fill(self) -> None:
         """Send on while there is room.  What is sent may at once be gone, and call us again: once is enough."""
@@ -181,58 +180,58 @@ class _Transfer:
             return
         self._filling = True
         for _ in range(_ROUND):
-            frame = next(self._frames, None) if self._peer.pending < HIGH else None
+            frame = next(self._frames, None) if self._connection.pending < HIGH else None
             if frame is None:
                 break
-            self._peer.send(frame)
+            self._connection.send(frame)
         else:
             self._timer.cancel()
             self._timer = self._loop.after(_TURN, self._fill)
         self._filling = False
 
-    def _went(self, size: int) -> None:
+    def _on_sent(self, size: int) -> None:
         self._moved = time.monotonic()
-        if self._peer.pending < LOW:
+        if self._connection.pending < LOW:
             self._fill()
 
     def _look_at_clock(self) -> None:
         left = 1.0 if self.done else self._moved + PATIENCE - time.monotonic()
         if left <= 0:
             what = f"it took nothing for {PATIENCE:g} seconds while files were sent to it"
-            self._lost(LinkError(what, self._peer.node.name, "is the disk of its TMPDIR slow or stuck?"))
+            self._on_end(LinkError(what, self._connection.node.name, "is the disk of its TMPDIR slow or stuck?"))
         self._limit = self._loop.after(left, self._look_at_clock)
 
-    def _heard(self, frame: frames.Frame) -> None:
+    def _on_frame(self, frame: frames.Frame) -> None:
         if frame.kind != frames.STORED:
             raise meaningless(frame)
         error, todo = control.unpack_stored(frame.payload)
         if error:
-            raise LaunchError(error, self._peer.node.name, todo)
+            raise LaunchError(error, self._connection.node.name, todo)
         self._left -= 1
         self._moved = time.monotonic()
 
-    def _lost(self, error: LinkError | None) -> None:
-        name = self._peer.node.name
-        raise UnreachedError({name: error or LinkError("its agent ended while files were sent", name)}, self._peers)
+    def _on_end(self, error: LinkError | None) -> None:
+        name = self._connection.node.name
+        raise UnreachedError({name: error or LinkError("its agent ended while files were sent", name)}, self._hosts)
 
 
-def _frames(parcels: Sequence[StagedFile]) -> Generator[bytes, None, None]:
-    for parcel in parcels:
-        yield frames.encode(frames.FILE, payload=control.pack_file(parcel.name, parcel.mode))
+def _frames(files: Sequence[StagedFile]) -> Generator[bytes, None, None]:
+    for file in files:
+        yield frames.encode(frames.FILE, payload=control.pack_file(file.name, file.mode))
         try:
-            with open(parcel.source, "rb", buffering=0) as file:
+            with open(file.source, "rb", buffering=0) as source:
                 while True:
-                    data = file.read(_CHUNK)
-                    _check_same(parcel, os.fstat(file.fileno()))
+                    data = source.read(_CHUNK)
+                    _check_same(file, os.fstat(source.fileno()))
                     yield frames.encode(frames.DATA, payload=data)
                     if not data:
                         break
         except OSError as error:
-            raise LaunchError(f"{parcel.source} cannot be sent: {error.strerror}") from None
+            raise LaunchError(f"{file.source} cannot be sent: {error.strerror}") from None
 
 
-def _check_same(parcel: StagedFile, status: os.stat_result) -> None:
+def _check_same(file: StagedFile, status: os.stat_result) -> None:
     """Each host is sent a file at its own speed, and all must get the same."""
-    if _stamp(status) != parcel.stamp:
-        what = f"{parcel.source} was written to while it was being sent"
+    if _stamp(status) != file.stamp:
+        what = f"{file.source} was written to while it was being sent"
         raise LaunchError(what, todo="nothing was started; launch again when it is finished")

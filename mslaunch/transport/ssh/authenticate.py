@@ -1,8 +1,7 @@
-"""Authentication with one host: which keys are offered, in which order, and what to say when none is taken.
+"""Authentication with one host: which keys are offered, in which order, and the error if none is accepted.
 
-Nothing here knows of sockets or files: keys come from `sshauth`, messages go through `sshwire.Talk`.  The one
-surprising thing: an encrypted key is offered before its passphrase is asked for, so nobody types one for a host that
-would not take the key; and the host's clock stands still meanwhile.
+An encrypted key is offered before its passphrase is asked for, so nobody types one for a host that would not accept
+the key.  The host's deadline is halted meanwhile.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ USUAL = ("ed25519", "ecdsa", "rsa")  #: ~/.ssh/id_…
 
 
 class Authentication(NamedTuple):
-    """What authentication needs to know."""
+    """The host, the keys, and the limits of one authentication."""
 
     config: HostConfig
     keyring: Keyring
@@ -30,14 +29,14 @@ class Authentication(NamedTuple):
     lost: Callable[[], str]  # why the connection ended
 
     def wanted(self) -> KeyChoice:
-        """The configuration, as far as it is about keys."""
+        """What the configuration says about keys."""
         config = self.config
         usual = () if config.identity_files else tuple(f"{self.home}/.ssh/id_{kind}" for kind in USUAL)
         return KeyChoice(config.identity_files, config.certificate_files, usual, config.agent, config.identities_only)
 
 
 def authenticate(talk: AuthSession, login: Authentication) -> None:
-    """Offer our keys one after the other; raises LinkError when none is taken."""
+    """Offer our keys one after the other; raises LinkError if none is accepted."""
     troubles: list[str] = []
     tried: list[str] = []
     reply = talk.begin()

@@ -1,6 +1,6 @@
-"""How long one host is tried, and how the try is called off; no sockets, no SSH.
+"""The time in which one host must be reached, and how the attempt is cancelled.
 
-The one surprising thing: nothing here waits.  Whoever waits first says, through `arm`, what would wake it.
+Nothing here waits.  Whoever is about to wait first names, through `arm`, what would wake it.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ class Deadline:
                 self._halted = None
 
 
-Arm = Callable[[Callable[[], None]], None]  #: names what to call if the link is closed now; raises Aborted if it was
+Arm = Callable[[Callable[[], None]], None]  #: see `ConnectAttempt.arm`
 
 
 class ConnectAttempt(NamedTuple):
-    """How long to try, and how to be told to stop."""
+    """How long to try, and how the attempt is cancelled."""
 
     deadline: Deadline
-    arm: Arm  # is told what to call if the wait is to be cut short; raises Aborted
-    pause: Callable[[float], Any]  # waits between two tries; raises Aborted
+    arm: Arm  # names what to call if the link is closed; raises ConnectCancelled if it was
+    pause: Callable[[float], Any]  # waits between two tries; raises ConnectCancelled
     trail: tuple[str, ...] = ()  # hosts whose ProxyJump brought us here

@@ -1,10 +1,7 @@
-"""paramiko, tuned: the one room that imports it, and only when a remote host is used.
+"""paramiko, imported only here and only when a remote host is used, and tuned.
 
 `transport_class()` is `paramiko.Transport` with the cheap algorithms first and without its timer thread, its polling
-and its log; `AuthSession` is the client's half of RFC 4252, in place of paramiko's.  Nothing here decides anything:
-keys, host keys and time limits are other rooms' business.  The one surprising thing: paramiko's import drags in
-`invoke` (asyncio, yaml, unittest.mock: 40 % of the time) for a feature that is not used here, so it is hidden
-meanwhile.
+and its log; `AuthSession` replaces paramiko's client half of RFC 4252.
 """
 
 from __future__ import annotations
@@ -22,7 +19,7 @@ from mslaunch.errors import LinkError
 from mslaunch.transport.ssh.user_keys import CERT, Identity, pack
 
 if TYPE_CHECKING:
-    from mslaunch.transport.ssh.proxy_stream import SocketStream
+    from mslaunch.transport.ssh.tcp_and_proxy import SocketStream
 
 WINDOW = 1 << 20  #: bytes a host may send before the launcher has read; bounds the memory of an unread link
 CIPHERS = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com", "aes128-ctr", "aes192-ctr", "aes256-ctr")

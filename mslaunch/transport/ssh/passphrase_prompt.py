@@ -1,7 +1,7 @@
-"""Passphrases from the controlling terminal; knows nothing of keys.
+"""Asks for passphrases on the controlling terminal.
 
-The one surprising thing: asking can be called off from another thread.  A launcher that is interrupted at the prompt
-must not leave a terminal behind that shows nothing of what is typed.
+A question can be cancelled from another thread: a launcher that is interrupted at the prompt must not leave a terminal
+without echo.
 """
 
 from __future__ import annotations

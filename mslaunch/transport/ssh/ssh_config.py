@@ -1,9 +1,8 @@
-"""ssh_config(5) for one host: what ~/.ssh/config, /etc/ssh/ssh_config and the words after ssh say of reaching it.
+"""ssh_config(5) for one host: ~/.ssh/config, /etc/ssh/ssh_config, and the arguments of --rsh-agent ssh.
 
-Read as ssh reads it: the first value of a keyword wins, Include happens where it stands, Match is judged with what is
-known so far, comments end outside quotes.  Nothing here opens a connection; `Match exec` runs its command.  The one
-surprising thing: a criterion that cannot be judged here (canonical, final, tagged, localnetwork, …) is never guessed.
-The whole host is then left to `ssh -G`, which prints what the ssh program itself would do.
+Read as ssh reads it: the first value of a keyword wins, Include is read where it stands, Match is judged by what is
+known so far, comments end outside quotes.  A criterion that cannot be judged here (canonical, final, tagged,
+localnetwork, …) is never guessed: for such a host `ssh -G` is asked, which prints what ssh itself would do.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Links over SSH: a socketpair to the launcher, paramiko behind it, threads in between.
+"""The transport `ssh`: links through paramiko, a socketpair to the launcher each, with threads that move the bytes.
 
-`open_ssh` returns at once; a pool of threads connects the hosts, and each open link then has two that move bytes (and
-one for standard error), blocking, so that whoever is slow slows the other side and no buffer grows.  Nothing here
-knows of frames.  The one surprising thing: that the launcher closed the socketpair is seen as an end of stream by the
-thread that feeds the host, and that is how an agent hears that its launcher is gone.
+A pool of threads connects the hosts.  Each open link has two threads that move bytes, and one for standard error; they
+block, so that whoever is slow slows the other side and no buffer grows.  When the launcher closes its end of the
+socketpair, the thread that feeds the host sees the end of the stream and passes it on to the agent.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from mslaunch.transport.bootstrap import make_boot
 from mslaunch.transport.ssh.deadline import ConnectAttempt, ConnectCancelled, Deadline
 
 if TYPE_CHECKING:
-    from mslaunch.transport.ssh.connect import Connection, Shared
+    from mslaunch.transport.ssh.reach_host import Connection, Shared
 
 LAST = 4096  #: bytes of standard error that are kept
 LINGER = 5.0  #: seconds an agent has to end after its launcher closed the link
@@ -62,7 +61,7 @@ def _open_all(
     environ: Mapping[str, str],
     notice: Callable[[str], None],
 ) -> None:
-    from mslaunch.transport.ssh.connect import Shared  # 30 ms that the launcher need not wait for
+    from mslaunch.transport.ssh.reach_host import Shared  # 30 ms that the launcher need not wait for
 
     shared = Shared(policy, environ, notice)
     waiting: queue.SimpleQueue[SshLink] = queue.SimpleQueue()
@@ -102,7 +101,7 @@ class SshLink(Link):
         self._deadline: Deadline | None = None  # from when its turn came
 
     def overdue(self, seconds: float) -> bool:
-        """See `Link.overdue`; waiting for its turn does not count either."""
+        """Waiting for its turn does not count either."""
         return self._deadline is not None and self._deadline.left() <= 0 and not self._deadline.halted
 
     def failure(self) -> LinkError | None:
@@ -115,7 +114,7 @@ class SshLink(Link):
         return (below + self._noise)[-LAST:]
 
     def close(self) -> None:
-        """See `Link.close`; a host that is still being connected is let go, and nothing is started on it."""
+        """An attempt that is under way is cancelled; nothing is started on the host then."""
         super().close()
         with self._lock:
             self._closing.set()
@@ -139,7 +138,7 @@ class SshLink(Link):
 
     def _open(self, boot: Boot, shared: Shared) -> None:
         """Connect and start the command; on a pool thread.  Never raises."""
-        from mslaunch.transport.ssh.connect import connect
+        from mslaunch.transport.ssh.reach_host import connect
 
         try:
             self._pause(0)

@@ -1,9 +1,8 @@
-"""Who we are on a host: ssh-agent, identity files, certificates, passphrases; and the talk that proves it.
+"""The user's keys: ssh-agent, identity files, certificates and their passphrases; and signatures with them.
 
-Signing is done with `cryptography` (paramiko's own foundation) or by the agent; paramiko carries the messages of
-RFC 4252 and no more.  A `Keyring` is shared by all hosts of a launch: a file is read once, a passphrase asked once.
-Nothing here knows of sockets, host keys or links.  The one surprising thing: a key file's name says nothing, and
-what is inside decides how it is read.
+Signing is done with `cryptography` (paramiko's own foundation) or by ssh-agent.  A `Keyring` is shared by all hosts of
+a launch: a file is read once, a passphrase asked once.  What is inside a key file decides how it is read, not its
+name.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from mslaunch.datamodel.hosts import Node
 from mslaunch.datamodel.jobmap import JobMap, Placement
 from mslaunch.datamodel.request import ServicePolicy, Share
 from mslaunch.errors import WireError
-from mslaunch.launcher.agents.rendezvous import Endpoint, Rendezvous, RendezvousRequest, sought_by
+from mslaunch.launcher.agents.rendezvous import Endpoint, Rendezvous, RendezvousRequest, rendezvous_request
 from mslaunch.protocol import control, frames
 from mslaunch.protocol.control import Hello, Reserved
 
@@ -202,8 +202,8 @@ def test_answers_to_no_question() -> None:
 def test_what_a_map_needs() -> None:
     nodes = tuple(Node(f"n{at}", 1, "-H") for at in range(3))
     jobmap = JobMap(nodes, (Placement(4, 0, 1, 0), Placement(5, 0, 0, 0)), 2)
-    assert sought_by(jobmap, ServicePolicy(port=1)) == RendezvousRequest(1, 1, ServicePolicy(port=1))
-    assert sought_by(jobmap._replace(service=2), ServicePolicy()) == RendezvousRequest(1, 2)
+    assert rendezvous_request(jobmap, ServicePolicy(port=1)) == RendezvousRequest(1, 1, ServicePolicy(port=1))
+    assert rendezvous_request(jobmap._replace(service=2), ServicePolicy()) == RendezvousRequest(1, 2)
 
 
 @given(st.data())

@@ -1,8 +1,6 @@
-"""From a host's name to an authenticated connection, or to the sentence that says why not.
+"""Reaches one host by SSH: TCP or a proxy, banner, key exchange, host key, authentication, within one deadline.
 
-The stages are TCP (or ProxyCommand, or the hosts of ProxyJump), the banner, the key exchange, the host key,
-authentication; one deadline covers them together.  Nothing here knows of links or agents.  The one surprising thing:
-a connection that is dropped before the banner is tried again, since that is how sshd says that it is busy
+A connection that is dropped before the banner is tried again, since that is how sshd says that it is busy
 (sshd_config(5), MaxStartups).
 """
 
@@ -17,11 +15,11 @@ from mslaunch.datamodel.request import LinkPolicy
 from mslaunch.errors import LinkError
 from mslaunch.transport.ssh import paramiko_transport
 from mslaunch.transport.ssh.authenticate import Authentication, authenticate
+from mslaunch.transport.ssh.check_host_key import HostKeyCheck
 from mslaunch.transport.ssh.deadline import ConnectAttempt, ConnectCancelled, Deadline
-from mslaunch.transport.ssh.proxy_stream import SocketStream, proxy_stream, tcp_stream
 from mslaunch.transport.ssh.ssh_config import WAY_OUT, HostConfig, Resolver
+from mslaunch.transport.ssh.tcp_and_proxy import SocketStream, proxy_stream, tcp_stream
 from mslaunch.transport.ssh.user_keys import Keyring, unpack
-from mslaunch.transport.ssh.verify_host import HostKeyCheck
 
 
 class Shared:
@@ -58,20 +56,20 @@ class Connection:
         self.below = below
 
     def opened(self) -> None:
-        """The deadline no longer rules."""
+        """It is open: there is no deadline any more."""
         self.stream.deadline = None
         if self.below:
             self.below.opened()
 
     def lost(self) -> str:
-        """Why the connection ended, as far as one knows; "" if nobody said."""
+        """Why the connection ended; "" if that is not known."""
         error = self.stream.error
         if error:
             return error.strerror or str(error)
         return str(self.transport.farewell) or (self.below.lost() if self.below else "")
 
     def close(self) -> None:
-        """Shut everything down and give the descriptors back."""
+        """Shut down all of them, and close their descriptors."""
         self.transport.close()
         self.stream.close()
         self.transport.join(5)
@@ -81,7 +79,7 @@ class Connection:
 
 
 def connect(shared: Shared, config: HostConfig, attempt: ConnectAttempt) -> Connection:
-    """Reach `config` and authenticate.  Raises LinkError, or Aborted when the attempt was called off."""
+    """Reach `config` and authenticate.  Raises LinkError, or ConnectCancelled."""
     if config.connect_timeout is not None:
         attempt = attempt._replace(deadline=Deadline(config.connect_timeout, attempt.deadline))
     tries = 0

@@ -15,7 +15,7 @@ LATE = """
 import sys
 import mslaunch.transport.ssh.ssh_link
 assert "paramiko" not in sys.modules
-import mslaunch.transport.ssh.connect
+import mslaunch.transport.ssh.reach_host
 assert "paramiko" not in sys.modules
 from mslaunch.transport.ssh.paramiko_transport import transport_class
 transport_class()

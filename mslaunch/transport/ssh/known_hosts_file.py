@@ -1,9 +1,9 @@
-"""known_hosts files: which keys a host may show.  Text in, verdicts out; reads and writes no file.
+"""The format of known_hosts files, and the verdict on a key that a host showed; reads and writes no file.
 
-The format and its rules are sshd(8)'s, "SSH_KNOWN_HOSTS FILE FORMAT": plain, hashed and wildcard names, [host]:port,
-negation, @revoked and @cert-authority.  A line that cannot be read is skipped, as ssh does.  The one surprising thing:
-a host of which another key is known, of whatever type, counts as changed and not as unknown.  The known type is asked
-for first, so a host that still had its old key would have shown it.
+The rules are sshd(8)'s, "SSH_KNOWN_HOSTS FILE FORMAT": plain, hashed and wildcard names, [host]:port, negation,
+@revoked and @cert-authority.  A line that cannot be read is skipped, as ssh does.  A host of which another key is
+known, of whatever type, counts as changed and not as unknown: the known type is asked for first, so a host that still
+had its old key would have shown it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Host keys: is this the host we know, and may we get to know it now?
+"""Accepts or refuses the key that a host shows, by the known_hosts files that the configuration names.
 
-Reads the files that the configuration names, adds to the first of them when a new host may be trusted
-(--ssh-accept-new, StrictHostKeyChecking), and says what to do when it may not.  What a line means is `knownhosts`'
-business.  The one surprising thing: judging and accepting are one step under one lock, so that of two links to one
-name that show different keys, only one gets in.
+A new host's key is added to the first of them where that is allowed (--ssh-accept-new, StrictHostKeyChecking).
+Judging and accepting are one step under one lock, so that of two links to one name that show different keys, only one
+gets in.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import threading
 from collections.abc import Callable
 
 from mslaunch.errors import LinkError
-from mslaunch.transport.ssh import known_hosts as kh
+from mslaunch.transport.ssh import known_hosts_file as kh
 from mslaunch.transport.ssh.ssh_config import WAY_OUT, HostConfig
 
 

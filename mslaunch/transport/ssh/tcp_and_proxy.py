@@ -1,9 +1,8 @@
-"""What lies under one SSH connection: a TCP socket, a ProxyCommand or a channel through another host.
+"""The stream below one SSH connection: a TCP socket, a ProxyCommand, or a channel through another host.
 
-`Stream` is the socket that paramiko sees, and the one place where a host's time runs out: each `recv` waits until the
-host's `Deadline` at most, so every stage of the handshake ends when the stream does.  Nothing here knows of keys,
-frames or the SSH protocol.  The one surprising thing: `close` only shuts the stream down, which wakes whoever reads
-it; the descriptor goes with `release`, when no other thread can be using its number.
+`SocketStream` is the socket that paramiko sees.  Each `recv` waits until the host's `Deadline` at most, so every stage
+of the handshake ends when the stream does.  `close` only shuts the stream down, which wakes its reader; `release`
+closes the descriptor, once no other thread can be using its number.
 """
 
 from __future__ import annotations
