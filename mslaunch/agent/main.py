@@ -20,7 +20,9 @@ def agent_main(reader: int, writer: int, by_ssh: bool) -> int:
     except OSError:  # a session leader already, as under sshd
         pass
     environ = dict(os.environ)
-    return guarded(lambda guard, tell: serve((reader, writer), (guard, tell), environ, by_ssh), (reader, writer))
+    return guarded(
+        lambda guard, directories: serve((reader, writer), (guard, directories), environ, by_ssh), (reader, writer)
+    )
 
 
 def remote_main() -> None:

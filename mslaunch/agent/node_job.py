@@ -60,17 +60,17 @@ class NodeJob:
         self._grace = 0.0
         self._size = 0  # how many ranks run, once those of the last plan do
         self._null = -1  # /dev/null
-        self._room: FdPlacement | None = None
+        self._placement: FdPlacement | None = None
         self._paused = False
         self._unbound = ""  # why the memory of the last rank that was started is not bound
-        self._reported = ""  # the same, as the user was told
+        self._reported = ""  # the same, as was reported last
         self._abandoned = False
         self.ending = False
         self.waiting = 0  #: plans whose ranks cannot start yet, since a module is on its way
 
     @property
     def over(self) -> bool:
-        """Nothing runs, and nobody has more to say."""
+        """Nothing runs, and all output has been sent."""
         return all(rank.over for rank in self._ranks.values()) and not self._services.running
 
     def pids(self) -> dict[int, int]:
@@ -99,10 +99,10 @@ class NodeJob:
         if self._null < 0:
             self._null = os.open("/dev/null", os.O_RDONLY)
         self._size = len(self.pids()) + len(plan.ranks)
-        if self._room:
-            self._room.widen(self._size)
+        if self._placement:
+            self._placement.widen(self._size)
         else:
-            self._room = FdPlacement(self._size, self._null)
+            self._placement = FdPlacement(self._size, self._null)
         base = inherited(self._environ, plan)
         self.waiting += 1
 
@@ -134,7 +134,7 @@ class NodeJob:
         self._launched()
 
     def _start(self, plan: NodePlan, rank: RankPlan, base: Mapping[str, str]) -> None:
-        """Start a rank, or report why not, in the same words for all ranks of a program."""
+        """Start a rank, or report why not; the launcher joins equal texts."""
         try:
             if self.ending:
                 raise LaunchError("the job is being ended")
@@ -172,11 +172,11 @@ class NodeJob:
         path, argv = command(app, rank, plan.index_argv, env.get("PATH", os.defpath), wdir)
         pty = plan.pty == "yes" or (plan.pty == "auto" and not is_python(path))
         process = RankProcess(rank.rank, self._loop, self._events)
-        assert self._room
+        assert self._placement
         try:
             with bound(rank.cpus, rank.memory) as binding:
                 fds = open_fds(self._null, rank.rank in plan.stdin, plan.merge, pty, self._size)
-                process.start(path, argv, env, fds, self._room, pmi)
+                process.start(path, argv, env, fds, self._placement, pmi)
         except OSError as error:
             raise explain_spawn(app.argv[0], error) from None
         self._unbound = binding.refused or self._reported
@@ -250,5 +250,5 @@ class NodeJob:
         self.end(self._grace)
 
     def end_idle_services(self) -> None:
-        """End services once nobody is connected to them."""
+        """End services once no process is connected to them."""
         self._services.end_idle()

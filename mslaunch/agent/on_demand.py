@@ -47,7 +47,7 @@ class ModuleRequests:
         self._waiting: dict[str, list[Callable[[], None]]] = {}
 
     def need(self, name: str, then: Callable[[], None]) -> None:
-        """Go on with `then` when the part is here, at once if it is."""
+        """Call `then` when the module is here, at once if it is."""
         if here(name):
             then()
             return

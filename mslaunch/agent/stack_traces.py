@@ -121,8 +121,8 @@ class Tracer:
             look.tool, look.data = os.path.basename(command[0]), b""
             process = RankProcess(look.rank, self._loop, look.events)
             try:
-                room = FdPlacement(0, self._null)
-                process.start(command[0], command, self._env, open_fds(self._null, False, True, False, 1), room)
+                placement = FdPlacement(0, self._null)
+                process.start(command[0], command, self._env, open_fds(self._null, False, True, False, 1), placement)
             except OSError as error:
                 look.reason = f"{look.tool}: {error.strerror}"
                 continue

@@ -62,7 +62,7 @@ def _table(name: str) -> Iterator[tuple[int, bytes, bytes]]:
 
 
 def holder(wanted: set[str], pids: Iterable[int]) -> int | None:
-    """The first of `pids` that has one of these sockets open; 0: one of them does not let us look, None: nobody."""
+    """The first of `pids` that has one of these sockets open; 0: one of them does not let us look, None: none has."""
     hidden = False
     for pid in pids:
         try:
@@ -102,7 +102,7 @@ class ListenWait:
     """Waits until the process `pid`, or one that it has started, listens at `port`."""
 
     def __init__(self, loop: Loop, port: int, pid: int, heard: Callable[[LaunchError | None], None]) -> None:
-        """`heard` gets None once it does, or why it never can; after a minute nobody waits any more."""
+        """`heard` gets None once it does, or why it never can; it is given up after a minute."""
         self._loop = loop
         self._port = port
         self._pid = pid

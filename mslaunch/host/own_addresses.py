@@ -21,8 +21,8 @@ def _ipv4() -> list[str]:
     """netdevice(7), SIOCGIFCONF: 40 bytes an interface, the address at offset 20."""
     import array
 
-    room = array.array("B", bytes(40 * 256))
-    asked = struct.pack("iL", len(room), room.buffer_info()[0])
+    buffer = array.array("B", bytes(40 * 256))
+    asked = struct.pack("iL", len(buffer), buffer.buffer_info()[0])
     sock = socket(_AF_INET, _SOCK_DGRAM)
     try:
         used = struct.unpack("iL", fcntl.ioctl(sock.fileno(), _SIOCGIFCONF, asked))[0]
@@ -30,7 +30,7 @@ def _ipv4() -> list[str]:
         return ["127.0.0.1"]
     finally:
         sock.close()
-    return [".".join(map(str, room[at + 20 : at + 24])) for at in range(0, used, 40)]
+    return [".".join(map(str, buffer[at + 20 : at + 24])) for at in range(0, used, 40)]
 
 
 def _ipv6() -> list[str]:

@@ -1,6 +1,6 @@
 """Other processes of this host, as /proc shows them: their states, their descent, what each was started with.
 
-A process may vanish at any time, or be somebody else's: what cannot be read is empty, and no error.
+A process may vanish at any time, or belong to another user: what cannot be read is empty, and no error.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ class LauncherCalls:
         blobs: tuple[bytes, ...],
         done: Callable[[Answer], None],
     ) -> None:
-        """Ask the launcher; `done` hears the answer."""
+        """Ask the launcher; `done` gets the answer."""
         self._number += 2
         self._asked[self._number] = done
         question = Question(self._number, what, fields, blobs)

@@ -1,7 +1,7 @@
-"""The wire-up of a node's MPI programs: what each rank is offered, and which engine hears it.
+"""The wire-up of a node's MPI programs: what each rank is offered, and which engine serves it.
 
 `ProtocolChoices` decides what a program is offered.  The engines, and the search for singletons, are modules that
-travel on demand.  The launcher hears of a rank in this order: MPI_Abort, the exit, who waits for the rank in vain.
+travel on demand.  The launcher is sent, in this order: MPI_Abort, the exit, that others wait for the rank in vain.
 """
 
 from __future__ import annotations

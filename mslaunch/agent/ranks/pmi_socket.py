@@ -21,7 +21,7 @@ class PmiSocket:
     """Our end of the socket, and the rank's, `child`, until that has been started."""
 
     def __init__(self, loop: Loop, rank: int, received: Callable[[int, bytes], bool]) -> None:
-        """`received` gets what the rank sends, and b"" at the end; False: nobody can take it before `resume`.
+        """`received` gets what the rank sends, and b"" at the end; False: it cannot be taken before `resume`.
 
         Raises OSError if there is no descriptor left.
         """
@@ -68,7 +68,7 @@ class PmiSocket:
                 self._end()
 
     def close(self) -> None:
-        """Give the rank up; what nobody could take yet is dropped."""
+        """Give the rank up; what could not be taken yet is dropped."""
         held, self._held = self._held, b""
         if held and self._reader.closed:
             self._end()

@@ -47,7 +47,7 @@ class RankProcess:
         self._events = events
         self.pid = 0
         self.running = False
-        self._asked = False  # it was told to end, and was not on its way already
+        self._asked = False  # it got the order to end, and was not exiting already
         self._status: ExitStatus | None = None  # until it is reported
         self._pmi: PmiSocket | None = None
         self._streams = StreamGroup(loop, self._printed)
@@ -65,12 +65,12 @@ class RankProcess:
         argv: list[str],
         env: dict[str, str],
         fds: RankPipes,
-        room: FdPlacement,
+        placement: FdPlacement,
         pmi: PmiSocket | None = None,
     ) -> None:
         """Spawn it; its end of `pmi` becomes descriptor 3.  Raises OSError, with `fds` closed."""
         child = (*fds.child, pmi.child) if pmi else fds.child
-        actions = [(os.POSIX_SPAWN_DUP2, fd, index) for index, fd in enumerate(room.place(child))]
+        actions = [(os.POSIX_SPAWN_DUP2, fd, index) for index, fd in enumerate(placement.place(child))]
         try:
             self.pid = os.posix_spawn(
                 path, argv, env, file_actions=actions, setsid=True, setsigdef=_RESET, setsigmask=[]
@@ -79,7 +79,7 @@ class RankProcess:
             fds.close()
             raise
         finally:
-            room.restore()
+            placement.restore()
         fds.close_child()
         self.running = True
         for kind, fd in fds.streams:
@@ -124,7 +124,7 @@ class RankProcess:
     def retire(self, then: Callable[[], None]) -> None:
         """The process has ended; call `then` once its streams have, too.
 
-        An orphan that holds one is heard no longer than `DRAIN_ENDING`, silent or not.
+        An orphan that holds one is read no longer than `DRAIN_ENDING`, silent or not.
         """
         self._retired = then
         self._streams.hurry(True)

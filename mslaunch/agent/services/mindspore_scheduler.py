@@ -108,7 +108,7 @@ class SchedulerCommands:
         else:
             try:
                 found = self._light(self._program(wdir))
-            except LaunchError:  # the ranks will say so, in the same words on all hosts
+            except LaunchError:  # the ranks will report it, in the same words on all hosts
                 found = None
         if found and guessed:
             found.env["MS_TOPO_TIMEOUT"] = "999999"
@@ -208,10 +208,10 @@ def searching_command(path: str, missing: int) -> list[str]:
 
 
 def scheduler_env(base: Mapping[str, str], extra: Sequence[str]) -> dict[str, str]:
-    """A rank's environment made that of the scheduler, or what `extra` ("NAME=value") says; it wins over `base`.
+    """A rank's environment made that of the scheduler, or of what `extra` ("NAME=value") makes it; it wins over `base`.
 
     The scheduler needs MS_SCHED_HOST, MS_SCHED_PORT and MS_WORKER_NUM; the last one missing, it would end at once
-    and well, having nobody to wait for (facts, measured with MindSpore 2.10).
+    and well, having no worker to wait for (measured with MindSpore 2.10).
     """
     env = {n: v for n, v in base.items() if n not in _OF_A_RANK and not n.startswith(_OF_A_RANK_PREFIXES)}
     env["MS_ROLE"] = "MS_SCHED"

@@ -34,7 +34,7 @@ class Service:
         self._command: ServiceCommand | None = None  # what it ran last
         self._run: ServiceRun | None = None
         self._awaited = service.first  # SERVES is still to be sent
-        self._needed = False  # somebody has asked for it, so that it is an error if it is not installed
+        self._needed = False  # a rank has asked for it, so that it is an error if it is not installed
         self._watched = True
         self._ending = False
         self._idle: IdleWait | None = None
@@ -55,7 +55,7 @@ class Service:
     def start(self, early: bool) -> None:
         """Start it: `early`, before anybody has asked for it, or since somebody has connected.
 
-        One that is no `first` one is started early on a guess, and nobody hears of it before it serves.
+        One that is no `first` one is started early on a guess, and is not reported before it serves.
         """
         guessed = early and not self._service.first
         if early:
@@ -134,12 +134,12 @@ class Service:
         if self._idle:
             self._idle.cancel()
         error, missing = run.error, bool(run.command.missing) and status.code == run.command.missing
-        if missing and self._needed:  # nobody else would start it
+        if missing and self._needed:  # no other interpreter is known
             error = self._commands.not_installed(run.command)
-        elif missing and not run.reported:  # should somebody connect after all, its process will tell more
+        elif missing and not run.reported:  # if a rank connects after all, its process tells which interpreter has it
             run.process.retire(self._forget)
             return
-        elif missing or run.guessed:  # whoever needs it will connect, and hear what is wrong
+        elif missing or run.guessed:  # a rank that needs it will connect, and then the error is reported
             status, error = ExitStatus(0), None
         run.report()
         if status.code == 0 and not self._ending and self._service.port:

@@ -42,7 +42,7 @@ class ServiceRun:
         guessed: bool,
     ) -> None:
         self.command = command
-        self.guessed = guessed  #: nobody has needed it yet
+        self.guessed = guessed  #: no rank has needed it yet
         self.reported = False
         self.error: LaunchError | None = None  #: why it had to be killed
         self.watchdog: Any = None  #: reads what it prints
@@ -83,7 +83,7 @@ class ServiceRun:
     def await_port(self, serves: Callable[[], None]) -> None:
         """Call `serves` once it listens at its port; it is killed if another process does."""
 
-        def heard(error: LaunchError | None) -> None:
+        def done(error: LaunchError | None) -> None:
             if error:
                 self.kill(error)
             else:
@@ -91,7 +91,7 @@ class ServiceRun:
                 self.report()
                 serves()
 
-        self._port_wait = ListenWait(self._loop, self._service.port, self.process.pid, heard)
+        self._port_wait = ListenWait(self._loop, self._service.port, self.process.pid, done)
 
     def stop_waiting(self) -> None:
         """It has ended, or is about to."""

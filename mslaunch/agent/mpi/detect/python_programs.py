@@ -63,7 +63,7 @@ class Python:
                         yield found, name
 
     def mentions(self, package: str) -> bool:
-        """True if the program seems to use this package; also if nobody knows what it does."""
+        """True if the program seems to use this package; also if that cannot be known."""
         if self._kind == "module" and self._what.split(".")[0] == package:
             return True
         if self._texts is None:
@@ -225,11 +225,11 @@ def _prefixes(path: str, env: Mapping[str, str]) -> tuple[str, str, str, bool]:
         config = head_of(f"{home}/pyvenv.cfg", 4096)
         if config:
             lines = [line.partition("=") for line in os.fsdecode(config).splitlines()]
-            said = {key.strip().lower(): value.strip() for key, _, value in lines}
-            prefix, isolated = home, said.get("include-system-site-packages", "").lower() != "true"
-            if said.get("home"):
-                base = os.path.dirname(said["home"])
-            version = ".".join((said.get("version") or said.get("version_info") or "").split(".")[:2])
+            config_values = {key.strip().lower(): value.strip() for key, _, value in lines}
+            prefix, isolated = home, config_values.get("include-system-site-packages", "").lower() != "true"
+            if config_values.get("home"):
+                base = os.path.dirname(config_values["home"])
+            version = ".".join((config_values.get("version") or config_values.get("version_info") or "").split(".")[:2])
             break
     name = os.path.basename(real)
     if "." not in name and version and not name.startswith("pypy"):
@@ -252,19 +252,19 @@ def behind_shim(path: str, env: Mapping[str, str], wdir: str) -> str:
     if os.path.basename(folder) != "shims":
         return ""
     root = env.get("PYENV_ROOT") or os.path.dirname(folder)
-    said = env.get("PYENV_VERSION", "").replace(":", " ").split()
-    while not said:
-        said = os.fsdecode(head_of(f"{wdir}/.python-version", 1024)).split()
+    versions = env.get("PYENV_VERSION", "").replace(":", " ").split()
+    while not versions:
+        versions = os.fsdecode(head_of(f"{wdir}/.python-version", 1024)).split()
         if wdir == os.path.dirname(wdir):
             break
         wdir = os.path.dirname(wdir)
-    said = said or os.fsdecode(head_of(f"{root}/version", 1024)).split() or ["system"]
-    for version in said:
+    versions = versions or os.fsdecode(head_of(f"{root}/version", 1024)).split() or ["system"]
+    for version in versions:
         if version == "system":
             found = [f"{one}/{name}" for one in env.get("PATH", "").split(":") if os.path.basename(one) != "shims"]
         else:
-            versions = [one for one in listed(f"{root}/versions") if one == version or one.startswith(f"{version}.")]
-            newest = sorted(versions, key=lambda one: (one == version, len(one), one), reverse=True)
+            installed = [one for one in listed(f"{root}/versions") if one == version or one.startswith(f"{version}.")]
+            newest = sorted(installed, key=lambda one: (one == version, len(one), one), reverse=True)
             found = [f"{root}/versions/{one}/bin/{name}" for one in newest]
         for candidate in found:
             if os.path.isfile(candidate):

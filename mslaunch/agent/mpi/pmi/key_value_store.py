@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from mslaunch.datamodel.node_plan import World
 
-#: the longest that PMI's clients are told of; if VALUE were odd, MPICH 5.0.2 would fail with more than one node
+#: the limits that PMI's clients are given; if VALUE were odd, MPICH 5.0.2 would fail with more than one node
 NAME, KEY, VALUE = 256, 64, 1024
 HELD = 1 << 23  #: bytes that the ranks of one node may have put, so that a fence fits into a frame
 _ENTRY = 100  # bytes that an entry costs besides its text
@@ -32,12 +32,12 @@ class Store:
         self.attributes: dict[str, str] = {}  # of the node (PMI-2)
         self.size = 0
 
-    def put(self, values: dict[str, str], key: str, value: str, room: int) -> None:
-        """Into `values`, which is one of ours; raises `Refused` if that takes more than `room`."""
+    def put(self, values: dict[str, str], key: str, value: str, space_left: int) -> None:
+        """Into `values`, which is one of ours; raises `Refused` if that takes more than `space_left`."""
         if not key or len(key) > KEY or len(value) > VALUE:
             raise Refused("key_too_long" if len(key) > KEY else "value_too_long" if key else "no_key")
         more = _weight(value) - _weight(values[key]) if key in values else _weight(value) + _weight(key) + _ENTRY
-        if more > room:
+        if more > space_left:
             raise Refused("no_room")
         self.size += more
         values[key] = value
@@ -70,7 +70,7 @@ class Collective:
         self.life = life
         self.outside = outside  # there are members on other nodes
         self.inside: set[int] = set()
-        self.broken = False  # it can never be complete, and that was said
+        self.broken = False  # it can never be complete, and that was reported
 
 
 class KeySpace:
@@ -99,9 +99,9 @@ class KeySpace:
     def program(self, rank: int) -> int:
         """Index of the program that `rank` runs."""
         for index, size in enumerate(self.world.sizes):
-            rank -= size
-            if rank < 0:
+            if rank < size:
                 return index
+            rank -= size
         return 0
 
     # --- keys
@@ -110,20 +110,20 @@ class KeySpace:
         """The keys of a life."""
         return self._stores.setdefault(life, Store())
 
-    def room(self) -> int:
+    def space_left(self) -> int:
         """So many bytes may still be put on this node."""
         return HELD - sum(store.size for store in self._stores.values())
 
     def put(self, life: int, key: str, value: str) -> None:
         """By a rank of this node; raises `Refused`."""
         store = self.store(life)
-        store.put(store.values, key, value, self.room())
+        store.put(store.values, key, value, self.space_left())
         store.fresh[key] = value
 
     def put_attribute(self, life: int, key: str, value: str) -> None:
         """For the ranks of this node alone; raises `Refused`."""
         store = self.store(life)
-        store.put(store.attributes, key, value, self.room())
+        store.put(store.attributes, key, value, self.space_left())
 
     def get(self, life: int, key: str) -> str | None:
         """The value of a key that some rank of that life has put, or that was put before the world began."""

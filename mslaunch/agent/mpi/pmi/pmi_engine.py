@@ -76,12 +76,12 @@ class PmiEngine:
         return not client.ignored
 
     def hung_up(self, rank: int) -> None:
-        """The socket of `rank` has come to its end; `ended` says when the rank has."""
+        """The socket of `rank` has come to its end; its process may go on."""
         if rank in self._clients:
             self._clients[rank].ignored = True
 
     def ended(self, rank: int) -> None:
-        """The process is over: nobody needs to wait for it."""
+        """The process is over: waits for it are in vain."""
         client = self._clients.get(rank)
         if client:
             client.ignored = True
@@ -89,6 +89,6 @@ class PmiEngine:
             self._waits.ended(client)
 
     def close(self) -> None:
-        """Nothing more is said."""
+        """All ranks have ended."""
         self._clients.clear()
         self._waits.close()

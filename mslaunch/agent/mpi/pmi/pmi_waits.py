@@ -105,13 +105,13 @@ class PmiWaits:
     # --- the end
 
     def ended(self, client: Client) -> None:
-        """A process is over: nobody needs to wait for it."""
+        """A process is over: waits for it are in vain."""
         for barrier in list(self._barriers.values()):
             if barrier.space is client.space:
                 self._check_barrier(barrier)
         self._check_attributes(client)
 
     def close(self) -> None:
-        """Nothing more is said."""
+        """All ranks have ended."""
         self._barriers.clear()
         self._attributes.clear()

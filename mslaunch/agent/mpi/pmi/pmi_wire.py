@@ -113,7 +113,7 @@ class Reader:
         return unit
 
     def _message(self, unit: bytes) -> Message | None:
-        """What `unit` says; None: that was one of several blocks."""
+        """The message in `unit`; None: that was one of several blocks."""
         block = not self.framed and unit.startswith(b"mcmd=")
         if b"\0" in unit.rstrip(b"\0\n") or (self._spawn and not block):
             raise Garbled(shown(unit))
@@ -167,7 +167,7 @@ def _framed_pairs(text: str) -> list[tuple[str, str]]:
 def programs(message: Message) -> tuple[list[SpawnProgram], list[str]]:
     """What a spawn wants to have started, and what it puts into the new world in advance: key, value, …"""
     first = "mcmd" if message.version == 1 else "subcmd"
-    found: list[dict[str, str]] = [{}]  # first what is said of all of them
+    found: list[dict[str, str]] = [{}]  # first what holds for all of them
     for key, value in message.pairs:
         if key == first:
             found.append({})

@@ -56,7 +56,7 @@ class Slot(NamedTuple):
 
     name: str
     takes: tuple[Any, ...]
-    copy: Callable[..., tuple[Any, ...] | None]  # None: nobody needs to hear of it
+    copy: Callable[..., tuple[Any, ...] | None]  # None: there is no upcall
     returns: int | None = SUCCESS  # SUCCESS: the answer will come; None: the function is void
 
 
@@ -84,7 +84,7 @@ def _items(proc: Any, infos: Any, size: int, *_: Any) -> tuple[Any, ...]:
 def _group(operation: int, name: bytes, procs: Any, number: int, infos: Any, size: int) -> tuple[Any, ...] | None:
     items = read_items(infos, size)
     if any(item.key == "pmix.grp.lcl" for item in items):
-        return None  # all are here: 5.0 does it by itself, and asks twice unless it is told DONE
+        return None  # all are here: 5.0 does it by itself, and asks twice unless the answer is DONE
     return operation, text(name), read_procs(procs, number), items
 
 
@@ -104,7 +104,7 @@ SLOTS = {
     8: Slot("spawn", (PROCS, INFOS, COUNT, ctypes.POINTER(App), COUNT, *_END), _spawn),
     9: Slot("connect", (PROCS, COUNT, INFOS, COUNT, *_END), _members),
     10: Slot("disconnect", (PROCS, COUNT, INFOS, COUNT, *_END), _members),
-    # events are between ranks of a node and their library; we have none of our own to tell
+    # events are between ranks of a node and their library; we have none of our own
     11: Slot("events", (VOID, COUNT, INFOS, COUNT, *_END), lambda *_: None, DONE),
     12: Slot("no events", (VOID, COUNT, *_END), lambda *_: None, DONE),
     14: Slot("event", (INT, PROCS, ctypes.c_uint8, INFOS, COUNT, *_END), lambda *_: None, DONE),

@@ -22,7 +22,7 @@ def member_of(word: str) -> tuple[str, int]:
 
 
 def job_info(world: World, folder: str, crowded: bool, places: Mapping[int, list[Item]] = {}) -> list[Item]:
-    """All that is said of a world; `crowded`: this node has more ranks than cpus; `places`: more of these ranks.
+    """The job info of a world; `crowded`: this node has more ranks than cpus; `places`: more of these ranks.
 
     The two maps would do: from them, libraries find out who is near whom.  They are "raw:", for what a library makes
     of long ones is not text.
@@ -107,8 +107,8 @@ def prefix_of(library: str) -> str:
     return head if found and "/" not in rest else ""
 
 
-def nudges(inherited: Mapping[str, str], library: str, crowded: bool) -> dict[str, str]:
-    """Variables that Open MPI needs besides those of libpmix; what somebody has `inherited` on purpose stays."""
+def extra_variables(inherited: Mapping[str, str], library: str, crowded: bool) -> dict[str, str]:
+    """Variables that Open MPI needs besides those of libpmix; what is `inherited` stays."""
     wanted: dict[str, str] = {}
     prefix = prefix_of(library)
     if prefix:
@@ -116,6 +116,6 @@ def nudges(inherited: Mapping[str, str], library: str, crowded: bool) -> dict[st
     if crowded:
         wanted["OMPI_MCA_mpi_yield_when_idle"] = "1"
     wanted = {name: value for name, value in wanted.items() if name not in inherited}
-    # 4.1: that there is a daemon is all that is looked at; nobody calls this address
+    # 4.1 only looks whether there is a daemon; it does not connect to this address
     wanted["OMPI_MCA_orte_local_daemon_uri"] = "1.0;tcp://127.0.0.1:1"
     return wanted

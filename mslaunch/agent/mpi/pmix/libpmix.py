@@ -88,7 +88,7 @@ class PmixLibrary:
                     return DONE if slot.returns == SUCCESS else slot.returns
                 waits = slot.returns in (SUCCESS, None)
                 self._post(Upcall(slot.name, copied + blob, (answer or 0, data or 0) if waits else (0, 0)))
-            except Exception:  # whatever it is, the rank that asked is told
+            except Exception:  # whatever it is, the rank that asked gets an error
                 if slot.returns is not None:
                     return BAD_PARAM
                 PLAIN(arguments[-2])(BAD_PARAM, arguments[-1])
@@ -114,7 +114,7 @@ class PmixLibrary:
         self._queue.append(upcall)
         try:
             os.write(self._pipe[1], b"!")
-        except OSError:  # full: the loop will come anyway; closed: nobody listens any more
+        except OSError:  # full: the loop will come anyway; closed: the agent is ending
             return
 
     # --- for the loop
@@ -136,7 +136,7 @@ class PmixLibrary:
         return text(self._library.PMIx_Error_string(status))
 
     def place(self, cpus: Iterable[int]) -> list[Item]:
-        """What is said of a rank that is bound to `cpus`."""
+        """Job info of a rank that is bound to `cpus`."""
         return place_items(self._library, cpus)
 
     def register(self, namespace: str, local: int, items: Sequence[Item]) -> None:

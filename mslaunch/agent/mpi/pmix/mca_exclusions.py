@@ -39,7 +39,7 @@ _SYSTEM = "/etc/openmpi/openmpi-mca-params.conf"  # Debian's
 
 
 def idle_transports(libmpi: str, environ: Mapping[str, str], root: str = "") -> dict[str, str]:
-    """The variables that spare ranks of `libmpi` to look for them; none where somebody has chosen transports.
+    """The variables that spare ranks of `libmpi` to look for them; none where the user has chosen transports.
 
     `environ` is what ranks inherit; `root` is for tests.
     """
@@ -51,16 +51,16 @@ def idle_transports(libmpi: str, environ: Mapping[str, str], root: str = "") -> 
         if os.path.exists(os.path.join(lib, one.file)) and not _present(one.devices, root):
             idle.setdefault(one.framework, []).append(one.name)
     files = _files(lib, environ, root)
-    chosen = {framework: _without(names, _said(framework, files)) for framework, names in idle.items()}
+    chosen = {framework: _without(names, _value_in(framework, files)) for framework, names in idle.items()}
     found = {f"OMPI_MCA_{framework}": value for framework, value in chosen.items() if value}
     return {name: value for name, value in found.items() if name not in environ}
 
 
-def _without(names: Iterable[str], said: str) -> str:
-    """What was said, without `names`; "" where that says what to use, or leaves them out already."""
-    if said and not said.startswith("^"):
+def _without(names: Iterable[str], value: str) -> str:
+    """The value of a parameter, and `names` excluded; "" if it names what to use, or excludes them already."""
+    if value and not value.startswith("^"):
         return ""
-    known = [word for word in said[1:].split(",") if word]
+    known = [word for word in value[1:].split(",") if word]
     more = [name for name in names if name not in known]
     return "^" + ",".join([*known, *more]) if more else ""
 
@@ -76,8 +76,8 @@ def _files(lib: str, environ: Mapping[str, str], root: str) -> list[str]:
     return [os.path.join(environ.get("HOME", "/"), ".openmpi", "mca-params.conf"), system]
 
 
-def _said(name: str, files: Iterable[str]) -> str:
-    """What they say of a parameter, first one first; in a file the last line counts."""
+def _value_in(name: str, files: Iterable[str]) -> str:
+    """The value of a parameter in the first file that has it; in a file the last line counts."""
     for path in files:
         text = head_of(path, _FILE).decode("utf-8", "replace")
         lines = [line.partition("#")[0].partition("=") for line in text.splitlines()]

@@ -74,7 +74,7 @@ class PmixCollectives:
         self._launcher.gather(Gathering(op, words, blob))
 
     def released(self, whole: Released) -> None:
-        """One is complete.  One that we have no part in is nobody's: its ranks have ended."""
+        """One is complete.  One in which we have no part is dropped: its ranks have ended."""
         key = (whole.op, whole.members)
         queue = self._open.get(key)
         if queue:

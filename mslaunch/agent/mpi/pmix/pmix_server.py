@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 
 from mslaunch.agent.mpi.pmix import callbacks
-from mslaunch.agent.mpi.pmix.job_info import job_info, nudges, prefix_of
+from mslaunch.agent.mpi.pmix.job_info import extra_variables, job_info, prefix_of
 from mslaunch.agent.mpi.pmix.libpmix import PmixLibrary
 from mslaunch.agent.mpi.pmix.mca_exclusions import idle_transports
 from mslaunch.agent.mpi.pmix.pmix_collectives import PmixCollectives
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from mslaunch.runtime.loop import Loop
 
 
-#: how ranks are told what others have put: of the ways that libpmix knows, all versions have this one, and that of 4.2
+#: how ranks get what others have put: of the ways that libpmix knows, all versions have this one, and that of 4.2
 #: with shared memory fails in a job's third world.  It is as fast with 16 ranks on a node.
 _SETTINGS = [
     ("PMIX_MCA_gds", "hash"),
@@ -110,7 +110,7 @@ class PmixServer:
     def environment(self, rank: int) -> dict[str, str]:
         """The variables of a rank that is about to start."""
         name, member = self._worlds.member_of(rank)
-        known = nudges(self._environ, self._library, self._worlds.crowded())
+        known = extra_variables(self._environ, self._library, self._worlds.crowded())
         return {**self._idle, **self._server.environment(name, member), **known}
 
     def question(self, question: Question) -> None:
@@ -144,7 +144,7 @@ class PmixServer:
     # --- upcalls
 
     def listen(self) -> None:
-        """Hear what the library has said by now."""
+        """Take the upcalls that the library has queued by now."""
         for upcall in self._server.take():
             self._handle(upcall)
 

@@ -56,7 +56,7 @@ def _xml(library: Any) -> str:
 
 
 def place_items(library: Any, cpus: Iterable[int]) -> list[Item]:
-    """What is said of a rank that is bound to `cpus`, the kernel's numbers; nothing of one that is not bound."""
+    """Job info of a rank that is bound to `cpus`, the kernel's numbers; none of one that is not bound."""
     words = ",".join(map(str, cpus))
     try:
         allocate, read, free = (getattr(library, f"hwloc_bitmap_{name}") for name in ("alloc", "list_sscanf", "free"))

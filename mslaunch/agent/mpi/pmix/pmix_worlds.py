@@ -1,4 +1,4 @@
-"""The worlds that a PMIx server has been told of: their ranks, members and places."""
+"""The worlds that a PMIx server knows: their ranks and members, and which of them are local."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class UnknownWorldError(Exception):
-    """Nobody has told us of it, yet."""
+    """It has not been announced, yet."""
 
 
 class PmixWorlds:

