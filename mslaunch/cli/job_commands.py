@@ -79,7 +79,7 @@ def _code(entry: JobEntry) -> int:
 
 
 def _outcome(entry: JobEntry, state: str) -> str:
-    """A clause: `ended at … with exit code 0: all ranks ended well`."""
+    """A clause: `ended at … with exit code 0: all ranks succeeded`."""
     if state == "ended":
         return f"ended at {_time(entry.since)} with exit code {entry.facts['code']}: {entry.facts['how']}"
     if state == "killed" and not entry.known:

@@ -90,5 +90,5 @@ def _how(outcome: Outcome | None) -> str:
         return "nothing was started"
     failure = outcome.failure
     if failure is None:
-        return "all ranks ended well"
+        return "all ranks succeeded"
     return failure.what + (f" on {failure.host}" if failure.host else "")

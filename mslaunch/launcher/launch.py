@@ -175,5 +175,5 @@ class _Launch:
 
 
 def _with_lost_output(outcome: Outcome) -> Outcome:
-    lost = Failure("all ranks ended well, but not all of their output could be kept", code=EXIT_USAGE)
+    lost = Failure("all ranks succeeded, but not all of their output could be kept", code=EXIT_USAGE)
     return outcome._replace(code=outcome.code or EXIT_USAGE, failure=outcome.failure or lost)

@@ -88,7 +88,7 @@ def test_the_command_returns_when_all_ranks_run_and_stop_ends_them(detach, ask, 
     assert "ended by mslaunch: ranks 0-1" in Path(entry.log).read_text()
 
 
-@pytest.mark.parametrize(("text", "code", "how"), [("0\n", 0, "all ranks ended well"), ("3\n", 3, "rank 0 ")])
+@pytest.mark.parametrize(("text", "code", "how"), [("0\n", 0, "all ranks succeeded"), ("3\n", 3, "rank 0 ")])
 def test_a_job_ends_by_itself_and_its_end_is_known_later(detach, ask, tmp_path, text, code, how):
     _, entry = detach("-n", "1", *BLOCKED)
     answer(tmp_path, text, 1)

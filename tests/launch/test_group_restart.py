@@ -86,7 +86,7 @@ def test_all_ranks_are_started_again(run, tmp_path, where, how, words):
     host = " on alpha" if where is TWO else ""
     failed = f"rank 0 {words}{host}; all ranks are started again"
     assert notices(ended.err) == [f"attempt 1 of 3: {failed}", f"attempt 2 of 3: {failed}"]
-    tail = ended.err[ended.err.index("mslaunch: all ranks ended well, in attempt 3") :]
+    tail = ended.err[ended.err.index("mslaunch: all ranks succeeded, in attempt 3") :]
     assert len(re.findall(rf"^  attempt [12]: rank 0 {re.escape(words)}", tail, re.M)) == 2
     for attempt, end in ((1, ""), (2, ".attempt-2"), (3, ".attempt-3")):
         assert f" attempt {attempt} " in (tmp_path / f"logs/1/rank.0/stdout{end}").read_text()

@@ -81,7 +81,7 @@ def test_a_rank_is_started_again(run, where, tmp_path, how, code, words):
     assert ended.code == 0
     assert restarts(ended.err) == [f"rank 3 {words}; started again, {time} of 2" for time in (1, 2)]
     assert re.fullmatch(
-        rf"mslaunch: all ranks ended well, after \d+\.\d s\n  started again: rank 3 on \S+, which {re.escape(words)}, "
+        rf"mslaunch: all ranks succeeded, after \d+\.\d s\n  started again: rank 3 on \S+, which {re.escape(words)}, "
         "2 times\n",
         ended.err[ended.err.index("mslaunch: all ranks") :],
     )

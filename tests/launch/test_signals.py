@@ -27,7 +27,7 @@ def test_once(start, where, name):
     ended = job.end(10)
     assert ended.code == 1
     assert ended.out.count(b"terminated\n") == 2
-    assert f"mslaunch: {name}: ending the ranks; once more kills them at once" in ended.err
+    assert f"mslaunch: {name}: ending the ranks; a second signal kills them" in ended.err
     assert f"mslaunch: ended by {name}, after" in ended.err
     assert "ended by mslaunch: ranks 0-1" in ended.err
 

@@ -41,7 +41,7 @@ def outcome_of(end: MpirunEnd, demux: Demux, output: Output, size: int, seconds:
         failure = failure._replace(detail=(*failure.detail, *output.tail(failure.rank)))
     kept = output.close()
     if failure is None and not kept:
-        failure = Failure("all ranks ended well, but not all of their output could be kept", code=EXIT_USAGE)
+        failure = Failure("all ranks succeeded, but not all of their output could be kept", code=EXIT_USAGE)
     statuses = (_status(rank, failure, demux.known.get(rank)) for rank in range(size))
     if output.logs:
         paths = output.logs.path

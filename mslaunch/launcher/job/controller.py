@@ -237,7 +237,7 @@ class JobController:
     def _on_interrupt(self, action: Any) -> None:
         """What follows from a signal or the time limit."""
         if isinstance(action, events.Notice):
-            words = "killing the ranks" if action.kill else "ending the ranks; once more kills them at once"
+            words = "killing the ranks" if action.kill else "ending the ranks; a second signal kills them"
             self._console.info(f"{action.signal}: {words}")
         elif isinstance(action, events.Forward):
             self.to_all(frames.encode(frames.SIGNAL, payload=str(action.signum).encode()))

@@ -25,7 +25,7 @@ def outcome_text(outcome: Outcome, log: str | None = None) -> str:
     failure = outcome.failure
     again = _again(outcome)
     if failure is None:
-        head = f"mslaunch: all ranks ended well{_in_attempt(outcome)}, {_after(outcome.seconds)}"
+        head = f"mslaunch: all ranks succeeded{_in_attempt(outcome)}, {_after(outcome.seconds)}"
         return "\n".join([head, *again]) + "\n" if again else ""
     where = f" on {failure.host}" if failure.host else ""
     lines = [f"mslaunch: {failure.what}{where}{_in_attempt(outcome)}, {_after(outcome.seconds)}"]
@@ -81,7 +81,9 @@ def _others(outcome: Outcome, cause: int | None) -> list[str]:
     if failed:
         lines.append(f"  failed as well: {worlds.names(rank.rank for rank in failed)}")
     if not outcome.code:
-        lines.append("  with recovery the job went on without failed ranks and others ended well: the exit code is 0")
+        lines.append(
+            "  with recovery the job went on without the failed ranks; others succeeded, so the exit code is 0"
+        )
     if cause is not None and is_service(cause):
         lines.append(f"  {service_info(cause).note}")
     return lines

@@ -112,7 +112,7 @@ class RankLogs:
     def _give_up(self, file: File, error: OSError | LaunchError) -> None:
         why = error.what if isinstance(error, LaunchError) else f"{file.path}: {error.strerror}"
         if why not in self._failed.values():  # one directory may be in the way of many files
-            self._notice(f"{why}; what follows is not kept there")
+            self._notice(f"{why}; further output is not kept there")
         self._failed[file.path] = why
 
     def _append(self, file: File, stream: tuple[int, int], data: bytes) -> None:

@@ -77,10 +77,10 @@ class OutputFd:
         self._gone = True
         if error.errno == errno.EPIPE:
             self.unread = True
-            self._notice(f"the reader of {self._name} is gone; what ranks print there is dropped")
+            self._notice(f"the reader of {self._name} is gone; further output of ranks is dropped")
         else:
             self.failed = True
-            self._notice(f"{self._name}: {error.strerror}; what follows is lost")
+            self._notice(f"{self._name}: {error.strerror}; further output is lost")
         self.progress()  # whoever waits for room need not
 
     def flush(self) -> None:

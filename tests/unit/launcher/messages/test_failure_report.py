@@ -56,7 +56,7 @@ def test_with_recovery_the_reader_learns_why_the_exit_code_is_0() -> None:
     assert outcome_text(Outcome(0, (one, RankStatus(1, "n0", 1, None, 9), well), failure, 1.0)) == (
         "mslaunch: rank 0 ended with exit code 3 on n0, after 1.0 s\n"
         "  failed as well: rank 1\n"
-        "  with recovery the job went on without failed ranks and others ended well: the exit code is 0\n"
+        "  with recovery the job went on without the failed ranks; others succeeded, so the exit code is 0\n"
     )
 
 
@@ -78,7 +78,7 @@ TWICE = Attempt(
 def test_restarts_of_a_job_that_ended_well_are_reported() -> None:
     outcome = Outcome(0, ranks("", ""), None, 100.0, (ONCE, TWICE), ("the MindSpore scheduler on n0, which died",))
     assert outcome_text(outcome) == (
-        "mslaunch: all ranks ended well, in attempt 3, after 1 min 40 s\n"
+        "mslaunch: all ranks succeeded, in attempt 3, after 1 min 40 s\n"
         "  attempt 1: rank 1 was ended by SIGKILL (killed) on n1, after 3.2 s\n"
         "  attempt 2: the host was lost while ranks ran there on n2, after 1 min 15 s; then n4 takes the place of n2\n"
         "  started again: the MindSpore scheduler on n0, which died\n"

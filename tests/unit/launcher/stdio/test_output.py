@@ -249,7 +249,7 @@ def test_an_xml_file_on_a_full_disk_is_a_loss() -> None:
         output = open_output(OutputPolicy(xml_file="/dev/full"), jobmap_of(1), loop, terminals, notices.append)
         output.finish()
         assert not output.close()
-    assert notices == ["/dev/full: No space left on device; what follows is lost"]
+    assert notices == ["/dev/full: No space left on device; further output is lost"]
 
 
 # --- who is shown, and attempts

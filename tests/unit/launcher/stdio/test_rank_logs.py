@@ -369,7 +369,7 @@ def test_a_directory_that_vanished_is_told_once(tmp_path: Path) -> None:
     (tmp_path / "out/1/scheduler").write_text("no directory")
     for _ in range(2):
         logs.write(STDERR, SERVICE, b"words")
-    assert len(notices) == 1 and "scheduler" in notices[0] and "what follows is not kept there" in notices[0]
+    assert len(notices) == 1 and "scheduler" in notices[0] and "further output is not kept there" in notices[0]
     assert not logs.close()
 
 

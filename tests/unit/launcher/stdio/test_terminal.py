@@ -56,7 +56,7 @@ def test_a_reader_that_is_gone_is_told_once(loop: Loop) -> None:
     for _ in range(3):
         terminal.send(b"x")
         loop.run(lambda: bool(notices))
-    assert notices == ["the reader of standard output is gone; what ranks print there is dropped"]
+    assert notices == ["the reader of standard output is gone; further output of ranks is dropped"]
     assert not terminal.failed and terminal.pending == 0
     terminal.close()
     os.close(writer)
@@ -96,7 +96,7 @@ def test_a_full_disk_is_a_failure(loop: Loop) -> None:
     terminal = OutputFd(loop, fd, "standard output", notices.append)
     terminal.send(b"x")
     terminal.send(b"x")
-    assert notices == ["standard output: No space left on device; what follows is lost"]
+    assert notices == ["standard output: No space left on device; further output is lost"]
     assert terminal.failed
     os.close(fd)
 
