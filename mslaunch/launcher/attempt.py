@@ -19,7 +19,6 @@ from mslaunch.host.files import head_of
 from mslaunch.host.own_names import is_local
 from mslaunch.launcher.agents.agent_pool import AgentPool
 from mslaunch.launcher.agents.start_agents import UnreachedError
-from mslaunch.launcher.job.failure_causes import with_last_words
 from mslaunch.launcher.job.job_state import JobState
 from mslaunch.launcher.job.restart_policy import check_fewest, most_restarts
 from mslaunch.launcher.job_run import JobRun, allocation_of, read_text
@@ -180,7 +179,7 @@ class JobAttempt:
         )
         context.observers.emit(AttemptStarted, number, len(self.jobmap.placements))
         self._job.run(self._stdin_ranks)
-        context.observers.emit(AttemptEnded, number, self.state.failure)
+        context.observers.emit(AttemptEnded, number, self._job.failure)
 
     # --- the end
 
@@ -191,11 +190,19 @@ class JobAttempt:
 
     def outcome(self) -> Outcome:
         """How it ended; its files are still open."""
-        state = self.state
-        failure = with_last_words(state.failure, self.output.tail) if state.failure else None
-        ranks = tuple(map(self._with_logs, state.statuses()))
-        services = tuple(map(self._with_logs, state.service_statuses()))
-        restarts = tuple(state.restarts)
+        state, table, failure = self.state, self.state.table, self._job.failure
+        ranks = tuple(map(self._with_logs, table.statuses()))
+        services = tuple(map(self._with_logs, table.service_statuses()))
+        restarts: tuple[str, ...] = ()
+        restarted = table.restarted()
+        if failure or restarted:
+            from mslaunch.launcher.messages.failure_text import restarts_text, with_last_words
+
+            failure = with_last_words(failure, self.output.tail) if failure else None
+            restarts = tuple(
+                restarts_text(table.names.name(member.rank), table.hosts[member.node], member.past, member.run_count)
+                for member in restarted
+            )
         return Outcome(state.code, ranks, failure, self._context.seconds, services=services, restarts=restarts)
 
     def _with_logs(self, status: RankStatus) -> RankStatus:

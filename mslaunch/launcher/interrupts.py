@@ -14,7 +14,6 @@ import os
 from mslaunch.errors import EXIT_TIMEOUT, LaunchError
 from mslaunch.faststd import TYPE_CHECKING, signal
 from mslaunch.launcher.job.events import Interrupted, Resumed, Signalled, Suspended, TimedOut
-from mslaunch.launcher.job.failure_causes import overdue
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -73,8 +72,9 @@ class Interrupts:
             return LaunchError(f"ended by {event.signal}{' before anything was started' * (self.state == BEFORE)}")
         if self.state == BEFORE:
             return LaunchError(f"nothing was started within {event.seconds:g} s", event.source, code=EXIT_TIMEOUT)
-        failure = overdue(event)
-        return LaunchError(failure.what, code=failure.code)
+        from mslaunch.launcher.messages.failure_text import timeout_text
+
+        return LaunchError(timeout_text(event.seconds, event.source), code=EXIT_TIMEOUT)
 
     def wait(self, until: Callable[[], bool], seconds: float | None = None) -> None:
         """As `Loop.run`; raises `LaunchError` if something ends the launch first."""

@@ -16,7 +16,8 @@ from mslaunch.launcher.agents.rendezvous import rendezvous_request
 from mslaunch.launcher.job.controller import JobController
 from mslaunch.launcher.job.events import Exited, Started
 from mslaunch.launcher.job.job_state import ENDING, JobState
-from mslaunch.launcher.job.restart_policy import most_restarts
+from mslaunch.launcher.job.restart_policy import RestartPolicy, most_restarts
+from mslaunch.launcher.job.startup import JobPlans
 from mslaunch.launcher.observers import AllStarted, OutputCounted, RankEnded, RankStarted
 from mslaunch.plan.hosts.allocation import allocate
 from mslaunch.plan.node_plans import make_plans, service_plans
@@ -27,9 +28,11 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mslaunch.datamodel.jobmap import Endpoint
+    from mslaunch.datamodel.outcome import Failure
     from mslaunch.datamodel.request import AppContext
     from mslaunch.launcher.agents.connection import AgentConnection
     from mslaunch.launcher.launch_context import LaunchContext
+    from mslaunch.launcher.mpi.running_job import RunningJob
     from mslaunch.launcher.mpi.spawn_ranks import Call, Spawner
     from mslaunch.launcher.stdio.output import Output
 
@@ -69,19 +72,15 @@ class JobRun:
             JobAgents(self._agents),
             self.state,
             self._output,
-            self._make_plans,
+            JobPlans(self._make_plans, self._make_service_plans, rendezvous_request(self._jobmap, request.cluster)),
             (context.caller.stdin, stdin_ranks),
-            request.grace,
             context.console,
-            restart_delay=request.restart_delay,
-            services=self._make_service_plans,
-            sought=rendezvous_request(self._jobmap, request.cluster),
+            make_spawner=self._make_spawner,
             write=self._count if observers else None,
             observe=self._observe if observers else None,
         )
-        self._controller.on_spawn(self._make_spawner)
         self._output.on_progress(self._controller.on_drained)
-        context.interrupts.attach(self._controller.event)
+        context.interrupts.attach(self._controller.post)
         try:
             self._controller.run()
             self._controller.finish()
@@ -94,8 +93,19 @@ class JobRun:
         streams, restarts = 1 if request.output.merge else 2, most_restarts(request) or request.max_restarts
         share = request.cluster.share
         shared = share is not None and share.master and share.size > len(self._jobmap.placements)
-        abort, recovery = request.abort_on_failure, request.recovery
-        return JobState(self._jobmap, streams, abort, recovery, restarts, request.restart, shared)
+        abort, recovery, delay = request.abort_on_failure, request.recovery, request.restart_delay
+        policy = RestartPolicy(abort, recovery, restarts, request.restart, delay)
+        return JobState(self._jobmap, policy, streams, request.grace, shared)
+
+    @property
+    def failure(self) -> Failure | None:
+        """The cause of its failure in words."""
+        table, cause = self.state.table, self.state.failure
+        if cause is None:
+            return None
+        from mslaunch.launcher.messages.failure_text import failure_of
+
+        return failure_of(cause, table.names, table.hosts)
 
     def _make_plans(self, endpoint: Endpoint) -> list[NodePlan]:
         caller, jobid = self._context.caller, self._context.jobid
@@ -107,7 +117,7 @@ class JobRun:
         caller, jobid = self._context.caller, self._context.jobid
         return service_plans(self._request, self._jobmap, caller.environ, caller.cwd, endpoint, jobid, self._attempt)
 
-    def _make_spawner(self, endpoint: Endpoint) -> Spawner:
+    def _make_spawner(self, endpoint: Endpoint, job: RunningJob) -> Spawner:
         """For MPI_Comm_spawn, which few jobs call."""
         from mslaunch.launcher.mpi.spawn_ranks import SpawnContext, Spawner
 
@@ -116,7 +126,7 @@ class JobRun:
             self._request, self._allocation, self._jobmap, caller.environ, caller.cwd, jobid, endpoint, named,
             self._call, self._attempt,
         )  # fmt: skip
-        return Spawner(context, self._controller)
+        return Spawner(context, job)
 
     def _hosts_of_spawned(self, apps: tuple[AppContext, ...]) -> Allocation:
         policy = self._request.policy._replace(rankfile=None, map_by="")
@@ -130,14 +140,15 @@ class JobRun:
 
     def _observe(self, event: Any) -> None:
         """The records that follow from an event, after the job has acted on it."""
-        state, emit = self.state, self._context.observers.emit
+        table, emit = self.state.table, self._context.observers.emit
         if isinstance(event, Started):
-            emit(RankStarted, state.name(event.rank), state.hosts[event.node], event.pid)
-            if not self._all_started and state.all_started and state.phase != ENDING:
+            emit(RankStarted, table.names.name(event.rank), table.hosts[event.node], event.pid)
+            if not self._all_started and table.all_started and self.state.phase != ENDING:
                 self._all_started = True
                 emit(AllStarted, self._attempt)
-        elif isinstance(event, Exited) and not event.error:
-            emit(RankEnded, state.name(event.rank), state.hosts[event.node], event.code, event.signal)
+        elif isinstance(event, Exited) and not event.status.error:
+            status = event.status
+            emit(RankEnded, table.names.name(event.rank), table.hosts[event.node], status.code, status.signal)
 
 
 def allocation_of(request: Request, hwthreads: bool = False) -> Allocation:

@@ -1,35 +1,38 @@
-"""Which rank of which MPI_COMM_WORLD the number of a rank in frames stands for, and its name in messages.
+"""Numbers of ranks in frames, and the names that texts have for them.
 
-World 1 is that of the job; MPI_Comm_spawn makes 2 and those after it.  Their numbers in frames follow on those of the
-world before.  Users see `rank 1 of world 2`, [2,1] in a tag and 2/rank.1 among log files.
+World 1 is that of the job, 2 and those after it were made by MPI_Comm_spawn; the numbers of each follow on those of the
+one before.  Numbers below 0 are services.  A user never sees the number of a spawned rank, but `rank 1 of world 2`,
+which is [2,1] in a tag and 2/rank.1 among the log files.
 """
 
 from __future__ import annotations
 
+from mslaunch.datamodel.node_plan import is_service
 from mslaunch.faststd import TYPE_CHECKING
+from mslaunch.frameworks.table import service_info
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 
 class RankNames:
-    """The sizes of the worlds, in the order in which they came to be; the very first rank has the number `first`."""
+    """The names of the ranks of worlds with these sizes; the first rank has the number `first`."""
 
     def __init__(self, *sizes: int, first: int = 0) -> None:
         self._firsts: list[int] = []
-        self.end = first  #: the number that one more rank would have
+        self.end = first  #: the number of the next rank
         for size in sizes:
             self.add(size)
 
     def add(self, size: int, first: int = 0) -> int:
-        """One more world; returns the frame's number of its rank 0.  `first` can be said with the first of them."""
+        """One more world; returns the number of its rank 0.  `first` counts for the first world only."""
         first = self.end if self._firsts else max(self.end, first)
         self._firsts.append(first)
         self.end = first + size
         return first
 
     def of(self, rank: int) -> tuple[int, int]:
-        """The number of the world of `rank`, and its rank in there; of the first world both are the same."""
+        """The number of the world of `rank`, and its rank in that world; in the first world this is its number."""
         number = sum(first <= rank for first in self._firsts)
         return (number, rank - self._firsts[number - 1]) if number > 1 else (1, rank)
 
@@ -39,7 +42,9 @@ class RankNames:
         return ends[number - 1] - self._firsts[number - 1]
 
     def name(self, rank: int) -> str:
-        """`rank 3`, `rank 1 of world 2`."""
+        """`rank 3`, `rank 1 of world 2`, or the name of a service."""
+        if is_service(rank):
+            return service_info(rank).title
         number, own = self.of(rank)
         return f"rank {own}" if number == 1 else f"rank {own} of world {number}"
 

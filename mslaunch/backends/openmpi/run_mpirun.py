@@ -29,8 +29,10 @@ from mslaunch.launcher.interrupts import Interrupts
 from mslaunch.launcher.job.controller import JobController
 from mslaunch.launcher.job.events import Resumed, Signalled, Suspended
 from mslaunch.launcher.job.job_state import ENDING, JobState
+from mslaunch.launcher.job.startup import JobPlans
 from mslaunch.launcher.job_run import allocation_of
 from mslaunch.launcher.messages.failure_report import outcome_text
+from mslaunch.launcher.messages.failure_text import failure_of
 from mslaunch.launcher.stdio.console import Console
 from mslaunch.launcher.stdio.output import Output, open_output
 from mslaunch.plan.exported_variables import missing_exports
@@ -123,13 +125,13 @@ class _MpirunLaunch:
             self._paths = self._open_streams()
             if self._tagged:
                 demux.expect_tags(job.mpirun.style == "5.0")
-            state = JobState(JobMap((self._here,), (Placement(0, 0, 0, 0),), 1))
-            stdin = (caller.stdin, job.readers)
-            controller = JobController(
-                loop, JobAgents(peers), state, output, self._plan, stdin, job.grace, self._console, write=demux.write
-            )
+            state = JobState(JobMap((self._here,), (Placement(0, 0, 0, 0),), 1), grace=job.grace)
+            agents, plans, stdin = JobAgents(peers), JobPlans(self._plan), (caller.stdin, job.readers)
+            controller = JobController(loop, agents, state, output, plans, stdin, self._console, write=demux.write)
             self._conduct(controller)
-            end = MpirunEnd(state.failure, state.ranks[0].signal)
+            table = state.table
+            failure = failure_of(state.failure, table.names, table.hosts) if state.failure else None
+            end = MpirunEnd(failure, table.ranks[0].status.signal)
             if job.elsewhere and peers[0].hello and not end.signal:
                 self._wait_for_ssh(peers[0].hello.pid)
         finally:
@@ -177,10 +179,10 @@ class _MpirunLaunch:
 
         def receive(event: Any) -> None:
             if isinstance(event, Suspended):  # mpirun stops its ranks then, and not itself
-                controller.event(Signalled(int(signal.SIGTSTP)))
+                controller.post(Signalled(int(signal.SIGTSTP)))
                 self._loop.soon(lambda: os.kill(os.getpid(), signal.SIGSTOP))
                 return
-            controller.event(event)
+            controller.post(event)
             if isinstance(event, Resumed):
                 local.resume_input()
             elif state.phase == ENDING:

@@ -1,34 +1,37 @@
-"""What the state of a launch is told, and what it answers: events in, actions out, as records.
+"""Events and actions of the job's state: the records that `JobState` takes in, and those that it returns.
 
-The conductor makes events of frames, timers and signals, and carries actions out; the state (`launcher.job.job_state`)
-lies between them.  Nothing here does anything.  The surprising thing: there is no event for a rank that was started
-again; it starts and ends as any other, after the streams of its forerunner have ended.
+The controller makes events of frames, signals and timers, and carries actions out.  There is no event for a rank that
+is restarted: it starts and ends as any other, after the streams of its process before have ended.
 """
 
 from __future__ import annotations
 
+from mslaunch.datamodel.exit_status import ExitStatus
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
     from mslaunch.errors import LaunchError
 
 # --- events
 
 
+class Began(NamedTuple):
+    """The agents have been asked for addresses and ports."""
+
+
 class Prepared(NamedTuple):
-    """Addresses and ports are known; `services` are to be started before the ranks: number and node of each."""
+    """Addresses and ports are known; `services` start before the ranks: number and node of each."""
 
     services: tuple[tuple[int, int], ...] = ()
 
 
 class Serves(NamedTuple):
-    """A service is ready for ranks: it listens, or will be started when one of them knocks."""
+    """A service is ready for ranks: it listens, or will be started when one of them connects."""
 
     service: int
-
-
-class Unserved(NamedTuple):
-    """Not all services are ready, and ranks have waited for them long enough."""
 
 
 class Started(NamedTuple):
@@ -40,87 +43,40 @@ class Started(NamedTuple):
 
 
 class Exited(NamedTuple):
-    """A process ended, or (with `error`) never started."""
+    """A process ended, or never started."""
 
     rank: int
     node: int
-    code: int | None
-    signal: int | None
-    error: str = ""
-    todo: str = ""
-    asked: bool = False  # to end, before it was on its way out
+    status: ExitStatus
 
 
 class StreamEnded(NamedTuple):
-    """One of the two streams of a rank or a service has said its last."""
+    """One of the streams of a rank or a service has ended."""
 
     rank: int
 
 
 class LinkEnded(NamedTuple):
-    """The link to `node` is gone; `error` says why if anybody knows."""
+    """The connection to `node` has ended; `error` is the reason if it is known."""
 
     node: int
     error: LaunchError | None = None
-    given_up: bool = False  # by us, at the end of the job: its ranks would not end
+    given_up: bool = False  # by us: its ranks do not end when they are killed
 
 
 class TimedOut(NamedTuple):
     """--timeout was reached."""
 
     seconds: float
-    source: str = "--timeout"  # who set the limit: the option, or MPIEXEC_TIMEOUT
-    traces: bool = False  # the stacks of the ranks are to be looked at before they are ended
-    report: bool = False  # say first how each rank is
+    source: str = "--timeout"  # what set the limit: the option, or MPIEXEC_TIMEOUT
+    traces: bool = False  # the stacks of the ranks are wanted before they are ended
+    report: bool = False  # so is the state of each rank
 
 
 class Traced(NamedTuple):
     """The stacks of the ranks on `nodes` have come, or will not come any more."""
 
     nodes: tuple[int, ...]
-
-
-class Joined(NamedTuple):
-    """A rank has begun to become a member of its MPI_COMM_WORLD: it is in MPI_Init."""
-
-    rank: int
-
-
-class Left(NamedTuple):
-    """A rank has called MPI_Finalize."""
-
-    rank: int
-
-
-class Aborted(NamedTuple):
-    """A rank called MPI_Abort, or (`broken`) does not keep to the protocol of the start-up, as `text` says."""
-
-    rank: int
-    code: int
-    text: str = ""
-    broken: bool = False
-
-
-class CameAlone(NamedTuple):
-    """A rank runs an MPI library that nobody serves, and so it takes itself for the only one."""
-
-    rank: int
-    library: str
-    family: str
-    offered: str
-
-
-class Stranded(NamedTuple):
-    """Others wait in a collective for a rank that has ended."""
-
-    rank: int
-
-
-class Impossible(NamedTuple):
-    """Ranks want something that cannot be done, and wait for it."""
-
-    what: str
-    todo: str
 
 
 class Interrupted(NamedTuple):
@@ -144,20 +100,49 @@ class Resumed(NamedTuple):
 
 
 class Unread(NamedTuple):
-    """What a rank has printed is lost, for nobody reads or keeps it."""
+    """Output of a rank is lost, for nobody reads or keeps it."""
+
+
+class Paused(NamedTuple):
+    """Agents pause what their ranks print (`on`), or go on: ends of streams may wait behind it."""
+
+    on: bool
+
+
+class TimerFired(NamedTuple):
+    """The time of a timer (`SetTimer`) is over."""
+
+    timer: str
 
 
 # --- actions
 
 
+class SetTimer(NamedTuple):
+    """`TimerFired` must follow in `seconds`, unless `CancelTimer` comes first."""
+
+    timer: str
+    seconds: float
+
+
+class CancelTimer(NamedTuple):
+    """The timer is not wanted any more."""
+
+    timer: str
+
+
+class GiveUpPreparing(NamedTuple):
+    """`LinkEnded` must follow, for a node whose answer about addresses and ports is missing."""
+
+
 class Serve(NamedTuple):
-    """Tell the agents on `nodes` the plans of the services there; `Serves` must follow for each, or `Unserved`."""
+    """Send the agents on `nodes` the plans of the services there; `Serves` must follow for each."""
 
     nodes: tuple[int, ...]
 
 
 class Start(NamedTuple):
-    """Tell all agents their plans."""
+    """Send all agents their plans."""
 
 
 class End(NamedTuple):
@@ -174,13 +159,11 @@ class Idle(NamedTuple):
 
 
 class Restart(NamedTuple):
-    """Start `rank` (or a service), which ended as `how` says, on its node again: the `number`th time of `limit`."""
+    """Start `rank` (or a service) on its node again, for the `number`th time."""
 
     rank: int
     node: int
-    how: str
     number: int
-    limit: int
 
 
 class Kill(NamedTuple):
@@ -188,26 +171,6 @@ class Kill(NamedTuple):
 
     rank: int
     node: int
-
-
-class Spawned(NamedTuple):
-    """All ranks of a world that was spawned run; or, with `error`, they do not."""
-
-    world: int
-    error: str = ""
-
-
-class Trace(NamedTuple):
-    """Ask for the stacks of all ranks on `nodes`; `StackTrace` must follow, however long that takes."""
-
-    nodes: tuple[int, ...]
-
-
-class Notice(NamedTuple):
-    """Tell the user that a signal ends the ranks, or (`kill`) kills them."""
-
-    signal: str
-    kill: bool
 
 
 class Forward(NamedTuple):
@@ -224,13 +187,37 @@ class ResumeInput(NamedTuple):
     """Read standard input again, after the shell had it."""
 
 
+class Spawned(NamedTuple):
+    """All ranks of a world that was spawned run; or, with `error`, they do not."""
+
+    world: int
+    error: str = ""
+
+
+class Trace(NamedTuple):
+    """Ask for the stacks of all ranks on `nodes`; `Traced` must follow."""
+
+    nodes: tuple[int, ...]
+
+
 class ReportState(NamedTuple):
     """Tell the user how each rank is, after so many seconds."""
 
     seconds: float
 
 
-class DropOutput(NamedTuple):
-    """From some seconds after the end of the ranks on, wait no longer for whoever does not read the output."""
+class GiveUp(NamedTuple):
+    """`LinkEnded` must follow for each of `nodes`: their ranks do not end when they are killed."""
 
-    tracing: bool = False  # stacks are looked at first
+    nodes: tuple[int, ...]
+
+
+class DropOutput(NamedTuple):
+    """Wait no longer for a terminal that nobody reads."""
+
+
+class Notify(NamedTuple):
+    """Tell the user what has been decided; `messages.notices` has the kinds and their facts."""
+
+    kind: str
+    facts: Mapping[str, Any]

@@ -1,59 +1,78 @@
-"""The state of a launch: a reducer.  Events come in, actions go out; no descriptor, no clock, no terminal.
+"""The state of a job: a reducer.  Events come in, actions go out; no descriptor, no clock, no terminal.
 
-It begins when every agent has said HELLO (`connect` sees to that): preparing (addresses and ports), starting (services
-that ranks need), running, ending.  Who takes part is in the `roster`.  The failure that ends the job is the cause and
-gives the exit code; what dies after that is a victim.  With recovery, ranks may fail and be started again, and only
-what is no rank's failure ends the job.  The one surprising thing: a rank is over only when its process *and* its
-streams have ended, so a failure is acted on at once but the launch is not finished before the last line has arrived.
+The phases: preparing (addresses and ports), starting (services that ranks need), running, ending.  The failure that
+ends the job is the cause and gives the exit code; what fails after that is a victim.  With recovery, a rank that fails
+may be restarted or left out.  A rank is over when its process *and* its streams have ended, so a failure is acted on at
+once, but the job is not finished before the last output has come.
 """
 
 from __future__ import annotations
 
-from mslaunch.datamodel.jobmap import JobMap
 from mslaunch.datamodel.node_plan import NO_RANK, is_service
-from mslaunch.datamodel.outcome import Failure
 from mslaunch.errors import EXIT_USAGE
 from mslaunch.faststd import TYPE_CHECKING, signal
-from mslaunch.launcher.job import events
-from mslaunch.launcher.job.events import End, Idle, Kill, Restart, Serve, Spawned, Start, Trace
-from mslaunch.launcher.job.failure_causes import overdue, unread
-from mslaunch.launcher.job.mpi_exit_rules import MpiExitRules
-from mslaunch.launcher.job.rank_state import RankState, WorldState
-from mslaunch.launcher.job.restart_policy import RestartPolicy
-from mslaunch.launcher.messages.exit_text import ending
+from mslaunch.launcher import job_failure
+from mslaunch.launcher.job import events, failure_causes
+from mslaunch.launcher.job.events import End, Idle, Kill, Notify, Restart, Serve, Spawned, Start, Trace
+from mslaunch.launcher.job.first_cause import FirstCause
+from mslaunch.launcher.job.job_timers import (
+    DRAIN_INTERRUPTED,
+    DRAIN_TIMED_OUT,
+    KILL,
+    KILL_NOW,
+    NOT_ENDING,
+    PREPARE,
+    PREPARE_SECONDS,
+    SERVE,
+    SERVE_SECONDS,
+    STUCK,
+    TRACE_SECONDS,
+    TRACES,
+    TRACES_ARRIVE,
+    JobTimers,
+)
+from mslaunch.launcher.job.mpi_exit_rules import exit_failure, mpi_failure
+from mslaunch.launcher.job.rank_table import RankTable
+from mslaunch.launcher.job.restart_policy import DEFAULT, RestartPolicy
+from mslaunch.launcher.job_failure import JobFailure
+from mslaunch.launcher.mpi import mpi_events
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from mslaunch.datamodel.jobmap import JobMap
+    from mslaunch.launcher.job.rank_state import MpiWorld, RankState
+
 PREPARING, STARTING, RUNNING, ENDING = "preparing", "starting", "running", "ending"
 
 
-class JobState(MpiExitRules):
+class JobState:
     """The fold over events.  `on` returns the actions that follow from one."""
 
     def __init__(
         self,
         jobmap: JobMap,
+        policy: RestartPolicy = DEFAULT,
         streams: int = 2,
-        abort_on_failure: bool = True,
-        recovery: bool = False,
-        max_restarts: int = 0,
-        restart: str = "",
+        grace: float = 0.0,
         shared: bool = False,
     ) -> None:
-        """`streams`: of each rank; `shared`: ranks of other launchers need the services; the rest: `RestartPolicy`."""
-        super().__init__(jobmap, streams, RestartPolicy(abort_on_failure, recovery, max_restarts, restart))
+        """`streams`: of each rank; `grace`: seconds from TERM to KILL; `shared`: other launchers need the services."""
+        self.table = RankTable(jobmap, streams)
+        self.grace = grace
         self.phase = PREPARING
-        self._by_host = False  # the failure is the loss of one
+        self.begun = False  # the ranks were told to start
+        self._policy = policy
         self._shared = shared
-        self._stopped = False  # somebody wants no more of this job: Ctrl-C, --timeout, a reader that has gone
-        self._overdue: Failure | None = None  # --timeout was reached, but stacks are looked at before the end
+        self._cause = FirstCause(policy)
         self._tracing: set[int] = set()  # nodes
+        self._paused = False
+        self._timers = JobTimers()
         self._handlers: dict[type, Callable[[Any], list[Any]]] = {
+            events.Began: lambda event: self._timers.set(PREPARE, PREPARE_SECONDS),
             events.Prepared: self._prepared,
             events.Serves: self._serves,
-            events.Unserved: self._unserved,
             events.Started: self._started,
             events.Exited: self._exited,
             events.StreamEnded: self._stream_ended,
@@ -63,9 +82,12 @@ class JobState(MpiExitRules):
             events.Interrupted: self._interrupted,
             events.Signalled: lambda event: self._forward(event.signum),
             events.Suspended: lambda event: [*self._forward(signal.SIGSTOP), events.Suspend()],
-            events.Resumed: lambda event: [*self._forward(signal.SIGCONT), *[events.ResumeInput()] * self._begun],
-            events.Unread: lambda event: [] if self.ranks_ended else self._stop(unread()),
-            **self._of_mpi(),
+            events.Resumed: lambda event: self._forward(signal.SIGCONT, events.ResumeInput()),
+            events.Unread: self._unread,
+            mpi_events.Impossible: lambda event: self._fail(event.failure),
+            events.Paused: self._pause,
+            events.TimerFired: self._timer_fired,
+            **dict.fromkeys(mpi_events.OF_RANK, self._mpi_event),
         }
 
     def on(self, event: Any) -> list[Any]:
@@ -73,236 +95,286 @@ class JobState(MpiExitRules):
         return self._handlers[type(event)](event)
 
     @property
+    def failure(self) -> JobFailure | None:
+        """The cause, if anything has failed."""
+        return self._cause.failure
+
+    @property
     def finished(self) -> bool:
         """Nothing is left to wait for."""
         if self.phase in (PREPARING, STARTING):
             return self.phase == PREPARING and self.failure is not None
-        return self.services.over and (not self._begun or all(rank.over for rank in self.ranks.values()))
+        return self.table.services.over and (not self.begun or all(rank.over for rank in self.table.ranks.values()))
 
     # --- before the ranks run
 
     def _prepared(self, event: events.Prepared) -> list[Any]:
+        cancel = self._timers.cancel(PREPARE)
         if self.failure:
-            return []
+            return cancel
         if not event.services:
-            return self._begin()
+            return cancel + self._begin()
         self.phase = STARTING
-        self.services.expect(event.services)
-        return [Serve(tuple(sorted(self.services.nodes)))]
+        self.table.services.expect(event.services)
+        return [*cancel, Serve(self.table.services.nodes), *self._timers.set(SERVE, SERVE_SECONDS)]
 
     def _serves(self, event: events.Serves) -> list[Any]:
-        last = self.services.ready(event.service)
+        last = self.table.services.ready(event.service)
         return self._begin() if last and self.phase == STARTING else []
-
-    def _unserved(self, event: events.Unserved) -> list[Any]:
-        return self._begin() if self.phase == STARTING else []
 
     def _begin(self) -> list[Any]:
         self.phase = RUNNING
-        self._begun = True
-        return [Start()]
+        self.begun = True
+        return [*self._timers.cancel(SERVE), Start()]
 
     def _started(self, event: events.Started) -> list[Any]:
         if is_service(event.rank):
-            self.services.started(event.rank, event.node, event.pid)
+            self.table.services.started(event.rank, event.node, event.pid)
             return []
-        rank = self.ranks[event.rank]
+        rank = self.table.ranks[event.rank]
         rank.pid = event.pid
         if rank.world.failed:
             return [Kill(rank.rank, rank.node)]
         return [Spawned(rank.world.number)] if rank.world.started(rank) else []
 
-    # --- ends
+    # --- processes that end
 
     def _exited(self, event: events.Exited) -> list[Any]:
-        if event.rank == NO_RANK:  # no port could be held there
-            return self._fail(self._blame.ports_failed(event)) if self.phase == PREPARING else []
+        if event.rank == NO_RANK:  # the agent could not reserve its ports
+            return self._fail(failure_causes.no_ports(event)) if self.phase == PREPARING else []
         if is_service(event.rank):
             return self._service_exited(event)
-        rank = self.ranks[event.rank]
-        if event.error:
-            return self._never_ran(rank, event) + self._check_services()
-        rank.code, rank.signal = event.code, event.signal
+        rank = self.table.ranks[event.rank]
+        if event.status.error:
+            return self._never_ran(rank, event) + self._end_services()
+        rank.status = event.status
         quiet = self.phase == ENDING or rank.world.failed
-        if not quiet and (event.signal or event.code):
-            return self._rank_failed(rank) + self._check_services()
+        if not quiet and event.status.shell_code:
+            return self._rank_failed(rank) + self._end_services()
         rank.ended = True
         if quiet:
-            rank.reason = "" if self._was_first(rank, event.asked) else "ended"
-            return self._check_services()
-        return self._check_mpi_exit(rank) + self._check_services()
+            rank.reason = "" if self._was_first(rank) else "ended"
+            return self._end_services()
+        return self._ended_well(rank) + self._end_services()
 
-    def _was_first(self, rank: RankState, asked: bool) -> bool:
-        """It ended by itself, and others aborted for it: it is the cause."""
-        if asked or rank.world.failed or (rank.left and not rank.signal):
+    def _ended_well(self, rank: RankState) -> list[Any]:
+        """With recovery the others go on without a rank that did not finalize, until they wait for it."""
+        failure = exit_failure(rank)
+        if failure and self._policy.survives and rank.in_mpi:
+            self._cause.note(failure)
+            return []
+        return self._fail(failure, rank.world) if failure else []
+
+    def _was_first(self, rank: RankState) -> bool:
+        """It ended by itself, and others aborted because of that: it is the cause."""
+        status = rank.status
+        if status.asked or rank.world.failed or not (rank.in_mpi or status.signal):
             return False
-        blame = self._blame
-        failure = blame.failed(rank) if rank.status else blame.missing(rank, rank.waited_for_by())
-        return self._replace_cause(failure, rank)
+        failure = failure_causes.exited(rank) if status.shell_code else failure_causes.missing(rank, "others")
+        return self._cause.replace(failure, rank)
 
     def _rank_failed(self, rank: RankState) -> list[Any]:
-        if self._rules.again(rank) and not self._overdue:
-            rank.begin_again(self._streams)
-            return [self._restart(rank, self._rules.rank_limit)]
+        policy = self._policy
+        if policy.restarts_rank(rank) and not self._cause.overdue:
+            rank.begin_again(self.table.streams)
+            return self._restart(rank, policy.rank_limit, policy.delay)
         rank.ended = True
-        failure = self._blame.failed(rank)
-        if self._rules.rank_limit and not rank.left:
-            why = "not started again: it was between MPI_Init and MPI_Finalize, and the others would not know a new one"
-            return self._fail(failure._replace(detail=(why,)))
-        if self._rules.ends_job(rank):
+        if policy.rank_limit and rank.in_mpi:
+            return self._fail(failure_causes.exited(rank, in_mpi=True))
+        failure = failure_causes.exited(rank)
+        if policy.ends_job(rank):
             return self._fail(failure)
-        self.failure = self.failure or failure
-        who = rank.left and rank.waited_for_by()
-        return self._fail_with(rank, self._blame.missing(rank, who)) if who else []
+        self._cause.note(failure)
+        who = "" if rank.in_mpi else rank.waited_for_by()
+        return self._fail(failure_causes.missing(rank, who), rank.world) if who else []
 
-    @staticmethod
-    def _restart(member: RankState, limit: int) -> Restart:
-        how = ending(member.code, member.signal)
-        return Restart(member.rank, member.node, how, member.restarts, limit)
+    def _restart(self, member: RankState, limit: int, delay: float = 0.0) -> list[Any]:
+        facts = {"rank": member.rank, "node": member.node, "status": member.past[-1], "delay": delay}
+        notice = Notify("restart", {**facts, "number": member.restarts, "limit": limit})
+        order = Restart(member.rank, member.node, member.restarts)
+        if not delay:
+            return [notice, order]
+        return [notice, *self._timers.delay(order, delay)]
 
     def _never_ran(self, rank: RankState, event: events.Exited) -> list[Any]:
         rank.ended, rank.streams = True, 0
         if not rank.restarts:
-            rank.code, rank.reason = event.code, "not started"
+            rank.status, rank.reason = event.status, "not started"
             return self._not_spawned(rank.world, event) if rank.world.spawned else self._not_started(event)
         if self.phase == ENDING:
             rank.reason = "ended"
             return []
-        rank.code, rank.signal = event.code or EXIT_USAGE, None
-        self.failure = self.failure or self._blame.not_again(rank, event.error)
+        rank.status = event.status._replace(code=event.status.code or EXIT_USAGE)
+        self._cause.note(failure_causes.not_restarted(rank, event.status.error))
         return []
 
-    def _not_spawned(self, world: WorldState, event: events.Exited) -> list[Any]:
-        """It is those who spawned it that are told, and the job goes on."""
+    def _not_spawned(self, world: MpiWorld, event: events.Exited) -> list[Any]:
+        """The rank that spawned the world is told, and the job goes on."""
         if world.failed:
             return []
         kills = [Kill(rank.rank, rank.node) for rank in world.fail()]
-        return [*kills, Spawned(world.number, f"{event.error}, on {self.hosts[event.node]}")]
+        return [*kills, Spawned(world.number, f"{event.status.error}, on {self.table.hosts[event.node]}")]
 
     def _not_started(self, event: events.Exited) -> list[Any]:
-        """Said once, with every host."""
-        if self.failure:
-            self.failure = self._blame.merge_not_started(event, self.failure)
-        return self._fail(self._blame.not_started(event))
+        """One failure, which names every host."""
+        failure = failure_causes.not_started(event, self.failure)
+        if self.failure and self.failure.kind == failure.kind:
+            self._cause.failure = failure
+        return self._fail(failure)
 
     # --- services
 
     def _service_exited(self, event: events.Exited) -> list[Any]:
-        member = self.services.exited(event)
-        well = not (event.code or event.signal or event.error)
-        if self.phase == ENDING or (self._begun and (well or self.ranks_ended)):
+        member, status = self.table.services.exited(event), event.status
+        well = not (status.shell_code or status.error)
+        if self.phase == ENDING or (self.begun and (well or self.table.ranks_ended)):
             member.reason = "" if well else "ended"  # by us, for nobody needs it any more
             return []
-        if self._begun and self._rules.service_again(member) and not (event.error or self._overdue):
-            self.services.begin_again(member)
-            return [self._restart(member, self._rules.service_limit)]
-        return self._fail(self._blame.service(member, event, self._begun))
+        if self.begun and self._policy.restarts_service(member) and not (status.error or self._cause.overdue):
+            self.table.services.begin_again(member)
+            return self._restart(member, self._policy.service_limit)  # at once: ranks do not wait long for it
+        return self._fail(failure_causes.service_ended(member, event, self.begun))
 
-    def _check_services(self) -> list[Any]:
-        """They are needed until the last rank has ended, and no longer."""
-        if not (self.services.running and self.ranks_ended):
+    def _end_services(self) -> list[Any]:
+        """Services are needed until the last rank has ended, and no longer."""
+        if not (self.table.services.running and self.table.ranks_ended):
             return []
-        nodes = tuple(sorted(self._alive))
-        return [Idle(nodes)] if self._shared and self.phase == RUNNING else [End(nodes)]
+        nodes = tuple(sorted(self.table.alive))
+        return [Idle(nodes)] if self._shared and self.phase == RUNNING else self._end(nodes)
 
-    # --- links, orders
+    # --- hosts and MPI
 
     def _stream_ended(self, event: events.StreamEnded) -> list[Any]:
-        members = self.services.members if is_service(event.rank) else self.ranks
-        member = members.get(event.rank)
-        if member and member.streams:
-            member.streams -= 1
+        self.table.stream_ended(event.rank)
         return []
 
     def _link_ended(self, event: events.LinkEnded) -> list[Any]:
-        self._alive.discard(event.node)
-        missed = self.services.lost(event.node)
-        if not self._begun:
-            return self._fail_by_host(self._blame.agent_lost_early(event.node, event.error))
-        lost = [rank for rank in self.ranks.values() if rank.node == event.node and not rank.over]
+        table = self.table
+        table.alive.discard(event.node)
+        missed = table.services.lost(event.node)
+        failure = failure_causes.host_lost(event.node, event.error, self.begun)
+        if not self.begun:
+            return self._fail(failure)
+        here = [rank for rank in table.ranks.values() if rank.node == event.node]
+        lost = [rank for rank in here if not rank.over]
         cut = not event.given_up and not all(rank.ended for rank in lost)
         for rank in lost:
             rank.reason = rank.reason if rank.ended else "lost"
             rank.ended, rank.streams = True, 0
         if lost:
-            failure = self._blame.lost(event.node, event.error)
             if cut:
-                self._replace_cause(failure, *(rank for rank in self.ranks.values() if rank.node == event.node))
-            return self._fail_by_host(failure) + self._check_services()
-        if missed and not self.ranks_ended:
-            return self._fail_by_host(self._blame.service_lost(missed, event.node, event.error))
-        return self._check_services() + self._traced(events.Traced((event.node,)))
+                self._cause.replace(failure, *here)
+            return self._fail(failure) + self._end_services()
+        if missed and not table.ranks_ended:
+            return self._fail(failure_causes.service_lost(missed, event.node, event.error))
+        return self._end_services() + self._traced(events.Traced((event.node,)))
 
-    def _fail_by_host(self, failure: Failure) -> list[Any]:
-        actions = self._fail(failure)
-        self._by_host = self._by_host or self.failure is failure
-        return actions
+    def _mpi_event(self, event: Any) -> list[Any]:
+        rank = self.table.ranks[event.rank]
+        failure = mpi_failure(event, rank)
+        return self._fail(failure, rank.world) if failure else []
+
+    # --- from outside, and time
 
     def _timed_out(self, event: events.TimedOut) -> list[Any]:
-        failure = overdue(event)
-        self._stopped = True
-        report = [events.ReportState(event.seconds)] if event.report and self.phase == RUNNING else []
-        return [*report, *self._end_overdue(event, failure), events.DropOutput(event.traces)]
-
-    def _end_overdue(self, event: events.TimedOut, failure: Failure) -> list[Any]:
-        nodes = {rank.node for rank in self.ranks.values() if rank.pid and not rank.ended} & self._alive
+        failure = failure_causes.timed_out(event.seconds, event.source)
+        self._cause.stopped = True
+        report: list[Any] = [events.ReportState(event.seconds)] if event.report and self.phase == RUNNING else []
+        looking = TRACE_SECONDS + TRACES_ARRIVE if event.traces else 0.0
+        drain = self._timers.set(DRAIN_TIMED_OUT, looking + self.grace + STUCK)
+        ranks = self.table.ranks.values()
+        nodes = {rank.node for rank in ranks if rank.pid and not rank.ended} & self.table.alive
         if not (event.traces and nodes and self.phase == RUNNING):
-            return self._fail(failure)
-        self.failure = self._overdue = failure
+            return [*report, *self._fail(failure), *drain]
+        self._cause.failure = self._cause.overdue = failure
         self._tracing = nodes
-        return [Trace(tuple(sorted(nodes)))]
+        return [*report, Trace(tuple(sorted(nodes))), *self._timers.set(TRACES, looking), *drain]
 
     def _traced(self, event: events.Traced) -> list[Any]:
         self._tracing.difference_update(event.nodes)
-        if self._overdue and not self._tracing and self.phase == RUNNING:
-            return self._fail(self._overdue)
+        if self._cause.overdue and not self._tracing and self.phase == RUNNING:
+            return self._fail(self._cause.overdue)
         return []
 
     def _interrupted(self, event: events.Interrupted) -> list[Any]:
-        known = self.phase in (RUNNING, ENDING)
-        notice = [events.Notice(event.signal, self.phase == ENDING)] if known else []
-        failure = Failure(f"ended by {event.signal}", code=EXIT_USAGE)
-        return [*notice, *self._stop(failure, again=True), events.DropOutput()]
-
-    def _forward(self, signum: int) -> list[Any]:
-        return [events.Forward(int(signum))] if self._begun else []
-
-    def _stop(self, failure: Failure, again: bool = False) -> list[Any]:
-        """Nobody wants more of this job."""
-        self._stopped = True
-        return self._fail(failure, again)
-
-    def _fail(self, failure: Failure, again: bool = False) -> list[Any]:
-        """The first failure to come here ends the job; an order that is given `again` ends it at once."""
-        if self.phase == PREPARING:
-            self.failure = self.failure or failure
-            return []
+        self._cause.stopped = True
+        facts = {"signal": event.signal, "again": self.phase == ENDING}
+        notice = [Notify("interrupted", facts)] if self.phase in (RUNNING, ENDING) else []
         if self.phase == ENDING:
-            return [End(self.audience, now=True)] if again else []
-        self.phase = ENDING
-        self.failure = self._overdue or failure  # and not that of a rank which ended nothing
-        return [End(self.audience)]
+            ends = self._end(self._audience, now=True)
+        else:
+            ends = self._fail(JobFailure(job_failure.INTERRUPTED, facts))
+        return [*notice, *ends, *self._timers.set(DRAIN_INTERRUPTED, self.grace + STUCK)]
+
+    def _forward(self, signum: int, *then: Any) -> list[Any]:
+        return [events.Forward(int(signum)), *then] if self.begun else []
+
+    def _unread(self, event: events.Unread) -> list[Any]:
+        if self.table.ranks_ended:
+            return []
+        self._cause.stopped = True
+        return self._fail(failure_causes.unread())
+
+    def _pause(self, event: events.Paused) -> list[Any]:
+        self._paused = event.on
+        return []
+
+    def _timer_fired(self, event: events.TimerFired) -> list[Any]:
+        timer = event.timer
+        restart = self._timers.fired(timer)
+        if restart:
+            return restart
+        if timer == PREPARE:
+            return [] if self.failure else [events.GiveUpPreparing()]
+        if timer == SERVE:
+            awaited = tuple(self.table.services.awaited)
+            return [Notify("not ready", {"services": awaited, "seconds": SERVE_SECONDS}), *self._begin()]
+        if timer == TRACES:
+            return self._traced(events.Traced(tuple(self._tracing)))
+        if timer in (KILL, KILL_NOW):
+            # no process withstands SIGKILL for long but one that hangs in the kernel: its host is given up
+            if self._paused:  # all may have ended, but for the ends of their streams
+                return self._timers.set(timer, NOT_ENDING)
+            return [events.GiveUp(tuple(self.table.unfinished(self.begun)))]
+        return [events.DropOutput(), *self._timers.set(timer, STUCK)]
 
     # --- the end
 
     @property
+    def _audience(self) -> tuple[int, ...]:
+        """The nodes where something was started, and may have to be ended."""
+        alive = self.table.alive
+        return tuple(sorted(alive if self.begun else alive.intersection(self.table.services.nodes)))
+
+    def _fail(self, failure: JobFailure, world: MpiWorld | None = None) -> list[Any]:
+        """The first failure to come here ends the job; of a `world` that could not be spawned none does."""
+        if world and world.failed:
+            return []
+        if self.phase == PREPARING:
+            self._cause.note(failure)
+            return []
+        if self.phase == ENDING:
+            return []
+        self.phase = ENDING
+        self._cause.settle(failure)
+        return self._timers.cancel(SERVE) + self._end(self._audience)
+
+    def _end(self, nodes: tuple[int, ...], now: bool = False) -> list[Any]:
+        limit = self._timers.set(KILL_NOW if now else KILL, NOT_ENDING + (0.0 if now else self.grace))
+        return [End(nodes, now), *self._timers.flush(nodes), *limit]
+
+    @property
     def recovered(self) -> bool:
         """Ranks failed, the others went on, and at least one of them ended well: what recovery is asked for."""
-        well = any(rank.succeeded for rank in self.ranks.values())
-        return self._rules.survives and self.phase == RUNNING and not self._overdue and well
+        well = any(rank.succeeded for rank in self.table.ranks.values())
+        return self._policy.survives and self.phase == RUNNING and not self._cause.overdue and well
 
     @property
     def code(self) -> int:
-        """The exit code of the launch, as far as ranks and agents have a say in it."""
+        """The exit code of the job, as far as ranks and agents decide it."""
         return 0 if self.failure is None or self.recovered else self.failure.code
 
     @property
     def restartable(self) -> bool:
-        """With `restart` "group": what ended the job may be otherwise another time.
-
-        It is not so of what somebody ordered, and of what cannot be started at all.
-        """
-        failure = self.failure
-        if failure is None or self._stopped or not self._rules.group:
-            return False
-        return self._by_host or (failure.rank is not None and self._begun)
+        """With --restart group: another attempt may end otherwise."""
+        return self._cause.restartable(self.begun)

@@ -1,38 +1,35 @@
-"""Members: ranks and their worlds as the state of a launch knows them.
+"""The state of one rank, and of one MPI_COMM_WORLD: what they have done so far, and who waits for whom in MPI.
 
-What each rank has done so far, and whether others of its world will wait in vain for it in MPI.  Nothing here acts or
-ends a job.  The surprising thing: who ends well without MPI_Init is missed only where others have been in it (a job may
-run scripts in which only some ranks use MPI), but in a world that was spawned always: who spawned it waits.
+A rank that ends well without MPI_Init is missed only where others have called it (in a script some ranks need not use
+MPI); in a spawned world always, since its parent waits in MPI_Comm_spawn.
 """
 
 from __future__ import annotations
 
 from mslaunch.datamodel.exit_status import ExitStatus
 from mslaunch.faststd import TYPE_CHECKING
-from mslaunch.launcher.messages.exit_text import ending
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
 class RankState:
-    """What is known of one rank; `rank` is its number in frames."""
+    """One rank or service; `rank` is its number in frames."""
 
-    def __init__(self, rank: int, node: int, streams: int, world: WorldState | None = None) -> None:
+    def __init__(self, rank: int, node: int, streams: int, world: MpiWorld | None = None) -> None:
         self.rank = rank
         self.node = node
-        self.streams = streams
-        self.world = world or WorldState(1)
+        self.streams = streams  # that are still open, of all of its processes
+        self.world = world or MpiWorld(1)
         self.pid: int | None = None
         self.ended = False
-        self.code: int | None = None
-        self.signal: int | None = None
-        self.reason = ""
+        self.status = ExitStatus()
+        self.reason = ""  # as in `RankStatus`
         self.restarts = 0
-        self.exit_texts: dict[str, None] = {}  # how the processes before ended, as predicates: each once, in order
-        self.joined = False  # it has been in MPI_Init; how often, is its affair
-        self.left = True  # it has been in MPI_Finalize since it was in MPI_Init
-        self.aborted = False  # it has called MPI_Abort
+        self.past: list[ExitStatus] = []  # how its earlier processes ended
+        self.used_mpi = False  # has called MPI_Init
+        self.in_mpi = False  # has called MPI_Init, and not MPI_Finalize since
+        self.aborted = False  # has called MPI_Abort
 
     @property
     def over(self) -> bool:
@@ -47,72 +44,53 @@ class RankState:
         return "running" if self.pid else "not started"
 
     @property
-    def status(self) -> int:
-        """The shell's number, once it has ended."""
-        return ExitStatus(self.code, self.signal).shell_code
-
-    @property
     def succeeded(self) -> bool:
-        """It ended by itself, with 0, and missed by nobody."""
-        return self.ended and self.left and not (self.status or self.reason)
-
-    @property
-    def exit_text(self) -> str:
-        """How it ended, in the eyes of those who wait for it in MPI."""
-        if self.status:
-            return ending(self.code, self.signal)
-        if not self.left:
-            return "ended without MPI_Finalize"
-        return "ended after MPI_Finalize" if self.joined else "ended without MPI_Init"
+        """It ended by itself with 0, and nobody waits for it in MPI."""
+        return self.ended and not (self.in_mpi or self.status.shell_code or self.reason)
 
     @property
     def run_count(self) -> int:
-        """How many more processes it has had than one: the last order to start may have come to nothing."""
+        """How many processes followed the first; the last order to start one may have had no effect."""
         return self.restarts - (self.restarts > 0 and self.pid is None)
 
     def begin_again(self, streams: int) -> None:
-        """Its process has failed, and another one follows."""
+        """Its process has failed, and another one will follow."""
         self.restarts += 1
-        self.exit_texts[ending(self.code, self.signal)] = None
+        self.past.append(self.status)
         self.reset(streams)
 
     def reset(self, streams: int) -> None:
-        """One more process: what is left of the streams of the one before ends before it starts."""
+        """One more process; the streams of the one before end before it starts."""
         self.ended = False
         self.streams += streams
         self.pid = None
-        self.joined, self.left = False, True
+        self.used_mpi = self.in_mpi = False
 
     def waited_for_by(self) -> str:
-        """It has ended with 0: who waits for it, as a clause; "" if nobody does."""
-        if not self.left:
-            return "the others would wait"
-        if self.joined or not self.world.mpi:
+        """Who waits for it now that it has ended with 0: "others" (for MPI_Finalize), "parent", "mpi", or ""."""
+        if self.in_mpi:
+            return "others"
+        if self.used_mpi or not self.world.mpi:
             return ""
         if self.world.spawned:
-            return "those who spawned it wait"
-        return "others wait in MPI" if any(other.joined for other in self.world.ranks) else ""
+            return "parent"
+        return "mpi" if any(other.used_mpi for other in self.world.ranks) else ""
 
 
-class WorldState:
-    """One MPI_COMM_WORLD; `mpi`: its ranks are expected in MPI_Init."""
+class MpiWorld:
+    """One MPI_COMM_WORLD; `mpi`: its ranks are expected to call MPI_Init."""
 
     def __init__(self, number: int, mpi: bool = True) -> None:
         self.number = number
         self.mpi = mpi
         self.ranks: list[RankState] = []
-        self.failed = False  # it could not be spawned, and what ran of it is ended without a word
+        self.failed = False  # it could not be spawned; what runs of it is killed, and fails nothing
         self._waiting: set[int] = set()  # ranks that have not run yet
 
     @property
     def spawned(self) -> bool:
-        """It is not that of the job."""
+        """MPI_Comm_spawn made it."""
         return self.number > 1
-
-    @property
-    def starting(self) -> bool:
-        """It was spawned, and not all of its ranks run yet."""
-        return self.spawned and bool(self._waiting)
 
     @property
     def complete(self) -> bool:
@@ -120,15 +98,15 @@ class WorldState:
         return not self._waiting
 
     def fill(self, ranks: Sequence[RankState]) -> None:
-        """These are its ranks."""
+        """Add its ranks."""
         self.ranks += ranks
         self._waiting.update(rank.rank for rank in ranks)
 
     def started(self, rank: RankState) -> bool:
-        """One of its ranks runs; True if it was spawned and this is the last that was waited for."""
-        before = self.starting
+        """One of its ranks runs; True if the world was spawned and this was the last rank to start."""
+        before = self.complete
         self._waiting.discard(rank.rank)
-        return before and not self.starting
+        return self.spawned and self.complete and not before
 
     def fail(self) -> list[RankState]:
         """One of its ranks could not be started: returns those that run."""
@@ -136,6 +114,6 @@ class WorldState:
         self._waiting.clear()
         return [rank for rank in self.ranks if rank.pid and not rank.ended]
 
-    def ended_ranks(self) -> RankState | None:
-        """A rank that has ended by itself without MPI_Init: it will never be there."""
-        return next((rank for rank in self.ranks if rank.ended and not rank.joined and not rank.reason), None)
+    def missing_rank(self) -> RankState | None:
+        """A rank that has ended by itself without MPI_Init."""
+        return next((rank for rank in self.ranks if rank.ended and not rank.used_mpi and not rank.reason), None)

@@ -1,20 +1,16 @@
-"""Rules: what the user wants to happen when a rank or a service fails, for the state to ask.
-
-Pure, and the only room that knows what --restart, --max-restarts, --enable-recovery and their like say together.  The
-surprising thing: with --restart group no rank's failure is survived here, for it is the whole launch that begins anew.
-"""
+"""The policy for failures: what --restart, --max-restarts, --enable-recovery and their like say together."""
 
 from __future__ import annotations
 
 from mslaunch.errors import UsageError, counted
-from mslaunch.faststd import TYPE_CHECKING
+from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 from mslaunch.frameworks.table import service_info
 
 if TYPE_CHECKING:
     from mslaunch.datamodel.request import Request
     from mslaunch.launcher.job.rank_state import RankState
 
-RESTARTS = 3  #: how often all ranks are started again where nobody said a number
+RESTARTS = 3  #: how often all ranks are started again by default
 
 
 def most_restarts(request: Request) -> int:
@@ -32,32 +28,46 @@ def check_fewest(request: Request, ranks: int) -> None:
         )
 
 
-class RestartPolicy:
-    """Those of one launch.
+class RestartPolicy(NamedTuple):
+    """What happens when a rank or a service of the job fails."""
 
-    `abort` False: a rank that exits with a bad code ends nothing.  `recovery`: nor does one that a signal ends.
-    `max_restarts` says how often each may be started again, and implies `recovery`.  With `restart` "group" a failure
-    ends all, whatever the others say; only the scheduler is started again by itself.
-    """
+    abort_on_failure: bool = True  # False: a rank that exits with a bad code does not end the job
+    recovery: bool = False  # nor does one that a signal ends
+    max_restarts: int = 0  # of each rank; implies recovery
+    restart: str = ""  # "group": any failure ends the attempt, and only services are restarted within it
+    delay: float = 0.0  # seconds before a rank is restarted
 
-    def __init__(self, abort: bool, recovery: bool, max_restarts: int, restart: str) -> None:
-        self.group = restart == "group"
-        self.service_limit = 0 if restart == "none" else max_restarts
-        self.rank_limit = 0 if self.group else self.service_limit
-        self.survives = (recovery or self.rank_limit > 0) and not self.group  # the others go on, whoever fails
-        self._abort = abort or self.group
+    @property
+    def group(self) -> bool:
+        """All ranks are restarted together, as another attempt."""
+        return self.restart == "group"
+
+    @property
+    def service_limit(self) -> int:
+        """How often a service may be restarted."""
+        return 0 if self.restart == "none" else self.max_restarts
+
+    @property
+    def rank_limit(self) -> int:
+        """How often each rank may be restarted by itself."""
+        return 0 if self.group else self.service_limit
+
+    @property
+    def survives(self) -> bool:
+        """The others go on, whichever rank fails."""
+        return (self.recovery or self.rank_limit > 0) and not self.group
 
     def ends_job(self, rank: RankState) -> bool:
-        """It has failed; do the others fall with it?"""
-        return not self.survives and (self._abort or bool(rank.signal))
+        """Whether the failure of this rank ends the job."""
+        return not self.survives and (self.abort_on_failure or self.group or bool(rank.status.signal))
 
-    def again(self, rank: RankState) -> bool:
-        """It has failed; is it started again?"""
-        return rank.restarts < self.rank_limit and rank.left and not rank.world.spawned
+    def restarts_rank(self, rank: RankState) -> bool:
+        """Whether this rank, which has failed, is restarted."""
+        return rank.restarts < self.rank_limit and not rank.in_mpi and not rank.world.spawned
 
-    def service_again(self, member: RankState) -> bool:
-        """It has failed, or could not be started; is it started again?
-
-        Some lose what they knew; to others, ranks tell it once more.
-        """
+    def restarts_service(self, member: RankState) -> bool:
+        """Whether this service, which has failed or could not be started, is restarted."""
         return service_info(member.rank).restarts and member.pid is not None and member.restarts < self.service_limit
+
+
+DEFAULT = RestartPolicy()

@@ -1,13 +1,11 @@
-"""The state of a job's services: processes that are not ranks.
+"""The state of the job's services: processes that are no ranks, with negative numbers in frames.
 
-Most jobs have none: a service becomes a member when a rank connects to its port.  One that ended well may be started
-again, for the next program of a script.
+A service that is started on demand is not in the table before it runs; one that ended well may run again.
 """
 
 from __future__ import annotations
 
 from mslaunch.faststd import TYPE_CHECKING
-from mslaunch.frameworks.table import service_info
 from mslaunch.launcher.job.rank_state import RankState
 
 if TYPE_CHECKING:
@@ -18,67 +16,62 @@ if TYPE_CHECKING:
 _STREAMS = 2
 
 
-def title(number: int) -> str:
-    """What messages call it."""
-    return service_info(number).title
-
-
 class ServiceTable:
-    """Those of one launch."""
+    """The services of one job."""
 
     def __init__(self) -> None:
         self.members: dict[int, RankState] = {}  # that run, have run or could not be started
-        self._places: dict[int, int] = {}  # those that are started before the ranks -> node
-        self._awaited: set[int] = set()  # of these, who is not ready yet
+        self._nodes: dict[int, int] = {}  # service -> node, of those that are started before the ranks
+        self._awaited: set[int] = set()  # those of them that are not ready yet
 
     # --- before the ranks
 
-    def expect(self, places: Iterable[tuple[int, int]]) -> None:
+    def expect(self, services: Iterable[tuple[int, int]]) -> None:
         """These are started before the ranks: number and node of each."""
-        self._places.update(places)
-        self._awaited.update(self._places)
+        self._nodes.update(services)
+        self._awaited.update(self._nodes)
 
     def ready(self, number: int) -> bool:
-        """One of them is ready for ranks; True if it was the last."""
+        """A service is ready; True if it was the last that ranks waited for."""
         before = bool(self._awaited)
         self._awaited.discard(number)
         return before and not self._awaited
 
     @property
     def awaited(self) -> list[int]:
-        """Who is not ready yet."""
+        """The services that are not ready yet."""
         return sorted(self._awaited, reverse=True)
 
     @property
-    def nodes(self) -> set[int]:
-        """Where they are."""
-        return set(self._places.values())
+    def nodes(self) -> tuple[int, ...]:
+        """The nodes of those that are started before the ranks, ascending."""
+        return tuple(sorted(set(self._nodes.values())))
 
-    # --- what happens to them
+    # --- while they run
 
     def started(self, number: int, node: int, pid: int) -> None:
-        """One of them runs."""
+        """A service runs."""
         member = self.members.setdefault(number, RankState(number, node, _STREAMS))
         if member.ended:
             member.reset(_STREAMS)
         member.pid = pid
 
     def exited(self, event: events.Exited) -> RankState:
-        """One of them has ended, or could not be started; returns it."""
+        """A service has ended, or could not be started; returns it."""
         member = self.members.setdefault(event.rank, RankState(event.rank, event.node, 0))
-        member.ended, member.code, member.signal = True, event.code, event.signal
+        member.ended, member.status = True, event.status
         if member.pid is None:  # no process, no streams
             member.streams = 0
         return member
 
     def begin_again(self, member: RankState) -> None:
-        """It has failed and is about to be started again."""
+        """A service has failed and is about to be restarted."""
         member.begin_again(_STREAMS)
 
     def lost(self, node: int) -> list[int]:
-        """A host is gone, and what ran there with it: returns who may be missed."""
+        """A host was lost; returns the services that were needed there."""
         lost = [number for number, member in self.members.items() if member.node == node and not member.ended]
-        lost += [number for number, at in self._places.items() if at == node and number not in self.members]
+        lost += [number for number, at in self._nodes.items() if at == node and number not in self.members]
         for member in self.members.values():
             if member.node == node:
                 member.ended, member.streams = True, 0
@@ -86,10 +79,10 @@ class ServiceTable:
 
     @property
     def running(self) -> bool:
-        """One of them has not ended."""
+        """A service has not ended."""
         return not all(member.ended for member in self.members.values())
 
     @property
     def over(self) -> bool:
-        """Their processes and streams have ended."""
+        """The processes and streams of all services have ended."""
         return all(member.over for member in self.members.values())

@@ -1,10 +1,9 @@
-"""The exchange: where the nodes' parts of collectives meet, and questions find who can answer.
+"""Collectives across nodes, and questions that one node asks another.
 
-It knows members and their nodes, and passes blobs unseen: what PMI puts and what PMIx encodes is theirs.  Frames go out
-through `send`; no clock, no descriptor.  A collective takes one round trip: each node's part up, all parts down.  What
-an agent says that makes no sense is a `WireError`; what a rank asks in vain is an answer.  The
-surprising thing: parts are matched by counting, the nth of a node with the nth of the others, so that no number has to
-travel and two fences of the same members cannot be confused.
+Blobs are joined unseen: what PMI puts and what PMIx encodes.  A collective takes one round trip: each node's part up,
+all parts down.  Parts are matched by counting, the nth of a node with the nth of the others, so that no number has to
+travel and two fences of the same members cannot be confused.  What an agent sends that makes no sense is a `WireError`;
+a question of a rank that has no answer gets an error as its answer.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     Send = Callable[[int, bytes], None]
-    Spawn = Callable[[int, Question, Callable[[Answer], None]], None]
+    Spawn = Callable[[Question, Callable[[Answer], None]], None]
 
 
 _LARGEST = frames.MAX_PAYLOAD - (1 << 20)  # bytes of a collective's blobs: members and sizes need room, too
@@ -52,17 +51,17 @@ class Collectives:
         send: Send,
         spawn: Spawn,
         stranded: Callable[[str, int], None],
-        impossible: Callable[[str, str], None],
+        too_large: Callable[[int], None],
     ) -> None:
-        """`send(node, frame)`; `spawn(node, question, done)` starts a world.
+        """`send(node, frame)`; `spawn(question, done)` starts a world.
 
-        `stranded(world, rank)`: others wait in a collective for a rank that has ended.  `impossible(what, todo)`: so
-        the job cannot go on.
+        `stranded(world, rank)`: others wait in a collective for a rank that has ended.  `too_large(bytes)`: ranks
+        exchange more than this.
         """
         self._send = send
         self._spawn = spawn
         self._stranded = stranded
-        self._impossible = impossible
+        self._too_large = too_large
         self._worlds: dict[str, Sequence[int]] = {}
         self._ended: dict[str, set[int]] = {}
         self._lost: set[int] = set()  # nodes
@@ -96,8 +95,7 @@ class Collectives:
             if not queue:
                 del self._open[part.op, part.members]
         if size > _LARGEST:
-            what = f"the ranks exchange more than {_LARGEST >> 20} MiB with each other in MPI's start-up"
-            self._impossible(what, "it is for addresses, and takes no more at once; does a program put data into it?")
+            self._too_large(_LARGEST)
         elif len(parts) == len(wanted):
             self._release(part, parts)
         else:
@@ -151,7 +149,7 @@ class Collectives:
         question = unpack_question(payload)
         if question.what == "spawn":
             number = question.number
-            self._spawn(node, question, lambda answer: self._answer(node, answer._replace(number=number)))
+            self._spawn(question, lambda answer: self._answer(node, answer._replace(number=number)))
             return
         names = self._names
         ways = {"modex": self._route, "publish": names.publish, "lookup": names.lookup, "unpublish": names.unpublish}

@@ -1,16 +1,16 @@
-"""Spawning: MPI_Comm_spawn, from a rank's question to a new world whose ranks all run, or to why they do not.
+"""MPI_Comm_spawn: from a rank's question to a new world whose ranks all run, or to the reason why not.
 
-Understand the commands, place their ranks on the slots that are left, call hosts that have no agent yet, tell every
-agent of the world, wait until all of its ranks have started.  Ends of ranks are the state's affair.  It knows nothing
-of PMI and PMIx.  The surprising thing: up to the moment when agents are told it is one spawn at a time, since a second
-one would count the same slots; and whatever goes wrong is the parent's to handle, so a job never ends here.
+Up to the moment when agents get the plans it is one spawn at a time, since a second one would count the same slots.
+Whatever goes wrong is an answer to the parent; a job ends of it only where other ranks would wait for the answer.
 """
 
 from __future__ import annotations
 
-from mslaunch.errors import AllocationError, LaunchError, WireError, counted
-from mslaunch.faststd import TYPE_CHECKING, NamedTuple
-from mslaunch.launcher.job.job_state import RUNNING
+from mslaunch.errors import AllocationError, LaunchError, WireError
+from mslaunch.faststd import TYPE_CHECKING, NamedTuple, partial
+from mslaunch.launcher import job_failure
+from mslaunch.launcher.job_failure import JobFailure
+from mslaunch.launcher.mpi.mpi_events import Impossible
 from mslaunch.plan.mapping.spawn_placement import SpawnCommand, SpawnPlacement, place_spawned, understand
 from mslaunch.plan.node_plans import empty_plan, make_plans, make_world
 from mslaunch.protocol import control, frames
@@ -18,37 +18,16 @@ from mslaunch.protocol.mpi import Answer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from typing import Protocol
 
     from mslaunch.datamodel.hosts import Allocation, Node
     from mslaunch.datamodel.jobmap import Endpoint, JobMap
     from mslaunch.datamodel.node_plan import NodePlan, World
     from mslaunch.datamodel.request import AppContext, Request
     from mslaunch.launcher.agents.connection import AgentConnection
-    from mslaunch.launcher.job.job_state import JobState
+    from mslaunch.launcher.mpi.running_job import RunningJob
     from mslaunch.protocol.mpi import Question
 
     Call = Callable[[Sequence[Node], Callable[[list[AgentConnection], list[LaunchError]], None]], None]
-
-    class SpawnHost(Protocol):
-        """Who runs the job: the conductor."""
-
-        state: JobState
-
-        def send(self, node: int, frame: bytes) -> None:
-            """One frame to the agent of a node."""
-
-        def add_agent(self, peer: AgentConnection) -> int:
-            """One more agent takes part; returns the number of its node."""
-
-        def add_world(self, world: World, nodes: Sequence[int], mpi: bool) -> None:
-            """Its ranks are about to start, each on its node."""
-
-        def notice(self, text: str) -> None:
-            """Tell the user."""
-
-        def fail_job(self, what: str, todo: str) -> None:
-            """The job cannot go on."""
 
 
 _MOST = 0xFFFF  # worlds: their number is half of a name (`plan.make_world`)
@@ -63,36 +42,36 @@ class SpawnContext(NamedTuple):
     environ: Mapping[str, str]
     cwd: str
     jobid: str
-    endpoint: Endpoint  # where its own ranks meet
+    endpoint: Endpoint  # the rendezvous of its own ranks
     named: Callable[[tuple[AppContext, ...]], Allocation]  # which hosts app contexts name
     call: Call  # more hosts; see `AgentPool.call`
     attempt: int = 1  # which start of all ranks this is
 
 
 class _SpawnRequest(NamedTuple):
-    """What one rank asked for."""
+    """What one rank asked for; `done` gets the answer."""
 
     commands: tuple[SpawnCommand, ...]
     parent: str  # member
     like: AppContext  # that of the parent
-    who: int  # the parent, as frames have it
+    who: int  # the number of the parent in frames
     preput: tuple[str, ...]
     done: Callable[[Answer], None]
 
 
 class Spawner:
-    """All spawns of one launch."""
+    """All spawns of one job."""
 
-    def __init__(self, job: SpawnContext, host: SpawnHost) -> None:
+    def __init__(self, context: SpawnContext, job: RunningJob) -> None:
+        self._context = context
         self._job = job
-        self._host = host
         self._queue: list[_SpawnRequest] = []
         self._busy = False
-        first = make_world(job.request, job.jobmap, job.jobid, attempt=job.attempt)
+        first = make_world(context.request, context.jobmap, context.jobid, attempt=context.attempt)
         self._worlds = [first]
         #: world -> the app context of each of its ranks
         self._apps: dict[str, list[AppContext]] = {}
-        self._remember(first, job.request.apps, job.jobmap)
+        self._remember(first, context.request.apps, context.jobmap)
         self._starting: dict[int, tuple[_SpawnRequest, World]] = {}
 
     def _remember(self, world: World, apps: Sequence[AppContext], jobmap: JobMap) -> None:
@@ -100,8 +79,8 @@ class Spawner:
 
     # --- one at a time
 
-    def asked(self, question: Question, done: Callable[[Answer], None]) -> None:
-        """A rank wants others; `done` hears of them.  Raises `WireError` for what is no such question."""
+    def spawn(self, question: Question, done: Callable[[Answer], None]) -> None:
+        """A rank calls MPI_Comm_spawn; `done` gets the answer.  Raises `WireError` for what is no such question."""
         self._queue.append(self._read(question, done))
         self._next()
 
@@ -117,64 +96,64 @@ class Spawner:
 
     def _next(self) -> None:
         while self._queue and not self._busy:
-            wish = self._queue.pop(0)
+            asked = self._queue.pop(0)
             self._busy = True
             try:
-                self._begin(wish)
+                self._begin(asked)
             except LaunchError as error:
-                self._refuse(wish, error)
+                self._refuse(asked, error)
 
-    def _refuse(self, wish: _SpawnRequest, error: LaunchError) -> None:
-        """The parent is told, and so is the user: MPI has but a number for it."""
+    def _refuse(self, asked: _SpawnRequest, error: LaunchError) -> None:
+        """The parent gets an error class, which is all that MPI has for it; the user gets the reason."""
         self._busy = False
-        self._fail(wish, "slots" if isinstance(error, AllocationError) else "start", error)
+        self._fail(asked, "slots" if isinstance(error, AllocationError) else "start", error)
         self._next()
 
-    def _fail(self, wish: _SpawnRequest, word: str, error: LaunchError) -> None:
+    def _fail(self, asked: _SpawnRequest, word: str, error: LaunchError) -> None:
         why = f"{error.where}: {error.what}" if error.where else error.what
-        todo = error.todo.rpartition("\n")[2]
-        if self._host.state.phase == RUNNING:
-            worlds = self._host.state.worlds
-            ranks = counted(sum(command.maxprocs for command in wish.commands), "rank")
-            what = f"{ranks} of {wish.commands[0].argv[0]}" + (" and others" if len(wish.commands) > 1 else "")
-            said = f"{worlds.name(wish.who)} could not spawn {what}: {why}" + (f" ({todo})" if todo else "")
-            if _keeps_others_waiting(wish) and worlds.size(worlds.of(wish.who)[0]) > 1:
-                self._host.fail_job(said, "Open MPI 4.1 tells only this rank of it, and the others would wait for ever")
+        if not self._job.ending():
+            ranks, program = sum(command.maxprocs for command in asked.commands), asked.commands[0].argv[0]
+            facts = {"rank": asked.who, "ranks": ranks, "program": program, "more": len(asked.commands) > 1}
+            facts.update(error=why, todo=error.todo.rpartition("\n")[2])
+            names = self._job.names
+            if _keeps_others_waiting(asked) and names.size(names.of(asked.who)[0]) > 1:
+                self._job.post(Impossible(JobFailure(job_failure.SPAWN_FAILED, facts)))
             else:
-                self._host.notice(said)
-        wish.done(Answer(0, f"{word}:{why}"))
+                self._job.notify("spawn failed", facts)
+        asked.done(Answer(0, f"{word}:{why}"))
 
     # --- where
 
     def _check_phase(self) -> None:
-        """Nobody would end what is started now: the order to end has gone out."""
-        if self._host.state.phase != RUNNING:
+        """END has gone out to the agents, so nobody would end what is started now."""
+        if self._job.ending():
             raise LaunchError("the job is being ended")
 
-    def _begin(self, wish: _SpawnRequest) -> None:
+    def _begin(self, asked: _SpawnRequest) -> None:
         self._check_phase()
         if len(self._worlds) >= _MOST:
             raise LaunchError(f"there are {_MOST} worlds already")
-        if not all(command.argv[0] for command in wish.commands):
+        if not all(command.argv[0] for command in asked.commands):
             raise LaunchError("no program was named")
-        spawned = [understand(command, wish.like) for command in wish.commands]
-        job, state = self._job, self._host.state
-        running = state.running()
-        jobmap = place_spawned(spawned, job.allocation, job.request.policy, running, self._usable(spawned, running))
-        missing = [node for node in jobmap.nodes if node.name not in state.hosts]
+        spawned = [understand(command, asked.like) for command in asked.commands]
+        context, job = self._context, self._job
+        running = job.running()
+        usable = self._usable(spawned, running)
+        jobmap = place_spawned(spawned, context.allocation, context.request.policy, running, usable)
+        missing = [node for node in jobmap.nodes if node.name not in job.hosts]
         if missing:
-            job.call(missing, lambda peers, errors: self._called(wish, spawned, jobmap, peers, errors))
+            context.call(missing, partial(self._called, asked, spawned, jobmap))
         else:
-            self._start(wish, spawned, jobmap)
+            self._start(asked, spawned, jobmap)
 
     def _usable(self, spawned: Sequence[SpawnPlacement], running: Mapping[str, int]) -> list[list[str]]:
         """The nodes for each command: those that it names, else all; not those that were lost."""
-        nodes = self._job.allocation.nodes
-        lost = set(self._host.state.hosts) - set(running)
+        nodes = self._context.allocation.nodes
+        lost = set(self._job.hosts) - set(running)
         apps = tuple(one.app for one in spawned)
         named = [[node.name for node in nodes]] * len(apps)
         if any(app.hosts or app.hostfile for app in apps):
-            found = self._job.named(apps)
+            found = self._context.named(apps)
             everywhere = range(len(found.nodes))
             for number, app in enumerate(apps):
                 if app.hosts or app.hostfile:
@@ -183,69 +162,66 @@ class Spawner:
         return [[name for name in names if name not in lost] for names in named]
 
     def _known(self, names: list[str]) -> list[str]:
-        known = {node.name for node in self._job.allocation.nodes}
-        strangers = [name for name in names if name not in known]
-        if strangers:
+        known = {node.name for node in self._context.allocation.nodes}
+        unknown = [name for name in names if name not in known]
+        if unknown:
             todo = "name it with -H or --hostfile when the job is launched"
-            raise AllocationError(f"{strangers[0]} is not among the hosts of this job", todo=todo)
+            raise AllocationError(f"{unknown[0]} is not among the hosts of this job", todo=todo)
         return names
 
     def _called(
         self,
-        wish: _SpawnRequest,
+        asked: _SpawnRequest,
         spawned: Sequence[SpawnPlacement],
         jobmap: JobMap,
         peers: list[AgentConnection],
         errors: list[LaunchError],
     ) -> None:
-        """More agents are there, or are not: those that came stay, and are told of the worlds before.
-
-        By now the job may be ending.
-        """
+        """More agents came, or did not: those that came stay, and get the worlds before.  The job may be ending now."""
         for peer in peers:
-            node = self._host.add_agent(peer)
+            node = self._job.add_agent(peer)
             for world in self._worlds:
-                self._launch(node, empty_plan(self._job.request, world))
+                self._launch(node, empty_plan(self._context.request, world))
         try:
             self._check_phase()
             if errors:
                 raise errors[0]
-            self._start(wish, spawned, jobmap)
+            self._start(asked, spawned, jobmap)
         except LaunchError as error:
-            self._refuse(wish, error)
+            self._refuse(asked, error)
         else:
             self._next()
 
     # --- the world
 
-    def _start(self, wish: _SpawnRequest, spawned: Sequence[SpawnPlacement], jobmap: JobMap) -> None:
-        state = self._host.state
-        lost = [node.name for node in jobmap.nodes if node.name not in state.running()]
+    def _start(self, asked: _SpawnRequest, spawned: Sequence[SpawnPlacement], jobmap: JobMap) -> None:
+        job = self._job
+        lost = [node.name for node in jobmap.nodes if node.name not in job.running()]
         if lost:
             raise LaunchError("the host was lost meanwhile", lost[0])
         request = self._request(spawned)
         number = len(self._worlds) + 1
-        world = make_world(request, jobmap, self._job.jobid, number, self._job.attempt)._replace(
-            first=state.worlds.end, parent=wish.parent, preput=wish.preput
+        world = make_world(request, jobmap, self._context.jobid, number, self._context.attempt)._replace(
+            first=job.names.end, parent=asked.parent, preput=asked.preput
         )
         plans = self._plans(request, jobmap, world)
         self._worlds.append(world)
         self._remember(world, request.apps, jobmap)
-        self._starting[number] = wish, world
-        at = [state.hosts.index(node.name) for node in jobmap.nodes]
+        self._starting[number] = asked, world
+        at = [job.hosts.index(node.name) for node in jobmap.nodes]
         nodes = [at[placement.node] for placement in jobmap.placements]
-        self._host.add_world(world, nodes, all(one.mpi for one in spawned))
-        # the others first: their ranks may hear of the new ones as soon as these run
-        for name in state.running():
-            if state.hosts.index(name) not in at:
-                self._launch(state.hosts.index(name), empty_plan(request, world))
+        job.add_world(world, nodes, all(one.mpi for one in spawned))
+        # the others first: their ranks may be told of the new ones as soon as these run
+        for name in job.running():
+            if job.hosts.index(name) not in at:
+                self._launch(job.hosts.index(name), empty_plan(request, world))
         for node, plan in zip(at, plans):
             self._launch(node, plan)
         self._busy = False
 
     def _request(self, spawned: Sequence[SpawnPlacement]) -> Request:
-        """The job's, with other programs; nobody reads standard input, and there are no windows."""
-        request = self._job.request
+        """The job's request with other programs, without standard input and without windows."""
+        request = self._context.request
         output = request.output._replace(xterm=None)
         return request._replace(apps=tuple(one.app for one in spawned), stdin="none", output=output)
 
@@ -255,24 +231,24 @@ class Spawner:
         A port of the world's own would have to be held on its rank 0's host, and an address be proved, which takes two
         round trips; who spawns ranks has MPI for what that port is for.
         """
-        job = self._job
-        return make_plans(request, jobmap, job.environ, job.cwd, job.endpoint, job.jobid, world, job.attempt)
+        context, environ, cwd = self._context, self._context.environ, self._context.cwd
+        return make_plans(request, jobmap, environ, cwd, context.endpoint, context.jobid, world, context.attempt)
 
     def _launch(self, node: int, plan: NodePlan) -> None:
-        self._host.send(node, frames.encode(frames.LAUNCH, payload=control.pack_plan(plan)))
+        self._job.send(node, frames.encode(frames.LAUNCH, payload=control.pack_plan(plan)))
 
     def settled(self, number: int, error: str) -> None:
         """All ranks of a world run, or (`error`) it is being ended."""
-        wish, world = self._starting.pop(number)
+        asked, world = self._starting.pop(number)
         if error:
-            self._fail(wish, "start", LaunchError(error))
+            self._fail(asked, "start", LaunchError(error))
         else:
-            wish.done(Answer(0, fields={"world": [world.name]}))
+            asked.done(Answer(0, fields={"world": [world.name]}))
 
 
-def _keeps_others_waiting(wish: _SpawnRequest) -> bool:
+def _keeps_others_waiting(asked: _SpawnRequest) -> bool:
     """Open MPI 4.1 calls itself "ompi", 5.0 "ompi5"; its mpirun ends the job where a spawn fails (runs of 4.1.4)."""
-    return any(("pmix.pers", "ompi") in command.info for command in wish.commands)
+    return any(("pmix.pers", "ompi") in command.info for command in asked.commands)
 
 
 def _commands(question: Question) -> tuple[tuple[SpawnCommand, ...], str, tuple[str, ...]]:

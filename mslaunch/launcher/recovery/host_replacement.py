@@ -107,7 +107,7 @@ class HostReplacement:
         past = PreviousAttempt(before.number, before.allocation, len(before.jobmap.placements), host, node)
         here, ours = _names(past, before.jobmap.nodes)
         self._gone.clear()
-        self._lost.update(before.state.lost_hosts)
+        self._lost.update(before.state.table.lost_hosts)
         return self._try_all(attempt, past, here, ours)
 
     def _try_all(

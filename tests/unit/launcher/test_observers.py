@@ -5,17 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from histories import exited
 
 from mslaunch.datamodel.hosts import Allocation, Node
 from mslaunch.datamodel.jobmap import JobMap, Placement
 from mslaunch.datamodel.request import AppContext, Request
-from mslaunch.launcher.job.events import Exited, Impossible, Prepared, Started, StreamEnded
+from mslaunch.launcher.job.events import Interrupted, Prepared, Started, StreamEnded
 from mslaunch.launcher.job_run import JobRun
 from mslaunch.launcher.launch_context import LaunchContext
 from mslaunch.launcher.observers import AllStarted, Observers, RankEnded, RankStarted, Staged
 
 NODES = (Node("n0", 2, "-H"),)
-FAILED = [Exited(0, 0, 3, None), StreamEnded(0), StreamEnded(0)]
+FAILED = [exited(0, 0, 3, None), StreamEnded(0), StreamEnded(0)]
 
 
 def records_of(*events: Any) -> list[Any]:
@@ -40,7 +41,7 @@ def test_that_all_ranks_run_is_recorded_once() -> None:
 
 
 def test_a_job_that_is_being_ended_does_not_count_as_started() -> None:
-    records = records_of(Started(0, 10), Impossible("enough", ""), Started(1, 11))
+    records = records_of(Started(0, 10), Interrupted("SIGINT"), Started(1, 11))
     assert [type(record) for record in records] == [RankStarted, RankStarted]
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from histories import make_state
 
 from mslaunch.datamodel.exit_status import ExitStatus
 from mslaunch.datamodel.hosts import Node
@@ -15,9 +16,10 @@ from mslaunch.datamodel.node_plan import FIRST_SERVER, SERVICE, AppPlan, NodePla
 from mslaunch.datamodel.request import OutputPolicy
 from mslaunch.errors import UsageError, WireError
 from mslaunch.launcher.agents.job_agents import JobAgents
-from mslaunch.launcher.job import startup
+from mslaunch.launcher.job import job_state
 from mslaunch.launcher.job.controller import JobController
-from mslaunch.launcher.job.job_state import JobState
+from mslaunch.launcher.job.events import Interrupted, Signalled
+from mslaunch.launcher.job.startup import JobPlans
 from mslaunch.launcher.stdio.console import Console
 from mslaunch.launcher.stdio.file_patterns import PatternValues
 from mslaunch.launcher.stdio.output import Output
@@ -54,30 +56,20 @@ class Agent:
 class Job:
     """A launch of two ranks on one host; what the user hears is in `heard`."""
 
-    def __init__(self, loop: Loop, first: dict[int, NodePlan], **how: Any) -> None:
+    def __init__(self, loop: Loop, first: dict[int, NodePlan], delay: float = 0.0, **how: Any) -> None:
         nodes = (Node("n0", 2, "-H", local=True),)
         self.loop = loop
         self.agent = Agent(nodes[0])
         self.jobmap = JobMap(nodes, (Placement(0, 0, 0, 0), Placement(1, 0, 0, 1)), 2)
-        self.state = JobState(self.jobmap, max_restarts=2)
+        self.state = make_state(self.jobmap, max_restarts=2, delay=delay, grace=1.0)
         self.refusal: UsageError | None = None
         out, self._said = os.pipe(), os.pipe()
         console = Console(loop, self._said[1], quiet=False, verbose=True)
         terminals = {frames.STDOUT: OutputFd(loop, out[1], "out", console.info), frames.STDERR: console.stderr}
         output = Output(OutputPolicy(), PatternValues([("n0", 0), ("n0", 0)]), terminals, console.info)
         agents: Any = [self.agent]
-        self.launch = JobController(
-            loop,
-            JobAgents(agents),
-            self.state,
-            output,
-            self._plans,
-            (0, ()),
-            1.0,
-            console,
-            services=lambda end: first,
-            **how,
-        )
+        plans = JobPlans(self._plans, lambda end: first)
+        self.launch = JobController(loop, JobAgents(agents), self.state, output, plans, (0, ()), console, **how)
         self._console, self._fds = console, (*out, *self._said)
 
     def _plans(self, endpoint: Endpoint) -> list[NodePlan]:
@@ -163,7 +155,7 @@ def test_a_scheduler_that_waits_for_a_connection_is_reported_as_such(make: Calla
 
 
 def test_services_are_not_waited_for_without_end(make: Callable[..., Job], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(startup, "SERVE_SECONDS", 0.01)
+    monkeypatch.setattr(job_state, "SERVE_SECONDS", 0.01)
     job = make(FIRST)
     job.prepare()
     job.loop.run(lambda: len(job.agent.sent) > 1)
@@ -187,7 +179,7 @@ def test_a_service_that_fails_first_is_ended_with_all_others(make: Callable[...,
     job.started(SERVICE, FIRST_SERVER)
     job.exited(SERVICE, 1)
     assert job.agent.kinds() == [frames.LAUNCH, frames.END]
-    job.launch.to_all(b"")  # a signal: there are no ranks to hear it
+    job.launch.post(Signalled(10))  # there are no ranks to hear it
     for number in (SERVICE, FIRST_SERVER):
         for kind in (frames.STDOUT, frames.STDERR):
             job.agent.say(kind, number)
@@ -197,7 +189,7 @@ def test_a_service_that_fails_first_is_ended_with_all_others(make: Callable[...,
 
 
 def test_the_scheduler_is_started_again_at_once_whatever_ranks_wait_for(make: Callable[..., Job]) -> None:
-    job = make(FIRST, restart_delay=3600.0)
+    job = make(FIRST, delay=3600.0)
     job.prepare()
     job.started(SERVICE, FIRST_SERVER)
     for number in (SERVICE, FIRST_SERVER):
@@ -210,13 +202,13 @@ def test_the_scheduler_is_started_again_at_once_whatever_ranks_wait_for(make: Ca
     said = job.heard()
     assert "the MindSpore scheduler ended with exit code 3 on n0; started again, 1 of 2" in said
     assert "rank 1 ended with exit code 3 on n0; started again in 3600 s, 1 of 2" in said
-    job.launch.fail_job("enough", "")
+    job.launch.post(Interrupted("SIGINT"))
     assert [frame.kind for frame in job.agent.sent[-2:]] == [frames.END, frames.RESTART], "the agent answers it"
     assert job.agent.sent[-1].rank == 1
 
 
 def test_a_delayed_start_comes(make: Callable[..., Job]) -> None:
-    job = make(restart_delay=0.01)
+    job = make(delay=0.01)
     job.prepare()
     job.started(0, 1)
     job.exited(0, 3)

@@ -6,6 +6,7 @@ import signal
 from typing import Any, NamedTuple
 
 import pytest
+from histories import Restart, exited, failure_of, make_state, restarts_of, tell
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,27 +14,21 @@ from mslaunch.datamodel.hosts import Node
 from mslaunch.datamodel.jobmap import JobMap, Placement
 from mslaunch.datamodel.node_plan import FIRST_SERVER, SERVICE
 from mslaunch.errors import LinkError
+from mslaunch.frameworks.table import service_info
 from mslaunch.launcher.job.events import (
-    DropOutput,
     End,
-    Exited,
     Idle,
     Interrupted,
     LinkEnded,
-    Notice,
     Prepared,
-    ReportState,
-    Restart,
     Serve,
     Serves,
     Start,
     Started,
     StreamEnded,
     TimedOut,
-    Unserved,
+    TimerFired,
 )
-from mslaunch.launcher.job.job_state import JobState
-from mslaunch.launcher.job.service_state import title
 
 SIGKILL, SIGTERM = int(signal.SIGKILL), int(signal.SIGTERM)
 SERVER = FIRST_SERVER
@@ -48,22 +43,17 @@ def jobmap(*nodes: int, hosts: int = 0, first: int = 0) -> JobMap:
 
 
 def over(number: int, code: int | None = 0, signum: int | None = None, node: int = 0) -> list[Any]:
-    return [Exited(number, node, code, signum), StreamEnded(number), StreamEnded(number)]
-
-
-def tell(state: JobState, *happened: Any) -> list[Any]:
-    """What follows for agents; what the user is told is tested by itself."""
-    actions = [action for event in happened for action in state.on(event)]
-    return [action for action in actions if not isinstance(action, (Notice, ReportState, DropOutput))]
+    return [exited(number, node, code, signum), StreamEnded(number), StreamEnded(number)]
 
 
 ONE, BOTH = ((SERVICE, 0),), ((SERVICE, 0), (SERVER, 0))
+LATE = TimerFired("serve")
 SERVING = [Prepared(BOTH), Started(SERVICE, 90), Started(SERVER, 91)]
 READY = [*SERVING, Serves(SERVER), Serves(SERVICE)]
 RUN = [*READY, Started(0, 100), Started(1, 101)]
 BEGUN = [Serve((0,)), Start()]
 ALL = End((0,))
-BAD_PORT = Exited(SERVICE, 0, None, None, "port 8118 is taken", "name another")
+BAD_PORT = exited(SERVICE, 0, None, None, "port 8118 is taken", "name another")
 DEAD = [*over(0, None, SIGTERM), *over(1, None, SIGTERM)]
 SERVER_DEAD = over(SERVER, None, SIGTERM)
 
@@ -86,8 +76,8 @@ HISTORIES = {
     "a service that waits for a first connection is ready, and need not run": History(
         [Prepared(ONE), Serves(SERVICE), *(e for rank in (0, 1) for e in (Started(rank, 9), *over(rank)))], BEGUN
     ),
-    "but not for ever": History([*SERVING, Unserved()], BEGUN, finished=False),
-    "once is enough": History([*SERVING, Unserved(), Serves(SERVICE), Serves(SERVER), Unserved()], BEGUN,
+    "but not for ever": History([*SERVING, LATE], BEGUN, finished=False),
+    "once is enough": History([*SERVING, LATE, Serves(SERVICE), Serves(SERVER)], BEGUN,
                               finished=False),
     "all are ended with the last rank, however they end": History(
         [*RUN, *over(0), *over(1), *over(SERVICE, 1), *over(SERVER, None, SIGKILL)], [*BEGUN, ALL]
@@ -197,7 +187,7 @@ HISTORIES = {
         limit=3,
     ),
     "ranks were done before they had found it again": History(
-        [*RUN, *over(SERVICE, 1), Started(SERVICE, 92), Exited(SERVICE, 0, None, None, "some cannot end"),
+        [*RUN, *over(SERVICE, 1), Started(SERVICE, 92), exited(SERVICE, 0, None, None, "some cannot end"),
          *over(SERVICE)[1:], *DEAD, *SERVER_DEAD],
         [*BEGUN, Restart(SERVICE, 0, "ended with exit code 1", 1, 3), ALL, ALL],
         "the MindSpore scheduler could not be started again: some cannot end",
@@ -207,7 +197,7 @@ HISTORIES = {
         restartable=True,
     ),
     "the ranks end before it is back": History(
-        [*RUN, *over(SERVICE, 1), *over(0), *over(1), *over(SERVER), Exited(SERVICE, 0, None, None, "being ended")],
+        [*RUN, *over(SERVICE, 1), *over(0), *over(1), *over(SERVER), exited(SERVICE, 0, None, None, "being ended")],
         [*BEGUN, Restart(SERVICE, 0, "ended with exit code 1", 1, 3), ALL],
         limit=3,
     ),
@@ -248,7 +238,7 @@ HISTORIES = {
         restart="group",
     ),
     "group: nor a program that there is not": History(
-        [Prepared(), *(Exited(rank, 0, 127, None, "the program 'x' was not found") for rank in (0, 1))],
+        [Prepared(), *(exited(rank, 0, 127, None, "the program 'x' was not found") for rank in (0, 1))],
         [Start(), ALL],
         "the program 'x' was not found",
         restart="group",
@@ -265,20 +255,20 @@ HISTORIES = {
 @pytest.mark.parametrize("name", HISTORIES)
 def test_services(name: str) -> None:
     history = HISTORIES[name]
-    state = JobState(jobmap(0, 0), abort_on_failure=False, max_restarts=history.limit, restart=history.restart)
+    state = make_state(jobmap(0, 0), abort_on_failure=False, max_restarts=history.limit, restart=history.restart)
     if not (history.limit or history.restart):
-        state = JobState(jobmap(0, 0))
+        state = make_state(jobmap(0, 0))
     actions = tell(state, *history.events)
     assert actions == history.actions
     assert [type(action) for action in actions] == [type(action) for action in history.actions]
     assert state.finished == history.finished
-    failure = state.failure
+    failure = failure_of(state) if state.failure else None
     assert (failure.what if failure else None, failure.rank if failure else None) == (history.what, history.rank)
     assert state.restartable == history.restartable
 
 
 def test_ranks_of_other_launchers_may_need_it_longer() -> None:
-    state = JobState(jobmap(0), shared=True)
+    state = make_state(jobmap(0), shared=True)
     tell(state, Prepared(ONE), Started(SERVICE, 90), Serves(SERVICE), Started(0, 100))
     assert tell(state, *over(0))[0] == Idle((0,)) and not state.finished
     assert tell(state, Interrupted("SIGINT")) == [End((0,))]  # who does not want to wait need not
@@ -287,80 +277,80 @@ def test_ranks_of_other_launchers_may_need_it_longer() -> None:
 
 
 def test_a_share_that_fails_does_not_wait_for_others() -> None:
-    state = JobState(jobmap(0), shared=True)
+    state = make_state(jobmap(0), shared=True)
     tell(state, Prepared(ONE), Started(SERVICE, 90), Serves(SERVICE), Started(0, 100))
     assert set(tell(state, *over(0, 3))) == {End((0,))}
 
 
 def test_they_are_a_part_of_the_outcome() -> None:
-    state = JobState(jobmap(0, 0))
+    state = make_state(jobmap(0, 0))
     tell(state, *RUN, *over(0), *over(1), *SERVER_DEAD, *over(SERVICE))
-    found = [(one.rank, one.host, one.pid, one.code, one.signal, one.reason) for one in state.service_statuses()]
+    found = [(one.rank, one.host, one.pid, one.code, one.signal, one.reason) for one in state.table.service_statuses()]
     assert found == [(SERVICE, "n0", 90, 0, None, ""), (SERVER, "n0", 91, None, SIGTERM, "ended")]
-    assert [one.rank for one in state.statuses()] == [0, 1]
+    assert [one.rank for one in state.table.statuses()] == [0, 1]
 
 
 def test_a_refusal_says_what_to_do() -> None:
     for events in ([BAD_PORT], [Prepared(ONE), BAD_PORT]):
-        state = JobState(jobmap(0, 0))
+        state = make_state(jobmap(0, 0))
         tell(state, *events)
-        assert state.failure == ("port 8118 is taken", "n0", None, 1, ("name another",))
-        assert {status.reason for status in state.statuses()} == {"not started"}
+        assert failure_of(state) == ("port 8118 is taken", "n0", None, 1, ("name another",))
+        assert {status.reason for status in state.table.statuses()} == {"not started"}
 
 
 def test_a_host_without_ranks_is_needed_as_long_as_ranks_run() -> None:
     apart = [Prepared(((SERVICE, 2),)), Started(SERVICE, 9, 2), Serves(SERVICE), Started(0, 1), Started(1, 2, 1)]
-    state = JobState(jobmap(0, 1, hosts=3), restart="group")
+    state = make_state(jobmap(0, 1, hosts=3), restart="group")
     gone = LinkError("no route", "n2")
     assert tell(state, *apart, LinkEnded(2, gone)) == [Serve((2,)), Start(), End((0, 1))]
     what = "the MindSpore scheduler was lost with the host while ranks were running"
-    assert state.failure == (what, "n2", None, 205, ("no route",))
-    assert state.restartable and state.lost_hosts == ("n2",)
+    assert failure_of(state) == (what, "n2", None, 205, ("no route",))
+    assert state.restartable and state.table.lost_hosts == ("n2",)
     assert tell(state, *over(0, None, SIGTERM), *over(1, None, SIGTERM, 1)) == [] and state.finished
-    state = JobState(jobmap(0, 1, hosts=3))
+    state = make_state(jobmap(0, 1, hosts=3))
     assert tell(state, *apart, *over(0), *over(1, node=1), LinkEnded(2)) == [Serve((2,)), Start(), End((0, 1, 2))]
     assert state.finished and state.failure is None
 
 
 def test_a_host_where_a_on_demand_is_waited_for_is_needed_too() -> None:
-    state = JobState(jobmap(0, hosts=2))
+    state = make_state(jobmap(0, hosts=2))
     assert tell(state, Prepared(((SERVICE, 1),)), Serves(SERVICE), Started(0, 1), LinkEnded(1))[-1] == End((0,))
-    assert state.failure and state.failure.host == "n1"
+    assert failure_of(state).host == "n1"
 
 
 def test_several_services_go_with_their_host() -> None:
     places = tuple((number, 1) for number in (SERVER, SERVICE, SERVER - 1))
-    state = JobState(jobmap(0, hosts=2))
+    state = make_state(jobmap(0, hosts=2))
     tell(state, Prepared(places), *(Started(number, 9, 1) for number, _ in places))
     tell(state, *(Serves(number) for number, _ in places), Started(0, 1), *over(SERVER, node=1), LinkEnded(1))
-    assert state.failure and state.failure.what == (
+    assert failure_of(state).what == (
         "the MindSpore scheduler and parameter server 1 were lost with the host while ranks were running"
     )
 
 
 def test_two_hosts_are_lost() -> None:
     """The second one after the first has ended the job: both are to be replaced."""
-    state = JobState(jobmap(0, 1, 2), restart="group")
+    state = make_state(jobmap(0, 1, 2), restart="group")
     tell(state, Prepared(), *(Started(rank, 9, rank) for rank in range(3)), LinkEnded(1), LinkEnded(2))
-    assert state.failure and state.failure.host == "n1"
-    assert state.restartable and state.lost_hosts == ("n1", "n2")
+    assert failure_of(state).host == "n1"
+    assert state.restartable and state.table.lost_hosts == ("n1", "n2")
     tell(state, *over(0, None, SIGTERM))
     assert state.finished
 
 
 def test_a_host_that_goes_before_ranks_run_is_worth_another_attempt() -> None:
-    state = JobState(jobmap(0, 1), restart="group")
+    state = make_state(jobmap(0, 1), restart="group")
     assert tell(state, LinkEnded(1), Prepared(ONE)) == []
-    assert state.finished and state.restartable and state.lost_hosts == ("n1",)
+    assert state.finished and state.restartable and state.table.lost_hosts == ("n1",)
 
 
 def test_restarts_are_reported() -> None:
-    state = JobState(jobmap(0, 0), max_restarts=3)
+    state = make_state(jobmap(0, 0), max_restarts=3)
     killed, three = (None, SIGKILL), (3, None)
     tell(state, *RUN, *over(SERVICE, *killed), Started(SERVICE, 92), *over(1, *killed), Started(1, 93))
     for how in (killed, three):
         tell(state, *over(0, *how), Started(0, 94))
-    assert state.restarts == (
+    assert restarts_of(state) == (
         f"the MindSpore scheduler on n0, which {KILLED}",
         f"rank 0 on n0, which {KILLED} and ended with exit code 3, 2 times",
         f"rank 1 on n0, which {KILLED}",
@@ -370,46 +360,49 @@ def test_restarts_are_reported() -> None:
 
 
 def test_a_restart_that_did_not_happen_is_not_reported() -> None:
-    state = JobState(jobmap(0, 0), max_restarts=3)
+    state = make_state(jobmap(0, 0), max_restarts=3)
     tell(state, *RUN, *over(0, 3), *over(1, 3), Started(1, 102), *over(1, 4), Interrupted("SIGINT"))
-    tell(state, *(Exited(rank, 0, 1, None, "the job is being ended") for rank in (0, 1)))
-    assert state.restarts == ("rank 1 on n0, which ended with exit code 3 and ended with exit code 4",)
+    tell(state, *(exited(rank, 0, 1, None, "the job is being ended") for rank in (0, 1)))
+    assert restarts_of(state) == ("rank 1 on n0, which ended with exit code 3 and ended with exit code 4",)
 
 
 def test_a_rank_that_ends_in_many_ways() -> None:
-    state = JobState(jobmap(0), max_restarts=1000)
+    state = make_state(jobmap(0), max_restarts=1000)
     tell(state, Prepared(), Started(0, 9))
     for code in range(1, 100):
         tell(state, *over(0, code), Started(0, 9))
-    assert state.restarts[0].endswith(
+    assert restarts_of(state)[0].endswith(
         "which ended with exit code 1 and ended with exit code 2 and ended with exit code 3 and otherwise, 99 times"
     )
 
 
 def test_all_have_started_once() -> None:
-    state = JobState(jobmap(0, 0), max_restarts=1)
+    state = make_state(jobmap(0, 0), max_restarts=1)
     tell(state, Prepared(), Started(0, 9), *over(0, 3))
-    assert not state.all_started
+    assert not state.table.all_started
     tell(state, Started(1, 10))
-    assert state.all_started, "one of them is just being started again"
+    assert state.table.all_started, "one of them is just being started again"
     tell(state, Started(0, 11))
-    assert state.all_started
+    assert state.table.all_started
 
 
 def test_the_first_rank_may_have_another_number() -> None:
     """Where other launchers start those before it."""
-    state = JobState(jobmap(0, 1, first=4))
-    assert (state.first, sorted(state.ranks), state.ranks[5].node) == (4, [4, 5], 1)
-    tell(state, Prepared(), Started(4, 9), Started(5, 9, 1), Exited(5, 1, 3, None))
-    assert state.failure and (state.failure.what, state.failure.rank) == ("rank 5 ended with exit code 3", 5)
-    assert [status.rank for status in state.statuses()] == [4, 5]
+    state = make_state(jobmap(0, 1, first=4))
+    assert (state.table.first, sorted(state.table.ranks), state.table.ranks[5].node) == (4, [4, 5], 1)
+    tell(state, Prepared(), Started(4, 9), Started(5, 9, 1), exited(5, 1, 3, None))
+    assert (failure_of(state).what, failure_of(state).rank) == (
+        "rank 5 ended with exit code 3",
+        5,
+    )
+    assert [status.rank for status in state.table.statuses()] == [4, 5]
 
 
 @pytest.mark.parametrize(
     ("number", "text"), [(SERVICE, "the MindSpore scheduler"), (-3, "parameter server 0"), (-10, "parameter server 7")]
 )
 def test_titles(number: int, text: str) -> None:
-    assert title(number) == text
+    assert service_info(number).title == text
 
 
 class Process:
@@ -452,8 +445,8 @@ def test_any_order_comes_to_an_end(data: st.DataObject) -> None:
     restart = data.draw(st.sampled_from(["", "rank", "group", "none"]))
     limit = data.draw(st.integers(0, 2))
     moment = data.draw(st.integers(0, 30))  # of Ctrl-C
-    state = JobState(jobmap(0, 0), max_restarts=limit, restart=restart)
-    actions = state.on(Prepared(tuple((number, 0) for number in numbers)))
+    state = make_state(jobmap(0, 0), max_restarts=limit, restart=restart)
+    actions = tell(state, Prepared(tuple((number, 0) for number in numbers)))
     started = ended = False
     for step in range(1000):
         for action in actions:
@@ -477,11 +470,11 @@ def test_any_order_comes_to_an_end(data: st.DataObject) -> None:
         if state.finished:
             break
         assert able
-        actions = state.on(Interrupted("SIGINT") if step == moment else data.draw(st.sampled_from(able))())
+        actions = tell(state, Interrupted("SIGINT") if step == moment else data.draw(st.sampled_from(able))())
     assert state.finished
     assert not any(events for events in coming.values())
     assert not any(service.coming for service in services.values() if service.runs)
     if state.failure is None:
         assert state.code == 0 and started
     if state.restartable:
-        assert restart == "group" and state.failure and state.failure.rank is not None
+        assert restart == "group" and failure_of(state).rank is not None

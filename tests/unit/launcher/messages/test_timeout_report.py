@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from histories import exited, make_state
 
 from mslaunch.datamodel.hosts import Node
 from mslaunch.datamodel.jobmap import JobMap, Placement
-from mslaunch.launcher.job.events import Exited, LinkEnded, Prepared, Started, StreamEnded
+from mslaunch.launcher.job.events import LinkEnded, Prepared, Started, StreamEnded
 from mslaunch.launcher.job.job_state import JobState
 from mslaunch.launcher.messages.timeout_report import state_text, trace_text
 from mslaunch.protocol.control import StackTrace
@@ -17,22 +18,22 @@ from mslaunch.protocol.control import StackTrace
 def job(ranks: int, hosts: int, *events: Any, **how: Any) -> JobState:
     """`ranks` ranks, in equal parts on hosts n1, n2, …; all have started, and then `events` came."""
     rows = tuple(Placement(rank, 0, rank * hosts // ranks, rank) for rank in range(ranks))
-    state = JobState(JobMap(tuple(Node(f"n{host + 1}", 8, "-H") for host in range(hosts)), rows, ranks), **how)
+    state = make_state(JobMap(tuple(Node(f"n{host + 1}", 8, "-H") for host in range(hosts)), rows, ranks), **how)
     for event in (Prepared(), *(Started(rank, 100 + rank) for rank in range(ranks)), *events):
         state.on(event)
     return state
 
 
 def report(state: JobState, seconds: float) -> str:
-    return state_text(state.rank_states(), state.worlds, seconds)
+    return state_text(state.table.rank_states(), state.table.names, seconds)
 
 
 def over(rank: int, code: int | None = 0, signum: int | None = None) -> list[Any]:
-    return [Exited(rank, 0, code, signum), StreamEnded(rank), StreamEnded(rank)]
+    return [exited(rank, 0, code, signum), StreamEnded(rank), StreamEnded(rank)]
 
 
 def test_each_rank_has_a_line() -> None:
-    events = [*over(0), *over(1, None, 9), Exited(2, 0, 3, None), *over(4, 3), *over(5, 3), Started(5, 205)]
+    events = [*over(0), *over(1, None, 9), exited(2, 0, 3, None), *over(4, 3), *over(5, 3), Started(5, 205)]
     text = report(job(6, 2, *events, max_restarts=1), 90.5)
     # ranks 1, 2 and 4 wait for their turn; 5 has had it
     assert text == (
@@ -48,7 +49,7 @@ def test_each_rank_has_a_line() -> None:
 
 
 def test_how_ranks_ended() -> None:
-    text = report(job(3, 1, *over(0, None, 9), Exited(1, 0, 3, None), StreamEnded(1), recovery=True), 1)
+    text = report(job(3, 1, *over(0, None, 9), exited(1, 0, 3, None), StreamEnded(1), recovery=True), 1)
     assert [line.split(None, 3)[3] for line in text.splitlines()[2:]] == [
         "was ended by SIGKILL (killed)",
         "ended with exit code 3, but its output is still open",
@@ -57,7 +58,7 @@ def test_how_ranks_ended() -> None:
 
 
 def test_ranks_that_are_lost_or_were_never_started() -> None:
-    state = JobState(
+    state = make_state(
         JobMap((Node("n1", 1, "-H"), Node("n2", 1, "-H")), (Placement(0, 0, 0, 0), Placement(1, 0, 1, 0)), 2)
     )
     for event in (Prepared(), Started(0, 7), LinkEnded(0)):

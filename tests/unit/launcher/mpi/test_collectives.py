@@ -31,13 +31,13 @@ class Nodes:
     def __init__(self, **worlds: list[int]) -> None:
         self.sent: list[tuple[int, frames.Frame]] = []
         self.stranded: list[tuple[str, int]] = []
-        self.impossible: list[str] = []
+        self.too_large: list[int] = []
         self.spawned: list[tuple[Question, Callable[[Answer], None]]] = []
         self.exchange = Collectives(
             self._send,
-            lambda node, question, done: self.spawned.append((question, done)),
+            lambda question, done: self.spawned.append((question, done)),
             lambda world, rank: self.stranded.append((world, rank)),
-            lambda what, todo: self.impossible.append(what),
+            self.too_large.append,
         )
         for name, nodes in worlds.items():
             self.exchange.add_world(name[1:], nodes)
@@ -240,7 +240,7 @@ def test_more_than_a_frame_may_hold(monkeypatch: pytest.MonkeyPatch) -> None:
     nodes = Nodes(w7=[0, 1, 2])
     nodes.gather(0, "7", blob=bytes(2 << 20))
     nodes.gather(1, "7", blob=bytes(2 << 20))
-    assert nodes.impossible == ["the ranks exchange more than 3 MiB with each other in MPI's start-up"]
+    assert nodes.too_large == [3 << 20]
     assert nodes.heard() == []
 
 

@@ -12,8 +12,9 @@ from mslaunch.datamodel.hosts import Node
 from mslaunch.datamodel.jobmap import JobMap, Placement
 from mslaunch.datamodel.node_plan import World
 from mslaunch.errors import WireError
-from mslaunch.launcher.job import events
 from mslaunch.launcher.job.job_state import JobState
+from mslaunch.launcher.messages.notices import notice_text
+from mslaunch.launcher.mpi import mpi_events as events
 from mslaunch.launcher.mpi.coordinator import Coordinator
 from mslaunch.protocol import frames
 from mslaunch.protocol.mpi import (
@@ -42,12 +43,15 @@ class Agents:
         self.notices: list[str] = []
         nodes = tuple(Node(f"n{number}", 2, "-H") for number in range(2))
         self.state = JobState(JobMap(nodes, tuple(Placement(rank, 0, rank // 2, rank % 2) for rank in range(4)), 4))
-        self.meeting = Coordinator(self._send, self.events.append, self.notices.append, self.state, self._spawn)
+        self.meeting = Coordinator(self._send, self.events.append, self._notify, self.state.table.hosts, self._spawn)
         self.meeting.add_world(World("7", 0, ("n0", "n1"), ((0, 1), (2, 3)), sizes=(4,)))
 
     def _send(self, node: int, frame: bytes) -> None:
         (whole,) = frames.Decoder().feed(frame)
         self.sent.append((node, whole))
+
+    def _notify(self, kind: str, facts: Any) -> None:
+        self.notices.append(notice_text(kind, facts, self.state.table.names, self.state.table.hosts))
 
     def _spawn(self, question: Question, done: Any) -> None:
         done(Answer(0, "slots:none"))
@@ -95,7 +99,7 @@ def test_a_library_that_nobody_expected_is_mentioned_once(family: str, offered: 
 def test_who_ended_is_missed_by_the_frames_number() -> None:
     """A spawned world counts from its first."""
     agents = Agents()
-    assert agents.state.add_world([0, 1]) == 4
+    assert agents.state.table.add_world([0, 1]) == 4
     agents.meeting.add_world(World("8", 4, ("n0", "n1"), ((0,), (1,)), sizes=(2,), parent="7.0"))
     agents.say(0, frames.GATHER, payload=pack_gathering(Gathering("fence", ("8",))))
     agents.meeting.ended(3)
@@ -105,9 +109,7 @@ def test_who_ended_is_missed_by_the_frames_number() -> None:
 
 
 def test_ranks_before_any_world_was_told_are_nobodys() -> None:
-    meeting = Coordinator(
-        lambda node, frame: None, lambda event: None, lambda text: None, Agents().state, lambda q, d: None
-    )
+    meeting = Coordinator(lambda node, frame: None, lambda event: None, lambda kind, facts: None, [], lambda q, d: None)
     meeting.ended(0)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+from histories import exited, failure_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,20 +15,13 @@ from mslaunch.datamodel.jobmap import Endpoint, JobMap, Placement
 from mslaunch.datamodel.node_plan import NodePlan, World
 from mslaunch.datamodel.request import AppContext, Policy, Request
 from mslaunch.errors import AllocationError, LaunchError, LinkError, UsageError, WireError
-from mslaunch.launcher.job.events import (
-    Exited,
-    Interrupted,
-    Joined,
-    Kill,
-    Left,
-    LinkEnded,
-    Prepared,
-    Started,
-    StreamEnded,
-)
+from mslaunch.launcher.job.events import Interrupted, Kill, LinkEnded, Prepared, Started, StreamEnded
 from mslaunch.launcher.job.events import Spawned as SpawnedEvent
-from mslaunch.launcher.job.job_state import JobState
+from mslaunch.launcher.job.job_state import ENDING, JobState
+from mslaunch.launcher.messages.notices import notice_text
 from mslaunch.launcher.mpi.coordinator import Coordinator
+from mslaunch.launcher.mpi.mpi_events import Joined, Left
+from mslaunch.launcher.mpi.running_job import RunningJob
 from mslaunch.launcher.mpi.spawn_ranks import SpawnContext, Spawner
 from mslaunch.plan.mapping.spawn_placement import SpawnCommand, SpawnPlacement, place_spawned, understand
 from mslaunch.protocol import control, frames
@@ -192,10 +186,17 @@ class Hosts:
             return Allocation((*all_nodes, Node("other", 1, "-H")), True, mine)
 
         job = SpawnContext(asked, allocation, jobmap, {}, "/", "00070000", endpoint, named, self._call)
-        self.spawning = Spawner(job, self)
-        self.meeting = Coordinator(self.send, self.on, self.notice, self.state, self.spawning.asked)
+        table = self.state.table
+        running = RunningJob(
+            table.hosts, table.names, table.running, table.ended, lambda: self.state.phase == ENDING, self.send,
+            self.on, self.notify, self.add_agent, self.add_world,
+        )  # fmt: skip
+        self.spawning = Spawner(job, running)
+        self.meeting = Coordinator(self.send, self.on, self.notify, table.hosts, self.spawning.spawn)
         self.name = str(0x70001)
-        self.meeting.add_world(World(self.name, 0, tuple(self.state.hosts), tuple((rank,) for rank in range(ranks))))
+        self.meeting.add_world(
+            World(self.name, 0, tuple(self.state.table.hosts), tuple((rank,) for rank in range(ranks)))
+        )
         self.on(Prepared(), *(Started(rank, 100 + rank, rank) for rank in range(ranks)))
 
     def _call(self, nodes: Sequence[Node], done: Callable[[list[Any], list[LaunchError]], None]) -> None:
@@ -212,14 +213,14 @@ class Hosts:
     def send(self, node: int, frame: bytes) -> None:
         self.sent += ((node, one) for one in frames.Decoder().feed(frame))
 
-    def notice(self, text: str) -> None:
-        self.notices.append(text)
+    def notify(self, kind: str, facts: Any) -> None:
+        self.notices.append(notice_text(kind, facts, self.state.table.names, self.state.table.hosts))
 
     def add_agent(self, peer: Any) -> int:
-        return self.state.add_node(peer.node.name)
+        return self.state.table.add_node(peer.node.name)
 
     def add_world(self, world: World, nodes: Sequence[int], mpi: bool) -> None:
-        assert self.state.add_world(nodes, mpi) == world.first
+        assert self.state.table.add_world(nodes, mpi) == world.first
         self.meeting.add_world(world)
         self.added.append((world, list(nodes), mpi))
 
@@ -315,15 +316,15 @@ def test_slots_are_free_again_once_ranks_have_ended() -> None:
         hosts.on(Started(number, 5), Joined(number), Left(number))
         hosts.ask(9, 1)
         assert not hosts.plans(), "the other one runs"
-        hosts.on(Exited(number, 0, 0, None))
+        hosts.on(exited(number, 0, 0, None))
     assert hosts.state.failure is None
 
 
 def test_a_child_without_mpi_init_leaves_its_parent_waiting() -> None:
     hosts = Hosts()
     hosts.ask(1, 1)
-    hosts.on(Started(1, 5), Exited(1, 0, 0, None))
-    failure = hosts.state.failure
+    hosts.on(Started(1, 5), exited(1, 0, 0, None))
+    failure = failure_of(hosts.state)
     assert failure and failure.what == (
         "rank 0 of world 2, for which those who spawned it wait, ended without MPI_Init"
     )
@@ -335,17 +336,17 @@ def test_what_cannot_be_started_is_the_parents_affair(how: str) -> None:
     hosts = Hosts(2)
     hosts.ask(3, 2)
     assert len(hosts.plans()) == 2
-    failed = Exited(3, 1, 127, None, "the program 'child' was not found", "give its path")
+    failed = exited(3, 1, 127, None, "the program 'child' was not found", "give its path")
     started = Started(2, 50, 0)
     hosts.on(*((failed, started) if how == "before" else (started, failed)))
     assert Kill(2, 0) in hosts.actions
     ((_, answer),) = hosts.answers()
     assert answer.error == "start:the program 'child' was not found, on n1"
     assert hosts.notices == [f"rank 0 could not spawn 2 ranks of child: {answer.error[6:]}"]
-    hosts.on(Exited(2, 0, None, 9), StreamEnded(2), StreamEnded(2))
+    hosts.on(exited(2, 0, None, 9), StreamEnded(2), StreamEnded(2))
     for rank in (0, 1):
         assert not hosts.state.finished
-        hosts.on(Exited(rank, rank, 0, None), StreamEnded(rank), StreamEnded(rank))
+        hosts.on(exited(rank, rank, 0, None), StreamEnded(rank), StreamEnded(rank))
     assert hosts.state.finished and hosts.state.code == 0 and hosts.state.failure is None
 
 
@@ -358,7 +359,7 @@ def test_hosts_are_called_one_spawn_at_a_time() -> None:
     hosts.come()
     assert [names for names, _ in hosts.calls] == [["n2"]]
     hosts.come()
-    assert hosts.state.hosts == ["n0", "n1", "n2"]
+    assert hosts.state.table.hosts == ["n0", "n1", "n2"]
     assert [(node, plan.world.name, plan.world.here) for node, plan in hosts.plans()] == [
         (1, hosts.name, -1), (0, SECOND, -1), (1, SECOND, 0),
         (2, hosts.name, -1), (2, SECOND, -1), (0, THIRD, -1), (1, THIRD, -1), (2, THIRD, 0),
@@ -382,11 +383,11 @@ def test_hosts_that_were_lost_take_no_ranks() -> None:
     hosts = Hosts(slots=1)
     hosts.ask(1, 1)
     hosts.come()
-    hosts.on(Started(1, 5, 1), Joined(1), Left(1), Exited(1, 1, 0, None), StreamEnded(1), StreamEnded(1), LinkEnded(1))
+    hosts.on(Started(1, 5, 1), Joined(1), Left(1), exited(1, 1, 0, None), StreamEnded(1), StreamEnded(1), LinkEnded(1))
     assert hosts.state.failure is None, "nothing ran there any more"
     hosts.ask(2, 1)
     hosts.come()
-    assert hosts.state.hosts == ["n0", "n1", "n2"] and hosts.plans()[-1][0] == 2
+    assert hosts.state.table.hosts == ["n0", "n1", "n2"] and hosts.plans()[-1][0] == 2
 
 
 def test_a_host_is_lost_while_another_is_called() -> None:
@@ -395,7 +396,7 @@ def test_a_host_is_lost_while_another_is_called() -> None:
     names, done = hosts.calls.pop()
     assert names == ["n1", "n2"]
 
-    assert hosts.state.add_node("n1") == 1
+    assert hosts.state.table.add_node("n1") == 1
     hosts.on(LinkEnded(1))
     done([Agent(Node("n2", 1, "-H"))], [])
     assert [answer.error for _, answer in hosts.answers()] == ["start:n1: the host was lost meanwhile"]
@@ -460,13 +461,13 @@ def test_nothing_is_started_in_a_job_that_ends() -> None:
 def test_nothing_is_said_of_spawns_in_a_job_that_ends() -> None:
     hosts = Hosts()
     hosts.ask(1, 1)
-    hosts.on(Interrupted("SIGTERM"), Exited(1, 0, 1, None, "the job is being ended"))
-    assert hosts.notices == [] and hosts.state.failure and hosts.state.failure.what == "ended by SIGTERM"
+    hosts.on(Interrupted("SIGTERM"), exited(1, 0, 1, None, "the job is being ended"))
+    assert hosts.notices == [] and failure_of(hosts.state).what == "ended by SIGTERM"
 
 
 def test_who_is_no_mpi_program_need_not_join() -> None:
     hosts = Hosts()
     hosts.ask(1, 1, info_0=["ompi_non_mpi", "1"])
     assert hosts.added[0][2] is False
-    hosts.on(Started(1, 5), Exited(1, 0, 0, None))
+    hosts.on(Started(1, 5), exited(1, 0, 0, None))
     assert hosts.state.failure is None

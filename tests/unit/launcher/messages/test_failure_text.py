@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from mslaunch.datamodel.node_plan import SERVICE
 from mslaunch.datamodel.outcome import Failure
-from mslaunch.launcher.job.failure_causes import with_last_words
 from mslaunch.launcher.messages.exit_text import exception
+from mslaunch.launcher.messages.failure_text import with_last_words
 
 HEAD = "Traceback (most recent call last):"
 FRAMES = [HEAD, '  File "net.py", line 3, in <module>', "    f()", "    ~^^"]

@@ -1,0 +1,142 @@
+"""Carries out the actions that the state of a job returns: frames to agents, timers, and texts for the user."""
+
+from __future__ import annotations
+
+import os
+
+from mslaunch.datamodel.node_plan import is_service
+from mslaunch.errors import LinkError
+from mslaunch.faststd import TYPE_CHECKING, NamedTuple, partial, signal
+from mslaunch.launcher.job import events
+from mslaunch.launcher.job.job_timers import TRACE_SECONDS
+from mslaunch.protocol import frames
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any
+
+    from mslaunch.launcher.agents.job_agents import JobAgents
+    from mslaunch.launcher.job.back_pressure import BackPressure
+    from mslaunch.launcher.job.job_state import JobState
+    from mslaunch.launcher.job.startup import Startup
+    from mslaunch.launcher.mpi.mpi_frames import MpiFrames
+    from mslaunch.launcher.stdio.console import Console
+    from mslaunch.launcher.stdio.output import Output
+    from mslaunch.launcher.stdio.stdin import Stdin
+    from mslaunch.runtime.loop import Loop
+    from mslaunch.runtime.timers import Timer
+
+
+class JobParts(NamedTuple):
+    """What the actions of a job act on."""
+
+    loop: Loop
+    agents: JobAgents
+    state: JobState
+    startup: Startup
+    mpi: MpiFrames
+    stdin: Stdin
+    output: Output
+    pressure: BackPressure
+    console: Console
+
+
+class JobActions:
+    """The actions of one job; `post(event)` to the state."""
+
+    def __init__(self, parts: JobParts, post: Callable[[Any], None]) -> None:
+        self._parts = parts
+        self._send = parts.agents.send
+        self._post = post
+        self._timers: dict[str, Timer] = {}
+        startup, mpi = parts.startup, parts.mpi
+        self._on: dict[type, Callable[[Any], None]] = {
+            events.SetTimer: self._set_timer,
+            events.CancelTimer: lambda action: self._timers.pop(action.timer).cancel(),
+            events.GiveUpPreparing: lambda action: startup.give_up(),
+            events.Serve: lambda action: startup.serve(action.nodes),
+            events.Start: self._start,
+            events.End: self._end,
+            events.Idle: lambda action: self._send_all(action.nodes, frames.encode(frames.END, payload=b"idle")),
+            events.Restart: self._restart,
+            events.Kill: self._kill,
+            events.Forward: self._forward,
+            events.Suspend: self._suspend,
+            events.ResumeInput: lambda action: parts.stdin.resume(),
+            events.Spawned: lambda action: mpi.settled(action.world, action.error),
+            events.Trace: self._trace,
+            events.ReportState: self._report,
+            events.GiveUp: self._give_up,
+            events.DropOutput: self._drop_output,
+            events.Notify: lambda action: self.notify(action.kind, action.facts),
+        }
+
+    def perform(self, action: Any) -> None:
+        """Carry out one action."""
+        self._on[type(action)](action)
+
+    def stop(self) -> None:
+        """The job is over: no timer fires any more."""
+        for timer in self._timers.values():
+            timer.cancel()
+
+    def notify(self, kind: str, facts: Mapping[str, Any]) -> None:
+        """Tell the user."""
+        from mslaunch.launcher.messages.notices import notice_text
+
+        table = self._parts.state.table
+        self._parts.console.info(notice_text(kind, facts, table.names, table.hosts))
+        self._parts.pressure.written()
+
+    def _set_timer(self, action: events.SetTimer) -> None:
+        fired = partial(self._post, events.TimerFired(action.timer))
+        self._timers[action.timer] = self._parts.loop.after(action.seconds, fired)
+
+    def _send_all(self, nodes: Sequence[int], frame: bytes) -> None:
+        for node in nodes:
+            self._send(node, frame)
+
+    def _start(self, action: events.Start) -> None:
+        self._parts.startup.start()
+        self._parts.mpi.add_world(self._parts.startup.plans[0].world)
+        self._parts.stdin.resume()
+
+    def _end(self, action: events.End) -> None:
+        grace = 0.0 if action.now else self._parts.state.grace
+        self._send_all(action.nodes, frames.encode(frames.END, payload=f"{grace:g}".encode()))
+        self._parts.stdin.stop()
+
+    def _restart(self, action: events.Restart) -> None:
+        if is_service(action.rank):
+            self._parts.startup.time_service()
+        self._send(action.node, frames.encode(frames.RESTART, action.rank, str(action.number).encode()))
+
+    def _kill(self, action: events.Kill) -> None:
+        self._send(action.node, frames.encode(frames.SIGNAL, action.rank, str(int(signal.SIGKILL)).encode()))
+
+    def _forward(self, action: events.Forward) -> None:
+        self._parts.agents.send_all(frames.encode(frames.SIGNAL, payload=str(action.signum).encode()))
+
+    def _suspend(self, action: events.Suspend) -> None:
+        """Ranks are stopped by SIGSTOP: in a session without a terminal the kernel ignores SIGTSTP."""
+        self._parts.loop.soon(lambda: os.kill(os.getpid(), signal.SIGSTOP))  # or the shell would wait for us
+
+    def _trace(self, action: events.Trace) -> None:
+        self._send_all(action.nodes, frames.encode(frames.TRACE, payload=f"{TRACE_SECONDS:g}".encode()))
+
+    def _report(self, action: events.ReportState) -> None:
+        from mslaunch.launcher.messages.timeout_report import state_text
+
+        table = self._parts.state.table
+        self._parts.console.print(state_text(table.rank_states(), table.names, action.seconds))
+
+    def _give_up(self, action: events.GiveUp) -> None:
+        for node in action.nodes:
+            host = self._parts.state.table.hosts[node]
+            error = LinkError("its ranks did not end when they were killed", host)
+            self._post(events.LinkEnded(node, error, given_up=True))
+
+    def _drop_output(self, action: events.DropOutput) -> None:
+        """What nobody reads goes to the log files only."""
+        self._parts.output.abandon()
+        self._parts.pressure.drained()

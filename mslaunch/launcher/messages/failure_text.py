@@ -1,0 +1,210 @@
+"""The sentences for each kind of `JobFailure`: what, where, and the details below."""
+
+from __future__ import annotations
+
+from mslaunch.datamodel.outcome import Failure
+from mslaunch.errors import counted
+from mslaunch.faststd import TYPE_CHECKING
+from mslaunch.frameworks.table import service_info
+from mslaunch.launcher import job_failure
+from mslaunch.launcher.messages.exit_text import advice, ending, exception
+from mslaunch.plan.hosts.host_ranges import fold
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any
+
+    from mslaunch.datamodel.exit_status import ExitStatus
+    from mslaunch.errors import LaunchError
+    from mslaunch.launcher.job_failure import JobFailure
+    from mslaunch.launcher.rank_names import RankNames
+
+    Facts = Mapping[str, Any]
+    Details = tuple[str, ...]
+
+_SEARCHED = 400  # lines of output that are searched for an exception
+_QUOTED = 20  # lines of output that are quoted
+_WAYS = 3  #: in which a rank that was restarted has ended, as far as they are listed
+_SAYS_NOTHING = ("", "abort")  # texts with which libraries call MPI_Abort without saying why
+_WHO_WAITS = {"others": "the others would wait", "parent": "those who spawned it wait", "mpi": "others wait in MPI"}
+_IN_MPI = "not started again: it was between MPI_Init and MPI_Finalize, and the others would not know a new one"
+
+
+def failure_of(cause: JobFailure, names: RankNames, hosts: Sequence[str]) -> Failure:
+    """The failure as the outcome has it."""
+    facts = cause.facts
+    host = "" if cause.node is None else hosts[cause.node]
+    if cause.kind in _OF_RANK:
+        text, details = _OF_RANK[cause.kind](facts)
+        return Failure(names.name(facts.get("rank", cause.rank)) + text, host, cause.rank, cause.code, details)
+    if cause.kind == job_failure.NOT_STARTED:
+        return _not_started(cause, hosts)
+    what, details = _OTHERS[cause.kind](facts)
+    return Failure(what, host, cause.rank, cause.code, details)
+
+
+# --- of one rank: these texts follow on its name
+
+
+def _exited(facts: Facts) -> tuple[str, Details]:
+    return f"{_again(facts)} {_ending(facts['status'])}", (_IN_MPI,) * facts["in_mpi"]
+
+
+def _missing(facts: Facts) -> tuple[str, Details]:
+    if facts["status"].shell_code:
+        how = _ending(facts["status"])
+    elif facts["in_mpi"]:
+        how = "ended without MPI_Finalize"
+    else:
+        how = "ended after MPI_Finalize" if facts["used_mpi"] else "ended without MPI_Init"
+    return f", for which {_WHO_WAITS[facts['who']]}, {how}", ()
+
+
+def _aborted(facts: Facts) -> tuple[str, Details]:
+    text = facts["text"]
+    return f" called MPI_Abort with code {facts['mpi_code']}", () if text in _SAYS_NOTHING else tuple(text.splitlines())
+
+
+def _protocol(facts: Facts) -> tuple[str, Details]:
+    return " does not keep to the protocol of MPI's start-up", (facts["text"],)
+
+
+def _singleton(facts: Facts) -> tuple[str, Details]:
+    family = facts["family"]
+    return f" came up alone, as rank 0 of 1, with {family} ({facts['library']})", (advice(family, facts["offered"]),)
+
+
+def _not_restarted(facts: Facts) -> tuple[str, Details]:
+    return f" could not be started again: {facts['error']}", ()
+
+
+def _not_spawned(facts: Facts) -> tuple[str, Details]:
+    waiting = "Open MPI 4.1 tells only this rank of it, and the others would wait for ever"
+    return f" {spawn_text(facts)}", (waiting,)
+
+
+def spawn_text(facts: Facts) -> str:
+    """Why MPI_Comm_spawn failed, as a predicate."""
+    what = f"{counted(facts['ranks'], 'rank')} of {facts['program']}" + (" and others" if facts["more"] else "")
+    return f"could not spawn {what}: {facts['error']}" + (f" ({facts['todo']})" if facts["todo"] else "")
+
+
+def _again(facts: Facts) -> str:
+    times = f" {facts['restarts']} times" if facts["restarts"] > 1 else ""
+    return f", started again{times}," if facts["restarts"] else ""
+
+
+def _ending(status: ExitStatus) -> str:
+    return ending(status.code, status.signal)
+
+
+# --- of hosts, services and the whole job
+
+
+def _not_started(cause: JobFailure, hosts: Sequence[str]) -> Failure:
+    """The same error is said once with all its hosts, other errors below."""
+    (first, nodes), *others = cause.facts["errors"].items()
+    more = [f"{hosts[node]}: {error}" for error, nodes in others for node in nodes[:1]]
+    where = fold(sorted(hosts[node] for node in nodes)) if len(nodes) > 1 else hosts[nodes[0]]
+    return Failure(first, where, None, cause.code, (*cause.facts["todo"].splitlines(), *more))
+
+
+def _no_ports(facts: Facts) -> tuple[str, Details]:
+    return facts["error"], tuple(facts["todo"].splitlines())
+
+
+def _service_ended(facts: Facts) -> tuple[str, Details]:
+    info, status = service_info(facts["number"]), facts["status"]
+    if status.error:
+        what = f"{info.title} could not be started again: {status.error}" if facts["restarts"] else status.error
+        return what, tuple(status.todo.splitlines())
+    when = "while ranks were running"
+    if not facts["begun"]:
+        when = "before it listened" if info.listens else "before the ranks were started"
+    return f"{info.title}{_again(facts)} {_ending(status)} {when}", ()
+
+
+def _service_lost(facts: Facts) -> tuple[str, Details]:
+    names = " and ".join(service_info(number).title for number in facts["numbers"])
+    were = "was" if len(facts["numbers"]) == 1 else "were"
+    return f"{names} {were} lost with the host while ranks were running", _why(facts["error"])
+
+
+def _agent_lost(facts: Facts) -> tuple[str, Details]:
+    error = facts["error"]
+    return (
+        (error.what, tuple(error.todo.splitlines())) if error else ("the agent ended before the ranks were started", ())
+    )
+
+
+def _host_lost(facts: Facts) -> tuple[str, Details]:
+    return "the host was lost while ranks ran there", _why(facts["error"])
+
+
+def _why(error: LaunchError | None) -> Details:
+    return (error.what, *error.todo.splitlines()) if error else ("its agent ended, or was killed",)
+
+
+def _too_large(facts: Facts) -> tuple[str, Details]:
+    what = f"the ranks exchange more than {facts['bytes'] >> 20} MiB with each other in MPI's start-up"
+    return what, ("it is for addresses, and takes no more at once; does a program put data into it?",)
+
+
+def _timed_out(facts: Facts) -> tuple[str, Details]:
+    return timeout_text(facts["seconds"], facts["source"]), ()
+
+
+def timeout_text(seconds: float, source: str) -> str:
+    """--timeout, while ranks run."""
+    return f"the job was still running after {seconds:g} {'second' if seconds == 1 else 'seconds'} ({source})"
+
+
+_OF_RANK: dict[str, Callable[[Facts], tuple[str, Details]]] = {
+    job_failure.EXITED: _exited,
+    job_failure.MISSING: _missing,
+    job_failure.ABORTED: _aborted,
+    job_failure.PROTOCOL: _protocol,
+    job_failure.SINGLETON: _singleton,
+    job_failure.NOT_RESTARTED: _not_restarted,
+    job_failure.SPAWN_FAILED: _not_spawned,
+}
+_OTHERS: dict[str, Callable[[Facts], tuple[str, Details]]] = {
+    job_failure.NO_PORTS: _no_ports,
+    job_failure.SERVICE_ENDED: _service_ended,
+    job_failure.SERVICE_LOST: _service_lost,
+    job_failure.AGENT_LOST: _agent_lost,
+    job_failure.HOST_LOST: _host_lost,
+    job_failure.TIMED_OUT: _timed_out,
+    job_failure.INTERRUPTED: lambda facts: (f"ended by {facts['signal']}", ()),
+    job_failure.UNREAD: lambda facts: (
+        "nobody reads standard output any more",
+        ("with --output-filename ranks would go on, and their files be whole",),
+    ),
+    job_failure.TOO_LARGE: _too_large,
+}
+
+# --- beside the cause
+
+
+def with_last_words(failure: Failure, tail: Callable[[int, int], Sequence[str]]) -> Failure:
+    """`failure` with the last output of the rank or service that failed: `tail(rank, lines)`.
+
+    The exception that ended a Python program is named in the headline, but only with exit code 1, which is Python's for
+    it: a program that logs a traceback and ends with a code of its own may have another reason.
+    """
+    if failure.rank is None:
+        return failure
+    lines = list(tail(failure.rank, _SEARCHED))
+    details = [line for line in failure.detail if not any(line in other for other in lines)]  # MPI_Abort says it twice
+    what = failure.what
+    if failure.code == 1 and what.endswith(" ended with exit code 1"):
+        raised = exception(lines)
+        what += f" ({raised})" if raised else ""
+    return failure._replace(what=what, detail=(*details, *lines[-_QUOTED:]))
+
+
+def restarts_text(name: str, host: str, past: Sequence[ExitStatus], times: int) -> str:
+    """What was restarted and why, as a clause; `past`: how its processes ended."""
+    ways = list(dict.fromkeys(map(_ending, past)))
+    how = " and ".join(ways[:_WAYS]) + (" and otherwise" if len(ways) > _WAYS else "")
+    return f"{name} on {host}, which {how}" + (f", {times} times" if times > 1 else "")
