@@ -91,7 +91,6 @@ class SchedulerCommands:
         environ: Mapping[str, str],
         session: Callable[[], SessionDir],
     ) -> None:
-        """See `ProgramOfRanks`."""
         self._service = service
         self._own = ProgramOfRanks(plan, service, environ, session)
 

@@ -144,7 +144,7 @@ def read_items(infos: Any, size: int) -> list[Item]:
 
 
 def read_value(value: Value) -> Typed:
-    """See `Typed`."""
+    """A value in C memory as a `Typed`."""
     kind, data = value.kind, value.data
     if kind in _NUMBERS:
         return Typed(kind, getattr(data, _NUMBERS[kind]))
