@@ -1,0 +1,116 @@
+"""The timers of a job, in virtual time: events at their seconds, and what the state makes of the time that passes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from histories import exited, failure_of, make_state
+
+from mslaunch.datamodel.hosts import Node
+from mslaunch.datamodel.jobmap import JobMap, Placement
+from mslaunch.datamodel.node_plan import SERVICE
+from mslaunch.launcher.job import events
+from mslaunch.launcher.job.events import (
+    Began,
+    CancelTimer,
+    DropOutput,
+    End,
+    GiveUp,
+    GiveUpPreparing,
+    Interrupted,
+    LinkEnded,
+    Paused,
+    Prepared,
+    Restart,
+    SetTimer,
+    Start,
+    Started,
+    TimedOut,
+    TimerFired,
+    Trace,
+)
+from mslaunch.launcher.job.job_state import JobState
+
+RUN = [(0, Prepared()), (0, Started(0, 9)), (0, Started(1, 9))]
+
+
+def state_of(**how: Any) -> JobState:
+    return make_state(JobMap((Node("n0", 2, "-H"),), (Placement(0, 0, 0, 0), Placement(1, 0, 0, 1)), 2), **how)
+
+
+def played(state: JobState, history: list[tuple[float, Any]], until: float = 1000.0) -> list[tuple[float, Any]]:
+    """The actions with their seconds, but for those that set timers or tell the user something."""
+    timers: dict[str, float] = {}
+    found = []
+    coming = sorted(history, key=lambda one: one[0])
+    while True:
+        due = min(timers.items(), key=lambda one: one[1], default=("", until))
+        if coming and coming[0][0] <= due[1]:
+            now, event = coming.pop(0)
+        elif due[1] < until:
+            now, event = due[1], TimerFired(due[0])
+            del timers[due[0]]
+        else:
+            return found
+        for action in state.on(event):
+            if isinstance(action, SetTimer):
+                timers[action.timer] = now + action.seconds
+            elif isinstance(action, CancelTimer):
+                del timers[action.timer]
+            elif not isinstance(action, events.Notify):
+                found.append((now, action))
+
+
+def test_addresses_are_waited_for_ten_seconds() -> None:
+    state = state_of()
+    assert played(state, [(0, Began())]) == [(10, GiveUpPreparing())]
+    state.on(LinkEnded(0))
+    assert state.finished
+    assert played(state_of(), [(0, Began()), (9, Prepared())]) == [(9, Start())]
+
+
+def test_services_are_waited_for_thirty_seconds() -> None:
+    assert played(state_of(), [(1, Prepared(((SERVICE, 0),)))])[1:] == [(31, Start())]
+    ready = [(1, Prepared(((SERVICE, 0),))), (5, events.Serves(SERVICE))]
+    assert played(state_of(), ready)[1:] == [(5, Start())]
+
+
+def test_a_restart_waits_for_its_delay() -> None:
+    failed = [*RUN, (3, exited(1, 0, 3, None))]
+    assert played(state_of(max_restarts=2, delay=7.0), failed)[1:] == [(10, Restart(1, 0, 1))]
+
+
+def test_the_end_of_a_job_overtakes_a_restart_that_waits() -> None:
+    history = [*RUN, (3, exited(1, 0, 3, None)), (4, Interrupted("SIGINT"))]
+    actions = played(state_of(max_restarts=2, delay=7.0), history, until=5.0)
+    assert actions[1:] == [(4, End((0,))), (4, Restart(1, 0, 1))]
+
+
+def test_ranks_that_do_not_end_are_given_up_ten_seconds_after_kill() -> None:
+    actions = played(state_of(grace=2.0), [*RUN, (5, exited(0, 0, 3, None))])
+    assert actions[1:] == [(5, End((0,))), (17, GiveUp((0,)))]
+
+
+def test_they_are_not_while_output_is_paused() -> None:
+    history = [*RUN, (5, exited(0, 0, 3, None)), (6, Paused(True)), (20, Paused(False))]
+    assert played(state_of(grace=2.0), history)[2:] == [(27, GiveUp((0,)))]
+
+
+def test_a_second_interrupt_counts_from_its_own_time() -> None:
+    history = [*RUN, (0, Interrupted("SIGINT")), (1, Interrupted("SIGINT"))]
+    found = played(state_of(grace=60.0), history, until=70.0)
+    assert [one for one in found if not isinstance(one[1], DropOutput)][1:] == [
+        (0, End((0,))), (1, End((0,), now=True)), (11, GiveUp((0,))),
+    ]  # fmt: skip
+
+
+def test_output_that_nobody_reads_is_dropped_again_and_again_after_an_interrupt() -> None:
+    found = played(state_of(grace=2.0), [*RUN, (1, Interrupted("SIGINT"))], until=11.0)
+    assert [now for now, action in found if isinstance(action, DropOutput)] == [6, 9]
+
+
+def test_traces_are_waited_for_before_the_end() -> None:
+    state = state_of(grace=2.0)
+    found = played(state, [*RUN, (4, TimedOut(4, traces=True))], until=21.0)
+    assert found[1:] == [(4, Trace((0,))), (19, End((0,)))]
+    assert failure_of(state).code == 110
