@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mslaunch.datamodel.node_plan import NO_NODE
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -27,9 +28,14 @@ class JobMap(NamedTuple):
     placements: tuple[Placement, ...]  # in rank order
     slots: int  # of the whole allocation: OMPI_UNIVERSE_SIZE
     oversubscribed: bool = False
-    #: index of the scheduler's node, where it is not that of the first rank; then the last of `nodes` may have no ranks
-    service: int = -1
-    service_cpus: tuple[int, ...] = ()  # that the scheduler is bound to, if the topology had to be asked for them
+    #: the node of the services, where it is not that of the first rank; then the last of `nodes` may have no ranks
+    service: int = NO_NODE
+    service_cpus: tuple[int, ...] = ()  # that the first service is bound to, if the topology had to be asked for them
+
+    @property
+    def service_node(self) -> int:
+        """The node of the services, in any case."""
+        return self.placements[0].node if self.service == NO_NODE else self.service
 
     @property
     def first(self) -> int:
@@ -38,7 +44,7 @@ class JobMap(NamedTuple):
 
 
 class Endpoint(NamedTuple):
-    """Where ranks meet: on the host of rank 0, and at the scheduler."""
+    """Where ranks meet: on the host of rank 0, and at the first service."""
 
     address: str
     port: int

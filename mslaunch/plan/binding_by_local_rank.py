@@ -33,8 +33,7 @@ def bind_locally(jobmap: JobMap, local: LocalBinding, topologies: Mapping[str, T
         topology = topologies.get(node.name)
         host = _LocalHost(node.name, topology, local, len(mine))
         found.update((row.rank, host.bound(row)) for row in mine)
-    service = jobmap.service if jobmap.service >= 0 else jobmap.placements[0].node
-    name = jobmap.nodes[service].name
+    name = jobmap.nodes[jobmap.service_node].name
     scheduler = _LocalHost(name, topologies.get(name), local, 0).cpus_of(local.scheduler)
     return jobmap._replace(
         placements=tuple(found[row.rank] for row in jobmap.placements), service_cpus=tuple(sorted(scheduler))

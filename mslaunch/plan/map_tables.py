@@ -5,6 +5,7 @@ The layout is ours, not Open MPI's; scripts that want facts have the diffable ma
 
 from __future__ import annotations
 
+from mslaunch.datamodel.node_plan import NO_NODE
 from mslaunch.errors import counted
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.plan.binding import usable
@@ -66,7 +67,7 @@ def _heading(jobmap: JobMap) -> str:
     used = {placement.node for placement in jobmap.placements}
     ranks, nodes = counted(len(jobmap.placements), "rank"), counted(len(used), "node")
     over = ", oversubscribed" if jobmap.oversubscribed else ""
-    scheduler = f", the scheduler on {jobmap.nodes[jobmap.service].name}" if jobmap.service >= 0 else ""
+    scheduler = f", the scheduler on {jobmap.nodes[jobmap.service].name}" if jobmap.service != NO_NODE else ""
     return f"map: {ranks} on {nodes}, {counted(jobmap.slots, 'slot')} in all{over}{scheduler}"
 
 

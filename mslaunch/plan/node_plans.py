@@ -60,18 +60,13 @@ def service_plans(
     return {plans.service: plans.without_ranks(make_world(request, jobmap, jobid, attempt=attempt), plans.services())}
 
 
-def service_node(jobmap: JobMap) -> int:
-    """Where the services are."""
-    return jobmap.service if jobmap.service >= 0 else jobmap.placements[0].node
-
-
 def first_services(request: Request, jobmap: JobMap) -> dict[int, int]:
     """The services that are started before the ranks: number -> node.
 
     Where nobody asks for that, the first waits for the connection of a rank; but not on a host that has none, and not
     if there are others, which make certain that it is needed.
     """
-    cluster, at = request.cluster, service_node(jobmap)
+    cluster, at = request.cluster, jobmap.service_node
     if not has_services(request) or not (
         cluster.first or cluster.servers or all(placement.node != at for placement in jobmap.placements)
     ):
@@ -139,7 +134,7 @@ class _NodePlans:
         for placement in jobmap.placements:
             self._on.setdefault(placement.node, []).append(placement)
         self._number = {node: number for number, node in enumerate(sorted(self._on))}  # of those that have ranks
-        self.service = service_node(jobmap)
+        self.service = jobmap.service_node
 
     def of(self, node: int, world: World, services: tuple[ServicePlan, ...]) -> NodePlan:
         """The plan of a node."""

@@ -51,7 +51,7 @@ class RendezvousRequest(NamedTuple):
 def rendezvous_request(jobmap: JobMap, cluster: ServicePolicy) -> RendezvousRequest:
     """The request for the ranks of a map."""
     first = jobmap.placements[0].node
-    return RendezvousRequest(first, jobmap.service if jobmap.service >= 0 else first, cluster)
+    return RendezvousRequest(first, jobmap.service_node, cluster)
 
 
 class _ProbeTarget(NamedTuple):

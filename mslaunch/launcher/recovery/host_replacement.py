@@ -24,7 +24,6 @@ from mslaunch.launcher.recovery.restart_candidates import (
 from mslaunch.plan.hosts.host_names import naming_of
 from mslaunch.plan.hosts.service_host import named_node
 from mslaunch.plan.hosts.spares import exchange
-from mslaunch.plan.node_plans import service_node
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -103,7 +102,7 @@ class HostReplacement:
         Raises `NoPlaceError`, or `LaunchError` for what is wrong with more than a host.
         """
         host = before.request.cluster.host
-        node = before.jobmap.nodes[service_node(before.jobmap)].name if host else ""
+        node = before.jobmap.nodes[before.jobmap.service_node].name if host else ""
         past = PreviousAttempt(before.number, before.allocation, len(before.jobmap.placements), host, node)
         here, ours = _names(past, before.jobmap.nodes)
         self._gone.clear()

@@ -7,6 +7,7 @@ its nodes, counts only those with ranks.
 
 from __future__ import annotations
 
+from mslaunch.datamodel.node_plan import NO_NODE
 from mslaunch.errors import UsageError
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.plan.hosts.host_names import first_said
@@ -29,7 +30,7 @@ def with_services(jobmap: JobMap, host: str, allocation: Allocation, naming: Hos
     if node.name not in names:
         return jobmap._replace(nodes=(*jobmap.nodes, node), service=len(names))
     at = names.index(node.name)
-    return jobmap._replace(service=-1 if at == jobmap.placements[0].node else at)
+    return jobmap._replace(service=NO_NODE if at == jobmap.placements[0].node else at)
 
 
 def named_node(host: str, allocation: Allocation, naming: HostNames) -> Node:

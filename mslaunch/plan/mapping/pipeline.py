@@ -6,6 +6,7 @@ need be reached and asked for their topologies.
 
 from __future__ import annotations
 
+from mslaunch.datamodel.node_plan import NO_NODE
 from mslaunch.errors import UsageError
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 from mslaunch.plan.mapping.mapper import map_job
@@ -54,7 +55,7 @@ def place(
         from mslaunch.plan.hosts.service_host import with_services
 
         jobmap = with_services(jobmap, cluster.host, allocation, naming_of(request, is_local, hostname))
-        if jobmap.service >= 0 and jobmap.service_cpus:  # those of the first rank's host
+        if jobmap.service != NO_NODE and jobmap.service_cpus:  # those of the first rank's host
             raise UsageError(
                 f"the NUMA nodes of {cluster.host} are not known",
                 f"{request.policy.local.where if request.policy.local else ''}: scheduler",
