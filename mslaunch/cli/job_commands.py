@@ -6,6 +6,7 @@ The exit code of `--status JOB` is 0 while the job runs, and then the job's own.
 from __future__ import annotations
 
 import os
+import shlex
 import time
 
 from mslaunch.cli.dialects import OWN
@@ -44,7 +45,8 @@ def status(words: Sequence[str], environ: Mapping[str, str]) -> Show:
     """What --status shows, of all jobs or of one.  Raises `LaunchError`."""
     if words:
         entry = _find("--status", words, environ)
-        return Show(_detail(entry), _code(entry))
+        codes = {"ended": entry.facts.get("code", 0), "killed": _KILLED}
+        return Show(_detail(entry), codes.get(entry.state, 0))
     return Show(_table(JobRegistry(environ).entries()) or f"no job was detached here in the last {DAYS} days")
 
 
@@ -73,11 +75,6 @@ def _find(option: str, words: Sequence[str], environ: Mapping[str, str]) -> JobE
     return entry
 
 
-def _code(entry: JobEntry) -> int:
-    state = entry.state
-    return int(entry.facts["code"]) if state == "ended" else _KILLED if state == "killed" else 0
-
-
 def _outcome(entry: JobEntry, state: str) -> str:
     """A clause: `ended at … with exit code 0: all ranks succeeded`."""
     if state == "ended":
@@ -92,7 +89,7 @@ def _outcome(entry: JobEntry, state: str) -> str:
 
 def _detail(entry: JobEntry) -> str:
     facts, state = entry.facts, entry.state
-    rows = [("command", _command(facts["command"])), ("directory", facts["cwd"])]
+    rows = [("command", shlex.join(facts["command"])), ("directory", facts["cwd"])]
     if facts["ranks"] is not None:
         rows.append(("ranks", str(facts["ranks"])))
     rows.append(("started", _time(facts["began"])))
@@ -113,7 +110,7 @@ def _table(entries: Iterable[JobEntry]) -> str:
         state, ranks = entry.state, entry.facts["ranks"]
         if state == "ended":
             state = f"ended, {entry.facts['code']}"
-        command = _command(entry.facts["command"])
+        command = shlex.join(entry.facts["command"])
         short = command if len(command) <= _WIDTH else command[: _WIDTH - 1] + "…"
         rows.append((str(entry.number), state, _time(entry.since), "-" if ranks is None else str(ranks), short))
     if len(rows) == 1:
@@ -121,12 +118,6 @@ def _table(entries: Iterable[JobEntry]) -> str:
     widths = [max(len(row[at]) for row in rows) for at in range(4)]
     lines = ["  ".join([*(cell.ljust(width) for cell, width in zip(row, widths)), row[4]]) for row in rows]
     return printable("\n".join(lines))
-
-
-def _command(words: Sequence[str]) -> str:
-    import shlex
-
-    return shlex.join(words)
 
 
 def _time(seconds: float) -> str:

@@ -42,7 +42,17 @@ def install(words: Sequence[str]) -> str:
         why = "a part of the path is a file" if no_folder else error.strerror
         what = f"no shims can be made there: {why}"
         raise LaunchError(what, directory, "choose a directory of your own, such as ~/bin") from None
-    return "\n".join([*done, *_advice(directory, [name for name, _ in links])])
+    import shlex
+
+    return "\n".join(
+        [
+            *done,
+            "",
+            f"They are used once {directory} stands in front of PATH; for bash, zsh and sh:",
+            f"    export PATH={shlex.quote(directory)}:$PATH; hash -r",
+            f"To check: {links[0][0]} --version. To undo: remove the links.",
+        ]
+    )
 
 
 def is_ours(path: str) -> bool:
@@ -114,15 +124,3 @@ def _link(directory: str, name: str, target: str) -> str:
         os.unlink(path)
     os.symlink(target, path)
     return f"{path} -> {target}"
-
-
-def _advice(directory: str, names: Sequence[str]) -> list[str]:
-    """How the links come to be used."""
-    import shlex
-
-    return [
-        "",
-        f"They are used once {directory} stands in front of PATH; for bash, zsh and sh:",
-        f"    export PATH={shlex.quote(directory)}:$PATH; hash -r",
-        f"To check: {names[0]} --version. To undo: remove the links.",
-    ]

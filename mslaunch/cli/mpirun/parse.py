@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from mslaunch.cli.mpirun.common_options import EVERYDAY, EXAMPLES, GROUPS, USAGE, VARIABLES
 from mslaunch.cli.parser import options
-from mslaunch.cli.parser.parsed_line import ParsedLine, assemble
+from mslaunch.cli.parser.parsed_line import RECOVERY, ParsedLine, assemble
 from mslaunch.errors import UsageError
 from mslaunch.faststd import TYPE_CHECKING
 
@@ -51,15 +51,12 @@ def parse(argv: Sequence[str], environ: Mapping[str, str], read_text: ReadText) 
         if path in first:
             line.shared[path] = first[path]
     line = line.over(_weaker(line, environ, read_text, notes))
-    if "restart" in line.job:
+    if line.job.keys() & RECOVERY:
         from mslaunch.cli.parser import recovery_readers
 
-        line = line.over(ParsedLine(recovery_readers.default_restarts(line.job)))
-    request = assemble(line, notes)
-    if request.restart or request.restart_delay or request.min_ranks:
-        from mslaunch.cli.parser import recovery_readers
-
-        request = recovery_readers.checked(request)
+        request = recovery_readers.assemble(line, notes)
+    else:
+        request = assemble(line, notes)
     return request._replace(detach=False) if request.do_not_launch else request
 
 

@@ -49,12 +49,10 @@ _REFUSED: tuple[tuple[str, str], ...] = (
 
 
 def _passed(*pairs: tuple[str, str]) -> readers.Reader:
-    """The reader of a flag that becomes a parameter of the library."""
     return lambda: [("mca+", pairs)]
 
 
 def _passed_as(key: str) -> readers.Reader:
-    """The reader of a value that becomes a parameter of the library."""
     return lambda word: [("mca+", ((key, readers.text(word)),))]
 
 
@@ -176,7 +174,8 @@ _PLACE = (
     _row("bynode", "", "as --map-by node --rank-by node", PLACE, placement_readers.map_and_rank("node")),
     _row("byslot", "", "as --map-by slot --rank-by slot", PLACE, placement_readers.map_and_rank("slot")),
     _row("bycore", "", "as --map-by core --rank-by core", PLACE, placement_readers.map_and_rank("core")),
-    _row("nooversubscribe", "", "do not allow more ranks than slots", PLACE, readers.off, "policy.oversubscribe"),
+    _row("nooversubscribe", "", "do not allow more ranks than slots", PLACE,
+         readers.exactly("policy.oversubscribe", False)),
     _row("nolocal", "", "no ranks on this host", PLACE, readers.on, "policy.nolocal"),
     _row("rf rankfile", "FILE", "which rank gets which host and cpus: rank N=HOST slot=CPUS, one a line", PLACE,
          readers.text, "policy.rankfile"),
@@ -199,7 +198,7 @@ _IO = (
     _row("output", "LIST", "5.0's list of output options: tag, tag-detailed, tag-fullname, rank, "
          "timestamp, xml, merge-stderr-to-stdout, dir=DIR, file=FILE (FILE.RANK.out), nocopy; with commas between",
          IO, openmpi5_readers.output),
-    _row("output-directory", "DIR", "as --output dir=DIR", IO, openmpi5_readers.directory),
+    _row("output-directory", "DIR", "as --output dir=DIR", IO, lambda word: openmpi5_readers.output("dir=" + word)),
     _row("xml", "", "print the output of the ranks as XML, on stdout", IO, readers.on, "output.xml"),
     _row("xml-file", "FILE", "the same, in a file", IO, readers.text, "output.xml_file"),
     _row("xterm", "RANKS", "show these ranks in xterm windows: 0,2-3, or -1 for all; a final ! holds the windows",

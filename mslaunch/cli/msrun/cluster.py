@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 
 from mslaunch.cli.msrun import scheduler_address
+from mslaunch.cli.parser.readers import is_number
 from mslaunch.datamodel.request import Share
 from mslaunch.errors import UsageError
 from mslaunch.faststd import TYPE_CHECKING
@@ -145,7 +146,6 @@ def _started_beside(address: str, port: int) -> str:
 
 
 def _first(own: MsrunOptions, total: int, local: int) -> int | None:
-    """The number of the first worker here."""
     node = own.node
     if node < 0:
         return None
@@ -235,4 +235,4 @@ def _simulated(request: Request, own: MsrunOptions, environ: Mapping[str, str]) 
 
 
 def _number(word: str, otherwise: int) -> int:
-    return int(word) if word.isascii() and word.isdigit() and len(word) < 10 else otherwise
+    return int(word) if is_number(word) else otherwise

@@ -8,6 +8,7 @@ and nodes is checked when ranks are mapped.
 
 from __future__ import annotations
 
+from mslaunch.cli.parser.readers import is_number
 from mslaunch.datamodel.request import LocalBinding
 from mslaunch.errors import UsageError, counted
 from mslaunch.faststd import TYPE_CHECKING
@@ -119,18 +120,17 @@ def _device(key: str, where: str) -> int:
     if key == "scheduler":
         return _SCHEDULER
     number = key[len("device") :].lstrip("_") if key.startswith("device") else ""
-    if not (number.isascii() and number.isdigit() and int(number[:7]) < _MOST and len(number) < 7):
+    if not is_number(number) or int(number) >= _MOST:
         raise UsageError(f"{key!r} is neither scheduler nor deviceN", where, _DEVICES)
     return int(number)
 
 
 def _numbers(text: str, key: str, where: str) -> tuple[int, ...]:
-    """`1-3,8` as numbers."""
     found: list[int] = []
     for part in "".join(text.split()).split(","):
         low, dash, high = part.partition("-")
         ends = [low, high] if dash else [low, low]
-        if not all(end.isascii() and end.isdigit() and len(end) < 7 for end in ends) or int(ends[1]) < int(ends[0]):
+        if not all(map(is_number, ends)) or int(ends[1]) < int(ends[0]):
             raise UsageError(f"cannot read {text!r} of {key}", where, "write numbers as 0, 0,2 or 0-3")
         if int(ends[1]) >= _MOST:
             raise UsageError(f"{ends[1]} in {text!r} of {key} is too large", where, "numbers are those of lscpu")

@@ -11,7 +11,7 @@ from __future__ import annotations
 from mslaunch.cli.msrun import cluster
 from mslaunch.cli.msrun.options import EXAMPLES, EXTRAS, HOSTS_HELP, SYNTAX, TABLE, USAGE, MsrunOptions
 from mslaunch.cli.parser import options
-from mslaunch.cli.parser.parsed_line import ParsedLine, Program, assemble, own_fields
+from mslaunch.cli.parser.parsed_line import RECOVERY, ParsedLine, Program, assemble, own_fields
 from mslaunch.errors import UsageError
 from mslaunch.faststd import TYPE_CHECKING
 
@@ -36,11 +36,13 @@ def parse(argv: Sequence[str], environ: Mapping[str, str], read_text: ReadText) 
     own = MsrunOptions(**own_fields(line))
     # msrun's workers inherit all that its shell has, and so do those on hosts that we start
     weaker = ParsedLine([("app.env+", tuple(_variables(own))), ("app.forward", ("*",))])
-    if "restart" in line.job:
+    if line.job.keys() & RECOVERY:
         from mslaunch.cli.parser import recovery_readers
 
-        weaker.put(recovery_readers.default_restarts(line.job))
-    return _settled(assemble(line.over(weaker)), own, environ, read_text)
+        request = recovery_readers.assemble(line.over(weaker))
+    else:
+        request = assemble(line.over(weaker))
+    return _settled(request, own, environ, read_text)
 
 
 class AbbreviatedOptions(options.Index):
@@ -92,12 +94,7 @@ def _settled(request: Request, own: MsrunOptions, environ: Mapping[str, str], re
     request = cluster.placed(request, own, environ)
     if (own.core or own.numa) and not cluster.has_hosts(request):
         request = request._replace(notes=(*request.notes, *core_binding.idle(request)))
-    request = _printing(request, own)
-    if request.restart or request.max_restarts or request.restart_delay or request.min_ranks:
-        from mslaunch.cli.parser import recovery_readers
-
-        request = recovery_readers.checked(request)
-    return request
+    return _printing(request, own)
 
 
 def _variables(own: MsrunOptions) -> list[tuple[str, str]]:

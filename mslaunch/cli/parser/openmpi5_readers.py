@@ -100,11 +100,6 @@ def output(word: str) -> Pairs:
     return settings
 
 
-def directory(word: str) -> Pairs:
-    """--output-directory of 5.0: the same as --output dir=D."""
-    return output("dir=" + word)
-
-
 def display(word: str) -> Pairs:
     """--display: allocation, map, map-devel, bindings, topo, and parseable, which is for the map."""
     settings: Pairs = []

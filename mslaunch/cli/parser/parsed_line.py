@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from typing import Any
 
+#: options that `recovery_readers.assemble` combines; without them `assemble` is enough
+RECOVERY = {"restart", "restart_delay", "min_ranks"}
+
 
 class Setting(NamedTuple):
     """One value, and where it comes from."""

@@ -33,11 +33,6 @@ def on() -> bool:
     return True
 
 
-def off() -> bool:
-    """A flag that says no."""
-    return False
-
-
 def nothing(*_words: str) -> Pairs:
     """A flag without effect."""
     return []

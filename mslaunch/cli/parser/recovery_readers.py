@@ -5,13 +5,15 @@ Shared by the dialects; imported when a command line names one of these options,
 
 from __future__ import annotations
 
-from mslaunch.cli.parser import readers
+from mslaunch.cli.parser import parsed_line, readers
 from mslaunch.cli.parser.readers import Expected
 from mslaunch.errors import UsageError
 from mslaunch.faststd import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from mslaunch.cli.parser.parsed_line import Settings
+    from collections.abc import Sequence
+
+    from mslaunch.cli.parser.parsed_line import ParsedLine, Settings
     from mslaunch.cli.parser.readers import Pairs
     from mslaunch.datamodel.request import Request
 
@@ -45,7 +47,7 @@ def servers(word: str) -> Pairs:
     return [("cluster.servers", number), *([("cluster.first", True)] if number else [])]
 
 
-def default_restarts(job: Settings) -> list[tuple[str, int]]:
+def _default_restarts(job: Settings) -> list[tuple[str, int]]:
     """How often, if --restart was given without a number; raises `UsageError` if the two contradict each other."""
     how, often = job.last("restart"), job.last("max_restarts")
     if how == "none" and often:
@@ -55,8 +57,9 @@ def default_restarts(job: Settings) -> list[tuple[str, int]]:
     return [("max_restarts", _OFTEN)] if how in ("rank", "group") and often is None else []
 
 
-def checked(request: Request) -> Request:
-    """The request, with what the options of recovery mean together.  Raises `UsageError` for what makes no sense."""
+def assemble(line: ParsedLine, notes: Sequence[str] = ()) -> Request:
+    """The request of a command line with options of recovery.  Raises `UsageError` for what makes no sense together."""
+    request = parsed_line.assemble(line.over(parsed_line.ParsedLine(_default_restarts(line.job))), notes)
     notes = list(request.notes)
     group = request.restart == "group"
     if request.min_ranks and not group:
