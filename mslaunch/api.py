@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
+    from mslaunch.datamodel.request import OutputPolicy
+
 
 def launch(
     argv: Sequence[str | os.PathLike[str]],
@@ -57,10 +59,7 @@ def launch(
     if timeout is not None:
         request = request._replace(timeout=timeout, timeout_from="--timeout")
     app = _app(request.apps[0], np, [hosts] if isinstance(hosts, str) else hosts, hostfile, env or {}, wdir)
-    kept = request.output._replace(merge=merge or request.output.merge)
-    if output is not None:
-        kept = kept._replace(directory=output, copy=False)
-    request = request._replace(apps=(app,), output=kept)
+    request = request._replace(apps=(app,), output=_kept(request.output, output, merge))
     if request.detach:
         raise UsageError("launch() stays with the job until it has ended", "--detach", "start the command instead")
     if request.backend:
@@ -98,6 +97,11 @@ def _app(
     }
     chosen = {name: value for name, value in given.items() if value is not None}
     return app._replace(env=(*app.env, *env.items()), **chosen)
+
+
+def _kept(policy: OutputPolicy, directory: str | None, merge: bool) -> OutputPolicy:
+    policy = policy._replace(merge=merge or policy.merge)
+    return policy if directory is None else policy._replace(directory=directory, copy=False)
 
 
 def _in_main_thread() -> bool:
