@@ -214,7 +214,7 @@ def test_observers_get_a_record_of_everything_that_happens(tmp_path):
     caller = Caller(dict(os.environ), str(tmp_path), 0, out, out, signals=False, observers=(records.append, int))
     outcome = run(parse(words, {}, read_text), caller)
     assert outcome.code == 0
-    names = [type(record).__name__ for record in records]
+    names = [type(record).__name__ for record in records if type(record).__name__ != "Connecting"]  # on a slow host
     assert names[:2] == ["Connected", "AttemptStarted"] and names[-1] == "LaunchEnded"
     assert [names.count(name) for name in ("AttemptStarted", "AllStarted", "RankEnded", "LaunchEnded")] == [2, 2, 4, 1]
     assert [record.failure is None for record in records if hasattr(record, "failure")] == [False, True]
