@@ -497,8 +497,8 @@ def test_annotations_are_lazy(name: str) -> None:
     assert any(found.name == "__future__.annotations" for found in imports(TREES[name]))
 
 
-#: docstrings that follow a formula instead of saying what the code is; each number may only fall, and ends at 0
-FORMULAS = {r"surprising": 14, r"knows no": 3, r"^See `[^`]*`\.?$": 6}
+#: docstrings that follow a formula instead of saying what the code is: none
+FORMULAS = (r"surprising", r"knows no", r"^See `[^`]*`\.?$")
 
 
 @pytest.mark.parametrize("formula", FORMULAS)
@@ -511,7 +511,7 @@ def test_docstrings_follow_no_formula(formula: str) -> None:
         if isinstance(node, kinds)
     ]
     found = [(name, text) for name, text in texts if re.search(formula, text, re.IGNORECASE)]
-    assert len(found) <= FORMULAS[formula], found
+    assert found == []
 
 
 #: where a test may sleep, and why

@@ -1,8 +1,8 @@
-"""Names: what ranks publish for each other, and who looks it up or waits for it.
+"""Names that ranks publish for each other (MPI_Publish_name): who looks them up, and who waits for one.
 
-It knows members and passes values unseen.  Each family has names of its own, since the values of one mean nothing to
-the other.  The surprising thing: some names are gone once they were read.  Open MPI publishes the same two for every
-MPI_Comm_accept on a port, and the second would fail if those of the first were still there.
+Values are passed on unread.  Each family of MPI libraries has names of its own, since the values of one mean nothing to
+the other.  Some names are removed once they were read: Open MPI publishes the same two for every MPI_Comm_accept on a
+port, and the second would fail if those of the first were still there.
 """
 
 from __future__ import annotations
