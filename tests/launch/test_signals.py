@@ -50,7 +50,7 @@ def test_twice(start, where):
     job.expect(b"ready", 2)
     job.send(signal.SIGINT)
     line = job.process.stderr.readline()
-    while b"once more" not in line:
+    while b"a second signal" not in line:
         line = job.process.stderr.readline()
     job.send(signal.SIGINT)
     ended = job.end(15)
