@@ -9,8 +9,8 @@ from mslaunch.agent.ranks.cpu_affinity import bound
 from mslaunch.agent.ranks.pipes import FdPlacement, open_fds
 from mslaunch.agent.ranks.rank import ProcessEvents, RankProcess
 from mslaunch.agent.ranks.rank_environment import inherited, rank_variables
+from mslaunch.agent.services.held_port import ServiceContext
 from mslaunch.agent.services.manager import ServiceManager
-from mslaunch.agent.services.service_port import ServiceContext
 from mslaunch.datamodel.node_plan import is_service
 from mslaunch.errors import LaunchError
 from mslaunch.faststd import TYPE_CHECKING, signal

@@ -129,7 +129,7 @@ def _cwd() -> str:
 
 
 def _refuse(error: LaunchError) -> None:
-    from mslaunch.launcher.messages.failure_report import unreached_text
+    from mslaunch.launcher.messages.closing_report import unreached_text
 
     errors = getattr(error, "errors", None)
     _write_error(unreached_text(errors, error.hosts) if errors else f"mslaunch: {error}\n")  # type: ignore[attr-defined]

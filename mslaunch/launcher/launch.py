@@ -121,7 +121,7 @@ class _Launch:
         self._context.observers.emit(LaunchEnded, outcome)
         report = ""
         if outcome.failure or outcome.attempts or outcome.restarts:
-            from mslaunch.launcher.messages.failure_report import outcome_text
+            from mslaunch.launcher.messages.closing_report import outcome_text
 
             report = outcome_text(outcome, self._attempt.log_of(outcome.failure))
         self._console.finish(report, stuck)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 
 from mslaunch.agent import on_demand
-from mslaunch.agent.services.service_port import ServiceContext, ServicePort
+from mslaunch.agent.services.held_port import ServiceContext, ServicePort
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.host.programs import has_text
 

@@ -7,7 +7,7 @@ back to its port, for the next program of a script that runs two.
 from __future__ import annotations
 
 from mslaunch.agent.services.mindspore_scheduler import SchedulerCommands
-from mslaunch.agent.services.service_run import ServiceRun
+from mslaunch.agent.services.service_process import ServiceRun
 from mslaunch.datamodel.exit_status import ExitStatus
 from mslaunch.errors import LaunchError
 from mslaunch.faststd import TYPE_CHECKING
@@ -17,8 +17,8 @@ from mslaunch.protocol.frames import STDERR
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from mslaunch.agent.services.held_port import ServiceContext, ServicePort
     from mslaunch.agent.services.service_command import ServiceCommand
-    from mslaunch.agent.services.service_port import ServiceContext, ServicePort
     from mslaunch.datamodel.node_plan import NodePlan, ServicePlan
 
 

@@ -13,8 +13,8 @@ from mslaunch.backends.openmpi.rank_wrapper import LocalPaths
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.launcher.stdio.stdin import Stdin
 from mslaunch.protocol.frames import STDERR, STDOUT
-from mslaunch.runtime.input_stream import InputStream
-from mslaunch.runtime.output_stream import StreamGroup, open_stream, pipe_size
+from mslaunch.runtime.program_input import InputStream
+from mslaunch.runtime.program_output import StreamGroup, open_stream, pipe_size
 from mslaunch.runtime.writer import HIGH, LOW
 
 if TYPE_CHECKING:

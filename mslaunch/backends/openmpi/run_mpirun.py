@@ -31,7 +31,7 @@ from mslaunch.launcher.job.events import Resumed, Signalled, Suspended
 from mslaunch.launcher.job.job_state import ENDING, JobState
 from mslaunch.launcher.job.startup import JobPlans
 from mslaunch.launcher.job_run import allocation_of
-from mslaunch.launcher.messages.failure_report import outcome_text
+from mslaunch.launcher.messages.closing_report import outcome_text
 from mslaunch.launcher.messages.failure_text import failure_of
 from mslaunch.launcher.stdio.console import Console
 from mslaunch.launcher.stdio.output import Output, open_output

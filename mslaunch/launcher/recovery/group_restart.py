@@ -12,7 +12,7 @@ from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.launcher.attempt import JobAttempt
 from mslaunch.launcher.job.restart_policy import most_restarts
 from mslaunch.launcher.messages.restart_text import again_text, attempt_text, limit_text
-from mslaunch.launcher.recovery.restart_candidates import NoPlaceError
+from mslaunch.launcher.recovery.choose_hosts import NoPlaceError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,14 +13,14 @@ from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.host.own_names import is_local
 from mslaunch.launcher.agents.start_agents import UnreachedError
 from mslaunch.launcher.messages.restart_text import no_host_text
-from mslaunch.launcher.recovery.rank_counts import counts_of, counts_without
-from mslaunch.launcher.recovery.restart_candidates import (
+from mslaunch.launcher.recovery.choose_hosts import (
     NoPlaceError,
     PreviousAttempt,
     candidates,
     may_shrink,
     smaller_candidates,
 )
+from mslaunch.launcher.recovery.rank_counts import counts_of, counts_without
 from mslaunch.plan.hosts.host_names import naming_of
 from mslaunch.plan.hosts.service_host import named_node
 from mslaunch.plan.hosts.spares import exchange
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from mslaunch.datamodel.jobmap import JobMap
     from mslaunch.datamodel.request import Request
     from mslaunch.launcher.attempt import JobAttempt
-    from mslaunch.launcher.recovery.restart_candidates import Candidate
+    from mslaunch.launcher.recovery.choose_hosts import Candidate
 
 _PROBE_SECONDS = 5.0  #: at most, for a host that was lost
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from mslaunch.errors import AllocationError, UsageError
 from mslaunch.faststd import TYPE_CHECKING
-from mslaunch.launcher.recovery.restart_candidates import NoPlaceError
+from mslaunch.launcher.recovery.choose_hosts import NoPlaceError
 from mslaunch.plan.hosts.host_ranges import fold
 from mslaunch.plan.hosts.spares import exchange
 from mslaunch.plan.mapping.mapper import map_job
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from mslaunch.datamodel.hosts import Allocation
     from mslaunch.datamodel.jobmap import JobMap
     from mslaunch.datamodel.request import Request
-    from mslaunch.launcher.recovery.restart_candidates import PreviousAttempt
+    from mslaunch.launcher.recovery.choose_hosts import PreviousAttempt
 
 
 def counts_of(jobmap: JobMap, programs: int) -> list[int]:

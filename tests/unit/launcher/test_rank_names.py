@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from mslaunch.datamodel.outcome import Failure, Outcome, RankStatus
 from mslaunch.datamodel.request import OutputPolicy
-from mslaunch.launcher.messages.failure_report import outcome_text
+from mslaunch.launcher.messages.closing_report import outcome_text
 from mslaunch.launcher.rank_names import RankNames
 from mslaunch.protocol.frames import STDERR, STDOUT
 

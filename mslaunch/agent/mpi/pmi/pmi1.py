@@ -7,7 +7,7 @@ MPI_Comm_spawn can count on here, whichever library asks.
 from __future__ import annotations
 
 from mslaunch.agent.mpi.pmi.key_value_store import KEY, NAME, VALUE
-from mslaunch.agent.mpi.pmi.pmi_questions import ask_name, ask_spawn
+from mslaunch.agent.mpi.pmi.pmi_publish_spawn import ask_name, ask_spawn
 from mslaunch.agent.mpi.pmi.pmi_wire import Refused
 from mslaunch.faststd import TYPE_CHECKING
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mslaunch.agent.mpi.pmi.key_value_store import KeySpace
+    from mslaunch.agent.mpi.pmi.pmi_barriers import PmiWaits
     from mslaunch.agent.mpi.pmi.pmi_client import Call
-    from mslaunch.agent.mpi.pmi.pmi_waits import PmiWaits
 
 
 def _init(_: PmiWaits, call: Call) -> None:

@@ -5,15 +5,15 @@ Intel MPI speaks it through Slurm's libpmi2; the MPICH of PyPI and Debian does n
 
 from __future__ import annotations
 
-from mslaunch.agent.mpi.pmi.pmi_questions import ask_name, ask_spawn
+from mslaunch.agent.mpi.pmi.pmi_publish_spawn import ask_name, ask_spawn
 from mslaunch.agent.mpi.pmi.pmi_wire import Refused
 from mslaunch.faststd import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from mslaunch.agent.mpi.pmi.pmi_barriers import PmiWaits
     from mslaunch.agent.mpi.pmi.pmi_client import Call
-    from mslaunch.agent.mpi.pmi.pmi_waits import PmiWaits
 
 
 def _fullinit(_: PmiWaits, call: Call) -> None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from mslaunch.agent.mpi.pmi import pmi1, pmi2
 from mslaunch.agent.mpi.pmi.key_value_store import KeySpace
+from mslaunch.agent.mpi.pmi.pmi_barriers import PmiWaits
 from mslaunch.agent.mpi.pmi.pmi_client import Call, Client
-from mslaunch.agent.mpi.pmi.pmi_waits import PmiWaits
 from mslaunch.agent.mpi.pmi.pmi_wire import Garbled, Message, Refused
 from mslaunch.faststd import TYPE_CHECKING
 

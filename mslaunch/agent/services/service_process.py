@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from mslaunch.agent.services.held_port import ServiceSink
     from mslaunch.agent.services.service_command import ServiceCommand
-    from mslaunch.agent.services.service_port import ServiceSink
     from mslaunch.datamodel.exit_status import ExitStatus
     from mslaunch.datamodel.node_plan import ServicePlan
     from mslaunch.errors import LaunchError

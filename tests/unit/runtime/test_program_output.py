@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from mslaunch.runtime.output_stream import JOIN, OutputStream, open_stream
+from mslaunch.runtime.program_output import JOIN, OutputStream, open_stream
 
 
 class FakeTimer:

@@ -7,7 +7,7 @@ import pytest
 from mslaunch.datamodel.node_plan import FIRST_SERVER, SERVICE
 from mslaunch.datamodel.outcome import Attempt, Failure, Outcome, RankStatus
 from mslaunch.errors import LinkError
-from mslaunch.launcher.messages.failure_report import outcome_text, unreached_text
+from mslaunch.launcher.messages.closing_report import outcome_text, unreached_text
 from mslaunch.launcher.rank_names import ranks_text
 
 
