@@ -21,7 +21,7 @@ from mslaunch.launcher.agents.agent_pool import AgentPool
 from mslaunch.launcher.agents.start_agents import UnreachedError
 from mslaunch.launcher.job.job_state import JobState
 from mslaunch.launcher.job.restart_policy import check_fewest, most_restarts
-from mslaunch.launcher.job_run import JobRun, allocation_of, read_text
+from mslaunch.launcher.job_run import JobRun, allocation_of
 from mslaunch.launcher.observers import AttemptEnded, AttemptStarted, Connected, Connecting, Staged
 from mslaunch.launcher.stdio.file_patterns import needs_addresses
 from mslaunch.launcher.stdio.output import AttemptInfo, Output, open_output
@@ -31,7 +31,6 @@ from mslaunch.plan.mapping.pipeline import Placed, place
 from mslaunch.plan.node_plans import first_services, has_services
 from mslaunch.plan.rank_selection import stdin_ranks, xterm_ranks
 from mslaunch.protocol.frames import STDERR, STDOUT
-from mslaunch.resource_managers.managers import HostAccess, detect, run_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -56,7 +55,7 @@ class JobAttempt:
         self._caller = context.caller
         self.request = request
         self.number = number
-        self._grant = detect(HostAccess(self._caller.environ, read_text, run_command))
+        self._grant = context.grant
         self.pool = AgentPool(
             context.loop,
             request.link._replace(granted=self._grant.transport) if self._grant else request.link,

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-# of one rank: `restarts`, `status`
+# of one rank; the facts of each kind are those that its maker in `job.failure_causes` gives
 EXITED = "exited"
 MISSING = "missing"
 ABORTED = "aborted"
@@ -28,6 +28,7 @@ TIMED_OUT = "timed out"
 INTERRUPTED = "interrupted"
 UNREAD = "unread"
 TOO_LARGE = "too large"
+# of a rank that called MPI_Comm_spawn
 SPAWN_FAILED = "spawn failed"
 
 #: the loss of a host: with other hosts the job may end well

@@ -15,12 +15,14 @@ from mslaunch.errors import EXIT_USAGE, LaunchError
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.launcher.attempt import JobAttempt
 from mslaunch.launcher.interrupts import Interrupts
+from mslaunch.launcher.job_run import read_text
 from mslaunch.launcher.launch_context import LaunchContext
 from mslaunch.launcher.observers import LaunchEnded, Observers
 from mslaunch.launcher.stdio.console import Console
 from mslaunch.launcher.stdio.file_patterns import needs_addresses
 from mslaunch.launcher.stdio.terminal import write_all
 from mslaunch.plan.exported_variables import missing_exports
+from mslaunch.resource_managers.managers import HostAccess, detect, run_command
 from mslaunch.runtime.loop import Loop
 
 if TYPE_CHECKING:
@@ -43,7 +45,8 @@ def _context(loop: Loop, request: Request, caller: Caller) -> LaunchContext:
     stdout = console.open_stdout(caller.stdout)
     interrupts = Interrupts(loop, request, caller.signals)
     observers = Observers(began, [*console.observers, *caller.observers], console.info)
-    return LaunchContext(loop, caller, console, stdout, interrupts, observers, began, os.urandom(4).hex())
+    grant = detect(HostAccess(caller.environ, read_text, run_command))
+    return LaunchContext(loop, caller, console, stdout, interrupts, observers, began, os.urandom(4).hex(), grant)
 
 
 class _Launch:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from mslaunch.launcher.observers import Observer, Observers
     from mslaunch.launcher.stdio.console import Console
     from mslaunch.launcher.stdio.terminal import OutputFd
+    from mslaunch.resource_managers.managers import Grant
     from mslaunch.runtime.loop import Loop
 
 
@@ -39,6 +40,7 @@ class LaunchContext(NamedTuple):
     observers: Observers
     began: float
     jobid: str
+    grant: Grant | None = None  # of a resource manager; None: the command line names the hosts
 
     @property
     def seconds(self) -> float:

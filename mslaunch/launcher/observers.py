@@ -1,4 +1,4 @@
-"""Observers of a launch: functions that get a record of everything that happens, and cannot change it.
+"""Observers of a launch: functions that get the records below, and cannot change what happens.
 
 A record is immutable, and its `time` is in seconds since the launch began.  An observer that raises is dropped, with a
 message; the launch goes on.  Without observers no record is made.
