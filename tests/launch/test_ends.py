@@ -224,3 +224,27 @@ def test_more_ranks_than_the_soft_limit_of_open_files():
         check=False,
     )
     assert (done.returncode, done.stdout.split()) == (0, ["90"] * 40), done.stderr
+
+
+CRASHES = """\
+import sys
+from mslaunch.agent.node_job import NodeJob
+from mslaunch.cli.main import command
+
+def end(*words):
+    raise RuntimeError("this agent has a bug")
+
+NodeJob.end = end
+sys.exit(command(["-n", "2", "sh", "-c", "test $RANK = 0 && { sleep 0.2; exit 3; }; sleep 60"]))
+"""
+
+
+def test_an_agent_that_crashes_while_the_job_is_ended():
+    """Its traceback is no cause, but is shown."""
+    done = subprocess.run(
+        [sys.executable, "-c", CRASHES], capture_output=True, text=True, timeout=60, env=environment(), check=False
+    )
+    assert done.returncode == 3
+    assert "internal error in the agent (please report this)" in done.stderr
+    assert "RuntimeError: this agent has a bug" in done.stderr
+    assert "rank 0 ended with exit code 3" in done.stderr

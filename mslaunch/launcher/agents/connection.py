@@ -55,6 +55,7 @@ class AgentConnection:
         self.topology: Topology | None = None
         self.ended = False
         self.error: LinkError | None = None
+        self.crashed = False  # the agent sent its traceback
         self._describe = describe
         self._loop = loop
         self._decoder = frames.Decoder(magic=True)
@@ -71,7 +72,8 @@ class AgentConnection:
 
     def begin(self) -> None:
         """Open the link."""
-        self.phase = INTERPRETER_KNOWN if self._payload_left else PAYLOAD_SENT
+        if self.phase == STARTED:  # a link that takes turns by itself may have brought HELLO already
+            self.phase = INTERPRETER_KNOWN if self._payload_left else PAYLOAD_SENT
         self.link.begin()
 
     # --- who owns it
@@ -134,6 +136,7 @@ class AgentConnection:
         try:
             for frame in self._decoder.feed(data):
                 if frame.kind == frames.FAULT:
+                    self.crashed = True
                     what = "internal error in the agent (please report this)"
                     self._end(LinkError(what, self.node.name, frame.payload.decode("utf-8", "replace")))
                     return
@@ -175,9 +178,8 @@ class AgentConnection:
         self._report_end()
 
     def _stop(self) -> None:
-        if not self._writer.closed:
-            self._loop.reader(self.link.reader, None)
-            self._writer.close()
+        self._loop.reader(self.link.reader, None)  # the writer may have closed itself already: a broken pipe
+        self._writer.close()
 
     def close(self) -> None:
         """Close the link: the agent ends what it still holds."""

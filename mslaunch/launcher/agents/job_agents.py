@@ -50,6 +50,10 @@ class JobAgents:
         """The name of a node."""
         return self._by_node[node].node.name
 
+    def crashed(self, node: int) -> bool:
+        """The agent of a node sent a traceback of its own."""
+        return self._by_node[node].crashed
+
     def send(self, node: int, frame: bytes) -> None:
         """One frame to the agent of a node."""
         self._by_node[node].send(frame)

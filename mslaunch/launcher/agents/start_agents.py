@@ -144,7 +144,11 @@ class ConnectPhase:
         if node.name not in self.waiting:
             return
         self.waiting.discard(node.name)
-        self._free += node.name in self._connections
+        connection = self._connections.get(node.name)
+        if connection in self._queue:  # it has answered before its turn, and needs none
+            self._queue.remove(connection)
+        elif connection:
+            self._free += 1
         self._begin_next()
         if not self.waiting and self._done:
             self._loop.soon(self._finish)

@@ -90,6 +90,9 @@ class JobController:
 
     def _on_link_ended(self, node: int, error: LinkError | None) -> None:
         self.post(events.LinkEnded(node, error))
+        cause = self.state.failure
+        if error and self._agents.crashed(node) and not (cause and cause.facts.get("error") is error):
+            self._console.info(str(error))  # not the cause, but to be reported
         self._mpi.lost(node)
 
     def post(self, event: Any) -> None:

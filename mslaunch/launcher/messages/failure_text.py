@@ -104,9 +104,12 @@ def _ending(status: ExitStatus) -> str:
 def _not_started(cause: JobFailure, hosts: Sequence[str]) -> Failure:
     """The same error is said once with all its hosts, other errors below."""
     (first, nodes), *others = cause.facts["errors"].items()
-    more = [f"{hosts[node]}: {error}" for error, nodes in others for node in nodes[:1]]
-    where = fold(sorted(hosts[node] for node in nodes)) if len(nodes) > 1 else hosts[nodes[0]]
-    return Failure(first, where, None, cause.code, (*cause.facts["todo"].splitlines(), *more))
+    more = [f"{_folded(nodes, hosts)}: {error}" for error, nodes in others]
+    return Failure(first, _folded(nodes, hosts), None, cause.code, (*cause.facts["todo"].splitlines(), *more))
+
+
+def _folded(nodes: Sequence[int], hosts: Sequence[str]) -> str:
+    return fold(sorted(hosts[node] for node in nodes)) if len(nodes) > 1 else hosts[nodes[0]]
 
 
 def _no_ports(facts: Facts) -> tuple[str, Details]:

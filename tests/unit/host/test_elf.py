@@ -233,6 +233,17 @@ def test_what_is_no_file(tmp_path):
         assert head_of(str(path), 4).strip(b"\0") == b""
 
 
+def test_the_writer_of_a_fifo_is_not_taken_from_its_reader(tmp_path):
+    """`python fifo.py` reads it once; to open it here, too, would end the writer with SIGPIPE."""
+    os.mkfifo(tmp_path / "fifo.py")
+    writer = subprocess.Popen(["sh", "-c", "echo text > fifo.py"], cwd=tmp_path)
+    commands = ["sh", "-c", "read go; cat fifo.py"]
+    reader = subprocess.Popen(commands, cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert not any(head_of(str(tmp_path / "fifo.py"), 100) for _ in range(3000))  # until the writer waits in open
+    assert reader.communicate(b"go\n", timeout=30)[0] == b"text\n"
+    assert writer.wait(30) == 0
+
+
 def test_our_own_interpreter():
     """The real loader agrees: what we run in has been mapped."""
     loader._cache = None

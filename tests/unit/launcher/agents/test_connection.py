@@ -202,3 +202,46 @@ def test_a_payload_is_sent_when_the_link_has_taken_all_of_it() -> None:
         connection.close()
     for fd in (up, down):
         os.close(fd)
+
+
+# --- an agent that has died, and what its descriptors are used for next
+
+
+def test_an_agent_to_which_nothing_can_be_written_ends_once(host: Host) -> None:
+    """A write may break before the end of its stream is read; the stream must not be read for ever then."""
+    host.attach()
+    host.connection.begin()
+    reader = host.connection.link.reader
+    os.close(host.down)
+    os.close(host.up)
+    host.connection.send(frames.encode(frames.END, payload=b"0"))
+    rounds = iter(range(20))
+    host.loop.run(lambda: next(rounds, None) is None, 2)
+    assert len(host.ends) == 1
+    host.connection.close()
+    ours, up = os.pipe()
+    if ours != reader:
+        up = os.dup(up) if up == reader else up
+        os.dup2(ours, reader)
+        os.close(ours)
+    host.down, mine = os.pipe()
+    link: Any = Link(reader, mine)
+    another = AgentConnection(host.loop, link)
+    another.attach(host.ends.append)
+    os.close(up)
+    host.loop.run(lambda: len(host.ends) == 2, 5)
+    assert len(host.ends) == 2, "the next agent on the same descriptor is heard"
+    another.close()
+
+
+def test_an_agent_that_is_ready_before_its_turn_stays_so(host: Host) -> None:
+    """Links that take turns by themselves may answer before the queue of --fanout begins them."""
+    host.attach()
+    host.say(frames.MAGIC, HELLO)
+    host.loop.run(lambda: host.connection.phase == READY, 5)
+    host.connection.begin()
+    assert host.connection.phase == READY
+    host.say(frames.encode(frames.STARTED, 0, b"7"))
+    host.loop.run(lambda: bool(host.heard or host.ends), 5)
+    assert host.heard and not host.ends
+    os.close(host.up)

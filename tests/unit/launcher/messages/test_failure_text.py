@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 
 from mslaunch.datamodel.node_plan import SERVICE
 from mslaunch.datamodel.outcome import Failure
+from mslaunch.launcher.job_failure import NOT_STARTED, JobFailure
 from mslaunch.launcher.messages.exit_text import exception
-from mslaunch.launcher.messages.failure_text import with_last_words
+from mslaunch.launcher.messages.failure_text import failure_of, with_last_words
+from mslaunch.launcher.rank_names import RankNames
 
 HEAD = "Traceback (most recent call last):"
 FRAMES = [HEAD, '  File "net.py", line 3, in <module>', "    f()", "    ~^^"]
@@ -53,6 +55,13 @@ def test_exceptions(lines: list[str], said: str) -> None:
 def test_any_text_becomes_one_short_line(lines: list[str]) -> None:
     said = exception(lines)
     assert len(said) <= 120 and (not said or HEAD in lines)
+
+
+def test_a_program_that_cannot_be_started_names_every_host() -> None:
+    errors = {"no file x": [0], "x cannot be executed": [1, 2, 3]}
+    failure = failure_of(JobFailure(NOT_STARTED, {"errors": errors, "todo": "look"}), RankNames(4), list("abcd"))
+    assert (failure.what, failure.host) == ("no file x", "a")
+    assert failure.detail == ("look", "b,c,d: x cannot be executed")
 
 
 class Words:
