@@ -16,8 +16,10 @@ from mslaunch.datamodel.node_plan import AppPlan, NodePlan, RankPlan, World
 from mslaunch.datamodel.request import LinkPolicy, OutputPolicy
 from mslaunch.launcher.agents.job_agents import JobAgents
 from mslaunch.launcher.agents.start_agents import close_all, connect
+from mslaunch.launcher.job import events
 from mslaunch.launcher.job.controller import JobController
 from mslaunch.launcher.job.job_state import JobState
+from mslaunch.launcher.job.startup import JobPlans
 from mslaunch.launcher.stdio.console import Console
 from mslaunch.launcher.stdio.file_patterns import PatternValues
 from mslaunch.launcher.stdio.output import Output
@@ -46,7 +48,8 @@ class Job:
         node = Node("here", 3, "-H", local=True)
         self.peers = connect(loop, [node], LinkPolicy(), {}, print, print, loop.run)
         self.agents = JobAgents(self.peers)
-        self.state = JobState(JobMap((node,), tuple(Placement(rank, 0, 0, rank) for rank in range(3)), 3))
+        placements = tuple(Placement(rank, 0, 0, rank) for rank in range(3))
+        self.state = JobState(JobMap((node,), placements, 3), grace=1.0)
         self.fds = os.pipe()
         null = os.open(os.devnull, os.O_WRONLY)
         console = Console(loop, null, quiet=True, verbose=False)
@@ -58,9 +61,8 @@ class Job:
             ranks = tuple(RankPlan(rank, 0, (f"NUMBER={rank}",)) for rank in range(3))
             return [NodePlan(ranks, (AppPlan((sys.executable, "-c", PROGRAM, str(gate)), "/"),), (), world=World())]
 
-        self.controller = JobController(
-            loop, self.agents, self.state, self.output, plans, (os.open(os.devnull, os.O_RDONLY), ()), 1.0, console
-        )
+        stdin = (os.open(os.devnull, os.O_RDONLY), ())
+        self.controller = JobController(loop, self.agents, self.state, self.output, JobPlans(plans), stdin, console)
         self.output.on_progress(self.controller.on_drained)
 
 
@@ -80,7 +82,8 @@ def test_exits_arrive_while_the_terminal_takes_nothing(loop: Loop, tmp_path: Pat
         most.append(job.output.pending)
         return bool(until())
 
-    job.controller._starting.begin()
+    job.controller.post(events.Began())
+    job.controller._startup.begin()
     loop.run(lambda: seen(lambda: job.agents.paused))
     loop.run(lambda: seen(lambda: False), 0.5)
     held = job.output.pending
@@ -89,8 +92,10 @@ def test_exits_arrive_while_the_terminal_takes_nothing(loop: Loop, tmp_path: Pat
     assert max(most) < BOUND
     with open(gate, "w"):
         pass
-    assert loop.run(lambda: seen(lambda: job.state.ranks[2].ended), 20), "it waits behind output that nobody takes"
-    assert job.state.ranks[2].code == 3
+    assert loop.run(lambda: seen(lambda: job.state.table.ranks[2].ended), 20), (
+        "it waits behind output that nobody takes"
+    )
+    assert job.state.table.ranks[2].status.code == 3
     assert job.agents.paused and max(most) < BOUND
     # whoever reads at last gets all of it, and the job ends as after any failure
     loop.reader(job.fds[0], lambda: os.read(job.fds[0], 1 << 20))
