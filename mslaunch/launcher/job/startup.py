@@ -110,7 +110,7 @@ class Startup:
         info = service_info(frame.rank)
         if info.listens and self.endpoint:
             known = self._services.members.get(frame.rank)
-            how = "listens" if known and known.pid else "will be started when a rank knocks"
+            how = "listens" if known and known.pid else "will be started when a rank connects"
             address = self.endpoint.service_address or self.endpoint.address
             at = f"at {address}, port {self.endpoint.service_port}, on {self._agents.host(node)}"
             after = f", after {time.monotonic() - self._began:.2f} s" if self._began else ""

@@ -151,7 +151,7 @@ def test_a_scheduler_that_waits_for_a_connection_is_reported_as_such(make: Calla
     job.prepare()
     job.agent.say(frames.SERVES, SERVICE)
     assert job.agent.kinds() == [frames.LAUNCH] * 2
-    assert "will be started when a rank knocks at 127.0.0.1, port 6" in job.heard()
+    assert "will be started when a rank connects at 127.0.0.1, port 6" in job.heard()
 
 
 def test_services_are_not_waited_for_without_end(make: Callable[..., Job], monkeypatch: pytest.MonkeyPatch) -> None:
