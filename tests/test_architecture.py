@@ -172,7 +172,7 @@ def test_an_import_upwards_is_seen_wherever_it_hides() -> None:
         "ROWS = {'slot': 'plan.mapping.by_slot:map_by_slot'}",
     ):
         assert len(upwards("runtime.loop", ast.parse(text))) >= 1, text
-    assert upwards("runtime.loop", ast.parse("from mslaunch.datamodel.hosts import Node")) == []
+    assert upwards("runtime.loop", ast.parse("from mslaunch.datamodel.jobmap import Node")) == []
 
 
 # --- folders

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import select
 
-from mslaunch.datamodel.exit_status import from_wait_status
+from mslaunch.datamodel.node_report import from_wait_status
 from mslaunch.faststd import TYPE_CHECKING, signal
 from mslaunch.host.processes import numbers, stat_fields
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from mslaunch.datamodel.exit_status import ExitStatus
+from mslaunch.datamodel.node_report import ExitStatus
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.protocol import control, frames
 from mslaunch.protocol.frames import NO_RANK

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from mslaunch.agent.mpi.protocol_choice import Program
     from mslaunch.agent.ranks.pmi_socket import PmiSocket
     from mslaunch.agent.ranks.session_dir import SessionDir
-    from mslaunch.datamodel.exit_status import ExitStatus
     from mslaunch.datamodel.node_plan import AppPlan, NodePlan, RankPlan
+    from mslaunch.datamodel.node_report import ExitStatus
     from mslaunch.host.free_ports import Listener
     from mslaunch.runtime.loop import Loop
 

@@ -21,7 +21,7 @@ from mslaunch.protocol.frames import NO_RANK
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from mslaunch.datamodel.exit_status import ExitStatus
+    from mslaunch.datamodel.node_report import ExitStatus
     from mslaunch.runtime.loop import Loop
 
 _PER_RANK = 8  # processes that are looked at

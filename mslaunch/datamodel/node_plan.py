@@ -21,9 +21,6 @@ NO_NODE = NodeId(-1)
 NO_RANK = RankId(-1)  #: in frames: the frame concerns the node
 SERVICE_BASE = ServiceId(-2)  #: the id of the first service; the next one is -3, and so on
 
-SERVICE = SERVICE_BASE
-FIRST_SERVER = ServiceId(SERVICE_BASE - 1)  #: the first of the others
-
 
 def is_rank(number: int) -> bool:
     """Whether this id of a process is that of a rank."""

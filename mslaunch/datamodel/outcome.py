@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mslaunch.datamodel.exit_status import ExitStatus
+from mslaunch.datamodel.node_report import ExitStatus
 from mslaunch.faststd import NamedTuple
 
 

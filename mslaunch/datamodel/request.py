@@ -5,7 +5,7 @@ from __future__ import annotations
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from mslaunch.datamodel.hosts import HostLine
+    from mslaunch.datamodel.jobmap import HostLine
 
 
 class AppContext(NamedTuple):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from itertools import count
 
-from mslaunch.datamodel.topology import LEVELS, Topology
+from mslaunch.datamodel.node_report import LEVELS, Topology
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.host.cpus import enter, find_cores, first_line, members, siblings
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import os
 
-from mslaunch.datamodel.hosts import Allocation
-from mslaunch.datamodel.jobmap import JobMap
+from mslaunch.datamodel.jobmap import Allocation, JobMap
 from mslaunch.datamodel.node_plan import SERVICE_BASE
 from mslaunch.datamodel.outcome import Failure, Outcome, RankStatus
 from mslaunch.datamodel.request import Request

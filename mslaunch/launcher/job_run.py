@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 
-from mslaunch.datamodel.hosts import Allocation
-from mslaunch.datamodel.jobmap import JobMap
+from mslaunch.datamodel.jobmap import Allocation, JobMap
 from mslaunch.datamodel.node_plan import NodePlan
 from mslaunch.datamodel.request import Request
 from mslaunch.faststd import TYPE_CHECKING

@@ -28,7 +28,7 @@ from mslaunch.runtime.loop import Loop
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mslaunch.datamodel.hosts import Allocation
+    from mslaunch.datamodel.jobmap import Allocation
     from mslaunch.launcher.launch_context import Caller
     from mslaunch.launcher.recovery.host_replacement import HostReplacement
 

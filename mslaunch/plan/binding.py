@@ -8,7 +8,7 @@ for is refused.
 
 from __future__ import annotations
 
-from mslaunch.datamodel.topology import LEVELS
+from mslaunch.datamodel.node_report import LEVELS
 from mslaunch.errors import AllocationError, UsageError, counted
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.plan.cpu_lists import cpu_row, listed, only, row_of
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Container, Mapping, Sequence
 
     from mslaunch.datamodel.jobmap import JobMap, Placement
+    from mslaunch.datamodel.node_report import Topology
     from mslaunch.datamodel.request import Policy
-    from mslaunch.datamodel.topology import Topology
 
 UNBOUND = ("none", "board")  #: mpirun takes board for a policy, and binds nothing
 CPU_LIST = "cpu-list"  #: --bind-to cpu-list: every rank gets all cpus of --cpu-list

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from mslaunch.datamodel.jobmap import JobMap, Placement
+    from mslaunch.datamodel.node_report import Topology
     from mslaunch.datamodel.request import LocalBinding
-    from mslaunch.datamodel.topology import Topology
 
 
 def bind_locally(jobmap: JobMap, local: LocalBinding, topologies: Mapping[str, Topology]) -> JobMap:

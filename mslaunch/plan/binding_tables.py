@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
     from mslaunch.datamodel.jobmap import JobMap
-    from mslaunch.datamodel.topology import Topology
+    from mslaunch.datamodel.node_report import Topology
 
 
 def binding_lines(

@@ -8,7 +8,7 @@ mpirun's man page has it; mpirun 4.1.4 ignores the second number.
 
 from __future__ import annotations
 
-from mslaunch.datamodel.topology import LEVELS, Topology
+from mslaunch.datamodel.node_report import LEVELS, Topology
 from mslaunch.errors import UsageError
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.plan.number_ranges import bounds

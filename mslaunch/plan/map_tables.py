@@ -16,10 +16,9 @@ from mslaunch.plan.number_ranges import ranges
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from mslaunch.datamodel.hosts import Allocation, Node
-    from mslaunch.datamodel.jobmap import JobMap, Placement
+    from mslaunch.datamodel.jobmap import Allocation, JobMap, Node, Placement
+    from mslaunch.datamodel.node_report import Topology
     from mslaunch.datamodel.request import AppContext, Policy
-    from mslaunch.datamodel.topology import Topology
 
 _SHOWN = ("socket", "numa", "l3cache", "l2cache")  # the levels of --display-topo, where they hold more than a core
 

@@ -11,9 +11,8 @@ from mslaunch.plan.binding_tables import bound_to
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from mslaunch.datamodel.hosts import Allocation, Node
-    from mslaunch.datamodel.jobmap import JobMap, Placement
-    from mslaunch.datamodel.topology import Topology
+    from mslaunch.datamodel.jobmap import Allocation, JobMap, Node, Placement
+    from mslaunch.datamodel.node_report import Topology
 
 
 def allocation_text(allocation: Allocation) -> str:

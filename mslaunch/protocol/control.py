@@ -5,9 +5,8 @@ docs/wire.md describes the conversation.  A plan's variables travel as "NAME=val
 
 from __future__ import annotations
 
-from mslaunch.datamodel.exit_status import ExitStatus
 from mslaunch.datamodel.node_plan import AppPlan, NodePlan, RankPlan, ServicePlan, World
-from mslaunch.datamodel.topology import LEVELS, Topology
+from mslaunch.datamodel.node_report import LEVELS, ExitStatus, Topology
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 from mslaunch.protocol.codec import pack, strict, unpack
 

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Protocol
 
-    from mslaunch.datamodel.hosts import Allocation
+    from mslaunch.datamodel.jobmap import Allocation
 
     class ResourceManager(Protocol):
         """One system; what a row of `MANAGERS` names."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 
-from mslaunch.datamodel.hosts import Node
+from mslaunch.datamodel.jobmap import Node
 from mslaunch.errors import LinkError
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 

@@ -16,7 +16,7 @@ from mslaunch.transport.base import Link
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from mslaunch.datamodel.hosts import Node
+    from mslaunch.datamodel.jobmap import Node
     from mslaunch.transport.base import OpenContext
 
 _F_SETPIPE_SZ = 1031

@@ -8,7 +8,7 @@ from mslaunch.faststd import TYPE_CHECKING, load
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mslaunch.datamodel.hosts import Node
+    from mslaunch.datamodel.jobmap import Node
     from mslaunch.transport.base import OpenContext, Opener
 
 #: word -> opener, in the order in which they are asked: forking is safe only while there are no threads

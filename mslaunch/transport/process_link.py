@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import IO
 
-    from mslaunch.datamodel.hosts import Node
+    from mslaunch.datamodel.jobmap import Node
 
 
 class ProcessLink(Link):

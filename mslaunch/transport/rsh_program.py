@@ -14,7 +14,7 @@ from mslaunch.transport.process_link import ProcessLink
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mslaunch.datamodel.hosts import Node
+    from mslaunch.datamodel.jobmap import Node
     from mslaunch.transport.base import OpenContext
 
 

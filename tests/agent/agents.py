@@ -10,8 +10,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from mslaunch.datamodel.exit_status import ExitStatus
 from mslaunch.datamodel.node_plan import AppPlan, NodePlan, RankPlan
+from mslaunch.datamodel.node_report import ExitStatus
 from mslaunch.protocol import control, frames
 from mslaunch.protocol.mpi import pack_part
 from mslaunch.transport.bootstrap import boot_argv, part

@@ -15,7 +15,7 @@ import pytest
 from agents import BOUND, plan, state_of, wait_gone
 
 import mslaunch
-from mslaunch.datamodel.exit_status import ExitStatus
+from mslaunch.datamodel.node_report import ExitStatus
 from mslaunch.protocol import control, frames
 
 

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from mslaunch.datamodel.hosts import Node
-from mslaunch.datamodel.jobmap import Endpoint, JobMap, Placement
+from mslaunch.datamodel.jobmap import Endpoint, JobMap, Node, Placement
 from mslaunch.datamodel.node_plan import AppPlan, NodePlan, RankPlan, World
 from mslaunch.datamodel.request import LinkPolicy, OutputPolicy
 from mslaunch.launcher.agents.job_agents import JobAgents

@@ -7,7 +7,7 @@ import signal
 
 from agents import plan, state_of
 
-from mslaunch.datamodel.exit_status import ExitStatus
+from mslaunch.datamodel.node_report import ExitStatus
 from mslaunch.protocol import frames
 
 #: fails until it has been started again twice

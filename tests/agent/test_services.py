@@ -13,7 +13,7 @@ import pytest
 from agents import BOUND, plan, state_of, wait_gone
 
 from mslaunch.agent.services.mindspore_scheduler import PATIENCE
-from mslaunch.datamodel.node_plan import FIRST_SERVER, SERVICE, AppPlan, NodePlan, ServicePlan
+from mslaunch.datamodel.node_plan import SERVICE_BASE, AppPlan, NodePlan, ServicePlan
 from mslaunch.host.listeners import IDLE
 from mslaunch.protocol import control, frames
 
@@ -109,10 +109,10 @@ class Lab:
         except ConnectionError:
             return b""
 
-    def serves(self, number: int = SERVICE) -> None:
+    def serves(self, number: int = SERVICE_BASE) -> None:
         self.agent.expect(frames.SERVES, number)
 
-    def started(self, number: int = SERVICE) -> int:
+    def started(self, number: int = SERVICE_BASE) -> int:
         return int(self.agent.expect(frames.STARTED, number).payload)
 
     def says(self) -> list[str]:
@@ -121,7 +121,7 @@ class Lab:
     def line(self) -> str:
         """The next one that a service has printed; a frame may hold several."""
         while b"\n" not in self._printed:
-            self._printed += self.agent.expect(frames.STDOUT, SERVICE).payload
+            self._printed += self.agent.expect(frames.STDOUT, SERVICE_BASE).payload
         line, _, self._printed = self._printed.partition(b"\n")
         return f"{line.decode()}\n"
 
@@ -167,8 +167,8 @@ def test_a_scheduler_that_comes_first(lab):
     lab.agent.send(frames.STDIN, 0, b"")
     lab.agent.exit(0)
     lab.agent.send(frames.END, payload=b"2")
-    assert lab.agent.exit(SERVICE).signal == signal.SIGTERM
-    assert lab.agent.output(frames.STDOUT, SERVICE) == lab.agent.output(frames.STDERR, SERVICE) == b""
+    assert lab.agent.exit(SERVICE_BASE).signal == signal.SIGTERM
+    assert lab.agent.output(frames.STDOUT, SERVICE_BASE) == lab.agent.output(frames.STDERR, SERVICE_BASE) == b""
 
 
 @pytest.mark.parametrize("first", ["#!{python}", "#!/usr/bin/env python", "#!/usr/bin/env -S python -u"])
@@ -218,7 +218,7 @@ def test_a_python_that_talks_before_it_finds_nothing(lab):
     (lab.folder / "site" / "sitecustomize.py").write_text("print('welcome', flush=True)")
     lab.agent.launch(lab.plan(sys.executable, "net.py"))
     assert lab.line() == "welcome\n"
-    assert lab.agent.exit(SERVICE).code == 0
+    assert lab.agent.exit(SERVICE_BASE).code == 0
     lab.serves()
     assert not is_free(lab.port)
 
@@ -226,9 +226,9 @@ def test_a_python_that_talks_before_it_finds_nothing(lab):
 def test_it_ends_before_it_listens(lab):
     (lab.folder / "site" / "mindspore" / "_c_expression.py").write_text("import os; os.write(2, b'no\\n'); os._exit(4)")
     lab.agent.launch(lab.plan(sys.executable, "net.py"))
-    assert lab.agent.exit(SERVICE).code == 4
+    assert lab.agent.exit(SERVICE_BASE).code == 4
     assert lab.started()
-    assert lab.agent.output(frames.STDERR, SERVICE) == b"no\n"
+    assert lab.agent.output(frames.STDERR, SERVICE_BASE) == b"no\n"
     assert lab.nothing(frames.SERVES)
 
 
@@ -238,7 +238,7 @@ def test_another_process_takes_the_port(lab):
         lab.port = other.getsockname()[1]
         lab.write("wait.py", "import time, mindspore\nprint('set_ps_context', flush=True); time.sleep(1000)")
         lab.agent.launch(lab.plan(sys.executable, "wait.py", services=(lab.scheduler(program="ranks"),)))
-        ended = lab.agent.exit(SERVICE)
+        ended = lab.agent.exit(SERVICE_BASE)
     assert f"port {lab.port} is now in use by process {os.getpid()} (" in ended.error
     assert lab.nothing(frames.SERVES)
 
@@ -264,7 +264,7 @@ def test_a_program_that_configures_the_scheduler(lab, text, own):
 
 def test_its_program_is_not_there(lab):
     lab.agent.launch(lab.plan("no-such-program", services=(lab.scheduler(program="ranks"),)))
-    ended = lab.agent.exit(SERVICE)
+    ended = lab.agent.exit(SERVICE_BASE)
     assert ended.code == 127 and "no-such-program" in ended.error
 
 
@@ -292,7 +292,7 @@ def test_a_program_of_mindspore_needs_no_first_connection(lab):
     lab.started()
     assert lab.says()[0] == "light" and lab.nothing(frames.SERVES)
     lab.visit(b"0")  # it has served, and another program may want one
-    assert lab.agent.exit(SERVICE).code == 0
+    assert lab.agent.exit(SERVICE_BASE).code == 0
     assert not is_free(lab.port)
 
 
@@ -308,14 +308,14 @@ def test_a_guess_that_was_wrong(lab, text, site):
     assert lab.agent.output(frames.STDOUT, 0, 5) == b"rank\n"
     assert lab.agent.exit(0).code == 0
     if site:
-        assert lab.agent.exit(SERVICE).code == 0
+        assert lab.agent.exit(SERVICE_BASE).code == 0
     lab.wait_listening()
 
 
 def test_a_program_that_says_nothing_of_mindspore(lab):
     launch_guessed(lab, "import this")
     assert lab.agent.exit(0).code == 0
-    told = [frame for frame in lab.agent.frames if frame.rank == SERVICE]
+    told = [frame for frame in lab.agent.frames if frame.rank == SERVICE_BASE]
     assert not [frame for frame in told if frame.kind in (frames.STARTED, frames.EXIT)] and not is_free(lab.port)
 
 
@@ -343,7 +343,7 @@ def test_a_python_is_guessed_where_no_ranks_are(lab, first):
         lab.started()
         assert lab.says()[0] == "light"
         return
-    ended = lab.agent.exit(SERVICE)
+    ended = lab.agent.exit(SERVICE_BASE)
     assert ended.error == f"the MindSpore scheduler was not started: {folder / 'python'} has no MindSpore"
     assert "--scheduler" in ended.todo
 
@@ -352,7 +352,7 @@ def test_no_python_where_no_ranks_are(lab):
     told = lab.plan("./script", services=(lab.scheduler(first=False),))
     lab.agent.launch(told._replace(env=(*told.env, "PATH=/nowhere")))
     lab.visit()
-    assert "no python was found for the MindSpore scheduler" in lab.agent.exit(SERVICE).error
+    assert "no python was found for the MindSpore scheduler" in lab.agent.exit(SERVICE_BASE).error
 
 
 def test_it_has_the_files_that_were_sent(lab):
@@ -376,7 +376,7 @@ def test_it_is_bound(lab):
 
 def test_a_cpu_that_is_not_there(lab):
     lab.agent.launch(lab.plan(sys.executable, "net.py", services=(lab.scheduler(cpus=(1000,)),)))
-    assert "cpu 1000" in lab.agent.exit(SERVICE).error
+    assert "cpu 1000" in lab.agent.exit(SERVICE_BASE).error
 
 
 # --- parameter servers
@@ -385,7 +385,7 @@ def test_a_cpu_that_is_not_there(lab):
 def test_parameter_servers(lab):
     """The program of the ranks with a role of their own, and no number of a rank's; there until the job ends."""
     script = 'trap "echo bye; exit 0" TERM; echo $MS_ROLE ${NUMBER-none}; while :; do sleep 0.05; done'
-    servers = tuple(ServicePlan(0, ("MS_ROLE=MS_PSERVER",), FIRST_SERVER - i, True, "ranks") for i in range(2))
+    servers = tuple(ServicePlan(0, ("MS_ROLE=MS_PSERVER",), SERVICE_BASE - 1 - i, True, "ranks") for i in range(2))
     agent = lab.agent
     agent.launch(lab.plan("sh", "-c", script, services=servers))
     for server in servers:
@@ -401,7 +401,7 @@ def test_parameter_servers(lab):
 def test_a_server_whose_orphan_is_never_silent(lab):
     """It is heard for a moment after the server has ended, and no longer."""
     script = "trap 'exit 0' TERM; setsid sh -c 'while :; do echo more; sleep 0.01; done' & while :; do sleep 0.05; done"
-    server = ServicePlan(0, ("MS_ROLE=MS_PSERVER",), FIRST_SERVER, True, "ranks")
+    server = ServicePlan(0, ("MS_ROLE=MS_PSERVER",), SERVICE_BASE - 1, True, "ranks")
     agent = lab.agent
     agent.launch(lab.plan("sh", "-c", script, services=(server,)))
     lab.serves(server.number)
@@ -421,16 +421,16 @@ def test_a_scheduler_once_more(lab):
     lab.serves()
     said = lab.line()
     os.kill(lab.started(), signal.SIGKILL)
-    assert agent.exit(SERVICE).signal == signal.SIGKILL
-    agent.send(frames.RESTART, SERVICE, b"1")
+    assert agent.exit(SERVICE_BASE).signal == signal.SIGKILL
+    agent.send(frames.RESTART, SERVICE_BASE, b"1")
     second = lab.started()
     streams = [frame for frame in agent.frames if frame.kind in (frames.STDOUT, frames.STDERR)]
     assert len(streams) >= 2 and not any(frame.payload for frame in streams[:2])
-    assert agent.output(frames.STDOUT, SERVICE) == agent.output(frames.STDERR, SERVICE) == b""
+    assert agent.output(frames.STDOUT, SERVICE_BASE) == agent.output(frames.STDERR, SERVICE_BASE) == b""
     lab.serves()
     assert lab.line() == said and state_of(second)
     lab.visit(b"0")  # and it ends well: a program may come that wants another one
-    assert agent.exit(SERVICE).code == 0
+    assert agent.exit(SERVICE_BASE).code == 0
     assert not is_free(lab.port)
 
 
@@ -441,14 +441,14 @@ def test_once_more_but_some_ranks_were_done_too_soon(lab):
     agent.launch(lab.plan(sys.executable, "net.py"))
     lab.serves()
     os.kill(lab.started(), signal.SIGKILL)
-    assert agent.exit(SERVICE).signal == signal.SIGKILL
-    assert agent.output(frames.STDERR, SERVICE)
-    agent.send(frames.RESTART, SERVICE, b"1")
+    assert agent.exit(SERVICE_BASE).signal == signal.SIGKILL
+    assert agent.output(frames.STDERR, SERVICE_BASE)
+    agent.send(frames.RESTART, SERVICE_BASE, b"1")
     began = time.monotonic()
-    while agent.expect(frames.STDERR, SERVICE).payload:
+    while agent.expect(frames.STDERR, SERVICE_BASE).payload:
         pass
     assert time.monotonic() - began > PATIENCE / 2
-    assert "had done their work" in agent.exit(SERVICE).error
+    assert "had done their work" in agent.exit(SERVICE_BASE).error
 
 
 def test_one_that_was_started_on_connection_once_more(lab):
@@ -459,12 +459,12 @@ def test_one_that_was_started_on_connection_once_more(lab):
     said = lab.line()
     assert agent.output(frames.STDOUT, 0, 7) == b"served\n"
     os.kill(first, signal.SIGKILL)
-    agent.exit(SERVICE)
+    agent.exit(SERVICE_BASE)
     agent.send(frames.STDIN, 0, b"")
     agent.exit(0)  # nobody is left to ask
-    agent.send(frames.RESTART, SERVICE, b"1")
+    agent.send(frames.RESTART, SERVICE_BASE, b"1")
     assert lab.started() != first
-    agent.output(frames.STDOUT, SERVICE)
+    agent.output(frames.STDOUT, SERVICE_BASE)
     assert lab.line() == said
 
 
@@ -476,21 +476,21 @@ def test_not_while_the_job_is_being_ended(lab):
     agent.expect(frames.STARTED, 0)
     agent.send(frames.END, payload=b"1000")
     os.kill(lab.started(), signal.SIGKILL)
-    agent.exit(SERVICE)
-    agent.send(frames.RESTART, SERVICE, b"1")
-    assert agent.exit(SERVICE).error == "the job is being ended"
+    agent.exit(SERVICE_BASE)
+    agent.send(frames.RESTART, SERVICE_BASE, b"1")
+    assert agent.exit(SERVICE_BASE).error == "the job is being ended"
 
 
 def test_a_server_once_more(lab):
-    server = ServicePlan(0, ("MS_ROLE=MS_PSERVER",), FIRST_SERVER, True, "ranks")
+    server = ServicePlan(0, ("MS_ROLE=MS_PSERVER",), SERVICE_BASE - 1, True, "ranks")
     agent = lab.agent
     agent.launch(lab.plan("sh", "-c", "echo $MS_ROLE; exit 3", services=(server,)))
     for life in range(3):
-        lab.started(FIRST_SERVER)
-        lab.serves(FIRST_SERVER)
-        assert agent.output(frames.STDOUT, FIRST_SERVER) == b"MS_PSERVER\n"
-        assert agent.exit(FIRST_SERVER).code == 3
-        agent.send(frames.RESTART, FIRST_SERVER, str(life + 1).encode())
+        lab.started(SERVICE_BASE - 1)
+        lab.serves(SERVICE_BASE - 1)
+        assert agent.output(frames.STDOUT, SERVICE_BASE - 1) == b"MS_PSERVER\n"
+        assert agent.exit(SERVICE_BASE - 1).code == 3
+        agent.send(frames.RESTART, SERVICE_BASE - 1, str(life + 1).encode())
 
 
 # --- nothing is left
@@ -500,18 +500,18 @@ def all_of_it(lab) -> list[int]:
     """A scheduler that does not hear TERM, a server with a child in a session of its own, and a rank."""
     (lab.folder / "site" / "sitecustomize.py").write_text("import signal; signal.signal(15, signal.SIG_IGN)")
     script = 'trap "" TERM; setsid sleep 1000 & echo $!; while :; do sleep 0.05; done'
-    server = ServicePlan(0, ("MS_ROLE=MS_PSERVER",), FIRST_SERVER, True, "ranks")
+    server = ServicePlan(0, ("MS_ROLE=MS_PSERVER",), SERVICE_BASE - 1, True, "ranks")
     agent = lab.agent
     agent.launch(lab.plan(sys.executable, "-c", f"import os; os.execvp('sh', ['sh', '-c', {script!r}])",
                           services=(lab.scheduler(), server)))  # fmt: skip
     lab.serves()
-    lab.serves(FIRST_SERVER)
+    lab.serves(SERVICE_BASE - 1)
     agent.launch(plan("sh", "-c", 'trap "" TERM; echo ready; while :; do sleep 0.05; done', grace=0.1))
     orphan = b""
     while not orphan.endswith(b"\n"):
-        orphan += agent.expect(frames.STDOUT, FIRST_SERVER).payload
+        orphan += agent.expect(frames.STDOUT, SERVICE_BASE - 1).payload
     assert agent.output(frames.STDOUT, 0, 6) == b"ready\n"
-    return [lab.started(), lab.started(FIRST_SERVER), lab.started(0), int(orphan)]
+    return [lab.started(), lab.started(SERVICE_BASE - 1), lab.started(0), int(orphan)]
 
 
 def test_it_ends_without_connections(lab):
@@ -524,7 +524,7 @@ def test_it_ends_without_connections(lab):
         until = time.monotonic() + 1.5 * IDLE  # longer than it would wait without a connection
         while lab.agent._more(until):
             assert lab.nothing(frames.EXIT)
-    assert control.unpack_exit(lab.agent.expect(frames.EXIT, SERVICE).payload).signal == signal.SIGTERM
+    assert control.unpack_exit(lab.agent.expect(frames.EXIT, SERVICE_BASE).payload).signal == signal.SIGTERM
 
 
 def test_an_agent_that_is_killed(lab):

@@ -12,7 +12,7 @@ import socket
 import pytest
 from agents import BOUND, wait_gone
 
-from mslaunch.datamodel.node_plan import SERVICE, AppPlan, NodePlan, ServicePlan
+from mslaunch.datamodel.node_plan import SERVICE_BASE, AppPlan, NodePlan, ServicePlan
 from mslaunch.protocol import control, frames
 
 PYTHON = os.environ.get("MSLAUNCH_TEST_MINDSPORE_PYTHON", "")
@@ -50,26 +50,26 @@ def test_a_scheduler_that_is_killed_and_comes_again(agent, tmp_path, program):
     port, plan = scheduler(agent, tmp_path, program)
     agent.launch(plan)
     for life in range(2):
-        pid = int(agent.expect(frames.STARTED, SERVICE).payload)
-        agent.expect(frames.SERVES, SERVICE)
+        pid = int(agent.expect(frames.STARTED, SERVICE_BASE).payload)
+        agent.expect(frames.SERVES, SERVICE_BASE)
         with socket.create_connection(("127.0.0.1", port), BOUND):
             pass
         with open(f"/proc/{pid}/cmdline", "rb") as file:
             assert (b"mslaunch-scheduler" in file.read()) == (program == "light")
         os.kill(pid, signal.SIGKILL)
-        said = agent.output(frames.STDOUT, SERVICE)
+        said = agent.output(frames.STDOUT, SERVICE_BASE)
         assert said == (b"" if program == "light" else b"own MS_SCHED 0\n")
-        agent.output(frames.STDERR, SERVICE)
-        assert agent.exit(SERVICE).signal == signal.SIGKILL
+        agent.output(frames.STDERR, SERVICE_BASE)
+        assert agent.exit(SERVICE_BASE).signal == signal.SIGKILL
         if not life:
-            agent.send(frames.RESTART, SERVICE, b"1")
+            agent.send(frames.RESTART, SERVICE_BASE, b"1")
 
 
 def test_it_leaves_nothing(agent, tmp_path):
     _, plan = scheduler(agent, tmp_path, "light")
     agent.launch(plan)
-    agent.expect(frames.SERVES, SERVICE)
-    pid = int(agent.expect(frames.STARTED, SERVICE).payload)
+    agent.expect(frames.SERVES, SERVICE_BASE)
+    pid = int(agent.expect(frames.STARTED, SERVICE_BASE).payload)
     agent.hang_up()
     assert agent.wait() == 0
     wait_gone(pid)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 
-from mslaunch.datamodel.topology import LEVELS, Topology
+from mslaunch.datamodel.node_report import LEVELS, Topology
 
 NAMES = {
     "package": "socket",

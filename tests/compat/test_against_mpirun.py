@@ -23,8 +23,8 @@ from synthetic import topology
 
 from mslaunch.cli.main import read_text
 from mslaunch.cli.mpirun.parse import parse
+from mslaunch.datamodel.node_report import LEVELS, Topology
 from mslaunch.datamodel.request import Policy
-from mslaunch.datamodel.topology import LEVELS, Topology
 from mslaunch.errors import LaunchError
 from mslaunch.plan.hosts.allocation import allocate, with_cores
 from mslaunch.plan.mapping.mapper import map_job

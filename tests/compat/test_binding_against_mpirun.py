@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from mpirunmaps import Asked, ask, require
 from synthetic import topology
 
-from mslaunch.datamodel.hosts import Allocation, Node
+from mslaunch.datamodel.jobmap import Allocation, Node
+from mslaunch.datamodel.node_report import LEVELS, Topology
 from mslaunch.datamodel.request import AppContext, Policy, Request
-from mslaunch.datamodel.topology import LEVELS, Topology
 from mslaunch.errors import LaunchError
 from mslaunch.plan.binding import bind, usable, uses_hwthreads
 from mslaunch.plan.mapping.mapper import map_job

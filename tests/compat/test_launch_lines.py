@@ -14,10 +14,9 @@ from typing import Any
 import pytest
 from launch_lines import LINES, Line
 
-from mslaunch.datamodel.hosts import Allocation
-from mslaunch.datamodel.jobmap import Endpoint, JobMap
+from mslaunch.datamodel.jobmap import Allocation, Endpoint, JobMap
+from mslaunch.datamodel.node_report import LEVELS, Topology
 from mslaunch.datamodel.request import Request
-from mslaunch.datamodel.topology import LEVELS, Topology
 from mslaunch.plan.hosts.allocation import allocate
 from mslaunch.plan.mapping.mapper import map_job
 from mslaunch.plan.node_plans import make_plans

@@ -17,7 +17,7 @@ from mslaunch.launcher.launch_context import Caller
 AGENT = """\
 import sys
 sys.path.insert(0, {root!r})
-from mslaunch.datamodel.topology import Topology
+from mslaunch.datamodel.node_report import Topology
 from mslaunch.protocol import control, frames
 hello = control.Hello("there", 1, 8, 4, "3.8.0", ())
 sys.stdout.buffer.write(frames.MAGIC + frames.encode(frames.HELLO, payload=control.pack_hello(hello)))

@@ -10,7 +10,7 @@ from typing import Any
 
 from sshd import Sshd, SshLab
 
-from mslaunch.datamodel.hosts import Node
+from mslaunch.datamodel.jobmap import Node
 from mslaunch.datamodel.request import LinkPolicy
 from mslaunch.transport.base import Boot
 from mslaunch.transport.ssh.ssh_link import SshLink, open_ssh

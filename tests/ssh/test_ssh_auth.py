@@ -194,7 +194,7 @@ ASKER = """
 import os, sys
 from mslaunch.transport.base import Boot
 from mslaunch.transport.ssh.ssh_link import open_ssh
-from mslaunch.datamodel.hosts import Node
+from mslaunch.datamodel.jobmap import Node
 from mslaunch.datamodel.request import LinkPolicy
 environ = {"HOME": sys.argv[1]}
 nodes = [Node(place.rpartition(":")[0], 1, "", port=int(place.rpartition(":")[2])) for place in sys.argv[2:]]
@@ -227,7 +227,7 @@ QUITTER = """
 import sys
 from mslaunch.transport.base import Boot
 from mslaunch.transport.ssh.ssh_link import open_ssh
-from mslaunch.datamodel.hosts import Node
+from mslaunch.datamodel.jobmap import Node
 from mslaunch.datamodel.request import LinkPolicy
 place = sys.argv[2].rpartition(":")
 nodes = [Node(place[0], 1, "", port=int(place[2]))] * 3

@@ -11,7 +11,7 @@ import pytest
 from sshd import Sshd, SshLab, keygen, public
 from sshlinks import Opener, failure, read
 
-from mslaunch.datamodel.hosts import Node
+from mslaunch.datamodel.jobmap import Node
 from mslaunch.transport.ssh import known_hosts_file as kh
 
 pytestmark = pytest.mark.sshd

@@ -14,7 +14,7 @@ import pytest
 from sshd import Sshd, SshLab, free_port
 from sshlinks import Opener, failure, read
 
-from mslaunch.datamodel.hosts import Node
+from mslaunch.datamodel.jobmap import Node
 from mslaunch.errors import EXIT_UNREACHED
 
 pytestmark = pytest.mark.sshd

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mslaunch.datamodel.hosts import Node
-from mslaunch.datamodel.jobmap import JobMap, Placement
+from mslaunch.datamodel.jobmap import JobMap, Node, Placement
 from mslaunch.datamodel.request import OutputPolicy
 from mslaunch.launcher.stdio.file_patterns import PatternValues
 from mslaunch.launcher.stdio.output import Output

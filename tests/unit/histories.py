@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from mslaunch.datamodel.exit_status import ExitStatus
 from mslaunch.datamodel.jobmap import JobMap
+from mslaunch.datamodel.node_report import ExitStatus
 from mslaunch.datamodel.outcome import Failure
 from mslaunch.launcher.job import events
 from mslaunch.launcher.job.job_state import JobState

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from mslaunch.datamodel.topology import LEVELS, Topology
+from mslaunch.datamodel.node_report import LEVELS, Topology
 
 ROWS = {"core": "core", "l1cache": "l1", "l2cache": "l2", "l3cache": "l3", "numa": "numa", "socket": "socket"}
 SIBLINGS = {"core_cpus": "core", "cluster_cpus": "cluster", "die_cpus": "die", "package_cpus": "socket"}

@@ -9,7 +9,7 @@ import typing
 
 import pytest
 
-from mslaunch.datamodel.hosts import Node
+from mslaunch.datamodel.jobmap import Node
 from mslaunch.faststd import NamedTuple, signal, socket
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 
 from mslaunch.agent.ranks.pipes import FdPlacement, RankPipes
-from mslaunch.datamodel.exit_status import from_wait_status
+from mslaunch.datamodel.node_report import from_wait_status
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple, signal
 from mslaunch.host.processes import is_exiting
 from mslaunch.runtime.program_input import InputStream
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mslaunch.agent.ranks.pmi_socket import PmiSocket
-    from mslaunch.datamodel.exit_status import ExitStatus
+    from mslaunch.datamodel.node_report import ExitStatus
     from mslaunch.runtime.loop import Loop
 
 

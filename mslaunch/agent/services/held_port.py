@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     from mslaunch.agent.ranks.session_dir import SessionDir
-    from mslaunch.datamodel.exit_status import ExitStatus
+    from mslaunch.datamodel.node_report import ExitStatus
     from mslaunch.errors import LaunchError
     from mslaunch.runtime.loop import Loop
 

@@ -13,7 +13,7 @@ import os
 import time
 
 from mslaunch.agent.services.service_command import ProgramOfRanks, ServiceCommand
-from mslaunch.datamodel.node_plan import SERVICE
+from mslaunch.datamodel.node_plan import SERVICE_BASE
 from mslaunch.errors import LaunchError
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 from mslaunch.host.processes import family, link, read, strings
@@ -142,7 +142,7 @@ class SchedulerCommands:
         return LaunchError(what, todo="install it there, or name another host with --scheduler")
 
     def _runs_program(self, wdir: str) -> bool:
-        if self._service.number != SERVICE or self._service.program == "ranks":
+        if self._service.number != SERVICE_BASE or self._service.program == "ranks":
             return True
         return self._service.program == "auto" and any(
             has_text(path, _CONFIGURES, _TEXT) for path in self._own.texts(wdir)

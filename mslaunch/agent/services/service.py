@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from mslaunch.agent.services.mindspore_scheduler import SchedulerCommands
 from mslaunch.agent.services.service_process import ServiceRun
-from mslaunch.datamodel.exit_status import ExitStatus
+from mslaunch.datamodel.node_report import ExitStatus
 from mslaunch.errors import LaunchError
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.host.listeners import IdleWait

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from mslaunch.agent.services.held_port import ServiceSink
     from mslaunch.agent.services.service_command import ServiceCommand
-    from mslaunch.datamodel.exit_status import ExitStatus
     from mslaunch.datamodel.node_plan import ServicePlan
+    from mslaunch.datamodel.node_report import ExitStatus
     from mslaunch.errors import LaunchError
     from mslaunch.runtime.loop import Loop
 

@@ -10,8 +10,7 @@ import os
 
 from mslaunch.backends.openmpi.rank_wrapper import LocalPaths, framework_variables, wrap
 from mslaunch.backends.openmpi.translate_options import HOSTFILE, MpirunOptions, exports_of, translate
-from mslaunch.datamodel.hosts import Allocation, Node
-from mslaunch.datamodel.jobmap import Endpoint
+from mslaunch.datamodel.jobmap import Allocation, Endpoint, Node
 from mslaunch.datamodel.node_plan import AppPlan, NodePlan, RankPlan, ServicePlan
 from mslaunch.datamodel.request import Request, ServicePolicy
 from mslaunch.errors import UsageError

@@ -16,8 +16,7 @@ from mslaunch.backends.openmpi.mpirun_job import MpirunJob, make_job
 from mslaunch.backends.openmpi.mpirun_outcome import MpirunEnd, outcome_of
 from mslaunch.backends.openmpi.rank_wrapper import LocalPaths
 from mslaunch.backends.openmpi.translate_options import HOSTFILE, refuse
-from mslaunch.datamodel.hosts import Allocation, Node
-from mslaunch.datamodel.jobmap import JobMap, Placement
+from mslaunch.datamodel.jobmap import Allocation, JobMap, Node, Placement
 from mslaunch.datamodel.outcome import Outcome
 from mslaunch.errors import LaunchError
 from mslaunch.faststd import TYPE_CHECKING, signal

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from mslaunch.backends.openmpi.find_mpirun import OpenMpiInstallation
-    from mslaunch.datamodel.hosts import Allocation, Node
+    from mslaunch.datamodel.jobmap import Allocation, Node
     from mslaunch.datamodel.request import Policy, Request
 
 _NO_HOST = "mpirun does not report which host runs a rank"

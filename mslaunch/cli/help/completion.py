@@ -8,7 +8,7 @@ from __future__ import annotations
 from mslaunch.cli.dialects import OF_OWN_NAME
 from mslaunch.cli.help import catalog
 from mslaunch.cli.parser.options import REFUSED, Option, spelled
-from mslaunch.datamodel.topology import LEVELS
+from mslaunch.datamodel.node_report import LEVELS
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from mslaunch.faststd import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from mslaunch.datamodel.hosts import HostLine
+    from mslaunch.datamodel.jobmap import HostLine
 
 MOST = 65536  #: ranks on hosts that are named, and ranks of one host
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from mslaunch.cli.parser.dialect_contract import DialectHelp, ReadText
     from mslaunch.cli.parser.options import Index, Option
-    from mslaunch.datamodel.hosts import HostLine
+    from mslaunch.datamodel.jobmap import HostLine
     from mslaunch.datamodel.request import Request
 
 _ONCE = ("own.hosts", "own.ppn", "own.order", "own.rankmap")  # at most once in the whole command line

@@ -13,9 +13,9 @@ from mslaunch.launcher.agents.start_agents import ConnectPhase, UnreachedError, 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from mslaunch.datamodel.hosts import Node
+    from mslaunch.datamodel.jobmap import Node
+    from mslaunch.datamodel.node_report import Topology
     from mslaunch.datamodel.request import LinkPolicy
-    from mslaunch.datamodel.topology import Topology
     from mslaunch.launcher.agents.connection import AgentConnection
     from mslaunch.launcher.stdio.console import Console
     from mslaunch.runtime.loop import Loop

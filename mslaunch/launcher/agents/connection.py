@@ -16,7 +16,7 @@ from mslaunch.runtime.writer import Writer
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mslaunch.datamodel.topology import Topology
+    from mslaunch.datamodel.node_report import Topology
     from mslaunch.runtime.loop import Loop
     from mslaunch.transport.base import Link
 

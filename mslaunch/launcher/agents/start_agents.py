@@ -15,7 +15,7 @@ from mslaunch.transport.openers import open_links
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from mslaunch.datamodel.hosts import Node
+    from mslaunch.datamodel.jobmap import Node
     from mslaunch.datamodel.request import LinkPolicy
     from mslaunch.runtime.loop import Loop
     from mslaunch.transport.base import Link

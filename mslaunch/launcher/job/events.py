@@ -6,7 +6,7 @@ is restarted: it starts and ends as any other, after the streams of its process 
 
 from __future__ import annotations
 
-from mslaunch.datamodel.exit_status import ExitStatus
+from mslaunch.datamodel.node_report import ExitStatus
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:

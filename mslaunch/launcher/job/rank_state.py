@@ -6,7 +6,7 @@ MPI); in a spawned world always, since its parent waits in MPI_Comm_spawn.
 
 from __future__ import annotations
 
-from mslaunch.datamodel.exit_status import ExitStatus
+from mslaunch.datamodel.node_report import ExitStatus
 from mslaunch.faststd import TYPE_CHECKING
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from mslaunch.faststd import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from mslaunch.datamodel.hosts import Allocation
+    from mslaunch.datamodel.jobmap import Allocation
     from mslaunch.datamodel.request import Request
     from mslaunch.plan.mapping.pipeline import Placed
 

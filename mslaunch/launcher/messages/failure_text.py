@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
-    from mslaunch.datamodel.exit_status import ExitStatus
+    from mslaunch.datamodel.node_report import ExitStatus
     from mslaunch.errors import LaunchError
     from mslaunch.launcher.job_failure import JobFailure
     from mslaunch.launcher.rank_names import RankNames

@@ -19,8 +19,7 @@ from mslaunch.protocol.mpi import Answer
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from mslaunch.datamodel.hosts import Allocation, Node
-    from mslaunch.datamodel.jobmap import Endpoint, JobMap
+    from mslaunch.datamodel.jobmap import Allocation, Endpoint, JobMap, Node
     from mslaunch.datamodel.node_plan import NodePlan, World
     from mslaunch.datamodel.request import AppContext, Request
     from mslaunch.launcher.agents.connection import AgentConnection

@@ -14,7 +14,7 @@ from mslaunch.plan.hosts.spares import exchange
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
-    from mslaunch.datamodel.hosts import Allocation, Node
+    from mslaunch.datamodel.jobmap import Allocation, Node
     from mslaunch.datamodel.request import Request
 
 

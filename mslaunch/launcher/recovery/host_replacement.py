@@ -28,8 +28,7 @@ from mslaunch.plan.hosts.spares import exchange
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
-    from mslaunch.datamodel.hosts import Allocation, Node
-    from mslaunch.datamodel.jobmap import JobMap
+    from mslaunch.datamodel.jobmap import Allocation, JobMap, Node
     from mslaunch.datamodel.request import Request
     from mslaunch.launcher.attempt import JobAttempt
     from mslaunch.launcher.recovery.choose_hosts import Candidate

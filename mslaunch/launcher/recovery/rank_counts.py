@@ -16,8 +16,7 @@ from mslaunch.plan.mapping.policy_defaults import topology_decides
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from mslaunch.datamodel.hosts import Allocation
-    from mslaunch.datamodel.jobmap import JobMap
+    from mslaunch.datamodel.jobmap import Allocation, JobMap
     from mslaunch.datamodel.request import Request
     from mslaunch.launcher.recovery.choose_hosts import PreviousAttempt
 

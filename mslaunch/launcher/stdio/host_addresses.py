@@ -12,7 +12,7 @@ from mslaunch.host.source_address import source_address
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from mslaunch.datamodel.hosts import Node
+    from mslaunch.datamodel.jobmap import Node
     from mslaunch.protocol.control import Hello
 
     Host = tuple[Node, "Hello | None"]

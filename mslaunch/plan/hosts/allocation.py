@@ -9,7 +9,7 @@ the hosts that -H or a hostfile allow.
 
 from __future__ import annotations
 
-from mslaunch.datamodel.hosts import Allocation, Node
+from mslaunch.datamodel.jobmap import Allocation, Node
 from mslaunch.errors import AllocationError, HostfileError
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 from mslaunch.plan.hosts.host_names import KEEP_DOMAINS, first_said, local_first, naming_of
@@ -17,7 +17,7 @@ from mslaunch.plan.hosts.host_names import KEEP_DOMAINS, first_said, local_first
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from mslaunch.datamodel.hosts import HostLine
+    from mslaunch.datamodel.jobmap import HostLine
     from mslaunch.datamodel.request import AppContext, Request
     from mslaunch.plan.hosts.host_names import HostNames, Table
 

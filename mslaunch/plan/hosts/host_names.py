@@ -6,13 +6,13 @@ As in Open MPI 4.1 a name is cut at its first dot unless orte_keep_fqdn_hostname
 
 from __future__ import annotations
 
-from mslaunch.datamodel.hosts import Node
+from mslaunch.datamodel.jobmap import Node
 from mslaunch.faststd import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mslaunch.datamodel.hosts import HostLine
+    from mslaunch.datamodel.jobmap import HostLine
     from mslaunch.datamodel.request import Request
 
     Table = dict[str, Node]  # by name, in the order of first mention

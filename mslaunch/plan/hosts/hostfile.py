@@ -11,7 +11,7 @@ slots=2` is `aa slots=2`), except `spare`, which is ours; a word that looks like
 
 from __future__ import annotations
 
-from mslaunch.datamodel.hosts import HostLine
+from mslaunch.datamodel.jobmap import HostLine
 from mslaunch.errors import HostfileError, LaunchError, UsageError
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.plan.hosts.file_lines import lines_of

@@ -12,7 +12,7 @@ from mslaunch.faststd import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mslaunch.datamodel.hosts import Allocation, Node
+    from mslaunch.datamodel.jobmap import Allocation, Node
     from mslaunch.datamodel.request import Request
 
 _WORKERS = 8  # in all, where nobody says

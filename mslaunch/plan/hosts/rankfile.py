@@ -6,7 +6,7 @@ A line without slot= is refused, as by 4.1.4.
 
 from __future__ import annotations
 
-from mslaunch.datamodel.hosts import RankLine
+from mslaunch.datamodel.jobmap import RankLine
 from mslaunch.errors import HostfileError, LaunchError
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.plan.hosts.file_lines import lines_of
@@ -16,7 +16,7 @@ from mslaunch.plan.hosts.host_ranges import quoted
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from mslaunch.datamodel.hosts import Node
+    from mslaunch.datamodel.jobmap import Node
     from mslaunch.plan.hosts.host_names import HostNames, Table
 
 _EXAMPLE = "write it like: rank 0=node1 slot=0:1-2"

@@ -16,7 +16,7 @@ from mslaunch.plan.hosts.host_names import local_first
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mslaunch.datamodel.hosts import HostLine, Node
+    from mslaunch.datamodel.jobmap import HostLine, Node
     from mslaunch.plan.hosts.host_names import HostNames, Table
 
 

@@ -13,8 +13,7 @@ from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.plan.hosts.host_names import first_said
 
 if TYPE_CHECKING:
-    from mslaunch.datamodel.hosts import Allocation, Node
-    from mslaunch.datamodel.jobmap import JobMap
+    from mslaunch.datamodel.jobmap import Allocation, JobMap, Node
     from mslaunch.plan.hosts.host_names import HostNames
 
 WHERE = "--scheduler"  #: who names it

@@ -11,7 +11,7 @@ from mslaunch.faststd import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from mslaunch.datamodel.hosts import Allocation, Node, RankLine
+    from mslaunch.datamodel.jobmap import Allocation, Node, RankLine
 
 
 def exchange(allocation: Allocation, gone: Collection[str], comes: Sequence[Node], whole: bool = False) -> Allocation:

@@ -13,7 +13,7 @@ from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from mslaunch.datamodel.hosts import Allocation
+    from mslaunch.datamodel.jobmap import Allocation
     from mslaunch.datamodel.request import Policy, Request
     from mslaunch.plan.mapping.slot_counts import SlotCounts
     from mslaunch.plan.mapping.topology_view import Locale, TopologyView

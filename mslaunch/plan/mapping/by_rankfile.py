@@ -6,7 +6,7 @@ A rankfile both maps and binds: placements have their cpus as far as the topolog
 from __future__ import annotations
 
 from mslaunch.datamodel.jobmap import Placement
-from mslaunch.datamodel.topology import LEVELS
+from mslaunch.datamodel.node_report import LEVELS
 from mslaunch.errors import AllocationError
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.plan.cpu_lists import listed
@@ -16,7 +16,7 @@ from mslaunch.plan.mapping.topology_view import WHOLE
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mslaunch.datamodel.hosts import RankLine
+    from mslaunch.datamodel.jobmap import RankLine
     from mslaunch.plan.mapping.app_by_app import MappingJob
     from mslaunch.plan.mapping.topology_view import Locale, TopologyView
 

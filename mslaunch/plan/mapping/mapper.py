@@ -17,7 +17,7 @@ A mapper is a module with one row in `MAPPERS`, a function with the signature of
 from __future__ import annotations
 
 from mslaunch.datamodel.jobmap import JobMap
-from mslaunch.datamodel.topology import LEVELS
+from mslaunch.datamodel.node_report import LEVELS
 from mslaunch.errors import AllocationError, UsageError
 from mslaunch.faststd import TYPE_CHECKING, load
 from mslaunch.plan.mapping.app_by_app import MappingJob
@@ -29,10 +29,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Protocol
 
-    from mslaunch.datamodel.hosts import Allocation
-    from mslaunch.datamodel.jobmap import Placement
+    from mslaunch.datamodel.jobmap import Allocation, Placement
+    from mslaunch.datamodel.node_report import Topology
     from mslaunch.datamodel.request import Request
-    from mslaunch.datamodel.topology import Topology
 
     class Mapper(Protocol):
         """One way to map; the module's docstring has the contract."""

@@ -15,10 +15,9 @@ from mslaunch.plan.mapping.policy_defaults import topology_decides
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from mslaunch.datamodel.hosts import Allocation, Node
-    from mslaunch.datamodel.jobmap import JobMap
+    from mslaunch.datamodel.jobmap import Allocation, JobMap, Node
+    from mslaunch.datamodel.node_report import Topology
     from mslaunch.datamodel.request import Request
-    from mslaunch.datamodel.topology import Topology
 
     Ask = Callable[[Sequence[Node]], Mapping[str, Topology]]
 

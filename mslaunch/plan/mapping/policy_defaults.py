@@ -7,7 +7,7 @@ node in turn already is what ranking by these objects would give.
 
 from __future__ import annotations
 
-from mslaunch.datamodel.topology import LEVELS
+from mslaunch.datamodel.node_report import LEVELS
 from mslaunch.errors import UsageError
 from mslaunch.faststd import TYPE_CHECKING
 

@@ -7,7 +7,7 @@ as many as the larger ones allow, dealt alike; mpirun 4.1.4 ignores all but the 
 
 from __future__ import annotations
 
-from mslaunch.datamodel.topology import LEVELS
+from mslaunch.datamodel.node_report import LEVELS
 from mslaunch.errors import AllocationError, counted
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.plan.mapping.app_by_app import app_by_app

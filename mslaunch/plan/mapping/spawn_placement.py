@@ -18,7 +18,7 @@ from mslaunch.plan.mapping.slot_counts import MAX_RANKS, SlotCounts
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from mslaunch.datamodel.hosts import Allocation
+    from mslaunch.datamodel.jobmap import Allocation
     from mslaunch.datamodel.request import Policy
 
 #: keys of MPI_Info -> what they say; those with pmix. are PMIx's names, as a library may have translated them

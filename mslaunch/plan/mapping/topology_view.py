@@ -6,14 +6,14 @@ map can be made of slots alone; `policy_defaults.topology_decides` says whether 
 
 from __future__ import annotations
 
-from mslaunch.datamodel.topology import LEVELS, Topology
+from mslaunch.datamodel.node_report import LEVELS, Topology
 from mslaunch.errors import AllocationError, counted
 from mslaunch.faststd import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from mslaunch.datamodel.hosts import Node
+    from mslaunch.datamodel.jobmap import Node
     from mslaunch.datamodel.request import Policy
 
     Locale = tuple[str, int]  # level and logical number

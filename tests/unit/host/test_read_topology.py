@@ -30,7 +30,7 @@ from machines import (
     write_sys,
 )
 
-from mslaunch.datamodel.topology import LEVELS, Topology
+from mslaunch.datamodel.node_report import LEVELS, Topology
 from mslaunch.host.cpus import count_cores
 from mslaunch.host.read_topology import read_topology
 

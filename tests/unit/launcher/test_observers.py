@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from histories import exited
 
-from mslaunch.datamodel.hosts import Allocation, Node
-from mslaunch.datamodel.jobmap import JobMap, Placement
+from mslaunch.datamodel.jobmap import Allocation, JobMap, Node, Placement
 from mslaunch.datamodel.request import AppContext, Request
 from mslaunch.launcher.job.events import Interrupted, Prepared, Started, StreamEnded
 from mslaunch.launcher.job_run import JobRun

@@ -13,10 +13,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from machines import ARM, EPYC, FOUR_SOCKETS, LAPTOP, MACHINES, XEON, machine
 
-from mslaunch.datamodel.hosts import Node
-from mslaunch.datamodel.jobmap import JobMap, Placement
+from mslaunch.datamodel.jobmap import JobMap, Node, Placement
+from mslaunch.datamodel.node_report import LEVELS, Topology
 from mslaunch.datamodel.request import Policy
-from mslaunch.datamodel.topology import LEVELS, Topology
 from mslaunch.errors import AllocationError, LaunchError, UsageError
 from mslaunch.plan.binding import bind, check, usable, wants_binding
 from mslaunch.plan.cpu_lists import listed, only

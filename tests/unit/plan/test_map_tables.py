@@ -13,10 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from machines import LAPTOP, NUMA_AROUND_SOCKETS, machine
 
-from mslaunch.datamodel.hosts import Allocation, Node
-from mslaunch.datamodel.jobmap import JobMap, Placement
+from mslaunch.datamodel.jobmap import Allocation, JobMap, Node, Placement
+from mslaunch.datamodel.node_report import Topology
 from mslaunch.datamodel.request import AppContext, Policy, Request
-from mslaunch.datamodel.topology import Topology
 from mslaunch.errors import LaunchError
 from mslaunch.launcher.messages.display import tables
 from mslaunch.plan.binding import bind

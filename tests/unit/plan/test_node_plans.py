@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mslaunch.datamodel.hosts import Node
-from mslaunch.datamodel.jobmap import Endpoint, JobMap, Placement
-from mslaunch.datamodel.node_plan import FIRST_SERVER, SERVICE, NodePlan
+from mslaunch.datamodel.jobmap import Endpoint, JobMap, Node, Placement
+from mslaunch.datamodel.node_plan import SERVICE_BASE, NodePlan
 from mslaunch.datamodel.request import AppContext, OutputPolicy, Request, ServicePolicy, Share
 from mslaunch.errors import UsageError
 from mslaunch.frameworks import mindspore
@@ -381,7 +380,7 @@ def test_a_scheduler_that_starts_first() -> None:
     ((node, plan),) = first_plans(cluster, attempt=2).items()
     (service,) = plan.services
     assert (node, plan.ranks, plan.world.here) == (0, (), -1)
-    assert service[2:] == (SERVICE, True, "light", (1, 3), "mindspore", "scheduler") and service.port == 10002
+    assert service[2:] == (SERVICE_BASE, True, "light", (1, 3), "mindspore", "scheduler") and service.port == 10002
     assert plan.apps[0].argv == ("python", "x.py") and "A=1" in plan.apps[0].env, "whose interpreter and variables"
     assert values(plan.env)["MSLAUNCH_ATTEMPT"] == "2" and "MS_TOPO_TIMEOUT" in values(plan.defaults)
     assert not any(made.services for made in plans(AppContext(("x",)), {}, cluster=cluster)), "it runs by then"
@@ -412,7 +411,11 @@ def test_a_scheduler_beside_other_ranks_waits_for_a_knock() -> None:
 def test_parameter_servers() -> None:
     """They are beside the scheduler, and everybody knows how many there are."""
     ((node, plan),) = first_plans(ServicePolicy(servers=2), TWO_BY_TWO._replace(service=1)).items()
-    assert node == 1 and [service.number for service in plan.services] == [SERVICE, FIRST_SERVER, FIRST_SERVER - 1]
+    assert node == 1 and [service.number for service in plan.services] == [
+        SERVICE_BASE,
+        SERVICE_BASE - 1,
+        SERVICE_BASE - 2,
+    ]
     assert all(service.first for service in plan.services)
     assert [values(service.env)["MS_ROLE"] for service in plan.services] == ["MS_SCHED", "MS_PSERVER", "MS_PSERVER"]
     assert {values(service.env)["MS_SERVER_NUM"] for service in plan.services} == {"2"}
@@ -535,7 +538,7 @@ def test_every_rank_is_told_once_and_every_service_too(drawn: tuple[JobMap, Serv
             assert [plan.world.first + rank for rank in mine] == sorted(rank.rank for rank in plan.ranks)
     services = [service.number for plan in (*made, *before.values()) for service in plan.services]
     wanted = not cluster.simulated and (cluster.share is None or cluster.share.master)
-    assert services == ([SERVICE, FIRST_SERVER, FIRST_SERVER - 1][: 1 + cluster.servers] if wanted else [])
+    assert services == ([SERVICE_BASE, SERVICE_BASE - 1, SERVICE_BASE - 2][: 1 + cluster.servers] if wanted else [])
     assert first_services(request, jobmap) == {
         service.number: node for node, plan in before.items() for service in plan.services
     }

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from mslaunch.datamodel.hosts import Allocation, Node
-from mslaunch.datamodel.jobmap import JobMap, Placement
-from mslaunch.datamodel.topology import LEVELS, Topology
+from mslaunch.datamodel.jobmap import Allocation, JobMap, Node, Placement
+from mslaunch.datamodel.node_report import LEVELS, Topology
 from mslaunch.plan.openmpi_tables import allocation_text, map_text
 
 TWO_CORES = Topology((0, 1), tuple((0, 1) if level in ("hwthread", "core") else (0, 0) for level in LEVELS))

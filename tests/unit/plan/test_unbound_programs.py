@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 import pytest
 from machines import machine
 
-from mslaunch.datamodel.hosts import Allocation, Node
+from mslaunch.datamodel.jobmap import Allocation, Node
+from mslaunch.datamodel.node_report import Topology
 from mslaunch.datamodel.request import AppContext, LocalBinding, Policy, Request
-from mslaunch.datamodel.topology import Topology
 from mslaunch.plan.mapping.pipeline import Placed, place
 
 HERE = Node("head", 8, "cores", local=True)

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mslaunch.datamodel.exit_status import ExitStatus
 from mslaunch.datamodel.node_plan import AppPlan, NodePlan, RankPlan, ServicePlan, World
-from mslaunch.datamodel.topology import LEVELS, Topology
+from mslaunch.datamodel.node_report import LEVELS, ExitStatus, Topology
 from mslaunch.errors import WireError
 from mslaunch.protocol import control
 from mslaunch.protocol.codec import pack

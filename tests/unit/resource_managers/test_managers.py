@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from mslaunch import launch
-from mslaunch.datamodel.hosts import Allocation, Node
+from mslaunch.datamodel.jobmap import Allocation, Node
 from mslaunch.errors import LaunchError
 from mslaunch.faststd import load
 from mslaunch.resource_managers import managers

@@ -10,7 +10,7 @@ import pytest
 from mslaunch.agent.ranks.pipes import FdPlacement, open_fds
 from mslaunch.agent.ranks.pmi_socket import PmiSocket
 from mslaunch.agent.ranks.rank import ProcessEvents, RankProcess
-from mslaunch.datamodel.exit_status import ExitStatus
+from mslaunch.datamodel.node_report import ExitStatus
 from mslaunch.runtime import program_output
 from mslaunch.runtime.loop import Loop
 from mslaunch.runtime.writer import Writer

@@ -17,8 +17,8 @@ from mslaunch.cli.help.help_text import help_text
 from mslaunch.cli.mpirun import common_options
 from mslaunch.cli.mpirun import parse as mpirun
 from mslaunch.cli.parser.options import REFUSED, Show, by_name, spelled
+from mslaunch.datamodel.node_report import LEVELS
 from mslaunch.datamodel.request import AppContext, LinkPolicy, OutputPolicy, Policy, Request, ServicePolicy
-from mslaunch.datamodel.topology import LEVELS
 from mslaunch.errors import LaunchError, UsageError
 
 ABOUT = mpirun.describe()

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from mslaunch.cli.parser import placement_readers
 from mslaunch.cli.parser.readers import Expected
+from mslaunch.datamodel.node_report import LEVELS
 from mslaunch.datamodel.request import Policy
-from mslaunch.datamodel.topology import LEVELS
 from mslaunch.errors import UsageError
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mslaunch.datamodel.hosts import Node
+from mslaunch.datamodel.jobmap import Node
 from mslaunch.errors import LinkError
 from mslaunch.launcher.agents.connection import (
     HELLO_CAME,

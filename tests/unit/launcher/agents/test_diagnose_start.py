@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mslaunch.datamodel.hosts import Node
+from mslaunch.datamodel.jobmap import Node
 from mslaunch.errors import LinkError
 from mslaunch.launcher.agents.diagnose_start import explain
 from mslaunch.transport.base import Link

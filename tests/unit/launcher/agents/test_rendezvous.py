@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mslaunch.datamodel.hosts import Node
-from mslaunch.datamodel.jobmap import JobMap, Placement
+from mslaunch.datamodel.jobmap import JobMap, Node, Placement
 from mslaunch.datamodel.request import ServicePolicy, Share
 from mslaunch.errors import WireError
 from mslaunch.launcher.agents.rendezvous import Endpoint, Rendezvous, RendezvousRequest, rendezvous_request

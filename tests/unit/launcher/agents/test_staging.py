@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mslaunch.datamodel.hosts import Node
+from mslaunch.datamodel.jobmap import Node
 from mslaunch.datamodel.request import AppContext, Request
 from mslaunch.errors import LaunchError, LinkError
 from mslaunch.launcher.agents import staging

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mslaunch.datamodel.hosts import Node
+from mslaunch.datamodel.jobmap import Node
 from mslaunch.datamodel.request import LinkPolicy
 from mslaunch.errors import LaunchError, LinkError
 from mslaunch.host.read_topology import read_topology
@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[4]
 OTHER_AGENT = """\
 import sys
 sys.path.insert(0, {root!r})
-from mslaunch.datamodel.topology import Topology
+from mslaunch.datamodel.node_report import Topology
 from mslaunch.protocol import control, frames
 hello = control.pack_hello(control.Hello("h", 1, 4, 2, "3.8.0", ()))
 said = frames.MAGIC + frames.encode(frames.HELLO, payload=hello) + {more}

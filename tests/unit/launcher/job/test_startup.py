@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 from histories import make_state
 
-from mslaunch.datamodel.exit_status import ExitStatus
-from mslaunch.datamodel.hosts import Node
-from mslaunch.datamodel.jobmap import Endpoint, JobMap, Placement
+from mslaunch.datamodel.jobmap import Endpoint, JobMap, Node, Placement
 from mslaunch.datamodel.node_plan import FIRST_SERVER, SERVICE, AppPlan, NodePlan, RankPlan, ServicePlan, World
+from mslaunch.datamodel.node_report import ExitStatus
 from mslaunch.datamodel.request import OutputPolicy
 from mslaunch.errors import UsageError, WireError
 from mslaunch.launcher.agents.job_agents import JobAgents

@@ -10,8 +10,7 @@ from histories import Restart, exited, failure_of, make_state, restarts_of, tell
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mslaunch.datamodel.hosts import Node
-from mslaunch.datamodel.jobmap import JobMap, Placement
+from mslaunch.datamodel.jobmap import JobMap, Node, Placement
 from mslaunch.datamodel.node_plan import FIRST_SERVER, SERVICE
 from mslaunch.errors import LinkError
 from mslaunch.frameworks.table import service_info

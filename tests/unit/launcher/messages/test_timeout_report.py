@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from histories import exited, make_state
 
-from mslaunch.datamodel.hosts import Node
-from mslaunch.datamodel.jobmap import JobMap, Placement
+from mslaunch.datamodel.jobmap import JobMap, Node, Placement
 from mslaunch.launcher.job.events import LinkEnded, Prepared, Started, StreamEnded
 from mslaunch.launcher.job.job_state import JobState
 from mslaunch.launcher.messages.timeout_report import state_text, trace_text

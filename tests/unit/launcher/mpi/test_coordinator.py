@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mslaunch.datamodel.hosts import Node
-from mslaunch.datamodel.jobmap import JobMap, Placement
+from mslaunch.datamodel.jobmap import JobMap, Node, Placement
 from mslaunch.datamodel.node_plan import World
 from mslaunch.errors import WireError
 from mslaunch.launcher.job.job_state import JobState

@@ -10,8 +10,7 @@ from histories import exited, failure_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mslaunch.datamodel.hosts import Allocation, Node
-from mslaunch.datamodel.jobmap import Endpoint, JobMap, Placement
+from mslaunch.datamodel.jobmap import Allocation, Endpoint, JobMap, Node, Placement
 from mslaunch.datamodel.node_plan import NodePlan, World
 from mslaunch.datamodel.request import AppContext, Policy, Request
 from mslaunch.errors import AllocationError, LaunchError, LinkError, UsageError, WireError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mslaunch.datamodel.hosts import Allocation, Node
+from mslaunch.datamodel.jobmap import Allocation, Node
 from mslaunch.datamodel.request import AppContext, Policy, Request, ServicePolicy
 from mslaunch.launcher.job.restart_policy import most_restarts
 from mslaunch.launcher.recovery.choose_hosts import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mslaunch.datamodel.hosts import Node
+from mslaunch.datamodel.jobmap import Node
 from mslaunch.datamodel.node_plan import FIRST_SERVER, SERVICE
 from mslaunch.datamodel.request import OutputPolicy
 from mslaunch.launcher.stdio import file_patterns

@@ -9,8 +9,7 @@ from fake_output import FakeOutput, jobmap_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mslaunch.datamodel.hosts import Node
-from mslaunch.datamodel.jobmap import JobMap, Placement
+from mslaunch.datamodel.jobmap import JobMap, Node, Placement
 from mslaunch.launcher.rank_names import RankNames
 from mslaunch.launcher.stdio.xml import Elements, XmlDocument, map_element
 from mslaunch.protocol.frames import STDERR, STDOUT

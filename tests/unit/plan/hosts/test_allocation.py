@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mslaunch.datamodel.hosts import Allocation, Node
+from mslaunch.datamodel.jobmap import Allocation, Node
 from mslaunch.datamodel.request import AppContext, Policy, Request
 from mslaunch.errors import AllocationError, HostfileError, UsageError
 from mslaunch.plan.hosts.allocation import allocate, with_cores

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mslaunch.datamodel.hosts import HostLine
+from mslaunch.datamodel.jobmap import HostLine
 from mslaunch.errors import HostfileError, UsageError
 from mslaunch.plan.hosts.hostfile import MAX_SLOTS, parse, parse_hosts
 

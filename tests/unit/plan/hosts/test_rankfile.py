@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from machines import machine
 
-from mslaunch.datamodel.hosts import Allocation, RankLine
-from mslaunch.datamodel.jobmap import JobMap
+from mslaunch.datamodel.jobmap import Allocation, JobMap, RankLine
 from mslaunch.datamodel.request import AppContext, Policy, Request
 from mslaunch.errors import AllocationError, HostfileError, LaunchError, UsageError
 from mslaunch.plan.hosts.allocation import allocate

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mslaunch.datamodel.hosts import Allocation, Node, RankLine
+from mslaunch.datamodel.jobmap import Allocation, Node, RankLine
 from mslaunch.plan.hosts.spares import exchange
 
 

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mslaunch.datamodel.hosts import Allocation, Node
-from mslaunch.datamodel.jobmap import JobMap
+from mslaunch.datamodel.jobmap import Allocation, JobMap, Node
 from mslaunch.datamodel.request import AppContext, Policy, Request
 from mslaunch.errors import AllocationError, LaunchError, UsageError
 from mslaunch.plan.hosts.allocation import allocate, with_cores

@@ -12,10 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from machines import machine
 
-from mslaunch.datamodel.hosts import Allocation, Node
-from mslaunch.datamodel.jobmap import JobMap
+from mslaunch.datamodel.jobmap import Allocation, JobMap, Node
+from mslaunch.datamodel.node_report import LEVELS, Topology
 from mslaunch.datamodel.request import AppContext, Policy, Request
-from mslaunch.datamodel.topology import LEVELS, Topology
 from mslaunch.errors import AllocationError, LaunchError, UsageError
 from mslaunch.plan.mapping.mapper import map_job
 from mslaunch.plan.mapping.policy_defaults import settle, topology_decides

@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mslaunch.datamodel.hosts import Allocation, Node
-from mslaunch.datamodel.jobmap import JobMap
+from mslaunch.datamodel.jobmap import Allocation, JobMap, Node
+from mslaunch.datamodel.node_report import Topology
 from mslaunch.datamodel.request import AppContext, Policy, Request, ServicePolicy, Share
-from mslaunch.datamodel.topology import Topology
 from mslaunch.errors import UsageError
 from mslaunch.launcher.stdio.xml import map_element
 from mslaunch.plan.map_tables import show_map

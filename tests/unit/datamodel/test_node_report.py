@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from mslaunch.datamodel.exit_status import ExitStatus, from_wait_status
+from mslaunch.datamodel.node_report import ExitStatus, from_wait_status
 
 
 @pytest.mark.parametrize(
