@@ -1,6 +1,24 @@
-"""`python -m mslaunch`: the command."""
+"""The command: `mslaunch`, and `python -m mslaunch`."""
 
-from mslaunch.cli.main import main
+from __future__ import annotations
+
+import gc
+
+import mslaunch
+from mslaunch import package_finder
+
+
+def main() -> None:
+    """The console script: never returns.
+
+    The garbage collector rests until the launch has begun, because importing makes no garbage.
+    """
+    gc.disable()
+    package_finder.install(mslaunch)
+    from mslaunch.cli.main import main as run
+
+    run()
+
 
 if __name__ == "__main__":
     main()

@@ -28,17 +28,10 @@ else:
         from _functools import partial
     except ImportError:
         from functools import partial
-
-    class _Field:
-        """One field of a record: reads item `index` of the tuple."""
-
-        __slots__ = ("index",)
-
-        def __init__(self, index: int) -> None:
-            self.index = index
-
-        def __get__(self, record: Any, owner: Any = None) -> Any:
-            return self if record is None else tuple.__getitem__(record, self.index)
+    try:
+        from _operator import itemgetter
+    except ImportError:
+        from operator import itemgetter
 
     class _RecordType(type):
         """Makes a class whose annotations name its fields; the values given to them are the defaults."""
@@ -49,7 +42,7 @@ else:
             fields = tuple(namespace.get("__annotations__", ()))
             defaults = {field: namespace[field] for field in fields if field in namespace}
             for index, field in enumerate(fields):
-                namespace[field] = _Field(index)
+                namespace[field] = property(itemgetter(index))
             namespace.update(__slots__=(), _fields=fields, _field_defaults=defaults)
             return type.__new__(mcls, name, bases, namespace)
 

@@ -100,7 +100,7 @@ def _script(path: str) -> str:
         f"#!/bin/sh\n{_MARK}\n"
         f'"exec" {_quoted(sys.executable)} "$0" "$@"\n'  # sh sees a command here, Python nothing but strings
         f"import sys\n\nsys.path.insert(0, {root!r})\n\n"
-        "from mslaunch.cli.main import main\n\nmain()\n"
+        "from mslaunch.__main__ import main\n\nmain()\n"
     )
     with open(path, "w", encoding="utf-8") as file:
         file.write(text)

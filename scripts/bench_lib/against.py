@@ -20,7 +20,7 @@ except ImportError:
     from mslaunch.link.bootstrap import payload
 print(len(payload()))
 """
-_LAUNCH = "from mslaunch.cli.main import main; main(['-n', '1', 'true'])"
+_LAUNCH = "import sys; sys.argv[1:] = ['-n', '1', 'true']; from mslaunch.__main__ import main; main()"
 
 
 def counts(launchers: Mapping[str, Launcher]) -> tuple[list[Sequence[str]], bool]:

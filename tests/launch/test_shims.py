@@ -13,7 +13,7 @@ from launching import ROOT, environment
 from mslaunch.cli import dialects, dispatch, shims
 from mslaunch.errors import LaunchError
 
-CONSOLE = "#!{}\nimport sys\nfrom mslaunch.cli.main import main\nsys.exit(main())\n"  # as pip writes it
+CONSOLE = "#!{}\nimport sys\nfrom mslaunch.__main__ import main\nsys.exit(main())\n"  # as pip writes it
 
 
 def call(words, cwd, code=0, **env):
@@ -177,7 +177,7 @@ def test_an_interpreter_with_a_blank_in_its_path(tmp_path):
     python = tmp_path / "my venv" / "python"
     python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
     python.chmod(0o755)
-    words = ["-c", f"import sys; sys.executable = {str(python)!r}; from mslaunch.cli.main import main; main()"]
+    words = ["-c", f"import sys; sys.executable = {str(python)!r}; from mslaunch.__main__ import main; main()"]
     call([sys.executable, *words, "--install-shims", "shims", "mpirun"], tmp_path)
     assert call([tmp_path / "shims" / "mpirun", "-n", "1", "echo", "a  b"], tmp_path, PYTHONPATH="") == "a  b\n"
 
