@@ -377,6 +377,56 @@ def test_what_travels_is_imported_by_python_3_8() -> None:
 
 # --- what costs time at start
 
+#: modules and packages of ours that `mslaunch -n 1 true` loads: numbers that may only fall
+STARTUP = {"launcher": (91, 18), "agent": (27, 5)}
+#: Runs the command; each process that ends writes its role and the modules that it has loaded itself.  A forked agent
+#: and its guard count as one: the guard imports what both need, before it forks the agent.
+COUNTING = """
+import os, sys
+out, sys.argv = sys.argv[1], ["mslaunch", "-n", "1", "true"]
+inherited = []
+def ours():
+    return {name for name in sys.modules if name.startswith("mslaunch.")}
+def forked():
+    if not inherited:
+        inherited.append(ours())
+os.register_at_fork(after_in_child=forked)
+def end(status, _exit=os._exit):
+    names = ours().difference(*inherited)
+    packages = sorted(name for name in names if hasattr(sys.modules[name], "__path__"))
+    with open(f"{out}/{os.getpid()}", "w") as file:
+        print("agent" if inherited else "launcher", *packages, file=file)
+        print(*sorted(names.difference(packages)), file=file)
+    _exit(status)
+os._exit = end
+from mslaunch.cli.main import main
+main()
+"""
+
+
+def test_a_plain_launch_loads_no_more_modules_than_before(tmp_path: Path) -> None:
+    environ = {name: os.environ[name] for name in ("HOME", "PATH", "TMPDIR") if name in os.environ}
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", COUNTING, str(tmp_path)],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        env={**environ, "PYTHONPATH": str(ROOT)},
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    modules: dict[str, set[str]] = {role: set() for role in STARTUP}
+    packages: dict[str, set[str]] = {role: set() for role in STARTUP}
+    for process in tmp_path.iterdir():
+        first, second = process.read_text(encoding="utf-8").splitlines()
+        role, *names = first.split()
+        packages[role].update(names)
+        modules[role].update(second.split())
+    assert "mslaunch.agent.node_job" in modules["agent"], "the hook has seen the agent"
+    for role, (most_modules, most_packages) in STARTUP.items():
+        assert len(modules[role]) <= most_modules, sorted(modules[role])
+        assert len(packages[role]) <= most_packages, sorted(packages[role])
+
 
 def test_the_way_to_the_first_rank_imports_nothing_heavy() -> None:
     program = (
@@ -514,6 +564,80 @@ def test_docstrings_follow_no_formula(formula: str) -> None:
     ]
     found = [(name, text) for name, text in texts if re.search(formula, text, re.IGNORECASE)]
     assert found == []
+
+
+#: names in backticks that look like modules of ours and are something else
+NOT_MODULES = {"launcher.log": "a file of a detached job"}
+TEXTS = [
+    *ROOT.glob("*.md"),
+    *ROOT.glob("docs/*.md"),
+    *PACKAGE.rglob("*.md"),
+    *PACKAGE.rglob("*.py"),
+    *ROOT.glob("tests/**/*.py"),
+    *(path for path in ROOT.glob("scripts/*") if path.is_file()),
+    *ROOT.glob("scripts/*/*.py"),
+]
+PAGES = [path for path in TEXTS if path.name in ("CONTRIBUTING.md", "README.md") or path.name.startswith("design")]
+
+
+def names_in(tree: ast.AST) -> set[str]:
+    """The classes, functions, variables, attributes and imports of a module."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.ClassDef, ast.FunctionDef)):
+            found.add(node.name)
+        elif isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Store):
+            found.add(node.id if isinstance(node, ast.Name) else node.attr)
+        elif isinstance(node, ast.alias):
+            found.add(node.asname or node.name)
+    return found
+
+
+def exists(words: str) -> bool:
+    """Whether cli.main, cli/main.py, cli/ or cli.main.main is there; true for what is not below mslaunch/."""
+    steps = re.split("[./]", re.sub(r"(/__init__)?\.py$|/$", "", re.sub(r"^mslaunch[./]", "", words)))
+    if steps[0] not in LAYER:
+        return True
+    module = max(
+        (".".join(steps[:end]) for end in range(len(steps) + 1)), key=lambda name: (name in SOURCES, len(name))
+    )
+    return module in SOURCES and set(steps[module.count(".") + 1 :]) <= names_in(TREES[module])
+
+
+@pytest.mark.parametrize(
+    ("words", "there"),
+    [
+        ("cli/main.py", True),
+        ("mslaunch/cli/", True),
+        ("cli.main.main", True),
+        ("launcher/job/job_state.JobState", True),
+        ("os.environ", True),
+        ("cli.main.nothing", False),
+        ("launcher/jobs.py", False),
+        ("launcher.job.jobs", False),
+    ],
+)
+def test_a_name_of_no_module_is_seen(words: str, there: bool) -> None:
+    assert exists(words) == there
+
+
+@pytest.mark.parametrize("path", TEXTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_modules_that_are_named_exist(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    ours = re.findall(r"`([a-z_]\w*(?:[./]\w+)*[./]\w*)`", text)
+    ours += re.findall(r"\bmslaunch/[a-z_]\w*(?:[./]\w+)*", text)
+    assert [name for name in ours if not exists(name) and name not in NOT_MODULES and "NAME" not in name] == []
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_classes_and_files_that_pages_name_exist(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    classes = set(re.findall(r"`([A-Z][a-z]+[A-Za-z]*)[`.(]", text))
+    assert classes - set(CLASSES) == set()
+    files = set(re.findall(r"(?<![\w./])(?:tests|scripts|docs|examples|mslaunch)/[\w./-]*\w", text))
+    assert {name for name in files if not (ROOT / name).exists() and "NAME" not in name} == set()
+    modules = {name.rpartition("/")[2] for name in re.findall(r"`([\w/]+\.py)`", text)}
+    assert modules - {"NAME.py"} - {file.name for file in TEXTS} == set()
 
 
 #: where a test may sleep, and why

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     Call = Callable[[Sequence[Node], Callable[[list[AgentConnection], list[LaunchError]], None]], None]
 
 
-_MOST = 0xFFFF  # worlds: their number is half of a name (`plan.make_world`)
+_MOST = 0xFFFF  # worlds: their number is half of a name (`node_plans.make_world`)
 
 
 class SpawnContext(NamedTuple):
