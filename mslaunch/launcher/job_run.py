@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from mslaunch.datamodel.request import AppContext
     from mslaunch.launcher.agents.connection import AgentConnection
     from mslaunch.launcher.launch_context import LaunchContext
-    from mslaunch.launcher.mpi.running_job import RunningJob
+    from mslaunch.launcher.mpi.mpi_frames import RunningJob
     from mslaunch.launcher.mpi.spawn_ranks import Call, Spawner
     from mslaunch.launcher.stdio.output import Output
 

@@ -10,8 +10,7 @@ from mslaunch.launcher.job.back_pressure import BackPressure
 from mslaunch.launcher.job.job_actions import JobActions, JobParts
 from mslaunch.launcher.job.job_state import ENDING
 from mslaunch.launcher.job.startup import Startup
-from mslaunch.launcher.mpi.mpi_frames import MpiFrames
-from mslaunch.launcher.mpi.running_job import RunningJob
+from mslaunch.launcher.mpi.mpi_frames import MpiFrames, RunningJob
 from mslaunch.launcher.stdio.stdin import Stdin
 from mslaunch.protocol import control, frames
 

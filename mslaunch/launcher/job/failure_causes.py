@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from mslaunch.errors import LaunchError
     from mslaunch.launcher.job import events
     from mslaunch.launcher.job.rank_state import RankState
-    from mslaunch.launcher.mpi.mpi_events import Aborted, CameAlone
+    from mslaunch.launcher.mpi.mpi_frames import Aborted, CameAlone
 
 
 def _of_rank(kind: str, rank: RankState, code: int, **facts: Any) -> JobFailure:

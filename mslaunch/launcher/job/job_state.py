@@ -35,7 +35,7 @@ from mslaunch.launcher.job.mpi_exit_rules import exit_failure, mpi_failure
 from mslaunch.launcher.job.rank_table import RankTable
 from mslaunch.launcher.job.restart_policy import DEFAULT, RestartPolicy
 from mslaunch.launcher.job_failure import JobFailure
-from mslaunch.launcher.mpi import mpi_events
+from mslaunch.launcher.mpi import mpi_frames
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -84,10 +84,10 @@ class JobState:
             events.Suspended: lambda event: [*self._forward(signal.SIGSTOP), events.Suspend()],
             events.Resumed: lambda event: self._forward(signal.SIGCONT, events.ResumeInput()),
             events.Unread: self._unread,
-            mpi_events.Impossible: lambda event: self._fail(event.failure),
+            mpi_frames.Impossible: lambda event: self._fail(event.failure),
             events.Paused: self._pause,
             events.TimerFired: self._timer_fired,
-            **dict.fromkeys(mpi_events.OF_RANK, self._mpi_event),
+            **dict.fromkeys(mpi_frames.OF_RANK, self._mpi_event),
         }
 
     def on(self, event: Any) -> list[Any]:

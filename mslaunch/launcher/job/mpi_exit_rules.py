@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.launcher.job.failure_causes import aborted, missing, singleton
-from mslaunch.launcher.mpi.mpi_events import CameAlone, Joined, Left, Stranded
+from mslaunch.launcher.mpi.mpi_frames import CameAlone, Joined, Left, Stranded
 
 if TYPE_CHECKING:
     from typing import Any
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def mpi_failure(event: Any, rank: RankState) -> JobFailure | None:
-    """Record an event of `mpi_events.OF_RANK` in `rank`; the failure that it means, if any."""
+    """Record an event of `mpi_frames.OF_RANK` in `rank`; the failure that it means, if any."""
     if isinstance(event, Joined):
         rank.used_mpi = rank.in_mpi = True
         gone = rank.world.missing_rank()

@@ -1,58 +1,174 @@
-"""The MPI programs of a job, which most jobs do not have: what serves them is imported and made when the first asks."""
+"""The launcher's side of MPI programs: their frames become events, notices, modules for agents, and collectives.
+
+Most jobs have no MPI program, so what serves one is imported when its first frame arrives.  Worlds have names here, and
+ranks have their numbers in frames.  A rank that loads an MPI library which it was offered no protocol for is only
+mentioned, until it has come up as a singleton.  Then the job ends, since each rank would do the whole work.
+"""
 
 from __future__ import annotations
 
-from mslaunch.faststd import TYPE_CHECKING
+from mslaunch.datamodel.node_plan import is_rank
+from mslaunch.errors import WireError
+from mslaunch.faststd import TYPE_CHECKING, NamedTuple
+from mslaunch.launcher import job_failure
+from mslaunch.launcher.job_failure import JobFailure
+from mslaunch.protocol import frames
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any, Protocol
 
     from mslaunch.datamodel.node_plan import World
-    from mslaunch.launcher.mpi.coordinator import Coordinator
-    from mslaunch.launcher.mpi.running_job import RunningJob
-    from mslaunch.launcher.mpi.spawn_ranks import Spawner
-    from mslaunch.protocol import frames
+    from mslaunch.launcher.agents.connection import AgentConnection
+    from mslaunch.launcher.mpi.collectives import Collectives
+    from mslaunch.launcher.rank_names import RankNames
     from mslaunch.protocol.mpi import Answer, Question
+
+    class WorldSpawner(Protocol):
+        """Carries out MPI_Comm_spawn; made for the first of them."""
+
+        def spawn(self, question: Question, done: Callable[[Answer], None]) -> None:
+            """Start the world that a rank asks for; `done` gets the answer."""
+
+        def settled(self, number: int, error: str) -> None:
+            """All ranks of a spawned world run, or (`error`) it is being ended."""
+
+
+# --- events, for the state of the job
+
+
+class Joined(NamedTuple):
+    """A rank is in MPI_Init."""
+
+    rank: int
+
+
+class Left(NamedTuple):
+    """A rank has called MPI_Finalize."""
+
+    rank: int
+
+
+class Aborted(NamedTuple):
+    """A rank called MPI_Abort, or (`broken`) violates the protocol of MPI's start-up, as `text` says."""
+
+    rank: int
+    code: int
+    text: str = ""
+    broken: bool = False
+
+
+class CameAlone(NamedTuple):
+    """A rank runs an MPI library that it was offered no protocol for, and came up as a singleton."""
+
+    rank: int
+    library: str
+    family: str
+    offered: str
+
+
+class Stranded(NamedTuple):
+    """Others wait in a collective for a rank that has ended."""
+
+    rank: int
+
+
+class Impossible(NamedTuple):
+    """Ranks wait for something that cannot be done."""
+
+    failure: JobFailure
+
+
+#: those that are about one rank
+OF_RANK = (Joined, Left, Aborted, CameAlone, Stranded)
+
+# --- the job
+
+
+class RunningJob(NamedTuple):
+    """What MPI programs, and a spawn above all, ask of the job and do to it."""
+
+    hosts: Sequence[str]  # by node; it grows
+    names: RankNames
+    running: Callable[[], Mapping[str, int]]  # live hosts, and how many ranks each has
+    ended: Callable[[], Sequence[int]]  # the ranks that have ended
+    ending: Callable[[], bool]
+    send: Callable[[int, bytes], None]  # node, frame
+    post: Callable[[Any], None]  # an event
+    notify: Callable[[str, Mapping[str, Any]], None]  # kind and facts, for the user
+    add_agent: Callable[[AgentConnection], int]  # one more node; returns its number
+    add_world: Callable[[World, Sequence[int], bool], None]  # node of each rank; whether they call MPI_Init
+
+
+_ABOUT_A_RANK = (frames.JOINED, frames.LEFT, frames.ABORT, frames.ALONE)
 
 
 class MpiFrames:
-    """The MPI frames of one job, and what they need to know of its ranks."""
+    """The MPI frames of one job."""
 
-    def __init__(self, job: RunningJob, make_spawner: Callable[[RunningJob], Spawner] | None) -> None:
+    def __init__(self, job: RunningJob, make_spawner: Callable[[RunningJob], WorldSpawner] | None) -> None:
         self._job = job
         self._make_spawner = make_spawner
-        self._coordinator: Coordinator | None = None
-        self._spawner: Spawner | None = None
-        self._worlds: list[World] = []
+        self._spawner: WorldSpawner | None = None
+        self._collectives: Collectives | None = None
+        self._worlds: dict[str, World] = {}
+        self._mentioned: set[str] = set()  # libraries
+        self._on: dict[int, Callable[[int, frames.Frame], None]] = {
+            frames.NEED: self._send_part,
+            frames.JOINED: lambda node, frame: job.post(Joined(frame.rank)),
+            frames.LEFT: lambda node, frame: job.post(Left(frame.rank)),
+            frames.ABORT: self._on_abort,
+            frames.ALONE: self._on_singleton,
+            frames.GATHER: lambda node, frame: self._exchange().gathered(node, frame.payload),
+            frames.ASK: lambda node, frame: self._exchange().asked(node, frame.payload),
+            frames.REPLY: lambda node, frame: self._exchange().replied(node, frame.payload),
+        }
 
     def on_frame(self, node: int, frame: frames.Frame) -> None:
-        """A frame of an MPI program."""
-        if self._coordinator is None:
-            from mslaunch.launcher.mpi.coordinator import Coordinator
-
-            job = self._job
-            self._coordinator = Coordinator(job.send, job.post, job.notify, job.hosts, self._spawn)
-            for world in self._worlds:
-                self._coordinator.add_world(world)
-            for number in job.ended():
-                self._coordinator.ended(number)
-        self._coordinator.on_frame(node, frame)
+        """One of `frames.OF_MPI` has come; raises `WireError` for one that should name a rank and does not."""
+        if frame.kind in _ABOUT_A_RANK and not is_rank(frame.rank):
+            raise WireError(f"it sent a frame of kind {frame.kind} about no rank")
+        self._on[frame.kind](node, frame)
 
     def add_world(self, world: World) -> None:
         """The ranks of a world are about to start."""
-        self._worlds.append(world)
-        if self._coordinator:
-            self._coordinator.add_world(world)
+        self._worlds[world.name] = world
+        if self._collectives:
+            self._add_to(self._collectives, world)
 
     def ended(self, number: int) -> None:
         """A rank has ended, and is not restarted."""
-        if self._coordinator:
-            self._coordinator.ended(number)
+        found = [world for world in self._worlds.values() if 0 <= number - world.first < world.size]
+        if self._collectives and found:
+            self._collectives.ended(found[0].name, number - found[0].first)
 
     def lost(self, node: int) -> None:
         """The connection to a node has ended."""
-        if self._coordinator:
-            self._coordinator.lost(node)
+        if self._collectives:
+            self._collectives.lost(node)
+
+    def settled(self, world: int, error: str) -> None:
+        """All ranks of a spawned world run, or (`error`) it is being ended."""
+        assert self._spawner
+        self._spawner.settled(world, error)
+
+    # --- collectives, names and spawns
+
+    def _exchange(self) -> Collectives:
+        """What joins and answers, made for the first rank that needs it."""
+        if self._collectives is None:
+            from mslaunch.launcher.mpi.collectives import Collectives
+
+            self._collectives = Collectives(self._job.send, self._spawn, self._on_stranded, self._on_too_large)
+            for world in self._worlds.values():
+                self._add_to(self._collectives, world)
+            for number in self._job.ended():
+                self.ended(number)
+        return self._collectives
+
+    def _add_to(self, collectives: Collectives, world: World) -> None:
+        hosts = {rank: host for host, ranks in zip(world.hosts, world.ranks) for rank in ranks}
+        collectives.add_world(world.name, [self._job.hosts.index(hosts[rank]) for rank in range(world.size)])
 
     def _spawn(self, question: Question, done: Callable[[Answer], None]) -> None:
         if self._spawner is None:
@@ -60,7 +176,41 @@ class MpiFrames:
             self._spawner = self._make_spawner(self._job)
         self._spawner.spawn(question, done)
 
-    def settled(self, world: int, error: str) -> None:
-        """All ranks of a spawned world run, or (`error`) it is being ended."""
-        assert self._spawner
-        self._spawner.settled(world, error)
+    def _on_stranded(self, world: str, rank: int) -> None:
+        self._job.post(Stranded(self._worlds[world].first + rank))
+
+    def _on_too_large(self, size: int) -> None:
+        self._job.post(Impossible(JobFailure(job_failure.TOO_LARGE, {"bytes": size})))
+
+    # --- other frames
+
+    def _send_part(self, node: int, frame: frames.Frame) -> None:
+        """An agent needs modules that did not travel with it."""
+        from mslaunch.protocol.mpi import pack_part
+        from mslaunch.transport.bootstrap import part
+
+        try:
+            sources = part(frame.payload.decode("ascii", "replace"))
+        except KeyError:
+            raise WireError("it asked for a part that there is not") from None
+        self._job.send(node, frames.encode(frames.PART, payload=pack_part(sources)))
+
+    def _on_abort(self, node: int, frame: frames.Frame) -> None:
+        from mslaunch.protocol.mpi import unpack_abort
+
+        self._job.post(Aborted(frame.rank, *unpack_abort(frame.payload)))
+
+    def _on_singleton(self, node: int, frame: frames.Frame) -> None:
+        from mslaunch.protocol.mpi import unpack_alone
+
+        alone = unpack_alone(frame.payload)
+        if alone.certain:
+            self._job.post(CameAlone(frame.rank, alone.library, alone.family, alone.offered))
+        elif (
+            alone.library not in self._mentioned
+            and alone.offered != "none"
+            and (alone.family == "Open MPI") != (alone.offered == "pmix")
+        ):
+            self._mentioned.add(alone.library)
+            facts = {"rank": frame.rank, "library": alone.library, "family": alone.family, "offered": alone.offered}
+            self._job.notify("unexpected library", facts)

@@ -10,7 +10,7 @@ from mslaunch.errors import AllocationError, LaunchError, WireError
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple, partial
 from mslaunch.launcher import job_failure
 from mslaunch.launcher.job_failure import JobFailure
-from mslaunch.launcher.mpi.mpi_events import Impossible
+from mslaunch.launcher.mpi.mpi_frames import Impossible
 from mslaunch.plan.mapping.spawn_placement import SpawnCommand, SpawnPlacement, place_spawned, understand
 from mslaunch.plan.node_plans import empty_plan, make_plans, make_world
 from mslaunch.protocol import control, frames
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mslaunch.datamodel.node_plan import NodePlan, World
     from mslaunch.datamodel.request import AppContext, Request
     from mslaunch.launcher.agents.connection import AgentConnection
-    from mslaunch.launcher.mpi.running_job import RunningJob
+    from mslaunch.launcher.mpi.mpi_frames import RunningJob
     from mslaunch.protocol.mpi import Question
 
     Call = Callable[[Sequence[Node], Callable[[list[AgentConnection], list[LaunchError]], None]], None]

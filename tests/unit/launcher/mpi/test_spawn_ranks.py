@@ -18,9 +18,7 @@ from mslaunch.launcher.job.events import Interrupted, Kill, LinkEnded, Prepared,
 from mslaunch.launcher.job.events import Spawned as SpawnedEvent
 from mslaunch.launcher.job.job_state import ENDING, JobState
 from mslaunch.launcher.messages.notices import notice_text
-from mslaunch.launcher.mpi.coordinator import Coordinator
-from mslaunch.launcher.mpi.mpi_events import Joined, Left
-from mslaunch.launcher.mpi.running_job import RunningJob
+from mslaunch.launcher.mpi.mpi_frames import Joined, Left, MpiFrames, RunningJob
 from mslaunch.launcher.mpi.spawn_ranks import SpawnContext, Spawner
 from mslaunch.plan.mapping.spawn_placement import SpawnCommand, SpawnPlacement, place_spawned, understand
 from mslaunch.protocol import control, frames
@@ -191,11 +189,9 @@ class Hosts:
             self.on, self.notify, self.add_agent, self.add_world,
         )  # fmt: skip
         self.spawning = Spawner(job, running)
-        self.meeting = Coordinator(self.send, self.on, self.notify, table.hosts, self.spawning.spawn)
+        self.mpi = MpiFrames(running, lambda job: self.spawning)
         self.name = str(0x70001)
-        self.meeting.add_world(
-            World(self.name, 0, tuple(self.state.table.hosts), tuple((rank,) for rank in range(ranks)))
-        )
+        self.mpi.add_world(World(self.name, 0, tuple(self.state.table.hosts), tuple((rank,) for rank in range(ranks))))
         self.on(Prepared(), *(Started(rank, 100 + rank, rank) for rank in range(ranks)))
 
     def _call(self, nodes: Sequence[Node], done: Callable[[list[Any], list[LaunchError]], None]) -> None:
@@ -207,7 +203,7 @@ class Hosts:
         gone = {error.where for error in errors}
         done([Agent(Node(name, 2, "-H")) for name in names if name not in gone], list(errors))
 
-    # what the conductor does
+    # what the controller does
 
     def send(self, node: int, frame: bytes) -> None:
         self.sent += ((node, one) for one in frames.Decoder().feed(frame))
@@ -220,7 +216,7 @@ class Hosts:
 
     def add_world(self, world: World, nodes: Sequence[int], mpi: bool) -> None:
         assert self.state.table.add_world(nodes, mpi) == world.first
-        self.meeting.add_world(world)
+        self.mpi.add_world(world)
         self.added.append((world, list(nodes), mpi))
 
     def on(self, *happened: Any) -> None:
@@ -228,7 +224,7 @@ class Hosts:
             for action in self.state.on(event):
                 self.actions.append(action)
                 if isinstance(action, SpawnedEvent):
-                    self.spawning.settled(action.world, action.error)
+                    self.mpi.settled(action.world, action.error)
 
     # what agents say
 
@@ -237,7 +233,7 @@ class Hosts:
         fields = {"family": ["pmi"], "count": ["1"], **asked}
         fields.update((name.replace("_", "."), values) for name, values in more.items())
         payload = pack_question(Question(number, "spawn", fields))
-        self.meeting.on_frame(0, frames.Frame(frames.ASK, frames.NO_RANK, payload))
+        self.mpi.on_frame(0, frames.Frame(frames.ASK, frames.NO_RANK, payload))
 
     def answers(self) -> list[tuple[int, Answer]]:
         found = [(node, unpack_answer(frame.payload)) for node, frame in self.sent if frame.kind == frames.ANSWER]

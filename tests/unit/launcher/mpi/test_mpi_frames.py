@@ -1,4 +1,4 @@
-"""The meeting: frames of MPI programs become events, notices and answers, and nothing an agent sends can break it."""
+"""Frames of MPI programs become events, notices and answers, and nothing that an agent sends breaks the launcher."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from mslaunch.datamodel.node_plan import World
 from mslaunch.errors import WireError
 from mslaunch.launcher.job.job_state import JobState
 from mslaunch.launcher.messages.notices import notice_text
-from mslaunch.launcher.mpi import mpi_events as events
-from mslaunch.launcher.mpi.coordinator import Coordinator
+from mslaunch.launcher.mpi import mpi_frames as events
+from mslaunch.launcher.mpi.mpi_frames import MpiFrames, RunningJob
 from mslaunch.protocol import frames
 from mslaunch.protocol.mpi import (
     Abort,
@@ -33,6 +33,16 @@ from mslaunch.protocol.mpi import (
 LIBRARY = "/opt/lib/libmpi.so.40"
 
 
+class Refusing:
+    """A spawner without slots."""
+
+    def spawn(self, question: Question, done: Any) -> None:
+        done(Answer(0, "slots:none"))
+
+    def settled(self, number: int, error: str) -> None:
+        raise AssertionError(number)
+
+
 class Agents:
     """Of two hosts, with two ranks of world 7 each; they only listen."""
 
@@ -42,8 +52,13 @@ class Agents:
         self.notices: list[str] = []
         nodes = tuple(Node(f"n{number}", 2, "-H") for number in range(2))
         self.state = JobState(JobMap(nodes, tuple(Placement(rank, 0, rank // 2, rank % 2) for rank in range(4)), 4))
-        self.meeting = Coordinator(self._send, self.events.append, self._notify, self.state.table.hosts, self._spawn)
-        self.meeting.add_world(World("7", 0, ("n0", "n1"), ((0, 1), (2, 3)), sizes=(4,)))
+        table = self.state.table
+        job = RunningJob(
+            table.hosts, table.names, table.running, lambda: [], lambda: False, self._send, self.events.append,
+            self._notify, lambda agent: 0, lambda world, nodes, mpi: None,
+        )  # fmt: skip
+        self.mpi = MpiFrames(job, lambda job: Refusing())
+        self.mpi.add_world(World("7", 0, ("n0", "n1"), ((0, 1), (2, 3)), sizes=(4,)))
 
     def _send(self, node: int, frame: bytes) -> None:
         (whole,) = frames.Decoder().feed(frame)
@@ -52,11 +67,8 @@ class Agents:
     def _notify(self, kind: str, facts: Any) -> None:
         self.notices.append(notice_text(kind, facts, self.state.table.names, self.state.table.hosts))
 
-    def _spawn(self, question: Question, done: Any) -> None:
-        done(Answer(0, "slots:none"))
-
     def say(self, node: int, kind: int, rank: int = frames.NO_RANK, payload: bytes = b"") -> None:
-        self.meeting.on_frame(node, frames.Frame(kind, rank, payload))
+        self.mpi.on_frame(node, frames.Frame(kind, rank, payload))
 
 
 def alone(family: str, certain: bool, offered: str) -> bytes:
@@ -99,17 +111,19 @@ def test_who_ended_is_missed_by_the_frames_number() -> None:
     """A spawned world counts from its first."""
     agents = Agents()
     assert agents.state.table.add_world([0, 1]) == 4
-    agents.meeting.add_world(World("8", 4, ("n0", "n1"), ((0,), (1,)), sizes=(2,), parent="7.0"))
+    agents.mpi.add_world(World("8", 4, ("n0", "n1"), ((0,), (1,)), sizes=(2,), parent="7.0"))
     agents.say(0, frames.GATHER, payload=pack_gathering(Gathering("fence", ("8",))))
-    agents.meeting.ended(3)
+    agents.mpi.ended(3)
     assert agents.events == []
-    agents.meeting.ended(5)
+    agents.mpi.ended(5)
     assert agents.events == [events.Stranded(5)]
 
 
-def test_ranks_before_any_world_was_told_are_nobodys() -> None:
-    meeting = Coordinator(lambda node, frame: None, lambda event: None, lambda kind, facts: None, [], lambda q, d: None)
-    meeting.ended(0)
+def test_a_rank_of_no_world_is_nobodys() -> None:
+    agents = Agents()
+    agents.say(0, frames.GATHER, payload=pack_gathering(Gathering("fence", ("7",))))
+    agents.mpi.ended(4)
+    assert agents.events == []
 
 
 def test_parts() -> None:
@@ -129,7 +143,7 @@ def test_questions_are_answered_to_who_asked() -> None:
     agents = Agents()
     agents.say(1, frames.ASK, payload=pack_question(Question(5, "spawn", {"family": ["pmi"]})))
     agents.say(1, frames.ASK, payload=pack_question(Question(7, "modex", {"of": ["7.0"]})))
-    agents.meeting.lost(0)
+    agents.mpi.lost(0)
     answers = [(node, unpack_answer(frame.payload)) for node, frame in agents.sent if frame.kind == frames.ANSWER]
     assert answers == [(1, Answer(5, "slots:none")), (1, Answer(7, "missing:the host was lost"))]
 
