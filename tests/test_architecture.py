@@ -68,7 +68,7 @@ STARTERS = {
     "agent.ranks.rank",
     "transport.fork",
     "resource_managers.managers",
-    "transport.process_link",
+    "transport.rsh_program",
     "transport.ssh.tcp_and_proxy",
     "transport.ssh.ssh_config",
     "backends.openmpi.find_mpirun",

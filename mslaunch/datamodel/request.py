@@ -106,7 +106,7 @@ class LinkPolicy(NamedTuple):
 
     @property
     def transport(self) -> str:
-        """The word of the transport for other hosts (`transport.openers`)."""
+        """The word of the transport for other hosts (`transport.transport_table`)."""
         return "rsh" if self.agent else self.granted or "ssh"
 
 
@@ -134,6 +134,9 @@ class ServicePolicy(NamedTuple):
     cpus: tuple[int, ...] = ()  # that the first is bound to
     share: Share | None = None
     simulated: bool = False  # a dry run of the framework's: every rank by itself, and no services
+
+
+NO_HOSTFILE = "none"  #: --default-hostfile none: as if nobody had named one (ompi_info, orte_default_hostfile)
 
 
 class Request(NamedTuple):
@@ -172,3 +175,9 @@ class Request(NamedTuple):
     detach: bool = False  # the command returns when the ranks run, and the launcher stays (cli/jobs)
     backend: str = ""  # --backend: who starts the ranks; "openmpi", "openmpi:PLACE"; "": we do
     notes: tuple[str, ...] = ()  # what was said and has no effect, a sentence each; the command prints them
+
+    @property
+    def names_hosts(self) -> bool:
+        """Whether -H, a hostfile or a rankfile says which hosts are used."""
+        named = any(app.hosts or app.sequence or app.hostfile is not None for app in self.apps)
+        return named or self.default_hostfile not in (None, NO_HOSTFILE) or self.policy.rankfile is not None

@@ -16,8 +16,7 @@ from mslaunch.datamodel.request import Request
 from mslaunch.faststd import TYPE_CHECKING, partial
 from mslaunch.host.files import head_of
 from mslaunch.host.own_names import is_local
-from mslaunch.launcher.agents.agent_pool import AgentPool
-from mslaunch.launcher.agents.start_agents import UnreachedError
+from mslaunch.launcher.agents.start_agents import AgentPool, UnreachedError
 from mslaunch.launcher.job.job_state import JobState
 from mslaunch.launcher.job.restart_policy import check_fewest, most_restarts
 from mslaunch.launcher.job_run import JobRun, allocation_of

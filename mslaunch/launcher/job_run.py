@@ -10,7 +10,7 @@ from mslaunch.datamodel.request import Request
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.host.cpus import cores_here
 from mslaunch.host.own_names import is_local
-from mslaunch.launcher.agents.job_agents import JobAgents
+from mslaunch.launcher.agents.connection import JobAgents
 from mslaunch.launcher.agents.rendezvous import rendezvous_request
 from mslaunch.launcher.job.controller import JobController
 from mslaunch.launcher.job.events import Exited, Started

@@ -22,7 +22,6 @@ from mslaunch.launcher.stdio.console import Console
 from mslaunch.launcher.stdio.file_patterns import needs_addresses
 from mslaunch.launcher.stdio.terminal import write_all
 from mslaunch.plan.exported_variables import missing_exports
-from mslaunch.resource_managers.managers import HostAccess, detect, run_command
 from mslaunch.runtime.loop import Loop
 
 if TYPE_CHECKING:
@@ -31,6 +30,10 @@ if TYPE_CHECKING:
     from mslaunch.datamodel.jobmap import Allocation
     from mslaunch.launcher.launch_context import Caller
     from mslaunch.launcher.recovery.host_replacement import HostReplacement
+    from mslaunch.resource_managers.managers import Grant
+
+#: a variable that says that a launch runs under a system -> its resource manager, in the order in which they are asked
+MANAGERS: dict[str, str] = {}
 
 
 def run(request: Request, caller: Caller) -> Outcome:
@@ -45,8 +48,18 @@ def _context(loop: Loop, request: Request, caller: Caller) -> LaunchContext:
     stdout = console.open_stdout(caller.stdout)
     interrupts = Interrupts(loop, request, caller.signals)
     observers = Observers(began, [*console.observers, *caller.observers], console.info)
-    grant = detect(HostAccess(caller.environ, read_text, run_command))
-    return LaunchContext(loop, caller, console, stdout, interrupts, observers, began, os.urandom(4).hex(), grant)
+    jobid, grant = os.urandom(4).hex(), _grant(request, caller)
+    return LaunchContext(loop, caller, console, stdout, interrupts, observers, began, jobid, grant)
+
+
+def _grant(request: Request, caller: Caller) -> Grant | None:
+    """What a resource manager has granted; None if there is none, or the command line names the hosts."""
+    rows = [row for name, row in MANAGERS.items() if name in caller.environ]
+    if not rows or request.names_hosts:
+        return None
+    from mslaunch.resource_managers.managers import HostAccess, detect, run_command
+
+    return detect(rows, HostAccess(caller.environ, read_text, run_command))
 
 
 class _Launch:

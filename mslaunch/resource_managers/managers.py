@@ -1,11 +1,15 @@
-"""The table of resource managers (Slurm, PBS, LSF and others), and their contract: they grant hosts to a launch."""
+"""The contract of resource managers (Slurm, PBS, LSF and others), which grant hosts to a launch.
+
+They are rows of `MANAGERS` in `launcher/launch`, by the variable that says that a launch runs under the system.  Hosts
+that the command line names come first, as hydra's -hosts do: then no system is asked, and nothing of its grant is used.
+"""
 
 from __future__ import annotations
 
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple, load
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Protocol
 
     from mslaunch.datamodel.jobmap import Allocation
@@ -29,26 +33,16 @@ class HostAccess(NamedTuple):
 
 
 class Grant(NamedTuple):
-    """The hosts of a launch, how agents get there, and what outlives what."""
+    """The hosts of a launch, and how agents get there."""
 
-    allocation: Allocation
-    transport: str = ""  # starts agents on other hosts (a word of `transport.openers`); "": that of the command line
-    agents_outlive_opener: bool = True  # False: they end with the command that started them, as with srun
-    hosts_outlive_launcher: bool = False  # they stay granted after its end; agents end by the loss of their links
+    allocation: Allocation  # slots included: no host has to be asked for them
+    transport: str = ""  # starts agents on other hosts (a word of `transport_table`); "": that of the command line
 
 
-#: word -> resource manager, in the order in which they are asked
-MANAGERS: dict[str, str] = {}
-
-
-def detect(host: HostAccess) -> Grant | None:
-    """The grant of the first system that this launch runs under; None: the command line names the hosts."""
-    for row in MANAGERS.values():
-        manager: ResourceManager = load(row)
-        grant = manager(host)
-        if grant:
-            return grant
-    return None
+def detect(rows: Iterable[str], host: HostAccess) -> Grant | None:
+    """The grant of the first of these systems that this launch runs under."""
+    managers: Iterable[ResourceManager] = map(load, rows)
+    return next(filter(None, (manager(host) for manager in managers)), None)
 
 
 def run_command(argv: Sequence[str]) -> str:

@@ -14,15 +14,20 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     from mslaunch.datamodel.request import LinkPolicy
+    from mslaunch.runtime.loop import Loop
 
     class Opener(Protocol):
-        """Opens links; what a row of `openers.TRANSPORTS` names."""
+        """Opens links; what a row of `transport_table.TRANSPORTS` names.
+
+        It gets all nodes of a start in one call, so that one command may start all agents.
+        """
 
         def __call__(self, nodes: Sequence[Node], context: OpenContext) -> None:
             """Hand a link for each of `nodes` to `context.opened`, or an error to `context.failed`.
 
             Both may be called at once, or later in the thread of the event loop, as by a transport whose agents call
-            back.  It does not block, and raises for what is wrong with all nodes alike.
+            back: it listens by `context.loop`, and appends to `context.closers` what ends that.  It does not block, and
+            raises for what is wrong with all nodes alike.
             """
 
 
@@ -41,6 +46,8 @@ class OpenContext(NamedTuple):
     notice: Callable[[str], None]  # a sentence for the user; from any thread
     opened: Callable[[Link], None]
     failed: Callable[[Node, LinkError], None]
+    loop: Loop
+    closers: list[Callable[[], None]]  # called, the last first, when nobody is waited for any more
     fork: bool = True  # False: a forked process would inherit the descriptors of links that are open already
 
 

@@ -74,7 +74,7 @@ def open_local(nodes: Sequence[Node], context: OpenContext) -> None:
             import sys
 
             from mslaunch.transport.bootstrap import boot_argv
-            from mslaunch.transport.process_link import ProcessLink
+            from mslaunch.transport.rsh_program import ProcessLink
 
             links.append(ProcessLink(node, *boot_argv(sys.executable)))
     for link in links:

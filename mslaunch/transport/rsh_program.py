@@ -1,21 +1,126 @@
-"""The transport `rsh`: a program of the user's, such as ssh or kubectl exec, carries the link.
+"""The transport `rsh`: a program of the user's, such as ssh or kubectl exec, whose input and output are the link.
 
-It is called as mpirun calls its plm_rsh_agent: AGENT [ARGS] [USER@]HOST COMMAND.
+It is called as mpirun calls its plm_rsh_agent: AGENT [ARGS] [USER@]HOST COMMAND.  The event loop writes the payload as
+the pipe takes it: a program like ssh reads nothing before it has logged in, and 64 of them would wait for one another.
 """
 
 from __future__ import annotations
 
 import os
+import time
 
+from mslaunch.errors import LinkError
 from mslaunch.faststd import TYPE_CHECKING
+from mslaunch.transport.base import Link
 from mslaunch.transport.bootstrap import make_boot
-from mslaunch.transport.process_link import ProcessLink
 
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Sequence
+    from typing import IO
 
     from mslaunch.datamodel.jobmap import Node
     from mslaunch.transport.base import OpenContext
+
+
+class ProcessLink(Link):
+    """A link through a child process, which is not started before `begin`."""
+
+    def __init__(self, node: Node, argv: Sequence[str], first: bytes) -> None:
+        (self._child_in, writer), (reader, self._child_out) = os.pipe(), os.pipe()
+        super().__init__(node, reader, writer)
+        self.first = first
+        self._argv = argv
+        self._process: subprocess.Popen[bytes] | None = None
+        self._refused: LinkError | None = None
+        self._begun = 0.0
+        self._noise: IO[bytes] | None = None
+        self._said = b""
+        self._ended = False
+
+    def begin(self) -> None:
+        """Run the program."""
+        import subprocess
+        import tempfile
+
+        self._begun = time.monotonic()
+        try:
+            self._noise = tempfile.TemporaryFile()  # noqa: SIM115  (it lives as long as the link)
+            self._process = subprocess.Popen(
+                self._argv, stdin=self._child_in, stdout=self._child_out, stderr=self._noise, start_new_session=True
+            )
+        except OSError as error:
+            what = f"{self._argv[0]} cannot be run: {error.strerror}"
+            self._refused = LinkError(what, self.node.name, "see --rsh-agent", code=127)
+        self._close_child_ends()
+
+    def _close_child_ends(self) -> None:
+        for fd in (self._child_in, self._child_out):
+            if fd >= 0:
+                os.close(fd)
+        self._child_in = self._child_out = -1
+
+    def overdue(self, seconds: float) -> bool:
+        """Counted from `begin`."""
+        return bool(self._begun) and time.monotonic() - self._begun > seconds
+
+    @property
+    def exit_status(self) -> int | None:  # type: ignore[override]
+        """The program's own, once it has ended; most pass on that of the command they ran."""
+        return self._wait_for_status()
+
+    def stream_ended(self) -> None:
+        """From now on its exit status is worth a wait."""
+        self._ended = True
+
+    def failure(self) -> LinkError | None:
+        """The program's status, if it ended badly."""
+        code = self._wait_for_status()
+        if self._refused:
+            return self._refused
+        if not code:
+            return None
+        how = f"was killed by signal {-code}" if code < 0 else f"ended with status {code}"
+        what = f"{os.path.basename(self._argv[0])}, which carried the link, {how}"
+        return LinkError(what, self.node.name, code=code if 0 < code < 256 else 255)
+
+    def _wait_for_status(self) -> int | None:
+        """The exit status, for which a process that has closed its output is given a second."""
+        if self._process and self.wait(1.0 if self._ended else 0.0):
+            return int(self._process.returncode)
+        return None
+
+    def noise(self) -> bytes:
+        """From the program's standard error."""
+        if self._noise and not self._noise.closed:
+            size = self._noise.seek(0, os.SEEK_END)
+            self._noise.seek(max(0, size - 4096))
+            self._said = self._noise.read()
+        return self._said
+
+    def close(self) -> None:
+        """Close both ends; the program sees the end of its input."""
+        super().close()
+        self._close_child_ends()
+        if self._noise:
+            self.noise()
+            self._noise.close()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for the program to end, and reap it."""
+        deadline = time.monotonic() + seconds
+        pause = 0.001
+        while self._process and self._process.poll() is None:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(pause)
+            pause = min(pause * 2, 0.02)
+        return True
+
+    def kill(self) -> None:
+        """Kill the program."""
+        if self._process:
+            self._process.kill()
 
 
 def open_by_rsh(nodes: Sequence[Node], context: OpenContext) -> None:

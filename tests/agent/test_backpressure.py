@@ -13,8 +13,8 @@ import pytest
 from mslaunch.datamodel.jobmap import Endpoint, JobMap, Node, Placement
 from mslaunch.datamodel.node_plan import AppPlan, NodePlan, RankPlan, World
 from mslaunch.datamodel.request import LinkPolicy, OutputPolicy
-from mslaunch.launcher.agents.job_agents import JobAgents
-from mslaunch.launcher.agents.start_agents import close_all, connect
+from mslaunch.launcher.agents.connection import JobAgents
+from mslaunch.launcher.agents.start_agents import AgentPool, close_all
 from mslaunch.launcher.job import events
 from mslaunch.launcher.job.controller import JobController
 from mslaunch.launcher.job.job_state import JobState
@@ -45,7 +45,8 @@ class Job:
 
     def __init__(self, loop: Loop, gate: Path) -> None:
         node = Node("here", 3, "-H", local=True)
-        self.peers = connect(loop, [node], LinkPolicy(), {}, print, print, loop.run)
+        pool = AgentPool(loop, LinkPolicy(), {}, Console(loop, 2, True, False), loop.run)
+        self.peers = pool.require([node])
         self.agents = JobAgents(self.peers)
         placements = tuple(Placement(rank, 0, 0, rank) for rank in range(3))
         self.state = JobState(JobMap((node,), placements, 3), grace=1.0)

@@ -22,8 +22,8 @@ from mslaunch.errors import LaunchError
 from mslaunch.faststd import TYPE_CHECKING, signal
 from mslaunch.host.processes import children, stat_fields
 from mslaunch.host.programs import is_python
-from mslaunch.launcher.agents.agent_pool import AgentPool
-from mslaunch.launcher.agents.job_agents import JobAgents
+from mslaunch.launcher.agents.connection import JobAgents
+from mslaunch.launcher.agents.start_agents import AgentPool
 from mslaunch.launcher.interrupts import Interrupts
 from mslaunch.launcher.job.controller import JobController
 from mslaunch.launcher.job.events import Resumed, Signalled, Suspended

@@ -1,71 +1,174 @@
-"""Starts an agent on each of some nodes: links are opened, until every agent has said HELLO or it is known why not.
+"""Starts agents, at most `LinkPolicy.fanout` at a time, and keeps their connections by the names of their nodes.
 
-A host that fails does not end the wait for the others, so one message names them all.  At most `LinkPolicy.fanout`
-links are opened at a time.
+A host that fails does not end the wait for the others, so one message names them all.  Connections that were made
+early, to learn a host's cores or its topology, are kept; those of nodes that get no ranks are closed.  In a dry run
+nothing is started, and every host is assumed to be like this one, as mpirun does.
 """
 
 from __future__ import annotations
 
-from mslaunch.errors import LaunchError, LinkError
+import time
+
+from mslaunch.errors import EXIT_LOST, LaunchError, LinkError
 from mslaunch.faststd import TYPE_CHECKING, partial
 from mslaunch.launcher.agents.connection import HELLO_CAME, AgentConnection
 from mslaunch.transport.base import OpenContext
-from mslaunch.transport.openers import open_links
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from mslaunch.datamodel.jobmap import Node
+    from mslaunch.datamodel.node_report import Topology
     from mslaunch.datamodel.request import LinkPolicy
+    from mslaunch.launcher.stdio.console import Console
     from mslaunch.runtime.loop import Loop
     from mslaunch.transport.base import Link
 
 SLOW = 1.0  #: seconds after which progress is shown
+_PROGRESS = 0.2  # seconds between reports of progress
 _NO_AGENT = 0.1  #: seconds that a link has to go by itself if no agent ever answered
 _LOOK_AGAIN = 0.25  # seconds between looks at the links' clocks
 
 
 class UnreachedError(LaunchError):
-    """Hosts could not be used; who catches it keeps or closes the connections to the others, `reached`."""
+    """Hosts could not be used; the pool keeps the connections to the others."""
 
-    def __init__(self, by_node: Mapping[str, LaunchError], hosts: int, reached: Sequence[AgentConnection] = ()) -> None:
+    def __init__(self, by_node: Mapping[str, LaunchError], hosts: int) -> None:
         """`by_node` has an error for each, by the name of the node; `hosts`: how many were asked for."""
         self.by_node = dict(sorted(by_node.items(), key=lambda item: item[1].where))
         self.errors = list(self.by_node.values())
         first = self.errors[0]
         super().__init__(first.what, first.where, first.todo, first.code)
         self.hosts = hosts
-        self.reached = reached
 
 
-def connect(
-    loop: Loop,
-    nodes: Sequence[Node],
-    policy: LinkPolicy,
-    environ: Mapping[str, str],
-    notice: Callable[[str], None],
-    progress: Callable[[int, int, bool], None],
-    wait: Callable[[Callable[[], bool]], None],
-    topologies: bool = False,
-) -> list[AgentConnection]:
-    """Connections that are all READY, in the order of `nodes`; else raises `UnreachedError`, and closes the others.
+class AgentPool:
+    """Connections by node name."""
 
-    With `topologies` the agents also describe their hosts.  `progress`: see `AgentPool`.
-    `wait(until)` runs the loop until `until()` is true; what it raises goes through, with all closed again.
-    """
-    phase = ConnectPhase(loop, nodes, policy, environ, notice, topologies)
-    show = _Progress(loop, len(nodes), phase.waiting, progress)
-    try:
-        wait(lambda: not phase.waiting)
-    except LaunchError:
-        close_all(phase.connections)
-        raise
-    finally:
-        show.close()
-        phase.close()
-    if phase.failed:
-        raise UnreachedError(phase.failed, len(nodes), phase.reached)
-    return phase.connections
+    def __init__(
+        self,
+        loop: Loop,
+        policy: LinkPolicy,
+        environ: Mapping[str, str],
+        console: Console,
+        wait: Callable[[Callable[[], bool]], None],
+        dry: bool = False,
+        describe_all: bool = False,
+        progress: Callable[[int, int, bool], None] = lambda answered, hosts, over: None,
+    ) -> None:
+        """`wait(until)` runs the loop until `until()` is true; what it raises goes through.  `dry`: start no agent.
+
+        `describe_all`: every agent is asked for its topology when it is started, for it cannot be asked later, and
+        ranks may get their places only then.
+
+        `progress` gets, after a second, how many of how many hosts have answered; at the end once more, with True.
+        """
+        self._start = partial(ConnectPhase, loop, environ, console.info)
+        self._policy = policy
+        self._console = console
+        self._wait = wait
+        self._dry = dry
+        self._describe_all = describe_all
+        self._progress = progress
+        self._connected: dict[str, AgentConnection] = {}
+        self._late: list[ConnectPhase] = []  # while ranks run
+        self._stuck: list[str] = []  # hosts whose agents would not end
+
+    def cores(self, nodes: Sequence[Node], hwthreads: bool) -> dict[str, int]:
+        """How many cores each node has, or hardware threads, by name."""
+        if self._dry:
+            from mslaunch.host.cpus import cores_here
+
+            return dict.fromkeys((node.name for node in nodes), cores_here(hwthreads))
+        hellos = [(connection.node.name, connection.hello) for connection in self._connect(nodes, topologies=True)]
+        return {name: hello.cpus if hwthreads else hello.cores for name, hello in hellos if hello}
+
+    def topologies(self, nodes: Sequence[Node]) -> dict[str, Topology]:
+        """What the cpus of each node share, by name."""
+        if self._dry:
+            from mslaunch.host.cpus import usable_cpus
+            from mslaunch.host.read_topology import read_topology
+
+            return dict.fromkeys((node.name for node in nodes), read_topology(usable_cpus()))
+        connections = self._connect(nodes, topologies=True)
+        return {connection.node.name: connection.topology for connection in connections if connection.topology}
+
+    def require(self, nodes: Sequence[Node]) -> list[AgentConnection]:
+        """A connection to each of these nodes, in their order; the others are closed."""
+        connections = self._connect(nodes)
+        lost = {found.node.name: found.error or _ended(found.node.name) for found in connections if found.ended}
+        if lost:
+            raise UnreachedError(lost, len(nodes))
+        names = {node.name for node in nodes}
+        close_all([self._connected.pop(name) for name in list(self._connected) if name not in names])
+        for connection in connections:
+            self._log_hello(connection)
+        return connections
+
+    def probe(self, nodes: Sequence[Node], seconds: float) -> None:
+        """Connect to hosts that may have gone, for so many seconds at most; raises `UnreachedError`."""
+        self._connect(nodes, seconds=seconds)
+
+    def call(self, nodes: Sequence[Node], done: Callable[[list[AgentConnection], list[LaunchError]], None]) -> None:
+        """Connect to more nodes while ranks run, without waiting.  May raise `LaunchError`.
+
+        `done` gets the connections that are READY, and why there are no others.
+        """
+
+        def finished(phase: ConnectPhase) -> None:
+            reached = phase.reached
+            for connection in reached:
+                self._log_hello(connection)
+            for connection in set(phase.connections) - set(reached):
+                connection.close()
+            done(reached, sorted(phase.failed.values(), key=lambda error: error.where))
+
+        self._late.append(self._start(self._policy, nodes, done=finished))
+
+    def _log_hello(self, connection: AgentConnection) -> None:
+        if connection.hello:
+            host, pid, cpus, cores, python = connection.hello[:5]
+            has = f"{cores} cores, {cpus} cpus" if cores != cpus else f"{cpus} cpus"
+            self._console.verbose(f"{connection.node.name}: agent {pid} on {host}, Python {python}, {has}")
+
+    def disconnect_all(self) -> None:
+        """Close all; nodes that are needed again get new agents."""
+        self._stuck += close_all(list(self._connected.values()))
+        self._connected.clear()
+
+    def close(self) -> list[str]:
+        """Close all for good; returns the hosts whose agents would not end."""
+        late = [connection for phase in self._late for connection in phase.connections]
+        return [*self._stuck, *close_all([*self._connected.values(), *late])]
+
+    def _connect(
+        self, nodes: Sequence[Node], topologies: bool = False, seconds: float | None = None
+    ) -> list[AgentConnection]:
+        """Connections that are READY; those that could be made are kept, even if others could not.
+
+        All nodes without a connection go to the opener in one call.
+        """
+        missing = [node for node in nodes if node.name not in self._connected]
+        if missing:
+            policy = self._policy if seconds is None else self._policy._replace(timeout=seconds)
+            phase = self._start(policy, missing, topologies or self._describe_all, self._progress)
+            try:
+                self._wait(lambda: not phase.waiting)
+            except LaunchError:
+                close_all(phase.connections)
+                raise
+            finally:
+                phase.close()
+            for connection in phase.reached:
+                connection.detach()
+                self._connected[connection.node.name] = connection
+            if phase.failed:
+                raise UnreachedError(phase.failed, len(missing))
+        return [self._connected[node.name] for node in nodes]
+
+
+def _ended(host: str) -> LaunchError:
+    return LaunchError("the agent ended before the ranks were started", host, code=EXIT_LOST)
 
 
 class ConnectPhase:
@@ -74,32 +177,41 @@ class ConnectPhase:
     def __init__(
         self,
         loop: Loop,
-        nodes: Sequence[Node],
-        policy: LinkPolicy,
         environ: Mapping[str, str],
         notice: Callable[[str], None],
+        policy: LinkPolicy,
+        nodes: Sequence[Node],
         describe: bool = False,
+        progress: Callable[[int, int, bool], None] | None = None,
         done: Callable[[ConnectPhase], None] | None = None,
     ) -> None:
-        """`done` is called, later, once nobody is waited for; with it, ranks run already, and no agent is forked."""
+        """`describe`: agents are asked for their topologies.  `progress`: see `AgentPool`.
+
+        `done` is called, later, once nobody is waited for; with it, ranks run already, and no agent is forked.
+        """
         self.waiting = {node.name for node in nodes}
         self.failed: dict[str, LaunchError] = {}
         self._loop = loop
         self._nodes = nodes
-        self._policy = policy
+        self._seconds = policy.timeout
         self._notice = notice
         self._notices: list[str] = []  # by threads of transports; the console is the loop's
+        self._closers: list[Callable[[], None]] = []  # of what openers hold while they wait for agents
         self._describe = describe
         self._done = done
+        self._progress = progress
+        self._shown = False
         self._connections: dict[str, AgentConnection] = {}
-        self._queue: list[AgentConnection] = []
+        self._queue: list[AgentConnection] = []  # they wait for their turn
         self._free = max(1, policy.fanout)
         self._began = loop.now()
         self._closed = False
-        self._limit = loop.after(policy.timeout + 0.5, self._check_clocks)
-        context = OpenContext(policy, environ, self._notices.append, self._opened, self._not_opened, fork=done is None)
+        self._limit = loop.after(self._seconds + 0.5, self._check_clocks)
+        self._progress_timer = loop.after(SLOW, self._show_progress)
+        report = (self._notices.append, self._opened, self._not_opened)
+        context = OpenContext(policy, environ, *report, loop, self._closers, fork=done is None)
         try:
-            open_links(nodes, context)
+            _open_links(nodes, context)
         except LaunchError:
             self.close()
             raise
@@ -160,7 +272,7 @@ class ConnectPhase:
 
     def _check_clocks(self) -> None:
         """Each link has its own: one may wait for its turn, or for a person who types a passphrase."""
-        seconds = self._policy.timeout
+        seconds = self._seconds
         for node in [node for node in self._nodes if node.name in self.waiting]:
             connection = self._connections.get(node.name)
             if connection and not connection.link.overdue(seconds):
@@ -173,10 +285,21 @@ class ConnectPhase:
             self._not_opened(node, (connection and connection.link.failure()) or error)
         self._limit = self._loop.after(_LOOK_AGAIN, self._check_clocks)
 
+    def _show_progress(self, over: bool = False) -> None:
+        if self._progress and (self._shown or not over):
+            self._shown = True
+            self._progress(len(self._nodes) - len(self.waiting), len(self._nodes), over)
+        if not over:
+            self._progress_timer = self._loop.after(_PROGRESS, self._show_progress)
+
     # --- the end
 
     def _stop(self) -> None:
         self._limit.cancel()
+        self._progress_timer.cancel()
+        self._show_progress(over=True)
+        while self._closers:
+            self._closers.pop()()
         while self._notices:
             self._notice(self._notices.pop(0))
 
@@ -188,28 +311,17 @@ class ConnectPhase:
         close_all([connection for connection in self.connections if connection not in reached])
 
 
-class _Progress:
-    """Reports how many hosts have answered, once it takes longer than a second."""
+def _open_links(nodes: Sequence[Node], context: OpenContext) -> None:
+    """Open a link to each node: by fork on this host, first, since that is safe only while there are no threads."""
+    here, there = ([node for node in nodes if node.local is local] for local in (True, False))
+    if here:
+        from mslaunch.transport.fork import open_local
 
-    def __init__(
-        self, loop: Loop, total: int, waiting: Collection[str], show: Callable[[int, int, bool], None]
-    ) -> None:
-        self._loop = loop
-        self._total = total
-        self._waiting = waiting
-        self._show = show
-        self._shown = False
-        self._timer = loop.after(SLOW, self._tick)
+        open_local(here, context)
+    if there:
+        from mslaunch.transport.transport_table import open_remote
 
-    def _tick(self) -> None:
-        self._shown = True
-        self._show(self._total - len(self._waiting), self._total, False)
-        self._timer = self._loop.after(0.2, self._tick)
-
-    def close(self) -> None:
-        self._timer.cancel()
-        if self._shown:
-            self._show(self._total - len(self._waiting), self._total, True)
+        open_remote(there, context)
 
 
 def close_all(connections: Sequence[AgentConnection], seconds: float = 5.0) -> list[str]:
@@ -217,8 +329,6 @@ def close_all(connections: Sequence[AgentConnection], seconds: float = 5.0) -> l
     for connection in connections:
         connection.close()
     stuck = []
-    import time
-
     deadline = time.monotonic() + seconds
     for connection in connections:
         patience = max(0.0, deadline - time.monotonic()) if connection.hello else _NO_AGENT

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from mslaunch.launcher.agents.job_agents import JobAgents
+    from mslaunch.launcher.agents.connection import JobAgents
     from mslaunch.launcher.stdio.output import Output
 
 

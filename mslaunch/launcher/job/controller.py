@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from mslaunch.datamodel.jobmap import Endpoint
     from mslaunch.datamodel.node_plan import World
     from mslaunch.errors import LinkError
-    from mslaunch.launcher.agents.connection import AgentConnection
-    from mslaunch.launcher.agents.job_agents import JobAgents
+    from mslaunch.launcher.agents.connection import AgentConnection, JobAgents
     from mslaunch.launcher.job.job_state import JobState
     from mslaunch.launcher.job.startup import JobPlans
     from mslaunch.launcher.mpi.spawn_ranks import Spawner

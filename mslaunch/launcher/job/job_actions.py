@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
-    from mslaunch.launcher.agents.job_agents import JobAgents
+    from mslaunch.launcher.agents.connection import JobAgents
     from mslaunch.launcher.job.back_pressure import BackPressure
     from mslaunch.launcher.job.job_state import JobState
     from mslaunch.launcher.job.startup import Startup

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mslaunch.datamodel.node_plan import NodePlan
-    from mslaunch.launcher.agents.job_agents import JobAgents
+    from mslaunch.launcher.agents.connection import JobAgents
     from mslaunch.launcher.job.service_state import ServiceTable
     from mslaunch.launcher.stdio.console import Console
 

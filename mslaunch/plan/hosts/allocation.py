@@ -10,6 +10,7 @@ the hosts that -H or a hostfile allow.
 from __future__ import annotations
 
 from mslaunch.datamodel.jobmap import Allocation, Node
+from mslaunch.datamodel.request import NO_HOSTFILE
 from mslaunch.errors import AllocationError, HostfileError
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 from mslaunch.plan.hosts.host_names import KEEP_DOMAINS, first_said, local_first, naming_of
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
     from mslaunch.datamodel.jobmap import HostLine
     from mslaunch.datamodel.request import AppContext, Request
     from mslaunch.plan.hosts.host_names import HostNames, Table
-
-
-_NONE = "none"  #: --default-hostfile none: as if nobody had named one (ompi_info, orte_default_hostfile)
 
 
 class _Listed(NamedTuple):
@@ -47,10 +45,10 @@ def allocate(
     """
     named = any(app.hosts or app.sequence or app.hostfile is not None for app in request.apps)
     files = [(app.hostfile, "--hostfile") for app in request.apps if app.hostfile is not None]
-    if not files and request.default_hostfile not in (None, _NONE):
+    if not files and request.default_hostfile not in (None, NO_HOSTFILE):
         files = [(request.default_hostfile, "--default-hostfile")]
     here = Node(hostname, cores, "cores", local=True)
-    if not named and not files and request.policy.rankfile is None:
+    if not request.names_hosts:
         return Allocation((here,), declared=False)
     naming = naming_of(request, is_local, hostname)
     sources = _Sources(read_text, naming, files, here)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -11,8 +12,10 @@ from mslaunch import launch
 from mslaunch.datamodel.jobmap import Allocation, Node
 from mslaunch.errors import LaunchError
 from mslaunch.faststd import load
+from mslaunch.launcher import launch as launcher
+from mslaunch.launcher.launch import MANAGERS
 from mslaunch.resource_managers import managers
-from mslaunch.resource_managers.managers import MANAGERS, Grant, HostAccess, detect, run_command
+from mslaunch.resource_managers.managers import Grant, HostAccess, detect, run_command
 
 HOST = HostAccess({"JOB": "7"}, lambda path: f"text of {path}", " ".join)
 
@@ -22,8 +25,10 @@ def table(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Puts systems in the table."""
 
     def fill(**systems: Callable[[HostAccess], Grant | None]) -> None:
-        monkeypatch.setattr(managers, "MANAGERS", {word: word for word in systems})
+        monkeypatch.setattr(launcher, "MANAGERS", {name.upper(): name for name in systems})
         monkeypatch.setattr(managers, "load", systems.__getitem__)
+        for name in systems:
+            monkeypatch.setenv(name.upper(), "7")
 
     return fill
 
@@ -47,18 +52,36 @@ def test_the_first_that_knows_the_job_decides(table: Callable[..., None]) -> Non
         return granted(Node("n1", 2, "present"))
 
     table(absent=absent, present=present, never=pytest.fail)
-    assert detect(HOST) == granted(Node("n1", 2, "present"))
+    assert detect(["absent", "present", "never"], HOST) == granted(Node("n1", 2, "present"))
     assert seen == ["7", "text of /nodes", "scontrol show"]
 
 
 def test_without_one_the_command_line_names_the_hosts(table: Callable[..., None]) -> None:
     table(absent=lambda host: None)
-    assert detect(HOST) is None
+    assert detect(["absent"], HOST) is None
+    assert len(launch(["true"], options=["--quiet", "-n", "2"]).ranks) == 2
 
 
 def test_a_grant_is_the_allocation_of_a_launch(table: Callable[..., None]) -> None:
     table(here=lambda host: granted(Node("here", 3, "here", local=True)))
     assert len(launch(["true"], options=["--quiet"]).ranks) == 3
+
+
+@pytest.mark.parametrize("options", [["-H", "localhost:2"], ["--hostfile", "hosts"], ["--default-hostfile", "hosts"]])
+def test_hosts_of_the_command_line_come_first(
+    options: list[str], table: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And then nobody asks for a grant."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "hosts").write_text("localhost slots=2\n")
+    table(here=pytest.fail)
+    assert len(launch(["true"], options=["--quiet", *options]).ranks) == 2
+
+
+def test_a_system_is_asked_only_under_its_variable(table: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
+    table(here=pytest.fail)
+    monkeypatch.delenv("HERE")
+    assert len(launch(["true"], options=["--quiet", "-n", "2"]).ranks) == 2
 
 
 def test_a_grant_says_how_agents_are_started(table: Callable[..., None]) -> None:

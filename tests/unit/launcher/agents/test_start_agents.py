@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,13 +14,12 @@ from mslaunch.datamodel.jobmap import Node
 from mslaunch.datamodel.request import LinkPolicy
 from mslaunch.errors import LaunchError, LinkError
 from mslaunch.host.read_topology import read_topology
-from mslaunch.launcher.agents.agent_pool import AgentPool
 from mslaunch.launcher.agents.connection import AgentConnection
-from mslaunch.launcher.agents.start_agents import ConnectPhase, UnreachedError, close_all, connect
+from mslaunch.launcher.agents.start_agents import AgentPool, ConnectPhase, UnreachedError, close_all
 from mslaunch.launcher.stdio.console import Console
 from mslaunch.protocol import frames
 from mslaunch.runtime.loop import Loop
-from mslaunch.transport import openers
+from mslaunch.transport import transport_table
 from mslaunch.transport.base import Link, OpenContext
 from mslaunch.transport.fork import open_local
 
@@ -45,8 +45,22 @@ def loop() -> Iterator[Loop]:
         yield made
 
 
-def meet(loop: Loop, nodes: list[Node], policy: LinkPolicy, topologies: bool) -> list[AgentConnection]:
-    return connect(loop, nodes, policy, {}, lambda text: None, lambda *progress: None, loop.run, topologies)
+class Agents:
+    """A pool, and the connections that were made."""
+
+    def __init__(self, loop: Loop, policy: LinkPolicy) -> None:
+        self.pool = AgentPool(loop, policy, {}, Console(loop, 2, True, False), loop.run)
+
+    def __call__(self, nodes: Sequence[Node], topologies: bool = False) -> list[AgentConnection]:
+        return self.pool._connect(nodes, topologies)
+
+    @property
+    def reached(self) -> list[AgentConnection]:
+        return list(self.pool._connected.values())
+
+
+def meet(loop: Loop, nodes: Sequence[Node], policy: LinkPolicy, topologies: bool) -> list[AgentConnection]:
+    return Agents(loop, policy)(nodes, topologies)
 
 
 def other(folder: Path, more: str, timeout: float = 15.0, stays: bool = True) -> LinkPolicy:
@@ -92,12 +106,13 @@ def test_no_host_is_asked_in_vain(loop: Loop) -> None:
     ],
 )
 def test_a_bad_answer_is_that_hosts_error(more: str, what: str, loop: Loop, tmp_path: Path) -> None:
+    agents = Agents(loop, other(tmp_path, more))
     with pytest.raises(UnreachedError) as caught:
-        meet(loop, [HERE, THERE], other(tmp_path, more), topologies=True)
+        agents([HERE, THERE], topologies=True)
     assert [error.where for error in caught.value.errors] == ["there"]
     assert list(caught.value.by_node) == ["there"]
-    assert [peer.node.name for peer in caught.value.reached] == ["here"], "they may be kept"
-    assert close_all(caught.value.reached) == []
+    assert [peer.node.name for peer in agents.reached] == ["here"], "they may be kept"
+    assert agents.pool.close() == []
     assert what in caught.value.what
     assert ("Traceback: x" in caught.value.todo) == ("FAULT" in more)
 
@@ -136,7 +151,7 @@ def test_what_ends_the_wait_closes_all_links(loop: Loop) -> None:
 
     before = os.listdir("/proc/self/fd")
     with pytest.raises(LaunchError, match="ended"):
-        connect(loop, [HERE], LinkPolicy(), {}, str, str, interrupted)  # type: ignore[arg-type]
+        AgentPool(loop, LinkPolicy(), {}, Console(loop, 2, True, False), interrupted).require([HERE])
     assert len(os.listdir("/proc/self/fd")) == len(before)
 
 
@@ -147,7 +162,7 @@ def test_connecting_goes_on_while_others_are_served(loop: Loop, tmp_path: Path) 
     policy = real(tmp_path)
     rsh = Path(policy.agent[0])
     rsh.write_text(rsh.read_text().replace("shift", '[ "$1" = down ] && exit 3; shift'))
-    connecting = ConnectPhase(loop, nodes, policy, {}, pytest.fail, done=ended.append)
+    connecting = ConnectPhase(loop, {}, pytest.fail, policy, nodes, done=ended.append)
     assert not ended and len(connecting.connections) == 3
     loop.run(lambda: bool(ended))
     peers = connecting.reached
@@ -199,29 +214,40 @@ def test_the_traceback_of_an_agent_that_crashes_before_launch_is_shown(loop: Loo
 
 
 def test_an_opener_may_refuse_single_nodes_and_be_called_back(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As one srun for many nodes: an error for one of them, and links that are there only later."""
+    """As one srun for many nodes: an error for one of them, and links that are there once agents have called."""
     asked: list[list[str]] = []
+    listening, calling = os.pipe()
 
     def open_together(nodes: Sequence[Node], context: OpenContext) -> None:
         asked.append([node.name for node in nodes])
         context.failed(nodes[0], LinkError("not in this job step", nodes[0].name))
-        loop.after(0.01, lambda: open_local(nodes[1:], context))
 
-    monkeypatch.setitem(openers.TRANSPORTS, "ssh", "together")
-    monkeypatch.setattr(openers, "load", {"together": open_together, "transport.fork:open_local": open_local}.get)
+        def called_back() -> None:
+            assert os.read(listening, 1) == b"!"
+            open_local(nodes[1:], context)
+
+        context.loop.reader(listening, called_back)
+        context.closers.extend((partial(os.close, listening), partial(context.loop.reader, listening, None)))
+        loop.after(0.01, partial(os.write, calling, b"!"))
+
+    monkeypatch.setattr(transport_table, "load", lambda row: open_together)
     nodes = [Node("a", 1, "-H"), HERE, Node("b", 1, "-H"), Node("c", 1, "-H")]
+    agents = Agents(loop, LinkPolicy())
     with pytest.raises(UnreachedError) as caught:
-        meet(loop, nodes, LinkPolicy(), topologies=False)
-    assert asked == [["a", "b", "c"]]
+        agents(nodes)
+    assert asked == [["a", "b", "c"]], "all nodes in one call"
     assert {name: error.what for name, error in caught.value.by_node.items()} == {"a": "not in this job step"}
-    assert [connection.node.name for connection in caught.value.reached] == ["here", "b", "c"]
-    assert close_all(caught.value.reached) == []
+    assert [connection.node.name for connection in agents.reached] == ["here", "b", "c"]
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(listening)
+    os.close(calling)
+    assert agents.pool.close() == []
 
 
 def test_an_opener_that_never_answers_is_not_waited_for(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
     """And a link that comes too late is closed at once."""
     late: list[OpenContext] = []
-    monkeypatch.setattr(openers, "load", lambda row: lambda nodes, context: late.append(context))
+    monkeypatch.setattr(transport_table, "load", lambda row: lambda nodes, context: late.append(context))
     with pytest.raises(UnreachedError, match=r"no answer within 0\.1 seconds"):
         meet(loop, [THERE], LinkPolicy(timeout=0.1), topologies=False)
     links: list[Link] = []

@@ -14,7 +14,7 @@ from mslaunch.datamodel.node_plan import FIRST_SERVER, SERVICE, AppPlan, NodePla
 from mslaunch.datamodel.node_report import ExitStatus
 from mslaunch.datamodel.request import OutputPolicy
 from mslaunch.errors import UsageError, WireError
-from mslaunch.launcher.agents.job_agents import JobAgents
+from mslaunch.launcher.agents.connection import JobAgents
 from mslaunch.launcher.job import job_state
 from mslaunch.launcher.job.controller import JobController
 from mslaunch.launcher.job.events import Interrupted, Signalled
