@@ -12,7 +12,7 @@ from mslaunch.datamodel.node_report import ExitStatus
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.protocol import control, frames
 from mslaunch.protocol.frames import NO_RANK
-from mslaunch.runtime.writer import HIGH, LOW, Writer
+from mslaunch.runtime.fd_writer import HIGH, LOW, Writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable

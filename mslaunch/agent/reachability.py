@@ -10,8 +10,7 @@ from mslaunch.host.free_ports import Listener
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from mslaunch.runtime.loop import Loop
-    from mslaunch.runtime.timers import Timer
+    from mslaunch.runtime.loop import Loop, Timer
 
 _AF_INET, _AF_INET6, _SOCK_STREAM = 2, 10, 1
 PROBE_SECONDS = 4.0  #: for all addresses together

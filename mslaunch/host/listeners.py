@@ -17,8 +17,7 @@ from mslaunch.host.processes import family, link, numbers, strings
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from mslaunch.runtime.loop import Loop
-    from mslaunch.runtime.timers import Timer
+    from mslaunch.runtime.loop import Loop, Timer
 
 POLL = 0.015  #: seconds between two looks; more where a look takes long
 SECONDS = 60.0  #: that a process is waited for

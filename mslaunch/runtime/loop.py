@@ -1,4 +1,4 @@
-"""The event loop: callbacks for descriptors, timers, signals and children.
+"""The event loop: callbacks for descriptors, timers, signals and children; and the clock that it goes by.
 
 A callback that raises ends `run` with its exception.  asyncio takes longer to import than a whole launch
 (docs/design.md, "Start-up time").
@@ -6,15 +6,126 @@ A callback that raises ends `run` with its exception.  asyncio takes longer to i
 
 from __future__ import annotations
 
+import heapq
 import os
+import select
+import time
 
 from mslaunch.faststd import TYPE_CHECKING, signal
-from mslaunch.runtime.poller import HUNG_UP, READ, WRITE, Poller
-from mslaunch.runtime.timers import Clock, Timers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
+
+_READ, _WRITE = 1, 4
+_HUNG_UP = 8 | 16  # EPOLLERR, EPOLLHUP: come unasked; whoever waits for the descriptor finds out by using it
+
+
+class Poller:
+    """Waits for descriptors by epoll(7), or by poll(2) where there is none.
+
+    A regular file, which epoll refuses, is always ready.
+    """
+
+    def __init__(self) -> None:
+        self._epoll = select.epoll() if hasattr(select, "epoll") else None
+        self._plain = None if self._epoll else select.poll()
+        self._watched: dict[int, int] = {}
+        self._files: dict[int, int] = {}  # regular files: always ready, epoll does not take them
+
+    def close(self) -> None:
+        """Give back what belongs to the poller itself."""
+        if self._epoll:
+            self._epoll.close()
+
+    def watch(self, fd: int, events: int) -> None:
+        """Wait for `events` of `fd` from now on; 0: for nothing."""
+        poll = self._epoll or self._plain
+        assert poll is not None
+        before = self._watched.pop(fd, 0)
+        self._files.pop(fd, None)
+        if events:
+            self._watched[fd] = events
+        try:
+            if not events:
+                if before:
+                    poll.unregister(fd)
+            elif before:
+                poll.modify(fd, events)
+            else:
+                poll.register(fd, events)
+        except PermissionError:
+            if events:
+                self._files[fd] = events
+        except (OSError, KeyError):
+            if events:
+                raise
+
+    def wait(self, seconds: float | None) -> list[tuple[int, int]]:
+        """What is ready, after at most `seconds` (None: as long as it takes)."""
+        if self._files:
+            seconds = 0.0
+        if self._epoll:
+            ready = self._epoll.poll(-1 if seconds is None else seconds, 256)  # rounds up to milliseconds
+        else:
+            assert self._plain is not None
+            ready = self._plain.poll(None if seconds is None else seconds * 1000 + 0.9)
+        return ready + list(self._files.items()) if self._files else ready
+
+
+class Clock:
+    """The host's monotonic clock.  One for virtual time replaces both methods: a wait may only move the time on."""
+
+    now = staticmethod(time.monotonic)
+
+    def wait(self, poller: Poller, seconds: float | None) -> list[tuple[int, int]]:
+        """Descriptors that are ready, after at most `seconds`; None: as long as it takes."""
+        return poller.wait(seconds)
+
+
+class Timer:
+    """A callback that is due at `when`; `callback` is None once it has fired or was cancelled."""
+
+    __slots__ = ("callback", "when")
+
+    def __init__(self, when: float, callback: Callable[[], None] | None) -> None:
+        self.when = when
+        self.callback = callback
+
+    def cancel(self) -> None:
+        """Drop it.  May be called after it has fired."""
+        self.callback = None
+
+
+class Timers:
+    """Callbacks by the time at which they are due; of equal times, the one that was set first."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._now = clock.now
+        self._heap: list[tuple[float, int, Timer]] = []
+        self._count = 0
+
+    def after(self, seconds: float, callback: Callable[[], None]) -> Timer:
+        """Call back once, `seconds` from now."""
+        timer = Timer(self._now() + seconds, callback)
+        self._count += 1
+        heapq.heappush(self._heap, (timer.when, self._count, timer))
+        return timer
+
+    def run_due(self) -> float | None:
+        """Run what is due; seconds until the next timer, None without one."""
+        while self._heap:
+            when, _, timer = self._heap[0]
+            if timer.callback is None:
+                heapq.heappop(self._heap)
+                continue
+            left = when - self._now()
+            if left > 0:
+                return left
+            heapq.heappop(self._heap)
+            callback, timer.callback = timer.callback, None
+            callback()
+        return None
 
 
 class Loop:
@@ -73,7 +184,7 @@ class Loop:
             table[fd] = callback
             if had:
                 return
-        self._poller.watch(fd, (READ if fd in self._readers else 0) | (WRITE if fd in self._writers else 0))
+        self._poller.watch(fd, (_READ if fd in self._readers else 0) | (_WRITE if fd in self._writers else 0))
 
     # --- time
 
@@ -145,9 +256,9 @@ class Loop:
             if self._soon or over or until():
                 continue
             for fd, events in self._clock.wait(self._poller, left):
-                if events & (READ | HUNG_UP) and fd in self._readers:
+                if events & (_READ | _HUNG_UP) and fd in self._readers:
                     self._readers[fd]()
-                if events & (WRITE | HUNG_UP) and fd in self._writers:
+                if events & (_WRITE | _HUNG_UP) and fd in self._writers:
                     self._writers[fd]()
 
 

@@ -54,12 +54,9 @@ CORE = (
     "mslaunch.protocol.mpi",
     "mslaunch.runtime",
     "mslaunch.runtime.fd_reader",
+    "mslaunch.runtime.fd_writer",
     "mslaunch.runtime.loop",
-    "mslaunch.runtime.poller",
-    "mslaunch.runtime.program_input",
-    "mslaunch.runtime.program_output",
-    "mslaunch.runtime.timers",
-    "mslaunch.runtime.writer",
+    "mslaunch.runtime.program_streams",
 )
 
 PARTS = {

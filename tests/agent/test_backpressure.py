@@ -24,8 +24,8 @@ from mslaunch.launcher.stdio.file_patterns import PatternValues
 from mslaunch.launcher.stdio.output import Output
 from mslaunch.launcher.stdio.terminal import OutputFd
 from mslaunch.protocol import frames
+from mslaunch.runtime.fd_writer import HIGH
 from mslaunch.runtime.loop import Loop
-from mslaunch.runtime.writer import HIGH
 
 PROGRAM = """
 import os, sys

@@ -19,8 +19,7 @@ from mslaunch.protocol.mpi import Alone
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from mslaunch.runtime.loop import Loop
-    from mslaunch.runtime.timers import Timer
+    from mslaunch.runtime.loop import Loop, Timer
 
 #: seconds between looks; the last one counts again and again
 LOOKS = (0.05, 0.1, 0.25, 0.6, 2.0, 7.0, 20.0, 60.0)

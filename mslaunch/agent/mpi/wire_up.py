@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
     from mslaunch.agent.mpi.engines import Send
     from mslaunch.datamodel.node_plan import World
-    from mslaunch.runtime.loop import Loop
-    from mslaunch.runtime.timers import Timer
+    from mslaunch.runtime.loop import Loop, Timer
 
 _FIRST_LOOK = 0.05  #: seconds after which singletons are looked for
 _SETTLED = 1.0  #: seconds after which ranks share what they share; all could be killed at the same moment

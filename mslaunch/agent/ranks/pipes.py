@@ -11,7 +11,7 @@ import os
 
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.protocol.frames import STDERR, STDOUT
-from mslaunch.runtime.program_output import open_stream, pipe_size
+from mslaunch.runtime.program_streams import open_stream, pipe_size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,7 +6,7 @@ import os
 
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.runtime.fd_reader import FdReader
-from mslaunch.runtime.writer import Writer
+from mslaunch.runtime.fd_writer import Writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -3,7 +3,7 @@
 Each is a session of its own, so that a signal reaches it and all that it has started.  Its exit is reported once it
 was reaped and its PMI socket has been read to the end, so that an MPI_Abort comes before the exit; the ends of its
 output streams are reported by themselves, for an orphan may hold them open.  Both waits are bounded by
-`runtime.program_output.DRAIN`.
+`runtime.program_streams.DRAIN`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from mslaunch.agent.ranks.pipes import FdPlacement, RankPipes
 from mslaunch.datamodel.node_report import from_wait_status
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple, signal
 from mslaunch.host.processes import is_exiting
-from mslaunch.runtime.program_input import InputStream
-from mslaunch.runtime.program_output import StreamGroup
+from mslaunch.runtime.program_streams import InputStream, StreamGroup
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 
     from mslaunch.agent.ranks.session_dir import SessionDir
     from mslaunch.datamodel.node_plan import NodePlan, ServicePlan
-    from mslaunch.runtime.loop import Loop
-    from mslaunch.runtime.timers import Timer
+    from mslaunch.runtime.loop import Loop, Timer
 
 _MISSING = 93  # exit code of a light scheduler that has found no MindSpore
 _CONFIGURES = b"set_ps_context"  # TLS, among others: the program says it to every process, the scheduler included

@@ -13,9 +13,8 @@ from mslaunch.backends.openmpi.rank_wrapper import LocalPaths
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.launcher.stdio.stdin import Stdin
 from mslaunch.protocol.frames import STDERR, STDOUT
-from mslaunch.runtime.program_input import InputStream
-from mslaunch.runtime.program_output import StreamGroup, open_stream, pipe_size
-from mslaunch.runtime.writer import HIGH, LOW
+from mslaunch.runtime.fd_writer import HIGH, LOW
+from mslaunch.runtime.program_streams import InputStream, StreamGroup, open_stream, pipe_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,7 +11,7 @@ import os
 from mslaunch.errors import LinkError, WireError
 from mslaunch.faststd import TYPE_CHECKING, partial
 from mslaunch.protocol import control, frames
-from mslaunch.runtime.writer import Writer
+from mslaunch.runtime.fd_writer import Writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -17,7 +17,7 @@ from mslaunch.host.programs import find_program
 from mslaunch.launcher.agents.connection import meaningless
 from mslaunch.launcher.agents.start_agents import UnreachedError
 from mslaunch.protocol import control, frames
-from mslaunch.runtime.writer import HIGH, LOW
+from mslaunch.runtime.fd_writer import HIGH, LOW
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping, Sequence

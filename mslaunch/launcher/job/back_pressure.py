@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.launcher.job.events import Paused, Unread
-from mslaunch.runtime.writer import HIGH, LOW
+from mslaunch.runtime.fd_writer import HIGH, LOW
 
 if TYPE_CHECKING:
     from collections.abc import Callable

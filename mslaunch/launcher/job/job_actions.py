@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from mslaunch.launcher.stdio.console import Console
     from mslaunch.launcher.stdio.output import Output
     from mslaunch.launcher.stdio.stdin import Stdin
-    from mslaunch.runtime.loop import Loop
-    from mslaunch.runtime.timers import Timer
+    from mslaunch.runtime.loop import Loop, Timer
 
 
 class JobParts(NamedTuple):

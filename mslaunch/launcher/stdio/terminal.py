@@ -13,7 +13,7 @@ import os
 import stat
 
 from mslaunch.faststd import TYPE_CHECKING
-from mslaunch.runtime.writer import Writer
+from mslaunch.runtime.fd_writer import Writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,16 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from mslaunch.runtime import poller
-from mslaunch.runtime.loop import Loop
-from mslaunch.runtime.poller import Poller
-from mslaunch.runtime.timers import Clock
+from mslaunch.runtime import loop as loop_module
+from mslaunch.runtime.loop import Clock, Loop, Poller
 
 
 @pytest.fixture(params=["epoll", "poll"])
 def loop(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Loop]:
     if request.param == "poll":
-        monkeypatch.delattr(poller.select, "epoll")
+        monkeypatch.delattr(loop_module.select, "epoll")
     with Loop() as made:
         yield made
 

@@ -11,9 +11,9 @@ from mslaunch.agent.ranks.pipes import FdPlacement, open_fds
 from mslaunch.agent.ranks.pmi_socket import PmiSocket
 from mslaunch.agent.ranks.rank import ProcessEvents, RankProcess
 from mslaunch.datamodel.node_report import ExitStatus
-from mslaunch.runtime import program_output
+from mslaunch.runtime import program_streams
+from mslaunch.runtime.fd_writer import Writer
 from mslaunch.runtime.loop import Loop
-from mslaunch.runtime.writer import Writer
 
 
 class Sink:
@@ -91,7 +91,7 @@ def test_who_is_given_up_is_read_once_more(loop: Loop, pty: bool, lines: int) ->
 
 def test_who_is_retired_is_over_soon(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
     """An orphan that goes on talking does not hold the place of the next one; what it says until then is heard."""
-    monkeypatch.setattr(program_output, "DRAIN_ENDING", 0.1)
+    monkeypatch.setattr(program_streams, "DRAIN_ENDING", 0.1)
     sink, told = Sink(), list[bool]()
     rank = start(loop, sink, "(while echo here; do sleep 0.01; done) &")
     rank.watch(True)
@@ -222,7 +222,7 @@ def test_the_exit_does_not_wait_for_ever(loop: Loop, engine: Engine) -> None:
 def test_the_exit_waits_for_a_shorter_time_while_the_job_is_being_ended(
     loop: Loop, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(program_output, "DRAIN_ENDING", 0.05)
+    monkeypatch.setattr(program_streams, "DRAIN_ENDING", 0.05)
     process = engine.start(loop, "printf abort >&3; exit 7")
     loop.run(lambda: not process.running)
     process.hurry()

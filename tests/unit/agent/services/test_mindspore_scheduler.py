@@ -23,7 +23,7 @@ from mslaunch.agent.services.mindspore_scheduler import (
     scheduler_env,
     searching_command,
 )
-from mslaunch.runtime.timers import Timer
+from mslaunch.runtime.loop import Timer
 
 LOADS = """\
 import mmap, sys

@@ -17,8 +17,8 @@ from mslaunch.launcher.agents.connection import READY, AgentConnection
 from mslaunch.launcher.agents.staging import collect, send_files
 from mslaunch.launcher.agents.start_agents import UnreachedError
 from mslaunch.protocol import control, frames
+from mslaunch.runtime.fd_writer import HIGH
 from mslaunch.runtime.loop import Loop
-from mslaunch.runtime.writer import HIGH
 from mslaunch.transport.base import Link
 
 

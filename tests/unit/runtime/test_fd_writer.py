@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mslaunch.runtime.fd_writer import Writer
 from mslaunch.runtime.loop import Loop
-from mslaunch.runtime.writer import Writer
 
 _F_SETPIPE_SZ = 1031
 

@@ -1,26 +1,26 @@
-"""The output stream of a program: a pipe or pseudo-terminal for it to write to, read here in whole lines.
+"""The standard streams of a program: its output, read here in whole lines, and its input, written into a pipe.
 
 A line that a program wrote in two pieces (Python without a buffer writes "text" and then "\\n") waits `JOIN` seconds
-for its end, so that lines of different ranks do not mix; nothing else is held back.
+for its end, so that lines of different ranks do not mix; nothing else is held back.  Streams that outlive their
+program, because an orphan holds them open, are closed by `StreamGroup`.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
-import time
 
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.runtime.fd_reader import FULL, FdReader
+from mslaunch.runtime.fd_writer import Writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mslaunch.runtime.loop import Loop
-    from mslaunch.runtime.timers import Timer
+    from mslaunch.runtime.loop import Loop, Timer
 
 JOIN = 0.04  #: seconds that the rest of a line is waited for
-DRAIN = 5.0  #: seconds of silence after which a stream is closed that outlives its program: an orphan holds it open
+DRAIN = 5.0  #: seconds of silence after which a stream is closed that outlives its program
 DRAIN_ENDING = 0.5  #: the same while the job is being ended
 _LONG = 1 << 16  # bytes of an unfinished line that are passed on as they are
 _F_SETPIPE_SZ = 1031
@@ -87,13 +87,12 @@ class OutputStream:
             self._output(data[:cut] if self._tail else data)
         if self._tail:
             if cut or not had:
-                self._since = time.monotonic()
-            if self._timer is None:
-                self._timer = self._loop.after(JOIN, self._on_timer)
+                self._since = self._loop.now()
+            self._timer = self._timer or self._loop.after(JOIN, self._on_timer)
 
     def _on_timer(self) -> None:
         """The line that the timer was set for may have ended since, and another one have begun."""
-        left = self._since + JOIN - time.monotonic()
+        left = self._since + JOIN - self._loop.now()
         if self._tail and left > 0:
             self._timer = self._loop.after(left, self._on_timer)
         else:
@@ -115,8 +114,8 @@ class OutputStream:
 class StreamGroup:
     """Output streams that are read and closed together, each known by a key.
 
-    Once their program has ended, silence of `seconds` closes them.  It counts only while they are read: a launcher that
-    does not keep up may let them wait for longer.
+    Once their program has ended, silence of `seconds` closes them.  Silence counts only while they are read: a launcher
+    that does not keep up may let them wait for longer.
     """
 
     def __init__(self, loop: Loop, output: Callable[[int, bytes], None]) -> None:
@@ -127,7 +126,8 @@ class StreamGroup:
         self._streams: dict[int, OutputStream] = {}
         self._reading = False
         self._ended = False
-        self._bounded = False  # output does not put the end off any more
+        self._bounded = False
+        self._deadline = 0.0  # of a bounded end, once it has begun
         self._timer: Timer | None = None
 
     def add(self, key: int, fd: int) -> None:
@@ -152,7 +152,11 @@ class StreamGroup:
         self._set_timer()
 
     def hurry(self, bounded: bool = False) -> None:
-        """Orphans have little time left; `bounded`: those that print as well, for they may print for ever."""
+        """Orphans have `DRAIN_ENDING` left.
+
+        `bounded`: so do those that print, for they may print for ever.  Pauses count then, or a slow reader of their
+        output would put the end off with each of them; what a pipe holds is read once more after the last.
+        """
         self.seconds = DRAIN_ENDING
         self._bounded = self._bounded or bounded
         self._set_timer()
@@ -166,12 +170,52 @@ class StreamGroup:
         if self._timer:
             self._timer.cancel()
             self._timer = None
-        if self._ended and self._reading and self._streams:
-            self._timer = self._loop.after(self.seconds, self.drain)
+        if self._ended and self._streams:
+            end = self._loop.now() + self.seconds
+            if self._bounded:
+                end = self._deadline = self._deadline or end
+            if self._reading:
+                self._timer = self._loop.after(end - self._loop.now(), self.drain)
 
     def _on_output(self, key: int, data: bytes) -> None:
         if not data:
             del self._streams[key]
         self._output(key, data)
-        if self._timer and not (self._bounded and self._streams):
+        if self._timer:
             self._set_timer()
+
+
+class InputStream:
+    """Writes to `fd`, the end of a pipe, which it owns."""
+
+    def __init__(self, loop: Loop, fd: int, taken: Callable[[int], None]) -> None:
+        """`taken(size)`: so many bytes were written, or will never be read."""
+        self._fd = fd
+        self._taken = taken
+        self._ending = False
+        self._writer = Writer(loop, fd, lambda error: self.close(), self._progress)
+
+    def feed(self, data: bytes) -> None:
+        """Bytes for the program; b"" closes the stream once they are written."""
+        if self._fd < 0:
+            self._taken(len(data))
+        elif data:
+            self._writer.send(data)
+        else:
+            self._ending = True
+            self._progress(0)
+
+    def _progress(self, size: int) -> None:
+        if size:
+            self._taken(size)
+        if self._ending and not self._writer.pending:
+            self.close()
+
+    def close(self) -> None:
+        """Nobody reads any more."""
+        if self._fd >= 0:
+            left = self._writer.pending
+            self._writer.close()
+            os.close(self._fd)
+            self._fd = -1
+            self._taken(left)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import time
 
 import pytest
 
-from mslaunch.runtime.program_output import JOIN, OutputStream, open_stream
+from mslaunch.runtime.loop import Clock, Loop, Poller
+from mslaunch.runtime.program_streams import DRAIN_ENDING, JOIN, OutputStream, StreamGroup, open_stream
 
 
 class FakeTimer:
@@ -25,6 +25,10 @@ class FakeLoop:
     def __init__(self):
         self.readers = {}
         self.timers = []
+        self.time = 100.0
+
+    def now(self):
+        return self.time
 
     def reader(self, fd, callback):
         self.readers[fd] = callback
@@ -53,10 +57,8 @@ class Bench:
 
 
 @pytest.fixture
-def bench(monkeypatch):
+def bench():
     made = Bench()
-    made.now = 100.0
-    monkeypatch.setattr(time, "monotonic", lambda: made.now)
     yield made
     os.close(made.writer)
     made.stream.close()
@@ -77,7 +79,7 @@ def test_a_line_in_two_pieces_goes_as_one(bench):
 def test_half_a_line_goes_when_its_time_has_come(bench):
     bench.write(b"one\nhalf")
     assert bench.said == [b"one\n"]
-    bench.now += JOIN
+    bench.loop.time += JOIN
     bench.fire()
     assert bench.said == [b"one\n", b"half"]
 
@@ -85,9 +87,9 @@ def test_half_a_line_goes_when_its_time_has_come(bench):
 def test_a_timer_of_an_older_line_does_not_tear_a_new_one(bench):
     """The rest of the first came in time, and a second has begun since."""
     bench.write(b"first")
-    bench.now += JOIN * 0.9
+    bench.loop.time += JOIN * 0.9
     bench.write(b"\nsecond")
-    bench.now += JOIN * 0.2
+    bench.loop.time += JOIN * 0.2
     bench.fire()
     assert bench.said == [b"first\n"]
     bench.write(b"\n")
@@ -97,7 +99,7 @@ def test_a_timer_of_an_older_line_does_not_tear_a_new_one(bench):
 def test_many_pieces_of_one_line_do_not_wait_for_ever(bench):
     bench.write(b"a")
     for _ in range(12):
-        bench.now += JOIN / 10
+        bench.loop.time += JOIN / 10
         bench.write(b"a")
     bench.fire()
     assert bench.said == [b"a" * 13]
@@ -114,3 +116,41 @@ def test_the_end_brings_what_is_left(bench):
     bench.stream.close()
     assert bench.said == [b"one\n", b"half", b""]
     assert bench.loop.timers[-1].cancelled
+
+
+class VirtualClock(Clock):
+    """Time passes only while the loop waits."""
+
+    time = 100.0
+
+    def now(self) -> float:  # type: ignore[override]
+        return self.time
+
+    def wait(self, poller: Poller, seconds: float | None) -> list[tuple[int, int]]:
+        ready = poller.wait(0.0)
+        assert ready or seconds is not None, "it would wait for ever"
+        self.time += 0.0 if ready else seconds or 0.0
+        return ready
+
+
+def test_a_slow_reader_does_not_prolong_the_end_of_a_rank_whose_orphan_prints_for_ever() -> None:
+    """`mslaunch ... | less`: the launcher pauses its agents again and again."""
+    clock = VirtualClock()
+    with Loop(clock) as loop:
+        printed: list[bytes] = []
+        group = StreamGroup(loop, lambda key, data: printed.append(data))
+        reader, orphan = open_stream(False)
+        group.add(1, reader)
+        group.watch(True)
+        group.program_ended()
+        group.hurry(bounded=True)
+        began = clock.time
+        while not group.over and clock.time < began + 60:
+            os.write(orphan, b"still here\n")
+            group.watch(False)
+            loop.run(lambda: False, 0.3)
+            group.watch(True)
+            loop.run(lambda: group.over, 0.1)
+        os.close(orphan)
+    assert clock.time - began <= DRAIN_ENDING + 0.4
+    assert printed == [b"still here\n"] * 2 + [b""]
