@@ -46,8 +46,8 @@ def launch(
     in the outcome: a rank that fails or cannot be started, and Ctrl-C ("ended by SIGINT").  With `options` like
     ["--restart", "group"], `attempts` has those that failed before, and `restarts` what was started again alone.
     """
-    from mslaunch.cli.dispatch import parse
-    from mslaunch.cli.main import read_text
+    from mslaunch.cli.main import parse
+    from mslaunch.host.files import read_text
     from mslaunch.launcher.launch import run
 
     _check_types(argv, np, timeout, env or {})

@@ -6,6 +6,8 @@ imports it, and a row.  A module is imported when its dialect is used.
 
 from __future__ import annotations
 
+import os
+
 from mslaunch.cli.parser.options import Option
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 
 OWN = "mslaunch"
 SHELLS = ("bash", "zsh", "fish")
+_LINKS = 40  # so many links in a row are followed, as by the kernel
 
 
 class DialectRow(NamedTuple):
@@ -73,6 +76,23 @@ ACTIONS: tuple[Option, ...] = tuple(
         (("man",), "", "print the man page, for man -l -", ""),
     )
 )  # fmt: skip
+
+
+def called_as(path: str) -> str:
+    """The name of the command.
+
+    mpiexec is both Open MPI's and MPICH's: of a link called so, the first other name of a launcher that it leads to.
+    """
+    name = os.path.basename(path)
+    for _ in range(_LINKS):
+        if os.path.basename(path) != "mpiexec":
+            break
+        try:
+            path = os.path.join(os.path.dirname(path), os.readlink(path))
+        except OSError:
+            break
+    target = os.path.basename(path)
+    return target if name == "mpiexec" and target in COMMANDS else name
 
 
 def by_name(name: str) -> DialectRow:

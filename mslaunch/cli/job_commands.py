@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from mslaunch.datamodel.request import Request
-    from mslaunch.detached.job_entry import JobEntry
+    from mslaunch.detached.job_registry import JobEntry
 
 _KILLED = 137
 _PATIENCE = 20.0  #: seconds beyond the grace of the ranks, until a job counts as one that does not end

@@ -1,4 +1,7 @@
-"""The command: parses `sys.argv`, runs what it asks for, and exits.
+"""The command: finds the dialect of `sys.argv`, parses it, runs what it asks for, and exits.
+
+The dialect is that of --dialect as the first word, else of the command's name, else of a first option that only one
+dialect has (`--worker_num=8`), else mpirun's.  The first words of `dialects.ACTIONS` have a meaning under every name.
 
 Two details save milliseconds of a launch that takes forty: the garbage collector rests until the launch has begun,
 because importing makes no garbage; and the process leaves by `os._exit`, with its streams flushed.
@@ -10,14 +13,17 @@ import gc
 import os
 import sys
 
-from mslaunch.cli.dialects import OWN
-from mslaunch.cli.dispatch import parse
-from mslaunch.cli.parser.options import Show
-from mslaunch.errors import EXIT_USAGE, LaunchError
+from mslaunch.cli.dialects import ACTIONS, COMMANDS, DIALECTS, NAMES, OWN, SHELLS, by_name, called_as, marked
+from mslaunch.cli.parser.options import HelpRequested, Show, UnknownOptionError, VersionRequested, read_words
+from mslaunch.errors import EXIT_USAGE, LaunchError, UsageError
 from mslaunch.faststd import TYPE_CHECKING
+from mslaunch.host.files import read_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+
+    from mslaunch.cli.dialects import DialectRow
+    from mslaunch.datamodel.request import Request
 
 _EXHAUSTED = (11, 12, 23, 24)  # EAGAIN, ENOMEM, ENFILE, EMFILE
 
@@ -38,6 +44,81 @@ def command(argv: Sequence[str], called: str = OWN) -> int:
     """Run a command line; `called` is the path of the command.  Returns the exit code."""
     _open_standard_streams()
     return _run_reported(lambda: _run(argv, called))
+
+
+def parse(
+    argv: Sequence[str], environ: Mapping[str, str], read_text: Callable[[str], str], called: str = OWN
+) -> Request:
+    """The request of a command line; `called` is the path of the command.
+
+    Raises `LaunchError`, or `Show` for what is not a launch.
+    """
+    name = called_as(called)
+    row = COMMANDS.get(name)
+    if row is None:
+        name = OWN
+    if argv and argv[0][:1] == "-":
+        chosen, argv = _first(argv, environ)
+        if chosen is None and row is None and argv:
+            chosen = marked(argv[0])
+        if chosen:
+            row, name = chosen, OWN
+    row = row or DIALECTS[0]
+    dialect = row.load()
+    try:
+        return dialect.parse(argv, environ, read_text)
+    except VersionRequested:
+        text = dialect.version(name)
+    except HelpRequested:
+        from mslaunch.cli import help_text
+
+        text = help_text.text(row.name)
+    except UnknownOptionError as error:
+        from mslaunch.cli import unknown_options
+
+        raise unknown_options.refusal(error) from None
+    raise Show(text)
+
+
+def _first(argv: Sequence[str], environ: Mapping[str, str]) -> tuple[DialectRow | None, Sequence[str]]:
+    """The dialect that --dialect names, and the words after it; raises `Show` for the other first words."""
+    action, equals, value = argv[0].lstrip("-").partition("=")
+    if not any(action in row.names for row in ACTIONS):
+        return None, argv
+    words = [value, *argv[1:]] if equals else list(argv[1:])
+    if action == "dialect":
+        return by_name(_one_of("--dialect", NAMES, words)), words[1:]
+    if action == "install-shims":
+        from mslaunch.cli import shims
+
+        raise Show(shims.install(words))
+    if action in ("status", "stop"):
+        from mslaunch.cli import job_commands
+
+        raise (job_commands.status if action == "status" else job_commands.stop)(words, environ)
+    if action == "completion":
+        from mslaunch.cli import completion
+
+        shell = _one_of("--completion", SHELLS, words)
+        _require_end("--completion", words[1:])
+        raise Show(completion.script(shell))
+    from mslaunch.cli import manpage
+
+    _require_end("--man", words)
+    raise Show(manpage.page())
+
+
+def _one_of(option: str, known: Sequence[str], words: Sequence[str]) -> str:
+    from mslaunch.cli.parser import readers
+
+    if not words:
+        raise UsageError("its value is missing", option, f"write {option} {readers.one_of(known)}")
+    return str(read_words(option, "value", readers.choice(*known), words[0])[0][1])
+
+
+def _require_end(option: str, words: Sequence[str]) -> None:
+    if words:
+        raise UsageError(f"it takes nothing more, got {words[0]!r}", option, "leave out what follows it")
 
 
 def _run(argv: Sequence[str], called: str) -> int:
@@ -96,12 +177,6 @@ def _show(shown: Show) -> int:
         _refuse(LaunchError(f"cannot be written: {error.strerror}", "standard output"))
         return EXIT_USAGE
     return shown.code
-
-
-def read_text(path: str) -> str:
-    """The text of a file; bytes that are not UTF-8 are kept."""
-    with open(path, encoding="utf-8", errors="surrogateescape") as file:
-        return file.read()
 
 
 def _open_standard_streams() -> None:

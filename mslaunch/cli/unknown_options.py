@@ -6,8 +6,8 @@ have been found.
 
 from __future__ import annotations
 
+from mslaunch.cli import help_text
 from mslaunch.cli.dialects import ACTIONS, DIALECTS
-from mslaunch.cli.help import catalog
 from mslaunch.cli.parser.options import REFUSED, spelled
 from mslaunch.errors import UsageError
 from mslaunch.faststd import TYPE_CHECKING
@@ -51,7 +51,7 @@ def _of_another(bare: str) -> tuple[str, str] | None:
     if any(bare in row.names for row in ACTIONS):
         return "it must be the first word", f"write mslaunch --{bare}"
     for row in DIALECTS:
-        about = catalog.dialect(row.name)
+        about = help_text.documentation(row.name)
         if any(bare in option.names for option in about.table):
             first = f", or with --{bare}" if row.mark and row.mark in bare else ""
             return f"it is an option of {about.whose}", f"to use its options, begin with --dialect {row.name}{first}"

@@ -10,7 +10,7 @@ import os
 import sys
 import time
 
-from mslaunch.detached.launcher_process import process
+from mslaunch.detached.process_identity import process
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.launcher.observers import AllStarted, LaunchEnded
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mslaunch.datamodel.outcome import Outcome
-    from mslaunch.detached.job_entry import JobEntry
+    from mslaunch.detached.job_registry import JobEntry
     from mslaunch.launcher.observers import Observer
 
     Launch = Callable[[Observer], Outcome]

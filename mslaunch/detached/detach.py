@@ -13,19 +13,21 @@ import time
 
 from mslaunch.detached import background_launcher
 from mslaunch.detached.job_registry import JobRegistry
-from mslaunch.detached.launcher_process import process
-from mslaunch.detached.signal_relay import SignalRelay
+from mslaunch.detached.process_identity import process
 from mslaunch.errors import EXIT_NOT_FOUND, EXIT_USAGE, LaunchError
-from mslaunch.faststd import TYPE_CHECKING
+from mslaunch.faststd import TYPE_CHECKING, signal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from types import FrameType
 
     from mslaunch.datamodel.request import Request
     from mslaunch.detached.background_launcher import Launch, Runner
-    from mslaunch.detached.job_entry import JobEntry
+    from mslaunch.detached.job_registry import JobEntry
+    from mslaunch.detached.process_identity import ProcessIdentity
 
 _MUCH = 1 << 20  #: bytes of the launcher's messages that the command repeats
+_RELAYED = ("SIGINT", "SIGTERM", "SIGHUP")
 
 
 def detach(
@@ -51,7 +53,7 @@ def detach(
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     reader, writer = os.pipe()
-    with SignalRelay() as relay:
+    with _SignalRelay() as relay:
         child = os.fork()
         if not child:
             os.close(reader)
@@ -108,7 +110,7 @@ def _daemonize(act: Callable[[], int]) -> None:
             os._exit(status)
 
 
-def _wait(entry: JobEntry, read_line: Callable[[], str], relay: SignalRelay, quiet: bool) -> int:
+def _wait(entry: JobEntry, read_line: Callable[[], str], relay: _SignalRelay, quiet: bool) -> int:
     """Wait for the launcher's report, and show its messages up to then; returns the exit code."""
     word, _, number = read_line().partition(" ")
     if word == "process":
@@ -145,3 +147,43 @@ def _show(path: str, size: int) -> None:
         sys.stderr.flush()
     except (OSError, AttributeError):
         pass
+
+
+class _SignalRelay:
+    """Sends the command's signals to the launcher, which is in another session and gets no Ctrl-C of the terminal.
+
+    Signals that come before the launcher is known are kept.
+    """
+
+    def __init__(self) -> None:
+        self._launcher: ProcessIdentity | None = None
+        self._waiting: list[int] = []
+        self._before: list[tuple[int, object]] = []
+
+    def __enter__(self) -> _SignalRelay:
+        for name in _RELAYED:
+            signum = getattr(signal, name)
+            if signal.getsignal(signum) != signal.SIG_IGN:  # as nohup(1) leaves it
+                self._before.append((signum, signal.signal(signum, self._take)))
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Restore the handlers."""
+        for signum, before in self._before:
+            signal.signal(signum, before)  # type: ignore[arg-type]
+
+    def to(self, launcher: ProcessIdentity | None) -> None:
+        """Hand on what has come, and what comes from now on."""
+        self._launcher = launcher
+        waiting, self._waiting = self._waiting, []
+        for signum in waiting:
+            self._take(signum, None)
+
+    def _take(self, signum: int, frame: FrameType | None) -> None:
+        if self._launcher:
+            self._launcher.send(signum)
+        else:
+            self._waiting.append(signum)

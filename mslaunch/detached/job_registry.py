@@ -1,6 +1,7 @@
 """The registry of detached jobs: a directory that only its user can read, with a directory for each job.
 
-It lies below /tmp, not in XDG_RUNTIME_DIR, which is removed when its user logs out; a detached job goes on then.
+The directory of a job has the file `job`, in JSON, and the launcher's log.  The registry lies below /tmp, not in
+XDG_RUNTIME_DIR, which is removed when its user logs out; a detached job goes on then.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import os
 import stat
 import time
 
-from mslaunch.detached.job_entry import JobEntry, read_facts
+from mslaunch.detached.process_identity import ProcessIdentity
 from mslaunch.errors import LaunchError
 from mslaunch.faststd import TYPE_CHECKING
 
@@ -23,6 +24,74 @@ KEPT = 100  #: jobs that have ended and are still listed, at most
 DAYS = 7  #: and for how long
 _LOCK_SECONDS = 5.0
 _POLL_SECONDS = 0.01
+_FACTS = {"began", "command", "cwd", "grace", "logs", "process", "ranks"}  # that every job has
+
+
+class JobEntry:
+    """A job; `facts` is what its file says: the command line, the launcher's process, times, and how it ended."""
+
+    def __init__(self, folder: str, facts: dict[str, Any]) -> None:
+        self.folder = folder
+        self.facts = facts
+
+    @property
+    def number(self) -> int:
+        """What the job is called."""
+        return int(os.path.basename(self.folder))
+
+    @property
+    def log(self) -> str:
+        """The file of the launcher's messages."""
+        return os.path.join(self.folder, "launcher.log")
+
+    @property
+    def process(self) -> ProcessIdentity:
+        """Its launcher."""
+        return ProcessIdentity(*self.facts["process"])
+
+    @property
+    def known(self) -> bool:
+        """Whether its file still exists; the entry of a refused launch is removed."""
+        return os.path.exists(os.path.join(self.folder, "job"))
+
+    @property
+    def state(self) -> str:
+        """`starting`, `running`, `ended`, or `killed`: the launcher is gone without a note of how the job ended."""
+        gone: ProcessIdentity | None = None
+        while "code" not in self.facts and self.process != gone and not self.process.lives:
+            gone = self.process
+            self.reload()  # it may just have ended, or the process was the command, which the launcher has replaced
+        if "code" in self.facts:
+            return "ended"
+        return "killed" if self.process == gone else "running" if "running" in self.facts else "starting"
+
+    @property
+    def since(self) -> float:
+        """The time of the last known change of state."""
+        return float(self.facts.get("ended") or self.facts.get("running") or self.facts["began"])
+
+    def reload(self) -> None:
+        """Read what other processes have noted."""
+        self.facts = _read_facts(self.folder) or self.facts
+
+    def note(self, **facts: Any) -> None:
+        """Write facts to the file."""
+        import json
+
+        self.facts.update(facts)
+        new = os.path.join(self.folder, "job.new")
+        with open(new, "w", encoding="utf-8") as file:
+            json.dump(self.facts, file, indent=1)
+        os.rename(new, os.path.join(self.folder, "job"))
+
+    def remove(self) -> None:
+        """Delete the directory."""
+        try:
+            for name in os.listdir(self.folder):
+                os.unlink(os.path.join(self.folder, name))
+            os.rmdir(self.folder)
+        except OSError:  # another process deletes it, or has put something there
+            pass
 
 
 class JobRegistry:
@@ -47,7 +116,7 @@ class JobRegistry:
             names = [name for name in os.listdir(self._folder) if name.isascii() and name.isdigit()]
         except (FileNotFoundError, NotADirectoryError):
             return []
-        found = [(folder, read_facts(folder)) for folder in (os.path.join(self._folder, name) for name in names)]
+        found = [(folder, _read_facts(folder)) for folder in (os.path.join(self._folder, name) for name in names)]
         return sorted((JobEntry(folder, facts) for folder, facts in found if facts), key=lambda entry: entry.number)
 
     def find(self, word: str) -> JobEntry | None:
@@ -80,6 +149,18 @@ class JobRegistry:
         for at, entry in enumerate(over):
             if at >= KEPT - 1 or _age(entry) > DAYS * 86400:
                 entry.remove()
+
+
+def _read_facts(folder: str) -> dict[str, Any] | None:
+    """What the file of a job says; None if it is missing or incomplete."""
+    import json
+
+    try:
+        with open(os.path.join(folder, "job"), encoding="utf-8") as file:
+            facts = json.load(file)
+        return facts if set(facts) >= _FACTS else None
+    except (OSError, ValueError, TypeError):
+        return None
 
 
 def _age(entry: JobEntry) -> float:

@@ -1,4 +1,4 @@
-"""Reads of files and directories that never fail: what cannot be read is empty."""
+"""Reads of files and directories; but for `read_text` they never fail: what cannot be read is empty."""
 
 from __future__ import annotations
 
@@ -28,3 +28,9 @@ def listed(folder: str) -> list[str]:
         return os.listdir(folder)
     except (OSError, ValueError):
         return []
+
+
+def read_text(path: str) -> str:
+    """The text of a file, whose bytes need not be UTF-8."""
+    with open(path, encoding="utf-8", errors="surrogateescape") as file:
+        return file.read()

@@ -9,6 +9,7 @@ from mslaunch.datamodel.node_plan import NodePlan
 from mslaunch.datamodel.request import Request
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.host.cpus import cores_here
+from mslaunch.host.files import read_text
 from mslaunch.host.own_names import is_local
 from mslaunch.launcher.agents.connection import JobAgents
 from mslaunch.launcher.agents.rendezvous import rendezvous_request
@@ -153,9 +154,3 @@ class JobRun:
 def allocation_of(request: Request, hwthreads: bool = False) -> Allocation:
     """The hosts that a request names, as far as this host knows their slots."""
     return allocate(request, read_text, is_local, os.uname().nodename, cores_here(hwthreads))
-
-
-def read_text(path: str) -> str:
-    """A file whose bytes need not be UTF-8."""
-    with open(path, encoding="utf-8", errors="surrogateescape") as file:
-        return file.read()

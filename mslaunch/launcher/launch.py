@@ -13,9 +13,9 @@ from mslaunch.datamodel.outcome import Failure, Outcome
 from mslaunch.datamodel.request import Request
 from mslaunch.errors import EXIT_USAGE, LaunchError
 from mslaunch.faststd import TYPE_CHECKING
+from mslaunch.host.files import read_text
 from mslaunch.launcher.attempt import JobAttempt
 from mslaunch.launcher.interrupts import Interrupts
-from mslaunch.launcher.job_run import read_text
 from mslaunch.launcher.launch_context import LaunchContext
 from mslaunch.launcher.observers import LaunchEnded, Observers
 from mslaunch.launcher.stdio.console import Console

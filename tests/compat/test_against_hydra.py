@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mslaunch.cli.hydra import parse as hydra
-from mslaunch.cli.main import read_text
+from mslaunch.host.files import read_text
 from mslaunch.plan.hosts.allocation import allocate
 from mslaunch.plan.mapping.mapper import map_job
 

@@ -21,11 +21,11 @@ from hypothesis import strategies as st
 from mpirunmaps import Place, devel_map, read_places, require
 from synthetic import topology
 
-from mslaunch.cli.main import read_text
 from mslaunch.cli.mpirun.parse import parse
 from mslaunch.datamodel.node_report import LEVELS, Topology
 from mslaunch.datamodel.request import Policy
 from mslaunch.errors import LaunchError
+from mslaunch.host.files import read_text
 from mslaunch.plan.hosts.allocation import allocate, with_cores
 from mslaunch.plan.mapping.mapper import map_job
 

@@ -202,8 +202,8 @@ def test_attempts_are_in_the_outcome():
 
 
 def test_observers_get_a_record_of_everything_that_happens(tmp_path):
-    from mslaunch.cli.main import read_text
     from mslaunch.cli.mpirun.parse import parse
+    from mslaunch.host.files import read_text
     from mslaunch.launcher.launch import run
     from mslaunch.launcher.launch_context import Caller
 

@@ -9,11 +9,11 @@ import sys
 import pytest
 from launching import ROOT
 
+from mslaunch.cli import completion, help_text, manpage
 from mslaunch.cli.dialects import ACTIONS, SHELLS
-from mslaunch.cli.help import catalog, completion, manpage
 from mslaunch.cli.parser.options import REFUSED
 
-ROWS = [row for row in catalog.dialect("mpirun").table if row.status != REFUSED]
+ROWS = [row for row in help_text.documentation("mpirun").table if row.status != REFUSED]
 
 #: a line up to the cursor -> some of what must be offered, and what must not
 CASES = [
@@ -148,7 +148,7 @@ def test_the_man_page_has_every_option():
     for row in (*ROWS, *ACTIONS):
         for one in row.names:
             assert f"-{one}" in page
-    for variable in catalog.dialect("mpirun").variables:
+    for variable in help_text.documentation("mpirun").variables:
         assert variable.name in page
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from launching import ROOT, environment
 
-from mslaunch.cli import dialects, dispatch, shims
+from mslaunch.cli import dialects, shims
 from mslaunch.errors import LaunchError
 
 CONSOLE = "#!{}\nimport sys\nfrom mslaunch.__main__ import main\nsys.exit(main())\n"  # as pip writes it
@@ -142,10 +142,10 @@ def test_mpiexec_is_asked_through_any_number_of_links(tmp_path):
     for name, target in links.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).symlink_to(target)
-        assert dispatch.called_as(str(tmp_path / "mpiexec")) == ("mpiexec.hydra" if name[0] == "b" else "mpiexec")
+        assert dialects.called_as(str(tmp_path / "mpiexec")) == ("mpiexec.hydra" if name[0] == "b" else "mpiexec")
     (tmp_path / "round").mkdir()
     (tmp_path / "round" / "mpiexec").symlink_to("mpiexec")
-    assert dispatch.called_as(str(tmp_path / "round" / "mpiexec")) == "mpiexec"
+    assert dialects.called_as(str(tmp_path / "round" / "mpiexec")) == "mpiexec"
 
 
 def test_a_link_of_one_s_own_works(tmp_path):
@@ -220,7 +220,7 @@ def test_a_bad_first_word_is_refused(tmp_path, words, phrase):
     ],
 )
 def test_the_name_of_the_command_says_the_dialect(called, name):
-    assert dispatch.called_as(called) == name
+    assert dialects.called_as(called) == name
 
 
 def test_shims_do_not_cost_a_launch(tmp_path):
@@ -231,7 +231,7 @@ def test_shims_do_not_cost_a_launch(tmp_path):
     )
     loaded = call([sys.executable, "-S", "-c", text], tmp_path)
     assert "mpirun" in loaded
-    assert not any(name in loaded for name in ("hydra", "msrun", "shims", "completion", "manpage", "catalog", "help"))
+    assert not any(name in loaded for name in ("hydra", "msrun", "shims", "completion", "manpage", "help_text"))
 
 
 def test_the_documentation_of_names_is_that_of_the_table():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from mslaunch.cli.dispatch import parse as dispatch
+from mslaunch.cli.main import parse as dispatch
 from mslaunch.datamodel.request import Request
 
 

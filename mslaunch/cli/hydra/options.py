@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from mslaunch.cli.hydra import readers as hydra_readers
 from mslaunch.cli.parser import readers
-from mslaunch.cli.parser.dialect_contract import show_help, show_version
-from mslaunch.cli.parser.options import PASSED, REFUSED, Option, Variable
+from mslaunch.cli.parser.options import PASSED, REFUSED, Option, Variable, show_help, show_version
 from mslaunch.faststd import NamedTuple
 
 RUN = "What to run"

@@ -7,10 +7,9 @@ after a blank or `=`, options that act on all programs wherever they stand, and 
 
 from __future__ import annotations
 
-from mslaunch.cli.hydra.config_file import bare_name, plain_words, programs
 from mslaunch.cli.hydra.options import EXAMPLES, EXTRAS, OTHERS, TABLE, USAGE, VARIABLES, HydraOptions
 from mslaunch.cli.parser import options
-from mslaunch.cli.parser.parsed_line import ParsedLine, assemble, own_fields
+from mslaunch.cli.parser.options import ParsedLine, assemble, own_fields
 from mslaunch.errors import UsageError
 from mslaunch.faststd import TYPE_CHECKING
 
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from mslaunch.datamodel.jobmap import HostLine
     from mslaunch.datamodel.request import Request
 
+_PAIRS = ("env", "genv")
 _ONCE = ("own.hosts", "own.ppn", "own.order", "own.rankmap")  # at most once in the whole command line
 
 
@@ -31,12 +31,12 @@ def parse(argv: Sequence[str], environ: Mapping[str, str], read_text: ReadText) 
     Options override those of the configuration file, and these override variables.
     """
     index = options.Index(TABLE, extras)
-    line = options.parse_line(index, programs(index, argv, read_text))
+    line = options.parse_line(index, _programs(index, argv, read_text))
     options.require_programs(line.programs, ":" in argv)
     for path in _ONCE:
         first, *others = line.job.get(path, [None])
         if others:
-            twice = bare_name(first.source) == bare_name(others[0].source)
+            twice = _bare_name(first.source) == _bare_name(others[0].source)
             what = "it was given twice" if twice else f"{first.source} was given too"
             raise UsageError(what, others[0].source, "give one of them, once for all programs")
     weaker = _from_file(index, environ, read_text).over(options.from_environ(VARIABLES, environ))
@@ -81,7 +81,7 @@ def _from_file(index: Index, environ: Mapping[str, str], read_text: ReadText) ->
         words = read_text(path).split() if path else []
     except OSError:
         return line
-    options.scan(index, plain_words(index, words)[0], line)
+    options.scan(index, _plain_words(index, words)[0], line)
     (program,) = line.programs
     if program.argv:
         raise UsageError(f"{program.argv[0]!r} is no option", f"HYDRA_CONFIG_FILE={path}", "write options only")
@@ -134,13 +134,12 @@ def _entries(own: HydraOptions, read_text: ReadText) -> list[HostLine]:
                 raise UsageError("no hosts are named", option, "name them with -hosts or -f")
         return []
     from mslaunch.cli.hydra import machinefile
-    from mslaunch.cli.parser import option_files
 
     where, value = own.hosts
     if where == "-hosts":
         entries = machinefile.merged(machinefile.from_list(value, where))
     else:
-        entries = machinefile.merged(machinefile.from_file(option_files.read(read_text, value, where), value))
+        entries = machinefile.merged(machinefile.from_file(options.read_file(read_text, value, where), value))
     if own.skip:
         from mslaunch.host.own_names import is_local
 
@@ -164,3 +163,72 @@ def _hosts(entries: Sequence[HostLine], ranks: int, own: HydraOptions) -> Iterat
         what = f"it has hosts for {len(own.rankmap)} ranks, {ranks} start"
         raise UsageError(what, "-rankmap", "name a host for each rank")
     return machinefile.by_rankmap(entries, own.rankmap)
+
+
+# --- the words of each program, those of the file of -configfile too
+
+
+def _programs(index: Index, argv: Sequence[str], read_text: ReadText) -> list[list[str]]:
+    """The words of each program, in one form: those between lone colons, and the lines of the file of -configfile."""
+    programs: list[list[str]] = []
+    for words in options.split_at_colons(argv):
+        plain, path = _plain_words(index, words)
+        programs.append(plain)
+        if path is None:
+            continue
+        if not path:
+            raise UsageError("FILE is missing", "-configfile", "write -configfile FILE, at the end of the line")
+        for at, line in enumerate(_lines(path, read_text)):
+            plain, nested = _plain_words(index, line)
+            if nested is not None:
+                raise UsageError(f"{path} names another such file", "-configfile", "write all programs into one file")
+            programs[-1:] = [programs[-1] + plain] if not at else [programs[-1], plain]
+    return programs
+
+
+def _lines(path: str, read_text: ReadText) -> list[list[str]]:
+    """The programs of a -configfile: one a line, or with colons between; no quotes, `\\` continues a line."""
+    text = options.read_file(read_text, path, "-configfile").replace("\\\n", " ")
+    lines = [line.split() for line in text.splitlines() if line.lstrip()[:1] != "#"]
+    return [part for words in lines for part in options.split_at_colons(words)]
+
+
+def _plain_words(index: Index, words: Sequence[str]) -> tuple[list[str], str | None]:
+    """The words with options in lower case, and `-env A=b` as `-env A b`; and the file of -configfile.
+
+    `-env A=b` is one word and `-env A b` two, so both are brought into one form before the table is used.  The program
+    is left as it is.  Raises `UsageError` for words after that file.
+    """
+    pending = list(reversed(words))
+    plain: list[str] = []
+    while pending and pending[-1][:1] == "-" and pending[-1] != "--":
+        word, equals, value = pending.pop().partition("=")
+        name = _bare_name(word)
+        option = index.get(name)
+        if name == "configfile":
+            path = value if equals else pending.pop() if pending else ""
+            if pending:
+                todo = "the programs are in the file: write it last"
+                raise UsageError(f"{pending[-1]!r} stands after its file", word, todo)
+            return plain, path
+        plain.append(word[: len(word) - len(name)] + name)
+        if option is None or (equals and name not in _PAIRS):
+            plain[-1] += equals + value
+        else:
+            plain += _following(name, len(option.metavar.split()), [value] if equals else [], pending)
+        if option is None:
+            break
+    return plain + pending[::-1], None
+
+
+def _following(name: str, wanted: int, given: list[str], pending: list[str]) -> list[str]:
+    """The words of an option, those `given` after its `=` and others, which are taken off `pending`."""
+    if name in _PAIRS:
+        first, equals, second = (given or [pending.pop() if pending else ""])[0].partition("=")
+        given = [first, second] if equals else [first]
+    return [*given, *(pending.pop() for _ in range(min(wanted - len(given), len(pending))))]
+
+
+def _bare_name(word: str) -> str:
+    """`--Hosts` is `hosts`; "" for a word that is no option."""
+    return (word[2:] if word[:2] == "--" else word[1:]).lower() if word[:1] == "-" else ""

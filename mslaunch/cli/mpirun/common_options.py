@@ -7,8 +7,7 @@ its rows only use readers of `cli.parser.readers`.
 from __future__ import annotations
 
 from mslaunch.cli.parser import readers
-from mslaunch.cli.parser.dialect_contract import show_help, show_version
-from mslaunch.cli.parser.options import PASSED, Option, Variable
+from mslaunch.cli.parser.options import PASSED, Option, Variable, show_help, show_version
 
 RUN = "What to run"
 HOSTS = "Hosts"
@@ -16,11 +15,9 @@ PLACE = "Where ranks go"
 BIND = "Which cpus they get"
 IO = "Input and output"
 END = "Time and failure"
-MIND = "MindSpore's cluster"
 LINK = "Reaching the hosts"
 TELL = "Information"
 NOT_HERE = "Refused"
-GROUPS = (RUN, HOSTS, PLACE, BIND, IO, END, MIND, LINK, TELL, NOT_HERE)
 
 #: other variables that are read, weakest first
 VARIABLES = (

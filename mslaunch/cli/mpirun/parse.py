@@ -7,9 +7,9 @@ otherwise.  Modules that a launch does not need are not imported.
 
 from __future__ import annotations
 
-from mslaunch.cli.mpirun.common_options import EVERYDAY, EXAMPLES, GROUPS, USAGE, VARIABLES
+from mslaunch.cli.mpirun.common_options import EVERYDAY, EXAMPLES, USAGE, VARIABLES
 from mslaunch.cli.parser import options
-from mslaunch.cli.parser.parsed_line import RECOVERY, ParsedLine, assemble
+from mslaunch.cli.parser.options import RECOVERY, ParsedLine, assemble
 from mslaunch.errors import UsageError
 from mslaunch.faststd import TYPE_CHECKING
 
@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from mslaunch.cli.parser.dialect_contract import DialectHelp, ReadText
-    from mslaunch.cli.parser.options import Index, Option
-    from mslaunch.cli.parser.parsed_line import Setting
+    from mslaunch.cli.parser.options import Index, Option, Setting
     from mslaunch.datamodel.request import Request
 
 #: how the names of all parameters begin that steer the launch; other names are not even looked up
@@ -43,7 +42,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str], read_text: ReadText) 
     else:
         options.require_programs(line.programs, ":" in argv)
     if "output.directory" in line.job or any(path.startswith("policy.") for path in line.job):
-        from mslaunch.cli.mpirun import conflicts
+        from mslaunch.cli.parser import conflicts
 
         notes += conflicts.settle(line.job)
     first = line.programs[0].settings
@@ -51,12 +50,11 @@ def parse(argv: Sequence[str], environ: Mapping[str, str], read_text: ReadText) 
         if path in first:
             line.shared[path] = first[path]
     line = line.over(_weaker(line, environ, read_text, notes))
+    request = assemble(line, notes)
     if line.job.keys() & RECOVERY:
-        from mslaunch.cli.parser import recovery_readers
+        from mslaunch.cli.parser import conflicts
 
-        request = recovery_readers.assemble(line, notes)
-    else:
-        request = assemble(line, notes)
+        request = conflicts.recovering(request, line.job)
     return request._replace(detach=False) if request.do_not_launch else request
 
 
@@ -80,6 +78,7 @@ def version(called: str) -> str:
 def describe() -> DialectHelp:
     """Every option, group by group, and every parameter and variable that steers the launch."""
     from mslaunch.cli.mpirun.mca_parameters import PARAMETERS
+    from mslaunch.cli.mpirun.rare_options import GROUPS
     from mslaunch.cli.parser.dialect_contract import DialectHelp
 
     table = sorted((*EVERYDAY, *rare()), key=lambda option: GROUPS.index(option.group))
@@ -88,7 +87,7 @@ def describe() -> DialectHelp:
 
 def _read_appfile(index: Index, line: ParsedLine, read_text: ReadText, notes: list[str]) -> None:
     """Replace the programs by those of --app; options for one program have no effect on the command line then."""
-    from mslaunch.cli.parser import option_files
+    from mslaunch.cli.mpirun import option_files
 
     path = line.job.last("own.appfile")
     typed, line.programs = line.programs, []
@@ -101,7 +100,7 @@ def _read_appfile(index: Index, line: ParsedLine, read_text: ReadText, notes: li
                 line.shared.setdefault(name, []).extend(settings)
     if idle:
         notes.append(f"without effect beside --app: {', '.join(idle)}; {path} has them for each program")
-    option_files.add_programs(index, line, option_files.read(read_text, path, "--app"), path)
+    option_files.add_programs(index, line, options.read_file(read_text, path, "--app"), path)
 
 
 def _weaker(line: ParsedLine, environ: Mapping[str, str], read_text: ReadText, notes: list[str]) -> ParsedLine:
@@ -130,7 +129,7 @@ def _from_files(environ: Mapping[str, str], read_text: ReadText, notes: list[str
             text = read_text(path)
         except OSError:
             continue
-        from mslaunch.cli.parser import option_files
+        from mslaunch.cli.mpirun import option_files
 
         line = steered(option_files.parameters(text, path, notes))[0].over(line)
     return line
@@ -160,9 +159,9 @@ def _tuned(sources: Iterable[ParsedLine], read_text: ReadText) -> tuple[ParsedLi
     exported = []
     named: list[Setting] = [setting for line in sources for setting in line.job.get("own.tune+", ())]
     for source, name in [(setting.source, name) for setting in named for name in setting.value]:
-        from mslaunch.cli.parser import option_files
+        from mslaunch.cli.mpirun import option_files
 
-        values, variables = option_files.tune(option_files.read(read_text, name, source), name)
+        values, variables = option_files.tune(options.read_file(read_text, name, source), name)
         given.update(values)
         exported.append(("app.env+", variables))
     line, passed = steered(given)

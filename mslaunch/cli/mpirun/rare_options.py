@@ -6,14 +6,17 @@ what to use instead.  Rows that are accepted without effect ask for what always 
 
 from __future__ import annotations
 
-from mslaunch.cli.mpirun.common_options import BIND, END, EVERYDAY, HOSTS, IO, LINK, MIND, NOT_HERE, PLACE, RUN, TELL
-from mslaunch.cli.parser import openmpi5_readers, placement_readers, readers, recovery_readers
+from mslaunch.cli.mpirun.common_options import BIND, END, EVERYDAY, HOSTS, IO, LINK, NOT_HERE, PLACE, RUN, TELL
+from mslaunch.cli.mpirun.mindspore_options import CLUSTER, MINDSPORE_OPTIONS
+from mslaunch.cli.parser import openmpi5_readers, placement_readers, readers
 from mslaunch.cli.parser.options import DONE, PASSED, REFUSED, Option, read_words
 from mslaunch.faststd import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+#: the order in which help shows them
+GROUPS = (RUN, HOSTS, PLACE, BIND, IO, END, CLUSTER, LINK, TELL, NOT_HERE)
 #: names that are refused, and why; what to use instead
 _REFUSED: tuple[tuple[str, str], ...] = (
     ("dvm hnp dvm-uri max-vm-size terminate ompi-server",
@@ -237,17 +240,6 @@ _END = (
          "get-stack-traces, fwd-environment, show-progress", END, openmpi5_readers.runtime_options),
 )  # fmt: skip
 
-_MIND = (
-    _row("scheduler", "HOST[:PORT]", "host of the scheduler of MindSpore's Dynamic Cluster, which is then started "
-         "before the ranks; that host need not have ranks; :PORT is a port of the host of rank 0", MIND,
-         recovery_readers.scheduler, default="with rank 0, at a free port, once it is needed"),
-    _row("server_num server-num", "N", "parameter servers (MS_PSERVER) beside the scheduler, for the Parameter Server "
-         "mode", MIND, recovery_readers.servers, default="0"),
-    _row("scheduler-runs", "light|ranks|auto", "what the scheduler runs: light: only MindSpore's library; ranks: the "
-         "program of the ranks, as with msrun; auto: that program if it configures the scheduler (set_ps_context), "
-         "else light", MIND, readers.choice("light", "ranks", "auto"), "cluster.program", "auto"),
-)  # fmt: skip
-
 _LINK = (
     _row("ssh-accept-new", "", "trust the key of an unknown host", LINK, readers.on, "link.accept_new"),
     _row("connect-timeout spawn-timeout", "SECONDS", "how long a host may take to connect", LINK, readers.wait,
@@ -288,7 +280,7 @@ RARE: tuple[Option, ...] = (
     *_PLACE,
     *_IO,
     *_END,
-    *_MIND,
+    *MINDSPORE_OPTIONS,
     *_LINK,
     *_TELL,
     *(Option(tuple(names.split()), "", why, NOT_HERE, status=REFUSED) for names, why in _REFUSED),

@@ -5,10 +5,9 @@ They are those of msrun 2.10, which still has all older ones.  `MsrunOptions` ha
 
 from __future__ import annotations
 
-from mslaunch.cli.msrun import readers as msrun_readers
 from mslaunch.cli.parser import readers
-from mslaunch.cli.parser.dialect_contract import show_help, show_version
-from mslaunch.cli.parser.options import PASSED, Option
+from mslaunch.cli.parser.options import PASSED, Option, show_help, show_version
+from mslaunch.cli.parser.readers import Expected
 from mslaunch.faststd import NamedTuple
 
 RUN = "What to run"
@@ -71,41 +70,108 @@ class MsrunOptions(NamedTuple):
     numa: bool | str = False  # --bind_numa: the same, or a file of JSON
 
 
+def _workers_here(word: str) -> int:
+    """--local_worker_num; to msrun 0 means the scheduler alone."""
+    try:
+        return readers.count(word)
+    except Expected as error:
+        zero = word and not word.strip("0")
+        todo = "to have the scheduler on a host without workers: mslaunch -n N -H … --scheduler HOST python SCRIPT"
+        raise Expected(error.what, todo if zero else "") from None
+
+
+def _whole(word: str) -> int:
+    """A whole number of any sign."""
+    number = word[1:] if word[:1] in ("-", "+") else word
+    if not readers.is_number(number):
+        raise Expected("a whole number")
+    return int(word)
+
+
+def _truth(word: str) -> bool:
+    """True or False, or another word for yes or no."""
+    try:
+        return readers.yes_no(word)
+    except Expected:
+        raise Expected("True or False") from None
+
+
+def _address(word: str) -> str:
+    """A name or an address, with or without brackets."""
+    word = word.strip()
+    return readers.text(word[1:-1] if word[:1] == "[" and word[-1:] == "]" else word)
+
+
+def _pattern(word: str) -> str:
+    """A path or name as a pattern has it; {ip} and {hostname} in it are replaced later."""
+    return word.replace("%", "%%")
+
+
+def _tail(word: str) -> tuple[int, ...] | None:
+    """Ranks with commas between; -1 or nothing means all of them."""
+    if word.strip() in ("", "-1", "all"):
+        return None
+    numbers = [part.strip() for part in word.split(",")]
+    if not all(map(readers.is_number, numbers)):
+        raise Expected("numbers of workers with commas between, as 0,1, or -1 for all")
+    return tuple(dict.fromkeys(map(int, numbers)))
+
+
+def _level(word: str) -> int:
+    """--sim_level: how far MindSpore goes in a dry run."""
+    return int(readers.choice("0", "1", "2", "3")(word.strip()))
+
+
+def _simulated_rank(word: str) -> int:
+    """--sim_rank_id; -1: all that run here."""
+    number = _whole(word)
+    if number < -1:
+        raise Expected("the number of a rank, or -1 for all that run here")
+    return number
+
+
+def _binding(word: str) -> str | bool:
+    """True, False, or a text for `core_binding`: JSON, or for --bind_numa a file of it."""
+    if word.strip().lower() in ("true", "false"):
+        return word.strip().lower() == "true"
+    return readers.text(word)
+
+
 TABLE: tuple[Option, ...] = (
     Option(("worker_num",), "N", "total number of workers (ranks)", RUN, "own.total", readers.count,
            "8; --local_worker_num if only that is given"),
     Option(("local_worker_num",), "N", "workers on this host, or on each of those that -H or --hostfile name", RUN,
-           "own.local", msrun_readers.workers_here,
+           "own.local", _workers_here,
            "as many as there are; on several hosts their slots, or even shares"),
     Option(("cluster_time_out",), "SECONDS", "how long workers and scheduler wait for each other, as MS_TOPO_TIMEOUT "
-           "and MS_CLUSTER_TIMEOUT; negative: without limit", RUN, "own.patience", msrun_readers.whole, "600", PASSED),
+           "and MS_CLUSTER_TIMEOUT; negative: without limit", RUN, "own.patience", _whole, "600", PASSED),
     Option(("rank_table_file",), "FILE", "as RANK_TABLE_FILE, for the workers", RUN, "own.table", str,
            status=PASSED),
     Option(("sim_level",), "0|1|2|3", "MindSpore's dry run (MS_SIMULATION_LEVEL): the workers of this host, each by "
-           "itself, and no scheduler", RUN, "own.simulation", msrun_readers.level, "MS_SIMULATION_LEVEL"),
+           "itself, and no scheduler", RUN, "own.simulation", _level, "MS_SIMULATION_LEVEL"),
     Option(("sim_rank_id",), "N", "in a dry run only one worker, as rank N", RUN, "own.rank",
-           msrun_readers.simulated_rank, "RANK_ID, or all"),
+           _simulated_rank, "RANK_ID, or all"),
     Option(("master_addr",), "HOST", "host of the scheduler: a name, or an address of IPv4 or IPv6; it is started "
-           "here if that is this host", HOSTS, "own.address", msrun_readers.address,
+           "here if that is this host", HOSTS, "own.address", _address,
            "127.0.0.1; with -H or --hostfile the first host"),
     Option(("master_port",), "PORT", "port of the scheduler; it is an error if it is in use", HOSTS, "own.port",
            readers.port, "8118, or the next below that is free if all workers are started here"),
     Option(("node_rank",), "N", "number of this host where each has a command of its own: its workers begin with N "
-           "times --local_worker_num; -1: MindSpore numbers them", HOSTS, "own.node", msrun_readers.whole, "-1"),
+           "times --local_worker_num; -1: MindSpore numbers them", HOSTS, "own.node", _whole, "-1"),
     Option(("log_dir",), "DIR", "where worker_N.log of each worker and scheduler.log go; those of an earlier job are "
-           "kept as FILE.1, FILE.2 …", IO, "own.logs", msrun_readers.pattern, "the present directory"),
+           "kept as FILE.1, FILE.2 …", IO, "own.logs", _pattern, "the present directory"),
     Option(("worker_log_name",), "NAME", "NAME_N.log instead; {hostname} and {ip} are those of the worker's host", IO,
-           "own.name", msrun_readers.pattern, "worker"),
+           "own.name", _pattern, "worker"),
     Option(("tail_worker_log",), "RANKS", "with --join=True only these are shown, as 0,1; -1: all", IO, "own.shown",
-           msrun_readers.tail, "-1"),
+           _tail, "-1"),
     Option(("join",), "True|False", "True: show what workers print and wait for the end; False: return once they run; "
-           "mslaunch --status tells how they are, --stop JOB ends them", IO, "own.join", msrun_readers.truth, "False"),
+           "mslaunch --status tells how they are, --stop JOB ends them", IO, "own.join", _truth, "False"),
     Option(("bind_core",), "True|False|JSON", "bind each worker to an even share of the cpus of its host, or as JSON "
-           "says: {\"scheduler\": [\"0\"], \"device0\": [\"1-3\", \"8,9\"]}", PLACE, "own.core", msrun_readers.binding,
+           "says: {\"scheduler\": [\"0\"], \"device0\": [\"1-3\", \"8,9\"]}", PLACE, "own.core", _binding,
            "False"),
     Option(("bind_numa",), "True|False|JSON|FILE", "take the memory of each worker from a NUMA node of its own, if "
            "there are enough, and run it there; or as JSON says: {\"device0\": [\"0\"]}, or a file with bind_config",
-           PLACE, "own.numa", msrun_readers.binding, "False"),
+           PLACE, "own.numa", _binding, "False"),
     Option(("version",), "", "print the version and exit", TELL, "", show_version),
     Option(("h", "help"), "", "print this and exit", TELL, "", show_help),
 )  # fmt: skip

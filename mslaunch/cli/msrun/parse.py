@@ -11,7 +11,7 @@ from __future__ import annotations
 from mslaunch.cli.msrun import cluster
 from mslaunch.cli.msrun.options import EXAMPLES, EXTRAS, HOSTS_HELP, SYNTAX, TABLE, USAGE, MsrunOptions
 from mslaunch.cli.parser import options
-from mslaunch.cli.parser.parsed_line import RECOVERY, ParsedLine, Program, assemble, own_fields
+from mslaunch.cli.parser.options import RECOVERY, ParsedLine, Program, assemble, own_fields
 from mslaunch.errors import UsageError
 from mslaunch.faststd import TYPE_CHECKING
 
@@ -35,13 +35,11 @@ def parse(argv: Sequence[str], environ: Mapping[str, str], read_text: ReadText) 
     line.programs = [Program(words if words[0] in _PYTHONS else ("python", *words), settings)]
     own = MsrunOptions(**own_fields(line))
     # msrun's workers inherit all that its shell has, and so do those on hosts that we start
-    weaker = ParsedLine([("app.env+", tuple(_variables(own))), ("app.forward", ("*",))])
+    request = assemble(line.over(ParsedLine([("app.env+", tuple(_variables(own))), ("app.forward", ("*",))])))
     if line.job.keys() & RECOVERY:
-        from mslaunch.cli.parser import recovery_readers
+        from mslaunch.cli.parser import conflicts
 
-        request = recovery_readers.assemble(line.over(weaker))
-    else:
-        request = assemble(line.over(weaker))
+        request = conflicts.recovering(request, line.job)
     return _settled(request, own, environ, read_text)
 
 

@@ -1,4 +1,4 @@
-"""The contract of a dialect: what its module provides, and the exceptions by which options ask for a text.
+"""The contract of a dialect: what its module provides, and the record from which help and docs are made.
 
 `cli.dialects` is the table of dialects.  A dialect is a folder beside this one, whose module `parse` satisfies
 `Dialect`, and a row of that table.
@@ -10,7 +10,7 @@ from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from typing import NoReturn, Protocol
+    from typing import Protocol
 
     from mslaunch.cli.parser.options import Option, Variable
     from mslaunch.datamodel.request import Request
@@ -56,21 +56,3 @@ class DialectHelp(NamedTuple):
     def table(self) -> tuple[Option, ...]:
         """All options, in the order in which help shows them."""
         return (*self.own, *self.shared)
-
-
-class HelpRequested(Exception):  # noqa: N818 - no error
-    """--help was given."""
-
-
-class VersionRequested(Exception):  # noqa: N818 - no error
-    """--version was given."""
-
-
-def show_help() -> NoReturn:
-    """The reader of --help."""
-    raise HelpRequested
-
-
-def show_version() -> NoReturn:
-    """The reader of --version."""
-    raise VersionRequested

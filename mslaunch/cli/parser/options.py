@@ -1,26 +1,30 @@
-"""Options as table rows, and the parser that reads the table of every dialect.
+"""The parser of command lines: options as rows of a table, the settings that they make, and the request of these.
 
-A row says how an option is spelled, which reader makes its value of its words, and which field of the request it fills
-(see `parsed_line`).  A row without a field has a reader that returns (path, value) pairs.  Rare rows may lie in a
-module of their own, which `Index` imports when a name is not among the first ones.
+A row says how an option is spelled, which reader makes its value of its words, and which field of the request it sets.
+A field is a path: "policy.map_by" or "timeout" of the request, "app.np" of the application context at hand, "own.total"
+of the record in which a dialect keeps what it evaluates itself.  A final "+" says that values are joined, not replaced.
+A row without a field has a reader that returns (path, value) pairs.  Rare rows may lie in a module of their own, which
+`Index` imports when a name is not among the first ones.
 """
 
 from __future__ import annotations
 
-from mslaunch.cli.parser.parsed_line import ParsedLine, Program, Settings
 from mslaunch.cli.parser.readers import Expected
+from mslaunch.datamodel.request import AppContext, LinkPolicy, OutputPolicy, Policy, Request, ServicePolicy
 from mslaunch.errors import UsageError
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
-    from typing import Any
+    from typing import Any, NoReturn
 
     Reader = Callable[..., Any]  # words -> value; raises Expected
 
 DONE = "done"
 PASSED = "passed on"
 REFUSED = "refused"
+#: fields that may contradict each other (`cli.parser.conflicts.recovering`)
+RECOVERY = {"restart", "restart_delay", "min_ranks"}
 _SHORT = 90  # a help text of at most so many letters is repeated in a refusal
 #: hyphen, non-breaking hyphen, figure dash, en dash, em dash, bar, minus: what typesetting makes of two dashes
 _LONG_DASHES = tuple("\u2010\u2011\u2012\u2013\u2014\u2015\u2212")
@@ -33,6 +37,14 @@ class Show(Exception):  # noqa: N818 - no error: the command was asked to print 
         super().__init__(text)
         self.text = text
         self.code = code
+
+
+class HelpRequested(Exception):  # noqa: N818 - no error
+    """--help was given."""
+
+
+class VersionRequested(Exception):  # noqa: N818 - no error
+    """--version was given."""
 
 
 class UnknownOptionError(UsageError):
@@ -71,6 +83,81 @@ class Variable(NamedTuple):
     help: str
 
 
+class Setting(NamedTuple):
+    """One value, and where it comes from."""
+
+    value: Any
+    source: str = ""  # the option as it was written, or the variable, or file:line
+    program: int = 0  # the number of the program that the option stands before
+
+
+class Settings(dict):  # type: ignore[type-arg]  # a subscript would run at import
+    """The settings of one or several sources: path -> list of `Setting`, weakest first."""
+
+    def put(self, path: str, value: Any, source: str = "", program: int = 0) -> None:
+        """Append a value, stronger than those before."""
+        self.setdefault(path, []).append(Setting(value, source, program))
+
+    def over(self, weaker: Settings) -> Settings:
+        """These on top of weaker ones."""
+        joined = Settings({path: list(found) for path, found in weaker.items()})
+        for path, found in self.items():
+            joined.setdefault(path, []).extend(found)
+        return joined
+
+    def last(self, path: str, default: Any = None) -> Any:
+        """The value that counts."""
+        found = self.get(path)
+        return found[-1].value if found else default
+
+    def records(self) -> dict[str, dict[str, Any]]:
+        """Record ("" is the request itself) -> field -> value."""
+        made: dict[str, dict[str, Any]] = {"": {}}
+        for path, found in self.items():
+            record, _, field = path.rpartition(".")
+            values = [setting.value for setting in found]
+            fields = made.setdefault(record, {})
+            fields[field.rstrip("+")] = sum(values, ()) if field.endswith("+") else values[-1]
+        return made
+
+
+class Program(NamedTuple):
+    """One executable: its command line, and the settings of its application context."""
+
+    argv: tuple[str, ...]
+    settings: Settings
+
+
+class ParsedLine:
+    """What one source sets: a command line, the environment, or a file."""
+
+    def __init__(self, pairs: Iterable[tuple[str, Any]] = (), source: str = "") -> None:
+        self.job = Settings()
+        self.shared = Settings()  # of every application context
+        self.programs: list[Program] = []
+        self.part = 0  # the number of the program whose options are being read
+        self.put(pairs, source)
+
+    def put(self, pairs: Iterable[tuple[str, Any]], source: str = "", app: Settings | None = None) -> None:
+        """Append (path, value) pairs; `app` takes those of one application context."""
+        for path, value in pairs:
+            if path.startswith("app."):
+                (self.shared if app is None else app).put(path, value, source, self.part)
+            else:
+                self.job.put(path, value, source, self.part)
+
+    def over(self, weaker: ParsedLine) -> ParsedLine:
+        """This source on top of a weaker one, with the programs of this one."""
+        line = ParsedLine()
+        line.job, line.shared = self.job.over(weaker.job), self.shared.over(weaker.shared)
+        line.programs = self.programs
+        return line
+
+    def sets(self, path: str) -> bool:
+        """Whether any program has a setting of this path."""
+        return any(path in settings for settings in (self.job, self.shared, *(one.settings for one in self.programs)))
+
+
 class Index(dict):  # type: ignore[type-arg]  # a subscript would run at import
     """A table by name; `more` returns the rare rows, and is called when a name is not among the others."""
 
@@ -97,6 +184,16 @@ class Index(dict):  # type: ignore[type-arg]  # a subscript would run at import
     def abbreviated(self, _written: str, _bare: str) -> Option | None:
         """The option that a word abbreviates, if the dialect allows that."""
         return None
+
+
+def show_help() -> NoReturn:
+    """The reader of --help."""
+    raise HelpRequested
+
+
+def show_version() -> NoReturn:
+    """The reader of --version."""
+    raise VersionRequested
 
 
 def spelled(name: str) -> str:
@@ -182,6 +279,37 @@ def from_environ(rows: Iterable[Variable], environ: Mapping[str, str]) -> Parsed
         if value:
             line.put(read_words(row.name, row.field, row.read, value), row.name)
     return line
+
+
+def own_fields(line: ParsedLine) -> Mapping[str, Any]:
+    """The fields of the dialect's own record."""
+    return line.job.records().get("own", {})
+
+
+def assemble(line: ParsedLine, notes: Sequence[str] = ()) -> Request:
+    """The request; the dialect's own fields are left out."""
+    apps = (program.settings.over(line.shared).records().get("app", {}) for program in line.programs)
+    records = line.job.records()
+    fields = records[""]
+    return Request(
+        tuple(AppContext(program.argv, **app) for program, app in zip(line.programs, apps)),
+        Policy(**records.get("policy", {})),
+        OutputPolicy(**records.get("output", {})),
+        LinkPolicy(**records.get("link", {})),
+        cluster=ServicePolicy(**records.get("cluster", {})),
+        **{**fields, "notes": (*fields.get("notes", ()), *notes)},
+    )
+
+
+def read_file(read_text: Callable[[str], str], path: str, option: str) -> str:
+    """The text of a file that the command line names; raises `UsageError` if it cannot be read."""
+    try:
+        return read_text(path)
+    except FileNotFoundError:
+        what, todo = f"there is no file {path}", "check the path; it counts from the directory of the launch"
+    except OSError as error:
+        what, todo = f"cannot read {path}: {error.strerror or error}", "name a text file that you may read"
+    raise UsageError(what, option, todo)
 
 
 def _bare(word: str) -> str:

@@ -17,12 +17,11 @@ from typing import Any
 import pytest
 
 from mslaunch.cli import job_commands
-from mslaunch.cli.dispatch import parse
+from mslaunch.cli.main import parse
 from mslaunch.cli.parser.options import Show
 from mslaunch.detached import job_registry
-from mslaunch.detached.job_entry import JobEntry
-from mslaunch.detached.job_registry import JobRegistry
-from mslaunch.detached.launcher_process import LauncherProcess, process
+from mslaunch.detached.job_registry import JobEntry, JobRegistry
+from mslaunch.detached.process_identity import ProcessIdentity, process
 from mslaunch.errors import LaunchError, UsageError
 
 
@@ -39,7 +38,7 @@ def launcher() -> Iterator[subprocess.Popen[bytes]]:
         child.kill()
 
 
-def me() -> LauncherProcess:
+def me() -> ProcessIdentity:
     found = process(os.getpid())
     assert found
     return found
@@ -227,7 +226,7 @@ def test_a_job_whose_process_was_the_command_is_found_again(
     environ: dict[str, str], launcher: subprocess.Popen[bytes]
 ) -> None:
     with subprocess.Popen(["true"]) as command:
-        before = process(command.pid) or LauncherProcess(command.pid, "0", "gone")
+        before = process(command.pid) or ProcessIdentity(command.pid, "0", "gone")
     entry = add(environ, process=before)
     JobRegistry(environ).entries()[0].note(process=process(launcher.pid), running=1.0)
     assert entry.state == "running" and entry.process.pid == launcher.pid
@@ -240,15 +239,15 @@ def test_stop_follows_from_the_command_to_the_launcher(
 ) -> None:
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as command:
         entry = add(environ, process=process(command.pid))
-        send = LauncherProcess.send
+        send = ProcessIdentity.send
 
-        def late(asked: LauncherProcess, signum: int) -> bool:
+        def late(asked: ProcessIdentity, signum: int) -> bool:
             """The launcher was noted down after the job was looked up, and the command has gone."""
             if asked.pid == command.pid:
                 JobRegistry(environ).entries()[0].note(process=process(launcher.pid), running=1.0)
             return send(asked, signum)
 
-        monkeypatch.setattr(LauncherProcess, "send", late)
+        monkeypatch.setattr(ProcessIdentity, "send", late)
         assert job_commands.stop([str(entry.number)], environ).text.startswith("job 1 was killed")
     assert launcher.wait(9) == -signal.SIGTERM
 
@@ -257,13 +256,13 @@ def test_stop_of_a_job_that_was_refused_meanwhile(
     environ: dict[str, str], launcher: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     entry = add(environ, process=process(launcher.pid))
-    send = LauncherProcess.send
+    send = ProcessIdentity.send
 
-    def forgotten(asked: LauncherProcess, signum: int) -> bool:
+    def forgotten(asked: ProcessIdentity, signum: int) -> bool:
         entry.remove()
         return send(asked, signum)
 
-    monkeypatch.setattr(LauncherProcess, "send", forgotten)
+    monkeypatch.setattr(ProcessIdentity, "send", forgotten)
     assert job_commands.stop(["1"], environ).text == "job 1 ended before anything was started"
 
 

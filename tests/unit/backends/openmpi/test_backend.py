@@ -14,7 +14,7 @@ from mslaunch.backends.openmpi.find_mpirun import OpenMpiInstallation
 from mslaunch.backends.openmpi.mpirun_job import make_job
 from mslaunch.backends.openmpi.mpirun_outcome import failure_of_mpirun, first_failed_rank
 from mslaunch.backends.openmpi.tag_parser import TagParser
-from mslaunch.cli.dispatch import parse
+from mslaunch.cli.main import parse
 from mslaunch.datamodel.jobmap import Endpoint
 from mslaunch.datamodel.outcome import Failure
 from mslaunch.errors import EXIT_LOST, EXIT_UNREACHED, LaunchError, UsageError

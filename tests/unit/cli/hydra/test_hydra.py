@@ -8,10 +8,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mslaunch.cli.dispatch import parse as dispatch
 from mslaunch.cli.hydra import machinefile
 from mslaunch.cli.hydra import parse as hydra
 from mslaunch.cli.hydra.options import EXTRAS, OTHERS, TABLE, VARIABLES
+from mslaunch.cli.main import parse as dispatch
 from mslaunch.cli.parser.options import REFUSED, Index, Show, by_name
 from mslaunch.datamodel.request import AppContext, LinkPolicy, OutputPolicy, Policy, Request
 from mslaunch.errors import HostfileError, LaunchError, UsageError

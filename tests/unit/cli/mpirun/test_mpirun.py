@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import mslaunch
-from mslaunch.cli.help.help_text import help_text
-from mslaunch.cli.mpirun import common_options
+from mslaunch.cli.help_text import help_text
+from mslaunch.cli.mpirun import common_options, rare_options
 from mslaunch.cli.mpirun import parse as mpirun
 from mslaunch.cli.parser.options import REFUSED, Show, by_name, spelled
 from mslaunch.datamodel.node_report import LEVELS
@@ -581,7 +581,7 @@ def test_the_defaults_in_the_help_are_those_of_the_records():
 def test_parsing_imports_nothing_slow():
     code = (
         "import sys; before = set(sys.modules)\n"
-        "from mslaunch.cli.dispatch import parse\n"
+        "from mslaunch.cli.main import parse\n"
         "parse(['-n', '2', '-x', 'A=1', '-mca', 'plm_rsh_agent', 'ssh -p 2', 'prog'], {}, str)\n"
         "slow = 're typing enum textwrap difflib argparse shlex shutil socket json inspect collections'.split()\n"
         "print(*[name for name in slow if name in set(sys.modules) - before])"
@@ -809,6 +809,6 @@ def test_any_words_give_a_request_a_refusal_or_something_to_show(words, environ)
 
 def test_the_dialect_knows_its_groups():
     assert {option.group for option in TABLE if option.status == REFUSED} == {common_options.NOT_HERE}
-    assert {option.group for option in TABLE} == set(common_options.GROUPS)
+    assert {option.group for option in TABLE} == set(rare_options.GROUPS)
     groups = [option.group for option in TABLE]
-    assert groups == sorted(groups, key=common_options.GROUPS.index)
+    assert groups == sorted(groups, key=rare_options.GROUPS.index)

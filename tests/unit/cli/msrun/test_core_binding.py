@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from machines import EPYC_8, XEON_DEALT, machine
 
-from mslaunch.cli.dispatch import parse as dispatch
+from mslaunch.cli.main import parse as dispatch
 from mslaunch.datamodel.jobmap import Endpoint, JobMap, Node, Placement
 from mslaunch.datamodel.request import AppContext, LocalBinding, Policy, Request, ServicePolicy
 from mslaunch.errors import UsageError

@@ -10,13 +10,13 @@ from command_lines import parse_msrun
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mslaunch.cli import dispatch
-from mslaunch.cli.main import read_text
+from mslaunch.cli import main
 from mslaunch.cli.msrun import scheduler_address
 from mslaunch.cli.msrun.options import TABLE
 from mslaunch.cli.parser.options import Show, by_name
 from mslaunch.datamodel.request import AppContext, LocalBinding, OutputPolicy, Policy, Request, ServicePolicy, Share
 from mslaunch.errors import LaunchError, UsageError
+from mslaunch.host.files import read_text
 from mslaunch.host.own_addresses import addresses
 
 #: of `msrun --help`, MindSpore 2.10
@@ -150,15 +150,15 @@ def test_the_line_of_the_tutorials():
         env=patience("300"),
     )
     assert parse_msrun(line.split(), {}) == expected
-    assert dispatch.parse(line.split(), {}, read_text) == expected, "under our own name its first word is enough"
-    assert dispatch.parse(line.split(), {}, read_text, "/usr/bin/msrun") == expected
+    assert main.parse(line.split(), {}, read_text) == expected, "under our own name its first word is enough"
+    assert main.parse(line.split(), {}, read_text, "/usr/bin/msrun") == expected
 
 
 def test_a_first_word_with_an_underscore_that_is_not_msruns():
-    assert dispatch.parse(["--server_num=1", "-n", "4", "a"], {}, read_text).cluster.servers == 1
+    assert main.parse(["--server_num=1", "-n", "4", "a"], {}, read_text).cluster.servers == 1
     for word, meant in (("--worker_nmu=8", "--worker_num?"), ("--nod_rank=0", "--node_rank?")):
         with pytest.raises(UsageError, match="no such option") as caught:
-            dispatch.parse([word, "--join=True", "net.py"], {}, read_text)
+            main.parse([word, "--join=True", "net.py"], {}, read_text)
         assert f"did you mean {meant}" in caught.value.todo
 
 

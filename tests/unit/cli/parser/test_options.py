@@ -10,8 +10,16 @@ from hypothesis import strategies as st
 
 from mslaunch.cli import unknown_options
 from mslaunch.cli.parser import options, readers
-from mslaunch.cli.parser.options import REFUSED, Index, Option, UnknownOptionError, Variable
-from mslaunch.cli.parser.parsed_line import ParsedLine, Program, assemble
+from mslaunch.cli.parser.options import (
+    REFUSED,
+    Index,
+    Option,
+    ParsedLine,
+    Program,
+    UnknownOptionError,
+    Variable,
+    assemble,
+)
 from mslaunch.cli.parser.readers import Expected
 from mslaunch.datamodel.request import AppContext, Policy, Request
 from mslaunch.errors import LaunchError, UsageError

@@ -14,8 +14,10 @@ from mslaunch.faststd import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mslaunch.cli.parser.parsed_line import Setting, Settings
+    from mslaunch.cli.parser.options import Setting, Settings
+    from mslaunch.datamodel.request import Request
 
+_RESTARTS = 3  # --max-restarts where --restart is given without it
 #: options that give way to --map-by
 _WEAK = ("N", "pernode", "npersocket")
 #: what only one option may say, or several alike: the field, and its description
@@ -56,6 +58,29 @@ def settle(job: Settings) -> list[str]:
                 f"for {ranks} on each {level}, write --map-by ppr:{ranks}:{level} alone"
             )
     return notes
+
+
+def recovering(request: Request, job: Settings) -> Request:
+    """The request after options of recovery were compared.  Raises `UsageError` for what makes no sense together."""
+    how, often = job.last("restart"), job.last("max_restarts")
+    if how == "none" and often:
+        raise UsageError(f"it contradicts --max-restarts {often}", "--restart none", "leave one of them out")
+    if how in ("rank", "group"):
+        if often == 0:
+            raise UsageError("it contradicts --max-restarts 0", f"--restart {how}", "leave one of them out")
+        if often is None:
+            request = request._replace(max_restarts=_RESTARTS)
+    if request.min_ranks and how != "group":
+        what = "only a group can be started again with fewer ranks"
+        raise UsageError(what, "--min-ranks", "add --restart group")
+    if request.min_ranks and len(request.apps) > 1:
+        what = "with several programs it is not clear which one gets fewer ranks"
+        raise UsageError(what, "--min-ranks", "leave it out, and let spares replace lost hosts")
+    if request.restart_delay and not request.max_restarts:
+        note = "--restart-delay has no effect: nothing is started again without --restart or --max-restarts"
+        request = request._replace(notes=(*request.notes, note))
+    # --enable-recovery alone lets the other ranks go on, which a group cannot do
+    return request._replace(recovery=request.recovery and how != "group")
 
 
 def _agreed(claims: Sequence[Setting], what: str) -> list[str]:

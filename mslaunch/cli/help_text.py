@@ -9,22 +9,34 @@ import os
 import textwrap
 from collections.abc import Iterable
 
+from mslaunch.cli.dialects import ACTIONS, DIALECTS, by_name
 from mslaunch.cli.parser.dialect_contract import DialectHelp
 from mslaunch.cli.parser.options import REFUSED, Option, Variable, spelled
 
 PARAMETERS_TITLE = "Parameters (--mca, or OMPI_MCA_KEY) that steer mslaunch"
 VARIABLES_TITLE = "Other variables that steer mslaunch; options win"
 
+SHARED = "Options of mslaunch that help here as well"
+
 _INTRO = "Start the ranks of a job on one host or many, show their output here, and end them together."
 _COLUMN = 28  # where descriptions begin
 
 
-def columns() -> int:
-    """The width of the terminal that help is printed on."""
+def documentation(name: str) -> DialectHelp:
+    """The options of a dialect; shared options have a group of their own, and our own dialect the actions."""
+    about = by_name(name).load().describe()
+    if name == DIALECTS[0].name:
+        return about._replace(shared=ACTIONS)
+    return about._replace(shared=tuple(row._replace(group=SHARED) for row in about.shared))
+
+
+def text(name: str) -> str:
+    """What --help prints in this dialect, as wide as the terminal."""
     try:
-        return os.get_terminal_size(1).columns
+        width = os.get_terminal_size(1).columns
     except OSError:
-        return 80
+        width = 80
+    return help_text(documentation(name), width)
 
 
 def names_of(option: Option) -> str:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from mslaunch import __version__, errors
+from mslaunch.cli import help_text
 from mslaunch.cli.dialects import OF_OWN_NAME
-from mslaunch.cli.help import catalog
-from mslaunch.cli.help.help_text import described, groups, merged, names_of, refused
+from mslaunch.cli.help_text import described, groups, merged, names_of, refused
 from mslaunch.cli.parser.options import REFUSED
 
 _HEAD = rf"""
@@ -49,7 +49,7 @@ _FILES = (
 
 def page() -> str:
     """The page, in roff with the man macros."""
-    about, *others = (catalog.dialect(row.name) for row in OF_OWN_NAME)
+    about, *others = (help_text.documentation(row.name) for row in OF_OWN_NAME)
     parts = [_HEAD, ".SH DESCRIPTION", *_paragraphs(_DESCRIPTION), ".SH OPTIONS"]
     for group, members in groups(about.table).items():
         rows = [_entry(names_of(option), described(option)) for option in members if option.status != REFUSED]

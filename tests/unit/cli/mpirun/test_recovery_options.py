@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mslaunch.backends.openmpi.translate_options import refuse
-from mslaunch.cli.parser import recovery_readers
+from mslaunch.cli.mpirun import mindspore_options
 from mslaunch.cli.parser.readers import Expected
 from mslaunch.datamodel.request import ServicePolicy
 from mslaunch.errors import UsageError
@@ -107,7 +107,7 @@ def test_no_scheduler(word):
 @given(st.text(max_size=12) | st.text("[]:.@a1 ", max_size=12))
 def test_any_word_is_a_scheduler_or_none(word):
     try:
-        settings = dict(recovery_readers.scheduler(word))
+        settings = dict(mindspore_options.scheduler(word))
     except Expected:
         return
     assert settings["cluster.host"] or settings["cluster.port"]

@@ -5,8 +5,8 @@ They complete options, their values, and then the program and its files.
 
 from __future__ import annotations
 
+from mslaunch.cli import help_text
 from mslaunch.cli.dialects import OF_OWN_NAME
-from mslaunch.cli.help import catalog
 from mslaunch.cli.parser.options import REFUSED, Option, spelled
 from mslaunch.datamodel.node_report import LEVELS
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
@@ -44,7 +44,9 @@ def script(shell: str) -> str:
     table: list[Option] = []
     for dialect in OF_OWN_NAME:
         known = {name for option in table for name in option.names}
-        table += (option for option in catalog.dialect(dialect.name).table if not known.intersection(option.names))
+        table += (
+            option for option in help_text.documentation(dialect.name).table if not known.intersection(option.names)
+        )
     rows = [_row(option) for option in table if option.status != REFUSED]
     return {"bash": _bash, "zsh": _zsh, "fish": _fish}[shell](rows)
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mslaunch.cli.dispatch import parse
+from mslaunch.cli.main import parse
 from mslaunch.cli.mpirun.parse import SYSTEM_FILE, USER_FILE
 from mslaunch.datamodel.request import AppContext, OutputPolicy, Policy, Request
 from mslaunch.errors import LaunchError, UsageError

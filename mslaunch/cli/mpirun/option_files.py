@@ -14,26 +14,14 @@ from mslaunch.errors import UsageError
 from mslaunch.faststd import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
-    from mslaunch.cli.parser.options import Index
-    from mslaunch.cli.parser.parsed_line import ParsedLine
+    from mslaunch.cli.parser.options import Index, ParsedLine
 
     Variables = tuple[tuple[str, str | None], ...]
 
 _MCA = ("-mca", "--mca", "-gmca", "--gmca", "-omca", "--omca", "-gomca", "--gomca")
 _TUNE_LINE = "lines are -mca KEY VALUE, -x VAR[=VALUE] or KEY = VALUE"
-
-
-def read(read_text: Callable[[str], str], path: str, option: str) -> str:
-    """The text of a file that the command line names; raises `UsageError` if it cannot be read."""
-    try:
-        return read_text(path)
-    except FileNotFoundError:
-        what, todo = f"there is no file {path}", "check the path; it counts from the directory of the launch"
-    except OSError as error:
-        what, todo = f"cannot read {path}: {error.strerror or error}", "name a text file that you may read"
-    raise UsageError(what, option, todo)
 
 
 def parameters(text: str, path: str, notes: list[str]) -> dict[str, tuple[str, str]]:
