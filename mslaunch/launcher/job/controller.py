@@ -6,8 +6,7 @@ from mslaunch.datamodel.node_plan import NO_RANK, is_service
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.launcher.agents.connection import meaningless
 from mslaunch.launcher.job import events
-from mslaunch.launcher.job.back_pressure import BackPressure
-from mslaunch.launcher.job.job_actions import JobActions, JobParts
+from mslaunch.launcher.job.job_actions import BackPressure, JobActions, JobParts
 from mslaunch.launcher.job.job_state import ENDING
 from mslaunch.launcher.job.startup import Startup
 from mslaunch.launcher.mpi.mpi_frames import MpiFrames, RunningJob

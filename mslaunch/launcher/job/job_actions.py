@@ -1,4 +1,7 @@
-"""Carries out the actions that the state of a job returns: frames to agents, timers, and texts for the user."""
+"""Carries out the actions that the state of a job returns: frames to agents, timers, and texts for the user.
+
+Back-pressure is here too: while the terminal does not keep up, agents pause what their ranks print.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +11,14 @@ from mslaunch.datamodel.node_plan import is_service
 from mslaunch.errors import LinkError
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple, partial, signal
 from mslaunch.launcher.job import events
-from mslaunch.launcher.job.job_timers import TRACE_SECONDS
 from mslaunch.protocol import frames
+from mslaunch.runtime.fd_writer import HIGH, LOW
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
     from mslaunch.launcher.agents.connection import JobAgents
-    from mslaunch.launcher.job.back_pressure import BackPressure
     from mslaunch.launcher.job.job_state import JobState
     from mslaunch.launcher.job.startup import Startup
     from mslaunch.launcher.mpi.mpi_frames import MpiFrames
@@ -24,6 +26,36 @@ if TYPE_CHECKING:
     from mslaunch.launcher.stdio.output import Output
     from mslaunch.launcher.stdio.stdin import Stdin
     from mslaunch.runtime.loop import Loop, Timer
+
+
+class BackPressure:
+    """Pauses and resumes the output of the agents of one job at the reader's speed; `post(event)` to the state."""
+
+    def __init__(self, agents: JobAgents, output: Output, post: Callable[[Any], None]) -> None:
+        self._agents = agents
+        self._output = output
+        self._post = post
+
+    def written(self) -> None:
+        """Something was written."""
+        self._check_reader()
+        if self._output.pending > HIGH:
+            self._pause(True)
+
+    def drained(self) -> None:
+        """A terminal took bytes, or has lost its reader."""
+        self._check_reader()
+        if self._output.pending < LOW:
+            self._pause(False)
+
+    def _check_reader(self) -> None:
+        if self._output.unread:
+            self._post(events.Unread())
+
+    def _pause(self, on: bool) -> None:
+        if on != self._agents.paused:
+            self._agents.pause(on)
+            self._post(events.Paused(on))
 
 
 class JobParts(NamedTuple):
@@ -121,7 +153,7 @@ class JobActions:
         self._parts.loop.soon(lambda: os.kill(os.getpid(), signal.SIGSTOP))  # or the shell would wait for us
 
     def _trace(self, action: events.Trace) -> None:
-        self._send_all(action.nodes, frames.encode(frames.TRACE, payload=f"{TRACE_SECONDS:g}".encode()))
+        self._send_all(action.nodes, frames.encode(frames.TRACE, payload=f"{events.TRACE_SECONDS:g}".encode()))
 
     def _report(self, action: events.ReportState) -> None:
         from mslaunch.launcher.messages.timeout_report import state_text

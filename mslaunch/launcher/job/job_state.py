@@ -9,29 +9,11 @@ once, but the job is not finished before the last output has come.
 from __future__ import annotations
 
 from mslaunch.datamodel.node_plan import NO_RANK, is_service
-from mslaunch.errors import EXIT_USAGE
+from mslaunch.errors import EXIT_LOST, EXIT_TIMEOUT, EXIT_USAGE
 from mslaunch.faststd import TYPE_CHECKING, signal
 from mslaunch.launcher import job_failure
-from mslaunch.launcher.job import events, failure_causes
+from mslaunch.launcher.job import events, first_cause
 from mslaunch.launcher.job.events import End, Idle, Kill, Notify, Restart, Serve, Spawned, Start, Trace
-from mslaunch.launcher.job.first_cause import FirstCause
-from mslaunch.launcher.job.job_timers import (
-    DRAIN_INTERRUPTED,
-    DRAIN_TIMED_OUT,
-    KILL,
-    KILL_NOW,
-    NOT_ENDING,
-    PREPARE,
-    PREPARE_SECONDS,
-    SERVE,
-    SERVE_SECONDS,
-    STUCK,
-    TRACE_SECONDS,
-    TRACES,
-    TRACES_ARRIVE,
-    JobTimers,
-)
-from mslaunch.launcher.job.mpi_exit_rules import exit_failure, mpi_failure
 from mslaunch.launcher.job.rank_table import RankTable
 from mslaunch.launcher.job.restart_policy import DEFAULT, RestartPolicy
 from mslaunch.launcher.job_failure import JobFailure
@@ -42,7 +24,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mslaunch.datamodel.jobmap import JobMap
-    from mslaunch.launcher.job.rank_state import MpiWorld, RankState
+    from mslaunch.launcher.job.rank_table import MpiWorld, RankState
 
 PREPARING, STARTING, RUNNING, ENDING = "preparing", "starting", "running", "ending"
 
@@ -65,12 +47,12 @@ class JobState:
         self.begun = False  # the ranks were told to start
         self._policy = policy
         self._shared = shared
-        self._cause = FirstCause(policy)
+        self._cause = first_cause.FirstCause(policy)
         self._tracing: set[int] = set()  # nodes
         self._paused = False
-        self._timers = JobTimers()
+        self._timers = events.JobTimers()
         self._handlers: dict[type, Callable[[Any], list[Any]]] = {
-            events.Began: lambda event: self._timers.set(PREPARE, PREPARE_SECONDS),
+            events.Began: lambda event: self._timers.set(events.PREPARE, events.PREPARE_SECONDS),
             events.Prepared: self._prepared,
             events.Serves: self._serves,
             events.Started: self._started,
@@ -109,14 +91,14 @@ class JobState:
     # --- before the ranks run
 
     def _prepared(self, event: events.Prepared) -> list[Any]:
-        cancel = self._timers.cancel(PREPARE)
+        cancel = self._timers.cancel(events.PREPARE)
         if self.failure:
             return cancel
         if not event.services:
             return cancel + self._begin()
         self.phase = STARTING
         self.table.services.expect(event.services)
-        return [*cancel, Serve(self.table.services.nodes), *self._timers.set(SERVE, SERVE_SECONDS)]
+        return [*cancel, Serve(self.table.services.nodes), *self._timers.set(events.SERVE, events.SERVE_SECONDS)]
 
     def _serves(self, event: events.Serves) -> list[Any]:
         last = self.table.services.ready(event.service)
@@ -125,7 +107,7 @@ class JobState:
     def _begin(self) -> list[Any]:
         self.phase = RUNNING
         self.begun = True
-        return [*self._timers.cancel(SERVE), Start()]
+        return [*self._timers.cancel(events.SERVE), Start()]
 
     def _started(self, event: events.Started) -> list[Any]:
         if is_service(event.rank):
@@ -141,7 +123,9 @@ class JobState:
 
     def _exited(self, event: events.Exited) -> list[Any]:
         if event.rank == NO_RANK:  # the agent could not reserve its ports
-            return self._fail(failure_causes.no_ports(event)) if self.phase == PREPARING else []
+            facts = {"error": event.status.error, "todo": event.status.todo}
+            failure = JobFailure(job_failure.NO_PORTS, facts, event.node)
+            return self._fail(failure) if self.phase == PREPARING else []
         if is_service(event.rank):
             return self._service_exited(event)
         rank = self.table.ranks[event.rank]
@@ -153,40 +137,32 @@ class JobState:
             return self._rank_failed(rank) + self._end_services()
         rank.ended = True
         if quiet:
-            rank.reason = "" if self._was_first(rank) else "ended"
+            rank.reason = "" if self._cause.was_first(rank) else "ended"
             return self._end_services()
         return self._ended_well(rank) + self._end_services()
 
     def _ended_well(self, rank: RankState) -> list[Any]:
         """With recovery the others go on without a rank that did not finalize, until they wait for it."""
-        failure = exit_failure(rank)
-        if failure and self._policy.survives and rank.in_mpi:
-            self._cause.note(failure)
+        who = rank.waited_for_by()
+        if who and self._policy.survives and rank.in_mpi:
+            self._cause.note(first_cause.missing(rank, who))
             return []
-        return self._fail(failure, rank.world) if failure else []
-
-    def _was_first(self, rank: RankState) -> bool:
-        """It ended by itself, and others aborted because of that: it is the cause."""
-        status = rank.status
-        if status.asked or rank.world.failed or not (rank.in_mpi or status.signal):
-            return False
-        failure = failure_causes.exited(rank) if status.shell_code else failure_causes.missing(rank, "others")
-        return self._cause.replace(failure, rank)
+        return self._fail(first_cause.missing(rank, who), rank.world) if who else []
 
     def _rank_failed(self, rank: RankState) -> list[Any]:
         policy = self._policy
         if policy.restarts_rank(rank) and not self._cause.overdue:
-            rank.begin_again(self.table.streams)
+            rank.begin_again()
             return self._restart(rank, policy.rank_limit, policy.delay)
         rank.ended = True
         if policy.rank_limit and rank.in_mpi:
-            return self._fail(failure_causes.exited(rank, in_mpi=True))
-        failure = failure_causes.exited(rank)
+            return self._fail(first_cause.exited(rank, in_mpi=True))
+        failure = first_cause.exited(rank)
         if policy.ends_job(rank):
             return self._fail(failure)
         self._cause.note(failure)
         who = "" if rank.in_mpi else rank.waited_for_by()
-        return self._fail(failure_causes.missing(rank, who), rank.world) if who else []
+        return self._fail(first_cause.missing(rank, who), rank.world) if who else []
 
     def _restart(self, member: RankState, limit: int, delay: float = 0.0) -> list[Any]:
         facts = {"rank": member.rank, "node": member.node, "status": member.past[-1], "delay": delay}
@@ -200,12 +176,17 @@ class JobState:
         rank.ended, rank.streams = True, 0
         if not rank.restarts:
             rank.status, rank.reason = event.status, "not started"
-            return self._not_spawned(rank.world, event) if rank.world.spawned else self._not_started(event)
+            return (
+                self._not_spawned(rank.world, event)
+                if rank.world.spawned
+                else self._fail(self._cause.not_started(event))
+            )
         if self.phase == ENDING:
             rank.reason = "ended"
             return []
         rank.status = event.status._replace(code=event.status.code or EXIT_USAGE)
-        self._cause.note(failure_causes.not_restarted(rank, event.status.error))
+        failed = first_cause.of_rank(job_failure.NOT_RESTARTED, rank, rank.status.shell_code, error=event.status.error)
+        self._cause.note(failed)
         return []
 
     def _not_spawned(self, world: MpiWorld, event: events.Exited) -> list[Any]:
@@ -214,13 +195,6 @@ class JobState:
             return []
         kills = [Kill(rank.rank, rank.node) for rank in world.fail()]
         return [*kills, Spawned(world.number, f"{event.status.error}, on {self.table.hosts[event.node]}")]
-
-    def _not_started(self, event: events.Exited) -> list[Any]:
-        """One failure, which names every host."""
-        failure = failure_causes.not_started(event, self.failure)
-        if self.failure and self.failure.kind == failure.kind:
-            self._cause.failure = failure
-        return self._fail(failure)
 
     # --- services
 
@@ -231,9 +205,9 @@ class JobState:
             member.reason = "" if well else "ended"  # by us, for nobody needs it any more
             return []
         if self.begun and self._policy.restarts_service(member) and not (status.error or self._cause.overdue):
-            self.table.services.begin_again(member)
+            member.begin_again()
             return self._restart(member, self._policy.service_limit)  # at once: ranks do not wait long for it
-        return self._fail(failure_causes.service_ended(member, event, self.begun))
+        return self._fail(first_cause.service_ended(member, event, self.begun))
 
     def _end_services(self) -> list[Any]:
         """Services are needed until the last rank has ended, and no longer."""
@@ -252,7 +226,7 @@ class JobState:
         table = self.table
         table.alive.discard(event.node)
         missed = table.services.lost(event.node)
-        failure = failure_causes.host_lost(event.node, event.error, self.begun)
+        failure = first_cause.host_lost(event, self.begun)
         if not self.begun:
             return self._fail(failure)
         here = [rank for rank in table.ranks.values() if rank.node == event.node]
@@ -266,29 +240,31 @@ class JobState:
                 self._cause.replace(failure, *here)
             return self._fail(failure) + self._end_services()
         if missed and not table.ranks_ended:
-            return self._fail(failure_causes.service_lost(missed, event.node, event.error))
+            facts = {"numbers": missed, "error": event.error}
+            return self._fail(JobFailure(job_failure.SERVICE_LOST, facts, event.node, None, EXIT_LOST))
         return self._end_services() + self._traced(events.Traced((event.node,)))
 
     def _mpi_event(self, event: Any) -> list[Any]:
         rank = self.table.ranks[event.rank]
-        failure = mpi_failure(event, rank)
+        failure = first_cause.mpi_failure(event, rank)
         return self._fail(failure, rank.world) if failure else []
 
     # --- from outside, and time
 
     def _timed_out(self, event: events.TimedOut) -> list[Any]:
-        failure = failure_causes.timed_out(event.seconds, event.source)
+        facts = {"seconds": event.seconds, "source": event.source}
+        failure = JobFailure(job_failure.TIMED_OUT, facts, code=EXIT_TIMEOUT)
         self._cause.stopped = True
         report: list[Any] = [events.ReportState(event.seconds)] if event.report and self.phase == RUNNING else []
-        looking = TRACE_SECONDS + TRACES_ARRIVE if event.traces else 0.0
-        drain = self._timers.set(DRAIN_TIMED_OUT, looking + self.grace + STUCK)
+        looking = events.TRACE_SECONDS + events.TRACES_ARRIVE if event.traces else 0.0
+        drain = self._timers.set(events.DRAIN_TIMED_OUT, looking + self.grace + events.STUCK)
         ranks = self.table.ranks.values()
         nodes = {rank.node for rank in ranks if rank.pid and not rank.ended} & self.table.alive
         if not (event.traces and nodes and self.phase == RUNNING):
             return [*report, *self._fail(failure), *drain]
         self._cause.failure = self._cause.overdue = failure
         self._tracing = nodes
-        return [*report, Trace(tuple(sorted(nodes))), *self._timers.set(TRACES, looking), *drain]
+        return [*report, Trace(tuple(sorted(nodes))), *self._timers.set(events.TRACES, looking), *drain]
 
     def _traced(self, event: events.Traced) -> list[Any]:
         self._tracing.difference_update(event.nodes)
@@ -304,7 +280,7 @@ class JobState:
             ends = self._end(self._audience, now=True)
         else:
             ends = self._fail(JobFailure(job_failure.INTERRUPTED, facts))
-        return [*notice, *ends, *self._timers.set(DRAIN_INTERRUPTED, self.grace + STUCK)]
+        return [*notice, *ends, *self._timers.set(events.DRAIN_INTERRUPTED, self.grace + events.STUCK)]
 
     def _forward(self, signum: int, *then: Any) -> list[Any]:
         return [events.Forward(int(signum)), *then] if self.begun else []
@@ -313,7 +289,8 @@ class JobState:
         if self.table.ranks_ended:
             return []
         self._cause.stopped = True
-        return self._fail(failure_causes.unread())
+        # a program that writes into a broken pipe is ended by SIGPIPE; a job, like this
+        return self._fail(JobFailure(job_failure.UNREAD, {}))
 
     def _pause(self, event: events.Paused) -> list[Any]:
         self._paused = event.on
@@ -324,19 +301,19 @@ class JobState:
         restart = self._timers.fired(timer)
         if restart:
             return restart
-        if timer == PREPARE:
+        if timer == events.PREPARE:
             return [] if self.failure else [events.GiveUpPreparing()]
-        if timer == SERVE:
+        if timer == events.SERVE:
             awaited = tuple(self.table.services.awaited)
-            return [Notify("not ready", {"services": awaited, "seconds": SERVE_SECONDS}), *self._begin()]
-        if timer == TRACES:
+            return [Notify("not ready", {"services": awaited, "seconds": events.SERVE_SECONDS}), *self._begin()]
+        if timer == events.TRACES:
             return self._traced(events.Traced(tuple(self._tracing)))
-        if timer in (KILL, KILL_NOW):
+        if timer in (events.KILL, events.KILL_NOW):
             # no process withstands SIGKILL for long but one that hangs in the kernel: its host is given up
             if self._paused:  # all may have ended, but for the ends of their streams
-                return self._timers.set(timer, NOT_ENDING)
+                return self._timers.set(timer, events.NOT_ENDING)
             return [events.GiveUp(tuple(self.table.unfinished(self.begun)))]
-        return [events.DropOutput(), *self._timers.set(timer, STUCK)]
+        return [events.DropOutput(), *self._timers.set(timer, events.STUCK)]
 
     # --- the end
 
@@ -357,10 +334,12 @@ class JobState:
             return []
         self.phase = ENDING
         self._cause.settle(failure)
-        return self._timers.cancel(SERVE) + self._end(self._audience)
+        return self._timers.cancel(events.SERVE) + self._end(self._audience)
 
     def _end(self, nodes: tuple[int, ...], now: bool = False) -> list[Any]:
-        limit = self._timers.set(KILL_NOW if now else KILL, NOT_ENDING + (0.0 if now else self.grace))
+        limit = self._timers.set(
+            events.KILL_NOW if now else events.KILL, events.NOT_ENDING + (0.0 if now else self.grace)
+        )
         return [End(nodes, now), *self._timers.flush(nodes), *limit]
 
     @property

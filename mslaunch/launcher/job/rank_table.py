@@ -1,21 +1,199 @@
-"""The registry of a job: its hosts, ranks, worlds and services, and the state of each.
+"""Who takes part in a job: its hosts, ranks, MPI worlds and services, and the state of each.
 
-`JobState` changes it; others ask it.  Ranks of all worlds are in one table under their numbers in frames.  A host that
-is lost keeps its node number.
+`JobState` changes it; others ask it.  Ranks of all worlds are in one table under their numbers in frames; services have
+negative numbers.  A host that is lost keeps its node number.
 """
 
 from __future__ import annotations
 
 from mslaunch.datamodel.jobmap import JobMap
 from mslaunch.datamodel.node_plan import is_service
+from mslaunch.datamodel.node_report import ExitStatus
 from mslaunch.datamodel.outcome import RankStatus
 from mslaunch.faststd import TYPE_CHECKING
-from mslaunch.launcher.job.rank_state import MpiWorld, RankState
-from mslaunch.launcher.job.service_state import ServiceTable
 from mslaunch.launcher.rank_names import RankNames
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    from mslaunch.launcher.job import events
+
+_SERVICE_STREAMS = 2
+
+
+class RankState:
+    """One rank or service; `rank` is its number in frames."""
+
+    def __init__(self, rank: int, node: int, streams: int, world: MpiWorld | None = None) -> None:
+        self.rank = rank
+        self.node = node
+        self.streams = streams  # that are still open, of all of its processes
+        self._each = streams  # of one process
+        self.world = world or MpiWorld(1)
+        self.pid: int | None = None
+        self.ended = False
+        self.status = ExitStatus()
+        self.reason = ""  # as in `RankStatus`
+        self.restarts = 0
+        self.past: list[ExitStatus] = []  # how its earlier processes ended
+        self.used_mpi = False  # has called MPI_Init
+        self.in_mpi = False  # has called MPI_Init, and not MPI_Finalize since
+        self.aborted = False  # has called MPI_Abort
+
+    @property
+    def over(self) -> bool:
+        """Its process and its streams have ended."""
+        return self.ended and not self.streams
+
+    @property
+    def succeeded(self) -> bool:
+        """It ended by itself with 0, and nobody waits for it in MPI."""
+        return self.ended and not (self.in_mpi or self.status.shell_code or self.reason)
+
+    @property
+    def run_count(self) -> int:
+        """How many processes followed the first; the last order to start one may have had no effect."""
+        return self.restarts - (self.restarts > 0 and self.pid is None)
+
+    def begin_again(self) -> None:
+        """Its process has failed, and will be restarted."""
+        self.restarts += 1
+        self.past.append(self.status)
+        self.reset()
+
+    def reset(self) -> None:
+        """One more process; the streams of the one before end before it starts."""
+        self.ended = False
+        self.streams += self._each
+        self.pid = None
+        self.used_mpi = self.in_mpi = False
+
+    def waited_for_by(self) -> str:
+        """Who waits for it now that it has ended with 0: "others" (for MPI_Finalize), "parent", "mpi", or "".
+
+        A rank that ends well without MPI_Init is missed only where others have called it, since in a script some ranks
+        need not use MPI; in a spawned world always, since its parent waits in MPI_Comm_spawn.
+        """
+        if self.in_mpi:
+            return "others"
+        if self.used_mpi or not self.world.mpi:
+            return ""
+        if self.world.spawned:
+            return "parent"
+        return "mpi" if any(other.used_mpi for other in self.world.ranks) else ""
+
+
+class MpiWorld:
+    """One MPI_COMM_WORLD; `mpi`: its ranks are expected to call MPI_Init."""
+
+    def __init__(self, number: int, mpi: bool = True) -> None:
+        self.number = number
+        self.mpi = mpi
+        self.ranks: list[RankState] = []
+        self.failed = False  # it could not be spawned; what runs of it is killed, and fails nothing
+        self._waiting: set[int] = set()  # ranks that have not run yet
+
+    @property
+    def spawned(self) -> bool:
+        """MPI_Comm_spawn made it."""
+        return self.number > 1
+
+    @property
+    def complete(self) -> bool:
+        """All of its ranks have run."""
+        return not self._waiting
+
+    def fill(self, ranks: Sequence[RankState]) -> None:
+        """Add its ranks."""
+        self.ranks += ranks
+        self._waiting.update(rank.rank for rank in ranks)
+
+    def started(self, rank: RankState) -> bool:
+        """One of its ranks runs; True if the world was spawned and this was the last rank to start."""
+        before = self.complete
+        self._waiting.discard(rank.rank)
+        return self.spawned and self.complete and not before
+
+    def fail(self) -> list[RankState]:
+        """One of its ranks could not be started: returns those that run."""
+        self.failed = True
+        self._waiting.clear()
+        return [rank for rank in self.ranks if rank.pid and not rank.ended]
+
+    def missing_rank(self) -> RankState | None:
+        """A rank that has ended by itself without MPI_Init."""
+        return next((rank for rank in self.ranks if rank.ended and not rank.used_mpi and not rank.reason), None)
+
+
+class ServiceTable:
+    """The services of one job: processes that are no ranks.
+
+    A service that is started on demand is not in the table before it runs; one that ended well may run again.
+    """
+
+    def __init__(self) -> None:
+        self.members: dict[int, RankState] = {}  # that run, have run or could not be started
+        self._nodes: dict[int, int] = {}  # service -> node, of those that are started before the ranks
+        self._awaited: set[int] = set()  # those of them that are not ready yet
+
+    # --- before the ranks
+
+    def expect(self, services: Iterable[tuple[int, int]]) -> None:
+        """These are started before the ranks: number and node of each."""
+        self._nodes.update(services)
+        self._awaited.update(self._nodes)
+
+    def ready(self, number: int) -> bool:
+        """A service is ready; True if it was the last that ranks waited for."""
+        before = bool(self._awaited)
+        self._awaited.discard(number)
+        return before and not self._awaited
+
+    @property
+    def awaited(self) -> list[int]:
+        """The services that are not ready yet."""
+        return sorted(self._awaited, reverse=True)
+
+    @property
+    def nodes(self) -> tuple[int, ...]:
+        """The nodes of those that are started before the ranks, ascending."""
+        return tuple(sorted(set(self._nodes.values())))
+
+    # --- while they run
+
+    def started(self, number: int, node: int, pid: int) -> None:
+        """A service runs."""
+        member = self.members.setdefault(number, RankState(number, node, _SERVICE_STREAMS))
+        if member.ended:
+            member.reset()
+        member.pid = pid
+
+    def exited(self, event: events.Exited) -> RankState:
+        """A service has ended, or could not be started; returns it."""
+        member = self.members.setdefault(event.rank, RankState(event.rank, event.node, _SERVICE_STREAMS))
+        member.ended, member.status = True, event.status
+        if member.pid is None:  # no process, no streams
+            member.streams = 0
+        return member
+
+    def lost(self, node: int) -> list[int]:
+        """A host was lost; returns the services that were needed there."""
+        lost = [number for number, member in self.members.items() if member.node == node and not member.ended]
+        lost += [number for number, at in self._nodes.items() if at == node and number not in self.members]
+        for member in self.members.values():
+            if member.node == node:
+                member.ended, member.streams = True, 0
+        return sorted(lost, reverse=True)
+
+    @property
+    def running(self) -> bool:
+        """A service has not ended."""
+        return not all(member.ended for member in self.members.values())
+
+    @property
+    def over(self) -> bool:
+        """The processes and streams of all services have ended."""
+        return all(member.over for member in self.members.values())
 
 
 class RankTable:
@@ -27,7 +205,7 @@ class RankTable:
         self.names = RankNames()
         self.ranks: dict[int, RankState] = {}
         self.services = ServiceTable()
-        self.streams = streams
+        self._streams = streams
         self.first = self.add_world([placement.node for placement in jobmap.placements], first=jobmap.first)
 
     def add_node(self, host: str) -> int:
@@ -43,7 +221,7 @@ class RankTable:
         """
         first = self.names.add(len(nodes), first)
         world = MpiWorld(self.names.of(first)[0], mpi)
-        world.fill([RankState(first + rank, node, self.streams, world) for rank, node in enumerate(nodes)])
+        world.fill([RankState(first + rank, node, self._streams, world) for rank, node in enumerate(nodes)])
         self.ranks.update((rank.rank, rank) for rank in world.ranks)
         return first
 
@@ -109,8 +287,10 @@ class RankTable:
         return [self._status(member) for member in _sorted(self.services.members.values())]
 
     def _status(self, member: RankState) -> RankStatus:
-        host, world, status = self.hosts[member.node], member.world.number, member.status
-        return RankStatus(member.rank, host, member.pid, status.code, status.signal, member.status_reason, world=world)
+        host, world, status, reason = self.hosts[member.node], member.world.number, member.status, member.reason
+        if not (reason or member.ended):
+            reason = "running" if member.pid else "not started"
+        return RankStatus(member.rank, host, member.pid, status.code, status.signal, reason, world=world)
 
 
 def _sorted(members: Iterable[RankState]) -> list[RankState]:

@@ -8,7 +8,7 @@ from mslaunch.frameworks.table import service_info
 
 if TYPE_CHECKING:
     from mslaunch.datamodel.request import Request
-    from mslaunch.launcher.job.rank_state import RankState
+    from mslaunch.launcher.job.rank_table import RankState
 
 RESTARTS = 3  #: how often all ranks are started again by default
 

@@ -13,7 +13,6 @@ from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 from mslaunch.frameworks.table import service_info
 from mslaunch.launcher.agents.rendezvous import Endpoint, Rendezvous, RendezvousRequest
 from mslaunch.launcher.job import events
-from mslaunch.launcher.job.job_timers import PREPARE_SECONDS
 from mslaunch.protocol import control, frames
 
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
     from mslaunch.datamodel.node_plan import NodePlan
     from mslaunch.launcher.agents.connection import JobAgents
-    from mslaunch.launcher.job.service_state import ServiceTable
+    from mslaunch.launcher.job.rank_table import ServiceTable
     from mslaunch.launcher.stdio.console import Console
 
 
@@ -91,7 +90,7 @@ class Startup:
     def give_up(self) -> None:
         """A node has not answered in time."""
         node = self._rendezvous.silent()
-        what = f"its agent did not answer within {PREPARE_SECONDS:g} seconds"
+        what = f"its agent did not answer within {events.PREPARE_SECONDS:g} seconds"
         self._post(events.LinkEnded(node, LinkError(what, self._agents.host(node))))
 
     # --- services

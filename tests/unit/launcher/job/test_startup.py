@@ -15,7 +15,7 @@ from mslaunch.datamodel.node_report import ExitStatus
 from mslaunch.datamodel.request import OutputPolicy
 from mslaunch.errors import UsageError, WireError
 from mslaunch.launcher.agents.connection import JobAgents
-from mslaunch.launcher.job import job_state
+from mslaunch.launcher.job import events
 from mslaunch.launcher.job.controller import JobController
 from mslaunch.launcher.job.events import Interrupted, Signalled
 from mslaunch.launcher.job.startup import JobPlans
@@ -154,7 +154,7 @@ def test_a_scheduler_that_waits_for_a_connection_is_reported_as_such(make: Calla
 
 
 def test_services_are_not_waited_for_without_end(make: Callable[..., Job], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job_state, "SERVE_SECONDS", 0.01)
+    monkeypatch.setattr(events, "SERVE_SECONDS", 0.01)
     job = make(FIRST)
     job.prepare()
     job.loop.run(lambda: len(job.agent.sent) > 1)
