@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mslaunch.datamodel.node_plan import FIRST_SERVER, SERVICE
+from mslaunch.datamodel.node_plan import SERVICE_BASE as SERVICE
 from mslaunch.datamodel.request import ServicePolicy
 from mslaunch.frameworks import mindspore, openmpi, torch
 from mslaunch.frameworks import table as frameworks
@@ -189,7 +189,7 @@ def test_the_scheduler_is_no_worker() -> None:
 def test_the_scheduler_and_the_servers_get_the_same_address() -> None:
     place = RankInfo(0, 8, 0, 4, 0, 2, 8, "10.0.0.1", 10001, 10002, service_address="fd00::2", servers=3)
     made = mindspore.services(place, ServicePolicy(first=True, program="light", cpus=(5,)))
-    assert [service.number for service in made] == [SERVICE, FIRST_SERVER, FIRST_SERVER - 1, FIRST_SERVER - 2]
+    assert [service.number for service in made] == [SERVICE, SERVICE - 1, SERVICE - 2, SERVICE - 3]
     assert made[0][3:] == (True, "light", (5,), "mindspore", "scheduler")
     assert made[1][3:] == (True, "ranks", (), "", "server.0")
     roles, ports = ["MS_SCHED", *["MS_PSERVER"] * 3], [10002, 0, 0, 0]

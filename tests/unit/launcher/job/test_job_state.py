@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mslaunch.datamodel.jobmap import JobMap, Node, Placement
-from mslaunch.datamodel.node_plan import SERVICE
+from mslaunch.datamodel.node_plan import SERVICE_BASE as SERVICE
 from mslaunch.errors import LinkError
 from mslaunch.launcher import job_failure
 from mslaunch.launcher.job.events import (

@@ -7,7 +7,7 @@ from typing import Any
 from histories import exited, failure_of, make_state
 
 from mslaunch.datamodel.jobmap import JobMap, Node, Placement
-from mslaunch.datamodel.node_plan import SERVICE
+from mslaunch.datamodel.node_plan import SERVICE_BASE as SERVICE
 from mslaunch.launcher.job import events
 from mslaunch.launcher.job.events import (
     Began,

@@ -10,7 +10,8 @@ import pytest
 from histories import make_state
 
 from mslaunch.datamodel.jobmap import Endpoint, JobMap, Node, Placement
-from mslaunch.datamodel.node_plan import FIRST_SERVER, SERVICE, AppPlan, NodePlan, RankPlan, ServicePlan, World
+from mslaunch.datamodel.node_plan import SERVICE_BASE as SERVICE
+from mslaunch.datamodel.node_plan import AppPlan, NodePlan, RankPlan, ServicePlan, World
 from mslaunch.datamodel.node_report import ExitStatus
 from mslaunch.datamodel.request import OutputPolicy
 from mslaunch.errors import UsageError, WireError
@@ -27,7 +28,7 @@ from mslaunch.protocol import control, frames
 from mslaunch.runtime.loop import Loop
 
 HELLO = control.Hello("n0", 1, 2, 2, "3.9", ("127.0.0.1",))
-SERVICES = (ServicePlan(6, (), SERVICE, first=True), ServicePlan(0, (), FIRST_SERVER, first=True))
+SERVICES = (ServicePlan(6, (), SERVICE, first=True), ServicePlan(0, (), SERVICE - 1, first=True))
 FIRST = {0: NodePlan((), (), (), services=SERVICES)}
 
 
@@ -127,9 +128,9 @@ def test_services_are_ready_before_ranks_hear_of_anything(make: Callable[..., Jo
     assert plan_of(told).services == SERVICES and not plan_of(told).ranks
     job.started(SERVICE)
     job.agent.say(frames.SERVES, SERVICE)
-    job.started(FIRST_SERVER)
+    job.started(SERVICE - 1)
     assert len(job.agent.sent) == 1
-    job.agent.say(frames.SERVES, FIRST_SERVER)
+    job.agent.say(frames.SERVES, SERVICE - 1)
     assert [rank.rank for rank in plan_of(job.agent.sent[1]).ranks] == [0, 1]
     said = job.heard()
     assert "the MindSpore scheduler is process 99 on n0" in said
@@ -142,7 +143,7 @@ def test_without_services_ranks_start_at_once(make: Callable[..., Job]) -> None:
     job.prepare()
     assert [rank.rank for rank in plan_of(job.agent.sent[0]).ranks] == [0, 1]
     with pytest.raises(WireError, match="for rank -3"):
-        job.started(FIRST_SERVER)
+        job.started(SERVICE - 1)
 
 
 def test_a_scheduler_that_waits_for_a_connection_is_reported_as_such(make: Callable[..., Job]) -> None:
@@ -175,23 +176,23 @@ def test_impossible_variables_are_refused_before_services_run(make: Callable[...
 def test_a_service_that_fails_first_is_ended_with_all_others(make: Callable[..., Job]) -> None:
     job = make(FIRST)
     job.prepare()
-    job.started(SERVICE, FIRST_SERVER)
+    job.started(SERVICE, SERVICE - 1)
     job.exited(SERVICE, 1)
     assert job.agent.kinds() == [frames.LAUNCH, frames.END]
     job.launch.post(Signalled(10))  # there are no ranks to hear it
-    for number in (SERVICE, FIRST_SERVER):
+    for number in (SERVICE, SERVICE - 1):
         for kind in (frames.STDOUT, frames.STDERR):
             job.agent.say(kind, number)
     assert not job.state.finished
-    job.exited(FIRST_SERVER, 0)
+    job.exited(SERVICE - 1, 0)
     assert job.state.finished
 
 
 def test_the_scheduler_is_started_again_at_once_whatever_ranks_wait_for(make: Callable[..., Job]) -> None:
     job = make(FIRST, delay=3600.0)
     job.prepare()
-    job.started(SERVICE, FIRST_SERVER)
-    for number in (SERVICE, FIRST_SERVER):
+    job.started(SERVICE, SERVICE - 1)
+    for number in (SERVICE, SERVICE - 1):
         job.agent.say(frames.SERVES, number)
     job.started(0, 1)
     job.exited(SERVICE, 3)

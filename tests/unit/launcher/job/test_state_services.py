@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mslaunch.datamodel.jobmap import JobMap, Node, Placement
-from mslaunch.datamodel.node_plan import FIRST_SERVER, SERVICE
+from mslaunch.datamodel.node_plan import SERVICE_BASE as SERVICE
 from mslaunch.errors import LinkError
 from mslaunch.frameworks.table import service_info
 from mslaunch.launcher.job.events import (
@@ -30,7 +30,7 @@ from mslaunch.launcher.job.events import (
 )
 
 SIGKILL, SIGTERM = int(signal.SIGKILL), int(signal.SIGTERM)
-SERVER = FIRST_SERVER
+SERVER = SERVICE - 1
 KILLED = "was ended by SIGKILL (killed)"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mslaunch.datamodel.node_plan import FIRST_SERVER, SERVICE
+from mslaunch.datamodel.node_plan import SERVICE_BASE as SERVICE
 from mslaunch.datamodel.outcome import Attempt, Failure, Outcome, RankStatus
 from mslaunch.errors import LinkError
 from mslaunch.launcher.messages.closing_report import outcome_text, unreached_text
@@ -65,7 +65,7 @@ def test_the_scheduler_is_explained() -> None:
     assert (
         text.splitlines()[-1] == "  (the scheduler is the process where MindSpore's ranks register; it is not a rank)"
     )
-    text = outcome_text(Outcome(1, ranks("ended"), Failure("parameter server 0 died", "n0", FIRST_SERVER), 1.0))
+    text = outcome_text(Outcome(1, ranks("ended"), Failure("parameter server 0 died", "n0", SERVICE - 1), 1.0))
     assert text.splitlines()[-1] == "  (a parameter server stores parameters for MindSpore's ranks; it is not a rank)"
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mslaunch.datamodel.node_plan import SERVICE
+from mslaunch.datamodel.node_plan import SERVICE_BASE as SERVICE
 from mslaunch.datamodel.outcome import Failure
 from mslaunch.launcher.job_failure import NOT_STARTED, JobFailure
 from mslaunch.launcher.messages.exit_text import exception

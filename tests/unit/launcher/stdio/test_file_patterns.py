@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mslaunch.datamodel.jobmap import Node
-from mslaunch.datamodel.node_plan import FIRST_SERVER, SERVICE
+from mslaunch.datamodel.node_plan import SERVICE_BASE as SERVICE
 from mslaunch.datamodel.request import OutputPolicy
 from mslaunch.launcher.stdio import file_patterns
 from mslaunch.launcher.stdio.file_patterns import PatternValues
@@ -25,7 +25,7 @@ def test_services_are_where_the_map_says() -> None:
     for service, host in ((None, "alpha"), (("gamma", 2), "gamma")):
         places = PatternValues([("alpha", 0), ("beta", 1)], service=service)
         assert file_patterns.fill("%r@%h", file_patterns.values_of(SERVICE, places)) == f"scheduler@{host}"
-        assert file_patterns.fill("%r@%h", file_patterns.values_of(FIRST_SERVER - 3, places)) == f"server.3@{host}"
+        assert file_patterns.fill("%r@%h", file_patterns.values_of(SERVICE - 4, places)) == f"server.3@{host}"
 
 
 def test_addresses_are_asked_by_host() -> None:

@@ -11,7 +11,7 @@ from fake_output import FakeOutput, OutputLab, files, jobmap_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mslaunch.datamodel.node_plan import FIRST_SERVER, SERVICE
+from mslaunch.datamodel.node_plan import SERVICE_BASE as SERVICE
 from mslaunch.datamodel.request import OutputPolicy
 from mslaunch.errors import LaunchError
 from mslaunch.launcher.stdio.console import Console
@@ -294,10 +294,10 @@ def test_where_both_streams_are_one_device_a_torn_line_is_ended_before_another(s
 
 def test_the_last_words_of_a_parameter_server() -> None:
     lab = OutputLab(OutputPolicy())
-    lab.output.started(FIRST_SERVER, 7)
-    lab.output.write(STDOUT, FIRST_SERVER, b"out\n")
-    lab.output.write(STDERR, FIRST_SERVER, b"err\n")
-    assert lab.output.tail(FIRST_SERVER) == ["out", "err"] and lab.seen() == (b"", b"")
+    lab.output.started(SERVICE - 1, 7)
+    lab.output.write(STDOUT, SERVICE - 1, b"out\n")
+    lab.output.write(STDERR, SERVICE - 1, b"err\n")
+    assert lab.output.tail(SERVICE - 1) == ["out", "err"] and lab.seen() == (b"", b"")
 
 
 def attempts(policy: OutputPolicy, printed: list[bytes], more: bool) -> bytes:

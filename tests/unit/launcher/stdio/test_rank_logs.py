@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from fake_output import OutputLab, files, places_of
 
-from mslaunch.datamodel.node_plan import FIRST_SERVER, SERVICE
+from mslaunch.datamodel.node_plan import SERVICE_BASE as SERVICE
 from mslaunch.datamodel.request import OutputPolicy
 from mslaunch.errors import LaunchError, UsageError
 from mslaunch.launcher.stdio.file_patterns import PatternValues
@@ -133,7 +133,7 @@ def test_files_of_services_are_there_once_they_run(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     logs = logs_of(policy, 2)
-    for number, name in ((SERVICE, scheduler), (FIRST_SERVER - 1, server)):
+    for number, name in ((SERVICE, scheduler), (SERVICE - 2, server)):
         assert name not in files(tmp_path)
         logs.add_service(number)
         assert files(tmp_path)[name] == b""
