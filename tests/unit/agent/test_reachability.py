@@ -1,4 +1,4 @@
-"""Addresses and ports of this host, and proofs over loopback that an address is the one that was meant."""
+"""Addresses and ports of this host, and probes over loopback that prove which host an address belongs to."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_ipv6_is_written_short(groups: list[int]) -> None:
     text = own_addresses._shorten([f"{group:x}" for group in groups])
     expected = ipaddress.IPv6Address(b"".join(group.to_bytes(2, "big") for group in groups))
     assert ipaddress.IPv6Address(text) == expected
-    if expected.ipv4_mapped is None:  # which Python 3.13 writes with dots
+    if expected.ipv4_mapped is None:  # Python 3.13 writes this with dots
         assert text == expected.compressed
 
 
@@ -58,8 +58,8 @@ def test_ports_are_held_outside_the_ephemeral_range() -> None:
     again.close()
 
 
-def test_two_jobs_do_not_choose_the_same_port() -> None:
-    """One has given it up for its scheduler, which does not listen yet."""
+def test_two_jobs_choose_different_ports() -> None:
+    """The first has released its port for its scheduler, which does not listen yet."""
     with socket.socket() as free:
         free.bind(("", 0))
         port = free.getsockname()[1]
@@ -74,8 +74,8 @@ def test_two_jobs_do_not_choose_the_same_port() -> None:
     Listener(port, claim=True).close()
 
 
-def test_a_port_that_moves() -> None:
-    """To the next one below that is free, also past several, and no farther than it should."""
+def test_a_taken_port_moves_down() -> None:
+    """The next free port below is taken, also past several taken ones, but only within a limit."""
     first = Listener()
     second = Listener(first.port, moves=True)
     assert first.port - free_ports.MOVES <= second.port < first.port
@@ -91,8 +91,8 @@ def test_a_port_that_moves() -> None:
 @pytest.mark.parametrize(
     ("port", "tries"), [(8118, range(8117, 8054, -1)), (80, []), (1024, []), (1030, range(1029, 1023, -1)), (0, [])]
 )
-def test_where_a_port_may_move(port: int, tries: Sequence[int]) -> None:
-    """Never where only root may listen, and not where MindSpore's workers do."""
+def test_where_a_port_may_move_to(port: int, tries: Sequence[int]) -> None:
+    """Never to a privileged port, nor to a port of MindSpore's workers."""
     assert list(free_ports._below(port)) == list(tries)
 
 
@@ -107,7 +107,7 @@ def test_a_port_is_held_for_ipv4_too() -> None:
     listener.close()
 
 
-def test_a_door_proves_the_address(loop: Loop) -> None:
+def test_a_token_listener_proves_the_address(loop: Loop) -> None:
     door = TokenListener(loop)
     found: list[list[str]] = []
     prober = Prober(loop, ["127.0.0.1", "127.0.0.2"], door.port, door.token, found.append)
@@ -127,7 +127,7 @@ def test_another_token_is_no_proof(loop: Loop) -> None:
     door.close()
 
 
-def test_no_answer(loop: Loop) -> None:
+def test_an_address_without_an_answer_is_no_proof(loop: Loop) -> None:
     door = TokenListener(loop)
     door.close()
     found: list[list[str]] = []
@@ -137,8 +137,8 @@ def test_no_answer(loop: Loop) -> None:
     assert found == [[], []]
 
 
-def test_who_says_nothing_is_not_waited_for_long(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A listener that answers nothing, beside one that proves itself: the first must not hold up the second."""
+def test_a_silent_listener_does_not_delay_another(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One listener answers nothing; the address of the other must be proved all the same."""
     monkeypatch.setattr(reachability, "PROBE_SECONDS", 0.05)
     silent = Listener()
     found: list[list[str]] = []

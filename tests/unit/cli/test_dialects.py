@@ -44,7 +44,7 @@ def test_commands_belong_to_one_dialect() -> None:
 
 
 @pytest.mark.parametrize("row", dialects.DIALECTS, ids=lambda row: row.name)
-def test_each_option_fills_a_field_that_there_is(row: dialects.DialectRow) -> None:
+def test_each_option_sets_an_existing_field(row: dialects.DialectRow) -> None:
     own = {"hydra": HydraOptions, "msrun": MsrunOptions}.get(row.name)
     records = {"": Request, "app": AppContext, "policy": Policy, "output": OutputPolicy, "link": LinkPolicy}
     known = {f"{name}.{field}".lstrip(".") for name, record in records.items() for field in record._fields}
@@ -87,7 +87,7 @@ def test_every_option_of_mslaunch_is_offered_by_a_dialect_or_left_out_on_purpose
     assert unanswered == set(), f"add them to EXTRAS of cli/{name}/options.py, or to the list above"
 
 
-#: fields that the command, the allocation or the launcher's output obeys, whoever starts the ranks; and those of our
+#: fields that the command, the allocation or the launcher's output uses with every backend; and those of our
 #: own agents, which mean nothing without them
 NOT_FOR_A_BACKEND = {
     "app.hosts", "app.mpi", "backend", "cluster.first", "default_hostfile", "detach", "do_not_launch", "link.python",

@@ -1,4 +1,4 @@
-"""The answers of the command to mistakes, as one golden file that is read as a user would read it.
+"""The messages of the command for mistakes, in one golden file that is reviewed as a user would read it.
 
 Every text is made by the command itself, in one process that gets all command lines in turn; none of them starts a
 rank.  `--update-golden` accepts an intended change; review the diff.
@@ -163,7 +163,7 @@ MISTAKES = {
     "msrun: -n of mpirun": "--dialect msrun -n 4 net.py",
 }
 
-#: what is done otherwise than a reader of the command line may think, which is told -> command lines
+#: notice about a surprising effect -> command lines
 NOTED = {
     "-N beside a ppr": "-N 1 --map-by ppr:2:socket --do-not-launch -H localhost:2 a",
     "a program beside --app": "-n 4 --app one --do-not-launch a",
@@ -173,7 +173,7 @@ NOTED = {
     "hydra: -map-by alone": "--dialect hydra -map-by socket --do-not-launch a",
 }
 
-#: runs every command line of its standard input and prints (exit code, what it said)
+#: runs every command line of its standard input and prints (exit code, messages)
 DRIVER = """
 import json, os, sys, tempfile
 sys.path.insert(0, sys.argv[1])
@@ -231,7 +231,7 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, str]]
 
 
 def anywhere(text: str) -> str:
-    """The text without what belongs to this machine: its name, and how many cpus it has."""
+    """The text without the facts of this machine: its name, and its number of cpus."""
     return re.sub(r"there: 0.*", "there: 0 to N", re.sub(rf"\b{re.escape(os.uname().nodename)}\b", "HOST", text))
 
 
@@ -247,7 +247,7 @@ def test_refusals_read_well(said: dict[str, tuple[int, str]], golden: Callable[[
 
 
 @pytest.mark.parametrize("kind", MISTAKES)
-def test_each_mistake_is_answered_once_with_what_to_do(kind: str, said: dict[str, tuple[int, str]]) -> None:
+def test_each_mistake_gets_one_message_with_advice(kind: str, said: dict[str, tuple[int, str]]) -> None:
     code, text = said[kind]
     assert code == 1
     first, *others = text.splitlines()

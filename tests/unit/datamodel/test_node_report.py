@@ -1,4 +1,4 @@
-"""Exit statuses: what waitpid says, and the number that a shell shows for it."""
+"""Exit statuses: from the status of waitpid to the number that a shell shows."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from mslaunch.datamodel.node_report import ExitStatus, from_wait_status
         (signal.SIGSEGV | 0x80, ExitStatus(signal=signal.SIGSEGV), 139),  # with a core
     ],
 )
-def test_wait_status(wait_status: int, status: ExitStatus, shell_code: int) -> None:
+def test_wait_statuses_are_decoded(wait_status: int, status: ExitStatus, shell_code: int) -> None:
     assert from_wait_status(wait_status) == status
     assert status.shell_code == shell_code
 
 
-def test_what_never_ran() -> None:
+def test_a_process_that_was_not_started_has_a_status() -> None:
     assert ExitStatus(error="the program was not found").shell_code == 0

@@ -1,4 +1,4 @@
-"""The register of detached jobs: whom it trusts, what it forgets, which process it means; --status and --stop."""
+"""The registry of detached jobs: ownership, expiry, identity of processes; --status and --stop."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def environ(tmp_path: Path) -> dict[str, str]:
 
 @pytest.fixture
 def launcher() -> Iterator[subprocess.Popen[bytes]]:
-    """A process that ends when it is asked to."""
+    """A process that ends on SIGTERM."""
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         yield child
         child.kill()
@@ -60,10 +60,10 @@ def numbers(environ: dict[str, str]) -> list[int]:
     return [entry.number for entry in JobRegistry(environ).entries()]
 
 
-# --- the register
+# --- the registry
 
 
-def test_jobs_are_counted_up_and_no_number_comes_again(environ: dict[str, str]) -> None:
+def test_job_numbers_rise_and_are_never_reused(environ: dict[str, str]) -> None:
     assert numbers(environ) == [] and not os.path.exists(environ["MSLAUNCH_JOBS"]), "who asks makes nothing"
     assert [add(environ).number for _ in range(3)] == [1, 2, 3]
     for entry in JobRegistry(environ).entries():
@@ -73,7 +73,7 @@ def test_jobs_are_counted_up_and_no_number_comes_again(environ: dict[str, str]) 
     assert add(environ).number == 5
 
 
-def test_many_at_once_have_numbers_of_their_own(environ: dict[str, str]) -> None:
+def test_jobs_that_start_together_have_different_numbers(environ: dict[str, str]) -> None:
     threads = [threading.Thread(target=add, args=[environ]) for _ in range(8)]
     for thread in threads:
         thread.start()
@@ -82,7 +82,7 @@ def test_many_at_once_have_numbers_of_their_own(environ: dict[str, str]) -> None
     assert numbers(environ) == list(range(1, 9))
 
 
-def test_the_register_is_its_user_s_alone(environ: dict[str, str], tmp_path: Path) -> None:
+def test_the_registry_is_private_to_its_user(environ: dict[str, str], tmp_path: Path) -> None:
     os.umask(os.umask(0))
     entry = add(environ)
     for path in (environ["MSLAUNCH_JOBS"], entry.folder):
@@ -107,7 +107,7 @@ def test_a_registry_of_another_user_is_refused(environ: dict[str, str]) -> None:
         add(environ)
 
 
-def test_a_lock_that_is_held_is_a_refusal_in_the_end(environ: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lock_that_stays_held_is_an_error(environ: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     add(environ)
     monkeypatch.setattr(job_registry, "_LOCK_SECONDS", 0.05)
     with open(os.path.join(environ["MSLAUNCH_JOBS"], "lock")) as lock:
@@ -116,14 +116,12 @@ def test_a_lock_that_is_held_is_a_refusal_in_the_end(environ: dict[str, str], mo
             add(environ)
 
 
-def test_old_jobs_are_forgotten_and_running_ones_never(
-    environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_old_jobs_expire_but_running_ones_never(environ: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job_registry, "KEPT", 3)
     add(environ, began=0.0)
     for days in (8, 1, 2, 3, 0):
         ended(environ, days)
-    # 2 was too old when 3 came; 5 the oldest when 6 came
+    # job 2 was too old when 3 was added; 5 was the oldest when 6 was added
     assert numbers(environ) == [1, 3, 4, 6]
     os.mkdir(os.path.join(environ["MSLAUNCH_JOBS"], "new-99"))
     os.mkdir(os.path.join(environ["MSLAUNCH_JOBS"], "77"))
@@ -132,7 +130,7 @@ def test_old_jobs_are_forgotten_and_running_ones_never(
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"began": 1, "command": [], "process": []}'])
-def test_what_cannot_be_read_is_no_job(environ: dict[str, str], text: str) -> None:
+def test_unreadable_files_are_ignored(environ: dict[str, str], text: str) -> None:
     Path(add(environ).folder, "job").write_text(text)
     assert numbers(environ) == []
 
@@ -140,7 +138,7 @@ def test_what_cannot_be_read_is_no_job(environ: dict[str, str], text: str) -> No
 # --- processes
 
 
-def test_a_process_is_known_by_more_than_its_number(launcher: subprocess.Popen[bytes]) -> None:
+def test_a_process_is_identified_by_pid_and_start_time(launcher: subprocess.Popen[bytes]) -> None:
     real = process(launcher.pid)
     assert real and real.lives
     other = real._replace(start="1")
@@ -152,19 +150,17 @@ def test_a_process_is_known_by_more_than_its_number(launcher: subprocess.Popen[b
     assert not real.lives and not real.send(signal.SIGTERM) and process(launcher.pid) is None
 
 
-def test_without_descriptors_of_processes_numbers_must_do(
-    launcher: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_pidfd_the_pid_is_used(launcher: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "pidfd_open")
     real = process(launcher.pid)
     assert real and real.send(signal.SIGTERM) and real.wait(9) and not real.lives
 
 
-# --- what is told
+# --- --status and --stop
 
 
 @pytest.mark.parametrize("name", ["mslaunch", "mpirun", "mpiexec.hydra", "msrun"])
-def test_status_and_stop_work_under_every_name(name: str, environ: dict[str, str]) -> None:
+def test_status_and_stop_work_in_every_dialect(name: str, environ: dict[str, str]) -> None:
     ended(environ)
     for words in (["--status"], ["-status", "1"], ["--status=1"], ["--stop", "1"]):
         with pytest.raises(Show) as shown:
@@ -172,11 +168,11 @@ def test_status_and_stop_work_under_every_name(name: str, environ: dict[str, str
         assert "ended" in shown.value.text
 
 
-def test_no_jobs(environ: dict[str, str]) -> None:
+def test_status_without_jobs(environ: dict[str, str]) -> None:
     assert "no job was detached" in job_commands.status([], environ).text
 
 
-def test_a_table_of_all_jobs(environ: dict[str, str]) -> None:
+def test_status_lists_all_jobs(environ: dict[str, str]) -> None:
     add(environ)
     add(environ, running=time.time(), ranks=None, command=["msrun", "x" * 99])
     ended(environ)
@@ -189,7 +185,7 @@ def test_a_table_of_all_jobs(environ: dict[str, str]) -> None:
     assert rows[0].endswith("  4      mslaunch --detach 'a b'") and rows[1].endswith("…") and "  -  " in rows[1]
 
 
-def test_one_job_and_its_exit_code(environ: dict[str, str]) -> None:
+def test_status_of_one_job_has_its_exit_code(environ: dict[str, str]) -> None:
     running, over, killed = add(environ, running=1.0), ended(environ), add(environ, process=me()._replace(start="1"))
     for entry, code, words in (
         (
@@ -206,7 +202,7 @@ def test_one_job_and_its_exit_code(environ: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("act", [job_commands.status, job_commands.stop])
-def test_a_job_that_is_not_there(act: Any, environ: dict[str, str]) -> None:
+def test_an_unknown_job_is_an_error(act: Any, environ: dict[str, str]) -> None:
     for word in ("7", "all", "../1", "01", ""):
         add(environ)
         with pytest.raises(LaunchError, match="there is no job") as caught:
@@ -218,11 +214,11 @@ def test_a_job_that_is_not_there(act: Any, environ: dict[str, str]) -> None:
 
 def test_stop_waits_for_the_end(environ: dict[str, str], launcher: subprocess.Popen[bytes]) -> None:
     add(environ, process=process(launcher.pid), running=1.0)
-    assert "was killed" in job_commands.stop(["1"], environ).text  # it has written nothing down
+    assert "was killed" in job_commands.stop(["1"], environ).text  # the launcher has recorded no end
     assert launcher.wait(9) == -signal.SIGTERM
 
 
-def test_a_job_whose_process_was_the_command_is_found_again(
+def test_the_state_of_a_job_whose_process_was_the_command(
     environ: dict[str, str], launcher: subprocess.Popen[bytes]
 ) -> None:
     with subprocess.Popen(["true"]) as command:
@@ -242,7 +238,7 @@ def test_stop_follows_from_the_command_to_the_launcher(
         send = ProcessIdentity.send
 
         def late(asked: ProcessIdentity, signum: int) -> bool:
-            """The launcher was noted down after the job was looked up, and the command has gone."""
+            """The launcher was recorded after the job was looked up, and the command has ended."""
             if asked.pid == command.pid:
                 JobRegistry(environ).entries()[0].note(process=process(launcher.pid), running=1.0)
             return send(asked, signum)
@@ -252,7 +248,7 @@ def test_stop_follows_from_the_command_to_the_launcher(
     assert launcher.wait(9) == -signal.SIGTERM
 
 
-def test_stop_of_a_job_that_was_refused_meanwhile(
+def test_stop_of_a_job_that_was_refused_meanwhile_reports_it(
     environ: dict[str, str], launcher: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     entry = add(environ, process=process(launcher.pid))
@@ -266,7 +262,7 @@ def test_stop_of_a_job_that_was_refused_meanwhile(
     assert job_commands.stop(["1"], environ).text == "job 1 ended before anything was started"
 
 
-def test_a_register_that_cannot_be_made(environ: dict[str, str], tmp_path: Path) -> None:
+def test_a_registry_that_cannot_be_made_is_an_error(environ: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     nowhere = {"MSLAUNCH_JOBS": str(tmp_path / "file" / "jobs")}
     assert JobRegistry(nowhere).entries() == []
@@ -280,7 +276,7 @@ def test_stop_of_a_job_that_has_ended_signals_no_process(environ: dict[str, str]
     assert "ended at" in job_commands.stop(["1"], environ).text
 
 
-def test_stop_does_not_wait_for_ever(environ: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stop_waits_with_a_limit(environ: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job_commands, "_PATIENCE", 0.05)
     stubborn = "import signal, sys; signal.signal(15, signal.SIG_IGN); print('ready', flush=True); sys.stdin.read()"
     pipe = subprocess.PIPE
@@ -302,6 +298,6 @@ def test_stop_does_not_wait_for_ever(environ: dict[str, str], monkeypatch: pytes
         ("--dialect hydra -genv A secret -n 1 a secret", "--dialect hydra -genv A … -n 1 a secret"),
     ],
 )
-def test_values_of_variables_are_not_written_down(typed: str, written: str) -> None:
+def test_values_of_variables_are_not_recorded(typed: str, written: str) -> None:
     request = parse(typed.split(), {}, lambda path: "")
     assert job_commands.recorded(request, ["/bin/mslaunch", *typed.split()]) == ["mslaunch", *written.split()]

@@ -34,7 +34,7 @@ def environments(counts: list[int]) -> list[dict[str, str]]:
 
 @settings(max_examples=50, deadline=None)
 @given(LAYOUTS)
-def test_numbers_agree(counts: list[int]) -> None:
+def test_numbers_of_all_frameworks_agree(counts: list[int]) -> None:
     made = environments(counts)
     size = len(made)
     for env in made:
@@ -63,7 +63,7 @@ def test_numbers_agree(counts: list[int]) -> None:
 
 
 def mindspore_takes_mpi(env: dict[str, str]) -> bool:
-    """UseMPI() of MindSpore's ms_utils.h, without its last condition, that MS_ROLE is empty: no half of it may hold."""
+    """UseMPI() of MindSpore's ms_utils.h without its last condition (MS_ROLE is empty): neither half may be true."""
     return bool(env.get("OMPI_COMMAND") and env.get("PMIX_RANK"))
 
 
@@ -73,14 +73,14 @@ PROMISES = ("PMIX_", "PMI_", "OMPI_MCA_orte_hnp_uri", "OMPI_MCA_orte_local_daemo
             "OMPI_MCA_orte_precondition_transports")  # fmt: skip
 
 
-def test_no_server_is_promised() -> None:
+def test_no_variable_announces_a_server() -> None:
     (env,) = environments([1])
     assert not [name for name in env if name.startswith(PROMISES) or name == "OMPI_MCA_ess"]
     for name in ("OMPI_MCA_orte_hnp_uri", "OMPI_MCA_ess", "OMPI_MCA_pmix", "PMIX_RANK", "PMIX_SERVER_URI41"):
         assert any(name == one or (one.endswith("*") and name.startswith(one[:-1])) for one in openmpi.SCRUB)
 
 
-def test_parameters_of_pmix_are_the_users() -> None:
+def test_pmix_parameters_of_the_user_are_kept() -> None:
     for name in ("PMIX_MCA_gds", "OMPI_MCA_btl", "OMPI_MCA_orte_tmpdir_base", "OMPI_ALLOW_RUN_AS_ROOT"):
         assert not any(name == one or (one.endswith("*") and name.startswith(one[:-1])) for one in frameworks.SCRUB)
 
@@ -97,7 +97,7 @@ def test_parameters_of_pmix_are_the_users() -> None:
         (("x", "\udcff" * openmpi._LONGEST), "x", "\udcff" * openmpi._LONGEST),
     ],
 )
-def test_the_program_is_named(argv: tuple[str, ...], command: str, words: str | None) -> None:
+def test_ranks_get_the_name_of_the_program(argv: tuple[str, ...], command: str, words: str | None) -> None:
     env = openmpi.app_env(ProgramInfo(3, argv, "/work"))
     assert (env["OMPI_COMMAND"], env.get("OMPI_ARGV")) == (command, words)
     assert (env["OMPI_MCA_orte_app_num"], env["OMPI_MCA_initial_wdir"]) == (3, "/work")
@@ -153,20 +153,20 @@ def test_a_contradiction_is_an_error() -> None:
         ("", ""),
     ],
 )
-def test_which_programs_are_not_bound(text: str, framework: str) -> None:
+def test_programs_that_are_not_bound_by_default(text: str, framework: str) -> None:
     assert frameworks.unbound_in(text) == framework
 
 
 @settings(max_examples=20, deadline=None)
 @given(LAYOUTS)
-def test_what_a_node_shares_is_shared(counts: list[int]) -> None:
+def test_variables_common_to_a_node_are_stored_once(counts: list[int]) -> None:
     place = RankInfo(0, sum(counts), 0, counts[0], 0, len(counts), sum(counts), "::1", 1, 2)
     other = place._replace(rank=counts[0] - 1, local_rank=counts[0] - 1)
     assert frameworks.job_env(place) == frameworks.job_env(other)
 
 
-def test_what_is_set_is_also_scrubbed() -> None:
-    """Or a launch within a launch could see two jobs at once."""
+def test_variables_that_are_set_are_also_scrubbed() -> None:
+    """Otherwise a launch inside a launch could see two jobs at once."""
     for env in environments([2]):
         for name in set(env) - {"LOCAL_RANK", "MS_TOPO_TIMEOUT", "MS_CLUSTER_TIMEOUT"}:
             assert any(name == one or (one.endswith("*") and name.startswith(one[:-1])) for one in frameworks.SCRUB), (
@@ -176,7 +176,7 @@ def test_what_is_set_is_also_scrubbed() -> None:
     assert all("*" not in name[:-1] for name in frameworks.SCRUB)
 
 
-def test_the_scheduler_is_no_worker() -> None:
+def test_the_scheduler_has_no_worker_variables() -> None:
     place = RankInfo(0, 8, 0, 4, 0, 2, 8, "10.0.0.1", 10001, 10002)
     (service,) = mindspore.services(place, ServicePolicy())
     env = dict(word.split("=", 1) for word in service.env)
@@ -208,7 +208,7 @@ def test_the_scheduler_and_the_servers_get_the_same_address() -> None:
 
 @pytest.mark.parametrize("simulated", [False, True])
 @pytest.mark.parametrize("numbered", [False, True])
-def test_what_is_not_known_is_not_said(simulated: bool, numbered: bool) -> None:
+def test_unknown_values_are_not_set(simulated: bool, numbered: bool) -> None:
     full = RankInfo(3, 8, 1, 2, 1, 4, 8, "10.0.0.1", 10001, 10002, simulated=simulated)
     place = full._replace(numbered=numbered)
     names = {word.partition("=")[0] for word in (*frameworks.job_env(place), *frameworks.rank_env(place))}

@@ -29,7 +29,7 @@ BELOW = "import subprocess, sys; sys.exit(subprocess.call([sys.executable, '-c',
 
 
 class Server:
-    """A process that listens, itself or by a child."""
+    """A process that listens itself, or whose child does."""
 
     def __init__(self, *argv: str) -> None:
         self._process = subprocess.Popen(
@@ -56,7 +56,7 @@ def loop() -> Iterator[Loop]:
 
 
 @pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
-def test_who_listens(family: socket.AddressFamily) -> None:
+def test_the_listener_of_a_port_is_found(family: socket.AddressFamily) -> None:
     with socket.socket(family) as server:
         server.bind(("", 0))
         port = server.getsockname()[1]
@@ -70,7 +70,7 @@ def test_who_listens(family: socket.AddressFamily) -> None:
     assert sockets(port) == set()
 
 
-def test_processes_that_are_gone_or_not_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_that_are_gone_or_not_ours_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     assert holder({"socket:[1]"}, [os.getpid(), 2**22 + 1]) is None
 
     def denied(path: str) -> list[str]:
@@ -80,7 +80,7 @@ def test_processes_that_are_gone_or_not_ours(monkeypatch: pytest.MonkeyPatch) ->
     assert holder({"socket:[1]"}, [os.getpid()]) == 0
 
 
-def test_words() -> None:
+def test_descriptions_of_listeners() -> None:
     with Server(LISTENS) as server:
         assert by_whom(server.port).startswith(f" by process {server.pid} ({sys.executable[:60]}")
         taken = refused(server.port, False, OSError(errno.EADDRINUSE, "Address already in use"))
@@ -95,8 +95,8 @@ def test_words() -> None:
 
 
 @pytest.mark.parametrize("argv", [(LISTENS,), (BELOW, LISTENS)])
-def test_waiting_until_a_process_listens(loop: Loop, argv: tuple[str, ...]) -> None:
-    """Or one that it has started."""
+def test_the_wait_ends_when_a_process_listens(loop: Loop, argv: tuple[str, ...]) -> None:
+    """The listener may also be a child of the process."""
     heard: list[LaunchError | None] = []
     with Server(*argv) as server:
         ListenWait(loop, server.port, server.pid, heard.append)
@@ -104,7 +104,7 @@ def test_waiting_until_a_process_listens(loop: Loop, argv: tuple[str, ...]) -> N
     assert heard == [None]
 
 
-def test_waiting_for_a_port_that_another_has(loop: Loop) -> None:
+def test_the_wait_ends_when_another_process_has_the_port(loop: Loop) -> None:
     heard: list[LaunchError | None] = []
     with Server(LISTENS) as server, Server(LISTENS) as other:
         ListenWait(loop, server.port, other.pid, heard.append)
@@ -112,8 +112,8 @@ def test_waiting_for_a_port_that_another_has(loop: Loop) -> None:
     assert heard[0] and f"by process {server.pid} (" in heard[0].what
 
 
-def test_waiting_has_an_end(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And before that it can be given up."""
+def test_the_wait_has_a_limit(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It can also be cancelled earlier."""
     monkeypatch.setattr(listeners, "SECONDS", 0.05)
     heard: list[LaunchError | None] = []
     with socket.socket() as silent:
@@ -126,16 +126,16 @@ def test_waiting_has_an_end(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @given(st.lists(st.builds(control.PortRequest, st.integers(0, 65535), st.booleans()), max_size=4))
-def test_reserve(ports: list[control.PortRequest]) -> None:
+def test_port_requests_survive_a_round_trip(ports: list[control.PortRequest]) -> None:
     assert control.unpack_ports(control.pack_ports(ports)) == ports
 
 
-def test_reserve_is_short() -> None:
+def test_port_requests_are_short() -> None:
     wanted = [control.PortRequest(), control.PortRequest(8118), control.PortRequest(8118, True)]
     assert control.pack_ports(wanted) == b"0 8118 8118-"
 
 
 @pytest.mark.parametrize("payload", [b"-1", b"65536", b"x", b"8118--", b"-", b"8118+", b"\xff"])
-def test_what_is_no_port(payload: bytes) -> None:
+def test_malformed_port_requests_are_refused(payload: bytes) -> None:
     with pytest.raises(WireError):
         control.unpack_ports(payload)

@@ -1,4 +1,4 @@
-"""Which file is run, or why none is."""
+"""Which file is executed, or why none can be."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def place(tmp_path: Path) -> Path:
         ("mine", "here/mine"),  # the working directory comes last
     ],
 )
-def test_found(place: Path, name: str, found: str) -> None:
+def test_programs_are_found(place: Path, name: str, found: str) -> None:
     assert find_program(name, f"{place}/one:{place}/two", str(place / "here")) == f"{place}/{found}"
 
 
@@ -50,8 +50,8 @@ def test_a_path_is_taken_from_the_working_directory_and_stays_as_it_is(place: Pa
         find_program(name, "", "/")
 
 
-def test_directories_before_the_path(place: Path) -> None:
-    """--path: relative ones count from the working directory of the ranks."""
+def test_directories_of_path_option_come_first(place: Path) -> None:
+    """Relative directories of --path count from the working directory of the ranks."""
     app = AppPlan(("tool", "word"), "/", path="two:/nowhere")
     path = str(place / "one")
     assert command(app, RankPlan(3, 0, ()), False, path, str(place))[0] == f"{place}/two/tool"
@@ -61,12 +61,12 @@ def test_directories_before_the_path(place: Path) -> None:
     assert "two:/nowhere:" in caught.value.todo
 
 
-def test_the_rank_in_the_name(place: Path) -> None:
+def test_a_placeholder_in_the_name_is_the_rank(place: Path) -> None:
     app = AppPlan(("tool", "word"), "/")
     assert command(app, RankPlan(12, 0, ()), True, f"{place}/one", "/") == (f"{place}/one/tool", ["tool-12", "word"])
 
 
-def test_a_program_in_a_window(place: Path) -> None:
+def test_a_program_in_an_xterm(place: Path) -> None:
     rank = RankPlan(3, 0, (), wrapper=("tool", "-e"))
     made = command(AppPlan(("mine", "a b"), "/"), rank, True, f"{place}/one", str(place / "here"))
     assert made == (f"{place}/one/tool", ["tool", "-e", f"{place}/here/mine", "a b"])
@@ -74,11 +74,11 @@ def test_a_program_in_a_window(place: Path) -> None:
         command(AppPlan(("mine",), "/"), rank._replace(wrapper=("xterm",)), False, "", str(place / "here"))
 
 
-def test_a_whole_path_is_taken_as_it_is(place: Path) -> None:
+def test_an_absolute_path_is_taken_as_it_is(place: Path) -> None:
     assert find_program(f"{place}/one/tool", "", "/") == f"{place}/one/tool"
 
 
-def test_relative_and_empty_entries_of_the_path_are_below_the_working_directory(place: Path) -> None:
+def test_relative_entries_of_path_count_from_the_working_directory(place: Path) -> None:
     assert find_program("tool", "one", str(place)) == f"{place}/one/tool"
     assert os.path.samefile(find_program("mine", ":/nowhere", str(place / "here")), place / "here/mine")
 
@@ -95,18 +95,18 @@ def test_relative_and_empty_entries_of_the_path_are_below_the_working_directory(
         ("", 127, "'' was not found", ""),
     ],
 )
-def test_refused(place: Path, name: str, code: int, what: str, todo: str) -> None:
+def test_errors_name_the_reason(place: Path, name: str, code: int, what: str, todo: str) -> None:
     with pytest.raises(LaunchError) as caught:
         find_program(name, f"{place}/one:{place}/two", str(place / "here"))
     assert caught.value.code == code and what in caught.value.what and todo in caught.value.todo
 
 
-def test_no_path_at_all(place: Path) -> None:
+def test_a_rank_without_path_is_refused(place: Path) -> None:
     with pytest.raises(LaunchError, match="have no PATH"):
         find_program("nothing", "", str(place))
 
 
-def test_working_directories(place: Path) -> None:
+def test_working_directories_are_checked(place: Path) -> None:
     check_wdir(str(place))
     for name, problem in (("gone", "does not exist"), ("one/tool", "is not a directory")):
         with pytest.raises(LaunchError, match=problem) as caught:
@@ -118,7 +118,7 @@ def test_working_directories(place: Path) -> None:
     ("number", "words"),
     [(errno.ENOEXEC, "#!"), (errno.ENOENT, "interpreter"), (errno.E2BIG, "too long"), (errno.EAGAIN, "Resource")],
 )
-def test_what_the_kernel_meant(number: int, words: str) -> None:
+def test_errors_of_exec_are_explained(number: int, words: str) -> None:
     error = explain_spawn("x", OSError(number, os.strerror(number)))
     assert words in error.what and "'x'" in error.what and error.code == 126
 
@@ -135,7 +135,7 @@ def test_what_the_kernel_meant(number: int, words: str) -> None:
         ("train", None, False),
     ],
 )
-def test_is_python(tmp_path: Path, name: str, text: bytes | None, expected: bool) -> None:
+def test_python_interpreters_are_recognised(tmp_path: Path, name: str, text: bytes | None, expected: bool) -> None:
     if text is not None:
         (tmp_path / name).write_bytes(text)
     assert is_python(str(tmp_path / name)) == expected

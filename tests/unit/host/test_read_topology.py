@@ -1,4 +1,4 @@
-"""What the cpus share, read from /sys trees of machines that are described in tests/unit/machines.py."""
+"""Topologies read from /sys trees of machines that tests/unit/machines.py describes."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ def flat(cpus: Collection[int]) -> Topology:
 
 
 def nested(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
-    """Objects that meet lie one in the other."""
+    """Objects that overlap are nested."""
     met = set(zip(one, other))
     mine, theirs = Counter(first for first, _ in met), Counter(second for _, second in met)
     return all(mine[first] == 1 or theirs[second] == 1 for first, second in met)
 
 
 def check(topology: Topology, usable: Collection[int]) -> None:
-    """What consumers count on."""
+    """The invariants that users of a topology rely on."""
     assert set(topology.cpus) <= set(usable) and bool(topology.cpus) == bool(usable)
     assert len(set(topology.cpus)) == len(topology.cpus)
     found = rows(topology)
@@ -69,11 +69,11 @@ def check(topology: Topology, usable: Collection[int]) -> None:
         assert all(nested(row, other) for other in found.values()), level
 
 
-# --- machines as they are
+# --- whole machines
 
 
 @pytest.mark.parametrize("name", MACHINES)
-def test_a_machine(name: str, tmp_path: Path) -> None:
+def test_the_topology_of_a_machine(name: str, tmp_path: Path) -> None:
     made = MACHINES[name]
     root = write_sys(made, tmp_path)
     topology = read_topology(set(made.cpus), root)
@@ -82,7 +82,7 @@ def test_a_machine(name: str, tmp_path: Path) -> None:
     assert count_cores(set(made.cpus), root) == len(set(rows(topology)["core"]))
 
 
-def test_a_xeon_in_numbers(tmp_path: Path) -> None:
+def test_the_numbers_of_a_xeon(tmp_path: Path) -> None:
     """Siblings are 16 apart; the order is core by core."""
     topology = read_topology(set(range(32)), write_sys(XEON, tmp_path))
     assert topology.cpus[:4] == (0, 16, 1, 17) and topology.cpus[-2:] == (15, 31)
@@ -105,8 +105,8 @@ def test_small_cores_have_one_thread_and_share_their_l2(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("usable", [range(10), [8, 9], [0, 8], [5, 9]])
-def test_cpus_without_a_cache_that_others_have(usable: Collection[int], tmp_path: Path) -> None:
-    """Two low-power cores are outside of the L3: their L2 stands for it, whichever cpu is asked first."""
+def test_cpus_may_lack_a_cache_that_others_have(usable: Collection[int], tmp_path: Path) -> None:
+    """Two low-power cores are outside of the L3: their L2 counts as the L3, whichever cpu is read first."""
     root = write_sys(LAPTOP_LOW_POWER, tmp_path)
     topology = read_topology(set(usable), root)
     check(topology, usable)
@@ -114,12 +114,12 @@ def test_cpus_without_a_cache_that_others_have(usable: Collection[int], tmp_path
     assert list(rows(topology)["l3cache"]) == ([] if min(usable) == 8 else l3)
 
 
-def test_cores_that_are_only_listed_later_know_of_a_cache_more(tmp_path: Path) -> None:
+def test_cores_listed_later_may_have_one_more_cache(tmp_path: Path) -> None:
     made = machine("socket:1 l3:0 core:2 thread:1 + l3:1 core:2 thread:1")
     assert rows(read_topology({0, 1, 2, 3}, write_sys(made, tmp_path)))["l3cache"] == (0, 1, 2, 2)
 
 
-# --- what we may use
+# --- affinity masks
 
 
 @pytest.mark.parametrize(
@@ -133,8 +133,8 @@ def test_cores_that_are_only_listed_later_know_of_a_cache_more(tmp_path: Path) -
         (ARM, {63, 30}),
     ],
 )
-def test_a_cut_mask(made: Machine, usable: set[int], tmp_path: Path) -> None:
-    """What is left keeps its order and is numbered anew."""
+def test_a_mask_that_cuts_objects(made: Machine, usable: set[int], tmp_path: Path) -> None:
+    """The remaining objects keep their order and get new numbers."""
     root = write_sys(made, tmp_path)
     topology = read_topology(usable, root)
     assert topology == made.topology(usable)
@@ -147,7 +147,7 @@ def test_the_order_is_that_of_whole_objects(tmp_path: Path) -> None:
     assert topology.cpus == (14, 1)
 
 
-def test_threads_that_are_offline(tmp_path: Path) -> None:
+def test_offline_threads_are_ignored(tmp_path: Path) -> None:
     """SMT-8 with two threads a core in use, as POWER hosts often are; their directories are empty."""
     kept = {cpu for cpu in POWER.cpus if cpu % 8 in (0, 4)}
     root = write_sys(POWER, tmp_path, offline=set(POWER.cpus) - kept)
@@ -156,7 +156,7 @@ def test_threads_that_are_offline(tmp_path: Path) -> None:
     assert count_cores(set(POWER.cpus), root) == 4
 
 
-# --- what Linux does not tell
+# --- incomplete information
 
 
 def test_a_small_machine_without_caches(tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_a_small_machine_without_caches(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("left_out", ["cache", "node", "smt"])
-def test_a_part_that_is_missing(left_out: str, tmp_path: Path) -> None:
+def test_a_missing_part_leaves_the_rest_intact(left_out: str, tmp_path: Path) -> None:
     expected = rows(XEON_DEALT.topology())
     if left_out == "cache":
         expected.update(l1cache=(), l2cache=(), l3cache=())
@@ -178,14 +178,14 @@ def test_a_part_that_is_missing(left_out: str, tmp_path: Path) -> None:
     assert count_cores({0, 2, 8, 10}, root) == 2
 
 
-def test_no_topology_directory(tmp_path: Path) -> None:
+def test_each_cpu_is_a_core_without_a_topology_directory(tmp_path: Path) -> None:
     made = machine("socket:1 core:4 thread:2")
     root = write_sys(made, tmp_path, leave_out={"topology", "cache", "node"})
     assert read_topology({1, 2, 7}, root) == flat({1, 2, 7})
     assert count_cores({1, 2, 7}, root) == 3
 
 
-def test_no_sys_at_all(tmp_path: Path) -> None:
+def test_each_cpu_is_a_core_without_sys(tmp_path: Path) -> None:
     assert read_topology({3, 1}, str(tmp_path / "none")) == flat({1, 3})
     assert count_cores({3, 1}, str(tmp_path / "none")) == 2
     assert read_topology(set(), str(tmp_path)) == flat(())
@@ -193,8 +193,8 @@ def test_no_sys_at_all(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("made", [XEON, FOUR_SOCKETS, LAPTOP], ids=["xeon", "four-sockets", "laptop"])
-def test_an_old_kernel(made: Machine, tmp_path: Path) -> None:
-    """Other names, masks where some had no lists, no word on SMT."""
+def test_files_of_an_old_kernel_are_read(made: Machine, tmp_path: Path) -> None:
+    """They have other names, masks instead of some lists, and nothing about SMT."""
     root = write_sys(made, tmp_path, old=True)
     assert read_topology(set(made.cpus), root) == made.topology()
     assert count_cores(set(made.cpus), root) == len(set(rows(made.topology())["core"]))
@@ -203,27 +203,27 @@ def test_an_old_kernel(made: Machine, tmp_path: Path) -> None:
 # --- oddities
 
 
-def test_memory_without_cpus_is_no_node(tmp_path: Path) -> None:
+def test_memory_without_cpus_is_no_numa_node(tmp_path: Path) -> None:
     root = write_sys(XEON_DEALT, tmp_path)
     write(tmp_path / "devices/system/node/node9", cpulist="")
     os.rename(tmp_path / "devices/system/node/node0", tmp_path / "devices/system/node/node10")
     assert read_topology(set(XEON_DEALT.cpus), root) == XEON_DEALT.topology()._replace(numa=(10, 1, 2, 3))
 
 
-def test_two_kinds_of_memory_for_the_same_cpus(tmp_path: Path) -> None:
+def test_two_kinds_of_memory_for_the_same_cpus_are_one_node(tmp_path: Path) -> None:
     root = write_sys(XEON, tmp_path)
     write(tmp_path / "devices/system/node/node1", cpulist="0-31")
     assert read_topology(set(XEON.cpus), root) == XEON.topology()
 
 
-def test_a_node_that_is_missing_counts_as_the_rest_of_its_socket(tmp_path: Path) -> None:
+def test_cpus_without_a_node_are_the_rest_of_their_socket(tmp_path: Path) -> None:
     made = machine("socket:2 numa:1 core:2 thread:1")
     root = write_sys(made, tmp_path)
     os.unlink(tmp_path / "devices/system/node/node0/cpulist")
     assert read_topology({0, 1, 2, 3}, root) == made.topology()._replace(numa=()), "it has no number of the kernel's"
 
 
-def test_siblings_that_are_cores(tmp_path: Path) -> None:
+def test_siblings_with_core_numbers_are_cores(tmp_path: Path) -> None:
     """AMD's family 15h: two cores with a common L2 are called siblings, but have numbers of their own."""
     made = machine("socket:1 l3:1 core:2 thread:2")
     root = write_sys(made, tmp_path)
@@ -242,7 +242,7 @@ def test_clusters_decide_the_order(tmp_path: Path) -> None:
     assert read_topology({0, 1, 2, 3}, write_sys(interleaved, tmp_path)).cpus == (0, 2, 1, 3)
 
 
-def test_a_nul_behind_the_text(tmp_path: Path) -> None:
+def test_a_nul_after_the_text_is_ignored(tmp_path: Path) -> None:
     """Linux 5.15 and 5.16 have one in the lists of node and topology."""
     root = write_sys(XEON_DEALT, tmp_path)
     for path in [*tmp_path.rglob("cpulist"), *tmp_path.rglob("package_cpus_list")]:
@@ -279,14 +279,14 @@ def files_read(monkeypatch: pytest.MonkeyPatch, function: object, *args: object)
     return len(opened)
 
 
-def test_an_object_that_was_seen_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_object_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """64 cores with two threads: a file for each core, L1 and L2; and few for what is larger."""
     root = write_sys(EPYC, tmp_path)
     assert files_read(monkeypatch, read_topology, set(EPYC.cpus), root) < 3 * 64 + 60
     assert files_read(monkeypatch, count_cores, set(EPYC.cpus), root) == 64 + 3
 
 
-def test_without_smt_nothing_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_smt_cores_are_counted_from_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = write_sys(ARM, tmp_path)
     assert files_read(monkeypatch, count_cores, set(ARM.cpus), root) == 1
 
@@ -312,7 +312,7 @@ def any_machine(draw: st.DrawFn) -> Machine:
 
 @FEW
 @given(any_machine(), st.data())
-def test_any_machine_and_any_mask(made: Machine, data: st.DataObject) -> None:
+def test_any_machine_with_any_mask(made: Machine, data: st.DataObject) -> None:
     usable = data.draw(st.sets(st.sampled_from(made.cpus), min_size=1))
     with tempfile.TemporaryDirectory() as folder:
         root = write_sys(made, Path(folder))
@@ -329,7 +329,7 @@ NONSENSE = st.binary(max_size=6) | st.sampled_from(
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Eight cpus; whoever changes files puts them back."""
+    """Eight cpus; tests that change files restore them."""
     root = tmp_path_factory.mktemp("sys")
     write_sys(machine("socket:2 numa:2 l3:1 cluster:1 core:1 thread:2"), root)
     return root
@@ -337,7 +337,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @settings(max_examples=150, deadline=None)
 @given(data=st.data())
-def test_any_garbage(tree: Path, data: st.DataObject) -> None:
+def test_any_garbage_in_the_files(tree: Path, data: st.DataObject) -> None:
     """Files of any content, or directories in their place."""
     files = sorted(path for path in tree.rglob("*") if path.is_file())
     usable = data.draw(st.sets(st.integers(0, 9), min_size=1))

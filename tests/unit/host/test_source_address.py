@@ -1,4 +1,4 @@
-"""The address of this host on the way to another one, by loopback only."""
+"""The local address of connections to another host, tested over loopback only."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from mslaunch.host.source_address import source_address
         ("localhost", ""),
     ],
 )
-def test_an_address_is_taken_as_it_is(host: str, own: str) -> None:
+def test_an_address_is_used_as_it_is(host: str, own: str) -> None:
     assert source_address(host) == own
 
 
-def test_a_name_is_looked_up_if_that_is_asked_for() -> None:
+def test_a_name_is_looked_up_on_request() -> None:
     assert source_address("localhost", resolve=True) in ("127.0.0.1", "::1")
     assert source_address("no.such.host.invalid", resolve=True) == ""

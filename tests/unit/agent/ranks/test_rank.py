@@ -1,4 +1,4 @@
-"""Ranks and their streams against real, tiny processes: what is read late is not lost, and who may not be signalled."""
+"""Ranks and their streams, with real, tiny processes."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def start(loop: Loop, sink: Sink, script: str, stdin: bool = False, pty: bool = 
     return rank
 
 
-def test_silence_counts_only_while_we_listen(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A launcher that does not keep up pauses its agents for longer than an orphan is waited for."""
+def test_a_silent_stream_is_timed_only_while_it_is_read(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slow launcher may pause its agents for longer than the limit for orphans that hold a stream."""
     sink = Sink()
     rank = start(loop, sink, "head -c 50000 /dev/zero")
     rank._streams.seconds = 0.05
@@ -63,7 +63,7 @@ def test_silence_counts_only_while_we_listen(loop: Loop, monkeypatch: pytest.Mon
     assert (len(sink.data), sink.ends, sink.exits) == (50000, 2, [(0, None)])
 
 
-def test_an_orphan_that_holds_a_stream_is_given_up(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_held_by_an_orphan_is_given_up(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
     sink = Sink()
     rank = start(loop, sink, "echo here; sleep 30 & echo $!")
     rank._streams.seconds = 0.1
@@ -75,8 +75,8 @@ def test_an_orphan_that_holds_a_stream_is_given_up(loop: Loop, monkeypatch: pyte
 
 
 @pytest.mark.parametrize(("pty", "lines"), [(False, 10000), (True, 500)])
-def test_who_is_given_up_is_read_once_more(loop: Loop, pty: bool, lines: int) -> None:
-    """Its time may be up before we have come to read at all, on a busy host: what it said is not lost."""
+def test_a_stream_is_read_once_more_before_it_is_given_up(loop: Loop, pty: bool, lines: int) -> None:
+    """On a busy host the limit may be over before the agent has read at all; the output must not be lost."""
     sink = Sink()
     rank = start(loop, sink, f"seq {lines}; sleep 30 & echo $!", pty=pty)
     rank._streams.seconds = 0.0
@@ -89,8 +89,8 @@ def test_who_is_given_up_is_read_once_more(loop: Loop, pty: bool, lines: int) ->
     assert (numbers, sink.ends) == (list(range(1, lines + 1)), 2)
 
 
-def test_who_is_retired_is_over_soon(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An orphan that goes on talking does not hold the place of the next one; what it says until then is heard."""
+def test_a_retired_rank_is_over_soon(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An orphan that goes on writing does not delay the restart; what it writes until then is forwarded."""
     monkeypatch.setattr(program_streams, "DRAIN_ENDING", 0.1)
     sink, told = Sink(), list[bool]()
     rank = start(loop, sink, "(while echo here; do sleep 0.01; done) &")
@@ -102,17 +102,17 @@ def test_who_is_retired_is_over_soon(loop: Loop, monkeypatch: pytest.MonkeyPatch
     assert (told, sink.ends) == ([True], 2) and b"here\n" in sink.data
 
 
-def test_who_is_over_is_retired_at_once(loop: Loop) -> None:
+def test_a_rank_that_is_over_is_retired_at_once(loop: Loop) -> None:
     sink, told = Sink(), list[bool]()
     rank = start(loop, sink, "exit 3")
     rank.watch(True)
     loop.run(lambda: rank.over)
     rank.retire(lambda: told.append(True))
-    assert not told  # not from within the call
+    assert not told  # the callback comes from the loop, not from within the call
     loop.run(lambda: bool(told))
 
 
-def test_a_rank_that_is_not_ours_to_signal(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rank_that_may_not_be_signalled(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
     sink = Sink()
     rank = start(loop, sink, "read x", stdin=True)
 
@@ -127,8 +127,8 @@ def test_a_rank_that_is_not_ours_to_signal(loop: Loop, monkeypatch: pytest.Monke
     assert sink.exits == [(1, None)]
 
 
-def test_what_a_rank_will_never_read_counts_as_taken(loop: Loop) -> None:
-    """Else the window of --stdin all stays full, and the others starve."""
+def test_input_that_a_rank_will_never_read_counts_as_taken(loop: Loop) -> None:
+    """Otherwise the window of --stdin all stays full, and the other ranks get nothing."""
     sink = Sink()
     rank = start(loop, sink, "exec <&-; exec sleep 30", stdin=True)
     rank.watch(True)
@@ -138,7 +138,7 @@ def test_what_a_rank_will_never_read_counts_as_taken(loop: Loop) -> None:
     loop.run(lambda: rank.over)
 
 
-def test_progress_tells_of_all_bytes_when_the_reader_goes(loop: Loop) -> None:
+def test_all_bytes_count_as_taken_when_the_reader_closes(loop: Loop) -> None:
     reader, writer = os.pipe()
     told: list[int] = []
     broken: list[OSError] = []
@@ -154,7 +154,7 @@ def test_progress_tells_of_all_bytes_when_the_reader_goes(loop: Loop) -> None:
 
 
 class Engine:
-    """Takes what ranks send once it is `here`; writes down the order of things."""
+    """Receives the ranks' bytes once `here` is set, and records the order of events."""
 
     def __init__(self, loop: Loop) -> None:
         self.here = False
@@ -191,7 +191,7 @@ def engine(loop: Loop) -> Engine:
     return Engine(loop)
 
 
-def test_the_exit_comes_after_the_last_words(loop: Loop, engine: Engine) -> None:
+def test_the_exit_comes_after_the_last_pmi_request(loop: Loop, engine: Engine) -> None:
     engine.here = True
     process = engine.start(loop, "printf abort >&3; exit 7")
     loop.run(lambda: process.over)
@@ -209,7 +209,7 @@ def test_the_exit_waits_for_the_engine(loop: Loop, engine: Engine) -> None:
     loop.run(lambda: process.over)
 
 
-def test_the_exit_does_not_wait_for_ever(loop: Loop, engine: Engine) -> None:
+def test_the_exit_waits_for_the_engine_with_a_limit(loop: Loop, engine: Engine) -> None:
     process = engine.start(loop, "printf abort >&3; exit 7")
     process._streams.seconds = 0.05
     loop.run(lambda: process.over)
@@ -219,7 +219,7 @@ def test_the_exit_does_not_wait_for_ever(loop: Loop, engine: Engine) -> None:
     assert engine.history == ["", "exit 7"]
 
 
-def test_the_exit_waits_for_a_shorter_time_while_the_job_is_being_ended(
+def test_the_limit_is_shorter_while_the_job_is_being_ended(
     loop: Loop, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(program_streams, "DRAIN_ENDING", 0.05)
@@ -230,15 +230,15 @@ def test_the_exit_waits_for_a_shorter_time_while_the_job_is_being_ended(
     assert engine.history == ["", "exit 7"]
 
 
-def test_a_rank_that_was_silent_does_not_wait(loop: Loop, engine: Engine) -> None:
+def test_the_exit_of_a_rank_without_pmi_does_not_wait(loop: Loop, engine: Engine) -> None:
     process = engine.start(loop, "exit 7")
     loop.run(lambda: not process.running)
     assert engine.history == ["", "exit 7"]
 
 
 @pytest.mark.parametrize("here", [True, False])
-def test_who_floods_the_socket_after_the_end_of_the_rank(loop: Loop, engine: Engine, here: bool) -> None:
-    """An orphan has it open: no more is read than was there when the rank ended."""
+def test_an_orphan_that_floods_the_pmi_socket_is_cut_off(loop: Loop, engine: Engine, here: bool) -> None:
+    """No more is read than the socket held when the rank ended."""
     engine.here = here
     process = engine.start(loop, "yes >&3 2>/dev/null & exit 7")
     loop.run(lambda: not process.running)

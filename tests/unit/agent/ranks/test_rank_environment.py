@@ -1,4 +1,4 @@
-"""The variables of a rank: what wins over what."""
+"""The variables of a rank, and their precedence."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ def made(app: AppPlan, rank: tuple[str, ...] = (), **inherits: str) -> dict[str,
     return rank_variables(inherited(inherits, PLAN), app, RankPlan(0, 0, rank), {"PWD": "/w"}, ("LAST=default",))
 
 
-def test_what_is_inherited() -> None:
+def test_which_variables_are_inherited() -> None:
     base = inherited({"STALE": "1", "STALE_1": "1", "STALENESS": "1", "BOTH": "mine"}, PLAN)
     assert base == {"STALENESS": "1", "NODE": "node", "BOTH": "node"}
 
 
-def test_from_weak_to_strong() -> None:
-    """Inherited, the node's, the rank's, PWD, the program's (-x); defaults where there is nothing."""
+def test_the_precedence_of_variables() -> None:
+    """From weak to strong: inherited, the node's, the rank's, PWD, the program's (-x); defaults fill gaps."""
     env = made(AppPlan(("x",), "/w"), ("BOTH=rank", "PWD=/rank"), BOTH="mine", LAST="")
     assert env == {"NODE": "node", "BOTH": "rank", "PWD": "/w", "LAST": ""}
     env = made(AppPlan(("x",), "/w", ("BOTH=x", "PWD=/x", "BOTH=y=z")), ("BOTH=rank",))
     assert env == {"NODE": "node", "BOTH": "y=z", "PWD": "/x", "LAST": "default"}
 
 
-def test_a_prefix_goes_before_whatever_there_is() -> None:
-    """An empty part of LD_LIBRARY_PATH would be the working directory: there is none."""
+def test_a_prefix_is_put_first_in_search_paths() -> None:
+    """LD_LIBRARY_PATH gets no empty entry, which would mean the working directory."""
     app = AppPlan(("x",), "/w", ("PATH=/x",), front=("PATH=/p/bin", "LD_LIBRARY_PATH=/p/lib"))
     env = made(app, PATH="/bin")
     assert (env["PATH"], env["LD_LIBRARY_PATH"]) == ("/p/bin:/x", "/p/lib")
@@ -41,8 +41,8 @@ def test_a_prefix_goes_before_whatever_there_is() -> None:
 
 
 @pytest.mark.parametrize("said", ["LOWER", "UPPER"])
-def test_defaults_that_belong_together(said: str) -> None:
-    """A host that says the least alone would else have a least above the most."""
+def test_paired_defaults_are_set_together(said: str) -> None:
+    """If a host sets only the minimum, it could otherwise exceed the default maximum."""
     defaults = ("MS_RETRY_INTERVAL_LOWER=1", "MS_RETRY_INTERVAL_UPPER=1")
     app, rank = AppPlan(("x",), "/w"), RankPlan(0, 0, ())
     assert rank_variables({"A": "1"}, app, rank, {}, defaults).items() >= dict(map(_split, defaults)).items()
@@ -50,8 +50,8 @@ def test_defaults_that_belong_together(said: str) -> None:
     assert rank_variables(inherits, app, rank, {}, defaults) == inherits
 
 
-def test_the_agent_means_the_same_variables() -> None:
-    """It says their names itself, for `frameworks` does not travel."""
+def test_the_agent_and_frameworks_name_the_same_variables() -> None:
+    """The agent has its own copy of the names, because `frameworks` does not travel."""
     assert rank_environment._TOGETHER == frameworks.PACE
     assert frameworks.PACE[1] == mindspore_scheduler._PACE
 

@@ -1,4 +1,4 @@
-"""The session directory of an agent: what is stored, what ranks see of it, and that nothing stays."""
+"""The session directory of an agent: files are stored, ranks see them, and nothing is left behind."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def session(tmp_path: Path, told: Told) -> Iterator[SessionDir]:
     assert os.listdir(tmp_path) == []
 
 
-def test_nothing_is_made_before_it_is_needed(session: SessionDir, told: Told, tmp_path: Path) -> None:
+def test_no_directory_is_made_before_a_file_arrives(session: SessionDir, told: Told, tmp_path: Path) -> None:
     assert (os.listdir(tmp_path), told.heard()) == ([], [])
     session.rank_dir("rank.0")
     assert told.heard() == [session.path] == [str(tmp_path / name) for name in os.listdir(tmp_path)]
     assert os.stat(session.path).st_mode & 0o777 == 0o700
 
 
-def test_files_and_their_modes(session: SessionDir, told: Told) -> None:
+def test_files_are_stored_with_their_modes(session: SessionDir, told: Told) -> None:
     for name, mode, pieces in (
         ("tool", 0o755, [b"#!/bin/sh\n", b"exit 3\n"]),
         ("data/in/x", 0o440, [b"\0" * 70000]),
@@ -64,7 +64,7 @@ def test_files_and_their_modes(session: SessionDir, told: Told) -> None:
     assert told.stored == [("", "")] * 3
 
 
-def test_each_rank_sees_all_in_a_directory_of_its_own(session: SessionDir) -> None:
+def test_each_rank_has_a_directory_with_all_files(session: SessionDir) -> None:
     for name in ("tool", "data/x"):
         session.begin(name, 0o700)
         session.write(b"1")
@@ -95,7 +95,7 @@ def test_the_first_error_is_reported_once(session: SessionDir, told: Told, tmp_p
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
-def test_a_full_disk(session: SessionDir, told: Told) -> None:
+def test_a_full_disk_is_reported(session: SessionDir, told: Told) -> None:
     session.begin("x", 0o600)
     assert session._file
     os.dup2(os.open("/dev/full", os.O_WRONLY), session._file.fileno(), inheritable=False)
@@ -106,7 +106,7 @@ def test_a_full_disk(session: SessionDir, told: Told) -> None:
     assert "No space" in told.stored[0][0]
 
 
-def test_no_room_for_a_directory(tmp_path: Path, told: Told) -> None:
+def test_a_directory_that_cannot_be_made_is_reported(tmp_path: Path, told: Told) -> None:
     made = SessionDir({"TMPDIR": str(tmp_path / "gone")}, told.tell, lambda *said: told.stored.append(said))
     with pytest.raises(LaunchError, match="No such file"):
         made.rank_dir("rank.0")

@@ -1,4 +1,4 @@
-"""What the agent needs to know to run MindSpore's scheduler, tried on real processes that only look like MindSpore."""
+"""The command of MindSpore's scheduler, found by means of real processes that only look like MindSpore."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def package(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def venv(tmp_path: Path) -> Path:
-    """A venv as far as the kernel sees one: a link named python."""
+    """A venv as the kernel sees it: a link named python."""
     link = tmp_path / "venv" / "bin" / "python"
     link.parent.mkdir(parents=True)
     link.symlink_to(os.path.realpath(sys.executable))
@@ -87,7 +87,7 @@ def loads(package: Path, python: object = sys.executable) -> list[str]:
     return [str(python), "-c", LOADS, str(next(package.glob("*.so")))]
 
 
-def test_a_rank_that_loaded_it(package: Path, tmp_path: Path) -> None:
+def test_a_rank_that_has_loaded_mindspore(package: Path, tmp_path: Path) -> None:
     with Program(loads(package), cwd=tmp_path, env={"A": "1=2", "EMPTY": ""}) as rank:
         found = find_interpreter([rank.pid])
     assert found is not None
@@ -97,19 +97,19 @@ def test_a_rank_that_loaded_it(package: Path, tmp_path: Path) -> None:
     assert (found.env["A"], found.env["EMPTY"]) == ("1=2", "")
 
 
-def test_a_rank_that_did_not(tmp_path: Path) -> None:
+def test_a_rank_that_has_not_loaded_mindspore(tmp_path: Path) -> None:
     other = tmp_path / "_c_expression.so"
     other.write_bytes(b"\0" * 4096)
     with Program([sys.executable, "-c", LOADS, str(other)]) as rank:
         assert find_interpreter([rank.pid]) is None
 
 
-def test_a_venv_stays_one(package: Path, venv: Path) -> None:
+def test_the_interpreter_of_a_venv_is_kept(package: Path, venv: Path) -> None:
     with Program(loads(package, venv)) as rank:
         assert find_interpreter([rank.pid]).path == str(venv)
 
 
-def test_a_bare_name_is_looked_up_in_the_ranks_own_path(package: Path, venv: Path, tmp_path: Path) -> None:
+def test_a_bare_name_is_looked_up_in_the_path_of_the_rank(package: Path, venv: Path, tmp_path: Path) -> None:
     wrong = tmp_path / "wrong" / "python"
     wrong.parent.mkdir()
     wrong.write_text("#!/bin/sh\n")
@@ -119,21 +119,21 @@ def test_a_bare_name_is_looked_up_in_the_ranks_own_path(package: Path, venv: Pat
         assert find_interpreter([rank.pid]).path == str(venv)
 
 
-def test_a_relative_name_is_relative_to_the_ranks_directory(package: Path, venv: Path, tmp_path: Path) -> None:
+def test_a_relative_name_counts_from_the_directory_of_the_rank(package: Path, venv: Path, tmp_path: Path) -> None:
     with Program(loads(package, "venv/bin/python"), cwd=tmp_path) as rank:
         assert find_interpreter([rank.pid]).path == str(tmp_path / "venv/bin/python")
 
 
 @pytest.mark.parametrize("active", [True, False])
-def test_a_changed_title(package: Path, venv: Path, active: bool) -> None:
-    """The venv that the rank says it was started in; else the file that runs, which is told where MindSpore is."""
+def test_a_rank_that_changed_its_title(package: Path, venv: Path, active: bool) -> None:
+    """The interpreter of VIRTUAL_ENV is run; without one, the executable of the rank, with the path of MindSpore."""
     env = {"VIRTUAL_ENV": str(venv.parent.parent)} if active else {}
     with Program(["net.py: epoch 1", *loads(package)[1:]], executable=venv, env=env) as rank:
         assert find_interpreter([rank.pid]).path == (str(venv) if active else os.path.realpath(venv))
 
 
-def test_a_program_with_python_inside_is_not_run(package: Path, tmp_path: Path) -> None:
-    """Given `-c` and a scheduler it might do anything."""
+def test_a_program_that_embeds_python_is_not_run(package: Path, tmp_path: Path) -> None:
+    """Such a program need not understand `-c`."""
     library = Path(os.path.realpath(sys.executable)).parent.parent
     program = tmp_path / "simulator"
     shutil.copy(os.path.realpath(sys.executable), program)
@@ -141,23 +141,23 @@ def test_a_program_with_python_inside_is_not_run(package: Path, tmp_path: Path) 
         assert find_interpreter([rank.pid]) is None
 
 
-def test_below_a_shell(package: Path) -> None:
+def test_a_python_below_a_shell_is_found(package: Path) -> None:
     with Program([sys.executable, "-c", STARTS_ONE, *loads(package)]) as rank:
         assert find_interpreter([rank.pid]).package == str(package)
 
 
-def test_whose_parent_is_gone(package: Path) -> None:
-    """A rank is a session, so its orphans are still told from those of others."""
+def test_an_orphan_of_the_rank_is_found(package: Path) -> None:
+    """A rank is a session of its own, so its orphans can be distinguished from those of other ranks."""
     with Program(["sh", "-c", 'exec 3<&0; ("$@" <&3 &); exec cat >/dev/null', "sh", *loads(package)]) as rank:
         assert find_interpreter([rank.pid]).package == str(package)
 
 
-def test_of_others_never(package: Path) -> None:
+def test_processes_of_others_are_never_used(package: Path) -> None:
     with Program(loads(package)), Program([sys.executable, "-c", "print('ready'); input()"]) as rank:
         assert find_interpreter([rank.pid]) is None
 
 
-def test_the_second_rank_has_it(package: Path) -> None:
+def test_the_second_rank_has_loaded_mindspore(package: Path) -> None:
     with (
         Program([sys.executable, "-c", "print('ready', flush=True); open(0).read()"]) as one,
         Program(loads(package)) as two,
@@ -165,21 +165,21 @@ def test_the_second_rank_has_it(package: Path) -> None:
         assert find_interpreter([one.pid, two.pid]).package == str(package)
 
 
-def test_vanished_and_never_there(package: Path) -> None:
+def test_a_rank_that_has_vanished(package: Path) -> None:
     with Program(loads(package)) as rank:
         pass
     assert find_interpreter([rank.pid, 2**22 + 1]) is None
     assert find_interpreter([]) is None
 
 
-def test_undecodable_bytes_come_through(package: Path, tmp_path: Path) -> None:
+def test_undecodable_bytes_are_kept(package: Path, tmp_path: Path) -> None:
     with Program(loads(package), env={b"RAW": b"\xff=\xfe"}) as rank:
         env = scheduler_env(find_interpreter([rank.pid]).env, [])
     assert os.fsencode(env["RAW"]) == b"\xff=\xfe"
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="gives up root's rights in a child")
-def test_a_process_that_may_not_be_looked_at(package: Path) -> None:
+def test_a_process_that_may_not_be_inspected(package: Path) -> None:
     asks = (
         "import os, sys; os.setgroups([]); os.setgid(65534); os.setuid(65534); sys.path.append(sys.argv[1])\n"
         "from mslaunch.agent.services.mindspore_scheduler import find_interpreter\n"
@@ -187,7 +187,7 @@ def test_a_process_that_may_not_be_looked_at(package: Path) -> None:
     )
     with Program(loads(package)) as rank:
         source = str(Path(__file__).parents[4])
-        # the modules are loaded before the rights are gone: the source may be in a directory of root's
+        # modules are loaded before privileges are dropped: the source may be in a directory of root's
         argv = [
             sys.executable,
             "-c",
@@ -202,7 +202,7 @@ def test_a_process_that_may_not_be_looked_at(package: Path) -> None:
 # --- the scheduler
 
 
-def test_environment() -> None:
+def test_the_environment_of_the_scheduler() -> None:
     rank = {
         "PATH": "/bin",
         "MS_ROLE": "MS_WORKER",
@@ -242,7 +242,7 @@ def schedule(package: Path, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=20, check=False)
 
 
-def test_the_short_way_leaves_the_package_unimported(package: Path, tmp_path: Path) -> None:
+def test_the_extension_alone_is_loaded(package: Path, tmp_path: Path) -> None:
     (package / "__init__.py").write_text("raise SystemExit('imported the package')")
     (package / "_c_expression.py").write_text(SHORT.format(end="raise SystemExit(0)"))
     (tmp_path / "types.py").write_text("raise SystemExit('imported from the working directory')")
@@ -257,15 +257,15 @@ def search(cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=cwd, env=given, capture_output=True, text=True, timeout=20, check=False)
 
 
-def test_it_finds_the_package_without_importing_it(package: Path, tmp_path: Path) -> None:
+def test_the_package_is_found_without_importing_it(package: Path, tmp_path: Path) -> None:
     (package / "__init__.py").write_text("raise SystemExit('imported the package')")
     (package / "_c_expression.py").write_text(SHORT.format(end="raise SystemExit(0)"))
     done = search(tmp_path, PYTHONPATH=str(package.parent))
     assert (done.returncode, done.stdout, done.stderr) == (0, "target CPU\nscheduling as MS_SCHED\n", "")
 
 
-def test_it_finds_none(package: Path, tmp_path: Path) -> None:
-    """Nothing of that name; a module; a folder in the working directory, and one that is something else."""
+def test_what_is_not_the_package_is_not_taken(package: Path, tmp_path: Path) -> None:
+    """No such name; a module; a folder in the working directory; and a folder that is not MindSpore."""
     (tmp_path / "module").mkdir()
     (tmp_path / "module" / "mindspore.py").write_text("raise SystemExit('imported it')")
     (tmp_path / "folder" / "mindspore").mkdir(parents=True)
@@ -274,7 +274,7 @@ def test_it_finds_none(package: Path, tmp_path: Path) -> None:
         assert (done.returncode, done.stdout, done.stderr) == (93, "", ""), path
 
 
-def test_its_failure_is_reported_in_one_line(package: Path, tmp_path: Path) -> None:
+def test_a_failure_is_reported_in_one_line(package: Path, tmp_path: Path) -> None:
     (package / "_c_expression.py").write_text(SHORT.format(end="raise RuntimeError('port taken')"))
     done = schedule(package, tmp_path)
     assert done.returncode == 1
@@ -282,24 +282,24 @@ def test_its_failure_is_reported_in_one_line(package: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("extension", ["", "raise ImportError('libgomp')", "raise OSError('odd')"])
-def test_the_long_way(package: Path, tmp_path: Path, extension: str) -> None:
-    """Another MindSpore, whose extension alone is not enough."""
+def test_the_whole_package_is_imported_if_necessary(package: Path, tmp_path: Path, extension: str) -> None:
+    """In other versions of MindSpore the extension alone is not enough."""
     (package / "_c_expression.py").write_text(extension)
     (package / "communication.py").write_text("def init(): print('the long way')")
     done = schedule(package, tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (0, "the long way\n", "")
 
 
-def test_the_program_says_whose_it_is() -> None:
+def test_the_stub_names_mslaunch_and_compiles() -> None:
     assert STUB.startswith("# mslaunch: the scheduler")
     compile(STUB, "stub", "exec")
 
 
-# --- workers that are done too soon
+# --- workers that disconnect too early
 
 
 class Clock:
-    """Of a loop that turns when the test says so."""
+    """The clock of a loop that the test drives."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 0.0
@@ -336,7 +336,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
         (range(1, 60), [21, 41, 61]),
     ],
 )
-def test_who_is_refused_for_too_long_will_never_be_let_go(clock: Clock, times: Iterable[int], given_up: list[int]):
+def test_a_worker_that_is_refused_for_too_long_is_given_up(clock: Clock, times: Iterable[int], given_up: list[int]):
     found = []
     reunion = ReconnectWatchdog(clock, lambda error: found.append((clock.now, str(error))), {})
     for now in range(120):
@@ -346,7 +346,7 @@ def test_who_is_refused_for_too_long_will_never_be_let_go(clock: Clock, times: I
     assert all("had done their work" in why for _, why in found)
 
 
-def test_one_that_has_ended_is_not_given_up(clock: Clock):
+def test_a_worker_that_has_ended_is_not_given_up(clock: Clock):
     found: list[object] = []
     reunion = ReconnectWatchdog(clock, found.append, {})
     reunion.read(REFUSED)
@@ -358,5 +358,5 @@ def test_one_that_has_ended_is_not_given_up(clock: Clock):
 
 
 @pytest.mark.parametrize(("said", "patience"), [("1", 20), ("30", 120), ("", 20), ("soon", 20), ("9" * 50, 20)])
-def test_who_has_fewer_heartbeats_gets_more_time(clock: Clock, said: str, patience: float):
+def test_fewer_heartbeats_give_more_time(clock: Clock, said: str, patience: float):
     assert ReconnectWatchdog(clock, print, {"MS_RETRY_INTERVAL_UPPER": said}).patience == patience

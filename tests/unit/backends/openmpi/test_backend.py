@@ -27,7 +27,7 @@ HERE = "here"
 
 
 def job_of(text, mpirun=OLD, files=None, environ=None):
-    """What is made of a command line, with hosts in `files`."""
+    """The job for Open MPI of a command line, with hosts in `files`."""
     environ = environ or {"HOME": "/home/u", "PATH": "/bin"}
     request = parse(["--backend", "openmpi", *text.split()], environ, read(files or {}))
     translate_options.refuse(request)
@@ -45,7 +45,7 @@ def read(files):
 
 
 def told(text, mpirun=OLD, **more):
-    """The words for the job and for its programs, with commas where a program begins."""
+    """mpirun's arguments for the job and its programs; a comma begins each program."""
     made = job_of(text, mpirun, **more).options
     always = ["--allow-run-as-root"] * (not os.geteuid())
     always += ["--prtemca", "pmix_tool_support", "0"] * (mpirun.style == "5.0")
@@ -62,25 +62,25 @@ def test_the_backend_is_read(word):
 
 
 @pytest.mark.parametrize("word", ["mpich", "", "openmpi:", "openmpi5"])
-def test_another_backend_is_refused_with_what_there_is(word):
+def test_an_unknown_backend_is_refused(word):
     with pytest.raises(UsageError) as refused:
         parse(["--backend", word, "x"], {}, read({}))
     assert "openmpi or openmpi:PLACE" in refused.value.what
 
 
 @pytest.mark.parametrize("word", ["auto", "pmi1", "pmi2", "pmix", "none", "pmix:/opt/libpmix.so.2", "PMIX"])
-def test_mpi_is_read_for_each_program(word):
+def test_the_mpi_option_is_read_for_each_program(word):
     first, second = parse(["--mpi", word, "x", ":", "y"], {}, read({})).apps
     assert first.mpi == (word.lower() if ":" not in word else word) and second.mpi == "auto"
 
 
 @pytest.mark.parametrize("word", ["pmi", "pmix:", "openmpi", "", "pmi1:/x"])
-def test_mpi_is_checked(word):
+def test_the_value_of_mpi_is_checked(word):
     with pytest.raises(UsageError):
         parse(["--mpi", word, "x"], {}, read({}))
 
 
-# --- the words
+# --- the arguments of mpirun
 
 
 @pytest.mark.parametrize(
@@ -109,12 +109,12 @@ def test_mpi_is_checked(word):
         ),
     ],
 )
-def test_options_of_the_job(text, old, new):
+def test_options_of_the_job_are_translated(text, old, new):
     assert told(text)[0] == old
     assert new is None or told(text, NEW)[0] == new
 
 
-def test_who_asks_for_debuggers_gets_them():
+def test_options_for_debuggers_are_passed_on():
     made = job_of("-n 1 --mca pmix_tool_support 1 x", NEW).options
     assert "--prtemca" not in made.job and made.job[-3:] == ("--mca", "pmix_tool_support", "1")
 
@@ -136,25 +136,25 @@ def test_who_asks_for_debuggers_gets_them():
         ("--map-by seq --hostfile f x", ["-H n01,n02 -n 2"]),
     ],
 )
-def test_hosts_and_programs(text, programs):
+def test_hosts_and_programs_are_translated(text, programs):
     files = {"f": "n[01-02] slots=2\n", "users": "joe@a slots=1\nb slots=1\n", "cores": "a\nb slots=2\n"}
     environ = {"PATH": "/bin", "NCCL_A": "1", "NCCL_B": "2", "HOME": "/h"}
     assert told(text, files=files, environ=environ)[1] == programs
 
 
-def test_a_file_of_hosts_where_words_cannot_say_it():
+def test_hosts_go_into_a_file_if_options_cannot_express_them():
     files = {"f": "joe@a slots=1\nb\nhere slots=2\n"}
     assert job_of("--hostfile f -n 2 x", files=files).options.hostfile == "here slots=2\njoe@a slots=1\nb\n"
 
 
-def test_a_port_of_all_hosts_goes_to_ssh():
+def test_a_port_common_to_all_hosts_goes_to_ssh():
     job, _ = told("--hostfile f x", files={"f": "a port=22 slots=1\n"})
     assert job == "--mca plm_rsh_args -p 22 --stdin 0"
     with pytest.raises(UsageError, match="one ssh command for all hosts"):
         job_of("--hostfile f x", files={"f": "a port=22 slots=1\nb slots=1\n"})
 
 
-def test_where_open_mpi_is_goes_to_other_hosts():
+def test_the_prefix_of_open_mpi_goes_to_other_hosts():
     there = OLD._replace(prefix="/opt/ompi")
     assert told("-H a x", there)[0] == "--prefix /opt/ompi --stdin 0"
     assert told("-n 1 x", there)[0] == "--stdin none"
@@ -169,7 +169,7 @@ def test_where_open_mpi_is_goes_to_other_hosts():
         "--mca orte_abort_on_non_zero_status 0 -n 1 x", "--set-cwd-to-session-dir -n 1 x",
     ],
 )  # fmt: skip
-def test_what_mpirun_cannot_do_is_refused(text):
+def test_options_that_mpirun_cannot_do_are_refused(text):
     with pytest.raises(UsageError) as refused:
         job_of(text)
     assert refused.value.what.startswith("not with --backend openmpi: ") and refused.value.todo
@@ -178,13 +178,13 @@ def test_what_mpirun_cannot_do_is_refused(text):
 @pytest.mark.parametrize(
     "text", ["--rank-by core -n 1 x", "--map-by board -n 1 x", "--bind-to cpu-list --cpu-set 0 -n 1 x"]
 )
-def test_what_open_mpi_5_cannot_do_is_refused(text):
+def test_options_that_open_mpi_5_cannot_do_are_refused(text):
     job_of(text)
     with pytest.raises(UsageError, match="not with --backend openmpi"):
         job_of(text, NEW)
 
 
-def test_ranks_are_counted_where_their_number_is_known():
+def test_the_number_of_ranks_is_given_where_it_is_known():
     assert job_of("x").size == 2
     assert job_of("-n 3 -H a:2,b:2 --map-by node x").size == 3
     with pytest.raises(UsageError, match="depends on the cores of other hosts"):
@@ -202,7 +202,7 @@ def test_ranks_are_counted_where_their_number_is_known():
         ("-H here,b --nolocal x", "b", False),
     ],
 )
-def test_where_ranks_meet(text, address, scheduler):
+def test_the_rendezvous_address_of_ranks(text, address, scheduler):
     endpoint = job_of(text).endpoint("10.0.0.1", (5000, 5001))
     assert endpoint == (address, 5000, 5001 if scheduler else 0, "10.0.0.1")
 
@@ -228,7 +228,7 @@ def variables_of(**how):
     return dict(line.partition("=")[::2] for line in out.splitlines())
 
 
-def test_variables_of_a_rank():
+def test_the_wrapper_sets_the_variables_of_a_rank():
     env = variables_of()
     expected = {
         "RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4", "NODE_RANK": "1", "GROUP_RANK": "1",
@@ -241,7 +241,7 @@ def test_variables_of_a_rank():
     assert "OMPI_ARGV" not in env
 
 
-def test_what_the_user_gives_wins():
+def test_variables_of_the_user_win():
     env = variables_of(taken=["RANK_ID", "MASTER_ADDR"], RANK_ID="x", MASTER_ADDR="y", PYTHONUNBUFFERED="")
     assert (env["RANK_ID"], env["MASTER_ADDR"], env["PYTHONUNBUFFERED"], env["RANK"]) == ("x", "y", "", "5")
 
@@ -256,18 +256,18 @@ def test_what_the_user_gives_wins():
         ({"MS_RETRY_INTERVAL_UPPER": ""}, None, ""),
     ],
 )
-def test_workers_ask_their_scheduler_often_unless_the_user_says_how_often(how, lower, upper):
+def test_workers_poll_their_scheduler_often_unless_the_user_sets_the_interval(how, lower, upper):
     env = variables_of(**how)
     assert (env.get("MS_RETRY_INTERVAL_LOWER"), env.get("MS_RETRY_INTERVAL_UPPER")) == (lower, upper)
 
 
-def test_the_number_of_the_node():
+def test_the_node_number_of_a_rank():
     assert variables_of(shift=1)["NODE_RANK"] == "0"
     assert "NODE_RANK" not in variables_of(PMIX_SERVER_URI2="", NODE_RANK="7")
     assert variables_of(PMIX_SERVER_URI2="x", OMPI_COMM_WORLD_LOCAL_SIZE="8")["NODE_RANK"] == "0"
 
 
-def test_no_promise_of_a_scheduler_where_there_is_none():
+def test_no_variables_of_a_scheduler_without_one():
     found = rank_wrapper.framework_variables(Endpoint("a", 1, 0), "ff", ())
     assert not [word for word in found if word.startswith("MS_")] and "RANK_ID=rank" in found
 
@@ -277,14 +277,14 @@ WORD = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])
 
 @settings(max_examples=40, deadline=None)
 @given(words_=st.lists(WORD, max_size=5), value=WORD)
-def test_no_word_of_the_user_is_read_by_the_shell(words_, value):
+def test_no_argument_of_the_user_is_read_by_the_shell(words_, value):
     give = "os.write(1, b'|'.join(map(os.fsencode, [*sys.argv[1:], os.environ['GIVEN']])))"
     program = f"import os, sys; {give}"
     done = run_wrapper(["python3", "-S", "-c", program, *words_], text=False, GIVEN=value, PYTHONUTF8="1")
     assert done.stdout == "|".join([*words_, value]).encode() and done.returncode == 0, done.stderr
 
 
-def test_how_a_program_is_found(tmp_path):
+def test_the_wrapper_finds_a_program_as_the_agent_does(tmp_path):
     script = tmp_path / "prog"
     script.write_text("#!/bin/sh\necho $0\n")
     assert run_wrapper(["prog"], wdir=str(tmp_path)).returncode == 126  # it is there, and may not be executed
@@ -299,7 +299,7 @@ def test_how_a_program_is_found(tmp_path):
     assert lost.returncode == 126 and "the working directory /nonexistent cannot be entered" in lost.stderr
 
 
-def test_what_a_rank_says_of_itself_and_where():
+def test_the_wrapper_reports_rank_host_and_pid():
     done = run_wrapper(["sh", "-c", "echo out; echo err >&2"], rank_wrapper.LocalPaths("hello-1"))
     hello, err = done.stderr.splitlines()
     assert hello.split()[:2] == ["hello-1", "5"] and hello.split()[3] == os.uname().nodename
@@ -346,7 +346,7 @@ def test_tags_come_off_however_the_stream_is_cut(pieces, cuts, blank):
 
 
 @given(st.binary())
-def test_nothing_breaks_it(data):
+def test_any_bytes_are_parsed(data):
     untag = TagParser(False)
     assert sum(len(piece) for _, piece in [*untag.feed(data), *untag.end()]) <= len(data)
 
@@ -356,19 +356,19 @@ def untagged(data, blank=False):
     return [*untag.feed(data), *untag.end()]
 
 
-def test_pieces_of_a_line():
+def test_a_line_in_pieces_is_joined():
     assert untagged(b"[1,0]<stdout>:par[1,0]<stdout>:tial\nown\n") == [(0, b"par"), (0, b"tial\n"), (None, b"own\n")]
 
 
-def test_a_tag_behind_a_tag_is_text():
+def test_a_second_tag_in_a_line_is_text():
     assert untagged(b"[1,0]<stdout>: [1,0]<stdout>: x\n", True) == [(0, b"[1,0]<stdout>: x\n")]
 
 
-def test_what_a_spawned_job_prints_is_no_rank_of_ours():
+def test_output_of_a_spawned_job_belongs_to_no_rank():
     assert untagged(b"[2,0]<stdout>:x\n") == [(None, b"x\n")]
 
 
-def test_words_of_mpirun_behind_an_unfinished_line():
+def test_messages_of_mpirun_after_an_unfinished_line():
     frame = b"-" * 74 + b"\n"
     assert untagged(b"[1,1]<stderr>:end" + frame + b"text\n" + frame) == [
         (1, b"end"), (None, frame), (None, b"text\n"), (None, frame),
@@ -387,13 +387,13 @@ def test_words_of_mpirun_behind_an_unfinished_line():
         ("warning: x\nprterun (PRRTE) 3.0.14\n", (3, 0, 14)),
     ],
 )
-def test_versions(answer, version):
+def test_the_version_of_mpirun_is_read(answer, version):
     found = find_mpirun.parse_version("/x", answer)
     assert isinstance(found, OpenMpiInstallation) and found.version == version
 
 
 @pytest.mark.parametrize("answer", ["HYDRA build details:\n    Version: 4.0.2\n", "", "Intel(R) MPI Library 2021"])
-def test_what_is_not_open_mpi(answer):
+def test_other_mpiruns_are_refused(answer):
     assert "not Open MPI's" in find_mpirun.parse_version("/x/mpirun", answer)
 
 
@@ -405,7 +405,7 @@ def false_mpirun(folder, answer, name="mpirun"):
     return str(file)
 
 
-def test_open_mpi_is_found_behind_others(tmp_path):
+def test_open_mpi_is_found_after_others_in_the_path(tmp_path):
     false_mpirun(tmp_path / "a", "HYDRA build details:")
     right = false_mpirun(tmp_path / "b", "mpirun (Open MPI) 4.1.6")
     assert find_mpirun.find("", f"{tmp_path}/a:{tmp_path}/b").path == right
@@ -416,12 +416,12 @@ def test_open_mpi_is_found_behind_others(tmp_path):
 
 
 @pytest.mark.parametrize("place", ["", "bin", "bin/mpirun"])
-def test_open_mpi_where_the_user_says(tmp_path, place):
+def test_the_mpirun_that_the_user_names_is_used(tmp_path, place):
     right = false_mpirun(tmp_path / "bin", "mpirun (Open MPI) 5.0.1")
     assert find_mpirun.find(str(tmp_path / place), "") == OpenMpiInstallation(right, (5, 0, 1), False, str(tmp_path))
 
 
-def test_what_is_too_old(tmp_path):
+def test_an_old_open_mpi_is_refused(tmp_path):
     false_mpirun(tmp_path, "mpirun (Open MPI) 3.1.6")
     with pytest.raises(LaunchError, match="too old"):
         find_mpirun.find(str(tmp_path), "")
@@ -437,11 +437,11 @@ def test_what_is_too_old(tmp_path):
         ("Primary job  terminated normally, but 1 process returned", None),
     ],
 )
-def test_who_failed(words_, rank):
+def test_the_failed_rank_is_read_from_mpiruns_message(words_, rank):
     assert first_failed_rank(words_) == rank
 
 
-def test_what_a_failure_of_mpirun_means():
+def test_exit_codes_of_mpirun_are_explained():
     mpirun, hosts = Failure("rank 0 …", "here", 0, 3), {0: "a", 1: "b"}
     of_rank = failure_of_mpirun(mpirun, None, "process rank 1 with PID 0", 2, hosts)
     assert (of_rank.what, of_rank.host, of_rank.rank, of_rank.code) == ("rank 1 ended with exit code 3", "b", 1, 3)
@@ -455,6 +455,6 @@ def test_what_a_failure_of_mpirun_means():
     assert "mpirun was ended by SIGKILL" in killed.what and killed.rank is None
 
 
-def test_more_ranks_than_cores_are_no_refusal_without_named_hosts():
+def test_more_ranks_than_cores_are_allowed_without_named_hosts():
     assert cores_here() < 4096
     assert job_of("-n 3 x").size == 3

@@ -1,4 +1,4 @@
-"""The hydra dialect: each option in each spelling, hosts and who goes where, files, and that nothing is swallowed."""
+"""The hydra dialect: each option in each spelling, hosts and placement, files, refusals; no argument is lost."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ ELSEWHERE = {"configfile", "skip-launch-node", "order-nodes", "rankmap", "info",
 
 @pytest.mark.parametrize("spell", ["-{}", "--{}", "-{}="], ids=["one", "two", "equals"])
 @pytest.mark.parametrize(("words", "request_"), DONE, ids=lambda case: " ".join(case) if isinstance(case, list) else "")
-def test_each_option(words, request_, spell):
+def test_each_option_sets_its_field(words, request_, spell):
     name, *values = words
     for case in (name, name.upper()):
         if not spell.endswith("="):
@@ -146,13 +146,13 @@ def test_each_option(words, request_, spell):
         assert parse(*given_, "prog", environ={"A": "1", "B": "2"}, file=FILE) == request_
 
 
-def test_each_option_is_tried_above_or_has_a_test_of_its_own():
+def test_each_option_has_a_case_or_a_test():
     done = {name for row in TABLE if row.status != REFUSED for name in row.names}
     assert {case[0][0] for case in DONE} | ELSEWHERE == done
 
 
 @pytest.mark.parametrize("option", [row for row in TABLE if row.status == REFUSED], ids=lambda row: row.names[0])
-def test_what_is_refused_says_why_and_what_instead(option):
+def test_refused_options_say_why_and_what_to_use_instead(option):
     for name in option.names:
         with pytest.raises(UsageError) as caught:
             parse(f"-{name}", "x", "prog")
@@ -160,7 +160,7 @@ def test_what_is_refused_says_why_and_what_instead(option):
         assert caught.value.todo, "what to use instead"
 
 
-def test_options_of_mslaunch_help_here_as_well():
+def test_options_of_mslaunch_are_accepted():
     request = parse("-pty", "no", "--do-not-launch", "-display-map", "-n", "2", "prog")
     assert (request.output.pty, request.do_not_launch, request.display_map) == ("no", True, "table")
     assert {row.names[0] for row in hydra.extras()} == {name for name in EXTRAS if name in by_name(hydra.extras())} - {
@@ -169,7 +169,7 @@ def test_options_of_mslaunch_help_here_as_well():
 
 
 @pytest.mark.parametrize("words", [["-h"], ["--help"], ["-version"], ["-info"], ["-H"]])
-def test_what_is_shown(words):
+def test_help_and_version_are_shown(words):
     with pytest.raises(Show) as caught:
         parse(*words)
     assert "mslaunch" in caught.value.text
@@ -178,7 +178,7 @@ def test_what_is_shown(words):
 # --- environment
 
 
-def test_a_pair_may_be_one_word_and_local_ones_win():
+def test_env_pairs_may_be_one_word_and_local_ones_win():
     request = parse("-genv", "A=b=c", "-n", "1", "--env=A=x", "one", ":", "-genv=B", "2", "-n", "1", "two")
     assert [one.env for one in request.apps] == [
         (("A", "b=c"), ("B", "2"), ("A", "x")),
@@ -186,12 +186,12 @@ def test_a_pair_may_be_one_word_and_local_ones_win():
     ]
 
 
-def test_the_program_is_left_alone():
+def test_arguments_of_the_program_are_left_alone():
     assert parse("-n", "1", "prog", "-genv", "A=b", "-NP", "3").apps[0].argv == ("prog", "-genv", "A=b", "-NP", "3")
     assert parse("-n", "1", "--", "-genv", "A=b").apps[0].argv == ("-genv", "A=b")
 
 
-def test_a_program_s_own_word_on_the_environment_wins():
+def test_environment_options_of_a_program_win():
     request = parse("-genvnone", "-envall", "one", ":", "-envlist", "A", "two", ":", "three")
     assert [one.forward for one in request.apps] == [("*",), ("A",), ()]
 
@@ -219,18 +219,18 @@ def test_a_program_s_own_word_on_the_environment_wins():
         ("HYDRA_CONFIG_FILE", "missing", job()),
     ],
 )
-def test_each_variable(name, value, request_):
+def test_each_variable_sets_its_field(name, value, request_):
     assert parse("prog", environ={name: value}, file=FILE, conf="-verbose\n") == request_
     assert parse("prog", environ={name: ""}, file=FILE) == job()
 
 
-def test_each_variable_is_tried_above_or_listed_as_not_read():
-    tried = {case[0] for case in test_each_variable.pytestmark[0].args[1]}
+def test_each_variable_has_a_case_or_is_listed_as_not_read():
+    tried = {case[0] for case in test_each_variable_sets_its_field.pytestmark[0].args[1]}
     assert {row.name for row in VARIABLES} | {"HYDRA_CONFIG_FILE"} == tried
     assert all(meaning for _, meaning in OTHERS)
 
 
-def test_options_win_over_the_file_and_this_over_variables():
+def test_options_win_over_files_and_files_over_variables():
     environ = {"HYDRA_HOST_FILE": "nofile", "HYDRA_CONFIG_FILE": "conf", "HYDRA_LAUNCHER": "rsh"}
     request = parse("-hosts", "h3", "prog", environ=environ, conf="-hosts h1,h2 -launcher ssh")
     assert request == dealt("h3")
@@ -262,16 +262,16 @@ def test_options_win_over_the_file_and_this_over_variables():
         (["-hosts", "n[01-03]", "-n", "3"], "n01,n02,n03"),
     ],
 )
-def test_hosts_take_their_ranks_in_turn(words, hosts):  # as mpiexec.hydra 5.0.2 does, but for the range
+def test_hosts_take_ranks_in_turn(words, hosts):  # as mpiexec.hydra 5.0.2 does, but for the range
     assert parse(*words, "prog") == dealt(hosts)
 
 
-def test_programs_go_on_where_the_one_before_ended():
+def test_a_program_continues_on_the_next_host():
     request = parse("-hosts", "a,b", "-n", "1", "one", ":", "-n", "3", "two", ":", "three")
     assert ["".join(host.name for host in one.sequence) for one in request.apps] == ["a", "bab", "ab"]
 
 
-def test_fork_runs_all_here():
+def test_the_fork_launcher_runs_all_ranks_locally():
     assert parse("-launcher", "fork", "-hosts", "a:2,b", "prog") == app(np=3)
 
 
@@ -280,7 +280,7 @@ def test_fork_runs_all_here():
     st.lists(st.integers(1, 30), min_size=1, max_size=3),
     st.none() | st.integers(1, 4),
 )
-def test_any_list_deals_every_rank_once_and_in_turn(hosts, ranks, each):
+def test_any_list_of_hosts_takes_every_rank_once(hosts, ranks, each):
     words = ["-hosts", ",".join(f"{name}:{count}" for name, count in hosts)]
     words += ["-ppn", str(each)] if each else []
     for np in ranks:
@@ -340,13 +340,13 @@ def test_a_file_of_programs():
     assert all(one.env == (("A", "1"),) for one in request.apps)
 
 
-def test_a_file_of_programs_behind_a_colon():
+def test_a_file_of_programs_after_a_colon():
     request = parse("-n", "1", "a", ":", "--configfile=file", file="-n 2 b")
     assert [one.argv for one in request.apps] == [("a",), ("b",)]
 
 
 @pytest.mark.parametrize("words", [["-n", "1", "sh", "-configfile", "x"], ["echo", "-configfile"]])
-def test_a_program_may_have_such_an_argument(words):
+def test_a_program_may_have_an_argument_named_configfile(words):
     assert parse(*words).apps[0].argv[-1] == words[-1]
 
 
@@ -413,7 +413,7 @@ def test_refusals_name_the_option_and_what_is_expected(words, where, phrase):
     assert phrase in str(caught.value)
 
 
-def test_a_file_of_options_has_no_program():
+def test_a_configfile_needs_a_program():
     with pytest.raises(UsageError, match="'prog' is no option"):
         parse("x", environ={"HYDRA_CONFIG_FILE": "conf"}, conf="-n 2 prog")
 
@@ -434,7 +434,7 @@ ENVIRON = st.dictionaries(
 @given(st.lists(WORDS, max_size=10), ENVIRON)
 @example(["-env"], {})
 @example(["-genv=", "--"], {})
-def test_any_words_give_a_request_a_refusal_or_something_to_show(words, environ):
+def test_any_arguments_give_a_request_a_refusal_or_a_text(words, environ):
     try:
         request = parse(*words, environ=environ, file=FILE)
     except (LaunchError, Show) as end:
@@ -444,6 +444,6 @@ def test_any_words_give_a_request_a_refusal_or_something_to_show(words, environ)
     assert all(len(one.sequence) in (0, one.np) for one in request.apps)
 
 
-def test_names_are_looked_up_among_ours_last():
+def test_options_of_mslaunch_are_looked_up_last():
     index = Index(TABLE, hydra.extras)
     assert index.get("pty") is not None and index.get("h").group == "Information"

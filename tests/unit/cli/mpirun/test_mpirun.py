@@ -178,7 +178,7 @@ DONE = [
     *(([name], job(verbose=True)) for name in ("v", "verbose", "d", "debug-devel", "debug-daemons", "show-progress")),
 ]
 
-#: options that ask for what is always so
+#: options that ask for the only behaviour there is
 ACCEPTED = [
     "allow-run-as-root", "novm", "noprefix", "no-app-prefix", "do-not-resolve", "hetero-nodes", "uniform-nodes",
     "use-regexp", "enable-instant-on-support", "fwd-mpirun-port", "leave-session-attached",
@@ -190,14 +190,14 @@ DONE += [(["personality", "ompi"], job()), (["forward-signals", "USR1,SIGUSR2"],
 
 @pytest.mark.parametrize("dashes", ["-", "--"])
 @pytest.mark.parametrize(("words", "request_"), DONE, ids=lambda case: " ".join(case) if isinstance(case, list) else "")
-def test_each_option(words, request_, dashes):
+def test_each_option_sets_its_field(words, request_, dashes):
     name, *values = words
     assert parse([dashes + name, *values, "prog"], {}) == request_
     if len(values) == 1:
         assert parse([f"{dashes}{name}={values[0]}", "prog"], {}) == request_
 
 
-def test_the_table_of_cases_names_every_option_that_is_done():
+def test_every_supported_option_has_a_case():
     done = {name for option in TABLE if option.status != REFUSED for name in option.names}
     of_files = {"app", "tune", "am", "amca", "restart-delay", "min-ranks"}  # test_parameter_files, test_recovery_words
     assert {words[0] for words, _ in DONE} == done - of_files - {"h", "help", "V", "version"}
@@ -219,11 +219,11 @@ def test_each_refused_option_says_why_and_what_to_do(name):
         assert caught.value.todo
 
 
-def test_no_option_is_refused_as_not_yet_there():
+def test_no_option_is_refused_as_not_yet_supported():
     assert [option.names for option in TABLE if "yet" in option.help.split()] == []
 
 
-def test_no_name_stands_twice_and_every_row_is_complete():
+def test_option_names_are_unique_and_rows_complete():
     names = [name for option in TABLE for name in option.names]
     assert len(names) == len(set(names))
     for option in TABLE:
@@ -384,30 +384,30 @@ STEERED = [
 
 
 @pytest.mark.parametrize(("key", "value", "request_"), STEERED)
-def test_parameters_that_steer_come_from_mca_and_from_the_environment(key, value, request_):
+def test_launch_parameters_come_from_mca_and_from_the_environment(key, value, request_):
     assert parse(["-mca", key, value, "prog"], {}) == request_
     assert parse(["prog"], {"OMPI_MCA_" + key: value}) == request_
     assert parse(["prog"], {"PRTE_MCA_" + key: value}) == request_
 
 
-def test_what_a_weaker_source_says_of_hardware_threads_leaves_nothing_behind():
+def test_hardware_threads_of_a_weaker_source_are_overridden():
     environ = {"OMPI_MCA_hwloc_base_binding_policy": "hwthread"}
     assert parse(["--bind-to", "core", "prog"], environ) == policy(bind_to="core")
 
 
-def test_output_is_kept_in_one_place():
+def test_two_options_for_output_files_are_refused():
     with pytest.raises(UsageError) as caught:
         parse(["--output", "dir=a", "--output-filename", "b", "prog"], {})
     assert (caught.value.where, "--output" in caught.value.what) == ("--output-filename", True)
     assert parse(["--output-filename", "a", "--output-filename", "b", "prog"], {}) == output(directory="b")
 
 
-def test_each_parameter_that_steers_is_tried():
+def test_each_launch_parameter_has_a_case():
     of_files = {"mca_base_param_file_prefix", "mca_base_envar_file_prefix"}  # test_parameter_files.py
     assert {row.name for row in PARAMETERS} == {key for key, _, _ in STEERED} | of_files
 
 
-def test_only_names_that_may_steer_are_looked_up():
+def test_only_known_parameters_are_looked_up():
     assert all(row.name.startswith(mpirun.STEERING) for row in PARAMETERS)
 
 
@@ -428,12 +428,12 @@ def test_only_names_that_may_steer_are_looked_up():
         ({"OMPI_MCA_orte_tag_output": ""}, job()),
     ],
 )
-def test_variables(environ, request_):
+def test_variables_set_fields(environ, request_):
     assert parse(["prog"], environ) == request_
 
 
 @pytest.mark.parametrize("name", ["MPIEXEC_TIMEOUT", "OMPI_MCA_orte_tag_output", "PRTE_MCA_rmaps_base_mapping_policy"])
-def test_a_bad_variable_is_named(name):
+def test_a_malformed_variable_is_refused(name):
     with pytest.raises(UsageError) as caught:
         parse(["prog"], {name: "soon"})
     assert caught.value.where == name
@@ -447,22 +447,22 @@ def test_options_win_over_parameters_and_these_over_the_environment():
     assert parse(["--rsh-agent", "o", *words], environ) == known._replace(link=LinkPolicy(agent=("o",)))
 
 
-def test_a_policy_leaves_nothing_of_a_weaker_one():
+def test_a_policy_replaces_all_of_a_weaker_one():
     environ = {"OMPI_MCA_rmaps_base_mapping_policy": "ppr:2:node"}
     assert parse(["--map-by", "core", "prog"], environ) == policy(map_by="core")
 
 
-def test_what_follows_the_program_is_the_program_s():
+def test_arguments_after_the_program_belong_to_it():
     words = ["sh", "-c", "x", "-mca", "a", "b", "--", "-n", "2", "--help", ""]
     assert parse(["-n", "1", *words], {}) == Request((AppContext(tuple(words), 1),))
 
 
-def test_repeated_options():
+def test_the_last_of_repeated_options_counts():
     words = ["-n", "1", "-np", "2", "-H", "a", "-H", "b,c", "-x", "A=1", "-x", "B", "-x", "A=2", "prog"]
     assert parse(words, {}) == app(np=2, hosts=("a", "b,c"), env=(("A", "1"), ("B", None), ("A", "2")))
 
 
-def test_several_programs():
+def test_programs_are_divided_by_colons():
     line = "-n 1 -H a -x A=1 -wdir /d a : -np 2 --hostfile f --tag-output -mca x 1 b -q : -mca x 1 c :"
     words = line.split()
     assert parse(words, {}) == Request(
@@ -503,22 +503,22 @@ def test_path_and_prefix_of_the_first_program_hold_for_all_as_in_mpirun():
     )
 
 
-def test_the_same_parameter_twice_is_no_mistake():
+def test_the_same_parameter_may_be_given_twice():
     assert parse(["-mca", "a", "1", "--mca", "a", "1", "prog"], {}) == job(mca=(("a", "1"),))
 
 
-def test_programs_may_not_disagree_on_a_parameter():
+def test_programs_that_disagree_on_a_parameter_are_refused():
     with pytest.raises(UsageError, match="parameter x was given two values"):
         parse(["-mca", "x", "1", "a", ":", "-mca", "x", "2", "b"], {})
 
 
-def test_a_program_without_a_name_behind_a_colon():
+def test_an_option_in_place_of_a_program_after_a_colon_is_refused():
     with pytest.raises(UsageError, match="lone ':'"):
         parse(["-n", "1", "awk", ":", "-q"], {})
 
 
 @pytest.mark.parametrize("words", [["-V"], ["--version"], ["-n", "1", "--version", "prog"]])
-def test_version(words):
+def test_version_names_mslaunch_and_open_mpi(words):
     with pytest.raises(Show) as caught:
         parse(words, {})
     first, second = caught.value.text.splitlines()
@@ -527,7 +527,7 @@ def test_version(words):
 
 
 @pytest.mark.parametrize("called", ["mpirun", "mpiexec"])
-def test_version_under_another_name_begins_as_scripts_expect_it(called):
+def test_version_under_another_name_begins_as_the_originals(called):
     with pytest.raises(Show) as caught:
         parse(["--version"], {}, called=called)
     first, *others = caught.value.text.splitlines()
@@ -536,14 +536,14 @@ def test_version_under_another_name_begins_as_scripts_expect_it(called):
 
 
 @pytest.mark.parametrize("words", [["-h"], ["--help"], ["-help"], ["--help", "mapping"], ["-q", "-h", "--foo"]])
-def test_help(words):
+def test_help_prints_the_options(words):
     with pytest.raises(Show) as caught:
         parse(words, {})
     assert caught.value.text.startswith("Usage: mslaunch ")
 
 
 @pytest.mark.parametrize("width", [0, 60, 80, 100, 400])
-def test_help_fits_and_names_everything(width):
+def test_help_fits_the_terminal_and_names_every_option(width):
     text = help_text(mpirun.describe(), width)
     prose = text.partition("Examples:")[0]  # commands are not broken
     assert max(map(len, prose.splitlines())) <= max(60, min(width, 100))
@@ -562,7 +562,7 @@ def test_the_examples_of_the_help_are_understood():
         assert parse(words, {}).apps[0].argv == ("python", "train.py")
 
 
-def test_the_defaults_in_the_help_are_those_of_the_records():
+def test_defaults_in_the_help_match_the_records():
     fresh = job()
     known = {
         "policy": fresh.policy._asdict(),
@@ -578,7 +578,7 @@ def test_the_defaults_in_the_help_are_those_of_the_records():
                 assert option.read(option.default) == value, option.names
 
 
-def test_parsing_imports_nothing_slow():
+def test_parsing_imports_no_slow_module():
     code = (
         "import sys; before = set(sys.modules)\n"
         "from mslaunch.cli.main import parse\n"
@@ -596,7 +596,7 @@ def test_parsing_imports_nothing_slow():
     assert done.stdout.split() == []
 
 
-def test_docs_are_fresh():
+def test_generated_pages_are_up_to_date():
     done = subprocess.run(
         [sys.executable, str(ROOT / "scripts" / "make-docs"), "--check"],
         capture_output=True,
@@ -798,7 +798,7 @@ ENVIRON = st.dictionaries(
 
 
 @given(st.lists(WORDS, max_size=10), ENVIRON)
-def test_any_words_give_a_request_a_refusal_or_something_to_show(words, environ):
+def test_any_arguments_give_a_request_a_refusal_or_a_text(words, environ):
     try:
         request = parse(words, environ)
     except (LaunchError, Show) as end:
@@ -807,7 +807,7 @@ def test_any_words_give_a_request_a_refusal_or_something_to_show(words, environ)
     assert all(app_.argv for app_ in request.apps)
 
 
-def test_the_dialect_knows_its_groups():
+def test_options_are_sorted_by_their_groups():
     assert {option.group for option in TABLE if option.status == REFUSED} == {common_options.NOT_HERE}
     assert {option.group for option in TABLE} == set(rare_options.GROUPS)
     groups = [option.group for option in TABLE]

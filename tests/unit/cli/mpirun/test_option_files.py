@@ -1,4 +1,4 @@
-"""Files of a command line: mca-params.conf, those of --tune and -am, and appfiles; and which of them is stronger."""
+"""Files with options: mca-params.conf, those of --tune and -am, and appfiles; and their precedence."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def refusal(words: str, files: dict[str, str]) -> UsageError:
     return caught.value
 
 
-def test_the_files_of_system_and_user_steer_where_they_can():
+def test_files_of_system_and_user_set_launch_parameters():
     text = "# mine\n\n rmaps_base_mapping_policy =  node \norte_tag_output=1\nbtl = ^openib\n"
     expected = Request((AppContext(("a",)),), Policy(map_by="node"), OutputPolicy(tag="tag"))
     assert request("a", {USER: text}) == expected
@@ -38,12 +38,12 @@ def test_the_files_of_system_and_user_steer_where_they_can():
     assert request("a", {USER: text}, {}).policy == Policy()  # nobody's home
 
 
-def test_a_value_is_all_that_follows_as_in_open_mpi():
+def test_a_value_extends_to_the_end_of_the_line():
     error = refusal("a", {USER: "orte_tag_output = 1 # yes\n"})
     assert (error.where, error.what) == (f"{USER}:1: orte_tag_output", "expected 1 or 0, got '1 # yes'")
 
 
-def test_of_two_lines_the_last_one_counts():
+def test_the_last_of_two_lines_counts():
     assert request("a", {USER: "orte_tag_output = 0\norte_tag_output = 1\n"}).output.tag == "tag"
 
 
@@ -56,12 +56,12 @@ def test_a_line_without_meaning_is_skipped_and_reported():
     )
 
 
-#: who says it, weakest first
+#: sources of a parameter, weakest first
 LADDER = ("system", "user", "tune", "environment", "mca", "option")
 
 
 @pytest.mark.parametrize("strongest", range(1, len(LADDER)))
-def test_the_stronger_one_counts(strongest):
+def test_the_stronger_source_counts(strongest):
     key, policies = "rmaps_base_mapping_policy", ("slot", "node", "core", "socket", "numa", "board")
     told = dict(zip(LADDER[: strongest + 1], policies))
     files = {SYSTEM_FILE: f"{key} = {told['system']}", USER: f"{key} = {told.get('user', told['system'])}"}
@@ -80,7 +80,7 @@ def test_the_stronger_one_counts(strongest):
 
 
 @pytest.mark.parametrize("option", ["--tune", "-tune", "--am", "-am", "--amca", "-mca mca_base_envar_file_prefix"])
-def test_tune_files(option):
+def test_tune_files_set_parameters_and_variables(option):
     text = (
         '# c\n-x A=1 -mca btl "tcp,self" --mca orte_tag_output 1\n\n -gmca foo 2\npml = ucx # all\n-x B\n-mca foo 3\n'
     )
@@ -91,19 +91,19 @@ def test_tune_files(option):
     )
 
 
-def test_several_tune_files_and_the_command_line_above_them():
+def test_the_command_line_wins_over_several_tune_files():
     files = {"t": "-mca foo 1\n-mca bar 1\n-x A=1", "u": "-mca foo 2"}
     found = request("--tune t,u -mca bar 9 -x A=2 a", files)
     assert dict(found.mca) == {"foo": "2", "bar": "9"}
     assert found.apps[0].env == (("A", "1"), ("A", "2"))  # the last one counts
 
 
-def test_a_variable_beats_a_tune_file_for_the_ranks_too():
+def test_a_variable_wins_over_a_tune_file_for_ranks():
     files = {"t": "-mca foo 1\n-mca bar 1"}
     assert request("--tune t a", files, {"OMPI_MCA_foo": "2"}).mca == (("bar", "1"),)
 
 
-def test_a_tune_file_that_the_environment_names():
+def test_the_environment_may_name_a_tune_file():
     found = request("a", {"/t": "orte_tag_output = 1\n"}, {"OMPI_MCA_mca_base_envar_file_prefix": "/t"})
     assert found.output.tag == "tag"
 
@@ -137,14 +137,14 @@ def test_a_file_that_cannot_be_read_is_refused():
 APPFILE = "# two programs\n-np 1 -x A=1 ./show 'a b' http://h/x#y\n\n// no\n  -n 2 -H a:2 --wdir /d sh -c x : y # end\n"
 
 
-def test_an_appfile_has_a_program_a_line_without_quotes():
+def test_an_appfile_has_one_program_a_line_and_no_quotes():
     assert request("--app f", {"f": APPFILE}).apps == (
         AppContext(("./show", "'a", "b'", "http://h/x#y"), 1, (("A", "1"),)),
         AppContext(("sh", "-c", "x", ":", "y"), 2, wdir="/d", hosts=("a:2",)),
     )
 
 
-def test_what_the_command_line_says_beside_an_appfile():
+def test_options_beside_an_appfile():
     files = {"f": "-x A=f ./a\n--display-map ./b\n"}
     found = request("-np 7 -H h -x A=1 -x B=2 --path /p --oversubscribe -mca foo 1 --app f ./x y", files)
     assert found.apps == (
@@ -155,7 +155,7 @@ def test_what_the_command_line_says_beside_an_appfile():
     assert found.notes == ("without effect beside --app: the program ./x, -np, -H; f has them for each program",)
 
 
-def test_an_appfile_alone_leaves_nothing_to_say():
+def test_an_appfile_may_stand_alone():
     assert request("--app f", {"f": "./a\n"}) == Request((AppContext(("./a",)),))
 
 
@@ -192,7 +192,7 @@ def test_a_launch_without_files_tries_to_open_two_and_reads_none():
     assert tried == [SYSTEM_FILE, USER]
 
 
-def test_where_no_file_can_be_read_there_is_none():
+def test_an_unreadable_default_file_is_ignored():
     assert request("prog", {}) == Request((AppContext(("prog",)),))
 
 

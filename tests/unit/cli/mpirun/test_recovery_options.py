@@ -1,4 +1,4 @@
-"""--restart and its kin, --scheduler, --server_num: what they say, alone and together."""
+"""--restart and related options, --scheduler, --server_num: values and combinations."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ def parsed(line, environ=None):
         ("--restart none --restart group", "group", 3, False),
     ],
 )
-def test_what_is_started_again(line, restart, often, recovery_):
+def test_restart_is_read(line, restart, often, recovery_):
     request = parsed(line)
     assert (request.restart, request.max_restarts, request.recovery) == (restart, often, recovery_)
 
 
-def test_a_number_from_elsewhere_counts():
+def test_a_number_from_another_option_counts():
     assert parsed("--restart group", {"OMPI_MCA_orte_max_restarts": "7"}).max_restarts == 7
     assert parsed("--restart group -mca orte_max_restarts 8").max_restarts == 8
 
 
-def test_delay_and_fewest():
+def test_delay_and_minimum_are_read():
     request = parsed("-n 4 --restart group --restart-delay 1.5 --min-ranks 2 --detach")
     assert (request.restart_delay, request.min_ranks, request.detach) == (1.5, 2, True)
     assert "no effect" in parsed("--restart-delay 1").notes[0]
@@ -65,13 +65,13 @@ def test_delay_and_fewest():
         ("-n 2 --min-ranks 1 --restart group a : -n 2", "--min-ranks", "several programs"),
     ],
 )
-def test_refusals(line, where, phrase):
+def test_bad_values_are_refused(line, where, phrase):
     with pytest.raises(UsageError) as caught:
         parsed(line)
     assert caught.value.where == where and phrase in str(caught.value)
 
 
-def test_the_same_with_msrun():
+def test_msrun_has_the_same_options():
     request = parse_msrun(
         ["--worker_num=2", "--restart=group", "--restart-delay=2", "--min-ranks=1", "--enable-recovery", "net.py"], {}
     )
@@ -92,20 +92,20 @@ def test_the_same_with_msrun():
         ("10.0.0.1:80", "10.0.0.1", 80),
     ],
 )
-def test_where_the_scheduler_is(word, host, port):
+def test_the_host_of_the_scheduler_is_read(word, host, port):
     assert parsed(f"--scheduler {word}").cluster == ServicePolicy(host=host, port=port, first=True)
 
 
 @pytest.mark.parametrize(
     "word", ["", ":", "node1:", "node1:x", "node1:0", "node1:65536", "[fd00::1", "[]", "a,b", "[a]b"]
 )
-def test_no_scheduler(word):
+def test_a_scheduler_can_be_turned_off(word):
     with pytest.raises(UsageError, match="node1:8118"):
         parse([f"--scheduler={word}", "a"], {})
 
 
 @given(st.text(max_size=12) | st.text("[]:.@a1 ", max_size=12))
-def test_any_word_is_a_scheduler_or_none(word):
+def test_any_text_is_a_scheduler_or_refused(word):
     try:
         settings = dict(mindspore_options.scheduler(word))
     except Expected:
@@ -113,7 +113,7 @@ def test_any_word_is_a_scheduler_or_none(word):
     assert settings["cluster.host"] or settings["cluster.port"]
 
 
-def test_parameter_servers_and_what_the_scheduler_runs():
+def test_parameter_servers_and_the_program_of_the_scheduler():
     assert parsed("--server_num 2").cluster == parsed("--server-num 2").cluster == ServicePolicy(servers=2, first=True)
     assert parsed("--server_num 0").cluster == ServicePolicy()
     assert parsed("--scheduler-runs ranks").cluster == ServicePolicy(program="ranks")
@@ -132,7 +132,7 @@ def test_parameter_servers_and_what_the_scheduler_runs():
         "--scheduler-runs light",
     ],
 )
-def test_an_installed_open_mpi_cannot_be_asked_for_it(line):
+def test_the_openmpi_backend_refuses_them(line):
     with pytest.raises(UsageError, match="not with --backend openmpi") as caught:
         refuse(parsed(f"--backend openmpi {line}"))
     assert caught.value.where == line.split()[0]

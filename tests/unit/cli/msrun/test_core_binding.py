@@ -1,4 +1,4 @@
-"""--bind_core and --bind_numa of msrun: JSON to bindings by local rank, and these to cpus and memory of hosts."""
+"""--bind_core and --bind_numa of msrun: JSON becomes bindings by local rank, and then cpus and memory of hosts."""
 
 from __future__ import annotations
 
@@ -34,22 +34,22 @@ def local(*words, **more):
     return parsed(*words, **more).policy.local
 
 
-# ------------------------------------------------------------------------------------------------------ what is said
+# ------------------------------------------------------------------------------------------------------ the option
 
 
-def test_devices_by_number_in_any_order():
+def test_devices_are_given_by_number_in_any_order():
     said = local('--bind_core={"device2": ["4", "6-7"], "device0": ["0, 1"]}')
     assert said.cpus == ((0, 1), (), (4, 6, 7))
 
 
-def test_visible_devices_are_the_workers_in_turn():
+def test_visible_devices_belong_to_workers_in_turn():
     said = local(
         '--bind_core={"device4": ["0"], "device6": ["1"]}', environ={"ASCEND_RT_VISIBLE_DEVICES": "6, 4"}
     )  # fmt: skip
     assert said.cpus == ((0,), (1,))
 
 
-def test_both_options_together():
+def test_both_options_may_be_combined():
     request = parsed('--bind_core={"scheduler": ["5"], "device0": ["1"]}', '--bind_numa={"device0": ["0"]}')
     assert request.cluster.cpus == (5,)
     assert request.policy.local == LocalBinding(cpus=((1,),), numa=((0,),), memory=((0,),))
@@ -64,7 +64,7 @@ CONFIG = {
 }
 
 
-def test_a_file_with_bind_config():
+def test_a_file_with_bind_config_is_read():
     text = json.dumps(CONFIG)
     request = parsed("--bind_numa=/tmp/b.json", "--bind_core=True", files={"/tmp/b.json": text})
     assert request.policy.local == LocalBinding(
@@ -76,14 +76,14 @@ def test_a_file_with_bind_config():
     assert request.apps[0].env == (("MSRUN_BIND_FILE", "/tmp/b.json"), ("MSRUN_BIND_FILE_HASH", known))
 
 
-def test_bind_config_by_nodes_and_inline():
+def test_bind_config_may_be_inline_and_by_node():
     said = {"bind_config": {"bind_cpu_mode": "NUMA"}, "bind_cpu": {"device0": 1, "scheduler": "0", "device1": None}}
     request = parsed("--bind_numa", json.dumps(said))
     assert request.policy.local == LocalBinding(numa=((1,),), scheduler=(0,), where="--bind_numa")
     assert request.apps[0].env == ()
 
 
-def test_a_file_with_devices():
+def test_a_file_with_devices_is_read():
     said = local("--bind_numa=b.json", files={"b.json": '{"device0": ["1"]}'})
     assert said.memory == ((1,),)
 
@@ -109,7 +109,7 @@ def test_a_file_with_devices():
         (['--bind_numa={"bind_config": {"bind_cpu_mode": "numa"}, "bind_cpu": [1]}'], "braces"),
     ],
 )  # fmt: skip
-def test_refusals(words, phrase):
+def test_malformed_bindings_are_refused(words, phrase):
     with pytest.raises(UsageError) as caught:
         parsed(*words)
     assert caught.value.where.startswith("--bind_") and phrase in str(caught.value)
@@ -143,7 +143,7 @@ def test_any_json_is_a_binding_or_refused(option, value):
     assert request.policy.local is not None or value is False
 
 
-def test_what_cannot_be_shared_here_is_reported(monkeypatch):
+def test_cpus_that_cannot_be_shared_are_reported(monkeypatch):
     monkeypatch.setattr("mslaunch.host.cpus.usable_cpus", lambda: {0, 1})
     assert parsed("--bind_core=True", "--worker_num=2").notes == ()
     assert "3 cannot share 2 cpus" in parsed("--bind_core=True", "--worker_num=3").notes[0]
@@ -151,7 +151,7 @@ def test_what_cannot_be_shared_here_is_reported(monkeypatch):
     assert "NUMA node" in parsed("--bind_numa=True", "--worker_num=999").notes[0]
 
 
-# ---------------------------------------------------------------------------------------------------- what ranks get
+# ---------------------------------------------------------------------------------------------------- bindings of ranks
 
 
 def bound(said, ranks, topology=FLAT, **more):
@@ -182,12 +182,12 @@ def test_even_shares_are_all_cpus_once(ranks):
     assert together == (sorted(EPYC_8.cpus) if ranks <= len(EPYC_8.cpus) else [])
 
 
-def test_listed_cpus_by_local_rank():
+def test_listed_cpus_go_by_local_rank():
     said = LocalBinding(cpus=((3, 1), (), (5,)))
     assert cpus(said, 4) == [(1, 3), (), (5,), ()]
 
 
-def test_a_node_each():
+def test_each_rank_gets_a_numa_node():
     nodes = [tuple(sorted(cpu for cpu in range(32) if FOUR_NODES.objects[5][FOUR_NODES.cpus.index(cpu)] == node))
              for node in range(4)]  # fmt: skip
     found, _ = bound(LocalBinding(even_numa=True), 3, FOUR_NODES)
@@ -198,8 +198,8 @@ def test_a_node_each():
     assert found == [(tuple(range(16)), (0,)), (tuple(range(16, 32)), (1,))], "cpus by the one, memory by the other"
 
 
-def test_nodes_have_the_kernels_numbers():
-    """What is left to us may be node 1 alone, or nodes 2 and 5."""
+def test_numa_nodes_have_the_kernels_numbers():
+    """The affinity mask may leave node 1 alone, or nodes 2 and 5."""
     topology = FOUR_NODES._replace(numa=(2, 5, 6, 7))
     found, done = bound(LocalBinding(numa=((5,),), memory=((2, 5),), scheduler=(7,)), 2, topology)
     mine = {cpu for cpu, node in zip(topology.cpus, topology.objects[5]) if node == 1}
@@ -216,17 +216,17 @@ def test_nodes_have_the_kernels_numbers():
         (LocalBinding(scheduler=(3,)), FLAT, "no NUMA node 3"),
     ],
 )
-def test_what_a_host_has_not_is_refused(said, topology, phrase):
+def test_cpus_that_a_host_does_not_have_are_refused(said, topology, phrase):
     with pytest.raises(UsageError, match="--bind_core") as caught:
         bound(said, 1, topology)
     assert phrase in str(caught.value)
 
 
-def test_a_rank_that_does_not_exist_may_be_named():
+def test_bindings_of_ranks_that_do_not_exist_are_ignored():
     assert cpus(LocalBinding(cpus=((1,), (99,))), 1) == [(1,)], "the JSON may be for larger hosts"
 
 
-def test_ranks_learn_of_an_even_share():
+def test_the_plan_contains_the_even_share():
     policy = Policy(bind_to="none", local=LocalBinding(even_cpus=True))
     request = Request((AppContext(("a",), 2),), policy, cluster=ServicePolicy(first=False))
     _, jobmap = bound(policy.local, 2)

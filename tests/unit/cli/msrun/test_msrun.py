@@ -1,4 +1,4 @@
-"""The msrun dialect: each option, which workers run here, where they meet and print, and what is refused."""
+"""The msrun dialect: each option, which workers a command starts, their scheduler and logs, and refusals."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ HOST = os.uname().nodename
 
 @pytest.fixture(autouse=True, scope="module")
 def nobody_listens():
-    """Other tests may have started a scheduler at port 8118."""
+    """Port 8118 counts as free, even if other tests have started a scheduler on it."""
     with pytest.MonkeyPatch.context() as patch:
         answers = scheduler_address.answers
         patch.setattr(scheduler_address, "answers", lambda address, port: port != 8118 and answers(address, port))
@@ -45,7 +45,7 @@ def nobody_listens():
 
 
 def job(np=8, argv=("python", "net.py"), outfile="worker_%r.log", join=True, notes=(), **more):
-    """What a command line with --join=True makes; `more` are fields of the records, by name."""
+    """The request of a command line with --join=True; `more` are fields of the records, by name."""
     records = {kind: {} for kind in (AppContext, Policy, OutputPolicy, ServicePolicy, Request)}
     for name, value in more.items():
         records[next(kind for kind in records if name in kind._fields)][name] = value
@@ -104,7 +104,7 @@ ONE = [
 
 
 @pytest.mark.parametrize(("words", "request_"), ONE, ids=lambda case: " ".join(case) if isinstance(case, list) else "")
-def test_each_option(words, request_):
+def test_each_option_sets_its_field(words, request_):
     name, value = words
     if request_ is None:  # a number of this host is taken, though without a meaning where all workers are here
         with pytest.raises(UsageError, match="counted from 0"):
@@ -118,7 +118,7 @@ def test_each_option(words, request_):
         assert found._replace(notes=notes) == request_
 
 
-def test_each_option_of_msrun_is_tried_above():
+def test_each_option_of_msrun_has_a_case():
     options = {word.strip("[]-") for word in HELP.split() if word.startswith("[--")}
     assert {case[0][0] for case in ONE} == options == {row.names[0] for row in TABLE} - {"h", "version"}
     assert len(options) == 15
@@ -138,7 +138,7 @@ def test_a_script_is_run_by_python(words, argv):
     assert parse_msrun(["--worker_num=1", *words], {}).apps[0].argv == argv
 
 
-def test_the_line_of_the_tutorials():
+def test_the_command_line_of_the_tutorials():
     line = (
         "--worker_num=8 --local_worker_num=8 --master_port=8118 --log_dir=msrun_log --join=True --cluster_time_out=300 "
         "net.py --epochs 3"
@@ -154,7 +154,7 @@ def test_the_line_of_the_tutorials():
     assert main.parse(line.split(), {}, read_text, "/usr/bin/msrun") == expected
 
 
-def test_a_first_word_with_an_underscore_that_is_not_msruns():
+def test_a_first_option_with_an_underscore_need_not_be_msruns():
     assert main.parse(["--server_num=1", "-n", "4", "a"], {}, read_text).cluster.servers == 1
     for word, meant in (("--worker_nmu=8", "--worker_num?"), ("--nod_rank=0", "--node_rank?")):
         with pytest.raises(UsageError, match="no such option") as caught:
@@ -179,7 +179,7 @@ def test_a_first_word_with_an_underscore_that_is_not_msruns():
         ("--bind=True", None),
     ],
 )
-def test_the_beginning_of_a_name(word, meant):
+def test_option_names_may_be_abbreviated(word, meant):
     if meant:
         assert parse_msrun([word, "net.py"], {}) == parse_msrun([meant, "net.py"], {})
         return
@@ -188,12 +188,12 @@ def test_the_beginning_of_a_name(word, meant):
     assert " or --" in caught.value.todo
 
 
-def test_a_word_of_mpirun_is_no_beginning():
+def test_options_of_mpirun_are_no_abbreviations():
     with pytest.raises(UsageError, match="an option of mpirun"):
         parse_msrun(["-n", "4", "net.py"], {})
 
 
-# ------------------------------------------------------------------------------------- which workers, and which numbers
+# ------------------------------------------------------------------------------------- the workers of a command
 
 
 def share(size, first, address="127.0.0.1", port=8118, master=True):
@@ -226,7 +226,7 @@ SEVERAL = [
 
 
 @pytest.mark.parametrize(("line", "np", "part"), SEVERAL, ids=[case[0] for case in SEVERAL])
-def test_a_command_on_each_host(line, np, part):
+def test_one_command_for_each_host(line, np, part):
     request = parse_msrun([*line.split(), "--join=True", "net.py"], {})
     assert (request.apps[0].np, request.cluster.share) == (np, part)
     if part:
@@ -235,7 +235,7 @@ def test_a_command_on_each_host(line, np, part):
 
 
 def test_two_commands_on_one_host_share_a_scheduler():
-    """Whichever comes first: with a loopback address the second one need not even look."""
+    """The order of the commands does not matter: with a loopback address the second need not look for a listener."""
     ours = next((address for address in addresses() if not scheduler_address.is_loopback(address)), "")
     with socket.create_server(("", 0)) as server:
         line = f"--worker_num=8 --local_worker_num=4 --master_port={server.getsockname()[1]} net.py"
@@ -249,7 +249,7 @@ def test_two_commands_on_one_host_share_a_scheduler():
         )
 
 
-def test_what_is_worth_a_note():
+def test_assumptions_are_reported():
     def notes(line):
         return " ".join(parse_msrun([*line.split(), "net.py"], {}).notes)
 
@@ -266,7 +266,7 @@ def test_what_is_worth_a_note():
     assert notes("--worker_num=8 --local_worker_num=4 --node_rank=0") == ""
 
 
-def test_one_command_starts_several_hosts():
+def test_one_command_starts_workers_on_several_hosts():
     request = parse_msrun(["--worker_num=8", "--local_worker_num=4", "-H", "a,b", "--join=True", "net.py"], {})
     assert request == job(8, hosts=("a,b",), map_by="slot", per_host=4)
     request = parse_msrun(["--hostfile", "h", "--join=True", "--worker_log_name={ip}{hostname}", "net.py"], {})
@@ -284,14 +284,14 @@ def test_one_command_starts_several_hosts():
         ("nosuch.invalid", "nosuch.invalid"),
     ],
 )
-def test_the_scheduler_of_several_hosts(address, host):
+def test_the_host_of_the_scheduler(address, host):
     request = parse_msrun(
         ["--worker_num=8", "-H", f"nosuch.invalid,{host or 'a'}", f"--master_addr={address}", "x"], {}
     )
     assert request.cluster.host == host
 
 
-def test_an_address_differs_from_a_name():
+def test_addresses_and_names_of_hosts_are_distinguished():
     words = ("1.2.3.4", "fd00:0::1", "fe80::1%lo", "node1", "1.2", "\0", "é")
     assert [scheduler_address.numeric(word) for word in words] == ["1.2.3.4", "fd00::1", "fe80::1%lo", "", "", "", ""]
     assert scheduler_address.is_ours("127.0.0.1") and scheduler_address.is_ours("::1")
@@ -314,7 +314,7 @@ def test_an_address_differs_from_a_name():
         ("--worker_num=2", {"MS_SIMULATION_LEVEL": "2"}, 2, None, "2"),
     ],
 )  # fmt: skip
-def test_a_dry_run(line, environ, np, part, level):
+def test_a_dry_run_simulates_the_workers(line, environ, np, part, level):
     request = parse_msrun([*line.split(), "net.py"], environ)
     assert (request.apps[0].np, request.cluster.share) == (np, part)
     assert request.cluster.simulated and not request.cluster.first
@@ -359,12 +359,12 @@ def test_refusals_name_the_option_and_what_to_do(words, where, phrase):
     assert phrase in str(caught.value)
 
 
-def test_no_script():
+def test_a_missing_script_is_refused():
     with pytest.raises(UsageError, match="no script"):
         parse_msrun(["--worker_num=2"], {})
 
 
-def test_help():
+def test_help_prints_the_options():
     with pytest.raises(Show) as caught:
         parse_msrun(["--help"], {})
     assert "--worker_num" in caught.value.text and "--restart " in caught.value.text
@@ -401,7 +401,7 @@ WORDS = st.one_of(
 
 @settings(deadline=None)
 @given(st.lists(WORDS, max_size=8))
-def test_any_words_give_a_request_a_refusal_or_something_to_show(words):
+def test_any_arguments_give_a_request_a_refusal_or_a_text(words):
     for line in (words, [*words, "net.py"]):
         try:
             request = parse_msrun(line, {})
@@ -422,5 +422,5 @@ def test_any_words_give_a_request_a_refusal_or_something_to_show(words):
         ("--worker_num=8 --local_worker_num=4 --node_rank=1 --join=True --tail_worker_log=1", "none"),
     ],
 )
-def test_the_one_worker_that_is_shown_has_the_keyboard(words, reader):
+def test_the_one_worker_that_is_shown_reads_standard_input(words, reader):
     assert parse_msrun([*words.split(), "net.py"], {}).stdin == reader

@@ -1,4 +1,4 @@
-"""What Open MPI 5.0 puts into one word: --output, --display, --runtime-options."""
+"""Options of Open MPI 5.0 that take lists of words: --output, --display, --runtime-options."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def refusal(*words: str) -> str:
         ("tag,file=o:copy,nojobid", OutputPolicy(tag="tag", file="o", jobid=False)),
     ],
 )
-def test_output(word, expected):
+def test_output_is_read(word, expected):
     assert parse(["--output", word, "prog"], {}) == job(output=expected._replace(style="5.0"))
 
 
@@ -56,7 +56,7 @@ def test_output(word, expected):
         ("file=o:pattern", "without a pattern"),
     ],
 )
-def test_output_refuses(word, phrase):
+def test_output_refuses_bad_words(word, phrase):
     assert phrase in refusal("--output", word)
 
 
@@ -69,7 +69,7 @@ def test_output_refuses(word, phrase):
         ("all,bind,topo", job(display_allocation=True, report_bindings=True, display_topology=True)),
     ],
 )
-def test_display(word, request_):
+def test_display_is_read(word, request_):
     assert parse(["--display", word, "prog"], {}) == request_
 
 
@@ -82,7 +82,7 @@ def test_display(word, request_):
         ("proctable", "map"),
     ],
 )
-def test_display_refuses(word, phrase):
+def test_display_refuses_bad_words(word, phrase):
     assert phrase in refusal("--display", word)
 
 
@@ -106,7 +106,7 @@ def test_display_refuses(word, phrase):
         ("spawn-timeout=7", job(link=job().link._replace(timeout=7.0))),
     ],
 )
-def test_runtime_options(word, request_):
+def test_runtime_options_are_read(word, request_):
     words = ["--runtime-options", word, "prog"]
     if request_ is None:  # donotlaunch or donotspawn
         with pytest.raises(UsageError):
@@ -126,7 +126,7 @@ def test_runtime_options(word, request_):
         *((name, instead) for name, instead in openmpi5_readers._NOT_HERE.items()),
     ],
 )
-def test_runtime_options_refuses(word, phrase):
+def test_runtime_options_refuses_bad_words(word, phrase):
     assert phrase in refusal("--runtime-options", word)
 
 
@@ -136,7 +136,7 @@ def test_runtime_options_refuses(word, phrase):
         "".join
     )
 )
-def test_any_word_is_taken_or_refused(word):
+def test_any_text_is_read_or_refused(word):
     for read in (
         openmpi5_readers.output,
         openmpi5_readers.display,

@@ -1,4 +1,4 @@
-"""The parser that every dialect shares, driven by a small table of its own."""
+"""The parser that all dialects share, with a small table of the tests."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def argv(words: list[str], index: Index = INDEX) -> tuple[str, ...]:
 
 
 def settings(line: str) -> dict[str, list[object]]:
-    """What each field is set to, by the job and by its program."""
+    """The value of each field, of the job and of its program."""
     found = scan(line.split())
     (program,) = found.programs
     return {path: [one.value for one in given] for path, given in {**found.job, **program.settings}.items()}
@@ -65,7 +65,7 @@ def test_a_name_takes_one_dash_or_two_and_a_blank_or_an_equals_sign(line):
     assert settings(line) == {"app.np": [2]}
 
 
-def test_options_end_at_the_first_word_that_is_none():
+def test_options_end_at_the_first_word_that_is_no_option():
     line = scan(["-q", "prog", "-n", "2"])
     assert line.programs == [Program(("prog", "-n", "2"), {})] and list(line.job) == ["quiet"]
 
@@ -77,7 +77,7 @@ def test_each_setting_is_known_by_the_option_as_it_was_written():
     assert line.programs[0].settings["app.np"][0].source == "-np"
 
 
-def test_rows_that_are_rarely_needed_are_fetched_once_and_when_needed():
+def test_rare_rows_are_loaded_once_and_on_demand():
     fetched = []
 
     def more():
@@ -106,7 +106,7 @@ def test_rows_that_are_rarely_needed_are_fetched_once_and_when_needed():
         ("-qPATH", None),
     ],
 )
-def test_a_value_glued_to_a_letter_is_no_misspelled_name(word, todo):
+def test_a_value_glued_to_a_letter_is_recognised(word, todo):
     error = refusal(word, "prog")
     assert (error.todo == todo) if todo else error.what == "mslaunch has no such option"
 
@@ -133,12 +133,12 @@ def test_a_typographic_dash_is_reported(dash):
         ("--man", "first word", "write mslaunch --man"),
     ],
 )
-def test_a_word_of_another_launcher_is_known(word, why, todo):
+def test_an_option_of_another_launcher_is_recognised(word, why, todo):
     error = refusal(word, "prog")
     assert why in error.what and todo in error.todo
 
 
-def test_a_long_help_is_no_part_of_a_refusal():
+def test_a_long_help_is_not_quoted_in_a_refusal():
     row = Option(("long",), "WORD", "x" * 200, "run", "stdin", readers.text)
     with pytest.raises(UsageError) as caught:
         scan(["--long"], Index([row]))
@@ -154,11 +154,11 @@ def test_flags_of_one_letter_share_a_dash():
 
 
 @pytest.mark.parametrize("word", ["-", "---q", "-qx", "-qn", "-qo", "--qv", "-Q", "--=x", "-=", "--quie"])
-def test_what_is_no_option_is_refused(word):
+def test_an_unknown_option_is_refused(word):
     assert refusal(word, "prog").where == word.partition("=")[0]
 
 
-def test_the_nearest_option_is_named():
+def test_the_nearest_option_is_suggested():
     assert "did you mean --quiet?" in refusal("--qiet").todo
 
 
@@ -184,7 +184,7 @@ def test_a_missing_value_is_named_with_its_option(words):
     assert "is missing" in error.what
 
 
-def test_a_value_behind_an_equals_sign_may_look_like_an_option():
+def test_a_value_after_an_equals_sign_may_look_like_an_option():
     assert settings("--host=-q") == {"app.hosts+": [("-q",)]}
 
 
@@ -197,13 +197,13 @@ def test_an_equals_sign_is_for_options_of_one_value(words):
     assert refusal(*words).where == words[0].partition("=")[0]
 
 
-def test_a_reader_s_complaint_names_option_word_and_expectation():
+def test_errors_of_readers_name_option_word_and_expectation():
     error = refusal("--np", "3.5", "prog")
     assert error.where == "--np"
     assert error.what == "expected a whole number, 1 or more, got '3.5'"
 
 
-def test_an_option_that_may_stand_once_counts_under_all_its_names():
+def test_an_option_allowed_once_counts_under_all_its_names():
     assert refusal("-f", "a", "--file", "b").where == "--file"
 
 
@@ -230,7 +230,7 @@ def test_no_program_is_an_error_with_an_example(words):
     assert "mslaunch -n 4" in caught.value.todo
 
 
-def test_assemble_lays_settings_of_apps_and_job_over_the_weaker_ones():
+def test_settings_of_apps_and_job_override_weaker_ones():
     line = options.parse_line(INDEX, [["-n", "1", "-q", "a"], ["-H", "x", "-H", "y", "-w", "3", "b"]])
     weaker = ParsedLine([("timeout", 9.0), ("policy.oversubscribe", True), ("app.np", 7)])
     assert assemble(line.over(weaker)) == Request(
@@ -265,7 +265,7 @@ def test_records_of_the_table_are_plain_tuples():
         (readers.shell_words, "a #b;$c", ("a", "#b;$c")),
     ],
 )
-def test_readers_take(read, word, value):
+def test_readers_accept(read, word, value):
     assert read(word) == value
 
 
@@ -288,7 +288,7 @@ def test_readers_take(read, word, value):
         (readers.shell_words, "a\\"),
     ],
 )
-def test_readers_refuse(read, word):
+def test_readers_refuse_bad_values(read, word):
     with pytest.raises(Expected):
         read(word)
 
@@ -306,7 +306,7 @@ WORDS = st.one_of(
 
 
 @given(st.lists(WORDS, max_size=12))
-def test_any_words_are_understood_or_refused_and_programs_are_never_touched(words):
+def test_any_arguments_are_read_or_refused_and_programs_unchanged(words):
     try:
         line = options.parse_line(INDEX, options.split_at_colons(words))
     except LaunchError as error:

@@ -1,4 +1,4 @@
-"""Where ranks go and which cpus they get, as it is written; and options that contradict each other."""
+"""Options of placement and binding, and combinations that contradict each other."""
 
 from __future__ import annotations
 
@@ -66,11 +66,11 @@ def refusal(*words: str) -> UsageError:
         ("node:pe-list=0,2:span", Policy(map_by="node", cpu_set="0,2", span=True)),
     ],
 )
-def test_map_by(word, expected):
+def test_map_by_is_read(word, expected):
     assert policy("--map-by", word) == expected
 
 
-def test_the_file_of_seq_is_a_hostfile():
+def test_seq_takes_a_hostfile():
     request = parse(["--map-by", "seq:file=h", "prog"], {})
     assert (request.policy, request.apps[0].hostfile) == (Policy(map_by="seq"), "h")
 
@@ -103,7 +103,7 @@ def test_the_file_of_seq_is_a_hostfile():
         ("pe-list=", "such as 0,2-3"),
     ],
 )
-def test_map_by_refuses(word, phrase):
+def test_map_by_refuses_bad_words(word, phrase):
     error = refusal("--map-by", word)
     assert error.where == "--map-by"
     assert repr(word) in error.what
@@ -121,14 +121,14 @@ def test_map_by_refuses(word, phrase):
         ("l1", ("l1cache", "")),
     ],
 )
-def test_rank_by(word, expected):
+def test_rank_by_is_read(word, expected):
     assert policy("--rank-by", word) == Policy(rank_by=expected[0], rank_how=expected[1])
 
 
 @pytest.mark.parametrize(
     ("word", "phrase"), [("seq", "slot, node"), ("cpre", "did you mean core?"), ("core:foo", "SPAN or FILL")]
 )
-def test_rank_by_refuses(word, phrase):
+def test_rank_by_refuses_bad_words(word, phrase):
     assert phrase in str(refusal("--rank-by", word))
 
 
@@ -149,7 +149,7 @@ def test_rank_by_refuses(word, phrase):
         ("none:overload-allowed", Policy(bind_to="none", overload=True)),
     ],
 )
-def test_bind_to(word, expected):
+def test_bind_to_is_read(word, expected):
     assert policy("--bind-to", word) == expected
 
 
@@ -165,17 +165,17 @@ def test_bind_to(word, expected):
         ("core:ordered", "overload-allowed or if-supported"),
     ],
 )
-def test_bind_to_refuses(word, phrase):
+def test_bind_to_refuses_bad_words(word, phrase):
     assert phrase in str(refusal("--bind-to", word))
 
 
 @pytest.mark.parametrize("word", ["0", "0,2-3", "0:1", "S0;1:0-1", " 0, 1 ", "0:*"])
-def test_cpu_lists_are_kept_for_the_plan_which_knows_the_machine(word):
+def test_cpu_lists_are_not_checked_against_the_machine(word):
     assert policy("--cpu-list", word).cpu_set == word
 
 
 @pytest.mark.parametrize("word", ["", "x", "0..2", "-", ",", "0x1", "all"])
-def test_what_is_no_cpu_list_is_refused(word):
+def test_malformed_cpu_lists_are_refused(word):
     assert "such as 0,2-3" in str(refusal("--cpu-set", word))
 
 
@@ -195,7 +195,7 @@ def test_what_is_no_cpu_list_is_refused(word):
         ("-rf r --bind-to core", Policy(rankfile="r", bind_to="core")),
     ],
 )
-def test_options_that_agree(words, expected):
+def test_consistent_options_may_be_combined(words, expected):
     request = parse([*words.split(), "prog"], {})
     assert (request.policy, request.notes) == (expected, ())
 
@@ -219,7 +219,7 @@ def test_options_that_agree(words, expected):
         ("-N 2 -npersocket 1", "-npersocket", "-N"),
     ],
 )
-def test_options_that_contradict_each_other_are_refused(words, where, other):
+def test_contradicting_options_are_refused(words, where, other):
     error = refusal(*words.split())
     assert error.where == where
     assert other in error.what
@@ -240,7 +240,7 @@ def test_programs_share_their_placement():
         ("--bind-to core a : --bind-to core b", Policy(bind_to="core"), 0),
     ],
 )
-def test_of_two_programs_the_last_one_decides_with_a_notice(words, expected, notes):
+def test_the_placement_of_the_last_program_counts_with_a_notice(words, expected, notes):
     request = parse(words.split(), {})
     assert request.policy == expected
     assert len(request.notes) == notes
@@ -257,7 +257,7 @@ def test_of_two_programs_the_last_one_decides_with_a_notice(words, expected, not
         ("-N 2 --map-by ppr:2:node", Policy(map_by="ppr", ppr=((2, "node"),)), 0),
     ],
 )
-def test_map_by_and_n_go_together_unless_it_is_a_ppr_too(words, expected, notes):
+def test_map_by_and_n_go_together_except_with_ppr(words, expected, notes):
     request = parse([*words.split(), "prog"], {})
     assert request.policy == expected
     assert len(request.notes) == notes
@@ -266,7 +266,7 @@ def test_map_by_and_n_go_together_unless_it_is_a_ppr_too(words, expected, notes)
         assert "--map-by ppr:2:" in note
 
 
-def test_what_the_environment_says_gives_way_without_a_word():
+def test_options_override_the_environment_silently():
     environ = {"OMPI_MCA_rmaps_base_mapping_policy": "slot", "OMPI_MCA_hwloc_base_binding_policy": "core"}
     request = parse(["-N", "2", "--bind-to", "none", "prog"], environ)
     assert request.policy == Policy(map_by="ppr", ppr=((2, "node"),), bind_to="none")
@@ -279,7 +279,7 @@ def test_what_the_environment_says_gives_way_without_a_word():
         "".join
     )
 )
-def test_any_word_is_taken_or_refused(word):
+def test_any_text_is_read_or_refused(word):
     for read in (placement_readers.map_by, placement_readers.rank_by, placement_readers.bind_to, placement_readers.ppr):
         try:
             settings = read(word)

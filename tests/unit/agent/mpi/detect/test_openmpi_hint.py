@@ -21,7 +21,7 @@ MPI = ("libc.so.6", "libmpi.so.40")
 
 
 class World:
-    """A directory with programs; nothing in it is known to this system."""
+    """A directory with programs that are not installed on this system."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -52,13 +52,13 @@ def world(tmp_path):
     ("libm.so.6", False), ("libc.musl-x86_64.so.1", False), ("libmpi.so.40", True), ("libmpi.so.80", True),
     ("libmpi_ibm.so.3", True), ("libapp.so", True), ("libmpi_mpifh.so.40", True), ("libcuda.so.1", True),
 ])  # fmt: skip
-def test_libraries(world, library, answer):
+def test_the_names_of_linked_libraries_decide(world, library, answer):
     assert world.ask(world.program("one", "libc.so.6", library)) is answer
 
 
 @pytest.mark.parametrize("size", [1 << 16, 1 << 20])
-def test_names_that_lie_far_behind_the_beginning(world, size):
-    """As patchelf writes them, and large programs that export their symbols."""
+def test_library_names_far_from_the_beginning_are_read(world, size):
+    """patchelf writes them there, and so do linkers of large programs that export their symbols."""
     data = bytearray(elf_files.elf(*MPI))
     (offset,) = struct.unpack_from("<Q", data, 64 + 56 + 8)  # of the dynamic section
     (names,) = (value for tag, value in struct.iter_unpack("<QQ", data[offset:]) if tag == 5)
@@ -81,8 +81,8 @@ def test_names_that_lie_far_behind_the_beginning(world, size):
     (("nice", "-n", "1", "tool", "x"), False), (("strange", "-x", "./app"), True), (("strange", "known"), False),
     (("env", "python3", "x.py"), False), (("sh", "-c", "python3 x.py"), False), (("static", "../work/app"), True),
 ])  # fmt: skip
-def test_programs_that_run_others(world, argv, answer):
-    """What needs Open MPI is nowhere but where its own RPATH says, so only the program itself tells."""
+def test_a_program_that_runs_another_is_not_ruled_out(world, argv, answer):
+    """The program that needs Open MPI finds it by its own RPATH only, so nothing else on the system gives a hint."""
     for name in ("sh", "env", "nice", "strange", "static"):
         world.program(f"bin/{name}")
     world.file("work/run.sh", "# no first line\n./app\n", 0o644)
@@ -97,7 +97,7 @@ def test_programs_that_run_others(world, argv, answer):
     ("#!/usr/bin/env python3\n", False), ("#! /usr/bin/env -S python3 -u\n", False), ("#!../bin/tool\n", False),
     ("#!../bin/nowhere\n", True), ("#!\n", True), ("nothing\n", True), ("", True), ("#!/bin/sh\n\0\n", True),
 ])  # fmt: skip
-def test_scripts(world, text, answer):
+def test_scripts_are_searched_for_programs(world, text, answer):
     assert world.ask(world.file("work/script", text)) is answer
 
 
@@ -106,7 +106,7 @@ def test_scripts(world, text, answer):
     "home/.local/lib/python3.8/site-packages/h5py", "work/mpi4py", "given/mpi4py", "lib/python3/dist-packages/mpi4py",
 ])  # fmt: skip
 @pytest.mark.parametrize("how", ["python3 x.py", "python3 -c pass", "script", "sh run.sh"])
-def test_python_with_a_package_that_uses_mpi(world, where, how):
+def test_a_python_with_an_mpi_package_is_not_ruled_out(world, where, how):
     world.file("work/script", "#!/usr/bin/env python3\n")
     world.file("work/run.sh", "#!/bin/sh\nexec python3 x.py\n", 0o644)
     world.program("bin/sh")
@@ -117,7 +117,7 @@ def test_python_with_a_package_that_uses_mpi(world, where, how):
     assert world.ask(program, *argv, PYTHONPATH="../given")
 
 
-def test_a_venv_of_such_a_python(world):
+def test_a_venv_of_a_python_with_an_mpi_package_is_not_ruled_out(world):
     (world.root / "venv/bin").mkdir(parents=True)
     (world.root / "venv/bin/python").symlink_to(world.root / "bin/python3")
     assert not world.ask(world.root / "venv/bin/python", "x.py")
@@ -125,23 +125,23 @@ def test_a_venv_of_such_a_python(world):
     assert world.ask(world.root / "venv/bin/python", "x.py")
 
 
-def test_a_shim_is_looked_behind_by_the_finder(world):
+def test_a_python_that_is_a_script_is_not_ruled_out(world):
     assert world.ask(world.file("shims/python3", "#!/bin/sh\necho hi\n"))
 
 
 @pytest.mark.parametrize("name", ["LD_PRELOAD", "MPI4PY_LIBMPI"])
-def test_variables(world, name):
+def test_variables_that_load_a_library_count(world, name):
     assert world.ask("../bin/tool", **{name: "/x"})
 
 
-def test_what_cannot_be_looked_at(world):
+def test_a_file_that_cannot_be_read_is_not_ruled_out(world):
     os.mkfifo(world.root / "fifo")
     (world.root / "empty").write_bytes(b"")
     for name in ("fifo", "empty", "work", "nowhere"):
         assert world.ask(world.root / name)
 
 
-def test_scripts_that_run_each_other(world):
+def test_scripts_that_run_each_other_end_the_search(world):
     for name, other in (("a", "b"), ("b", "a")):
         world.file(f"work/{name}", f"#!/bin/sh\n./{other}\n")
     world.ask("./a")
@@ -149,13 +149,13 @@ def test_scripts_that_run_each_other(world):
 
 @given(st.binary(max_size=300), st.integers(0, 400))
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_broken_files(tmp_path_factory, rest, cut):
+def test_broken_elf_files_raise_nothing(tmp_path_factory, rest, cut):
     whole = elf_files.elf(*MPI)
     path = elf_files.write(tmp_path_factory.mktemp("x") / "x", whole[:cut] + rest + whole[cut + len(rest) :])
     assert may_be_openmpi(str(path), ["x"], {}, "/") in (True, False)
 
 
-def test_what_this_system_s_files_need():
+def test_needed_libraries_are_those_of_readelf():
     """As readelf has it."""
     readelf = shutil.which("readelf")
     if not readelf:
@@ -168,7 +168,7 @@ def test_what_this_system_s_files_need():
 
 
 @pytest.mark.parametrize("argv", [["true"], ["sh", "-c", "echo hi"], ["env", "true"]])
-def test_what_is_no_program_of_mpi_costs_next_to_nothing(argv):
+def test_programs_without_mpi_cost_next_to_nothing(argv):
     path = shutil.which(argv[0])
     took = []
     for _ in range(5):

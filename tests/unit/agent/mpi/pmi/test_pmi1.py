@@ -1,4 +1,4 @@
-"""The PMI engine, in conversations of PMI-1: what ranks say, and what they hear."""
+"""The PMI engine and PMI-1: requests of ranks and the replies."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ CONVERSATION = [
 ]
 
 
-def test_a_conversation() -> None:
+def test_init_get_and_finalize() -> None:
     job = Job([0])
     for said, heard in CONVERSATION[1:]:
         assert job.say(0, said) == heard, said
@@ -57,7 +57,7 @@ def test_ranks_without_init_are_reported() -> None:
     assert Job([0]).say(0, "cmd=put kvsname=77 key=a value=b") == "cmd=put_result rc=1 msg=not_initialized"
 
 
-def test_the_environment() -> None:
+def test_variables_of_a_pmi_rank() -> None:
     world = World("77", 10, ("a", "b"), ((0, 2), (1, 3)), 1)
     assert pmi_variables(world, 3) == {
         "PMI_FD": "3", "PMI_RANK": "3", "PMI_SIZE": "4", "MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "2",
@@ -71,7 +71,7 @@ def test_programs_are_numbered() -> None:
     assert [job.say(rank, "cmd=get_appnum")[-1] for rank in range(3)] == ["0", "1", "1"]
 
 
-def test_without_an_allocation_there_is_no_universe() -> None:
+def test_without_an_allocation_the_universe_size_is_unknown() -> None:
     job = Job([0], slots=0)
     job.begin()
     assert job.say(0, "cmd=get_universe_size") == "cmd=universe_size rc=0 size=-1"
@@ -88,7 +88,7 @@ def got(job: Job, rank: int, key: str) -> str:
     return job.say(rank, f"cmd=get kvsname=77 key={key}").partition("value=")[2]
 
 
-def test_puts_ride_on_the_fence() -> None:
+def test_puts_travel_with_the_fence() -> None:
     job = Job([0, 1], [2])
     job.begin()
     job.say(0, put("a", "1"))
@@ -100,7 +100,7 @@ def test_puts_ride_on_the_fence() -> None:
     assert [ear.gathered for ear in job.ears] == [1, 1]
 
 
-def test_a_world_on_one_node_asks_no_other_node() -> None:
+def test_a_world_on_one_node_sends_nothing_to_other_nodes() -> None:
     job = Job([0, 1])
     job.begin()
     assert job.say(0, "cmd=barrier_in") == ""
@@ -124,7 +124,7 @@ def test_groups_of_threads_do_not_wait_for_each_other() -> None:
     assert got(job, 3, "later") == "2"
 
 
-def test_a_put_during_a_fence_is_newer_than_what_the_fence_brings() -> None:
+def test_a_put_during_a_fence_overrides_the_values_of_the_fence() -> None:
     job = Job([0], [1])
     job.begin()
     job.say(0, put("a", "old"))
@@ -134,7 +134,7 @@ def test_a_put_during_a_fence_is_newer_than_what_the_fence_brings() -> None:
     assert (got(job, 0, "a"), got(job, 1, "a")) == ("new", "old")
 
 
-def test_a_script_may_run_one_program_after_the_other() -> None:
+def test_one_rank_may_run_several_programs_in_turn() -> None:
     job = Job([0, 1], [2])
     job.begin()
     job.say(0, put("a", "first"))
@@ -151,7 +151,7 @@ def test_a_script_may_run_one_program_after_the_other() -> None:
     assert job.aborts == []
 
 
-def test_programs_one_after_the_other_meet() -> None:
+def test_programs_run_in_turn_share_fences() -> None:
     job = Job([0, 1], [2])
     for turn in range(3):
         job.begin()
@@ -164,7 +164,7 @@ def test_programs_one_after_the_other_meet() -> None:
     assert job.said.count("1 left") == 3
 
 
-def test_memory_has_a_bound() -> None:
+def test_puts_are_bounded_in_memory() -> None:
     job = Job([0])
     job.begin()
     value = "v" * VALUE
@@ -177,7 +177,7 @@ def test_memory_has_a_bound() -> None:
 # --- names and spawn
 
 
-def test_names() -> None:
+def test_names_are_published_looked_up_and_removed() -> None:
     job = Job([0])
     job.begin()
     assert job.say(0, "cmd=publish_name service=my name port=tag#0$x y$ ") == ""
@@ -229,7 +229,7 @@ endcmd
 """
 
 
-def test_spawn() -> None:
+def test_spawn_requests_are_passed_on() -> None:
     job = Job([0])
     job.begin()
     assert job.send(0, SPAWN_OF_TWO.encode()) == b""
@@ -257,7 +257,7 @@ def test_spawn() -> None:
     assert job.last(0) == "cmd=spawn_result rc=0 jobid=78 errcodes=0,0,0"
 
 
-def test_a_spawn_that_is_refused() -> None:
+def test_a_refused_spawn_is_answered_with_an_error() -> None:
     job = Job([0])
     job.begin()
     job.send(0, SPAWN_OF_TWO.encode())
@@ -276,14 +276,14 @@ def test_a_spawn_that_is_refused() -> None:
         ("info_num=2\n", "info_num=-1\n", "not_a_number"),
     ],
 )
-def test_a_spawn_that_makes_no_sense(old: str, new: str, word: str) -> None:
+def test_a_malformed_spawn_ends_the_job(old: str, new: str, word: str) -> None:
     job = Job([0])
     job.begin()
     assert job.send(0, SPAWN_OF_TWO.replace(old, new).encode()).decode() == f"cmd=spawn_result rc=1 msg={word}\n"
     assert job.asked == []
 
 
-def test_what_the_parent_has_put_is_there() -> None:
+def test_values_of_the_parent_can_be_read() -> None:
     job = Job([0], preput=("PARENT", "tag"), parent="70.2")
     job.begin()
     assert got(job, 0, "PARENT") == "tag"
@@ -302,7 +302,7 @@ def test_what_the_parent_has_put_is_there() -> None:
         ("cmd=abort", 1, ""),
     ],
 )
-def test_abort(said: str, code: int, text: str) -> None:
+def test_an_abort_is_reported_with_its_code(said: str, code: int, text: str) -> None:
     job = Job([0])
     assert job.say(0, said) == ""
     ((rank, abort),) = job.aborts
@@ -332,7 +332,7 @@ def test_abort(said: str, code: int, text: str) -> None:
         ),
     ],
 )
-def test_what_is_no_pmi_ends_the_job(sent: bytes, named: str) -> None:
+def test_bytes_that_are_not_pmi_end_the_job(sent: bytes, named: str) -> None:
     job = Job([0, 1], first=5)
     job.send(5, sent)
     ((rank, abort),) = job.aborts
@@ -342,7 +342,7 @@ def test_what_is_no_pmi_ends_the_job(sent: bytes, named: str) -> None:
     assert job.send(5, b"cmd=get_maxes\n") == b""
 
 
-def test_a_rank_that_ends_is_not_waited_for() -> None:
+def test_a_fence_does_not_wait_for_a_rank_that_ends() -> None:
     job = Job([0, 1, 2], first=4)
     job.begin()
     job.say(4, "cmd=barrier_in")
@@ -353,7 +353,7 @@ def test_a_rank_that_ends_is_not_waited_for() -> None:
     assert len(job.aborts) == 1, "said once"
 
 
-def test_no_rank_waits_for_one_that_has_ended_before() -> None:
+def test_a_fence_with_a_rank_that_ended_earlier_fails() -> None:
     job = Job([0, 1], [2])
     job.begin()
     job.end(1)
@@ -362,7 +362,7 @@ def test_no_rank_waits_for_one_that_has_ended_before() -> None:
     assert [(rank, abort.broken) for rank, abort in job.aborts] == [(1, True)]
 
 
-def test_a_rank_that_is_started_again_begins_anew() -> None:
+def test_a_restarted_rank_begins_anew() -> None:
     job = Job([0, 1])
     job.begin()
     job.send(1, b"cmd=ge")
@@ -388,7 +388,7 @@ def test_an_unknown_rank_is_ignored() -> None:
 
 
 def expanded(text: str, size: int) -> list[int]:
-    """PMI_process_mapping as MPICH reads it."""
+    """The node of each rank, from The node of each rank, from PMI_process_mapping as MPICH reads it."""
     blocks = [tuple(map(int, block.split(","))) for block in text[len("(vector,(") : -len("))")].split("),(")]
     nodes: list[int] = []
     while len(nodes) < size:
@@ -398,7 +398,7 @@ def expanded(text: str, size: int) -> list[int]:
 
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=60))
-def test_the_mapping_says_where_ranks_are(nodes: list[int]) -> None:
+def test_the_process_mapping_gives_the_node_of_each_rank(nodes: list[int]) -> None:
     ranks = [tuple(rank for rank, at in enumerate(nodes) if at == node) for node in range(6)]
     assert expanded(process_mapping(ranks), len(nodes)) == nodes
 
@@ -413,11 +413,11 @@ def test_the_mapping_says_where_ranks_are(nodes: list[int]) -> None:
         ([(2, 3), (0, 1)], "(vector,(1,1,2),(0,1,2))"),
     ],
 )
-def test_mappings(ranks: list[range], text: str) -> None:
+def test_regular_layouts_have_short_mappings(ranks: list[range], text: str) -> None:
     assert process_mapping(ranks) == text
 
 
-def test_a_mapping_that_is_too_long_is_not_given() -> None:
+def test_a_mapping_that_is_too_long_is_left_out() -> None:
     job = Job(range(0, 600, 2), range(1, 600, 2))
     job.begin(0)
     assert job.say(0, "cmd=get kvsname=77 key=PMI_process_mapping") == "cmd=get_result rc=1 msg=key_not_found"
@@ -440,12 +440,12 @@ def replies_to(pieces: list[bytes]) -> tuple[bytes, list[str], list[object], lis
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.integers(0, len(STREAM)), max_size=30).map(sorted))
-def test_any_cut_of_the_bytes_is_heard_alike(cuts: list[int]) -> None:
+def test_any_division_of_the_bytes_gives_the_same_replies(cuts: list[int]) -> None:
     pieces = [STREAM[start:end] for start, end in zip([0, *cuts], [*cuts, len(STREAM)])]
     assert replies_to(pieces) == replies_to([STREAM])
 
 
-def test_each_byte_for_itself_is_heard_alike() -> None:
+def test_single_bytes_give_the_same_replies() -> None:
     for stream in (STREAM, b"cmd=init pmi_version=1\n" + SPAWN_OF_TWO.encode()):
         whole = replies_to([stream])
         assert replies_to([stream[at : at + 1] for at in range(len(stream))]) == whole
@@ -454,7 +454,7 @@ def test_each_byte_for_itself_is_heard_alike() -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 2), st.binary(max_size=40)), max_size=12), st.sampled_from([b"", b"1", b"2"]))
-def test_arbitrary_bytes_do_no_harm(sends: list[tuple[int, bytes]], version: bytes) -> None:
+def test_arbitrary_bytes_raise_nothing(sends: list[tuple[int, bytes]], version: bytes) -> None:
     job = Job([0, 1], [2])
     for rank in range(3) if version else ():
         job.send(rank, b"cmd=init pmi_version=" + version + b"\n")
@@ -492,7 +492,7 @@ SAID = st.one_of(LIKELY, st.builds(near, COMMAND, st.lists(st.tuples(KEYS, WORDS
     st.sampled_from(["1", "2"]),
     st.permutations(range(4)),
 )
-def test_no_rank_waits_for_those_that_have_ended(
+def test_no_fence_waits_for_ranks_that_have_ended(
     said: list[tuple[int, str, bool]], version: str, order: list[int]
 ) -> None:
     job = Job([0, 1], [2, 3])

@@ -1,4 +1,4 @@
-"""The PMI engine, in conversations of PMI-2: what ranks say, and what they hear."""
+"""The PMI engine and PMI-2: requests of ranks and the replies."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ CONVERSATION = [
 ]
 
 
-def test_a_conversation() -> None:
+def test_fullinit_get_and_finalize() -> None:
     job = Job([0])
     job.begin2()
     for said, heard in CONVERSATION:
@@ -46,7 +46,7 @@ def test_a_conversation() -> None:
     assert (job.said, job.aborts) == (["0 joined PMI-2", "0 left"], [])
 
 
-def test_after_finalize_comes_a_line_again() -> None:
+def test_after_finalize_a_rank_may_begin_again() -> None:
     job = Job([0])
     for _ in range(2):
         job.begin2()
@@ -56,14 +56,14 @@ def test_after_finalize_comes_a_line_again() -> None:
     assert job.said == ["0 joined PMI-2", "0 left"] * 2 + ["0 joined PMI-1"]
 
 
-def test_who_was_spawned_learns_by_whom() -> None:
+def test_a_spawned_rank_learns_its_parent() -> None:
     job = Job([0], parent="70.2", preput=("PARENT", "a;b"))
     job.begin2()
     assert ";spawner-jobid=70;" in job.say2(0, "cmd=fullinit;pmirank=0;")
     assert job.say2(0, "cmd=info-getjobattr;key=PARENT;").endswith("found=TRUE;value=a;;b;")
 
 
-def test_puts_ride_on_the_fence() -> None:
+def test_puts_travel_with_the_fence() -> None:
     job = Job([0, 1], [2])
     job.begin2()
     job.say2(0, "cmd=kvs-put;key=a;value=1;")
@@ -74,7 +74,7 @@ def test_puts_ride_on_the_fence() -> None:
     assert job.say2(2, "cmd=kvs-get;key=a;").endswith("found=TRUE;value=1;")
 
 
-def test_who_waits_for_an_attribute_of_the_node_gets_it() -> None:
+def test_a_rank_waits_for_a_node_attribute() -> None:
     job = Job([0, 1], [2])
     job.begin2()
     assert job.say2(1, "cmd=info-getnodeattr;key=n;wait=TRUE;thrid=4;") == ""
@@ -84,7 +84,7 @@ def test_who_waits_for_an_attribute_of_the_node_gets_it() -> None:
     assert job.last(1).endswith("cmd=info-getnodeattr-response;thrid=4;rc=0;found=TRUE;value=v;")
 
 
-def test_no_rank_waits_for_an_attribute_that_cannot_be_put() -> None:
+def test_no_rank_waits_for_an_attribute_that_no_rank_can_put() -> None:
     job = Job([0, 1, 2])
     job.begin2()
     job.say2(0, "cmd=info-getnodeattr;key=n;wait=TRUE;")
@@ -96,7 +96,7 @@ def test_no_rank_waits_for_an_attribute_that_cannot_be_put() -> None:
     assert abort.text == "rank 0 waits for an attribute of its node, and no rank is left there to put it"
 
 
-def test_names() -> None:
+def test_names_are_published_looked_up_and_removed() -> None:
     job = Job([0])
     job.begin2()
     job.say2(0, "cmd=name-publish;name=s;port=p;;q;infokeycount=0;")
@@ -118,7 +118,7 @@ SPAWN = (
 )
 
 
-def test_spawn() -> None:
+def test_spawn_requests_are_passed_on() -> None:
     job = Job([0])
     job.begin2()
     assert job.say2(0, SPAWN) == ""
@@ -140,7 +140,7 @@ def test_spawn() -> None:
     ("text", "code"),
     [("application called MPI_Abort(MPI_COMM_WORLD, 7) - process 1", 7), ("out of fuel", 1), ("MPI_Abort(7, x)", 1)],
 )
-def test_the_code_of_an_abort_is_in_its_text(text: str, code: int) -> None:
+def test_the_code_of_an_abort_is_read_from_its_text(text: str, code: int) -> None:
     job = Job([0])
     job.begin2()
     assert job.say2(0, f"cmd=abort;isworld=TRUE;msg={text};") == ""
@@ -159,7 +159,7 @@ def test_the_code_of_an_abort_is_in_its_text(text: str, code: int) -> None:
         (b"    14cmd=kvs-fence;" * 2, "'kvs-fence WORLD', though it is in that barrier already"),
     ],
 )
-def test_what_is_no_pmi_ends_the_job(sent: bytes, named: str) -> None:
+def test_bytes_that_are_not_pmi_end_the_job(sent: bytes, named: str) -> None:
     job = Job([0, 1])
     job.begin2()
     job.send(1, sent)
@@ -169,7 +169,7 @@ def test_what_is_no_pmi_ends_the_job(sent: bytes, named: str) -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from(["key", "value", "thrid"]), st.text(st.sampled_from("a;=b \\"), max_size=9))))
-def test_what_is_framed_is_read_again(pairs: list[tuple[str, str]]) -> None:
+def test_messages_survive_a_round_trip(pairs: list[tuple[str, str]]) -> None:
     reader = Reader()
     reader.framed = True
     (message,) = reader.feed(framed("kvs-put", pairs))

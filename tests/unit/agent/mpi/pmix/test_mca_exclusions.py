@@ -1,4 +1,4 @@
-"""Transports whose hardware is not there: left out, and what somebody has said stays."""
+"""Open MPI's transports are excluded where their hardware is missing, unless somebody has configured them."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def host(tmp_path: Path) -> Host:
     return Host(tmp_path)
 
 
-def test_what_has_no_device_is_left_out(host: Host) -> None:
+def test_a_transport_without_a_device_is_excluded(host: Host) -> None:
     assert host.said() == {"mtl": "^psm,psm2"}
     assert host.said(host.five) == {"btl": "^ofi"}
 
 
-def test_one_that_is_not_there_is_not_named(host: Host) -> None:
+def test_a_transport_that_is_not_installed_is_not_named(host: Host) -> None:
     (host.root / PSM).unlink()
     assert host.said() == {"mtl": "^psm2"}
 
@@ -66,12 +66,12 @@ def test_a_device_keeps_its_transport(host: Host, device: str, left: str) -> Non
 
 
 @pytest.mark.parametrize("device", ["sys/class/infiniband/mlx5_0", "sys/class/cxi/cxi0", "dev/hfi1_0", "dev/kgni0"])
-def test_any_fast_network_keeps_ofi(host: Host, device: str) -> None:
+def test_any_fast_network_device_keeps_ofi(host: Host, device: str) -> None:
     host.write(device)
     assert host.said(host.five) == {}
 
 
-def test_what_the_administrator_excludes_stays_excluded(host: Host) -> None:
+def test_exclusions_of_the_administrator_stay(host: Host) -> None:
     host.write(SYSTEM, "# mtl = psm\nmtl = ^cm\n mtl=^ofi # slow\nbtl = ^openib,ofi\n")
     assert host.said() == {"mtl": "^ofi,psm,psm2"}
     assert host.said(host.five) == {"btl": "^ofi"}, "that file is not for this library"
@@ -79,23 +79,23 @@ def test_what_the_administrator_excludes_stays_excluded(host: Host) -> None:
     assert host.said(host.five) == {}, "it is excluded there already"
 
 
-def test_what_the_administrator_chose_stays(host: Host) -> None:
+def test_choices_of_the_administrator_stay(host: Host) -> None:
     host.write(SYSTEM, "mtl = ofi\nbtl = tcp,self\n")
     assert host.said() == {}
 
 
-def test_the_users_file_is_stronger(host: Host) -> None:
+def test_the_users_file_overrides_the_systems(host: Host) -> None:
     host.write(SYSTEM, "mtl = ofi\n")
     host.write("home/.openmpi/mca-params.conf", "mtl = ^portals4\n")
     assert host.said() == {"mtl": "^portals4,psm,psm2"}
 
 
-def test_an_installation_elsewhere_has_its_file_beside_it(host: Host) -> None:
+def test_an_installation_elsewhere_has_its_own_file(host: Host) -> None:
     host.write("opt/five/etc/openmpi-mca-params.conf", "btl=ofi,self\n")
     assert host.said(host.five) == {}
 
 
 @pytest.mark.parametrize("name", ["OMPI_MCA_mtl", "OMPI_MCA_mca_base_param_files"])
-def test_who_has_said_something_is_not_overridden(host: Host, name: str) -> None:
+def test_variables_of_the_user_are_not_overridden(host: Host, name: str) -> None:
     host.environ[name] = "x"
     assert host.said() == {}

