@@ -11,27 +11,27 @@ from __future__ import annotations
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
+    import heapq
     import signal
+    import struct
     from functools import partial
     from socket import socket
     from typing import Any, NamedTuple
 else:
     try:
+        import _heapq as heapq
         import _signal as signal
-    except ImportError:  # an interpreter without the C core
-        import signal
-    try:
-        from _socket import socket
-    except ImportError:
-        from socket import socket
-    try:
+        import _struct as struct
         from _functools import partial
-    except ImportError:
-        from functools import partial
-    try:
         from _operator import itemgetter
-    except ImportError:
+        from _socket import socket
+    except ImportError:  # an interpreter without one of these C cores
+        import heapq
+        import signal
+        import struct
+        from functools import partial
         from operator import itemgetter
+        from socket import socket
 
     class _RecordType(type):
         """Makes a class whose annotations name its fields; the values given to them are the defaults."""
@@ -88,4 +88,4 @@ def load(row: str) -> Any:
     return getattr(__import__(f"mslaunch.{module}", fromlist=(name,)), name)
 
 
-__all__ = ["TYPE_CHECKING", "NamedTuple", "load", "partial", "signal", "socket"]
+__all__ = ["TYPE_CHECKING", "NamedTuple", "heapq", "load", "partial", "signal", "socket", "struct"]

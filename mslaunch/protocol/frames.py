@@ -7,11 +7,9 @@ source. docs/wire.md describes the conversation.
 
 from __future__ import annotations
 
-import struct
-
 from mslaunch.datamodel.node_plan import NO_RANK as NO_RANK  # noqa: PLC0414 (users say frames.NO_RANK)
 from mslaunch.errors import WireError
-from mslaunch.faststd import NamedTuple
+from mslaunch.faststd import NamedTuple, struct
 
 MAGIC = b"\0mslaunch agent\n"
 MAX_PAYLOAD = 1 << 27

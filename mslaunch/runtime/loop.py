@@ -6,12 +6,11 @@ A callback that raises ends `run` with its exception.  asyncio takes longer to i
 
 from __future__ import annotations
 
-import heapq
 import os
 import select
 import time
 
-from mslaunch.faststd import TYPE_CHECKING, signal
+from mslaunch.faststd import TYPE_CHECKING, heapq, signal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
