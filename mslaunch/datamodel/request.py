@@ -92,6 +92,21 @@ class OutputPolicy(NamedTuple):
         """What was given to options that name log files."""
         return [path for path in (self.directory, self.file, self.outfile, self.errfile) if path is not None]
 
+    @property
+    def needs_addresses(self) -> bool:
+        """Whether a pattern has %a: hosts must be connected before files are opened."""
+        return any("%a" in (text or "").replace("%%", "") for text in (self.outfile, self.errfile, self.prepend))
+
+    @property
+    def has_prefix(self) -> bool:
+        """Whether each line gets a tag or a time stamp."""
+        return bool(self.tag or self.prepend or self.timestamp)
+
+    @property
+    def as_xml(self) -> bool:
+        """Whether all that ranks print becomes an XML document."""
+        return self.xml or self.xml_file is not None
+
 
 class LinkPolicy(NamedTuple):
     """How hosts are reached."""

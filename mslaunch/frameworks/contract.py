@@ -75,5 +75,6 @@ class Framework(NamedTuple):
     #: for a rank that has no value of its own: number of ranks, what the user gave (strongest first), whether failed
     #: ranks are started again
     defaults: Callable[[int, Sequence[Mapping[str, str]], bool], Variables] = lambda size, given, restarts: {}
+    together: tuple[str, ...] = ()  #: names among `defaults` of which a rank gets none if the user gave one of them
     services: Callable[[RankInfo, ServicePolicy], tuple[ServicePlan, ...]] = lambda place, policy: ()
     service: Callable[[int], ServiceInfo] | None = None  # about the service with this id; None: it has none

@@ -52,18 +52,18 @@ def defaults(size: int, given: Sequence[Mapping[str, str]], restarts: bool) -> d
 
 
 def job_env(place: RankInfo) -> dict[str, object]:
-    """Shared by all ranks of a node."""
+    """Shared by all ranks of a node; without a port of the scheduler nothing promises one."""
     known: dict[str, object] = {"RANK_SIZE": place.size, "LOCAL_RANK_SIZE": place.local_size}
     if place.simulated:
         return {**known, "MS_WORKER_NUM": place.size}
-    return {**known, "MS_ROLE": "MS_WORKER", **_cluster(place)}
+    return {**known, "MS_ROLE": "MS_WORKER", **_cluster(place)} if place.service_port else known
 
 
 def rank_env(place: RankInfo) -> dict[str, object]:
     """One rank's own."""
     known: dict[str, object] = {"RANK_ID": place.rank} if place.numbered else {}
     known["DEVICE_ID"] = place.local_rank
-    if place.numbered and not place.simulated:
+    if place.numbered and not place.simulated and place.service_port:
         known["MS_NODE_ID"] = place.rank
     if place.even_cpus:
         known["MSRUN_CPU_LIST"] = list(place.even_cpus)  # for mindspore.runtime.set_cpu_affinity
@@ -117,6 +117,7 @@ MINDSPORE = Framework(
     job=job_env,
     rank=rank_env,
     defaults=defaults,
+    together=PACE,
     services=services,
     service=service,
 )

@@ -11,7 +11,7 @@ import os
 
 from mslaunch.datamodel.jobmap import Allocation, JobMap
 from mslaunch.datamodel.node_plan import SERVICE_BASE
-from mslaunch.datamodel.outcome import Failure, Outcome, RankStatus
+from mslaunch.datamodel.outcome import Outcome
 from mslaunch.datamodel.request import Request
 from mslaunch.faststd import TYPE_CHECKING, partial
 from mslaunch.host.files import head_of
@@ -21,7 +21,6 @@ from mslaunch.launcher.job.job_state import JobState
 from mslaunch.launcher.job.restart_policy import check_fewest, most_restarts
 from mslaunch.launcher.job_run import JobRun, allocation_of
 from mslaunch.launcher.observers import AttemptEnded, AttemptStarted, Connected, Connecting, Staged
-from mslaunch.launcher.stdio.file_patterns import needs_addresses
 from mslaunch.launcher.stdio.output import AttemptInfo, Output, open_output
 from mslaunch.launcher.stdio.terminal import FLUSH_SECONDS
 from mslaunch.plan.hosts.allocation import with_cores
@@ -133,13 +132,13 @@ class JobAttempt:
             context.loop,
             {STDOUT: context.stdout, STDERR: context.console.stderr},
             context.console.info,
-            self._addresses() if needs_addresses(policy) and self.agents else None,
+            self._addresses() if policy.needs_addresses and self.agents else None,
             AttemptInfo(self.number, 0 < self.number <= most_restarts(self.request), services),
         )
         self._opened = True
 
     def _addresses(self) -> Callable[[int], str]:
-        from mslaunch.launcher.stdio.host_addresses import addresses_of
+        from mslaunch.launcher.stdio.file_patterns import addresses_of
 
         share = self.request.cluster.share
         return addresses_of([(agent.node, agent.hello) for agent in self.agents], share.address if share else "")
@@ -188,12 +187,12 @@ class JobAttempt:
     def outcome(self) -> Outcome:
         """How it ended; its files are still open."""
         state, table, failure = self.state, self.state.table, self._job.failure
-        ranks = tuple(map(self._with_logs, table.statuses()))
-        services = tuple(map(self._with_logs, table.service_statuses()))
+        ranks = tuple(map(self.output.with_logs, table.statuses()))
+        services = tuple(map(self.output.with_logs, table.service_statuses()))
         restarts: tuple[str, ...] = ()
         restarted = table.restarted()
         if failure or restarted:
-            from mslaunch.launcher.messages.failure_text import restarts_text, with_last_words
+            from mslaunch.launcher.messages.closing_report import restarts_text, with_last_words
 
             failure = with_last_words(failure, self.output.tail) if failure else None
             restarts = tuple(
@@ -201,16 +200,6 @@ class JobAttempt:
                 for member in restarted
             )
         return Outcome(state.code, ranks, failure, self._context.seconds, services=services, restarts=restarts)
-
-    def _with_logs(self, status: RankStatus) -> RankStatus:
-        logs = self.output.logs
-        if not logs:
-            return status
-        return status._replace(stdout=logs.path(STDOUT, status.rank), stderr=logs.path(STDERR, status.rank))
-
-    def log_of(self, failure: Failure | None) -> str | None:
-        """The file that says more about a failure."""
-        return self.output.log_path(failure.rank) if failure and failure.rank is not None else None
 
     def close_output(self) -> bool:
         """Close its files; True if all that was printed is in them.  May be called twice."""

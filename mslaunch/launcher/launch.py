@@ -18,9 +18,7 @@ from mslaunch.launcher.attempt import JobAttempt
 from mslaunch.launcher.interrupts import Interrupts
 from mslaunch.launcher.launch_context import LaunchContext
 from mslaunch.launcher.observers import LaunchEnded, Observers
-from mslaunch.launcher.stdio.console import Console
-from mslaunch.launcher.stdio.file_patterns import needs_addresses
-from mslaunch.launcher.stdio.terminal import write_all
+from mslaunch.launcher.stdio.terminal import Console, write_all
 from mslaunch.plan.exported_variables import missing_exports
 from mslaunch.runtime.loop import Loop
 
@@ -113,7 +111,7 @@ class _Launch:
         if request.do_not_launch:
             self._show_xml_map(finish=True)
             return
-        late = needs_addresses(request.output)
+        late = request.output.needs_addresses
         if not late:
             attempt.open_output()
         if not attempt.agents:
@@ -139,7 +137,7 @@ class _Launch:
         if outcome.failure or outcome.attempts or outcome.restarts:
             from mslaunch.launcher.messages.closing_report import outcome_text
 
-            report = outcome_text(outcome, self._attempt.log_of(outcome.failure))
+            report = outcome_text(outcome, self._attempt.output.log_of(outcome.failure))
         self._console.finish(report, stuck)
         return outcome
 
@@ -154,7 +152,7 @@ class _Launch:
         for name in missing_exports(request, self._context.caller.environ):
             console.info(f"-x {name}: the variable is not set here, so the ranks do not get it")
         if request.display_allocation or request.display_map or request.display_topology or request.do_not_launch:
-            from mslaunch.launcher.messages.display import tables
+            from mslaunch.launcher.messages.display_tables import tables
 
             caller, text = self._context.caller, tables(request, allocation, placed, self._context.jobid)
             to_stderr = request.output.xml
@@ -168,7 +166,7 @@ class _Launch:
         """What can be shown only when all agents have answered."""
         attempt = self._attempt
         if self._request.report_bindings:
-            from mslaunch.launcher.messages.display import bindings
+            from mslaunch.launcher.messages.display_tables import bindings
 
             pids = {agent.node.name: agent.hello.pid for agent in attempt.agents if agent.hello}
             self._console.print(bindings(attempt.placed, pids))  # as mpirun: --quiet or not
@@ -178,7 +176,7 @@ class _Launch:
         """The map as a part of the XML document; `finish`: the job is not to be started."""
         if not self._request.display_map:
             return
-        from mslaunch.launcher.messages.display import map_as_xml
+        from mslaunch.launcher.messages.display_tables import map_as_xml
 
         if map_as_xml(self._request):
             attempt = self._attempt

@@ -11,8 +11,7 @@ if TYPE_CHECKING:
 
     from mslaunch.launcher.interrupts import Interrupts
     from mslaunch.launcher.observers import Observer, Observers
-    from mslaunch.launcher.stdio.console import Console
-    from mslaunch.launcher.stdio.terminal import OutputFd
+    from mslaunch.launcher.stdio.terminal import Console, OutputFd
     from mslaunch.resource_managers.managers import Grant
     from mslaunch.runtime.loop import Loop
 

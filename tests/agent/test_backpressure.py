@@ -19,10 +19,9 @@ from mslaunch.launcher.job import events
 from mslaunch.launcher.job.controller import JobController
 from mslaunch.launcher.job.job_state import JobState
 from mslaunch.launcher.job.startup import JobPlans
-from mslaunch.launcher.stdio.console import Console
 from mslaunch.launcher.stdio.file_patterns import PatternValues
 from mslaunch.launcher.stdio.output import Output
-from mslaunch.launcher.stdio.terminal import OutputFd
+from mslaunch.launcher.stdio.terminal import Console, OutputFd
 from mslaunch.protocol import frames
 from mslaunch.runtime.fd_writer import HIGH
 from mslaunch.runtime.loop import Loop

@@ -11,7 +11,8 @@ from mslaunch.launcher.job import events
 from mslaunch.launcher.job.job_state import JobState
 from mslaunch.launcher.job.restart_policy import RestartPolicy
 from mslaunch.launcher.messages import failure_text
-from mslaunch.launcher.messages.exit_text import ending
+from mslaunch.launcher.messages.closing_report import restarts_text
+from mslaunch.launcher.messages.failure_text import ending
 
 
 class Restart(NamedTuple):
@@ -55,7 +56,7 @@ def tell(state: JobState, *happened: Any) -> list[Any]:
             notice = action.facts
         elif isinstance(action, events.Restart):
             status, limit = notice["status"], notice["limit"]
-            found.append(Restart(action.rank, action.node, ending(status.code, status.signal), action.number, limit))
+            found.append(Restart(action.rank, action.node, ending(status), action.number, limit))
         elif not isinstance(action, (events.SetTimer, events.CancelTimer, events.ReportState)):
             found.append(action)
     return found
@@ -71,6 +72,6 @@ def restarts_of(state: JobState) -> tuple[str, ...]:
     """What was restarted, as the user gets it."""
     table = state.table
     return tuple(
-        failure_text.restarts_text(table.names.name(one.rank), table.hosts[one.node], one.past, one.run_count)
+        restarts_text(table.names.name(one.rank), table.hosts[one.node], one.past, one.run_count)
         for one in table.restarted()
     )

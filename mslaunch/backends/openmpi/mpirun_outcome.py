@@ -6,11 +6,12 @@ always say which rank failed.
 
 from __future__ import annotations
 
+from mslaunch.datamodel.node_report import ExitStatus
 from mslaunch.datamodel.outcome import Failure, Outcome, RankStatus
 from mslaunch.errors import EXIT_LOST, EXIT_UNREACHED, EXIT_USAGE
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
-from mslaunch.launcher.messages.exit_text import ending
-from mslaunch.protocol.frames import STDERR, STDOUT
+from mslaunch.launcher.messages.closing_report import with_last_words
+from mslaunch.launcher.messages.failure_text import ending
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,16 +38,12 @@ def outcome_of(end: MpirunEnd, demux: Demux, output: Output, size: int, seconds:
         failure = Failure("", rank=0, code=EXIT_LOST)
     if failure and failure.rank == 0:
         failure = failure_of_mpirun(failure, end.signal, words, size, hosts)
-    if failure and failure.rank is not None:
-        failure = failure._replace(detail=(*failure.detail, *output.tail(failure.rank)))
+    failure = with_last_words(failure, output.tail) if failure else None
     kept = output.close()
     if failure is None and not kept:
         failure = Failure("all ranks succeeded, but not all of their output could be kept", code=EXIT_USAGE)
     statuses = (_status(rank, failure, demux.known.get(rank)) for rank in range(size))
-    if output.logs:
-        paths = output.logs.path
-        statuses = (s._replace(stdout=paths(STDOUT, s.rank), stderr=paths(STDERR, s.rank)) for s in statuses)
-    return Outcome(failure.code if failure else 0, tuple(statuses), failure, seconds)
+    return Outcome(failure.code if failure else 0, tuple(map(output.with_logs, statuses)), failure, seconds)
 
 
 def _status(rank: int, failure: Failure | None, known: RankProcessId | None) -> RankStatus:
@@ -65,7 +62,7 @@ def failure_of_mpirun(failure: Failure, signum: int | None, words: str, size: in
     `words` are its last messages, `hosts` those of the ranks that have started.
     """
     if signum:
-        return Failure(f"Open MPI's mpirun {ending(None, signum)}", failure.host, code=failure.code)
+        return Failure(f"Open MPI's mpirun {ending(ExitStatus(None, signum))}", failure.host, code=failure.code)
     if hosts and _lost(words):
         return Failure("Open MPI lost a host while ranks ran there; its words above say which", code=EXIT_LOST)
     if not hosts:
@@ -76,7 +73,7 @@ def failure_of_mpirun(failure: Failure, signum: int | None, words: str, size: in
     rank = first_failed_rank(words) if size > 1 else 0
     if rank is None or rank not in hosts:
         return Failure(f"a rank ended with exit code {failure.code}; Open MPI did not say which", code=failure.code)
-    return Failure(f"rank {rank} {ending(failure.code, _signal(words))}", hosts[rank], rank, failure.code)
+    return Failure(f"rank {rank} {ending(ExitStatus(failure.code, _signal(words)))}", hosts[rank], rank, failure.code)
 
 
 def _lost(words: str) -> bool:

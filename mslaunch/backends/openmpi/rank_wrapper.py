@@ -1,7 +1,7 @@
 """The /bin/sh script before the program of every rank: it makes our variables of Open MPI's, and execs the program.
 
-It runs on every host, where there may be no Python.  The script is a constant: what differs comes as arguments, and
-the program is started from "$@", so that no word of the user's is read by the shell.  First the rank writes its hello,
+It runs on every host, where there may be no Python.  What the user gave comes as arguments, and the
+program is started from "$@", so that no word of the user's is read by the shell.  First the rank writes its hello,
 HELLO RANK PID HOST, on standard error; on the launching host it opens the streams that `local_streams` has made for it
 before that, through /proc/PID/fd.
 """
@@ -9,9 +9,9 @@ before that, through /proc/PID/fd.
 from __future__ import annotations
 
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
-from mslaunch.frameworks import mindspore, torch
 from mslaunch.frameworks.contract import RankInfo
-from mslaunch.frameworks.table import defaults
+from mslaunch.frameworks.openmpi import OPENMPI
+from mslaunch.frameworks.table import FRAMEWORKS, defaults
 from mslaunch.plan.exported_variables import DEFAULTS
 
 if TYPE_CHECKING:
@@ -113,42 +113,49 @@ class LocalPaths(NamedTuple):
     reader: tuple[int, int] | None = None  # the rank that gets standard input from us, and the descriptor
 
 
-def script() -> str:
-    """The whole script; variables that are given where there is no value are constants of ours as well."""
-    given = [word.partition("=") for word in (*DEFAULTS, *defaults(mindspore.LARGE + 1, (), False))]
-    text = "".join(f': "${{{name}={value}}}"\nexport {name}\n' for name, _, value in given)
-    paced = "".join(f"${{{name}+x}}" for name in mindspore.PACE)
-    pace = f'[ "{paced}" ] || [ "$size" -gt {mindspore.LARGE} ] || export {" ".join(mindspore.pace(1))}\n'
-    return f"{_SCRIPT}{text}{pace}{_EXEC}"
+def _script(size: int) -> str:
+    """The script for a job of `size` ranks; it also has the values of variables that a rank gets if it has none."""
+    given = dict(word.split("=", 1) for word in (*DEFAULTS, *defaults(size, (), False)))
+    text = ""
+    for framework in FRAMEWORKS:
+        together = {name: given.pop(name) for name in framework.together if name in given}
+        if together:
+            any_of_them = "".join(f"${{{name}+x}}" for name in together)
+            text += f'[ "{any_of_them}" ] || export {" ".join(f"{name}={value}" for name, value in together.items())}\n'
+    text += "".join(f': "${{{name}={value}}}"\nexport {name}\n' for name, value in given.items())
+    return f"{_SCRIPT}{text}{_EXEC}"
 
 
 def wrap(
-    argv: Sequence[str], wdir: str, path: str, local: LocalPaths, merge: bool, shift: int, variables: Sequence[str]
+    size: int,
+    argv: Sequence[str],
+    wdir: str,
+    path: str,
+    local: LocalPaths,
+    merge: bool,
+    shift: int,
+    variables: Sequence[str],
 ) -> list[str]:
     """The command that starts `argv` as a rank; `shift` is the number of Open MPI's daemon on our first node."""
     numbers, reader = (" ".join(map(str, words)) for words in (local.numbers, local.reader or ()))
     streams = [local.hello, local.host, local.boot, local.folder, numbers]
-    return ["sh", "-c", script(), "mslaunch", *streams, "1" if merge else "", str(shift), wdir, path, reader,
+    return ["sh", "-c", _script(size), "mslaunch", *streams, "1" if merge else "", str(shift), wdir, path, reader,
             *variables, *argv]  # fmt: skip
 
 
 def framework_variables(endpoint: Endpoint, jobid: str, taken: Iterable[str]) -> list[str]:
     """Two lists for `wrap`, each with its end: NAME=VALUE, and NAME=what only the rank knows.
 
-    Of torch and MindSpore only: Open MPI sets its own.  Those in `taken` are left out, and without a scheduler
-    (`service_port` 0) those of MindSpore that promise one.
+    Open MPI sets its own variables.  Those in `taken` are left out.
     """
     rank, size, local_rank, local_size, node = _OF_THE_RANK
     info = RankInfo(rank, size, local_rank, local_size, node, 0, 0, *endpoint[:3])
     info = info._replace(service_address=endpoint.service_address)
-    of_mindspore = {**mindspore.job_env(info), **mindspore.rank_env(info)}
-    if not endpoint.service_port:
-        of_mindspore = {name: value for name, value in of_mindspore.items() if not name.startswith("MS_")}
-    found = {**torch.job_env(info), **torch.rank_env(info), **of_mindspore, "MSLAUNCH_JOBID": jobid}
-    fixed: list[str] = []
-    of_the_rank: list[str] = []
-    for name, value in found.items():
-        if name not in set(taken):
-            word = _OF_THE_RANK.get(value) if isinstance(value, int) else None
-            (of_the_rank if word else fixed).append(f"{name}={word or value}")
-    return [*fixed, _END, *of_the_rank, _END]
+    found: dict[str, object] = {"MSLAUNCH_JOBID": jobid}
+    for framework in FRAMEWORKS:
+        if framework is not OPENMPI:
+            found |= {**framework.job(info), **framework.rank(info)}
+    found = {name: value for name, value in found.items() if name not in taken}
+    of_the_rank = {name: _OF_THE_RANK[value] for name, value in found.items() if value in _OF_THE_RANK}
+    fixed = [f"{name}={value}" for name, value in found.items() if name not in of_the_rank]
+    return [*fixed, _END, *(f"{name}={word}" for name, word in of_the_rank.items()), _END]

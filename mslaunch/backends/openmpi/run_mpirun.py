@@ -1,6 +1,6 @@
 """One launch by an installed Open MPI: mpirun is the only process of a job on this host, and its ranks are outside it.
 
-So standard input, signals, --timeout, MindSpore's scheduler and that nothing outlives the launcher are those of any
+So standard input, signals, --timeout, services and that nothing outlives the launcher are those of any
 launch.  The state of that job knows mpirun alone; how the ranks ended is in `mpirun_outcome`.
 """
 
@@ -32,8 +32,8 @@ from mslaunch.launcher.job.startup import JobPlans
 from mslaunch.launcher.job_run import allocation_of
 from mslaunch.launcher.messages.closing_report import outcome_text
 from mslaunch.launcher.messages.failure_text import failure_of
-from mslaunch.launcher.stdio.console import Console
 from mslaunch.launcher.stdio.output import Output, open_output
+from mslaunch.launcher.stdio.terminal import Console
 from mslaunch.plan.exported_variables import missing_exports
 from mslaunch.plan.rank_selection import stdin_ranks
 from mslaunch.protocol.frames import STDERR, STDOUT
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 _SSH_ENDS = 3.0  #: seconds that the ssh to other hosts may take to end once mpirun has
 _LOOK_AGAIN = 0.02  # seconds; no event tells of processes that are not ours
-_USUAL_PORTS = (29500, 8118)  #: torch's and MindSpore's, for a dry run
+_USUAL_PORTS = (29500, 8118)  #: the defaults of frameworks, for a dry run
 
 
 def run(request: Request, caller: Caller) -> Outcome:
@@ -212,8 +212,7 @@ class _MpirunLaunch:
         self._loop.run(lambda: not _adopted_beside(agent), _SSH_ENDS)
 
     def _report(self, outcome: Outcome, stuck: list[str]) -> None:
-        failure = outcome.failure
-        log = self._output.log_path(failure.rank) if failure and failure.rank is not None else None
+        log = self._output.log_of(outcome.failure)
         self._console.finish(outcome_text(outcome._replace(ranks=()), log), stuck)
 
 

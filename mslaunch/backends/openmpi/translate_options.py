@@ -26,8 +26,8 @@ REFUSED: tuple[tuple[str, str, str], ...] = (
     ("restart", "--restart", "mpirun does not start ranks again; leave it out"),
     ("max_restarts", "--max-restarts", "mpirun does not start a rank again; leave it out"),
     ("detach", "--detach", "mpirun stays with its terminal; leave it out, and use nohup and &"),
-    ("host", "--scheduler", "mpirun does not place MindSpore's scheduler; leave it out"),
-    ("port", "--scheduler", "mpirun does not choose the port of MindSpore's scheduler; leave it out"),
+    ("host", "--scheduler", "mpirun does not place the scheduler; leave it out"),
+    ("port", "--scheduler", "mpirun does not choose the port of the scheduler; leave it out"),
     ("servers", "--server_num", "mpirun starts ranks only; leave it out"),
     ("state_on_timeout", "--report-state-on-timeout", "mpirun does not report the state of its ranks; leave it out"),
     ("stack_traces", "--get-stack-traces", "the ranks belong to mpirun; leave it out"),
@@ -64,7 +64,7 @@ def refuse(request: Request) -> None:
             _refuse(option, why)
     abort = "-mca orte_abort_on_non_zero_status"
     for wrong, option, why in (
-        (request.cluster.program != "auto", "--scheduler-runs", "mpirun does not start MindSpore's; leave it out"),
+        (request.cluster.program != "auto", "--scheduler-runs", "mpirun does not start the scheduler; leave it out"),
         (not request.abort_on_failure, abort, "mpirun then hides how ranks ended, or hangs; leave it out"),
         ("detailed" in request.output.tag, "--output tag-detailed", f"{_NO_HOST}; use --output tag"),
         (request.stdin == "all", "--stdin all", "mpirun 4.1 hangs with it; give the rank that reads, or read a file"),

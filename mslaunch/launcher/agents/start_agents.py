@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from mslaunch.datamodel.jobmap import Node
     from mslaunch.datamodel.node_report import Topology
     from mslaunch.datamodel.request import LinkPolicy
-    from mslaunch.launcher.stdio.console import Console
+    from mslaunch.launcher.stdio.terminal import Console
     from mslaunch.runtime.loop import Loop
     from mslaunch.transport.base import Link
 

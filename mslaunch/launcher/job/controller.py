@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from mslaunch.launcher.job.job_state import JobState
     from mslaunch.launcher.job.startup import JobPlans
     from mslaunch.launcher.mpi.spawn_ranks import Spawner
-    from mslaunch.launcher.stdio.console import Console
     from mslaunch.launcher.stdio.output import Output
+    from mslaunch.launcher.stdio.terminal import Console
     from mslaunch.runtime.loop import Loop
 
 
@@ -120,9 +120,9 @@ class JobController:
         self.post(events.Exited(frame.rank, node, status))
         table = self.state.table
         if is_service(frame.rank) and not status.error:
-            from mslaunch.launcher.messages.exit_text import ending
+            from mslaunch.launcher.messages.failure_text import ending
 
-            self._console.verbose(f"{table.names.name(frame.rank)} {ending(status.code, status.signal)}")
+            self._console.verbose(f"{table.names.name(frame.rank)} {ending(status)}")
         if frame.rank in table.ranks and table.ranks[frame.rank].ended:  # and is not restarted
             self._mpi.ended(frame.rank)
 

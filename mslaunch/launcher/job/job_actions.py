@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from mslaunch.launcher.job.job_state import JobState
     from mslaunch.launcher.job.startup import Startup
     from mslaunch.launcher.mpi.mpi_frames import MpiFrames
-    from mslaunch.launcher.stdio.console import Console
     from mslaunch.launcher.stdio.output import Output
     from mslaunch.launcher.stdio.stdin import Stdin
+    from mslaunch.launcher.stdio.terminal import Console
     from mslaunch.runtime.loop import Loop, Timer
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from mslaunch.datamodel.node_plan import NodePlan
     from mslaunch.launcher.agents.connection import JobAgents
     from mslaunch.launcher.job.rank_table import ServiceTable
-    from mslaunch.launcher.stdio.console import Console
+    from mslaunch.launcher.stdio.terminal import Console
 
 
 def _no_services(endpoint: Endpoint) -> dict[int, NodePlan]:

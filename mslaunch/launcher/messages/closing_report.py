@@ -1,60 +1,114 @@
 """The closing block on standard error: why the job failed, and what was started again.
 
 The cause comes first, with the last lines of the rank that failed and its log file; ranks that were ended because of it
-are counted, not quoted.
+are counted, not quoted.  Quoted lines are escaped here (`with_last_words`), so that no colour or other control sequence
+of a rank reaches the terminal.
 """
 
 from __future__ import annotations
 
 from mslaunch.datamodel.node_plan import is_service
-from mslaunch.datamodel.outcome import Outcome
-from mslaunch.errors import LaunchError, counted
+from mslaunch.datamodel.outcome import Failure, Outcome
+from mslaunch.errors import LaunchError, counted, printable
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.frameworks.table import service_info
+from mslaunch.launcher.messages.failure_text import ending
 from mslaunch.launcher.rank_names import RankNames
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
+    from mslaunch.datamodel.node_report import ExitStatus
+
+_SEARCHED = 400  # lines of output that are searched for an exception
+_QUOTED = 20  # lines of output that are quoted
+_TRACEBACK = "Traceback (most recent call last):"
+_LONGEST = 120  #: characters of an exception in a headline
+_WAYS = 3  #: in which a rank that was restarted has ended, as far as they are listed
 _MOST_RESTARTS = 8  #: lines about attempts, and about restarts of ranks
 _OURS = ("not started again: ", "not reached again: ")  # lines that are not quoted from a rank
+_REASONS = {"ended": "ended by mslaunch", "lost": "lost with their host", "not started": "not started"}
+
+
+# --- the parts that the outcome keeps
+
+
+def with_last_words(failure: Failure, tail: Callable[[int, int], Sequence[str]]) -> Failure:
+    """`failure` with the last output of the rank or service that failed, escaped: `tail(rank, lines)`.
+
+    The exception that ended a Python program is named in the headline, but only with exit code 1, which is Python's for
+    it: a program that logs a traceback and ends with a code of its own may have another reason.
+    """
+    if failure.rank is None:
+        return failure
+    lines = list(map(printable, tail(failure.rank, _SEARCHED)))
+    details = [line for line in failure.detail if not any(line in other for other in lines)]  # MPI_Abort says it twice
+    what = failure.what
+    if failure.code == 1 and what.endswith(" ended with exit code 1"):
+        raised = exception(lines)
+        what += f" ({raised})" if raised else ""
+    return failure._replace(what=what, detail=(*details, *lines[-_QUOTED:]))
+
+
+def exception(lines: Sequence[str]) -> str:
+    """`ValueError: boom`, if `lines` end with a Python traceback; else "".
+
+    That is the first line after the last traceback that is not indented, if it begins with the name of a class, in
+    capitals.
+    """
+    heads = [at for at, line in enumerate(lines) if line == _TRACEBACK]
+    if not heads:
+        return ""
+    said = next((line for line in lines[heads[-1] + 1 :] if line and not line[0].isspace()), "")
+    name, colon, text = said.partition(":")
+    words = name.split(".")
+    if not (all(map(str.isidentifier, words)) and words[-1][0].isupper() and (text[:1] == " " or not colon)):
+        return ""
+    said = said.rstrip()
+    return said if len(said) <= _LONGEST else said[: _LONGEST - 1] + "…"
+
+
+def restarts_text(name: str, host: str, past: Sequence[ExitStatus], times: int) -> str:
+    """What was restarted and why, as a clause; `past`: how its processes ended."""
+    ways = list(dict.fromkeys(map(ending, past)))
+    how = " and ".join(ways[:_WAYS]) + (" and otherwise" if len(ways) > _WAYS else "")
+    return f"{name} on {host}, which {how}" + (f", {times} times" if times > 1 else "")
+
+
+# --- the block
 
 
 def outcome_text(outcome: Outcome, log: str | None = None) -> str:
     """The closing block; "" if all went well and nothing was started again.  `log` is the file that says more."""
     failure = outcome.failure
     again = _again(outcome)
+    ended = f"{f', in attempt {len(outcome.attempts) + 1}' if outcome.attempts else ''}, {_after(outcome.seconds)}"
     if failure is None:
-        head = f"mslaunch: all ranks succeeded{_in_attempt(outcome)}, {_after(outcome.seconds)}"
-        return "\n".join([head, *again]) + "\n" if again else ""
-    where = f" on {failure.host}" if failure.host else ""
-    lines = [f"mslaunch: {failure.what}{where}{_in_attempt(outcome)}, {_after(outcome.seconds)}"]
+        return "\n".join([f"mslaunch: all ranks succeeded{ended}", *again]) + "\n" if again else ""
+    lines = [f"mslaunch: {_what(failure)}{ended}"]
     quotes = failure.rank is not None
     lines += [f"  {'| ' if quotes and not line.startswith(_OURS) else ''}{line}" for line in failure.detail]
-    if log:
-        lines.append(f"  log: {log}")
-    lines += _others(outcome, failure.rank)
-    return "\n".join([*lines, *again]) + "\n"
+    lines += [f"  log: {log}"] if log else []
+    return "\n".join([*lines, *_others(outcome, failure.rank), *again]) + "\n"
 
 
-def _in_attempt(outcome: Outcome) -> str:
-    return f", in attempt {len(outcome.attempts) + 1}" if outcome.attempts else ""
+def _what(failure: Failure) -> str:
+    return f"{failure.what} on {failure.host}" if failure.host else failure.what
 
 
 def _again(outcome: Outcome) -> list[str]:
     """What was started again, and why; of many the first, whose failures are nearest to the cause."""
-    lines = []
-    for attempt in outcome.attempts[:_MOST_RESTARTS]:
-        what, host = attempt.failure.what, attempt.failure.host
-        where = f" on {host}" if host else ""
-        changed = f"; then {attempt.changed}" if attempt.changed else ""
-        lines.append(f"  attempt {attempt.number}: {what}{where}, {_after(attempt.seconds)}{changed}")
+    attempts = [
+        f"attempt {attempt.number}: {_what(attempt.failure)}, {_after(attempt.seconds)}"
+        f"{f'; then {attempt.changed}' if attempt.changed else ''}"
+        for attempt in outcome.attempts[:_MOST_RESTARTS]
+    ]
     if len(outcome.attempts) > _MOST_RESTARTS:
-        lines.append(f"  and {counted(len(outcome.attempts) - _MOST_RESTARTS, 'more attempt')}")
-    lines += [f"  started again: {clause}" for clause in outcome.restarts[:_MOST_RESTARTS]]
+        attempts.append(f"and {counted(len(outcome.attempts) - _MOST_RESTARTS, 'more attempt')}")
+    restarts = list(outcome.restarts[:_MOST_RESTARTS])
     if len(outcome.restarts) > _MOST_RESTARTS:
-        lines.append(f"  started again: {counted(len(outcome.restarts) - _MOST_RESTARTS, 'other')}")
-    return lines
+        restarts.append(counted(len(outcome.restarts) - _MOST_RESTARTS, "other"))
+    return [f"  {line}" for line in (*attempts, *(f"started again: {clause}" for clause in restarts))]
 
 
 def _after(seconds: float) -> str:
@@ -66,27 +120,16 @@ def _after(seconds: float) -> str:
 
 
 def _others(outcome: Outcome, cause: int | None) -> list[str]:
-    lines = []
     worlds = _worlds(outcome)
     others = [rank for rank in outcome.ranks if rank.rank != cause]
-    for reason, words in (
-        ("ended", "ended by mslaunch"),
-        ("lost", "lost with their host"),
-        ("not started", "not started"),
-    ):
-        numbers = [rank.rank for rank in others if rank.reason == reason]
-        if numbers:
-            lines.append(f"  {words}: {worlds.names(numbers)}")
-    failed = [rank for rank in others if not rank.reason and rank.status]
-    if failed:
-        lines.append(f"  failed as well: {worlds.names(rank.rank for rank in failed)}")
+    groups = {words: [rank.rank for rank in others if rank.reason == reason] for reason, words in _REASONS.items()}
+    groups["failed as well"] = [rank.rank for rank in others if not rank.reason and rank.status]
+    lines = [f"{words}: {worlds.names(numbers)}" for words, numbers in groups.items() if numbers]
     if not outcome.code:
-        lines.append(
-            "  with recovery the job went on without the failed ranks; others succeeded, so the exit code is 0"
-        )
+        lines.append("with recovery the job went on without the failed ranks; others succeeded, so the exit code is 0")
     if cause is not None and is_service(cause):
-        lines.append(f"  {service_info(cause).note}")
-    return lines
+        lines.append(service_info(cause).note)
+    return [f"  {line}" for line in lines]
 
 
 def _worlds(outcome: Outcome) -> RankNames:
@@ -95,11 +138,13 @@ def _worlds(outcome: Outcome) -> RankNames:
     return RankNames(*(numbers.count(number) for number in range(1, max(numbers, default=1) + 1)), first=first)
 
 
+# --- before anything is started
+
+
 def unreached_text(errors: Sequence[LaunchError], hosts: int) -> str:
     """Why the launch was refused: every host that could not be reached, once."""
     if len(errors) == 1:
-        head = f"mslaunch: {errors[0]}"
-        return f"{head}\n  nothing was started{' on the other hosts' if hosts > 1 else ''}\n"
+        return f"mslaunch: {errors[0]}\n  nothing was started{' on the other hosts' if hosts > 1 else ''}\n"
     lines = [f"mslaunch: {len(errors)} of {hosts} hosts could not be used; nothing was started"]
     shown: dict[str, list[LaunchError]] = {}
     for error in errors:

@@ -1,4 +1,4 @@
-"""The sentences for each kind of `JobFailure`: what, where, and the details below."""
+"""Failures in words: a sentence for each kind of `JobFailure` with the details below it, and how a process ended."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from mslaunch.errors import counted
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.frameworks.table import service_info
 from mslaunch.launcher import job_failure
-from mslaunch.launcher.messages.exit_text import advice, ending, exception
 from mslaunch.plan.hosts.host_ranges import fold
 
 if TYPE_CHECKING:
@@ -15,6 +14,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mslaunch.datamodel.node_report import ExitStatus
+    from mslaunch.datamodel.outcome import RankStatus
     from mslaunch.errors import LaunchError
     from mslaunch.launcher.job_failure import JobFailure
     from mslaunch.launcher.rank_names import RankNames
@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     Facts = Mapping[str, Any]
     Details = tuple[str, ...]
 
-_SEARCHED = 400  # lines of output that are searched for an exception
-_QUOTED = 20  # lines of output that are quoted
-_WAYS = 3  #: in which a rank that was restarted has ended, as far as they are listed
 _SAYS_NOTHING = ("", "abort")  # texts with which libraries call MPI_Abort without saying why
 _WHO_WAITS = {"others": "the others would wait", "parent": "those who spawned it wait", "mpi": "others wait in MPI"}
 _IN_MPI = "not started again: it was between MPI_Init and MPI_Finalize, and the others would not know a new one"
@@ -47,12 +44,12 @@ def failure_of(cause: JobFailure, names: RankNames, hosts: Sequence[str]) -> Fai
 
 
 def _exited(facts: Facts) -> tuple[str, Details]:
-    return f"{_again(facts)} {_ending(facts['status'])}", (_IN_MPI,) * facts["in_mpi"]
+    return f"{_again(facts)} {ending(facts['status'])}", (_IN_MPI,) * facts["in_mpi"]
 
 
 def _missing(facts: Facts) -> tuple[str, Details]:
     if facts["status"].shell_code:
-        how = _ending(facts["status"])
+        how = ending(facts["status"])
     elif facts["in_mpi"]:
         how = "ended without MPI_Finalize"
     else:
@@ -94,10 +91,6 @@ def _again(facts: Facts) -> str:
     return f", started again{times}," if facts["restarts"] else ""
 
 
-def _ending(status: ExitStatus) -> str:
-    return ending(status.code, status.signal)
-
-
 # --- of hosts, services and the whole job
 
 
@@ -124,7 +117,7 @@ def _service_ended(facts: Facts) -> tuple[str, Details]:
     when = "while ranks were running"
     if not facts["begun"]:
         when = "before it listened" if info.listens else "before the ranks were started"
-    return f"{info.title}{_again(facts)} {_ending(status)} {when}", ()
+    return f"{info.title}{_again(facts)} {ending(status)} {when}", ()
 
 
 def _service_lost(facts: Facts) -> tuple[str, Details]:
@@ -186,28 +179,31 @@ _OTHERS: dict[str, Callable[[Facts], tuple[str, Details]]] = {
     job_failure.TOO_LARGE: _too_large,
 }
 
-# --- beside the cause
+
+# --- how a process ended, and advice
 
 
-def with_last_words(failure: Failure, tail: Callable[[int, int], Sequence[str]]) -> Failure:
-    """`failure` with the last output of the rank or service that failed: `tail(rank, lines)`.
-
-    The exception that ended a Python program is named in the headline, but only with exit code 1, which is Python's for
-    it: a program that logs a traceback and ends with a code of its own may have another reason.
-    """
-    if failure.rank is None:
-        return failure
-    lines = list(tail(failure.rank, _SEARCHED))
-    details = [line for line in failure.detail if not any(line in other for other in lines)]  # MPI_Abort says it twice
-    what = failure.what
-    if failure.code == 1 and what.endswith(" ended with exit code 1"):
-        raised = exception(lines)
-        what += f" ({raised})" if raised else ""
-    return failure._replace(what=what, detail=(*details, *lines[-_QUOTED:]))
+def advice(family: str, offered: str) -> str:
+    """Advice for a rank that runs as an MPI singleton; `offered`: what it could have used, pmi or pmix."""
+    if family == "Open MPI" and offered != "pmix":
+        return "start it with --mpi pmix: mslaunch did not see that the program uses Open MPI"
+    if family != "Open MPI" and offered == "pmix":
+        return "start it with --mpi pmi1: mslaunch took the program for one of Open MPI"
+    return "its library was built for another launcher: try --mpi pmi1, --mpi pmi2 or --mpi pmix, or its own launcher"
 
 
-def restarts_text(name: str, host: str, past: Sequence[ExitStatus], times: int) -> str:
-    """What was restarted and why, as a clause; `past`: how its processes ended."""
-    ways = list(dict.fromkeys(map(_ending, past)))
-    how = " and ".join(ways[:_WAYS]) + (" and otherwise" if len(ways) > _WAYS else "")
-    return f"{name} on {host}, which {how}" + (f", {times} times" if times > 1 else "")
+def ending(status: ExitStatus | RankStatus) -> str:
+    """How a process ended, as a predicate."""
+    return f"was ended by {signal_name(status.signal)}" if status.signal else f"ended with exit code {status.code}"
+
+
+def signal_name(signum: int) -> str:
+    """SIGSEGV (segmentation fault)."""
+    from signal import Signals, strsignal  # late: takes 5 ms
+
+    try:
+        name = Signals(signum).name
+    except ValueError:
+        name = f"signal {signum}"
+    meaning = (strsignal(signum) or "").lower()
+    return f"{name} ({meaning})" if meaning else name

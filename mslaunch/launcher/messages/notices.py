@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from mslaunch.errors import counted
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.frameworks.table import service_info
-from mslaunch.launcher.messages.exit_text import advice, ending
-from mslaunch.launcher.messages.failure_text import spawn_text
+from mslaunch.launcher.messages.failure_text import advice, ending, spawn_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
+    from mslaunch.datamodel.outcome import Failure
+    from mslaunch.datamodel.request import Request
+    from mslaunch.errors import LaunchError
     from mslaunch.launcher.rank_names import RankNames
 
 
@@ -21,7 +24,7 @@ def notice_text(kind: str, facts: Mapping[str, Any], names: RankNames, hosts: Se
         return f"{facts['signal']}: {what}"
     if kind == "restart":
         status, delay = facts["status"], facts["delay"]
-        where = f"{names.name(facts['rank'])} {ending(status.code, status.signal)} on {hosts[facts['node']]}"
+        where = f"{names.name(facts['rank'])} {ending(status)} on {hosts[facts['node']]}"
         when = f" in {delay:g} s" if delay else ""
         return f"{where}; started again{when}, {facts['number']} of {facts['limit']}"
     if kind == "spawn failed":
@@ -33,3 +36,44 @@ def notice_text(kind: str, facts: Mapping[str, Any], names: RankNames, hosts: Se
     what = "does not listen" if all(info.listens for info in infos) else "are not ready"
     who = " and ".join(info.title for info in infos)
     return f"{who} {what} after {facts['seconds']:g} s; the ranks are started all the same"
+
+
+def attempt_text(number: int, attempts: int) -> str:
+    """`attempt 2 of 4`."""
+    return f"attempt {number} of {attempts}"
+
+
+def again_text(number: int, attempts: int, failure: Failure, delay: float) -> str:
+    """The notice at a failure, before it is known whether enough hosts are left."""
+    where = f" on {failure.host}" if failure.host else ""
+    pause = f" in {delay:g} s" if delay else ""
+    return f"{attempt_text(number, attempts)}: {failure.what}{where}; all ranks are started again{pause}"
+
+
+def limit_text(number: int, attempts: int) -> str:
+    """The limit is reached."""
+    return f"not started again: this was {attempt_text(number, attempts)} (--max-restarts)"
+
+
+def no_host_text(
+    request: Request, size: int, again: bool, gone: Mapping[str, LaunchError], room: int, refused: LaunchError | None
+) -> list[str]:
+    """No choice has room for `size` ranks on hosts that can be reached; `refused` says why the best of them has none.
+
+    `room` are the slots of these hosts, `gone` the errors of the others; `again`: an attempt came before.
+    """
+    once_more = " again" if again else ""
+    details = [f"not reached{once_more}: {host}: {error.what}" for host, error in gone.items()]
+    single, shrinks = len(request.apps) == 1, request.min_ranks > 0 and len(request.apps) == 1
+    if refused and room >= (request.min_ranks if shrinks else size):
+        return [f"not started{once_more}: {refused.what}", *details]
+    what = f"not started{once_more}: no spare host is left, and the others have {counted(room, 'slot')}"
+    if shrinks:
+        what += f", fewer than --min-ranks {request.min_ranks}"
+    elif request.min_ranks:
+        what += f" for {size} ranks; --min-ranks is for jobs of one program"
+    else:
+        what += f" for {counted(size, 'rank')}"
+        if single and room:
+            what += f"; with --min-ranks {min(room, size - 1)} the job would go on with fewer"
+    return [what, *details]

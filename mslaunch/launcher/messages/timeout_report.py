@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mslaunch.faststd import TYPE_CHECKING
-from mslaunch.launcher.messages.exit_text import ending
+from mslaunch.launcher.messages.failure_text import ending
 from mslaunch.plan.hosts.host_ranges import fold
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def state_of(status: RankStatus, restarts: int, ended: bool, streams: int) -> st
     elif status.reason:
         return "lost with its host" if status.reason == "lost" else status.reason
     else:
-        words = ending(status.code, status.signal) + (", but its output is still open" if streams else "")
+        words = ending(status) + (", but its output is still open" if streams else "")
     return words + (f", started again {restarts} time{'s' * (restarts > 1)}" if restarts else "")
 
 

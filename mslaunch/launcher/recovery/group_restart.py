@@ -11,7 +11,7 @@ from mslaunch.errors import LaunchError
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.launcher.attempt import JobAttempt
 from mslaunch.launcher.job.restart_policy import most_restarts
-from mslaunch.launcher.messages.restart_text import again_text, attempt_text, limit_text
+from mslaunch.launcher.messages.notices import again_text, attempt_text, limit_text
 from mslaunch.launcher.recovery.choose_hosts import NoPlaceError
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from mslaunch.errors import AllocationError, LaunchError, UsageError
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.host.own_names import is_local
 from mslaunch.launcher.agents.start_agents import UnreachedError
-from mslaunch.launcher.messages.restart_text import no_host_text
+from mslaunch.launcher.messages.notices import no_host_text
 from mslaunch.launcher.recovery.choose_hosts import (
     NoPlaceError,
     PreviousAttempt,

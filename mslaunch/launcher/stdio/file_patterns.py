@@ -1,4 +1,4 @@
-"""Patterns of names of files and of line prefixes: a letter after each `%`.
+"""Patterns of file names and of line prefixes: each `%` and the letter after it stand for a value.
 
 The letters are those of hydra 5.0.2 as observed (%g counts the worlds from 0, %p the hosts) and %a, which is msrun's
 {ip}; `line_prefix` and `log_layouts` add letters of their own.  A letter that means nothing is refused before the job
@@ -8,16 +8,22 @@ begins; hydra fails at the first line that a rank prints.
 from __future__ import annotations
 
 from mslaunch.datamodel.node_plan import is_service
-from mslaunch.datamodel.request import OutputPolicy
 from mslaunch.errors import UsageError
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.frameworks.table import service_info
+from mslaunch.host.source_address import source_address
 from mslaunch.launcher.rank_names import RankNames
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from mslaunch.datamodel.jobmap import JobMap, Node
+    from mslaunch.protocol.control import Hello
+
+    Host = tuple[Node, "Hello | None"]
 
 LETTERS = "rgpha%"
+_LOCALHOST = "127.0.0.1"
 
 
 def fill(pattern: str, values: Mapping[str, str]) -> str:
@@ -43,11 +49,6 @@ def check(pattern: str, where: str) -> None:
         raise UsageError(f"cannot read the pattern {pattern!r}: {what}", where, todo) from None
 
 
-def needs_addresses(policy: OutputPolicy) -> bool:
-    """Whether a pattern has %a: hosts must be connected before files are opened."""
-    return any("%a" in (text or "").replace("%%", "") for text in (policy.outfile, policy.errfile, policy.prepend))
-
-
 class PatternValues:
     """What the letters stand for, for each rank: `rows` has its host and the number of that host, world after world.
 
@@ -62,37 +63,61 @@ class PatternValues:
         addresses: Callable[[int], str] | None = None,
     ) -> None:
         self._rows = list(rows)
-        self._first = first
         self._service = service or self._rows[0]
         self._addresses = addresses
+        self.ranks = range(first, first + len(self._rows))  #: the numbers of all ranks
         self.worlds = RankNames(len(self._rows), first=first)
 
-    @property
-    def ranks(self) -> range:
-        """The numbers of all ranks."""
-        return range(self._first, self._first + len(self._rows))
-
-    def row(self, rank: int) -> tuple[str, int]:
-        """Host of a rank or service, and number of that host."""
-        return self._service if is_service(rank) else self._rows[rank - self._first]
-
-    def address(self, rank: int) -> str:
-        """Of the host of a rank or service; the name of the host if it is not known."""
-        host, node = self.row(rank)
-        return self._addresses(node) if self._addresses else host
+    def of(self, rank: int) -> dict[str, str]:
+        """The value of each letter for a rank or a service; %w, for our own patterns alone, is the world, from 1."""
+        if is_service(rank):
+            (host, node), world, own = self._service, 1, service_info(rank).name
+        else:
+            (host, node), (world, number) = self._rows[rank - self.ranks.start], self.worlds.of(rank)
+            own = str(number)
+        address = self._addresses(node) if self._addresses else host
+        return {"r": own, "g": str(world - 1), "p": str(node), "h": host, "a": address, "%": "%", "w": str(world)}
 
     def add_world(self, rows: Iterable[tuple[str, int]]) -> range:
         """Add the ranks of a world; returns their numbers."""
         before = self.ranks.stop
         self._rows += rows
+        self.ranks = range(self.ranks.start, self.ranks.start + len(self._rows))
         self.worlds.add(self.ranks.stop - before)
         return range(before, self.ranks.stop)
 
 
-def values_of(rank: int, places: PatternValues) -> dict[str, str]:
-    """The value of each letter; %w, for our own patterns alone, is the number of the world from 1."""
-    host, node = places.row(rank)
-    world, own = (1, service_info(rank).name) if is_service(rank) else places.worlds.of(rank)
-    values = {"r": str(own), "g": str(world - 1), "p": str(node), "h": host, "%": "%", "w": str(world)}
-    values["a"] = places.address(rank)
-    return values
+def values_of_job(jobmap: JobMap, addresses: Callable[[int], str] | None) -> PatternValues:
+    """The values for a map; `addresses` gives those of hosts by their index in it."""
+    rows = [(jobmap.nodes[placement.node].name, placement.node) for placement in jobmap.placements]
+    service = (jobmap.nodes[jobmap.service].name, jobmap.service) if jobmap.service >= 0 else None
+    return PatternValues(rows, jobmap.first, service, addresses)
+
+
+# --- %a
+
+
+def addresses_of(hosts: Sequence[Host], master: str = "") -> Callable[[int], str]:
+    """The address that stands for each host, by its index in the map: the one it was called by, or its first.
+
+    It is for display; `agents.rendezvous` checks what ranks can reach.  No name service is asked.  `master` is
+    `Share.address`, where several launchers meet.  A job on this host alone is at 127.0.0.1, as with msrun.
+    """
+    if master:
+        own = source_address(master) or _LOCALHOST  # unreachable, which the launch reports later
+        return lambda node: own
+    if len(hosts) == 1 and hosts[0][0].local:
+        return lambda node: _LOCALHOST
+    return [_address(host, hosts) for host in hosts].__getitem__
+
+
+def _address(host: Host, hosts: Sequence[Host]) -> str:
+    """For the launcher's own host: the address that other agents were called from, if it is one of its own."""
+    node, hello = host
+    own = hello.addresses if hello else ()
+    if ":" in node.name or node.name.replace(".", "").isdigit():
+        return node.name
+    if node.local:
+        seen = (other.seen_from for _, other in hosts if other)
+        return next((address for address in seen if address in own), own[0] if own else _LOCALHOST)
+    return own[0] if own else node.name

@@ -103,7 +103,7 @@ class Prefix:
         return b"".join((prefix, body.replace(b"\n", b"\n" + prefix), b"\n" if ended else b""))
 
     def _make(self, kind: int, rank: int) -> bytes:
-        values = file_patterns.values_of(rank, self._places)
+        values = self._places.of(rank)
         values.update(s=STREAMS[kind], i=str(self._pids.get(rank, "unknown")))
         values["n"] = f"mslaunch-{os.uname().nodename}-{os.getpid()}@{values['w']}"
         made = self._made[kind, rank] = file_patterns.fill(self._pattern, values).encode("utf-8", "surrogateescape")

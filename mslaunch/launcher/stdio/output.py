@@ -12,17 +12,18 @@ import os
 from mslaunch.datamodel.jobmap import JobMap
 from mslaunch.datamodel.node_plan import SERVICE_BASE, is_service
 from mslaunch.datamodel.request import OutputPolicy
-from mslaunch.errors import LaunchError, printable
+from mslaunch.errors import LaunchError
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
-from mslaunch.launcher.stdio.file_patterns import PatternValues
 from mslaunch.launcher.stdio.terminal import OutputFd
 from mslaunch.protocol.frames import STDERR, STDOUT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from mslaunch.datamodel.outcome import Failure, RankStatus
+    from mslaunch.launcher.stdio.file_patterns import PatternValues
     from mslaunch.launcher.stdio.line_prefix import LineGuard, LineSplitter, Prefix
-    from mslaunch.launcher.stdio.rank_logs import RankLogs
+    from mslaunch.launcher.stdio.log_files import RankLogs
     from mslaunch.launcher.stdio.xml import XmlDocument
     from mslaunch.runtime.loop import Loop
 
@@ -43,21 +44,20 @@ _ONLY = AttemptInfo()
 class Output:
     """Where the bytes of all ranks and services go.
 
-    `terminals` are the sinks for STDOUT and STDERR, one object if both are one device; `xml_file` takes the XML
-    document instead of stdout; `notice` tells the user something, once.
+    `places` is needed for files, prefixes and XML.  `terminals` are the sinks for STDOUT and STDERR, one object if both
+    are one device; `xml_file` takes the XML document instead of stdout; `notice` tells the user something, once.
     """
 
     def __init__(
         self,
         policy: OutputPolicy,
-        places: PatternValues,
+        places: PatternValues | None,
         terminals: Mapping[int, OutputFd],
         notice: Callable[[str], None],
         xml_file: OutputFd | None = None,
         info: AttemptInfo = _ONLY,
     ) -> None:
         self._places = places
-        self._info = info
         self._terminals = terminals
         self._devices = list(dict.fromkeys([*terminals.values(), *([xml_file] if xml_file else [])]))
         self._xml_file = xml_file
@@ -69,35 +69,35 @@ class Output:
         self._guards: dict[int, LineGuard] = {}  # for each stream that shows lines, that of its device
         self._lines: dict[int, LineSplitter] = {}  # streams that are cut into lines
         self._tails: dict[int, bytes] = {}
-        if policy.xml or policy.xml_file is not None:
-            self._transform_to_xml(policy)
-        elif policy.tag or policy.prepend or policy.timestamp:
-            self._add_prefixes(policy)
-        if policy.paths:
-            from mslaunch.launcher.stdio.rank_logs import RankLogs
+        if places:
+            self._add_transform(policy, places, info.attempt)
+            if policy.paths:
+                from mslaunch.launcher.stdio.log_files import RankLogs
 
-            self.logs = RankLogs(policy, places, notice, info.attempt, info.services)
-            self._cut_shared()
+                self.logs = RankLogs(policy, places, notice, info.attempt, info.services)
+                self._cut_shared()
         self.sorts = bool(self.logs or self._lines)  #: whether it matters which rank printed what
         self._shown = self._choose_terminals(policy)
         self._ranks_shown = None if policy.shown is None else frozenset(policy.shown)
 
-    def _transform_to_xml(self, policy: OutputPolicy) -> None:
-        from mslaunch.launcher.stdio.line_prefix import LineSplitter
-        from mslaunch.launcher.stdio.xml import Elements, XmlDocument
-
-        begun = self._info.attempt > 1 and self._xml_file is None  # a file is a document of its own
-        self._document = XmlDocument(self._xml_file or self._terminals[STDOUT], begun)
-        elements = Elements(policy.timestamp and policy.style == "5.0", self._places.worlds)
-        self._lines = dict.fromkeys((STDOUT, STDERR), LineSplitter(elements.format))
-
-    def _add_prefixes(self, policy: OutputPolicy) -> None:
+    def _add_transform(self, policy: OutputPolicy, places: PatternValues, attempt: int) -> None:
+        """XML or prefixes, if they were asked for."""
         from mslaunch.launcher.stdio.line_prefix import LineGuard, LineSplitter, Prefix
 
-        self._prefix = Prefix(policy, self._places)
-        self._lines = dict.fromkeys((STDOUT, STDERR), LineSplitter(self._prefix.format))
-        guards = {device: LineGuard() for device in self._devices}
-        self._guards = {kind: guards[device] for kind, device in self._terminals.items()}
+        if policy.as_xml:
+            from mslaunch.launcher.stdio.xml import Elements, XmlDocument
+
+            begun = attempt > 1 and self._xml_file is None  # a file is a document of its own
+            self._document = XmlDocument(self._xml_file or self._terminals[STDOUT], begun)
+            transform = Elements(policy.timestamp and policy.style == "5.0", places.worlds).format
+        elif policy.has_prefix:
+            self._prefix = Prefix(policy, places)
+            transform = self._prefix.format
+            guards = {device: LineGuard() for device in self._devices}
+            self._guards = {kind: guards[device] for kind, device in self._terminals.items()}
+        else:
+            return
+        self._lines = dict.fromkeys((STDOUT, STDERR), LineSplitter(transform))
 
     def _cut_shared(self) -> None:
         """Streams that share a file are written there line by line."""
@@ -117,9 +117,9 @@ class Output:
 
     # --- while the job runs
 
-    def add_world(self, places: Sequence[tuple[str, int]]) -> None:
-        """The ranks of one more world are about to start."""
-        ranks = self._places.add_world(places)
+    def add_world(self, rows: Sequence[tuple[str, int]]) -> None:
+        """The ranks of one more world are about to start; `rows` has the host of each, and its number."""
+        ranks = self._places.add_world(rows) if self._places else range(0)
         if self.logs:
             self.logs.add_world(ranks)
             self._cut_shared()
@@ -200,17 +200,25 @@ class Output:
         if self._document and self._continues:
             self._document.end()
 
-    def log_path(self, rank: int) -> str | None:
-        """The file that says most about a rank."""
-        return (self.logs.path(STDERR, rank) or self.logs.path(STDOUT, rank)) if self.logs else None
+    def with_logs(self, status: RankStatus) -> RankStatus:
+        """The status of a rank or service with the paths of its log files."""
+        if not self.logs:
+            return status
+        return status._replace(stdout=self.logs.path(STDOUT, status.rank), stderr=self.logs.path(STDERR, status.rank))
+
+    def log_of(self, failure: Failure | None) -> str | None:
+        """The file that says most about the rank that failed."""
+        if not self.logs or failure is None or failure.rank is None:
+            return None
+        return self.logs.path(STDERR, failure.rank) or self.logs.path(STDOUT, failure.rank)
 
     def tail(self, rank: int, lines: int = 20) -> list[str]:
-        """The last lines that a rank wrote on stderr."""
+        """The last lines that a rank wrote on stderr, as they are: escape them before you show them."""
         text = self._tails.get(rank, b"").decode("utf-8", "replace")
         kept = text.splitlines()
         if len(text) >= _TAIL and len(kept) > lines:
             kept = kept[1:]  # the first may be half a line
-        return [printable(line) for line in kept[-lines:]]
+        return kept[-lines:]
 
     def close(self) -> bool:
         """Close the files; True if every byte is where it was asked for."""
@@ -231,12 +239,14 @@ def open_output(
 ) -> Output:
     """Make directories and files before anything is started.
 
-    `addresses` gives those of hosts by their index in the map, if `file_patterns.needs_addresses`.  Raises
-    `LaunchError` if a file or directory cannot be made, or a pattern cannot be read.
+    `addresses` gives those of hosts by their index in the map, if `policy.needs_addresses`.  Raises `LaunchError` if a
+    file or directory cannot be made, or a pattern cannot be read.
     """
-    rows = [(jobmap.nodes[placement.node].name, placement.node) for placement in jobmap.placements]
-    service = (jobmap.nodes[jobmap.service].name, jobmap.service) if jobmap.service >= 0 else None
-    places = PatternValues(rows, jobmap.first, service, addresses)
+    if not (policy.paths or policy.has_prefix or policy.as_xml):
+        return Output(policy, None, terminals, notice, info=info)
+    from mslaunch.launcher.stdio.file_patterns import values_of_job
+
+    places = values_of_job(jobmap, addresses)
     xml_file = None if policy.xml_file is None else _open_xml(loop, policy, policy.xml_file, notice, info.attempt)
     try:
         return Output(policy, places, terminals, notice, xml_file, info)
@@ -247,10 +257,10 @@ def open_output(
 
 
 def _open_xml(loop: Loop, policy: OutputPolicy, path: str, notice: Callable[[str], None], attempt: int) -> OutputFd:
-    from mslaunch.launcher.stdio import file_rotation
+    from mslaunch.launcher.stdio import log_files
 
-    file = file_rotation.File(path, os.path.dirname(path), "--xml-file")
+    file = log_files.File(path, os.path.dirname(path), "--xml-file")
     if policy.keep and attempt == 1:
-        file_rotation.rename_old([file])
-    file = file._replace(path=file_rotation.of_attempt(path, attempt))
-    return OutputFd(loop, file_rotation.create(file), file.path, notice, owned=True)
+        log_files.rename_old([file])
+    file = file._replace(path=log_files.of_attempt(path, attempt))
+    return OutputFd(loop, log_files.create(file), file.path, notice, owned=True)

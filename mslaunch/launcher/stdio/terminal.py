@@ -1,9 +1,9 @@
-"""The launcher's standard output and error as sinks that never block: a terminal, a pipe, a socket or a file.
+"""The launcher's standard output and standard error: descriptors that never block, and the launcher's own messages.
 
-The descriptor is shared with the parent process, so its flags are never changed: a pipe or terminal is opened a second
-time through /proc, non-blocking; for a socket, which cannot be, small writes are made when poll says they will not
-block.  A broken pipe (`| head`) is reported once and then ignored; callers check `unread` to decide whether the job
-must end.
+Both are shared with the parent process, so their flags are never changed: a pipe or terminal is opened a second time
+through /proc, non-blocking.  A socket cannot be opened again, so small writes are made when poll says that they will
+not block.  A broken pipe (`| head`) is reported once and then ignored; callers check `unread` to decide whether the job
+must end.  What a device has not taken yet is `pending`; `job.back_pressure` pauses the ranks when that is much.
 """
 
 from __future__ import annotations
@@ -12,16 +12,19 @@ import errno
 import os
 import stat
 
+from mslaunch.errors import printable
 from mslaunch.faststd import TYPE_CHECKING
+from mslaunch.launcher.observers import Connecting
 from mslaunch.runtime.fd_writer import Writer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+    from typing import Any
 
+    from mslaunch.launcher.observers import Observer
     from mslaunch.runtime.loop import Loop
 
-
-FLUSH_SECONDS = 3.0  #: that a device which takes nothing is waited for at the end of a launch
+FLUSH_SECONDS = 3.0  #: how long the end of a launch waits for a device that takes nothing
 
 
 class OutputFd:
@@ -30,15 +33,15 @@ class OutputFd:
     def __init__(self, loop: Loop, fd: int, name: str, notice: Callable[[str], None], owned: bool = False) -> None:
         #: called whenever bytes have gone out
         self.progress: Callable[[], None] = lambda: None
+        self.failed = False  #: bytes were lost, and not because the reader has gone
+        self.unread = False  #: the reader has gone
         self._loop = loop
         self._fd = fd
         self._name = name
         self._notice = notice
         self._owned = owned
-        self._own = -1
+        self._own = -1  # a second descriptor of the device
         self._queue: Writer | None = None
-        self.failed = False  #: bytes were lost, and not because the reader has gone
-        self.unread = False  #: the reader has gone
         self._gone = False
         try:
             mode = os.fstat(fd).st_mode
@@ -75,13 +78,13 @@ class OutputFd:
 
     def _broken(self, error: OSError) -> None:
         self._gone = True
-        if error.errno == errno.EPIPE:
-            self.unread = True
+        self.unread = error.errno == errno.EPIPE
+        self.failed = not self.unread
+        if self.unread:
             self._notice(f"the reader of {self._name} is gone; further output of ranks is dropped")
         else:
-            self.failed = True
             self._notice(f"{self._name}: {error.strerror}; further output is lost")
-        self.progress()  # whoever waits for room need not
+        self.progress()  # nobody has to wait for room any more
 
     def flush(self) -> None:
         """Write now what can be written."""
@@ -95,7 +98,7 @@ class OutputFd:
             self._queue = self._make_queue()
 
     def close(self) -> None:
-        """Drop what is pending and give the second descriptor back."""
+        """Drop what is pending, and close the descriptors that are our own."""
         if self._queue:
             self._queue.close()
             os.close(self._own)
@@ -107,6 +110,68 @@ class OutputFd:
             os.close(self._fd)
 
 
+class Console:
+    """The launcher's own messages on descriptor `fd`, its standard error, which the ranks' standard error shares.
+
+    --quiet silences notices and the closing report, but no error that ends the command: `cli.main` prints these.
+    """
+
+    def __init__(self, loop: Loop, fd: int, quiet: bool, verbose: bool) -> None:
+        self.stderr = OutputFd(loop, fd, "standard error", lambda text: None)
+        self._stdout = self.stderr
+        self._loop = loop
+        self._fd = fd
+        self._quiet = quiet
+        self._verbose = verbose
+        #: the function that shows progress, on a terminal
+        self.observers: list[Observer] = [self._show_progress] if not quiet and os.isatty(fd) else []
+
+    def info(self, text: str) -> None:
+        """One line, or a few, unless --quiet was given."""
+        self.write(f"mslaunch: {text}\n")
+
+    def verbose(self, text: str) -> None:
+        """A message for --verbose."""
+        if self._verbose:
+            self.info(text)
+
+    def write(self, text: str) -> None:
+        """Text as it is."""
+        if not self._quiet:
+            self.print(text)
+
+    def print(self, text: str) -> None:
+        """Text that an option asked for, with --quiet too."""
+        if text:
+            self.stderr.send(printable(text).encode("utf-8", "replace"))
+
+    def _show_progress(self, record: Any) -> None:
+        """A line that replaces the one before, until no host is waited for."""
+        if isinstance(record, Connecting):
+            text = "" if record.over else f"connecting {record.answered}/{record.hosts} hosts"
+            self.stderr.send(f"\r\x1b[K{text}".encode())
+
+    def open_stdout(self, fd: int) -> OutputFd:
+        """Standard output; the same device as standard error if it is one terminal, pipe or socket."""
+        if not _same_device(fd, self._fd):
+            self._stdout = OutputFd(self._loop, fd, "standard output", self.info)
+        return self._stdout
+
+    def finish(self, report: str, stuck: Sequence[str]) -> None:
+        """Write the report, and the hosts whose agents are `stuck`; wait a moment for the reader, and close."""
+        self.write(report)
+        if stuck:
+            self.info(f"still ending: {', '.join(stuck)}")
+        self._loop.run(lambda: not self.stderr.pending, FLUSH_SECONDS)
+        self.close()
+
+    def close(self) -> None:
+        """Write what can be written, and drop the rest."""
+        self.stderr.flush()
+        self.stderr.close()
+        self._stdout.close()
+
+
 def write_all(fd: int, data: bytes) -> None:
     """Write all of `data` to a descriptor that blocks.  Raises OSError."""
     view = memoryview(data)
@@ -114,7 +179,7 @@ def write_all(fd: int, data: bytes) -> None:
         view = view[os.write(fd, view) :]
 
 
-def same_device(one: int, other: int) -> bool:
+def _same_device(one: int, other: int) -> bool:
     """Whether two descriptors are one terminal, pipe or socket (`2>&1`), so that one queue must feed both."""
     try:
         a, b = os.fstat(one), os.fstat(other)

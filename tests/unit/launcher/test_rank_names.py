@@ -120,7 +120,7 @@ def test_files(policy: OutputPolicy, expected: list[str], tmp_path: Path, monkey
 def test_the_number_of_ranks_of_each_world_pads_its_own(tmp_path: Path) -> None:
     lab = OutputLab(OutputPolicy(str(tmp_path / "d")), 10)
     lab.output.add_world(TWO)
-    assert (lab.output.log_path(9), lab.output.log_path(10)) == (
+    assert tuple(lab.output.log_of(Failure("", rank=rank)) for rank in (9, 10)) == (
         str(tmp_path / "d/1/rank.09/stderr"),
         str(tmp_path / "d/2/rank.0/stderr"),
     )

@@ -17,7 +17,7 @@ from mslaunch.datamodel.jobmap import Allocation, JobMap, Node, Placement
 from mslaunch.datamodel.node_report import Topology
 from mslaunch.datamodel.request import AppContext, Policy, Request
 from mslaunch.errors import LaunchError
-from mslaunch.launcher.messages.display import tables
+from mslaunch.launcher.messages.display_tables import tables
 from mslaunch.plan.binding import bind
 from mslaunch.plan.binding_tables import binding_lines, bound_to, brackets
 from mslaunch.plan.hosts.allocation import allocate, with_cores

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mslaunch.backends.openmpi import find_mpirun, rank_wrapper, translate_options
+from mslaunch.backends.openmpi.demux import TagParser
 from mslaunch.backends.openmpi.find_mpirun import OpenMpiInstallation
 from mslaunch.backends.openmpi.mpirun_job import make_job
 from mslaunch.backends.openmpi.mpirun_outcome import failure_of_mpirun, first_failed_rank
-from mslaunch.backends.openmpi.tag_parser import TagParser
 from mslaunch.cli.main import parse
 from mslaunch.datamodel.jobmap import Endpoint
 from mslaunch.datamodel.outcome import Failure
@@ -213,9 +213,9 @@ def test_the_rendezvous_address_of_ranks(text, address, scheduler):
 NOWHERE = rank_wrapper.LocalPaths()
 
 
-def run_wrapper(argv, streams=NOWHERE, wdir="/", path="", merge=False, shift=0, taken=(), text=True, **env):
+def run_wrapper(argv, streams=NOWHERE, wdir="/", path="", merge=False, shift=0, taken=(), *, text=True, size=8, **env):
     variables = rank_wrapper.framework_variables(Endpoint("10.0.0.1", 5000, 5001, "10.0.0.2"), "ff", taken)
-    line = rank_wrapper.wrap(argv, wdir, path, streams, merge, shift, variables)
+    line = rank_wrapper.wrap(size, argv, wdir, path, streams, merge, shift, variables)
     rank = dict(zip(("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE"), ("5", "8", "1", "4")))
     of_mpi = {f"OMPI_COMM_WORLD_{name}": value for name, value in rank.items()}
     of_mpi["PMIX_SERVER_URI2"] = "prterun-a.b-1@0.1;tcp4://127.0.0.1:1"
@@ -250,8 +250,8 @@ def test_variables_of_the_user_win():
     ("how", "lower", "upper"),
     [
         ({}, "1", "1"),
-        ({"OMPI_COMM_WORLD_SIZE": "256"}, "1", "1"),
-        ({"OMPI_COMM_WORLD_SIZE": "257"}, None, None),
+        ({"size": 256}, "1", "1"),
+        ({"size": 257}, None, None),
         ({"MS_RETRY_INTERVAL_LOWER": "2"}, "2", None),
         ({"MS_RETRY_INTERVAL_UPPER": ""}, None, ""),
     ],

@@ -16,7 +16,7 @@ from mslaunch.errors import LaunchError, LinkError
 from mslaunch.host.read_topology import read_topology
 from mslaunch.launcher.agents.connection import AgentConnection
 from mslaunch.launcher.agents.start_agents import AgentPool, ConnectPhase, UnreachedError, close_all
-from mslaunch.launcher.stdio.console import Console
+from mslaunch.launcher.stdio.terminal import Console
 from mslaunch.protocol import frames
 from mslaunch.runtime.loop import Loop
 from mslaunch.transport import transport_table

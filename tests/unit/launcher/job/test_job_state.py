@@ -40,7 +40,7 @@ from mslaunch.launcher.job.events import (
 )
 from mslaunch.launcher.job.job_state import JobState
 from mslaunch.launcher.job_failure import JobFailure
-from mslaunch.launcher.messages.exit_text import signal_name
+from mslaunch.launcher.messages.failure_text import signal_name
 from mslaunch.launcher.mpi.mpi_frames import Aborted, Impossible, Joined, Left, Stranded
 
 

@@ -20,10 +20,9 @@ from mslaunch.launcher.job import events
 from mslaunch.launcher.job.controller import JobController
 from mslaunch.launcher.job.events import Interrupted, Signalled
 from mslaunch.launcher.job.startup import JobPlans
-from mslaunch.launcher.stdio.console import Console
 from mslaunch.launcher.stdio.file_patterns import PatternValues
 from mslaunch.launcher.stdio.output import Output
-from mslaunch.launcher.stdio.terminal import OutputFd
+from mslaunch.launcher.stdio.terminal import Console, OutputFd
 from mslaunch.protocol import control, frames
 from mslaunch.runtime.loop import Loop
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from mslaunch.datamodel.node_plan import SERVICE_BASE as SERVICE
 from mslaunch.datamodel.outcome import Failure
 from mslaunch.launcher.job_failure import NOT_STARTED, JobFailure
-from mslaunch.launcher.messages.exit_text import exception
-from mslaunch.launcher.messages.failure_text import failure_of, with_last_words
+from mslaunch.launcher.messages.closing_report import exception, with_last_words
+from mslaunch.launcher.messages.failure_text import failure_of
 from mslaunch.launcher.rank_names import RankNames
 
 HEAD = "Traceback (most recent call last):"
@@ -98,6 +98,11 @@ def test_a_long_traceback_is_searched_and_its_end_is_quoted() -> None:
     failure = with_last_words(Failure("rank 0 ended with exit code 1", "n0", 0), Words(HEAD, *frames, "OSError: x"))
     assert failure.what.endswith(" (OSError: x)")
     assert failure.detail == (*frames[-19:], "OSError: x")
+
+
+def test_quoted_lines_are_escaped() -> None:
+    failure = with_last_words(Failure("rank 1 ended with exit code 3", "n0", 1, 3), Words("\x1b[31mred\tand \u20ac"))
+    assert failure.detail == ("?[31mred\tand \u20ac",)
 
 
 def test_nothing_is_said_twice() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mslaunch.datamodel.outcome import Failure
 from mslaunch.datamodel.request import AppContext, Request
 from mslaunch.errors import LinkError
-from mslaunch.launcher.messages.restart_text import again_text, limit_text, no_host_text
+from mslaunch.launcher.messages.notices import again_text, limit_text, no_host_text
 
 APP = AppContext(("x",))
 GROUP = Request((APP,), restart="group")

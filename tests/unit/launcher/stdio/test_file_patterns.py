@@ -8,34 +8,33 @@ from mslaunch.datamodel.jobmap import Node
 from mslaunch.datamodel.node_plan import SERVICE_BASE as SERVICE
 from mslaunch.datamodel.request import OutputPolicy
 from mslaunch.launcher.stdio import file_patterns
-from mslaunch.launcher.stdio.file_patterns import PatternValues
-from mslaunch.launcher.stdio.host_addresses import addresses_of
+from mslaunch.launcher.stdio.file_patterns import PatternValues, addresses_of
 from mslaunch.protocol.control import Hello
 
 
 def test_ranks_may_begin_at_another_number() -> None:
     places = PatternValues([("alpha", 0), ("alpha", 0)], first=6)
-    assert list(places.ranks) == [6, 7] and places.row(7) == ("alpha", 0)
-    assert file_patterns.fill("%w/%r on %h", file_patterns.values_of(7, places)) == "1/7 on alpha"
+    assert list(places.ranks) == [6, 7]
+    assert file_patterns.fill("%w/%r on %h", places.of(7)) == "1/7 on alpha"
     assert places.add_world([("beta", 1)]) == range(8, 9)
-    assert file_patterns.fill("%g.%r on %h", file_patterns.values_of(8, places)) == "1.0 on beta"
+    assert file_patterns.fill("%g.%r on %h", places.of(8)) == "1.0 on beta"
 
 
 def test_services_are_where_the_map_says() -> None:
     for service, host in ((None, "alpha"), (("gamma", 2), "gamma")):
         places = PatternValues([("alpha", 0), ("beta", 1)], service=service)
-        assert file_patterns.fill("%r@%h", file_patterns.values_of(SERVICE, places)) == f"scheduler@{host}"
-        assert file_patterns.fill("%r@%h", file_patterns.values_of(SERVICE - 4, places)) == f"server.3@{host}"
+        assert file_patterns.fill("%r@%h", places.of(SERVICE)) == f"scheduler@{host}"
+        assert file_patterns.fill("%r@%h", places.of(SERVICE - 4)) == f"server.3@{host}"
 
 
 def test_addresses_are_asked_by_host() -> None:
     places = PatternValues([("alpha", 0), ("beta", 1)], addresses={0: "10.0.0.1", 1: "fd00::1"}.__getitem__)
-    assert [file_patterns.values_of(rank, places)["a"] for rank in (SERVICE, 0, 1)] == [
+    assert [places.of(rank)["a"] for rank in (SERVICE, 0, 1)] == [
         "10.0.0.1",
         "10.0.0.1",
         "fd00::1",
     ]
-    assert file_patterns.values_of(1, PatternValues([("alpha", 0), ("beta", 1)]))["a"] == "beta", "nobody has told us"
+    assert PatternValues([("alpha", 0), ("beta", 1)]).of(1)["a"] == "beta", "nobody has told us"
 
 
 @pytest.mark.parametrize(
@@ -50,7 +49,7 @@ def test_addresses_are_asked_by_host() -> None:
     ],
 )
 def test_whether_a_pattern_needs_addresses(policy: OutputPolicy, needed: bool) -> None:
-    assert file_patterns.needs_addresses(policy) is needed
+    assert policy.needs_addresses is needed
 
 
 # --- whereabouts

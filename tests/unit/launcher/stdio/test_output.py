@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mslaunch.datamodel.node_plan import SERVICE_BASE as SERVICE
+from mslaunch.datamodel.outcome import Failure
 from mslaunch.datamodel.request import OutputPolicy
 from mslaunch.errors import LaunchError
-from mslaunch.launcher.stdio.console import Console
 from mslaunch.launcher.stdio.file_patterns import PatternValues
 from mslaunch.launcher.stdio.line_prefix import LONGEST
 from mslaunch.launcher.stdio.output import AttemptInfo, Output, open_output
-from mslaunch.launcher.stdio.terminal import OutputFd
+from mslaunch.launcher.stdio.terminal import Console, OutputFd
 from mslaunch.protocol.frames import STDERR, STDOUT
 from mslaunch.runtime.loop import Loop
 
@@ -71,7 +71,7 @@ def test_merge_and_the_scheduler(tmp_path: Path) -> None:
     lab.output.write(STDERR, SERVICE, b"words")
     assert lab.output.close() and not lab.terminals[STDOUT].closed
     assert files(tmp_path) == {"rank.0/stdout": b"ab", "rank.1/stdout": b"", "scheduler/stdout": b"words"}
-    assert lab.output.log_path(0) == str(tmp_path / "rank.0/stdout")
+    assert lab.output.log_of(Failure("", rank=0)) == str(tmp_path / "rank.0/stdout")
     assert lab.seen() == (b"a", b"b")  # the agent merges; what comes as stderr is shown as such
 
 
@@ -168,8 +168,8 @@ def test_the_last_lines_of_a_rank() -> None:
     for number in range(3000):
         lab.output.write(STDERR, 0, b"line %d\n" % number)
     assert lab.output.tail(0, 2) == ["line 2998", "line 2999"]
-    lab.output.write(STDERR, 0, b"\x1b[31mred\tand \xff half")
-    assert lab.output.tail(0, 1) == ["?[31mred\tand \ufffd half"]
+    lab.output.write(STDERR, 0, b"red\tand \xff half")
+    assert lab.output.tail(0, 1) == ["red\tand \ufffd half"]
     assert lab.output.tail(7) == []
 
 

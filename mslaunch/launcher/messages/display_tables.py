@@ -51,8 +51,7 @@ def _map(request: Request, how: str, placed: Placed, jobid: str) -> str:
 
 def map_as_xml(request: Request) -> bool:
     """Whether the map is a part of the XML document, which begins once every agent has answered."""
-    output = request.output
-    return bool(request.display_map and (output.xml or output.xml_file is not None))
+    return bool(request.display_map) and request.output.as_xml
 
 
 def bindings(placed: Placed, pids: Mapping[str, int]) -> str:

@@ -13,8 +13,7 @@ from mslaunch.datamodel.node_plan import SERVICE_BASE as SERVICE
 from mslaunch.datamodel.request import OutputPolicy
 from mslaunch.errors import LaunchError, UsageError
 from mslaunch.launcher.stdio.file_patterns import PatternValues
-from mslaunch.launcher.stdio.file_rotation import of_attempt
-from mslaunch.launcher.stdio.rank_logs import RankLogs
+from mslaunch.launcher.stdio.log_files import RankLogs, of_attempt
 from mslaunch.protocol.frames import STDERR, STDOUT
 
 

@@ -1,0 +1,282 @@
+"""Log files of ranks and services: which bytes go to which files, how these are created, and what is renamed.
+
+Where the files lie is said by `log_layouts`.  Those of ranks are made before anything is started, those of a service
+when it starts.  At most 256 stay open; others are opened again to append.  Streams that share a file are written there
+line by line.
+
+Logs often lie in /tmp, so no link is followed, and directories below the one that the user named must be the user's
+own.  With `OutputPolicy.keep` all files of an earlier launch are renamed to the same number, the lowest that none of
+them has used: worker_0.log.2 and scheduler.log.2 are of one launch, though one of them may have been empty.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+
+from mslaunch.datamodel.node_plan import SERVICE_BASE, is_service
+from mslaunch.datamodel.request import OutputPolicy
+from mslaunch.errors import LaunchError
+from mslaunch.faststd import TYPE_CHECKING, NamedTuple
+from mslaunch.frameworks.table import service_info
+from mslaunch.launcher.stdio import file_patterns
+from mslaunch.launcher.stdio.file_patterns import PatternValues
+from mslaunch.launcher.stdio.line_prefix import LineGuard
+from mslaunch.launcher.stdio.log_layouts import layouts
+from mslaunch.launcher.stdio.terminal import write_all
+from mslaunch.protocol.frames import STDERR, STDOUT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+_KEPT_OPEN = 256
+_FLAGS = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # the last: FIFOs do not block
+_PRIVATE = 0o700
+_PUBLIC = 0o777
+_TODO = "name a place you can write to"
+
+#: of an OSError that needs more than its own text
+_WHY = {
+    errno.ELOOP: "a link, and mslaunch does not write through links",
+    errno.EEXIST: "not a directory",
+    errno.ENXIO: "a FIFO that nobody reads",
+}
+
+
+class RankLogs:
+    """The files of one attempt.  Raises `LaunchError` if one cannot be made.
+
+    `notice` tells the user something; `services` may have left files in an earlier launch.
+    """
+
+    def __init__(
+        self,
+        policy: OutputPolicy,
+        places: PatternValues,
+        notice: Callable[[str], None],
+        attempt: int = 1,
+        services: Sequence[int] = (SERVICE_BASE,),
+    ) -> None:
+        self._places = places
+        self._notice = notice
+        self._attempt = attempt
+        self._layouts = layouts(policy)
+        self._kinds = (STDOUT,) if policy.merge else (STDOUT, STDERR)
+        self.keeps_stdout = any(layout.out for layout in self._layouts)
+        self._files: dict[tuple[int, int], list[File]] = {}
+        self._made: set[str] = set()
+        self._open: dict[str, int] = {}
+        self._failed: dict[str, str] = {}  # path -> why
+        self._of_ranks: set[str] = set()
+        self._guards: dict[str, LineGuard] = {}  # of shared files
+        self.by_line: set[int] = set()  #: the kinds of streams that share files; `write` must get whole lines of them
+        self._find_shared()
+        if policy.keep and attempt == 1:
+            rename_old(list({file.path: file for _, file in self._all_files([*places.ranks, *services])}.values()))
+        try:
+            for _, file in self._all_files(places.ranks):
+                self._fd(file)
+        except LaunchError:
+            self.close()
+            raise
+
+    def add_world(self, ranks: range) -> None:
+        """Make the files of new ranks; one that cannot be made is reported, and the job goes on."""
+        self._make(ranks)
+        self._find_shared()
+
+    def add_service(self, number: int) -> None:
+        """A service runs: its files exist from now on, even if it prints nothing."""
+        self._make([number])
+
+    def _make(self, numbers: Iterable[int]) -> None:
+        for _, file in self._all_files(numbers):
+            try:
+                self._fd(file)
+            except (OSError, LaunchError) as error:
+                self._give_up(file, error)
+
+    def _all_files(self, numbers: Iterable[int]) -> list[tuple[int, File]]:
+        """The kind of stream and the file, of all streams of these ranks and services."""
+        return [(kind, file) for number in numbers for kind in self._kinds for file in self._files_of(kind, number)]
+
+    def _find_shared(self) -> None:
+        files = self._all_files(self._places.ranks)
+        self._of_ranks = set()
+        for _, file in files:
+            if file.path in self._of_ranks:
+                self._guards.setdefault(file.path, LineGuard())
+            self._of_ranks.add(file.path)
+        self.by_line = {kind for kind, file in files if file.path in self._guards}
+
+    def path(self, kind: int, rank: int) -> str | None:
+        """The first file of a stream; None for a stderr that goes where stdout goes."""
+        return next((file.path for file in self._files_of(kind, rank)), None) if kind in self._kinds else None
+
+    def write(self, kind: int, rank: int, data: bytes) -> None:
+        """Append; a file that cannot be written is reported once and then left alone."""
+        kind = kind if kind in self._kinds else STDOUT
+        for file in self._files_of(kind, rank):
+            if file.path not in self._failed:
+                try:
+                    guard = self._guards.get(file.path)
+                    write_all(self._fd(file), guard.join(kind, rank, data) if guard else data)
+                except (OSError, LaunchError) as error:
+                    self._give_up(file, error)
+
+    def _give_up(self, file: File, error: OSError | LaunchError) -> None:
+        why = error.what if isinstance(error, LaunchError) else f"{file.path}: {error.strerror}"
+        if why not in self._failed.values():  # one directory may be in the way of many files
+            self._notice(f"{why}; further output is not kept there")
+        self._failed[file.path] = why
+
+    def _files_of(self, kind: int, rank: int) -> list[File]:
+        files = self._files.get((kind, rank))
+        if files is None:
+            files = self._files[kind, rank] = []
+            service, values = is_service(rank), self._values_of(rank)
+            for layout in self._layouts:
+                below = (service and layout.service) or (layout.out if kind == STDOUT else layout.err)
+                path = os.path.join(layout.base, file_patterns.fill(below, values))
+                path = of_attempt(path, self._attempt)
+                if below and not (service and path in self._of_ranks):
+                    files.append(File(path, layout.base, layout.where, layout.private))
+        return files
+
+    def _values_of(self, rank: int) -> dict[str, str]:
+        """The letters of `Layout`."""
+        values = self._places.of(rank)
+        if is_service(rank):
+            name = service_info(rank).name
+            return {**values, **dict.fromkeys("ndom", name), "v": name.replace(".", "_")}
+        worlds = self._places.worlds
+        world, own = worlds.of(rank)
+        spawned = world > 1
+        ranks = worlds.size(world) + (0 if spawned else self._places.ranks.start)
+        number = f"{own:0{len(str(ranks))}d}"
+        values.update(n=number, d=f"rank.{number}", m=f"{world}." * spawned + number)
+        return {**values, "o": f"{world}/" * spawned + values["d"]}
+
+    def _fd(self, file: File) -> int:
+        fd = self._open.get(file.path)
+        if fd is None:
+            fd = os.open(file.path, _FLAGS) if file.path in self._made else create(file)
+            self._made.add(file.path)
+            if len(self._open) >= _KEPT_OPEN:
+                os.close(self._open.pop(next(iter(self._open))))
+            self._open[file.path] = fd
+        return fd
+
+    def close(self) -> bool:
+        """True if nothing was lost."""
+        for fd in self._open.values():
+            os.close(fd)
+        self._open.clear()
+        return not self._failed
+
+
+# --- one file
+
+
+class File(NamedTuple):
+    """The file of a stream."""
+
+    path: str
+    base: str  # the directory that the user named; made if it is missing
+    where: str  # what an error names
+    private: bool = False  # a `base` that is made is for the user alone
+
+
+def create(file: File) -> int:
+    """Create or empty the file; returns a descriptor.
+
+    Raises `LaunchError` if it is a link, or a directory below its base is not the user's own.
+    """
+    try:
+        if file.base:
+            os.makedirs(file.base, _PRIVATE if file.private else _PUBLIC, exist_ok=True)
+        for folder in _folders(file):
+            try:
+                os.mkdir(folder)
+            except FileExistsError:
+                _require_own(folder, file.where)
+        return os.open(file.path, _FLAGS | os.O_CREAT | os.O_TRUNC, 0o644)
+    except OSError as error:
+        why = _WHY.get(error.errno or 0, error.strerror)
+        raise LaunchError(f"{error.filename or file.path}: {why}", file.where, _TODO) from None
+
+
+def of_attempt(path: str, attempt: int) -> str:
+    """The path for an attempt: worker_0.log, worker_0.attempt-2.log; a device such as /dev/null stays as it is."""
+    if attempt == 1 or (os.path.exists(path) and not os.path.isfile(path)):
+        return path
+    stem, extension = os.path.splitext(path)
+    if extension[1:].isdecimal():  # it is a rank's number
+        stem, extension = path, ""
+    return f"{stem}.attempt-{attempt}{extension}"
+
+
+def rename_old(files: Sequence[File]) -> None:
+    """Rename what an earlier launch has left in these files, and in those of later attempts, to FILE.N.
+
+    Raises `LaunchError`.
+    """
+    found = [file for file in files if _size(file) >= 0]
+    attempt = 2
+    while later := [file for file in (_later(file, attempt) for file in files) if _size(file) >= 0]:
+        found += later
+        attempt += 1
+    if not any(map(_size, found)):
+        return
+    number = _free_number({file.path for file in [*files, *found]})
+    for file in found:
+        try:
+            os.rename(file.path, f"{file.path}.{number}")
+        except OSError as error:
+            what = f"{file.path} is from an earlier launch and cannot be renamed: {error.strerror}"
+            raise LaunchError(what, file.where, "name another place") from None
+
+
+def _later(file: File, attempt: int) -> File:
+    later = of_attempt(file.path, attempt)
+    return file._replace(path=later if later != file.path else "")  # "": there is no such file
+
+
+def _size(file: File) -> int:
+    """The size of a regular file in directories of the user; -1 if there is none."""
+    try:
+        for folder in _folders(file):
+            _require_own(folder, file.where)
+        found = os.lstat(file.path)
+    except OSError:
+        return -1
+    return found.st_size if stat.S_ISREG(found.st_mode) else -1
+
+
+def _free_number(paths: set[str]) -> int:
+    """The lowest N for which no PATH.N exists, or is itself one of the paths."""
+    found = set(paths)
+    for prefix in {path[: path.rfind("/") + 1] for path in paths}:
+        try:
+            found.update(prefix + name for name in os.listdir(prefix or "."))
+        except OSError:  # it will be made
+            continue
+    used = {number for head, _, number in (path.rpartition(".") for path in found) if head in paths}
+    return next(number for number in range(1, len(used) + 2) if str(number) not in used)
+
+
+def _folders(file: File) -> Iterator[str]:
+    """The directories below the base, from the top."""
+    folder = file.base
+    for name in os.path.dirname(file.path[len(file.base) :]).split("/"):
+        if name:
+            folder = os.path.join(folder, name)
+            yield folder
+
+
+def _require_own(path: str, where: str) -> None:
+    """Raises `LaunchError` unless it is a directory of this user, OSError if it is not there."""
+    found = os.lstat(path)
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+        raise LaunchError(f"{path} exists and is not a directory of yours", where, "name another place")
