@@ -75,7 +75,7 @@ class Agent:
             frames.PROBE: lambda frame: ports.probe(frame.payload),
             frames.RESTART: lambda frame: job.restart(frame.rank, control.unpack_number(frame.payload)),
             frames.TRACE: lambda frame: need("agent.stack_traces", lambda: self._trace(float(frame.payload))),
-            frames.FILE: lambda frame: self._session().begin(*control.unpack_file(frame.payload)),
+            frames.FILE: lambda frame: self._session().begin(*control.unpack_record(control.FileHead, frame.payload)),
             frames.DATA: lambda frame: self._session().write(frame.payload),
             frames.DESCRIBE: self._describe,
             frames.RELEASE: lambda frame: engines.released(frame.payload),
@@ -104,7 +104,7 @@ class Agent:
         version = ".".join(map(str, sys.version_info[:3]))
         numbers = (os.getpid(), len(cpus), count_cores(cpus))
         greeting = control.Hello(os.uname().nodename, *numbers, version, tuple(found), seen_from)
-        self._link.send(frames.HELLO, NO_RANK, control.pack_hello(greeting))
+        self._link.send(frames.HELLO, NO_RANK, control.pack_record(greeting))
 
     def fault(self) -> None:
         """An error of our own: send the traceback, and kill the ranks."""
@@ -162,7 +162,7 @@ class Agent:
             from mslaunch.agent.ranks.session_dir import SessionDir
 
             def stored(error: str, todo: str) -> None:
-                self._link.send(frames.STORED, NO_RANK, control.pack_stored(error, todo))
+                self._link.send(frames.STORED, NO_RANK, control.pack_record(control.Stored(error, todo)))
 
             self._files = SessionDir(self._environ, self._guard_writer, stored)
         return self._files

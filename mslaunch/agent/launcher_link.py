@@ -104,7 +104,7 @@ class LauncherLink:
 
     def exited(self, rank: int, status: ExitStatus) -> None:
         """A process has ended, or never ran."""
-        self.send(frames.EXIT, rank, control.pack_exit(status))
+        self.send(frames.EXIT, rank, control.pack_record(status))
 
     def not_started(self, rank: int, error: LaunchError) -> None:
         """A process does not run, and will not; NO_RANK: what the node should have held cannot be had."""

@@ -49,7 +49,7 @@ class Ports:
             self._refuse(wanted, error)
             return
         answer = control.Reserved(tuple(self.held), self._listener.port, self._listener.token)
-        self._send(frames.RESERVED, frames.NO_RANK, control.pack_reserved(answer))
+        self._send(frames.RESERVED, frames.NO_RANK, control.pack_record(answer))
 
     def _refuse(self, wanted: control.PortRequest, error: OSError) -> None:
         def refuse() -> None:
@@ -61,10 +61,10 @@ class Ports:
 
     def probe(self, payload: bytes) -> None:
         """Try the addresses of another node."""
-        Prober(self._loop, *control.unpack_probe(payload), self._reached)
+        Prober(self._loop, *control.unpack_record(control.Probe, payload), self._reached)
 
     def _reached(self, found: list[str]) -> None:
-        self._send(frames.REACHED, frames.NO_RANK, control.pack_addresses(found))
+        self._send(frames.REACHED, frames.NO_RANK, control.pack_record(control.Reached(tuple(found))))
 
     def stop_proving(self) -> None:
         """No more proofs are needed."""

@@ -30,16 +30,17 @@ def pack(fields: Mapping[str, Iterable[str]]) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
+def checked(what: str, read: Callable[[], T]) -> T:
+    """What `read` returns; every way in which a message can be malformed becomes the one error that says so."""
+    try:
+        return read()
+    except (KeyError, ValueError, IndexError, TypeError):
+        raise WireError(f"it sent what is no message of ours ({what})") from None
+
+
 def strict(unpacker: Callable[[bytes], T]) -> Callable[[bytes], T]:
-    """Make of every way in which a message can be malformed the one error that says so."""
-
-    def checked(payload: bytes) -> T:
-        try:
-            return unpacker(payload)
-        except (KeyError, ValueError, IndexError, TypeError):
-            raise WireError(f"it sent what is no message of ours ({unpacker.__name__})") from None
-
-    return checked
+    """An unpacker that is `checked`."""
+    return lambda payload: checked(unpacker.__name__, lambda: unpacker(payload))
 
 
 def unpack(payload: bytes) -> dict[str, list[str]]:

@@ -6,12 +6,20 @@ docs/wire.md describes the conversation.  A plan's variables travel as "NAME=val
 from __future__ import annotations
 
 from mslaunch.datamodel.node_plan import AppPlan, NodePlan, RankPlan, ServicePlan, World
-from mslaunch.datamodel.node_report import LEVELS, ExitStatus, Topology
+from mslaunch.datamodel.node_report import LEVELS, Topology
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
-from mslaunch.protocol.codec import pack, strict, unpack
+from mslaunch.protocol.codec import checked, pack, strict, unpack
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from typing import Any, Protocol, TypeVar
+
+    T = TypeVar("T")
+
+    class Record(Protocol):
+        """A NamedTuple."""
+
+        def _asdict(self) -> dict[str, Any]: ...
 
 
 class Hello(NamedTuple):
@@ -41,6 +49,34 @@ class Reserved(NamedTuple):
     token: str  # what it says
 
 
+class Probe(NamedTuple):
+    """What an agent is to try to reach (PROBE)."""
+
+    addresses: tuple[str, ...]
+    port: int
+    token: str  # that is to be read there
+
+
+class Reached(NamedTuple):
+    """Where it could read the token (REACHED)."""
+
+    addresses: tuple[str, ...]
+
+
+class FileHead(NamedTuple):
+    """The head of a file that follows (FILE)."""
+
+    name: str  # below the session directory
+    mode: int  # the bits of its mode
+
+
+class Stored(NamedTuple):
+    """Whether a file is there now (STORED)."""
+
+    error: str = ""  # "": it is
+    todo: str = ""
+
+
 class StackTrace(NamedTuple):
     """What was found out about one process of a rank."""
 
@@ -50,24 +86,52 @@ class StackTrace(NamedTuple):
     text: str
 
 
-def pack_hello(hello: Hello) -> bytes:
-    """The payload of `Hello`."""
-    return pack(
-        {
-            "host": [hello.host, hello.python, hello.seen_from],
-            "numbers": [str(hello.pid), str(hello.cpus), str(hello.cores)],
-            "addresses": hello.addresses,
-        }
-    )
+#: what a word of a field becomes, by the annotation of the record's field
+_READERS: dict[str, Callable[[str], object]] = {
+    "str": str,
+    "int": int,
+    "float": float,
+    "bool": bool,
+    "int | None": lambda word: int(word) if word else None,
+}
 
 
-@strict
-def unpack_hello(payload: bytes) -> Hello:
-    """The inverse of `pack_hello`."""
-    fields = unpack(payload)
-    host, python, seen_from = fields["host"]
-    pid, cpus, cores = map(int, fields["numbers"])
-    return Hello(host, pid, cpus, cores, python, tuple(fields["addresses"]), seen_from)
+def _word(value: object) -> str:
+    """A flag is "yes" or ""; what is not known is ""."""
+    if value is None or isinstance(value, bool):
+        return "yes" if value else ""
+    return str(value)
+
+
+def _fields_of(record: Record, prefix: str = "", without: Collection[str] = ()) -> dict[str, Iterable[str]]:
+    """The fields of a record by their names, each of one word or, for a tuple, of one a value."""
+    items = [(name, value) for name, value in record._asdict().items() if name not in without]
+    return {prefix + name: map(_word, value if isinstance(value, tuple) else (value,)) for name, value in items}
+
+
+def _record_of(kind: Callable[..., T], fields: Mapping[str, Sequence[str]], prefix: str = "", **known: object) -> T:
+    """The inverse of `_fields_of`; `known` are the fields that it was told to leave out."""
+    values = known
+    for name, annotation in kind.__annotations__.items():
+        if name in known:
+            continue
+        words = fields[prefix + name]
+        if annotation.startswith("tuple["):
+            values[name] = tuple(map(_READERS[annotation[6:-6]], words))  # tuple[int, ...]
+        else:
+            (word,) = words
+            values[name] = _READERS[annotation](word)
+    return kind(**values)
+
+
+def pack_record(record: Record) -> bytes:
+    """The payload of a record whose fields are words, numbers and flags, or tuples of these."""
+    return pack(_fields_of(record))
+
+
+def unpack_record(kind: type[T], payload: bytes) -> T:
+    """The inverse of `pack_record`."""
+    return checked(kind.__name__, lambda: _record_of(kind, unpack(payload)))
 
 
 def pack_ports(ports: Iterable[PortRequest]) -> bytes:
@@ -85,97 +149,15 @@ def unpack_ports(payload: bytes) -> list[PortRequest]:
     return ports
 
 
-def pack_reserved(reserved: Reserved) -> bytes:
-    """The payload of `Reserved`."""
-    return pack({"ports": map(str, reserved.ports), "probe": [str(reserved.probe), reserved.token]})
-
-
-@strict
-def unpack_reserved(payload: bytes) -> Reserved:
-    """The inverse of `pack_reserved`."""
-    fields = unpack(payload)
-    probe, token = fields["probe"]
-    return Reserved(tuple(map(int, fields["ports"])), int(probe), token)
-
-
-def pack_probe(addresses: Iterable[str], port: int, token: str) -> bytes:
-    """The payload of PROBE: addresses and port to connect to, and the token to be read there."""
-    return pack({"addresses": addresses, "probe": [str(port), token]})
-
-
-@strict
-def unpack_probe(payload: bytes) -> tuple[list[str], int, str]:
-    """The inverse of `pack_probe`."""
-    fields = unpack(payload)
-    port, token = fields["probe"]
-    return fields["addresses"], int(port), token
-
-
-def pack_addresses(addresses: Iterable[str]) -> bytes:
-    """The payload of REACHED."""
-    return pack({"addresses": addresses})
-
-
-@strict
-def unpack_addresses(payload: bytes) -> list[str]:
-    """The inverse of `pack_addresses`."""
-    return unpack(payload)["addresses"]
-
-
 @strict
 def unpack_number(payload: bytes) -> int:
     """The payload of STARTED (a pid), STDIN_TAKEN (bytes) and RESTART (how often)."""
     return int(payload)
 
 
-def pack_exit(ended: ExitStatus) -> bytes:
-    """The payload of EXIT."""
-    numbers = ["" if number is None else str(number) for number in (ended.code, ended.signal)]
-    return pack({"exit": [*numbers, ended.error, ended.todo, _flag(ended.asked)]})
-
-
-@strict
-def unpack_exit(payload: bytes) -> ExitStatus:
-    """The inverse of `pack_exit`."""
-    code, signum, error, todo, asked = unpack(payload)["exit"]
-    return ExitStatus(int(code) if code else None, int(signum) if signum else None, error, todo, bool(asked))
-
-
 def pack_traced(traced: StackTrace) -> bytes:
-    """The payload of `StackTrace`."""
-    words = (str(traced.pid), traced.name, traced.tool, traced.text)
-    return pack({"trace": [word.replace("\0", " ") for word in words]})
-
-
-@strict
-def unpack_traced(payload: bytes) -> StackTrace:
-    """The inverse of `pack_traced`."""
-    pid, name, tool, text = unpack(payload)["trace"]
-    return StackTrace(int(pid), name, tool, text)
-
-
-def pack_file(name: str, mode: int) -> bytes:
-    """The payload of FILE: a name below the session directory, and the bits of its mode."""
-    return pack({"file": [name, str(mode)]})
-
-
-@strict
-def unpack_file(payload: bytes) -> tuple[str, int]:
-    """The inverse of `pack_file`."""
-    name, mode = unpack(payload)["file"]
-    return name, int(mode)
-
-
-def pack_stored(error: str, todo: str = "") -> bytes:
-    """The payload of STORED: "" for a file that is there, or why it is not."""
-    return pack({"stored": [error, todo]})
-
-
-@strict
-def unpack_stored(payload: bytes) -> tuple[str, str]:
-    """The inverse of `pack_stored`."""
-    error, todo = unpack(payload)["stored"]
-    return error, todo
+    """The payload of `StackTrace`, whose text may hold anything, a NUL too."""
+    return pack_record(StackTrace(traced.pid, *(text.replace("\0", " ") for text in traced[1:])))
 
 
 def pack_topology(topology: Topology) -> bytes:
@@ -201,33 +183,28 @@ def unpack_topology(payload: bytes) -> Topology:
     return Topology(cpus, objects, numa)
 
 
+_OWN_RECORDS = ("ranks", "apps", "services", "world")  # the fields of a plan that are records themselves
+
+
 def pack_plan(plan: NodePlan) -> bytes:
-    """The payload of LAUNCH."""
-    fields: dict[str, Iterable[str]] = {
-        "env": plan.env,
-        "defaults": plan.defaults,
-        "scrub": plan.scrub,
-        "stdin": map(str, plan.stdin),
-        "policy": [_flag(plan.merge), plan.pty, str(plan.grace), _flag(plan.session), _flag(plan.index_argv)],
+    """The payload of LAUNCH.  Ranks are packed more tightly than other records, since there are many."""
+    fields = {
+        **_fields_of(plan, "", _OWN_RECORDS),
+        **_fields_of(plan.world, "world.", ("ranks",)),
+        "world.ranks": map(pack_runs, plan.world.ranks),
         "ranks": [str(rank.rank) for rank in plan.ranks],
-        "apps": [str(len(plan.apps))],
-        "services": [str(len(plan.services))],
-        **_pack_world(plan.world),
     }
-    for index, app in enumerate(plan.apps):
-        fields[f"argv.{index}"] = app.argv
-        fields[f"app.{index}"] = [app.wdir, app.path, _flag(app.in_session), app.mpi]
-        fields[f"env.{index}"] = app.env
-        fields[f"front.{index}"] = app.front
+    listed: dict[str, Sequence[Record]] = {"app": plan.apps, "service": plan.services}
+    for name, records in listed.items():
+        fields[f"{name}s"] = [str(len(records))]
+        for index, record in enumerate(records):
+            fields.update(_fields_of(record, f"{name}.{index}."))
     for rank in plan.ranks:
         fields[f"rank.{rank.rank}"] = [str(rank.app), " ".join(map(str, rank.cpus)), *rank.env]
         if rank.wrapper:
             fields[f"wrapper.{rank.rank}"] = rank.wrapper
         if rank.memory:
             fields[f"memory.{rank.rank}"] = map(str, rank.memory)
-    for index, service in enumerate(plan.services):
-        how = [_flag(service.first), service.program, " ".join(map(str, service.cpus)), service.hint, service.name]
-        fields[f"service.{index}"] = [str(service.port), str(service.number), *how, *service.env]
     return pack(fields)
 
 
@@ -235,66 +212,25 @@ def pack_plan(plan: NodePlan) -> bytes:
 def unpack_plan(payload: bytes) -> NodePlan:
     """The inverse of `pack_plan`."""
     fields = unpack(payload)
-    merge, pty, grace, session, index_argv = fields["policy"]
     ranks = []
     for number in fields["ranks"]:
         app, cpus, *env = fields[f"rank.{number}"]
         wrapper = tuple(fields.get(f"wrapper.{number}", ()))
         memory = tuple(map(int, fields.get(f"memory.{number}", ())))
         ranks.append(RankPlan(int(number), int(app), tuple(env), tuple(map(int, cpus.split())), wrapper, memory))
-    return NodePlan(
-        tuple(ranks),
-        tuple(_unpack_app(fields, index) for index in range(int(fields["apps"][0]))),
-        tuple(fields["env"]),
-        defaults=tuple(fields["defaults"]),
-        scrub=tuple(fields["scrub"]),
-        services=tuple(_unpack_service(fields, index) for index in range(int(fields["services"][0]))),
-        stdin=tuple(map(int, fields["stdin"])),
-        merge=bool(merge),
-        pty=pty,
-        grace=float(grace),
-        session=bool(session),
-        index_argv=bool(index_argv),
-        world=_unpack_world(fields),
+    return _record_of(
+        NodePlan,
+        fields,
+        ranks=tuple(ranks),
+        apps=_records_of(AppPlan, fields, "app"),
+        services=_records_of(ServicePlan, fields, "service"),
+        world=_record_of(World, fields, "world.", ranks=tuple(map(unpack_runs, fields["world.ranks"]))),
     )
 
 
-def _unpack_app(fields: dict[str, list[str]], index: int) -> AppPlan:
-    wdir, path, in_session, mpi = fields[f"app.{index}"]
-    env, front = (tuple(fields[f"{name}.{index}"]) for name in ("env", "front"))
-    return AppPlan(tuple(fields[f"argv.{index}"]), wdir, env, path, front, bool(in_session), mpi)
-
-
-def _unpack_service(fields: dict[str, list[str]], index: int) -> ServicePlan:
-    port, number, first, program, cpus, hint, name, *env = fields[f"service.{index}"]
-    bound = tuple(map(int, cpus.split()))
-    return ServicePlan(int(port), tuple(env), int(number), bool(first), program, bound, hint, name)
-
-
-def _pack_world(world: World) -> dict[str, Iterable[str]]:
-    numbers = (str(world.first), str(world.here), str(world.slots))
-    return {
-        "world": [world.name, *numbers, world.parent],
-        "world.sizes": map(str, world.sizes),
-        "world.hosts": world.hosts,
-        "world.ranks": map(pack_runs, world.ranks),
-        "world.preput": world.preput,
-    }
-
-
-def _unpack_world(fields: dict[str, list[str]]) -> World:
-    name, first, here, slots, parent = fields["world"]
-    return World(
-        name,
-        int(first),
-        tuple(fields["world.hosts"]),
-        tuple(map(unpack_runs, fields["world.ranks"])),
-        int(here),
-        tuple(map(int, fields["world.sizes"])),
-        int(slots),
-        parent,
-        tuple(fields["world.preput"]),
-    )
+def _records_of(kind: type[T], fields: Mapping[str, Sequence[str]], name: str) -> tuple[T, ...]:
+    (count,) = fields[f"{name}s"]
+    return tuple(_record_of(kind, fields, f"{name}.{index}.") for index in range(int(count)))
 
 
 def pack_runs(numbers: Iterable[int]) -> str:
@@ -320,7 +256,3 @@ def unpack_runs(text: str) -> tuple[int, ...]:
             raise ValueError(word)
         numbers += range(first, first + count * step, step)
     return tuple(numbers)
-
-
-def _flag(value: bool) -> str:
-    return "yes" if value else ""

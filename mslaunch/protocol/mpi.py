@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 from mslaunch.protocol.codec import pack, strict, unpack
+from mslaunch.protocol.control import pack_record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -125,27 +126,8 @@ def unpack_answer(payload: bytes) -> Answer:
 
 
 def pack_abort(abort: Abort) -> bytes:
-    """The payload of `Abort`."""
-    return pack({"abort": [str(abort.code), abort.text.replace("\0", " "), "broken" if abort.broken else ""]})
-
-
-@strict
-def unpack_abort(payload: bytes) -> Abort:
-    """The inverse of `pack_abort`."""
-    code, text, broken = unpack(payload)["abort"]
-    return Abort(int(code), text, bool(broken))
-
-
-def pack_alone(alone: Alone) -> bytes:
-    """The payload of `Alone`."""
-    return pack({"alone": [alone.library, alone.family, "certain" if alone.certain else "", alone.offered]})
-
-
-@strict
-def unpack_alone(payload: bytes) -> Alone:
-    """The inverse of `pack_alone`."""
-    library, family, certain, offered = unpack(payload)["alone"]
-    return Alone(library, family, bool(certain), offered)
+    """The payload of `Abort`, whose text may hold anything, a NUL too."""
+    return pack_record(abort._replace(text=abort.text.replace("\0", " ")))
 
 
 def pack_part(sources: Mapping[str, str]) -> bytes:

@@ -58,7 +58,7 @@ class TestedAgent:
     def begin(self) -> control.Hello:
         """Give it its program, and hear its greeting."""
         self.raw(self.payload)
-        return control.unpack_hello(self.expect(frames.HELLO).payload)
+        return control.unpack_record(control.Hello, self.expect(frames.HELLO).payload)
 
     def send(self, kind: int, rank: int = frames.NO_RANK, payload: bytes = b"") -> None:
         """A frame, down."""
@@ -96,7 +96,7 @@ class TestedAgent:
 
     def exit(self, rank: int) -> ExitStatus:
         """How a rank ended."""
-        return control.unpack_exit(self.expect(frames.EXIT, rank).payload)
+        return control.unpack_record(ExitStatus, self.expect(frames.EXIT, rank).payload)
 
     def _more(self, deadline: float) -> bool:
         assert self.process.stdout

@@ -87,7 +87,7 @@ def test_the_end_of_standard_input(agent):
 
 def test_ports_are_held_until_the_ranks_start(agent):
     agent.send(frames.RESERVE, payload=b"0 0")
-    reserved = control.unpack_reserved(agent.expect(frames.RESERVED).payload)
+    reserved = control.unpack_record(control.Reserved, agent.expect(frames.RESERVED).payload)
     assert len(set(reserved.ports)) == 2
     for port in reserved.ports:
         with socket.socket() as taken, pytest.raises(OSError) as caught:
@@ -105,11 +105,25 @@ def test_a_received_token_proves_an_address(boot):
     first.begin()
     second.begin()
     first.send(frames.RESERVE, payload=b"0")
-    reserved = control.unpack_reserved(first.expect(frames.RESERVED).payload)
-    second.send(frames.PROBE, payload=control.pack_probe(["127.0.0.1", "127.0.0.1x"], reserved.probe, reserved.token))
-    assert control.unpack_addresses(second.expect(frames.REACHED).payload) == ["127.0.0.1"]
-    second.send(frames.PROBE, payload=control.pack_probe(["127.0.0.1"], reserved.probe, "another token"))
-    assert control.unpack_addresses(second.expect(frames.REACHED).payload) == []
+    reserved = control.unpack_record(control.Reserved, first.expect(frames.RESERVED).payload)
+    second.send(
+        frames.PROBE,
+        payload=control.pack_record(
+            control.Probe(
+                (
+                    "127.0.0.1",
+                    "127.0.0.1x",
+                ),
+                reserved.probe,
+                reserved.token,
+            )
+        ),
+    )
+    assert control.unpack_record(control.Reached, second.expect(frames.REACHED).payload).addresses == ("127.0.0.1",)
+    second.send(
+        frames.PROBE, payload=control.pack_record(control.Probe(("127.0.0.1",), reserved.probe, "another token"))
+    )
+    assert control.unpack_record(control.Reached, second.expect(frames.REACHED).payload).addresses == ()
 
 
 def test_a_signal_for_one_and_for_all(agent):

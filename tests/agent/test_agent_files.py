@@ -18,10 +18,10 @@ def sent(boot, tmp_path):
     """An agent that has been sent the file `tool`."""
     agent = boot(TMPDIR=str(tmp_path))
     agent.begin()
-    agent.send(frames.FILE, payload=control.pack_file("tool", 0o755))
+    agent.send(frames.FILE, payload=control.pack_record(control.FileHead("tool", 0o755)))
     for piece in (b"#!/bin/sh\necho $0 $PWD $OMPI_FILE_LOCATION\n", b"exec sleep 1000\n", b""):
         agent.send(frames.DATA, payload=piece)
-    assert control.unpack_stored(agent.expect(frames.STORED).payload) == ("", "")
+    assert control.unpack_record(control.Stored, agent.expect(frames.STORED).payload) == ("", "")
     return agent
 
 
@@ -58,7 +58,7 @@ def test_nothing_is_left_of_a_file_that_was_cut_off(boot, tmp_path):
     agent = boot(TMPDIR=str(tmp_path))
     agent.begin()
     for name in ("whole", "half"):
-        agent.send(frames.FILE, payload=control.pack_file(name, 0o755))
+        agent.send(frames.FILE, payload=control.pack_record(control.FileHead(name, 0o755)))
         agent.send(frames.DATA, payload=b"x" * 100000)
         if name == "whole":
             agent.send(frames.DATA)
@@ -72,7 +72,7 @@ def test_nothing_is_left_of_a_file_that_was_cut_off(boot, tmp_path):
 def test_nothing_is_left_if_one_of_the_two_is_killed(boot, tmp_path, victim):
     agent = boot(TMPDIR=str(tmp_path))
     hello = agent.begin()
-    agent.send(frames.FILE, payload=control.pack_file("tool", 0o755))
+    agent.send(frames.FILE, payload=control.pack_record(control.FileHead("tool", 0o755)))
     agent.send(frames.DATA, payload=b"#!/bin/sh\necho $0 $PWD $OMPI_FILE_LOCATION\nexec sleep 1000\n")
     agent.send(frames.DATA)
     pids, _ = running(agent)
@@ -85,10 +85,10 @@ def test_nothing_is_left_if_one_of_the_two_is_killed(boot, tmp_path, victim):
 def test_an_error_is_reported_and_the_agent_goes_on(boot, tmp_path):
     agent = boot(TMPDIR=str(tmp_path / "gone"))
     agent.begin()
-    agent.send(frames.FILE, payload=control.pack_file("x", 0o600))
+    agent.send(frames.FILE, payload=control.pack_record(control.FileHead("x", 0o600)))
     agent.send(frames.DATA, payload=b"x")
     agent.send(frames.DATA)
-    error, todo = control.unpack_stored(agent.expect(frames.STORED).payload)
+    error, todo = control.unpack_record(control.Stored, agent.expect(frames.STORED).payload)
     assert "No such file" in error and "TMPDIR" in todo
     agent.launch(plan("true", session=True))
     assert agent.exit(0).code == 126
@@ -99,7 +99,7 @@ def test_many_errors_do_not_stop_it(boot, tmp_path):
     agent = boot(TMPDIR=str(tmp_path / "gone"))
     agent.begin()
     for number in range(3000):
-        agent.send(frames.FILE, payload=control.pack_file(f"file-{number}", 0o600))
+        agent.send(frames.FILE, payload=control.pack_record(control.FileHead(f"file-{number}", 0o600)))
     for _ in range(3000):
         agent.expect(frames.STORED)
     agent.hang_up()

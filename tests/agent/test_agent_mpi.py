@@ -13,13 +13,14 @@ from agents import TestedAgent, plan
 from mslaunch.datamodel.node_plan import World
 from mslaunch.protocol import frames
 from mslaunch.protocol.codec import pack
+from mslaunch.protocol.control import unpack_record
 from mslaunch.protocol.mpi import (
+    Abort,
     Question,
     Released,
     pack_part,
     pack_question,
     pack_released,
-    unpack_abort,
     unpack_answer,
     unpack_gathering,
 )
@@ -198,7 +199,7 @@ def test_abort_is_reported_before_the_exit(agent, end):
     seen = agent.expect(frames.EXIT, 0)
     assert seen
     assert order(agent, 0, frames.JOINED, frames.ABORT) == [frames.JOINED, frames.ABORT]
-    assert unpack_abort(agent.expect(frames.ABORT).payload)[::2] == (7, False)
+    assert unpack_record(Abort, agent.expect(frames.ABORT).payload)[::2] == (7, False)
 
 
 @pytest.mark.parametrize("end, code", [("!0", 0), ("!kill", None)])
@@ -225,7 +226,7 @@ def test_who_waits_for_a_rank_that_ended_before_the_engine_came(agent):
     agent.output(frames.STDERR, 1)
     agent.send(frames.PART, payload=pack_part(part("agent.mpi.pmi.pmi_engine")))
     assert agent.exit(1).code == 0
-    abort = unpack_abort(agent.expect(frames.ABORT).payload)
+    abort = unpack_record(Abort, agent.expect(frames.ABORT).payload)
     assert abort.broken and "rank 1 has ended, and rank 0 waits for it" in abort.text
     agent.send(frames.END, payload=b"0")
 
@@ -238,7 +239,7 @@ def test_an_exit_is_reported_before_others_waiting_for_it(agent, end):
     )
     pmi(agent, plan(sys.executable, "-S", "-c", script, INIT, FENCE, end, ranks=2, world=HERE, pty="no"))
     abort = agent.expect(frames.ABORT)
-    assert "rank 1 has ended, and rank 0 waits for it" in unpack_abort(abort.payload).text
+    assert "rank 1 has ended, and rank 0 waits for it" in unpack_record(Abort, abort.payload).text
     assert order(agent, 1, frames.EXIT) == [frames.EXIT]
     agent.send(frames.END, payload=b"0")
 
@@ -275,13 +276,13 @@ def test_the_protocol_that_was_asked_for(agent, mpi, version, wrong):
     give(agent, "agent.mpi.pmi.pmi_engine")
     agent.exit(0)
     assert agent.expect(frames.JOINED).payload == f"PMI-{version}".encode()
-    said = [unpack_abort(frame.payload) for frame in agent.frames if frame.kind == frames.ABORT]
+    said = [unpack_record(Abort, frame.payload) for frame in agent.frames if frame.kind == frames.ABORT]
     assert [(abort.text, abort.broken) for abort in said] == [(wrong, True)] * bool(wrong)
 
 
 def test_what_is_no_pmi_names_the_rank(agent):
     pmi(agent, talk("GET / HTTP/1.1", ranks=1))
-    abort = unpack_abort(agent.expect(frames.ABORT, 0).payload)
+    abort = unpack_record(Abort, agent.expect(frames.ABORT, 0).payload)
     assert abort.broken and abort.text.startswith("rank 0 sent what is no PMI: 'GET")
     agent.send(frames.END, payload=b"0")
 

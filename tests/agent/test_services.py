@@ -14,6 +14,7 @@ from agents import BOUND, plan, state_of, wait_gone
 
 from mslaunch.agent.services.mindspore_scheduler import PATIENCE
 from mslaunch.datamodel.node_plan import SERVICE_BASE, AppPlan, NodePlan, ServicePlan
+from mslaunch.datamodel.node_report import ExitStatus
 from mslaunch.host.listeners import IDLE
 from mslaunch.protocol import control, frames
 
@@ -81,7 +82,7 @@ class Lab:
         (folder / "site" / "mindspore").mkdir(parents=True)
         (folder / "site" / "mindspore" / "_c_expression.py").write_text(EXTENSION)
         agent.send(frames.RESERVE, payload=control.pack_ports([control.PortRequest(), control.PortRequest()]))
-        self.other, self.port = control.unpack_reserved(agent.expect(frames.RESERVED).payload).ports
+        self.other, self.port = control.unpack_record(control.Reserved, agent.expect(frames.RESERVED).payload).ports
 
     def write(self, name: str, text: str) -> str:
         path = self.folder / name
@@ -357,7 +358,7 @@ def test_no_python_where_no_ranks_are(lab):
 
 def test_it_has_the_files_that_were_sent(lab):
     agent = lab.agent
-    agent.send(frames.FILE, payload=control.pack_file("net.py", 0o644))
+    agent.send(frames.FILE, payload=control.pack_record(control.FileHead("net.py", 0o644)))
     agent.send(frames.DATA, payload=b"# set_ps_context\n" + OWN.encode())
     agent.send(frames.DATA)
     agent.expect(frames.STORED)
@@ -524,7 +525,9 @@ def test_it_ends_without_connections(lab):
         until = time.monotonic() + 1.5 * IDLE  # longer than it would wait without a connection
         while lab.agent._more(until):
             assert lab.nothing(frames.EXIT)
-    assert control.unpack_exit(lab.agent.expect(frames.EXIT, SERVICE_BASE).payload).signal == signal.SIGTERM
+    assert (
+        control.unpack_record(ExitStatus, lab.agent.expect(frames.EXIT, SERVICE_BASE).payload).signal == signal.SIGTERM
+    )
 
 
 def test_an_agent_that_is_killed(lab):
@@ -547,7 +550,7 @@ def test_the_launcher_is_gone(lab):
 
 def reserve(agent, *wanted) -> tuple[int, ...]:
     agent.send(frames.RESERVE, payload=control.pack_ports(control.PortRequest(*one) for one in wanted))
-    return control.unpack_reserved(agent.expect(frames.RESERVED).payload).ports
+    return control.unpack_record(control.Reserved, agent.expect(frames.RESERVED).payload).ports
 
 
 def test_a_port_that_was_named(agent):

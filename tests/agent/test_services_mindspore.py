@@ -37,7 +37,7 @@ mindspore.communication.init()
 def scheduler(agent, folder, program: str) -> tuple[int, NodePlan]:
     """Its port, and a plan for it alone."""
     agent.send(frames.RESERVE, payload=b"0 0")
-    port = control.unpack_reserved(agent.expect(frames.RESERVED).payload).ports[1]
+    port = control.unpack_record(control.Reserved, agent.expect(frames.RESERVED).payload).ports[1]
     env = ("MS_SCHED_HOST=127.0.0.1", f"MS_SCHED_PORT={port}", "MS_WORKER_NUM=2", "MS_ROLE=MS_SCHED", "RANK_ID=0")
     service = ServicePlan(port, env, first=True, program=program)
     return port, NodePlan((), (AppPlan((PYTHON, "net.py"), str(folder)),), (), services=(service,))

@@ -44,7 +44,7 @@ def _traces(agent, seconds=b"10"):
         if frame.rank == frames.NO_RANK:
             assert not frame.payload
             return found
-        found.append((frame.rank, control.unpack_traced(frame.payload)))
+        found.append((frame.rank, control.unpack_record(control.StackTrace, frame.payload)))
 
 
 def test_a_tool_is_asked(boot, tools):

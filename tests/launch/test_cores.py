@@ -20,7 +20,7 @@ sys.path.insert(0, {root!r})
 from mslaunch.datamodel.node_report import Topology
 from mslaunch.protocol import control, frames
 hello = control.Hello("there", 1, 8, 4, "3.8.0", ())
-sys.stdout.buffer.write(frames.MAGIC + frames.encode(frames.HELLO, payload=control.pack_hello(hello)))
+sys.stdout.buffer.write(frames.MAGIC + frames.encode(frames.HELLO, payload=control.pack_record(hello)))
 machine = Topology((0, 1), ((0, 1), (0, 0), (), (), (), (0, 0), (0, 0), ()))
 sys.stdout.buffer.write(frames.encode(frames.TOPOLOGY, payload=control.pack_topology(machine)))
 sys.stdout.flush()

@@ -151,9 +151,9 @@ class MpiWireUp:
         )
 
     def _alone(self, rank: int, alone: Any) -> None:
-        from mslaunch.protocol.mpi import pack_alone
+        from mslaunch.protocol.control import pack_record
 
-        self._send(frames.ALONE, rank, pack_alone(alone))
+        self._send(frames.ALONE, rank, pack_record(alone))
 
     # --- the end
 

@@ -150,7 +150,7 @@ class AgentConnection:
             self._on_frame(frame)
             return
         if frame.kind == frames.HELLO:
-            self.hello = control.unpack_hello(frame.payload)
+            self.hello = control.unpack_record(control.Hello, frame.payload)
             self.phase = HELLO_CAME
         elif frame.kind == frames.TOPOLOGY:
             self.topology = control.unpack_topology(frame.payload)

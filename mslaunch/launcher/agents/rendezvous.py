@@ -15,7 +15,7 @@ from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 from mslaunch.protocol import control, frames
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from mslaunch.datamodel.jobmap import JobMap
 
@@ -83,7 +83,7 @@ class Rendezvous:
         self._reserved: dict[int, control.Reserved] = {}
         self._targets: list[_ProbeTarget] = []
         self._probing: dict[int, list[_ProbeTarget]] = {}  # node -> what it probes now, and then
-        self._reached: dict[tuple[int, int], list[str]] = {}  # target, node -> addresses
+        self._reached: dict[tuple[int, int], Sequence[str]] = {}  # target, node -> addresses
 
     def begin(self) -> None:
         """Ask for ports."""
@@ -109,7 +109,7 @@ class Rendezvous:
 
     def _target(self, node: int, purpose: str) -> _ProbeTarget:
         answer, candidates = self._reserved[node], self._find_candidates(node)
-        payload = control.pack_probe(candidates, answer.probe, answer.token)
+        payload = control.pack_record(control.Probe(tuple(candidates), answer.probe, answer.token))
         return _ProbeTarget(node, purpose, candidates, frames.encode(frames.PROBE, payload=payload))
 
     def _find_candidates(self, node: int) -> list[str]:
@@ -131,7 +131,7 @@ class Rendezvous:
         if self._probing[node]:
             self._send(node, self._probing[node][0].frame)
 
-    def reached(self, node: int, addresses: list[str]) -> None:
+    def reached(self, node: int, addresses: Sequence[str]) -> None:
         """REACHED: the addresses at which `node` has read the token."""
         if not self._probing.get(node):
             raise WireError("it has reached what it was not asked to probe")

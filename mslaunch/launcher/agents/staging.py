@@ -204,7 +204,7 @@ class _Transfer:
     def _on_frame(self, frame: frames.Frame) -> None:
         if frame.kind != frames.STORED:
             raise meaningless(frame)
-        error, todo = control.unpack_stored(frame.payload)
+        error, todo = control.unpack_record(control.Stored, frame.payload)
         if error:
             raise LaunchError(error, self._connection.node.name, todo)
         self._left -= 1
@@ -217,7 +217,7 @@ class _Transfer:
 
 def _frames(files: Sequence[StagedFile]) -> Generator[bytes, None, None]:
     for file in files:
-        yield frames.encode(frames.FILE, payload=control.pack_file(file.name, file.mode))
+        yield frames.encode(frames.FILE, payload=control.pack_record(control.FileHead(file.name, file.mode)))
         try:
             with open(file.source, "rb", buffering=0) as source:
                 while True:

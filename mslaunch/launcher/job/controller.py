@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mslaunch.datamodel.node_plan import NO_RANK, is_service
+from mslaunch.datamodel.node_report import ExitStatus
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.launcher.agents.connection import meaningless
 from mslaunch.launcher.job import events
@@ -115,7 +116,7 @@ class JobController:
             self.post(events.StreamEnded(frame.rank))
 
     def _on_exit(self, node: int, frame: frames.Frame) -> None:
-        status = control.unpack_exit(frame.payload)
+        status = control.unpack_record(ExitStatus, frame.payload)
         self._stdin.rank_ended(frame.rank)
         self.post(events.Exited(frame.rank, node, status))
         table = self.state.table
@@ -136,7 +137,7 @@ class JobController:
             return
         from mslaunch.launcher.messages.timeout_report import trace_text
 
-        table, trace = self.state.table, control.unpack_traced(frame.payload)
+        table, trace = self.state.table, control.unpack_record(control.StackTrace, frame.payload)
         self._console.print(trace_text(table.names.name(frame.rank), table.hosts[node], trace))
         self._pressure.written()
 

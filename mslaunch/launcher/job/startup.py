@@ -70,10 +70,10 @@ class Startup:
     # --- addresses and ports
 
     def _on_reserved(self, node: int, frame: frames.Frame) -> None:
-        self._rendezvous.reserved(node, control.unpack_reserved(frame.payload))
+        self._rendezvous.reserved(node, control.unpack_record(control.Reserved, frame.payload))
 
     def _on_reached(self, node: int, frame: frames.Frame) -> None:
-        self._rendezvous.reached(node, control.unpack_addresses(frame.payload))
+        self._rendezvous.reached(node, control.unpack_record(control.Reached, frame.payload).addresses)
 
     def _prepared(self, endpoint: Endpoint, warning: str) -> None:
         if warning:

@@ -13,6 +13,7 @@ from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 from mslaunch.launcher import job_failure
 from mslaunch.launcher.job_failure import JobFailure
 from mslaunch.protocol import frames
+from mslaunch.protocol.control import unpack_record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -196,14 +197,14 @@ class MpiFrames:
         self._job.send(node, frames.encode(frames.PART, payload=pack_part(sources)))
 
     def _on_abort(self, node: int, frame: frames.Frame) -> None:
-        from mslaunch.protocol.mpi import unpack_abort
+        from mslaunch.protocol.mpi import Abort
 
-        self._job.post(Aborted(frame.rank, *unpack_abort(frame.payload)))
+        self._job.post(Aborted(frame.rank, *unpack_record(Abort, frame.payload)))
 
     def _on_singleton(self, node: int, frame: frames.Frame) -> None:
-        from mslaunch.protocol.mpi import unpack_alone
+        from mslaunch.protocol.mpi import Alone
 
-        alone = unpack_alone(frame.payload)
+        alone = unpack_record(Alone, frame.payload)
         if alone.certain:
             self._job.post(CameAlone(frame.rank, alone.library, alone.family, alone.offered))
         elif (

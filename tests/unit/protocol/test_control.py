@@ -80,19 +80,19 @@ def test_a_plan(plan: NodePlan) -> None:
 @FEW
 @given(st.builds(Hello, WORDS, NUMBERS, NUMBERS, NUMBERS, WORDS, TUPLES, WORDS))
 def test_hello(hello: Hello) -> None:
-    assert control.unpack_hello(control.pack_hello(hello)) == hello
+    assert control.unpack_record(control.Hello, control.pack_record(hello)) == hello
 
 
 @FEW
 @given(st.builds(Reserved, st.lists(NUMBERS, max_size=3).map(tuple), NUMBERS, WORDS))
 def test_reserved(reserved: Reserved) -> None:
-    assert control.unpack_reserved(control.pack_reserved(reserved)) == reserved
+    assert control.unpack_record(control.Reserved, control.pack_record(reserved)) == reserved
 
 
 @FEW
 @given(st.builds(ExitStatus, st.none() | st.integers(0, 255), st.none() | st.integers(1, 64), WORDS, WORDS))
 def test_exit(ended: ExitStatus) -> None:
-    again = control.unpack_exit(control.pack_exit(ended))
+    again = control.unpack_record(ExitStatus, control.pack_record(ended))
     assert again == ended
     assert (again.code is None, again.signal is None) == (ended.code is None, ended.signal is None)
 
@@ -100,13 +100,15 @@ def test_exit(ended: ExitStatus) -> None:
 @FEW
 @given(st.builds(control.StackTrace, NUMBERS, WORDS, WORDS, WORDS))
 def test_traced(traced: control.StackTrace) -> None:
-    assert control.unpack_traced(control.pack_traced(traced)) == traced
+    assert control.unpack_record(control.StackTrace, control.pack_traced(traced)) == traced
 
 
 def test_what_a_debugger_printed_may_hold_anything() -> None:
     """Unlike a variable: a NUL in it must not garble the frame."""
     traced = control.StackTrace(1, "a\0b", "gdb", "#0 \0 \udc80 x")
-    assert control.unpack_traced(control.pack_traced(traced)) == control.StackTrace(1, "a b", "gdb", "#0   \udc80 x")
+    assert control.unpack_record(control.StackTrace, control.pack_traced(traced)) == control.StackTrace(
+        1, "a b", "gdb", "#0   \udc80 x"
+    )
 
 
 @st.composite
@@ -166,5 +168,21 @@ def test_whatever_comes_as_a_topology(payload: bytes) -> None:
 @FEW
 @given(st.lists(WORDS, max_size=3), NUMBERS, WORDS)
 def test_probe_and_addresses(addresses: list[str], port: int, token: str) -> None:
-    assert control.unpack_probe(control.pack_probe(addresses, port, token)) == (addresses, port, token)
-    assert control.unpack_addresses(control.pack_addresses(addresses)) == addresses
+    for record in (control.Probe(tuple(addresses), port, token), control.Reached(tuple(addresses))):
+        again = control.unpack_record(type(record), control.pack_record(record))
+        assert again == record and type(again) is type(record)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"name": ["a"]},
+        {"name": ["a"], "mode": []},
+        {"name": ["a"], "mode": ["x"]},
+        {"name": ["a", "b"], "mode": ["1"]},
+    ],
+)
+def test_no_record(fields: dict[str, Sequence[str]]) -> None:
+    with pytest.raises(WireError, match="FileHead"):
+        control.unpack_record(control.FileHead, pack(fields))

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from mslaunch.errors import WireError
 from mslaunch.protocol import mpi
+from mslaunch.protocol.control import pack_record, unpack_record
 from mslaunch.protocol.mpi import Abort, Alone, Answer, Gathering, Question, Released
 
 FEW = settings(max_examples=60, deadline=None)
@@ -86,13 +87,13 @@ def test_an_answer(answer: Answer) -> None:
 @FEW
 @given(st.builds(Abort, st.integers(-5, 300), WORDS, st.booleans()))
 def test_an_abort(abort: Abort) -> None:
-    assert mpi.unpack_abort(mpi.pack_abort(abort)) == abort
+    assert unpack_record(Abort, mpi.pack_abort(abort)) == abort
 
 
 @FEW
 @given(st.builds(Alone, WORDS, WORDS, st.booleans(), WORDS))
 def test_alone(alone: Alone) -> None:
-    assert mpi.unpack_alone(mpi.pack_alone(alone)) == alone
+    assert unpack_record(Alone, pack_record(alone)) == alone
 
 
 def test_a_part() -> None:

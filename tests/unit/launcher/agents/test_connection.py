@@ -104,7 +104,7 @@ def host() -> Iterator[Host]:
         os.close(made.down)
 
 
-HELLO = frames.encode(frames.HELLO, payload=control.pack_hello(control.Hello("n1", 7, 2, 2, "3.11", ())))
+HELLO = frames.encode(frames.HELLO, payload=control.pack_record(control.Hello("n1", 7, 2, 2, "3.11", ())))
 
 
 def told(error: LinkError | None) -> str:

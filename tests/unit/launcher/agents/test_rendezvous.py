@@ -50,7 +50,7 @@ class Lab:
         return {node: frame.payload for node, frame in self.sent if frame.kind == frames.RESERVE}
 
     def candidates(self) -> list[str]:
-        return control.unpack_probe(self.sent[-1][1].payload)[0]
+        return list(control.unpack_record(control.Probe, self.sent[-1][1].payload).addresses)
 
 
 def test_one_node_needs_no_other() -> None:
@@ -65,7 +65,11 @@ def test_the_others_probe_the_node_of_rank_0() -> None:
     assert [node for node, _ in lab.sent] == [1]
     lab.wireup.reserved(1, ANSWER)
     assert [(node, frame.kind) for node, frame in lab.sent[1:]] == [(0, frames.PROBE), (2, frames.PROBE)]
-    assert control.unpack_probe(lab.sent[1][1].payload) == (["10.0.0.2", "192.168.0.2", "127.0.0.1"], 10003, "token")
+    assert control.unpack_record(control.Probe, lab.sent[1][1].payload) == (
+        ("10.0.0.2", "192.168.0.2", "127.0.0.1"),
+        10003,
+        "token",
+    )
     lab.wireup.reached(0, ["192.168.0.2", "10.0.0.2"])
     assert lab.done == []
     lab.wireup.reached(2, ["192.168.0.2"])
@@ -148,12 +152,12 @@ def test_a_scheduler_elsewhere_has_an_address_of_its_own() -> None:
     lab.wireup.reserved(2, OTHER_PORT)
     assert lab.wireup.silent() == 0 and len(lab.sent) == 2
     lab.wireup.reserved(0, ONE_PORT)
-    probes = {node: control.unpack_probe(frame.payload) for node, frame in lab.sent[2:]}
-    at_first, at_other = (["10.0.0.1"], 10003, "first"), (["10.0.0.3"], 10004, "second")
+    probes = {node: control.unpack_record(control.Probe, frame.payload) for node, frame in lab.sent[2:]}
+    at_first, at_other = (("10.0.0.1",), 10003, "first"), (("10.0.0.3",), 10004, "second")
     assert probes == {0: at_other, 1: at_first, 2: at_first}, "one listener at a time"
     lab.wireup.reached(0, ["10.0.0.3"])
     lab.wireup.reached(1, ["10.0.0.1"])
-    assert control.unpack_probe(lab.sent[-1][1].payload) == at_other and lab.sent[-1][0] == 1
+    assert control.unpack_record(control.Probe, lab.sent[-1][1].payload) == at_other and lab.sent[-1][0] == 1
     lab.wireup.reached(2, [])
     assert lab.done == [] and lab.wireup.silent() == 1
     lab.wireup.reached(1, ["10.0.0.3"])
@@ -181,7 +185,9 @@ def test_the_address_that_names_the_schedulers_host_comes_first() -> None:
     lab = Lab(("10.0.0.1",), ("10.0.0.2",), service=1, cluster=ServicePolicy("192.168.7.7"))
     lab.wireup.reserved(0, ONE_PORT)
     lab.wireup.reserved(1, OTHER_PORT)
-    assert lab.sent[2][0] == 0 and control.unpack_probe(lab.sent[2][1].payload)[0] == ["10.0.0.2"], "it has none such"
+    assert lab.sent[2][0] == 0 and control.unpack_record(control.Probe, lab.sent[2][1].payload)[0] == ("10.0.0.2",), (
+        "it has none such"
+    )
 
 
 def test_answers_to_no_question() -> None:

@@ -159,7 +159,7 @@ class Host:
         self.peer = AgentConnection(loop, Link(Node(name, 1, "-H"), up, down))
         self.decoder = frames.Decoder()
         self.got: list[frames.Frame] = []
-        hello = frames.encode(frames.HELLO, payload=control.pack_hello(control.Hello(name, 1, 1, 1, "3.11", ())))
+        hello = frames.encode(frames.HELLO, payload=control.pack_record(control.Hello(name, 1, 1, 1, "3.11", ())))
         os.write(self.writer, frames.MAGIC + hello)
         os.set_blocking(self.reader, False)
 
@@ -172,7 +172,7 @@ class Host:
                 self.say("")
 
     def say(self, error: str) -> None:
-        os.write(self.writer, frames.encode(frames.STORED, payload=control.pack_stored(error, "do")))
+        os.write(self.writer, frames.encode(frames.STORED, payload=control.pack_record(control.Stored(error, "do"))))
 
     def close(self) -> None:
         self.peer.close()
@@ -200,7 +200,7 @@ def test_all_hosts_get_all_files(hosts: tuple[Loop, Host, Host], here: Path) -> 
     )
     for host in made:
         first, *pieces, end, second, more, last = host.got
-        assert [control.unpack_file(frame.payload) for frame in (first, second)] == [
+        assert [control.unpack_record(control.FileHead, frame.payload) for frame in (first, second)] == [
             ("data", 0o640),
             ("sub/more", 0o600),
         ]

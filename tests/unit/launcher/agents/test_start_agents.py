@@ -31,7 +31,7 @@ import sys
 sys.path.insert(0, {root!r})
 from mslaunch.datamodel.node_report import Topology
 from mslaunch.protocol import control, frames
-hello = control.pack_hello(control.Hello("h", 1, 4, 2, "3.8.0", ()))
+hello = control.pack_record(control.Hello("h", 1, 4, 2, "3.8.0", ()))
 said = frames.MAGIC + frames.encode(frames.HELLO, payload=hello) + {more}
 sys.stdout.buffer.write(said)
 sys.stdout.flush()

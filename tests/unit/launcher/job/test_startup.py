@@ -79,14 +79,14 @@ class Job:
 
     def prepare(self) -> None:
         reserved = control.Reserved((6, 5), 7, "token")
-        self.agent.say(frames.RESERVED, payload=control.pack_reserved(reserved))
+        self.agent.say(frames.RESERVED, payload=control.pack_record(reserved))
 
     def started(self, *numbers: int) -> None:
         for number in numbers:
             self.agent.say(frames.STARTED, number, b"99")
 
     def exited(self, number: int, code: int) -> None:
-        self.agent.say(frames.EXIT, number, control.pack_exit(ExitStatus(code, None)))
+        self.agent.say(frames.EXIT, number, control.pack_record(ExitStatus(code, None)))
 
     def heard(self) -> str:
         self._console.stderr.flush()

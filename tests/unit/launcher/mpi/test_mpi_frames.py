@@ -16,6 +16,7 @@ from mslaunch.launcher.messages.notices import notice_text
 from mslaunch.launcher.mpi import mpi_frames as events
 from mslaunch.launcher.mpi.mpi_frames import MpiFrames, RunningJob
 from mslaunch.protocol import frames
+from mslaunch.protocol.control import pack_record
 from mslaunch.protocol.mpi import (
     Abort,
     Alone,
@@ -23,7 +24,6 @@ from mslaunch.protocol.mpi import (
     Gathering,
     Question,
     pack_abort,
-    pack_alone,
     pack_gathering,
     pack_question,
     unpack_answer,
@@ -72,7 +72,7 @@ class Agents:
 
 
 def alone(family: str, certain: bool, offered: str) -> bytes:
-    return pack_alone(Alone(LIBRARY, family, certain, offered))
+    return pack_record(Alone(LIBRARY, family, certain, offered))
 
 
 def test_what_ranks_do_are_events() -> None:
