@@ -69,7 +69,7 @@ def test_frames_of_any_size_go_down_whole_and_in_order(size: int) -> None:
         os.close(fd)
 
 
-# --- an agent that crashes tells why: its FAULT is the error of the end, in each phase
+# --- an agent that crashes reports its traceback: its FAULT is the error of the end, in each phase
 
 
 class Host:
@@ -124,7 +124,7 @@ def test_a_crash_before_hello(host: Host) -> None:
     assert host.connection.phase < HELLO_CAME
 
 
-def test_a_crash_before_it_has_described_its_host() -> None:
+def test_a_crash_before_the_host_is_described() -> None:
     with Loop() as loop:
         host = Host(loop, describe=True)
         host.attach()
@@ -137,8 +137,8 @@ def test_a_crash_before_it_has_described_its_host() -> None:
         os.close(host.down)
 
 
-def test_a_crash_without_a_handler(host: Host) -> None:
-    """Between HELLO and LAUNCH: whoever comes next is told."""
+def test_a_crash_while_the_connection_has_no_owner(host: Host) -> None:
+    """Between HELLO and LAUNCH: the next owner of the connection gets the error."""
     host.say(frames.MAGIC, HELLO)
     host.loop.run(lambda: host.connection.phase == READY)
     host.crash()
@@ -150,7 +150,7 @@ def test_a_crash_without_a_handler(host: Host) -> None:
 
 
 def test_a_crash_while_the_owner_changes(host: Host) -> None:
-    """What comes for the first owner does not reach it once it has let go."""
+    """The first owner, which has detached, gets nothing."""
     first: list[LinkError | None] = []
     host.connection.attach(first.append)
     host.say(frames.MAGIC, HELLO)
@@ -163,7 +163,7 @@ def test_a_crash_while_the_owner_changes(host: Host) -> None:
 
 
 def test_a_crash_while_ranks_run(host: Host) -> None:
-    """What it said before its crash is still heard; the end of the link, which follows on it, is no second end."""
+    """Frames before the crash are still delivered; the end of the link that follows is no second end."""
     host.attach()
     host.say(frames.MAGIC, HELLO, frames.encode(frames.STARTED, 0, b"9"))
     host.crash()
@@ -179,8 +179,8 @@ def test_a_frame_for_an_unknown_rank_ends_the_link(host: Host) -> None:
     assert "a frame of kind 68 for rank 0" in told(host.connection.error)
 
 
-def test_phases(host: Host) -> None:
-    """A link that carries the agent's program itself is taken to have done so once it has begun."""
+def test_a_connection_passes_through_its_phases(host: Host) -> None:
+    """A link that carries the payload itself counts as having sent it once it has begun."""
     assert host.connection.phase == STARTED
     host.connection.begin()
     assert host.connection.phase == PAYLOAD_SENT
@@ -208,7 +208,7 @@ def test_a_payload_is_sent_when_the_link_has_taken_all_of_it() -> None:
 
 
 def test_an_agent_to_which_nothing_can_be_written_ends_once(host: Host) -> None:
-    """A write may break before the end of its stream is read; the stream must not be read for ever then."""
+    """A write may fail before the end of the agent's stream is read; reading must stop then as well."""
     host.attach()
     host.connection.begin()
     reader = host.connection.link.reader
@@ -234,8 +234,8 @@ def test_an_agent_to_which_nothing_can_be_written_ends_once(host: Host) -> None:
     another.close()
 
 
-def test_an_agent_that_is_ready_before_its_turn_stays_so(host: Host) -> None:
-    """Links that take turns by themselves may answer before the queue of --fanout begins them."""
+def test_an_agent_may_be_ready_before_its_turn(host: Host) -> None:
+    """Links with a queue of their own may answer before the queue of --fanout begins them."""
     host.attach()
     host.say(frames.MAGIC, HELLO)
     host.loop.run(lambda: host.connection.phase == READY, 5)

@@ -1,4 +1,4 @@
-"""Why no agent answered: what hosts print, and the message."""
+"""Why no agent answered: the output of hosts, and the message."""
 
 from __future__ import annotations
 
@@ -42,30 +42,30 @@ MISSING = "it has no Python that the agent could run with"
     ],
 )
 @pytest.mark.parametrize("on_link", [True, False])
-def test_what_shells_say(printed: bytes, what: str, todo: str, on_link: bool) -> None:
+def test_messages_of_shells_are_explained(printed: bytes, what: str, todo: str, on_link: bool) -> None:
     error = explain(Silent(noise=printed), b"") if on_link else explain(Silent(), printed)
     assert error.what == what and error.where == "n7" and todo in error.todo
     assert f"  | {printed.decode().strip()}" in error.todo
 
 
-def test_a_shell_without_words_but_with_127() -> None:
+def test_exit_code_127_without_a_message_is_explained() -> None:
     assert explain(Silent(status=127), b"").what == MISSING
 
 
-def test_the_link_knows_more() -> None:
+def test_an_error_of_the_link_is_kept() -> None:
     known = LinkError("no route to host", "n7", "is it on?", 255)
     error = explain(Silent(b"ssh: trouble\n", known), b"")
     assert (error.what, error.where, error.code) == ("no route to host", "n7", 255)
     assert error.todo == "is it on?\nit printed:\n  | ssh: trouble"
 
 
-def test_something_else_answered() -> None:
+def test_output_of_other_programs_is_quoted() -> None:
     error = explain(Silent(), b"Welcome to n7\r\nTODAY: maintenance\n")
     assert error.what == "it answered, but no agent started there"
     assert error.todo == "it printed:\n  | Welcome to n7\n  | TODAY: maintenance"
 
 
-def test_silence() -> None:
+def test_a_link_that_ends_silently_is_reported() -> None:
     assert (
         explain(Silent(status=3), b"").what
         == "it accepted the login, but no agent started there (its shell ended with status 3)"
@@ -73,7 +73,7 @@ def test_silence() -> None:
     assert "status" not in explain(Silent(), b"").what
 
 
-def test_what_is_quoted_is_short_and_harmless() -> None:
+def test_quoted_output_is_short_and_printable() -> None:
     error = explain(Silent(), b"".join(b"line %d\n" % number for number in range(20)) + b"\x1b[31mred" + b"x" * 500)
     lines = error.todo.splitlines()
     assert len(lines) == 7 and lines[1] == "  | line 15"

@@ -1,4 +1,4 @@
-"""Rendezvous: which frames go to which node, and which addresses ranks get."""
+"""Rendezvous: frames to the nodes, and the addresses of ranks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ONE_PORT, OTHER_PORT = Reserved((10001,), 10003, "first"), Reserved((8119,), 100
 
 
 class Lab:
-    """A wire-up whose agents are this test."""
+    """A rendezvous; the test answers for the agents."""
 
     def __init__(
         self,
@@ -46,14 +46,14 @@ class Lab:
         self.sent += [(node, frame) for frame in frames.Decoder().feed(data)]
 
     def asked(self) -> dict[int, bytes]:
-        """Which ports are wanted where."""
+        """The ports requested from each node."""
         return {node: frame.payload for node, frame in self.sent if frame.kind == frames.RESERVE}
 
     def candidates(self) -> list[str]:
         return list(control.unpack_record(control.Probe, self.sent[-1][1].payload).addresses)
 
 
-def test_one_node_needs_no_other() -> None:
+def test_one_node_asks_no_other() -> None:
     lab = Lab(("10.0.0.1", "127.0.0.1"))
     assert [(node, frame.kind, frame.payload) for node, frame in lab.sent] == [(0, frames.RESERVE, b"0 0")]
     lab.wireup.reserved(0, ANSWER)
@@ -121,19 +121,19 @@ def test_a_first_node_without_any_address_does_not_stop_the_launch() -> None:
     ],
     ids=str,
 )
-def test_which_ports_are_wanted(cluster: ServicePolicy, words: bytes) -> None:
+def test_ports_are_requested_as_the_options_say(cluster: ServicePolicy, words: bytes) -> None:
     assert Lab(("10.0.0.1",), cluster=cluster).asked() == {0: words}
 
 
 @pytest.mark.parametrize("master", [False, True])
 def test_a_share_uses_the_given_address(master: bool) -> None:
-    """Others start ranks that we have no agents for: nobody could prove anything."""
+    """Other launchers start the other ranks, so there are no agents that could probe an address."""
     lab = Lab(("10.0.0.1",), cluster=ServicePolicy(share=Share(8, None, "fd00::9", 8118, master)))
     lab.wireup.reserved(0, Reserved((8118, 10001) if master else (10001,), 10003, "token"))
     assert lab.done == [(Endpoint("fd00::9", 10001, 8118, "fd00::9"), "")]
 
 
-def test_a_share_that_is_all_of_the_job_may_move() -> None:
+def test_the_port_of_a_share_of_all_ranks_may_move() -> None:
     lab = Lab(("10.0.0.1",), cluster=ServicePolicy(share=Share(2, 0, "::1", 8118, True), moves=True))
     lab.wireup.reserved(0, Reserved((8120, 10001), 10003, "token"))
     assert lab.done == [(Endpoint("::1", 10001, 8120, "::1"), "")]
@@ -164,7 +164,7 @@ def test_a_scheduler_elsewhere_has_an_address_of_its_own() -> None:
     assert lab.done == [(Endpoint("10.0.0.1", 10001, 8119, "10.0.0.3"), "n2 cannot reach n0 at 10.0.0.1 (MASTER_ADDR)")]
 
 
-def test_who_cannot_reach_the_scheduler_is_named() -> None:
+def test_a_host_that_cannot_reach_the_scheduler_is_named() -> None:
     lab = Lab(("10.0.0.1",), ("10.0.0.2",), service=1)
     lab.wireup.reserved(0, ONE_PORT)
     lab.wireup.reserved(1, OTHER_PORT)
@@ -190,7 +190,7 @@ def test_the_address_that_names_the_schedulers_host_comes_first() -> None:
     )
 
 
-def test_answers_to_no_question() -> None:
+def test_unexpected_answers_are_errors() -> None:
     lab = Lab(("10.0.0.1",), ("10.0.0.2",))
     for answer in (ANSWER._replace(ports=(1,)), ANSWER._replace(ports=(1, 2, 3))):
         with pytest.raises(WireError):
@@ -204,7 +204,7 @@ def test_answers_to_no_question() -> None:
         lab.wireup.reached(0, [])
 
 
-def test_what_a_map_needs() -> None:
+def test_the_request_follows_from_the_map() -> None:
     nodes = tuple(Node(f"n{at}", 1, "-H") for at in range(3))
     jobmap = JobMap(nodes, (Placement(4, 0, 1, 0), Placement(5, 0, 0, 0)), 2)
     assert rendezvous_request(jobmap, ServicePolicy(port=1)) == RendezvousRequest(1, 1, ServicePolicy(port=1))
@@ -212,8 +212,8 @@ def test_what_a_map_needs() -> None:
 
 
 @given(st.data())
-def test_every_answer_is_waited_for_and_none_twice(data: st.DataObject) -> None:
-    """Whatever the order of answers: no address is said before all have come, and it is one that all have proved."""
+def test_every_answer_is_awaited_once(data: st.DataObject) -> None:
+    """In any order of answers, no address is chosen before all have arrived, and all have proved the chosen one."""
     count = data.draw(st.integers(1, 4))
     first, service = data.draw(st.integers(0, count - 1)), data.draw(st.integers(0, count - 1))
     lab = Lab(*((f"10.0.0.{node}", f"10.1.0.{node}") for node in range(count)), first=first, service=service)

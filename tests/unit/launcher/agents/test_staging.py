@@ -1,4 +1,4 @@
-"""Which files are sent to the hosts, and what is refused before anything is started."""
+"""Files that are sent to hosts, and refusals before anything is started."""
 
 from __future__ import annotations
 
@@ -57,11 +57,11 @@ def files(*names: str) -> AppContext:
                ("tree/in/x", "w/tree/in/x"), ("tree/y", "w/tree/y")]),
     ],
 )  # fmt: skip
-def test_names_are_kept(here: Path, name: str, expected: list[tuple[str, str]]) -> None:
+def test_names_of_files_are_kept(here: Path, name: str, expected: list[tuple[str, str]]) -> None:
     assert sorted(sent(here, files(name))) == expected
 
 
-def test_a_whole_path_loses_its_first_slash(here: Path) -> None:
+def test_an_absolute_path_loses_its_first_slash(here: Path) -> None:
     assert sent(here, files(f"{here}/data")) == [(f"{here}/data"[1:], "w/data")]
 
 
@@ -74,16 +74,16 @@ def test_a_whole_path_loses_its_first_slash(here: Path) -> None:
         (AppContext(("./sub/tool",), preload_binary=True, wdir="/"), ("tool", "w/sub/tool")),
     ],
 )
-def test_programs(here: Path, app: AppContext, expected: tuple[str, str]) -> None:
+def test_programs_are_sent(here: Path, app: AppContext, expected: tuple[str, str]) -> None:
     assert sent(here, app) == [expected]
 
 
-def test_modes(here: Path) -> None:
+def test_modes_of_files_are_kept(here: Path) -> None:
     made = collect(Request((files("data", "tree/in/x"),)), {}, str(here))
     assert [staged.mode for staged in made] == [0o640, 0o444]
 
 
-def test_what_two_programs_want_is_sent_once(here: Path) -> None:
+def test_a_file_of_two_programs_is_sent_once(here: Path) -> None:
     tool = AppContext(("sub/tool",), preload_binary=True, preload_files=("data", "./data"))
     assert sent(here, tool, tool, files("data")) == [("tool", "w/sub/tool"), ("data", "w/data")]
     assert collect(Request((AppContext(("x",)),)), {}, str(here)) == []
@@ -102,13 +102,13 @@ def test_what_two_programs_want_is_sent_once(here: Path) -> None:
         ),
     ],
 )
-def test_refused(here: Path, apps: tuple[AppContext, ...], words: str) -> None:
+def test_files_that_cannot_be_sent_are_refused(here: Path, apps: tuple[AppContext, ...], words: str) -> None:
     with pytest.raises(LaunchError) as caught:
         sent(here, *apps)
     assert words.format(here=here) in str(caught.value)
 
 
-def test_a_link_that_leads_nowhere(here: Path) -> None:
+def test_a_dangling_link_is_refused(here: Path) -> None:
     (here / "tree" / "z").symlink_to("nowhere")
     with pytest.raises(LaunchError, match="tree/z cannot be sent"):
         sent(here, files("tree"))
@@ -120,14 +120,14 @@ def test_a_link_to_a_folder_is_followed(here: Path) -> None:
 
 
 @pytest.mark.parametrize("target", [".", "..", "../..", "../tree"])
-def test_a_link_to_a_folder_around_it(here: Path, target: str) -> None:
+def test_a_link_to_a_parent_folder_is_refused(here: Path, target: str) -> None:
     (here / "tree" / "z").symlink_to(target)
     with pytest.raises(LaunchError, match="tree/z cannot be sent: the link leads to a folder that it is in"):
         sent(here, files("tree"))
 
 
-def test_a_folder_that_cannot_be_looked_into(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not left out without a word.  (The tests may run as root, who may look everywhere.)"""
+def test_an_unreadable_folder_is_refused(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not left out silently.  (The tests may run as root, who may read everything.)"""
     really = os.scandir
 
     def scandir(path: str) -> object:
@@ -141,7 +141,7 @@ def test_a_folder_that_cannot_be_looked_into(here: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("names", [("../up/data", "up/data/x"), ("up/data/x", "../up/data")])
-def test_a_file_where_another_needs_a_folder(here: Path, names: tuple[str, str]) -> None:
+def test_a_file_in_place_of_a_folder_is_refused(here: Path, names: tuple[str, str]) -> None:
     (here / "up" / "data").mkdir(parents=True)
     (here / "up" / "data" / "x").write_text("")
     with pytest.raises(LaunchError, match="would be up/data and up/data/x on the hosts"):
@@ -152,7 +152,7 @@ def test_a_file_where_another_needs_a_folder(here: Path, names: tuple[str, str])
 
 
 class Host:
-    """An agent that is nothing but the other ends of two pipes; what comes down is read when somebody asks."""
+    """An agent that is only the other ends of two pipes; the test reads what was sent."""
 
     def __init__(self, loop: Loop, name: str = "n1") -> None:
         (self.reader, down), (up, self.writer) = os.pipe(), os.pipe()
@@ -164,7 +164,7 @@ class Host:
         os.set_blocking(self.reader, False)
 
     def read(self) -> None:
-        """Take what has come; say STORED for each end of a file."""
+        """Read what has arrived; answer STORED to each end of a file."""
         new = self.decoder.feed(os.read(self.reader, 1 << 20))
         self.got += new
         for frame in new:
@@ -233,7 +233,7 @@ def test_a_host_that_cannot_store_is_named(hosts: tuple[Loop, Host, Host], here:
     assert (caught.value.where, caught.value.todo) == ("n1", "do")
 
 
-def test_a_host_that_goes_away(hosts: tuple[Loop, Host, Host], here: Path) -> None:
+def test_a_host_that_is_lost_is_named(hosts: tuple[Loop, Host, Host], here: Path) -> None:
     loop, gone, _ = hosts
     os.close(gone.writer)
     with pytest.raises(UnreachedError, match="ended while files were sent") as caught:
@@ -242,7 +242,7 @@ def test_a_host_that_goes_away(hosts: tuple[Loop, Host, Host], here: Path) -> No
 
 
 def test_a_host_is_named_as_its_node(hosts: tuple[Loop, Host, Host], here: Path) -> None:
-    """The error of a connection has its address besides; who looks for another host wants the name."""
+    """The error of a connection also has its address, but the search for a spare host needs the name."""
     loop, gone, _ = hosts
     error = LinkError("the connection was lost", "n1 [10.0.0.1] (user joe)")
     gone.peer.link.failure = lambda: error  # type: ignore[method-assign]
@@ -253,8 +253,8 @@ def test_a_host_is_named_as_its_node(hosts: tuple[Loop, Host, Host], here: Path)
     assert (caught.value.what, caught.value.where) == (error.what, error.where)
 
 
-def test_an_agent_that_crashes(hosts: tuple[Loop, Host, Host], here: Path) -> None:
-    """Its traceback has arrived: the user gets it, whatever else its end looks like."""
+def test_the_traceback_of_a_crashed_agent_is_reported(hosts: tuple[Loop, Host, Host], here: Path) -> None:
+    """Its traceback has arrived, so the user gets it, however the link ends."""
     loop, bad, _ = hosts
     os.write(bad.writer, frames.encode(frames.FAULT, payload=b"Traceback\nOSError: no room"))
     with pytest.raises(UnreachedError, match="internal error in the agent") as caught:
@@ -262,7 +262,7 @@ def test_an_agent_that_crashes(hosts: tuple[Loop, Host, Host], here: Path) -> No
     assert (caught.value.where, caught.value.todo) == ("n1", "Traceback\nOSError: no room")
 
 
-def test_an_order_to_end(hosts: tuple[Loop, Host, Host], here: Path) -> None:
+def test_an_interrupt_ends_staging(hosts: tuple[Loop, Host, Host], here: Path) -> None:
     loop, host, _ = hosts
 
     def interrupted(until: Callable[[], bool]) -> None:
@@ -273,7 +273,7 @@ def test_an_order_to_end(hosts: tuple[Loop, Host, Host], here: Path) -> None:
     assert not host.got
 
 
-def test_a_file_that_goes_away(hosts: tuple[Loop, Host, Host], here: Path) -> None:
+def test_a_file_that_vanishes_is_reported(hosts: tuple[Loop, Host, Host], here: Path) -> None:
     loop, host, _ = hosts
     parcels = collect(Request((files("data"),)), {}, str(here))
     (here / "data").unlink()
@@ -282,8 +282,8 @@ def test_a_file_that_goes_away(hosts: tuple[Loop, Host, Host], here: Path) -> No
 
 
 @pytest.mark.parametrize("data", [b"", b"w/dat", b"another text"])
-def test_a_file_that_is_written_to(hosts: tuple[Loop, Host, Host], here: Path, data: bytes) -> None:
-    """Each host is sent it at its own speed: they would get different ones."""
+def test_a_file_that_changes_is_reported(hosts: tuple[Loop, Host, Host], here: Path, data: bytes) -> None:
+    """Hosts receive at different speeds, so they would get different contents."""
     loop, host, _ = hosts
     parcels = collect(Request((files("data"),)), {}, str(here))
     (here / "data").write_bytes(data)

@@ -1,4 +1,4 @@
-"""Connecting with agents that say more than HELLO, and with some that do not."""
+"""Starting agents: their answers, agents that give none, and errors of single hosts."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def other(folder: Path, more: str, timeout: float = 15.0, stays: bool = True) ->
 
 
 def real(folder: Path) -> LinkPolicy:
-    """Hosts that are this one: the command runs here."""
+    """Hosts that are this machine: the command runs locally."""
     program = folder / "rsh"
     program.write_text('#!/bin/sh\nshift\nexec sh -c "$*"\n')
     program.chmod(0o755)
@@ -89,7 +89,7 @@ def test_every_peer_has_its_topology(loop: Loop, tmp_path: Path) -> None:
         assert close_all(peers) == []
 
 
-def test_no_host_is_asked_in_vain(loop: Loop) -> None:
+def test_no_topology_is_requested_unless_it_is_needed(loop: Loop) -> None:
     peers = meet(loop, [HERE], LinkPolicy(), topologies=False)
     assert peers[0].hello and peers[0].topology is None
     assert close_all(peers) == []
@@ -105,7 +105,7 @@ def test_no_host_is_asked_in_vain(loop: Loop) -> None:
         ("frames.encode(frames.FAULT, payload=b'Traceback: x')", "internal error in the agent"),
     ],
 )
-def test_a_bad_answer_is_that_hosts_error(more: str, what: str, loop: Loop, tmp_path: Path) -> None:
+def test_a_bad_answer_is_an_error_of_its_host(more: str, what: str, loop: Loop, tmp_path: Path) -> None:
     agents = Agents(loop, other(tmp_path, more))
     with pytest.raises(UnreachedError) as caught:
         agents([HERE, THERE], topologies=True)
@@ -117,8 +117,8 @@ def test_a_bad_answer_is_that_hosts_error(more: str, what: str, loop: Loop, tmp_
     assert ("Traceback: x" in caught.value.todo) == ("FAULT" in more)
 
 
-def test_the_first_error_is_the_one_that_is_reported(loop: Loop, tmp_path: Path) -> None:
-    """The end of the link follows on it, while others are still waited for."""
+def test_the_first_error_of_a_host_is_reported(loop: Loop, tmp_path: Path) -> None:
+    """The end of the link follows, while the launcher still waits for others."""
     policy = other(tmp_path, "frames.encode(frames.FAULT, payload=b'Traceback: x')", stays=False)
     program, gone = tmp_path / "agent.py", tmp_path / "gone"
     slow = f"import os, sys, time\nwhile sys.argv[1] == 'slow':\n    os.path.exists({str(gone)!r}) and sys.exit(3)\n"
@@ -129,21 +129,21 @@ def test_the_first_error_is_the_one_that_is_reported(loop: Loop, tmp_path: Path)
     assert "internal error in the agent" in caught.value.by_node["there"].what
 
 
-def test_no_answer_is_not_waited_for_longer_than_for_hello(loop: Loop, tmp_path: Path) -> None:
+def test_the_wait_for_a_topology_is_as_long_as_for_hello(loop: Loop, tmp_path: Path) -> None:
     with pytest.raises(UnreachedError) as caught:
         meet(loop, [THERE], other(tmp_path, "b''", timeout=0.2), topologies=True)
     assert "no answer within 0.2 seconds" in caught.value.what and caught.value.where == "there"
     assert caught.value.todo == "", "its login shell is innocent"
 
 
-def test_hello_is_enough_if_that_is_all(loop: Loop, tmp_path: Path) -> None:
+def test_hello_is_enough_without_topologies(loop: Loop, tmp_path: Path) -> None:
     peers = meet(loop, [THERE], other(tmp_path, "b''"), topologies=False)
     assert peers[0].hello and (peers[0].hello.cpus, peers[0].hello.cores) == (4, 2)
     assert close_all(peers) == []
 
 
-def test_what_ends_the_wait_closes_all_links(loop: Loop) -> None:
-    """Also those that have been made by then."""
+def test_an_interrupted_wait_closes_all_links(loop: Loop) -> None:
+    """Also those that have already been opened."""
 
     def interrupted(until: Callable[[], bool]) -> None:
         loop.run(until)
@@ -156,7 +156,7 @@ def test_what_ends_the_wait_closes_all_links(loop: Loop) -> None:
 
 
 def test_connecting_goes_on_while_others_are_served(loop: Loop, tmp_path: Path) -> None:
-    """Those that were reached, and why the others were not; no agent is forked any more."""
+    """The result has the hosts that were reached, and the errors of the others; no agent is forked any more."""
     ended: list[ConnectPhase] = []
     nodes = [HERE, THERE, Node("down", 1, "-H")]
     policy = real(tmp_path)
@@ -175,7 +175,7 @@ def test_connecting_goes_on_while_others_are_served(loop: Loop, tmp_path: Path) 
 
 
 def test_a_host_that_is_lost_between_two_questions(loop: Loop, tmp_path: Path) -> None:
-    """It told its cores, and then its agent went away, while others were being asked."""
+    """It reported its cores, and then its agent ended, while others were being asked."""
     told = "frames.encode(frames.TOPOLOGY, payload=control.pack_topology(Topology((0,), ((0,),) * 8)))"
     policy = other(tmp_path, told, stays=False)
     pool = AgentPool(loop, policy, {}, Console(loop, 2, True, False), loop.run, False)
@@ -187,8 +187,8 @@ def test_a_host_that_is_lost_between_two_questions(loop: Loop, tmp_path: Path) -
     assert pool.close() == []
 
 
-def test_who_was_reached_is_kept_though_others_were_not(loop: Loop, tmp_path: Path) -> None:
-    """And hosts that may have gone get less time than others."""
+def test_hosts_that_were_reached_are_kept(loop: Loop, tmp_path: Path) -> None:
+    """Hosts that may be lost get less time than others."""
     policy = other(tmp_path, "b''", timeout=100)
     pool = AgentPool(loop, policy, {}, Console(loop, 2, True, False), loop.run, False)
     (tmp_path / "agent.py").write_text("import sys\nsys.stdin.buffer.read()\n")
@@ -201,7 +201,7 @@ def test_who_was_reached_is_kept_though_others_were_not(loop: Loop, tmp_path: Pa
 
 
 def test_the_traceback_of_an_agent_that_crashes_before_launch_is_shown(loop: Loop) -> None:
-    """A real agent, that gets a frame which it does not know."""
+    """A real agent that gets an unknown frame."""
     pool = AgentPool(loop, LinkPolicy(), {}, Console(loop, 2, True, False), loop.run, False)
     (here,) = pool.require([HERE])
     here.send(frames.encode(60))
@@ -245,7 +245,7 @@ def test_an_opener_may_refuse_single_nodes_and_be_called_back(loop: Loop, monkey
 
 
 def test_an_opener_that_never_answers_is_not_waited_for(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And a link that comes too late is closed at once."""
+    """A link that arrives too late is closed at once."""
     late: list[OpenContext] = []
     monkeypatch.setattr(transport_table, "load", lambda row: lambda nodes, context: late.append(context))
     with pytest.raises(UnreachedError, match=r"no answer within 0\.1 seconds"):

@@ -56,7 +56,7 @@ ALL_HERE = End((0,))
 
 
 def over(rank: int, code: int | None = 0, signum: int | None = None, node: int | None = None) -> list[Any]:
-    """A rank of the map 0 0 1 (or the service) ends, and then its streams; SIGTERM is ours."""
+    """A rank of the map 0 0 1 (or the service) ends, and then its streams; SIGTERM was sent by the launcher."""
     at = node if node is not None else max(0, rank - 1)
     asked = signum == signal.SIGTERM
     return [exited(rank, at, code, signum, asked=asked), StreamEnded(rank), StreamEnded(rank)]
@@ -602,7 +602,7 @@ HISTORIES = {
 
 
 @pytest.mark.parametrize("name", HISTORIES)
-def test_history(name: str) -> None:
+def test_histories_give_their_actions_and_outcome(name: str) -> None:
     history = HISTORIES[name]
     state = make_state(jobmap(0, 0, 1), 2, history.abort, history.recovery, history.restarts)
     actions = tell(state, *history.events)
@@ -631,7 +631,7 @@ def test_the_cause_names_rank_and_host() -> None:
 
 
 def test_the_service_is_where_rank_0_is() -> None:
-    """Rank 0 may be on the second node; the scheduler is lost with that one, and with no other."""
+    """Rank 0 may be on the second node; the scheduler is lost with that node only."""
     state = make_state(jobmap(1, 0))
     for event in [Prepared(), Started(0, 1), Started(1, 2), Started(SERVICE, 3, 1), *over(0, node=1), *over(1, node=0)]:
         state.on(event)
@@ -652,7 +652,7 @@ def test_merged_output_has_one_stream() -> None:
 @settings(max_examples=100, deadline=None)
 @given(st.data())
 def test_any_order_ends_with_one_end(data: st.DataObject) -> None:
-    """Exits and ends of streams in any order: finished at the last event and not before, the first bad exit decides."""
+    """Exits and ends of streams in any order: the job is finished at the last event; the first bad exit decides."""
     size = data.draw(st.integers(1, 5))
     codes = [data.draw(st.sampled_from([0, 0, 0, 1, 7])) for _ in range(size)]
     events: list[Any] = [exited(rank, 0, code, None) for rank, code in enumerate(codes)]
@@ -670,7 +670,7 @@ def test_any_order_ends_with_one_end(data: st.DataObject) -> None:
 
 
 class Lives:
-    """A rank and its agent, as the state sees them: it lives and ends with each of `codes`, once more for a Restart."""
+    """A rank and its agent, as the state sees them: it ends with each of `codes` in turn, one for each start."""
 
     def __init__(self, rank: int, codes: list[int], streams_first: bool) -> None:
         self.rank = rank
@@ -681,7 +681,7 @@ class Lives:
         self.coming: list[Any] = []
 
     def next(self) -> Any:
-        """The next event of it, or None if there is nothing that it would do."""
+        """Its next event, or None if there is none."""
         if not self.coming and self.orders:
             self.orders -= 1
             self.coming = self._life()
@@ -697,7 +697,7 @@ class Lives:
 @settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_restarts_in_any_order_come_to_an_end(data: st.DataObject) -> None:
-    """Ranks fail and are started again, and perhaps somebody ends the job: nothing hangs, and none is started after."""
+    """Ranks fail and are restarted, and the user may end the job: it never hangs, and nothing is started afterwards."""
     limit = data.draw(st.integers(1, 3))
     codes = data.draw(st.lists(st.lists(st.sampled_from([0, 0, 5]), min_size=4, max_size=4), min_size=1, max_size=4))
     ranks = [Lives(rank, list(each), data.draw(st.booleans())) for rank, each in enumerate(codes)]
@@ -736,7 +736,7 @@ def spawned(*nodes: int, **how: Any) -> JobState:
     return state
 
 
-def test_a_world_is_there_when_all_of_its_ranks_run() -> None:
+def test_a_world_has_started_when_all_of_its_ranks_run() -> None:
     state = spawned(0, 1)
     assert tell(state, Started(2, 9, 1)) == []
     assert tell(state, Started(1, 8)) == [Spawned(2)]
@@ -765,8 +765,8 @@ def test_a_host_that_joined_late_can_be_lost() -> None:
     assert (failure_of(state).host, state.code) == ("n1", 205)
 
 
-def test_what_could_not_be_started_is_ended_without_a_word() -> None:
-    """And whatever it still says of itself."""
+def test_a_world_that_could_not_be_started_is_killed_silently() -> None:
+    """Later events of its ranks are ignored."""
     state = spawned(0, 0, 1)
     missing = MISSING._replace(rank=3, node=1)
     error = "the program 'x' was not found, on n1"
@@ -778,7 +778,7 @@ def test_what_could_not_be_started_is_ended_without_a_word() -> None:
     assert [status.reason for status in state.table.statuses()] == ["", "ended", "ended", "not started"]
 
 
-def test_ranks_are_missed_in_their_own_world_only() -> None:
+def test_a_missing_rank_affects_only_its_own_world() -> None:
     state = spawned(0, 0)
     assert tell(state, Started(1, 8), Started(2, 9), Joined(1), Joined(2)) == [Spawned(2)]
     assert tell(state, *over(0)) == [], "it does not use MPI any more than its world does"
@@ -837,8 +837,8 @@ NO_FINALIZE = "rank 2, for which the others would wait, ended without MPI_Finali
         ([ended_by(None, SIGTERM, asked=True), LinkEnded(1, GONE)], "", 14, "ended"),
     ],
 )
-def test_the_abort_of_a_victim_is_heard_of_first(late: list[Any], what: str, code: int, reason: str) -> None:
-    """Between hosts: its library saw the connection to rank 2 closed.  Who aborts too, or was told to end, is none."""
+def test_the_abort_of_a_victim_may_arrive_first(late: list[Any], what: str, code: int, reason: str) -> None:
+    """Its library saw the connection to rank 2 closed.  A rank that aborts itself, or was being ended, is no victim."""
     state = make_state(jobmap(0, 0, 1))
     assert tell(state, *RUN, *map(Joined, range(3)), Aborted(0, 14)) == [Start(), ALL]
     tell(state, *late, StreamEnded(2), StreamEnded(2), *over(0, 14), *over(1, None, SIGTERM))
@@ -847,22 +847,22 @@ def test_the_abort_of_a_victim_is_heard_of_first(late: list[Any], what: str, cod
     assert state.table.ranks[2].reason == reason
 
 
-def test_the_host_of_who_aborted_is_not_the_cause() -> None:
+def test_the_host_of_an_aborting_rank_is_not_the_cause() -> None:
     state = make_state(jobmap(0, 1, 1))
     tell(state, *RUN, *map(Joined, range(3)), Aborted(1, 14), *over(1, 14), LinkEnded(1, GONE), *over(0, None, 15, 0))
     assert state.finished and state.code == 14
 
 
-def test_who_is_killed_for_a_spawn_that_failed_is_not_the_cause() -> None:
-    """Whoever spawned it gets an error, and its library aborts."""
+def test_a_parent_that_aborts_after_a_failed_spawn_is_not_the_cause() -> None:
+    """The parent gets an error, and its library aborts."""
     state = spawned(0, 1)
     tell(state, Started(1, 8, 0), MISSING._replace(rank=2, node=1), Joined(0), Aborted(0, 14))
     tell(state, *over(1, None, SIGKILL, 0))
     assert failure_of(state).what == "rank 0 called MPI_Abort with code 14"
 
 
-def test_a_job_whose_reader_is_gone() -> None:
-    """It is ended, and not started again; who has ended needs no reader."""
+def test_a_job_ends_when_its_output_is_not_read() -> None:
+    """It is not restarted; ranks that have already ended need no reader."""
     state = make_state(jobmap(0, 0, 1), restart="group")
     assert tell(state, *RUN, *over(0), Unread()) == [Start(), ALL]
     assert failure_of(state).what == "nobody reads standard output any more"
@@ -873,7 +873,7 @@ def test_a_job_whose_reader_is_gone() -> None:
     assert state.finished and state.code == 0
 
 
-def test_only_an_abort_is_overruled() -> None:
+def test_only_an_abort_is_overridden() -> None:
     for cause in ([*over(0, 3)], [Joined(0), Aborted(0, 1, "it said x", True)], [Interrupted("SIGINT")]):
         state = make_state(jobmap(0, 0, 1))
         tell(state, *RUN, *cause)
@@ -882,14 +882,14 @@ def test_only_an_abort_is_overruled() -> None:
         assert state.failure is failure
 
 
-def test_what_is_no_pmi_ends_the_job() -> None:
+def test_a_violation_of_pmi_ends_the_job() -> None:
     state = make_state(jobmap(0, 0))
     assert tell(state, *RUN[:3], Joined(1), Aborted(1, 1, "it said x", True)) == [Start(), ALL_HERE]
     assert failure_of(state).detail == ("it said x",)
     assert failure_of(state).what == "rank 1 does not keep to the protocol of MPI's start-up"
 
 
-def test_abort_of_a_spawned_rank() -> None:
+def test_the_abort_of_a_spawned_rank_ends_the_job() -> None:
     state = spawned(0)
     assert tell(state, Started(1, 8), Joined(1), Aborted(1, 9)) == [Spawned(2), ALL_HERE]
     assert (failure_of(state).what, state.code) == (
@@ -901,7 +901,7 @@ def test_abort_of_a_spawned_rank() -> None:
 @settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_spawned_worlds_settle_once_and_end(data: st.DataObject) -> None:
-    """Whatever starts, does not start, or is killed, in any order over the nodes."""
+    """Ranks start, fail to start, or are killed, in any order over the nodes."""
     size = data.draw(st.integers(1, 4))
     starts = data.draw(st.lists(st.booleans(), min_size=size, max_size=size))
     state = spawned(*[0] * size)
@@ -929,14 +929,14 @@ def test_spawned_worlds_settle_once_and_end(data: st.DataObject) -> None:
     ("number", "name"),
     [(11, "SIGSEGV (segmentation fault)"), (9, "SIGKILL (killed)"), (40, "signal 40 (real-time signal 6)")],
 )
-def test_names_of_signals(number: int, name: str) -> None:
+def test_signals_have_names(number: int, name: str) -> None:
     assert signal_name(number) == name
 
 
-# --- what outside events ask for beside the end
+# --- other requests from outside
 
 
-def test_signals_for_ranks_are_forwarded_once_these_were_started() -> None:
+def test_signals_are_forwarded_once_ranks_have_started() -> None:
     state = make_state(jobmap(0, 0, 1))
     assert state.on(Signalled(10)) == state.on(Resumed()) == []
     assert state.on(Suspended()) == [Suspend()]
@@ -950,9 +950,9 @@ def told(state: JobState, event: Any) -> list[Any]:
     return [action for action in state.on(event) if isinstance(action, (Notify, ReportState, End))]
 
 
-def test_an_interrupt_says_what_follows() -> None:
+def test_an_interrupt_is_announced() -> None:
     state = make_state(jobmap(0, 0, 1))
-    assert told(state, Interrupted("SIGINT")) == []  # it is a refusal, which says so
+    assert told(state, Interrupted("SIGINT")) == []  # before ranks run, the launch ends with an error of its own
     state = make_state(jobmap(0, 0, 1))
     tell(state, *RUN)
     notice = Notify("interrupted", {"signal": "SIGINT", "again": False})
@@ -961,7 +961,7 @@ def test_an_interrupt_says_what_follows() -> None:
     assert told(state, Interrupted("SIGTERM")) == [notice, NOW]
 
 
-def test_a_report_comes_before_the_end() -> None:
+def test_the_timeout_report_comes_before_the_end() -> None:
     state = make_state(jobmap(0, 0, 1))
     tell(state, *RUN)
     assert told(state, TimedOut(2, report=True)) == [ReportState(2), ALL]

@@ -1,4 +1,4 @@
-"""The timers of a job, in virtual time: events at their seconds, and what the state makes of the time that passes."""
+"""The timers of a job, in virtual time: events at given seconds, and the actions that follow."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def state_of(**how: Any) -> JobState:
 
 
 def played(state: JobState, history: list[tuple[float, Any]], until: float = 1000.0) -> list[tuple[float, Any]]:
-    """The actions with their seconds, but for those that set timers or tell the user something."""
+    """The actions with their seconds, without those that set timers or notify the user."""
     timers: dict[str, float] = {}
     found = []
     coming = sorted(history, key=lambda one: one[0])
@@ -79,18 +79,18 @@ def test_a_restart_waits_for_its_delay() -> None:
     assert played(state_of(max_restarts=2, delay=7.0), failed)[1:] == [(10, Restart(1, 0, 1))]
 
 
-def test_the_end_of_a_job_overtakes_a_restart_that_waits() -> None:
+def test_the_end_of_a_job_cancels_a_delayed_restart() -> None:
     history = [*RUN, (3, exited(1, 0, 3, None)), (4, Interrupted("SIGINT"))]
     actions = played(state_of(max_restarts=2, delay=7.0), history, until=5.0)
     assert actions[1:] == [(4, End((0,))), (4, Restart(1, 0, 1))]
 
 
-def test_ranks_that_do_not_end_are_given_up_ten_seconds_after_kill() -> None:
+def test_ranks_are_given_up_ten_seconds_after_kill() -> None:
     actions = played(state_of(grace=2.0), [*RUN, (5, exited(0, 0, 3, None))])
     assert actions[1:] == [(5, End((0,))), (17, GiveUp((0,)))]
 
 
-def test_they_are_not_while_output_is_paused() -> None:
+def test_no_rank_is_given_up_while_output_is_paused() -> None:
     history = [*RUN, (5, exited(0, 0, 3, None)), (6, Paused(True)), (20, Paused(False))]
     assert played(state_of(grace=2.0), history)[2:] == [(27, GiveUp((0,)))]
 
@@ -103,12 +103,12 @@ def test_a_second_interrupt_counts_from_its_own_time() -> None:
     ]  # fmt: skip
 
 
-def test_output_that_nobody_reads_is_dropped_again_and_again_after_an_interrupt() -> None:
+def test_unread_output_is_dropped_repeatedly_after_an_interrupt() -> None:
     found = played(state_of(grace=2.0), [*RUN, (1, Interrupted("SIGINT"))], until=11.0)
     assert [now for now, action in found if isinstance(action, DropOutput)] == [6, 9]
 
 
-def test_traces_are_waited_for_before_the_end() -> None:
+def test_stack_traces_are_awaited_before_the_end() -> None:
     state = state_of(grace=2.0)
     found = played(state, [*RUN, (4, TimedOut(4, traces=True))], until=21.0)
     assert found[1:] == [(4, Trace((0,))), (19, End((0,)))]

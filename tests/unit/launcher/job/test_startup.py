@@ -1,4 +1,4 @@
-"""From HELLO to the ranks' plans: a launch on a real loop, with agents that only send what the test says."""
+"""From HELLO to the plans of ranks: a launch on a real loop, with agents that send what the test says."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FIRST = {0: NodePlan((), (), (), services=SERVICES)}
 
 
 class Agent:
-    """A peer; `say` is what its agent sends."""
+    """A connection; `say` sends a frame as its agent."""
 
     def __init__(self, node: Node) -> None:
         self.node = node
@@ -53,7 +53,7 @@ class Agent:
 
 
 class Job:
-    """A launch of two ranks on one host; what the user hears is in `heard`."""
+    """A launch of two ranks on one host; `heard` has the messages to the user."""
 
     def __init__(self, loop: Loop, first: dict[int, NodePlan], delay: float = 0.0, **how: Any) -> None:
         nodes = (Node("n0", 2, "-H", local=True),)
@@ -120,7 +120,7 @@ def plan_of(frame: frames.Frame) -> NodePlan:
     return control.unpack_plan(frame.payload)
 
 
-def test_services_are_ready_before_ranks_hear_of_anything(make: Callable[..., Job]) -> None:
+def test_services_are_ready_before_agents_get_the_plans_of_ranks(make: Callable[..., Job]) -> None:
     job = make(FIRST)
     job.prepare()
     (told,) = job.agent.sent
@@ -153,7 +153,7 @@ def test_a_scheduler_that_waits_for_a_connection_is_reported_as_such(make: Calla
     assert "will be started when a rank connects at 127.0.0.1, port 6" in job.heard()
 
 
-def test_services_are_not_waited_for_without_end(make: Callable[..., Job], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_wait_for_services_has_a_limit(make: Callable[..., Job], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(events, "SERVE_SECONDS", 0.01)
     job = make(FIRST)
     job.prepare()
@@ -164,7 +164,7 @@ def test_services_are_not_waited_for_without_end(make: Callable[..., Job], monke
     assert notice in job.heard()
 
 
-def test_impossible_variables_are_refused_before_services_run(make: Callable[..., Job]) -> None:
+def test_a_refused_plan_starts_no_service(make: Callable[..., Job]) -> None:
     job = make(FIRST)
     job.refusal = UsageError("no", "-x")
     with pytest.raises(UsageError):
@@ -172,7 +172,7 @@ def test_impossible_variables_are_refused_before_services_run(make: Callable[...
     assert job.agent.sent == []
 
 
-def test_a_service_that_fails_first_is_ended_with_all_others(make: Callable[..., Job]) -> None:
+def test_a_service_that_fails_ends_all_services(make: Callable[..., Job]) -> None:
     job = make(FIRST)
     job.prepare()
     job.started(SERVICE, SERVICE - 1)
@@ -187,7 +187,7 @@ def test_a_service_that_fails_first_is_ended_with_all_others(make: Callable[...,
     assert job.state.finished
 
 
-def test_the_scheduler_is_started_again_at_once_whatever_ranks_wait_for(make: Callable[..., Job]) -> None:
+def test_the_scheduler_is_restarted_without_the_delay_of_ranks(make: Callable[..., Job]) -> None:
     job = make(FIRST, delay=3600.0)
     job.prepare()
     job.started(SERVICE, SERVICE - 1)
@@ -206,7 +206,7 @@ def test_the_scheduler_is_started_again_at_once_whatever_ranks_wait_for(make: Ca
     assert job.agent.sent[-1].rank == 1
 
 
-def test_a_delayed_start_comes(make: Callable[..., Job]) -> None:
+def test_a_delayed_start_happens(make: Callable[..., Job]) -> None:
     job = make(delay=0.01)
     job.prepare()
     job.started(0, 1)

@@ -1,4 +1,4 @@
-"""The state and the processes that are no ranks: started before the ranks, needed by them, started again, lost."""
+"""The state of services: started before the ranks, needed by them, restarted, lost."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ KILLED = "was ended by SIGKILL (killed)"
 
 
 def jobmap(*nodes: int, hosts: int = 0, first: int = 0) -> JobMap:
-    """`nodes`: the node of each rank; `hosts`: how many there are, the last perhaps without ranks."""
+    """`nodes`: the node of each rank; `hosts`: their number, of which the last may have no ranks."""
     names = tuple(Node(f"n{number}", 8, "-H") for number in range(hosts or max(nodes) + 1))
     rows = tuple(Placement(first + at, 0, node, nodes[:at].count(node)) for at, node in enumerate(nodes))
     return JobMap(names, rows, 8 * len(names))
@@ -252,7 +252,7 @@ HISTORIES = {
 
 
 @pytest.mark.parametrize("name", HISTORIES)
-def test_services(name: str) -> None:
+def test_histories_of_services(name: str) -> None:
     history = HISTORIES[name]
     state = make_state(jobmap(0, 0), abort_on_failure=False, max_restarts=history.limit, restart=history.restart)
     if not (history.limit or history.restart):
@@ -270,7 +270,7 @@ def test_ranks_of_other_launchers_may_need_it_longer() -> None:
     state = make_state(jobmap(0), shared=True)
     tell(state, Prepared(ONE), Started(SERVICE, 90), Serves(SERVICE), Started(0, 100))
     assert tell(state, *over(0))[0] == Idle((0,)) and not state.finished
-    assert tell(state, Interrupted("SIGINT")) == [End((0,))]  # who does not want to wait need not
+    assert tell(state, Interrupted("SIGINT")) == [End((0,))]  # Ctrl-C ends the wait
     tell(state, *over(SERVICE, None, SIGTERM))
     assert state.finished
 
@@ -281,7 +281,7 @@ def test_a_share_that_fails_does_not_wait_for_others() -> None:
     assert set(tell(state, *over(0, 3))) == {End((0,))}
 
 
-def test_they_are_a_part_of_the_outcome() -> None:
+def test_services_are_in_the_outcome() -> None:
     state = make_state(jobmap(0, 0))
     tell(state, *RUN, *over(0), *over(1), *SERVER_DEAD, *over(SERVICE))
     found = [(one.rank, one.host, one.pid, one.code, one.signal, one.reason) for one in state.table.service_statuses()]
@@ -311,7 +311,7 @@ def test_a_host_without_ranks_is_needed_as_long_as_ranks_run() -> None:
     assert state.finished and state.failure is None
 
 
-def test_a_host_where_a_on_demand_is_waited_for_is_needed_too() -> None:
+def test_a_host_with_an_on_demand_service_is_needed_too() -> None:
     state = make_state(jobmap(0, hosts=2))
     assert tell(state, Prepared(((SERVICE, 1),)), Serves(SERVICE), Started(0, 1), LinkEnded(1))[-1] == End((0,))
     assert failure_of(state).host == "n1"
@@ -327,8 +327,8 @@ def test_several_services_go_with_their_host() -> None:
     )
 
 
-def test_two_hosts_are_lost() -> None:
-    """The second one after the first has ended the job: both are to be replaced."""
+def test_two_lost_hosts_are_both_replaced() -> None:
+    """The second is lost after the first has ended the job."""
     state = make_state(jobmap(0, 1, 2), restart="group")
     tell(state, Prepared(), *(Started(rank, 9, rank) for rank in range(3)), LinkEnded(1), LinkEnded(2))
     assert failure_of(state).host == "n1"
@@ -337,7 +337,7 @@ def test_two_hosts_are_lost() -> None:
     assert state.finished
 
 
-def test_a_host_that_goes_before_ranks_run_is_worth_another_attempt() -> None:
+def test_a_host_lost_before_ranks_run_causes_another_attempt() -> None:
     state = make_state(jobmap(0, 1), restart="group")
     assert tell(state, LinkEnded(1), Prepared(ONE)) == []
     assert state.finished and state.restartable and state.table.lost_hosts == ("n1",)
@@ -365,7 +365,7 @@ def test_a_restart_that_did_not_happen_is_not_reported() -> None:
     assert restarts_of(state) == ("rank 1 on n0, which ended with exit code 3 and ended with exit code 4",)
 
 
-def test_a_rank_that_ends_in_many_ways() -> None:
+def test_reasons_of_many_restarts_are_shortened() -> None:
     state = make_state(jobmap(0), max_restarts=1000)
     tell(state, Prepared(), Started(0, 9))
     for code in range(1, 100):
@@ -375,7 +375,7 @@ def test_a_rank_that_ends_in_many_ways() -> None:
     )
 
 
-def test_all_have_started_once() -> None:
+def test_all_started_needs_one_start_of_each_rank() -> None:
     state = make_state(jobmap(0, 0), max_restarts=1)
     tell(state, Prepared(), Started(0, 9), *over(0, 3))
     assert not state.table.all_started
@@ -386,7 +386,7 @@ def test_all_have_started_once() -> None:
 
 
 def test_the_first_rank_may_have_another_number() -> None:
-    """Where other launchers start those before it."""
+    """Other launchers start the ranks before it."""
     state = make_state(jobmap(0, 1, first=4))
     assert (state.table.first, sorted(state.table.ranks), state.table.ranks[5].node) == (4, [4, 5], 1)
     tell(state, Prepared(), Started(4, 9), Started(5, 9, 1), exited(5, 1, 3, None))
@@ -400,7 +400,7 @@ def test_the_first_rank_may_have_another_number() -> None:
 @pytest.mark.parametrize(
     ("number", "text"), [(SERVICE, "the MindSpore scheduler"), (-3, "parameter server 0"), (-10, "parameter server 7")]
 )
-def test_titles(number: int, text: str) -> None:
+def test_services_have_titles(number: int, text: str) -> None:
     assert service_info(number).title == text
 
 
@@ -434,7 +434,7 @@ class Process:
 def test_any_order_comes_to_an_end(data: st.DataObject) -> None:
     """Services and ranks start, fail and are lost in any order: ranks never start before the services are ready.
 
-    Nor does one start after the end, and the last process to end ends the launch.
+    Nothing starts after the end, and the launch ends with the last process.
     """
     numbers = data.draw(st.sampled_from([[SERVICE], [SERVER, SERVICE], [SERVICE, SERVER, SERVER - 1]]))
     codes = st.lists(st.sampled_from([0, 0, 1, 7]), max_size=3)

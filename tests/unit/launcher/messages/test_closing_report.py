@@ -1,4 +1,4 @@
-"""The closing words, as a person reads them."""
+"""The closing report, as the user reads it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def ranks(*reasons: str, code: int | None = 0) -> tuple[RankStatus, ...]:
     return tuple(RankStatus(rank, "n0", 1, code, None, reason) for rank, reason in enumerate(reasons))
 
 
-def test_nothing_to_say() -> None:
+def test_a_job_that_ended_well_has_no_report() -> None:
     assert outcome_text(Outcome(0, ranks("", ""), None, 1.0)) == ""
 
 
@@ -85,7 +85,7 @@ def test_restarts_of_a_job_that_ended_well_are_reported() -> None:
     )
 
 
-def test_and_of_one_that_failed_behind_its_cause() -> None:
+def test_restarts_of_a_failed_job_follow_the_cause() -> None:
     outcome = Outcome(9, ranks("", "ended"), Failure("rank 0 ended with exit code 9", "n0", 0, 9), 9.0, (ONCE,))
     assert outcome_text(outcome, "log") == (
         "mslaunch: rank 0 ended with exit code 9 on n0, in attempt 2, after 9.0 s\n"
@@ -104,7 +104,7 @@ def test_of_many_restarts_the_first_are_reported() -> None:
 
 
 def test_ranks_that_begin_with_another_number() -> None:
-    """One msrun on each host: those before it are elsewhere."""
+    """With one msrun on each host, the ranks before them run elsewhere."""
     statuses = tuple(rank._replace(rank=rank.rank + 4) for rank in ranks("ended", "", "ended"))
     text = outcome_text(Outcome(3, statuses, Failure("rank 5 ended with exit code 3", "n0", 5, 3), 1.0))
     assert text.splitlines()[1:] == ["  ended by mslaunch: ranks 4, 6"]
@@ -114,7 +114,7 @@ def test_ranks_that_begin_with_another_number() -> None:
     ("seconds", "text"),
     [(0, "0.0 s"), (59.94, "59.9 s"), (61, "1 min 01 s"), (3600, "1 h 00 min"), (7385, "2 h 03 min")],
 )
-def test_how_long(seconds: float, text: str) -> None:
+def test_durations_are_rounded(seconds: float, text: str) -> None:
     assert outcome_text(Outcome(1, (), Failure("x"), seconds)) == f"mslaunch: x, after {text}\n"
 
 
@@ -122,11 +122,11 @@ def test_how_long(seconds: float, text: str) -> None:
     ("numbers", "text"),
     [([3], "rank 3"), ([0, 1, 2, 5], "ranks 0-2, 5"), ([7, 0], "ranks 0, 7"), ([1, 2], "ranks 1-2")],
 )
-def test_ranks(numbers: list[int], text: str) -> None:
+def test_lists_of_ranks_are_folded(numbers: list[int], text: str) -> None:
     assert ranks_text(numbers) == text
 
 
-def test_one_host_unreached() -> None:
+def test_one_unreachable_host_is_reported() -> None:
     error = LinkError("no route to host", "n7", "is it switched on?")
     assert unreached_text([error], 1) == "mslaunch: n7: no route to host\n  is it switched on?\n  nothing was started\n"
     assert unreached_text([error], 2).endswith("nothing was started on the other hosts\n")

@@ -1,4 +1,4 @@
-"""Which exception ended a Python program, and how a failure quotes what was said last."""
+"""The exception that ended a Python program, and the quoted last output of a failed rank."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ CHAINED = [*FRAMES, "KeyError: 'a'", "", "During handling of the above exception
         ([*FRAMES, "ValueError: boom", HEAD], ""),
     ],
 )
-def test_exceptions(lines: list[str], said: str) -> None:
+def test_the_last_exception_is_found(lines: list[str], said: str) -> None:
     assert exception(lines) == said
 
 
@@ -65,7 +65,7 @@ def test_a_program_that_cannot_be_started_names_every_host() -> None:
 
 
 class Words:
-    """The last words of everybody."""
+    """The last output of ranks, as the report gets it."""
 
     def __init__(self, *lines: str) -> None:
         self.lines = lines
@@ -110,7 +110,7 @@ def test_nothing_is_said_twice() -> None:
     assert with_last_words(failure, Words("abort: in vain!")).detail == ("in step 3", "abort: in vain!")
 
 
-def test_who_is_no_process_has_no_last_words() -> None:
+def test_a_host_has_no_last_output() -> None:
     failure = Failure("the host was lost while ranks ran there", "n0", None, 205, ("it is gone",))
     assert with_last_words(failure, BOOM) == failure
 

@@ -1,4 +1,4 @@
-"""The words for attempts: why all ranks are started again, or why not."""
+"""Messages about attempts: why all ranks are started again, or why not."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ APP = AppContext(("x",))
 GROUP = Request((APP,), restart="group")
 
 
-def test_the_notice() -> None:
+def test_the_notice_of_a_new_attempt() -> None:
     failure = Failure("rank 1 was ended by SIGKILL (killed)", "n01", 1, 137)
     words = "attempt 1 of 4: rank 1 was ended by SIGKILL (killed) on n01; all ranks are started again in 1.5 s"
     assert again_text(1, 4, failure, 1.5) == words
     assert again_text(2, 4, failure._replace(host=""), 0).endswith("(killed); all ranks are started again")
 
 
-def test_why_not() -> None:
+def test_the_reason_for_no_further_attempt() -> None:
     assert limit_text(2, 2) == "not started again: this was attempt 2 of 2 (--max-restarts)"
     gone = {"b": LinkError("no answer", "b")}
     told = "not started again: no spare host is left, and the others have "

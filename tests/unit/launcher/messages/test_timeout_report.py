@@ -1,4 +1,4 @@
-"""What is said at --timeout: a table that stays short, and a block for each process."""
+"""The report of --timeout: a short table, and a block for each process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mslaunch.protocol.control import StackTrace
 
 
 def job(ranks: int, hosts: int, *events: Any, **how: Any) -> JobState:
-    """`ranks` ranks, in equal parts on hosts n1, n2, …; all have started, and then `events` came."""
+    """`ranks` ranks in equal parts on hosts n1, n2, …, all started; then the `events` happened."""
     rows = tuple(Placement(rank, 0, rank * hosts // ranks, rank) for rank in range(ranks))
     state = make_state(JobMap(tuple(Node(f"n{host + 1}", 8, "-H") for host in range(hosts)), rows, ranks), **how)
     for event in (Prepared(), *(Started(rank, 100 + rank) for rank in range(ranks)), *events):
@@ -34,7 +34,7 @@ def over(rank: int, code: int | None = 0, signum: int | None = None) -> list[Any
 def test_each_rank_has_a_line() -> None:
     events = [*over(0), *over(1, None, 9), exited(2, 0, 3, None), *over(4, 3), *over(5, 3), Started(5, 205)]
     text = report(job(6, 2, *events, max_restarts=1), 90.5)
-    # ranks 1, 2 and 4 wait for their turn; 5 has had it
+    # ranks 1, 2 and 4 wait for their restart; 5 has been restarted
     assert text == (
         "mslaunch: the ranks after 90.5 s:\n"
         "  rank  node  pid  state\n"
@@ -47,7 +47,7 @@ def test_each_rank_has_a_line() -> None:
     )
 
 
-def test_how_ranks_ended() -> None:
+def test_the_table_says_how_ranks_ended() -> None:
     text = report(job(3, 1, *over(0, None, 9), exited(1, 0, 3, None), StreamEnded(1), recovery=True), 1)
     assert [line.split(None, 3)[3] for line in text.splitlines()[2:]] == [
         "was ended by SIGKILL (killed)",
@@ -77,7 +77,7 @@ def test_many_ranks_are_folded_and_the_odd_ones_are_not() -> None:
     )
 
 
-def test_a_line_is_bounded() -> None:
+def test_lines_of_the_table_are_bounded() -> None:
     text = report(job(4000, 2, *(event for rank in range(0, 4000, 2) for event in over(rank))), 60)
     assert len(text.splitlines()) == 4
     assert max(map(len, text.splitlines())) < 140
@@ -91,6 +91,6 @@ def test_a_line_is_bounded() -> None:
         ("python3", "py-spy", ""),
     ],
 )
-def test_a_block_of_a_stack(name: str, tool: str, more: str) -> None:
+def test_a_stack_is_printed_as_a_block(name: str, tool: str, more: str) -> None:
     text = trace_text("rank 3", "n2", StackTrace(42, name, tool, "Thread 1:\n#0  f ()"))
     assert text == f"mslaunch: rank 3 on n2, process 42 ({name}), from {tool}{more}:\n  | Thread 1:\n  | #0  f ()\n"

@@ -1,4 +1,4 @@
-"""The exchange: collectives complete once and in order, names are found, questions find their way back."""
+"""Collectives complete once and in order, names are found, and answers reach the node that asked."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Nodes:
         self.exchange.asked(node, pack_question(Question(number, what, {"family": ["pmi"], **words}, blobs)))
 
     def heard(self) -> list[tuple[int, Released | Answer | Question]]:
-        """What was sent, and no more than once."""
+        """The frames that were sent; fails if one was sent twice."""
         read = {
             frames.RELEASE: unpack_released,
             frames.ANSWER: unpack_answer,
@@ -93,7 +93,7 @@ def test_a_node_may_be_a_fence_ahead() -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(st.permutations([(node, turn) for node in range(3) for turn in range(4)]))
-def test_in_whatever_order_nodes_come_their_nth_parts_meet(order: list[tuple[int, int]]) -> None:
+def test_the_nth_parts_of_nodes_belong_together_in_any_order(order: list[tuple[int, int]]) -> None:
     nodes = Nodes(w7=[0, 1, 2])
     turns = [0, 0, 0]
     for node, _ in order:
@@ -104,18 +104,18 @@ def test_in_whatever_order_nodes_come_their_nth_parts_meet(order: list[tuple[int
 
 
 @pytest.mark.parametrize("member", ["7.²", "8", "7.2", "7.x", "", "7."])
-def test_who_names_a_rank_that_there_is_not_breaks_the_protocol(member: str) -> None:
+def test_an_unknown_rank_violates_the_protocol(member: str) -> None:
     nodes = Nodes(w7=[0, 1])
     with pytest.raises(WireError):
         nodes.gather(0, "7", member)
 
 
-def test_a_collective_without_a_member_of_the_node_breaks_the_protocol() -> None:
+def test_a_collective_without_a_member_of_the_node_violates_the_protocol() -> None:
     with pytest.raises(WireError):
         Nodes(w7=[0, 1]).gather(1, "7.0")
 
 
-def test_a_rank_that_has_ended_is_missed_by_those_who_wait_and_by_those_who_come() -> None:
+def test_a_collective_with_a_rank_that_has_ended_fails() -> None:
     nodes = Nodes(w7=[0, 1])
     nodes.gather(0, "7")
     assert nodes.stranded == []
@@ -127,14 +127,14 @@ def test_a_rank_that_has_ended_is_missed_by_those_who_wait_and_by_those_who_come
     assert late.stranded == [("7", 1)]
 
 
-def test_who_ended_after_its_part_was_in_is_not_missed() -> None:
+def test_a_rank_may_end_after_its_part_has_arrived() -> None:
     nodes = Nodes(w7=[0, 1])
     nodes.gather(1, "7")
     nodes.exchange.ended("7", 1)
     assert nodes.stranded == []
 
 
-def test_names() -> None:
+def test_names_are_published_looked_up_and_removed() -> None:
     nodes = Nodes(w7=[0, 1])
     nodes.ask(0, 1, "lookup", names=["port"])
     nodes.ask(1, 2, "publish", names=["port"], **{"from": ["7.1"]}, blobs=[b"tcp"])
@@ -152,7 +152,7 @@ def test_names() -> None:
     ]
 
 
-def test_a_lookup_may_wait() -> None:
+def test_a_lookup_may_wait_for_its_name() -> None:
     nodes = Nodes(w7=[0, 1])
     nodes.ask(0, 1, "lookup", names=["port"], wait=["yes"])
     assert nodes.heard() == []
@@ -160,7 +160,7 @@ def test_a_lookup_may_wait() -> None:
     assert (0, Answer(1, "", {"names": ["port"], "from": ["7.1"]}, (b"tcp",))) in nodes.heard()
 
 
-def test_what_is_gone_once_it_was_read() -> None:
+def test_a_name_may_be_removed_by_its_first_lookup() -> None:
     """For a second MPI_Comm_accept on a port, Open MPI publishes the same name again."""
     nodes = Nodes(w7=[0, 1])
     for turn in (b"first", b"second"):
@@ -171,7 +171,7 @@ def test_what_is_gone_once_it_was_read() -> None:
     assert nodes.heard() == [(0, Answer(3, "missing:port"))]
 
 
-def test_who_has_ended_reads_nothing() -> None:
+def test_a_rank_that_has_ended_gets_no_value() -> None:
     nodes = Nodes(w7=[0, 1])
     nodes.ask(0, 1, "lookup", names=["port"], wait=["yes"], **{"from": ["7.0"]})
     nodes.exchange.ended("7", 0)
@@ -180,7 +180,7 @@ def test_who_has_ended_reads_nothing() -> None:
     assert [answer.number for _, answer in nodes.heard()] == [2, 4]  # type: ignore[union-attr]
 
 
-def test_not_more_is_published_than_can_be_held(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_published_values_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mslaunch.launcher.mpi.name_service.HELD", 1000)
     nodes = Nodes(w7=[0])
     for turn in range(3):
@@ -203,19 +203,19 @@ def test_not_more_is_published_than_can_be_held(monkeypatch: pytest.MonkeyPatch)
     ],
     ids=str,
 )
-def test_questions_that_are_none_break_the_protocol(what: str, fields: dict[str, list[str]]) -> None:
+def test_malformed_requests_violate_the_protocol(what: str, fields: dict[str, list[str]]) -> None:
     with pytest.raises(WireError):
         Nodes(w7=[0, 1]).ask(0, 1, what, **fields)
 
 
-def test_a_rank_may_ask_about_one_that_there_is_not() -> None:
+def test_a_request_about_an_unknown_rank_is_answered() -> None:
     nodes = Nodes(w7=[0, 1])
     nodes.ask(0, 1, "modex", of=["9.0"])
     nodes.ask(0, 3, "modex", of=["7.2"])
     assert nodes.heard() == [(0, Answer(1, "missing:9.0")), (0, Answer(3, "missing:7.2"))]
 
 
-def test_a_node_that_was_lost_answers_no_more() -> None:
+def test_requests_to_a_lost_node_fail() -> None:
     nodes = Nodes(w7=[0, 1, 2])
     nodes.ask(0, 1, "modex", of=["7.1"])
     nodes.ask(1, 2, "modex", of=["7.2"])
@@ -227,15 +227,15 @@ def test_a_node_that_was_lost_answers_no_more() -> None:
     ]  # fmt: skip
 
 
-def test_only_who_was_asked_may_answer() -> None:
+def test_only_the_node_that_was_asked_may_answer() -> None:
     nodes = Nodes(w7=[0, 1, 2])
     nodes.ask(0, 1, "modex", of=["7.1"])
     with pytest.raises(WireError):
         nodes.exchange.replied(2, pack_answer(Answer(1, blobs=(b"false",))))
 
 
-def test_more_than_a_frame_may_hold(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Agents would take it for bytes that are no frames."""
+def test_a_collective_larger_than_a_frame_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Agents would reject the frame as garbage."""
     monkeypatch.setattr("mslaunch.launcher.mpi.collectives._LARGEST", 3 << 20)
     nodes = Nodes(w7=[0, 1, 2])
     nodes.gather(0, "7", blob=bytes(2 << 20))
@@ -244,7 +244,7 @@ def test_more_than_a_frame_may_hold(monkeypatch: pytest.MonkeyPatch) -> None:
     assert nodes.heard() == []
 
 
-def test_a_question_about_a_rank_goes_to_its_node_and_the_answer_back() -> None:
+def test_a_request_about_a_rank_is_forwarded_and_answered() -> None:
     nodes = Nodes(w7=[0, 1])
     nodes.ask(0, 5, "modex", of=["7.1"])
     ((node, question),) = nodes.heard()
@@ -255,7 +255,7 @@ def test_a_question_about_a_rank_goes_to_its_node_and_the_answer_back() -> None:
         nodes.exchange.replied(1, pack_answer(Answer(question.number)))  # type: ignore[union-attr]
 
 
-def test_spawning_is_answered_under_the_number_of_who_asked() -> None:
+def test_a_spawn_is_answered_under_its_request_number() -> None:
     nodes = Nodes(w7=[0, 1])
     nodes.ask(1, 9, "spawn", count=["0"])
     ((question, done),) = nodes.spawned
@@ -264,6 +264,6 @@ def test_spawning_is_answered_under_the_number_of_who_asked() -> None:
     assert nodes.heard() == [(1, Answer(9, "", {"world": ["8"]}))]
 
 
-def test_what_nobody_knows_breaks_the_protocol() -> None:
+def test_unknown_requests_violate_the_protocol() -> None:
     with pytest.raises(WireError):
         Nodes(w7=[0]).ask(0, 1, "dance")
