@@ -447,9 +447,8 @@ def test_nothing_heavy_at_the_top_of_a_module(name: str) -> None:
     allowed = HEAVY - {"paramiko"} if name.startswith("transport.ssh.") else set()
     if name in (
         "agent.mpi.pmix.libpmix",
-        "agent.mpi.pmix.callbacks",
-        "agent.mpi.pmix.pmix_topology",
-        "agent.mpi.pmix.answers",
+        "agent.mpi.pmix.libpmix_callbacks",
+        "agent.mpi.pmix.pmix_job_info",
         "agent.mpi.pmix.pmix_values",
     ):  # a part: who asks for it needs that
         allowed = {"ctypes"}

@@ -91,7 +91,7 @@ def agent(boot):
 def pmi(agent: TestedAgent, told) -> None:
     """LAUNCH with --mpi pmi, and the engine that is asked for."""
     agent.launch(with_mpi(told, "pmi"))
-    give(agent, "agent.mpi.pmi.pmi_engine")
+    give(agent, "agent.mpi.pmi.pmi_server")
 
 
 # --- what is offered
@@ -136,10 +136,10 @@ def test_the_finder_is_asked_for_where_a_program_may_be_open_mpi_s(agent, tmp_pa
     script = f"#!/bin/sh\ntest -x {tmp_path}/p || exit 9\nread word; echo got $word $PMI_SIZE; exec sleep 60\n"
     elf_files.write(tmp_path / "p", elf_files.elf("libpossible.so"))
     agent.launch(plan(str(elf_files.write(tmp_path / "run", script)), ranks=2, world=HERE, stdin=(0,), pty="no"))
-    assert agent.expect(frames.NEED).payload == b"agent.mpi.detect.mpi_library"
+    assert agent.expect(frames.NEED).payload == b"agent.mpi.library_of_program"
     agent.send(frames.STDIN, 0, b"one\n")
     agent.send(frames.SIGNAL, 1, str(int(signal.SIGKILL)).encode())
-    agent.send(frames.PART, payload=pack_part(part("agent.mpi.detect.mpi_library")))
+    agent.send(frames.PART, payload=pack_part(part("agent.mpi.library_of_program")))
     assert agent.output(frames.STDOUT, 0, 1) == b"got one 2\n"
     assert agent.exit(1).signal == signal.SIGKILL
     agent.send(frames.END, payload=b"0")
@@ -148,9 +148,9 @@ def test_the_finder_is_asked_for_where_a_program_may_be_open_mpi_s(agent, tmp_pa
 def test_an_end_while_a_part_is_on_its_way(agent, tmp_path):
     program = elf_files.write(tmp_path / "p", elf_files.elf("libpossible.so"))
     agent.launch(plan(str(program), world=HERE))
-    assert agent.expect(frames.NEED).payload == b"agent.mpi.detect.mpi_library"
+    assert agent.expect(frames.NEED).payload == b"agent.mpi.library_of_program"
     agent.send(frames.END, payload=b"0")
-    agent.send(frames.PART, payload=pack_part(part("agent.mpi.detect.mpi_library")))
+    agent.send(frames.PART, payload=pack_part(part("agent.mpi.library_of_program")))
     assert "is being ended" in agent.exit(0).error
     agent.hang_up()
     assert agent.wait() == 0
@@ -206,12 +206,12 @@ def test_abort_is_reported_before_the_exit(agent, end):
 def test_a_rank_that_ends_before_the_engine_has_come(agent, end, code):
     """Its words are heard, and only then is its end told; who waits for it is not forgotten."""
     agent.launch(with_mpi(talk(f"~{INIT}", "~cmd=abort exitcode=7", end, ranks=1), "pmi"))
-    await_need(agent, "agent.mpi.pmi.pmi_engine")
+    await_need(agent, "agent.mpi.pmi.pmi_server")
     agent.output(frames.STDOUT, 0)
     agent.output(frames.STDERR, 0)
     agent.send(frames.DESCRIBE)  # its answer shows that the agent has had the time to reap
     agent.expect(frames.TOPOLOGY)
-    agent.send(frames.PART, payload=pack_part(part("agent.mpi.pmi.pmi_engine")))
+    agent.send(frames.PART, payload=pack_part(part("agent.mpi.pmi.pmi_server")))
     assert agent.exit(0).code == code
     assert order(agent, 0, frames.JOINED, frames.ABORT) == [frames.JOINED, frames.ABORT]
 
@@ -221,10 +221,10 @@ def test_who_waits_for_a_rank_that_ended_before_the_engine_came(agent):
     script += f' exec {sys.executable} -S -c \'import sys; sys.argv = [w.replace("%", " ") for w in sys.argv];'
     script += ' exec(sys.argv.pop(1))\' "$TALK" "$@"'
     agent.launch(with_mpi(plan("sh", "-c", script, ranks=2, world=HERE, env=(f"TALK={TALK}",), pty="no"), "pmi"))
-    await_need(agent, "agent.mpi.pmi.pmi_engine")
+    await_need(agent, "agent.mpi.pmi.pmi_server")
     agent.output(frames.STDOUT, 1)
     agent.output(frames.STDERR, 1)
-    agent.send(frames.PART, payload=pack_part(part("agent.mpi.pmi.pmi_engine")))
+    agent.send(frames.PART, payload=pack_part(part("agent.mpi.pmi.pmi_server")))
     assert agent.exit(1).code == 0
     abort = unpack_record(Abort, agent.expect(frames.ABORT).payload)
     assert abort.broken and "rank 1 has ended, and rank 0 waits for it" in abort.text
@@ -273,7 +273,7 @@ def test_a_rank_that_is_started_again_speaks_anew(agent):
 ])  # fmt: skip
 def test_the_protocol_that_was_asked_for(agent, mpi, version, wrong):
     agent.launch(with_mpi(talk(f"cmd=init pmi_version={version} pmi_subversion=0", ranks=1), mpi))
-    give(agent, "agent.mpi.pmi.pmi_engine")
+    give(agent, "agent.mpi.pmi.pmi_server")
     agent.exit(0)
     assert agent.expect(frames.JOINED).payload == f"PMI-{version}".encode()
     said = [unpack_record(Abort, frame.payload) for frame in agent.frames if frame.kind == frames.ABORT]
@@ -363,7 +363,7 @@ def test_a_question_without_a_server(agent):
 ])  # fmt: skip
 def test_pmix_that_cannot_be_served_is_one_sentence_for_all_ranks(agent, path, words):
     agent.launch(with_mpi(plan("true", ranks=2, world=HERE), f"pmix:{path}"))
-    give(agent, "agent.mpi.detect.mpi_library")
+    give(agent, "agent.mpi.library_of_program")
     give(agent, "agent.mpi.pmix.pmix_server")
     ends = [agent.exit(rank) for rank in (0, 1)]
     assert words in ends[0].error and ends[0].todo
@@ -375,7 +375,7 @@ def test_pmix_that_cannot_be_served_is_one_sentence_for_all_ranks(agent, path, w
 def test_a_python_that_lacks_what_pmix_needs(agent):
     """As those that are built without libffi's headers: there is no ctypes."""
     agent.launch(with_mpi(plan("true", ranks=2, world=HERE), "pmix"))
-    give(agent, "agent.mpi.detect.mpi_library")
+    give(agent, "agent.mpi.library_of_program")
     assert agent.expect(frames.NEED).payload == b"agent.mpi.pmix.pmix_server"
     sources = part("agent.mpi.pmix.pmix_server")
     lacking = {name: source.replace("import ctypes", "import _no_ctypes") for name, source in sources.items()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from mslaunch.agent.mpi.pmi.pmi_engine import PmiEngine
+from mslaunch.agent.mpi.pmi.pmi_server import PmiServer
 from mslaunch.datamodel.node_plan import World
 from mslaunch.protocol.mpi import Abort, Answer, Gathering, Released
 
@@ -58,7 +58,7 @@ class Job:
         self.first = first
         size = sum(map(len, ranks))
         self.ears = [Ear(self, node) for node in range(len(ranks))]
-        self.nodes = [PmiEngine(ear) for ear in self.ears]
+        self.nodes = [PmiServer(ear) for ear in self.ears]
         self.node_of = {first + rank: node for node, here in enumerate(ranks) for rank in here}
         self.node_of_rank = {rank: node for node, here in enumerate(ranks) for rank in here}
         hosts = tuple(f"n{node}" for node in range(len(ranks)))

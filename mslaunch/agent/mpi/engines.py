@@ -53,9 +53,9 @@ class Engines:
 
     def start_pmi(self) -> None:
         """Start the engine of PMI."""
-        module = on_demand.get("agent.mpi.pmi.pmi_engine")
+        module = on_demand.get("agent.mpi.pmi.pmi_server")
         assert module
-        self._start("pmi", module.PmiEngine(self._launcher_calls("pmi")))
+        self._start("pmi", module.PmiServer(self._launcher_calls("pmi")))
 
     def pmix(self, library: Any, world: World) -> Any:
         """The PMIx server for the ranks of a world that use `library`; raises the same `LaunchError` for all."""

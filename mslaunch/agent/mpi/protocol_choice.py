@@ -33,7 +33,7 @@ class ProtocolChoices:
 
         `programs` have their number in the job, what is planned, and (file, arguments, variables, directory).
         """
-        from mslaunch.agent.mpi.detect.openmpi_hint import may_be_openmpi
+        from mslaunch.agent.mpi.openmpi_hint import may_be_openmpi
 
         unsure = []
         for number, app, program in programs:
@@ -49,7 +49,7 @@ class ProtocolChoices:
             serve = any(not isinstance(offer, str) for offer in self._offers.values())
             self._need("agent.mpi.pmix.pmix_server", then) if serve else then()
 
-        self._need("agent.mpi.detect.mpi_library", choose) if unsure else then()
+        self._need("agent.mpi.library_of_program", choose) if unsure else then()
 
     def of(self, world: World, app: int) -> Any:
         """What the ranks of a program are offered."""
@@ -62,12 +62,12 @@ class ProtocolChoices:
 
 
 def _import_hint() -> None:
-    import mslaunch.agent.mpi.detect.openmpi_hint  # noqa: F401
+    import mslaunch.agent.mpi.openmpi_hint  # noqa: F401
 
 
 def _choose(asked: str, program: Program) -> Any:
     """The library of a program that may be Open MPI's, or "pmi"; `asked` is auto, pmix, or pmix:PATH."""
-    detect = on_demand.get("agent.mpi.detect.mpi_library")
+    detect = on_demand.get("agent.mpi.library_of_program")
     assert detect
     found = detect.find(*program)
     kind, _, path = asked.partition(":")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import time
 
-from mslaunch.agent.mpi.detect.libmpi_file import NAMES, maker
+from mslaunch.agent.mpi.libmpi_maker import NAMES, maker
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.host import elf
 from mslaunch.host.processes import children, read

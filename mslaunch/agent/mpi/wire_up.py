@@ -107,7 +107,7 @@ class MpiWireUp:
     def _received(self, rank: int, data: bytes) -> bool:
         """A rank speaks PMI, or (b"") has hung up; its first words bring the engine in."""
         if data and not self.engines.get("pmi"):
-            self._need("agent.mpi.pmi.pmi_engine", self._start_pmi)
+            self._need("agent.mpi.pmi.pmi_server", self._start_pmi)
         engine = self.engines.get("pmi")
         if engine is None:
             return not data

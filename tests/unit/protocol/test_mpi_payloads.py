@@ -97,7 +97,7 @@ def test_alone(alone: Alone) -> None:
 
 
 def test_a_part() -> None:
-    sources = {"mslaunch.agent.mpi.pmi.pmi_engine": "import os\n", "mslaunch.agent.mpi.pmi.key_value_store": ""}
+    sources = {"mslaunch.agent.mpi.pmi.pmi_server": "import os\n", "mslaunch.agent.mpi.pmi.key_value_store": ""}
     assert mpi.unpack_part(mpi.pack_part(sources)) == sources
 
 

@@ -1,8 +1,8 @@
 """libpmix, loaded as a server of the ranks of this node; its upcalls are queued for the event loop.
 
-The library calls up on a thread of its own.  The arguments are copied there and queued, and a byte in a pipe wakes the
-event loop, whose thread answers.  The library reads the environment by C's getenv, and believes what a launch around
-us has left there.  So such variables are taken out of C's environment, which Python's `os.environ` does not notice.
+The library makes its upcalls on a thread of its own.  The arguments are copied there and queued, and a byte in a pipe
+wakes the event loop, whose thread answers.  The library reads the environment by C's getenv, where a launch around us
+may have left variables that mislead it.  They are removed there, which does not change Python's `os.environ`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ import select
 import time
 from collections import deque
 
-from mslaunch.agent.mpi.pmix.answers import PmixAnswers
-from mslaunch.agent.mpi.pmix.callbacks import (  # fmt: skip
+from mslaunch.agent.mpi.pmix.libpmix_callbacks import (  # fmt: skip
     BAD_PARAM,
     COUNT,
     DONE,
@@ -28,9 +27,10 @@ from mslaunch.agent.mpi.pmix.callbacks import (  # fmt: skip
     TEXT,
     TEXTS,
     VOID,
+    PmixAnswers,
     Upcall,
 )
-from mslaunch.agent.mpi.pmix.pmix_topology import place_items, topology_items
+from mslaunch.agent.mpi.pmix.pmix_job_info import place_items, topology_items
 from mslaunch.agent.mpi.pmix.pmix_values import Memory, Proc, raw, text
 from mslaunch.agent.mpi.pmix.pmix_values import read_strings as strings
 from mslaunch.errors import LaunchError
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from typing import Any
 
-    from mslaunch.agent.mpi.pmix.callbacks import Slot
+    from mslaunch.agent.mpi.pmix.libpmix_callbacks import Slot
     from mslaunch.agent.mpi.pmix.pmix_values import Item
 
 OLDEST = (3, 2)
@@ -48,7 +48,7 @@ OURS = ("PMIX_", "OMPI_", "PRTE_")  #: variables of a launch around us
 
 
 class PmixLibrary:
-    """The library, serving.  There can be one in a life of a process: a second one would abort it."""
+    """The library as a server.  One for the whole life of a process: a second one would abort it."""
 
     def __init__(self, path: str, items: Sequence[Item], settings: Sequence[tuple[str, str]] = ()) -> None:
         """`settings`: what the library finds in its environment."""
@@ -57,9 +57,8 @@ class PmixLibrary:
         self._library, self.version = _load(path)
         self.answers = PmixAnswers(self._libc)
         self._queue: deque[Upcall] = deque()
-        self._pipe = os.pipe()
-        for fd in self._pipe:
-            os.set_blocking(fd, False)
+        self._pipe = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self.fd = self._pipe[0]  #: readable when there is something to `take`
         #: larger than any library's, and zero: what is new in a later one is not there
         self._module = (VOID * 64)()
         self._functions = [self._function(slot, place) for place, slot in SLOTS.items()]
@@ -71,13 +70,12 @@ class PmixLibrary:
             raise LaunchError(
                 f"this library of PMIx does not start: {self.error(status)}", path, "start with --mpi pmix:PATH another"
             )
-
         self.topology = topology_items(self._library)
 
     # --- upcalls: on the library's thread
 
     def _function(self, slot: Slot, place: int) -> object:
-        """Make of a slot what C calls.  It must not raise: ctypes would print that, and return a lie."""
+        """The function that C calls for a slot.  It must not raise: ctypes would print that, and return garbage."""
 
         def called(*arguments: Any) -> int | None:
             try:
@@ -86,8 +84,8 @@ class PmixLibrary:
                 copied = slot.copy(*given)
                 if copied is None:
                     return DONE if slot.returns == SUCCESS else slot.returns
-                waits = slot.returns in (SUCCESS, None)
-                self._post(Upcall(slot.name, copied + blob, (answer or 0, data or 0) if waits else (0, 0)))
+                handle = (answer or 0, data or 0) if slot.returns in (SUCCESS, None) else (0, 0)
+                self._post(Upcall(slot.name, copied + blob, handle))
             except Exception:  # whatever it is, the rank that asked gets an error
                 if slot.returns is not None:
                     return BAD_PARAM
@@ -99,9 +97,8 @@ class PmixLibrary:
         return function
 
     def _blob(self, given: list[Any]) -> tuple[bytes]:
-        """The data of a fence, which are ours to free."""
-        size = given.pop()
-        data = given.pop()
+        """The data of a fence, which we have to free."""
+        size, data = given.pop(), given.pop()
         blob = ctypes.string_at(data, size) if data and size else b""
         self._libc.free(data)
         return (blob,)
@@ -114,17 +111,13 @@ class PmixLibrary:
         self._queue.append(upcall)
         try:
             os.write(self._pipe[1], b"!")
-        except OSError:  # full: the loop will come anyway; closed: the agent is ending
-            return
+        except OSError:  # full: the loop is woken already; closed: the agent is ending
+            pass
 
     # --- for the loop
 
-    def fileno(self) -> int:
-        """Readable when there is something to `take`."""
-        return self._pipe[0]
-
     def take(self) -> list[Upcall]:
-        """The upcalls since the last time."""
+        """The upcalls since the last call."""
         try:
             os.read(self._pipe[0], 4096)
         except BlockingIOError:
@@ -132,7 +125,7 @@ class PmixLibrary:
         return [self._queue.popleft() for _ in range(len(self._queue))]
 
     def error(self, status: int) -> str:
-        """In the library's words."""
+        """The library's words for a status."""
         return text(self._library.PMIx_Error_string(status))
 
     def place(self, cpus: Iterable[int]) -> list[Item]:
@@ -140,20 +133,19 @@ class PmixLibrary:
         return place_items(self._library, cpus)
 
     def register(self, namespace: str, local: int, items: Sequence[Item]) -> None:
-        """Tell of a world, with `local` ranks on this node.  Blocks until that is done: milliseconds."""
+        """Register a world with `local` ranks on this node.  Blocks until that is done: milliseconds."""
         memory = Memory()
         infos = memory.infos(items)
         status = self._library.PMIx_server_register_nspace(raw(namespace), local, infos, len(items), None, None)
         self._check(status, "a world of ranks")
 
     def admit(self, namespace: str, rank: int) -> None:
-        """A rank of this node may come; its user is ours."""
-        proc = Proc(raw(namespace), rank)
-        status = self._library.PMIx_server_register_client(proc, os.getuid(), os.getgid(), None, None, None)
-        self._check(status, "a rank")
+        """Let a rank of this node connect, as the same user as this process."""
+        proc, user = Proc(raw(namespace), rank), (os.getuid(), os.getgid())
+        self._check(self._library.PMIx_server_register_client(proc, *user, None, None, None), "a rank")
 
     def environment(self, namespace: str, rank: int) -> dict[str, str]:
-        """What the rank needs to find us."""
+        """The variables by which a rank finds this server."""
         words = TEXTS()
         status = self._library.PMIx_server_setup_fork(Proc(raw(namespace), rank), ctypes.byref(words))
         self._check(status, "a rank's environment")
@@ -164,17 +156,15 @@ class PmixLibrary:
         return dict(word.partition("=")[::2] for word in found)
 
     def fetch(self, namespace: str, rank: int, number: int) -> int:
-        """Ask for what a rank of ours has put; an upcall "fetched" brings it once it has, with `number`."""
+        """Ask for what a local rank puts; once it has, an upcall "fetched" brings it, with `number`."""
         status: int = self._library.PMIx_server_dmodex_request(Proc(raw(namespace), rank), self._fetched, number)
         return status
 
     def dismiss(self, members: Sequence[tuple[str, int]], seconds: float) -> None:
-        """These ranks have ended: files that they wanted to be removed are removed.  Waits no longer than that."""
-        library = self._library
-        left = len(members)
+        """Remove the files that these ranks, which have ended, wanted removed.  Waits no longer than `seconds`."""
         for name, rank in members:
-            library.PMIx_server_deregister_client(Proc(raw(name), rank), self._dismissed, None)
-        end = time.monotonic() + seconds
+            self._library.PMIx_server_deregister_client(Proc(raw(name), rank), self._dismissed, None)
+        left, end = len(members), time.monotonic() + seconds
         while left > 0 and select.select([self._pipe[0]], [], [], max(0.0, end - time.monotonic()))[0]:
             left -= sum(upcall.name == "dismissed" for upcall in self.take())
 
@@ -199,7 +189,7 @@ def _libc() -> Any:
 
 
 def _clean(libc: Any, settings: Sequence[tuple[str, str]]) -> None:
-    """Take what a launch around us has left out of C's environment, and put `settings` there."""
+    """Remove what a launch around us has left from C's environment, and put `settings` there."""
     for word in strings(TEXTS.in_dll(libc, "environ")):
         if word.startswith(OURS):
             libc.unsetenv(raw(word.partition("=")[0]))
@@ -208,7 +198,7 @@ def _clean(libc: Any, settings: Sequence[tuple[str, str]]) -> None:
 
 
 def _load(path: str) -> tuple[Any, tuple[int, ...]]:
-    """The library and its version.  `CDLL`, for with `PyDLL` a call that waits for an upcall would wait forever."""
+    """The library and its version.  Not a `PyDLL`: a call that waits for an upcall would never return."""
     todo = "name another libpmix.so.2 with --mpi pmix:PATH, or install one (Debian: libpmix2)"
     try:
         library = ctypes.CDLL(path)
@@ -233,13 +223,6 @@ def _load(path: str) -> tuple[Any, tuple[int, ...]]:
 
 def version_of(words: str) -> tuple[int, ...]:
     """(4, 2, 2) of "OpenPMIx 4.2.2rc2, repo rev: …"; () if there is no number."""
-    numbers = []
-    for word in words.replace(",", " ").split():
-        if word[0].isdigit():
-            for part in word.split("."):
-                digits = part[: next((at for at, char in enumerate(part) if not char.isdigit()), len(part))]
-                if not digits:
-                    break
-                numbers.append(int(digits))
-            break
-    return tuple(numbers[:3])
+    word = next((word for word in words.replace(",", " ").split() if word[0].isdigit()), "")
+    numbers = [part[: len(part) - len(part.lstrip("0123456789"))] for part in word.split(".")]
+    return tuple(int(digits) for digits in numbers[:3] if digits)

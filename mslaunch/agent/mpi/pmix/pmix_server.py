@@ -7,14 +7,19 @@ from __future__ import annotations
 
 import os
 
-from mslaunch.agent.mpi.pmix import callbacks
-from mslaunch.agent.mpi.pmix.job_info import extra_variables, job_info, prefix_of
+from mslaunch.agent.mpi.pmix import libpmix_callbacks
 from mslaunch.agent.mpi.pmix.libpmix import PmixLibrary
 from mslaunch.agent.mpi.pmix.mca_exclusions import idle_transports
-from mslaunch.agent.mpi.pmix.pmix_collectives import PmixCollectives
+from mslaunch.agent.mpi.pmix.pmix_job_info import (  # fmt: skip
+    PmixWorlds,
+    UnknownWorldError,
+    extra_variables,
+    job_info,
+    member_of,
+    prefix_of,
+)
+from mslaunch.agent.mpi.pmix.pmix_operations import PmixOperations, log_text
 from mslaunch.agent.mpi.pmix.pmix_values import RANK, STRING, Item
-from mslaunch.agent.mpi.pmix.pmix_worlds import PmixWorlds, UnknownWorldError
-from mslaunch.agent.mpi.pmix.publish_lookup_spawn import ClientRequests, log_text, owner
 from mslaunch.errors import LaunchError
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.protocol.mpi import Abort, Answer
@@ -23,9 +28,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from mslaunch.agent.mpi.launcher_calls import LauncherCalls
-    from mslaunch.agent.mpi.pmix.callbacks import Upcall
+    from mslaunch.agent.mpi.pmix.libpmix_callbacks import Upcall
+    from mslaunch.agent.mpi.pmix.pmix_job_info import Member
     from mslaunch.agent.mpi.pmix.pmix_values import Memory
-    from mslaunch.agent.mpi.pmix.pmix_worlds import Member
     from mslaunch.datamodel.node_plan import World
     from mslaunch.protocol.mpi import Question
     from mslaunch.runtime.loop import Loop
@@ -72,17 +77,16 @@ class PmixServer:
         self._fetches = 0
         self._server = _start(library, folder, host)
         self._answers = self._server.answers
-        questions = ClientRequests(self._answers, launcher, self._hold)
-        collectives = PmixCollectives(self._answers, launcher, self._worlds, self._hold)
-        self.released = collectives.released
+        operations = PmixOperations(self._answers, launcher, self._worlds, self._hold)
+        self.released = operations.released
         self._handlers: dict[str, Callable[..., None]] = {
             "connected": self._connected, "finalized": self._finalized, "abort": self._abort, "log": self._log,
-            "fence": collectives.fence, "connect": collectives.connect, "disconnect": collectives.connect,
-            "group": collectives.group, "modex": questions.modex, "publish": questions.publish,
-            "lookup": questions.lookup, "unpublish": questions.unpublish, "spawn": questions.spawn,
+            "fence": operations.fence, "connect": operations.connect, "disconnect": operations.connect,
+            "group": operations.group, "modex": operations.modex, "publish": operations.publish,
+            "lookup": operations.lookup, "unpublish": operations.unpublish, "spawn": operations.spawn,
             "fetched": self._fetched,
         }  # fmt: skip
-        loop.reader(self._server.fileno(), self.listen)
+        loop.reader(self._server.fd, self.listen)
 
     def add(self, world: World, cpus: Mapping[int, Sequence[int]] = {}) -> None:
         """A world, on every node, before any of its ranks starts; `cpus`: where those of this node are bound."""
@@ -115,22 +119,22 @@ class PmixServer:
 
     def question(self, question: Question) -> None:
         """Another node wants what a rank of ours has put; it is answered when the rank has."""
-        name, rank = owner(question)
+        name, rank = member_of(*question.fields["of"])
         self._fetches += 1
         self._fetching[self._fetches] = question
         if rank not in self._worlds.local(name):
-            status = callbacks.NOT_FOUND
+            status = libpmix_callbacks.NOT_FOUND
         else:
             status = self._server.fetch(name, rank, self._fetches)
-        if status != callbacks.SUCCESS:
+        if status != libpmix_callbacks.SUCCESS:
             self._reply(self._fetches, status, b"")
 
     def ended(self, rank: int) -> None:
         """A process of ours is over, so it will put nothing more."""
         member = self._worlds.member_of(rank)
         for number, question in list(self._fetching.items()):
-            if owner(question) == member:
-                self._reply(number, callbacks.NOT_FOUND, b"")
+            if member_of(*question.fields["of"]) == member:
+                self._reply(number, libpmix_callbacks.NOT_FOUND, b"")
 
     def close(self) -> None:
         """Listen no more; all ranks have ended.  Takes milliseconds, a second at most.
@@ -138,7 +142,7 @@ class PmixServer:
         The library is not finalized, for that has been seen to wait forever: its sockets end with the process, its
         files with the folder.  But shared memory of ranks that were killed lies elsewhere, and is removed now.
         """
-        self._loop.reader(self._server.fileno(), None)
+        self._loop.reader(self._server.fd, None)
         self._server.dismiss(self._worlds.all_local(), GOODBYE)
 
     # --- upcalls
@@ -159,12 +163,12 @@ class PmixServer:
             self._waiting.append(upcall)
             self._loop.after(PATIENCE, lambda: self._forget(upcall))
         except ValueError:
-            self._answers.done(upcall, callbacks.BAD_PARAM)
+            self._answers.done(upcall, libpmix_callbacks.BAD_PARAM)
 
     def _forget(self, upcall: Upcall) -> None:
         if upcall in self._waiting:
             self._waiting.remove(upcall)
-            self._answers.done(upcall, callbacks.NOT_FOUND)
+            self._answers.done(upcall, libpmix_callbacks.NOT_FOUND)
 
     def _connected(self, _: Upcall, member: Member) -> None:
         self._launcher.joined(self._worlds.rank_of(member), "PMIx")
@@ -191,7 +195,7 @@ class PmixServer:
     def _reply(self, number: int, status: int, blob: bytes) -> None:
         question = self._fetching.pop(number, None)
         if question:  # else the rank has ended meanwhile
-            error = "" if status == callbacks.SUCCESS else f"missing:{self._server.error(status)}"
+            error = "" if status == libpmix_callbacks.SUCCESS else f"missing:{self._server.error(status)}"
             self._launcher.answer(Answer(question.number, error, {}, () if error else (blob,)))
 
     def _hold(self, memory: Memory) -> None:

@@ -1,7 +1,7 @@
-"""The values of PMIx: their layout in C, what they are in Python, and their bytes for the link.
+"""The values of PMIx: their layout in C, their form in Python, and their bytes on the link.
 
-The layouts are those of libpmix's public headers and are the same from 3.2 to 6.1.  A value that is read is a copy; one
-that is written for the library lies in a `Memory`, and is gone with it.
+The layouts are those of libpmix's public headers, and the same from 3.2 to 6.1.  A value that was read is a copy.  One
+that is written for the library lies in a `Memory` and lives as long as that.
 """
 
 from __future__ import annotations
@@ -28,8 +28,10 @@ _REALS = (16, 17)
 
 
 class Typed(NamedTuple):
-    """A value: numbers and strings as they are, bytes of a byte object, (namespace, rank) of a process, a list of
-    processes or of `Item`s of an array; None where it is of a kind that we do not read.
+    """A value and its type.
+
+    Numbers and strings are Python's; a byte object is bytes, a process (namespace, rank), an array a list of processes
+    or `Item`s.  A value of any other kind is None.
     """
 
     kind: int
@@ -107,12 +109,12 @@ class App(ctypes.Structure):
 
 
 def text(data: bytes | None) -> str:
-    """A C string."""
+    """The text of a C string."""
     return (data or b"").decode("utf-8", "surrogateescape")
 
 
 def raw(words: str) -> bytes:
-    """A Python string, for C."""
+    """The bytes of a text for C."""
     return words.encode("utf-8", "surrogateescape")
 
 
@@ -122,12 +124,12 @@ def read_proc(proc: Proc) -> tuple[str, int]:
 
 
 def read_procs(procs: Any, size: int) -> list[tuple[str, int]]:
-    """Of a pointer to the first."""
+    """As many processes as `size`, from a pointer to the first."""
     return [read_proc(procs[index]) for index in range(size)]
 
 
 def read_strings(strings: Any) -> list[str]:
-    """Of a char ** that ends with NULL, or is NULL."""
+    """The strings of a char ** that ends with NULL, or is NULL."""
     found: list[str] = []
     while strings and strings[len(found)] is not None:
         found.append(text(strings[len(found)]))
@@ -135,16 +137,12 @@ def read_strings(strings: Any) -> list[str]:
 
 
 def read_items(infos: Any, size: int) -> list[Item]:
-    """Of a pointer to the first pmix_info_t."""
-    found = []
-    for index in range(size if infos else 0):
-        kind, value = read_value(infos[index].value)
-        found.append(Item(text(infos[index].key), kind, value))
-    return found
+    """As many items as `size`, from a pointer to the first pmix_info_t, or NULL."""
+    return [Item(text(info.key), *read_value(info.value)) for info in (infos[:size] if infos else ())]
 
 
 def read_value(value: Value) -> Typed:
-    """A value in C memory as a `Typed`."""
+    """A copy of a value in C memory."""
     kind, data = value.kind, value.data
     if kind in _NUMBERS:
         return Typed(kind, getattr(data, _NUMBERS[kind]))
@@ -171,9 +169,9 @@ def _read_array(array: Array) -> list[Any] | None:
 
 
 class Memory:
-    """What the library is to read, for as long as this is held.
+    """Structures for the library to read, valid until `release`.
 
-    `allocate` gives the bytes of byte objects a place; malloc, where the library itself will free them.
+    `allocate` returns the address of a copy of bytes.  It is malloc's where the library frees byte objects itself.
     """
 
     def __init__(self, allocate: Callable[[bytes], int] | None = None) -> None:
@@ -181,7 +179,7 @@ class Memory:
         self._allocate = allocate or self._place
 
     def release(self) -> None:
-        """It has been read."""
+        """The library has read everything."""
         self._kept.clear()
 
     def _place(self, data: bytes) -> int:
@@ -238,7 +236,7 @@ class Memory:
 
 
 def pack_typed(typed: Typed) -> bytes:
-    """Its bytes; raises `ValueError` for arrays and what else is not published."""
+    """The bytes of a value; raises `ValueError` for arrays and other kinds that are not published."""
     kind, value = typed
     if kind in _NUMBERS:
         return b"%d %s" % (kind, repr(float(value) if kind in _REALS else int(value)).encode())
@@ -252,7 +250,7 @@ def pack_typed(typed: Typed) -> bytes:
 
 
 def unpack_typed(data: bytes) -> Typed:
-    """What `pack_typed` was given; raises `ValueError` for anything else."""
+    """The inverse of `pack_typed`; raises `ValueError` for other bytes."""
     head, blank, rest = data.partition(b" ")
     kind = int(head)
     if not blank:
@@ -270,5 +268,5 @@ def unpack_typed(data: bytes) -> Typed:
 
 
 def first(items: Iterable[Item], key: str) -> Any:
-    """The value of `key`, None without one."""
+    """The value of the first item with this key; None if there is none."""
     return next((item.value for item in items if item.key == key), None)

@@ -128,7 +128,7 @@ def test_a_rank_of_no_world_is_nobodys() -> None:
 
 def test_parts() -> None:
     agents = Agents()
-    agents.say(1, frames.NEED, payload=b"agent.mpi.pmi.pmi_engine")
+    agents.say(1, frames.NEED, payload=b"agent.mpi.pmi.pmi_server")
     ((node, frame),) = agents.sent
     assert node == 1 and frame.kind == frames.PART
     sources = unpack_part(frame.payload)

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mslaunch.agent.mpi.pmix import pmix_values
-from mslaunch.agent.mpi.pmix.job_info import extra_variables, job_info, member_of, prefix_of
 from mslaunch.agent.mpi.pmix.libpmix import version_of
+from mslaunch.agent.mpi.pmix.pmix_job_info import extra_variables, job_info, member_of, prefix_of
+from mslaunch.agent.mpi.pmix.pmix_operations import info_words, log_text, status_of
 from mslaunch.agent.mpi.pmix.pmix_values import (
     BOOL,
     BYTE_OBJECT,
@@ -28,7 +29,6 @@ from mslaunch.agent.mpi.pmix.pmix_values import (
     read_items,
     unpack_typed,
 )
-from mslaunch.agent.mpi.pmix.publish_lookup_spawn import info_words, log_text, status_of
 from mslaunch.datamodel.node_plan import World
 from mslaunch.protocol.mpi import Answer
 

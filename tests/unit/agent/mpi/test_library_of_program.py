@@ -12,12 +12,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mslaunch.agent.mpi.detect import mpi_library, python_programs
-from mslaunch.agent.mpi.detect.mpi_library import MpiLibrary
-from mslaunch.agent.mpi.detect.openmpi_hint import may_be_openmpi, which
+from mslaunch.agent.mpi import library_of_program, library_of_python
+from mslaunch.agent.mpi.library_of_program import MpiLibrary
+from mslaunch.agent.mpi.openmpi_hint import may_be_openmpi, which
 from mslaunch.host import dynamic_linker, elf
 
-sys.path.append(str(Path(__file__).resolve().parents[5] / "scripts"))
+sys.path.append(str(Path(__file__).resolve().parents[4] / "scripts"))
 
 from mpi_lib import libraries
 
@@ -56,7 +56,7 @@ class World:
     def find(self, path, *argv, **env):
         """The library that is found; if it is Open MPI's, the quick hint must not have ruled it out."""
         program = str(path), [str(path), *argv], {**self.env, **env}, str(self.work)
-        found = mpi_library.find(*program)
+        found = library_of_program.find(*program)
         assert not (found and found.family == "pmix") or may_be_openmpi(*program)
         return found
 
@@ -160,9 +160,9 @@ def test_pmix_built_into_the_library_is_found(world):
     assert pmix_of(world) == ("", True)
     world.library("venv/lib/openmpi/libpmix.so.2", ())
     found = world.find(world.root / "bin/p-open")
-    assert mpi_library.find_pmix(found, {}) == ""
+    assert library_of_program.find_pmix(found, {}) == ""
     assert (
-        mpi_library.find_pmix(found, {"VIRTUAL_ENV": f"{world.root}/venv"})
+        library_of_program.find_pmix(found, {"VIRTUAL_ENV": f"{world.root}/venv"})
         == f"{world.root}/venv/lib/openmpi/libpmix.so.2"
     )
 
@@ -179,14 +179,16 @@ def test_an_open_mpi_without_pmix_has_none(world):
 def test_pmix_is_searched_for_in_the_environment(world):
     """In prefixes, PATH and LD_LIBRARY_PATH of the rank."""
     own = elf.read("/proc/self/exe")
-    assert mpi_library.any_pmix(world.env) == ""
+    assert library_of_program.any_pmix(world.env) == ""
     world.library("loader/libpmix.so.2", (), machine=own.machine)
-    assert mpi_library.any_pmix({"LD_LIBRARY_PATH": f"{world.root}/loader"}) == f"{world.root}/loader/libpmix.so.2"
+    assert (
+        library_of_program.any_pmix({"LD_LIBRARY_PATH": f"{world.root}/loader"}) == f"{world.root}/loader/libpmix.so.2"
+    )
     world.library("lib/libpmix.so.2", ())
-    assert mpi_library.any_pmix(world.env) == f"{world.root}/lib/libpmix.so.2"
+    assert library_of_program.any_pmix(world.env) == f"{world.root}/lib/libpmix.so.2"
     world.library("opal/lib/libpmix.so.2", ())
     assert (
-        mpi_library.any_pmix({**world.env, "OPAL_PREFIX": f"{world.root}/opal"})
+        library_of_program.any_pmix({**world.env, "OPAL_PREFIX": f"{world.root}/opal"})
         == f"{world.root}/opal/lib/libpmix.so.2"
     )
 
@@ -230,7 +232,7 @@ def test_the_first_program_with_a_library_decides(world):
 def test_a_script_with_many_words_costs_little(world, monkeypatch):
     """At most forty lookups, however long the script is."""
     looked = []
-    monkeypatch.setattr(mpi_library, "which", lambda *words: looked.append(words) or which(*words))
+    monkeypatch.setattr(library_of_program, "which", lambda *words: looked.append(words) or which(*words))
     text = "#!/bin/sh\n" + "".join(f"word{number} x\n" for number in range(4000))
     assert world.find(world.script("long.sh", f"{text}p-open\n")) is None
     assert len(looked) == 40
@@ -245,7 +247,7 @@ def test_a_script_that_runs_itself_ends_the_search(world):
 def test_any_script_and_arguments_are_searched_without_error(world, text, words):
     for head in (b"#!", b"#!/bin/sh\n", b"#!/usr/bin/env ", b"#!/usr/bin/env bash\n", b""):
         path = elf_files.write(world.work / "any", head + text)
-        mpi_library.find(str(path), ["any", *words], world.env, str(world.work))
+        library_of_program.find(str(path), ["any", *words], world.env, str(world.work))
     for name in ("bash", "env"):
         world.find(world.root / "bin" / name, *words)
     world.find(world.root / "bin/bash", "-c", os.fsdecode(text.replace(b"\0", b"")))
@@ -464,7 +466,7 @@ def test_an_unused_open_mpi_does_not_lead_to_another_library(wheel):
     )
 )
 def test_any_python_command_line_is_read(words):
-    kind, what, rest, _ = python_programs.parse(["python", *words])
+    kind, what, rest, _ = library_of_python.parse(["python", *words])
     assert kind in ("script", "module", "text", "stdin")
     assert len(rest) <= len(words) and (what or kind != "script")
 
@@ -476,7 +478,7 @@ PROGRAMS = [("hpcc", OPEN), ("NPopenmpi", OPEN), ("NPmpich2", MPICH)]
 
 @pytest.mark.parametrize("program, who", PROGRAMS)
 def test_debians_mpi_programs_are_recognised(need, program, who):
-    found = mpi_library.find(need(program), [program], os.environ, "/")
+    found = library_of_program.find(need(program), [program], os.environ, "/")
     assert named(found) == who
     assert os.path.isfile(found.path) and os.path.realpath(found.path) == found.path
     if who == OPEN:
@@ -497,7 +499,7 @@ def test_detection_agrees_with_mpi4py(tmp_path, name):
         "    if '/libmpi' in line: print(os.path.realpath(line.split(None, 5)[5].strip())); break\n"
     )
     said = subprocess.run([known.python, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
-    found = mpi_library.find(known.python, [known.python, "-c", code], os.environ, str(tmp_path))
+    found = library_of_program.find(known.python, [known.python, "-c", code], os.environ, str(tmp_path))
     assert found is not None and found.path == said
     assert (found.family == "pmix") == known.open_mpi
     assert not known.open_mpi or os.path.isfile(found.pmix)
@@ -513,7 +515,7 @@ def test_programs_without_mpi_cost_little(need, program, tmp_path):
 
     def once():
         begun = time.perf_counter()
-        found = mpi_library.find(path, argv, os.environ, str(tmp_path))
+        found = library_of_program.find(path, argv, os.environ, str(tmp_path))
         assert found is None or found.family == "pmi" or program == sys.executable
         return time.perf_counter() - begun
 

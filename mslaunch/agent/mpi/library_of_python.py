@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 
-from mslaunch.agent.mpi.detect.openmpi_hint import PACKAGES
+from mslaunch.agent.mpi.openmpi_hint import PACKAGES
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.host.files import head_of, listed
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from mslaunch.host.dynamic_linker import Loader
     from mslaunch.host.elf import Elf
+
 
 _TEXT = 1 << 18  # of a module
 _NEAR = 32  # modules next to the script that are read

@@ -15,6 +15,7 @@ from mslaunch.host.files import listed
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+
 SHELLS = frozenset(("sh", "bash", "dash", "zsh", "ksh", "ash", "csh", "tcsh", "fish", "busybox"))
 PYTHONS = ("python", "pypy")
 #: packages that use MPI or are linked to it

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mslaunch.agent.mpi.detect.openmpi_hint import may_be_openmpi, needed
+from mslaunch.agent.mpi.openmpi_hint import may_be_openmpi, needed
 
 MPI = ("libc.so.6", "libmpi.so.40")
 

@@ -1,21 +1,34 @@
-"""The callbacks of pmix_server_module_t: their C types, and how their arguments are copied.
+"""The callbacks of pmix_server_module_t, which `libpmix` registers: their C types, arguments and answers.
 
-`libpmix` registers them.  Some are answered by what they return, without an upcall.
+The arguments of a call are copied into an `Upcall`.  Most upcalls are answered later, through a C function that the
+library has given for each; some are answered by what the callback returns, without an upcall.
 """
 
 from __future__ import annotations
 
 import ctypes
 
-from mslaunch.agent.mpi.pmix.pmix_values import App, Found, Info, Proc, read_items, read_proc, read_procs, text
+from mslaunch.agent.mpi.pmix.pmix_values import (
+    App,
+    Found,
+    Info,
+    Memory,
+    Proc,
+    raw,
+    read_items,
+    read_proc,
+    read_procs,
+    text,
+)
 from mslaunch.agent.mpi.pmix.pmix_values import read_strings as strings
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from typing import Any
 
-    from mslaunch.agent.mpi.pmix.pmix_values import Item
+    from mslaunch.agent.mpi.pmix.pmix_values import Item, Typed
+
 
 SUCCESS, ERROR, EXISTS, BAD_PARAM, OUT_OF_RESOURCE = 0, -1, -11, -27, -29
 NOT_FOUND, NOT_SUPPORTED, DONE = -46, -47, -157  # the last: done already, there will be no answer
@@ -34,7 +47,7 @@ FETCHED = ctypes.CFUNCTYPE(None, INT, VOID, COUNT, VOID)
 
 
 class Upcall(NamedTuple):
-    """What the library wants, copied; `handle` is for the answer."""
+    """A call of the library, with copies of its arguments; `handle` is for the answer."""
 
     name: str
     arguments: tuple[Any, ...]
@@ -61,11 +74,16 @@ class Slot(NamedTuple):
 
 
 def _spawn(proc: Any, infos: Any, size: int, apps: Any, number: int) -> tuple[Any, ...]:
-    launched = []
-    for app in apps[:number]:
-        argv = [text(app.command), *strings(app.argv)[1:]]
-        items = read_items(app.infos, app.size)
-        launched.append(Launched(argv, strings(app.env), text(app.wdir), app.number, items))
+    launched = [
+        Launched(
+            [text(app.command), *strings(app.argv)[1:]],
+            strings(app.env),
+            text(app.wdir),
+            app.number,
+            read_items(app.infos, app.size),
+        )
+        for app in apps[:number]
+    ]
     return read_proc(proc[0]), read_items(infos, size), launched
 
 
@@ -114,5 +132,57 @@ SLOTS = {
     19: Slot("control", (PROCS, PROCS, COUNT, INFOS, COUNT, *_END), lambda *_: None, NOT_SUPPORTED),
     25: Slot("group", (INT, TEXT, PROCS, COUNT, INFOS, COUNT, *_END), _group),
 }  # fmt: skip
-#: what takes the answer, where it is not PLAIN
-ANSWERS = {"fence": BLOB, "modex": BLOB, "lookup": FOUND, "spawn": SPAWNED, "group": ITEMS}
+#: what takes the answer, where it is not PLAIN, and its arguments before and after `data` when there is only a status
+_EMPTY: dict[str, tuple[Any, tuple[Any, ...], tuple[Any, ...]]] = {
+    "fence": (BLOB, (None, 0), (None, None)),
+    "modex": (BLOB, (None, 0), (None, None)),
+    "lookup": (FOUND, (None, 0), ()),
+    "spawn": (SPAWNED, (None,), ()),
+    "group": (ITEMS, (None, 0), (None, None)),
+}
+
+
+class PmixAnswers:
+    """One method for each kind of answer.  A `Memory` that is returned must be held: the library reads it later."""
+
+    def __init__(self, libc: Any) -> None:
+        self._libc = libc
+        self._free = ctypes.cast(libc.free, VOID).value
+
+    def done(self, upcall: Upcall, status: int = SUCCESS) -> None:
+        """A status without anything else; also how any upcall is refused."""
+        function, data = upcall.handle
+        kind, before, after = _EMPTY.get(upcall.name, (PLAIN, (), ()))
+        if function:
+            kind(function)(status, *before, data, *after)
+
+    def blob(self, upcall: Upcall, blob: bytes) -> None:
+        """The data of a fence or a modex, which the library frees with C's free."""
+        function, data = upcall.handle
+        place = self._allocate(blob) if blob else None
+        BLOB(function)(SUCCESS, place, len(blob), data, self._free if place else None, place)
+
+    def found(self, upcall: Upcall, answers: Sequence[tuple[str, int, str, Typed]]) -> Memory:
+        """Answers to a lookup: (namespace, rank, key, value)."""
+        memory = Memory()
+        FOUND(upcall.handle[0])(SUCCESS, memory.found(answers), len(answers), upcall.handle[1])
+        return memory
+
+    def items(self, upcall: Upcall, items: Sequence[Item]) -> Memory:
+        """The answer to a group."""
+        memory = Memory(self._allocate)  # 5.0 frees the bytes of byte objects, and no other part
+        ITEMS(upcall.handle[0])(SUCCESS, memory.infos(items), len(items), upcall.handle[1], None, None)
+        return memory
+
+    def spawned(self, upcall: Upcall, namespace: str) -> None:
+        """The answer to a spawn."""
+        name = ctypes.create_string_buffer(raw(namespace), 256)  # the library may copy all that a namespace can be
+        SPAWNED(upcall.handle[0])(SUCCESS, ctypes.cast(name, TEXT), upcall.handle[1])
+
+    def _allocate(self, data: bytes) -> int:
+        """The address of a copy of `data` that C's free can free."""
+        place = self._libc.malloc(len(data))
+        if not place:
+            raise MemoryError
+        ctypes.memmove(place, data, len(data))
+        return int(place)

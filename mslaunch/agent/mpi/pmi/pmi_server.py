@@ -20,10 +20,11 @@ if TYPE_CHECKING:
     from mslaunch.agent.mpi.launcher_calls import LauncherCalls
     from mslaunch.datamodel.node_plan import World
 
+
 _MANY = 256  # commands of one rank that wait for their answers; threads may have some each
 
 
-class PmiEngine:
+class PmiServer:
     """All PMI clients of one node, in both versions of the protocol."""
 
     def __init__(self, launcher: LauncherCalls) -> None:

