@@ -70,7 +70,7 @@ class Link:
         self._opened = time.monotonic()
 
     def begin(self) -> None:
-        """Open it now: its turn has come (`LinkPolicy.fanout`).  Nothing for links that take turns themselves."""
+        """Open it now: its turn has come (`LinkPolicy.fanout`).  Links that one command opens together need no turn."""
 
     def overdue(self, seconds: float) -> bool:
         """Whether it has had more than `seconds` to open, without the time in which a person is asked something."""

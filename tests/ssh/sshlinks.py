@@ -13,7 +13,7 @@ from sshd import Sshd, SshLab
 from mslaunch.datamodel.jobmap import Node
 from mslaunch.datamodel.request import LinkPolicy
 from mslaunch.transport.base import Boot
-from mslaunch.transport.ssh.ssh_link import SshLink, open_ssh
+from mslaunch.transport.ssh.ssh_link import SshLink, make_links
 
 
 class Opener:
@@ -25,15 +25,23 @@ class Opener:
         self.links: list[SshLink] = []
 
     def __call__(self, where: Sshd | Node | str, command: str = "cat", payload: bytes = b"", **policy: Any) -> SshLink:
-        return self.many([where], command, payload, **policy)[0]
+        return self.many([where], command, payload, None, **policy)[0]
 
     def many(
-        self, places: Sequence[Sshd | Node | str], command: str = "cat", payload: bytes = b"", **policy: Any
+        self,
+        places: Sequence[Sshd | Node | str],
+        command: str = "cat",
+        payload: bytes = b"",
+        begun: int | None = None,
+        **policy: Any,
     ) -> list[SshLink]:
+        """`begun`: how many are begun; None: all of them."""
         nodes = [self.node(place) for place in places]
         boot = Boot(command, payload)
-        links = open_ssh(nodes, boot, LinkPolicy(**policy), self.lab.environ, self.notices.append)
+        links = make_links(nodes, boot, LinkPolicy(**policy), self.lab.environ, self.notices.append)
         self.links += links
+        for link in links[:begun]:
+            link.begin()
         return links
 
     @staticmethod

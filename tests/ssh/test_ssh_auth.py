@@ -193,12 +193,15 @@ def test_passphrases(tmp_path: Path, kind: str, more: tuple[str, ...]) -> None:
 ASKER = """
 import os, sys
 from mslaunch.transport.base import Boot
-from mslaunch.transport.ssh.ssh_link import open_ssh
+from mslaunch.transport.ssh.ssh_link import make_links
 from mslaunch.datamodel.jobmap import Node
 from mslaunch.datamodel.request import LinkPolicy
 environ = {"HOME": sys.argv[1]}
 nodes = [Node(place.rpartition(":")[0], 1, "", port=int(place.rpartition(":")[2])) for place in sys.argv[2:]]
-for link in open_ssh(nodes, Boot("cat", b"x"), LinkPolicy(timeout=5), environ, print):
+links = make_links(nodes, Boot("cat", b"x"), LinkPolicy(timeout=5), environ, print)
+for link in links:
+    link.begin()
+for link in links:
     print("got", os.read(link.reader, 1), link.failure(), flush=True)
 """
 
@@ -226,12 +229,14 @@ def test_the_passphrase_is_asked_once_at_the_terminal(lab: SshLab) -> None:
 QUITTER = """
 import sys
 from mslaunch.transport.base import Boot
-from mslaunch.transport.ssh.ssh_link import open_ssh
+from mslaunch.transport.ssh.ssh_link import make_links
 from mslaunch.datamodel.jobmap import Node
 from mslaunch.datamodel.request import LinkPolicy
 place = sys.argv[2].rpartition(":")
 nodes = [Node(place[0], 1, "", port=int(place[2]))] * 3
-links = open_ssh(nodes, Boot("cat", b"x"), LinkPolicy(), {"HOME": sys.argv[1]}, print)
+links = make_links(nodes, Boot("cat", b"x"), LinkPolicy(), {"HOME": sys.argv[1]}, print)
+for link in links:
+    link.begin()
 sys.stdin.readline()
 for link in links:
     link.close()

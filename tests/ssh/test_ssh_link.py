@@ -174,18 +174,16 @@ def test_a_command_that_is_not_there_leaves_its_status(lab: SshLab, opener: Open
     assert link.failure() is None
 
 
-def test_many_links_through_a_small_pool(lab: SshLab, opener: Opener) -> None:
+def test_many_links_at_once(lab: SshLab, opener: Opener) -> None:
     hosts = [lab.sshd() for _ in range(4)]
-    links = opener.many(hosts * 4, "cat", b"x", fanout=3)
+    links = opener.many(hosts * 4, "cat", b"x")
     assert [read(link, 1) for link in links] == [b"x"] * 16
 
 
 def test_a_link_that_waits_for_its_turn_can_be_closed(lab: SshLab, opener: Opener) -> None:
     with socket.create_server(("127.0.0.1", 0)) as mute:
         port = mute.getsockname()[1]
-        first, second = opener.many(
-            [opener.node("127.0.0.1")._replace(port=port), opener.node("127.0.0.1")._replace(port=port)], fanout=1
-        )
+        first, second = opener.many([opener.node("127.0.0.1")._replace(port=port)] * 2, begun=1)
         connection, _ = mute.accept()
         second.close()
         first.close()

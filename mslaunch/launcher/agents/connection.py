@@ -72,7 +72,7 @@ class AgentConnection:
 
     def begin(self) -> None:
         """Open the link."""
-        if self.phase == STARTED:  # a link that takes turns by itself may have brought HELLO already
+        if self.phase == STARTED:  # a link that needs no turn may have brought HELLO already
             self.phase = INTERPRETER_KNOWN if self._payload_left else PAYLOAD_SENT
         self.link.begin()
 

@@ -1,14 +1,13 @@
 """The transport `ssh`: links through paramiko, a socketpair to the launcher each, with threads that move the bytes.
 
-A pool of threads connects the hosts.  Each open link has two threads that move bytes, and one for standard error; they
-block, so that whoever is slow slows the other side and no buffer grows.  When the launcher closes its end of the
-socketpair, the thread that feeds the host sees the end of the stream and passes it on to the agent.
+A thread connects the host.  An open link has two threads that move bytes, and one for standard error; they block, so
+that whoever is slow slows the other side and no buffer grows.  When the launcher closes its end of the socketpair, the
+thread that feeds the host sees the end of the stream and passes it on to the agent.
 """
 
 from __future__ import annotations
 
 import contextlib
-import queue
 import socket
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -30,65 +29,49 @@ STATUS = 0.5  #: seconds the end of the stream waits for the exit status, which 
 CHUNK = 1 << 16
 
 
-def open_ssh(
+def make_links(
     nodes: Sequence[Node],
     boot: Boot,
     policy: LinkPolicy,
     environ: Mapping[str, str],
     notice: Callable[[str], None],
 ) -> list[SshLink]:
-    """One link for each node, in order; returns before any of them is open.
+    """One link for each node, in order, to be begun.
 
     `notice` gets sentences for the user (a host key was accepted), from other threads.
     """
-    links = [SshLink(node) for node in nodes]
-    args = (links, boot, policy, environ, notice)
-    threading.Thread(target=_open_all, args=args, daemon=True, name="ssh").start()
-    return links
+    made: list[Shared] = []
+    lock = threading.Lock()
+
+    def shared() -> Shared:
+        from mslaunch.transport.ssh.reach_host import Shared  # 30 ms that the launcher need not wait for
+
+        with lock:
+            if not made:
+                made.append(Shared(policy, environ, notice))
+            return made[0]
+
+    return [SshLink(node, boot, shared) for node in nodes]
 
 
 def open_by_ssh(nodes: Sequence[Node], context: OpenContext) -> None:
     """All nodes; see `base.Opener`."""
-    policy = context.policy
-    for link in open_ssh(nodes, make_boot(policy.python), policy, context.environ, context.notice):
+    boot = make_boot(context.policy.python)
+    for link in make_links(nodes, boot, context.policy, context.environ, context.notice):
         context.opened(link)
-
-
-def _open_all(
-    links: Sequence[SshLink],
-    boot: Boot,
-    policy: LinkPolicy,
-    environ: Mapping[str, str],
-    notice: Callable[[str], None],
-) -> None:
-    from mslaunch.transport.ssh.reach_host import Shared  # 30 ms that the launcher need not wait for
-
-    shared = Shared(policy, environ, notice)
-    waiting: queue.SimpleQueue[SshLink] = queue.SimpleQueue()
-    for link in links:
-        waiting.put(link)
-    with contextlib.suppress(RuntimeError):  # no more threads here: then fewer must do
-        for number in range(1, min(policy.fanout, len(links))):
-            threading.Thread(target=_open_next, args=(waiting, boot, shared), daemon=True, name=f"ssh {number}").start()
-    _open_next(waiting, boot, shared)
-
-
-def _open_next(waiting: queue.SimpleQueue[SshLink], boot: Boot, shared: Shared) -> None:
-    while True:
-        try:
-            link = waiting.get_nowait()
-        except queue.Empty:
-            return
-        link._open(boot, shared)
 
 
 class SshLink(Link):
     """The launcher's end of a link over SSH; `exit_status` is that of the remote command, once it is known."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, boot: Boot, shared: Callable[[], Shared]) -> None:
+        """`shared` returns what all links have in common; called by the thread that connects."""
         near, self._far = socket.socketpair()
         fd = near.detach()
         super().__init__(node, fd, fd)
+        self._boot = boot
+        self._shared = shared
+        self._begun = False
         self._lock = threading.Lock()
         self._cancel: Callable[[], None] = lambda: None
         self._closing = threading.Event()  # the launcher closed its end
@@ -99,6 +82,15 @@ class SshLink(Link):
         self._noise = b""
         self._connection: Connection | None = None
         self._deadline: Deadline | None = None  # from when its turn came
+
+    def begin(self) -> None:
+        """Connect, in a thread."""
+        self._begun = True
+        try:
+            threading.Thread(target=self._open, daemon=True, name=self.node.name).start()
+        except RuntimeError as error:
+            self._failure = LinkError(str(error), self.node.name, "--fanout N connects fewer hosts at a time")
+            self._end()
 
     def overdue(self, seconds: float) -> bool:
         """Waiting for its turn does not count either."""
@@ -121,6 +113,8 @@ class SshLink(Link):
             cancel, self._cancel = self._cancel, lambda: None
         self._finish.set()
         cancel()
+        if not self._begun:
+            self._end()
 
     def wait(self, seconds: float) -> bool:
         """True once the connection and its threads are gone."""
@@ -136,18 +130,19 @@ class SshLink(Link):
         if self._closing.wait(seconds):
             raise ConnectCancelled
 
-    def _open(self, boot: Boot, shared: Shared) -> None:
-        """Connect and start the command; on a pool thread.  Never raises."""
-        from mslaunch.transport.ssh.reach_host import connect
-
+    def _open(self) -> None:
+        """Connect and start the command, in a thread.  Never raises."""
         try:
+            shared = self._shared()
+            from mslaunch.transport.ssh.reach_host import connect
+
             self._pause(0)
             deadline = self._deadline = Deadline(shared.policy.timeout)
             config = shared.resolver().host(self.node.name, self.node.user, self.node.port)
             self._connection = connect(shared, config, ConnectAttempt(deadline, self._arm, self._pause))
-            channel = self._start(self._connection, boot, deadline)
-            for target, args in ((self._up, ()), (self._err, ()), (self._down, (boot.payload,))):
-                threading.Thread(target=target, args=(channel, *args), daemon=True, name=self.node.name).start()
+            channel = self._start(self._connection, deadline)
+            for target in (self._up, self._err, self._down):
+                threading.Thread(target=target, args=(channel,), daemon=True, name=self.node.name).start()
             return
         except ConnectCancelled:
             pass
@@ -158,15 +153,16 @@ class SshLink(Link):
             self._failure = LinkError(f"{type(error).__name__}: {error}", self.node.name, "Please report this.")
         self._end()
 
-    def _start(self, connection: Connection, boot: Boot, deadline: Deadline) -> Any:
+    def _start(self, connection: Connection, deadline: Deadline) -> Any:
         """A channel with the command running on it."""
         name, stream = connection.config.where, connection.stream
         try:
             channel = connection.transport.open_session(timeout=deadline.left() + 1)
             self._arm(stream.close)  # the last moment at which nothing has been started yet
-            channel.exec_command(boot.command)
+            channel.exec_command(self._boot.command)
             connection.opened()
             self._arm(lambda: None)  # from here on closing means end of stream for the command
+            return channel
         except ConnectCancelled:
             raise
         except Exception as error:
@@ -178,10 +174,9 @@ class SshLink(Link):
             reason = connection.lost() or str(error)
             todo = "It let us in and then refused: is the account allowed to run commands, is MaxSessions 0?"
             raise LinkError(f"the command was not started: {reason}", name, todo) from error
-        return channel
 
     def _up(self, channel: Any) -> None:
-        """Host to launcher, to the end; a launcher that is gone no longer counts."""
+        """Move bytes from the host to the launcher, to the end, even if the launcher takes no more."""
         with contextlib.suppress(OSError):
             while data := channel.recv(CHUNK):
                 with contextlib.suppress(OSError):
@@ -200,10 +195,10 @@ class SshLink(Link):
             while data := channel.recv_stderr(CHUNK):
                 self._noise = (self._noise + data)[-LAST:]
 
-    def _down(self, channel: Any, payload: bytes) -> None:
-        """Launcher to host; then the end of both."""
+    def _down(self, channel: Any) -> None:
+        """Move bytes from the launcher to the host, then end both directions."""
         with contextlib.suppress(OSError, EOFError):
-            channel.sendall(payload)
+            channel.sendall(self._boot.payload)
             while data := self._far.recv(CHUNK):
                 channel.sendall(data)
         with contextlib.suppress(OSError, EOFError):

@@ -235,7 +235,7 @@ def test_an_agent_to_which_nothing_can_be_written_ends_once(host: Host) -> None:
 
 
 def test_an_agent_may_be_ready_before_its_turn(host: Host) -> None:
-    """Links with a queue of their own may answer before the queue of --fanout begins them."""
+    """Links that one command opens together may answer before the queue of --fanout begins them."""
     host.attach()
     host.say(frames.MAGIC, HELLO)
     host.loop.run(lambda: host.connection.phase == READY, 5)

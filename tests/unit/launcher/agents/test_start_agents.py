@@ -17,7 +17,7 @@ from mslaunch.host.read_topology import read_topology
 from mslaunch.launcher.agents.connection import AgentConnection
 from mslaunch.launcher.agents.start_agents import AgentPool, ConnectPhase, UnreachedError, close_all
 from mslaunch.launcher.stdio.terminal import Console
-from mslaunch.protocol import frames
+from mslaunch.protocol import control, frames
 from mslaunch.runtime.loop import Loop
 from mslaunch.transport import transport_table
 from mslaunch.transport.base import Link, OpenContext
@@ -26,6 +26,7 @@ from mslaunch.transport.fork import open_local
 HERE = Node("here", 1, "-H", local=True)
 THERE = Node("there", 1, "-H")
 ROOT = Path(__file__).parents[4]
+HELLO = control.pack_record(control.Hello("h", 1, 4, 2, "3.8.0", ()))
 OTHER_AGENT = """\
 import sys
 sys.path.insert(0, {root!r})
@@ -254,3 +255,40 @@ def test_an_opener_that_never_answers_is_not_waited_for(loop: Loop, monkeypatch:
     open_local([THERE], late[0]._replace(opened=links.append))
     late[0].opened(links[0])
     assert links[0].reader == -1 and links[0].wait(10)
+
+
+def test_no_more_than_fanout_are_begun_at_a_time(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the transport: the next one begins when one is ready or has failed."""
+    begun: list[str] = []
+    ends: dict[str, tuple[int, int]] = {}
+
+    class Turn(Link):
+        def begin(self) -> None:
+            begun.append(self.node.name)
+
+    def open_turns(nodes: Sequence[Node], context: OpenContext) -> None:
+        for node in nodes:
+            (down, writer), (reader, up) = os.pipe(), os.pipe()
+            ends[node.name] = down, up
+            context.opened(Turn(node, reader, writer))
+
+    def ready(name: str) -> None:
+        os.write(ends[name][1], frames.MAGIC + frames.encode(frames.HELLO, payload=HELLO))
+
+    monkeypatch.setattr(transport_table, "load", lambda row: open_turns)
+    nodes = [Node(name, 1, "-H") for name in "abcde"]
+    phase = ConnectPhase(loop, {}, str, LinkPolicy(fanout=2), nodes)  # type: ignore[arg-type]
+    assert begun == ["a", "b"]
+    ready("b")
+    loop.run(lambda: len(begun) > 2, 5)
+    assert begun == ["a", "b", "c"]
+    os.close(ends["a"][1])
+    ready("c")
+    loop.run(lambda: len(begun) > 4, 5)
+    assert begun == ["a", "b", "c", "d", "e"]
+    phase.close()
+    assert close_all(phase.connections) == []
+    for name in "bcde":
+        os.close(ends[name][1])
+    for down, _ in ends.values():
+        os.close(down)
