@@ -9,10 +9,9 @@ from __future__ import annotations
 import os
 
 from mslaunch.datamodel.outcome import Outcome
-from mslaunch.datamodel.request import AppContext, Request
+from mslaunch.datamodel.request import AppContext, Caller, Request
 from mslaunch.errors import UsageError
 from mslaunch.faststd import TYPE_CHECKING
-from mslaunch.launcher.launch_context import Caller
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -11,8 +11,7 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     from mslaunch.datamodel.outcome import Outcome
-    from mslaunch.datamodel.request import Request
-    from mslaunch.launcher.launch_context import Caller
+    from mslaunch.datamodel.request import Caller, Request
 
     class Backend(Protocol):
         """What a row of the table does."""

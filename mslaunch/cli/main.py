@@ -125,8 +125,8 @@ def _run(argv: Sequence[str], called: str) -> int:
     request = parse(argv, os.environ, read_text, called)
     for note in request.notes if not request.quiet else ():
         _write_error(f"mslaunch: note: {note}\n")
+    from mslaunch.datamodel.request import Caller
     from mslaunch.launcher.launch import run
-    from mslaunch.launcher.launch_context import Caller
 
     if request.backend:
         from mslaunch.backends.backend_table import run

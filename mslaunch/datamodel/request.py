@@ -1,10 +1,13 @@
-"""The request: one command line, understood, as frozen records."""
+"""The request: one command line, understood, as frozen records; and the process or API call that launches."""
 
 from __future__ import annotations
 
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
     from mslaunch.datamodel.jobmap import HostLine
 
 
@@ -196,3 +199,15 @@ class Request(NamedTuple):
         """Whether -H, a hostfile or a rankfile says which hosts are used."""
         named = any(app.hosts or app.sequence or app.hostfile is not None for app in self.apps)
         return named or self.default_hostfile not in (None, NO_HOSTFILE) or self.policy.rankfile is not None
+
+
+class Caller(NamedTuple):
+    """The environment, directory and descriptors of the process that launches, or those that an API call gives."""
+
+    environ: Mapping[str, str]
+    cwd: str
+    stdin: int = 0
+    stdout: int = 1
+    stderr: int = 2
+    signals: bool = True  # handle SIGINT and its like; possible in the main thread only
+    observers: tuple[Callable[[Any], None], ...] = ()  # see `launcher/observers.py`

@@ -1,42 +1,74 @@
-"""One attempt of a launch: place the ranks, open the output, connect the agents, run, and the outcome.
+"""One attempt of a launch: place the ranks, open the output, connect the agents, run the job, and the outcome.
 
 Each attempt has its own agents and output; attempts share a `LaunchContext`.  `launch` calls the steps of the first,
-`recovery` those of the later ones; whoever made an attempt closes it.  The job id is the same in all attempts; ranks
-tell them apart by MSLAUNCH_ATTEMPT.
+`group_restart` those of the later ones; whoever made an attempt closes it.  The job id is the same in all attempts;
+ranks tell them apart by MSLAUNCH_ATTEMPT.
 """
 
 from __future__ import annotations
 
 import os
+import time
 
 from mslaunch.datamodel.jobmap import Allocation, JobMap
 from mslaunch.datamodel.node_plan import SERVICE_BASE
-from mslaunch.datamodel.outcome import Outcome
+from mslaunch.datamodel.outcome import Failure, Outcome
 from mslaunch.datamodel.request import Request
-from mslaunch.faststd import TYPE_CHECKING, partial
-from mslaunch.host.files import head_of
+from mslaunch.faststd import TYPE_CHECKING, NamedTuple, partial
+from mslaunch.host.cpus import cores_here
+from mslaunch.host.files import head_of, read_text
 from mslaunch.host.own_names import is_local
+from mslaunch.launcher.agents.connection import JobAgents
+from mslaunch.launcher.agents.rendezvous import rendezvous_request
 from mslaunch.launcher.agents.start_agents import AgentPool, UnreachedError
+from mslaunch.launcher.job.controller import JobController
 from mslaunch.launcher.job.job_state import JobState
-from mslaunch.launcher.job.restart_policy import check_fewest, most_restarts
-from mslaunch.launcher.job_run import JobRun, allocation_of
+from mslaunch.launcher.job.restart_policy import check_fewest, most_restarts, policy_of
+from mslaunch.launcher.job.startup import JobPlans
 from mslaunch.launcher.observers import AttemptEnded, AttemptStarted, Connected, Connecting, Staged
 from mslaunch.launcher.stdio.output import AttemptInfo, Output, open_output
 from mslaunch.launcher.stdio.terminal import FLUSH_SECONDS
-from mslaunch.plan.hosts.allocation import with_cores
+from mslaunch.plan.hosts.allocation import allocate, with_cores
 from mslaunch.plan.mapping.pipeline import Placed, place
-from mslaunch.plan.node_plans import first_services, has_services
+from mslaunch.plan.node_plans import first_services, has_services, make_plans, service_plans
 from mslaunch.plan.rank_selection import stdin_ranks, xterm_ranks
 from mslaunch.protocol.frames import STDERR, STDOUT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
+    from mslaunch.datamodel.jobmap import Endpoint
+    from mslaunch.datamodel.request import AppContext, Caller
     from mslaunch.launcher.agents.connection import AgentConnection
     from mslaunch.launcher.agents.staging import StagedFile
-    from mslaunch.launcher.launch_context import LaunchContext
+    from mslaunch.launcher.interrupts import Interrupts
+    from mslaunch.launcher.mpi.mpi_frames import RunningJob
+    from mslaunch.launcher.mpi.spawn_ranks import Spawner
+    from mslaunch.launcher.observers import Observers
+    from mslaunch.launcher.stdio.terminal import Console, OutputFd
+    from mslaunch.resource_managers.managers import Grant
+    from mslaunch.runtime.loop import Loop
 
 _SCRIPT = 1 << 16  #: bytes of a program that are searched for the name of a framework
+
+
+class LaunchContext(NamedTuple):
+    """What all attempts of a launch share."""
+
+    loop: Loop
+    caller: Caller
+    console: Console
+    stdout: OutputFd  # `console.stderr` if both are one device
+    interrupts: Interrupts
+    observers: Observers
+    began: float
+    jobid: str
+    grant: Grant | None = None  # of a resource manager; None: the command line names the hosts
+
+    @property
+    def seconds(self) -> float:
+        """Time since the launch began."""
+        return time.monotonic() - self.began
 
 
 class JobAttempt:
@@ -45,7 +77,7 @@ class JobAttempt:
     allocation: Allocation
     placed: Placed
     output: Output
-    _job: JobRun
+    state: JobState  #: once its ranks run
 
     def __init__(self, context: LaunchContext, request: Request, number: int) -> None:
         self._context = context
@@ -69,19 +101,16 @@ class JobAttempt:
 
     # --- hosts and places
 
-    def allocate(self) -> Allocation:
-        """The hosts that the request names.  Those without slots= have as many as cores, which their agents know.
-
-        Binding to hardware threads counts these instead; mapping by them does not (mpirun 4.1.4).
-        """
-        return self.count_cores(self.named_hosts())
-
     def named_hosts(self) -> Allocation:
-        """What a resource manager has granted, or the same as far as this host knows the slots: no agent is asked."""
+        """The hosts that a resource manager has granted, or that the request names; no agent is asked for slots."""
         return self._grant.allocation if self._grant else allocation_of(self.request, self._hwthreads)
 
     def count_cores(self, allocation: Allocation, gone: Collection[str] = ()) -> Allocation:
-        """`allocation` with all slots known, except for nodes whose names are in `gone`."""
+        """`allocation` with all slots known: a host without slots= has as many as cores, which its agent knows.
+
+        Binding to hardware threads counts these instead; mapping by them does not (mpirun 4.1.4).  Nodes whose names
+        are in `gone` are not asked.
+        """
         asked = [node for node in allocation.nodes if node.slots is None and node.name not in gone]
         return with_cores(allocation, self.pool.cores(asked, self._hwthreads)) if asked else allocation
 
@@ -162,31 +191,75 @@ class JobAttempt:
 
     def run_ranks(self) -> None:
         """From the first port to the last byte."""
-        context, number = self._context, self.number
-        self._job = JobRun(
-            context,
-            self.request,
-            number,
-            self.allocation,
-            self.jobmap,
-            self.agents,
+        context, caller, request, jobmap = self._context, self._caller, self.request, self.jobmap
+        share = request.cluster.share
+        shared = share is not None and share.master and share.size > len(jobmap.placements)
+        streams = 1 if request.output.merge else 2
+        self.state = JobState(jobmap, policy_of(request), streams, request.grace, shared)
+        records = None
+        if context.observers:
+            from mslaunch.launcher.job.job_records import JobRecords
+
+            records = JobRecords(context.observers.emit, self.state, self.number, self.output.write)
+        plan = partial(make_plans, request, jobmap, caller.environ, caller.cwd, jobid=context.jobid)
+        first = partial(service_plans, request, jobmap, caller.environ, caller.cwd, jobid=context.jobid)
+        controller = JobController(
+            context.loop,
+            JobAgents(self.agents),
+            self.state,
             self.output,
-            self.pool.call,
+            JobPlans(
+                partial(plan, attempt=self.number),
+                partial(first, attempt=self.number),
+                rendezvous_request(jobmap, request.cluster),
+            ),
+            (caller.stdin, self._stdin_ranks),
+            context.console,
+            make_spawner=self._make_spawner,
+            records=records,
         )
-        context.observers.emit(AttemptStarted, number, len(self.jobmap.placements))
-        self._job.run(self._stdin_ranks)
-        context.observers.emit(AttemptEnded, number, self._job.failure)
+        context.observers.emit(AttemptStarted, self.number, len(jobmap.placements))
+        self.output.on_progress(controller.on_drained)
+        context.interrupts.attach(controller.post)
+        try:
+            controller.run()
+            controller.finish()
+        finally:
+            context.interrupts.detach()
+        if records:
+            records.end()
+            context.observers.emit(AttemptEnded, self.number, self._failure())
+
+    def _make_spawner(self, endpoint: Endpoint, job: RunningJob) -> Spawner:
+        """For MPI_Comm_spawn, which few jobs call."""
+        from mslaunch.launcher.mpi.spawn_ranks import SpawnContext, Spawner
+
+        caller, jobid, request = self._caller, self._context.jobid, self.request
+
+        def named(apps: tuple[AppContext, ...]) -> Allocation:
+            policy = request.policy._replace(rankfile=None, map_by="")
+            return allocation_of(request._replace(apps=apps, policy=policy))
+
+        context = SpawnContext(
+            request, self.allocation, self.jobmap, caller.environ, caller.cwd, jobid, endpoint, named, self.pool.call,
+            self.number,
+        )  # fmt: skip
+        return Spawner(context, job)
 
     # --- the end
 
-    @property
-    def state(self) -> JobState:
-        """The state of the job, once its ranks run."""
-        return self._job.state
+    def _failure(self) -> Failure | None:
+        """The cause of its failure in words."""
+        table, cause = self.state.table, self.state.failure
+        if cause is None:
+            return None
+        from mslaunch.launcher.messages.failure_text import failure_of
+
+        return failure_of(cause, table.names, table.hosts)
 
     def outcome(self) -> Outcome:
         """How it ended; its files are still open."""
-        state, table, failure = self.state, self.state.table, self._job.failure
+        state, table, failure = self.state, self.state.table, self._failure()
         ranks = tuple(map(self.output.with_logs, table.statuses()))
         services = tuple(map(self.output.with_logs, table.service_statuses()))
         restarts: tuple[str, ...] = ()
@@ -213,6 +286,7 @@ class JobAttempt:
             self._context.loop.run(lambda: not self.output.pending, FLUSH_SECONDS)
         return self.close_output()
 
-    def close(self) -> list[str]:
-        """Disconnect all agents; returns the hosts of those that did not end."""
-        return self.pool.close()
+
+def allocation_of(request: Request, hwthreads: bool = False) -> Allocation:
+    """The hosts that a request names, as far as this host knows their slots."""
+    return allocate(request, read_text, is_local, os.uname().nodename, cores_here(hwthreads))

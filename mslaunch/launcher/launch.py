@@ -14,9 +14,8 @@ from mslaunch.datamodel.request import Request
 from mslaunch.errors import EXIT_USAGE, LaunchError
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.host.files import read_text
-from mslaunch.launcher.attempt import JobAttempt
+from mslaunch.launcher.attempt import JobAttempt, LaunchContext
 from mslaunch.launcher.interrupts import Interrupts
-from mslaunch.launcher.launch_context import LaunchContext
 from mslaunch.launcher.observers import LaunchEnded, Observers
 from mslaunch.launcher.stdio.terminal import Console, write_all
 from mslaunch.plan.exported_variables import missing_exports
@@ -26,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mslaunch.datamodel.jobmap import Allocation
-    from mslaunch.launcher.launch_context import Caller
-    from mslaunch.launcher.recovery.host_replacement import HostReplacement
+    from mslaunch.datamodel.request import Caller
+    from mslaunch.launcher.host_replacement import HostReplacement
     from mslaunch.resource_managers.managers import Grant
 
 #: a variable that says that a launch runs under a system -> its resource manager, in the order in which they are asked
@@ -81,7 +80,7 @@ class _Launch:
             self._attempt.run_ranks()
             outcome = self._attempt.outcome()
             if self._attempt.state.restartable:
-                from mslaunch.launcher.recovery.group_restart import GroupRestart
+                from mslaunch.launcher.group_restart import GroupRestart
 
                 assert self._hosts
                 restart = GroupRestart(self._context, self._request, self._hosts)
@@ -91,7 +90,7 @@ class _Launch:
             self._console.close()  # what was said before the error is written
             raise
         finally:
-            stuck = self._attempt.close()
+            stuck = self._attempt.pool.close()
         kept = self._attempt.end_output() and kept
         return self._report(outcome if kept else _with_lost_output(outcome), stuck)
 
@@ -101,12 +100,12 @@ class _Launch:
         self._report_pid()
         attempt.collect_files()
         if request.restart == "group" and not request.do_not_launch:
-            from mslaunch.launcher.recovery.host_replacement import HostReplacement
+            from mslaunch.launcher.host_replacement import HostReplacement
 
             self._hosts = HostReplacement(request)
             self._hosts.connect_first(attempt, self._console.info)
         else:
-            attempt.place(request, attempt.allocate())
+            attempt.place(request, attempt.count_cores(attempt.named_hosts()))
         self._show_tables(attempt.allocation)
         if request.do_not_launch:
             self._show_xml_map(finish=True)

@@ -203,9 +203,9 @@ def test_attempts_are_in_the_outcome():
 
 def test_observers_get_a_record_of_everything_that_happens(tmp_path):
     from mslaunch.cli.mpirun.parse import parse
+    from mslaunch.datamodel.request import Caller
     from mslaunch.host.files import read_text
     from mslaunch.launcher.launch import run
-    from mslaunch.launcher.launch_context import Caller
 
     records = []
     script = "echo out; echo error >&2; [ $MSLAUNCH_ATTEMPT = 2 ]"

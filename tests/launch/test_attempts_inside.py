@@ -10,8 +10,8 @@ import pytest
 
 from mslaunch import launch
 from mslaunch.errors import UsageError
-from mslaunch.launcher import job_run
-from mslaunch.launcher.recovery import group_restart
+from mslaunch.launcher import attempt as job_attempt
+from mslaunch.launcher import group_restart
 from mslaunch.runtime.loop import Loop
 
 GROUP = ["--restart", "group", "--quiet", "--max-restarts"]
@@ -35,14 +35,14 @@ def test_the_loop_keeps_nothing_of_attempts_that_have_failed(monkeypatch: pytest
 
 
 def test_what_goes_wrong_between_two_attempts_is_no_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
-    make = job_run.make_plans
+    make = job_attempt.make_plans
 
-    def refusing(*words: Any, attempt: int) -> Any:
+    def refusing(*words: Any, attempt: int, **named: Any) -> Any:
         if attempt > 1:
             raise UsageError("it is too long", "-x NAME")
-        return make(*words, attempt=attempt)
+        return make(*words, attempt=attempt, **named)
 
-    monkeypatch.setattr(job_run, "make_plans", refusing)
+    monkeypatch.setattr(job_attempt, "make_plans", refusing)
     before = os.listdir("/proc/self/fd")
     outcome = launch(FAILS, np=1, options=[*GROUP, "4"])
     assert outcome.code == 3 and outcome.failure

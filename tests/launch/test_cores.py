@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from mslaunch.datamodel.request import AppContext, LinkPolicy, Policy, Request
+from mslaunch.datamodel.request import AppContext, Caller, LinkPolicy, Policy, Request
 from mslaunch.errors import LaunchError
 from mslaunch.host.cpus import cores_here, count_cores
 from mslaunch.launcher.launch import run
-from mslaunch.launcher.launch_context import Caller
 
 AGENT = """\
 import sys

@@ -24,12 +24,12 @@ from mslaunch.host.processes import children, stat_fields
 from mslaunch.host.programs import is_python
 from mslaunch.launcher.agents.connection import JobAgents
 from mslaunch.launcher.agents.start_agents import AgentPool
+from mslaunch.launcher.attempt import allocation_of
 from mslaunch.launcher.interrupts import Interrupts
 from mslaunch.launcher.job.controller import JobController
 from mslaunch.launcher.job.events import Resumed, Signalled, Suspended
 from mslaunch.launcher.job.job_state import ENDING, JobState
 from mslaunch.launcher.job.startup import JobPlans
-from mslaunch.launcher.job_run import allocation_of
 from mslaunch.launcher.messages.closing_report import outcome_text
 from mslaunch.launcher.messages.failure_text import failure_of
 from mslaunch.launcher.stdio.output import Output, open_output
@@ -44,8 +44,7 @@ if TYPE_CHECKING:
 
     from mslaunch.datamodel.jobmap import Endpoint
     from mslaunch.datamodel.node_plan import NodePlan
-    from mslaunch.datamodel.request import Request
-    from mslaunch.launcher.launch_context import Caller
+    from mslaunch.datamodel.request import Caller, Request
 
 _SSH_ENDS = 3.0  #: seconds that the ssh to other hosts may take to end once mpirun has
 _LOOK_AGAIN = 0.02  # seconds; no event tells of processes that are not ours

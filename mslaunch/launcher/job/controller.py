@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from mslaunch.datamodel.node_plan import World
     from mslaunch.errors import LinkError
     from mslaunch.launcher.agents.connection import AgentConnection, JobAgents
+    from mslaunch.launcher.job.job_records import JobRecords
     from mslaunch.launcher.job.job_state import JobState
     from mslaunch.launcher.job.startup import JobPlans
     from mslaunch.launcher.mpi.spawn_ranks import Spawner
@@ -45,20 +46,20 @@ class JobController:
         *,
         write: Callable[[int, int, bytes], None] | None = None,
         make_spawner: Callable[[Endpoint, RunningJob], Spawner] | None = None,
-        observe: Callable[[Any], None] | None = None,
+        records: JobRecords | None = None,
     ) -> None:
         """`stdin`: a descriptor, and the ranks that get what it has.
 
-        `write` takes what processes print instead of `output.write`; `observe` gets each event, after its actions.
+        `write` takes what processes print instead of `output.write`; `records` are for observers.
         """
         self._loop = loop
         self._agents = agents
         self.state = state
         self._output = output
-        self._write = write or output.write
+        self._write = records.write if records else write or output.write
         self._console = console
         self._make_spawner = make_spawner
-        self._observe = observe
+        self._records = records
         self._stdin = Stdin(loop, stdin[0], stdin[1], self._send_stdin)
         self._pressure = BackPressure(agents, output, self.post)
         self.on_drained = self._pressure.drained
@@ -97,8 +98,8 @@ class JobController:
         """Something has happened: carry out what the state answers."""
         for action in self.state.on(event):
             self._actions.perform(action)
-        if self._observe:
-            self._observe(event)
+        if self._records:
+            self._records.observe(event)
 
     # --- frames
 

@@ -71,3 +71,9 @@ class RestartPolicy(NamedTuple):
 
 
 DEFAULT = RestartPolicy()
+
+
+def policy_of(request: Request) -> RestartPolicy:
+    """The policy that a request asks for."""
+    restarts = most_restarts(request) or request.max_restarts
+    return RestartPolicy(request.abort_on_failure, request.recovery, restarts, request.restart, request.restart_delay)

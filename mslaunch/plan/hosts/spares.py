@@ -1,4 +1,4 @@
-"""Spares: hosts leave an allocation, and others that stood by come in.
+"""Spares: hosts leave an allocation, and others that stood by come in: which one takes the place of which.
 
 Whatever names nodes by their number (the hosts of each program, a rankfile, --map-by seq) is kept right.  A host that
 has left stands by from then on, behind all spares, since it may have been started again when the next one is lost.
@@ -12,6 +12,25 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from mslaunch.datamodel.jobmap import Allocation, Node, RankLine
+
+
+def missing(allocation: Allocation, gone: Collection[str]) -> list[Node]:
+    """The hosts that have left; `gone` are the names of all that cannot be reached."""
+    return [node for node in allocation.nodes if node.name in gone]
+
+
+def ready_spares(allocation: Allocation, gone: Collection[str]) -> list[Node]:
+    """Spares in the order in which they are used: first, for each missing host, one with as many slots."""
+    ready = [node for node in allocation.spares if node.name not in gone]
+    first: list[Node] = []
+    for old in missing(allocation, gone)[: len(ready)]:
+        left = [node for node in ready if node not in first]
+        first.append(next((node for node in left if _fits(node, old)), left[0]))
+    return [*first, *(node for node in ready if node not in first)]
+
+
+def _fits(new: Node, old: Node) -> bool:
+    return new.slots is None or old.slots is None or new.slots >= old.slots
 
 
 def exchange(allocation: Allocation, gone: Collection[str], comes: Sequence[Node], whole: bool = False) -> Allocation:

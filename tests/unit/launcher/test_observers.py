@@ -5,13 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from histories import exited
+from histories import exited, make_state
 
-from mslaunch.datamodel.jobmap import Allocation, JobMap, Node, Placement
-from mslaunch.datamodel.request import AppContext, Request
+from mslaunch.datamodel.jobmap import JobMap, Node, Placement
 from mslaunch.launcher.job.events import Interrupted, Prepared, Started, StreamEnded
-from mslaunch.launcher.job_run import JobRun
-from mslaunch.launcher.launch_context import LaunchContext
+from mslaunch.launcher.job.job_records import JobRecords
 from mslaunch.launcher.observers import AllStarted, Observers, RankEnded, RankStarted, Staged
 
 NODES = (Node("n0", 2, "-H"),)
@@ -21,15 +19,11 @@ FAILED = [exited(0, 0, 3, None), StreamEnded(0), StreamEnded(0)]
 def records_of(*events: Any) -> list[Any]:
     """Of a job of two ranks that may be started again."""
     records: list[Any] = []
-    nobody: Any = None
-    observers = Observers(0, [records.append], pytest.fail)
-    context = LaunchContext(nobody, nobody, nobody, nobody, nobody, observers, 0, "1")
-    request = Request((AppContext(("x",)),), max_restarts=2)
-    jobmap = JobMap(NODES, (Placement(0, 0, 0, 0), Placement(1, 0, 0, 1)), 2)
-    run = JobRun(context, request, 1, Allocation(NODES, True), jobmap, (), nobody, nobody)
+    state = make_state(JobMap(NODES, (Placement(0, 0, 0, 0), Placement(1, 0, 0, 1)), 2), max_restarts=2)
+    job = JobRecords(Observers(0, [records.append], pytest.fail).emit, state, 1, pytest.fail)
     for event in (Prepared(), *events):
-        run.state.on(event)
-        run._observe(event)
+        state.on(event)
+        job.observe(event)
     return records
 
 

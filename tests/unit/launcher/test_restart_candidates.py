@@ -7,7 +7,7 @@ import pytest
 from mslaunch.datamodel.jobmap import Allocation, Node
 from mslaunch.datamodel.request import AppContext, Policy, Request, ServicePolicy
 from mslaunch.launcher.job.restart_policy import most_restarts
-from mslaunch.launcher.recovery.choose_hosts import (
+from mslaunch.launcher.restart_candidates import (
     Candidate,
     PreviousAttempt,
     candidates,

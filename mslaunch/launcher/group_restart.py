@@ -12,14 +12,14 @@ from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.launcher.attempt import JobAttempt
 from mslaunch.launcher.job.restart_policy import most_restarts
 from mslaunch.launcher.messages.notices import again_text, attempt_text, limit_text
-from mslaunch.launcher.recovery.choose_hosts import NoPlaceError
+from mslaunch.launcher.restart_candidates import NoPlaceError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mslaunch.datamodel.request import Request
-    from mslaunch.launcher.launch_context import LaunchContext
-    from mslaunch.launcher.recovery.host_replacement import HostReplacement
+    from mslaunch.launcher.attempt import LaunchContext
+    from mslaunch.launcher.host_replacement import HostReplacement
 
 
 class GroupRestart:
@@ -71,7 +71,7 @@ class GroupRestart:
         assert outcome.failure
         delay = self._request.restart_delay
         console.info(again_text(before.number, self._attempts, outcome.failure, delay))
-        stuck = before.close()
+        stuck = before.pool.close()
         if stuck:
             console.info(f"still ending: {', '.join(stuck)}")
         interrupts.wait(lambda: False, delay)
@@ -81,7 +81,7 @@ class GroupRestart:
             changed = self._hosts.connect_again(attempt, before)
             attempt.open_output()
         except BaseException:
-            attempt.close()
+            attempt.pool.close()
             raise
         if changed:
             console.info(f"{attempt_text(attempt.number, self._attempts)}: {changed}")
@@ -94,7 +94,7 @@ class GroupRestart:
         except LaunchError:
             raise
         except BaseException:  # the caller does not get the attempt
-            attempt.close()
+            attempt.pool.close()
             raise
 
 

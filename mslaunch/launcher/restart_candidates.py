@@ -1,20 +1,23 @@
-"""What the next attempt may be made of: hosts, spares and the number of ranks, best first.
+"""What the next attempt of a job may be made of: hosts, spares and the number of ranks, best first.
 
 Pure: no host is connected and no rank mapped.  Hosts that were left out are candidates again after the next failure,
-like spares, so a job that has shrunk may grow.
+like spares, so a job that has shrunk may grow.  Without -n, the number of ranks depends on slots, cores or cpus, which
+only the hosts may know; while some cannot be reached, spares are counted instead.
 """
 
 from __future__ import annotations
 
-from mslaunch.errors import counted
+from mslaunch.errors import AllocationError, UsageError, counted
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 from mslaunch.plan.hosts.host_ranges import fold
-from mslaunch.plan.hosts.spares import exchange
+from mslaunch.plan.hosts.spares import exchange, missing, ready_spares
+from mslaunch.plan.mapping.mapper import map_job
+from mslaunch.plan.mapping.policy_defaults import topology_decides
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
-    from mslaunch.datamodel.jobmap import Allocation, Node
+    from mslaunch.datamodel.jobmap import Allocation, JobMap, Node
     from mslaunch.datamodel.request import Request
 
 
@@ -35,19 +38,6 @@ class PreviousAttempt(NamedTuple):
     scheduler: str = ""  # the host of MindSpore's scheduler as it was named, if it was
     scheduler_node: str = ""  # the name of the node that this is
 
-    def missing(self, gone: Collection[str]) -> list[Node]:
-        """Its hosts that cannot be reached now; `gone` are names."""
-        return [node for node in self.allocation.nodes if node.name in gone]
-
-    def ready(self, gone: Collection[str]) -> list[Node]:
-        """Spares in the order in which they are used: first, for each missing host, one with as many slots."""
-        ready = [node for node in self.allocation.spares if node.name not in gone]
-        first: list[Node] = []
-        for old in self.missing(gone)[: len(ready)]:
-            left = [node for node in ready if node not in first]
-            first.append(next((node for node in left if _fits(node, old)), left[0]))
-        return [*first, *(node for node in ready if node not in first)]
-
 
 class Candidate(NamedTuple):
     """One way to start all ranks again."""
@@ -58,10 +48,6 @@ class Candidate(NamedTuple):
     changed: str  # what differs from the attempt before: "node04 takes the place of node02"
 
 
-def _fits(new: Node, old: Node) -> bool:
-    return new.slots is None or old.slots is None or new.slots >= old.slots
-
-
 def candidates(
     request: Request, counts: Sequence[int], before: PreviousAttempt, gone: Collection[str]
 ) -> Iterator[Candidate]:
@@ -70,7 +56,7 @@ def candidates(
     `gone` are the names of nodes that cannot be reached now.  A spare replaces each of them; then more spares, if these
     have fewer slots; free slots of other hosts are used in any case.
     """
-    out, ready = before.missing(gone), before.ready(gone)
+    out, ready = missing(before.allocation, gone), ready_spares(before.allocation, gone)
     for many in range(min(len(out), len(ready)), len(ready) + 1):
         for whole in (False, True) if out and many else (False,):
             yield _candidate(request, counts, before, gone, ready[:many], whole)
@@ -80,7 +66,7 @@ def smaller_candidates(
     request: Request, counts: Sequence[int], before: PreviousAttempt, gone: Collection[str], room: int
 ) -> Iterator[Candidate]:
     """With fewer ranks, if `may_shrink`; `room` are the slots of all hosts that can be reached, spares included."""
-    size, ready = sum(counts), before.ready(gone)
+    size, ready = sum(counts), ready_spares(before.allocation, gone)
     most = size - 1 if request.policy.oversubscribe else min(size - 1, room)
     for number in range(most, max(request.min_ranks, 1) - 1, -1):
         for comes in (ready, []) if ready else ([],):
@@ -100,7 +86,7 @@ def _candidate(
     comes: Sequence[Node],
     whole: bool,
 ) -> Candidate:
-    out = before.missing(gone)
+    out = missing(before.allocation, gone)
     apps = tuple(app._replace(np=np) for app, np in zip(request.apps, counts))
     allocation = exchange(before.allocation, [node.name for node in out], comes, whole)
     size = sum(counts)
@@ -133,3 +119,37 @@ def _changed(before: PreviousAttempt, out: Sequence[Node], comes: Sequence[Node]
     if size != before.size:
         changes.append(f"{counted(size, 'rank')} instead of {before.size}")
     return ", ".join(changes)
+
+
+# --- without -n
+
+
+def counts_of(jobmap: JobMap, programs: int) -> list[int]:
+    """The number of ranks of each program in a map."""
+    apps = [placement.app for placement in jobmap.placements]
+    return [apps.count(app) for app in range(programs)]
+
+
+def counts_without(
+    request: Request, past: PreviousAttempt, gone: Collection[str], place: Callable[[Allocation], JobMap]
+) -> list[int]:
+    """The same while the hosts named in `gone` cannot be reached; `place` asks hosts and maps the ranks.
+
+    Raises `NoPlaceError`, or what `place` raises for hosts that cannot be reached either.
+    """
+    numbers = [app.np or 0 for app in request.apps]
+    if all(numbers):
+        return numbers
+    programs = len(request.apps)
+    if not topology_decides(request.policy) and all(node.slots is not None for node in past.allocation.nodes):
+        return counts_of(map_job(request, past.allocation, {}), programs)
+    out, ready = missing(past.allocation, gone), ready_spares(past.allocation, gone)
+    others = exchange(past.allocation, gone, ready[: len(out)])
+    if not others.nodes or (len(ready) < len(out) and not request.min_ranks):
+        know = f"{fold([node.name for node in out])} {'knows' if len(out) == 1 else 'know'}"
+        what = f"no spare host is left, and without -n only {know} how many ranks there are"
+        raise NoPlaceError([f"not started: {what}"])
+    try:
+        return counts_of(place(others), programs)
+    except (AllocationError, UsageError) as refused:
+        raise NoPlaceError([f"not started: {refused.what}"]) from None

@@ -13,17 +13,18 @@ from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.host.own_names import is_local
 from mslaunch.launcher.agents.start_agents import UnreachedError
 from mslaunch.launcher.messages.notices import no_host_text
-from mslaunch.launcher.recovery.choose_hosts import (
+from mslaunch.launcher.restart_candidates import (
     NoPlaceError,
     PreviousAttempt,
     candidates,
+    counts_of,
+    counts_without,
     may_shrink,
     smaller_candidates,
 )
-from mslaunch.launcher.recovery.rank_counts import counts_of, counts_without
 from mslaunch.plan.hosts.host_names import naming_of
 from mslaunch.plan.hosts.service_host import named_node
-from mslaunch.plan.hosts.spares import exchange
+from mslaunch.plan.hosts.spares import exchange, ready_spares
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from mslaunch.datamodel.jobmap import Allocation, JobMap, Node
     from mslaunch.datamodel.request import Request
     from mslaunch.launcher.attempt import JobAttempt
-    from mslaunch.launcher.recovery.choose_hosts import Candidate
+    from mslaunch.launcher.restart_candidates import Candidate
 
 _PROBE_SECONDS = 5.0  #: at most, for a host that was lost
 
@@ -152,7 +153,7 @@ class HostReplacement:
 
     def _room(self, attempt: JobAttempt, past: PreviousAttempt) -> int:
         """Slots of all hosts that can be reached."""
-        rest = exchange(past.allocation, self._gone, past.ready(self._gone), whole=True)
+        rest = exchange(past.allocation, self._gone, ready_spares(past.allocation, self._gone), whole=True)
         return sum(node.slots or 0 for node in attempt.count_cores(rest).nodes)
 
     def _note(self, gone: Mapping[str, LaunchError], ours: Collection[str]) -> None:

@@ -1,0 +1,50 @@
+"""The records that observers get of a job while it runs, made of its events.  Without observers this is not loaded."""
+
+from __future__ import annotations
+
+from mslaunch.faststd import TYPE_CHECKING
+from mslaunch.launcher.job.events import Exited, Started
+from mslaunch.launcher.job.job_state import ENDING
+from mslaunch.launcher.observers import AllStarted, OutputCounted, RankEnded, RankStarted
+from mslaunch.protocol.frames import STDERR, STDOUT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from mslaunch.launcher.job.job_state import JobState
+
+
+class JobRecords:
+    """Of the job of one attempt; `emit` is that of `Observers`, `write` that of the output."""
+
+    def __init__(
+        self, emit: Callable[..., None], state: JobState, attempt: int, write: Callable[[int, int, bytes], None]
+    ) -> None:
+        self._emit = emit
+        self._state = state
+        self._attempt = attempt
+        self._write = write
+        self._printed = {STDOUT: 0, STDERR: 0}  # bytes
+        self._all_started = False
+
+    def write(self, kind: int, rank: int, data: bytes) -> None:
+        """Count what a process prints, and write it."""
+        self._printed[kind] += len(data)
+        self._write(kind, rank, data)
+
+    def observe(self, event: Any) -> None:
+        """The records that follow from an event, after the job has acted on it."""
+        table = self._state.table
+        if isinstance(event, Started):
+            self._emit(RankStarted, table.names.name(event.rank), table.hosts[event.node], event.pid)
+            if not self._all_started and table.all_started and self._state.phase != ENDING:
+                self._all_started = True
+                self._emit(AllStarted, self._attempt)
+        elif isinstance(event, Exited) and not event.status.error:
+            status = event.status
+            self._emit(RankEnded, table.names.name(event.rank), table.hosts[event.node], status.code, status.signal)
+
+    def end(self) -> None:
+        """The last byte has come."""
+        self._emit(OutputCounted, self._printed[STDOUT], self._printed[STDERR])
