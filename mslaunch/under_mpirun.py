@@ -166,7 +166,7 @@ def _address(nodes: Sequence[str]) -> str:
     """Of this host, as the way to the second of these nodes tells."""
     if len(nodes) == 1:
         return "127.0.0.1"
-    from mslaunch.host.source_address import source_address
+    from mslaunch.host.own_addresses import source_address
 
     return source_address(nodes[1]) or nodes[0]
 

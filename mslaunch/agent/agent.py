@@ -12,7 +12,6 @@ import sys
 from mslaunch.agent import on_demand
 from mslaunch.agent.launcher_link import LauncherLink
 from mslaunch.agent.node_job import NodeJob
-from mslaunch.agent.ports import Ports
 from mslaunch.faststd import TYPE_CHECKING, signal
 from mslaunch.host.cpus import count_cores, usable_cpus
 from mslaunch.host.own_addresses import addresses
@@ -23,15 +22,15 @@ from mslaunch.runtime.loop import Loop
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from mslaunch.agent.ports import Ports
     from mslaunch.agent.ranks.session_dir import SessionDir
     from mslaunch.agent.stack_traces import Tracer
 
 
-def serve(link: tuple[int, int], guard: tuple[int, int], environ: Mapping[str, str], by_ssh: bool) -> None:
+def serve(link: tuple[int, int], guard: tuple[int, int], environ: Mapping[str, str], ssh: str) -> None:
     """Serve the link, its reader and its writer, until it ends.
 
-    `guard`: see `guard.guarded`.  `environ` is what ranks inherit; `by_ssh`: its SSH_CONNECTION is taken for that of
-    this link.  (Should it be another's, its address is a candidate that no token will prove.)
+    `guard`: see `guard.guarded`.  `environ` is what ranks inherit; `ssh` is its SSH_CONNECTION, if the link may be one.
     """
     with Loop() as loop:
         agent = Agent(loop, link, guard, environ)
@@ -39,7 +38,7 @@ def serve(link: tuple[int, int], guard: tuple[int, int], environ: Mapping[str, s
             loop.signal(getattr(signal, name), None)
         loop.signal(signal.SIGTERM, agent.upstream_lost)
         try:
-            agent.hello(by_ssh)
+            agent.hello(ssh)
             loop.run(lambda: agent.done)
         except Exception:
             agent.fault()
@@ -59,20 +58,20 @@ class Agent:
         self._lost = False
         self._deferred: list[Frame] = []
         self._files: SessionDir | None = None
+        self._ports: Ports | None = None
         self._tracer: Tracer | None = None
         self._link = LauncherLink(loop, link, self._received, self.upstream_lost, self._watch)
         self._modules = on_demand.ModuleRequests(lambda name: self._link.send(frames.NEED, NO_RANK, name.encode()))
         need = self._modules.need
         self._job = job = NodeJob(loop, self._link, environ, self._session, need, self._launched)
-        self._ports = ports = Ports(loop, self._link.send, self._link.not_started, need)
         engines = job.mpi.engines
         self._handlers: dict[int, Callable[[Frame], None]] = {
             frames.LAUNCH: self._launch,
             frames.STDIN: lambda frame: job.feed(frame.rank, frame.payload),
             frames.SIGNAL: lambda frame: job.signal(int(frame.payload), None if frame.rank == NO_RANK else frame.rank),
             frames.END: self._end,
-            frames.RESERVE: lambda frame: ports.reserve(frame.payload),
-            frames.PROBE: lambda frame: ports.probe(frame.payload),
+            frames.RESERVE: lambda frame: self._node_ports().reserve(frame.payload),
+            frames.PROBE: lambda frame: self._node_ports().probe(frame.payload),
             frames.RESTART: lambda frame: job.restart(frame.rank, control.unpack_number(frame.payload)),
             frames.TRACE: lambda frame: need("agent.stack_traces", lambda: self._trace(float(frame.payload))),
             frames.FILE: lambda frame: self._session().begin(*control.unpack_record(control.FileHead, frame.payload)),
@@ -91,16 +90,16 @@ class Agent:
         """The launcher is gone and nothing is left to end."""
         return self._lost and self._job.over
 
-    def hello(self, by_ssh: bool) -> None:
-        """The first frame that an agent sends."""
-        cpus = usable_cpus()
-        found = addresses()
-        seen_from = ""
-        if by_ssh:
-            connection = self._environ.get("SSH_CONNECTION", "").split()  # sshd(8): client, port, server, port
-            if len(connection) == 4:
-                seen_from = connection[0]
-                found = list(dict.fromkeys([connection[2], *found]))
+    def hello(self, ssh: str) -> None:
+        """The first frame that an agent sends.
+
+        srun and others hand on the SSH_CONNECTION of the host that they run on: then the server is not this host.
+        """
+        cpus, found, seen_from = usable_cpus(), addresses(), ""
+        words = ssh.split()  # sshd(8): client, port, server, port
+        if len(words) == 4 and (words[2] in found or words[2].startswith("127.")):
+            seen_from = words[0]
+            found = list(dict.fromkeys([words[2], *found]))
         version = ".".join(map(str, sys.version_info[:3]))
         numbers = (os.getpid(), len(cpus), count_cores(cpus))
         greeting = control.Hello(os.uname().nodename, *numbers, version, tuple(found), seen_from)
@@ -149,12 +148,19 @@ class Agent:
 
     def _launch(self, frame: Frame) -> None:
         plan = control.unpack_plan(frame.payload)
-        self._ports.stop_proving()
+        if self._ports:
+            self._ports.stop_proving()
         if not self._guarded:
             select.select([self._guard], [], [])  # orphans of the ranks must find somebody
             self._heard_guard()
         if not self._lost:
-            self._job.launch(plan, self._ports.held)
+            self._job.launch(plan, self._ports.held if self._ports else {})
+
+    def _node_ports(self) -> Ports:
+        from mslaunch.agent.ports import Ports
+
+        self._ports = self._ports or Ports(self._loop, self._link.send, self._link.not_started, self._modules.need)
+        return self._ports
 
     def _session(self) -> SessionDir:
         """Made when it is first needed, by files or by ranks."""
@@ -180,7 +186,7 @@ class Agent:
 
         module = on_demand.get("agent.stack_traces")
         assert module
-        pids = {} if self._job.ending else self._job.pids()
+        pids = {} if self._job.termination.begun else self._job.pids()
         self._tracer = module.Tracer(self._loop, pids, self._environ, found)
         self._tracer.begin(seconds)
 
@@ -192,7 +198,7 @@ class Agent:
             self._job.end_idle_services()
         else:
             self._stop_tracing()
-            self._job.end(float(frame.payload))
+            self._job.termination.end(float(frame.payload))
 
     def _stop_tracing(self) -> None:
         if self._tracer:
@@ -209,6 +215,7 @@ class Agent:
         if not self._lost:
             self._lost = True
             self._link.close()
-            self._ports.close()
+            if self._ports:
+                self._ports.close()
             self._stop_tracing()
-            self._job.abandon()
+            self._job.termination.abandon()

@@ -12,7 +12,6 @@ import select
 
 from mslaunch.datamodel.node_report import from_wait_status
 from mslaunch.faststd import TYPE_CHECKING, signal
-from mslaunch.host.processes import numbers, stat_fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -145,4 +144,6 @@ def _children() -> list[int]:
         with open(f"/proc/self/task/{me}/children") as file:
             return [int(word) for word in file.read().split()]
     except OSError:  # a kernel without CONFIG_PROC_CHILDREN
+        from mslaunch.host.processes import numbers, stat_fields
+
         return [pid for pid in numbers() if (stat_fields(pid) or (b"", b"0"))[1] == b"%d" % me]

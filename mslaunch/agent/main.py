@@ -13,15 +13,18 @@ from mslaunch.agent.agent import serve
 from mslaunch.agent.guard import guarded
 
 
-def agent_main(reader: int, writer: int, by_ssh: bool) -> int:
-    """Become guard and agent of the link `reader`/`writer`; returns the exit code, in the guard."""
+def agent_main(reader: int, writer: int, ssh: str = "") -> int:
+    """Become guard and agent of the link `reader`/`writer`; returns the exit code, in the guard.
+
+    `ssh`: see `serve`.
+    """
     try:
         os.setsid()  # a Ctrl-C at the launcher's terminal is the launcher's business
     except OSError:  # a session leader already, as under sshd
         pass
     environ = dict(os.environ)
     return guarded(
-        lambda guard, directories: serve((reader, writer), (guard, directories), environ, by_ssh), (reader, writer)
+        lambda guard, directories: serve((reader, writer), (guard, directories), environ, ssh), (reader, writer)
     )
 
 
@@ -32,4 +35,4 @@ def remote_main() -> None:
     for fd in (0, 1):
         os.dup2(null, fd)
     os.close(null)
-    os._exit(agent_main(reader, writer, by_ssh="SSH_CONNECTION" in os.environ))
+    os._exit(agent_main(reader, writer, os.environ.get("SSH_CONNECTION", "")))

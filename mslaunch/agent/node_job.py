@@ -1,4 +1,4 @@
-"""The job of one node: its ranks and their services, started from a plan, started again, and ended together."""
+"""The job of one node: its ranks and their services, started from a plan, and started again."""
 
 from __future__ import annotations
 
@@ -6,14 +6,12 @@ import os
 
 from mslaunch.agent.mpi.wire_up import MpiWireUp
 from mslaunch.agent.ranks.cpu_affinity import bound
-from mslaunch.agent.ranks.pipes import FdPlacement, open_fds
-from mslaunch.agent.ranks.rank import ProcessEvents, RankProcess
+from mslaunch.agent.ranks.rank import FdPlacement, ProcessEvents, RankProcess, open_fds
 from mslaunch.agent.ranks.rank_environment import inherited, rank_variables
-from mslaunch.agent.services.held_port import ServiceContext
-from mslaunch.agent.services.manager import ServiceManager
+from mslaunch.agent.termination import Termination
 from mslaunch.datamodel.node_plan import is_service
 from mslaunch.errors import LaunchError
-from mslaunch.faststd import TYPE_CHECKING, signal
+from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.host.programs import check_wdir, command, explain_spawn, is_python
 from mslaunch.protocol.frames import STDERR, STDOUT
 
@@ -24,6 +22,7 @@ if TYPE_CHECKING:
     from mslaunch.agent.mpi.protocol_choice import Program
     from mslaunch.agent.ranks.pmi_socket import PmiSocket
     from mslaunch.agent.ranks.session_dir import SessionDir
+    from mslaunch.agent.services.manager import ServiceManager
     from mslaunch.datamodel.node_plan import AppPlan, NodePlan, RankPlan
     from mslaunch.datamodel.node_report import ExitStatus
     from mslaunch.host.free_ports import Listener
@@ -54,31 +53,27 @@ class NodeJob:
         self._launched = launched
         self.mpi = MpiWireUp(loop, environ, need, link.send, self.pids, lambda name: session().folder(name))
         self._events = ProcessEvents(link.output, self._exited, link.stdin_taken)
-        self._services = ServiceManager(ServiceContext(loop, link, environ, session, need, self._pids_of_all))
+        self._services: ServiceManager | None = None  # once a plan has some
         self._ranks: dict[int, RankProcess] = {}
+        self.termination = Termination(loop, self._ranks, self.mpi.failing, self._end_services)
         self._plans: dict[int, NodePlan] = {}  # by rank
-        self._grace = 0.0
         self._size = 0  # how many ranks run, once those of the last plan do
         self._null = -1  # /dev/null
         self._placement: FdPlacement | None = None
         self._paused = False
         self._unbound = ""  # why the memory of the last rank that was started is not bound
         self._reported = ""  # the same, as was reported last
-        self._abandoned = False
-        self.ending = False
         self.waiting = 0  #: plans whose ranks cannot start yet, since a module is on its way
 
     @property
     def over(self) -> bool:
         """Nothing runs, and all output has been sent."""
-        return all(rank.over for rank in self._ranks.values()) and not self._services.running
+        services = self._services and self._services.running
+        return all(rank.over for rank in self._ranks.values()) and not services
 
     def pids(self) -> dict[int, int]:
         """Rank -> process id, of those that run."""
         return {rank.number: rank.pid for rank in self._ranks.values() if rank.running}
-
-    def _pids_of_all(self) -> list[int] | None:
-        return [*self.pids().values()] if self._plans else None
 
     # --- the beginning
 
@@ -88,10 +83,11 @@ class NodeJob:
         A second plan adds ranks to those of the first: they were spawned.  One that has services and no ranks comes
         before them, and leaves the other ports held.
         """
-        self._grace = plan.grace
-        self._services.add(plan, held)
-        if plan.services and not plan.ranks:
-            return
+        self.termination.grace = plan.grace
+        if plan.services:
+            self._start_services(plan, held)
+            if not plan.ranks:
+                return
         for listener in held.values():
             listener.close()
         held.clear()
@@ -110,6 +106,25 @@ class NodeJob:
             self.mpi.prepare(plan.world, self._programs(plan, base), lambda: self._start_all(plan, base))
 
         self._need("agent.ranks.numa_memory", go_on) if any(rank.memory for rank in plan.ranks) else go_on()
+
+    def _start_services(self, plan: NodePlan, held: dict[int, Listener]) -> None:
+        from mslaunch.agent.services.held_port import ServiceContext
+        from mslaunch.agent.services.manager import ServiceManager
+
+        if not self._services:
+            context = ServiceContext(
+                self._loop,
+                self._link,
+                self._environ,
+                self._session,
+                self._need,
+                lambda: [*self.pids().values()] if self._plans else None,
+            )
+            self._services = ServiceManager(context)
+            self._services.watch(not self._paused)
+            if self.termination.begun:
+                self._end_services(False)
+        self._services.add(plan, held)
 
     def _programs(self, plan: NodePlan, base: Mapping[str, str]) -> list[tuple[int, AppPlan, Program]]:
         """The programs whose MPI library matters; one that cannot be started is left out: its ranks will say so."""
@@ -136,7 +151,7 @@ class NodeJob:
     def _start(self, plan: NodePlan, rank: RankPlan, base: Mapping[str, str]) -> None:
         """Start a rank, or report why not; the launcher joins equal texts."""
         try:
-            if self.ending:
+            if self.termination.begun:
                 raise LaunchError("the job is being ended")
             process = self._spawn(plan, rank, plan.apps[rank.app], base)
         except LaunchError as error:
@@ -184,7 +199,7 @@ class NodeJob:
 
     def restart(self, rank: int, count: int) -> None:
         """Start a rank or service that has ended again, for the `count`th time, once nothing is left of its streams."""
-        if is_service(rank):
+        if self._services and is_service(rank):
             self._services.restart(rank)
         else:
             self._ranks[rank].retire(lambda: self._start_again(rank, count))
@@ -203,7 +218,8 @@ class NodeJob:
         self._paused = not on
         for rank in self._ranks.values():
             rank.watch(on)
-        self._services.watch(on)
+        if self._services:
+            self._services.watch(on)
 
     def feed(self, number: int, data: bytes) -> None:
         """Bytes for the standard input of a rank."""
@@ -226,29 +242,13 @@ class NodeJob:
         self.mpi.before_exit(failed)
         self._link.exited(rank, status)
         self.mpi.after_exit(rank, failed)
-        if self._abandoned and not self.pids():
-            self._services.end(at_once=True)
+        self.termination.rank_ended()
 
-    def end(self, grace: float) -> None:
-        """TERM, `grace` seconds, KILL; 0 is KILL at once."""
-        if not self.ending:
-            self.ending = True
-            self.mpi.failing()
-        for rank in self._ranks.values():
-            rank.hurry(at_once=grace <= 0)
-        if grace > 0:
-            self.signal(signal.SIGCONT)  # a stopped process cannot hear TERM
-            self.signal(signal.SIGTERM)
-            self._loop.after(grace, lambda: self.end(0.0))
-        else:
-            self.signal(signal.SIGKILL)
-        self._services.end(at_once=grace <= 0 or not self.pids())
-
-    def abandon(self) -> None:
-        """The launcher is gone: end all, services after the ranks."""
-        self._abandoned = True
-        self.end(self._grace)
+    def _end_services(self, at_once: bool) -> None:
+        if self._services:
+            self._services.end(at_once)
 
     def end_idle_services(self) -> None:
         """End services once no process is connected to them."""
-        self._services.end_idle()
+        if self._services:
+            self._services.end_idle()

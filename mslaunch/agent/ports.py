@@ -5,9 +5,10 @@ Ports are held by listening until ranks start; a service takes its own over.
 
 from __future__ import annotations
 
+import os
+
 from mslaunch.agent import on_demand
-from mslaunch.agent.reachability import Prober, TokenListener
-from mslaunch.faststd import TYPE_CHECKING
+from mslaunch.faststd import TYPE_CHECKING, socket
 from mslaunch.host.free_ports import Listener
 from mslaunch.protocol import control, frames
 
@@ -16,6 +17,37 @@ if TYPE_CHECKING:
 
     from mslaunch.errors import LaunchError
     from mslaunch.runtime.loop import Loop
+
+
+class TokenListener:
+    """Proves to the other agents that an address is this node's: who connects gets `token`."""
+
+    def __init__(self, loop: Loop) -> None:
+        self.token = os.urandom(8).hex()
+        self._loop = loop
+        self._listener: Listener | None = Listener()
+        self.port = self._listener.port
+        loop.reader(self._listener.fileno(), self._accept)
+
+    def _accept(self) -> None:
+        assert self._listener is not None
+        try:
+            fd = self._listener.accept()
+        except OSError:
+            return
+        client = socket(fileno=fd)
+        try:
+            client.send(self.token.encode())
+        except OSError:
+            pass
+        client.close()
+
+    def close(self) -> None:
+        """No more proofs are needed."""
+        if self._listener:
+            self._loop.reader(self._listener.fileno(), None)
+            self._listener.close()
+            self._listener = None
 
 
 class Ports:
@@ -61,6 +93,8 @@ class Ports:
 
     def probe(self, payload: bytes) -> None:
         """Try the addresses of another node."""
+        from mslaunch.agent.reachability import Prober
+
         Prober(self._loop, *control.unpack_record(control.Probe, payload), self._reached)
 
     def _reached(self, found: list[str]) -> None:

@@ -1,11 +1,8 @@
-"""Which addresses of a node other nodes reach: a listener that sends a token, and probes that look for it."""
+"""Which addresses of another node are reachable from here: probes that look for the token that it sends (`ports`)."""
 
 from __future__ import annotations
 
-import os
-
 from mslaunch.faststd import TYPE_CHECKING, socket
-from mslaunch.host.free_ports import Listener
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -15,37 +12,6 @@ if TYPE_CHECKING:
 _AF_INET, _AF_INET6, _SOCK_STREAM = 2, 10, 1
 PROBE_SECONDS = 4.0  #: for all addresses together
 _SETTLE = 0.3  #: seconds that other addresses have after the first answered
-
-
-class TokenListener:
-    """Proves to the other agents that an address is this node's: who connects gets `token`."""
-
-    def __init__(self, loop: Loop) -> None:
-        self.token = os.urandom(8).hex()
-        self._loop = loop
-        self._listener: Listener | None = Listener()
-        self.port = self._listener.port
-        loop.reader(self._listener.fileno(), self._accept)
-
-    def _accept(self) -> None:
-        assert self._listener is not None
-        try:
-            fd = self._listener.accept()
-        except OSError:
-            return
-        client = socket(fileno=fd)
-        try:
-            client.send(self.token.encode())
-        except OSError:
-            pass
-        client.close()
-
-    def close(self) -> None:
-        """No more proofs are needed."""
-        if self._listener:
-            self._loop.reader(self._listener.fileno(), None)
-            self._listener.close()
-            self._listener = None
 
 
 class Prober:

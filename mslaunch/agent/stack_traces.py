@@ -10,8 +10,7 @@ from __future__ import annotations
 import os
 import stat
 
-from mslaunch.agent.ranks.pipes import FdPlacement, open_fds
-from mslaunch.agent.ranks.rank import ProcessEvents, RankProcess
+from mslaunch.agent.ranks.rank import FdPlacement, ProcessEvents, RankProcess, open_fds
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple, signal
 from mslaunch.host.files import head_of
 from mslaunch.host.processes import link, numbers, stat_fields

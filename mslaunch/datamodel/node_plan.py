@@ -88,6 +88,7 @@ class ServicePlan(NamedTuple):
     cpus: tuple[int, ...] = ()  # the kernel's numbers; empty: not bound
     hint: str = ""  # a word: where it stands in a Python program of the job, the service is started with the ranks
     name: str = "service"  # of its session directory
+    kind: str = ""  # its row in the agent's table of kinds: what it runs
 
 
 class NodePlan(NamedTuple):

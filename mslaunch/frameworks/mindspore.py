@@ -102,7 +102,7 @@ def services(place: RankInfo, policy: ServicePolicy) -> tuple[ServicePlan, ...]:
     server = _words({**shared, "MS_ROLE": "MS_PSERVER"})
     made = [ServicePlan(port, scheduler, SERVICE_BASE, policy.first, policy.program, policy.cpus, "mindspore")]
     made += (ServicePlan(0, server, SERVICE_BASE - 1 - at, True, "ranks") for at in range(place.servers))
-    return tuple(plan._replace(name=service(plan.number).name) for plan in made)
+    return tuple(plan._replace(name=service(plan.number).name, kind="mindspore") for plan in made)
 
 
 def _words(known: dict[str, object]) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""The processes that listen at a port of this host, read from /proc: to wait for one, and to name one in an error.
+"""The processes that listen at a port of this host, read from /proc, and why a port cannot be held.
 
 The kernel lists sockets that listen before all others, so a host with a hundred thousand connections is read as fast as
 an idle one.
@@ -7,22 +7,15 @@ an idle one.
 from __future__ import annotations
 
 import os
-import time
 from errno import EADDRINUSE
 
 from mslaunch.errors import LaunchError
 from mslaunch.faststd import TYPE_CHECKING
-from mslaunch.host.processes import family, link, numbers, strings
+from mslaunch.host.processes import link, numbers, strings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
-    from mslaunch.runtime.loop import Loop, Timer
-
-POLL = 0.015  #: seconds between two looks; more where a look takes long
-SECONDS = 60.0  #: that a process is waited for
-IDLE = 2.0  #: seconds without a connection after which a process counts as no longer needed
-_LOOK_FOR_CONNECTIONS = 0.25  # seconds
 _LISTEN = b"0A"
 _ESTABLISHED = b"01"
 _SHOWN = 80  # characters of a command line
@@ -95,58 +88,3 @@ def refused(port: int, moves: bool, error: OSError) -> LaunchError:
     if moves:
         return LaunchError(f"port {port} is taken, and so are those below it that were tried", todo=todo)
     return LaunchError(f"port {port} is taken{by_whom(port)}", todo=f"end that process, or {todo}")
-
-
-class ListenWait:
-    """Waits until the process `pid`, or one that it has started, listens at `port`."""
-
-    def __init__(self, loop: Loop, port: int, pid: int, heard: Callable[[LaunchError | None], None]) -> None:
-        """`heard` gets None once it does, or why it never can; it is given up after a minute."""
-        self._loop = loop
-        self._port = port
-        self._pid = pid
-        self._heard = heard
-        self._until = time.monotonic() + SECONDS
-        self._timer: Timer = loop.after(POLL, self._look)
-
-    def cancel(self) -> None:
-        """It has ended."""
-        self._timer.cancel()
-
-    def _look(self) -> None:
-        began = time.monotonic()
-        found = sockets(self._port)
-        if found and holder(found, family([self._pid])) is not None:
-            self._heard(None)
-        elif found and holder(found, numbers()):
-            what = f"port {self._port} is now in use{by_whom(self._port)}"
-            self._heard(LaunchError(what, todo="it was free a moment ago: launch again, or let another be chosen"))
-        else:
-            now = time.monotonic()
-            if now < self._until:
-                self._timer = self._loop.after(max(POLL, 10 * (now - began)), self._look)
-
-
-class IdleWait:
-    """Waits until nobody is connected to `port` any more; the process that listens there may end before."""
-
-    def __init__(self, loop: Loop, port: int, done: Callable[[], None]) -> None:
-        self._loop = loop
-        self._port = port
-        self._done = done
-        self._busy = time.monotonic()  # when somebody was last seen
-        self._timer: Timer = loop.after(0.0, self._look)
-
-    def cancel(self) -> None:
-        """It has ended."""
-        self._timer.cancel()
-
-    def _look(self) -> None:
-        began = time.monotonic()
-        if connected(self._port):
-            self._busy = began
-        now = time.monotonic()
-        if now - self._busy >= IDLE:
-            self._done()
-        else:
-            self._timer = self._loop.after(max(_LOOK_FOR_CONNECTIONS, 10 * (now - began)), self._look)

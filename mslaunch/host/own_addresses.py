@@ -1,14 +1,16 @@
-"""The addresses of this host's network interfaces, read from the kernel."""
+"""The addresses of this host, of its interfaces and as others see it, and whether a name means it."""
 
 from __future__ import annotations
 
 import fcntl
-import struct
+import os
 
 from mslaunch.faststd import socket
 
 _AF_INET, _SOCK_DGRAM = 2, 2
 _SIOCGIFCONF = 0x8912
+_ANY_PORT = 9
+_AI_NUMERICHOST = 4
 
 
 def addresses() -> list[str]:
@@ -20,6 +22,7 @@ def addresses() -> list[str]:
 def _ipv4() -> list[str]:
     """netdevice(7), SIOCGIFCONF: 40 bytes an interface, the address at offset 20."""
     import array
+    import struct
 
     buffer = array.array("B", bytes(40 * 256))
     asked = struct.pack("iL", len(buffer), buffer.buffer_info()[0])
@@ -57,3 +60,44 @@ def _shorten(groups: list[str]) -> str:
     if length < 2:
         return ":".join(groups)
     return ":".join(groups[:best]) + "::" + ":".join(groups[best + length :])
+
+
+def is_local(name: str) -> bool:
+    """Whether `name` means this host: one of its names, or the address of an interface; no name service is asked.
+
+    127.0.0.2 and its like count as other hosts, so that tests can use them as such.
+    """
+    own = os.uname().nodename
+    if name in ("localhost", "127.0.0.1", "::1", "localhost.localdomain", own, own.split(".")[0]):
+        return True
+    if name.replace(".", "").isdigit() or ":" in name:
+        return not name.startswith("127.") and name in addresses()
+    return False
+
+
+def source_address(host: str, resolve: bool = False) -> str:
+    """The address of ours that `host` sees, by the kernel's routing table; "" if there is no way to it.
+
+    No packet is sent: connect(2) of a datagram socket only chooses a route.
+
+    `host` is an IP address (IPv6 perhaps with %interface), or, with `resolve`, a name, as ssh would look it up.
+    """
+    import _socket
+
+    flags = 0 if resolve else _AI_NUMERICHOST
+    try:
+        found = _socket.getaddrinfo(host, _ANY_PORT, 0, _socket.SOCK_DGRAM, 0, flags)
+    except (OSError, UnicodeError):
+        return ""
+    for family, kind, protocol, _, target in found:
+        sock = _socket.socket(family, kind, protocol)
+        try:
+            sock.connect(target)
+            own, _, interface = str(sock.getsockname()[0]).partition("%")
+        except OSError:
+            continue
+        finally:
+            sock.close()
+        interface = host.partition("%")[2] or interface  # as the caller writes it: eth0, or its number
+        return f"{own}%{interface}" if interface else own
+    return ""

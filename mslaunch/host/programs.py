@@ -109,8 +109,3 @@ def is_python(path: str) -> bool:
         return True
     head = head_of(path, 128)
     return head[:2] == b"#!" and b"python" in head.split(b"\n", 1)[0]
-
-
-def has_text(path: str, word: bytes, most: int) -> bool:
-    """Whether `word` is in the first `most` bytes of a file."""
-    return word in head_of(path, most)

@@ -17,7 +17,7 @@ from mslaunch.datamodel.request import Request
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple, partial
 from mslaunch.host.cpus import cores_here
 from mslaunch.host.files import head_of, read_text
-from mslaunch.host.own_names import is_local
+from mslaunch.host.own_addresses import is_local
 from mslaunch.launcher.agents.connection import JobAgents
 from mslaunch.launcher.agents.rendezvous import rendezvous_request
 from mslaunch.launcher.agents.start_agents import AgentPool, UnreachedError

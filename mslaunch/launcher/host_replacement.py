@@ -10,7 +10,7 @@ import os
 
 from mslaunch.errors import AllocationError, LaunchError, UsageError
 from mslaunch.faststd import TYPE_CHECKING
-from mslaunch.host.own_names import is_local
+from mslaunch.host.own_addresses import is_local
 from mslaunch.launcher.agents.start_agents import UnreachedError
 from mslaunch.launcher.messages.notices import no_host_text
 from mslaunch.launcher.restart_candidates import (

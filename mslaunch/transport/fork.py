@@ -130,7 +130,7 @@ def _be_agent(reader: int, writer: int, others: list[int]) -> int:
             os.dup2(null, fd, inheritable=False)
         except OSError:  # its number is above today's limit
             os.close(fd)
-    return agent_main(reader, writer, by_ssh=False)
+    return agent_main(reader, writer)
 
 
 def _pipe() -> tuple[int, int]:

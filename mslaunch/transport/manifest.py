@@ -24,7 +24,6 @@ CORE = (
     "mslaunch.agent.ports",
     "mslaunch.agent.ranks",
     "mslaunch.agent.ranks.cpu_affinity",
-    "mslaunch.agent.ranks.pipes",
     "mslaunch.agent.ranks.pmi_socket",
     "mslaunch.agent.ranks.rank",
     "mslaunch.agent.ranks.rank_environment",
@@ -33,6 +32,7 @@ CORE = (
     "mslaunch.agent.services",
     "mslaunch.agent.services.held_port",
     "mslaunch.agent.services.manager",
+    "mslaunch.agent.termination",
     "mslaunch.datamodel",
     "mslaunch.datamodel.node_plan",
     "mslaunch.datamodel.node_report",
@@ -97,9 +97,9 @@ PARTS = {
     ),
     "agent.services.service": (
         "mslaunch.agent.services.mindspore_scheduler",
+        "mslaunch.agent.services.readiness",
         "mslaunch.agent.services.service",
-        "mslaunch.agent.services.service_command",
-        "mslaunch.agent.services.service_process",
+        "mslaunch.agent.services.service_kind",
         "mslaunch.host.listeners",
     ),
     "agent.stack_traces": (

@@ -32,8 +32,14 @@ def test_hello(boot):
 
 
 def test_an_address_by_ssh_comes_first(boot):
-    hello = boot(SSH_CONNECTION="192.0.2.1 50000 192.0.2.2 22").begin()
-    assert (hello.addresses[0], hello.seen_from) == ("192.0.2.2", "192.0.2.1")
+    hello = boot(SSH_CONNECTION="192.0.2.1 50000 127.0.0.1 22").begin()
+    assert (hello.addresses[0], hello.seen_from) == ("127.0.0.1", "192.0.2.1")
+
+
+def test_an_ssh_connection_of_another_host_is_not_ours(boot):
+    """As srun hands it on from the login node: each host would have that one's address."""
+    hello = boot(SSH_CONNECTION="192.0.2.1 50000 198.51.100.2 22").begin()
+    assert hello.seen_from == "" and "198.51.100.2" not in hello.addresses
 
 
 def test_a_rank(agent):

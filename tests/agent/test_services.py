@@ -13,9 +13,9 @@ import pytest
 from agents import BOUND, plan, state_of, wait_gone
 
 from mslaunch.agent.services.mindspore_scheduler import PATIENCE
+from mslaunch.agent.services.readiness import IDLE
 from mslaunch.datamodel.node_plan import SERVICE_BASE, AppPlan, NodePlan, ServicePlan
 from mslaunch.datamodel.node_report import ExitStatus
-from mslaunch.host.listeners import IDLE
 from mslaunch.protocol import control, frames
 
 #: stands for MindSpore's extension; it does what it is told by who connects
@@ -72,6 +72,10 @@ sys.stdin.read()
 """
 
 
+def parameter_server(number: int) -> ServicePlan:
+    return ServicePlan(0, ("MS_ROLE=MS_PSERVER",), SERVICE_BASE - number, True, "ranks", kind="mindspore")
+
+
 class Lab:
     """An agent whose ranks find the small MindSpore, with two ports, the second one for the scheduler."""
 
@@ -93,7 +97,9 @@ class Lab:
     def scheduler(self, **how) -> ServicePlan:
         env = {"MS_SCHED_PORT": self.port, "MS_WORKER_NUM": 1, "MS_ROLE": "MS_SCHED", "RANK_ID": 0}
         how = {"first": True, "hint": "mindspore", **how}
-        return ServicePlan(self.port, tuple(f"{n}={v}" for n, v in env.items()), name="scheduler", **how)
+        return ServicePlan(
+            self.port, tuple(f"{n}={v}" for n, v in env.items()), name="scheduler", kind="mindspore", **how
+        )
 
     def plan(self, *argv: str, services=None, ranks: int = 0, site: bool = True, **more) -> NodePlan:
         env = [f"MS_SCHED_PORT={self.port}", "MS_ROLE=MS_WORKER"]
@@ -386,7 +392,7 @@ def test_a_cpu_that_is_not_there(lab):
 def test_parameter_servers(lab):
     """The program of the ranks with a role of their own, and no number of a rank's; there until the job ends."""
     script = 'trap "echo bye; exit 0" TERM; echo $MS_ROLE ${NUMBER-none}; while :; do sleep 0.05; done'
-    servers = tuple(ServicePlan(0, ("MS_ROLE=MS_PSERVER",), SERVICE_BASE - 1 - i, True, "ranks") for i in range(2))
+    servers = tuple(parameter_server(1 + i) for i in range(2))
     agent = lab.agent
     agent.launch(lab.plan("sh", "-c", script, services=servers))
     for server in servers:
@@ -402,7 +408,7 @@ def test_parameter_servers(lab):
 def test_a_server_whose_orphan_is_never_silent(lab):
     """It is heard for a moment after the server has ended, and no longer."""
     script = "trap 'exit 0' TERM; setsid sh -c 'while :; do echo more; sleep 0.01; done' & while :; do sleep 0.05; done"
-    server = ServicePlan(0, ("MS_ROLE=MS_PSERVER",), SERVICE_BASE - 1, True, "ranks")
+    server = parameter_server(1)
     agent = lab.agent
     agent.launch(lab.plan("sh", "-c", script, services=(server,)))
     lab.serves(server.number)
@@ -483,7 +489,7 @@ def test_not_while_the_job_is_being_ended(lab):
 
 
 def test_a_server_once_more(lab):
-    server = ServicePlan(0, ("MS_ROLE=MS_PSERVER",), SERVICE_BASE - 1, True, "ranks")
+    server = parameter_server(1)
     agent = lab.agent
     agent.launch(lab.plan("sh", "-c", "echo $MS_ROLE; exit 3", services=(server,)))
     for life in range(3):
@@ -501,7 +507,7 @@ def all_of_it(lab) -> list[int]:
     """A scheduler that does not hear TERM, a server with a child in a session of its own, and a rank."""
     (lab.folder / "site" / "sitecustomize.py").write_text("import signal; signal.signal(15, signal.SIG_IGN)")
     script = 'trap "" TERM; setsid sleep 1000 & echo $!; while :; do sleep 0.05; done'
-    server = ServicePlan(0, ("MS_ROLE=MS_PSERVER",), SERVICE_BASE - 1, True, "ranks")
+    server = parameter_server(1)
     agent = lab.agent
     agent.launch(lab.plan(sys.executable, "-c", f"import os; os.execvp('sh', ['sh', '-c', {script!r}])",
                           services=(lab.scheduler(), server)))  # fmt: skip

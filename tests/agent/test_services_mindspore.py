@@ -39,7 +39,7 @@ def scheduler(agent, folder, program: str) -> tuple[int, NodePlan]:
     agent.send(frames.RESERVE, payload=b"0 0")
     port = control.unpack_record(control.Reserved, agent.expect(frames.RESERVED).payload).ports[1]
     env = ("MS_SCHED_HOST=127.0.0.1", f"MS_SCHED_PORT={port}", "MS_WORKER_NUM=2", "MS_ROLE=MS_SCHED", "RANK_ID=0")
-    service = ServicePlan(port, env, first=True, program=program)
+    service = ServicePlan(port, env, first=True, program=program, kind="mindspore")
     return port, NodePlan((), (AppPlan((PYTHON, "net.py"), str(folder)),), (), services=(service,))
 
 

@@ -228,13 +228,13 @@ def test_more_ranks_than_the_soft_limit_of_open_files():
 
 CRASHES = """\
 import sys
-from mslaunch.agent.node_job import NodeJob
+from mslaunch.agent.termination import Termination
 from mslaunch.cli.main import command
 
 def end(*words):
     raise RuntimeError("this agent has a bug")
 
-NodeJob.end = end
+Termination.end = end
 sys.exit(command(["-n", "2", "sh", "-c", "test $RANK = 0 && { sleep 0.2; exit 3; }; sleep 60"]))
 """
 

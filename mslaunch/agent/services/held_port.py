@@ -72,8 +72,8 @@ class ServicePort:
     def _readable(self) -> None:
         """Hand over the port first, and only then look who asks.
 
-        Closing resets those who have connected, and they try again within half a second; but a worker of MindSpore that
-        had the time to send its registration waits 15 s for an answer that nobody will give (docs/design.md).
+        Closing resets those who have connected, and they try again within half a second; but a client that had the time
+        to send its registration may wait 15 s for an answer that nobody will give (docs/design.md).
         """
         self.hand_over()
         self._connected()

@@ -1,6 +1,6 @@
 """The services of a node: processes of the job that are no ranks, started before them or when somebody connects.
 
-Until then a service is a `ServicePort`.  All else is a module that travels when the first one is to be started.
+Until then a service is a `ServicePort`.  All else is a part, which travels when the first one is to be started.
 """
 
 from __future__ import annotations
@@ -8,13 +8,14 @@ from __future__ import annotations
 import os
 
 from mslaunch.agent import on_demand
-from mslaunch.agent.services.held_port import ServiceContext, ServicePort
+from mslaunch.agent.services.held_port import ServicePort
 from mslaunch.faststd import TYPE_CHECKING
-from mslaunch.host.programs import has_text
+from mslaunch.host.files import head_of
 
 if TYPE_CHECKING:
     from typing import Any
 
+    from mslaunch.agent.services.held_port import ServiceContext
     from mslaunch.datamodel.node_plan import NodePlan, ServicePlan
     from mslaunch.host.free_ports import Listener
 
@@ -94,8 +95,7 @@ class ServiceManager:
 def names(plan: NodePlan, word: str) -> bool:
     """Whether a Python program of the job has `word` in its text: it will need the service that gives this hint.
 
-    Workers of MindSpore that find a scheduler at their first try meet after 5 to 7 s; one whose connection was reset
-    may need 20 (docs/design.md).
+    Ranks that find it at their first try meet sooner than one whose connection was reset (docs/design.md).
     """
     texts = [os.path.join(app.wdir, arg) for app in plan.apps for arg in app.argv if arg.endswith(".py")]
-    return bool(word) and any(has_text(path, word.encode(), _TEXT) for path in texts)
+    return bool(word) and any(word.encode() in head_of(path, _TEXT) for path in texts)

@@ -10,20 +10,17 @@ off a rank that has loaded it or, before there are ranks, off their program.  Th
 from __future__ import annotations
 
 import os
-import time
 
-from mslaunch.agent.services.service_command import ProgramOfRanks, ServiceCommand
-from mslaunch.datamodel.node_plan import SERVICE_BASE
+from mslaunch.agent.services.service_kind import ServiceCommand
 from mslaunch.errors import LaunchError
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 from mslaunch.host.processes import family, link, read, strings
-from mslaunch.host.programs import find_program, has_text
+from mslaunch.host.programs import find_program
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from mslaunch.agent.ranks.session_dir import SessionDir
-    from mslaunch.datamodel.node_plan import NodePlan, ServicePlan
+    from mslaunch.agent.services.service_kind import ProgramOfRanks
     from mslaunch.runtime.loop import Loop, Timer
 
 _MISSING = 93  # exit code of a light scheduler that has found no MindSpore
@@ -81,39 +78,33 @@ _OF_A_RANK_PREFIXES = ("OMPI_COMM_WORLD_", "PMI_", "PMIX_")
 
 
 class SchedulerCommands:
-    """What one service runs: the scheduler, or a parameter server."""
+    """The kind "mindspore": the scheduler, or a parameter server.  See `service_kind.ServiceKind`."""
 
-    def __init__(
-        self,
-        plan: NodePlan,
-        service: ServicePlan,
-        environ: Mapping[str, str],
-        session: Callable[[], SessionDir],
-    ) -> None:
-        self._service = service
-        self._own = ProgramOfRanks(plan, service, environ, session)
+    def __init__(self, own: ProgramOfRanks) -> None:
+        self._own = own
+        self._service = own.service
 
     def early(self, guessed: bool) -> ServiceCommand | None:
-        """What it runs before anybody has connected, None if that cannot be known yet; raises `LaunchError`.
+        """The program of the ranks, or else a light scheduler if that program has an interpreter.
 
         One that was started on a guess waits until a rank wants to meet others, however long that takes:
         MS_TOPO_TIMEOUT would end it, and ranks have their own.  11 days are near what 31 bits of milliseconds hold.
         """
         wdir = self._own.wdir()
-        found: ServiceCommand | None
+        found: ServiceCommand | None = None
         if self._runs_program(wdir):
             found = self._program(wdir)
         else:
             try:
                 found = self._light(self._program(wdir))
             except LaunchError:  # the ranks will report it, in the same words on all hosts
-                found = None
+                pass
         if found and guessed:
             found.env["MS_TOPO_TIMEOUT"] = "999999"
         return found
 
     def on_connection(self, pids: Sequence[int] | None) -> ServiceCommand | None:
-        """What it runs now that somebody has connected; None if none of our ranks (`pids`) has loaded MindSpore.
+        """With the interpreter of a rank that has loaded MindSpore; None if none has.
 
         On a host that never had ranks (--scheduler may name one) those of others are believed, and a Python is guessed.
         """
@@ -128,24 +119,20 @@ class SchedulerCommands:
         env = scheduler_env(found.env, self._service.env)
         return ServiceCommand(found.path, scheduler_command(found), env, found.cwd)
 
-    def watchdog(
-        self, loop: Loop, give_up: Callable[[LaunchError], None], command: ServiceCommand
-    ) -> ReconnectWatchdog:
-        """For one that was started again."""
+    @staticmethod
+    def watchdog(loop: Loop, give_up: Callable[[LaunchError], None], command: ServiceCommand) -> ReconnectWatchdog:
+        """See there."""
         return ReconnectWatchdog(loop, give_up, command.env)
 
     @staticmethod
     def not_installed(command: ServiceCommand) -> LaunchError:
-        """It ended with `command.missing`."""
+        """The interpreter has no MindSpore."""
         what = f"the MindSpore scheduler was not started: {command.path} has no MindSpore"
         return LaunchError(what, todo="install it there, or name another host with --scheduler")
 
     def _runs_program(self, wdir: str) -> bool:
-        if self._service.number != SERVICE_BASE or self._service.program == "ranks":
-            return True
-        return self._service.program == "auto" and any(
-            has_text(path, _CONFIGURES, _TEXT) for path in self._own.texts(wdir)
-        )
+        how = self._service.program
+        return how == "ranks" or (how == "auto" and self._own.has_text(_CONFIGURES, _TEXT, wdir))
 
     def _env(self, wdir: str) -> dict[str, str]:
         return scheduler_env(self._own.env(wdir), self._service.env)
@@ -185,14 +172,7 @@ def find_interpreter(roots: Sequence[int]) -> Interpreter | None:
     None if there is none, or it may not be looked at, or its interpreter cannot be run from here (another mount
     namespace; a program with Python inside).  Takes 2 to 10 ms, 40 where ranks starve us: close the port first.
     """
-    seen = set()
-    for pid in family(roots):
-        if pid not in seen:
-            seen.add(pid)
-            found = _look(pid)
-            if found:
-                return found
-    return None
+    return next(filter(None, map(_look, family(roots))), None)
 
 
 def scheduler_command(interpreter: Interpreter) -> list[str]:
@@ -231,12 +211,12 @@ class ReconnectWatchdog:
         self._give_up = give_up
         self.patience = max(PATIENCE, _BEATS * _seconds(env.get(_PACE, "")))
         self._wait: Timer | None = None
-        self._refused = 0.0  # when it did so last, by the monotonic clock
+        self._refused = 0.0  # when it did so last
 
     def read(self, data: bytes) -> None:
         """What the scheduler printed; a line that comes in two pieces is not seen, but soon there is another."""
         if _REFUSES in data:
-            self._refused = time.monotonic()
+            self._refused = self._loop.now()
             self._wait = self._wait or self._loop.after(self.patience, self._over)
 
     def cancel(self) -> None:
@@ -247,7 +227,7 @@ class ReconnectWatchdog:
 
     def _over(self) -> None:
         self.cancel()
-        if time.monotonic() - self._refused < PATIENCE / 2:
+        if self._loop.now() - self._refused < PATIENCE / 2:
             what = "ranks had done their work before all of them had registered with it, and could not end"
             self._give_up(LaunchError(what))
 
@@ -264,8 +244,8 @@ def _look(pid: int) -> Interpreter | None:
     package = _package(pid)
     if package is None:
         return None
-    words = strings(pid, "environ")
-    env = {name: value for name, _, value in (word.partition("=") for word in words) if name}
+    pairs = [word.partition("=") for word in strings(pid, "environ")]
+    env = {name: value for name, _, value in pairs if name}
     cwd = link(pid, "cwd") or "/"
     path = _program(pid, cwd, env)
     return Interpreter(path, package, cwd, env) if path else None

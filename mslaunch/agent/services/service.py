@@ -1,25 +1,36 @@
-"""A service that was started: its processes one after the other, its restarts, and its end.
+"""A service that was started: its kind, its processes one after the other, its restarts, and its end.
 
-It is at its port (`ServicePort`), or it has a process, a `ServiceRun`.  One that ended well while ranks still run goes
-back to its port, for the next program of a script that runs two.
+It waits at its port (`ServicePort`), or it has a process, a `ServiceRun`.  One that ended well while ranks still run
+goes back to its port, for the next program of a script that runs two.
+
+A process may be in vain: one that finds out by itself whether it is installed, or that was started on a guess, is
+reported to the launcher only once it has printed something, listens, or has failed.
 """
 
 from __future__ import annotations
 
-from mslaunch.agent.services.mindspore_scheduler import SchedulerCommands
-from mslaunch.agent.services.service_process import ServiceRun
+import os
+
+from mslaunch.agent.ranks.cpu_affinity import bound
+from mslaunch.agent.ranks.rank import FdPlacement, ProcessEvents, RankProcess, open_fds
+from mslaunch.agent.services.readiness import IdleWait, ListenWait
+from mslaunch.agent.services.service_kind import ProgramOfRanks
 from mslaunch.datamodel.node_report import ExitStatus
 from mslaunch.errors import LaunchError
-from mslaunch.faststd import TYPE_CHECKING
-from mslaunch.host.listeners import IdleWait
+from mslaunch.faststd import TYPE_CHECKING, load, signal
+from mslaunch.host.programs import check_wdir, explain_spawn
 from mslaunch.protocol.frames import STDERR
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mslaunch.agent.services.held_port import ServiceContext, ServicePort
-    from mslaunch.agent.services.service_command import ServiceCommand
+    from mslaunch.agent.services.service_kind import ServiceCommand, ServiceKind, Watchdog
     from mslaunch.datamodel.node_plan import NodePlan, ServicePlan
+
+KILL_AFTER = 1.0  #: seconds from TERM to KILL, once nobody needs the service any more
+#: the kinds of services (`ServicePlan.kind`): who knows what one runs, as `service_kind.ServiceKind` says
+KINDS = {"mindspore": "agent.services.mindspore_scheduler:SchedulerCommands"}
 
 
 class Service:
@@ -30,7 +41,9 @@ class Service:
         self._sink = context.sink
         self._service = service
         self._port = port
-        self._commands = SchedulerCommands(plan, service, context.environ, context.session)
+        self._kind: ServiceKind = load(KINDS[service.kind])(
+            ProgramOfRanks(plan, service, context.environ, context.session)
+        )
         self._command: ServiceCommand | None = None  # what it ran last
         self._run: ServiceRun | None = None
         self._awaited = service.first  # SERVES is still to be sent
@@ -59,11 +72,11 @@ class Service:
         """
         guessed = early and not self._service.first
         if early:
-            self._try(lambda: self._commands.early(guessed), guessed)
+            self._try(lambda: self._kind.early(guessed), guessed)
         else:
             pids = self._context.ranks()
             self._needed = pids is None
-            self._try(lambda: self._commands.on_connection(pids))
+            self._try(lambda: self._kind.on_connection(pids))
 
     def _try(self, find: Callable[[], ServiceCommand | None], guessed: bool = False, again: bool = False) -> None:
         """Start what is found, or report why it cannot be; wait for a connection if there is nothing yet."""
@@ -82,12 +95,12 @@ class Service:
             self._sink.not_started(self._service.number, error)
 
     def _start(self, command: ServiceCommand, guessed: bool, again: bool) -> None:
-        run = ServiceRun(self._context.loop, self._sink, self._service, command, self._exited, guessed)
+        run = ServiceRun(self._context, self._service, command, self._exited, guessed)
         run.start()
         self._run = run
         run.process.watch(self._watched)
         if again:
-            run.watchdog = self._commands.watchdog(self._context.loop, run.kill, command)
+            run.watchdog = self._kind.watchdog(self._context.loop, run.kill, command)
         if not self._service.port:
             self._serves()
         elif self._awaited or guessed or not run.reported:
@@ -135,7 +148,7 @@ class Service:
             self._idle.cancel()
         error, missing = run.error, bool(run.command.missing) and status.code == run.command.missing
         if missing and self._needed:  # no other interpreter is known
-            error = self._commands.not_installed(run.command)
+            error = self._kind.not_installed(run.command)
         elif missing and not run.reported:  # if a rank connects after all, its process tells which interpreter has it
             run.process.retire(self._forget)
             return
@@ -168,3 +181,103 @@ class Service:
             self._idle = IdleWait(self._context.loop, self._service.port, lambda: self.end(True))
         else:
             self.end(True)
+
+
+class ServiceRun:
+    """A process, and what it waits for."""
+
+    def __init__(
+        self,
+        context: ServiceContext,
+        service: ServicePlan,
+        command: ServiceCommand,
+        exited: Callable[[ExitStatus], None],
+        guessed: bool,
+    ) -> None:
+        self.command = command
+        self.guessed = guessed  #: no rank has needed it yet
+        self.reported = False
+        self.error: LaunchError | None = None  #: why it had to be killed
+        self.watchdog: Watchdog | None = None  #: reads what it prints
+        self.process = RankProcess(
+            service.number, context.loop, ProcessEvents(self._output, lambda number, status: exited(status))
+        )
+        self._loop = context.loop
+        self._sink = context.sink
+        self._service = service
+        self._ended_streams: list[int] = []  # not yet reported
+        self._port_wait: ListenWait | None = None
+
+    def start(self) -> None:
+        """Raises `LaunchError`."""
+        command = self.command
+        null = os.open("/dev/null", os.O_RDONLY)
+        try:
+            check_wdir(command.wdir)
+            os.chdir(command.wdir)
+            with bound(self._service.cpus):
+                fds = open_fds(null, False, False, False, 1)
+                self.process.start(command.path, command.argv, command.env, fds, FdPlacement(0, null))
+        except OSError as error:
+            raise explain_spawn(command.argv[0], error) from None
+        finally:
+            os.close(null)
+        if not command.missing:
+            self.report()
+
+    def report(self) -> None:
+        """Tell the launcher that it runs, or ran."""
+        if not self.reported:
+            self.reported = True
+            self._sink.started(self._service.number, self.process.pid)
+            for kind in self._ended_streams:
+                self._sink.output(kind, self._service.number, b"")
+
+    def await_port(self, serves: Callable[[], None]) -> None:
+        """Call `serves` once it listens at its port; it is killed if another process does."""
+
+        def done(error: LaunchError | None) -> None:
+            if error:
+                self.kill(error)
+            else:
+                self.guessed = False
+                self.report()
+                serves()
+
+        self._port_wait = ListenWait(self._loop, self._service.port, self.process.pid, done)
+
+    def stop_waiting(self) -> None:
+        """It has ended, or is about to."""
+        if self._port_wait:
+            self._port_wait.cancel()
+        if self.watchdog:
+            self.watchdog.cancel()
+
+    def kill(self, error: LaunchError) -> None:
+        """It cannot do its work."""
+        self.error = error
+        self.process.signal(signal.SIGKILL)
+
+    def end(self) -> None:
+        """TERM, and KILL a second later."""
+        process = self.process
+        if process.over:
+            return
+        process.hurry(at_once=not process.running)
+        process.signal(signal.SIGTERM)
+        self._loop.after(KILL_AFTER, lambda: _kill(process))
+
+    def _output(self, kind: int, number: int, data: bytes) -> None:
+        if data:
+            self.report()
+            if self.watchdog:
+                self.watchdog.read(data)
+        if self.reported:
+            self._sink.output(kind, number, data)
+        else:
+            self._ended_streams.append(kind)
+
+
+def _kill(process: RankProcess) -> None:
+    process.hurry(at_once=True)
+    process.signal(signal.SIGKILL)

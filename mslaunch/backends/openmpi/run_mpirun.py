@@ -236,8 +236,7 @@ def _address(allocation: Allocation) -> str:
     far = [node for node in allocation.nodes if not node.local]
     if not far:
         return "127.0.0.1"
-    from mslaunch.host.own_addresses import addresses
-    from mslaunch.host.source_address import source_address
+    from mslaunch.host.own_addresses import addresses, source_address
 
     return source_address(far[0].name, resolve=True) or addresses()[0]
 

@@ -141,7 +141,7 @@ def _entries(own: HydraOptions, read_text: ReadText) -> list[HostLine]:
     else:
         entries = machinefile.merged(machinefile.from_file(options.read_file(read_text, value, where), value))
     if own.skip:
-        from mslaunch.host.own_names import is_local
+        from mslaunch.host.own_addresses import is_local
 
         entries = [entry for entry in entries if not is_local(entry.name)]
         if not entries:

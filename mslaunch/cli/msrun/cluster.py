@@ -14,7 +14,7 @@ from mslaunch.cli.parser.readers import is_number
 from mslaunch.datamodel.request import Share
 from mslaunch.errors import UsageError
 from mslaunch.faststd import TYPE_CHECKING
-from mslaunch.host.source_address import source_address
+from mslaunch.host.own_addresses import source_address
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

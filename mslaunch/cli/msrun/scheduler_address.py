@@ -49,8 +49,7 @@ def is_loopback(address: str) -> bool:
 
 def is_ours(address: str) -> bool:
     """Whether an interface of this host has it."""
-    from mslaunch.host.own_addresses import addresses
-    from mslaunch.host.source_address import source_address
+    from mslaunch.host.own_addresses import addresses, source_address
 
     interface = address.partition("%")[2]
     try:

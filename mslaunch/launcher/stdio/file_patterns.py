@@ -11,7 +11,7 @@ from mslaunch.datamodel.node_plan import is_service
 from mslaunch.errors import UsageError
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.frameworks.table import service_info
-from mslaunch.host.source_address import source_address
+from mslaunch.host.own_addresses import source_address
 from mslaunch.launcher.rank_names import RankNames
 
 if TYPE_CHECKING:

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mslaunch.agent import reachability
-from mslaunch.agent.reachability import Prober, TokenListener
+from mslaunch.agent.ports import TokenListener
+from mslaunch.agent.reachability import Prober
 from mslaunch.host import free_ports, own_addresses
 from mslaunch.host.free_ports import Listener
 from mslaunch.host.own_addresses import addresses

@@ -46,7 +46,9 @@ PLANS = st.builds(
     TUPLES,
     TUPLES,
     TUPLES,
-    st.lists(st.builds(ServicePlan, NUMBERS, TUPLES, program=WORDS, hint=WORDS, name=WORDS), max_size=2).map(tuple),
+    st.lists(
+        st.builds(ServicePlan, NUMBERS, TUPLES, program=WORDS, hint=WORDS, name=WORDS, kind=WORDS), max_size=2
+    ).map(tuple),
     st.lists(NUMBERS, max_size=3).map(tuple),
     st.booleans(),
     st.sampled_from(["auto", "yes", "no"]),

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from mslaunch.agent.ranks.pipes import FdPlacement, open_fds
 from mslaunch.agent.ranks.pmi_socket import PmiSocket
-from mslaunch.agent.ranks.rank import ProcessEvents, RankProcess
+from mslaunch.agent.ranks.rank import FdPlacement, ProcessEvents, RankProcess, open_fds
 from mslaunch.datamodel.node_report import ExitStatus
 from mslaunch.runtime import program_streams
 from mslaunch.runtime.fd_writer import Writer

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from mslaunch.agent.services import mindspore_scheduler
 from mslaunch.agent.services.mindspore_scheduler import (
     PATIENCE,
     STUB,
@@ -301,17 +300,19 @@ def test_the_stub_names_mslaunch_and_compiles() -> None:
 class Clock:
     """The clock of a loop that the test drives."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now = 0.0
+    def __init__(self) -> None:
+        self.time = 0.0
         self._timers: list[Timer] = []
-        monkeypatch.setattr(mindspore_scheduler.time, "monotonic", lambda: self.now)
+
+    def now(self) -> float:
+        return self.time
 
     def after(self, seconds: float, callback: Callable[[], None]) -> Timer:
-        self._timers.append(Timer(self.now + seconds, callback))
+        self._timers.append(Timer(self.time + seconds, callback))
         return self._timers[-1]
 
     def run_until(self, when: float) -> None:
-        self.now = when
+        self.time = when
         for timer in [timer for timer in self._timers if timer.when <= when and timer.callback]:
             callback, timer.callback = timer.callback, None
             callback()
@@ -321,8 +322,8 @@ REFUSED = b"x] ProcessUnregister] Unable to process unreg message from node 0 be
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    return Clock(monkeypatch)
+def clock() -> Clock:
+    return Clock()
 
 
 @pytest.mark.parametrize(
@@ -338,7 +339,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 )
 def test_a_worker_that_is_refused_for_too_long_is_given_up(clock: Clock, times: Iterable[int], given_up: list[int]):
     found = []
-    reunion = ReconnectWatchdog(clock, lambda error: found.append((clock.now, str(error))), {})
+    reunion = ReconnectWatchdog(clock, lambda error: found.append((clock.time, str(error))), {})
     for now in range(120):
         clock.run_until(now)
         reunion.read(REFUSED if now in times else b"epoch 3\n")

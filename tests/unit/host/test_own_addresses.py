@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mslaunch.host.source_address import source_address
+from mslaunch.host.own_addresses import source_address
 
 
 @pytest.mark.parametrize(
