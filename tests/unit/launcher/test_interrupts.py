@@ -1,4 +1,4 @@
-"""Who hears of signals and of the time limit in each state of a launch, and the words for it."""
+"""Signals and the time limit in each state of a launch: receivers and messages."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def refusal(interrupts: Interrupts) -> LaunchError:
         (True, "the job was still running after 0.01 seconds (--timeout)"),
     ],
 )
-def test_the_limit_of_time(begun: bool, words: str, loop: Loop) -> None:
-    """Also where it is reached when the ranks of an attempt have just ended."""
+def test_the_time_limit_is_an_error_while_no_ranks_run(begun: bool, words: str, loop: Loop) -> None:
+    """Also when it is reached just after the ranks of an attempt have ended."""
     interrupts = Interrupts(loop, REQUEST._replace(timeout=0.01), signals=False)
     if begun:
         interrupts.attach(lambda event: None)
@@ -59,7 +59,7 @@ def test_each_state_has_one_receiver(loop: Loop) -> None:
     assert received == [Interrupted("SIGINT"), Signalled(10)] and interrupts.error is None
     interrupts.detach()
     assert interrupts.state == BETWEEN
-    interrupts.post(Signalled(10))  # nobody is there to get it
+    interrupts.post(Signalled(10))  # there is no receiver
     interrupts.post(Resumed())
     assert interrupts.error is None
     interrupts.post(Interrupted("SIGTERM"))
@@ -83,7 +83,7 @@ def test_signals_become_events(loop: Loop) -> None:
         )
 
 
-def test_while_ranks_run_the_limit_says_what_is_to_be_shown(loop: Loop) -> None:
+def test_while_ranks_run_the_time_limit_is_an_event(loop: Loop) -> None:
     received: list[Any] = []
     request = REQUEST._replace(timeout=0.01, timeout_from="MPIEXEC_TIMEOUT", stack_traces=True, state_on_timeout=True)
     Interrupts(loop, request, signals=False).attach(received.append)

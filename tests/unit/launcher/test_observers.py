@@ -17,7 +17,7 @@ FAILED = [exited(0, 0, 3, None), StreamEnded(0), StreamEnded(0)]
 
 
 def records_of(*events: Any) -> list[Any]:
-    """Of a job of two ranks that may be started again."""
+    """The records of a job of two ranks that may be restarted."""
     records: list[Any] = []
     state = make_state(JobMap(NODES, (Placement(0, 0, 0, 0), Placement(1, 0, 0, 1)), 2), max_restarts=2)
     job = JobRecords(Observers(0, [records.append], pytest.fail).emit, state, 1, pytest.fail)
@@ -27,7 +27,7 @@ def records_of(*events: Any) -> list[Any]:
     return records
 
 
-def test_that_all_ranks_run_is_recorded_once() -> None:
+def test_the_start_of_all_ranks_is_recorded_once() -> None:
     records = records_of(Started(1, 11), *FAILED[:0], Started(0, 10), *FAILED, Started(0, 12))
     assert [type(record) for record in records] == [RankStarted, RankStarted, AllStarted, RankEnded, RankStarted]
     assert records[0][1:] == ("rank 1", "n0", 11) and records[3][1:] == ("rank 0", "n0", 3, None)

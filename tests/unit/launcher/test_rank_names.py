@@ -1,4 +1,4 @@
-"""Worlds: what their ranks are called, and where what they print goes."""
+"""Ranks of spawned worlds: their names, and the files of their output."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def test_every_rank_has_one_name(sizes: list[int]) -> None:
 
 
 @given(st.integers(0, 9), st.lists(st.integers(1, 5), min_size=1, max_size=5))
-def test_other_launchers_start_the_ranks_before(first: int, sizes: list[int]) -> None:
-    """The numbers of frames are the ranks then; worlds that are spawned have ranks from 0 all the same."""
+def test_a_share_numbers_ranks_as_the_job_does(first: int, sizes: list[int]) -> None:
+    """The numbers in frames are the ranks of the job; spawned worlds have ranks from 0 all the same."""
     worlds, later = RankNames(*sizes, first=first), RankNames()
     assert [later.add(size, first) for size in sizes] == [first + sum(sizes[:at]) for at in range(len(sizes))]
     numbers = range(first, first + sum(sizes))
@@ -54,7 +54,7 @@ def test_other_launchers_start_the_ranks_before(first: int, sizes: list[int]) ->
         ([2, 5], "rank 2 and rank 0 of world 3"),
     ],
 )
-def test_several(ranks: list[int], text: str) -> None:
+def test_names_of_several_ranks_are_folded(ranks: list[int], text: str) -> None:
     assert RankNames(3, 2, 4).names(ranks) == text
 
 
@@ -85,7 +85,7 @@ def test_the_report_tells_worlds_apart() -> None:
     ],
     ids=str,
 )  # fmt: skip
-def test_tags(policy: OutputPolicy, shown: bytes) -> None:
+def test_tags_of_spawned_ranks(policy: OutputPolicy, shown: bytes) -> None:
     lab = OutputLab(policy, 2)
     lab.output.add_world(TWO)
     lab.output.started(3, 99)
@@ -105,7 +105,9 @@ def test_tags(policy: OutputPolicy, shown: bytes) -> None:
     ],
     ids=str,
 )  # fmt: skip
-def test_files(policy: OutputPolicy, expected: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_of_spawned_ranks(
+    policy: OutputPolicy, expected: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     lab = OutputLab(policy)
     lab.output.add_world(TWO)

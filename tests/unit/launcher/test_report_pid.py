@@ -1,4 +1,4 @@
-"""--report-pid and --report-uri: what is written where, and files that cannot be written."""
+"""---report-pid and --report-uri: streams, files, and files that cannot be written."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def told(cwd: Path, **channels: str) -> tuple[str, str]:
         return file.read(), "".join(said)
 
 
-def test_streams(tmp_path: Path) -> None:
+def test_pid_and_uri_go_to_the_named_stream(tmp_path: Path) -> None:
     assert told(tmp_path, report_pid="-", report_uri="+") == (PID, URI)
     assert told(tmp_path, report_pid="+", report_uri="-") == (URI, PID)
     assert told(tmp_path) == ("", "")
@@ -44,7 +44,7 @@ def test_files_are_in_the_directory_of_the_launch_and_hold_nothing_else(tmp_path
 
 
 @pytest.mark.parametrize("option", ["report_pid", "report_uri"])
-def test_a_file_that_cannot_be_written(tmp_path: Path, option: str) -> None:
+def test_a_file_that_cannot_be_written_is_an_error(tmp_path: Path, option: str) -> None:
     with pytest.raises(LaunchError) as caught:
         told(tmp_path, **{option: "no/such/place"})
     assert caught.value.where == "--" + option.replace("_", "-")
@@ -52,7 +52,7 @@ def test_a_file_that_cannot_be_written(tmp_path: Path, option: str) -> None:
     assert caught.value.code == 1
 
 
-def test_a_standard_output_that_is_closed(tmp_path: Path) -> None:
+def test_a_closed_standard_output_is_an_error(tmp_path: Path) -> None:
     reader, writer = os.pipe()
     os.close(writer)
     with pytest.raises(LaunchError, match="standard output"):
@@ -60,8 +60,8 @@ def test_a_standard_output_that_is_closed(tmp_path: Path) -> None:
     os.close(reader)
 
 
-def test_a_fifo_is_waited_for_and_may_be_called_off(tmp_path: Path) -> None:
-    """As a shell waits at `> FIFO`; but Ctrl-C must not wait with it."""
+def test_the_wait_for_the_reader_of_a_fifo_can_be_interrupted(tmp_path: Path) -> None:
+    """Opening a FIFO waits as a shell's `> FIFO` does, but Ctrl-C must work."""
     os.mkfifo(tmp_path / "fifo")
     readers: list[int] = []
 

@@ -1,4 +1,4 @@
-"""What follows on an attempt that failed: which hosts and how many ranks."""
+"""The next attempt after a failed one: its hosts, and its number of ranks."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def before(here: str, spares: str = "", size: int = 4) -> PreviousAttempt:
 
 
 def offered(request: Request, past: PreviousAttempt, *gone: str, counts: tuple[int, ...] = (4,)) -> list[Candidate]:
-    """Whole first, then fewer, if that may be."""
+    """The choices in order: all ranks first, then fewer, if that is allowed."""
     whole = list(candidates(request, counts, past, gone))
     there = [node for node in (*past.allocation.nodes, *past.allocation.spares) if node.name not in gone]
     room = sum(node.slots or 0 for node in there)
@@ -50,11 +50,11 @@ def said(choice: Candidate) -> tuple[str, int, str]:
         (GROUP._replace(max_restarts=1), 1),
     ],
 )
-def test_how_often(request_: Request, most: int) -> None:
+def test_the_limit_of_restarts(request_: Request, most: int) -> None:
     assert most_restarts(request_) == most
 
 
-def test_nobody_was_lost() -> None:
+def test_without_a_lost_host_nothing_changes() -> None:
     first, *others = offered(GROUP, before("a:2 b:2"))
     assert said(first) == ("a:2 b:2", 4, "")
     assert first.request.apps[0].np == 4, "as many as there were"
@@ -75,7 +75,7 @@ def test_more_spares_if_one_is_too_small() -> None:
 
 
 def test_a_spare_that_fits_is_better_than_the_first() -> None:
-    """And one whose slots nobody has said fits."""
+    """A spare without a stated number of slots fits."""
     past = before("a:2 b:3 c:1", "x:1 y:2 z:3", 6)
     assert said(offered(GROUP, past, "a", counts=(6,))[0]) == ("y:2 b:3 c:1", 6, "y takes the place of a")
     both = offered(GROUP, past, "a", "b", counts=(6,))[0]
@@ -87,19 +87,19 @@ def test_a_spare_that_fits_is_better_than_the_first() -> None:
 
 
 def test_fewer_ranks_with_spares_and_without() -> None:
-    """One that is too small for what each host must have is in the way."""
+    """A spare that is too small for the ranks required on each host is not used."""
     rows = [said(choice)[:2] for choice in offered(GROUP._replace(min_ranks=2), before("a:2 b:2", "x:1"), "a")]
     assert rows == [("x:1 b:2", 4), ("x:1 b:2", 4), ("x:1 b:2", 3), ("b:2", 3), ("x:1 b:2", 2), ("b:2", 2)]
 
 
-def test_spares_that_are_gone_as_well_do_not_count() -> None:
+def test_lost_spares_do_not_count() -> None:
     first = offered(GROUP, before("a:2 b:2", "x:2 y:2"), "b", "x")[0]
     assert said(first) == ("a:2 y:2", 4, "y takes the place of b")
     assert [node.name for node in first.allocation.spares] == ["x", "b"]
 
 
 def test_without_a_spare_others_may_have_room() -> None:
-    """Slots that are free elsewhere: whoever maps finds out."""
+    """Free slots elsewhere may suffice; the mapper decides."""
     assert [said(choice) for choice in offered(GROUP, before("a:2 b:2 c:2"), "b")] == [("a:2 c:2", 4, "b is left out")]
 
 
@@ -120,7 +120,7 @@ def test_fewer_ranks_as_many_as_fit_first() -> None:
     ]
 
 
-def test_not_fewer_than_was_said() -> None:
+def test_never_fewer_than_the_minimum() -> None:
     sizes = [choice.size for choice in offered(GROUP._replace(min_ranks=3), before("a:2 b:2"), "b")]
     assert sizes == [4], "two slots are not three"
     over = GROUP._replace(min_ranks=3, policy=Policy(oversubscribe=True))
@@ -135,7 +135,7 @@ def test_a_job_of_several_programs_does_not_shrink() -> None:
 
 
 def test_a_group_that_has_shrunk_may_grow_again() -> None:
-    """The host that was left out stands by, and the full number is tried first."""
+    """The host that was left out becomes a spare, and the full number is tried first."""
     past = before("a:2", "b:2", size=2)
     rows = [said(choice) for choice in offered(GROUP._replace(min_ranks=1), past)]
     assert rows[:2] == [("a:2", 4, "4 ranks instead of 2"), ("a:2 b:2", 4, "b comes in, 4 ranks instead of 2")]
@@ -148,7 +148,7 @@ def test_a_group_that_has_shrunk_may_grow_again() -> None:
         ("", "", "b is left out, the MindSpore scheduler moves to the host of rank 0"),
     ],
 )
-def test_the_scheduler_leaves_its_host(spares: str, host: str, words: str) -> None:
+def test_the_scheduler_moves_from_a_lost_host(spares: str, host: str, words: str) -> None:
     asked = GROUP._replace(cluster=ServicePolicy("b", 8118))
     past = before("a:2 b:2", spares)._replace(scheduler="b.org", scheduler_node="b")
     first = offered(asked, past, "b")[0]

@@ -44,7 +44,7 @@ class Refusing:
 
 
 class Agents:
-    """Of two hosts, with two ranks of world 7 each; they only listen."""
+    """The agents of two hosts, with two ranks of world 7 each; they only receive."""
 
     def __init__(self) -> None:
         self.sent: list[tuple[int, frames.Frame]] = []
@@ -75,7 +75,7 @@ def alone(family: str, certain: bool, offered: str) -> bytes:
     return pack_record(Alone(LIBRARY, family, certain, offered))
 
 
-def test_what_ranks_do_are_events() -> None:
+def test_frames_of_ranks_become_events() -> None:
     agents = Agents()
     agents.say(0, frames.JOINED, 1, b"PMI-1")
     agents.say(0, frames.LEFT, 1)
@@ -88,7 +88,7 @@ def test_what_ranks_do_are_events() -> None:
 
 
 @pytest.mark.parametrize("kind", [frames.JOINED, frames.LEFT, frames.ABORT, frames.ALONE])
-def test_what_is_about_a_rank_must_name_one(kind: int) -> None:
+def test_frames_about_a_rank_must_name_one(kind: int) -> None:
     with pytest.raises(WireError, match="about no rank"):
         Agents().say(0, kind)
 
@@ -97,7 +97,7 @@ def test_what_is_about_a_rank_must_name_one(kind: int) -> None:
     ("family", "offered", "notices"),
     [("Open MPI", "pmi", 1), ("MPICH", "pmix", 1), ("Open MPI", "pmix", 0), ("MPICH", "pmi", 0), ("MPICH", "none", 0)],
 )
-def test_a_library_that_nobody_expected_is_mentioned_once(family: str, offered: str, notices: int) -> None:
+def test_an_unexpected_library_is_mentioned_once(family: str, offered: str, notices: int) -> None:
     agents = Agents()
     for rank in range(4):
         agents.say(rank // 2, frames.ALONE, rank, alone(family, False, offered))
@@ -107,7 +107,7 @@ def test_a_library_that_nobody_expected_is_mentioned_once(family: str, offered: 
         assert agents.notices[0].startswith(head)
 
 
-def test_who_ended_is_missed_by_the_frames_number() -> None:
+def test_a_missing_rank_is_named_by_its_number_in_frames() -> None:
     """A spawned world counts from its first."""
     agents = Agents()
     assert agents.state.table.add_world([0, 1]) == 4
@@ -126,7 +126,7 @@ def test_a_rank_of_no_world_is_nobodys() -> None:
     assert agents.events == []
 
 
-def test_parts() -> None:
+def test_parts_are_sent_on_request() -> None:
     agents = Agents()
     agents.say(1, frames.NEED, payload=b"agent.mpi.pmi.pmi_server")
     ((node, frame),) = agents.sent
@@ -139,7 +139,7 @@ def test_parts() -> None:
             agents.say(1, frames.NEED, payload=name)
 
 
-def test_questions_are_answered_to_who_asked() -> None:
+def test_requests_are_answered_to_their_sender() -> None:
     agents = Agents()
     agents.say(1, frames.ASK, payload=pack_question(Question(5, "spawn", {"family": ["pmi"]})))
     agents.say(1, frames.ASK, payload=pack_question(Question(7, "modex", {"of": ["7.0"]})))
@@ -148,7 +148,7 @@ def test_questions_are_answered_to_who_asked() -> None:
     assert answers == [(1, Answer(5, "slots:none")), (1, Answer(7, "missing:the host was lost"))]
 
 
-def test_too_much_at_once_ends_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_collective_larger_than_a_frame_ends_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mslaunch.launcher.mpi.collectives._LARGEST", 3)
     agents = Agents()
     agents.say(0, frames.GATHER, payload=pack_gathering(Gathering("fence", ("7",), b"four")))
@@ -157,7 +157,7 @@ def test_too_much_at_once_ends_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @given(st.sampled_from(frames.OF_MPI), st.integers(-1, 3), st.binary(max_size=200))
-def test_garbage_is_an_error_of_the_wire(kind: int, rank: int, payload: bytes) -> None:
+def test_garbage_is_a_wire_error(kind: int, rank: int, payload: bytes) -> None:
     agents = Agents()
     try:
         agents.say(0, kind, rank, payload)

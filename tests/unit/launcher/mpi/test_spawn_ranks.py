@@ -1,4 +1,4 @@
-"""MPI_Comm_spawn on the launcher's side: where ranks go, and the conversation with agents that only listen."""
+"""MPI_Comm_spawn in the launcher: placement of ranks, and frames to agents that only receive."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from mslaunch.protocol.mpi import Answer, Question, pack_question, unpack_answer
 
 PARENT = AppContext(("python", "a.py"), 1, (("A", "1"),), wdir="/work", path="/p", prefix="/opt", mpi="pmi1")
 
-# --- what MPI_Info says
+# --- MPI_Info
 
 
 def app_of(wdir: str = "", env: tuple[str, ...] = (), **info: str) -> SpawnPlacement:
     return understand(SpawnCommand(("child", "x"), 2, wdir, env, tuple(info.items())), PARENT)
 
 
-def test_a_child_is_like_its_parent() -> None:
+def test_a_child_inherits_the_settings_of_its_parent() -> None:
     assert app_of() == SpawnPlacement(PARENT._replace(argv=("child", "x"), np=2))
     assert app_of(env=("B=2=3",)).app.env == (("A", "1"), ("B", "2=3"))
     files = PARENT._replace(preload_binary=True, preload_files=("f",), session_dir=True, hosts=("n1",))
@@ -57,11 +57,11 @@ def test_a_child_is_like_its_parent() -> None:
     ],
     ids=str,
 )
-def test_info(info: dict[str, str], field: str, value: object) -> None:
+def test_info_sets_fields_of_the_program(info: dict[str, str], field: str, value: object) -> None:
     assert getattr(understand(SpawnCommand(("child", "x"), 2, info=tuple(info.items())), PARENT).app, field) == value
 
 
-def test_info_about_places() -> None:
+def test_info_about_hosts() -> None:
     assert app_of(map_by="node").by_node and not app_of(map_by="slot").by_node
     for info in ({"npernode": "3"}, {"map_by": "ppr:3:node"}, {"ppr": "3:node"}, {"pmix.ppr": "3:n"}, {"ppr": "3"}):
         assert app_of(**info).each == 3, info
@@ -69,7 +69,7 @@ def test_info_about_places() -> None:
     assert app_of(map_by="ppr:3:socket").each == app_of(npernode="many").each == 0
 
 
-def test_what_is_refused() -> None:
+def test_unsupported_requests_are_refused() -> None:
     with pytest.raises(UsageError, match="files cannot be sent"):
         app_of(ompi_preload_binary="true")
     for many in (-1, 1 << 40):
@@ -82,7 +82,7 @@ def test_a_relative_directory_is_below_that_of_the_parent() -> None:
     assert understand(SpawnCommand(("x",), 1, "sub"), PARENT._replace(wdir=None)).app.wdir == "sub", "of the launch"
 
 
-# --- where they go
+# --- placement
 
 
 @st.composite
@@ -127,7 +127,7 @@ def test_every_rank_once_and_no_more_than_slots(
             assert len(here) <= commands[0].each
 
 
-def test_free_slots_first_in_the_order_of_nodes() -> None:
+def test_free_slots_are_used_first_in_the_order_of_nodes() -> None:
     nodes = tuple(Node(f"n{at}", 2, "-H") for at in range(3))
 
     def nodes_of(np: int, over: bool, running: dict[str, int], *names: str, **how: Any) -> list[str]:
@@ -150,11 +150,11 @@ def test_free_slots_first_in_the_order_of_nodes() -> None:
         nodes_of(0, True, {})
 
 
-# --- the conversation
+# --- frames
 
 
 class Agent:
-    """The launcher's side of one that only listens."""
+    """The launcher's connection to an agent that only receives."""
 
     def __init__(self, node: Node) -> None:
         self.node = node
@@ -178,7 +178,7 @@ class Hosts:
         allocation = Allocation(all_nodes, True)
 
         def named(apps: Sequence[AppContext]) -> Allocation:
-            """As `allocate` would say; the one host of each."""
+            """As from `allocate`; each has one host."""
             mine = tuple((int(app.hosts[0][1:]),) for app in apps)
             return Allocation((*all_nodes, Node("other", 1, "-H")), True, mine)
 
@@ -198,7 +198,7 @@ class Hosts:
         self.calls.append(([node.name for node in nodes], done))
 
     def come(self, errors: Sequence[LaunchError] = ()) -> None:
-        """Those that were called answer."""
+        """Hosts that were requested become available."""
         names, done = self.calls.pop(0)
         gone = {error.where for error in errors}
         done([Agent(Node(name, 2, "-H")) for name in names if name not in gone], list(errors))
@@ -226,7 +226,7 @@ class Hosts:
                 if isinstance(action, SpawnedEvent):
                     self.mpi.settled(action.world, action.error)
 
-    # what agents say
+    # frames of agents
 
     def ask(self, number: int, ranks: int, parent: str = "", **more: list[str]) -> None:
         asked = {"from": [parent or f"{self.name}.0"], "argv.0": ["child"], "app.0": [str(ranks), ""]}
@@ -249,7 +249,7 @@ class Hosts:
 SECOND, THIRD = str(0x70002), str(0x70003)
 
 
-def test_ranks_of_a_world_are_told_theirs_after_the_others() -> None:
+def test_nodes_with_ranks_of_the_world_get_their_plan_last() -> None:
     hosts = Hosts(2)
     hosts.ask(7, 1, preput=["key", "value"])
     (other, empty), (own, plan) = hosts.plans()
@@ -268,7 +268,7 @@ def test_ranks_of_a_world_are_told_theirs_after_the_others() -> None:
     assert hosts.added == [(expected._replace(here=-1), [0], True)]
 
 
-def test_several_commands() -> None:
+def test_several_commands_make_one_world() -> None:
     hosts = Hosts()
     commands = {"count": ["2"], "argv_1": ["other", "word"], "app_1": ["2", "sub"], "env_1": ["E=1"], "info_1": ["a"]}
     hosts.ask(1, 1, **commands)
@@ -284,7 +284,7 @@ def test_several_commands() -> None:
     assert [[(rank.rank, rank.app) for rank in plan.ranks] for _, plan in plans[1:]] == [[(1, 0)], [(2, 1), (3, 1)]]
 
 
-def test_no_room_is_the_parents_affair() -> None:
+def test_missing_slots_are_an_error_of_the_parent() -> None:
     hosts = Hosts(nodes=1)
     hosts.ask(3, 2)
     ((node, answer),) = hosts.answers()
@@ -296,7 +296,7 @@ def test_no_room_is_the_parents_affair() -> None:
     assert len(hosts.plans()) == 1, "another one is not in its way"
 
 
-def test_oversubscription_is_that_of_the_job() -> None:
+def test_spawned_ranks_may_oversubscribe_as_the_job_may() -> None:
     hosts = Hosts(nodes=1, policy=Policy(oversubscribe=True))
     hosts.ask(3, 4)
     ((_, plan),) = hosts.plans()
@@ -315,7 +315,7 @@ def test_slots_are_free_again_once_ranks_have_ended() -> None:
     assert hosts.state.failure is None
 
 
-def test_a_child_without_mpi_init_leaves_its_parent_waiting() -> None:
+def test_a_child_that_ends_without_mpi_init_fails_the_job() -> None:
     hosts = Hosts()
     hosts.ask(1, 1)
     hosts.on(Started(1, 5), exited(1, 0, 0, None))
@@ -326,8 +326,8 @@ def test_a_child_without_mpi_init_leaves_its_parent_waiting() -> None:
 
 
 @pytest.mark.parametrize("how", ["before", "after"])
-def test_what_cannot_be_started_is_the_parents_affair(how: str) -> None:
-    """The others of its world are ended, and the job goes on."""
+def test_a_program_that_cannot_be_started_is_an_error_of_the_parent(how: str) -> None:
+    """The other ranks of its world are ended, and the job goes on."""
     hosts = Hosts(2)
     hosts.ask(3, 2)
     assert len(hosts.plans()) == 2
@@ -345,8 +345,8 @@ def test_what_cannot_be_started_is_the_parents_affair(how: str) -> None:
     assert hosts.state.finished and hosts.state.code == 0 and hosts.state.failure is None
 
 
-def test_hosts_are_called_one_spawn_at_a_time() -> None:
-    """The second counts what the first has taken."""
+def test_hosts_are_requested_for_one_spawn_at_a_time() -> None:
+    """The second request counts the slots that the first has taken."""
     hosts = Hosts(slots=1)
     hosts.ask(1, 1)
     hosts.ask(2, 1)
@@ -363,7 +363,7 @@ def test_hosts_are_called_one_spawn_at_a_time() -> None:
     assert [(answer.number, answer.fields["world"]) for _, answer in hosts.answers()] == [(2, [THIRD]), (1, [SECOND])]
 
 
-def test_a_host_that_cannot_be_reached() -> None:
+def test_an_unreachable_host_is_an_error_of_the_parent() -> None:
     hosts = Hosts(slots=1)
     hosts.ask(1, 2)
     hosts.ask(2, 1)
@@ -374,7 +374,7 @@ def test_a_host_that_cannot_be_reached() -> None:
     assert [(node, plan.world.name) for node, plan in hosts.plans()] == [(1, hosts.name), (0, SECOND), (1, SECOND)]
 
 
-def test_hosts_that_were_lost_take_no_ranks() -> None:
+def test_lost_hosts_get_no_ranks() -> None:
     hosts = Hosts(slots=1)
     hosts.ask(1, 1)
     hosts.come()
@@ -385,7 +385,7 @@ def test_hosts_that_were_lost_take_no_ranks() -> None:
     assert hosts.state.table.hosts == ["n0", "n1", "n2"] and hosts.plans()[-1][0] == 2
 
 
-def test_a_host_is_lost_while_another_is_called() -> None:
+def test_a_host_may_be_lost_while_another_is_requested() -> None:
     hosts = Hosts(slots=1, nodes=4)
     hosts.ask(1, 2)
     names, done = hosts.calls.pop()
@@ -397,7 +397,7 @@ def test_a_host_is_lost_while_another_is_called() -> None:
     assert [answer.error for _, answer in hosts.answers()] == ["start:n1: the host was lost meanwhile"]
 
 
-def test_info_names_hosts_of_the_job() -> None:
+def test_info_may_name_hosts_of_the_job() -> None:
     hosts = Hosts()
     hosts.ask(1, 1, info_0=["host", "n2"])
     assert hosts.calls[0][0] == ["n2"]
@@ -407,7 +407,7 @@ def test_info_names_hosts_of_the_job() -> None:
     assert answer.error == "slots:other is not among the hosts of this job"
 
 
-def test_children_spawn_like_their_parent() -> None:
+def test_spawned_ranks_may_spawn() -> None:
     hosts = Hosts()
     hosts.ask(1, 1, env_0=["OF=child"], app_0=["1", "/deep"])
     hosts.on(Started(1, 5))
@@ -427,7 +427,7 @@ def test_children_spawn_like_their_parent() -> None:
     ],
     ids=str,
 )  # fmt: skip
-def test_words_that_mean_nothing_are_that_agents_end(wrong: dict[str, list[str]]) -> None:
+def test_a_malformed_request_is_an_error_of_its_agent(wrong: dict[str, list[str]]) -> None:
     hosts = Hosts()
     with pytest.raises(WireError, match=r"means? nothing here"):
         hosts.ask(1, 1, **{name.replace(".", "_"): values for name, values in wrong.items()})
@@ -436,14 +436,14 @@ def test_words_that_mean_nothing_are_that_agents_end(wrong: dict[str, list[str]]
 
 
 @pytest.mark.parametrize("argv", [[], [""]], ids=str)
-def test_no_program_is_the_parents_affair(argv: list[str]) -> None:
+def test_a_missing_program_is_an_error_of_the_parent(argv: list[str]) -> None:
     hosts = Hosts()
     hosts.ask(1, 1, argv_0=argv)
     assert hosts.answers() == [(0, Answer(1, "start:no program was named"))]
 
 
 def test_nothing_is_started_in_a_job_that_ends() -> None:
-    """The order to end it has gone out, and would not reach what is started now."""
+    """END has already been sent, and would not reach ranks that start afterwards."""
     hosts = Hosts(slots=1)
     hosts.ask(1, 1)
     hosts.on(Interrupted("SIGTERM"))
@@ -453,14 +453,14 @@ def test_nothing_is_started_in_a_job_that_ends() -> None:
     assert hosts.added == [] and not [plan for _, plan in hosts.plans() if plan.ranks]
 
 
-def test_nothing_is_said_of_spawns_in_a_job_that_ends() -> None:
+def test_spawns_in_a_job_that_ends_are_not_reported() -> None:
     hosts = Hosts()
     hosts.ask(1, 1)
     hosts.on(Interrupted("SIGTERM"), exited(1, 0, 1, None, "the job is being ended"))
     assert hosts.notices == [] and failure_of(hosts.state).what == "ended by SIGTERM"
 
 
-def test_who_is_no_mpi_program_need_not_join() -> None:
+def test_a_non_mpi_program_need_not_join() -> None:
     hosts = Hosts()
     hosts.ask(1, 1, info_0=["ompi_non_mpi", "1"])
     assert hosts.added[0][2] is False

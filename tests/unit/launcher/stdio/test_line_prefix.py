@@ -1,4 +1,4 @@
-"""Lines and what stands before them."""
+"""Lines of output and their prefixes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WHEN = r"\w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d \d{4}"
 
 @pytest.mark.parametrize(
     ("policy", "expected"),
-    [  # rank 3 on host beta, process 77; each line was read off the real command
+    [  # rank 3 on host beta, process 77; each line was copied from the output of the real command
         (OutputPolicy(tag="tag"), r"\[1,3\]<stdout>:text"),
         (OutputPolicy(tag="tag", style="5.0"), r"\[1,3\]<stdout>: text"),
         (OutputPolicy(tag="rank"), r"\[3\] text"),
@@ -40,14 +40,16 @@ WHEN = r"\w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d \d{4}"
     ],
     ids=str,
 )
-def test_tags(policy: OutputPolicy, expected: str) -> None:
+def test_tags_are_those_of_mpirun(policy: OutputPolicy, expected: str) -> None:
     prefix = Prefix(policy, places_of(4))
     prefix.started(3, 77)
-    expected = expected.replace("HERE", HERE)  # here, for the name of a test is the same in every process
+    expected = expected.replace(
+        "HERE", HERE
+    )  # replaced here, because the id of a test must be the same in every process
     assert re.fullmatch(expected, prefix.format(STDOUT, 3, b"text").decode())
 
 
-def test_a_rank_that_was_started_again_is_another_process() -> None:
+def test_a_restarted_rank_has_another_pid_in_its_prefix() -> None:
     prefix = Prefix(OutputPolicy(tag="detailed"), places_of(1))
     for pid in (10, 11):
         prefix.started(0, pid)
@@ -61,13 +63,13 @@ def test_each_line_has_a_prefix_and_no_line_end_is_added() -> None:
     assert dress(STDOUT, 0, b"\n") == b"[0] \n"
 
 
-def test_the_day_of_the_month_as_ctime_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_time_stamps_pad_the_day_as_ctime_does(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "ctime", lambda: time.asctime((2026, 11, 1, 0, 27, 4, 6, 305, 0)))
     dress = Prefix(OutputPolicy(timestamp=True), places_of(1)).format
     assert dress(STDOUT, 0, b"a") == b"Sun Nov  1 00:27:04 2026<stdout>:a"
 
 
-def test_a_pattern_that_means_nothing() -> None:
+def test_an_unknown_letter_in_a_pattern_is_refused() -> None:
     with pytest.raises(UsageError) as caught:
         Prefix(OutputPolicy(prepend="[%z] "), places_of(1))
     assert caught.value.where == "-prepend-pattern" and "%z" in caught.value.what and "%r" in caught.value.todo

@@ -51,7 +51,7 @@ def test_the_layout_of_open_mpi(tmp_path: Path, ranks: int, first: str, last: st
     ids=str,
 )
 @pytest.mark.parametrize("absolute", [False, True])
-def test_layouts(
+def test_names_of_files_in_each_layout(
     policy: OutputPolicy, expected: list[str], absolute: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -90,7 +90,7 @@ def test_a_letter_that_means_nothing(text: str, tmp_path: Path) -> None:
     ],
     ids=["open mpi", "pattern", "a file of all ranks", "a file of each host"],
 )
-def test_the_scheduler_has_files_of_its_own_once_it_speaks(
+def test_the_scheduler_has_files_once_it_prints(
     policy: OutputPolicy, expected: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -102,7 +102,7 @@ def test_the_scheduler_has_files_of_its_own_once_it_speaks(
     assert all(data == (b"wordswords" if name in expected else b"") for name, data in files(tmp_path).items())
 
 
-def test_what_was_there_before_is_gone(tmp_path: Path) -> None:
+def test_files_of_an_earlier_launch_are_overwritten(tmp_path: Path) -> None:
     (tmp_path / "o.0").write_text("a longer text of a run before")
     logs = logs_of(OutputPolicy(outfile=str(tmp_path / "o.%r")))
     logs.write(STDOUT, 0, b"new")
@@ -127,7 +127,7 @@ WORKERS = OutputPolicy(outfile="logs/worker_%r.log", merge=True, keep=True)
     ],
     ids=str,
 )
-def test_files_of_services_are_there_once_they_run(
+def test_files_of_services_exist_once_they_run(
     policy: OutputPolicy, scheduler: str, server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -152,7 +152,7 @@ def test_a_directory_that_is_made_for_workers_is_their_owner_s_alone(
     assert stat.S_IMODE((tmp_path / "mine").stat().st_mode) == 0o755, "who made it has chosen"
 
 
-def test_ranks_that_others_have_counted_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranks_of_other_launchers_count_in_padding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for policy, names in (
         (WORKERS, {"logs/worker_9.log", "logs/worker_10.log"}),
@@ -168,7 +168,7 @@ def test_ranks_that_others_have_counted_before(tmp_path: Path, monkeypatch: pyte
 
 
 def launch(policy: OutputPolicy, words: dict[int, bytes], attempt: int = 1, ranks: int = 2) -> None:
-    """What the ranks and services of one launch print; nothing may go wrong."""
+    """One launch, whose ranks and services print; any notice fails the test."""
     logs = RankLogs(policy, places_of(ranks), pytest.fail, attempt)
     for number, data in words.items():
         if number < 0:
@@ -203,9 +203,7 @@ def test_a_number_is_free_only_if_no_file_has_it(tmp_path: Path, monkeypatch: py
     assert found["rank.1/stdout.1"] == b"not ours to replace" and found["rank.0/stdout.3"] == b"nor this"
 
 
-def test_the_name_of_another_rank_s_file_is_no_number_for_a_file_to_be_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_kept_file_never_gets_the_name_of_a_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "o").write_text("x")
     launch(OutputPolicy(outfile="o.%r", errfile="o", keep=True), {0: b"zero", 1: b"one"})
@@ -230,7 +228,7 @@ def test_a_link_is_not_renamed_but_refused(tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.root
-def test_nothing_is_renamed_in_directories_of_somebody_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_renamed_in_directories_of_other_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if os.geteuid():
         pytest.skip("NOT TESTED, needs root")
     monkeypatch.chdir(tmp_path)
@@ -256,7 +254,7 @@ def test_nothing_is_renamed_in_directories_of_somebody_else(tmp_path: Path, monk
         ("/dev/null", "/dev/null"),
     ],
 )
-def test_the_name_of_a_file_of_a_later_attempt(path: str, named: str) -> None:
+def test_file_names_of_a_later_attempt(path: str, named: str) -> None:
     assert of_attempt(path, 1) == path and of_attempt(path, 2) == named
 
 
@@ -306,7 +304,7 @@ def test_a_link_in_place_of_a_file_is_refused(
 @pytest.mark.root
 @pytest.mark.parametrize("whose", ["out/1", "out/1/rank.0", "alpha"])
 @pytest.mark.parametrize("linked", [False, True])
-def test_a_directory_of_somebody_else_is_refused(
+def test_a_directory_of_another_user_is_refused(
     tmp_path: Path, whose: str, linked: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if os.geteuid():
@@ -324,14 +322,14 @@ def test_a_directory_of_somebody_else_is_refused(
         logs_of(OutputPolicy("out", outfile="%h/out"))
 
 
-def test_without_a_jobid_the_named_directory_is_taken_as_it_is(tmp_path: Path) -> None:
+def test_without_a_jobid_the_named_directory_is_used(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
     logs_of(OutputPolicy(str(tmp_path / "link"), jobid=False, outfile=str(tmp_path / "link/o")))
     assert (tmp_path / "real" / "rank.0" / "stdout").exists() and (tmp_path / "real" / "o").exists()
 
 
-def test_a_directory_that_cannot_be_had(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for policy, where in (
         (OutputPolicy(str(tmp_path / "file")), "--output-filename"),
@@ -348,7 +346,7 @@ def test_a_directory_that_cannot_be_had(tmp_path: Path) -> None:
 # --- disks and descriptors
 
 
-def test_a_full_disk_is_told_once_and_the_job_goes_on(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_once_and_the_job_goes_on(tmp_path: Path) -> None:
     lab = OutputLab(OutputPolicy(str(tmp_path)), 2)
     assert lab.output.logs
     os.close(lab.output.logs._open[str(tmp_path / "1/rank.0/stdout")])
@@ -362,7 +360,7 @@ def test_a_full_disk_is_told_once_and_the_job_goes_on(tmp_path: Path) -> None:
     assert not lab.output.close(), "the exit code must tell that output was lost"
 
 
-def test_a_directory_that_vanished_is_told_once(tmp_path: Path) -> None:
+def test_a_directory_that_vanished_is_reported_once(tmp_path: Path) -> None:
     notices: list[str] = []
     logs = RankLogs(OutputPolicy(str(tmp_path / "out")), places_of(1), notices.append)
     (tmp_path / "out/1/scheduler").write_text("no directory")

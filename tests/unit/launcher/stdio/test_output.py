@@ -1,4 +1,4 @@
-"""Output of ranks: which bytes go to which terminal and file, with and without tags."""
+"""Output of ranks: the bytes on each terminal and in each file, with and without tags."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def of(printed: list[tuple[int, int, bytes]], kind: int, rank: int | None = None
 
 @settings(max_examples=40, deadline=None)
 @given(PRINTED)
-def test_without_wishes_bytes_pass_as_they_came(printed: list[tuple[int, int, bytes]]) -> None:
+def test_without_options_bytes_pass_unchanged(printed: list[tuple[int, int, bytes]]) -> None:
     lab = OutputLab(OutputPolicy(), 3)
     write_all(lab, printed)
     assert lab.seen() == (of(printed, STDOUT), of(printed, STDERR))
@@ -64,7 +64,7 @@ def test_files_hold_exactly_the_bytes_of_their_rank(
     assert lab.seen() == (of(printed, STDOUT), of(printed, STDERR))
 
 
-def test_merge_and_the_scheduler(tmp_path: Path) -> None:
+def test_merged_files_of_ranks_and_scheduler(tmp_path: Path) -> None:
     lab = OutputLab(OutputPolicy(str(tmp_path), jobid=False, merge=True), 2)
     lab.output.write(STDOUT, 0, b"a")
     lab.output.write(STDERR, 0, b"b")
@@ -72,7 +72,7 @@ def test_merge_and_the_scheduler(tmp_path: Path) -> None:
     assert lab.output.close() and not lab.terminals[STDOUT].closed
     assert files(tmp_path) == {"rank.0/stdout": b"ab", "rank.1/stdout": b"", "scheduler/stdout": b"words"}
     assert lab.output.log_of(Failure("", rank=0)) == str(tmp_path / "rank.0/stdout")
-    assert lab.seen() == (b"a", b"b")  # the agent merges; what comes as stderr is shown as such
+    assert lab.seen() == (b"a", b"b")  # the agent merges the streams; what arrives as stderr is shown as stderr
 
 
 def test_nocopy_and_the_scheduler_stay_off_the_terminal(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_tags_are_in_the_files_too(tmp_path: Path) -> None:
     assert files(tmp_path)["1/rank.0/stdout"] == lab.seen()[0] == b"[1,0]<stdout>:a\n[1,0]<stdout>:b"
 
 
-def test_a_tag_stands_at_the_begin_of_a_line_even_after_an_unfinished_one(tmp_path: Path) -> None:
+def test_a_tag_begins_a_line_even_after_an_unfinished_one(tmp_path: Path) -> None:
     lab = OutputLab(OutputPolicy(str(tmp_path), tag="rank"), 2)
     for rank in (0, 1, 1):
         lab.output.write(STDOUT, rank, b"no end")
@@ -111,7 +111,7 @@ def test_a_tag_stands_at_the_begin_of_a_line_even_after_an_unfinished_one(tmp_pa
     assert files(tmp_path)["1/rank.0/stdout"] == b"[0] no end", "the line end is the terminal's alone"
 
 
-def test_two_ranks_that_share_a_file_tear_no_line(tmp_path: Path) -> None:
+def test_lines_of_two_ranks_in_one_file_are_whole(tmp_path: Path) -> None:
     lab = OutputLab(OutputPolicy(outfile=str(tmp_path / "all")), 2)
     for rank, data in ((0, b"a"), (1, b"b"), (0, b"A\nrest"), (1, b"B\n"), (0, b""), (1, b"after\n")):
         lab.output.write(STDOUT, rank, data)
@@ -139,7 +139,7 @@ def test_a_shared_file_has_the_lines_of_each_stream_in_order(
 
 
 @pytest.mark.parametrize("tag", ["", "tag"])
-def test_a_rank_that_is_started_again_goes_on_in_its_files(tmp_path: Path, tag: str) -> None:
+def test_a_restarted_rank_appends_to_its_files(tmp_path: Path, tag: str) -> None:
     lab = OutputLab(OutputPolicy(str(tmp_path), tag=tag), 1)
     for life in (b"first", b"second"):
         lab.output.started(0, 1)
@@ -162,7 +162,7 @@ def test_an_unfinished_line_of_a_lost_rank_is_shown(tmp_path: Path) -> None:
     assert (tmp_path / "1" / "rank.0" / "stdout").read_bytes() == b"[1,0]<stdout>:abc"
 
 
-def test_the_last_lines_of_a_rank() -> None:
+def test_the_last_lines_of_a_rank_are_kept() -> None:
     lab = OutputLab(OutputPolicy())
     lab.output.write(STDOUT, 0, b"not this\n")
     for number in range(3000):
@@ -242,7 +242,7 @@ def test_an_xml_file_leaves_the_terminals_alone(tmp_path: Path) -> None:
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_an_xml_file_on_a_full_disk_is_a_loss() -> None:
+def test_an_xml_file_on_a_full_disk_is_reported() -> None:
     notices: list[str] = []
     with Loop() as loop:
         terminals = {STDOUT: FakeOutput(), STDERR: FakeOutput()}
@@ -252,7 +252,7 @@ def test_an_xml_file_on_a_full_disk_is_a_loss() -> None:
     assert notices == ["/dev/full: No space left on device; further output is lost"]
 
 
-# --- who is shown, and attempts
+# --- selected ranks, and attempts
 
 
 @pytest.mark.parametrize("looks", [{}, {"tag": "rank"}, {"xml": True}])
@@ -292,7 +292,7 @@ def test_where_both_streams_are_one_device_a_torn_line_is_ended_before_another(s
             os.close(fd)
 
 
-def test_the_last_words_of_a_parameter_server() -> None:
+def test_the_last_lines_of_a_parameter_server_are_kept() -> None:
     lab = OutputLab(OutputPolicy())
     lab.output.started(SERVICE - 1, 7)
     lab.output.write(STDOUT, SERVICE - 1, b"out\n")
@@ -301,7 +301,7 @@ def test_the_last_words_of_a_parameter_server() -> None:
 
 
 def attempts(policy: OutputPolicy, printed: list[bytes], more: bool) -> bytes:
-    """What is read from standard output, a pipe, when rank 0 prints these in one attempt after another."""
+    """The bytes on standard output, a pipe, when rank 0 prints these in successive attempts."""
     before = len(os.listdir("/proc/self/fd"))
     reader, writer = os.pipe()
     with Loop() as loop:

@@ -1,4 +1,4 @@
-"""Standard input: to whom it goes, and when the launcher stops reading."""
+"""Standard input: the ranks that get it, and when the launcher stops reading."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mslaunch.runtime.loop import Loop
 
 
 class StdinLab:
-    """A pipe as input, and what was sent to whom."""
+    """A pipe as input, and the bytes sent to each rank."""
 
     def __init__(self, loop: Loop, *targets: int) -> None:
         self.loop = loop
@@ -23,7 +23,7 @@ class StdinLab:
         self.stdin = Stdin(loop, self.reader, targets, lambda rank, data: self.sent[rank].append(data))
 
     def settle(self) -> None:
-        """Some turns of the loop, in each of which whatever can be read is read."""
+        """Run the loop eight times, so that it reads all that is available."""
         turn(self.loop, 8)
 
     def write_all_that_fits(self) -> int:
@@ -40,7 +40,7 @@ class StdinLab:
 
 
 def turn(loop: Loop, times: int) -> None:
-    """So many turns: a byte that nobody takes makes each of them return at once, with all that is ready."""
+    """Run the loop `times` times; an unread byte makes each run return at once."""
     reader, writer = os.pipe()
     os.write(writer, b"x")
     turns: list[int] = []
@@ -70,7 +70,7 @@ def test_bytes_and_the_end_go_to_each_target(loop: Loop) -> None:
     os.close(lab.reader)
 
 
-def test_nothing_is_read_before_the_start(loop: Loop) -> None:
+def test_nothing_is_read_before_resume(loop: Loop) -> None:
     lab = StdinLab(loop, 0)
     os.write(lab.writer, b"abc")
     lab.settle()
@@ -108,7 +108,7 @@ def test_a_rank_that_ends_does_not_hold_up_the_others(loop: Loop) -> None:
     lab.stdin.rank_ended(1)
 
 
-def test_with_the_last_reader_we_stop_and_leave_the_rest(loop: Loop) -> None:
+def test_input_is_left_unread_once_the_last_reader_has_ended(loop: Loop) -> None:
     lab = StdinLab(loop, 0)
     lab.stdin.resume()
     lab.stdin.rank_ended(0)
@@ -120,7 +120,7 @@ def test_with_the_last_reader_we_stop_and_leave_the_rest(loop: Loop) -> None:
     assert os.read(lab.reader, 99) == b"for the next command"
 
 
-def test_stop_is_for_good(loop: Loop) -> None:
+def test_stop_is_final(loop: Loop) -> None:
     lab = StdinLab(loop, 0)
     lab.stdin.resume()
     lab.stdin.stop()
@@ -130,7 +130,7 @@ def test_stop_is_for_good(loop: Loop) -> None:
     assert lab.sent == {0: []}
 
 
-def test_nobody_reads_nothing(loop: Loop) -> None:
+def test_nothing_is_read_without_a_reader(loop: Loop) -> None:
     lab = StdinLab(loop)
     lab.stdin.resume()
     os.write(lab.writer, b"abc")
@@ -138,7 +138,7 @@ def test_nobody_reads_nothing(loop: Loop) -> None:
     assert os.read(lab.reader, 9) == b"abc"
 
 
-def test_a_file(loop: Loop, tmp_path: Path) -> None:
+def test_a_regular_file_is_read_to_its_end(loop: Loop, tmp_path: Path) -> None:
     (tmp_path / "in").write_bytes(b"y" * 100000)
     fd = os.open(tmp_path / "in", os.O_RDONLY)
     sent: list[bytes] = []
@@ -148,7 +148,7 @@ def test_a_file(loop: Loop, tmp_path: Path) -> None:
     os.close(fd)
 
 
-def test_a_closed_input_is_an_empty_one(loop: Loop) -> None:
+def test_a_closed_standard_input_counts_as_empty(loop: Loop) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     os.close(writer)
@@ -161,7 +161,7 @@ def test_a_closed_input_is_an_empty_one(loop: Loop) -> None:
 
 
 def test_a_terminal_is_not_read_in_the_background(loop: Loop) -> None:
-    """A terminal that does not control us: reading it might stop us (SIGTTIN)."""
+    """Reading from a terminal that is not the controlling one might stop the launcher (SIGTTIN)."""
     controller, terminal = os.openpty()
     sent: list[bytes] = []
     stdin = Stdin(loop, terminal, [0], lambda rank, data: sent.append(data))

@@ -24,7 +24,7 @@ def blocking(fd: int) -> bool:
     return not fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_NONBLOCK
 
 
-def test_a_pipe_stays_as_it_was(loop: Loop) -> None:
+def test_a_pipe_stays_blocking(loop: Loop) -> None:
     """O_NONBLOCK would be seen by everyone who shares the descriptor: the shell, the ranks of a caller."""
     reader, writer = os.pipe()
     terminal = OutputFd(loop, writer, "standard output", pytest.fail)
@@ -48,7 +48,7 @@ def test_a_pipe_stays_as_it_was(loop: Loop) -> None:
     os.close(writer)
 
 
-def test_a_reader_that_is_gone_is_told_once(loop: Loop) -> None:
+def test_a_closed_reader_is_reported_once(loop: Loop) -> None:
     reader, writer = os.pipe()
     notices: list[str] = []
     terminal = OutputFd(loop, writer, "standard output", notices.append)
@@ -62,7 +62,7 @@ def test_a_reader_that_is_gone_is_told_once(loop: Loop) -> None:
     os.close(writer)
 
 
-def test_a_reader_that_was_gone_before_is_told_once(loop: Loop) -> None:
+def test_a_reader_that_closed_earlier_is_reported_once(loop: Loop) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     notices: list[str] = []
@@ -74,8 +74,8 @@ def test_a_reader_that_was_gone_before_is_told_once(loop: Loop) -> None:
     os.close(writer)
 
 
-def test_a_reader_that_goes_frees_those_who_waited_for_it(loop: Loop) -> None:
-    """Who paused because of `pending` must hear that nothing is pending any more, or the launch hangs for good."""
+def test_a_reader_that_closes_resumes_the_writers(loop: Loop) -> None:
+    """Agents paused because of `pending` must be resumed, or the launch hangs forever."""
     reader, writer = os.pipe()
     gone: list[str] = []
     heard: list[int] = []
@@ -90,7 +90,7 @@ def test_a_reader_that_goes_frees_those_who_waited_for_it(loop: Loop) -> None:
     os.close(writer)
 
 
-def test_a_full_disk_is_a_failure(loop: Loop) -> None:
+def test_a_full_disk_is_reported(loop: Loop) -> None:
     fd = os.open("/dev/full", os.O_WRONLY)
     notices: list[str] = []
     terminal = OutputFd(loop, fd, "standard output", notices.append)
@@ -101,7 +101,7 @@ def test_a_full_disk_is_a_failure(loop: Loop) -> None:
     os.close(fd)
 
 
-def test_a_file_gets_all_at_once(loop: Loop, tmp_path: Path) -> None:
+def test_a_file_is_written_at_once(loop: Loop, tmp_path: Path) -> None:
     fd = os.open(tmp_path / "out", os.O_WRONLY | os.O_CREAT)
     terminal = OutputFd(loop, fd, "standard output", pytest.fail)
     terminal.send(b"a" * 100000)
@@ -112,7 +112,7 @@ def test_a_file_gets_all_at_once(loop: Loop, tmp_path: Path) -> None:
     os.close(fd)
 
 
-def test_a_closed_stream_is_no_trouble(loop: Loop) -> None:
+def test_a_closed_stream_is_ignored(loop: Loop) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     os.close(writer)
@@ -122,8 +122,8 @@ def test_a_closed_stream_is_no_trouble(loop: Loop) -> None:
     terminal.close()
 
 
-def test_a_socket_that_somebody_made_nonblocking_loses_nothing(loop: Loop) -> None:
-    """Such is the standard output of children of programs that run an event loop themselves."""
+def test_a_nonblocking_socket_loses_nothing(loop: Loop) -> None:
+    """Children of programs with an event loop may have such a standard output."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         ours.setblocking(False)
@@ -138,7 +138,7 @@ def test_a_socket_that_somebody_made_nonblocking_loses_nothing(loop: Loop) -> No
         terminal.close()
 
 
-def test_a_terminal_of_its_own(loop: Loop) -> None:
+def test_a_terminal_stays_blocking(loop: Loop) -> None:
     controller, terminal_fd = os.openpty()
     terminal = OutputFd(loop, terminal_fd, "standard error", pytest.fail)
     terminal.send(b"hello")
@@ -150,8 +150,8 @@ def test_a_terminal_of_its_own(loop: Loop) -> None:
     os.close(controller)
 
 
-def test_who_is_not_waited_for_any_more(loop: Loop, tmp_path: Path) -> None:
-    """A pipe that nobody reads; but a file takes all there is."""
+def test_a_slow_reader_is_given_up(loop: Loop, tmp_path: Path) -> None:
+    """Output for an unread pipe is dropped, but a file gets all of it."""
     reader, writer = os.pipe()
     file = os.open(tmp_path / "file", os.O_WRONLY | os.O_CREAT)
     for fd in (writer, file):
@@ -159,7 +159,7 @@ def test_who_is_not_waited_for_any_more(loop: Loop, tmp_path: Path) -> None:
         terminal.send(b"x" * (1 << 20))
         terminal.drop()
         assert terminal.pending == 0
-        terminal.send(b"y")  # whoever reads again gets it
+        terminal.send(b"y")  # a reader that resumes gets it
         terminal.close()
     assert os.fstat(file).st_size == (1 << 20) + 1
     for fd in (reader, writer, file):

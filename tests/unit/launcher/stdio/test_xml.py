@@ -1,4 +1,4 @@
-"""XML as Open MPI 4.1.4 writes it, but so that a reader of XML can read it."""
+"""XML as Open MPI 4.1.4 writes it, but well-formed."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from mslaunch.protocol.frames import STDERR, STDOUT
 dress = Elements(False, RankNames(16)).format
 
 
-def test_as_4_1_4_writes_it() -> None:
-    """Read off the real command; for control characters see below."""
+def test_elements_are_those_of_4_1_4() -> None:
+    """Copied from the output of the real command; for control characters see below."""
     assert dress(STDOUT, 0, b"out\n") == b'<stdout rank="0">out&#010;</stdout>\n'
     assert dress(STDERR, 12, b"a\nb\n") == (b'<stderr rank="12">a&#010;</stderr>\n<stderr rank="12">b&#010;</stderr>\n')
     assert dress(STDOUT, 0, b"end") == b'<stdout rank="0">end</stdout>'
