@@ -48,7 +48,7 @@ def exited(
 
 
 def tell(state: JobState, *happened: Any) -> list[Any]:
-    """What follows for agents; timers and what the user is told are tested by themselves."""
+    """The actions for agents; timers and messages to the user have tests of their own."""
     found: list[Any] = []
     notice: Any = None
     for action in (action for event in happened for action in state.on(event)):

@@ -10,7 +10,7 @@ from mslaunch.protocol.mpi import Abort, Answer, Gathering, Released
 
 
 class Ear:
-    """The `Console` of one node: notes what the engine says."""
+    """Records the messages of one node's engine."""
 
     def __init__(self, job: Job, node: int) -> None:
         self.job = job
@@ -45,7 +45,7 @@ class Ear:
 
 
 class Job:
-    """Engines of some nodes, and what they said."""
+    """The engines of some nodes, and their messages."""
 
     def __init__(self, *ranks: Sequence[int], name: str = "77", first: int = 0, **said: object) -> None:
         """`ranks`: of each node."""
@@ -79,7 +79,7 @@ class Job:
                 self.nodes[each].released(whole)
 
     def send(self, rank: int, data: bytes) -> bytes:
-        """What `rank` hears when it says `data`."""
+        """The reply to `data` of `rank`."""
         before = len(self.replies.get(rank, []))
         self.nodes[self.node_of[rank]].feed(rank, data)
         return b"".join(self.replies.get(rank, [])[before:])
@@ -101,7 +101,7 @@ class Job:
             assert self.say(rank, "cmd=init pmi_version=2 pmi_subversion=0").startswith("cmd=response_to_init rc=0 ")
 
     def end(self, rank: int) -> None:
-        """Its process is over."""
+        """The process of `rank` has ended."""
         engine = self.nodes[self.node_of[rank]]
         engine.hung_up(rank)
         engine.ended(rank)

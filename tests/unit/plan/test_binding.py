@@ -34,7 +34,7 @@ def mapped(*locales: tuple[str, int], over: bool = False, nodes: int = 1) -> Job
 
 
 def cpus(jobmap: JobMap, policy: Policy, topology: Topology = SMALL) -> list[tuple[int, ...]]:
-    """What each rank is bound to, as the launcher has it done."""
+    """The cpus of each rank, as the launcher binds them."""
     topologies = {node.name: topology for node in jobmap.nodes}
     return [row.cpus for row in bind(jobmap, policy, usable(policy, topologies)).placements]
 
@@ -51,7 +51,7 @@ def members(topology: Topology, level: str) -> list[set[int]]:
 @pytest.mark.parametrize(
     ("locales", "policy", "want"),
     [
-        # nobody said: one or two ranks a core each, more the numa domain
+        # by default one or two ranks get a core each, and more get a NUMA domain
         ([WHOLE], Policy(), [(0, 1)]),
         ([("core", 0), ("core", 1)], Policy(), [(0, 1), (2, 3)]),
         ([("hwthread", 0), ("hwthread", 1)], Policy(hwthread_cpus=True), [(0,), (1,)]),
@@ -87,7 +87,7 @@ def members(topology: Topology, level: str) -> list[set[int]]:
         ([WHOLE] * 2, Policy(bind_to="board"), [(), ()]),
     ],
 )  # fmt: skip
-def test_where_ranks_are_bound(locales: list[tuple[str, int]], policy: Policy, want: list[Any]) -> None:
+def test_ranks_are_bound_to_objects(locales: list[tuple[str, int]], policy: Policy, want: list[Any]) -> None:
     topology = machine("socket:2 numa:1 core:4 thread:2").topology()
     assert cpus(mapped(*locales), policy, topology) == [tuple(one) for one in want]
 
@@ -109,13 +109,13 @@ def test_where_ranks_are_bound(locales: list[tuple[str, int]], policy: Policy, w
         ("0", Policy("socket"), [(0, 1)] * 3),  # too many for the default: all of the set, not all of the machine
     ],
 )
-def test_only_some_cpus(text: str, policy: Policy, want: list[tuple[int, ...]]) -> None:
+def test_ranks_are_bound_within_a_cpu_set(text: str, policy: Policy, want: list[tuple[int, ...]]) -> None:
     assert cpus(mapped(WHOLE, WHOLE, WHOLE), policy._replace(cpu_set=text)) == want
     oversubscribed = cpus(mapped(WHOLE, WHOLE, WHOLE, over=True), policy._replace(cpu_set=text))
     assert oversubscribed == want
 
 
-def test_what_a_rankfile_said_stays() -> None:
+def test_cpus_of_a_rankfile_are_kept() -> None:
     jobmap = mapped(WHOLE, WHOLE)
     jobmap = jobmap._replace(placements=tuple(row._replace(cpus=(7, row.rank)) for row in jobmap.placements))
     policy = Policy(rankfile="ranks", cpu_set="0")
@@ -124,13 +124,13 @@ def test_what_a_rankfile_said_stays() -> None:
     assert usable(policy, {"n0": SMALL}) == {"n0": SMALL}, "its numbers are those of the whole machine"
 
 
-def test_ranks_that_are_bound_are_left_alone() -> None:
+def test_ranks_with_a_binding_keep_it() -> None:
     first, second = mapped(WHOLE, WHOLE).placements
     jobmap = mapped(WHOLE, WHOLE)._replace(placements=(first._replace(cpus=(9, 11)), second))
     assert cpus(jobmap, Policy(bind_to="core")) == [(9, 11), (0, 1)]
 
 
-def test_each_node_for_itself() -> None:
+def test_each_node_is_bound_separately() -> None:
     """Where the default cannot be met on one node, the ranks of the others are bound all the same."""
     jobmap = mapped(*[("core", 0)] * 4, nodes=2)
     topologies = {"n0": SMALL, "n1": machine("socket:1 core:1 thread:1").topology()}
@@ -145,7 +145,7 @@ def test_many_nodes_take_no_longer() -> None:
     assert time.process_time() - begin < 2
 
 
-def test_machines_that_do_not_tell() -> None:
+def test_machines_without_a_topology() -> None:
     bare = Topology((4, 5), ((0, 1), (), (), (), (), (), (), ()))
     assert cpus(mapped(WHOLE), Policy(), bare) == [()], "no cores, so no default"
     assert cpus(mapped(*[WHOLE] * 3), Policy(), bare) == [(), (), ()]
@@ -171,14 +171,14 @@ def test_machines_that_do_not_tell() -> None:
         (Policy(rankfile="ranks"), True, True),
     ],
 )
-def test_whether_topologies_are_needed(policy: Policy, over: bool, want: bool) -> None:
+def test_policies_that_need_topologies(policy: Policy, over: bool, want: bool) -> None:
     assert wants_binding(policy, mapped(WHOLE, over=over)) == want
 
 
 # --------------------------------------------------------------------------------------------------- refusals
 
 
-def test_too_many_ranks_for_the_cpus() -> None:
+def test_more_ranks_than_cpus_are_refused() -> None:
     with pytest.raises(AllocationError) as caught:
         cpus(mapped(*[("socket", 1)] * 5), Policy("socket", bind_to="core"))
     assert str(caught.value).splitlines() == [
@@ -209,7 +209,7 @@ def test_too_many_ranks_for_the_cpus() -> None:
         (Policy(cpu_set="2,3", bind_to="core"), 3, ("3 ranks", "core 0 of --cpu-set 2,3", "overload-allowed")),
     ],
 )
-def test_refusals(policy: Policy, ranks: int, words: tuple[str, ...]) -> None:
+def test_bindings_that_are_refused(policy: Policy, ranks: int, words: tuple[str, ...]) -> None:
     with pytest.raises(LaunchError) as caught:
         cpus(mapped(*[WHOLE] * ranks), policy)
     for word in words:
@@ -217,12 +217,12 @@ def test_refusals(policy: Policy, ranks: int, words: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize("policy", [Policy(bind_to="core"), Policy(pe=2), Policy(cpu_set="0")])
-def test_a_node_that_does_not_tell_its_cpus(policy: Policy) -> None:
+def test_a_node_without_known_cpus_is_refused(policy: Policy) -> None:
     with pytest.raises(UsageError, match=r"ranks on n0 cannot be bound.*does not tell"):
         bind(mapped(WHOLE), policy, {})
 
 
-def test_what_contradicts_itself_is_refused_without_machines() -> None:
+def test_contradictions_are_refused_before_hosts_are_asked() -> None:
     check(Policy("slot", pe=2, bind_to="hwthread"))
     with pytest.raises(UsageError):
         check(Policy("slot", pe=2, bind_to="numa"))
@@ -249,12 +249,12 @@ def test_what_contradicts_itself_is_refused_without_machines() -> None:
         ("s*", set(range(16))),
     ],
 )
-def test_a_list_of_cpus(text: str, want: set[int]) -> None:
+def test_lists_of_cpus_are_read(text: str, want: set[int]) -> None:
     assert {SMALL.cpus[place] for place in listed(text, SMALL, False, "rf:1", "n0")} == want
 
 
 @pytest.mark.parametrize("text", ["", ",", "a", "1-", "-1", "0,3-1", "1-2-3", "0x1", "1:", ":1", "S", "9999999", "¹"])
-def test_what_is_no_list_of_cpus(text: str) -> None:
+def test_malformed_lists_of_cpus_are_refused(text: str) -> None:
     with pytest.raises(UsageError) as caught:
         listed(text, SMALL, False, "rf:1", "n0")
     assert caught.value.where == "rf:1"
@@ -263,7 +263,7 @@ def test_what_is_no_list_of_cpus(text: str) -> None:
 
 @MANY
 @given(st.text("0123456789,-:;*SsCc ", max_size=12), st.sampled_from(sorted(MACHINES)), st.booleans())
-def test_any_text_is_a_list_or_refused(text: str, name: str, hwthreads: bool) -> None:
+def test_any_text_is_a_list_of_cpus_or_refused(text: str, name: str, hwthreads: bool) -> None:
     topology = MACHINES[name].topology()
     try:
         places = listed(text, topology, hwthreads, "--cpu-set", "n0")
@@ -276,7 +276,7 @@ def test_any_text_is_a_list_or_refused(text: str, name: str, hwthreads: bool) ->
 
 @MANY
 @given(st.data())
-def test_the_machine_without_some_cpus(data: st.DataObject) -> None:
+def test_a_topology_can_be_restricted_to_some_cpus(data: st.DataObject) -> None:
     made = MACHINES[data.draw(st.sampled_from(sorted(MACHINES)))]
     kept = data.draw(st.sets(st.sampled_from(made.cpus), min_size=1))
     topology = made.topology()
@@ -342,7 +342,7 @@ def test_each_rank_is_bound_to_one_object_of_the_level(job: tuple[Topology, JobM
 
 @MANY
 @given(jobs())
-def test_nothing_is_shared_beyond_its_cpus(job: tuple[Topology, JobMap, Policy]) -> None:
+def test_ranks_share_no_cpu_unless_overload_is_allowed(job: tuple[Topology, JobMap, Policy]) -> None:
     topology, _, policy = job
     assume(not policy.overload)
     found = bound(*job)

@@ -143,7 +143,7 @@ def test_ways_to_reach_a_node() -> None:
     ]
 
 
-def test_beside_our_table_the_allocation_is_ours_too() -> None:
+def test_the_table_has_the_allocation_of_mslaunch() -> None:
     allocation = Allocation((Node("aa", 1, "hf:1", user="joe"),), declared=True)
     app = AppContext(("x",), 1)
     placed = Placed(map_job(Request((app,)), allocation, {}), {})
@@ -257,7 +257,7 @@ def test_a_map_of_some_cpus_is_drawn_on_the_whole_machine() -> None:
     assert line.split() == ["0", "aa", "0", "core", "0", *["[../../../BB][../../../..]"] * 2, "prog"]
 
 
-def test_a_machine_that_tells_nothing_is_one_socket() -> None:
+def test_a_machine_without_topology_is_shown_as_one_socket() -> None:
     bare = Topology((4, 5), ((0, 1), (), (), (), (), (), (), ()))
     assert brackets(bare, {5}) == "[./B]"
     assert bound_to(bare, {5}) == "bound to socket 0[core 1[hwt 0]]: [./B]"
@@ -266,7 +266,7 @@ def test_a_machine_that_tells_nothing_is_one_socket() -> None:
 
 @FEW
 @given(st.sets(st.integers(0, 60)))
-def test_ranges_say_the_same(cpus: set[int]) -> None:
+def test_ranges_are_equivalent_to_numbers(cpus: set[int]) -> None:
     parts = [part.split("-") for part in filter(None, ranges(sorted(cpus)).split(","))]
     assert [cpu for part in parts for cpu in range(int(part[0]), int(part[-1]) + 1)] == sorted(cpus)
 

@@ -82,7 +82,7 @@ def test_many_nodes_do_not_read_the_map_each() -> None:
     assert 0 < Counted.read < 10
 
 
-def test_what_a_remote_rank_gets_of_our_environment() -> None:
+def test_variables_of_the_launcher_for_remote_ranks() -> None:
     environ = {
         "OMPI_MCA_btl": "tcp",
         "OMPI_COMM_WORLD_RANK": "7",
@@ -106,7 +106,7 @@ def test_what_a_remote_rank_gets_of_our_environment() -> None:
     ["OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "RANK", "MS_ROLE", "RANK_TABLE_FILE", "MSLAUNCH_JOBID",
      "OMPI_MCA_ess_base_jobid", "OMPI_MCA_mpi_oversubscribe", "OMPI_MCA_orte_hnp_uri", "PMIX_SERVER_URI41"],
 )  # fmt: skip
-def test_a_launch_around_us_leaves_nothing(name: str) -> None:
+def test_variables_of_an_outer_launch_are_removed(name: str) -> None:
     for plan in plans(AppContext(("x",)), {}):
         assert any(name == one or (one.endswith("*") and name.startswith(one[:-1])) for one in plan.scrub)
         assert not any("PATH".startswith(one.rstrip("*")) for one in plan.scrub)
@@ -149,13 +149,13 @@ FULL = {
         (("*B",), {"AB", "B"}),
     ],
 )
-def test_what_is_forwarded_is_the_dialects_to_say(patterns: tuple[str, ...], names: set[str]) -> None:
-    """Never what a launch around us left, nor what describes the launcher's own host and shell."""
+def test_the_dialect_decides_which_variables_are_forwarded(patterns: tuple[str, ...], names: set[str]) -> None:
+    """Variables of an outer launch, or of the launcher's own host and shell, are never forwarded."""
     made = plans(AppContext(("x",), forward=patterns), FULL)[1].apps[0].env
     assert {word.partition("=")[0] for word in made} & set(FULL) == names
 
 
-def test_a_pattern_is_no_order_to_repeat_the_launch_around_us() -> None:
+def test_a_pattern_does_not_match_variables_of_an_outer_launch() -> None:
     """-x '*' (--fwd-environment) takes what -genvall does; by name, everything can be given."""
     env = tuple((name, None) for name in ("*", "HOSTNAME", "RANK"))
     made = plans(AppContext(("x",), env=env), FULL)[0].apps[0].env
@@ -188,7 +188,7 @@ def test_a_node_with_more_ranks_than_slots(slots: int | None, said: str) -> None
     assert f"OMPI_MCA_mpi_oversubscribe={said}" in first.env and "OMPI_MCA_mpi_oversubscribe=0" in second.env
 
 
-def test_where_programs_are_looked_for() -> None:
+def test_directories_of_programs() -> None:
     """--prefix is taken from the launch directory; --path on the host, from the working directory there."""
     apps = (AppContext(("a",), path="x:/y", prefix="opt/"), AppContext(("b",)), AppContext(("c",), prefix="/p"))
     rows = tuple(Placement(rank, rank, 0, rank) for rank in range(3))
@@ -241,7 +241,7 @@ def test_windows_of_no_rank(text: str) -> None:
         xterm_ranks(Request((AppContext(("x",)),), output=OutputPolicy(xterm=text)), 4)
 
 
-def test_exports_without_a_value_are_worth_a_word() -> None:
+def test_exports_without_a_value_are_reported() -> None:
     app = AppContext(("x",), env=(("NONE", None), ("B", None), ("C*", None), ("D", "1"), ("E?", None)))
     assert missing_exports(Request((app, AppContext(("y",), env=(("Z", None),)))), {"B": "b"}) == ["NONE", "Z"]
 
@@ -250,7 +250,7 @@ def test_exports_without_a_value_are_worth_a_word() -> None:
     ("wdir", "expected"),
     [(None, "/home/joe"), ("/data", "/data"), ("run", "/home/joe/run"), ("../x", "/home/joe/../x")],
 )
-def test_where_ranks_start(wdir: str | None, expected: str) -> None:
+def test_working_directories_of_ranks(wdir: str | None, expected: str) -> None:
     assert plans(AppContext(("x",), wdir=wdir), {})[1].apps[0].wdir == expected
 
 
@@ -266,16 +266,16 @@ def test_the_scheduler_is_on_the_node_of_rank_0() -> None:
 @pytest.mark.parametrize(
     ("stdin", "expected"), [("0", [(0,), ()]), ("3", [(), (3,)]), ("all", [(0, 1), (2, 3)]), ("none", [(), ()])]
 )
-def test_who_reads_standard_input(stdin: str, expected: list[tuple[int, ...]]) -> None:
+def test_ranks_that_read_standard_input(stdin: str, expected: list[tuple[int, ...]]) -> None:
     assert [plan.stdin for plan in plans(AppContext(("x",)), {}, stdin=stdin)] == expected
 
 
-def test_no_such_rank_to_read() -> None:
+def test_an_unknown_rank_for_standard_input_is_refused() -> None:
     with pytest.raises(UsageError, match="no rank 4"):
         stdin_ranks(Request((AppContext(("x",)),), stdin="4"), 4)
 
 
-def test_what_an_agent_is_told_besides() -> None:
+def test_other_fields_of_a_plan() -> None:
     how = OutputPolicy(merge=True, pty="no")
     plan = plans(AppContext(("x",)), {}, output=how, grace=7.0, index_argv=True)[0]
     assert (plan.merge, plan.pty, plan.grace, plan.index_argv) == (True, "no", 7.0, True)
@@ -288,11 +288,11 @@ def values(words: tuple[str, ...]) -> dict[str, str]:
     return found
 
 
-# --- attempts, and what both names of a wait hold
+# --- attempts, and waiting times under two names
 
 
-def test_ranks_know_which_start_of_the_job_they_are() -> None:
-    """And -x does not make them believe another, be it from a launch around us."""
+def test_ranks_know_the_number_of_their_attempt() -> None:
+    """-x does not override it, nor does a variable of an outer launch."""
     app = AppContext(("x",), env=(("MSLAUNCH_ATTEMPT", None), ("MSLAUNCH_ATTEMPT", "7"), ("*", None)))
     environ = {"MSLAUNCH_ATTEMPT": "9"}
     for attempt in (1, 3):
@@ -308,7 +308,7 @@ LOWER, UPPER = "MS_RETRY_INTERVAL_LOWER", "MS_RETRY_INTERVAL_UPPER"
     ("env", "environ", "ours"),
     [((), {}, True), (((LOWER, "4"),), {}, False), ((), {UPPER: "9"}, False), ((("A", "1"),), {}, True)],
 )
-def test_workers_ask_their_scheduler_often_unless_the_user_says_how_often(
+def test_workers_poll_their_scheduler_often_unless_the_user_sets_the_interval(
     env: tuple[tuple[str, str | None], ...], environ: dict[str, str], ours: bool
 ) -> None:
     for plan in plans(AppContext(("x",), env=env), environ):
@@ -316,7 +316,7 @@ def test_workers_ask_their_scheduler_often_unless_the_user_says_how_often(
         assert (found.get(LOWER), found.get(UPPER)) == (("1", "1") if ours else (None, None))
 
 
-def test_very_many_workers_ask_as_seldom_as_mindspore_has_it() -> None:
+def test_very_many_workers_poll_at_the_interval_of_mindspore() -> None:
     assert mindspore.pace(256) and not mindspore.pace(257)
 
 
@@ -330,7 +330,7 @@ def test_very_many_workers_ask_as_seldom_as_mindspore_has_it() -> None:
         ((("MS_CLUSTER_TIMEOUT", None),), {"MS_CLUSTER_TIMEOUT": "30"}, "30"),
     ],
 )
-def test_how_long_ranks_wait_is_said_under_both_names(
+def test_waiting_times_are_set_under_both_names(
     env: tuple[tuple[str, str | None], ...], environ: dict[str, str], seconds: str
 ) -> None:
     for plan in plans(AppContext(("x",), env=env), environ):
@@ -348,12 +348,12 @@ def test_how_long_ranks_wait_is_said_under_both_names(
         ({"restart": "group"}, True),
     ],
 )
-def test_who_is_started_again_is_taken_back(how: dict[str, object], said: bool) -> None:
+def test_restarted_workers_may_register_again(how: dict[str, object], said: bool) -> None:
     for plan in plans(AppContext(("x",)), {}, **how):
         assert (values(plan.defaults).get("MS_ENABLE_RECOVERY") == "1") == said
 
 
-def test_recovery_of_the_launchers_environment_holds_on_all_hosts() -> None:
+def test_recovery_variables_of_the_launcher_go_to_all_hosts() -> None:
     environ = {"MS_ENABLE_RECOVERY": "0", "MS_RECOVERY_PATH": "/shared", "MS_OTHER": "x"}
     local, remote = plans(AppContext(("x",)), environ)
     assert {"MS_ENABLE_RECOVERY=0", "MS_RECOVERY_PATH=/shared"} <= set(remote.apps[0].env)
@@ -363,7 +363,7 @@ def test_recovery_of_the_launchers_environment_holds_on_all_hosts() -> None:
     assert not any(word.startswith("MS_") for word in nothing.apps[0].env), "hydra's -genvnone"
 
 
-# --- the scheduler and its like
+# --- services
 
 THIRD = Node("n2", 0, "--scheduler")
 APART = TWO_BY_TWO._replace(nodes=(HERE, THERE, THIRD), service=2)
@@ -375,7 +375,7 @@ def first_plans(cluster: ServicePolicy, jobmap: JobMap = TWO_BY_TWO, attempt: in
     return service_plans(request, jobmap, {}, "/w", ELSEWHERE, "ff", attempt)
 
 
-def test_a_scheduler_that_starts_first() -> None:
+def test_a_scheduler_may_start_first() -> None:
     cluster = ServicePolicy(first=True, program="light", cpus=(1, 3))
     ((node, plan),) = first_plans(cluster, attempt=2).items()
     (service,) = plan.services
@@ -387,7 +387,7 @@ def test_a_scheduler_that_starts_first() -> None:
 
 
 def test_a_scheduler_on_a_host_without_ranks() -> None:
-    """No rank would connect to it there, so it starts first in any case."""
+    """No rank of that host would connect to it, so it starts first in any case."""
     ((node, plan),) = first_plans(ServicePolicy("n2"), APART).items()
     assert (node, plan.services[0].first) == (2, True)
     assert values(plan.services[0].env)["MS_SCHED_HOST"] == "10.0.0.3"
@@ -401,15 +401,15 @@ def test_a_scheduler_on_a_host_without_ranks() -> None:
         assert env["OMPI_MCA_orte_num_nodes"] == "2" and not plan.services
 
 
-def test_a_scheduler_beside_other_ranks_waits_for_a_knock() -> None:
+def test_a_scheduler_beside_ranks_starts_at_the_first_connection() -> None:
     jobmap = TWO_BY_TWO._replace(service=1)
     first, second = plans(AppContext(("x",)), {}, jobmap, cluster=ServicePolicy("n1"))
     assert not first.services and [service.first for service in second.services] == [False]
     assert len(second.ranks) == 2 and first_plans(ServicePolicy("n1"), jobmap) == {}
 
 
-def test_parameter_servers() -> None:
-    """They are beside the scheduler, and everybody knows how many there are."""
+def test_parameter_servers_are_planned_beside_the_scheduler() -> None:
+    """They are on its node, and all ranks know how many there are."""
     ((node, plan),) = first_plans(ServicePolicy(servers=2), TWO_BY_TWO._replace(service=1)).items()
     assert node == 1 and [service.number for service in plan.services] == [
         SERVICE_BASE,
@@ -426,7 +426,7 @@ def test_parameter_servers() -> None:
     assert "MS_SERVER_NUM" not in values(plans(AppContext(("x",)), {})[0].env)
 
 
-def test_a_dry_run_meets_nobody() -> None:
+def test_a_dry_run_has_no_rendezvous() -> None:
     """And -x RANK_ID=512, as --sim_rank_id has it, is not overwritten from Open MPI's variables."""
     cluster = ServicePolicy(simulated=True, first=True, servers=1)
     assert first_plans(cluster) == {}
@@ -470,7 +470,7 @@ def test_ranks_of_a_share_have_their_real_numbers() -> None:
     assert plan.apps[0].mpi == "none", "the others are not ours"
 
 
-def test_ranks_whose_numbers_nobody_knows_are_told_none() -> None:
+def test_ranks_with_unknown_numbers_get_none() -> None:
     jobmap = PART._replace(placements=tuple(row._replace(rank=row.local_rank) for row in PART.placements))
     plan = shared(SHARE._replace(first=None, master=True), jobmap)
     assert [rank.rank for rank in plan.ranks] == [0, 1]
@@ -485,13 +485,13 @@ def test_ranks_whose_numbers_nobody_knows_are_told_none() -> None:
 
 
 @pytest.mark.parametrize(("stdin", "readers"), [("0", ()), ("5", (5,)), ("all", (4, 5)), ("none", ())])
-def test_who_reads_in_a_share(stdin: str, readers: tuple[int, ...]) -> None:
+def test_ranks_of_a_share_that_read_standard_input(stdin: str, readers: tuple[int, ...]) -> None:
     assert shared(SHARE, stdin=stdin).stdin == readers
     with pytest.raises(UsageError, match="no rank 8 among 8"):
         shared(SHARE, stdin="8")
 
 
-def test_windows_in_a_share() -> None:
+def test_windows_of_ranks_of_a_share() -> None:
     request = Request((AppContext(("x",)),), cluster=ServicePolicy(share=SHARE))
     assert xterm_ranks(request._replace(output=OutputPolicy(xterm="0,5")), 2, 4) == (0, 5)
     assert xterm_ranks(request._replace(output=OutputPolicy(xterm="-1")), 2, 4) == (4, 5)
@@ -520,7 +520,7 @@ def maps(draw: st.DrawFn) -> tuple[JobMap, ServicePolicy]:
 
 
 @given(maps())
-def test_every_rank_is_told_once_and_every_service_too(drawn: tuple[JobMap, ServicePolicy]) -> None:
+def test_every_rank_and_service_is_planned_once(drawn: tuple[JobMap, ServicePolicy]) -> None:
     jobmap, cluster = drawn
     request = Request((AppContext(("x",)),), cluster=cluster)
     made = make_plans(request, jobmap, {}, "/", ELSEWHERE, "ff")
@@ -544,5 +544,5 @@ def test_every_rank_is_told_once_and_every_service_too(drawn: tuple[JobMap, Serv
     }
 
 
-def test_a_world_is_of_hosts_with_ranks() -> None:
+def test_a_world_contains_only_hosts_with_ranks() -> None:
     assert make_world(Request((AppContext(("x",)),)), APART, "ff").hosts == ("head", "n1")

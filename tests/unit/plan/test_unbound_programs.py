@@ -49,7 +49,7 @@ def placed(policy: Policy, *programs: str, wdir: str | None = None, shown: bool 
         ("/opt/torch/bin/a.out", ""),
     ],
 )
-def test_which_programs(words: str, why: str) -> None:
+def test_programs_that_are_not_bound(words: str, why: str) -> None:
     found, _ = placed(Policy(), words)
     assert found.unbound == ({0: why} if why else {})
     assert bool(found.jobmap.placements[0].cpus) == (not found.unbound)
@@ -70,7 +70,7 @@ def test_a_script_counts_from_the_directory_of_its_ranks() -> None:
         Policy(local=LocalBinding(even_cpus=True)),
     ],
 )
-def test_what_somebody_says_counts(policy: Policy) -> None:
+def test_an_explicit_binding_counts(policy: Policy) -> None:
     found, asked = placed(policy, "python net.py")
     assert found.unbound == {} and found.jobmap.placements[0].cpus and asked == ["head"]
 
@@ -81,7 +81,7 @@ def test_each_program_has_its_own_default() -> None:
     assert found.unbound == {1: "net.py names MindSpore"}
 
 
-def test_no_host_is_asked_for_its_topology_in_vain() -> None:
+def test_no_topology_is_requested_for_unbound_programs() -> None:
     assert placed(Policy(), "python net.py")[1] == []
     assert placed(Policy(), "python net.py", shown=True)[1] == ["head"]
 

@@ -1,4 +1,4 @@
-"""Fields: named lists of words, there and back, and nothing else than `WireError` for garbage."""
+"""Fields: named lists of strings survive a round trip, and garbage raises only `WireError`."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ WORDS = st.binary(max_size=12).map(lambda data: data.replace(b"\0", b"").decode(
 
 @FEW
 @given(st.dictionaries(WORDS, st.lists(WORDS, max_size=5), max_size=5))
-def test_there_and_back(fields: dict[str, list[str]]) -> None:
+def test_fields_survive_a_round_trip(fields: dict[str, list[str]]) -> None:
     assert unpack(pack(fields)) == fields
 
 
 @pytest.mark.parametrize(
     "fields", [{}, {"": []}, {"a": [""]}, {"a": ["", ""], "b": []}, {"1": ["2", "0"]}, {"a": ["\udcff"]}]
 )
-def test_edges(fields: dict[str, list[str]]) -> None:
+def test_empty_fields_and_lists(fields: dict[str, list[str]]) -> None:
     assert unpack(pack(fields)) == fields
 
 
 @pytest.mark.parametrize("fields", [{"a\0": []}, {"a": ["b\0c"]}, {"a": ["\0"]}])
-def test_no_nul(fields: dict[str, list[str]]) -> None:
+def test_a_nul_is_refused(fields: dict[str, list[str]]) -> None:
     with pytest.raises(ValueError, match="NUL"):
         pack(fields)
 

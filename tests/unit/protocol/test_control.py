@@ -1,4 +1,4 @@
-"""Control frames as records, there and back."""
+"""Records of control frames survive a round trip."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ PLANS = st.builds(
 
 @FEW
 @given(ASCENDING)
-def test_runs(numbers: tuple[int, ...]) -> None:
+def test_numbers_are_written_as_runs(numbers: tuple[int, ...]) -> None:
     assert control.unpack_runs(control.pack_runs(numbers)) == numbers
 
 
@@ -72,7 +72,7 @@ def test_runs_are_short() -> None:
 
 @FEW
 @given(PLANS)
-def test_a_plan(plan: NodePlan) -> None:
+def test_a_plan_survives_a_round_trip(plan: NodePlan) -> None:
     again = control.unpack_plan(control.pack_plan(plan))
     assert again == plan
     assert [type(rank) for rank in again.ranks] == [RankPlan] * len(plan.ranks)
@@ -105,8 +105,8 @@ def test_traced(traced: control.StackTrace) -> None:
     assert control.unpack_record(control.StackTrace, control.pack_traced(traced)) == traced
 
 
-def test_what_a_debugger_printed_may_hold_anything() -> None:
-    """Unlike a variable: a NUL in it must not garble the frame."""
+def test_a_stack_trace_may_contain_any_bytes() -> None:
+    """A NUL in it must not garble the frame."""
     traced = control.StackTrace(1, "a\0b", "gdb", "#0 \0 \udc80 x")
     assert control.unpack_record(control.StackTrace, control.pack_traced(traced)) == control.StackTrace(
         1, "a b", "gdb", "#0   \udc80 x"
@@ -162,7 +162,7 @@ def test_no_topology(fields: dict[str, Sequence[str]]) -> None:
 
 @FEW
 @given(st.binary(max_size=40))
-def test_whatever_comes_as_a_topology(payload: bytes) -> None:
+def test_any_bytes_are_a_topology_or_an_error(payload: bytes) -> None:
     with pytest.raises(WireError):
         control.unpack_topology(payload)
 

@@ -1,4 +1,4 @@
-"""Frames: however the stream is cut, the same frames come out; what cannot be ours is refused."""
+"""Frames: any division of the stream gives the same frames; impossible frames are refused."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def cut(data: bytes, at: list[int]) -> list[bytes]:
 
 @FEW
 @given(FRAMES, st.lists(st.integers(0, 1000)))
-def test_any_cutting_gives_the_same_frames(frames: list[Frame], at: list[int]) -> None:
+def test_any_division_gives_the_same_frames(frames: list[Frame], at: list[int]) -> None:
     decoder = Decoder()
     data = b"".join(encode(*frame) for frame in frames)
     assert [frame for piece in cut(data, at) for frame in decoder.feed(piece)] == frames
@@ -30,7 +30,7 @@ def test_any_cutting_gives_the_same_frames(frames: list[Frame], at: list[int]) -
 
 @FEW
 @given(st.binary(max_size=60), FRAMES, st.lists(st.integers(0, 1000)))
-def test_what_comes_before_the_magic_is_noise(noise: bytes, frames: list[Frame], at: list[int]) -> None:
+def test_bytes_before_the_magic_are_noise(noise: bytes, frames: list[Frame], at: list[int]) -> None:
     noise = noise.replace(MAGIC, b"")
     decoder = Decoder(magic=True)
     data = noise + MAGIC + b"".join(encode(*frame) for frame in frames)
@@ -56,8 +56,8 @@ def test_only_the_last_of_much_noise_is_kept() -> None:
     assert len(decoder.noise) == 4096 and decoder.noise.endswith(b"xthe end")
 
 
-def test_what_was_printed_instead_of_the_magic_is_known_to_its_last_byte() -> None:
-    """When the stream has ended there, what might have been half a magic is noise as well."""
+def test_noise_without_a_magic_is_known_to_its_last_byte() -> None:
+    """At the end of the stream, the beginning of a magic is noise as well."""
     decoder = Decoder(magic=True)
     decoder.feed(b"no python\n")
     assert decoder.noise == b"no python\n"
@@ -65,7 +65,7 @@ def test_what_was_printed_instead_of_the_magic_is_known_to_its_last_byte() -> No
     assert decoder.noise == b"no python\npython3: command not found\n"
 
 
-def test_a_length_that_nobody_sends_is_refused() -> None:
+def test_an_impossible_length_is_refused() -> None:
     with pytest.raises(WireError, match="kind 7"):
         Decoder().feed(struct.pack("!BIi", 7, MAX_PAYLOAD + 1, 0))
     assert Decoder().feed(struct.pack("!BIi", 7, MAX_PAYLOAD, 0)) == []

@@ -1,4 +1,4 @@
-"""What ranks of MPI programs say to each other, there and back."""
+"""Payloads of MPI frames survive a round trip."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_the_longest_that_is_compressed() -> None:
     ],
     ids=["empty", "not compressed", "too long", "cut", "more", "twice"],
 )
-def test_what_is_not_compressed_as_it_should_be(payload: bytes) -> None:
+def test_badly_compressed_blobs_are_refused(payload: bytes) -> None:
     with pytest.raises(WireError):
         mpi.unpack_gathering(payload)
 
@@ -103,7 +103,7 @@ def test_a_part() -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(st.binary(max_size=60))
-def test_bytes_that_are_no_message_are_refused_in_one_way(payload: bytes) -> None:
+def test_malformed_bytes_raise_one_kind_of_error(payload: bytes) -> None:
     for unpacker in (mpi.unpack_gathering, mpi.unpack_question, mpi.unpack_answer):
         with pytest.raises(WireError):
             unpacker(payload)

@@ -1,4 +1,4 @@
-"""Resource managers: what they are given, and what their grant decides."""
+"""Resource managers: their arguments, and the effect of their grant."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HOST = HostAccess({"JOB": "7"}, lambda path: f"text of {path}", " ".join)
 
 @pytest.fixture
 def table(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Puts systems in the table."""
+    """Puts resource managers in the table."""
 
     def fill(**systems: Callable[[HostAccess], Grant | None]) -> None:
         monkeypatch.setattr(launcher, "MANAGERS", {name.upper(): name for name in systems})
@@ -41,7 +41,7 @@ def test_every_row_can_be_loaded() -> None:
     assert all(callable(load(row)) for row in MANAGERS.values())
 
 
-def test_the_first_that_knows_the_job_decides(table: Callable[..., None]) -> None:
+def test_the_first_manager_with_a_grant_decides(table: Callable[..., None]) -> None:
     seen: list[str] = []
 
     def absent(host: HostAccess) -> None:
@@ -56,7 +56,7 @@ def test_the_first_that_knows_the_job_decides(table: Callable[..., None]) -> Non
     assert seen == ["7", "text of /nodes", "scontrol show"]
 
 
-def test_without_one_the_command_line_names_the_hosts(table: Callable[..., None]) -> None:
+def test_without_a_manager_the_command_line_names_the_hosts(table: Callable[..., None]) -> None:
     table(absent=lambda host: None)
     assert detect(["absent"], HOST) is None
     assert len(launch(["true"], options=["--quiet", "-n", "2"]).ranks) == 2

@@ -1,4 +1,4 @@
-"""The loop: what is called when, on real descriptors, signals and children."""
+"""The loop, with real descriptors, signals and children."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ def test_readable_writable_and_ended(loop: Loop) -> None:
     ours.close()
 
 
-def test_a_pipe_whose_other_end_is_gone_is_called_back(loop: Loop) -> None:
-    """The kernel says only HUP or ERR then, to which nobody has subscribed."""
+def test_a_broken_pipe_is_reported(loop: Loop) -> None:
+    """The kernel reports only HUP or ERR then, which cannot be requested."""
     reader, lost = os.pipe()
     os.close(lost)
     lost, writer = os.pipe()
@@ -103,7 +103,7 @@ def test_a_callback_may_close_the_descriptor_of_another(loop: Loop) -> None:
         os.close(writer)
 
 
-def test_a_closed_number_that_comes_back_is_watched_anew(loop: Loop) -> None:
+def test_a_reused_descriptor_number_is_watched_anew(loop: Loop) -> None:
     reader, writer = os.pipe()
     seen: list[str] = []
     loop.reader(reader, lambda: seen.append("old"))
@@ -157,7 +157,7 @@ def test_signals_are_called_back_in_the_loop_and_given_back() -> None:
 
 @pytest.mark.parametrize("late", [True, False])
 def test_a_child_and_its_status(late: bool) -> None:
-    """`late`: it has ended before anybody asked."""
+    """`late`: it has ended before the loop is asked to watch it."""
     gate, opener = os.pipe()
     pid = os.fork()
     if not pid:

@@ -1,4 +1,4 @@
-"""What goes to a host that has nothing but python3: one line, and some bytes."""
+"""The command line and the payload for a host that has only python3."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ IN_PARTS = sorted({module for modules in PARTS.values() for module in modules})
 
 
 @pytest.mark.parametrize("name", (*CORE, *IN_PARTS))
-def test_what_is_left_out_is_words(name: str) -> None:
-    """What is sent is the same program, line for line, without comments, docstrings and what only type checkers see."""
+def test_only_comments_and_docstrings_are_left_out(name: str) -> None:
+    """The payload is the same program, line for line, without comments, docstrings and code for type checkers."""
     spec = importlib.util.find_spec(name)
     assert spec and spec.origin
     text = Path(spec.origin).read_text(encoding="utf-8")
@@ -69,7 +69,7 @@ def shape(tree: ast.AST) -> list[tuple[str, int]]:
 
 
 @pytest.mark.parametrize("python", ["python3", "/opt/py-3.8_x/bin/python3.8", "~/venv/bin/python"])
-def test_the_line_survives_any_shell(python: str) -> None:
+def test_the_command_line_survives_any_shell(python: str) -> None:
     boot = make_boot(python)
     assert boot.command.startswith(f"exec {python} -I -S -c '") and boot.command.endswith("'")
     assert boot.command.count("'") == 2
@@ -87,8 +87,8 @@ def test_an_interpreter_with_a_blank_in_its_name() -> None:
 
 
 @pytest.mark.parametrize("cut", [0, 1, 2, 7])
-def test_it_reads_its_own_bytes_and_no_more(cut: int) -> None:
-    """What follows the payload, be it there already, are frames for the agent."""
+def test_the_stub_reads_the_payload_and_no_more(cut: int) -> None:
+    """Bytes after the payload, even if they have already arrived, are frames for the agent."""
     program = zlib.compress(b"import os; os.write(1, b'[' + os.read(0, 99) + b']')")
     argv, data = boot_argv(sys.executable)
     stub = argv[-1].replace(str(len(data)), str(len(program)))
@@ -110,7 +110,7 @@ def emptied(pipe: int) -> bool:
     return not waiting[0]
 
 
-def test_an_old_python_says_so() -> None:
+def test_an_old_python_is_reported() -> None:
     argv, _ = boot_argv("python3")
     old = argv[-1].replace("sys.version_info<(3,8)", "(3,7)<(3,8)")
     assert old != argv[-1]

@@ -1,4 +1,4 @@
-"""Allocations: which nodes and slots come out of hostfiles, -H and the cores of this host."""
+"""Allocations: nodes and slots from hostfiles, -H and the cores of this host."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ def from_file(text: str, **more: object) -> Allocation:
 # ----------------------------------------------------------------------------------------------------------- sources
 
 
-def test_nobody_names_a_host() -> None:
+def test_without_hosts_the_allocation_is_this_host() -> None:
     assert allocation(app()) == Allocation((Node("head0", 6, "cores", local=True),), declared=False)
 
 
-def test_a_hostfile() -> None:
+def test_a_hostfile_gives_nodes_and_slots() -> None:
     made = from_file("joe@aa slots=2 port=2222\nbb slots=1 max_slots=3\ncc\n")
     assert made == Allocation(
         (
@@ -83,8 +83,8 @@ def test_the_default_hostfile_counts_only_when_nothing_else_is_said(named: AppCo
 
 
 @pytest.mark.parametrize("named", [app("dd"), app()])
-def test_no_default_hostfile_is_spelled_none(named: AppContext) -> None:
-    """`ompi_info` of 4.1 has it: "none" to ignore what the environment or a file of parameters says."""
+def test_the_default_hostfile_can_be_none(named: AppContext) -> None:
+    """From `ompi_info` of 4.1: "none" ignores the value of the environment or of a parameter file."""
     assert allocation(named, default="none") == allocation(named)
 
 
@@ -111,7 +111,7 @@ def test_several_hosts_options_are_joined() -> None:
         ("1.2.3.4 slots=1\n1.2.3.5 slots=2\n2001:db8::1 slots=1", [("1.2.3.4", 1), ("1.2.3.5", 2), ("2001:db8::1", 1)]),
     ],
 )
-def test_repeated_hosts_of_a_hostfile(text: str, want: list[tuple[str, int | None]]) -> None:
+def test_repeated_hosts_of_a_hostfile_are_merged(text: str, want: list[tuple[str, int | None]]) -> None:
     assert slots(from_file(text)) == want
 
 
@@ -127,7 +127,7 @@ def test_repeated_hosts_of_a_hostfile(text: str, want: list[tuple[str, int | Non
         ("n[1,1] slots=1\n", 1, 1),
     ],
 )
-def test_slots_said_twice_are_refused_with_both_lines(text: str, first: int, second: int) -> None:
+def test_slots_given_twice_are_refused_with_both_lines(text: str, first: int, second: int) -> None:
     with pytest.raises(HostfileError) as caught:
         from_file(text)
     assert caught.value.where == f"hf:{second}"
@@ -145,7 +145,7 @@ def test_two_hosts_of_one_short_name_can_be_kept_apart() -> None:
 
 
 @pytest.mark.parametrize("text", ["aa max_slots=1\naa\n", "aa\naa max_slots=1\n", "aa slots=3\naa max_slots=1\n"])
-def test_more_lines_than_the_maximum(text: str) -> None:
+def test_more_lines_than_max_slots_are_refused(text: str) -> None:
     with pytest.raises(HostfileError, match="more than its max_slots=1"):
         from_file(text)
 
@@ -154,7 +154,7 @@ def test_a_maximum_on_a_later_line_counts() -> None:
     assert from_file("aa\naa max_slots=5\n").nodes == (Node("aa", 2, "hf:1,2", max_slots=5),)
 
 
-def test_a_host_on_very_many_lines_keeps_a_short_source() -> None:
+def test_the_source_of_a_host_on_many_lines_stays_short() -> None:
     (node,) = from_file("aa\n" * 5000).nodes
     assert node.slots == 5000
     assert node.source.startswith("hf:1,2,3,")
@@ -197,7 +197,7 @@ def test_this_host_is_node_0_whatever_its_line(apps: tuple[AppContext, ...]) -> 
     assert [(node.name, node.local) for node in made.nodes] == [("head0", True), ("aa", False), ("bb", False)]
 
 
-def test_the_cores_of_this_host_are_known_at_once() -> None:
+def test_the_cores_of_this_host_need_no_agent() -> None:
     assert from_file("localhost").nodes == (Node("head0", 6, "cores of head0", local=True),)
     assert slots(allocation(app("localhost:*"))) == [("head0", 6)]
 
@@ -214,7 +214,7 @@ def test_a_name_that_is_this_host_but_for_its_domain_is_this_host() -> None:
     assert kept.nodes == (Node("head0.x.org", 1, "hf:1"),)
 
 
-def test_cores_come_with_hello() -> None:
+def test_cores_of_other_hosts_arrive_with_hello() -> None:
     made = from_file("aa\nbb slots=2\ncc\n")
     assert with_cores(made, {"aa": 4, "bb": 64}).nodes == (
         Node("aa", 4, "cores of aa"),
@@ -232,7 +232,7 @@ def test_each_program_has_its_own_hosts() -> None:
     assert made.apps == ((1,), (0, 2), (0, 1, 2))
 
 
-def test_programs_on_the_same_hosts() -> None:
+def test_programs_may_share_hosts() -> None:
     files = {"hf": "aa slots=2\nbb slots=2"}
     made = allocation(app(hostfile="hf"), app(hostfile="hf"), app(), files=files)
     assert slots(made) == [("aa", 2), ("bb", 2)]
@@ -293,14 +293,14 @@ def test_a_hostfile_of_two_programs_is_read_once() -> None:
 
 
 @pytest.mark.parametrize("apps", [(app(hostfile="hf"),), (app(","),), (app(("", " ")),)])
-def test_no_host(apps: tuple[AppContext, ...]) -> None:
+def test_an_empty_allocation_is_refused(apps: tuple[AppContext, ...]) -> None:
     with pytest.raises(AllocationError, match="no host is named") as caught:
         allocation(*apps, files={"hf": "# none\n"})
     assert caught.value.todo
 
 
 @pytest.mark.parametrize("apps", [(app(hostfile="hf"),), (app("aa:0"),), (app("bb"), app("aa:0"))])
-def test_no_slot(apps: tuple[AppContext, ...]) -> None:
+def test_an_allocation_without_slots_is_refused(apps: tuple[AppContext, ...]) -> None:
     with pytest.raises(AllocationError, match="all nodes are filled: aa has 0 slots"):
         allocation(*apps, files={"hf": "aa slots=0\n"})
 
@@ -324,7 +324,7 @@ def raising(error: Exception) -> Callable[[str], str]:
     ],
 )
 @pytest.mark.parametrize("option", ["--hostfile", "--default-hostfile"])
-def test_a_file_that_cannot_be_read(error: Exception, why: str, option: str) -> None:
+def test_an_unreadable_hostfile_is_refused(error: Exception, why: str, option: str) -> None:
     request = Request((app(hostfile="hf"),)) if option == "--hostfile" else Request((app(),), default_hostfile="hf")
     with pytest.raises(HostfileError) as caught:
         allocate(request, raising(error), HERE.__contains__, "head0", 1)
@@ -333,7 +333,7 @@ def test_a_file_that_cannot_be_read(error: Exception, why: str, option: str) -> 
     assert caught.value.todo
 
 
-def test_errors_of_the_texts_come_through() -> None:
+def test_errors_of_the_hostfile_are_reported() -> None:
     with pytest.raises(UsageError):
         allocation(app("aa:x"))
     with pytest.raises(HostfileError, match="hf:1"):
@@ -345,7 +345,7 @@ def test_every_example_makes_an_allocation(path: Path) -> None:
     assert from_file(path.read_text(encoding="utf-8")).nodes
 
 
-def test_the_bad_example_of_this_room() -> None:
+def test_the_bad_example_for_allocations() -> None:
     text = (EXAMPLES / "bad" / "two-definitions").read_text(encoding="utf-8")
     with pytest.raises(HostfileError) as caught:
         from_file(text)
@@ -373,28 +373,28 @@ THREE = "aa slots=2\nbb slots=3 username=joe\nlocalhost slots=4\n"
         ("+e,^bb", [("head0", 4), ("aa", 2)]),
     ],
 )
-def test_hosts_that_point_into_the_hostfile(hosts: str, want: list[tuple[str, int]]) -> None:
+def test_relative_hosts_are_those_of_the_hostfile(hosts: str, want: list[tuple[str, int]]) -> None:
     assert slots(allocation(app(hosts, "hf"), files={"hf": THREE})) == want
     assert slots(allocation(app(hosts), files={"hf": THREE}, default="hf")) == want
 
 
-def test_a_relative_host_is_what_the_file_says_of_it() -> None:
+def test_a_relative_host_has_the_properties_of_its_line() -> None:
     (node,) = allocation(app("+n2", "hf"), files={"hf": THREE}).nodes
     assert (node.user, node.source) == ("joe", "hf:2")
 
 
 @pytest.mark.parametrize("named", [app(hostfile="hf"), app("+n1", "hf"), app("+n0")])
-def test_they_point_into_the_hostfile_of_another_program_if_theirs_has_none(named: AppContext) -> None:
+def test_relative_hosts_may_be_in_the_hostfile_of_another_program(named: AppContext) -> None:
     made = allocation(named, app("+n2"), app("dd", "hf"), files={"hf": THREE, "hg": "zz"}, default="hg")
     assert made.apps[1] == ([node.name for node in made.nodes].index("bb"),)
 
 
-def test_their_own_hostfile_comes_first() -> None:
+def test_relative_hosts_prefer_the_hostfile_of_their_program() -> None:
     made = allocation(app(hostfile="hg"), app("+n1", "hf"), files={"hf": THREE, "hg": "zz slots=1"})
     assert slots(made) == [("zz", 1), ("aa", 2)]
 
 
-def test_without_a_hostfile_they_point_at_this_host() -> None:
+def test_relative_hosts_without_a_hostfile_are_this_host() -> None:
     assert slots(allocation(app("+n0"))) == [("head0", 6)]
     assert slots(allocation(app("+e"))) == [("head0", 6)]
 
@@ -410,20 +410,20 @@ def test_without_a_hostfile_they_point_at_this_host() -> None:
         ("^aa,^bb,^localhost", "no host is named"),
     ],
 )
-def test_what_points_nowhere(hosts: str, why: str) -> None:
+def test_relative_hosts_outside_the_hostfile_are_refused(hosts: str, why: str) -> None:
     with pytest.raises(AllocationError) as caught:
         allocation(app(hosts, "hf"), files={"hf": THREE})
     assert why in caught.value.what
     assert caught.value.todo
 
 
-def test_one_host_is_one_host() -> None:
+def test_more_relative_hosts_than_exist_are_refused() -> None:
     with pytest.raises(AllocationError, match="2 hosts asked for, 1 host named"):
         allocation(app("+e:2"))
 
 
-def test_leaving_out_a_host_of_nothing_is_refused() -> None:
-    """4.1.4 fails on ^ altogether, after having called the host."""
+def test_an_exclusion_without_a_hostfile_is_refused() -> None:
+    """4.1.4 fails with any ^, after it has contacted the host."""
     with pytest.raises(AllocationError):
         allocation(app("^aa"))
 
@@ -439,7 +439,7 @@ def sequences(*apps: AppContext, default: str | None = None) -> list[list[str]]:
     return [[made.nodes[node].name for node in one] for one in made.sequences]
 
 
-def test_lists_keep_their_order_and_repeats() -> None:
+def test_sequences_keep_order_and_repetitions() -> None:
     assert sequences(app(hostfile="hf")) == [["bb", "aa", "bb"]]
     assert sequences(app("aa,localhost,aa:3")) == [["aa", "head0", "aa"]]
     assert sequences(app("+n1,+n0,+n1", "hf")) == [["aa", "bb", "aa"]]
@@ -447,12 +447,12 @@ def test_lists_keep_their_order_and_repeats() -> None:
     assert sequences(app(hostfile="hg"), app("aa")) == [["cc", "head0"], ["aa"]]
 
 
-def test_a_program_without_hosts_has_no_list_of_its_own() -> None:
+def test_a_program_without_hosts_has_no_sequence_of_its_own() -> None:
     assert sequences(app(hostfile="hf"), app()) == [["bb", "aa", "bb"], []]
     assert sequences(app(), app(), default="hf") == [["bb", "aa", "bb"], []]
 
 
-def test_only_seq_needs_lists() -> None:
+def test_only_seq_needs_sequences() -> None:
     assert allocation(app("aa,bb")).sequences == ()
 
 
@@ -465,7 +465,7 @@ def spares(allocation: Allocation) -> list[tuple[str, int | None]]:
     return [(node.name, node.slots) for node in allocation.spares]
 
 
-def test_spares_stand_by() -> None:
+def test_spares_are_kept_out_of_the_allocation() -> None:
     made = from_file("aa slots=2\nbb slots=3 spare\nlocalhost\ncc spare\ndd slots=0 spare\n")
     assert slots(made) == [("head0", 6), ("aa", 2)]
     assert spares(made) == [("bb", 3), ("cc", None)]
@@ -475,7 +475,7 @@ def test_a_host_is_a_spare_if_one_of_its_lines_says_so() -> None:
     assert spares(from_file("zz\naa slots=2\naa spare\nbb spare\nbb")) == [("aa", 3), ("bb", 2)]
 
 
-def test_who_names_a_spare_elsewhere_wants_to_use_it() -> None:
+def test_a_spare_that_is_named_elsewhere_is_used() -> None:
     made = allocation(app("bb:2"), app(hostfile="hf"), files={"hf": "aa\nbb spare\ncc spare\n"})
     assert slots(made) == [("bb", 2), ("aa", None)]
     assert spares(made) == [("cc", None)]
@@ -483,7 +483,7 @@ def test_who_names_a_spare_elsewhere_wants_to_use_it() -> None:
     assert [name for name, _ in slots(one)] == ["aa", "bb"]
 
 
-def test_relative_hosts_pass_over_spares() -> None:
+def test_relative_hosts_skip_spares() -> None:
     files = {"hf": "aa slots=1\nbb slots=1 spare\ncc slots=1\n"}
     assert slots(allocation(app("+n1", "hf"), files=files)) == [("cc", 1)]
     assert slots(allocation(app("+e", "hf"), files=files)) == [("aa", 1), ("cc", 1)]
@@ -493,14 +493,14 @@ def test_relative_hosts_pass_over_spares() -> None:
 
 
 @pytest.mark.parametrize("text", ["aa spare\n", "aa slots=2 spare\nbb slots=0\n"])
-def test_nothing_but_spares(text: str) -> None:
+def test_a_hostfile_with_only_spares_is_refused(text: str) -> None:
     with pytest.raises(AllocationError) as caught:
         from_file(text)
     assert caught.value.what == "all hosts are spares: aa"
     assert caught.value.where == "hf:1"
 
 
-def test_a_program_with_nothing_but_spares() -> None:
+def test_a_program_with_only_spares_is_refused() -> None:
     with pytest.raises(AllocationError, match="all hosts are spares"):
         allocation(app("aa"), app(hostfile="hf"), files={"hf": "bb spare\n"})
 

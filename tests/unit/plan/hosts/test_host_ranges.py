@@ -30,7 +30,7 @@ FEW = settings(max_examples=50, deadline=None)  # a file is done within two seco
         ("[fd00::1],n[1-2]", ["[fd00::1]", "n1", "n2"]),
     ],
 )
-def test_expand(text: str, names: list[str]) -> None:
+def test_ranges_are_expanded(text: str, names: list[str]) -> None:
     assert expand(text) == names
 
 
@@ -55,7 +55,7 @@ def test_expand(text: str, names: list[str]) -> None:
         ("n" + "[0-9]" * 400, "more than"),
     ],
 )
-def test_expand_refuses(text: str, why: str) -> None:
+def test_malformed_ranges_are_refused(text: str, why: str) -> None:
     with pytest.raises(LaunchError) as caught:
         expand(text)
     assert why in caught.value.what
@@ -85,7 +85,7 @@ def test_the_largest_range_is_taken() -> None:
         (["a1", "a1"], "a[1,1]"),
     ],
 )
-def test_fold(names: list[str], text: str) -> None:
+def test_names_are_folded_to_ranges(names: list[str], text: str) -> None:
     assert fold(names) == text
 
 
@@ -123,11 +123,11 @@ def test_any_text_is_expanded_or_refused(text: str) -> None:
     assert 1 <= len(names) <= MAX_NAMES
 
 
-def test_commas_in_brackets_do_not_part() -> None:
+def test_commas_in_brackets_do_not_separate() -> None:
     assert split("a,n[1,3-4]:2,[fd00::1]:2,") == ["a", "n[1,3-4]:2", "[fd00::1]:2", ""]
 
 
-def test_quoted_is_short_and_printable() -> None:
+def test_quoted_text_is_short_and_printable() -> None:
     assert quoted("a\x00\tb") == '"a\\x00\\tb"'
     assert len(quoted("x" * 1000)) == 62
     assert quoted("\ud800é") == '"\\ud800é"'

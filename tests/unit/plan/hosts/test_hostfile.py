@@ -1,4 +1,4 @@
-"""Hostfiles and -H: what is understood, and how the rest is refused."""
+"""Hostfiles and -H: their grammar, and refusals."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def said(text: str) -> list[tuple[object, ...]]:
         ("aa slots=2 max_slots=3", [("aa", 2, 3)]),
         ("aa max-slots=3 slots=2", [("aa", 2, 3)]),
         ("aa max_slots=2 slots=3", [("aa", 3, 3)]),
-        ("aa max_slots=3", [("aa", None, 3)]),  # what that means depends on the other lines of the host
+        ("aa max_slots=3", [("aa", None, 3)]),  # its meaning depends on the other lines of the host
         ("joe@aa\njoe@1.2.3.4", [("aa", None, None, "joe"), ("1.2.3.4", None, None, "joe")]),
         (
             "aa username=ann\nbb user-name = bob\ncc user_name=eve",
@@ -78,7 +78,7 @@ def said(text: str) -> list[tuple[object, ...]]:
         ("rank slots=2", [("rank", 2)]),
     ],
 )
-def test_what_is_understood(text: str, hosts: list[tuple[object, ...]]) -> None:
+def test_lines_are_read(text: str, hosts: list[tuple[object, ...]]) -> None:
     assert said(text) == hosts
 
 
@@ -155,7 +155,7 @@ def test_lines_are_counted_and_kept_apart() -> None:
         ("rank 1==", "neither of a hostfile nor of a rankfile", ""),
     ],
 )
-def test_what_is_refused(text: str, why: str, todo: str) -> None:
+def test_malformed_lines_are_refused(text: str, why: str, todo: str) -> None:
     with pytest.raises(HostfileError) as caught:
         parse(f"ok slots=1\n{text}\n", "hf")
     error = caught.value
@@ -173,13 +173,13 @@ def test_a_message_shows_no_control_characters_and_little_of_a_long_line() -> No
     assert len(str(caught.value)) < 300
 
 
-def test_an_open_comment_is_named_by_its_first_line() -> None:
+def test_an_unterminated_comment_is_reported_with_its_first_line() -> None:
     with pytest.raises(HostfileError) as caught:
         parse("aa\n/* x\nbb\ncc\n", "hf")
     assert caught.value.where == "hf:2"
 
 
-def test_too_many_hosts() -> None:
+def test_too_many_hosts_are_refused() -> None:
     with pytest.raises(HostfileError, match="more than 65536 hosts"):
         parse("n[1-40000]\n" * 3, "hf")
 
@@ -217,7 +217,7 @@ def render(lines: list[HostLine]) -> str:
 
 @FEW
 @given(st.lists(host_lines(), max_size=6))
-def test_what_is_rendered_is_read_again(lines: list[HostLine]) -> None:
+def test_a_written_hostfile_is_read_back(lines: list[HostLine]) -> None:
     again = parse(render(lines), "hf")
     assert [line._replace(source="") for line in again] == lines
     assert [line.source for line in again] == [f"hf:{number}" for number in range(1, len(lines) + 1)]
@@ -348,7 +348,7 @@ def test_every_bad_example_is_refused_as_its_first_line_says(path: Path) -> None
         (",", []),
     ],
 )
-def test_hosts(text: str, hosts: list[tuple[object, ...]]) -> None:
+def test_the_words_of_the_host_option_are_read(text: str, hosts: list[tuple[object, ...]]) -> None:
     assert [(line.name, line.slots, line.user) for line in parse_hosts(text)] == hosts
     assert all(line.source == "-H" for line in parse_hosts(text))
 
@@ -378,7 +378,7 @@ def test_hosts(text: str, hosts: list[tuple[object, ...]]) -> None:
         ("n[1-65536],m", "more than 65536 hosts"),
     ],
 )
-def test_hosts_refused(text: str, why: str) -> None:
+def test_malformed_host_options_are_refused(text: str, why: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_hosts(text)
     assert why in caught.value.what
@@ -386,7 +386,7 @@ def test_hosts_refused(text: str, why: str) -> None:
     assert caught.value.todo
 
 
-def test_hosts_that_mean_others() -> None:
+def test_relative_and_excluded_hosts_are_read() -> None:
     """Their names keep the + or ^ that no host has; the 2 of +e:2 stands for slots."""
     found = parse_hosts("+n1,+N02,+e,+E:2,^a[1-2],b")
     assert [(line.name, line.slots) for line in found] == [
@@ -400,7 +400,7 @@ def test_hosts_that_mean_others() -> None:
     ]
 
 
-def test_a_rankfile_as_a_hostfile() -> None:
+def test_a_rankfile_may_be_used_as_a_hostfile() -> None:
     """As in mpirun: one slot a line."""
     found = parse("rank 0=bb slot=0\nrank 1 = joe@aa slot=0:1\nrank 2=bb slot=1\ncc slots=3\n", "rf")
     assert [(line.name, line.slots, line.user) for line in found] == [
@@ -424,7 +424,7 @@ def test_a_rankfile_as_a_hostfile() -> None:
         ("aa sparely", [False]),
     ],
 )
-def test_spares(text: str, spares: list[bool]) -> None:
+def test_spares_are_read(text: str, spares: list[bool]) -> None:
     assert [line.spare for line in parse(text, "hf")] == spares
 
 
@@ -437,8 +437,8 @@ def test_spares(text: str, spares: list[bool]) -> None:
         ("aa spare = yes", "write the word alone"),
     ],
 )
-def test_what_looks_like_a_spare(text: str, todo: str) -> None:
-    """A host that was meant to stand by must not get ranks unnoticed."""
+def test_misspelled_spares_are_refused(text: str, todo: str) -> None:
+    """A host that was meant as a spare must not get ranks silently."""
     with pytest.raises(HostfileError) as caught:
         parse(text, "hf")
     assert caught.value.where == "hf:1"

@@ -47,7 +47,7 @@ def ranks(total, each=0, hosts=(), text=None):
         (6, 0, "n[1-3]", {"n1": 2, "n2": 2, "n3": 2}),
     ],
 )
-def test_hosts_of_an_option(total, each, hosts, expected):
+def test_ranks_on_hosts_of_the_option(total, each, hosts, expected):
     assert ranks(total, each, (hosts,)) == expected
 
 
@@ -62,7 +62,7 @@ def test_hosts_of_an_option(total, each, hosts, expected):
         (4, 0, "a\nb\nc spare\n", {"a": 2, "b": 2}),
     ],
 )
-def test_hosts_of_a_file(total, each, text, expected):
+def test_ranks_on_hosts_of_a_file(total, each, text, expected):
     assert ranks(total, each, text=text) == expected
 
 
@@ -74,7 +74,7 @@ def test_hosts_of_a_file(total, each, text, expected):
         (5, 0, "a:3,b:1", "--worker_num", "the slots of the hosts are 4 (a 3, b 1)"),
     ],
 )
-def test_what_does_not_add_up(total, each, hosts, where, phrase):
+def test_numbers_that_do_not_add_up_are_refused(total, each, hosts, where, phrase):
     with pytest.raises(UsageError) as caught:
         ranks(total, each, (hosts,))
     assert caught.value.where == where and phrase in str(caught.value)

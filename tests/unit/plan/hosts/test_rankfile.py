@@ -31,7 +31,7 @@ TWO = machine("socket:2 core:4 thread:2", "far").topology()  # the second thread
         ("/* a\n b */ Rank 1=10.0.0.1 slot=0:*\r\n", RankLine(1, "10.0.0.1", "0:*", "rf:1")),
     ],
 )
-def test_a_line(text: str, want: RankLine) -> None:
+def test_lines_are_read(text: str, want: RankLine) -> None:
     assert parse(text, "rf") == (want,)
 
 
@@ -57,14 +57,14 @@ def test_lines_may_be_in_any_order() -> None:
         ("rank 0=aa slot=0\nab\0", "no text file", 2),
     ],
 )
-def test_what_is_refused(text: str, why: str, line: int) -> None:
+def test_malformed_lines_are_refused(text: str, why: str, line: int) -> None:
     with pytest.raises(HostfileError, match=why) as caught:
         parse(text, "rf")
     assert caught.value.where == f"rf:{line}"
     assert caught.value.todo
 
 
-def test_an_empty_file() -> None:
+def test_an_empty_file_is_refused() -> None:
     with pytest.raises(HostfileError, match="no rank is named"):
         parse("# nothing\n", "rf")
 
@@ -75,7 +75,7 @@ CPUS = st.text("0123456789,-:*;sS", min_size=1, max_size=8)
 
 @FEW
 @given(st.dictionaries(st.integers(0, 99), st.tuples(WORDS, CPUS), min_size=1))
-def test_written_and_read_again(lines: dict[int, tuple[str, str]]) -> None:
+def test_a_written_rankfile_is_read_back(lines: dict[int, tuple[str, str]]) -> None:
     records = tuple(RankLine(rank, *lines[rank]) for rank in sorted(lines))
     text = "".join(f"rank {line.rank}={line.host} slot={line.cpus}\n" for line in records)
     assert tuple(line._replace(source="") for line in parse(text, "rf")) == records
@@ -116,7 +116,7 @@ def where(jobmap: JobMap) -> list[tuple[str, int]]:
 ORDER = "rank 1=aa slot=0\nrank 0=bb slot=0\nrank 2=localhost slot=1\nrank 3=head0 slot=2\n"
 
 
-def test_it_makes_the_allocation() -> None:
+def test_a_rankfile_makes_the_allocation() -> None:
     """Each line is a slot, and this host is node 0."""
     jobmap = job(ORDER)
     assert [(node.name, node.slots, node.source) for node in jobmap.nodes] == [
@@ -142,12 +142,12 @@ def test_np_takes_the_first_ranks() -> None:
         ((app(hosts="aa,localhost"),), "bb, which is not among the hosts"),
     ],
 )
-def test_what_has_no_line(apps: tuple[AppContext, ...], why: str) -> None:
+def test_ranks_without_a_line_are_refused(apps: tuple[AppContext, ...], why: str) -> None:
     with pytest.raises(AllocationError, match=why):
         job(ORDER, *apps)
 
 
-def test_a_gap_is_a_rank_without_a_line() -> None:
+def test_a_gap_in_the_ranks_is_refused() -> None:
     with pytest.raises(AllocationError, match="rank 1 of 2 has no line"):
         job("rank 0=aa slot=0\nrank 2=aa slot=1\n")
 
@@ -169,7 +169,7 @@ def test_relative_hosts() -> None:
 
 
 @pytest.mark.parametrize("host", ["+e", "^aa", "a,b", "a[1-2]", "a!b", "+x"])
-def test_what_is_no_host(host: str) -> None:
+def test_unknown_hosts_are_refused(host: str) -> None:
     with pytest.raises(HostfileError) as caught:
         job(f"rank 0={host} slot=0\n")
     assert caught.value.where == "rf:1"
@@ -205,7 +205,7 @@ def test_physical_numbers() -> None:
     assert one.cpus == (9,)
 
 
-def test_cpus_that_are_not_there() -> None:
+def test_cpus_that_do_not_exist_are_refused() -> None:
     with pytest.raises(UsageError, match="aa has no") as caught:
         job("rank 0=aa slot=8\n")
     assert caught.value.where == "rf:1"

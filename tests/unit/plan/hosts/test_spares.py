@@ -1,4 +1,4 @@
-"""Hosts leave an allocation and spares come in: everything that counts nodes still means the same ones."""
+"""Spares replace hosts of an allocation: everything that refers to nodes by number still means the same ones."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def said(found: tuple[Node, ...]) -> str:
 FOUR = Allocation(nodes("a:4 b:4 c:4"), True, spares=nodes("x:8 y:2 z", spare=True))
 
 
-def test_in_the_place_of_another() -> None:
+def test_a_spare_takes_the_position_of_the_lost_host() -> None:
     made = exchange(FOUR, ["b"], FOUR.spares[:1])
     assert said(made.nodes) == "a:4 x:4 c:4"
     assert said(made.spares) == "y:2 z:None b:4"
     assert all(node.spare for node in made.spares) and not any(node.spare for node in made.nodes)
 
 
-def test_with_all_its_slots() -> None:
+def test_a_spare_brings_all_its_slots() -> None:
     assert said(exchange(FOUR, ["b"], FOUR.spares[:1], whole=True).nodes) == "a:4 x:8 c:4"
 
 
@@ -38,21 +38,21 @@ def test_a_spare_without_slots_has_those_of_the_host_that_it_replaces() -> None:
     assert said(exchange(FOUR, ["b"], FOUR.spares[2:], whole=True).nodes) == "a:4 z:4 c:4"
 
 
-def test_more_spares_than_hosts_are_gone() -> None:
+def test_more_spares_than_lost_hosts_all_join() -> None:
     assert said(exchange(FOUR, ["a"], FOUR.spares[1:]).nodes) == "y:2 b:4 c:4 z:None"
 
 
-def test_nobody_comes() -> None:
+def test_without_a_spare_the_host_is_removed() -> None:
     made = exchange(FOUR, ["a", "c"], [])
     assert (said(made.nodes), said(made.spares)) == ("b:4", "x:8 y:2 z:None a:4 c:4")
 
 
-def test_and_back_again() -> None:
+def test_a_replaced_host_may_return() -> None:
     without = exchange(FOUR, ["b"], FOUR.spares[:1])
     assert said(exchange(without, ["x"], without.spares[2:]).nodes) == "a:4 b:4 c:4"
 
 
-def test_what_names_nodes_by_number() -> None:
+def test_references_by_node_number_are_adjusted() -> None:
     before = FOUR._replace(
         apps=((0, 1), (1, 2)),
         sequences=((0, 1, 1, 2),),

@@ -85,8 +85,8 @@ def replay(case: dict[str, Any]) -> JobMap:
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case["id"] for case in CASES])
-def test_a_recorded_case(case: dict[str, Any]) -> None:
-    """`map` is what mpirun 4.1.4 did (null: it refused), or what we do where `differs` says why."""
+def test_recorded_cases_give_the_same_map(case: dict[str, Any]) -> None:
+    """`map` is the result of mpirun 4.1.4 (null: it refused), or ours where `differs` gives a reason."""
     if case["map"] is None:
         with pytest.raises(LaunchError) as caught:
             replay(case)
@@ -145,7 +145,7 @@ def test_by_node_the_shares_are_worked_out_pass_by_pass(slots: tuple[int, ...], 
         (Policy(), (3, 1), {"a": [0, 1], "b": [2, 3]}),
     ],
 )
-def test_programs_go_on_from_one_another(
+def test_a_program_continues_where_the_previous_one_ended(
     policy: Policy, nps: tuple[int | None, ...], want: dict[str, list[int]]
 ) -> None:
     jobmap = map_job(request(*nps, policy=policy), nodes(2, 2), {})
@@ -153,7 +153,7 @@ def test_programs_go_on_from_one_another(
     assert [placement.app for placement in jobmap.placements] == sorted(p.app for p in jobmap.placements)
 
 
-def test_programs_keep_to_their_hosts() -> None:
+def test_programs_stay_on_their_hosts() -> None:
     allocation = nodes(2, 2, 2)._replace(apps=((0, 1, 2), (2,), (0, 1, 2)))
     jobmap = map_job(request(1, 2, 2), allocation, {})
     assert ranks(jobmap) == {"a": [0, 3], "c": [1, 2], "b": [4]}
@@ -163,7 +163,7 @@ def test_programs_keep_to_their_hosts() -> None:
     assert ranks(map_job(request(1, None), allocation, {})) == {"a": [0], "c": [1, 2]}
 
 
-def test_a_pattern_without_np_is_met_on_every_node() -> None:
+def test_a_pattern_without_np_applies_to_every_node() -> None:
     """-N 1 A : -N 1 B, where the only slot of c is A's: mpirun refuses as well."""
     asked = request(None, None, policy=each(1))
     assert counts(map_job(asked, nodes(2, 2, 2), {})) == [2, 2, 2]
@@ -184,12 +184,12 @@ def test_max_slots_is_kept() -> None:
         map_job(request(None, policy=each(3, oversubscribe=True)), allocation, {})
 
 
-def test_what_a_full_node_cannot_take_goes_to_the_others() -> None:
+def test_ranks_that_do_not_fit_on_a_full_node_go_to_others() -> None:
     assert counts(map_job(request(10, policy=OVER), nodes(2, 2, 2, most=(2, 3, None)), {})) == [2, 3, 5]
 
 
 @pytest.mark.parametrize(("np", "over"), [(2, False), (3, True), (64, True)])
-def test_on_this_host_alone_nobody_counts(np: int, over: bool) -> None:
+def test_slots_of_this_host_alone_do_not_count(np: int, over: bool) -> None:
     jobmap = map_job(request(np), nodes(2, declared=False), {})
     assert (counts(jobmap), jobmap.oversubscribed) == ([np], over)
 
@@ -218,13 +218,13 @@ def test_only_used_nodes_are_in_the_map() -> None:
         (request(1), Allocation((Node("a", None, "hf:1"),), declared=True)),
     ],
 )
-def test_what_is_refused(asked: Request, allocation: Allocation) -> None:
+def test_maps_that_are_refused(asked: Request, allocation: Allocation) -> None:
     with pytest.raises(AllocationError) as caught:
         map_job(asked, allocation, {})
     assert caught.value.todo
 
 
-def test_not_enough_slots_shows_where_the_numbers_came_from() -> None:
+def test_the_error_for_missing_slots_names_the_sources_of_numbers() -> None:
     allocation = Allocation((Node("aa", 2, "hosts:3"), Node("node17", 16, "cores of node17")), declared=True)
     with pytest.raises(AllocationError) as caught:
         map_job(request(4, 30), allocation, {})
@@ -253,7 +253,7 @@ def jobs(draw: st.DrawFn) -> tuple[Request, Allocation]:
 
 @FEW
 @given(jobs())
-def test_every_map(job: tuple[Request, Allocation]) -> None:
+def test_invariants_of_every_map(job: tuple[Request, Allocation]) -> None:
     asked, allocation = job
     told = asked.policy.oversubscribe
     over = not allocation.declared if told is None else told
@@ -307,6 +307,6 @@ def test_each_row_is_a_mapper(word: str) -> None:
     assert list(inspect.signature(mapper).parameters) == ["job"]
 
 
-def test_a_word_without_a_mapper() -> None:
+def test_an_unknown_policy_is_refused() -> None:
     with pytest.raises(UsageError, match="there is no mapper 'tree'"):
         map_job(Request((AppContext(("x",), 1),), Policy(map_by="tree")), Allocation((Node("a", 1, ""),), False), {})

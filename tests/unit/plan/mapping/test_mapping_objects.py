@@ -64,7 +64,7 @@ def shown(jobmap: JobMap) -> str:
         (Policy("node"), (3,), "a b a"),
     ],
 )
-def test_where_ranks_go(policy: Policy, nps: tuple[int, ...], want: str) -> None:
+def test_ranks_are_mapped_to_objects(policy: Policy, nps: tuple[int, ...], want: str) -> None:
     assert shown(mapped(policy, *nps)) == want
 
 
@@ -81,7 +81,7 @@ def test_where_ranks_go(policy: Policy, nps: tuple[int, ...], want: str) -> None
         (Policy("slot"), 9, ""),
     ],
 )
-def test_what_nobody_said(policy: Policy, ranks: int, level: str) -> None:
+def test_defaults_of_mapping_and_ranking(policy: Policy, ranks: int, level: str) -> None:
     assert {one.locale[0] for one in mapped(policy, ranks, slots=(9,), machine=FOUR).placements} == {level}
 
 
@@ -127,7 +127,7 @@ def test_span_keeps_max_slots() -> None:
         (((2, "core"), (3, "node")), 6, "a0 a1 a2 b0 b1 b2"),
     ],
 )
-def test_so_many_for_each(ppr: tuple[tuple[int, str], ...], np: int | None, want: str) -> None:
+def test_ppr_maps_n_ranks_to_each_object(ppr: tuple[tuple[int, str], ...], np: int | None, want: str) -> None:
     assert shown(mapped(Policy("ppr", ppr), np)) == want
 
 
@@ -149,7 +149,7 @@ def test_without_np_no_more_than_slots_but_the_pattern_for_sockets() -> None:
         (Policy("socket", ((1, "socket"),)), 3, "a0 a1 b0"),
     ],
 )
-def test_so_many_a_node_beside_another_policy(policy: Policy, np: int | None, want: str) -> None:
+def test_npernode_may_be_combined_with_another_policy(policy: Policy, np: int | None, want: str) -> None:
     assert shown(mapped(policy, np)) == want
 
 
@@ -217,7 +217,7 @@ def test_nolocal_leaves_this_host_out() -> None:
         (Policy("node", oversubscribe=False, ppr=((5, "node"),)), AllocationError, "not enough slots"),
     ],
 )
-def test_what_has_no_place(policy: Policy, error: type[LaunchError], why: str) -> None:
+def test_maps_without_room_are_refused(policy: Policy, error: type[LaunchError], why: str) -> None:
     np = 4 if policy.map_by != "node" else None
     with pytest.raises(error, match=why) as caught:
         mapped(policy, np, slots=(4, 4), machine=TWO)
@@ -247,7 +247,7 @@ def sequence(*lists: tuple[int, ...], slots: tuple[int, ...] = (2, 2)) -> Alloca
         (((0,), (1, 1)), (None, None), "a b b"),
     ],
 )
-def test_down_the_list(lists: tuple[tuple[int, ...], ...], nps: tuple[int | None, ...], want: str) -> None:
+def test_seq_follows_the_list(lists: tuple[tuple[int, ...], ...], nps: tuple[int | None, ...], want: str) -> None:
     request = Request(tuple(AppContext(("x",), np) for np in nps), Policy("seq"))
     assert shown(map_job(request, sequence(*lists), {})) == want
 
@@ -260,7 +260,9 @@ def test_down_the_list(lists: tuple[tuple[int, ...], ...], nps: tuple[int | None
         (((0,), (0,), (0,)), (1, 1, 1), "a has none left for rank 2"),
     ],
 )
-def test_a_list_that_is_too_short(lists: tuple[tuple[int, ...], ...], nps: tuple[int, ...], why: str) -> None:
+def test_a_list_that_is_too_short_is_refused(
+    lists: tuple[tuple[int, ...], ...], nps: tuple[int, ...], why: str
+) -> None:
     request = Request(tuple(AppContext(("x",), np) for np in nps), Policy("seq"))
     with pytest.raises(AllocationError, match=why):
         map_job(request, sequence(*lists), {})
@@ -317,7 +319,7 @@ def attempt(request: Request, made: Allocation, topologies: dict[str, Topology])
 
 @FEW
 @given(jobs())
-def test_every_map_onto_objects(job: tuple[Request, Allocation, dict[str, Topology]]) -> None:
+def test_invariants_of_every_map_onto_objects(job: tuple[Request, Allocation, dict[str, Topology]]) -> None:
     request, _, topologies = job
     jobmap = attempt(*job)
     if jobmap is None:

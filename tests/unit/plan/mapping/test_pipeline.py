@@ -48,13 +48,13 @@ def placed(cluster: ServicePolicy, np: int, allocation: Allocation | None = None
         ("192.168.0.7", 4, 2, ["head", "n1", "192.168.0.7"]),
     ],
 )
-def test_where_the_scheduler_is(host: str, np: int, service: int, nodes: list[str]) -> None:
+def test_the_node_of_the_scheduler(host: str, np: int, service: int, nodes: list[str]) -> None:
     jobmap = placed(ServicePolicy(host), np)
     assert ([node.name for node in jobmap.nodes], jobmap.service) == (nodes, service)
     assert len(jobmap.placements) == np and jobmap.slots == 6
 
 
-def test_the_way_to_it() -> None:
+def test_user_and_port_of_the_host_of_the_scheduler() -> None:
     """What the allocation says of a host is kept; what it does not say can be said here."""
     assert placed(ServicePolicy("eve@n1"), 2).nodes[1] == NODES[1]
     assert placed(ServicePolicy("eve@n2"), 2).nodes[1] == NODES[2]._replace(user="eve")
@@ -64,13 +64,13 @@ def test_the_way_to_it() -> None:
     assert local.nodes == (NODES[2], Node("head.site", 0, "--scheduler", local=True)) and local.service == 1
 
 
-def test_domains() -> None:
+def test_domain_names_are_kept_on_request() -> None:
     for mca, name in (((), "far"), ((("orte_keep_fqdn_hostnames", "1"),), "far.site")):
         assert placed(ServicePolicy("far.site"), 2, mca=mca).nodes[1].name == name
 
 
 @pytest.mark.parametrize("host", ["n1,n2", "n[1-2]", "+n1", "^n1", "a b", "", "joe@", "-x", "a@b@c"])
-def test_what_is_no_host(host: str) -> None:
+def test_malformed_hosts_are_refused(host: str) -> None:
     if not host:
         assert placed(ServicePolicy(host), 2).service == -1
         return
@@ -79,7 +79,7 @@ def test_what_is_no_host(host: str) -> None:
     assert caught.value.where == "--scheduler" and caught.value.todo
 
 
-def test_without_a_scheduler_nobody_is_asked_where_it_is() -> None:
+def test_without_a_scheduler_no_node_is_added_for_it() -> None:
     share = Share(8, 2, "10.0.0.9", 8118, True)
     for cluster in (ServicePolicy("n2", simulated=True), ServicePolicy("n2", share=share)):
         assert placed(cluster, 2).nodes == NODES[:1]
