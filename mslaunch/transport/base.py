@@ -60,7 +60,7 @@ class Link:
 
     #: what the launcher must write before any frame: the payload of a bootstrap
     first = b""
-    #: that of the remote command, for transports that know it, once it has ended
+    #: of the remote command, once it has ended, for transports that learn it
     exit_status: int | None = None
 
     def __init__(self, node: Node, reader: int, writer: int) -> None:
@@ -73,7 +73,7 @@ class Link:
         """Open it now: its turn has come (`LinkPolicy.fanout`).  Links that one command opens together need no turn."""
 
     def overdue(self, seconds: float) -> bool:
-        """Whether it has had more than `seconds` to open, without the time in which a person is asked something."""
+        """Whether opening takes longer than `seconds`, without the time in which a person is asked something."""
         return time.monotonic() - self._opened > seconds
 
     def failure(self) -> LinkError | None:
@@ -94,8 +94,8 @@ class Link:
         self.reader = self.writer = -1
 
     def wait(self, seconds: float) -> bool:
-        """Wait at most `seconds` for what carried the link to be gone; False if it is still there."""
+        """Wait at most `seconds` until what carried the link has ended; False if it has not."""
         return True
 
     def kill(self) -> None:
-        """End what carried the link and would not go by itself, if it is ours."""
+        """Kill what carried the link and did not end by itself."""

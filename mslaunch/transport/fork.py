@@ -52,7 +52,7 @@ class ForkLink(Link):
 
 
 def _wait_for_end(pid: int, deadline: float) -> None:
-    """Until `pid`, a child of ours, has ended, or for a millisecond where the kernel has no event for that."""
+    """Wait until `pid`, a child, has ended; a millisecond where the kernel has no event for that."""
     try:
         fd = os.pidfd_open(pid)
     except (AttributeError, OSError):  # before Linux 5.3, or elsewhere
@@ -118,13 +118,13 @@ def _open_fork(node: Node, close: Iterable[int]) -> ForkLink:
 def _be_agent(reader: int, writer: int, others: list[int]) -> int:
     from mslaunch.agent.main import agent_main
 
-    signal.set_wakeup_fd(-1)  # it is the launcher's
+    signal.set_wakeup_fd(-1)  # this is the launcher's
     null = os.open("/dev/null", os.O_RDWR)
     try:
         others = [int(name) for name in os.listdir("/proc/self/fd")]
     except OSError:
         pass
-    # laid over, not closed: objects of the launcher may yet close these numbers, which must not become ours
+    # replaced, not closed: objects of the launcher may still close these numbers, so they must not be reused
     for fd in {0, 1, 2, *others} - {reader, writer, null}:
         try:
             os.dup2(null, fd, inheritable=False)

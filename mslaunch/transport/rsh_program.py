@@ -66,11 +66,11 @@ class ProcessLink(Link):
 
     @property
     def exit_status(self) -> int | None:  # type: ignore[override]
-        """The program's own, once it has ended; most pass on that of the command they ran."""
+        """The exit status of the program, once it has ended; most programs pass on that of the remote command."""
         return self._wait_for_status()
 
     def stream_ended(self) -> None:
-        """From now on its exit status is worth a wait."""
+        """From now on, wait for the exit status."""
         self._ended = True
 
     def failure(self) -> LinkError | None:
@@ -85,13 +85,13 @@ class ProcessLink(Link):
         return LinkError(what, self.node.name, code=code if 0 < code < 256 else 255)
 
     def _wait_for_status(self) -> int | None:
-        """The exit status, for which a process that has closed its output is given a second."""
+        """The exit status; a process that has closed its output gets a second to end."""
         if self._process and self.wait(1.0 if self._ended else 0.0):
             return int(self._process.returncode)
         return None
 
     def noise(self) -> bytes:
-        """From the program's standard error."""
+        """The last 4 KiB of the program's standard error."""
         if self._noise and not self._noise.closed:
             size = self._noise.seek(0, os.SEEK_END)
             self._noise.seek(max(0, size - 4096))

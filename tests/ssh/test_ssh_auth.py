@@ -155,7 +155,7 @@ def test_a_locked_key_without_a_terminal(lab: SshLab, opener: Opener, monkeypatc
     key = keygen(lab.ssh / "locked", "ed25519", "secret")
     lab.config(f"IdentityFile {key}\n")
     host = lab.sshd(authorized=public(key))
-    monkeypatch.setattr("mslaunch.transport.ssh.passphrase_prompt.PassphrasePrompt.ask", lambda self, prompt: None)
+    monkeypatch.setattr("mslaunch.transport.ssh.user_keys.PassphrasePrompt.ask", lambda self, prompt: None)
     message = failure(opener(host))
     assert f"ssh-add {key}" in message
     assert "BatchMode" in failure(opener(host, agent_args=("-oBatchMode=yes",)))
@@ -166,7 +166,7 @@ def test_no_passphrase_is_asked_for_a_key_that_would_not_be_taken(
 ) -> None:
     asked: list[str] = []
     monkeypatch.setattr(
-        "mslaunch.transport.ssh.passphrase_prompt.PassphrasePrompt.ask", lambda self, prompt: asked.append(prompt)
+        "mslaunch.transport.ssh.user_keys.PassphrasePrompt.ask", lambda self, prompt: asked.append(prompt)
     )
     lab.config(f"IdentityFile {keygen(lab.ssh / 'locked', 'ed25519', 'secret')}\nIdentityFile {lab.key}\n")
     opens(opener, lab.sshd())

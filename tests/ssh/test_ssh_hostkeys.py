@@ -12,7 +12,7 @@ from sshd import Sshd, SshLab, keygen, public
 from sshlinks import Opener, failure, read
 
 from mslaunch.datamodel.jobmap import Node
-from mslaunch.transport.ssh import known_hosts_file as kh
+from mslaunch.transport.ssh import known_hosts as kh
 
 pytestmark = pytest.mark.sshd
 

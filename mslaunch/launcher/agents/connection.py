@@ -20,12 +20,10 @@ if TYPE_CHECKING:
     from mslaunch.runtime.loop import Loop
     from mslaunch.transport.base import Link
 
-#: the phases, in order
-STARTED = 0  #: the link waits for its turn
-INTERPRETER_KNOWN = 1  #: the link is being opened, with the command that runs an interpreter there
-PAYLOAD_SENT = 2  #: the link has taken the agent's program, or needs none from us
-HELLO_CAME = 3  #: the agent runs
-READY = 4  #: all that was asked of it is known; frames are for whoever is attached
+#: the phases, in order: the link waits for its turn; it is being opened, with the command that runs an interpreter
+#: there; it has taken the agent's program, or needs none from us; the agent runs; all that was asked of it is known,
+#: and frames are for whoever is attached
+STARTED, INTERPRETER_KNOWN, PAYLOAD_SENT, HELLO_CAME, READY = range(5)
 
 _CHUNK = 1 << 18
 
@@ -108,11 +106,8 @@ class AgentConnection:
         return self._writer.pending
 
     def send(self, frame: bytes) -> None:
-        """One frame, down; in pieces, for what is left of one after a write is copied."""
-        if len(frame) <= _CHUNK:
-            self._writer.send(frame)
-        else:
-            self._writer.send(*(frame[at : at + _CHUNK] for at in range(0, len(frame), _CHUNK)))
+        """One frame, down; in pieces, since what is left of a piece after a write is copied."""
+        self._writer.send(*(frame[at : at + _CHUNK] for at in range(0, len(frame), _CHUNK)))
 
     def _wrote(self, size: int) -> None:
         if self._payload_left:

@@ -13,9 +13,7 @@ from mslaunch.errors import LinkError
 from mslaunch.transport.ssh.deadline import Arm, Deadline
 from mslaunch.transport.ssh.paramiko_transport import AuthSession, Reply
 from mslaunch.transport.ssh.ssh_config import WAY_OUT, HostConfig
-from mslaunch.transport.ssh.user_keys import Identity, KeyChoice, Keyring, candidates
-
-USUAL = ("ed25519", "ecdsa", "rsa")  #: ~/.ssh/id_…
+from mslaunch.transport.ssh.user_keys import Identity, Keyring, candidates, default_files
 
 
 class Authentication(NamedTuple):
@@ -28,25 +26,19 @@ class Authentication(NamedTuple):
     arm: Arm
     lost: Callable[[], str]  # why the connection ended
 
-    def wanted(self) -> KeyChoice:
-        """What the configuration says about keys."""
-        config = self.config
-        usual = () if config.identity_files else tuple(f"{self.home}/.ssh/id_{kind}" for kind in USUAL)
-        return KeyChoice(config.identity_files, config.certificate_files, usual, config.agent, config.identities_only)
-
 
 def authenticate(talk: AuthSession, login: Authentication) -> None:
-    """Offer our keys one after the other; raises LinkError if none is accepted."""
+    """Offer the user's keys one after the other; raises LinkError if none is accepted."""
     troubles: list[str] = []
     tried: list[str] = []
     reply = talk.begin()
     if reply.kind != "gone":
-        wanted = login.wanted()
-        reply = _offer_all(talk, login, candidates(login.keyring, wanted), tried, troubles)
+        reply = _offer_all(talk, login, candidates(login.keyring, login.config, login.home), tried, troubles)
         if reply.kind == "welcome":
             return
-        troubles += [login.keyring.file(path).trouble for path in (*wanted.files, *wanted.defaults)]
-        troubles += [f"{path} is not there" for path in wanted.files if login.keyring.file(path).missing]
+        named, file = login.config.identity_files, login.keyring.file
+        troubles += [file(path).trouble for path in (*named, *default_files(login.config, login.home))]
+        troubles += [f"{path} is not there" for path in named if file(path).missing]
     facts = [f"tried {', '.join(tried)}" if tried else "there was no key to try", *filter(None, troubles)]
     raise _refusal(login, reply, "\n".join(dict.fromkeys(facts)))
 
@@ -64,7 +56,7 @@ def _offer_all(
 
 
 def _offer(talk: AuthSession, login: Authentication, identity: Identity, troubles: list[str]) -> Reply | None:
-    """Offer one key; None if it could not be offered, which `troubles` then explains."""
+    """Offer one key; None, and the reason in `troubles`, if it could not be offered."""
     user = login.config.user
     if identity.sign is None:
         if identity.blob:

@@ -1,6 +1,6 @@
 """The time in which one host must be reached, and how the attempt is cancelled.
 
-Nothing here waits.  Whoever is about to wait first names, through `arm`, what would wake it.
+Nothing here blocks.  A thread that is about to block first passes to `arm` what would wake it.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from typing import Any
 from mslaunch.faststd import NamedTuple
 
 
-class ConnectCancelled(Exception):  # noqa: N818 - not an error: what the launcher wanted
+class ConnectCancelled(Exception):  # noqa: N818 - not an error: the launcher asked for it
     """The launcher closed the link before it was open; nothing was started on the host."""
 
 
 class Deadline:
-    """The seconds one host has to be reached; `stopped` halts the clock while a person types."""
+    """The seconds in which a host must be reached; `stopped` halts the clock while a person types."""
 
     def __init__(self, seconds: float, parent: Deadline | None = None) -> None:
         self.seconds = seconds if parent is None else min(seconds, parent.left())
         self._end = time.monotonic() + self.seconds
         self._halted: float | None = None
-        self._parent = parent  # its clock is halted together with ours
+        self._parent = parent  # its clock is halted together with this one
 
     def left(self) -> float:
         """Seconds left, never negative."""
@@ -33,7 +33,7 @@ class Deadline:
 
     @property
     def halted(self) -> bool:
-        """A person is being asked something."""
+        """Whether the clock is halted, because a person is being asked something."""
         return self._halted is not None
 
     @contextlib.contextmanager
@@ -55,6 +55,6 @@ class ConnectAttempt(NamedTuple):
     """How long to try, and how the attempt is cancelled."""
 
     deadline: Deadline
-    arm: Arm  # names what to call if the link is closed; raises ConnectCancelled if it was
+    arm: Arm  # takes what to call if the link is closed; raises ConnectCancelled if it already is
     pause: Callable[[float], Any]  # waits between two tries; raises ConnectCancelled
-    trail: tuple[str, ...] = ()  # hosts whose ProxyJump brought us here
+    trail: tuple[str, ...] = ()  # the hosts whose ProxyJump led here

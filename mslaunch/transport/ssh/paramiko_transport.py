@@ -30,9 +30,9 @@ _importing = threading.Lock()
 
 @functools.cache
 def load_paramiko() -> Any:
-    """The module, imported once and quietly; raises LinkError if it is not installed."""
+    """Import paramiko, once and without its warnings; raises LinkError if it is not installed."""
     with _importing, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # its warnings about old ciphers are not the user's business
+        warnings.simplefilter("ignore")  # about old ciphers that are not used here
         hidden = "invoke" not in sys.modules
         if hidden:
             sys.modules["invoke"] = None  # type: ignore[assignment]
@@ -46,13 +46,13 @@ def load_paramiko() -> Any:
                 del sys.modules["invoke"]
     logger = logging.getLogger("paramiko")
     if logger.level == logging.NOTSET:
-        logger.setLevel(logging.CRITICAL + 1)  # what goes wrong is said once, in our own words
+        logger.setLevel(logging.CRITICAL + 1)  # errors are reported once, by our own messages
     return paramiko
 
 
 @functools.cache
 def transport_class() -> Any:
-    """The class of all connections."""
+    """The class of all transports."""
     paramiko = load_paramiko()
     known_kex = dict(paramiko.Transport._kex_info)
     if KEX[1] in known_kex:
@@ -60,7 +60,7 @@ def transport_class() -> Any:
 
     class Packets(paramiko.packet.Packetizer):  # type: ignore[name-defined, misc]
         def start_handshake(self, timeout: float) -> None:
-            """The deadline is the stream's; a timer thread for each host is not needed."""
+            """Start no timer thread: the stream has the deadline."""
 
     class Tuned(paramiko.Transport):  # type: ignore[name-defined, misc]
         _active_check_timeout = 3600.0
@@ -86,8 +86,10 @@ def transport_class() -> Any:
 
 
 def start(stream: SocketStream, algorithms: Sequence[str]) -> Any:
-    """Banner and key exchange over `stream`, host key algorithms in that order; whatever it raises, the stream and
-    the transport know why."""
+    """Start banner and key exchange over `stream`, with host key algorithms in that order.
+
+    Returns the transport, and an event that is set at the end; if it failed, the stream and the transport say why.
+    """
     transport = transport_class()(stream)
     transport.get_security_options().key_types = [name for name in algorithms if name in transport._key_info]
     event = threading.Event()
@@ -100,7 +102,7 @@ class Reply(NamedTuple):
 
     kind: str  # "welcome", "offer it" (PK_OK), "no", "gone"
     methods: tuple[str, ...] = ()  # that can continue, with "no"
-    partial: bool = False  # with "no": the key was right and something more is wanted
+    partial: bool = False  # with "no": the key was accepted, and another method is required too
 
 
 class AuthSession:
@@ -132,11 +134,11 @@ class AuthSession:
         self.banner = m.get_binary()
 
     def abort(self) -> None:
-        """The connection is gone."""
+        """The connection has ended; called by paramiko."""
         self._replies.put(Reply("gone"))
 
     def is_authenticated(self) -> bool:
-        """Asked by paramiko."""
+        """Whether the host has accepted a key; called by paramiko."""
         return self._welcome
 
     def _ask(self, message: bytes) -> Reply:
@@ -144,22 +146,22 @@ class AuthSession:
             self._transport._send_message(load_paramiko().Message(message))
         except (OSError, EOFError):
             return Reply("gone")
-        return self._replies.get()  # the transport's end puts "gone" there, once and for good
+        return self._replies.get()  # `abort` puts "gone" there
 
     def begin(self) -> Reply:
         """Ask for the authentication service."""
         return self._ask(b"\x05" + pack("ssh-userauth"))
 
     def none(self, user: str) -> Reply:
-        """Which methods are there?"""
+        """Ask which methods the host offers."""
         return self._ask(b"\x32" + pack(user, "ssh-connection", "none"))
 
     def probe(self, user: str, identity: Identity) -> Reply:
-        """Would the host take this key?"""
+        """Ask whether the host would accept this key."""
         return self._ask(self._request(user, identity, b"\0"))
 
     def prove(self, user: str, identity: Identity) -> Reply:
-        """Offer a key and sign; raises OSError if the signer will not."""
+        """Offer a key with a signature; raises OSError if the signer refuses."""
         request = self._request(user, identity, b"\1")
         assert identity.sign is not None
         algorithm = self._algorithm(identity.type)
@@ -172,7 +174,7 @@ class AuthSession:
         return head + signed + pack(self._algorithm(identity.type), identity.blob)
 
     def _algorithm(self, kind: str) -> str:
-        """RSA keys sign with SHA-2, 512 unless the host says that it only knows 256 (RFC 8308, server-sig-algs)."""
+        """RSA keys sign with SHA-512, or SHA-256 if the host knows only that (RFC 8308, server-sig-algs)."""
         if not kind.startswith("ssh-rsa"):
             return kind
         said = self._transport.server_extensions.get("server-sig-algs", b"")

@@ -15,15 +15,15 @@ from mslaunch.datamodel.request import LinkPolicy
 from mslaunch.errors import LinkError
 from mslaunch.transport.ssh import paramiko_transport
 from mslaunch.transport.ssh.authenticate import Authentication, authenticate
-from mslaunch.transport.ssh.check_host_key import HostKeyCheck
 from mslaunch.transport.ssh.deadline import ConnectAttempt, ConnectCancelled, Deadline
+from mslaunch.transport.ssh.known_hosts import HostKeyCheck
 from mslaunch.transport.ssh.ssh_config import WAY_OUT, HostConfig, Resolver
 from mslaunch.transport.ssh.tcp_and_proxy import SocketStream, proxy_stream, tcp_stream
 from mslaunch.transport.ssh.user_keys import Keyring, unpack
 
 
 class Shared:
-    """What all hosts of one launch share: the configuration, known hosts and keys, each read once."""
+    """The configuration, known hosts and keys of one launch, each read once."""
 
     def __init__(
         self,
@@ -56,20 +56,20 @@ class Connection:
         self.below = below
 
     def opened(self) -> None:
-        """It is open: there is no deadline any more."""
+        """The command runs: lift the deadline."""
         self.stream.deadline = None
         if self.below:
             self.below.opened()
 
     def lost(self) -> str:
-        """Why the connection ended; "" if that is not known."""
+        """Why the connection ended; "" if unknown."""
         error = self.stream.error
         if error:
             return error.strerror or str(error)
         return str(self.transport.farewell) or (self.below.lost() if self.below else "")
 
     def close(self) -> None:
-        """Shut down all of them, and close their descriptors."""
+        """Shut down this connection and those below it, and close their descriptors."""
         self.transport.close()
         self.stream.close()
         self.transport.join(5)
@@ -105,7 +105,7 @@ class _Dropped(Exception):  # noqa: N818
 
 def _once(shared: Shared, config: HostConfig, attempt: ConnectAttempt) -> Connection:
     deadline = attempt.deadline
-    opened: list[Any] = []  # what has to be closed again, the last first
+    opened: list[Any] = []  # what must be closed after an error, the last first
     try:
         below = _jump(shared, config, attempt)
         opened += [below.close] if below else []
@@ -120,7 +120,7 @@ def _once(shared: Shared, config: HostConfig, attempt: ConnectAttempt) -> Connec
     except BaseException:
         for close in reversed(opened):
             close()
-        attempt.arm(lambda: None)  # what ended because the link was closed is no failure
+        attempt.arm(lambda: None)  # raises ConnectCancelled if closing the link caused the error
         raise
     return connection
 

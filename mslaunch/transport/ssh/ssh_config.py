@@ -1,12 +1,13 @@
 """ssh_config(5) for one host: ~/.ssh/config, /etc/ssh/ssh_config, and the arguments of --rsh-agent ssh.
 
-Read as ssh reads it: the first value of a keyword wins, Include is read where it stands, Match is judged by what is
-known so far, comments end outside quotes.  A criterion that cannot be judged here (canonical, final, tagged,
-localnetwork, …) is never guessed: for such a host `ssh -G` is asked, which prints what ssh itself would do.
+The rules are those of ssh: the first value of a keyword wins, Include is read where it stands, Match is judged by what
+is known so far, and # begins a comment outside quotes.  A criterion that cannot be judged here (canonical,
+final, tagged, localnetwork, …) is never guessed: for such a host, `ssh -G` prints what ssh itself would do.
 """
 
 from __future__ import annotations
 
+import functools
 import glob
 import itertools
 import os
@@ -16,12 +17,12 @@ import shlex
 import shutil
 import socket
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from mslaunch.errors import LinkError
 
-#: keywords that are acted upon; the others are read and left alone, as they change nothing that a launch uses
+#: keywords that have an effect here; others are ignored, since they change nothing that a launch uses
 LISTS = ("identityfile", "certificatefile")
 KEYWORDS = (
     *LISTS,
@@ -31,7 +32,7 @@ KEYWORDS = (
 )
 HARMLESS = ("loglevel", "forwardx11", "forwardagent", "requesttty", "compression", "controlmaster", "controlpath")
 SYSTEM = "/etc/ssh/ssh_config"
-UNSAFE = r"[\s'\"`$\\;&<>|(){}]"  #: as ssh refuses them
+UNSAFE = r"[\s'\"`$\\;&<>|(){}]"  #: characters that ssh refuses in host and user names
 WAY_OUT = "Or let the ssh program do it: --rsh-agent ssh"
 
 
@@ -42,7 +43,7 @@ class HostConfig(NamedTuple):
     hostname: str
     port: int
     user: str
-    identity_files: tuple[str, ...] = ()  # named ones; empty: the usual ones
+    identity_files: tuple[str, ...] = ()  # those that are named; empty: the default ones
     certificate_files: tuple[str, ...] = ()
     identities_only: bool = False
     agent: str = ""  # socket of ssh-agent, or ""
@@ -85,24 +86,27 @@ def words(text: str) -> list[str]:
     return list(itertools.takewhile(lambda word: not word.startswith("#"), lexer))
 
 
-def lines_of(text: str, source: str) -> Iterator[ConfigLine]:
+def lines_of(text: str, source: str) -> list[ConfigLine]:
     """The directives of one file."""
-    for number, raw in enumerate(text.splitlines(), 1):
-        found = re.match(r"\s*([A-Za-z0-9]+)(?:\s*=\s*|\s+)(.*\S)", raw)
-        if found:
-            yield ConfigLine(found[1].lower(), found[2], f"{source}:{number}")
+    lines = (_line(raw, f"{source}:{number}") for number, raw in enumerate(text.splitlines(), 1))
+    return [line for line in lines if line]
+
+
+def _line(raw: str, where: str) -> ConfigLine | None:
+    found = re.match(r"\s*([A-Za-z0-9]+)(?:\s*=\s*|\s+)(.*\S)", raw)
+    return ConfigLine(found[1].lower(), found[2], where) if found else None
 
 
 def pattern_matches(patterns: Sequence[str], text: str) -> bool:
-    """Host patterns: * and ?, a ! in front rules out (ssh_config(5), PATTERNS)."""
-    found = False
-    for pattern in patterns:
-        expression = re.escape(pattern.lstrip("!")).replace(r"\*", ".*").replace(r"\?", ".")
-        if re.fullmatch(expression, text, re.IGNORECASE):
-            if pattern.startswith("!"):
-                return False
-            found = True
-    return found
+    """Host patterns: * and ?, a ! in front rules out (ssh_config(5), PATTERNS; sshd(8) has the same in known_hosts)."""
+    found = [pattern for pattern in patterns if _pattern(pattern.lstrip("!")).fullmatch(text)]
+    return bool(found) and not any(pattern.startswith("!") for pattern in found)
+
+
+@functools.lru_cache(maxsize=4096)
+def _pattern(text: str) -> re.Pattern[str]:
+    # only * and ? are special; [ is the beginning of [host]:port in known_hosts, which rules fnmatch out
+    return re.compile(re.escape(text).replace(r"\*", ".*").replace(r"\?", "."), re.IGNORECASE)
 
 
 class Resolver:
@@ -118,9 +122,9 @@ class Resolver:
         self._agent_args = tuple(agent_args)
 
     def host(self, name: str, user: str | None = None, port: int | None = None) -> HostConfig:
-        """What there is to know of `name`; `user` and `port` come before everything else.  Raises LinkError."""
+        """The configuration of `name`; `user` and `port` override all files.  Raises LinkError."""
         for text in (name, user or ""):
-            if text.startswith("-") or re.search(UNSAFE, text):  # it may end up on the command line of a shell
+            if text.startswith("-") or re.search(UNSAFE, text):  # it may become a word of a shell command
                 raise LinkError(f"{text!r} cannot be a host or a user", name)
         first = [ConfigLine("user", user, "the host")] if user else []
         first += [ConfigLine("port", str(port), "the host")] if port else []
@@ -138,11 +142,11 @@ class Resolver:
         return [self._only_file] if self._only_file else [f"{self.home}/.ssh/config", self._system]
 
     def lines(self, path: str) -> list[ConfigLine]:
-        """The directives in a file, [] if it cannot be read, which is no error unless -F named it."""
+        """The directives in a file; [] if it cannot be read, which is an error only for the file of -F."""
         if path not in self._texts:
             try:
                 with open(path, encoding="utf-8", errors="surrogateescape") as file:
-                    self._texts[path] = list(lines_of(file.read(), path))
+                    self._texts[path] = lines_of(file.read(), path)
             except OSError as error:
                 if path == self._only_file:
                     raise LinkError(f"cannot be read: {error.strerror}", f"-F {path}") from error
@@ -156,7 +160,7 @@ class Resolver:
         command = [program, "-G", *(f"-o{line.key}={line.rest}" for line in first), *self._agent_args]
         mine = f"{self.home}/.ssh/config"
         if not self._only_file and self.home != self._account[1] and os.path.exists(mine):
-            command += ["-F", mine]  # ssh takes the home of the account, whatever HOME says
+            command += ["-F", mine]  # ssh uses the home of the account, whatever HOME says
         done = subprocess.run(
             [*command, "--", name], env=dict(self._environ), capture_output=True, text=True, check=False
         )
@@ -165,7 +169,8 @@ class Resolver:
         values: dict[str, list[str]] = {}
         for line in lines_of(done.stdout, "ssh -G"):
             values.setdefault(line.key, []).append(line.rest)
-        usual = [default_key(kind) for kind in ("rsa", "ecdsa", "ecdsa_sk", "ed25519", "ed25519_sk", "xmss", "dsa")]
+        kinds = ("rsa", "ecdsa", "ecdsa_sk", "ed25519", "ed25519_sk", "xmss", "dsa")
+        usual = [f"~/.ssh/id_{kind}" for kind in kinds]  # as ssh -G writes them
         usual_known = f"{self._account[1]}/.ssh/known_hosts"
         known = values.get("userknownhostsfile", [])
         values["userknownhostsfile"] = [text.replace(usual_known, "~/.ssh/known_hosts") for text in known]
@@ -173,7 +178,7 @@ class Resolver:
         return values
 
     def expand(self, text: str, values: Mapping[str, Sequence[str]], name: str, path: bool = False) -> str:
-        """Tokens of ssh_config(5); for a path also ~ and ${NAME}."""
+        """Replace the tokens of ssh_config(5); in a path also ~ and ${NAME}."""
         one = {key: found[0] for key, found in values.items() if found}
         user = one.get("user", self._account[0])
         host = one.get("hostname", name)
@@ -203,7 +208,7 @@ class Resolver:
         values = {**values, "hostname": [hostname]}
         jump = one("proxyjump", "none")
         command = one("proxycommand", "none")
-        timeout = one("connecttimeout", "none")
+        timeout, strict = one("connecttimeout", "none"), one("stricthostkeychecking", "ask")
         return HostConfig(
             name=name,
             hostname=hostname,
@@ -216,8 +221,7 @@ class Resolver:
             proxy_jump=() if jump == "none" else tuple(jump.split(",")),
             proxy_command="" if command == "none" else self.expand(command, values, name),
             host_key_alias=one("hostkeyalias"),
-            strict={"off": "no", "true": "yes", "false": "no"}.get(one("stricthostkeychecking", "ask"), "")
-            or one("stricthostkeychecking", "ask"),
+            strict={"off": "no", "true": "yes", "false": "no"}.get(strict, strict),
             user_known_hosts=several("userknownhostsfile", "~/.ssh/known_hosts ~/.ssh/known_hosts2"),
             global_known_hosts=several("globalknownhostsfile", "/etc/ssh/ssh_known_hosts /etc/ssh/ssh_known_hosts2"),
             hash_known_hosts=one("hashknownhosts") == "yes",
@@ -228,19 +232,14 @@ class Resolver:
         )
 
     def _agent(self, text: str, values: Mapping[str, Sequence[str]], name: str) -> str:
-        if text.lower() == "none":
-            return ""
-        if text == "SSH_AUTH_SOCK":
-            return self._environ.get("SSH_AUTH_SOCK", "")
-        return (
-            self._environ.get(text[1:], "")
-            if text[:1] == "$" and text[1:2] != "{"
-            else self.expand(text, values, name, True)
-        )
+        """The socket of ssh-agent: IdentityAgent is "none", SSH_AUTH_SOCK, $NAME or a path."""
+        if text == "SSH_AUTH_SOCK" or (text[:1] == "$" and text[1:2] != "{"):
+            return self._environ.get(text.lstrip("$"), "")
+        return "" if text.lower() == "none" else self.expand(text, values, name, True)
 
 
 class _Pass:
-    """One reading of the files for one host."""
+    """The files, read once for one host."""
 
     def __init__(self, name: str, resolver: Resolver, local_user: str) -> None:
         self.values: dict[str, list[str]] = {}
@@ -249,7 +248,7 @@ class _Pass:
         self._local_user = local_user
 
     def read(self, path: str, active: bool, depth: int) -> None:
-        """Take a file; `active` is whether the block that included it means this host."""
+        """Apply a file; `active`: the block that includes it applies to this host."""
         if depth > 16:
             raise LinkError("files include each other too deeply", path)
         here = active
@@ -269,7 +268,7 @@ class _Pass:
         """Keep the value if it is the first, or one of a list."""
         if line.key == "canonicalizehostname" and line.rest.lower() != "no":
             raise Unjudged(f"{line.where} asks for canonical host names")
-        if line.key == "proxycommand":  # a command line: taken whole
+        if line.key == "proxycommand":  # a command line, kept whole
             values = [line.rest]
         else:
             values = _words(line)
@@ -281,7 +280,7 @@ class _Pass:
             known = self.values.setdefault(line.key, [])
             known += [value for value in values[:1] if value not in known]
         elif {"proxyjump": "proxycommand", "proxycommand": "proxyjump"}.get(line.key) not in self.values:
-            self.values.setdefault(line.key, values[:1])  # of the two ways through another host, the first wins
+            self.values.setdefault(line.key, values[:1])  # of these two, the first wins
 
     def _included(self, pattern: str, path: str) -> list[str]:
         base = os.path.dirname(path) if path.startswith("/etc/") else f"{self._resolver.home}/.ssh"
@@ -314,6 +313,9 @@ class _Pass:
         return pattern_matches(value.split(","), subject)
 
 
+_FLAGS_WITH_VALUES = {"-p": "port", "-l": "user", "-i": "identityfile", "-J": "proxyjump"}
+
+
 def parse_agent_args(args: Sequence[str]) -> tuple[list[ConfigLine], str]:
     """The words of plm_rsh_args as directives, and the file of -F ("" without one).  Raises LinkError."""
     found: list[ConfigLine] = []
@@ -327,7 +329,7 @@ def parse_agent_args(args: Sequence[str]) -> tuple[list[ConfigLine], str]:
         if flag in ("-4", "-6") and not value:
             found.append(ConfigLine("addressfamily", "inet" if flag == "-4" else "inet6", word))
             continue
-        if flag not in ("-p", "-l", "-i", "-o", "-F", "-J"):
+        if flag not in (*_FLAGS_WITH_VALUES, "-o", "-F"):
             raise _unknown(word)
         if not value and not left:
             raise LinkError("needs a value", f"plm_rsh_args {word}")
@@ -337,16 +339,15 @@ def parse_agent_args(args: Sequence[str]) -> tuple[list[ConfigLine], str]:
         elif flag == "-o":
             found.append(_option(value))
         else:
-            key = {"-p": "port", "-l": "user", "-i": "identityfile", "-J": "proxyjump"}[flag]
-            found.append(ConfigLine(key, shlex.quote(value), f"{flag} {value}"))
+            found.append(ConfigLine(_FLAGS_WITH_VALUES[flag], shlex.quote(value), f"{flag} {value}"))
     return found, file
 
 
 def _option(text: str) -> ConfigLine:
-    found = re.match(r"\s*([A-Za-z0-9]+)(?:\s*=\s*|\s+)(.*\S)", text)
-    if not found or found[1].lower() not in (*KEYWORDS, *HARMLESS):
+    found = _line(text, f"-o {text}")
+    if not found or found.key not in (*KEYWORDS, *HARMLESS):
         raise _unknown(f"-o {text}")
-    return ConfigLine(found[1].lower(), found[2], f"-o {text}")
+    return found
 
 
 def _unknown(option: str) -> LinkError:
@@ -366,14 +367,9 @@ def _number(text: str, name: str) -> int:
     return int(text)
 
 
-def default_key(kind: str) -> str:
-    """A usual identity file, as ssh -G writes it."""
-    return f"~/.ssh/id_{kind}"
-
-
 def _account() -> tuple[str, str]:
     try:
         entry = pwd.getpwuid(os.getuid())
-    except KeyError:  # a container with a number and no account
+    except KeyError:  # a container in which the user has no account
         return str(os.getuid()), "/"
     return entry.pw_name, entry.pw_dir

@@ -25,10 +25,10 @@ DEAD_AFTER = 30  #: seconds without an answer before a silent host counts as los
 
 
 class SocketStream:
-    """The socket face that `paramiko.Transport` wants, around a socket or a channel.
+    """The socket interface that `paramiko.Transport` needs, over a socket or a channel.
 
-    `late` says that the deadline ended it, `error` the OSError that did; `head` keeps the first bytes of the host,
-    for the message when they turn out not to be SSH.
+    `late`: the deadline ended the stream.  `error`: the OSError that ended it.  `head`: the first bytes of the host,
+    for the message in case they are not SSH.
     """
 
     def __init__(self, carrier: Any, deadline: Deadline, child: ProxyChild | None = None) -> None:
@@ -43,7 +43,7 @@ class SocketStream:
         self._down = False
 
     def recv(self, size: int) -> bytes:
-        """At most `size` bytes; b"" at the end, at an error and when the deadline is over."""
+        """Read at most `size` bytes; b"" at the end, after an error, and once the deadline has passed."""
         if not self._ahead:
             self._ahead = self._fetch()
             if len(self.head) < 256:
@@ -61,11 +61,11 @@ class SocketStream:
             try:
                 if left or self._carrier.gettimeout() is not None:
                     self._carrier.settimeout(left and max(left, 0.01))
-                if self._quickack:  # the kernel forgets it; without it sshd's Nagle costs 40 ms a stage
+                if self._quickack:  # the kernel clears it again; without it Nagle in sshd costs 40 ms a stage
                     self._carrier.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
                 return bytes(self._carrier.recv(AHEAD))
             except OSError as error:
-                # our own timeout has no errno, TCP's has; the clock may have been stopped meanwhile
+                # our own timeout has no errno, unlike TCP's; the clock may have been halted meanwhile
                 if error.errno is None and isinstance(error, socket.timeout):
                     continue
                 self.error = self.error or error
@@ -73,7 +73,7 @@ class SocketStream:
         return b""
 
     def send(self, data: bytes) -> int:
-        """Send what fits; raises OSError."""
+        """Send as much as fits; raises OSError."""
         try:
             return int(self._carrier.send(data))
         except OSError as error:
@@ -82,7 +82,7 @@ class SocketStream:
             raise
 
     def settimeout(self, seconds: float | None) -> None:
-        """Nothing: the deadline rules."""
+        """Do nothing: the deadline decides."""
 
     def close(self) -> None:
         """Shut down both directions; a thread in `recv` wakes up with b""."""
@@ -93,7 +93,7 @@ class SocketStream:
                 self._carrier.close()
 
     @property
-    def _closed(self) -> bool:  # paramiko asks
+    def _closed(self) -> bool:  # read by paramiko
         return self._down
 
     def getpeername(self) -> Any:
@@ -105,7 +105,7 @@ class SocketStream:
         return self._child.noise() if self._child else b""
 
     def release(self) -> None:
-        """Give the descriptor back, and end the ProxyCommand; only when no thread reads any more."""
+        """Close the descriptor and end the ProxyCommand, once no thread reads any more."""
         self.close()
         with contextlib.suppress(OSError, EOFError):
             self._carrier.close()
@@ -129,7 +129,7 @@ class ProxyChild:
         return self._last
 
     def end(self) -> None:
-        """Its streams are gone; it has a second to notice."""
+        """Give it a second to end, now that its streams are closed; then terminate it."""
         try:
             self._process.wait(1)
         except subprocess.TimeoutExpired:
@@ -164,10 +164,10 @@ def proxy_stream(command: str, environ: Mapping[str, str], deadline: Deadline, a
 
 
 def tcp_stream(host: str, port: int, family: str, deadline: Deadline, arm: Arm, patience: int = 0) -> SocketStream:
-    """Connect to the first address of `host` that answers, each having its share of the time.
+    """Connect to the first address of `host` that answers; each gets its share of the remaining time.
 
-    `patience`: seconds of silence after which it counts as lost; 0: DEAD_AFTER.
-    Raises LinkError without `where` (the caller knows the node): the name does not resolve, nobody answers.
+    `patience`: seconds of silence after which the host counts as lost; 0: DEAD_AFTER.
+    Raises LinkError, without `where`, if the name does not resolve or no address answers.
     """
     addresses = resolve(host, port, family, deadline, arm)
     failures: list[str] = []
@@ -178,7 +178,7 @@ def tcp_stream(host: str, port: int, family: str, deadline: Deadline, arm: Arm, 
             sock.settimeout(max(0.001, deadline.left() / (len(addresses) - index)))
             _tune(sock, patience or DEAD_AFTER)
             sock.connect(address)
-            sock.getpeername()  # a connect that was shut down meanwhile ends without an error
+            sock.getpeername()  # a connect that is shut down meanwhile returns without an error
             return stream
         except OSError as error:
             stream.release()
@@ -190,7 +190,7 @@ def tcp_stream(host: str, port: int, family: str, deadline: Deadline, arm: Arm, 
 def resolve(host: str, port: int, family: str, deadline: Deadline, arm: Arm) -> list[tuple[int, Any]]:
     """The addresses of `host` as (family, address), in getaddrinfo's order; raises LinkError if there are none.
 
-    A resolver may hang for longer than the deadline, and cannot be interrupted; so it gets a thread of its own.
+    A resolver may take longer than the deadline and cannot be interrupted, so it runs in a thread of its own.
     """
     kinds = {"inet": socket.AF_INET, "inet6": socket.AF_INET6}
     answer: list[Any] = []
@@ -237,7 +237,7 @@ def _tune(sock: socket.socket, patience: int) -> None:
         ("TCP_KEEPIDLE", max(1, patience // 2)),
         ("TCP_KEEPINTVL", max(1, patience // 6)),
         ("TCP_KEEPCNT", 3),
-        ("TCP_USER_TIMEOUT", patience * 1000),  # keepalive alone is deaf while data is in flight
+        ("TCP_USER_TIMEOUT", patience * 1000),  # keepalive does not work while data is in flight
     ):
         if hasattr(socket, name):
             sock.setsockopt(tcp, getattr(socket, name), value)

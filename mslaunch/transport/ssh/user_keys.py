@@ -1,8 +1,8 @@
 """The user's keys: ssh-agent, identity files, certificates and their passphrases; and signatures with them.
 
 Signing is done with `cryptography` (paramiko's own foundation) or by ssh-agent.  A `Keyring` is shared by all hosts of
-a launch: a file is read once, a passphrase asked once.  What is inside a key file decides how it is read, not its
-name.
+a launch: a file is read once, a passphrase asked once.  Key files are read by their
+contents, not by their names.
 """
 
 from __future__ import annotations
@@ -10,22 +10,27 @@ from __future__ import annotations
 import base64
 import contextlib
 import os
+import select
 import socket
 import struct
+import termios
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from mslaunch.transport.ssh.passphrase_prompt import PassphrasePrompt
+if TYPE_CHECKING:
+    from mslaunch.transport.ssh.ssh_config import HostConfig
 
+USUAL = ("ed25519", "ecdsa", "rsa")  #: ~/.ssh/id_…
 Sign = Callable[[bytes, str], bytes]  #: data, algorithm -> signature as RFC 4253 6.6 packs it
 CERT = "-cert-v01@openssh.com"
+_LONGEST_PASSPHRASE = 1024  # bytes
 _AGENT_FLAGS = {"rsa-sha2-256": 2, "rsa-sha2-512": 4}
 
 
 def pack(*values: str | bytes) -> bytes:
-    """SSH strings, one after the other (RFC 4251, section 5)."""
+    """Encode `values` as SSH strings (RFC 4251, section 5)."""
     raw = [value.encode() if isinstance(value, str) else value for value in values]
     return b"".join(struct.pack(">I", len(value)) + value for value in raw)
 
@@ -53,17 +58,17 @@ class Identity(NamedTuple):
 
     blob: bytes  # the public key or the certificate
     label: str  # for messages
-    sign: Sign | None  # None: locked, ask `Keyring.unlock(path)`
+    sign: Sign | None  # None: locked; `Keyring.unlock(path)` asks for the passphrase
     path: str = ""
 
     @property
     def type(self) -> str:
-        """The name inside the blob, "" if the blob is not known before the file is unlocked."""
+        """The key type in the blob; "" if the blob is unknown until the file is unlocked."""
         return unpack(self.blob)[0].decode("ascii", "replace") if self.blob else ""
 
 
 class KeyFile(NamedTuple):
-    """One identity file as found."""
+    """What one identity file holds."""
 
     blob: bytes = b""
     sign: Sign | None = None
@@ -72,7 +77,7 @@ class KeyFile(NamedTuple):
 
     @property
     def missing(self) -> bool:
-        """Neither half is there."""
+        """Neither a private nor a public key was found."""
         return self == KeyFile()
 
 
@@ -128,7 +133,7 @@ def read_public(path: str) -> bytes:
 
 
 def _public_inside(data: bytes) -> bytes:
-    """The public half of an encrypted key in OpenSSH's format, which stands there in clear (PROTOCOL.key)."""
+    """The public half of an encrypted key in OpenSSH's format, which is not encrypted (PROTOCOL.key)."""
     lines = [line for line in data.splitlines() if line and not line.startswith(b"-----")]
     with contextlib.suppress(ValueError):
         raw = base64.b64decode(b"".join(lines))
@@ -145,11 +150,11 @@ def read_key(path: str) -> KeyFile:
         data = Path(path).read_bytes()
         status = os.stat(path)
     except FileNotFoundError:
-        return KeyFile(read_public(path + ".pub"))  # its private half may be in the agent
+        return KeyFile(read_public(path + ".pub"))  # the agent may hold its private key
     except OSError as error:
         return KeyFile(trouble=f"{path}: {error.strerror}")
     if b"PRIVATE KEY-----" not in data:
-        return KeyFile(read_public(path))  # IdentityFile may name the public half
+        return KeyFile(read_public(path))  # IdentityFile may name the public key
     if status.st_uid == os.getuid() and status.st_mode & 0o077:
         return KeyFile(trouble=f"{path} can be read by others (chmod 600 {path})")
     try:
@@ -162,7 +167,10 @@ def read_key(path: str) -> KeyFile:
 
 
 class SshAgent:
-    """ssh-agent, a connection for each question (draft-ietf-sshm-ssh-agent); absent or silent is the same as empty."""
+    """A client of ssh-agent, with a connection for each request (draft-ietf-sshm-ssh-agent).
+
+    An agent that is absent or does not answer has no keys.
+    """
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -176,7 +184,7 @@ class SshAgent:
                 return stream.read(int.from_bytes(stream.read(4), "big"))
 
     def identities(self) -> list[Identity]:
-        """Its keys and certificates, in its order."""
+        """The keys and certificates of the agent, in its order."""
         if not self._path:
             return []
         try:
@@ -192,7 +200,7 @@ class SshAgent:
         ]
 
     def signer(self, blob: bytes) -> Sign:
-        """Signs with the key `blob`, which the agent holds; raises OSError if it will not."""
+        """A function that signs with the agent's key `blob`; it raises OSError if the agent refuses."""
 
         def sign(data: bytes, algorithm: str) -> bytes:
             answer = self._ask(b"\x0d" + pack(blob, data) + struct.pack(">I", _AGENT_FLAGS.get(algorithm, 0)))
@@ -201,6 +209,56 @@ class SshAgent:
             return unpack(answer[1:])[0]
 
         return sign
+
+
+class PassphrasePrompt:
+    """Asks on the controlling terminal, for one thing at a time: its owner sees to that.
+
+    A question can be cancelled from another thread: a launcher that is interrupted at the prompt must not leave a
+    terminal without echo.
+    """
+
+    def __init__(self) -> None:
+        self._wake_end, self._wake = -1, -1
+        self._off = False
+
+    def ask(self, prompt: str) -> bytes | None:
+        """What was typed, without echo; None without a terminal or an answer, and after `cancel`."""
+        try:
+            tty = os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY)
+        except OSError:
+            return None
+        self._wake_end, self._wake = os.pipe()
+        try:
+            return None if self._off else self._read(tty, prompt)
+        except (OSError, termios.error):
+            return None
+        finally:
+            ends = (self._wake_end, self._wake)
+            self._wake_end, self._wake = -1, -1
+            for fd in (tty, *ends):
+                os.close(fd)
+
+    def _read(self, tty: int, prompt: str) -> bytes | None:
+        before: list[Any] = termios.tcgetattr(tty)
+        silent = [*before]
+        silent[3] &= ~termios.ECHO
+        termios.tcsetattr(tty, termios.TCSAFLUSH, silent)
+        try:
+            os.write(tty, prompt.encode())
+            ready = select.select([tty, self._wake_end], [], [])[0]
+            answer = os.read(tty, _LONGEST_PASSPHRASE) if self._wake_end not in ready else b""
+        finally:
+            termios.tcsetattr(tty, termios.TCSAFLUSH, before)
+            os.write(tty, b"\n")
+        return answer.rstrip(b"\r\n") or None
+
+    def cancel(self) -> None:
+        """End the present question, and ask no more."""
+        self._off = True
+        if self._wake >= 0:
+            with contextlib.suppress(OSError):
+                os.write(self._wake, b"x")
 
 
 class Keyring:
@@ -229,7 +287,7 @@ class Keyring:
             return self._agents[path]
 
     def cancel(self) -> None:
-        """Whoever is being asked need not answer any more, nor will anybody be asked again."""
+        """End the present question, and ask nothing more."""
         self._terminal.cancel()
 
     def unlock(self, path: str) -> KeyFile:
@@ -253,29 +311,26 @@ class Keyring:
             return found
 
 
-class KeyChoice(NamedTuple):
-    """What the configuration says about keys."""
-
-    files: Sequence[str]  # IdentityFile and -i, in order
-    certificates: Sequence[str]
-    defaults: Sequence[str]  # ~/.ssh/id_…, if no IdentityFile was named
-    agent: str  # path of its socket, or ""
-    only: bool  # IdentitiesOnly
+def default_files(config: HostConfig, home: str) -> list[str]:
+    """~/.ssh/id_…, if the configuration names no IdentityFile."""
+    return [] if config.identity_files else [f"{home}/.ssh/id_{kind}" for kind in USUAL]
 
 
-def candidates(keyring: Keyring, wanted: KeyChoice) -> list[Identity]:
-    """What to offer, in order: the named files, the agent's keys, the default files.
+def candidates(keyring: Keyring, config: HostConfig, home: str) -> list[Identity]:
+    """The keys to offer, in order: of the files that are named, of the agent, of the default files.
 
-    A file whose public half the agent holds is signed for by the agent (ssh_config(5), IdentityFile).  Certificates
+    If the agent holds the key of a file, the agent signs (ssh_config(5), IdentityFile).  Certificates
     (CertificateFile, or FILE-cert.pub) come just before their key.
     """
-    held = keyring.agent(wanted.agent)
+    held = keyring.agent(config.agent)
     by_blob = {identity.blob: identity for identity in held}
-    extra = [blob for blob in map(read_public, wanted.certificates) if blob]
-    named = [one for path in wanted.files for one in _of_file(keyring, path, by_blob, extra)]
-    usual = [one for path in wanted.defaults for one in _of_file(keyring, path, by_blob, extra)]
+    extra = [blob for blob in map(read_public, config.certificate_files) if blob]
+    named, usual = (
+        [one for path in paths for one in _of_file(keyring, path, by_blob, extra)]
+        for paths in (config.identity_files, default_files(config, home))
+    )
     in_agent = [one for one in usual if one.blob in by_blob]
-    rest = [] if wanted.only else held
+    rest = [] if config.identities_only else held
     chosen: dict[tuple[bytes, str], Identity] = {}
     for one in [*named, *in_agent, *rest, *usual]:
         chosen.setdefault((one.blob, "" if one.blob else one.path), one)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sshd import keygen
 
-from mslaunch.transport.ssh import known_hosts_file as kh
+from mslaunch.transport.ssh import known_hosts as kh
 from mslaunch.transport.ssh.user_keys import pack
 
 ED = pack("ssh-ed25519", b"1" * 32)

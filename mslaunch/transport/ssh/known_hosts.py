@@ -1,0 +1,277 @@
+"""Known hosts: the format of their files, the verdict on a key that a host shows, and the keys of new hosts.
+
+The rules are sshd(8)'s, "SSH_KNOWN_HOSTS FILE FORMAT": plain, hashed and wildcard names, [host]:port, negation,
+@revoked and @cert-authority.  A line that cannot be read is skipped, as ssh does.  A host of which another key is
+known, of whatever type, counts as changed and not as unknown: the known type is asked for first, so a host that still
+had its old key would have shown it.
+
+A new host's key is added to the first file where that is allowed (--ssh-accept-new, StrictHostKeyChecking).  Judging
+and accepting are one step under one lock, so that of two links to one name that show different keys, only one gets in.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import contextlib
+import fcntl
+import hashlib
+import hmac
+import os
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from mslaunch.errors import LinkError
+from mslaunch.transport.ssh.ssh_config import WAY_OUT, HostConfig, pattern_matches
+
+KNOWN, UNKNOWN, CHANGED, REVOKED, AUTHORITY = "known", "unknown", "changed", "revoked", "authority"
+
+#: key types as they stand in a file -> the host key algorithms to ask for
+ALGORITHMS = {
+    "ssh-ed25519": ("ssh-ed25519",),
+    "ecdsa-sha2-nistp256": ("ecdsa-sha2-nistp256",),
+    "ecdsa-sha2-nistp384": ("ecdsa-sha2-nistp384",),
+    "ecdsa-sha2-nistp521": ("ecdsa-sha2-nistp521",),
+    "ssh-rsa": ("rsa-sha2-512", "rsa-sha2-256"),
+}
+
+
+class KnownHostLine(NamedTuple):
+    """One line."""
+
+    names: str  # as written: a comma list of patterns, or |1|salt|hash
+    type: str
+    blob: bytes
+    marker: str = ""  # "", "@revoked", "@cert-authority"
+    where: str = ""  # file:line
+
+
+class Verdict(NamedTuple):
+    """What the files say about a key that a host showed."""
+
+    kind: str
+    entry: KnownHostLine | None = None  # the line that decided it
+
+
+def parse(text: str, source: str) -> list[KnownHostLine]:
+    """The entries of one file; `source` is its name for messages.  Never raises: what cannot be read is skipped."""
+    entries = []
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.split()
+        marker = words.pop(0) if words and words[0].startswith("@") else ""
+        if len(words) < 3 or words[0].startswith("#") or marker not in ("", "@revoked", "@cert-authority"):
+            continue
+        try:
+            blob = base64.b64decode(words[2], validate=True)
+        except (binascii.Error, ValueError):
+            continue
+        if _type_of(blob) == words[1]:
+            entries.append(KnownHostLine(words[0], words[1], blob, marker, f"{source}:{number}"))
+    return entries
+
+
+def _type_of(blob: bytes) -> str:
+    length = int.from_bytes(blob[:4], "big")
+    return blob[4 : 4 + length].decode("ascii", "replace")
+
+
+def name_of(host: str, port: int) -> str:
+    """The name under which ssh files a host: `host`, or `[host]:port` if the port is not 22."""
+    return host.lower() if port == 22 else f"[{host.lower()}]:{port}"
+
+
+def matches(names: str, host: str) -> bool:
+    """Whether the first field of a line covers `host` (as `name_of` writes it)."""
+    return _hash_matches(names, host) if names.startswith("|") else pattern_matches(names.split(","), host)
+
+
+def _hash_matches(names: str, host: str) -> bool:
+    try:
+        _, version, salt, digest = names.split("|")
+        want = base64.b64decode(digest, validate=True)
+        have = hmac.new(base64.b64decode(salt, validate=True), host.encode(), "sha1").digest()
+    except (binascii.Error, ValueError):
+        return False
+    return version == "1" and hmac.compare_digest(want, have)
+
+
+def hashed(host: str, salt: bytes = b"") -> str:
+    """The first field for `host` with HashKnownHosts; a random 20 byte salt unless one is given."""
+    salt = salt or os.urandom(20)
+    digest = hmac.new(salt, host.encode(), "sha1").digest()
+    return f"|1|{base64.b64encode(salt).decode()}|{base64.b64encode(digest).decode()}"
+
+
+def line_of(names: str, type_: str, blob: bytes) -> str:
+    """One line of a file, with its newline."""
+    return f"{names} {type_} {base64.b64encode(blob).decode()}\n"
+
+
+def fingerprint(blob: bytes) -> str:
+    """`SHA256:…` as ssh and ssh-keygen -l print it."""
+    return "SHA256:" + base64.b64encode(hashlib.sha256(blob).digest()).decode().rstrip("=")
+
+
+class KnownHosts:
+    """The entries of all files, indexed: a name costs one lookup, plus one test per pattern and hashed line."""
+
+    def __init__(self, entries: Iterable[KnownHostLine] = ()) -> None:
+        self._plain: dict[str, list[KnownHostLine]] = {}
+        self._others: list[KnownHostLine] = []
+        for entry in entries:
+            self.add(entry)
+
+    def add(self, entry: KnownHostLine) -> None:
+        """One more line, as if it stood at the end of the last file."""
+        names = entry.names.lower().split(",")
+        if entry.marker or any(set(name) & set("*?!|") for name in names):
+            self._others.append(entry)
+        else:
+            for name in names:
+                self._plain.setdefault(name, []).append(entry)
+
+    def of(self, host: str) -> list[KnownHostLine]:
+        """The entries that cover `host` (as `name_of` writes it), those with markers too."""
+        return [*self._plain.get(host, ()), *(entry for entry in self._others if matches(entry.names, host))]
+
+    def _keys(self, names: Sequence[str]) -> list[KnownHostLine]:
+        """The keys of the first name that has any: ssh looks for `[host]:port` and then for `host`."""
+        for name in names:
+            keys = [entry for entry in self.of(name) if not entry.marker and entry.type in ALGORITHMS]
+            if keys:
+                return keys
+        return []
+
+    def judge(self, names: Sequence[str], type_: str, blob: bytes) -> Verdict:
+        """The verdict on the key `blob` of a host with these `names`, the exact one first."""
+        marked = [entry for name in names for entry in self.of(name) if entry.marker]
+        for entry in marked:
+            if entry.marker == "@revoked" and entry.blob == blob:
+                return Verdict(REVOKED, entry)
+        exact = self._keys(names[:1])
+        for entry in exact or self._keys(names[1:]):
+            if entry.blob == blob:
+                return Verdict(KNOWN, entry)
+        if exact:
+            return Verdict(CHANGED, next((entry for entry in exact if entry.type == type_), exact[0]))
+        authorities = [entry for entry in marked if entry.marker == "@cert-authority"]
+        return Verdict(AUTHORITY, authorities[0]) if authorities else Verdict(UNKNOWN)
+
+    def algorithms(self, names: Sequence[str]) -> list[str]:
+        """Host key algorithms in the order of preference: those of known keys first, as ssh does."""
+        known = [algorithm for entry in self._keys(names) for algorithm in ALGORITHMS[entry.type]]
+        return list(dict.fromkeys([*known, *(a for group in ALGORITHMS.values() for a in group)]))
+
+
+class HostKeyCheck:
+    """The known hosts of one launch, for any number of threads."""
+
+    def __init__(self, accept_new: bool, notice: Callable[[str], None]) -> None:
+        self._accept_new = accept_new
+        self._notice = notice
+        self._lock = threading.RLock()
+        self._known: dict[tuple[str, ...], KnownHosts] = {}
+
+    def algorithms(self, config: HostConfig) -> list[str]:
+        """Host key algorithms in the order of preference."""
+        with self._lock:
+            return self._of(config).algorithms(names_of(config))
+
+    def verify(self, config: HostConfig, type_: str, blob: bytes) -> None:
+        """Accept the key of a host, or raise LinkError with its fingerprint and what to do."""
+        strict = "accept-new" if self._accept_new and config.strict != "no" else config.strict
+        with self._lock:
+            verdict = self._of(config).judge(names_of(config), type_, blob)
+            if verdict.kind == KNOWN:
+                return
+            if verdict.kind == UNKNOWN and strict in ("accept-new", "no"):
+                self._accept(config, type_, blob)
+                return
+        if verdict.kind == CHANGED and strict == "no" and verdict.entry:
+            said = f"host key of {config.name} is not the one in {verdict.entry.where}"
+            self._notice(f"{said} (StrictHostKeyChecking no)")
+            return
+        raise _refusal(config, verdict, type_, blob)
+
+    def _of(self, config: HostConfig) -> KnownHosts:
+        paths = (*config.user_known_hosts, *config.global_known_hosts)
+        if paths not in self._known:
+            self._known[paths] = KnownHosts(entry for path in paths for entry in _read_known(path))
+        return self._known[paths]
+
+    def _accept(self, config: HostConfig, type_: str, blob: bytes) -> None:
+        name = names_of(config)[0]
+        self._of(config).add(KnownHostLine(name, type_, blob, "", "accepted just now"))
+        path = config.user_known_hosts[0] if config.user_known_hosts else ""
+        shown = f"{name} ({type_} {fingerprint(blob)})"
+        try:
+            _append(path, line_of(hashed(name) if config.hash_known_hosts else name, type_, blob))
+            self._notice(f"host key of {shown} added to {path}")
+        except OSError as error:
+            self._notice(f"host key of {shown} accepted for this run only: {path or 'no file'}: {error.strerror}")
+
+
+def names_of(config: HostConfig) -> list[str]:
+    """The names under which the host may be listed in known_hosts, the exact one first."""
+    if config.host_key_alias:
+        return [config.host_key_alias.lower()]
+    exact = name_of(config.hostname, config.port)
+    return list(dict.fromkeys([exact, config.hostname.lower()]))
+
+
+def _read_known(path: str) -> list[KnownHostLine]:
+    with contextlib.suppress(OSError), open(path, encoding="utf-8", errors="replace") as file:
+        return parse(file.read(), path)
+    return []
+
+
+def _append(path: str, line: str) -> None:
+    directory = os.path.dirname(path)
+    if directory and not os.path.isdir(directory):
+        os.makedirs(directory, mode=0o700)
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)  # another mslaunch may write at the same time
+        size = os.fstat(fd).st_size
+        if size and os.pread(fd, 1, size - 1) != b"\n":
+            line = "\n" + line
+        os.write(fd, line.encode())
+    finally:
+        os.close(fd)
+
+
+def _refusal(config: HostConfig, verdict: Verdict, type_: str, blob: bytes) -> LinkError:
+    shown, entry = f"{type_} {fingerprint(blob)}", verdict.entry
+    if entry is None:
+        return LinkError(f"its host key is not known: {shown}", config.where, _how_to_know(config, type_))
+    if verdict.kind == REVOKED:
+        todo = "Do not connect; ask the host's administrator."
+        return LinkError(f"its host key {shown} is revoked in {entry.where}", config.where, todo)
+    if verdict.kind == AUTHORITY:
+        todo = f"mslaunch's own SSH cannot check host certificates.\n{WAY_OUT}"
+        return LinkError(f"only a certificate authority is known for it ({entry.where})", config.where, todo)
+    known = f"{entry.type} {fingerprint(entry.blob)}"
+    file = entry.where.rpartition(":")[0] or _file(config)
+    todo = (
+        "Somebody may be in between, or the host was installed anew.\n"
+        f"If its administrator confirms the new key: ssh-keygen -f {file} -R '{names_of(config)[0]}'"
+    )
+    return LinkError(f"its host key has CHANGED: {shown} now, {known} in {entry.where}", config.where, todo)
+
+
+def _how_to_know(config: HostConfig, type_: str) -> str:
+    kind = {"ssh-ed25519": "ed25519", "ssh-rsa": "rsa"}.get(type_, "ecdsa")
+    port = f"-p {config.port} " if config.port != 22 else ""
+    scan = f"ssh-keyscan {port}-t {kind} {config.hostname}"
+    scan += f" | sed 's/^[^ ]*/{config.host_key_alias}/'" if config.host_key_alias else ""
+    return (
+        "Compare the fingerprint with the host's "
+        f"(there: ssh-keygen -lf /etc/ssh/ssh_host_{kind}_key.pub), then\n"
+        f"{scan} >> {_file(config)}\n"
+        "or trust each new host at first sight: --ssh-accept-new"
+    )
+
+
+def _file(config: HostConfig) -> str:
+    return config.user_known_hosts[0] if config.user_known_hosts else "~/.ssh/known_hosts"
