@@ -68,6 +68,8 @@ def refuse(request: Request) -> None:
         (not request.abort_on_failure, abort, "mpirun then hides how ranks ended, or hangs; leave it out"),
         ("detailed" in request.output.tag, "--output tag-detailed", f"{_NO_HOST}; use --output tag"),
         (request.stdin == "all", "--stdin all", "mpirun 4.1 hangs with it; give the rank that reads, or read a file"),
+        (any(app.mpi != "auto" for app in request.apps), "--mpi", "mpirun serves its ranks itself; leave it out"),
+        (request.link.python != "python3", "--agent-python", "mpirun's daemons need no Python; leave it out"),
         (request.display_map == "table", "--display-table", "mpirun makes the map; use --display-map"),
     ):
         if wrong:

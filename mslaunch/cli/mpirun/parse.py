@@ -42,9 +42,9 @@ def parse(argv: Sequence[str], environ: Mapping[str, str], read_text: ReadText) 
     else:
         options.require_programs(line.programs, ":" in argv)
     if "output.directory" in line.job or any(path.startswith("policy.") for path in line.job):
-        from mslaunch.cli.parser import conflicts
+        from mslaunch.cli.parser import conflicting_options
 
-        notes += conflicts.settle(line.job)
+        notes += conflicting_options.settle(line.job)
     first = line.programs[0].settings
     for path in ("app.path", "app.prefix"):  # those of the first program also hold for the others, as in mpirun 4.1.4
         if path in first:
@@ -52,9 +52,9 @@ def parse(argv: Sequence[str], environ: Mapping[str, str], read_text: ReadText) 
     line = line.over(_weaker(line, environ, read_text, notes))
     request = assemble(line, notes)
     if line.job.keys() & RECOVERY:
-        from mslaunch.cli.parser import conflicts
+        from mslaunch.cli.parser import conflicting_options
 
-        request = conflicts.recovering(request, line.job)
+        request = conflicting_options.recovering(request, line.job)
     return request._replace(detach=False) if request.do_not_launch else request
 
 

@@ -37,9 +37,9 @@ def parse(argv: Sequence[str], environ: Mapping[str, str], read_text: ReadText) 
     # msrun's workers inherit all that its shell has, and so do those on hosts that we start
     request = assemble(line.over(ParsedLine([("app.env+", tuple(_variables(own))), ("app.forward", ("*",))])))
     if line.job.keys() & RECOVERY:
-        from mslaunch.cli.parser import conflicts
+        from mslaunch.cli.parser import conflicting_options
 
-        request = conflicts.recovering(request, line.job)
+        request = conflicting_options.recovering(request, line.job)
     return _settled(request, own, environ, read_text)
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 DONE = "done"
 PASSED = "passed on"
 REFUSED = "refused"
-#: fields that may contradict each other (`cli.parser.conflicts.recovering`)
+#: fields that may contradict each other (`cli.parser.conflicting_options.recovering`)
 RECOVERY = {"restart", "restart_delay", "min_ranks"}
 _SHORT = 90  # a help text of at most so many letters is repeated in a refusal
 #: hyphen, non-breaking hyphen, figure dash, en dash, em dash, bar, minus: what typesetting makes of two dashes

@@ -166,13 +166,18 @@ def test_the_prefix_of_open_mpi_goes_to_other_hosts():
         "--enable-recovery -n 1 x", "--max-restarts 2 -n 1 x", "--get-stack-traces -n 1 x", "--xterm 0 -n 1 x",
         "--report-state-on-timeout -n 1 x", "--index-argv-by-rank -n 1 x", "--preload-binary -n 1 x",
         "--preload-files f -n 1 x", "--stdin all -n 1 x", "--output tag-detailed -n 1 x", "--display-table -n 1 x",
-        "--mca orte_abort_on_non_zero_status 0 -n 1 x", "--set-cwd-to-session-dir -n 1 x",
+        "--mca orte_abort_on_non_zero_status 0 -n 1 x", "--set-cwd-to-session-dir -n 1 x", "--mpi pmi2 -n 1 x",
+        "--mpi none -n 1 x", "-n 1 x : --mpi pmix -n 1 y", "--agent-python /opt/bin/python3 -n 1 x",
     ],
 )  # fmt: skip
 def test_options_that_mpirun_cannot_do_are_refused(text):
     with pytest.raises(UsageError) as refused:
         job_of(text)
     assert refused.value.what.startswith("not with --backend openmpi: ") and refused.value.todo
+
+
+def test_the_defaults_of_our_own_agents_are_no_options():
+    assert job_of("--mpi auto --agent-python python3 -n 1 x").options == job_of("-n 1 x").options
 
 
 @pytest.mark.parametrize(
