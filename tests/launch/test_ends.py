@@ -119,9 +119,9 @@ def test_one_program_of_two_is_not_there(run, where, tmp_path):
 
 @WHERE
 def test_a_limit_of_time(run, where):
-    ended = run([*where, "-n", "2", "--timeout", "0.5", *program("wait")])
+    ended = run([*where, "-n", "2", "--timeout", "2", *program("wait")])
     assert ended.code == 110
-    assert "the job was still running after 0.5 seconds (--timeout)" in ended.err
+    assert "the job was still running after 2 seconds (--timeout)" in ended.err
     assert "ended by mslaunch: ranks 0-1" in ended.err
 
 
