@@ -1,4 +1,4 @@
-"""An agent, started as the bootstrap starts it, with the test in place of the launcher."""
+"""An agent, started by the bootstrap; the test takes the place of the launcher."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class TestedAgent:
     __test__ = False
 
     def __init__(self, python: str = sys.executable, limit: int = 0, **environ: str) -> None:
-        """`limit`: how many files it may open, 0 for as many as we."""
+        """`limit`: its limit of open files; 0 for the limit of the test."""
         argv, payload = boot_argv(python)
         if limit:
             argv = ["sh", "-c", f'ulimit -n {limit}; exec "$0" "$@"', *argv]
@@ -47,21 +47,21 @@ class TestedAgent:
         )
         self.payload = payload
         self.frames: list[frames.Frame] = []
-        self.given: list[str] = []  # the parts that it has got
+        self.given: list[str] = []  # the parts that have been sent
         self._decoder = frames.Decoder(magic=True)
 
     def raw(self, data: bytes) -> None:
-        """Bytes, down."""
+        """Send bytes."""
         assert self.process.stdin
         self.process.stdin.write(data)
 
     def begin(self) -> control.Hello:
-        """Give it its program, and hear its greeting."""
+        """Send the payload, and wait for HELLO."""
         self.raw(self.payload)
         return control.unpack_record(control.Hello, self.expect(frames.HELLO).payload)
 
     def send(self, kind: int, rank: int = frames.NO_RANK, payload: bytes = b"") -> None:
-        """A frame, down."""
+        """Send a frame."""
         self.raw(frames.encode(kind, rank, payload))
 
     def launch(self, plan: NodePlan) -> None:
@@ -69,7 +69,7 @@ class TestedAgent:
         self.send(frames.LAUNCH, payload=control.pack_plan(plan))
 
     def expect(self, kind: int, rank: int | None = None) -> frames.Frame:
-        """The first frame of that kind (and rank) that has not been returned yet; others are kept."""
+        """Wait for the next frame of that kind (and rank); others are kept."""
         deadline = time.monotonic() + BOUND
         while True:
             for frame in self.frames:
@@ -85,7 +85,7 @@ class TestedAgent:
             assert self._more(deadline), f"nobody needs {name}, {self._errors()}"
 
     def output(self, kind: int, rank: int, size: int | None = None) -> bytes:
-        """All that a stream says, up to its end, or the first `size` bytes."""
+        """The bytes of a stream up to its end, or the first `size` bytes."""
         data = b""
         while size is None or len(data) < size:
             payload = self.expect(kind, rank).payload
@@ -115,7 +115,7 @@ class TestedAgent:
         return f"status {self.process.poll()}"
 
     def hang_up(self) -> None:
-        """The launcher is gone."""
+        """Close the link, as when the launcher ends."""
         assert self.process.stdin and self.process.stdout
         self.process.stdin.close()
         self.process.stdout.close()
@@ -125,7 +125,7 @@ class TestedAgent:
         return self.process.wait(BOUND)
 
     def destroy(self) -> None:
-        """At the end of a test, whatever happened."""
+        """End all processes, in any case."""
         for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
             if stream:
                 stream.close()
@@ -147,7 +147,7 @@ def state_of(pid: int) -> str:
 
 
 def wait_gone(*pids: int) -> None:
-    """None of them runs any more."""
+    """Wait until none of the processes runs."""
     deadline = time.monotonic() + BOUND
     while any(state_of(pid) not in ("", "Z") for pid in pids):
         assert time.monotonic() < deadline, [(pid, state_of(pid)) for pid in pids]

@@ -1,4 +1,4 @@
-"""Fixtures: an agent without its program yet, and one that has sent HELLO."""
+"""Fixtures: an agent that has not got its payload yet, and one that has sent HELLO."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def boot() -> Iterator[Callable[..., TestedAgent]]:
 
 @pytest.fixture
 def agent(boot: Callable[..., TestedAgent]) -> TestedAgent:
-    """One that has said HELLO."""
+    """An agent that has sent HELLO."""
     started = boot()
     started.begin()
     return started

@@ -1,4 +1,4 @@
-"""The agent over its link: what it answers, how it ends its ranks, and what is left when it is killed."""
+"""The agent over its link: answers, the end of its ranks, and processes that are left when it is killed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def parent_of(pid: int) -> int:
         return int(file.read().rpartition(")")[2].split()[1])
 
 
-def test_hello(boot):
+def test_hello_describes_the_host(boot):
     hello = boot().begin()
     assert hello.host == os.uname().nodename
     assert hello.cpus == len(os.sched_getaffinity(0))
@@ -42,7 +42,7 @@ def test_an_ssh_connection_of_another_host_is_not_ours(boot):
     assert hello.seen_from == "" and "198.51.100.2" not in hello.addresses
 
 
-def test_a_rank(agent):
+def test_a_rank_runs_and_ends(agent):
     agent.launch(plan("sh", "-c", "echo out $NUMBER; echo err >&2; exit 3", ranks=2, pty="no"))
     for rank in range(2):
         assert int(agent.expect(frames.STARTED, rank).payload) > 0
@@ -56,8 +56,8 @@ def test_a_rank_that_a_signal_ends(agent):
     assert agent.exit(0) == ExitStatus(None, signal.SIGSEGV)
 
 
-def test_the_environment(boot):
-    """Ours, without what is scrubbed; the plan's; the rank's; a default where there is nothing."""
+def test_the_environment_of_a_rank(boot):
+    """The agent's variables without the scrubbed ones, the plan's, the rank's, and defaults."""
     agent = boot(MINE="1", STALE="1", STALE_TOO="1", SET="mine")
     agent.begin()
     told = plan("env", env=["GIVEN=a=b"], scrub=("STALE", "STALE_*"), defaults=("SET=default", "UNSET=default"))
@@ -67,8 +67,8 @@ def test_the_environment(boot):
     assert not {"STALE=1", "STALE_TOO=1"} & lines
 
 
-def test_standard_input(agent):
-    """What is taken is told, byte by byte, also by a rank that does not exist or has ended."""
+def test_standard_input_is_acknowledged(agent):
+    """Every byte is acknowledged, also for a rank that does not exist or has ended."""
     agent.launch(plan("head", "-c", "70000", ranks=2, stdin=(0,), pty="no"))
     agent.send(frames.STDIN, 0, b"x" * 70000)
     assert len(agent.output(frames.STDOUT, 0)) == 70000
@@ -132,7 +132,7 @@ def test_a_received_token_proves_an_address(boot):
     assert control.unpack_record(control.Reached, second.expect(frames.REACHED).payload).addresses == ()
 
 
-def test_a_signal_for_one_and_for_all(agent):
+def test_signals_for_one_rank_and_for_all(agent):
     agent.launch(
         plan("sh", "-c", 'trap "echo got" USR1; trap "exit 5" USR2; echo ready; while :; do sleep 0.02; done', ranks=2)
     )
@@ -145,7 +145,7 @@ def test_a_signal_for_one_and_for_all(agent):
     assert agent.output(frames.STDOUT, 0) == b""
 
 
-def test_the_program_is_not_there(agent):
+def test_a_missing_program_is_reported(agent):
     agent.launch(plan("no-such-program", ranks=3))
     ends = [agent.exit(rank) for rank in range(3)]
     assert len(set(ends)) == 1
@@ -166,8 +166,8 @@ def _started(agent, ranks=1, script=IGNORE, **more):
     return pids
 
 
-def test_who_ended_before_the_order_was_not_asked_to(agent):
-    """Nor who has ended, and was not reaped, when the order is read: both may have come in one round."""
+def test_a_rank_that_ended_before_end_was_not_asked_to(agent):
+    """Nor was a rank that has ended but is not reaped when END is read: both may happen in one turn of the loop."""
     pids = _started(agent, 2)
     own = int(Path(f"/proc/{pids[0]}/stat").read_text().rpartition(")")[2].split()[1])
     os.kill(own, signal.SIGSTOP)
@@ -181,27 +181,27 @@ def test_who_ended_before_the_order_was_not_asked_to(agent):
     assert agent.exit(0) == ExitStatus(None, signal.SIGKILL, asked=True)
 
 
-def test_an_order_to_end(agent):
+def test_end_terminates_the_ranks(agent):
     _started(agent)
     agent.send(frames.END, payload=b"0.1")
     assert agent.exit(0).signal == signal.SIGKILL
 
 
-def test_an_order_to_end_at_once(agent):
+def test_end_without_grace_kills_the_ranks(agent):
     _started(agent)
     agent.send(frames.END, payload=b"1000")
     agent.send(frames.END, payload=b"0")
     assert agent.exit(0).signal == signal.SIGKILL
 
 
-def test_the_launcher_is_gone(agent):
+def test_the_end_of_the_link_ends_the_ranks(agent):
     pids = _started(agent, 3, grace=0.1)
     agent.hang_up()
     assert agent.wait() == 0
     wait_gone(*pids)
 
 
-def test_the_launcher_goes_before_there_are_ranks(agent):
+def test_the_link_may_end_before_ranks_start(agent):
     agent.hang_up()
     assert agent.wait() == 0
 
@@ -215,16 +215,16 @@ sys.exit(guard.guarded(lambda alive, tell: None, ()))
 """
 
 
-def test_a_guard_that_is_ready_when_its_agent_has_gone():
-    """As on a busy host, when the link closes at once: it still has to look for what is left."""
+def test_the_agent_may_end_before_the_guard_is_ready():
+    """On a busy host, when the link closes at once: the guard must still end what is left."""
     root = os.path.dirname(os.path.dirname(mslaunch.__file__))
     argv = [sys.executable, "-I", "-S", "-c", LATE_GUARD, root]
     done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=BOUND)
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_the_launcher_goes_while_a_rank_spews(agent):
-    """Nobody reads, the agent has stopped reading its rank: that rank is ended, too."""
+def test_the_link_may_end_while_a_rank_prints(agent):
+    """Nobody reads, so the agent has stopped reading its rank; that rank is ended as well."""
     agent.launch(plan("yes"))
     pid = int(agent.expect(frames.STARTED, 0).payload)
     agent.expect(frames.STDOUT, 0)
@@ -234,7 +234,7 @@ def test_the_launcher_goes_while_a_rank_spews(agent):
 
 
 def test_an_agent_that_is_killed(agent):
-    """Its guard ends what it held, and tells by its status."""
+    """Its guard ends the ranks; the exit code of the guard says so."""
     pids = _started(agent, 2, script='setsid sh -c "trap \\"\\" TERM HUP; sleep 1000" & ' + IGNORE)
     os.kill(parent_of(pids[0]), signal.SIGKILL)
     assert agent.wait() == 128 + signal.SIGKILL
@@ -250,7 +250,7 @@ def test_a_guard_that_is_killed(agent):
 
 
 def test_an_internal_error_is_reported(agent):
-    """Here it is provoked by a frame that does not exist: the traceback goes up, the ranks are ended."""
+    """An unknown frame provokes it: the traceback is sent to the launcher, and the ranks are ended."""
     pids = _started(agent)
     agent.send(99)
     text = agent.expect(frames.FAULT).payload.decode()
@@ -259,8 +259,8 @@ def test_an_internal_error_is_reported(agent):
     wait_gone(*pids)
 
 
-def test_a_plan_and_the_word_of_the_guard_in_one_round(boot):
-    """The agent, busy or without a processor, finds both at once: it must not wait for a word that it has heard."""
+def test_a_plan_and_the_byte_of_the_guard_in_one_turn(boot):
+    """A delayed agent finds both at once: it must not wait for a byte that it has already read."""
     agent = boot()
     hello = agent.begin()
     os.kill(agent.process.pid, signal.SIGSTOP)
@@ -275,7 +275,7 @@ def test_a_plan_and_the_word_of_the_guard_in_one_round(boot):
 
 
 def _wait_for_guard(pid):
-    """It gives its word, and then ignores signals."""
+    """The guard is ready when it ignores signals."""
     deadline = time.monotonic() + 20
     while True:
         with open(f"/proc/{pid}/status") as file:
@@ -286,8 +286,8 @@ def _wait_for_guard(pid):
         time.sleep(0.002)
 
 
-def test_many_plans_at_once(boot):
-    """Right behind the greeting, while the guard gets ready."""
+def test_many_plans_may_follow_the_payload(boot):
+    """Directly after HELLO, while the guard gets ready."""
     for _ in range(10):
         agent = boot()
         agent.begin()

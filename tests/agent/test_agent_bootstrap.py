@@ -1,4 +1,4 @@
-"""The bootstrap: one line and N bytes become an agent, on every Python, however the bytes arrive."""
+"""The bootstrap: a command line and N bytes become an agent, on every Python, however the bytes arrive."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PYTHONS = [sys.executable, *(path for path in sorted(FOUND) if not re.search(r"/
 
 
 @pytest.mark.parametrize("python", PYTHONS)
-def test_every_python(boot, python):
+def test_agents_start_on_every_python(boot, python):
     agent = boot(python=python)
     assert agent.begin().python.startswith("3.")
     agent.launch(plan("sh", "-c", "cat; exit 4", stdin=(0,)))
@@ -32,7 +32,7 @@ def test_every_python(boot, python):
     assert agent.exit(0).code == 4
 
 
-def test_a_payload_in_pieces(boot):
+def test_a_payload_may_arrive_in_pieces(boot):
     agent = boot()
     for at in range(0, len(agent.payload) - 1, 997):
         agent.raw(agent.payload[at : min(at + 997, len(agent.payload) - 1)])
@@ -57,7 +57,7 @@ def test_a_payload_that_is_garbage(boot):
     assert b"zlib.error" in agent.process.stderr.read()
 
 
-def test_the_line_survives_any_shell():
+def test_the_command_line_survives_any_shell():
     """No character that a login shell would change."""
     line = make_boot("/opt/python 3/bin/python3").command
     assert line.count("'") == 4 and "\n" not in line
@@ -71,13 +71,13 @@ def test_a_python_that_cannot_be_quoted(name):
 
 
 def test_an_environment_that_would_change_python(boot, tmp_path):
-    """PYTHON* of the host, and modules in the present directory, have no say."""
+    """PYTHON* variables of the host, and modules in the current directory, have no effect."""
     (tmp_path / "struct.py").write_text("raise SystemExit('not this one')")
     agent = boot(PYTHONPATH=str(tmp_path), PYTHONHOME="/no/such", PYTHONSTARTUP=str(tmp_path / "struct.py"))
     agent.begin()
 
 
-def test_an_old_python_says_so():
+def test_an_old_python_is_reported():
     """Python 3.7 and 2.7, where they are found, understand the line so far."""
     old = [
         path
@@ -94,8 +94,8 @@ def test_an_old_python_says_so():
 
 
 @given(st.binary(max_size=200), st.binary(max_size=60), st.lists(st.integers(0, 300), max_size=6))
-def test_whatever_a_login_prints_first(noise, part, cuts):
-    """Any bytes, also a part of the magic, cut anywhere."""
+def test_output_of_a_login_is_skipped(noise, part, cuts):
+    """Any bytes, also a part of the magic, in any pieces."""
     noise += frames.MAGIC[: len(part) % len(frames.MAGIC)]
     if frames.MAGIC in noise:
         return

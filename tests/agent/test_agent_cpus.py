@@ -1,4 +1,4 @@
-"""What an agent says of its cpus, and how its ranks get them."""
+"""Cpus: the agent's report, and the binding of its ranks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_the_numbers_of_cpus_and_cores(boot):
     assert (hello.cpus, hello.cores) == (len(OURS), count_cores(OURS))
 
 
-def test_a_question_that_stands_right_behind_the_program(boot):
+def test_a_request_may_follow_the_payload_at_once(boot):
     """Frames may follow the payload at once; the answer comes behind HELLO."""
     agent = boot()
     agent.raw(agent.payload + frames.encode(frames.DESCRIBE))
@@ -45,8 +45,8 @@ def test_a_rank_is_bound_to_the_cpus_of_its_plan(agent):
     assert (many == str(LAST).encode()) == (len(OURS) == 1)
 
 
-def test_a_rank_that_is_started_again_is_bound_again(agent):
-    """And those who are started meanwhile are not."""
+def test_a_restarted_rank_is_bound_again(agent):
+    """Ranks that are started meanwhile are not."""
     script = "grep Cpus_allowed_list /proc/self/status; exit 3"
     ranks = (RankPlan(0, 0, (), (LAST,)), RankPlan(1, 0, ()))
     agent.launch(plan("sh", "-c", script, pty="no")._replace(ranks=ranks))
@@ -61,8 +61,8 @@ def test_a_rank_that_is_started_again_is_bound_again(agent):
                 agent.send(frames.RESTART, rank, b"1")
 
 
-def test_a_cpu_that_is_not_there(agent):
-    """It is that rank's error, in words; the others run."""
+def test_a_missing_cpu_is_an_error_of_its_rank(agent):
+    """The error is reported in words; the other ranks run."""
     ranks = (RankPlan(0, 0, (), (NO_CPU,)), RankPlan(1, 0, (), (LAST,)), RankPlan(2, 0, ()))
     agent.launch(plan(*ALLOWED)._replace(ranks=ranks))
     ended = agent.exit(0)
@@ -72,7 +72,7 @@ def test_a_cpu_that_is_not_there(agent):
 
 
 def test_cpus_that_are_taken_away_while_a_rank_is_started(monkeypatch):
-    """Its cgroup may have shrunk: the rank runs, and so must we, on whatever there is."""
+    """Its cgroup may have shrunk: the rank runs on the cpus that are left, and so must the agent."""
     asked = []
 
     def shrinking(pid, cpus):
@@ -121,8 +121,8 @@ def test_memory_of_a_rank(agent, numa):
 
 
 @pytest.mark.parametrize("merge", [False, True])
-def test_memory_that_is_not_there(agent, merge):
-    """It is said once, and the ranks run."""
+def test_missing_memory_is_reported_once(agent, merge):
+    """The ranks run all the same."""
     ranks = tuple(RankPlan(rank, 0, (), (), (), (1023,)) for rank in range(3))
     agent.launch(plan("echo", "here", pty="no", merge=merge)._replace(ranks=ranks))
     said = b"".join(agent.output(frames.STDOUT if merge else frames.STDERR, rank) for rank in range(3))

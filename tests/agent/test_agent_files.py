@@ -1,4 +1,4 @@
-"""Files that an agent is sent, the directories that its ranks get, and what is left of them when somebody is killed."""
+"""Files that are sent to an agent, session directories of its ranks, and their removal after a kill."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_nothing_is_left_if_one_of_the_two_is_killed(boot, tmp_path, victim):
     assert os.listdir(tmp_path) == []
 
 
-def test_an_error_is_reported_and_the_agent_goes_on(boot, tmp_path):
+def test_an_error_is_reported_and_the_agent_continues(boot, tmp_path):
     agent = boot(TMPDIR=str(tmp_path / "gone"))
     agent.begin()
     agent.send(frames.FILE, payload=control.pack_record(control.FileHead("x", 0o600)))
@@ -94,8 +94,8 @@ def test_an_error_is_reported_and_the_agent_goes_on(boot, tmp_path):
     assert agent.exit(0).code == 126
 
 
-def test_many_errors_do_not_stop_it(boot, tmp_path):
-    """More names than the guard's pipe holds; nobody reads it before the end."""
+def test_many_errors_do_not_stop_the_agent(boot, tmp_path):
+    """More names than the guard's pipe holds; the guard reads it only at the end."""
     agent = boot(TMPDIR=str(tmp_path / "gone"))
     agent.begin()
     for number in range(3000):

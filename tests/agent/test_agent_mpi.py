@@ -1,4 +1,4 @@
-"""MPI over the agent's link: offers, parts, PMI, and the order in which the launcher hears of ranks."""
+"""MPI over the agent's link: variables, parts, PMI, and the order of frames about ranks."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def give(agent: TestedAgent, name: str) -> None:
 
 
 def order(agent: TestedAgent, rank: int, *kinds: int) -> list[int]:
-    """The frames of these kinds about a rank that have come, in their order."""
+    """The frames of these kinds about a rank, in the order of their arrival."""
     return [frame.kind for frame in agent.frames if frame.rank == rank and frame.kind in kinds]
 
 
@@ -89,35 +89,35 @@ def agent(boot):
 
 
 def pmi(agent: TestedAgent, told) -> None:
-    """LAUNCH with --mpi pmi, and the engine that is asked for."""
+    """LAUNCH with --mpi pmi, and the engine that the agent asks for."""
     agent.launch(with_mpi(told, "pmi"))
     give(agent, "agent.mpi.pmi.pmi_server")
 
 
-# --- what is offered
+# --- variables of ranks
 
 
 def variables(agent: TestedAgent, mpi: str, rank: int = 0, world: World = HERE) -> dict[str, str]:
-    """What a rank sees of PMI, and if its descriptor 3 is open."""
+    """The PMI variables of a rank, and whether its descriptor 3 is open."""
     script = "env | grep -E '^(PMI|MPI)'; [ -S /proc/self/fd/3 ] && echo fd=3"
     agent.launch(with_mpi(plan("sh", "-c", script, ranks=2, world=world, pty="no"), mpi))
     return dict(line.split("=", 1) for line in told(agent, rank))
 
 
 @pytest.mark.parametrize("mpi", ["auto", "pmi", "pmi1", "pmi2"])
-def test_what_a_rank_finds(agent, mpi):
+def test_ranks_get_pmi_variables(agent, mpi):
     assert variables(agent, mpi, 1) == {
         "PMI_FD": "3", "PMI_RANK": "1", "PMI_SIZE": "2", "MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "2", "fd": "3",
     }  # fmt: skip
 
 
-def test_a_spawned_rank_learns_that_it_is_one(agent):
+def test_a_spawned_rank_has_the_variable_of_spawn(agent):
     world = World("9", 0, ("b", "a"), ((1,), (0, 2)), 1, (3,), parent="7.0")
     agent.launch(with_mpi(plan("sh", "-c", "env", ranks=1, world=world, pty="no"), "pmi"))
     assert {"PMI_SPAWNED=1", "PMI_SIZE=3", "MPI_LOCALNRANKS=2", "MPI_LOCALRANKID=0"} <= set(told(agent, 0))
 
 
-def test_nothing_is_offered_if_nothing_is_wanted(agent):
+def test_mpi_none_sets_no_variables(agent):
     assert variables(agent, "none") == {}
     agent.exit(0)
     agent.exit(1)
@@ -125,14 +125,14 @@ def test_nothing_is_offered_if_nothing_is_wanted(agent):
 
 
 @pytest.mark.parametrize("argv", [("true",), ("sh", "-c", "echo hi; exit 0"), ("env", "true")])
-def test_who_uses_no_mpi_needs_no_part(agent, argv):
+def test_ranks_without_mpi_need_no_part(agent, argv):
     agent.launch(plan(*argv, world=HERE))
     agent.exit(0)
     assert not [frame for frame in agent.frames if frame.kind == frames.NEED]
 
 
-def test_the_finder_is_asked_for_where_a_program_may_be_open_mpi_s(agent, tmp_path):
-    """It finds none, so its rank gets PMI.  What comes meanwhile for the rank waits for it."""
+def test_the_detection_is_loaded_for_a_program_that_may_use_open_mpi(agent, tmp_path):
+    """It finds no Open MPI, so the rank gets PMI. Frames for the rank wait until then."""
     script = f"#!/bin/sh\ntest -x {tmp_path}/p || exit 9\nread word; echo got $word $PMI_SIZE; exec sleep 60\n"
     elf_files.write(tmp_path / "p", elf_files.elf("libpossible.so"))
     agent.launch(plan(str(elf_files.write(tmp_path / "run", script)), ranks=2, world=HERE, stdin=(0,), pty="no"))
@@ -145,7 +145,7 @@ def test_the_finder_is_asked_for_where_a_program_may_be_open_mpi_s(agent, tmp_pa
     agent.send(frames.END, payload=b"0")
 
 
-def test_an_end_while_a_part_is_on_its_way(agent, tmp_path):
+def test_end_arrives_while_a_part_is_awaited(agent, tmp_path):
     program = elf_files.write(tmp_path / "p", elf_files.elf("libpossible.so"))
     agent.launch(plan(str(program), world=HERE))
     assert agent.expect(frames.NEED).payload == b"agent.mpi.library_of_program"
@@ -156,7 +156,7 @@ def test_an_end_while_a_part_is_on_its_way(agent, tmp_path):
     assert agent.wait() == 0
 
 
-def test_a_part_that_never_comes_holds_up_no_end(agent, tmp_path):
+def test_a_missing_part_does_not_delay_the_end(agent, tmp_path):
     agent.launch(plan(str(elf_files.write(tmp_path / "p", elf_files.elf("libpossible.so"))), world=HERE))
     agent.expect(frames.NEED)
     agent.hang_up()
@@ -166,7 +166,7 @@ def test_a_part_that_never_comes_holds_up_no_end(agent, tmp_path):
 # --- PMI
 
 
-def test_a_conversation(agent):
+def test_a_rank_speaks_pmi(agent):
     pmi(agent, talk(INIT, NAME, FENCE, FINALIZE))
     for rank in (0, 1):
         assert told(agent, rank) == [
@@ -203,8 +203,8 @@ def test_abort_is_reported_before_the_exit(agent, end):
 
 
 @pytest.mark.parametrize("end, code", [("!0", 0), ("!kill", None)])
-def test_a_rank_that_ends_before_the_engine_has_come(agent, end, code):
-    """Its words are heard, and only then is its end told; who waits for it is not forgotten."""
+def test_a_rank_ends_before_the_engine_has_arrived(agent, end, code):
+    """Its requests are read before its exit is reported; ranks that wait for it get their answers."""
     agent.launch(with_mpi(talk(f"~{INIT}", "~cmd=abort exitcode=7", end, ranks=1), "pmi"))
     await_need(agent, "agent.mpi.pmi.pmi_server")
     agent.output(frames.STDOUT, 0)
@@ -216,7 +216,7 @@ def test_a_rank_that_ends_before_the_engine_has_come(agent, end, code):
     assert order(agent, 0, frames.JOINED, frames.ABORT) == [frames.JOINED, frames.ABORT]
 
 
-def test_who_waits_for_a_rank_that_ended_before_the_engine_came(agent):
+def test_a_fence_with_a_rank_that_ended_before_the_engine_arrived(agent):
     script = f'[ "$PMI_RANK" = 0 ] && set -- {INIT.replace(" ", "%")} {FENCE} || set -- ~{INIT.replace(" ", "%")} !0;'
     script += f' exec {sys.executable} -S -c \'import sys; sys.argv = [w.replace("%", " ") for w in sys.argv];'
     script += ' exec(sys.argv.pop(1))\' "$TALK" "$@"'
@@ -244,8 +244,8 @@ def test_an_exit_is_reported_before_others_waiting_for_it(agent, end):
     agent.send(frames.END, payload=b"0")
 
 
-def test_what_is_left_behind_on_the_line_ends_nothing(agent):
-    """A process that a rank has started holds its socket, and floods it: the end of the rank is told all the same."""
+def test_an_orphan_that_holds_the_pmi_socket(agent):
+    """A child of a rank holds its socket and floods it: the exit of the rank is reported all the same."""
     flood = "import os\nwhile True: os.write(3, b'cmd=get_maxes\\n' * 500)"
     script = f"{TALK}\nimport subprocess\nsubprocess.Popen([sys.executable, '-S', '-c', {flood!r}], pass_fds=[3], "
     script += "stdin=-3, stdout=-3, stderr=-3)\n"
@@ -257,7 +257,7 @@ def test_what_is_left_behind_on_the_line_ends_nothing(agent):
     assert agent.wait() == 0
 
 
-def test_a_rank_that_is_started_again_speaks_anew(agent):
+def test_a_restarted_rank_speaks_pmi_again(agent):
     script = f'{TALK}\nos._exit(0 if "OMPI_MCA_orte_num_restarts" in os.environ else 3)'
     told = plan(sys.executable, "-S", "-c", script, INIT, NAME, ranks=1, world=HERE, pty="no")
     pmi(agent, told)
@@ -271,7 +271,7 @@ def test_a_rank_that_is_started_again_speaks_anew(agent):
     ("pmi1", 1, ""), ("pmi2", 2, ""), ("pmi", 1, ""), ("pmi", 2, ""),
     ("pmi1", 2, "it speaks PMI-2; --mpi pmi1 was given"), ("pmi2", 1, "it speaks PMI-1; --mpi pmi2 was given"),
 ])  # fmt: skip
-def test_the_protocol_that_was_asked_for(agent, mpi, version, wrong):
+def test_the_protocol_of_the_mpi_option_is_used(agent, mpi, version, wrong):
     agent.launch(with_mpi(talk(f"cmd=init pmi_version={version} pmi_subversion=0", ranks=1), mpi))
     give(agent, "agent.mpi.pmi.pmi_server")
     agent.exit(0)
@@ -280,23 +280,23 @@ def test_the_protocol_that_was_asked_for(agent, mpi, version, wrong):
     assert [(abort.text, abort.broken) for abort in said] == [(wrong, True)] * bool(wrong)
 
 
-def test_what_is_no_pmi_names_the_rank(agent):
+def test_a_violation_of_pmi_names_the_rank(agent):
     pmi(agent, talk("GET / HTTP/1.1", ranks=1))
     abort = unpack_record(Abort, agent.expect(frames.ABORT, 0).payload)
     assert abort.broken and abort.text.startswith("rank 0 sent what is no PMI: 'GET")
     agent.send(frames.END, payload=b"0")
 
 
-def test_a_name_is_asked_of_the_launcher(agent):
+def test_lookups_of_names_go_to_the_launcher(agent):
     pmi(agent, talk(INIT, "cmd=lookup_name service=x", ranks=1))
     asked = agent.expect(frames.ASK)
     assert b"lookup" in asked.payload
-    agent.send(frames.ANSWER, payload=b"garbage")  # what is no answer is the launcher's fault, and told as such
+    agent.send(frames.ANSWER, payload=b"garbage")  # a malformed answer is reported as an error of the launcher
     assert b"mslaunch" in agent.expect(frames.FAULT).payload
 
 
-def test_a_rank_that_is_waited_for_and_started_again(agent):
-    """It fails in front of MPI_Init, and the other one is in its first barrier: with the next life that is complete."""
+def test_a_restarted_rank_completes_a_barrier(agent):
+    """It fails before MPI_Init while the other rank is in its first barrier, which the restarted rank completes."""
     fails = "os.environ['PMI_RANK'] == '1' and 'OMPI_MCA_orte_num_restarts' not in os.environ"
     script = TALK.replace("sys.argv[1:]:", f"['!3'] if {fails} else sys.argv[1:]:")
     pmi(agent, plan(sys.executable, "-S", "-c", script, INIT, FENCE, FINALIZE, ranks=2, world=HERE, pty="no"))
@@ -310,7 +310,7 @@ def test_a_rank_that_is_waited_for_and_started_again(agent):
 # --- shared memory
 
 SHARED = Path("/dev/shm")
-#: maps a file as MPICH 5 does, and one that is nobody's business
+#: maps a file as MPICH 5 does, and an unrelated one
 SHARE = """
 import mmap, time
 kept = []
@@ -351,7 +351,7 @@ def test_shared_memory_of_ranks_that_are_killed_is_removed(boot, how):
 # --- PMIx
 
 
-def test_a_question_without_a_server(agent):
+def test_a_request_without_a_server(agent):
     agent.send(frames.QUESTION, payload=pack_question(Question(3, "modex", {"of": ["7.0"], "family": ["pmix"]})))
     answer = unpack_answer(agent.expect(frames.REPLY).payload)
     assert answer.number == 3 and answer.error.startswith("missing:")
@@ -361,7 +361,7 @@ def test_a_question_without_a_server(agent):
     ("/nowhere/libpmix.so.2", "libpmix cannot be loaded: /nowhere/libpmix.so.2"),
     ("libm.so.6", "this is no library of PMIx"),
 ])  # fmt: skip
-def test_pmix_that_cannot_be_served_is_one_sentence_for_all_ranks(agent, path, words):
+def test_missing_pmix_is_reported_once_for_all_ranks(agent, path, words):
     agent.launch(with_mpi(plan("true", ranks=2, world=HERE), f"pmix:{path}"))
     give(agent, "agent.mpi.library_of_program")
     give(agent, "agent.mpi.pmix.pmix_server")
@@ -372,8 +372,8 @@ def test_pmix_that_cannot_be_served_is_one_sentence_for_all_ranks(agent, path, w
     assert agent.wait() == 0
 
 
-def test_a_python_that_lacks_what_pmix_needs(agent):
-    """As those that are built without libffi's headers: there is no ctypes."""
+def test_a_python_without_ctypes_cannot_serve_pmix(agent):
+    """Pythons that are built without libffi's headers have no ctypes."""
     agent.launch(with_mpi(plan("true", ranks=2, world=HERE), "pmix"))
     give(agent, "agent.mpi.library_of_program")
     assert agent.expect(frames.NEED).payload == b"agent.mpi.pmix.pmix_server"
@@ -385,8 +385,8 @@ def test_a_python_that_lacks_what_pmix_needs(agent):
     assert "--agent-python" in ends[0].todo and ends[0] == ends[1]
 
 
-def test_few_descriptors(boot):
-    """64 ranks of MPI where 128 files may be open: those that do not fit are told so, and nothing else breaks."""
+def test_ranks_without_descriptors_for_pmi_are_reported(boot):
+    """64 MPI ranks where 128 files may be open: errors for those that do not fit, and nothing else breaks."""
     agent = boot(limit=128)
     agent.begin()
     world = World("7", 0, ("a",), (tuple(range(64)),), 0, (64,))

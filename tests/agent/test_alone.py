@@ -23,7 +23,7 @@ from mslaunch.runtime.loop import Loop  # noqa: E402
 
 BOUND = 30.0
 
-#: maps files as the loader does, and sets the variable of the first when it is told to
+#: maps files as the loader does, and sets the variable of the first on request
 RANK = """\
 import mmap, sys
 files = [open(name, "rb") for name in sys.argv[1:]]
@@ -36,7 +36,7 @@ for line in sys.stdin:
 
 
 class Program:
-    """A process that does what it is told, by a line."""
+    """A process that obeys one-line commands."""
 
     def __init__(self, *argv: str, **env: str) -> None:
         pipe = subprocess.PIPE
@@ -133,8 +133,8 @@ def looked(monkeypatch):
         yield Looked(loop, monkeypatch)
 
 
-def test_loaded_and_then_initialised(looked, rank, library):
-    """Each is said once, and then nobody looks any more."""
+def test_a_library_is_loaded_and_then_initialised(looked, rank, library):
+    """Each is reported once, and then the watch ends."""
     path = library()
     one = rank(path)
     looked.begin(r7=one.pid)
@@ -169,7 +169,7 @@ def test_contact_between_two_looks(looked, rank, library):
     assert len(looked.reports) == 1
 
 
-def test_ranks_that_have_contacted_us(looked, rank, library):
+def test_ranks_that_have_contacted_the_agent(looked, rank, library):
     one = rank(library())
     looked.met.add(0)
     looked.begin(r0=one.pid)
@@ -177,8 +177,8 @@ def test_ranks_that_have_contacted_us(looked, rank, library):
     assert (looked.reports, looked.count) == ([], 2)
 
 
-def test_a_rank_that_is_started_again(looked, rank, library):
-    """Another process is another chance; after the end of all, `again` looks anew."""
+def test_a_restarted_rank_is_watched_again(looked, rank, library):
+    """The new process counts; after the end of all ranks, `again` starts the watch anew."""
     path = library()
     looked.begin(r0=rank(path).pid)
     looked.reported(1)
@@ -216,8 +216,8 @@ def test_below_a_launcher(looked, start, library, tmp_path):
     assert looked.looks() == []
 
 
-def test_many_ranks_are_looked_at_a_few_at_a_time(looked, rank, library, monkeypatch):
-    """What else the loop has to do is done in between."""
+def test_many_ranks_are_examined_a_few_at_a_time(looked, rank, library, monkeypatch):
+    """The loop does its other work in between."""
     monkeypatch.setattr(singleton, "_SLICE", 0.0001)
     ranks = [rank(library()) for _ in range(6)]
     turns = []
@@ -259,14 +259,14 @@ def test_a_variable_that_the_file_fills(rank, tmp_path):
     assert find(one.pid)[1:] == ("MPICH", False)
 
 
-def test_who_is_not_there(looked):
+def test_a_process_that_has_vanished(looked):
     gone = subprocess.Popen(["true"])
     gone.wait()
     looked.begin(r0=gone.pid, r1=(1 << 22) + 1)
     assert looked.looks() == []
 
 
-def test_a_rank_that_ends_while_it_is_looked_at(monkeypatch, rank, library):
+def test_a_rank_that_ends_while_it_is_examined(monkeypatch, rank, library):
     """Its maps were there, its memory is not."""
     one = rank(library())
     one.tell("2")

@@ -1,4 +1,4 @@
-"""A terminal that takes nothing: ranks that print are held back at their source, and all else still arrives."""
+"""A terminal that takes nothing: ranks that print are paused at their agent, and other frames still arrive."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_exits_arrive_while_the_terminal_takes_nothing(loop: Loop, tmp_path: Pat
     )
     assert job.state.table.ranks[2].status.code == 3
     assert job.agents.paused and max(most) < BOUND
-    # whoever reads at last gets all of it, and the job ends as after any failure
+    # a late reader gets all of it, and the job ends as after any failure
     loop.reader(job.fds[0], lambda: os.read(job.fds[0], 1 << 20))
     assert loop.run(lambda: job.state.finished, 20)
     assert close_all(job.peers) == []

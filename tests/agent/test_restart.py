@@ -1,4 +1,4 @@
-"""RESTART over the link: the same rank once more, after its last word and before no other."""
+"""RESTART over the link: the same rank starts again, after its last output."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ echo life ${OMPI_MCA_orte_num_restarts:-0} of $NUMBER, attempt ${MSLAUNCH_ATTEMP
 """
 
 
-def test_the_same_rank_once_more(agent):
+def test_a_rank_starts_again(agent):
     agent.launch(plan("sh", "-c", SCRIPT, ranks=2, pty="no"))
     pids = set()
     for life in range(3):
@@ -33,8 +33,8 @@ def test_the_same_rank_once_more(agent):
     assert agent.wait() == 0
 
 
-def test_its_words_come_in_order(agent):
-    """STARTED of the new one comes after the ends of both streams of the old one, though RESTART is sent before."""
+def test_frames_of_both_processes_arrive_in_order(agent):
+    """STARTED of the new process follows the ends of both streams of the old one, though RESTART was sent earlier."""
     agent.launch(plan("sh", "-c", "seq 50000; kill -KILL $$", pty="no"))
     agent.expect(frames.STARTED, 0)
     assert agent.exit(0).signal == signal.SIGKILL
@@ -45,8 +45,8 @@ def test_its_words_come_in_order(agent):
     agent.send(frames.END, payload=b"0")
 
 
-def test_an_orphan_does_not_hold_it_up(agent):
-    """It talks on the stream of the rank that died, without an end: it is heard for half a second, and no longer."""
+def test_an_orphan_does_not_delay_the_restart(agent):
+    """It writes to the stream of the dead rank without end: its output is forwarded for half a second only."""
     orphan = "while echo here; do sleep 0.01; done"
     agent.launch(plan("sh", "-c", f'[ -n "$OMPI_MCA_orte_num_restarts" ] || {{ ({orphan}) & exit 3; }}', pty="no"))
     assert agent.exit(0).code == 3
@@ -54,8 +54,8 @@ def test_an_orphan_does_not_hold_it_up(agent):
     assert agent.exit(0).code == 0
 
 
-def test_it_reads_nothing(agent):
-    """What was meant for its forerunner is gone; it must not wait for more."""
+def test_the_new_process_gets_an_empty_input(agent):
+    """Input for the first process is lost; the new one must not wait for more."""
     agent.launch(plan("sh", "-c", 'read word; echo "$word"; exit 3', stdin=(0,), pty="no"))
     agent.send(frames.STDIN, 0, b"one\n")
     assert agent.output(frames.STDOUT, 0) == b"one\n"
@@ -69,8 +69,8 @@ def test_it_reads_nothing(agent):
         taken += int(agent.expect(frames.STDIN_TAKEN, 0).payload)
 
 
-def test_the_order_to_end_overtakes_it(agent):
-    """The rank waits for an orphan's silence when END comes: it is not started, and that is told."""
+def test_end_cancels_a_pending_restart(agent):
+    """The restart still waits for an orphan when END arrives: the rank is not started, and the launcher learns that."""
     agent.launch(plan("sh", "-c", "sleep 1000 & echo $!; exit 3", pty="no"))
     orphan = int(agent.output(frames.STDOUT, 0, 2))
     agent.exit(0)
@@ -82,7 +82,7 @@ def test_the_order_to_end_overtakes_it(agent):
     os.kill(orphan, signal.SIGKILL)
 
 
-def test_its_program_is_gone(agent, tmp_path):
+def test_the_program_of_a_restart_is_missing(agent, tmp_path):
     thing = tmp_path / "thing"
     thing.write_text('#!/bin/sh\nrm "$0"; exit 3\n')
     thing.chmod(0o755)
@@ -93,7 +93,7 @@ def test_its_program_is_gone(agent, tmp_path):
     assert ended.code == 127 and "does not exist" in ended.error
 
 
-def test_the_launcher_goes_meanwhile(agent):
+def test_the_link_ends_before_the_restart(agent):
     agent.launch(plan("sh", "-c", "sleep 1000 & echo $!; exit 3", pty="no"))
     orphan = int(agent.output(frames.STDOUT, 0, 2))
     agent.exit(0)

@@ -1,4 +1,4 @@
-"""Services over the link: started before ranks, at a connection, again, and ended; with a MindSpore of ten lines."""
+"""Services over the link: started before ranks or at a connection, restarted, and ended; MindSpore is a fake."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mslaunch.datamodel.node_plan import SERVICE_BASE, AppPlan, NodePlan, Servic
 from mslaunch.datamodel.node_report import ExitStatus
 from mslaunch.protocol import control, frames
 
-#: stands for MindSpore's extension; it does what it is told by who connects
+#: stands for MindSpore's extension; it obeys whoever connects
 EXTENSION = """\
 import os, socket
 class MSContext:
@@ -133,7 +133,7 @@ class Lab:
         return f"{line.decode()}\n"
 
     def wait_listening(self) -> None:
-        """Until somebody is at the port; an agent that looked after it before has no event for us."""
+        """Wait for a listener at the port; the agent has no event for it."""
         deadline = time.monotonic() + BOUND
         while is_free(self.port):
             assert time.monotonic() < deadline
@@ -160,8 +160,8 @@ def is_free(port: int) -> bool:
 # --- before the ranks
 
 
-def test_a_scheduler_that_comes_first(lab):
-    """It listens before SERVES is said; the other port stays held until the ranks come."""
+def test_a_scheduler_starts_first(lab):
+    """It listens before SERVES is sent; the other port stays held until the ranks start."""
     lab.agent.launch(lab.plan(sys.executable, "net.py"))
     pid = lab.started()
     lab.serves()
@@ -219,8 +219,8 @@ def test_a_folder_called_mindspore_is_none(lab):
     falls_back(lab, lab.plan(sys.executable, "net.py"))
 
 
-def test_a_python_that_talks_before_it_finds_nothing(lab):
-    """What it said was told: it counts as one that ended well."""
+def test_a_python_that_prints_before_it_finds_nothing(lab):
+    """Its output was forwarded, so it counts as a service that ended well."""
     (lab.folder / "site" / "mindspore" / "_c_expression.py").unlink()
     (lab.folder / "site" / "sitecustomize.py").write_text("print('welcome', flush=True)")
     lab.agent.launch(lab.plan(sys.executable, "net.py"))
@@ -230,7 +230,7 @@ def test_a_python_that_talks_before_it_finds_nothing(lab):
     assert not is_free(lab.port)
 
 
-def test_it_ends_before_it_listens(lab):
+def test_a_scheduler_ends_before_it_listens(lab):
     (lab.folder / "site" / "mindspore" / "_c_expression.py").write_text("import os; os.write(2, b'no\\n'); os._exit(4)")
     lab.agent.launch(lab.plan(sys.executable, "net.py"))
     assert lab.agent.exit(SERVICE_BASE).code == 4
@@ -240,7 +240,7 @@ def test_it_ends_before_it_listens(lab):
 
 
 def test_another_process_takes_the_port(lab):
-    """Between our giving it back and its bind; here nobody ever held it for us."""
+    """Between its release by the agent and the bind; in this test no agent held it."""
     with socket.create_server(("127.0.0.1", 0)) as other:
         lab.port = other.getsockname()[1]
         lab.write("wait.py", "import time, mindspore\nprint('set_ps_context', flush=True); time.sleep(1000)")
@@ -250,10 +250,10 @@ def test_another_process_takes_the_port(lab):
     assert lab.nothing(frames.SERVES)
 
 
-# --- what it runs
+# --- the program of the scheduler
 
 
-def test_the_program_of_the_ranks(lab):
+def test_the_scheduler_runs_the_program_of_the_ranks(lab):
     """As msrun does: with its arguments, in its directory."""
     lab.write("net.py", OWN)
     lab.agent.launch(lab.plan(sys.executable, "net.py", "-e", "3", services=(lab.scheduler(program="ranks"),)))
@@ -269,14 +269,14 @@ def test_a_program_that_configures_the_scheduler(lab, text, own):
     assert lab.says()[0] == ("own" if own else "light")
 
 
-def test_its_program_is_not_there(lab):
+def test_the_program_of_the_scheduler_is_missing(lab):
     lab.agent.launch(lab.plan("no-such-program", services=(lab.scheduler(program="ranks"),)))
     ended = lab.agent.exit(SERVICE_BASE)
     assert ended.code == 127 and "no-such-program" in ended.error
 
 
 @pytest.mark.parametrize("program", ["light", "auto"])
-def test_a_first_connection(lab, program):
+def test_a_scheduler_starts_at_the_first_connection(lab, program):
     """The scheduler that was not first: what it runs is decided in the same way."""
     own = "" if program == "light" else "# set_ps_context\n"
     lab.write("net.py", own + OWN.replace('print("rank"', KNOCKS + 'print("rank"'))
@@ -294,7 +294,7 @@ def launch_guessed(lab, text: str = "import mindspore", **more) -> None:
 
 
 def test_a_program_of_mindspore_needs_no_first_connection(lab):
-    """The port is the scheduler's before a rank has asked, and nobody is told to wait for it."""
+    """The port belongs to the scheduler before a rank connects, and no rank waits for it."""
     launch_guessed(lab)
     lab.started()
     assert lab.says()[0] == "light" and lab.nothing(frames.SERVES)
@@ -308,8 +308,8 @@ def test_a_program_of_mindspore_needs_no_first_connection(lab):
     [("# if mindspore is there", False), ("import mindspore", True)],
     ids=["there is none", "it does not work"],
 )
-def test_a_guess_that_was_wrong(lab, text, site):
-    """Nobody hears of it but by a log: the ranks may do without."""
+def test_a_wrong_guess_is_harmless(lab, text, site):
+    """It is visible only in a log: the ranks may not need a scheduler."""
     (lab.folder / "site" / "mindspore" / "_c_expression.py").write_text("raise SystemExit(5)\n")
     launch_guessed(lab, text, site=site)
     assert lab.agent.output(frames.STDOUT, 0, 5) == b"rank\n"
@@ -362,7 +362,7 @@ def test_no_python_where_no_ranks_are(lab):
     assert "no python was found for the MindSpore scheduler" in lab.agent.exit(SERVICE_BASE).error
 
 
-def test_it_has_the_files_that_were_sent(lab):
+def test_the_scheduler_has_the_files_that_were_sent(lab):
     agent = lab.agent
     agent.send(frames.FILE, payload=control.pack_record(control.FileHead("net.py", 0o644)))
     agent.send(frames.DATA, payload=b"# set_ps_context\n" + OWN.encode())
@@ -374,7 +374,7 @@ def test_it_has_the_files_that_were_sent(lab):
     assert lab.line().endswith("/scheduler\n")
 
 
-def test_it_is_bound(lab):
+def test_the_scheduler_is_bound(lab):
     last = max(os.sched_getaffinity(0))
     agent = lab.agent
     agent.launch(lab.plan(sys.executable, "net.py", services=(lab.scheduler(cpus=(last,)),)))
@@ -406,7 +406,7 @@ def test_parameter_servers(lab):
 
 
 def test_a_server_whose_orphan_is_never_silent(lab):
-    """It is heard for a moment after the server has ended, and no longer."""
+    """Its output is forwarded for a moment after the server has ended, and no longer."""
     script = "trap 'exit 0' TERM; setsid sh -c 'while :; do echo more; sleep 0.01; done' & while :; do sleep 0.05; done"
     server = parameter_server(1)
     agent = lab.agent
@@ -418,11 +418,11 @@ def test_a_server_whose_orphan_is_never_silent(lab):
     agent.output(frames.STDOUT, server.number)
 
 
-# --- once more
+# --- restarts
 
 
-def test_a_scheduler_once_more(lab):
-    """At the same port, with the same words; STARTED comes behind the streams of the one that was killed."""
+def test_a_scheduler_is_restarted(lab):
+    """At the same port, with the same arguments; STARTED follows the streams of the one that was killed."""
     agent = lab.agent
     agent.launch(lab.plan(sys.executable, "net.py"))
     lab.serves()
@@ -441,8 +441,8 @@ def test_a_scheduler_once_more(lab):
     assert not is_free(lab.port)
 
 
-def test_once_more_but_some_ranks_were_done_too_soon(lab):
-    """It is ended, and says why, after `PATIENCE`."""
+def test_a_restarted_scheduler_that_refuses_ranks_is_ended(lab):
+    """After `PATIENCE`, with a message that says why."""
     agent = lab.agent
     (lab.folder / "site" / "mindspore" / "_c_expression.py").write_text(LETS_NOBODY_GO)
     agent.launch(lab.plan(sys.executable, "net.py"))
@@ -458,7 +458,7 @@ def test_once_more_but_some_ranks_were_done_too_soon(lab):
     assert "had done their work" in agent.exit(SERVICE_BASE).error
 
 
-def test_one_that_was_started_on_connection_once_more(lab):
+def test_a_scheduler_started_at_a_connection_is_restarted(lab):
     agent = lab.agent
     lab.write("net.py", KNOCKS)
     agent.launch(lab.plan(sys.executable, "net.py", services=(lab.scheduler(first=False),), ranks=1, stdin=(0,)))
@@ -475,7 +475,7 @@ def test_one_that_was_started_on_connection_once_more(lab):
     assert lab.line() == said
 
 
-def test_not_while_the_job_is_being_ended(lab):
+def test_no_restart_while_the_job_is_being_ended(lab):
     agent = lab.agent
     agent.launch(lab.plan(sys.executable, "net.py"))
     lab.serves()
@@ -488,7 +488,7 @@ def test_not_while_the_job_is_being_ended(lab):
     assert agent.exit(SERVICE_BASE).error == "the job is being ended"
 
 
-def test_a_server_once_more(lab):
+def test_a_server_is_restarted(lab):
     server = parameter_server(1)
     agent = lab.agent
     agent.launch(lab.plan("sh", "-c", "echo $MS_ROLE; exit 3", services=(server,)))
@@ -521,7 +521,7 @@ def all_of_it(lab) -> list[int]:
     return [lab.started(), lab.started(SERVICE_BASE - 1), lab.started(0), int(orphan)]
 
 
-def test_it_ends_without_connections(lab):
+def test_the_scheduler_ends_without_connections(lab):
     """Ranks that another launcher has started need it longer than ours do."""
     lab.agent.launch(lab.plan(sys.executable, "net.py"))
     lab.started()
@@ -544,7 +544,7 @@ def test_an_agent_that_is_killed(lab):
     wait_gone(*pids)
 
 
-def test_the_launcher_is_gone(lab):
+def test_the_end_of_the_link_ends_services(lab):
     pids = all_of_it(lab)
     lab.agent.hang_up()
     assert lab.agent.wait() == 0

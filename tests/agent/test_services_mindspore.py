@@ -44,7 +44,7 @@ def scheduler(agent, folder, program: str) -> tuple[int, NodePlan]:
 
 
 @pytest.mark.parametrize("program", ["light", "auto"])
-def test_a_scheduler_that_is_killed_and_comes_again(agent, tmp_path, program):
+def test_a_killed_scheduler_is_restarted(agent, tmp_path, program):
     """It listens as soon as SERVES is said, and again at the same port."""
     (tmp_path / "net.py").write_text(CONFIGURES)
     port, plan = scheduler(agent, tmp_path, program)
@@ -65,7 +65,7 @@ def test_a_scheduler_that_is_killed_and_comes_again(agent, tmp_path, program):
             agent.send(frames.RESTART, SERVICE_BASE, b"1")
 
 
-def test_it_leaves_nothing(agent, tmp_path):
+def test_the_scheduler_leaves_nothing_behind(agent, tmp_path):
     _, plan = scheduler(agent, tmp_path, "light")
     agent.launch(plan)
     agent.expect(frames.SERVES, SERVICE_BASE)

@@ -36,7 +36,7 @@ def _launched(agent, *argv, ranks=1):
 
 
 def _traces(agent, seconds=b"10"):
-    """All that comes, as (rank, Traced)."""
+    """All traces that arrive, as (rank, Traced)."""
     agent.send(frames.TRACE, payload=seconds)
     found = []
     while True:
@@ -47,7 +47,7 @@ def _traces(agent, seconds=b"10"):
         found.append((frame.rank, control.unpack_record(control.StackTrace, frame.payload)))
 
 
-def test_a_tool_is_asked(boot, tools):
+def test_a_tool_prints_the_stacks(boot, tools):
     """For each process of each rank; what a debugger says before and after the stack is left out."""
     tools("eu-stack", 'echo "[New LWP $2]"; echo "Thread 1 of $2"; echo "#0  here"; echo "[Inferior 1 detached]"')
     agent = boot(PATH=tools.path)
@@ -60,7 +60,7 @@ def test_a_tool_is_asked(boot, tools):
         assert traced.name in ("sh", "sleep")
 
 
-def test_a_tool_for_python_is_asked_first_by_python_only(boot, tools):
+def test_a_tool_for_python_is_used_for_python_only(boot, tools):
     tools("py-spy", 'echo "Thread 1 (idle): MainThread"; echo "    wait (x.py:3)"')
     tools("eu-stack", 'echo "#0  here"')
     agent = boot(PATH=tools.path)
@@ -72,8 +72,8 @@ def test_a_tool_for_python_is_asked_first_by_python_only(boot, tools):
     assert {traced.tool for _, traced in _traces(other)} == {"eu-stack"}
 
 
-def test_a_tool_that_may_not_look(boot, tools):
-    """Its last words are the reason; the kernel tells what it can."""
+def test_a_tool_without_permission(boot, tools):
+    """Its last line is the reason; the kernel's information is shown instead."""
     for name in ("py-spy", "eu-stack", "gstack", "gdb"):
         tools(name, f'echo "{name}: Operation not permitted." >&2; exit 1')
     agent = boot(PATH=tools.path)
@@ -87,8 +87,8 @@ def test_a_tool_that_may_not_look(boot, tools):
     )
 
 
-def test_a_tool_that_hangs(boot, tools):
-    """It is killed when the time is over, and the rank is not."""
+def test_a_tool_that_hangs_is_killed(boot, tools):
+    """The rank is not."""
     tools("eu-stack", "exec sleep 1000")
     agent = boot(PATH=tools.path)
     (pid,) = _launched(agent, sys.executable, "-uc", "print('ready'); import time\nwhile 1: time.sleep(100)")
@@ -99,7 +99,7 @@ def test_a_tool_that_hangs(boot, tools):
     assert agent.exit(0).signal == 9
 
 
-def test_the_order_to_end_does_not_wait_for_tools(boot, tools, tmp_path):
+def test_end_does_not_wait_for_tools(boot, tools, tmp_path):
     agent = boot(PATH=tools.path)
     os.mkfifo(tmp_path / "fifo")
     tools("eu-stack", f"echo $$ > {tmp_path}/fifo; exec sleep 1000")
@@ -112,13 +112,13 @@ def test_the_order_to_end_does_not_wait_for_tools(boot, tools, tmp_path):
     wait_gone(tool)
 
 
-def test_no_process_to_look_at(agent):
+def test_a_rank_without_a_process(agent):
     agent.launch(plan("true"))
     agent.exit(0)
     assert _traces(agent) == []
 
 
-def test_what_the_kernel_tells():
+def test_stacks_from_the_kernel():
     """Of a process that is ours: a line for each thread, and never nothing."""
     traced = stack_traces.from_proc(os.getpid(), "no tool")
     assert traced.text.splitlines()[0] == "no tool"
@@ -137,11 +137,11 @@ def test_what_the_kernel_tells():
         ("#0  " + "x" * 1000, "#0  " + "x" * 296),
     ],
 )
-def test_what_is_worth_keeping(said, kept):
+def test_output_of_tools_is_trimmed(said, kept):
     assert stack_traces.worth_keeping(said) == kept
 
 
-def test_it_is_bounded():
+def test_stacks_are_bounded():
     text = stack_traces.worth_keeping("#0  f ()\n" * 100000)
     assert len(text) < 70000 and text.endswith("#0  f ()\n(cut here)")
 
