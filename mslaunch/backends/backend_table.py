@@ -1,6 +1,9 @@
 """Backends by the word of `--backend`: ways to start ranks other than our own agents.
 
-A backend is a folder beside this module and a row of `BACKENDS`, which names its function that satisfies `Backend`.
+A backend is a folder beside this module and a row of `BACKENDS`, which names its function.  Contract: the function
+launches, waits for the end, and reports it on the caller's standard error, as `launcher.launch.run` does.
+`request.backend` is WORD or WORD:PLACE.  It raises `LaunchError` for what is wrong before a rank runs, which is
+`UsageError` for options that the backend cannot obey.
 """
 
 from __future__ import annotations
@@ -8,21 +11,12 @@ from __future__ import annotations
 from mslaunch.faststd import TYPE_CHECKING, load
 
 if TYPE_CHECKING:
-    from typing import Protocol
+    from collections.abc import Callable
 
     from mslaunch.datamodel.outcome import Outcome
     from mslaunch.datamodel.request import Caller, Request
 
-    class Backend(Protocol):
-        """What a row of the table does."""
-
-        def __call__(self, request: Request, caller: Caller) -> Outcome:
-            """Launch, wait for the end, and report it on the caller's standard error, as `launcher.launch.run` does.
-
-            `request.backend` is WORD or WORD:PLACE.  Raises `LaunchError` for what is wrong before a rank runs, which
-            is `UsageError` for options that the backend cannot obey.
-            """
-
+    Backend = Callable[[Request, Caller], Outcome]
 
 BACKENDS = {"openmpi": "backends.openmpi.run_mpirun:run"}
 

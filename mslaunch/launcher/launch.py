@@ -36,10 +36,11 @@ MANAGERS: dict[str, str] = {}
 def run(request: Request, caller: Caller) -> Outcome:
     """Launch, and wait for the end.  Raises `LaunchError` for whatever is wrong before a rank was started."""
     with Loop() as loop:
-        return _Launch(_context(loop, request, caller), request).run()
+        return _Launch(make_context(loop, request, caller), request).run()
 
 
-def _context(loop: Loop, request: Request, caller: Caller) -> LaunchContext:
+def make_context(loop: Loop, request: Request, caller: Caller) -> LaunchContext:
+    """What the attempts of a launch share; the clock starts."""
     began = time.monotonic()
     console = Console(loop, caller.stderr, request.quiet, request.verbose)
     stdout = console.open_stdout(caller.stdout)
@@ -92,12 +93,12 @@ class _Launch:
         finally:
             stuck = self._attempt.pool.close()
         kept = self._attempt.end_output() and kept
-        return self._report(outcome if kept else _with_lost_output(outcome), stuck)
+        return self._report(outcome if kept else with_lost_output(outcome), stuck)
 
     def _prepare(self) -> None:
         """All that can be refused."""
         attempt, request = self._attempt, self._request
-        self._report_pid()
+        announce_pid(self._context, request)
         attempt.collect_files()
         if request.restart == "group" and not request.do_not_launch:
             from mslaunch.launcher.host_replacement import HostReplacement
@@ -118,14 +119,6 @@ class _Launch:
         if late:
             attempt.open_output()
         self._show_bindings()
-
-    def _report_pid(self) -> None:
-        request, context = self._request, self._context
-        if request.report_pid is not None or request.report_uri is not None:
-            from mslaunch.launcher.report_pid import announce
-
-            cwd, stdout, say = context.caller.cwd, context.caller.stdout, self._console.print
-            announce(request, cwd, stdout, say, context.jobid, context.loop, context.interrupts.wait)
 
     # --- the end
 
@@ -148,8 +141,7 @@ class _Launch:
         if not allocation.declared and placed.jobmap.oversubscribed:
             ranks, cores = len(placed.jobmap.placements), allocation.nodes[0].slots
             console.info(f"{ranks} ranks share {cores} core{'s' if cores != 1 else ''}")
-        for name in missing_exports(request, self._context.caller.environ):
-            console.info(f"-x {name}: the variable is not set here, so the ranks do not get it")
+        report_missing_exports(self._context, request)
         if request.display_allocation or request.display_map or request.display_topology or request.do_not_launch:
             from mslaunch.launcher.messages.display_tables import tables
 
@@ -187,6 +179,22 @@ class _Launch:
                 attempt.end_output()
 
 
-def _with_lost_output(outcome: Outcome) -> Outcome:
+def announce_pid(context: LaunchContext, request: Request) -> None:
+    """--report-pid and --report-uri."""
+    if request.report_pid is not None or request.report_uri is not None:
+        from mslaunch.launcher.report_pid import announce
+
+        cwd, stdout, say = context.caller.cwd, context.caller.stdout, context.console.print
+        announce(request, cwd, stdout, say, context.jobid, context.loop, context.interrupts.wait)
+
+
+def report_missing_exports(context: LaunchContext, request: Request) -> None:
+    """A notice for each -x of a variable that is not set."""
+    for name in missing_exports(request, context.caller.environ):
+        context.console.info(f"-x {name}: the variable is not set here, so the ranks do not get it")
+
+
+def with_lost_output(outcome: Outcome) -> Outcome:
+    """The outcome of a launch that could not keep all that was printed."""
     lost = Failure("all ranks succeeded, but not all of their output could be kept", code=EXIT_USAGE)
     return outcome._replace(code=outcome.code or EXIT_USAGE, failure=outcome.failure or lost)

@@ -1,13 +1,17 @@
-"""Demultiplexer of mpirun's streams: which rank printed what, and which rank is which process on which host.
+"""Demultiplexer of mpirun's two streams: takes the tags off and finds which rank printed what, and where it runs.
 
-Each rank's first line on stderr is its hello (`rank_wrapper`).  mpirun's streams are tagged only if it matters whose
-output it is; a local rank's output does not come through them (`local_streams`), only its hello, if at all.
+Each rank's first line on stderr is its hello (`rank_wrapper`).  mpirun is asked for tags only if it matters whose
+output it is.  A local rank's output does not come through mpirun (`local_streams`); its hello may.
+
+4.1 puts a tag before each piece of a line as it comes, 5.0 before each line.  What follows the end of a line without a
+tag is a message of mpirun's.  A tag that a program prints in the middle of a line is taken for mpirun's.
 """
 
 from __future__ import annotations
 
 from mslaunch.datamodel.node_plan import is_service
-from mslaunch.faststd import TYPE_CHECKING, NamedTuple
+from mslaunch.datamodel.outcome import RankStatus
+from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.protocol.frames import STDERR, STDOUT
 
 if TYPE_CHECKING:
@@ -16,32 +20,26 @@ if TYPE_CHECKING:
     from mslaunch.launcher.stdio.output import Output
 
 _KEPT = 1 << 14  # bytes of mpirun's own messages
-
-
-class RankProcessId(NamedTuple):
-    """What a rank has said of itself."""
-
-    pid: int
-    host: str
+_LONGEST = 64  # bytes; no tag is longer
+_FRAME = b"-" * 74 + b"\n"  # how mpirun's messages begin
 
 
 class Demux:
-    """Of a job of `size` ranks; `hello` is the first word of the lines by which they identify themselves."""
+    """Of a job of `size` ranks; `hello` is the first word of the lines by which they identify themselves.
 
-    def __init__(self, output: Output, size: int, hello: str) -> None:
-        self.known: dict[int, RankProcessId] = {}
+    `style` is that of mpirun's tags, "4.1" or "5.0"; "": there are none.
+    """
+
+    def __init__(self, output: Output, size: int, hello: str, style: str) -> None:
+        self.known: dict[int, RankStatus] = {}  #: the ranks that have identified themselves
         self.own = b""  #: the last messages of mpirun itself, and of ranks that cannot be told apart
         self._output = output
         self._hello = hello.encode()
         self._size = size
-        self._tags: dict[int, TagParser] = {}
+        self._tags = {kind: TagParser(style == "5.0") for kind in (STDOUT, STDERR) if style}
         self._heads: dict[int, bytes] = {}  # first lines of ranks elsewhere, until complete
         self._open: set[tuple[int, int]] = set()  # streams of ranks elsewhere that have begun
         self._raw = b""
-
-    def expect_tags(self, blank: bool) -> None:
-        """mpirun tags its streams; `blank`: with a blank after each tag."""
-        self._tags = {STDOUT: TagParser(blank), STDERR: TagParser(blank)}
 
     def on_hello(self, line: bytes) -> int | None:
         """Read HELLO RANK PID HOST; the rank, or None if the line is no hello."""
@@ -52,7 +50,7 @@ class Demux:
         if rank >= self._size:
             return None
         if rank not in self.known:
-            self.known[rank] = RankProcessId(pid, words[3].decode("utf-8", "replace"))
+            self.known[rank] = RankStatus(rank, words[3].decode("utf-8", "replace"), pid)
             self._output.started(rank, pid)
         return rank
 
@@ -102,10 +100,6 @@ class Demux:
     def _write_own(self, kind: int, data: bytes) -> None:
         self.own = (self.own + data)[-_KEPT:]
         self._output.write_unsorted(kind, data)
-
-
-_LONGEST = 64  # bytes; no tag is longer
-_FRAME = b"-" * 74 + b"\n"  # how mpirun's messages begin
 
 
 class TagParser:

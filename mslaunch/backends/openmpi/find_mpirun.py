@@ -41,7 +41,7 @@ def find(place: str, path: str) -> OpenMpiInstallation:
     """
     where = f"there is none at {place}" if place else "no mpirun is on PATH"
     problems = []
-    for file in _at_place(place) if place else _on_path(path):
+    for file in _candidates(place, path):
         found = parse_version(file, _ask_version(file))
         if isinstance(found, str):
             problems.append(found)
@@ -65,14 +65,12 @@ def parse_version(file: str, answer: str) -> OpenMpiInstallation | str:
     return f"{file} is not Open MPI's: {whose}"
 
 
-def _at_place(place: str) -> list[str]:
+def _candidates(place: str, path: str) -> list[str]:
+    if not place:
+        return [os.path.join(folder, name) for name in NAMES for folder in path.split(":") if _runs(f"{folder}/{name}")]
     folders = (place, os.path.join(place, "bin"))
     names = [place, *(os.path.join(folder, name) for folder in folders for name in NAMES)]
     return [os.path.abspath(name) for name in names if _runs(name)][:1]
-
-
-def _on_path(path: str) -> list[str]:
-    return [os.path.join(folder, name) for name in NAMES for folder in path.split(":") if _runs(f"{folder}/{name}")]
 
 
 def _runs(file: str) -> bool:

@@ -130,9 +130,8 @@ class LocalStreams:
 
     def _release(self, *keys: int) -> None:
         for key in keys:
-            fd = self._unopened.pop(key, -1)
-            if fd >= 0:
-                os.close(fd)
+            if key in self._unopened:
+                os.close(self._unopened.pop(key))
 
     def close(self) -> None:
         """Read what is there by now, and no more."""
@@ -146,7 +145,7 @@ def _descriptors(ranks: int) -> int:
 
     now, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     need = 4 * min(ranks, _MOST) + _RESERVED
-    if now not in (resource.RLIM_INFINITY,) and need > now:
+    if now != resource.RLIM_INFINITY and need > now:
         now = need if hard == resource.RLIM_INFINITY else min(need, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (now, hard))
     return _MOST if now == resource.RLIM_INFINITY else max(0, min(_MOST, (now - _RESERVED) // 4))

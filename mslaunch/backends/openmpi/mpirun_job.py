@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 from mslaunch.backends.openmpi.rank_wrapper import LocalPaths, framework_variables, wrap
-from mslaunch.backends.openmpi.translate_options import HOSTFILE, MpirunOptions, exports_of, translate
+from mslaunch.backends.openmpi.translate_options import HOSTFILE, MpirunOptions, translate
 from mslaunch.datamodel.jobmap import Allocation, Endpoint, Node
 from mslaunch.datamodel.node_plan import AppPlan, NodePlan, RankPlan, ServicePlan
 from mslaunch.datamodel.request import Request, ServicePolicy
@@ -107,8 +107,7 @@ def make_job(
     """Raises `LaunchError` for what cannot be handed over."""
     counts, first = _count_ranks(request, allocation)
     crowded = not allocation.declared and sum(counts) > (allocation.nodes[0].slots or 1)
-    exports = [exports_of(app, environ) for app in request.apps]
-    options = translate(request, allocation, counts, mpirun, exports, not os.geteuid(), crowded)
+    options = translate(request, allocation, counts, mpirun, environ, not os.geteuid(), crowded)
     local = [node.local for node in allocation.nodes]
     here, elsewhere = any(local) and not request.policy.nolocal, not all(local)
     return MpirunJob(request, allocation, mpirun, sum(counts), first, options, cwd, jobid, here, elsewhere)

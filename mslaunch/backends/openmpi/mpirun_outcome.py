@@ -9,49 +9,41 @@ from __future__ import annotations
 from mslaunch.datamodel.node_report import ExitStatus
 from mslaunch.datamodel.outcome import Failure, Outcome, RankStatus
 from mslaunch.errors import EXIT_LOST, EXIT_UNREACHED, EXIT_USAGE
-from mslaunch.faststd import TYPE_CHECKING, NamedTuple
+from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.launcher.messages.closing_report import with_last_words
 from mslaunch.launcher.messages.failure_text import ending
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from mslaunch.backends.openmpi.demux import Demux, RankProcessId
+    from mslaunch.backends.openmpi.demux import Demux
     from mslaunch.launcher.stdio.output import Output
 
 #: what mpirun says when a daemon is gone: 4.1.4 and 5.0.11, and 5.0.11 when its ssh ends first
 _HOST_LOST = ("has lost communication with a remote daemon", "A daemon failed to")
 
 
-class MpirunEnd(NamedTuple):
-    """How mpirun ended, as the state of its job knows it."""
-
-    failure: Failure | None
-    signal: int | None
-
-
-def outcome_of(end: MpirunEnd, demux: Demux, output: Output, size: int, seconds: float) -> Outcome:
-    """The outcome; closes the output."""
-    failure, hosts = end.failure, {rank: known.host for rank, known in demux.known.items()}
+def outcome_of(
+    failure: Failure | None, signum: int | None, demux: Demux, output: Output, size: int, seconds: float
+) -> Outcome:
+    """The outcome; `failure` is that of mpirun in the state of its job, and `signum` the signal that ended it."""
     words = demux.own.decode("utf-8", "replace")
     if failure is None and _lost(words):  # 5.0.11 ends with 0
         failure = Failure("", rank=0, code=EXIT_LOST)
     if failure and failure.rank == 0:
-        failure = failure_of_mpirun(failure, end.signal, words, size, hosts)
+        failure = failure_of_mpirun(failure, signum, words, size, {rank: one.host for rank, one in demux.known.items()})
     failure = with_last_words(failure, output.tail) if failure else None
-    kept = output.close()
-    if failure is None and not kept:
-        failure = Failure("all ranks succeeded, but not all of their output could be kept", code=EXIT_USAGE)
-    statuses = (_status(rank, failure, demux.known.get(rank)) for rank in range(size))
-    return Outcome(failure.code if failure else 0, tuple(map(output.with_logs, statuses)), failure, seconds)
+    started = (demux.known.get(rank) or RankStatus(rank, "") for rank in range(size))
+    statuses = tuple(output.with_logs(_ended(status, failure)) for status in started)
+    return Outcome(failure.code if failure else 0, statuses, failure, seconds)
 
 
-def _status(rank: int, failure: Failure | None, known: RankProcessId | None) -> RankStatus:
-    status = RankStatus(rank, known.host if known else "", known.pid if known else None)
+def _ended(status: RankStatus, failure: Failure | None) -> RankStatus:
+    """The status of a rank, as far as mpirun's exit code tells it."""
     if failure is None:
         return status._replace(code=0)
-    if rank != failure.rank:
-        return status._replace(reason="ended" if known else "not started")
+    if status.rank != failure.rank:
+        return status._replace(reason="ended" if status.pid else "not started")
     signum = failure.code - 128 if "was ended by SIG" in failure.what else None
     return status._replace(code=None if signum else failure.code, signal=signum)
 
@@ -73,29 +65,27 @@ def failure_of_mpirun(failure: Failure, signum: int | None, words: str, size: in
     rank = first_failed_rank(words) if size > 1 else 0
     if rank is None or rank not in hosts:
         return Failure(f"a rank ended with exit code {failure.code}; Open MPI did not say which", code=failure.code)
-    return Failure(f"rank {rank} {ending(ExitStatus(failure.code, _signal(words)))}", hosts[rank], rank, failure.code)
+    signum = _number(words, r"exited\s+on\s+signal\s+(\d+)")  # by its exit code alone it may be a program's own
+    return Failure(f"rank {rank} {ending(ExitStatus(failure.code, signum))}", hosts[rank], rank, failure.code)
 
 
 def _lost(words: str) -> bool:
     return any(known in words for known in _HOST_LOST)
 
 
-def _signal(words: str) -> int | None:
-    """The signal that ended the rank, if mpirun says that one did; its exit code alone may be a program's own."""
-    import re
-
-    found = re.search(r"exited\s+on\s+signal\s+(\d+)", words)
-    return int(found[1]) if found else None
-
-
 def first_failed_rank(words: str) -> int | None:
     """The rank that mpirun names, as `[[33112,1],1]` or as `process rank 1`."""
-    import re
-
-    messages = (
+    return _number(
+        words,
         r"Process name: \[\S+,(\d+)\]",
         r"process rank (\d+) with PID",
         r"MPI_ABORT was invoked on rank (\d+)",
     )
+
+
+def _number(words: str, *messages: str) -> int | None:
+    """The number in the first of these messages that occurs."""
+    import re
+
     found = (re.search(message, words) for message in messages)
     return next((int(match[1]) for match in found if match), None)

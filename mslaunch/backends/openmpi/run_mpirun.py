@@ -1,40 +1,36 @@
-"""One launch by an installed Open MPI: mpirun is the only process of a job on this host, and its ranks are outside it.
+"""One launch by an installed Open MPI: a job of one process on this host, mpirun.
 
-So standard input, signals, --timeout, services and that nothing outlives the launcher are those of any
-launch.  The state of that job knows mpirun alone; how the ranks ended is in `mpirun_outcome`.
+Standard input, signals, --timeout, services and the end of all processes are therefore handled as in any launch.  The
+state of that job contains mpirun only; `mpirun_outcome` finds out how the ranks ended.
 """
 
 from __future__ import annotations
 
 import os
-import time
 
 from mslaunch.backends.openmpi.demux import Demux
 from mslaunch.backends.openmpi.find_mpirun import find
 from mslaunch.backends.openmpi.local_streams import LocalStreams
 from mslaunch.backends.openmpi.mpirun_job import MpirunJob, make_job
-from mslaunch.backends.openmpi.mpirun_outcome import MpirunEnd, outcome_of
+from mslaunch.backends.openmpi.mpirun_outcome import outcome_of
 from mslaunch.backends.openmpi.rank_wrapper import LocalPaths
 from mslaunch.backends.openmpi.translate_options import HOSTFILE, refuse
 from mslaunch.datamodel.jobmap import Allocation, JobMap, Node, Placement
 from mslaunch.datamodel.outcome import Outcome
-from mslaunch.errors import LaunchError
 from mslaunch.faststd import TYPE_CHECKING, signal
 from mslaunch.host.processes import children, stat_fields
 from mslaunch.host.programs import is_python
 from mslaunch.launcher.agents.connection import JobAgents
 from mslaunch.launcher.agents.start_agents import AgentPool
 from mslaunch.launcher.attempt import allocation_of
-from mslaunch.launcher.interrupts import Interrupts
 from mslaunch.launcher.job.controller import JobController
 from mslaunch.launcher.job.events import Resumed, Signalled, Suspended
 from mslaunch.launcher.job.job_state import ENDING, JobState
 from mslaunch.launcher.job.startup import JobPlans
+from mslaunch.launcher.launch import announce_pid, make_context, report_missing_exports, with_lost_output
 from mslaunch.launcher.messages.closing_report import outcome_text
 from mslaunch.launcher.messages.failure_text import failure_of
 from mslaunch.launcher.stdio.output import Output, open_output
-from mslaunch.launcher.stdio.terminal import Console
-from mslaunch.plan.exported_variables import missing_exports
 from mslaunch.plan.rank_selection import stdin_ranks
 from mslaunch.protocol.frames import STDERR, STDOUT
 from mslaunch.runtime.loop import Loop
@@ -45,6 +41,7 @@ if TYPE_CHECKING:
     from mslaunch.datamodel.jobmap import Endpoint
     from mslaunch.datamodel.node_plan import NodePlan
     from mslaunch.datamodel.request import Caller, Request
+    from mslaunch.launcher.attempt import LaunchContext
 
 _SSH_ENDS = 3.0  #: seconds that the ssh to other hosts may take to end once mpirun has
 _LOOK_AGAIN = 0.02  # seconds; no event tells of processes that are not ours
@@ -54,89 +51,74 @@ _USUAL_PORTS = (29500, 8118)  #: the defaults of frameworks, for a dry run
 def run(request: Request, caller: Caller) -> Outcome:
     """Launch with Open MPI, and wait for the end.  Raises `LaunchError` for what is wrong before mpirun runs."""
     refuse(request)
-    began = time.monotonic()
     with Loop() as loop:
-        interrupts = Interrupts(loop, request, caller.signals)
-        mpirun = find(request.backend.partition(":")[2], caller.environ.get("PATH", os.defpath))
-        allocation = allocation_of(request)
-        job = make_job(request, allocation, mpirun, caller.environ, caller.cwd, os.urandom(4).hex())
-        stdin_ranks(request, job.size)
-        if request.do_not_launch:
-            _show(job, caller.stdout)
-            return Outcome(0, (), None, time.monotonic() - began)
-        return _MpirunLaunch(loop, interrupts, job, caller, began).run()
+        context = make_context(loop, request._replace(verbose=False), caller)  # its details would be about mpirun
+        try:
+            mpirun = find(request.backend.partition(":")[2], caller.environ.get("PATH", os.defpath))
+            job = make_job(request, allocation_of(request), mpirun, caller.environ, caller.cwd, context.jobid)
+            stdin_ranks(request, job.size)
+            if request.do_not_launch:
+                _show(job, caller.stdout)
+                return Outcome(0, (), None, context.seconds)
+            return _MpirunLaunch(context, job).run()
+        finally:
+            context.console.close()
 
 
 class _MpirunLaunch:
     """mpirun from its start to the report."""
 
-    def __init__(self, loop: Loop, interrupts: Interrupts, job: MpirunJob, caller: Caller, began: float) -> None:
-        self._began = began
-        self._loop = loop
-        self._interrupts = interrupts
+    _output: Output
+    _local: LocalStreams
+    _paths: LocalPaths
+
+    def __init__(self, context: LaunchContext, job: MpirunJob) -> None:
+        self._context = context
+        self._console = context.console
+        self._loop = context.loop
         self._job = job
         self._request = job.request
-        self._caller = caller
-        self._console = Console(loop, caller.stderr, job.request.quiet, False)  # its details are about mpirun
-        self._stdout = self._console.open_stdout(caller.stdout)
         self._here = Node(os.uname().nodename, 1, "this host", local=True)
         self._hello = f"mslaunch-{os.urandom(8).hex()}"
 
     def run(self) -> Outcome:
         """Raises `LaunchError` for what is wrong before mpirun runs."""
-        try:
-            for name in missing_exports(self._request, self._caller.environ):
-                self._console.info(f"-x {name}: the variable is not set here, so the ranks do not get it")
-            self._announce()
-            self._output = self._open_output()
-            try:
-                return self._run_mpirun()
-            except LaunchError:
-                self._output.close()
-                raise
-        except LaunchError:
-            self._console.close()
-            raise
-
-    def _announce(self) -> None:
-        request, caller = self._request, self._caller
-        if request.report_pid is not None or request.report_uri is not None:
-            from mslaunch.launcher.report_pid import announce
-
-            say, wait = self._console.print, self._interrupts.wait
-            announce(request, caller.cwd, caller.stdout, say, self._job.jobid, self._loop, wait)
-
-    def _open_output(self) -> Output:
-        """For names of files all ranks count as those of this host."""
+        report_missing_exports(self._context, self._request)
+        announce_pid(self._context, self._request)
+        # for names of files all ranks count as those of this host
         jobmap = JobMap((self._here,), tuple(Placement(rank, 0, 0, rank) for rank in range(self._job.size)), 1)
-        terminals = {STDOUT: self._stdout, STDERR: self._console.stderr}
-        return open_output(self._request.output, jobmap, self._loop, terminals, self._console.info)
+        terminals = {STDOUT: self._context.stdout, STDERR: self._console.stderr}
+        self._output = open_output(self._request.output, jobmap, self._loop, terminals, self._console.info)
+        try:
+            return self._run_mpirun()
+        finally:
+            self._output.close()
 
     def _run_mpirun(self) -> Outcome:
-        job, loop, caller, output = self._job, self._loop, self._caller, self._output
-        demux = Demux(output, job.size, self._hello)
-        pool = AgentPool(loop, self._request.link, caller.environ, self._console, self._interrupts.wait, False)
-        local = LocalStreams(loop, demux.on_hello, self._local_output)
-        self._local = local
+        job, context, loop, output = self._job, self._context, self._loop, self._output
+        caller = context.caller
+        demux = Demux(output, job.size, self._hello, job.mpirun.style if self._tagged else "")
+        self._local = local = LocalStreams(loop, demux.on_hello, self._local_output)
+        pool = AgentPool(loop, self._request.link, caller.environ, self._console, context.interrupts.wait, False)
         try:
-            peers = pool.require([self._here])  # before there are descriptors that its agent would inherit
+            agents = pool.require([self._here])  # before there are descriptors that its agent would inherit
             self._paths = self._open_streams()
-            if self._tagged:
-                demux.expect_tags(job.mpirun.style == "5.0")
             state = JobState(JobMap((self._here,), (Placement(0, 0, 0, 0),), 1), grace=job.grace)
-            agents, plans, stdin = JobAgents(peers), JobPlans(self._plan), (caller.stdin, job.readers)
-            controller = JobController(loop, agents, state, output, plans, stdin, self._console, write=demux.write)
-            self._conduct(controller)
+            plans, stdin = JobPlans(self._plan), (caller.stdin, job.readers)
+            self._conduct(
+                JobController(loop, JobAgents(agents), state, output, plans, stdin, self._console, write=demux.write)
+            )
             table = state.table
             failure = failure_of(state.failure, table.names, table.hosts) if state.failure else None
-            end = MpirunEnd(failure, table.ranks[0].status.signal)
-            if job.elsewhere and peers[0].hello and not end.signal:
-                self._wait_for_ssh(peers[0].hello.pid)
+            signum = table.ranks[0].status.signal
+            if job.elsewhere and agents[0].hello and not signum:
+                self._wait_for_ssh(agents[0].hello.pid)
         finally:
             local.close()
             stuck = pool.close()
-        outcome = outcome_of(end, demux, output, job.size, time.monotonic() - self._began)
-        self._report(outcome, stuck)
+        outcome = outcome_of(failure, signum, demux, output, job.size, context.seconds)
+        outcome = outcome if output.close() else with_lost_output(outcome)
+        self._console.finish(outcome_text(outcome._replace(ranks=()), output.log_of(outcome.failure)), stuck)
         return outcome
 
     def _open_streams(self) -> LocalPaths:
@@ -145,7 +127,7 @@ class _MpirunLaunch:
             return LocalPaths(self._hello)
         python = all(is_python(app.argv[0]) for app in self._request.apps)
         pty = output.pty == "yes" or (output.pty == "auto" and not python)
-        stdin = (self._caller.stdin, int(self._request.stdin)) if job.feeds else None
+        stdin = (self._context.caller.stdin, int(self._request.stdin)) if job.feeds else None
         paths = self._local.open(job.size, pty, self._hello, stdin)
         if stdin and paths.reader is None:
             self._console.info("no rank gets standard input: there are not enough descriptors, or there is no /proc")
@@ -187,7 +169,7 @@ class _MpirunLaunch:
                 local.hurry()
 
         self._output.on_progress(drained)
-        self._interrupts.attach(receive)
+        self._context.interrupts.attach(receive)
         try:
             controller.run()
             if state.phase == ENDING:
@@ -196,7 +178,7 @@ class _MpirunLaunch:
             self._loop.run(lambda: local.over)
             controller.finish()
         finally:
-            self._interrupts.detach()
+            self._context.interrupts.detach()
 
     def _wait_for_ssh(self, agent: int) -> None:
         """mpirun has left its ssh to end by themselves, and our guard would kill them.
@@ -209,10 +191,6 @@ class _MpirunLaunch:
 
         look_again()
         self._loop.run(lambda: not _adopted_beside(agent), _SSH_ENDS)
-
-    def _report(self, outcome: Outcome, stuck: list[str]) -> None:
-        log = self._output.log_of(outcome.failure)
-        self._console.finish(outcome_text(outcome._replace(ranks=()), log), stuck)
 
 
 def _adopted_beside(agent: int) -> list[int]:

@@ -43,6 +43,13 @@ REFUSED: tuple[tuple[str, str, str], ...] = (
 _LEVELS_4 = {"l1cache": "L1cache", "l2cache": "L2cache", "l3cache": "L3cache"}
 _LEVELS_5 = {"socket": "package"}
 _RANKINGS_5 = ("slot", "node")
+#: a map of --display-map -> the word of 5.0, the option of 4.1
+_MAPS = {
+    "map": ("map", "--display-map"),
+    "devel": ("map-devel", "--display-devel-map"),
+    "diffable": ("map", "--display-diffable-map"),
+}
+_GRACE = 2.0  # seconds between TERM and KILL, by default
 _TOOLS_5 = "pmix_tool_support"  #: whether debuggers may find mpirun and its daemons
 
 
@@ -86,36 +93,37 @@ def translate(
     allocation: Allocation,
     counts: Sequence[int],
     mpirun: OpenMpiInstallation,
-    exports: Sequence[Sequence[tuple[str, str | None]]],
+    environ: Mapping[str, str],
     root: bool,
     crowded: bool,
 ) -> MpirunOptions:
-    """`counts` and `exports`: ranks and -x of each program; `root`: the launcher runs as root.
+    """`counts` are the ranks of each program, `environ` has the values of -x; `root`: the launcher runs as root.
 
     `crowded`: there are more ranks than cores on this host, and no hosts or slots were given.
     """
     new = mpirun.style == "5.0"
-    job = ["--allow-run-as-root"] if root else []
-    job += ["--personality", "ompi"] if mpirun.prterun else []
-    job += _tool_options(request) if new else []
     far = [node for node in allocation.nodes if not node.local]
-    if far and mpirun.prefix:
-        job += ["--prefix", mpirun.prefix]
-    job += _mapping_options(request.policy, new, crowded)
-    job += _display_options(request, new)
-    job += _ssh_options(request, far, new)
-    job += ["--stdin", request.stdin if far else "none"]  # local ranks read it from the launcher
-    for name, value in request.mca:
-        job += ["--mca", name, value]
-    if request.grace != 2.0:
-        job += ["--prtemca" if new else "--mca", "odls_base_sigkill_timeout", str(max(1, round(request.grace)))]
-    programs: list[tuple[str, ...]] = []
-    lines: dict[str, None] = {}
-    for number, app in enumerate(request.apps):
-        hosts, more = _host_options(allocation, number, request.policy.rankfile is not None and not new)
-        lines.update(more)
-        programs.append((*hosts, "-n", str(counts[number]), *_program_options(app, exports[number])))
-    return MpirunOptions(tuple(job), tuple(programs), "".join(f"{line}\n" for line in lines))
+    kill_after = ("--prtemca" if new else "--mca", "odls_base_sigkill_timeout", str(max(1, round(request.grace))))
+    job = [
+        *["--allow-run-as-root"] * root,
+        *(["--personality", "ompi"] if mpirun.prterun else []),
+        *(_tool_options(request) if new else []),
+        *(["--prefix", mpirun.prefix] if far and mpirun.prefix else []),
+        *_mapping_options(request.policy, new, crowded),
+        *_display_options(request, new),
+        *_ssh_options(request, far, new),
+        *("--stdin", request.stdin if far else "none"),  # local ranks read it from the launcher
+        *(word for name, value in request.mca for word in ("--mca", name, value)),
+        *(kill_after if request.grace != _GRACE else ()),
+    ]
+    by_rankfile = request.policy.rankfile is not None and not new
+    programs = tuple(
+        (*_host_options(allocation, number, by_rankfile), "-n", str(count), *_program_options(app, environ))
+        for number, (app, count) in enumerate(zip(request.apps, counts))
+    )
+    in_file = any(words[0] == "--hostfile" for words in programs)
+    lines = dict.fromkeys(f"{_hostfile_line(node)}\n" for node in allocation.nodes if in_file)
+    return MpirunOptions(tuple(job), programs, "".join(lines))
 
 
 def _tool_options(request: Request) -> list[str]:
@@ -126,23 +134,23 @@ def _tool_options(request: Request) -> list[str]:
     return [] if _TOOLS_5 in dict(request.mca) else ["--prtemca", _TOOLS_5, "0"]
 
 
-def _host_options(allocation: Allocation, number: int, by_rankfile: bool) -> tuple[list[str], dict[str, None]]:
-    """The options that name a program's hosts, and the lines of the hostfile that they may need.
+def _host_options(allocation: Allocation, number: int, by_rankfile: bool) -> list[str]:
+    """The options that name a program's hosts: in words, or in a file with all hosts.
 
     mpirun's -H takes neither a user nor a host that has as many slots as cores.
     """
     if not allocation.declared or by_rankfile:
-        return [], {}
+        return []
     if allocation.sequences and allocation.sequences[number]:
         names = [allocation.nodes[node].name for node in allocation.sequences[number]]
-        return ["-H", ",".join(names)], {}
+        return ["-H", ",".join(names)]
     indices: Sequence[int] = allocation.apps[number] if allocation.apps else range(len(allocation.nodes))
     nodes = [allocation.nodes[index] for index in indices]
     if all(node.slots is not None and not node.user for node in allocation.nodes):
-        return ["-H", ",".join(f"{node.name}:{node.slots}" for node in nodes)], {}
+        return ["-H", ",".join(f"{node.name}:{node.slots}" for node in nodes)]
     if allocation.apps:
         _refuse("-H", "hosts of their own for each program need slots and no user; give each host slots=N")
-    return ["--hostfile", HOSTFILE], {_hostfile_line(node): None for node in nodes}
+    return ["--hostfile", HOSTFILE]
 
 
 def _hostfile_line(node: Node) -> str:
@@ -150,11 +158,9 @@ def _hostfile_line(node: Node) -> str:
     return who if node.slots is None else f"{who} slots={node.slots}"
 
 
-def _program_options(app: AppContext, exports: Sequence[tuple[str, str | None]]) -> list[str]:
-    words = ["--prefix", app.prefix] if app.prefix else []
-    for name, value in exports:
-        words += ["-x", name if value is None else f"{name}={value}"]
-    return words
+def _program_options(app: AppContext, environ: Mapping[str, str]) -> list[str]:
+    words = [name if value is None else f"{name}={value}" for name, value in exports_of(app, environ)]
+    return [*(["--prefix", app.prefix] if app.prefix else []), *(part for word in words for part in ("-x", word))]
 
 
 def _mapping_options(policy: Policy, new: bool, crowded: bool) -> list[str]:
@@ -163,25 +169,27 @@ def _mapping_options(policy: Policy, new: bool, crowded: bool) -> list[str]:
     modifiers = [f"PE={policy.pe}"] * bool(policy.pe) + ["SPAN"] * policy.span
     if crowd or policy.oversubscribe is not None:
         modifiers.append("OVERSUBSCRIBE" if crowd else "NOOVERSUBSCRIBE")
-    plain: list[str] = []
+    options = _rank_by(policy, new) + _bind_to(policy, new)
     if new:
         modifiers += ["NOLOCAL"] * policy.nolocal + ["HWTCPUS"] * policy.hwthread_cpus
         modifiers += [f"PE-LIST={policy.cpu_set}"] * bool(policy.cpu_set)
-    else:
-        plain += ["--nolocal"] * policy.nolocal + ["--use-hwthread-cpus"] * policy.hwthread_cpus
-        plain += ["--cpu-set", policy.cpu_set] if policy.cpu_set else []
-    mapped = _mapping(policy, new)
-    if mapped or modifiers:
-        plain += _map_by(mapped, modifiers, new)
-    if policy.rankfile is not None and not new:
-        plain += ["--rankfile", policy.rankfile]
-    return [*plain, *_rank_by(policy, new), *_bind_to(policy, new)]
+        return _map_by(_mapping(policy, new), modifiers, new) + options
+    return [
+        *["--nolocal"] * policy.nolocal,
+        *["--use-hwthread-cpus"] * policy.hwthread_cpus,
+        *(["--cpu-set", policy.cpu_set] if policy.cpu_set else []),
+        *_map_by(_mapping(policy, new), modifiers, new),
+        *(["--rankfile", policy.rankfile] if policy.rankfile is not None else []),
+        *options,
+    ]
 
 
 def _map_by(mapped: str, modifiers: Sequence[str], new: bool) -> list[str]:
     """4.1 takes no modifier behind PE=n but with a comma; with 5.0 each has a colon."""
     if not new and not mapped and len(modifiers) == 1 and modifiers[0].endswith("OVERSUBSCRIBE"):
         return [f"--{modifiers[0].lower()}"]
+    if not (mapped or modifiers):
+        return []
     return ["--map-by", f"{mapped}:{(':' if new else ',').join(modifiers)}" if modifiers else mapped]
 
 
@@ -222,19 +230,15 @@ def _bind_to(policy: Policy, new: bool) -> list[str]:
 
 def _display_options(request: Request, new: bool) -> list[str]:
     """The tables that mpirun prints."""
-    shown = []
-    if request.display_map:
-        shown.append({"map": "map", "devel": "map-devel"}.get(request.display_map, "map"))
-    shown += ["allocation"] * request.display_allocation + ["bind"] * request.report_bindings
-    shown += ["topo"] * request.display_topology
+    shown = [
+        *[_MAPS.get(request.display_map, _MAPS["map"])] * bool(request.display_map),
+        *[("allocation", "--display-allocation")] * request.display_allocation,
+        *[("bind", "--report-bindings")] * request.report_bindings,
+        *[("topo", "--display-topo")] * request.display_topology,
+    ]
     if new:
-        return ["--display", ",".join(shown)] if shown else []
-    old = {"map": "--display-map", "map-devel": "--display-devel-map", "allocation": "--display-allocation",
-           "bind": "--report-bindings", "topo": "--display-topo"}  # fmt: skip
-    words = [old[word] for word in shown]
-    if request.display_map == "diffable":
-        words[0] = "--display-diffable-map"
-    return [*words, *["-q"] * request.quiet]
+        return ["--display", ",".join(word for word, _ in shown)] if shown else []
+    return [*(option for _, option in shown), *["-q"] * request.quiet]
 
 
 def _ssh_options(request: Request, far: Sequence[Node], new: bool) -> list[str]:

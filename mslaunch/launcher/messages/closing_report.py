@@ -120,7 +120,9 @@ def _after(seconds: float) -> str:
 
 
 def _others(outcome: Outcome, cause: int | None) -> list[str]:
-    worlds = _worlds(outcome)
+    numbers = [status.world for status in outcome.ranks]
+    first = outcome.ranks[0].rank if outcome.ranks else 0
+    worlds = RankNames(*(numbers.count(world) for world in range(1, max(numbers, default=1) + 1)), first=first)
     others = [rank for rank in outcome.ranks if rank.rank != cause]
     groups = {words: [rank.rank for rank in others if rank.reason == reason] for reason, words in _REASONS.items()}
     groups["failed as well"] = [rank.rank for rank in others if not rank.reason and rank.status]
@@ -130,12 +132,6 @@ def _others(outcome: Outcome, cause: int | None) -> list[str]:
     if cause is not None and is_service(cause):
         lines.append(service_info(cause).note)
     return [f"  {line}" for line in lines]
-
-
-def _worlds(outcome: Outcome) -> RankNames:
-    numbers = [status.world for status in outcome.ranks]
-    first = outcome.ranks[0].rank if outcome.ranks else 0
-    return RankNames(*(numbers.count(number) for number in range(1, max(numbers, default=1) + 1)), first=first)
 
 
 # --- before anything is started

@@ -20,33 +20,20 @@ def tables(request: Request, allocation: Allocation, placed: Placed, jobid: str)
 
     The allocation is shown as by mpirun; with --display-table as a table of our own with users, ports and sources.
     """
-    text = ""
-    if request.display_allocation and request.display_map == "table":
-        from mslaunch.plan.map_tables import show_allocation
+    from mslaunch.plan import map_tables, openmpi_tables
 
-        text += show_allocation(allocation)
-    elif request.display_allocation:
-        from mslaunch.plan.openmpi_tables import allocation_text
-
-        text += allocation_text(allocation)
-    if request.display_topology:
-        from mslaunch.plan.map_tables import show_topology
-
-        text += "".join(show_topology(name, topology) for name, topology in placed.topologies.items())
     how = request.display_map or ("map" if request.do_not_launch else "")  # a dry run always shows it, as mpirun's
-    if how and not map_as_xml(request):
-        text += _map(request, how, placed, jobid)
-    return text
-
-
-def _map(request: Request, how: str, placed: Placed, jobid: str) -> str:
-    if how == "map":
-        from mslaunch.plan.openmpi_tables import map_text
-
-        return map_text(placed.jobmap, placed.topologies, int(jobid, 16) & 0xFFFF)
-    from mslaunch.plan.map_tables import show_map
-
-    return show_map(placed.jobmap, request.apps, how, placed.topologies, request.policy)
+    parts = []
+    if request.display_allocation:
+        show = map_tables.show_allocation if how == "table" else openmpi_tables.allocation_text
+        parts.append(show(allocation))
+    if request.display_topology:
+        parts += (map_tables.show_topology(name, topology) for name, topology in placed.topologies.items())
+    if how == "map" and not map_as_xml(request):
+        parts.append(openmpi_tables.map_text(placed.jobmap, placed.topologies, int(jobid, 16) & 0xFFFF))
+    elif how and not map_as_xml(request):
+        parts.append(map_tables.show_map(placed.jobmap, request.apps, how, placed.topologies, request.policy))
+    return "".join(parts)
 
 
 def map_as_xml(request: Request) -> bool:

@@ -25,7 +25,9 @@ def state_text(rows: Sequence[tuple[RankStatus, str]], worlds: RankNames, second
     lines: list[tuple[int, tuple[str, ...]]] = []
     for words, statuses in alike.items():
         if len(statuses) <= _SINGLY:
-            lines += ((s.rank, (_number(worlds, s.rank), s.host, str(s.pid or "-"), words)) for s in statuses)
+            lines += (
+                (s.rank, (worlds.name(s.rank).partition(" ")[2], s.host, str(s.pid or "-"), words)) for s in statuses
+            )  # `3`, or `1 of world 2`: the column is called rank
         else:
             lines.append((statuses[0].rank, (*_folded(worlds, statuses), words)))
     table = [("rank", "node", "pid", "state"), *(line for _, line in sorted(lines))]
@@ -43,11 +45,6 @@ def state_of(status: RankStatus, restarts: int, ended: bool, streams: int) -> st
     else:
         words = ending(status) + (", but its output is still open" if streams else "")
     return words + (f", started again {restarts} time{'s' * (restarts > 1)}" if restarts else "")
-
-
-def _number(worlds: RankNames, rank: int) -> str:
-    """3, or `1 of world 2`: the column is called rank."""
-    return worlds.name(rank).partition(" ")[2]
 
 
 def _folded(worlds: RankNames, statuses: Sequence[RankStatus]) -> tuple[str, str, str]:

@@ -7,6 +7,7 @@ line is shown when it has ended; 4.1.4 writes a tag for each piece of a line as 
 from __future__ import annotations
 
 import os
+import time
 
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.launcher.stdio import file_patterns
@@ -96,7 +97,7 @@ class Prefix:
         """`lines` with the prefix before each."""
         prefix = self._made.get((kind, rank)) or self._make(kind, rank)
         if self._timestamp:
-            stamp = now()
+            stamp = time.ctime()  # as C's ctime(3): `Sat Nov 21 00:27:04 2026`
             prefix = (f"[{stamp}]" if self._style == "5.0" else stamp).encode() + prefix
         ended = lines.endswith(b"\n")
         body = lines[:-1] if ended else lines
@@ -108,10 +109,3 @@ class Prefix:
         values["n"] = f"mslaunch-{os.uname().nodename}-{os.getpid()}@{values['w']}"
         made = self._made[kind, rank] = file_patterns.fill(self._pattern, values).encode("utf-8", "surrogateescape")
         return made
-
-
-def now() -> str:
-    """The time of day as C's ctime(3) writes it: `Sat Nov 21 00:27:04 2026`."""
-    import time
-
-    return time.ctime()

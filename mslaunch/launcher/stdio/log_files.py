@@ -81,21 +81,14 @@ class RankLogs:
             self.close()
             raise
 
-    def add_world(self, ranks: range) -> None:
-        """Make the files of new ranks; one that cannot be made is reported, and the job goes on."""
-        self._make(ranks)
-        self._find_shared()
-
-    def add_service(self, number: int) -> None:
-        """A service runs: its files exist from now on, even if it prints nothing."""
-        self._make([number])
-
-    def _make(self, numbers: Iterable[int]) -> None:
+    def add(self, numbers: Iterable[int]) -> None:
+        """Make the files of new ranks or services; one that cannot be made is reported, and the job goes on."""
         for _, file in self._all_files(numbers):
             try:
                 self._fd(file)
             except (OSError, LaunchError) as error:
                 self._give_up(file, error)
+        self._find_shared()
 
     def _all_files(self, numbers: Iterable[int]) -> list[tuple[int, File]]:
         """The kind of stream and the file, of all streams of these ranks and services."""

@@ -1,7 +1,8 @@
 """Log layouts: for each option that names log files, where the streams of each rank are kept.
 
-Contract of a row of `LAYOUTS`: it takes the `OutputPolicy` and returns a `Layout`, or None if its option was not given;
-it raises `UsageError` for a pattern that cannot be read, and touches no file.  Several rows may apply at once.
+Contract of a row of `LAYOUTS`: the key is the field of the `OutputPolicy` that its option sets.  The function takes the
+policy and the value of the field, and returns a `Layout`.  It raises `UsageError` for a pattern that cannot be read,
+and touches no file.  Several rows may apply at once.
 """
 
 from __future__ import annotations
@@ -32,50 +33,48 @@ class Layout(NamedTuple):
     private: bool = False  # a directory that is made is for the user alone
 
 
-def openmpi4(policy: OutputPolicy) -> Layout | None:
+def openmpi4(policy: OutputPolicy, path: str) -> Layout:
     """mpirun(1) of 4.1, --output-filename: DIR/1/rank.N/stdout and stderr; 1 is the number of the world."""
-    if policy.directory is None:
-        return None
     folder = "%w/%d" if policy.jobid else "%o"
-    return Layout(policy.directory, f"{folder}/stdout", f"{folder}/stderr", "--output-filename")
+    return Layout(path, f"{folder}/stdout", f"{folder}/stderr", "--output-filename")
 
 
-def openmpi5(policy: OutputPolicy) -> Layout | None:
+def openmpi5(policy: OutputPolicy, path: str) -> Layout:
     """--output file=F of 5.0: F.N.out and F.N.err."""
-    if policy.file is None:
-        return None
-    base, name = os.path.split(policy.file)
+    base, name = os.path.split(path)
     name = name.replace("%", "%%")
     return Layout(base, f"{name}.%m.out", f"{name}.%m.err", "--output file=")
 
 
-def outfile(policy: OutputPolicy) -> Layout | None:
+def outfile(policy: OutputPolicy, path: str) -> Layout:
     """hydra's -outfile-pattern, and msrun's logs: both streams in DIR/worker_%r.log, services in DIR/scheduler.log."""
-    if policy.outfile is None:
-        return None
-    where = f"output files {policy.outfile}"
-    base, below = _split(policy.outfile, where)
+    where = f"output files {path}"
+    base, below = _split(path, where)
     service = _of_service(below) if policy.merge else ""
     if service:  # msrun: the user named the directory
         where = f"log files in {base or '.'}"
     return Layout(base, below, "", where, service, private=bool(service))
 
 
-def errfile(policy: OutputPolicy) -> Layout | None:
+def errfile(policy: OutputPolicy, path: str) -> Layout:
     """hydra's -errfile-pattern."""
-    if policy.errfile is None:
-        return None
-    where = f"error files {policy.errfile}"
-    base, below = _split(policy.errfile, where)
+    where = f"error files {path}"
+    base, below = _split(path, where)
     return Layout(base, "", below, where)
 
 
-LAYOUTS: tuple[Callable[[OutputPolicy], Layout | None], ...] = (openmpi4, openmpi5, outfile, errfile)
+#: field of the `OutputPolicy` -> its layout
+LAYOUTS: dict[str, Callable[[OutputPolicy, str], Layout]] = {
+    "directory": openmpi4,
+    "file": openmpi5,
+    "outfile": outfile,
+    "errfile": errfile,
+}
 
 
 def layouts(policy: OutputPolicy) -> list[Layout]:
     """All that were asked for; the first is where a person is told to look."""
-    return [layout for row in LAYOUTS if (layout := row(policy))]
+    return [row(policy, path) for field, row in LAYOUTS.items() if (path := getattr(policy, field)) is not None]
 
 
 def _split(path: str, where: str) -> tuple[str, str]:

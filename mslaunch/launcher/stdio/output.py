@@ -13,7 +13,7 @@ from mslaunch.datamodel.jobmap import JobMap
 from mslaunch.datamodel.node_plan import SERVICE_BASE, is_service
 from mslaunch.datamodel.request import OutputPolicy
 from mslaunch.errors import LaunchError
-from mslaunch.faststd import TYPE_CHECKING, NamedTuple
+from mslaunch.faststd import TYPE_CHECKING, NamedTuple, partial
 from mslaunch.launcher.stdio.terminal import OutputFd
 from mslaunch.protocol.frames import STDERR, STDOUT
 
@@ -85,11 +85,13 @@ class Output:
         from mslaunch.launcher.stdio.line_prefix import LineGuard, LineSplitter, Prefix
 
         if policy.as_xml:
-            from mslaunch.launcher.stdio.xml import Elements, XmlDocument
+            from mslaunch.launcher.stdio.xml import XmlDocument, elements
 
             begun = attempt > 1 and self._xml_file is None  # a file is a document of its own
             self._document = XmlDocument(self._xml_file or self._terminals[STDOUT], begun)
-            transform = Elements(policy.timestamp and policy.style == "5.0", places.worlds).format
+            transform: Callable[[int, int, bytes], bytes] = partial(
+                elements, places.worlds, policy.timestamp and policy.style == "5.0"
+            )
         elif policy.has_prefix:
             self._prefix = Prefix(policy, places)
             transform = self._prefix.format
@@ -121,7 +123,7 @@ class Output:
         """The ranks of one more world are about to start; `rows` has the host of each, and its number."""
         ranks = self._places.add_world(rows) if self._places else range(0)
         if self.logs:
-            self.logs.add_world(ranks)
+            self.logs.add(ranks)
             self._cut_shared()
 
     def started(self, rank: int, pid: int) -> None:
@@ -129,7 +131,7 @@ class Output:
         self._tails.pop(rank, None)  # of its previous process
         if is_service(rank):
             if self.logs:
-                self.logs.add_service(rank)
+                self.logs.add([rank])
         elif self._prefix:
             self._prefix.started(rank, pid)
 

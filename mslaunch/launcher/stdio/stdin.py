@@ -20,25 +20,25 @@ _CHUNK = 1 << 16
 
 
 class Stdin:
-    """Forwards descriptor `fd` to `targets`, rank by rank, through `send(rank, data)`; b"" is the end."""
+    """Forwards descriptor `fd` to `targets`, rank by rank, through `send(rank, data)`; b"" is the end.
+
+    A closed descriptor counts as empty.
+    """
 
     def __init__(self, loop: Loop, fd: int, targets: Sequence[int], send: Callable[[int, bytes], None]) -> None:
         self._loop = loop
-        self._fd = fd
+        self._fd = fd if _is_open(fd) else -1
         self._send = send
         self._unread = dict.fromkeys(targets, 0)
         self._ended = not targets
         self._reading = False
-        self._closed = not _is_open(fd)
 
     def resume(self) -> None:
         """Read if there is room, a rank that reads, and permission.  First called when ranks are about to run."""
-        if self._closed and not self._ended:
-            self._ended = True
-            for rank in self._unread:
-                self._send(rank, b"")
         want = not self._ended and max(self._unread.values(), default=WINDOW) < WINDOW and self._in_foreground()
-        if want != self._reading:
+        if want and self._fd < 0:
+            self._read()
+        elif want != self._reading:
             self._reading = want
             self._loop.reader(self._fd, self._read if want else None)
 

@@ -11,8 +11,10 @@ their pictures from U+2400 on, here `&#9243;`.
 
 from __future__ import annotations
 
+import time
+
 from mslaunch.faststd import TYPE_CHECKING
-from mslaunch.launcher.stdio.line_prefix import STREAMS, now
+from mslaunch.launcher.stdio.line_prefix import STREAMS
 
 if TYPE_CHECKING:
     from mslaunch.datamodel.jobmap import JobMap
@@ -51,28 +53,21 @@ class XmlDocument:
         self.send(b"</mpirun>\n")
 
 
-class Elements:
-    """Makes an element of each line; `timestamp` adds the time as an attribute, as 5.0.11 does."""
+def elements(worlds: RankNames, timestamp: bool, kind: int, rank: int, lines: bytes) -> bytes:
+    """`lines` as elements, one a line; that of an unfinished line has no line end, as in 4.1.4.
 
-    def __init__(self, timestamp: bool, worlds: RankNames) -> None:
-        self._timestamp = timestamp
-        self._worlds = worlds
-
-    def format(self, kind: int, rank: int, lines: bytes) -> bytes:
-        """`lines` as elements, one a line; that of an unfinished line has no line end, as in 4.1.4.
-
-        Elements of spawned ranks also have the number of their world.
-        """
-        name = STREAMS[kind]
-        stamp = f' timestamp="{now()}"' if self._timestamp else ""
-        number, own = self._worlds.of(rank)
-        world = f' world="{number}"' if number > 1 else ""
-        head, tail = f'<{name} rank="{own}"{world}{stamp}>', f"</{name}>"
-        text = lines.decode("latin-1").translate(_TEXT)
-        ended = text.endswith(_LINE_END)
-        body = text[: -len(_LINE_END)] if ended else text
-        middle = body.replace(_LINE_END, f"{_LINE_END}{tail}\n{head}")
-        return f"{head}{middle}{_LINE_END if ended else ''}{tail}{chr(10) if ended else ''}".encode("ascii")
+    Elements of spawned ranks also have the number of their world; `timestamp` adds the time, as 5.0.11 does.
+    """
+    name = STREAMS[kind]
+    stamp = f' timestamp="{time.ctime()}"' if timestamp else ""
+    number, own = worlds.of(rank)
+    world = f' world="{number}"' if number > 1 else ""
+    head, tail = f'<{name} rank="{own}"{world}{stamp}>', f"</{name}>"
+    text = lines.decode("latin-1").translate(_TEXT)
+    ended = text.endswith(_LINE_END)
+    body = text[: -len(_LINE_END)] if ended else text
+    middle = body.replace(_LINE_END, f"{_LINE_END}{tail}\n{head}")
+    return f"{head}{middle}{_LINE_END if ended else ''}{tail}{chr(10) if ended else ''}".encode("ascii")
 
 
 def map_element(jobmap: JobMap) -> bytes:

@@ -134,7 +134,7 @@ def test_files_of_services_exist_once_they_run(
     logs = logs_of(policy, 2)
     for number, name in ((SERVICE, scheduler), (SERVICE - 2, server)):
         assert name not in files(tmp_path)
-        logs.add_service(number)
+        logs.add([number])
         assert files(tmp_path)[name] == b""
         logs.write(STDERR, number, b"words")
         assert files(tmp_path)[name] == b"words" and logs.path(STDERR, number) in (None, name)
@@ -172,7 +172,7 @@ def launch(policy: OutputPolicy, words: dict[int, bytes], attempt: int = 1, rank
     logs = RankLogs(policy, places_of(ranks), pytest.fail, attempt)
     for number, data in words.items():
         if number < 0:
-            logs.add_service(number)
+            logs.add([number])
         logs.write(STDOUT, number, data)
     assert logs.close()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from xml.etree import ElementTree
 
 from fake_output import FakeOutput, jobmap_of
@@ -11,10 +12,10 @@ from hypothesis import strategies as st
 
 from mslaunch.datamodel.jobmap import JobMap, Node, Placement
 from mslaunch.launcher.rank_names import RankNames
-from mslaunch.launcher.stdio.xml import Elements, XmlDocument, map_element
+from mslaunch.launcher.stdio.xml import XmlDocument, elements, map_element
 from mslaunch.protocol.frames import STDERR, STDOUT
 
-dress = Elements(False, RankNames(16)).format
+dress = partial(elements, RankNames(16), False)
 
 
 def test_elements_are_those_of_4_1_4() -> None:
@@ -38,7 +39,7 @@ def test_any_bytes_are_well_formed_and_come_back(data: bytes) -> None:
 
 
 def test_the_time_is_an_attribute() -> None:
-    element = ElementTree.fromstring(Elements(True, RankNames(16)).format(STDOUT, 0, b"a\n"))
+    element = ElementTree.fromstring(elements(RankNames(16), True, STDOUT, 0, b"a\n"))
     assert re.fullmatch(r"\w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d \d{4}", element.get("timestamp") or "")
 
 
