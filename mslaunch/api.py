@@ -9,15 +9,13 @@ from __future__ import annotations
 import os
 
 from mslaunch.datamodel.outcome import Outcome
-from mslaunch.datamodel.request import AppContext, Caller, Request
+from mslaunch.datamodel.request import AppContext, Caller, OutputPolicy, Request
 from mslaunch.errors import UsageError
 from mslaunch.faststd import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
-
-    from mslaunch.datamodel.request import OutputPolicy
 
 
 def launch(
@@ -88,13 +86,8 @@ def _app(
 ) -> AppContext:
     if np is not None and np < 1:
         raise UsageError(f"np is {np}", "launch", "at least 1; None means as many as there are slots")
-    given: dict[str, Any] = {
-        "np": np,
-        "hosts": tuple(h for h in hosts if h) or None,
-        "hostfile": hostfile,
-        "wdir": wdir,
-    }
-    chosen = {name: value for name, value in given.items() if value is not None}
+    given = {"np": np, "hosts": tuple(h for h in hosts if h) or None, "hostfile": hostfile, "wdir": wdir}
+    chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     return app._replace(env=(*app.env, *env.items()), **chosen)
 
 

@@ -64,8 +64,7 @@ def export_comm_world() -> dict[str, str]:
     else:
         known = {name: value for name, value in known.items() if not name.startswith("MS_")}
     os.environ.update(known)
-    for word in frameworks.defaults(place.size, [os.environ], False):
-        name, _, value = word.partition("=")
+    for name, _, value in (word.partition("=") for word in frameworks.defaults(place.size, [os.environ], False)):
         os.environ.setdefault(name, value)
     return known
 
@@ -98,7 +97,7 @@ def _run(argv: Sequence[str]) -> None:
     import runpy
 
     if argv[0] == "-m":
-        sys.argv[:] = [argv[1], *argv[2:]]
+        sys.argv[:] = argv[1:]
         sys.path[0] = os.getcwd()
         runpy.run_module(argv[1], run_name="__main__", alter_sys=True)
     elif argv[0] == "-c":
@@ -164,11 +163,9 @@ def _place(world: Any) -> tuple[RankInfo, list[Listener]]:
 
 def _address(nodes: Sequence[str]) -> str:
     """Of this host, as the way to the second of these nodes tells."""
-    if len(nodes) == 1:
-        return "127.0.0.1"
     from mslaunch.host.own_addresses import source_address
 
-    return source_address(nodes[1]) or nodes[0]
+    return (source_address(nodes[1]) or nodes[0]) if len(nodes) > 1 else "127.0.0.1"
 
 
 # --- MindSpore's scheduler
@@ -189,7 +186,6 @@ def _wait_for_mindspore(place: RankInfo, held: Sequence[Listener]) -> Popen[byte
     interpreter = Interpreter(sys.executable, found.submodule_search_locations[0], os.getcwd(), dict(os.environ))
     plan = mindspore.services(place, ServicePolicy())[0]
     listener = held[1].fileno()
-    os.set_inheritable(listener, True)
     command = [sys.executable, "-S", "-c", _WAITER, str(listener), str(os.getpid()), *scheduler_command(interpreter)]
     env = scheduler_env(interpreter.env, plan.env)
     null = subprocess.DEVNULL

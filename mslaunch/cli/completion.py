@@ -5,14 +5,13 @@ They complete options, their values, and then the program and its files.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from mslaunch.cli import help_text
 from mslaunch.cli.dialects import OF_OWN_NAME
 from mslaunch.cli.parser.options import REFUSED, Option, spelled
 from mslaunch.datamodel.node_report import LEVELS
-from mslaunch.faststd import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from mslaunch.faststd import NamedTuple
 
 #: values that the row of an option does not list
 _WORDS = {
@@ -214,15 +213,16 @@ complete -c mslaunch -x -a '(__fish_complete_subcommand {valued})'
 
 
 def _fish(rows: list[_Row]) -> str:
-    def written(count: int) -> str:
-        return " ".join(
-            dash + name for row in rows if len(row.values) == count for name in row.names for dash in _DASHES
-        )
-
-    lines = "\n".join(_complete(row) for row in rows)
-    wrapped = "\n".join(f"complete -c {name} -w mslaunch" for name in _SHIMS)
+    one, two = (
+        " ".join(dash + name for row in rows if len(row.values) == count for name in row.names for dash in _DASHES)
+        for count in (1, 2)
+    )
     return _FISH.format(
-        wrapped=wrapped, two=written(2), one=written(1), valued=f"{written(1)} {written(2)}", lines=lines
+        wrapped="\n".join(f"complete -c {name} -w mslaunch" for name in _SHIMS),
+        two=two,
+        one=one,
+        valued=f"{one} {two}",
+        lines="\n".join(map(_complete, rows)),
     )
 
 

@@ -1,7 +1,7 @@
 """The table of dialects: the launchers whose command lines mslaunch takes, and the names of their commands.
 
-To add a dialect, write a folder whose module `parse` satisfies `parser.dialect_contract.Dialect`, a function that
-imports it, and a row.  A module is imported when its dialect is used.
+To add a dialect, write a folder whose module `parse` satisfies `parser.dialect_contract.Dialect`, and a row.  A module
+is imported when its dialect is used.
 """
 
 from __future__ import annotations
@@ -9,11 +9,9 @@ from __future__ import annotations
 import os
 
 from mslaunch.cli.parser.options import Option
-from mslaunch.faststd import TYPE_CHECKING, NamedTuple
+from mslaunch.faststd import TYPE_CHECKING, NamedTuple, load
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from mslaunch.cli.parser.dialect_contract import Dialect
 
 OWN = "mslaunch"
@@ -25,35 +23,24 @@ class DialectRow(NamedTuple):
     """One dialect, before its module is imported."""
 
     name: str
-    load: Callable[[], Dialect]
+    module: str  # for `faststd.load`
     shims: tuple[str, ...]  # commands that --install-shims makes if no names are given
     commands: tuple[str, ...] = ()  # other names under which a command takes this dialect
     mark: str = ""  # under our own name, a first option of this dialect that contains `mark` selects it
 
-
-def _mpirun() -> Dialect:
-    from mslaunch.cli.mpirun import parse
-
-    return parse
-
-
-def _hydra() -> Dialect:
-    from mslaunch.cli.hydra import parse
-
-    return parse
-
-
-def _msrun() -> Dialect:
-    from mslaunch.cli.msrun import parse
-
-    return parse
+    def load(self) -> Dialect:
+        """Its module, which is imported now."""
+        dialect: Dialect = load(self.module)
+        return dialect
 
 
 #: the first one is the dialect of our own name
 DIALECTS: tuple[DialectRow, ...] = (
-    DialectRow("mpirun", _mpirun, ("mpirun", "mpiexec"), ("orterun", "prterun", "mpirun.openmpi", "mpiexec.openmpi")),
-    DialectRow("hydra", _hydra, ("mpiexec.hydra",), ("mpirun.hydra", "mpiexec.mpich", "mpirun.mpich")),
-    DialectRow("msrun", _msrun, ("msrun",), mark="_"),
+    DialectRow(
+        "mpirun", "cli.mpirun:parse", ("mpirun", "mpiexec"), ("orterun", "prterun", "mpirun.openmpi", "mpiexec.openmpi")
+    ),
+    DialectRow("hydra", "cli.hydra:parse", ("mpiexec.hydra",), ("mpirun.hydra", "mpiexec.mpich", "mpirun.mpich")),
+    DialectRow("msrun", "cli.msrun:parse", ("msrun",), mark="_"),
 )
 #: the dialects whose options our own name takes
 OF_OWN_NAME = tuple(row for row in DIALECTS if row is DIALECTS[0] or row.mark)

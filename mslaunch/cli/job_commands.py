@@ -11,7 +11,7 @@ import time
 
 from mslaunch.cli.dialects import OWN
 from mslaunch.cli.parser.options import Show
-from mslaunch.detached.job_registry import DAYS, JobRegistry
+from mslaunch.detached.job_registry import DAYS, JobEntry, JobRegistry
 from mslaunch.errors import LaunchError, UsageError, printable
 from mslaunch.faststd import TYPE_CHECKING, signal
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from mslaunch.datamodel.request import Request
-    from mslaunch.detached.job_registry import JobEntry
 
 _KILLED = 137
 _PATIENCE = 20.0  #: seconds beyond the grace of the ranks, until a job counts as one that does not end
@@ -29,10 +28,9 @@ _HIDDEN = "…"
 
 def recorded(request: Request, typed: Sequence[str]) -> list[str]:
     """The words of a command line without the values of variables: -x KEY=…"""
-    pairs = {(name, value) for app in request.apps for name, value in app.env if value}
     name = os.path.basename(typed[0])
     words = [OWN if name == "__main__.py" else name, *typed[1:]]
-    for name, value in pairs:
+    for name, value in {(name, value) for app in request.apps for name, value in app.env if value}:
         for at, word in enumerate(words):
             if word.endswith(f"{name}={value}"):
                 words[at] = word[: -len(value)] + _HIDDEN
@@ -43,11 +41,10 @@ def recorded(request: Request, typed: Sequence[str]) -> list[str]:
 
 def status(words: Sequence[str], environ: Mapping[str, str]) -> Show:
     """What --status shows, of all jobs or of one.  Raises `LaunchError`."""
-    if words:
-        entry = _find("--status", words, environ)
-        codes = {"ended": entry.facts.get("code", 0), "killed": _KILLED}
-        return Show(_detail(entry), codes.get(entry.state, 0))
-    return Show(_table(JobRegistry(environ).entries()) or f"no job was detached here in the last {DAYS} days")
+    if not words:
+        return Show(_table(JobRegistry(environ).entries()) or f"no job was detached here in the last {DAYS} days")
+    entry = _find("--status", words, environ)
+    return Show(_detail(entry), {"ended": entry.facts.get("code", 0), "killed": _KILLED}.get(entry.state, 0))
 
 
 def stop(words: Sequence[str], environ: Mapping[str, str]) -> Show:
@@ -79,45 +76,40 @@ def _outcome(entry: JobEntry, state: str) -> str:
     """A clause: `ended at … with exit code 0: all ranks succeeded`."""
     if state == "ended":
         return f"ended at {_time(entry.since)} with exit code {entry.facts['code']}: {entry.facts['how']}"
-    if state == "killed" and not entry.known:
+    if state != "killed":
+        return f"has been {state} since {_time(entry.since)}"
+    if not entry.known:
         return "ended before anything was started"
-    if state == "killed":
-        pid = entry.process.pid
-        return f"was killed: its launcher, process {pid}, is gone, and its ranks were ended with it"
-    return f"has been {state} since {_time(entry.since)}"
+    return f"was killed: its launcher, process {entry.process.pid}, is gone, and its ranks were ended with it"
 
 
 def _detail(entry: JobEntry) -> str:
     facts, state = entry.facts, entry.state
-    rows = [("command", shlex.join(facts["command"])), ("directory", facts["cwd"])]
-    if facts["ranks"] is not None:
-        rows.append(("ranks", str(facts["ranks"])))
-    rows.append(("started", _time(facts["began"])))
-    if state in ("starting", "running"):
-        rows.append(("launcher", f"process {entry.process.pid}"))
-    if facts["logs"]:
-        rows.append(("logs", facts["logs"]))
-    rows.append(("launcher log", entry.log))
-    if state in ("starting", "running"):
-        rows.append(("to end it", f"mslaunch --stop {entry.number}"))
-    lines = [f"job {entry.number} {_outcome(entry, state)}", *(f"  {name}: {value}" for name, value in rows)]
-    return printable("\n".join(lines))
+    lives = state in ("starting", "running")
+    rows = (
+        ("command", shlex.join(facts["command"])),
+        ("directory", facts["cwd"]),
+        ("ranks", facts["ranks"]),
+        ("started", _time(facts["began"])),
+        ("launcher", f"process {entry.process.pid}" if lives else ""),
+        ("logs", facts["logs"]),
+        ("launcher log", entry.log),
+        ("to end it", f"mslaunch --stop {entry.number}" if lives else ""),
+    )
+    lines = (f"  {name}: {value}" for name, value in rows if value)
+    return printable("\n".join([f"job {entry.number} {_outcome(entry, state)}", *lines]))
 
 
 def _table(entries: Iterable[JobEntry]) -> str:
     rows = [("JOB", "STATE", "SINCE", "RANKS", "COMMAND")]
     for entry in entries:
-        state, ranks = entry.state, entry.facts["ranks"]
-        if state == "ended":
-            state = f"ended, {entry.facts['code']}"
-        command = shlex.join(entry.facts["command"])
+        facts, command = entry.facts, shlex.join(entry.facts["command"])
+        state = f"ended, {facts['code']}" if entry.state == "ended" else entry.state
         short = command if len(command) <= _WIDTH else command[: _WIDTH - 1] + "…"
-        rows.append((str(entry.number), state, _time(entry.since), "-" if ranks is None else str(ranks), short))
-    if len(rows) == 1:
-        return ""
+        rows.append((str(entry.number), state, _time(entry.since), str(facts["ranks"] or "-"), short))
     widths = [max(len(row[at]) for row in rows) for at in range(4)]
     lines = ["  ".join([*(cell.ljust(width) for cell, width in zip(row, widths)), row[4]]) for row in rows]
-    return printable("\n".join(lines))
+    return printable("\n".join(lines)) if len(rows) > 1 else ""
 
 
 def _time(seconds: float) -> str:

@@ -55,15 +55,14 @@ def parse(
     """
     name = called_as(called)
     row = COMMANDS.get(name)
-    if row is None:
-        name = OWN
     if argv and argv[0][:1] == "-":
         chosen, argv = _first(argv, environ)
         if chosen is None and row is None and argv:
             chosen = marked(argv[0])
         if chosen:
             row, name = chosen, OWN
-    row = row or DIALECTS[0]
+    if row is None:
+        row, name = DIALECTS[0], OWN
     dialect = row.load()
     try:
         return dialect.parse(argv, environ, read_text)

@@ -7,15 +7,13 @@ small script in DIR takes its place.  `mpiexec=hydra` is a link to mpiexec.hydra
 from __future__ import annotations
 
 import os
+import shlex
 import sys
+from collections.abc import Sequence
 
 from mslaunch.cli.dialects import COMMANDS, DIALECTS, OWN
 from mslaunch.cli.parser import readers
 from mslaunch.errors import LaunchError, UsageError
-from mslaunch.faststd import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 DEFAULT = tuple(name for row in DIALECTS for name in row.shims)
 _OPTION = "--install-shims"
@@ -39,11 +37,8 @@ def install(words: Sequence[str]) -> str:
         done = [_link(directory, name, start if target == OWN else target) for name, target in links]
     except OSError as error:
         no_folder = isinstance(error, (FileExistsError, NotADirectoryError))
-        why = "a part of the path is a file" if no_folder else error.strerror
-        what = f"no shims can be made there: {why}"
+        what = f"no shims can be made there: {'a part of the path is a file' if no_folder else error.strerror}"
         raise LaunchError(what, directory, "choose a directory of your own, such as ~/bin") from None
-    import shlex
-
     return "\n".join(
         [
             *done,

@@ -6,16 +6,13 @@ have been found.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from difflib import get_close_matches
+
 from mslaunch.cli import help_text
 from mslaunch.cli.dialects import ACTIONS, DIALECTS
-from mslaunch.cli.parser.options import REFUSED, spelled
+from mslaunch.cli.parser.options import REFUSED, Option, UnknownOptionError, spelled
 from mslaunch.errors import UsageError
-from mslaunch.faststd import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from mslaunch.cli.parser.options import Option, UnknownOptionError
 
 
 def refusal(unknown: UnknownOptionError) -> UsageError:
@@ -42,8 +39,7 @@ def refusal(unknown: UnknownOptionError) -> UsageError:
 
 
 def _takes_value(index: Mapping[str, Option], name: str) -> bool:
-    option = index.get(name)
-    return option is not None and bool(option.metavar)
+    return bool(getattr(index.get(name), "metavar", ""))
 
 
 def _of_another(bare: str) -> tuple[str, str] | None:
@@ -60,12 +56,10 @@ def _of_another(bare: str) -> tuple[str, str] | None:
 
 def _nearest(index: Mapping[str, Option], bare: str, likeness: float) -> str:
     """The most similar name, in any case; "" if none is similar enough (0 to 1)."""
-    import difflib
-
     known = {name.lower(): name for name, option in index.items() if option.status != REFUSED}
     for row in DIALECTS:
         if row.mark and row.mark in bare:  # spelled well, it would have selected this dialect
-            own = row.load().describe().own
-            known.update((name, name) for option in own for name in option.names if row.mark in name)
-    near = difflib.get_close_matches(bare.lower(), known, 1, likeness)
+            names = (name for option in row.load().describe().own for name in option.names)
+            known.update((name, name) for name in names if row.mark in name)
+    near = get_close_matches(bare.lower(), known, 1, likeness)
     return known[near[0]] if near else ""

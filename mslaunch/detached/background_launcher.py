@@ -88,7 +88,6 @@ def _how(outcome: Outcome | None) -> str:
     """How the job ended, in a sentence."""
     if outcome is None:
         return "nothing was started"
-    failure = outcome.failure
-    if failure is None:
+    if outcome.failure is None:
         return "all ranks succeeded"
-    return failure.what + (f" on {failure.host}" if failure.host else "")
+    return outcome.failure.what + (f" on {outcome.failure.host}" if outcome.failure.host else "")

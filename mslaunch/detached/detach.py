@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from mslaunch.detached.process_identity import ProcessIdentity
 
 _MUCH = 1 << 20  #: bytes of the launcher's messages that the command repeats
-_RELAYED = ("SIGINT", "SIGTERM", "SIGHUP")
+_RELAYED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def detach(
@@ -43,15 +43,15 @@ def detach(
     `command` is the command line for the registry, without secrets; `launch` runs the job.  Raises `LaunchError`.
     """
     if request.backend:
-        todo = "leave it out, or stay with the job"
-        raise LaunchError("a job of an installed Open MPI cannot be detached", "--backend", todo)
+        what = "a job of an installed Open MPI cannot be detached"
+        raise LaunchError(what, "--backend", "leave it out, or stay with the job")
     _check_scripts(request, cwd)
     this = process(os.getpid())
     if this is None:
         raise LaunchError("without it a detached job could not be found again", "/proc", "stay with the job")
     entry = JobRegistry(environ).add(command=list(command), process=this, **_facts(request, cwd))
-    for stream in (sys.stdout, sys.stderr):
-        stream.flush()
+    sys.stdout.flush()
+    sys.stderr.flush()
     reader, writer = os.pipe()
     with _SignalRelay() as relay:
         child = os.fork()
@@ -84,13 +84,13 @@ def _facts(request: Request, cwd: str) -> dict[str, object]:
     """What is noted of a job before it starts."""
     from mslaunch.launcher.stdio.log_layouts import layouts
 
-    bases = [os.path.join(cwd, layout.base) for layout in layouts(request.output)]
+    bases = [os.path.normpath(os.path.join(cwd, layout.base)) for layout in layouts(request.output)]
     counts = [app.np for app in request.apps]
     return {
         "cwd": cwd,
         "began": time.time(),
         "ranks": sum(filter(None, counts)) if None not in counts else None,
-        "logs": os.path.normpath(bases[0]) if bases else None,
+        "logs": bases[0] if bases else None,
         "grace": request.grace,
     }
 
@@ -140,7 +140,6 @@ def _wait(entry: JobEntry, read_line: Callable[[], str], relay: _SignalRelay, qu
 
 
 def _show(path: str, size: int) -> None:
-    """Copy the launcher's messages to standard error."""
     try:
         with open(path, "rb") as file:
             sys.stderr.buffer.write(file.read(min(size, _MUCH)))
@@ -161,8 +160,7 @@ class _SignalRelay:
         self._before: list[tuple[int, object]] = []
 
     def __enter__(self) -> _SignalRelay:
-        for name in _RELAYED:
-            signum = getattr(signal, name)
+        for signum in _RELAYED:
             if signal.getsignal(signum) != signal.SIG_IGN:  # as nohup(1) leaves it
                 self._before.append((signum, signal.signal(signum, self._take)))
         return self
@@ -178,9 +176,8 @@ class _SignalRelay:
     def to(self, launcher: ProcessIdentity | None) -> None:
         """Hand on what has come, and what comes from now on."""
         self._launcher = launcher
-        waiting, self._waiting = self._waiting, []
-        for signum in waiting:
-            self._take(signum, None)
+        while launcher and self._waiting:
+            launcher.send(self._waiting.pop(0))
 
     def _take(self, signum: int, frame: FrameType | None) -> None:
         if self._launcher:

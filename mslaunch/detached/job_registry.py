@@ -116,8 +116,8 @@ class JobRegistry:
             names = [name for name in os.listdir(self._folder) if name.isascii() and name.isdigit()]
         except (FileNotFoundError, NotADirectoryError):
             return []
-        found = [(folder, _read_facts(folder)) for folder in (os.path.join(self._folder, name) for name in names)]
-        return sorted((JobEntry(folder, facts) for folder, facts in found if facts), key=lambda entry: entry.number)
+        folders = [os.path.join(self._folder, name) for name in sorted(names, key=int)]
+        return [JobEntry(folder, facts) for folder in folders if (facts := _read_facts(folder))]
 
     def find(self, word: str) -> JobEntry | None:
         """The job of this number."""
@@ -145,9 +145,9 @@ class JobRegistry:
         for name in os.listdir(self._folder):
             if name.startswith("new-"):  # its process was killed
                 JobEntry(os.path.join(self._folder, name), {}).remove()
-        over = sorted((entry for entry in self.entries() if entry.state in ("ended", "killed")), key=_age)
-        for at, entry in enumerate(over):
-            if at >= KEPT - 1 or _age(entry) > DAYS * 86400:
+        over = [entry for entry in self.entries() if entry.state in ("ended", "killed")]
+        for at, entry in enumerate(sorted(over, key=lambda entry: -entry.since)):
+            if at >= KEPT - 1 or entry.since < time.time() - DAYS * 86400:
                 entry.remove()
 
 
@@ -161,10 +161,6 @@ def _read_facts(folder: str) -> dict[str, Any] | None:
         return facts if set(facts) >= _FACTS else None
     except (OSError, ValueError, TypeError):
         return None
-
-
-def _age(entry: JobEntry) -> float:
-    return time.time() - entry.since
 
 
 class _locked:  # noqa: N801

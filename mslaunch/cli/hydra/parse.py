@@ -39,8 +39,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str], read_text: ReadText) 
             twice = _bare_name(first.source) == _bare_name(others[0].source)
             what = "it was given twice" if twice else f"{first.source} was given too"
             raise UsageError(what, others[0].source, "give one of them, once for all programs")
-    weaker = _from_file(index, environ, read_text).over(options.from_environ(VARIABLES, environ))
-    line = line.over(weaker)
+    line = line.over(_from_file(index, environ, read_text).over(options.from_environ(VARIABLES, environ)))
     own = HydraOptions(**own_fields(line))
     _share(line, own, environ)
     request = assemble(line, _idle_map(own))
@@ -76,12 +75,11 @@ def describe() -> DialectHelp:
 def _from_file(index: Index, environ: Mapping[str, str], read_text: ReadText) -> ParsedLine:
     """Options in the file that HYDRA_CONFIG_FILE names; as with hydra, a missing file is no error."""
     path = environ.get("HYDRA_CONFIG_FILE")
-    line = ParsedLine()
     try:
         words = read_text(path).split() if path else []
     except OSError:
-        return line
-    options.scan(index, _plain_words(index, words)[0], line)
+        return ParsedLine()
+    line = options.parse_line(index, [_plain_words(index, words)[0]])
     (program,) = line.programs
     if program.argv:
         raise UsageError(f"{program.argv[0]!r} is no option", f"HYDRA_CONFIG_FILE={path}", "write options only")
@@ -98,16 +96,14 @@ def _share(line: ParsedLine, own: HydraOptions, environ: Mapping[str, str]) -> N
 
 def _placed(request: Request, own: HydraOptions, entries: Sequence[HostLine]) -> Request:
     """The request with the number of ranks of each program, and the host of each rank if hosts are named."""
-    policy = request.policy
+    policy = request.policy._replace(bind_to=request.policy.bind_to or "none")
     each = sum(entry.slots or 0 for entry in entries) if entries else own.ppn or 1
     apps = [app if app.np is not None else app._replace(np=each) for app in request.apps]
     if not entries or own.launcher == "fork":
-        policy = policy._replace(map_by=policy.map_by or "slot", bind_to=policy.bind_to or "none")
-        return request._replace(apps=tuple(apps), policy=policy)
+        return request._replace(apps=tuple(apps), policy=policy._replace(map_by=policy.map_by or "slot"))
     hosts = _hosts(entries, sum(app.np or 0 for app in apps), own)
     apps = [app._replace(sequence=tuple(next(hosts) for _ in range(app.np or 0))) for app in apps]
-    policy = policy._replace(map_by="seq", bind_to=policy.bind_to or "none", oversubscribe=True)
-    return request._replace(apps=tuple(apps), policy=policy)
+    return request._replace(apps=tuple(apps), policy=policy._replace(map_by="seq", oversubscribe=True))
 
 
 def _idle_map(own: HydraOptions) -> tuple[str, ...]:
@@ -173,16 +169,13 @@ def _programs(index: Index, argv: Sequence[str], read_text: ReadText) -> list[li
     programs: list[list[str]] = []
     for words in options.split_at_colons(argv):
         plain, path = _plain_words(index, words)
-        programs.append(plain)
-        if path is None:
-            continue
-        if not path:
+        if path == "":
             raise UsageError("FILE is missing", "-configfile", "write -configfile FILE, at the end of the line")
-        for at, line in enumerate(_lines(path, read_text)):
-            plain, nested = _plain_words(index, line)
-            if nested is not None:
-                raise UsageError(f"{path} names another such file", "-configfile", "write all programs into one file")
-            programs[-1:] = [programs[-1] + plain] if not at else [programs[-1], plain]
+        of_file = [_plain_words(index, line) for line in (_lines(path, read_text) if path else ())]
+        if any(nested is not None for _, nested in of_file):
+            raise UsageError(f"{path} names another such file", "-configfile", "write all programs into one file")
+        first, *others = [line for line, _ in of_file] or [[]]
+        programs += [plain + first, *others]
     return programs
 
 

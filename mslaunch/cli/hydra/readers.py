@@ -6,7 +6,7 @@ count of 0; these are refused.
 
 from __future__ import annotations
 
-from mslaunch.cli.parser.readers import Expected, count, meant, text
+from mslaunch.cli.parser.readers import Expected, choice, count, meant, text
 from mslaunch.faststd import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -18,6 +18,11 @@ _OBJECTS = "none, machine, numa, socket, l1cache, l2cache, l3cache, core[:N] or 
 _LEVELS = {
     **dict.fromkeys(("hwthread", "core", "numa", "socket"), ""),
     **{f"l{number}{kind}cache": f"l{number}cache" for number in "123" for kind in ("", "d", "u")},
+}
+#: what -bind-to takes in hydra only, and what to use instead
+_OTHERS = {
+    "rr": "use core: ranks get them in order",
+    "user": "use a rankfile, in the dialect of mpirun: mslaunch --rankfile FILE",
 }
 _DEVICES = ("pci", "gpu", "ib", "en", "eth", "hfi", "nic")
 _BATCH = ("slurm", "ll", "lsf", "sge", "pbs", "cobalt")
@@ -68,12 +73,9 @@ def rankmap(word: str) -> tuple[int, ...]:
 
 def launcher(word: str) -> str:
     """-launcher."""
-    lower = word.lower()
-    if lower in ("slurm", "ll", "lsf", "sge"):
+    if word.lower() in ("slurm", "ll", "lsf", "sge"):
         raise Expected("ssh, rsh or fork", "name the hosts with -hosts or -f; they are reached by ssh")
-    if lower not in ("ssh", "rsh", "fork"):
-        raise Expected("ssh, rsh or fork", meant(lower, ("ssh", "rsh", "fork")))
-    return lower
+    return str(choice("ssh", "rsh", "fork")(word))
 
 
 def command(word: str) -> tuple[str, ...]:
@@ -101,8 +103,9 @@ def bind_to(word: str) -> Pairs:
     name, colon, many = lower.partition(":")
     if lower in ("none", "machine"):
         return [("policy.bind_to", "none")]
-    if name in ("rr", "user") or name.startswith(_DEVICES):
-        raise Expected(_OBJECTS, _todo(name))
+    if name in _OTHERS or name.startswith(_DEVICES):
+        near = "mslaunch does not know which cpus are near a device; use numa"
+        raise Expected(_OBJECTS, _OTHERS.get(name, near))
     if name not in _LEVELS:
         raise Expected(_OBJECTS, meant(name, _LEVELS))
     level = _LEVELS[name] or name
@@ -113,11 +116,3 @@ def bind_to(word: str) -> Pairs:
     if cpus > 1:
         settings += [("policy.pe", cpus), ("policy.hwthread_cpus", name == "hwthread")]
     return settings
-
-
-def _todo(name: str) -> str:
-    if name == "rr":
-        return "use core: ranks get them in order"
-    if name == "user":
-        return "use a rankfile, in the dialect of mpirun: mslaunch --rankfile FILE"
-    return "mslaunch does not know which cpus are near a device; use numa"

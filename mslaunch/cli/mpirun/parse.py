@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from mslaunch.cli.mpirun.common_options import EVERYDAY, EXAMPLES, USAGE, VARIABLES
 from mslaunch.cli.parser import options
-from mslaunch.cli.parser.options import RECOVERY, ParsedLine, assemble
+from mslaunch.cli.parser.options import RECOVERY, Option, ParsedLine, assemble
 from mslaunch.errors import UsageError
 from mslaunch.faststd import TYPE_CHECKING
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from mslaunch.cli.parser.dialect_contract import DialectHelp, ReadText
-    from mslaunch.cli.parser.options import Index, Option, Setting
+    from mslaunch.cli.parser.options import Index
     from mslaunch.datamodel.request import Request
 
 #: how the names of all parameters begin that steer the launch; other names are not even looked up
@@ -69,10 +69,9 @@ def version(called: str) -> str:
     """As `mpirun`, the first line is the one that scripts look for."""
     from mslaunch import __version__
 
-    release = "(Open MPI) 4.1.4"
     if called == "mslaunch":
-        return f"mslaunch {__version__}\nmpirun {release} is whose command line it takes"
-    return f"{called} {release}\n\nmslaunch {__version__} in its place"
+        return f"mslaunch {__version__}\nmpirun (Open MPI) 4.1.4 is whose command line it takes"
+    return f"{called} (Open MPI) 4.1.4\n\nmslaunch {__version__} in its place"
 
 
 def describe() -> DialectHelp:
@@ -129,6 +128,8 @@ def _from_files(environ: Mapping[str, str], read_text: ReadText, notes: list[str
             text = read_text(path)
         except OSError:
             continue
+        if all(row.lstrip()[:1] in ("", "#") for row in text.splitlines()):  # as a package of Open MPI installs it
+            continue
         from mslaunch.cli.mpirun import option_files
 
         line = steered(option_files.parameters(text, path, notes))[0].over(line)
@@ -157,7 +158,7 @@ def _tuned(sources: Iterable[ParsedLine], read_text: ReadText) -> tuple[ParsedLi
     """What the files of --tune and -am set, and the parameters in them that are for the ranks; the last one counts."""
     given: dict[str, tuple[str, str]] = {}
     exported = []
-    named: list[Setting] = [setting for line in sources for setting in line.job.get("own.tune+", ())]
+    named = (setting for line in sources for setting in line.job.get("own.tune+", ()))
     for source, name in [(setting.source, name) for setting in named for name in setting.value]:
         from mslaunch.cli.mpirun import option_files
 

@@ -31,9 +31,8 @@ _MOST_SIMULATED = 128  # of one host; msrun takes more for a mistake
 
 def placed(request: Request, own: MsrunOptions, environ: Mapping[str, str]) -> Request:
     """The request with its ranks, their hosts, and the scheduler's address."""
-    policy = request.policy._replace(bind_to="none")
-    cluster = request.cluster._replace(first=True, port=_PORT if own.port is None else own.port, moves=own.port is None)
-    request = request._replace(policy=policy, cluster=cluster)
+    cluster = request.cluster._replace(first=True, port=own.port or _PORT, moves=own.port is None)
+    request = request._replace(policy=request.policy._replace(bind_to="none"), cluster=cluster)
     if own.simulation is not None or environ.get(_SIMULATED):
         return _simulated(request, own, environ)
     if has_hosts(request):
@@ -80,13 +79,14 @@ def _numbers(own: MsrunOptions) -> tuple[int, int, list[str]]:
     else:
         total = said or max(_WORKERS, here or 0)
     local = here or (min(total, _WORKERS) if others else total)
-    if local > total:
-        raise UsageError(
-            f"{local} workers here are more than {total} in all",
-            "--local_worker_num",
-            "raise --worker_num, or lower it",
-        )
+    _require_at_most(total, local)
     return total, local, notes
+
+
+def _require_at_most(total: int, local: int) -> None:
+    if local > total:
+        what = f"{local} workers here are more than {total} in all"
+        raise UsageError(what, "--local_worker_num", "raise --worker_num, or lower it")
 
 
 # --- this host, or a part of the job
@@ -97,16 +97,14 @@ def _all_here(request: Request, own: MsrunOptions, total: int) -> Request:
     if own.address is None:
         return request
     address = scheduler_address.resolved(own.address, "--master_addr")
-    if scheduler_address.is_ours(address):
-        if ":" not in address or request.restart == "group":
-            return request  # on one host any address of it will do
-        shared = _share(request, Share(total, 0, address, request.cluster.port, True))
-        return shared._replace(
-            cluster=shared.cluster._replace(moves=request.cluster.moves)
-        )  # no other command depends on the port
+    ours = scheduler_address.is_ours(address)
+    if ours and (":" not in address or request.restart == "group"):
+        return request  # on one host any address of it will do
+    shared = _share(request, Share(total, 0, address, request.cluster.port, ours))
+    if ours:  # no other command depends on the port
+        return shared._replace(cluster=shared.cluster._replace(moves=request.cluster.moves))
     note = f"--master_addr={own.address} is another host: its scheduler must be started there"
-    share = Share(total, 0, address, request.cluster.port, False)
-    return _share(request, share)._replace(notes=(*request.notes, note))
+    return shared._replace(notes=(*request.notes, note))
 
 
 def _shared(request: Request, own: MsrunOptions, total: int, local: int) -> Request:
@@ -115,8 +113,7 @@ def _shared(request: Request, own: MsrunOptions, total: int, local: int) -> Requ
     first, port = _first(own, total, local), request.cluster.port
     beside = _started_beside(address, port) if first else ""
     master = scheduler_address.is_ours(address) and not beside
-    request = _share(request, Share(total, first, address, port, master))
-    notes = [*request.notes, *filter(None, [beside])]
+    notes = [beside] if beside else []
     if first is None:
         notes.append(
             "--node_rank is not given, so MindSpore numbers the workers once all are connected: RANK_ID is only right "
@@ -127,7 +124,7 @@ def _shared(request: Request, own: MsrunOptions, total: int, local: int) -> Requ
             f"{total} workers are not a multiple of the {local} here: this host has workers {first} to "
             f"{first + local - 1}, so no other host may have these; or start all with one command, -H a:3,b:1"
         )
-    return request._replace(notes=tuple(notes))
+    return _share(request, Share(total, first, address, port, master))._replace(notes=(*request.notes, *notes))
 
 
 def _started_beside(address: str, port: int) -> str:
@@ -146,16 +143,16 @@ def _started_beside(address: str, port: int) -> str:
 
 
 def _first(own: MsrunOptions, total: int, local: int) -> int | None:
-    node = own.node
-    if node < 0:
+    if own.node < 0:
         return None
-    if (node + 1) * local > total:
+    first, after = own.node * local, (own.node + 1) * local
+    if after > total:
         raise UsageError(
-            f"host {node} would have workers up to {(node + 1) * local - 1}, but there are {total}, counted from 0",
+            f"host {own.node} would have workers up to {after - 1}, but there are {total}, counted from 0",
             "--node_rank",
             "hosts are counted from 0 as well; raise --worker_num, or lower --local_worker_num",
         )
-    return node * local
+    return first
 
 
 def _share(request: Request, share: Share) -> Request:
@@ -167,8 +164,7 @@ def _share(request: Request, share: Share) -> Request:
             "start all hosts with one command, -H or --hostfile; or use --restart rank",
         )
     stdin = request.stdin if share.first in (0, None) else "none"
-    cluster = request.cluster._replace(moves=False, share=share)
-    return request._replace(cluster=cluster, stdin=stdin)
+    return request._replace(cluster=request.cluster._replace(moves=False, share=share), stdin=stdin)
 
 
 # --- several hosts
@@ -176,15 +172,13 @@ def _share(request: Request, share: Share) -> Request:
 
 def _on_hosts(request: Request, own: MsrunOptions) -> Request:
     """All hosts with this command; the planner decides how many workers each gets."""
-    notes = list(request.notes)
     if own.node > 0:
-        notes.append(f"--node_rank={own.node} has no effect: this command starts all hosts")
-    cluster = request.cluster
+        note = f"--node_rank={own.node} has no effect: this command starts all hosts"
+        request = request._replace(notes=(*request.notes, note))
     if own.address is not None:
-        cluster = cluster._replace(host=_scheduler(request, own.address))
+        request = request._replace(cluster=request.cluster._replace(host=_scheduler(request, own.address)))
     policy = request.policy._replace(map_by="slot", per_host=own.local or 0)
-    request = request._replace(policy=policy, cluster=cluster, notes=tuple(notes))
-    return _with_ranks(request, own.total)
+    return _with_ranks(request._replace(policy=policy), own.total)
 
 
 def _scheduler(request: Request, host: str) -> str:
@@ -214,7 +208,7 @@ def _scheduler(request: Request, host: str) -> str:
 def _simulated(request: Request, own: MsrunOptions, environ: Mapping[str, str]) -> Request:
     """MindSpore's dry run: workers without a scheduler; a single one may simulate any rank of thousands."""
     cluster = request.cluster._replace(first=False, moves=False, port=0, simulated=True)
-    app = request.apps[0]
+    (app,) = request.apps
     level = str(environ.get(_SIMULATED) if own.simulation is None else own.simulation)
     request = request._replace(cluster=cluster, apps=(app._replace(env=((_SIMULATED, level), *app.env)),))
     rank = own.rank if own.rank >= 0 else _number(environ.get("RANK_ID", ""), -1)
@@ -222,8 +216,7 @@ def _simulated(request: Request, own: MsrunOptions, environ: Mapping[str, str]) 
         return _on_hosts(request, own)._replace(cluster=cluster)
     total = own.total or own.local or _WORKERS
     local = total if own.local is None else own.local
-    if local > total:
-        raise UsageError(f"{local} workers here are more than {total} in all", "--local_worker_num", "lower it")
+    _require_at_most(total, local)
     size = total if own.simulation is not None else _number(environ.get("RANK_SIZE", ""), total)
     first: int | None = 0
     if rank >= 0 or local > _MOST_SIMULATED:

@@ -12,6 +12,7 @@ from mslaunch.cli.parser.readers import is_number
 from mslaunch.datamodel.request import LocalBinding
 from mslaunch.errors import UsageError, counted
 from mslaunch.faststd import TYPE_CHECKING
+from mslaunch.plan.number_ranges import bounds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -112,7 +113,7 @@ def _by_device(said: Mapping[str, Any], where: str) -> Rows:
         listed = [value] if isinstance(value, str) else value
         if not isinstance(listed, list) or not all(isinstance(item, str) for item in listed):
             raise UsageError(f"{key} needs a list of strings, got {value!r}", where, _DEVICES)
-        rows[_device(key, where)] = tuple(dict.fromkeys(n for item in listed for n in _numbers(item, key, where)))
+        rows[_device(key, where)] = tuple(n for item in listed for n in _numbers(item, key, where))
     return rows
 
 
@@ -128,22 +129,20 @@ def _device(key: str, where: str) -> int:
 def _numbers(text: str, key: str, where: str) -> tuple[int, ...]:
     found: list[int] = []
     for part in "".join(text.split()).split(","):
-        low, dash, high = part.partition("-")
-        ends = [low, high] if dash else [low, low]
-        if not all(map(is_number, ends)) or int(ends[1]) < int(ends[0]):
+        ends = bounds(part)
+        if not ends:
             raise UsageError(f"cannot read {text!r} of {key}", where, "write numbers as 0, 0,2 or 0-3")
-        if int(ends[1]) >= _MOST:
+        if ends[1] >= _MOST:
             raise UsageError(f"{ends[1]} in {text!r} of {key} is too large", where, "numbers are those of lscpu")
-        found += range(int(ends[0]), int(ends[1]) + 1)
-    return tuple(found)
+        found += range(ends[0], ends[1] + 1)
+    return tuple(dict.fromkeys(found))
 
 
 def _by_rank(rows: Rows, environ: Mapping[str, str]) -> tuple[tuple[int, ...], ...]:
     """By local rank, which is the number of the device unless only some devices are visible."""
-    visible = environ.get("ASCEND_RT_VISIBLE_DEVICES", "").split(",")
-    if all(one.strip().isascii() and one.strip().isdigit() for one in visible):
-        return tuple(rows.get(device, ()) for device in sorted(map(int, visible)))
-    return tuple(rows.get(device, ()) for device in range(max(rows, default=-1) + 1))
+    visible = [one.strip() for one in environ.get("ASCEND_RT_VISIBLE_DEVICES", "").split(",")]
+    devices = sorted(map(int, visible)) if all(map(is_number, visible)) else range(max(rows, default=-1) + 1)
+    return tuple(rows.get(device, ()) for device in devices)
 
 
 # --- bind_config
@@ -153,9 +152,10 @@ def _by_config(
     request: Request, said: Mapping[str, Any], environ: Mapping[str, str], core: object, path: str, text: str
 ) -> Request:
     """bind_cpu_mode cpu, numa or none; bind_memory_mode numa or none; and which, by device."""
-    cpu_mode, memory_mode = _modes(said)
-    memory: Rows = {}
-    local = LocalBinding(where=_NUMA)
+    cpu_mode = _mode(said, "bind_cpu_mode", "cpu", "numa", "none")
+    memory = _section(said, "bind_memory", "") if _mode(said, "bind_memory_mode", "numa", "none") != "none" else {}
+    memory.pop(_SCHEDULER, ())
+    local = LocalBinding(where=_NUMA, memory=_by_rank(memory, environ))
     cpus: tuple[int, ...] = ()
     if cpu_mode != "none":
         rows = _section(said, "bind_cpu", "main" if cpu_mode == "cpu" else "")
@@ -163,10 +163,6 @@ def _by_config(
         by_rank = _by_rank(rows, environ)
         cpus = first if cpu_mode == "cpu" else ()
         local = local._replace(cpus=by_rank) if cpu_mode == "cpu" else local._replace(numa=by_rank, scheduler=first)
-    if memory_mode != "none":
-        memory = _section(said, "bind_memory", "")
-        memory.pop(_SCHEDULER, ())
-    local = local._replace(memory=_by_rank(memory, environ))
     if core:
         request = request._replace(notes=(*request.notes, "--bind_core has no effect beside bind_config, as in msrun"))
     if text:
@@ -180,22 +176,19 @@ def _with_file(request: Request, path: str, text: str) -> Request:
     import os
 
     known = hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
-    app = request.apps[0]
+    (app,) = request.apps
     env = (("MSRUN_BIND_FILE", os.path.abspath(path)), ("MSRUN_BIND_FILE_HASH", known), *app.env)
-    return request._replace(apps=(app._replace(env=env), *request.apps[1:]))
+    return request._replace(apps=(app._replace(env=env),))
 
 
-def _modes(said: Mapping[str, Any]) -> tuple[str, str]:
+def _mode(said: Mapping[str, Any], name: str, *known: str) -> str:
     config = said["bind_config"]
     if not isinstance(config, dict):
         raise UsageError("bind_config needs braces", _NUMA, 'write it like {"bind_cpu_mode": "cpu"}')
-    modes = []
-    for name, known in (("bind_cpu_mode", ("cpu", "numa", "none")), ("bind_memory_mode", ("numa", "none"))):
-        mode = str(config.get(name, "none")).lower()
-        if mode not in known:
-            raise UsageError(f"{name} is {mode!r}", _NUMA, f"write one of {', '.join(known)}")
-        modes.append(mode)
-    return modes[0], modes[1]
+    mode = str(config.get(name, "none")).lower()
+    if mode not in known:
+        raise UsageError(f"{name} is {mode!r}", _NUMA, f"write one of {', '.join(known)}")
+    return mode
 
 
 def _section(said: Mapping[str, Any], name: str, part: str) -> Rows:
@@ -208,11 +201,10 @@ def _section(said: Mapping[str, Any], name: str, part: str) -> Rows:
         if part and value is not None and not isinstance(value, dict):
             raise UsageError(f"{key} of {name} needs braces, got {value!r}", _NUMA, _example(name, part))
         numbers = value.get(part) if part and value is not None else value
-        if numbers is None or numbers == "":
-            continue
-        if isinstance(numbers, bool) or not isinstance(numbers, (int, str)):
+        if isinstance(numbers, bool) or not isinstance(numbers, (int, str, type(None))):
             raise UsageError(f"{key} of {name} is {numbers!r}", _NUMA, _example(name, part))
-        rows[_device(key, _NUMA)] = tuple(dict.fromkeys(_numbers(str(numbers), f"{key} of {name}", _NUMA)))
+        if numbers not in (None, ""):
+            rows[_device(key, _NUMA)] = _numbers(str(numbers), f"{key} of {name}", _NUMA)
     return rows
 
 

@@ -11,15 +11,15 @@ from __future__ import annotations
 from mslaunch.cli.msrun import cluster
 from mslaunch.cli.msrun.options import EXAMPLES, EXTRAS, HOSTS_HELP, SYNTAX, TABLE, USAGE, MsrunOptions
 from mslaunch.cli.parser import options
-from mslaunch.cli.parser.options import RECOVERY, ParsedLine, Program, assemble, own_fields
+from mslaunch.cli.parser.options import RECOVERY, Option, ParsedLine, Program, assemble, own_fields
 from mslaunch.errors import UsageError
 from mslaunch.faststd import TYPE_CHECKING
+from mslaunch.frameworks.mindspore import TIMEOUTS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from mslaunch.cli.parser.dialect_contract import DialectHelp, ReadText
-    from mslaunch.cli.parser.options import Option
     from mslaunch.datamodel.request import Request
 
 _PYTHONS = ("python", "python3", "pytest")  # first words that msrun leaves as they are
@@ -96,25 +96,16 @@ def _settled(request: Request, own: MsrunOptions, environ: Mapping[str, str], re
 
 
 def _variables(own: MsrunOptions) -> list[tuple[str, str]]:
-    """What all workers get besides: MS_CLUSTER_TIMEOUT is MS_TOPO_TIMEOUT's name before MindSpore 2.4."""
-    found = []
-    if own.patience is not None:
-        found += [(name, str(own.patience)) for name in ("MS_TOPO_TIMEOUT", "MS_CLUSTER_TIMEOUT")]
-    if own.table:
-        found.append(("RANK_TABLE_FILE", own.table))
-    return found
+    """What all workers get besides."""
+    found = [("RANK_TABLE_FILE", own.table)] if own.table else []
+    return found if own.patience is None else [*found, *((name, str(own.patience)) for name in TIMEOUTS)]
 
 
 def _printing(request: Request, own: MsrunOptions) -> Request:
     """DIR/NAME_RANK.log for both streams of a worker; the terminal with --join=True, else the job is detached."""
     name = cluster.log_name(request, own)
-    output = request.output._replace(
-        outfile=f"{own.logs}/{name}" if own.logs else name,
-        merge=True,
-        tee=own.join,
-        keep=True,
-        shown=own.shown if own.join else None,
-    )
+    outfile, shown = f"{own.logs}/{name}" if own.logs else name, own.shown if own.join else None
+    output = request.output._replace(outfile=outfile, merge=True, tee=own.join, keep=True, shown=shown)
     request = request._replace(notes=(*request.notes, *_unseen(request, output.shown)))
     detach = not own.join and not request.do_not_launch
     return request._replace(output=output, detach=detach, stdin="none" if detach else _reader(request, output.shown))

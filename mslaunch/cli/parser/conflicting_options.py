@@ -96,10 +96,10 @@ def _agreed(claims: Sequence[Setting], what: str) -> list[str]:
         if before.value != claim.value and before.program != claim.program:
             notes.append(f"{claim.source} acts on all programs, and was given twice: the last one counts")
         last[_bare(claim.source)] = claim
-    first, *others = last.values() if last else [None]
-    for other in others:
-        if first and other and other.value != first.value:
-            raise UsageError(f"it contradicts {first.source}: both say {what}", other.source, "give one of them")
+    given = list(last.values())
+    for other in given[1:]:
+        if other.value != given[0].value:
+            raise UsageError(f"it contradicts {given[0].source}: both say {what}", other.source, "give one of them")
     return notes
 
 

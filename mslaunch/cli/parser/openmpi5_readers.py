@@ -6,8 +6,9 @@ Qualifiers (`:nocopy`) act on the whole list wherever they stand, so they are re
 
 from __future__ import annotations
 
-from mslaunch.cli.parser.readers import Expected, count_or_zero, is_number, meant, shortened, span, text, yes_no
+from mslaunch.cli.parser.readers import Expected, count_or_zero, meant, shortened, span, text, yes_no
 from mslaunch.faststd import TYPE_CHECKING
+from mslaunch.plan.number_ranges import bounds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -110,10 +111,10 @@ def display(word: str) -> Pairs:
             raise Expected(f"{name} without hosts", f"write --display {name}: it shows every host of the job")
         settings += _FLAGS[name]
     maps = [value for path, value in settings if path == "display_map"]
-    best = next((kind for kind in ("diffable", "devel", "map") if kind in maps), "")
     if maps == ["diffable"]:
         raise Expected("map before parseable", "only the map has such a form: --display map:parseable")
-    return [setting for setting in settings if setting[0] != "display_map"] + ([("display_map", best)] if best else [])
+    best = [("display_map", kind) for kind in ("diffable", "devel", "map") if kind in maps]
+    return [setting for setting in settings if setting[0] != "display_map"] + best[:1]
 
 
 def runtime_options(word: str) -> Pairs:
@@ -147,11 +148,9 @@ def duration(word: str) -> float:
 def xterm(word: str) -> str:
     """--xterm: ranks as `0,2-3`, -1 or all for all; a final ! holds the windows."""
     chosen = word.rstrip("!")
-    ranges = [part.partition("-") for part in chosen.split(",")]
-    numbers = [end for low, dash, high in ranges for end in ((low, high) if dash else (low,))]
     if chosen in ("-1", "all"):
         return word.replace("all", "-1")
-    if not all(map(is_number, numbers)) or len(word) - len(chosen) > 1:
+    if not all(map(bounds, chosen.split(","))) or len(word) - len(chosen) > 1:
         raise Expected("ranks, such as 0,2-3, or -1 for all; a final ! holds the windows")
     return word
 
@@ -165,7 +164,6 @@ def signals(word: str) -> Pairs:
 
 
 def _switched(path: str, word: str) -> Pairs:
-    """What a runtime option that is yes or no sets."""
     yes = yes_no(word)
     if path == "app.env+":
         return [(path, (("*", None),))] if yes else []

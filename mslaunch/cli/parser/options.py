@@ -94,16 +94,9 @@ class Setting(NamedTuple):
 class Settings(dict):  # type: ignore[type-arg]  # a subscript would run at import
     """The settings of one or several sources: path -> list of `Setting`, weakest first."""
 
-    def put(self, path: str, value: Any, source: str = "", program: int = 0) -> None:
-        """Append a value, stronger than those before."""
-        self.setdefault(path, []).append(Setting(value, source, program))
-
     def over(self, weaker: Settings) -> Settings:
         """These on top of weaker ones."""
-        joined = Settings({path: list(found) for path, found in weaker.items()})
-        for path, found in self.items():
-            joined.setdefault(path, []).extend(found)
-        return joined
+        return Settings({path: [*weaker.get(path, ()), *self.get(path, ())] for path in (*weaker, *self)})
 
     def last(self, path: str, default: Any = None) -> Any:
         """The value that counts."""
@@ -139,12 +132,10 @@ class ParsedLine:
         self.put(pairs, source)
 
     def put(self, pairs: Iterable[tuple[str, Any]], source: str = "", app: Settings | None = None) -> None:
-        """Append (path, value) pairs; `app` takes those of one application context."""
+        """Append (path, value) pairs, stronger than those before; `app` takes those of one application context."""
         for path, value in pairs:
-            if path.startswith("app."):
-                (self.shared if app is None else app).put(path, value, source, self.part)
-            else:
-                self.job.put(path, value, source, self.part)
+            settings = self.job if not path.startswith("app.") else self.shared if app is None else app
+            settings.setdefault(path, []).append(Setting(value, source, self.part))
 
     def over(self, weaker: ParsedLine) -> ParsedLine:
         """This source on top of a weaker one, with the programs of this one."""
@@ -230,9 +221,8 @@ def require_programs(programs: Sequence[Program], colons: bool) -> None:
     if programs and all(program.argv for program in programs):
         return
     todo = "write it after the options, for example: mslaunch -n 4 python train.py"
-    if colons:
-        todo += "\na lone ':' begins another program; inside arguments, hide it: sh -c 'awk -F : …'"
-    raise UsageError("no program was given", "", todo)
+    hint = "\na lone ':' begins another program; inside arguments, hide it: sh -c 'awk -F : …'"
+    raise UsageError("no program was given", "", todo + hint * colons)
 
 
 def scan(index: Index, words: Sequence[str], line: ParsedLine) -> None:
@@ -275,9 +265,8 @@ def from_environ(rows: Iterable[Variable], environ: Mapping[str, str]) -> Parsed
     """What variables set; an empty one counts as absent."""
     line = ParsedLine()
     for row in rows:
-        value = environ.get(row.name)
-        if value:
-            line.put(read_words(row.name, row.field, row.read, value), row.name)
+        if environ.get(row.name):
+            line.put(read_words(row.name, row.field, row.read, environ[row.name]), row.name)
     return line
 
 

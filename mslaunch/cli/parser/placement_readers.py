@@ -63,10 +63,9 @@ def map_by(word: str) -> Pairs:
     policy, *rest = word.split(":")
     lower = policy.lower()
     if lower.startswith("pe-list="):
-        ordered = "ordered" in [part.lower() for part in rest]
-        bound: Pairs = [("policy.bind_to", "cpu-list:ordered")] if ordered else []
-        rest = [part for part in rest if part.lower() != "ordered"]
-        return [*_policy("slot"), ("policy.cpu_set", cpu_list(policy[8:])), *bound, *_modifiers(rest, "")]
+        others = [part for part in rest if part.lower() != "ordered"]
+        bound: Pairs = [("policy.bind_to", "cpu-list:ordered")] if others != rest else []
+        return [*_policy("slot"), ("policy.cpu_set", cpu_list(policy[8:])), *bound, *_modifiers(others, "")]
     if lower == "ppr":
         pattern, rest = _pattern(rest)
         return [*_policy("ppr", pattern), *_modifiers(rest, "ppr")]
@@ -183,12 +182,9 @@ def _pattern(fields: Sequence[str]) -> tuple[tuple[tuple[int, str], ...], list[s
 
 
 def _modifiers(parts: Sequence[str], policy: str) -> Pairs:
-    """What the modifiers of a policy set."""
     pairs: Pairs = []
-    words: list[str] = []
-    for part in parts:
-        whole = part.lower().startswith(("pe-list=", "file=", "device="))  # their values may contain commas
-        words += [part] if whole else part.split(",")
+    whole = ("pe-list=", "file=", "device=")  # their values may contain commas
+    words = [word for part in parts for word in ([part] if part.lower().startswith(whole) else part.split(","))]
     for word in filter(None, words):
         known = next((name for name in _MODIFIERS if name.startswith(word.lower())), "")
         name, equals, value = word.partition("=")
@@ -204,7 +200,6 @@ def _modifiers(parts: Sequence[str], policy: str) -> Pairs:
 
 
 def _valued(name: str, value: str, policy: str) -> tuple[str, Any]:
-    """A modifier with a value."""
     if name == "pe":
         try:
             return "policy.pe", count(value)

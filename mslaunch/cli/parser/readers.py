@@ -95,8 +95,7 @@ def number(word: str) -> float:
 
 def limit(word: str) -> float | None:
     """Seconds; 0 or less means no limit, and gives None."""
-    value = number(word)
-    return value if value > 0 else None
+    return max(number(word), 0) or None
 
 
 def limit_by(source: str) -> Callable[[str], Pairs]:
@@ -111,10 +110,9 @@ def limit_by(source: str) -> Callable[[str], Pairs]:
 
 def span(word: str) -> float:
     """Seconds, 0 or more."""
-    value = number(word)
-    if value < 0:
+    if number(word) < 0:
         raise Expected("a number of seconds, 0 or more")
-    return value
+    return number(word)
 
 
 def wait(word: str) -> float:
@@ -268,8 +266,4 @@ def first_agent(word: str) -> tuple[str, ...]:
     """plm_rsh_agent: the first of `ssh : rsh`; a colon inside later words (host:port) is left alone."""
     words = agent(word)
     first, colon, _ = words[0].partition(":")
-    if colon:
-        words = (first,)
-    elif ":" in words:
-        words = words[: words.index(":")]
-    return words if words[0] else agent("")
+    return agent(first) if colon else words[: words.index(":")] if ":" in words else words
