@@ -103,14 +103,14 @@ def _word(value: object) -> str:
     return str(value)
 
 
-def _fields_of(record: Record, prefix: str = "", without: Collection[str] = ()) -> dict[str, Iterable[str]]:
+def fields_of(record: Record, prefix: str = "", without: Collection[str] = ()) -> dict[str, Iterable[str]]:
     """The fields of a record by their names, each of one word or, for a tuple, of one a value."""
     items = [(name, value) for name, value in record._asdict().items() if name not in without]
     return {prefix + name: map(_word, value if isinstance(value, tuple) else (value,)) for name, value in items}
 
 
-def _record_of(kind: Callable[..., T], fields: Mapping[str, Sequence[str]], prefix: str = "", **known: object) -> T:
-    """The inverse of `_fields_of`; `known` are the fields that it was told to leave out."""
+def record_of(kind: Callable[..., T], fields: Mapping[str, Sequence[str]], prefix: str = "", /, **known: object) -> T:
+    """The inverse of `fields_of`; `known` are the fields that it was told to leave out."""
     values = known
     for name, annotation in kind.__annotations__.items():
         if name in known:
@@ -126,12 +126,12 @@ def _record_of(kind: Callable[..., T], fields: Mapping[str, Sequence[str]], pref
 
 def pack_record(record: Record) -> bytes:
     """The payload of a record whose fields are words, numbers and flags, or tuples of these."""
-    return pack(_fields_of(record))
+    return pack(fields_of(record))
 
 
 def unpack_record(kind: type[T], payload: bytes) -> T:
     """The inverse of `pack_record`."""
-    return checked(kind.__name__, lambda: _record_of(kind, unpack(payload)))
+    return checked(kind.__name__, lambda: record_of(kind, unpack(payload)))
 
 
 def pack_ports(ports: Iterable[PortRequest]) -> bytes:
@@ -189,8 +189,8 @@ _OWN_RECORDS = ("ranks", "apps", "services", "world")  # the fields of a plan th
 def pack_plan(plan: NodePlan) -> bytes:
     """The payload of LAUNCH.  Ranks are packed more tightly than other records, since there are many."""
     fields = {
-        **_fields_of(plan, "", _OWN_RECORDS),
-        **_fields_of(plan.world, "world.", ("ranks",)),
+        **fields_of(plan, "", _OWN_RECORDS),
+        **fields_of(plan.world, "world.", ("ranks",)),
         "world.ranks": map(pack_runs, plan.world.ranks),
         "ranks": [str(rank.rank) for rank in plan.ranks],
     }
@@ -198,7 +198,7 @@ def pack_plan(plan: NodePlan) -> bytes:
     for name, records in listed.items():
         fields[f"{name}s"] = [str(len(records))]
         for index, record in enumerate(records):
-            fields.update(_fields_of(record, f"{name}.{index}."))
+            fields.update(fields_of(record, f"{name}.{index}."))
     for rank in plan.ranks:
         fields[f"rank.{rank.rank}"] = [str(rank.app), " ".join(map(str, rank.cpus)), *rank.env]
         if rank.wrapper:
@@ -218,19 +218,19 @@ def unpack_plan(payload: bytes) -> NodePlan:
         wrapper = tuple(fields.get(f"wrapper.{number}", ()))
         memory = tuple(map(int, fields.get(f"memory.{number}", ())))
         ranks.append(RankPlan(int(number), int(app), tuple(env), tuple(map(int, cpus.split())), wrapper, memory))
-    return _record_of(
+    return record_of(
         NodePlan,
         fields,
         ranks=tuple(ranks),
         apps=_records_of(AppPlan, fields, "app"),
         services=_records_of(ServicePlan, fields, "service"),
-        world=_record_of(World, fields, "world.", ranks=tuple(map(unpack_runs, fields["world.ranks"]))),
+        world=record_of(World, fields, "world.", ranks=tuple(map(unpack_runs, fields["world.ranks"]))),
     )
 
 
 def _records_of(kind: type[T], fields: Mapping[str, Sequence[str]], name: str) -> tuple[T, ...]:
     (count,) = fields[f"{name}s"]
-    return tuple(_record_of(kind, fields, f"{name}.{index}.") for index in range(int(count)))
+    return tuple(record_of(kind, fields, f"{name}.{index}.") for index in range(int(count)))
 
 
 def pack_runs(numbers: Iterable[int]) -> str:

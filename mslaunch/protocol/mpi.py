@@ -7,16 +7,19 @@ blobs, for blobs may hold NULs.  A long one is compressed, for TCP sends little 
 from __future__ import annotations
 
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
-from mslaunch.protocol.codec import pack, strict, unpack
-from mslaunch.protocol.control import pack_record
+from mslaunch.protocol.codec import checked, pack, strict, unpack
+from mslaunch.protocol.control import fields_of, pack_record, record_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from typing import TypeVar
 
+    T = TypeVar("T")
 
 #: bytes of a payload that is compressed: less fits into few packets, and of more it is the width of the link that
 #: counts, with which zlib may not keep up
 LEAST, MOST = 4096, 1 << 20
+_OWN = "."  # before the names of a record's own fields, among those that a question or answer brings
 
 
 class Gathering(NamedTuple):
@@ -27,7 +30,7 @@ class Gathering(NamedTuple):
 
     op: str  # fence, connect, disconnect, group …: what must agree on all nodes
     members: tuple[str, ...]
-    blob: bytes = b""
+    blobs: tuple[bytes, ...] = ()  # joined, they are what the node contributes
 
 
 class Released(NamedTuple):
@@ -73,56 +76,22 @@ class Alone(NamedTuple):
     offered: str  # what we offered: pmi, pmix, none
 
 
-def pack_gathering(part: Gathering) -> bytes:
-    """The payload of `Gathering`."""
-    return _pack({"op": [part.op], "members": part.members}, (part.blob,))
+def pack_with_blobs(record: Gathering | Released | Question | Answer) -> bytes:
+    """The payload of a `Gathering`, `Released`, `Question` or `Answer`."""
+    more: Mapping[str, Iterable[str]] = getattr(record, "fields", {})
+    return _pack({**fields_of(record, _OWN, ("fields", "blobs")), **more}, record.blobs)
 
 
-@strict
-def unpack_gathering(payload: bytes) -> Gathering:
-    """The inverse of `pack_gathering`."""
-    fields, (blob,) = _unpack(payload)
-    (op,) = fields["op"]
-    return Gathering(op, tuple(fields["members"]), blob)
+def unpack_with_blobs(kind: type[T], payload: bytes) -> T:
+    """The inverse of `pack_with_blobs`."""
+    return checked(kind.__name__, lambda: _record_with_blobs(kind, payload))
 
 
-def pack_released(whole: Released) -> bytes:
-    """The payload of `Released`."""
-    return _pack({"op": [whole.op], "members": whole.members}, whole.blobs)
-
-
-@strict
-def unpack_released(payload: bytes) -> Released:
-    """The inverse of `pack_released`."""
+def _record_with_blobs(kind: type[T], payload: bytes) -> T:
     fields, blobs = _unpack(payload)
-    (op,) = fields["op"]
-    return Released(op, tuple(fields["members"]), blobs)
-
-
-def pack_question(question: Question) -> bytes:
-    """The payload of `Question`."""
-    return _pack({"": [str(question.number), question.what], **question.fields}, question.blobs)
-
-
-@strict
-def unpack_question(payload: bytes) -> Question:
-    """The inverse of `pack_question`."""
-    fields, blobs = _unpack(payload)
-    number, what = fields.pop("")
-    return Question(int(number), what, fields, blobs)
-
-
-def pack_answer(answer: Answer) -> bytes:
-    """The payload of `Answer`."""
-    return _pack({"": [str(answer.number), answer.error], **answer.fields}, answer.blobs)
-
-
-@strict
-def unpack_answer(payload: bytes) -> Answer:
-    """The inverse of `pack_answer`."""
-    fields, blobs = _unpack(payload)
-    number, error = fields.pop("")
-    return Answer(int(number), error, fields, blobs)
+    more = {name: words for name, words in fields.items() if not name.startswith(_OWN)}
+    known = {"fields": more} if "fields" in kind.__annotations__ else {}
+    return record_of(kind, fields, _OWN, blobs=blobs, **known)
 
 
 def pack_abort(abort: Abort) -> bytes:

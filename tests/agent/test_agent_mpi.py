@@ -16,13 +16,13 @@ from mslaunch.protocol.codec import pack
 from mslaunch.protocol.control import unpack_record
 from mslaunch.protocol.mpi import (
     Abort,
+    Answer,
+    Gathering,
     Question,
     Released,
     pack_part,
-    pack_question,
-    pack_released,
-    unpack_answer,
-    unpack_gathering,
+    pack_with_blobs,
+    unpack_with_blobs,
 )
 from mslaunch.transport.bootstrap import part
 
@@ -181,15 +181,15 @@ def test_a_rank_speaks_pmi(agent):
 def test_a_fence_of_two_nodes(agent):
     put = "cmd=put kvsname=7 key=mine value=1"
     pmi(agent, talk(INIT, put, FENCE, "cmd=get kvsname=7 key=theirs", FINALIZE, world=HALF, ranks=1))
-    ours = unpack_gathering(agent.expect(frames.GATHER).payload)
+    ours = unpack_with_blobs(Gathering, agent.expect(frames.GATHER).payload)
     assert (ours.op, ours.members) == ("pmi fence", ("7",))
     strange = Released("pmix fence", ours.members, ())  # another engine's, and one that nobody waits for
     for whole in (
         strange,
         Released("pmi other", ours.members, ()),
-        Released(*ours[:2], (ours.blob, pack({"theirs": ["2"]}))),
+        Released(*ours[:2], (ours.blobs[0], pack({"theirs": ["2"]}))),
     ):
-        agent.send(frames.RELEASE, payload=pack_released(whole))
+        agent.send(frames.RELEASE, payload=pack_with_blobs(whole))
     assert told(agent, 0)[-2:] == ["cmd=get_result rc=0 value=2", "cmd=finalize_ack rc=0"]
 
 
@@ -352,8 +352,8 @@ def test_shared_memory_of_ranks_that_are_killed_is_removed(boot, how):
 
 
 def test_a_request_without_a_server(agent):
-    agent.send(frames.QUESTION, payload=pack_question(Question(3, "modex", {"of": ["7.0"], "family": ["pmix"]})))
-    answer = unpack_answer(agent.expect(frames.REPLY).payload)
+    agent.send(frames.QUESTION, payload=pack_with_blobs(Question(3, "modex", {"of": ["7.0"], "family": ["pmix"]})))
+    answer = unpack_with_blobs(Answer, agent.expect(frames.REPLY).payload)
     assert answer.number == 3 and answer.error.startswith("missing:")
 
 

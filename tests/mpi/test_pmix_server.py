@@ -59,7 +59,7 @@ class Node:
     # the uplink
 
     def gather(self, part: Any) -> None:
-        self._say(event="gather", op=part.op, members=part.members, blob=part.blob.decode("latin-1"))
+        self._say(event="gather", op=part.op, members=part.members, blob=b"".join(part.blobs).decode("latin-1"))
 
     def ask(self, what: str, fields: Any, blobs: tuple[bytes, ...], done: Any) -> None:
         self._number += 1

@@ -69,7 +69,7 @@ class Job:
     def gather(self, node: int, part: Gathering) -> None:
         parts = self.parts.setdefault((part.op, part.members), {})
         assert node not in parts, "one part a node"
-        parts[node] = part.blob
+        parts[node] = b"".join(part.blobs)
         ranks = [int(member.partition(".")[2]) for member in part.members if "." in member]
         wanted = {self.node_of_rank[rank] for rank in ranks} or set(self.node_of_rank.values())
         if set(parts) == wanted:

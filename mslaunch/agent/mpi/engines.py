@@ -101,9 +101,9 @@ class Engines:
 
     def released(self, payload: bytes) -> None:
         """RELEASE: a collective is complete."""
-        from mslaunch.protocol.mpi import unpack_released
+        from mslaunch.protocol.mpi import Released, unpack_with_blobs
 
-        whole = unpack_released(payload)
+        whole = unpack_with_blobs(Released, payload)
         for kind, calls in self._calls.items():
             ours = calls.released(whole)
             if ours:
@@ -111,21 +111,21 @@ class Engines:
 
     def answered(self, payload: bytes) -> None:
         """ANSWER to a question of an engine."""
-        from mslaunch.protocol.mpi import unpack_answer
+        from mslaunch.protocol.mpi import Answer, unpack_with_blobs
 
-        answer = unpack_answer(payload)
+        answer = unpack_with_blobs(Answer, payload)
         any(calls.answered(answer) for calls in self._calls.values())
 
     def question(self, payload: bytes) -> None:
         """QUESTION: another node wants to know what only a rank of ours does."""
-        from mslaunch.protocol.mpi import Answer, pack_answer, unpack_question
+        from mslaunch.protocol.mpi import Answer, Question, pack_with_blobs, unpack_with_blobs
 
-        question = unpack_question(payload)
+        question = unpack_with_blobs(Question, payload)
         if "pmix" in self._running:
             self._running["pmix"].question(question)
         else:
             answer = Answer(question.number, "missing:no PMIx server runs there")
-            self._send(frames.REPLY, frames.NO_RANK, pack_answer(answer))
+            self._send(frames.REPLY, frames.NO_RANK, pack_with_blobs(answer))
 
     # --- the ends of ranks
 

@@ -8,17 +8,7 @@ from __future__ import annotations
 
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.protocol import frames
-from mslaunch.protocol.mpi import (
-    Abort,
-    Answer,
-    Gathering,
-    Question,
-    Released,
-    pack_abort,
-    pack_answer,
-    pack_gathering,
-    pack_question,
-)
+from mslaunch.protocol.mpi import Abort, Answer, Gathering, Question, Released, pack_abort, pack_with_blobs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -48,7 +38,7 @@ class LauncherCalls:
 
     def gather(self, part: Gathering) -> None:
         """Our part of a collective."""
-        self._send(frames.GATHER, frames.NO_RANK, pack_gathering(part._replace(op=self._prefix + part.op)))
+        self._send(frames.GATHER, frames.NO_RANK, pack_with_blobs(part._replace(op=self._prefix + part.op)))
 
     def ask(
         self,
@@ -61,11 +51,11 @@ class LauncherCalls:
         self._number += 2
         self._asked[self._number] = done
         question = Question(self._number, what, fields, blobs)
-        self._send(frames.ASK, frames.NO_RANK, pack_question(question))
+        self._send(frames.ASK, frames.NO_RANK, pack_with_blobs(question))
 
     def answer(self, answer: Answer) -> None:
         """The answer to what another node asked."""
-        self._send(frames.REPLY, frames.NO_RANK, pack_answer(answer))
+        self._send(frames.REPLY, frames.NO_RANK, pack_with_blobs(answer))
 
     def left(self, rank: int) -> None:
         """A rank has called MPI_Finalize."""

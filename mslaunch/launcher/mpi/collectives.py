@@ -12,18 +12,7 @@ from mslaunch.errors import WireError
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 from mslaunch.launcher.mpi.name_service import NameService
 from mslaunch.protocol import frames
-from mslaunch.protocol.mpi import (
-    Answer,
-    Gathering,
-    Question,
-    Released,
-    pack_answer,
-    pack_question,
-    pack_released,
-    unpack_answer,
-    unpack_gathering,
-    unpack_question,
-)
+from mslaunch.protocol.mpi import Answer, Gathering, Question, Released, pack_with_blobs, unpack_with_blobs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -79,7 +68,7 @@ class Collectives:
 
     def gathered(self, node: int, payload: bytes) -> None:
         """GATHER of a node."""
-        part = unpack_gathering(payload)
+        part = unpack_with_blobs(Gathering, payload)
         wanted = self._nodes(part.members)
         if node not in wanted:
             raise WireError(f"it takes part in a collective ({part.op}) of which it has no member")
@@ -88,7 +77,7 @@ class Collectives:
         if parts is None:
             parts = {}
             queue.append(parts)
-        parts[node] = part.blob
+        parts[node] = b"".join(part.blobs)
         size = sum(map(len, parts.values()))
         if len(parts) == len(wanted) or size > _LARGEST:
             queue.remove(parts)
@@ -103,7 +92,7 @@ class Collectives:
 
     def _release(self, part: Gathering, parts: Mapping[int, bytes]) -> None:
         nodes = sorted(parts)
-        whole = pack_released(Released(part.op, part.members, tuple(parts[node] for node in nodes)))
+        whole = pack_with_blobs(Released(part.op, part.members, tuple(parts[node] for node in nodes)))
         for node in nodes:
             self._send(node, frames.encode(frames.RELEASE, payload=whole))
 
@@ -146,7 +135,7 @@ class Collectives:
 
     def asked(self, node: int, payload: bytes) -> None:
         """ASK of a node."""
-        question = unpack_question(payload)
+        question = unpack_with_blobs(Question, payload)
         if question.what == "spawn":
             number = question.number
             self._spawn(question, lambda answer: self._answer(node, answer._replace(number=number)))
@@ -160,7 +149,7 @@ class Collectives:
 
     def replied(self, node: int, payload: bytes) -> None:
         """REPLY of the node to which a question was sent on."""
-        answer = unpack_answer(payload)
+        answer = unpack_with_blobs(Answer, payload)
         routed = self._routed.get(answer.number)
         if routed is None or routed.owner != node:
             raise WireError("it answered what nobody asked")
@@ -168,9 +157,9 @@ class Collectives:
         self._answer(routed.node, answer._replace(number=routed.number))
 
     def _answer(self, node: int, answer: Answer) -> None:
-        payload = pack_answer(answer)
+        payload = pack_with_blobs(answer)
         if len(payload) > frames.MAX_PAYLOAD:
-            payload = pack_answer(Answer(answer.number, "large:more than a frame may hold"))
+            payload = pack_with_blobs(Answer(answer.number, "large:more than a frame may hold"))
         self._send(node, frames.encode(frames.ANSWER, payload=payload))
 
     def _route(self, node: int, question: Question) -> None:
@@ -186,7 +175,7 @@ class Collectives:
             return
         self._number += 1
         self._routed[self._number] = _Routed(node, question.number, owner)
-        sent = pack_question(question._replace(number=self._number))
+        sent = pack_with_blobs(question._replace(number=self._number))
         self._send(owner, frames.encode(frames.QUESTION, payload=sent))
 
     def lost(self, node: int) -> None:

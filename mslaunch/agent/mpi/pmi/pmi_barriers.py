@@ -46,7 +46,7 @@ class PmiWaits:
             self._check_barrier(barrier)
         elif collective.outside:
             blob = space.store(collective.life).packed(collective.members == (space.world.name,))
-            client.launcher.gather(Gathering(*key, blob))
+            client.launcher.gather(Gathering(*key, (blob,)))
         else:
             self._release(self._barriers.pop(key))
 

@@ -109,7 +109,7 @@ class PmixOperations:
             finish((blob,))
         else:
             self._open.setdefault((op, words), []).append(finish)
-            self._launcher.gather(Gathering(op, words, blob))
+            self._launcher.gather(Gathering(op, words, (blob,)))
 
     def released(self, whole: Released) -> None:
         """A collective is complete.  One in which this node has no part is dropped: its ranks have ended."""

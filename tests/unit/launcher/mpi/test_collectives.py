@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 from hypothesis import given, settings
@@ -11,18 +12,7 @@ from hypothesis import strategies as st
 from mslaunch.errors import WireError
 from mslaunch.launcher.mpi.collectives import Collectives
 from mslaunch.protocol import frames
-from mslaunch.protocol.mpi import (
-    Answer,
-    Gathering,
-    Question,
-    Released,
-    pack_answer,
-    pack_gathering,
-    pack_question,
-    unpack_answer,
-    unpack_question,
-    unpack_released,
-)
+from mslaunch.protocol.mpi import Answer, Gathering, Question, Released, pack_with_blobs, unpack_with_blobs
 
 
 class Nodes:
@@ -47,19 +37,19 @@ class Nodes:
         self.sent.append((node, whole))
 
     def gather(self, node: int, *members: str, blob: bytes = b"", op: str = "fence") -> None:
-        self.exchange.gathered(node, pack_gathering(Gathering(op, members, blob)))
+        self.exchange.gathered(node, pack_with_blobs(Gathering(op, members, (blob,))))
 
     def ask(self, node: int, number: int, what: str, **fields: object) -> None:
         blobs = tuple(fields.pop("blobs", ()))  # type: ignore[arg-type]
         words = {name: list(value) for name, value in fields.items()}  # type: ignore[call-overload]
-        self.exchange.asked(node, pack_question(Question(number, what, {"family": ["pmi"], **words}, blobs)))
+        self.exchange.asked(node, pack_with_blobs(Question(number, what, {"family": ["pmi"], **words}, blobs)))
 
     def heard(self) -> list[tuple[int, Released | Answer | Question]]:
         """The frames that were sent; fails if one was sent twice."""
         read = {
-            frames.RELEASE: unpack_released,
-            frames.ANSWER: unpack_answer,
-            frames.QUESTION: unpack_question,
+            frames.RELEASE: partial(unpack_with_blobs, Released),
+            frames.ANSWER: partial(unpack_with_blobs, Answer),
+            frames.QUESTION: partial(unpack_with_blobs, Question),
         }
         sent, self.sent = self.sent, []
         return [(node, read[frame.kind](frame.payload)) for node, frame in sent]
@@ -231,7 +221,7 @@ def test_only_the_node_that_was_asked_may_answer() -> None:
     nodes = Nodes(w7=[0, 1, 2])
     nodes.ask(0, 1, "modex", of=["7.1"])
     with pytest.raises(WireError):
-        nodes.exchange.replied(2, pack_answer(Answer(1, blobs=(b"false",))))
+        nodes.exchange.replied(2, pack_with_blobs(Answer(1, blobs=(b"false",))))
 
 
 def test_a_collective_larger_than_a_frame_fails(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -249,10 +239,10 @@ def test_a_request_about_a_rank_is_forwarded_and_answered() -> None:
     nodes.ask(0, 5, "modex", of=["7.1"])
     ((node, question),) = nodes.heard()
     assert (node, question.what, question.fields["of"]) == (1, "modex", ["7.1"])  # type: ignore[union-attr]
-    nodes.exchange.replied(1, pack_answer(Answer(question.number, blobs=(b"card",))))  # type: ignore[union-attr]
+    nodes.exchange.replied(1, pack_with_blobs(Answer(question.number, blobs=(b"card",))))  # type: ignore[union-attr]
     assert nodes.heard() == [(0, Answer(5, blobs=(b"card",)))]
     with pytest.raises(WireError):
-        nodes.exchange.replied(1, pack_answer(Answer(question.number)))  # type: ignore[union-attr]
+        nodes.exchange.replied(1, pack_with_blobs(Answer(question.number)))  # type: ignore[union-attr]
 
 
 def test_a_spawn_is_answered_under_its_request_number() -> None:

@@ -24,10 +24,9 @@ from mslaunch.protocol.mpi import (
     Gathering,
     Question,
     pack_abort,
-    pack_gathering,
-    pack_question,
-    unpack_answer,
+    pack_with_blobs,
     unpack_part,
+    unpack_with_blobs,
 )
 
 LIBRARY = "/opt/lib/libmpi.so.40"
@@ -112,7 +111,7 @@ def test_a_missing_rank_is_named_by_its_number_in_frames() -> None:
     agents = Agents()
     assert agents.state.table.add_world([0, 1]) == 4
     agents.mpi.add_world(World("8", 4, ("n0", "n1"), ((0,), (1,)), sizes=(2,), parent="7.0"))
-    agents.say(0, frames.GATHER, payload=pack_gathering(Gathering("fence", ("8",))))
+    agents.say(0, frames.GATHER, payload=pack_with_blobs(Gathering("fence", ("8",))))
     agents.mpi.ended(3)
     assert agents.events == []
     agents.mpi.ended(5)
@@ -121,7 +120,7 @@ def test_a_missing_rank_is_named_by_its_number_in_frames() -> None:
 
 def test_a_rank_of_no_world_is_nobodys() -> None:
     agents = Agents()
-    agents.say(0, frames.GATHER, payload=pack_gathering(Gathering("fence", ("7",))))
+    agents.say(0, frames.GATHER, payload=pack_with_blobs(Gathering("fence", ("7",))))
     agents.mpi.ended(4)
     assert agents.events == []
 
@@ -141,17 +140,19 @@ def test_parts_are_sent_on_request() -> None:
 
 def test_requests_are_answered_to_their_sender() -> None:
     agents = Agents()
-    agents.say(1, frames.ASK, payload=pack_question(Question(5, "spawn", {"family": ["pmi"]})))
-    agents.say(1, frames.ASK, payload=pack_question(Question(7, "modex", {"of": ["7.0"]})))
+    agents.say(1, frames.ASK, payload=pack_with_blobs(Question(5, "spawn", {"family": ["pmi"]})))
+    agents.say(1, frames.ASK, payload=pack_with_blobs(Question(7, "modex", {"of": ["7.0"]})))
     agents.mpi.lost(0)
-    answers = [(node, unpack_answer(frame.payload)) for node, frame in agents.sent if frame.kind == frames.ANSWER]
+    answers = [
+        (node, unpack_with_blobs(Answer, frame.payload)) for node, frame in agents.sent if frame.kind == frames.ANSWER
+    ]
     assert answers == [(1, Answer(5, "slots:none")), (1, Answer(7, "missing:the host was lost"))]
 
 
 def test_a_collective_larger_than_a_frame_ends_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mslaunch.launcher.mpi.collectives._LARGEST", 3)
     agents = Agents()
-    agents.say(0, frames.GATHER, payload=pack_gathering(Gathering("fence", ("7",), b"four")))
+    agents.say(0, frames.GATHER, payload=pack_with_blobs(Gathering("fence", ("7",), (b"four",))))
     (event,) = agents.events
     assert isinstance(event, events.Impossible)
 

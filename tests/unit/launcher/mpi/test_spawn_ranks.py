@@ -22,7 +22,7 @@ from mslaunch.launcher.mpi.mpi_frames import Joined, Left, MpiFrames, RunningJob
 from mslaunch.launcher.mpi.spawn_ranks import SpawnContext, Spawner
 from mslaunch.plan.mapping.spawn_placement import SpawnCommand, SpawnPlacement, place_spawned, understand
 from mslaunch.protocol import control, frames
-from mslaunch.protocol.mpi import Answer, Question, pack_question, unpack_answer
+from mslaunch.protocol.mpi import Answer, Question, pack_with_blobs, unpack_with_blobs
 
 PARENT = AppContext(("python", "a.py"), 1, (("A", "1"),), wdir="/work", path="/p", prefix="/opt", mpi="pmi1")
 
@@ -232,11 +232,13 @@ class Hosts:
         asked = {"from": [parent or f"{self.name}.0"], "argv.0": ["child"], "app.0": [str(ranks), ""]}
         fields = {"family": ["pmi"], "count": ["1"], **asked}
         fields.update((name.replace("_", "."), values) for name, values in more.items())
-        payload = pack_question(Question(number, "spawn", fields))
+        payload = pack_with_blobs(Question(number, "spawn", fields))
         self.mpi.on_frame(0, frames.Frame(frames.ASK, frames.NO_RANK, payload))
 
     def answers(self) -> list[tuple[int, Answer]]:
-        found = [(node, unpack_answer(frame.payload)) for node, frame in self.sent if frame.kind == frames.ANSWER]
+        found = [
+            (node, unpack_with_blobs(Answer, frame.payload)) for node, frame in self.sent if frame.kind == frames.ANSWER
+        ]
         self.sent = [one for one in self.sent if one[1].kind != frames.ANSWER]
         return found
 
