@@ -12,6 +12,7 @@ import sys
 from mslaunch.agent import on_demand
 from mslaunch.agent.launcher_link import LauncherLink
 from mslaunch.agent.node_job import NodeJob
+from mslaunch.agent.ports import Ports
 from mslaunch.faststd import TYPE_CHECKING, signal
 from mslaunch.host.cpus import count_cores, usable_cpus
 from mslaunch.host.own_addresses import addresses
@@ -22,7 +23,6 @@ from mslaunch.runtime.loop import Loop
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from mslaunch.agent.ports import Ports
     from mslaunch.agent.ranks.session_dir import SessionDir
     from mslaunch.agent.stack_traces import Tracer
 
@@ -58,11 +58,11 @@ class Agent:
         self._lost = False
         self._deferred: list[Frame] = []
         self._files: SessionDir | None = None
-        self._ports: Ports | None = None
         self._tracer: Tracer | None = None
         self._link = LauncherLink(loop, link, self._received, self.upstream_lost, self._watch)
         self._modules = on_demand.ModuleRequests(lambda name: self._link.send(frames.NEED, NO_RANK, name.encode()))
         need = self._modules.need
+        self._ports = Ports(loop, self._link.send, self._link.not_started, need)
         self._job = job = NodeJob(loop, self._link, environ, self._session, need, self._launched)
         engines = job.mpi.engines
         self._handlers: dict[int, Callable[[Frame], None]] = {
@@ -70,8 +70,8 @@ class Agent:
             frames.STDIN: lambda frame: job.feed(frame.rank, frame.payload),
             frames.SIGNAL: lambda frame: job.signal(int(frame.payload), None if frame.rank == NO_RANK else frame.rank),
             frames.END: self._end,
-            frames.RESERVE: lambda frame: self._node_ports().reserve(frame.payload),
-            frames.PROBE: lambda frame: self._node_ports().probe(frame.payload),
+            frames.RESERVE: lambda frame: self._ports.reserve(frame.payload),
+            frames.PROBE: lambda frame: self._ports.probe(frame.payload),
             frames.RESTART: lambda frame: job.restart(frame.rank, control.unpack_number(frame.payload)),
             frames.TRACE: lambda frame: need("agent.stack_traces", lambda: self._trace(float(frame.payload))),
             frames.FILE: lambda frame: self._session().begin(*control.unpack_record(control.FileHead, frame.payload)),
@@ -148,30 +148,22 @@ class Agent:
 
     def _launch(self, frame: Frame) -> None:
         plan = control.unpack_plan(frame.payload)
-        if self._ports:
-            self._ports.stop_proving()
+        self._ports.stop_proving()
         if not self._guarded:
             select.select([self._guard], [], [])  # orphans of the ranks must find somebody
             self._heard_guard()
         if not self._lost:
-            self._job.launch(plan, self._ports.held if self._ports else {})
-
-    def _node_ports(self) -> Ports:
-        from mslaunch.agent.ports import Ports
-
-        self._ports = self._ports or Ports(self._loop, self._link.send, self._link.not_started, self._modules.need)
-        return self._ports
+            self._job.launch(plan, self._ports.held)
 
     def _session(self) -> SessionDir:
         """Made when it is first needed, by files or by ranks."""
-        if self._files is None:
-            from mslaunch.agent.ranks.session_dir import SessionDir
+        from mslaunch.agent.ranks.session_dir import SessionDir
 
-            def stored(error: str, todo: str) -> None:
-                self._link.send(frames.STORED, NO_RANK, control.pack_record(control.Stored(error, todo)))
-
-            self._files = SessionDir(self._environ, self._guard_writer, stored)
+        self._files = self._files or SessionDir(self._environ, self._guard_writer, self._stored)
         return self._files
+
+    def _stored(self, error: str, todo: str) -> None:
+        self._link.send(frames.STORED, NO_RANK, control.pack_record(control.Stored(error, todo)))
 
     def _part(self, frame: Frame) -> None:
         from mslaunch.protocol.mpi import unpack_part
@@ -180,15 +172,14 @@ class Agent:
 
     def _trace(self, seconds: float) -> None:
         """Look at the stacks of all ranks for so many seconds at most."""
-
-        def found(rank: int, traced: control.StackTrace | None) -> None:
-            self._link.send(frames.TRACES, rank, control.pack_traced(traced) if traced else b"")
-
         module = on_demand.get("agent.stack_traces")
         assert module
         pids = {} if self._job.termination.begun else self._job.pids()
-        self._tracer = module.Tracer(self._loop, pids, self._environ, found)
+        self._tracer = module.Tracer(self._loop, pids, self._environ, self._traced)
         self._tracer.begin(seconds)
+
+    def _traced(self, rank: int, traced: control.StackTrace | None) -> None:
+        self._link.send(frames.TRACES, rank, control.pack_traced(traced) if traced else b"")
 
     # --- the end
 
@@ -215,7 +206,6 @@ class Agent:
         if not self._lost:
             self._lost = True
             self._link.close()
-            if self._ports:
-                self._ports.close()
+            self._ports.close()
             self._stop_tracing()
             self._job.termination.abandon()

@@ -8,6 +8,8 @@ from mslaunch.agent.mpi.wire_up import MpiWireUp
 from mslaunch.agent.ranks.cpu_affinity import bound
 from mslaunch.agent.ranks.rank import FdPlacement, ProcessEvents, RankProcess, open_fds
 from mslaunch.agent.ranks.rank_environment import inherited, rank_variables
+from mslaunch.agent.services.held_port import ServiceContext
+from mslaunch.agent.services.manager import ServiceManager
 from mslaunch.agent.termination import Termination
 from mslaunch.datamodel.node_plan import is_service
 from mslaunch.errors import LaunchError
@@ -20,9 +22,7 @@ if TYPE_CHECKING:
 
     from mslaunch.agent.launcher_link import LauncherLink
     from mslaunch.agent.mpi.protocol_choice import Program
-    from mslaunch.agent.ranks.pmi_socket import PmiSocket
     from mslaunch.agent.ranks.session_dir import SessionDir
-    from mslaunch.agent.services.manager import ServiceManager
     from mslaunch.datamodel.node_plan import AppPlan, NodePlan, RankPlan
     from mslaunch.datamodel.node_report import ExitStatus
     from mslaunch.host.free_ports import Listener
@@ -53,13 +53,13 @@ class NodeJob:
         self._launched = launched
         self.mpi = MpiWireUp(loop, environ, need, link.send, self.pids, lambda name: session().folder(name))
         self._events = ProcessEvents(link.output, self._exited, link.stdin_taken)
-        self._services: ServiceManager | None = None  # once a plan has some
+        self._services = ServiceManager(ServiceContext(loop, link, environ, session, need, self._pids_of_all))
         self._ranks: dict[int, RankProcess] = {}
-        self.termination = Termination(loop, self._ranks, self.mpi.failing, self._end_services)
+        self.termination = Termination(loop, self._ranks, self.mpi.failing, self._services.end)
+        self.end_idle_services = self._services.end_idle
         self._plans: dict[int, NodePlan] = {}  # by rank
         self._size = 0  # how many ranks run, once those of the last plan do
-        self._null = -1  # /dev/null
-        self._placement: FdPlacement | None = None
+        self._placement = FdPlacement()
         self._paused = False
         self._unbound = ""  # why the memory of the last rank that was started is not bound
         self._reported = ""  # the same, as was reported last
@@ -68,12 +68,14 @@ class NodeJob:
     @property
     def over(self) -> bool:
         """Nothing runs, and all output has been sent."""
-        services = self._services and self._services.running
-        return all(rank.over for rank in self._ranks.values()) and not services
+        return all(rank.over for rank in self._ranks.values()) and not self._services.running
 
     def pids(self) -> dict[int, int]:
         """Rank -> process id, of those that run."""
         return {rank.number: rank.pid for rank in self._ranks.values() if rank.running}
+
+    def _pids_of_all(self) -> list[int] | None:
+        return [*self.pids().values()] if self._plans else None
 
     # --- the beginning
 
@@ -84,21 +86,15 @@ class NodeJob:
         before them, and leaves the other ports held.
         """
         self.termination.grace = plan.grace
-        if plan.services:
-            self._start_services(plan, held)
-            if not plan.ranks:
-                return
+        self._services.add(plan, held)
+        if plan.services and not plan.ranks:
+            return
         for listener in held.values():
             listener.close()
         held.clear()
         self._plans.update((rank.rank, plan) for rank in plan.ranks)
-        if self._null < 0:
-            self._null = os.open("/dev/null", os.O_RDONLY)
         self._size = len(self.pids()) + len(plan.ranks)
-        if self._placement:
-            self._placement.widen(self._size)
-        else:
-            self._placement = FdPlacement(self._size, self._null)
+        self._placement.widen(self._size)
         base = inherited(self._environ, plan)
         self.waiting += 1
 
@@ -107,32 +103,11 @@ class NodeJob:
 
         self._need("agent.ranks.numa_memory", go_on) if any(rank.memory for rank in plan.ranks) else go_on()
 
-    def _start_services(self, plan: NodePlan, held: dict[int, Listener]) -> None:
-        from mslaunch.agent.services.held_port import ServiceContext
-        from mslaunch.agent.services.manager import ServiceManager
-
-        if not self._services:
-            context = ServiceContext(
-                self._loop,
-                self._link,
-                self._environ,
-                self._session,
-                self._need,
-                lambda: [*self.pids().values()] if self._plans else None,
-            )
-            self._services = ServiceManager(context)
-            self._services.watch(not self._paused)
-            if self.termination.begun:
-                self._end_services(False)
-        self._services.add(plan, held)
-
     def _programs(self, plan: NodePlan, base: Mapping[str, str]) -> list[tuple[int, AppPlan, Program]]:
         """The programs whose MPI library matters; one that cannot be started is left out: its ranks will say so."""
         found: list[tuple[int, AppPlan, Program]] = []
-        for index, app in enumerate(plan.apps):
-            first = next((rank for rank in plan.ranks if rank.app == index), None)
-            if first is None:
-                continue
+        for index, first in sorted({rank.app: rank for rank in reversed(plan.ranks)}.items()):
+            app = plan.apps[index]
             env = rank_variables(base, app, first, {"PWD": app.wdir}, plan.defaults)
             try:
                 path, argv = command(app, first, False, env.get("PATH", os.defpath), app.wdir)
@@ -170,36 +145,29 @@ class NodeJob:
         wdir = folder if app.in_session else app.wdir
         check_wdir(wdir)
         given, pmi = self.mpi.variables(plan.world, rank.app, rank.rank)
+        given["PWD"] = wdir
+        if folder:
+            given["OMPI_FILE_LOCATION"] = folder
         try:
-            given["PWD"] = wdir
-            if folder:
-                given["OMPI_FILE_LOCATION"] = folder
-            return self._spawn_with(plan, rank, rank_variables(base, app, rank, given, plan.defaults), wdir, pmi)
-        finally:
-            if pmi:
-                pmi.close_child()
-
-    def _spawn_with(
-        self, plan: NodePlan, rank: RankPlan, env: dict[str, str], wdir: str, pmi: PmiSocket | None
-    ) -> RankProcess:
-        app = plan.apps[rank.app]
-        os.chdir(wdir)
-        path, argv = command(app, rank, plan.index_argv, env.get("PATH", os.defpath), wdir)
-        pty = plan.pty == "yes" or (plan.pty == "auto" and not is_python(path))
-        process = RankProcess(rank.rank, self._loop, self._events)
-        assert self._placement
-        try:
+            os.chdir(wdir)
+            env = rank_variables(base, app, rank, given, plan.defaults)
+            path, argv = command(app, rank, plan.index_argv, env.get("PATH", os.defpath), wdir)
+            pty = plan.pty == "yes" or (plan.pty == "auto" and not is_python(path))
+            process = RankProcess(rank.rank, self._loop, self._events)
             with bound(rank.cpus, rank.memory) as binding:
-                fds = open_fds(self._null, rank.rank in plan.stdin, plan.merge, pty, self._size)
+                fds = open_fds(rank.rank in plan.stdin, plan.merge, pty, self._size)
                 process.start(path, argv, env, fds, self._placement, pmi)
         except OSError as error:
             raise explain_spawn(app.argv[0], error) from None
+        finally:
+            if pmi:
+                pmi.close_child()
         self._unbound = binding.refused or self._reported
         return process
 
     def restart(self, rank: int, count: int) -> None:
         """Start a rank or service that has ended again, for the `count`th time, once nothing is left of its streams."""
-        if self._services and is_service(rank):
+        if is_service(rank):
             self._services.restart(rank)
         else:
             self._ranks[rank].retire(lambda: self._start_again(rank, count))
@@ -218,8 +186,7 @@ class NodeJob:
         self._paused = not on
         for rank in self._ranks.values():
             rank.watch(on)
-        if self._services:
-            self._services.watch(on)
+        self._services.watch(on)
 
     def feed(self, number: int, data: bytes) -> None:
         """Bytes for the standard input of a rank."""
@@ -243,12 +210,3 @@ class NodeJob:
         self._link.exited(rank, status)
         self.mpi.after_exit(rank, failed)
         self.termination.rank_ended()
-
-    def _end_services(self, at_once: bool) -> None:
-        if self._services:
-            self._services.end(at_once)
-
-    def end_idle_services(self) -> None:
-        """End services once no process is connected to them."""
-        if self._services:
-            self._services.end_idle()

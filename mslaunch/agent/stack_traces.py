@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import stat
 
-from mslaunch.agent.ranks.rank import FdPlacement, ProcessEvents, RankProcess, open_fds
+from mslaunch.agent.ranks.rank import ProcessEvents, RankProcess, open_fds
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple, signal
 from mslaunch.host.files import head_of
 from mslaunch.host.processes import link, numbers, stat_fields
@@ -78,7 +78,6 @@ class Tracer:
             _DebuggerRun(rank, pid) for rank, leader in pids.items() for pid in members[leader][:_PER_RANK]
         ]
         self._looking: list[_DebuggerRun] = []
-        self._null = os.open("/dev/null", os.O_RDONLY)
         self._stopped = False
 
     def begin(self, seconds: float) -> None:
@@ -90,22 +89,20 @@ class Tracer:
         """End the tools (the kernel lets go of the process that one looks at), and report the rest from /proc."""
         if self._stopped:
             return
-        self._stopped = True
         for look in [*self._looking, *self._waiting]:
+            reason = "there was no time to ask a debugger"
             if look.process:
                 look.process.signal(signal.SIGKILL)
-            reason = f"{look.tool} took too long" if look.process else "there was no time to ask a debugger"
+                reason = f"{look.tool} took too long"
             self._found(look.rank, from_proc(look.pid, reason))
-        self._looking, self._waiting = [], []
         self._finish()
 
     def _finish(self) -> None:
         self._stopped = True
-        os.close(self._null)
         self._found(NO_RANK, None)
 
     def _go_on(self) -> None:
-        while self._waiting and len(self._looking) < max(2, os.cpu_count() or 1):
+        while not self._stopped and self._waiting and len(self._looking) < max(2, os.cpu_count() or 1):
             look = self._waiting.pop(0)
             look.commands = _commands(look.pid, self._path)
             self._looking.append(look)
@@ -120,8 +117,7 @@ class Tracer:
             look.tool, look.data = os.path.basename(command[0]), b""
             process = RankProcess(look.rank, self._loop, look.events)
             try:
-                placement = FdPlacement(0, self._null)
-                process.start(command[0], command, self._env, open_fds(self._null, False, True, False, 1), placement)
+                process.start(command[0], command, self._env, open_fds(merge=True))
             except OSError as error:
                 look.reason = f"{look.tool}: {error.strerror}"
                 continue
@@ -135,13 +131,14 @@ class Tracer:
         if self._stopped:
             return
         look.process = None
-        text = worth_keeping(look.data.decode("utf-8", "replace"))
+        output = look.data.decode("utf-8", "replace")
+        text = worth_keeping(output)
         if text:
             self._report(look, StackTrace(look.pid, _read(look.pid, "comm"), look.tool, text))
-            return
-        words = [line for line in look.data.decode("utf-8", "replace").splitlines() if line.strip()]
-        look.reason = f"{look.tool}: {words[-1][:_LINE]}" if words else f"{look.tool} printed nothing"
-        self._ask(look)
+        else:
+            words = [line for line in output.splitlines() if line.strip()]
+            look.reason = f"{look.tool}: {words[-1][:_LINE]}" if words else f"{look.tool} printed nothing"
+            self._ask(look)
 
     def _report(self, look: _DebuggerRun, traced: StackTrace) -> None:
         self._found(look.rank, traced)
@@ -152,15 +149,16 @@ class Tracer:
 class _DebuggerRun:
     """One process that is looked at, and the tool that runs for it."""
 
+    reason = "no debugger was found there: py-spy, eu-stack, gstack or gdb would show more"
+    tool = ""
+    data = b""
+    process: RankProcess | None = None
+    commands: list[list[str]]
+    then: Callable[[], None]
+
     def __init__(self, rank: int, pid: int) -> None:
         self.rank = rank
         self.pid = pid
-        self.commands: list[list[str]] = []
-        self.process: RankProcess | None = None
-        self.tool = ""
-        self.data = b""
-        self.reason = "no debugger was found there: py-spy, eu-stack, gstack or gdb would show more"
-        self.then: Callable[[], None] = lambda: None
         self.events = ProcessEvents(self._output, self._exited)
 
     def _output(self, kind: int, rank: int, data: bytes) -> None:

@@ -69,12 +69,13 @@ class RankProcess:
         argv: list[str],
         env: dict[str, str],
         fds: RankPipes,
-        placement: FdPlacement,
+        placement: FdPlacement | None = None,
         pmi: PmiSocket | None = None,
     ) -> None:
         """Spawn it; its end of `pmi` becomes descriptor 3.  Raises OSError, with `fds` closed."""
         child = (*fds.child, pmi.child) if pmi else fds.child
-        actions = [(os.POSIX_SPAWN_DUP2, fd, index) for index, fd in enumerate(placement.place(child))]
+        placed = placement.place(child) if placement else child
+        actions = [(os.POSIX_SPAWN_DUP2, fd, index) for index, fd in enumerate(placed)]
         try:
             self.pid = os.posix_spawn(
                 path, argv, env, file_actions=actions, setsid=True, setsigdef=_RESET, setsigmask=[]
@@ -83,7 +84,8 @@ class RankProcess:
             fds.close()
             raise
         finally:
-            placement.restore()
+            if placement:
+                placement.restore()
         fds.close_child()
         self.running = True
         for kind, fd in fds.streams:
@@ -170,43 +172,37 @@ class RankProcess:
             self._retired = None
 
 
-class RankPipes:
-    """`child` holds the descriptors to become 0, 1, 2, …; `streams` (kind, fd) and `stdin` (-1: none) are our ends."""
+class RankPipes(NamedTuple):
+    """The descriptors of one process, and our ends of them."""
 
-    def __init__(self, child: tuple[int, ...], streams: Sequence[tuple[int, int]], stdin: int, null: int) -> None:
-        self.child = child
-        self.streams = streams
-        self.stdin = stdin
-        self._null = null
+    child: tuple[int, ...]  # to become 0, 1, 2, …
+    streams: Sequence[tuple[int, int]]  # kind, fd
+    stdin: int  # -1: none
 
     def close_child(self) -> None:
         """The child has its own copies now."""
-        for fd in set(self.child) - {self._null}:
+        for fd in set(self.child):
             os.close(fd)
 
     def close(self) -> None:
         """Nothing was started."""
         self.close_child()
-        for _, fd in self.streams:
+        for fd in (*(fd for _, fd in self.streams), *([self.stdin] if self.stdin >= 0 else [])):
             os.close(fd)
-        if self.stdin >= 0:
-            os.close(self.stdin)
 
 
 class FdPlacement:
-    """Descriptors for `ranks` ranks, more than we were given if the hard limit allows.
+    """Descriptors for many ranks, more than we were given if the hard limit allows.
 
     Ranks themselves get the limit that we were given, since a program that uses select(2) may break with a higher
-    one.  posix_spawn(3) then accepts only numbers below it: so four low ones are kept, and `lend` lays the rank's
+    one.  posix_spawn(3) then accepts only numbers below it: so four low ones are kept, and `place` lays the rank's
     descriptors over them for as long as it takes to start it.
     """
 
-    def __init__(self, ranks: int, null: int) -> None:
-        self._null = null
+    def __init__(self) -> None:
+        self._null = -1
         self._low: list[int] = []
-        self._given: tuple[int, int] | None = None
-        self._raised: tuple[int, int] | None = None
-        self.widen(ranks)
+        self._given = self._raised = (0, 0)  # soft and hard limit; equal: there is nothing to do
 
     def widen(self, ranks: int) -> None:
         """Have descriptors for `ranks` ranks in all: some may be spawned later."""
@@ -215,45 +211,49 @@ class FdPlacement:
             return
         import resource
 
-        self._set = resource.setrlimit
-        self._what = resource.RLIMIT_NOFILE
-        now, hard = resource.getrlimit(self._what)
-        self._given = self._given or (now, hard)
+        now, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         wanted = need if hard == resource.RLIM_INFINITY else min(need, hard)
         if now != resource.RLIM_INFINITY and wanted > now:
+            if not self._low:
+                self._given = now, hard
+                self._null, *self._low = (os.open(os.devnull, os.O_RDONLY) for _ in range(5))
             self._raised = wanted, hard
-            self._low = self._low or [os.dup(self._null) for _ in range(4)]
-            self._set(self._what, self._raised)
+            _set_limit(self._raised)
 
     def place(self, child: Sequence[int]) -> Sequence[int]:
-        """The numbers that stand for `child` until `take_back`."""
-        if not (self._raised and self._given):
+        """The numbers that stand for `child` until `restore`."""
+        if not self._low:
             return child
         for fd, low in zip(child, self._low):
             os.dup2(fd, low, inheritable=False)
-        self._set(self._what, self._given)
+        _set_limit(self._given)
         return self._low[: len(child)]
 
     def restore(self) -> None:
         """The rank was started, or was not."""
-        if self._raised:
-            self._set(self._what, self._raised)
-            for low in self._low:
-                os.dup2(self._null, low, inheritable=False)
+        if self._low:
+            _set_limit(self._raised)
+        for low in self._low:
+            os.dup2(self._null, low, inheritable=False)
 
 
-def open_fds(null: int, stdin: bool, merge: bool, pty: bool, ranks: int) -> RankPipes:
-    """Fresh descriptors for one of `ranks` ranks; `null` is /dev/null, open for reading.
-
-    Raises OSError when there are no more descriptors.
-    """
-    ours_in, child_in = -1, null
+def open_fds(stdin: bool = False, merge: bool = False, pty: bool = False, ranks: int = 1) -> RankPipes:
+    """Fresh descriptors for one of `ranks` ranks; raises OSError when there are no more."""
+    ours_in = -1
     if stdin:
         child_in, ours_in = os.pipe()
+    else:
+        child_in = os.open(os.devnull, os.O_RDONLY)
     ours_out, child_out = open_stream(pty, pipe_size(ranks))
     streams = [(STDOUT, ours_out)]
     child_err = child_out
     if not merge:
         ours_err, child_err = open_stream(False)
         streams.append((STDERR, ours_err))
-    return RankPipes((child_in, child_out, child_err), streams, ours_in, null)
+    return RankPipes((child_in, child_out, child_err), streams, ours_in)
+
+
+def _set_limit(limits: tuple[int, int]) -> None:
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_NOFILE, limits)

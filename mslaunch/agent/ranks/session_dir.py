@@ -12,6 +12,7 @@ import os
 
 from mslaunch.errors import EXIT_NOT_STARTED, LaunchError
 from mslaunch.faststd import TYPE_CHECKING
+from mslaunch.host.files import listed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -82,22 +83,20 @@ class SessionDir:
 
     def rank_dir(self, name: str) -> str:
         """The directory of a rank or service, with links to the files and folders that came; raises `LaunchError`."""
+        folder = self.folder(name, exist_ok=True)
+        files = os.path.join(self.path, "files")
         try:
-            folder = self._below(name)
-            os.makedirs(folder, 0o700, exist_ok=True)
-            files = self._below("files")
-            for file in os.listdir(files) if os.path.isdir(files) else ():
-                if not os.path.lexists(os.path.join(folder, file)):
-                    os.symlink(os.path.join(files, file), os.path.join(folder, file))
+            for file in set(listed(files)) - set(os.listdir(folder)):
+                os.symlink(os.path.join(files, file), os.path.join(folder, file))
         except OSError as error:
             raise self._cannot_make(error) from None
         return folder
 
-    def folder(self, name: str) -> str:
-        """A new directory for a library that keeps files; raises `LaunchError`."""
+    def folder(self, name: str, exist_ok: bool = False) -> str:
+        """A directory, also for a library that keeps files; raises `LaunchError`."""
         try:
             folder = self._below(name)
-            os.mkdir(folder, 0o700)
+            os.makedirs(folder, 0o700, exist_ok)
         except OSError as error:
             raise self._cannot_make(error) from None
         return folder

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 
 from mslaunch.agent.ranks.cpu_affinity import bound
-from mslaunch.agent.ranks.rank import FdPlacement, ProcessEvents, RankProcess, open_fds
+from mslaunch.agent.ranks.rank import ProcessEvents, RankProcess, open_fds
 from mslaunch.agent.services.readiness import IdleWait, ListenWait
 from mslaunch.agent.services.service_kind import ProgramOfRanks
 from mslaunch.datamodel.node_report import ExitStatus
@@ -84,12 +84,12 @@ class Service:
             if self._ending:
                 raise LaunchError("the job is being ended")
             command = find()
-            if command is None:
+            if command:
+                self._command = command
+                self._port.hand_over()
+                self._start(command, guessed, again)
+            else:
                 self._wait()
-                return
-            self._command = command
-            self._port.hand_over()
-            self._start(command, guessed, again)
         except LaunchError as error:
             self._port.hand_over()
             self._sink.not_started(self._service.number, error)
@@ -211,17 +211,13 @@ class ServiceRun:
     def start(self) -> None:
         """Raises `LaunchError`."""
         command = self.command
-        null = os.open("/dev/null", os.O_RDONLY)
         try:
             check_wdir(command.wdir)
             os.chdir(command.wdir)
             with bound(self._service.cpus):
-                fds = open_fds(null, False, False, False, 1)
-                self.process.start(command.path, command.argv, command.env, fds, FdPlacement(0, null))
+                self.process.start(command.path, command.argv, command.env, open_fds())
         except OSError as error:
             raise explain_spawn(command.argv[0], error) from None
-        finally:
-            os.close(null)
         if not command.missing:
             self.report()
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from mslaunch.agent.ranks.pmi_socket import PmiSocket
-from mslaunch.agent.ranks.rank import FdPlacement, ProcessEvents, RankProcess, open_fds
+from mslaunch.agent.ranks.rank import ProcessEvents, RankProcess, open_fds
 from mslaunch.datamodel.node_report import ExitStatus
 from mslaunch.runtime import program_streams
 from mslaunch.runtime.fd_writer import Writer
@@ -40,11 +40,9 @@ def loop() -> Iterator[Loop]:
 
 
 def start(loop: Loop, sink: Sink, script: str, stdin: bool = False, pty: bool = False) -> RankProcess:
-    null = os.open("/dev/null", os.O_RDONLY)
     rank = RankProcess(0, loop, ProcessEvents(sink.output, sink.exited, sink.stdin_taken))
-    fds, room = open_fds(null, stdin, False, pty, 1), FdPlacement(1, null)
-    rank.start("/bin/sh", ["sh", "-c", script], dict(os.environ), fds, room)
-    os.close(null)
+    fds = open_fds(stdin, pty=pty)
+    rank.start("/bin/sh", ["sh", "-c", script], dict(os.environ), fds)
     return rank
 
 
@@ -169,12 +167,9 @@ class Engine:
         self.history.append(f"exit {status.code}")
 
     def start(self, loop: Loop, script: str) -> RankProcess:
-        null = os.open("/dev/null", os.O_RDONLY)
         process = RankProcess(0, loop, ProcessEvents(lambda kind, rank, data: None, self.exited))
-        fds = open_fds(null, False, False, False, 1)
-        process.start("/bin/sh", ["sh", "-c", script], dict(os.environ), fds, FdPlacement(1, null), self.socket)
+        process.start("/bin/sh", ["sh", "-c", script], dict(os.environ), open_fds(), pmi=self.socket)
         self.socket.close_child()
-        os.close(null)
         process.watch(True)
         return process
 
