@@ -6,6 +6,7 @@ the rank will see, and in the working directory.
 
 from __future__ import annotations
 
+import errno
 import os
 
 from mslaunch.errors import EXIT_NOT_FOUND, EXIT_NOT_STARTED, LaunchError
@@ -16,6 +17,12 @@ if TYPE_CHECKING:
     from mslaunch.datamodel.node_plan import AppPlan, RankPlan
 
 _PYTHONS = ("python", "pypy")
+_SPAWN_ERRORS = {
+    errno.ENOEXEC: "{name} is no program for this machine, or a script whose first line is not #!",
+    errno.ENOENT: "the interpreter that {name} asks for in its first line is missing",  # the file itself is there
+    errno.E2BIG: "the arguments and variables of {name} are too long for the kernel",
+    errno.EMFILE: "this host allows too few open files for its ranks, so {name} was not started (ulimit -n)",
+}
 
 
 def command(app: AppPlan, rank: RankPlan, index: bool, path: str, wdir: str) -> tuple[str, list[str]]:
@@ -67,34 +74,21 @@ def _check(path: str, name: str) -> None:
 
 def check_wdir(wdir: str) -> None:
     """Raises `LaunchError` if ranks cannot start in `wdir`."""
-    if not os.path.exists(wdir):
-        problem = "does not exist"
-    elif not os.path.isdir(wdir):
-        problem = "is not a directory"
-    elif not os.access(wdir, os.X_OK):
-        problem = "may not be entered"
-    else:
-        return
-    raise LaunchError(
-        f"the working directory {wdir} {problem}",
-        todo="make it there, or name another with --wdir",
-        code=EXIT_NOT_STARTED,
+    needs = (
+        (os.path.exists(wdir), "does not exist"),
+        (os.path.isdir(wdir), "is not a directory"),
+        (os.access(wdir, os.X_OK), "may not be entered"),
     )
+    for met, problem in needs:
+        if not met:
+            what = f"the working directory {wdir} {problem}"
+            raise LaunchError(what, todo="make it there, or name another with --wdir", code=EXIT_NOT_STARTED)
 
 
 def explain_spawn(name: str, error: OSError) -> LaunchError:
     """Why the kernel did not start `name`."""
-    if error.errno == 8:  # ENOEXEC
-        what = f"{name!r} is no program for this machine, or a script whose first line is not #!"
-    elif error.errno == 2:  # the file is there: its interpreter is not
-        what = f"the interpreter that {name!r} asks for in its first line is missing"
-    elif error.errno == 7:  # E2BIG
-        what = f"the arguments and variables of {name!r} are too long for the kernel"
-    elif error.errno == 24:  # EMFILE
-        what = f"this host allows too few open files for its ranks, so {name!r} was not started (ulimit -n)"
-    else:
-        what = f"{name!r} could not be started: {error.strerror}"
-    return LaunchError(what, code=EXIT_NOT_STARTED)
+    what = _SPAWN_ERRORS.get(error.errno or 0, "{name} could not be started: {error}")
+    return LaunchError(what.format(name=repr(name), error=error.strerror), code=EXIT_NOT_STARTED)
 
 
 def is_python_name(name: str) -> bool:

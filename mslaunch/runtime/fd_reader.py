@@ -35,7 +35,7 @@ class FdReader:
     def watch(self, on: bool) -> None:
         """Read, or let the writer wait (back-pressure)."""
         if self._fd >= 0:
-            self._loop.reader(self._fd, self._readable if on else None)
+            self._loop.reader(self._fd, self._read if on else None)
 
     def drain(self) -> None:
         """Read what is there by now and close: an orphan of the rank may hold the other end, and write for ever."""
@@ -52,9 +52,6 @@ class FdReader:
             self._loop.reader(fd, None)
             self._closed()
             os.close(fd)
-
-    def _readable(self) -> None:
-        self._read()
 
     def _read(self) -> int:
         """Read once; the number of bytes, 0 if there are none."""

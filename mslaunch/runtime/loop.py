@@ -27,32 +27,27 @@ class Poller:
     """
 
     def __init__(self) -> None:
-        self._epoll = select.epoll() if hasattr(select, "epoll") else None
-        self._plain = None if self._epoll else select.poll()
+        self._poll = select.epoll() if hasattr(select, "epoll") else select.poll()
+        self._second = 1 if hasattr(select, "epoll") else 1000  # both round up to milliseconds
         self._watched: dict[int, int] = {}
-        self._files: dict[int, int] = {}  # regular files: always ready, epoll does not take them
+        self._files: dict[int, int] = {}
 
     def close(self) -> None:
         """Give back what belongs to the poller itself."""
-        if self._epoll:
-            self._epoll.close()
+        if hasattr(self._poll, "close"):
+            self._poll.close()
 
     def watch(self, fd: int, events: int) -> None:
         """Wait for `events` of `fd` from now on; 0: for nothing."""
-        poll = self._epoll or self._plain
-        assert poll is not None
         before = self._watched.pop(fd, 0)
         self._files.pop(fd, None)
         if events:
             self._watched[fd] = events
         try:
-            if not events:
-                if before:
-                    poll.unregister(fd)
+            if events:
+                (self._poll.modify if before else self._poll.register)(fd, events)
             elif before:
-                poll.modify(fd, events)
-            else:
-                poll.register(fd, events)
+                self._poll.unregister(fd)
         except PermissionError:
             if events:
                 self._files[fd] = events
@@ -64,12 +59,8 @@ class Poller:
         """What is ready, after at most `seconds` (None: as long as it takes)."""
         if self._files:
             seconds = 0.0
-        if self._epoll:
-            ready = self._epoll.poll(-1 if seconds is None else seconds, 256)  # rounds up to milliseconds
-        else:
-            assert self._plain is not None
-            ready = self._plain.poll(None if seconds is None else seconds * 1000 + 0.9)
-        return ready + list(self._files.items()) if self._files else ready
+        ready = self._poll.poll(None if seconds is None else seconds * self._second)
+        return ready + list(self._files.items())
 
 
 class Clock:
@@ -115,15 +106,13 @@ class Timers:
         """Run what is due; seconds until the next timer, None without one."""
         while self._heap:
             when, _, timer = self._heap[0]
-            if timer.callback is None:
-                heapq.heappop(self._heap)
-                continue
             left = when - self._now()
-            if left > 0:
+            if timer.callback and left > 0:
                 return left
             heapq.heappop(self._heap)
             callback, timer.callback = timer.callback, None
-            callback()
+            if callback:
+                callback()
         return None
 
 
@@ -137,8 +126,8 @@ class Loop:
         self._timers = Timers(self._clock)
         self.now: Callable[[], float] = self._clock.now
         self.after = self._timers.after
-        self._readers: dict[int, Callable[[], None]] = {}
-        self._writers: dict[int, Callable[[], None]] = {}
+        self._readers: dict[int, Callable[[], object]] = {}
+        self._writers: dict[int, Callable[[], object]] = {}
         self._soon: list[Callable[[], None]] = []
         self._signals: dict[int, Callable[[], None]] = {}
         self._before: dict[int, object] = {}
@@ -166,23 +155,20 @@ class Loop:
 
     # --- descriptors
 
-    def reader(self, fd: int, callback: Callable[[], None] | None) -> None:
+    def reader(self, fd: int, callback: Callable[[], object] | None) -> None:
         """Call back whenever `fd` can be read (or has ended); None: no more."""
         self._set(self._readers, fd, callback)
 
-    def writer(self, fd: int, callback: Callable[[], None] | None) -> None:
+    def writer(self, fd: int, callback: Callable[[], object] | None) -> None:
         """Call back whenever `fd` can be written (or has broken); None: no more."""
         self._set(self._writers, fd, callback)
 
-    def _set(self, table: dict[int, Callable[[], None]], fd: int, callback: Callable[[], None] | None) -> None:
-        if callback is None:
-            if table.pop(fd, None) is None:
-                return
-        else:
-            had = fd in table
+    def _set(self, table: dict[int, Callable[[], object]], fd: int, callback: Callable[[], object] | None) -> None:
+        had = table.pop(fd, None)
+        if callback:
             table[fd] = callback
-            if had:
-                return
+        if bool(had) == bool(callback):
+            return
         self._poller.watch(fd, (_READ if fd in self._readers else 0) | (_WRITE if fd in self._writers else 0))
 
     # --- time
@@ -214,9 +200,12 @@ class Loop:
 
     def _woken(self) -> None:
         assert self._wake is not None
-        for signum in set(_read_all(self._wake[0])):
-            if signum in self._signals:
-                self._signals[signum]()
+        try:
+            signums = set(os.read(self._wake[0], 4096))
+        except BlockingIOError:  # a run within this round has read them
+            return
+        for signum in signums & set(self._signals):
+            self._signals[signum]()
 
     def child(self, pid: int, callback: Callable[[int], None]) -> None:
         """Call back with the wait status once `pid`, a child of ours, has ended (it is reaped)."""
@@ -273,15 +262,3 @@ def _keep_memory() -> None:
 
 def _noted(signum: int, frame: FrameType | None) -> None:
     """Python writes the signal's number to the wake-up descriptor; there is nothing else to do."""
-
-
-def _read_all(fd: int) -> bytes:
-    data = b""
-    while True:
-        try:
-            more = os.read(fd, 4096)
-        except BlockingIOError:
-            return data
-        if not more:
-            return data
-        data += more

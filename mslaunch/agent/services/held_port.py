@@ -10,37 +10,17 @@ from mslaunch.host.free_ports import Listener
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from typing import Protocol
 
+    from mslaunch.agent.launcher_link import LauncherLink
     from mslaunch.agent.ranks.session_dir import SessionDir
-    from mslaunch.datamodel.node_report import ExitStatus
-    from mslaunch.errors import LaunchError
     from mslaunch.runtime.loop import Loop
-
-    class ServiceSink(Protocol):
-        """Who reports to the launcher; `rank` is the number of a service."""
-
-        def output(self, kind: int, rank: int, data: bytes) -> None:
-            """What it has printed; b"" ends the stream."""
-
-        def exited(self, rank: int, status: ExitStatus) -> None:
-            """It has ended."""
-
-        def started(self, rank: int, pid: int) -> None:
-            """It runs."""
-
-        def serves(self, rank: int) -> None:
-            """It was to be started before the ranks, and need not be waited for any longer."""
-
-        def not_started(self, rank: int, error: LaunchError) -> None:
-            """It does not run, and will not."""
 
 
 class ServiceContext(NamedTuple):
     """What all services of a node share."""
 
     loop: Loop
-    sink: ServiceSink
+    link: LauncherLink
     environ: Mapping[str, str]  # what ranks inherit
     session: Callable[[], SessionDir]
     need: Callable[[str, Callable[[], None]], None]  # goes on when a module is here

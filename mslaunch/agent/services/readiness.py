@@ -16,62 +16,63 @@ if TYPE_CHECKING:
 
     from mslaunch.runtime.loop import Loop, Timer
 
-POLL = 0.015  #: seconds between two looks; more where a look takes long
+POLL = 0.015  #: seconds between two looks for a listener
 SECONDS = 60.0  #: that a process is waited for
 IDLE = 2.0  #: seconds without a connection after which a process counts as no longer needed
 _LOOK_FOR_CONNECTIONS = 0.25  # seconds
 
 
-class ListenWait:
-    """Waits until the process `pid`, or one that it has started, listens at `port`."""
+class PortPoll:
+    """Looks at a port until `look` returns True, every `pause` seconds, and more seldom where a look takes long."""
 
-    def __init__(self, loop: Loop, port: int, pid: int, heard: Callable[[LaunchError | None], None]) -> None:
-        """`heard` gets None once it does, or why it never can; it is given up after a minute."""
+    def __init__(self, loop: Loop, pause: float, look: Callable[[], bool]) -> None:
         self._loop = loop
-        self._port = port
-        self._pid = pid
-        self._heard = heard
-        self._until = self._loop.now() + SECONDS
-        self._timer: Timer = loop.after(POLL, self._look)
+        self._pause = pause
+        self._look = look
+        self._timer: Timer = loop.after(pause, self._poll)
 
     def cancel(self) -> None:
-        """It has ended."""
+        """Look no more."""
         self._timer.cancel()
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         began = self._loop.now()
-        found = sockets(self._port)
-        if found and holder(found, family([self._pid])) is not None:
-            self._heard(None)
+        if not self._look():
+            self._timer = self._loop.after(max(self._pause, 10 * (self._loop.now() - began)), self._poll)
+
+
+def await_listener(loop: Loop, port: int, pid: int, heard: Callable[[LaunchError | None], None]) -> PortPoll:
+    """Wait until the process `pid`, or one that it has started, listens at `port`: `heard(None)`.
+
+    `heard` gets an error if another process listens there.  After a minute nothing is waited for any more.
+    """
+    until = loop.now() + SECONDS
+
+    def look() -> bool:
+        found = sockets(port)
+        if found and holder(found, family([pid])) is not None:
+            heard(None)
         elif found and holder(found, numbers()):
-            what = f"port {self._port} is now in use{by_whom(self._port)}"
-            self._heard(LaunchError(what, todo="it was free a moment ago: launch again, or let another be chosen"))
+            what = f"port {port} is now in use{by_whom(port)}"
+            heard(LaunchError(what, todo="it was free a moment ago: launch again, or let another be chosen"))
         else:
-            now = self._loop.now()
-            if now < self._until:
-                self._timer = self._loop.after(max(POLL, 10 * (now - began)), self._look)
+            return loop.now() >= until
+        return True
+
+    return PortPoll(loop, POLL, look)
 
 
-class IdleWait:
-    """Waits until nobody is connected to `port` any more; the process that listens there may end before."""
+def await_idle(loop: Loop, port: int, done: Callable[[], None]) -> PortPoll:
+    """Wait until nobody has been connected to `port` for `IDLE` seconds; who listens there may end before."""
+    busy = loop.now()  # when somebody was last seen
 
-    def __init__(self, loop: Loop, port: int, done: Callable[[], None]) -> None:
-        self._loop = loop
-        self._port = port
-        self._done = done
-        self._busy = self._loop.now()  # when somebody was last seen
-        self._timer: Timer = loop.after(0.0, self._look)
+    def look() -> bool:
+        nonlocal busy
+        if connected(port):
+            busy = loop.now()
+        idle = loop.now() - busy >= IDLE
+        if idle:
+            done()
+        return idle
 
-    def cancel(self) -> None:
-        """It has ended."""
-        self._timer.cancel()
-
-    def _look(self) -> None:
-        began = self._loop.now()
-        if connected(self._port):
-            self._busy = began
-        now = self._loop.now()
-        if now - self._busy >= IDLE:
-            self._done()
-        else:
-            self._timer = self._loop.after(max(_LOOK_FOR_CONNECTIONS, 10 * (now - began)), self._look)
+    return PortPoll(loop, _LOOK_FOR_CONNECTIONS, look)

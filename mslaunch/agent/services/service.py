@@ -13,7 +13,7 @@ import os
 
 from mslaunch.agent.ranks.cpu_affinity import bound
 from mslaunch.agent.ranks.rank import ProcessEvents, RankProcess, open_fds
-from mslaunch.agent.services.readiness import IdleWait, ListenWait
+from mslaunch.agent.services.readiness import await_idle, await_listener
 from mslaunch.agent.services.service_kind import ProgramOfRanks
 from mslaunch.datamodel.node_report import ExitStatus
 from mslaunch.errors import LaunchError
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mslaunch.agent.services.held_port import ServiceContext, ServicePort
+    from mslaunch.agent.services.readiness import PortPoll
     from mslaunch.agent.services.service_kind import ServiceCommand, ServiceKind, Watchdog
     from mslaunch.datamodel.node_plan import NodePlan, ServicePlan
 
@@ -38,7 +39,7 @@ class Service:
 
     def __init__(self, context: ServiceContext, plan: NodePlan, service: ServicePlan, port: ServicePort) -> None:
         self._context = context
-        self._sink = context.sink
+        self._link = context.link
         self._service = service
         self._port = port
         self._kind: ServiceKind = load(KINDS[service.kind])(
@@ -50,7 +51,7 @@ class Service:
         self._needed = False  # a rank has asked for it, so that it is an error if it is not installed
         self._watched = True
         self._ending = False
-        self._idle: IdleWait | None = None
+        self._idle: PortPoll | None = None
 
     @property
     def running(self) -> bool:
@@ -92,7 +93,7 @@ class Service:
                 self._wait()
         except LaunchError as error:
             self._port.hand_over()
-            self._sink.not_started(self._service.number, error)
+            self._link.not_started(self._service.number, error)
 
     def _start(self, command: ServiceCommand, guessed: bool, again: bool) -> None:
         run = ServiceRun(self._context, self._service, command, self._exited, guessed)
@@ -109,7 +110,7 @@ class Service:
     def _serves(self) -> None:
         if self._awaited:
             self._awaited = False
-            self._sink.serves(self._service.number)
+            self._link.serves(self._service.number)
 
     def _wait(self) -> None:
         """Go back to the port."""
@@ -117,7 +118,7 @@ class Service:
             self._port.wait()
         except OSError as error:
             what = f"port {self._port.number} is now in use by another process"
-            self._sink.output(STDERR, self._service.number, f"mslaunch: {what}: {error.strerror}\n".encode())
+            self._link.output(STDERR, self._service.number, f"mslaunch: {what}: {error.strerror}\n".encode())
         self._serves()
 
     def restart(self) -> None:
@@ -158,9 +159,9 @@ class Service:
         if status.code == 0 and not self._ending and self._service.port:
             self._wait()
         if error:
-            self._sink.not_started(self._service.number, error)
+            self._link.not_started(self._service.number, error)
         else:
-            self._sink.exited(self._service.number, status)
+            self._link.exited(self._service.number, status)
 
     def _forget(self) -> None:
         self._run = self._command = None
@@ -178,7 +179,7 @@ class Service:
         """End it once nobody is connected to it."""
         if self._run and self._run.process.running and self._service.port:
             self._run.stop_waiting()
-            self._idle = IdleWait(self._context.loop, self._service.port, lambda: self.end(True))
+            self._idle = await_idle(self._context.loop, self._service.port, lambda: self.end(True))
         else:
             self.end(True)
 
@@ -203,10 +204,10 @@ class ServiceRun:
             service.number, context.loop, ProcessEvents(self._output, lambda number, status: exited(status))
         )
         self._loop = context.loop
-        self._sink = context.sink
+        self._link = context.link
         self._service = service
         self._ended_streams: list[int] = []  # not yet reported
-        self._port_wait: ListenWait | None = None
+        self._port_wait: PortPoll | None = None
 
     def start(self) -> None:
         """Raises `LaunchError`."""
@@ -225,9 +226,9 @@ class ServiceRun:
         """Tell the launcher that it runs, or ran."""
         if not self.reported:
             self.reported = True
-            self._sink.started(self._service.number, self.process.pid)
+            self._link.started(self._service.number, self.process.pid)
             for kind in self._ended_streams:
-                self._sink.output(kind, self._service.number, b"")
+                self._link.output(kind, self._service.number, b"")
 
     def await_port(self, serves: Callable[[], None]) -> None:
         """Call `serves` once it listens at its port; it is killed if another process does."""
@@ -240,7 +241,7 @@ class ServiceRun:
                 self.report()
                 serves()
 
-        self._port_wait = ListenWait(self._loop, self._service.port, self.process.pid, done)
+        self._port_wait = await_listener(self._loop, self._service.port, self.process.pid, done)
 
     def stop_waiting(self) -> None:
         """It has ended, or is about to."""
@@ -269,7 +270,7 @@ class ServiceRun:
             if self.watchdog:
                 self.watchdog.read(data)
         if self.reported:
-            self._sink.output(kind, number, data)
+            self._link.output(kind, number, data)
         else:
             self._ended_streams.append(kind)
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from mslaunch.agent.services import readiness
-from mslaunch.agent.services.readiness import ListenWait
+from mslaunch.agent.services.readiness import await_listener
 from mslaunch.errors import LaunchError
 from mslaunch.runtime.loop import Loop
 
@@ -56,7 +56,7 @@ def test_the_wait_ends_when_a_process_listens(loop: Loop, argv: tuple[str, ...])
     """The listener may also be a child of the process."""
     heard: list[LaunchError | None] = []
     with Server(*argv) as server:
-        ListenWait(loop, server.port, server.pid, heard.append)
+        await_listener(loop, server.port, server.pid, heard.append)
         loop.run(lambda: bool(heard))
     assert heard == [None]
 
@@ -64,7 +64,7 @@ def test_the_wait_ends_when_a_process_listens(loop: Loop, argv: tuple[str, ...])
 def test_the_wait_ends_when_another_process_has_the_port(loop: Loop) -> None:
     heard: list[LaunchError | None] = []
     with Server(LISTENS) as server, Server(LISTENS) as other:
-        ListenWait(loop, server.port, other.pid, heard.append)
+        await_listener(loop, server.port, other.pid, heard.append)
         loop.run(lambda: bool(heard))
     assert heard[0] and f"by process {server.pid} (" in heard[0].what
 
@@ -76,7 +76,7 @@ def test_the_wait_has_a_limit(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> No
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))  # nobody else can take it, and nobody listens
         port = silent.getsockname()[1]
-        ListenWait(loop, port, os.getpid(), heard.append)
-        ListenWait(loop, port, os.getpid(), heard.append).cancel()
+        await_listener(loop, port, os.getpid(), heard.append)
+        await_listener(loop, port, os.getpid(), heard.append).cancel()
         loop.run(lambda: loop._timers.run_due() is None)
     assert not heard
