@@ -10,7 +10,7 @@ import select
 import sys
 
 from mslaunch.agent import on_demand
-from mslaunch.agent.launcher_link import LauncherLink
+from mslaunch.agent.launcher_link import AgentContext, LauncherLink
 from mslaunch.agent.node_job import NodeJob
 from mslaunch.agent.ports import Ports
 from mslaunch.faststd import TYPE_CHECKING, signal
@@ -62,16 +62,17 @@ class Agent:
         self._link = LauncherLink(loop, link, self._received, self.upstream_lost, self._watch)
         self._modules = on_demand.ModuleRequests(lambda name: self._link.send(frames.NEED, NO_RANK, name.encode()))
         need = self._modules.need
-        self._ports = Ports(loop, self._link.send, self._link.not_started, need)
-        self._job = job = NodeJob(loop, self._link, environ, self._session, need, self._launched)
+        context = AgentContext(loop, self._link, environ, self._session, need)
+        self._ports = ports = Ports(context)
+        self._job = job = NodeJob(context, self._launched)
         engines = job.mpi.engines
         self._handlers: dict[int, Callable[[Frame], None]] = {
             frames.LAUNCH: self._launch,
             frames.STDIN: lambda frame: job.feed(frame.rank, frame.payload),
             frames.SIGNAL: lambda frame: job.signal(int(frame.payload), None if frame.rank == NO_RANK else frame.rank),
             frames.END: self._end,
-            frames.RESERVE: lambda frame: self._ports.reserve(frame.payload),
-            frames.PROBE: lambda frame: self._ports.probe(frame.payload),
+            frames.RESERVE: lambda frame: ports.reserve(frame.payload),
+            frames.PROBE: lambda frame: ports.probe(frame.payload),
             frames.RESTART: lambda frame: job.restart(frame.rank, control.unpack_number(frame.payload)),
             frames.TRACE: lambda frame: need("agent.stack_traces", lambda: self._trace(float(frame.payload))),
             frames.FILE: lambda frame: self._session().begin(*control.unpack_record(control.FileHead, frame.payload)),

@@ -9,14 +9,15 @@ from __future__ import annotations
 import os
 
 from mslaunch.datamodel.node_report import ExitStatus
-from mslaunch.faststd import TYPE_CHECKING
+from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 from mslaunch.protocol import control, frames
 from mslaunch.protocol.frames import NO_RANK
 from mslaunch.runtime.fd_writer import HIGH, LOW, Writer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
+    from mslaunch.agent.ranks.session_dir import SessionDir
     from mslaunch.errors import LaunchError
     from mslaunch.protocol.frames import Frame
     from mslaunch.runtime.loop import Loop
@@ -119,3 +120,13 @@ class LauncherLink:
         """An error of our own, with its traceback; the loop will not run again."""
         self.send(frames.FAULT, NO_RANK, text.encode("utf-8", "replace"))
         self._writer.flush()
+
+
+class AgentContext(NamedTuple):
+    """What the parts of one agent share."""
+
+    loop: Loop
+    link: LauncherLink
+    environ: Mapping[str, str]  # what ranks inherit
+    session: Callable[[], SessionDir]  # made when it is first asked for
+    need: Callable[[str, Callable[[], None]], None]  # goes on when a module is here

@@ -8,7 +8,6 @@ from mslaunch.agent.mpi.wire_up import MpiWireUp
 from mslaunch.agent.ranks.cpu_affinity import bound
 from mslaunch.agent.ranks.rank import FdPlacement, ProcessEvents, RankProcess, open_fds
 from mslaunch.agent.ranks.rank_environment import inherited, rank_variables
-from mslaunch.agent.services.held_port import ServiceContext
 from mslaunch.agent.services.manager import ServiceManager
 from mslaunch.agent.termination import Termination
 from mslaunch.datamodel.node_plan import is_service
@@ -20,42 +19,33 @@ from mslaunch.protocol.frames import STDERR, STDOUT
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from mslaunch.agent.launcher_link import LauncherLink
+    from mslaunch.agent.launcher_link import AgentContext
     from mslaunch.agent.mpi.protocol_choice import Program
-    from mslaunch.agent.ranks.session_dir import SessionDir
     from mslaunch.datamodel.node_plan import AppPlan, NodePlan, RankPlan
     from mslaunch.datamodel.node_report import ExitStatus
     from mslaunch.host.free_ports import Listener
-    from mslaunch.runtime.loop import Loop
 
 
 class NodeJob:
     """One node's ranks and services."""
 
-    def __init__(
-        self,
-        loop: Loop,
-        link: LauncherLink,
-        environ: Mapping[str, str],
-        session: Callable[[], SessionDir],
-        need: Callable[[str, Callable[[], None]], None],
-        launched: Callable[[], None],
-    ) -> None:
-        """`environ` is what ranks inherit; `session()` is the session directory, asked for only if needed.
-
-        `need` goes on when a module is here; `launched` is called when the ranks of a plan were started, or were not.
-        """
-        self._loop = loop
-        self._link = link
-        self._environ = environ
-        self._session = session
-        self._need = need
+    def __init__(self, context: AgentContext, launched: Callable[[], None]) -> None:
+        """`launched` is called when the ranks of a plan were started, or were not."""
+        self._context = context
+        self._link = link = context.link
         self._launched = launched
-        self.mpi = MpiWireUp(loop, environ, need, link.send, self.pids, lambda name: session().folder(name))
+        self.mpi = MpiWireUp(
+            context.loop,
+            context.environ,
+            context.need,
+            link.send,
+            self.pids,
+            lambda name: context.session().folder(name),
+        )
         self._events = ProcessEvents(link.output, self._exited, link.stdin_taken)
-        self._services = ServiceManager(ServiceContext(loop, link, environ, session, need, self._pids_of_all))
+        self._services = ServiceManager(context, self._pids_of_all)
         self._ranks: dict[int, RankProcess] = {}
-        self.termination = Termination(loop, self._ranks, self.mpi.failing, self._services.end)
+        self.termination = Termination(context.loop, self._ranks, self.mpi.failing, self._services.end)
         self.end_idle_services = self._services.end_idle
         self._plans: dict[int, NodePlan] = {}  # by rank
         self._size = 0  # how many ranks run, once those of the last plan do
@@ -95,13 +85,13 @@ class NodeJob:
         self._plans.update((rank.rank, plan) for rank in plan.ranks)
         self._size = len(self.pids()) + len(plan.ranks)
         self._placement.widen(self._size)
-        base = inherited(self._environ, plan)
+        base = inherited(self._context.environ, plan)
         self.waiting += 1
 
         def go_on() -> None:
             self.mpi.prepare(plan.world, self._programs(plan, base), lambda: self._start_all(plan, base))
 
-        self._need("agent.ranks.numa_memory", go_on) if any(rank.memory for rank in plan.ranks) else go_on()
+        self._context.need("agent.ranks.numa_memory", go_on) if any(rank.memory for rank in plan.ranks) else go_on()
 
     def _programs(self, plan: NodePlan, base: Mapping[str, str]) -> list[tuple[int, AppPlan, Program]]:
         """The programs whose MPI library matters; one that cannot be started is left out: its ranks will say so."""
@@ -141,7 +131,7 @@ class NodeJob:
             self._link.output(STDOUT if plan.merge else STDERR, rank.rank, text.encode())
 
     def _spawn(self, plan: NodePlan, rank: RankPlan, app: AppPlan, base: Mapping[str, str]) -> RankProcess:
-        folder = self._session().rank_dir(f"rank.{rank.rank}") if plan.session else ""
+        folder = self._context.session().rank_dir(f"rank.{rank.rank}") if plan.session else ""
         wdir = folder if app.in_session else app.wdir
         check_wdir(wdir)
         given, pmi = self.mpi.variables(plan.world, rank.app, rank.rank)
@@ -153,7 +143,7 @@ class NodeJob:
             env = rank_variables(base, app, rank, given, plan.defaults)
             path, argv = command(app, rank, plan.index_argv, env.get("PATH", os.defpath), wdir)
             pty = plan.pty == "yes" or (plan.pty == "auto" and not is_python(path))
-            process = RankProcess(rank.rank, self._loop, self._events)
+            process = RankProcess(rank.rank, self._context.loop, self._events)
             with bound(rank.cpus, rank.memory) as binding:
                 fds = open_fds(rank.rank in plan.stdin, plan.merge, pty, self._size)
                 process.start(path, argv, env, fds, self._placement, pmi)
@@ -177,7 +167,7 @@ class NodeJob:
         plan = self._plans[number]._replace(stdin=())  # the process before has read what there was
         rank = next(rank for rank in plan.ranks if rank.rank == number)
         more = (f"OMPI_MCA_orte_num_restarts={count}", f"MSLAUNCH_ATTEMPT={count + 1}")
-        self._start(plan, rank._replace(env=(*rank.env, *more)), inherited(self._environ, plan))
+        self._start(plan, rank._replace(env=(*rank.env, *more)), inherited(self._context.environ, plan))
 
     # --- while it runs
 

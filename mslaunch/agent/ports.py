@@ -8,14 +8,12 @@ from __future__ import annotations
 import os
 
 from mslaunch.agent import on_demand
-from mslaunch.faststd import TYPE_CHECKING, socket
+from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.host.free_ports import Listener
 from mslaunch.protocol import control, frames
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from mslaunch.errors import LaunchError
+    from mslaunch.agent.launcher_link import AgentContext
     from mslaunch.runtime.loop import Loop
 
 
@@ -32,10 +30,9 @@ class TokenListener:
     def _accept(self) -> None:
         assert self._listener is not None
         try:
-            fd = self._listener.accept()
+            client = self._listener.accept()
         except OSError:
             return
-        client = socket(fileno=fd)
         try:
             client.send(self.token.encode())
         except OSError:
@@ -53,18 +50,8 @@ class TokenListener:
 class Ports:
     """RESERVE and PROBE."""
 
-    def __init__(
-        self,
-        loop: Loop,
-        send: Callable[[int, int, bytes], None],
-        refused: Callable[[int, LaunchError], None],
-        need: Callable[[str, Callable[[], None]], None],
-    ) -> None:
-        """`send(kind, rank, payload)` a frame; `refused(NO_RANK, why)`; `need` goes on when a module is here."""
-        self._loop = loop
-        self._send = send
-        self._refused = refused
-        self._need = need
+    def __init__(self, context: AgentContext) -> None:
+        self._context = context
         self.held: dict[int, Listener] = {}  #: by port; whoever takes one out closes it
         self._listener: TokenListener | None = None
 
@@ -76,29 +63,29 @@ class Ports:
                 held = Listener(*wanted, claim=True)
                 self.held[held.port] = held
             wanted = control.PortRequest()
-            self._listener = TokenListener(self._loop)
+            self._listener = TokenListener(self._context.loop)
         except OSError as error:
             self._refuse(wanted, error)
             return
         answer = control.Reserved(tuple(self.held), self._listener.port, self._listener.token)
-        self._send(frames.RESERVED, frames.NO_RANK, control.pack_record(answer))
+        self._context.link.send(frames.RESERVED, frames.NO_RANK, control.pack_record(answer))
 
     def _refuse(self, wanted: control.PortRequest, error: OSError) -> None:
         def refuse() -> None:
             module = on_demand.get("host.listeners")
             assert module
-            self._refused(frames.NO_RANK, module.refused(*wanted, error))
+            self._context.link.not_started(frames.NO_RANK, module.refused(*wanted, error))
 
-        self._need("host.listeners", refuse)
+        self._context.need("host.listeners", refuse)
 
     def probe(self, payload: bytes) -> None:
         """Try the addresses of another node."""
         from mslaunch.agent.reachability import Prober
 
-        Prober(self._loop, *control.unpack_record(control.Probe, payload), self._reached)
+        Prober(self._context.loop, *control.unpack_record(control.Probe, payload), self._reached)
 
     def _reached(self, found: list[str]) -> None:
-        self._send(frames.REACHED, frames.NO_RANK, control.pack_record(control.Reached(tuple(found))))
+        self._context.link.send(frames.REACHED, frames.NO_RANK, control.pack_record(control.Reached(tuple(found))))
 
     def stop_proving(self) -> None:
         """No more proofs are needed."""

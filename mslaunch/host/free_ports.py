@@ -58,10 +58,9 @@ class Listener:
             self._claim.close()
             self._claim = None
 
-    def accept(self) -> int:
-        """The descriptor of the next connection; raises BlockingIOError without one."""
-        fd: int = self._sock._accept()[0]  # type: ignore[attr-defined]
-        return fd
+    def accept(self) -> socket:
+        """The next connection; raises BlockingIOError without one."""
+        return socket(fileno=self._sock._accept()[0])  # type: ignore[attr-defined]
 
 
 def _claim(port: int) -> socket:

@@ -1,30 +1,17 @@
 """The port of a service that does not run yet, held by listening and handed over when somebody connects.
 
-A job that never asks for the service pays for nothing else.  `ServiceContext` is what all services of a node share.
+A job that never asks for the service pays for nothing else.
 """
 
 from __future__ import annotations
 
-from mslaunch.faststd import TYPE_CHECKING, NamedTuple
+from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.host.free_ports import Listener
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
-    from mslaunch.agent.launcher_link import LauncherLink
-    from mslaunch.agent.ranks.session_dir import SessionDir
     from mslaunch.runtime.loop import Loop
-
-
-class ServiceContext(NamedTuple):
-    """What all services of a node share."""
-
-    loop: Loop
-    link: LauncherLink
-    environ: Mapping[str, str]  # what ranks inherit
-    session: Callable[[], SessionDir]
-    need: Callable[[str, Callable[[], None]], None]  # goes on when a module is here
-    ranks: Callable[[], list[int] | None]  # process ids of the node's ranks, None if it never had any
 
 
 class ServicePort:

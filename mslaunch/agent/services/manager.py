@@ -13,9 +13,10 @@ from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.host.files import head_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
-    from mslaunch.agent.services.held_port import ServiceContext
+    from mslaunch.agent.launcher_link import AgentContext
     from mslaunch.datamodel.node_plan import NodePlan, ServicePlan
     from mslaunch.host.free_ports import Listener
 
@@ -25,8 +26,10 @@ _TEXT = 1 << 16  # bytes of a program that are looked at
 class ServiceManager:
     """All of a node."""
 
-    def __init__(self, context: ServiceContext) -> None:
+    def __init__(self, context: AgentContext, ranks: Callable[[], list[int] | None]) -> None:
+        """`ranks()` are the process ids of the node's ranks; None if it never had any."""
         self._context = context
+        self._pids = ranks
         self._ports: dict[int, ServicePort] = {}  # by the number of the service
         self._services: dict[int, Any] = {}  # `Service`, of those that were to be started
         self._watched = True
@@ -59,7 +62,7 @@ class ServiceManager:
         if number not in self._services:
             module = on_demand.get("agent.services.service")
             assert module
-            self._services[number] = module.Service(self._context, plan, service, self._ports[number])
+            self._services[number] = module.Service(self._context, self._pids, plan, service, self._ports[number])
             self._services[number].watch(self._watched)
             if self._ending:
                 self._services[number].end(at_once=False)

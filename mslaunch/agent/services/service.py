@@ -24,7 +24,8 @@ from mslaunch.protocol.frames import STDERR
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mslaunch.agent.services.held_port import ServiceContext, ServicePort
+    from mslaunch.agent.launcher_link import AgentContext
+    from mslaunch.agent.services.held_port import ServicePort
     from mslaunch.agent.services.readiness import PortPoll
     from mslaunch.agent.services.service_kind import ServiceCommand, ServiceKind, Watchdog
     from mslaunch.datamodel.node_plan import NodePlan, ServicePlan
@@ -37,8 +38,17 @@ KINDS = {"mindspore": "agent.services.mindspore_scheduler:SchedulerCommands"}
 class Service:
     """One of them."""
 
-    def __init__(self, context: ServiceContext, plan: NodePlan, service: ServicePlan, port: ServicePort) -> None:
+    def __init__(
+        self,
+        context: AgentContext,
+        ranks: Callable[[], list[int] | None],
+        plan: NodePlan,
+        service: ServicePlan,
+        port: ServicePort,
+    ) -> None:
+        """`ranks`: see `ServiceManager`; `port` is that of the `service` of the `plan`."""
         self._context = context
+        self._ranks = ranks
         self._link = context.link
         self._service = service
         self._port = port
@@ -75,7 +85,7 @@ class Service:
         if early:
             self._try(lambda: self._kind.early(guessed), guessed)
         else:
-            pids = self._context.ranks()
+            pids = self._ranks()
             self._needed = pids is None
             self._try(lambda: self._kind.on_connection(pids))
 
@@ -189,7 +199,7 @@ class ServiceRun:
 
     def __init__(
         self,
-        context: ServiceContext,
+        context: AgentContext,
         service: ServicePlan,
         command: ServiceCommand,
         exited: Callable[[ExitStatus], None],

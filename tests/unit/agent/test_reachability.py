@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-import os
 import socket
 from collections.abc import Iterator, Sequence
 
@@ -102,8 +101,7 @@ def test_a_port_is_held_for_ipv4_too() -> None:
     with pytest.raises(BlockingIOError):
         listener.accept()
     with socket.create_connection(("127.0.0.1", listener.port), 5) as caller:
-        fd = listener.accept()
-        os.close(fd)
+        listener.accept().close()
         assert caller.recv(1) == b""
     listener.close()
 

@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from mslaunch.agent.launcher_link import AgentContext
 from mslaunch.agent.services import service as service_module
-from mslaunch.agent.services.held_port import ServiceContext, ServicePort
+from mslaunch.agent.services.held_port import ServicePort
 from mslaunch.agent.services.service import KINDS, Service
 from mslaunch.agent.services.service_kind import ProgramOfRanks, ServiceCommand
 from mslaunch.datamodel.node_plan import SERVICE_BASE, AppPlan, NodePlan, ServicePlan
@@ -73,11 +74,12 @@ def test_a_kind_is_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service_module, "load", lambda row: Store)
     reports = Reports()
     with Loop() as loop:
-        context = ServiceContext(loop, reports, {}, lambda: None, lambda name, then: then(), lambda: None)
+        context = AgentContext(loop, reports, {}, lambda: None, lambda name, then: then())
         listener = Listener()
         plan = ServicePlan(listener.port, (f"PORT={listener.port}",), SERVICE_BASE, first=True, kind="store")
         port = ServicePort(loop, plan.port, listener, lambda: None)
-        service = Service(context, NodePlan((), (AppPlan(("x",), "/"),), (), services=(plan,)), plan, port)
+        node = NodePlan((), (AppPlan(("x",), "/"),), (), services=(plan,))
+        service = Service(context, lambda: None, node, plan, port)
         service.watch(True)
         service.start(early=True)
         assert loop.run(lambda: "serves" in reports.events, 20)
