@@ -43,7 +43,7 @@ class NodeJob:
             lambda name: context.session().folder(name),
         )
         self._events = ProcessEvents(link.output, self._exited, link.stdin_taken)
-        self._services = ServiceManager(context, self._pids_of_all)
+        self._services = ServiceManager(context, lambda: [*self.pids().values()] if self._plans else None)
         self._ranks: dict[int, RankProcess] = {}
         self.termination = Termination(context.loop, self._ranks, self.mpi.failing, self._services.end)
         self.end_idle_services = self._services.end_idle
@@ -63,9 +63,6 @@ class NodeJob:
     def pids(self) -> dict[int, int]:
         """Rank -> process id, of those that run."""
         return {rank.number: rank.pid for rank in self._ranks.values() if rank.running}
-
-    def _pids_of_all(self) -> list[int] | None:
-        return [*self.pids().values()] if self._plans else None
 
     # --- the beginning
 

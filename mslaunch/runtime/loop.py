@@ -87,35 +87,6 @@ class Timer:
         self.callback = None
 
 
-class Timers:
-    """Callbacks by the time at which they are due; of equal times, the one that was set first."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._now = clock.now
-        self._heap: list[tuple[float, int, Timer]] = []
-        self._count = 0
-
-    def after(self, seconds: float, callback: Callable[[], None]) -> Timer:
-        """Call back once, `seconds` from now."""
-        timer = Timer(self._now() + seconds, callback)
-        self._count += 1
-        heapq.heappush(self._heap, (timer.when, self._count, timer))
-        return timer
-
-    def run_due(self) -> float | None:
-        """Run what is due; seconds until the next timer, None without one."""
-        while self._heap:
-            when, _, timer = self._heap[0]
-            left = when - self._now()
-            if timer.callback and left > 0:
-                return left
-            heapq.heappop(self._heap)
-            callback, timer.callback = timer.callback, None
-            if callback:
-                callback()
-        return None
-
-
 class Loop:
     """The loop.  Use it as a context manager: leaving it restores signal handlers."""
 
@@ -123,9 +94,9 @@ class Loop:
         _keep_memory()
         self._clock = clock or Clock()
         self._poller = Poller()
-        self._timers = Timers(self._clock)
         self.now: Callable[[], float] = self._clock.now
-        self.after = self._timers.after
+        self._timers: list[tuple[float, int, Timer]] = []  # a heap: when, which was set first, timer
+        self._count = 0
         self._readers: dict[int, Callable[[], object]] = {}
         self._writers: dict[int, Callable[[], object]] = {}
         self._soon: list[Callable[[], None]] = []
@@ -172,6 +143,26 @@ class Loop:
         self._poller.watch(fd, (_READ if fd in self._readers else 0) | (_WRITE if fd in self._writers else 0))
 
     # --- time
+
+    def after(self, seconds: float, callback: Callable[[], None]) -> Timer:
+        """Call back once, `seconds` from now; of equal times, the one that was set first."""
+        timer = Timer(self.now() + seconds, callback)
+        self._count += 1
+        heapq.heappush(self._timers, (timer.when, self._count, timer))
+        return timer
+
+    def _run_due(self) -> float | None:
+        """Run what is due; seconds until the next timer, None without one."""
+        while self._timers:
+            when, _, timer = self._timers[0]
+            left = when - self.now()
+            if timer.callback and left > 0:
+                return left
+            heapq.heappop(self._timers)
+            callback, timer.callback = timer.callback, None
+            if callback:
+                callback()
+        return None
 
     def soon(self, callback: Callable[[], None]) -> None:
         """Call back once, at the end of this round, before anything is waited for."""
@@ -240,7 +231,7 @@ class Loop:
                 if limit:
                     limit.cancel()
                 return done
-            left = self._timers.run_due()
+            left = self._run_due()
             if self._soon or over or until():
                 continue
             for fd, events in self._clock.wait(self._poller, left):

@@ -25,7 +25,7 @@ def test_the_loop_keeps_nothing_of_attempts_that_have_failed(monkeypatch: pytest
 
     def counted(self: group_restart.GroupRestart, *words: Any) -> str:
         loop: Loop = self._context.loop
-        kept.append(sum(timer.callback is not None for _, _, timer in loop._timers._heap))
+        kept.append(sum(timer.callback is not None for _, _, timer in loop._timers))
         return prepare(self, *words)
 
     monkeypatch.setattr(group_restart.GroupRestart, "_prepare", counted)

@@ -25,11 +25,6 @@ class ServicePort:
         self._listener = listener
         self._held = listener  # with it goes its claim to the port
 
-    @property
-    def listening(self) -> bool:
-        """Whether we hold it."""
-        return self._listener is not None
-
     def wait(self) -> None:
         """Wait for a connection; raises OSError if another process has taken the port."""
         if self._listener is None:

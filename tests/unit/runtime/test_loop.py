@@ -207,7 +207,7 @@ def test_a_wait_with_a_limit(loop: Loop) -> None:
     assert not loop.run(lambda: False, 0.01)
     loop.after(0.001, lambda: fired.append(1))
     assert loop.run(lambda: bool(fired), 60)
-    assert loop._timers.run_due() is None, "nothing is left of the limit"
+    assert loop._run_due() is None, "nothing is left of the limit"
 
 
 class VirtualClock(Clock):

@@ -78,5 +78,5 @@ def test_the_wait_has_a_limit(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> No
         port = silent.getsockname()[1]
         await_listener(loop, port, os.getpid(), heard.append)
         await_listener(loop, port, os.getpid(), heard.append).cancel()
-        loop.run(lambda: loop._timers.run_due() is None)
+        loop.run(lambda: loop._run_due() is None)
     assert not heard
