@@ -1,6 +1,7 @@
-"""The ports that this node holds for a job that is being prepared, and the proofs that its addresses are reachable.
+"""The ports that this node holds, for a job that is being prepared and for services that do not run yet.
 
-Ports are held by listening until ranks start; a service takes its own over.
+Ports are held by listening until ranks start; a service takes its own over.  One port more proves to other nodes that
+an address is this node's.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from mslaunch.host.free_ports import Listener
 from mslaunch.protocol import control, frames
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from mslaunch.agent.launcher_link import AgentContext
     from mslaunch.runtime.loop import Loop
 
@@ -23,12 +26,11 @@ class TokenListener:
     def __init__(self, loop: Loop) -> None:
         self.token = os.urandom(8).hex()
         self._loop = loop
-        self._listener: Listener | None = Listener()
+        self._listener = Listener()
         self.port = self._listener.port
         loop.reader(self._listener.fileno(), self._accept)
 
     def _accept(self) -> None:
-        assert self._listener is not None
         try:
             client = self._listener.accept()
         except OSError:
@@ -41,10 +43,54 @@ class TokenListener:
 
     def close(self) -> None:
         """No more proofs are needed."""
+        self._loop.reader(self._listener.fileno(), None)
+        self._listener.close()
+
+
+class ServicePort:
+    """The port of a service that does not run yet, held by listening and handed over when somebody connects.
+
+    A job that never asks for the service pays for nothing else.
+    """
+
+    def __init__(self, loop: Loop, number: int, listener: Listener | None, connected: Callable[[], None]) -> None:
+        """`number` 0: the service has none; `listener` holds it already.
+
+        `connected` is called when somebody has connected, and the port is free again.
+        """
+        self.number = number
+        self._loop = loop
+        self._connected = connected
+        self._listener = listener
+        self._held = listener  # with it goes its claim to the port
+
+    def wait(self) -> None:
+        """Wait for a connection; raises OSError if another process has taken the port."""
+        if self._listener is None:
+            self._listener = Listener(self.number)
+        self._loop.reader(self._listener.fileno(), self._readable)
+
+    def _readable(self) -> None:
+        """Hand over the port before anything else is done.
+
+        Closing resets those who have connected, and they try again within half a second; but a client that had the time
+        to send its registration may wait 15 s for an answer that nobody will give (docs/design.md).
+        """
+        self.hand_over()
+        self._connected()
+
+    def hand_over(self) -> None:
+        """Let somebody else bind it; other agents still know it as ours."""
         if self._listener:
             self._loop.reader(self._listener.fileno(), None)
-            self._listener.close()
+            self._listener.hand_over()
             self._listener = None
+
+    def close(self) -> None:
+        """Nobody needs it any more."""
+        self.hand_over()
+        if self._held:
+            self._held.close()
 
 
 class Ports:
@@ -91,6 +137,7 @@ class Ports:
         """No more proofs are needed."""
         if self._listener:
             self._listener.close()
+            self._listener = None
 
     def close(self) -> None:
         """Give all ports back."""

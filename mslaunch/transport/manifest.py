@@ -30,7 +30,6 @@ CORE = (
     "mslaunch.agent.ranks.session_dir",
     "mslaunch.agent.reachability",
     "mslaunch.agent.services",
-    "mslaunch.agent.services.held_port",
     "mslaunch.agent.services.manager",
     "mslaunch.agent.termination",
     "mslaunch.datamodel",

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 
 from mslaunch.agent import on_demand
-from mslaunch.agent.services.held_port import ServicePort
+from mslaunch.agent.ports import ServicePort
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.host.files import head_of
 

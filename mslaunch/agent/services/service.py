@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mslaunch.agent.launcher_link import AgentContext
-    from mslaunch.agent.services.held_port import ServicePort
+    from mslaunch.agent.ports import ServicePort
     from mslaunch.agent.services.readiness import PortPoll
     from mslaunch.agent.services.service_kind import ServiceCommand, ServiceKind, Watchdog
     from mslaunch.datamodel.node_plan import NodePlan, ServicePlan

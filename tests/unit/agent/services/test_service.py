@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from mslaunch.agent.launcher_link import AgentContext
+from mslaunch.agent.ports import ServicePort
 from mslaunch.agent.services import service as service_module
-from mslaunch.agent.services.held_port import ServicePort
 from mslaunch.agent.services.service import KINDS, Service
 from mslaunch.agent.services.service_kind import ProgramOfRanks, ServiceCommand
 from mslaunch.datamodel.node_plan import SERVICE_BASE, AppPlan, NodePlan, ServicePlan
