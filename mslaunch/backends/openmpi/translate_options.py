@@ -78,6 +78,7 @@ def refuse(request: Request) -> None:
         (any(app.mpi != "auto" for app in request.apps), "--mpi", "mpirun serves its ranks itself; leave it out"),
         (request.link.python != "python3", "--agent-python", "mpirun's daemons need no Python; leave it out"),
         (request.display_map == "table", "--display-table", "mpirun makes the map; use --display-map"),
+        (request.policy.map_by == "dist", "--map-by dist", "5.0 has no dist, and 4.1 another; use another policy"),
     ):
         if wrong:
             _refuse(option, why)
@@ -169,8 +170,14 @@ def _mapping_options(policy: Policy, new: bool, crowded: bool) -> list[str]:
     modifiers = [f"PE={policy.pe}"] * bool(policy.pe) + ["SPAN"] * policy.span
     if crowd or policy.oversubscribe is not None:
         modifiers.append("OVERSUBSCRIBE" if crowd else "NOOVERSUBSCRIBE")
-    options = _rank_by(policy, new) + _bind_to(policy, new)
+    flags = [":overload-allowed"] * policy.overload + [":if-supported"] * policy.if_supported
+    how = f":{policy.rank_how}" if policy.rank_how else ""
+    options = [
+        *(["--rank-by", f"{_level(policy.rank_by, new)}{how}"] if policy.rank_by else []),
+        *(["--bind-to", _level(policy.bind_to, new) + "".join(flags)] if policy.bind_to else []),
+    ]
     if new:
+        _refuse_for_5(policy)
         modifiers += ["NOLOCAL"] * policy.nolocal + ["HWTCPUS"] * policy.hwthread_cpus
         modifiers += [f"PE-LIST={policy.cpu_set}"] * bool(policy.cpu_set)
         return _map_by(_mapping(policy, new), modifiers, new) + options
@@ -182,6 +189,13 @@ def _mapping_options(policy: Policy, new: bool, crowded: bool) -> list[str]:
         *(["--rankfile", policy.rankfile] if policy.rankfile is not None else []),
         *options,
     ]
+
+
+def _refuse_for_5(policy: Policy) -> None:
+    if policy.rank_by and policy.rank_by not in _RANKINGS_5:
+        _refuse("--rank-by", "Open MPI 5 ranks by slot or node; use one of these")
+    if policy.bind_to.startswith("cpu-list"):
+        _refuse("--bind-to cpu-list", "Open MPI 5 has --map-by pe-list for it; use --cpu-set with another level")
 
 
 def _map_by(mapped: str, modifiers: Sequence[str], new: bool) -> list[str]:
@@ -196,8 +210,6 @@ def _map_by(mapped: str, modifiers: Sequence[str], new: bool) -> list[str]:
 def _mapping(policy: Policy, new: bool) -> str:
     if new and policy.rankfile is not None:
         return f"rankfile:file={policy.rankfile}"
-    if policy.map_by == "dist":
-        _refuse("--map-by dist", "5.0 has it no more, and 4.1 wants its own words; use another policy")
     if policy.map_by == "ppr":
         parts = (f"{count}:{_level(level, new)}" for count, level in policy.ppr)
         return "ppr:" + ",".join(parts)
@@ -208,24 +220,6 @@ def _level(name: str, new: bool) -> str:
     if new and name == "board":
         _refuse("board", "Open MPI 5 knows no boards; use another level")
     return _LEVELS_5.get(name, name) if new else _LEVELS_4.get(name, name)
-
-
-def _rank_by(policy: Policy, new: bool) -> list[str]:
-    if not policy.rank_by:
-        return []
-    if new and policy.rank_by not in _RANKINGS_5:
-        _refuse("--rank-by", "Open MPI 5 ranks by slot or node; use one of these")
-    how = f":{policy.rank_how}" if policy.rank_how else ""
-    return ["--rank-by", f"{_level(policy.rank_by, new)}{how}"]
-
-
-def _bind_to(policy: Policy, new: bool) -> list[str]:
-    if not policy.bind_to:
-        return []
-    if new and policy.bind_to.startswith("cpu-list"):
-        _refuse("--bind-to cpu-list", "Open MPI 5 has --map-by pe-list for it; use --cpu-set with another level")
-    flags = [":overload-allowed"] * policy.overload + [":if-supported"] * policy.if_supported
-    return ["--bind-to", _level(policy.bind_to, new) + "".join(flags)]
 
 
 def _display_options(request: Request, new: bool) -> list[str]:
