@@ -25,9 +25,9 @@ _FRAME = b"-" * 74 + b"\n"  # how mpirun's messages begin
 
 
 class Demux:
-    """Of a job of `size` ranks; `hello` is the first word of the lines by which they identify themselves.
+    """Sorts the output of `size` ranks.  Each identifies itself by a line whose first word is `hello`.
 
-    `style` is that of mpirun's tags, "4.1" or "5.0"; "": there are none.
+    `style` is the style of mpirun's tags, "4.1" or "5.0"; "" means that mpirun writes none.
     """
 
     def __init__(self, output: Output, size: int, hello: str, style: str) -> None:
@@ -37,12 +37,12 @@ class Demux:
         self._hello = hello.encode()
         self._size = size
         self._tags = {kind: TagParser(style == "5.0") for kind in (STDOUT, STDERR) if style}
-        self._heads: dict[int, bytes] = {}  # first lines of ranks elsewhere, until complete
-        self._open: set[tuple[int, int]] = set()  # streams of ranks elsewhere that have begun
+        self._heads: dict[int, bytes] = {}  # incomplete first lines of ranks on other hosts
+        self._open: set[tuple[int, int]] = set()  # streams of ranks on other hosts that have begun
         self._raw = b""
 
     def on_hello(self, line: bytes) -> int | None:
-        """Read HELLO RANK PID HOST; the rank, or None if the line is no hello."""
+        """Read HELLO RANK PID HOST.  Returns the rank, or None if the line is something else."""
         words = line.split(b" ", 3)
         if len(words) != 4 or words[0] != self._hello or not (words[1].isdigit() and words[2].isdigit()):
             return None
@@ -83,7 +83,7 @@ class Demux:
             self._output.write(kind, rank, data)
 
     def _write_untagged(self, kind: int, data: bytes) -> None:
-        """All ranks elsewhere and mpirun in one stream, from which hellos are taken out."""
+        """One stream carries all ranks on other hosts and mpirun itself: remove the hellos, pass the rest on."""
         if kind == STDERR:
             ended, data, self._raw = not data, self._raw + data, b""
             while self._hello in data:
@@ -103,7 +103,7 @@ class Demux:
 
 
 class TagParser:
-    """For one stream.  `blank`: a blank follows each tag (5.0)."""
+    """Removes the tags of one stream.  `blank`: a blank follows each tag (5.0)."""
 
     def __init__(self, blank: bool) -> None:
         import re
@@ -112,11 +112,11 @@ class TagParser:
         self._tag = re.compile(rb"\[(\d{1,9}),(\d{1,9})\]<std(?:out|err|diag)>:" + end)
         self._begun = re.compile(rb"\[(?:\d{1,9}(?:,(?:\d{1,9}(?:\](?:<[a-z]{0,7}(?:>:?)?)?)?)?)?)?$")
         self._rank: int | None = None
-        self._fresh = False  # a tag has been taken off, and nothing has followed yet
+        self._fresh = False  # a tag was removed, and nothing has followed it yet
         self._left = b""
 
     def feed(self, data: bytes) -> Iterator[tuple[int | None, bytes]]:
-        """The bytes of each rank, in order; None: mpirun's own, or those of a job that a rank has spawned."""
+        """The bytes of each rank, in order; None stands for mpirun itself and for jobs that a rank has spawned."""
         data, self._left = self._left + data, b""
         begun = self._begun.search(data, max(0, len(data) - _LONGEST))
         if begun:
@@ -124,7 +124,7 @@ class TagParser:
         yield from self._cut(data)
 
     def end(self) -> Iterator[tuple[int | None, bytes]]:
-        """Nothing more will come."""
+        """The stream has ended: return what is left."""
         data, self._left = self._left, b""
         yield from self._cut(data)
 
@@ -152,7 +152,7 @@ class TagParser:
             at = stop
 
     def _message_start(self, line: bytes) -> int:
-        """How many bytes at the end of a rank's line begin a message of mpirun's, put behind an unfinished line."""
+        """How many bytes at the end of a rank's unfinished line belong to a message that mpirun wrote behind it."""
         if self._rank is None or not line.endswith(_FRAME) or line[-len(_FRAME) - 1 : -len(_FRAME)] in (b"", b"-"):
             return 0
         return len(_FRAME)

@@ -1,6 +1,6 @@
 """Finds an installed Open MPI: its mpirun, by PATH or the place in `--backend openmpi:PLACE`, and its version.
 
-Only `mpirun --version` is run.  A program called mpirun may be MPICH's, so its answer decides and not its name.
+A program called mpirun may be MPICH's, so the answer to `mpirun --version` decides.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ _TODO = "install Open MPI 4.1 or newer, or say where it is: --backend openmpi:DI
 
 
 class OpenMpiInstallation(NamedTuple):
-    """One mpirun, or PRRTE's prterun, which must be told that the ranks are Open MPI's."""
+    """One mpirun, or PRRTE's prterun, which needs an option for ranks of Open MPI."""
 
     path: str
     version: tuple[int, ...]
     prterun: bool = False
-    prefix: str = ""  # the directory that the user named, where other hosts find it, too
+    prefix: str = ""  # the directory that the user named, which is the same on other hosts
 
     @property
     def name(self) -> str:
@@ -30,7 +30,7 @@ class OpenMpiInstallation(NamedTuple):
 
     @property
     def style(self) -> str:
-        """Which options it takes: "4.1" or "5.0"."""
+        """The version whose options it takes: "4.1" or "5.0"."""
         return "5.0" if self.prterun or self.version >= (5,) else "4.1"
 
 
@@ -53,7 +53,7 @@ def find(place: str, path: str) -> OpenMpiInstallation:
 
 
 def parse_version(file: str, answer: str) -> OpenMpiInstallation | str:
-    """Read the answer to --version; a text says why the file is of no use."""
+    """Read the answer to --version.  Returns a text if the file cannot be used, which says why."""
     for line in answer.splitlines():
         for word, prterun in (("(Open MPI) ", False), ("(OpenRTE) ", False), ("prterun (PRRTE) ", True)):
             number = line.partition(word)[2].split(" ")[0]

@@ -1,8 +1,8 @@
-"""The output streams of ranks on the launching host: the ranks open them, so that nothing passes through mpirun.
+"""The standard streams of ranks on the launching host, which bypass mpirun.
 
-mpirun's tags cost bytes (4.1 cuts what grows beyond 8 KiB), so only ranks of other hosts are read through it.  A local
-rank finds its streams, a pseudo-terminal or pipe for stdout and a pipe for stderr, by its local rank; the first line of
-each is its hello (`rank_wrapper`).
+mpirun's tags damage output (4.1 truncates pieces that grow beyond 8 KiB), so only the output of ranks on other hosts
+passes through it.  A local rank opens its streams, a pseudo-terminal or pipe for stdout and a pipe for stderr, by its
+local rank.  The first line on each is its hello (`rank_wrapper`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _STDIN = -1  # key of the one standard input
 
 
 class LocalStreams:
-    """The streams of all local ranks: those of local rank N have the keys 2 N (stdout) and 2 N + 1 (stderr)."""
+    """The streams of all local ranks.  Those of local rank N have the keys 2 N (stdout) and 2 N + 1 (stderr)."""
 
     def __init__(
         self, loop: Loop, hello: Callable[[bytes], int | None], output: Callable[[int, int, bytes], None]
@@ -38,7 +38,7 @@ class LocalStreams:
         self._output = output
         self._group = StreamGroup(loop, self._on_output)
         self._reading = True
-        self._unopened: dict[int, int] = {}  # the ranks' ends, held until opened: else the streams would end at once
+        self._unopened: dict[int, int] = {}  # the ranks' ends, open here until a rank opens them
         self._heads: dict[int, bytes] = {}  # of the first lines
         self._ranks: dict[int, int | None] = {}
         self._reader = -1  # the rank that gets standard input
@@ -46,9 +46,9 @@ class LocalStreams:
         self._input: InputStream | None = None
 
     def open(self, ranks: int, pty: bool, hello: str, stdin: tuple[int, int] | None) -> LocalPaths:
-        """Streams for at most `ranks` ranks; `stdin`: the descriptor to read, and the rank that gets it.
+        """Make streams for at most `ranks` ranks; `stdin`: the descriptor to read, and the rank that gets it.
 
-        There are none where no rank would find them (no /proc, no descriptors): all output passes through mpirun then.
+        Without /proc or free descriptors there are none, and all output passes through mpirun.
         """
         try:
             with open("/proc/sys/kernel/random/boot_id") as file:
@@ -65,7 +65,7 @@ class LocalStreams:
         return paths._replace(reader=self._open_stdin(*stdin)) if stdin and stdin[1] < ranks else paths
 
     def _open_stdin(self, fd: int, rank: int) -> tuple[int, int]:
-        """The rank, and the descriptor that it opens."""
+        """Returns the rank and the descriptor that it opens."""
         self._unopened[_STDIN], ours = os.pipe()
         forwarded = self._input = InputStream(self._loop, ours, lambda size: stdin.taken(rank, size))
         stdin = self._stdin = Stdin(self._loop, fd, (rank,), lambda rank, data: forwarded.feed(data))
@@ -98,23 +98,23 @@ class LocalStreams:
             self.resume_input()
 
     def hold(self, pending: int) -> None:
-        """Read, or let the ranks wait, according to the bytes that the terminal has not taken yet."""
+        """Back-pressure: stop reading while the terminal has many bytes `pending`, and go on when it has taken them."""
         if pending > HIGH if self._reading else pending < LOW:
             self._reading = not self._reading
             self._group.watch(self._reading)
 
     @property
     def over(self) -> bool:
-        """Nothing more will come."""
+        """Whether all streams have ended."""
         return self._group.over
 
     def mpirun_ended(self) -> None:
-        """Ranks that have not opened their streams will not, and orphans are not waited for long."""
+        """Close streams that no rank has opened, and wait for orphans only a limited time."""
         self._give_up_unopened()
         self._group.program_ended()
 
     def hurry(self) -> None:
-        """The job is being ended: orphans that print are not waited for either."""
+        """The job is being ended: do not wait for orphans that go on printing."""
         self._group.hurry(True)
 
     def resume_input(self) -> None:
@@ -134,13 +134,13 @@ class LocalStreams:
                 os.close(self._unopened.pop(key))
 
     def close(self) -> None:
-        """Read what is there by now, and no more."""
+        """Read what is there by now, then close everything."""
         self._give_up_unopened()
         self._group.drain()
 
 
 def _descriptors(ranks: int) -> int:
-    """How many ranks there are descriptors for, four each; the soft limit is raised if the hard one allows."""
+    """How many ranks get descriptors, at four each.  Raises the soft limit as far as the hard limit allows."""
     import resource
 
     now, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

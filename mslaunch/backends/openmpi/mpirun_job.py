@@ -1,7 +1,7 @@
 """A request as one job of Open MPI: the number of ranks, the host of rank 0, mpirun's command line and its plan.
 
-No other host is asked anything.  mpirun makes the map; ours is made for the two facts above, and to refuse what cannot
-be mapped, but only where the cores of other hosts do not matter.
+No other host is contacted.  mpirun makes the map.  Where the result does not depend on the cores of other hosts, we map
+the ranks as well, to count them, to find the host of rank 0, and to refuse what cannot be mapped.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
     from mslaunch.backends.openmpi.find_mpirun import OpenMpiInstallation
 
-_MPIRUN_ENDS = 2.0  # seconds that mpirun needs beyond what it gives its ranks
+_MPIRUN_ENDS = 2.0  # seconds that mpirun needs in addition to its ranks' grace
 
 
 class MpirunJob(NamedTuple):
-    """What is known before ports and streams are."""
+    """A job as far as it is known before there are ports and streams."""
 
     request: Request
     allocation: Allocation
@@ -45,7 +45,7 @@ class MpirunJob(NamedTuple):
 
     @property
     def feeds(self) -> bool:
-        """Whether a rank gets standard input from us, and not from mpirun: that of 5 may never end it."""
+        """Whether a rank gets standard input from us and not from mpirun, which in version 5 may never close it."""
         return self.request.stdin != "none" and not self.elsewhere
 
     @property
@@ -55,19 +55,19 @@ class MpirunJob(NamedTuple):
 
     @property
     def grace(self) -> float:
-        """Seconds between SIGTERM and SIGKILL for mpirun itself, which gives its ranks theirs."""
+        """Seconds between SIGTERM and SIGKILL for mpirun itself, which in turn gives its ranks `request.grace`."""
         return self.request.grace * 2 + _MPIRUN_ENDS
 
     def endpoint(self, address: str, ports: Sequence[int]) -> Endpoint:
-        """Where ranks meet; `address` is this host's, where all reach it, and `ports` are free here.
+        """Where ranks meet; `address` is one of this host that all reach, and `ports` are free here.
 
-        The scheduler runs on this host, and starts when a rank of this host connects: without one there is none.
+        The scheduler runs on this host and starts when a rank of this host connects; without one there is none.
         """
         meet = address if self.first.local else self.first.name
         return Endpoint(meet, ports[0], ports[1] if self.here else 0, address)
 
     def command_line(self, endpoint: Endpoint, local: LocalPaths, tagged: bool, hostfile: str) -> list[str]:
-        """mpirun's; `tagged`: it tags its output."""
+        """The command line of mpirun; `tagged`: it has to tag its output."""
         request, options = self.request, self.options
         line = [os.path.basename(self.mpirun.path), *["--tag-output"] * tagged, *options.job]
         for number, (app, own) in enumerate(zip(request.apps, options.programs)):
@@ -79,7 +79,7 @@ class MpirunJob(NamedTuple):
         return line
 
     def plan(self, line: Sequence[str], endpoint: Endpoint) -> NodePlan:
-        """Of this host: mpirun is its one rank, and the scheduler stands beside it."""
+        """The plan of this host: mpirun as its only rank, and the scheduler as a service."""
         services: tuple[ServicePlan, ...] = ()
         if endpoint.service_port:
             info = RankInfo(0, self.size, 0, 1, 0, 1, 1, *endpoint[:3], service_address=endpoint.service_address)

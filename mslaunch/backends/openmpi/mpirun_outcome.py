@@ -1,7 +1,7 @@
-"""How a job that mpirun ran has ended: an `Outcome` from mpirun's exit code and its last messages.
+"""The `Outcome` of a job that mpirun ran, from mpirun's exit code and its last messages.
 
-mpirun's exit code is a rank's only if a rank has started; else it becomes one of our codes.  Open MPI 4.1 does not
-always say which rank failed.
+mpirun's exit code is that of a rank only if a rank has started; otherwise it is replaced by one of ours.  Open MPI 4.1
+does not always say which rank failed.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def outcome_of(
 
 
 def _ended(status: RankStatus, failure: Failure | None) -> RankStatus:
-    """The status of a rank, as far as mpirun's exit code tells it."""
+    """The status of a rank, as far as it follows from mpirun's failure."""
     if failure is None:
         return status._replace(code=0)
     if status.rank != failure.rank:
@@ -49,7 +49,7 @@ def _ended(status: RankStatus, failure: Failure | None) -> RankStatus:
 
 
 def failure_of_mpirun(failure: Failure, signum: int | None, words: str, size: int, hosts: Mapping[int, str]) -> Failure:
-    """What the failure of mpirun, by its exit code or a signal, means for the job.
+    """The failure of the job that follows from the failure of mpirun, by its exit code or a signal.
 
     `words` are its last messages, `hosts` those of the ranks that have started.
     """
@@ -65,7 +65,7 @@ def failure_of_mpirun(failure: Failure, signum: int | None, words: str, size: in
     rank = first_failed_rank(words) if size > 1 else 0
     if rank is None or rank not in hosts:
         return Failure(f"a rank ended with exit code {failure.code}; Open MPI did not say which", code=failure.code)
-    signum = _number(words, r"exited\s+on\s+signal\s+(\d+)")  # by its exit code alone it may be a program's own
+    signum = _number(words, r"exited\s+on\s+signal\s+(\d+)")  # the exit code alone could be the program's own
     return Failure(f"rank {rank} {ending(ExitStatus(failure.code, signum))}", hosts[rank], rank, failure.code)
 
 

@@ -1,6 +1,6 @@
-"""The /bin/sh script before the program of every rank: it makes our variables of Open MPI's, and execs the program.
+"""The /bin/sh script that wraps each rank's program: it derives our variables from Open MPI's and execs the program.
 
-It runs on every host, where there may be no Python.  What the user gave comes as arguments, and the
+It is for /bin/sh because other hosts may have no Python.  What the user gave comes as arguments, and the
 program is started from "$@", so that no word of the user's is read by the shell.  First the rank writes its hello,
 HELLO RANK PID HOST, on standard error; on the launching host it opens the streams that `local_streams` has made for it
 before that, through /proc/PID/fd.
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from mslaunch.datamodel.jobmap import Endpoint
 
-_END = "."  # ends a list of variables; none is called so
+_END = "."  # ends a list of variables; no variable has this name
 
 #: numbers that stand for what only the rank knows, and the script's words for it
 _OF_THE_RANK = {-101: "rank", -102: "size", -103: "local_rank", -104: "local_size", -105: "node"}
@@ -103,18 +103,18 @@ exec "$program" "$@"
 
 
 class LocalPaths(NamedTuple):
-    """What a rank is told of the launching host, and of its streams there."""
+    """The launching host, and the streams of ranks there, as the script gets them."""
 
-    hello: str = ""  # the first word of its hello; "": it says nothing
+    hello: str = ""  # the first word of the hello; "": the rank writes none
     host: str = ""
-    boot: str = ""  # the kernel's boot_id, which tells hosts of one name apart
+    boot: str = ""  # the kernel's boot_id, which distinguishes hosts with the same name
     folder: str = ""  # /proc/PID/fd
     numbers: tuple[int, ...] = ()  # descriptors: stdout and stderr of each local rank
     reader: tuple[int, int] | None = None  # the rank that gets standard input from us, and the descriptor
 
 
 def _script(size: int) -> str:
-    """The script for a job of `size` ranks; it also has the values of variables that a rank gets if it has none."""
+    """The script for a job of `size` ranks, with the defaults of variables that a rank may lack."""
     given = dict(word.split("=", 1) for word in (*DEFAULTS, *defaults(size, (), False)))
     text = ""
     for framework in FRAMEWORKS:
@@ -144,7 +144,7 @@ def wrap(
 
 
 def framework_variables(endpoint: Endpoint, jobid: str, taken: Iterable[str]) -> list[str]:
-    """Two lists for `wrap`, each with its end: NAME=VALUE, and NAME=what only the rank knows.
+    """Two lists for `wrap`, each with its end: NAME=VALUE, and NAME=WORD for what only the rank knows.
 
     Open MPI sets its own variables.  Those in `taken` are left out.
     """

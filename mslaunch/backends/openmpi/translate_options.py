@@ -1,8 +1,8 @@
 """A request as options of Open MPI's mpirun: those of 4.1, and those of 5.0 where they differ.
 
-Pure.  What mpirun cannot do, or does otherwise than an option promises, is refused.  --timeout, working directories,
-log files and tags stay with the launcher.  Hostfiles are not handed over, since their ranges and comments are ours:
-mpirun gets the hosts as -H where that can express them, else in a file of the launcher's.
+Pure.  What mpirun cannot do, or does differently from what an option promises, is refused.  The launcher itself handles
+--timeout, working directories, log files and tags.  mpirun does not get the user's hostfiles, because it cannot read
+ranges: it gets the hosts as -H where that can express them, otherwise in a file that the launcher writes.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _MAPS = {
     "devel": ("map-devel", "--display-devel-map"),
     "diffable": ("map", "--display-diffable-map"),
 }
-_GRACE = 2.0  # seconds between TERM and KILL, by default
+_GRACE = 2.0  # the default, in seconds, of mpirun and of mslaunch
 _TOOLS_5 = "pmix_tool_support"  #: whether debuggers may find mpirun and its daemons
 
 
@@ -57,7 +57,7 @@ HOSTFILE = "HOSTFILE"  #: among the options: stands for the name of the launcher
 
 
 class MpirunOptions(NamedTuple):
-    """Of the whole job, and before each program; `hostfile` is the text of the launcher's hostfile, "" for none."""
+    """Options of the whole job, and those before each program; `hostfile` is the text of our hostfile, "" for none."""
 
     job: tuple[str, ...]
     programs: tuple[tuple[str, ...], ...]
@@ -65,7 +65,7 @@ class MpirunOptions(NamedTuple):
 
 
 def refuse(request: Request) -> None:
-    """Raises `UsageError` for what cannot be handed over."""
+    """Raises `UsageError` for options that mpirun cannot obey."""
     for field, option, why in REFUSED:
         if any(getattr(part, field, None) for part in (request, request.output, request.cluster, *request.apps)):
             _refuse(option, why)
@@ -128,9 +128,9 @@ def translate(
 
 
 def _tool_options(request: Request) -> list[str]:
-    """No files by which debuggers find 5.0: it does not start where a killed mpirun of the same pid has left its own.
+    """Tell 5.0 not to write files for debuggers: it does not start if a killed mpirun with the same pid has left some.
 
-    In containers pids recur, and the guard kills what does not end.
+    In containers pids recur, and the guard kills an mpirun that does not end.
     """
     return [] if _TOOLS_5 in dict(request.mca) else ["--prtemca", _TOOLS_5, "0"]
 
@@ -199,7 +199,7 @@ def _refuse_for_5(policy: Policy) -> None:
 
 
 def _map_by(mapped: str, modifiers: Sequence[str], new: bool) -> list[str]:
-    """4.1 takes no modifier behind PE=n but with a comma; with 5.0 each has a colon."""
+    """4.1 separates modifiers by commas, since it takes none after PE=n and a colon; 5.0 separates them by colons."""
     if not new and not mapped and len(modifiers) == 1 and modifiers[0].endswith("OVERSUBSCRIBE"):
         return [f"--{modifiers[0].lower()}"]
     if not (mapped or modifiers):
@@ -254,9 +254,9 @@ def _ssh_options(request: Request, far: Sequence[Node], new: bool) -> list[str]:
 
 
 def exports_of(app: AppContext, environ: Mapping[str, str]) -> list[tuple[str, str | None]]:
-    """-x of a program: names that mpirun takes from its own environment (None), or values; the last of a name counts.
+    """-x of a program: names with their values, or None where mpirun takes the value from its own environment.
 
-    What mpirun passes on by itself is left out.
+    The last -x of a name counts.  Variables that mpirun passes on by itself are left out.
     """
     passed_on = AppContext._field_defaults["forward"]
     chosen: dict[str, str | None] = {}

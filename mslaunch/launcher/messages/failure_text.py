@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     Facts = Mapping[str, Any]
     Details = tuple[str, ...]
 
-_SAYS_NOTHING = ("", "abort")  # texts with which libraries call MPI_Abort without saying why
+_SAYS_NOTHING = ("", "abort")  # messages of MPI_Abort that libraries pass if they have none
 _WHO_WAITS = {"others": "the others would wait", "parent": "those who spawned it wait", "mpi": "others wait in MPI"}
 _IN_MPI = "not started again: it was between MPI_Init and MPI_Finalize, and the others would not know a new one"
 
 
 def failure_of(cause: JobFailure, names: RankNames, hosts: Sequence[str]) -> Failure:
-    """The failure as the outcome has it."""
+    """The record for the outcome, with its sentences."""
     facts = cause.facts
     host = "" if cause.node is None else hosts[cause.node]
     if cause.kind in _OF_RANK:
@@ -40,7 +40,7 @@ def failure_of(cause: JobFailure, names: RankNames, hosts: Sequence[str]) -> Fai
     return Failure(what, host, cause.rank, cause.code, details)
 
 
-# --- of one rank: these texts follow on its name
+# --- of one rank: predicates, which follow its name
 
 
 def _exited(facts: Facts) -> tuple[str, Details]:

@@ -1,4 +1,4 @@
-"""The sentences for what the state of a job decides while the job runs."""
+"""Messages while a job runs: signals, restarts of single ranks, failed spawns, and new attempts of the whole job."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ def again_text(number: int, attempts: int, failure: Failure, delay: float) -> st
 
 
 def limit_text(number: int, attempts: int) -> str:
-    """The limit is reached."""
+    """The detail of a failure after the last attempt that --max-restarts allows."""
     return f"not started again: this was {attempt_text(number, attempts)} (--max-restarts)"
 
 
 def no_host_text(
     request: Request, size: int, again: bool, gone: Mapping[str, LaunchError], room: int, refused: LaunchError | None
 ) -> list[str]:
-    """No choice has room for `size` ranks on hosts that can be reached; `refused` says why the best of them has none.
+    """The hosts that can be reached have no room for `size` ranks; `refused` says why the best choice has none.
 
     `room` are the slots of these hosts, `gone` the errors of the others; `again`: an attempt came before.
     """

@@ -1,4 +1,4 @@
-"""What the user gets when --timeout was reached: the state of each rank, and the stacks of its processes."""
+"""The reports after --timeout: the state of each rank, and the stacks of its processes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from mslaunch.launcher.rank_names import RankNames
     from mslaunch.protocol.control import StackTrace
 
-_SINGLY = 32  #: ranks in the same state that get a line each; more share one
+_SINGLY = 32  #: up to so many ranks in the same state get a line each; more share one
 _WIDTH = 60  #: of a column but the last
 
 

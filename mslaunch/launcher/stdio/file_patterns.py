@@ -50,7 +50,7 @@ def check(pattern: str, where: str) -> None:
 
 
 class PatternValues:
-    """What the letters stand for, for each rank: `rows` has its host and the number of that host, world after world.
+    """What the letters stand for.  `rows` has for each rank its host and the number of that host, world after world.
 
     `first` is the number of the first rank, `service` the row of services; `addresses` gives that of a host by number.
     """
@@ -69,7 +69,7 @@ class PatternValues:
         self.worlds = RankNames(len(self._rows), first=first)
 
     def of(self, rank: int) -> dict[str, str]:
-        """The value of each letter for a rank or a service; %w, for our own patterns alone, is the world, from 1."""
+        """The value of each letter for a rank or a service; %w, for our own patterns only, is the world, from 1."""
         if is_service(rank):
             (host, node), world, own = self._service, 1, service_info(rank).name
         else:

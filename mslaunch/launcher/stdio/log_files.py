@@ -1,8 +1,8 @@
 """Log files of ranks and services: which bytes go to which files, how these are created, and what is renamed.
 
-Where the files lie is said by `log_layouts`.  Those of ranks are made before anything is started, those of a service
-when it starts.  At most 256 stay open; others are opened again to append.  Streams that share a file are written there
-line by line.
+`log_layouts` says where the files are.  Those of ranks are created before anything is started, those of a service when
+it starts.  At most 256 stay open; others are opened again to append.  Streams that share a file are written there line
+by line.
 
 Logs often lie in /tmp, so no link is followed, and directories below the one that the user named must be the user's
 own.  With `OutputPolicy.keep` all files of an earlier launch are renamed to the same number, the lowest that none of
@@ -36,7 +36,7 @@ _PRIVATE = 0o700
 _PUBLIC = 0o777
 _TODO = "name a place you can write to"
 
-#: of an OSError that needs more than its own text
+#: explanations of errors whose own text is not enough
 _WHY = {
     errno.ELOOP: "a link, and mslaunch does not write through links",
     errno.EEXIST: "not a directory",
@@ -120,7 +120,7 @@ class RankLogs:
 
     def _give_up(self, file: File, error: OSError | LaunchError) -> None:
         why = error.what if isinstance(error, LaunchError) else f"{file.path}: {error.strerror}"
-        if why not in self._failed.values():  # one directory may be in the way of many files
+        if why not in self._failed.values():  # one bad directory may affect many files
             self._notice(f"{why}; further output is not kept there")
         self._failed[file.path] = why
 
@@ -162,7 +162,7 @@ class RankLogs:
         return fd
 
     def close(self) -> bool:
-        """True if nothing was lost."""
+        """Close all files.  Returns True if nothing was lost."""
         for fd in self._open.values():
             os.close(fd)
         self._open.clear()

@@ -73,7 +73,7 @@ LAYOUTS: dict[str, Callable[[OutputPolicy, str], Layout]] = {
 
 
 def layouts(policy: OutputPolicy) -> list[Layout]:
-    """All that were asked for; the first is where a person is told to look."""
+    """All layouts that were asked for; messages refer to the first."""
     return [row(policy, path) for field, row in LAYOUTS.items() if (path := getattr(policy, field)) is not None]
 
 

@@ -1,8 +1,8 @@
 """Output of ranks: from frames through transforms (line prefixes, XML) to sinks (the launcher's streams, log files).
 
-Bytes pass unchanged and in the order in which they came, unless lines are asked for.  Modules that most launches do not
-need are imported late.  A stream may end more than once, since a rank may be started again; its files go on.  Where all
-ranks are started again, each attempt has an Output of its own, on the same terminals; whoever opened these closes them.
+Bytes pass unchanged and in order, unless an option needs whole lines.  Modules that most launches do not need are
+imported late.  A stream may end more than once, because a rank may be started again; its files are continued.  If all
+ranks are started again, each attempt has an Output of its own on the same terminals, which it does not close.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _TAIL = 4096  #: bytes of stderr that are kept of each rank, for the report of a
 
 
 class AttemptInfo(NamedTuple):
-    """Which start of all ranks this is."""
+    """The number of an attempt, and what it may involve."""
 
     attempt: int = 1
     more: bool = False  # another attempt may follow: the XML document on stdout stays open until `Output.end`
@@ -81,7 +81,7 @@ class Output:
         self._ranks_shown = None if policy.shown is None else frozenset(policy.shown)
 
     def _add_transform(self, policy: OutputPolicy, places: PatternValues, attempt: int) -> None:
-        """XML or prefixes, if they were asked for."""
+        """Set up XML or prefixes, if they were asked for."""
         from mslaunch.launcher.stdio.line_prefix import LineGuard, LineSplitter, Prefix
 
         if policy.as_xml:
@@ -102,7 +102,7 @@ class Output:
         self._lines = dict.fromkeys((STDOUT, STDERR), LineSplitter(transform))
 
     def _cut_shared(self) -> None:
-        """Streams that share a file are written there line by line."""
+        """Cut streams that share a file into lines."""
         missing = self.logs.by_line - set(self._lines) if self.logs else set()
         if missing:
             from mslaunch.launcher.stdio.line_prefix import LineSplitter
@@ -150,7 +150,7 @@ class Output:
             self._shown[kind].send(self._guards[kind].join(kind, rank, data) if self._guards else data)
 
     def write_unsorted(self, kind: int, data: bytes) -> None:
-        """Bytes of no known rank: without a tag, in no file, and on standard error where lines are changed."""
+        """Show bytes of no known rank: without a tag, in no file, and on standard error if lines are transformed."""
         self._terminals[STDERR if self._lines else kind].send(data)
 
     def show_map(self, jobmap: JobMap) -> None:
@@ -176,7 +176,7 @@ class Output:
             device.progress = written
 
     def abandon(self) -> None:
-        """Show nothing more where readers do not read; log files, and devices that take everything, go on."""
+        """Show nothing more on devices that do not take it; the other devices and log files go on."""
         for device in self._devices:
             if device.pending:
                 device.drop()
@@ -198,7 +198,7 @@ class Output:
             self._document.end()
 
     def end(self) -> None:
-        """No attempt follows, though `AttemptInfo.more` said that one might."""
+        """No attempt follows, although `AttemptInfo.more` said that one might."""
         if self._document and self._continues:
             self._document.end()
 
@@ -215,7 +215,7 @@ class Output:
         return self.logs.path(STDERR, failure.rank) or self.logs.path(STDOUT, failure.rank)
 
     def tail(self, rank: int, lines: int = 20) -> list[str]:
-        """The last lines that a rank wrote on stderr, as they are: escape them before you show them."""
+        """The last lines that a rank wrote on stderr, unescaped (`messages.closing_report` escapes what it quotes)."""
         text = self._tails.get(rank, b"").decode("utf-8", "replace")
         kept = text.splitlines()
         if len(text) >= _TAIL and len(kept) > lines:

@@ -34,7 +34,7 @@ class Stdin:
         self._reading = False
 
     def resume(self) -> None:
-        """Read if there is room, a rank that reads, and permission.  First called when ranks are about to run."""
+        """Read if a rank has room and the terminal permits it.  First called when ranks are about to run."""
         want = not self._ended and max(self._unread.values(), default=WINDOW) < WINDOW and self._in_foreground()
         if want and self._fd < 0:
             self._read()
@@ -69,14 +69,14 @@ class Stdin:
             self.resume()
 
     def rank_ended(self, rank: int) -> None:
-        """A rank reads no more; with the last one reading stops."""
+        """A rank has ended; after the last one nothing more is read."""
         self._unread.pop(rank, None)
         if not self._unread:
             self.stop()
         self.resume()
 
     def stop(self) -> None:
-        """Read no more; the rest is left to other processes with this descriptor."""
+        """Stop reading; the rest is left to other processes with this descriptor."""
         self._ended = True
         if self._reading:
             self._reading = False
