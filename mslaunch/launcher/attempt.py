@@ -19,7 +19,7 @@ from mslaunch.host.cpus import cores_here
 from mslaunch.host.files import head_of, read_text
 from mslaunch.host.own_addresses import is_local
 from mslaunch.launcher.agents.connection import JobAgents
-from mslaunch.launcher.agents.rendezvous import rendezvous_request
+from mslaunch.launcher.agents.rendezvous import RendezvousRequest
 from mslaunch.launcher.agents.start_agents import AgentPool, UnreachedError
 from mslaunch.launcher.job.controller import JobController
 from mslaunch.launcher.job.job_state import JobState
@@ -211,7 +211,7 @@ class JobAttempt:
             JobPlans(
                 partial(plan, attempt=self.number),
                 partial(first, attempt=self.number),
-                rendezvous_request(jobmap, request.cluster),
+                RendezvousRequest(jobmap.placements[0].node, jobmap.service_node, request.cluster),
             ),
             (caller.stdin, self._stdin_ranks),
             context.console,

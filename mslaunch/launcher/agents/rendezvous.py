@@ -1,9 +1,9 @@
 """Rendezvous of a job: the addresses and ports at which its ranks reach rank 0 and the scheduler.
 
-On one node its own answer is enough.  Of several, the agents of these two nodes (they may be one) hold ports and open
-a token listener; the other agents probe every address that could lead there, and only what a probe has proved is given
-to the ranks.  Names are never looked up, and the address from which ssh came is only a candidate.  A node that no
-address reaches does not stop the launch, for its program may need none; the user is told.
+The agents of these two nodes (they may be one) hold the ports.  If there are more nodes, these two also open a token
+listener; the other agents probe every address that could lead there, and ranks are given only addresses that a probe
+has proved.  Names are never looked up, and the address from which ssh came is only a candidate.  If a node cannot be
+reached at any address, the user is warned and the launch goes on, since its program may need none.
 """
 
 from __future__ import annotations
@@ -17,16 +17,12 @@ from mslaunch.protocol import control, frames
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from mslaunch.datamodel.jobmap import JobMap
-
-__all__ = ["Endpoint", "Rendezvous", "RendezvousRequest", "rendezvous_request"]
-
 _MASTER, _SCHEDULER = "MASTER_ADDR", "MS_SCHED_HOST"  # the purpose of an address
 _LOCALHOST = "127.0.0.1"
 
 
 class RendezvousRequest(NamedTuple):
-    """Which nodes need addresses and ports."""
+    """The nodes that need addresses and ports."""
 
     first: int  # the node of the first rank
     service: int  # the node of the scheduler
@@ -34,9 +30,9 @@ class RendezvousRequest(NamedTuple):
 
     @property
     def ports(self) -> dict[int, list[control.PortRequest]]:
-        """The ports that are to be held on each node; the scheduler's is the first one there, MASTER_PORT the last.
+        """The ports to be held on each node; the scheduler's is the first one there, MASTER_PORT the last.
 
-        For what anybody may choose must not be what somebody has named.
+        In this order a port that the user has named is not taken for one that may be any.
         """
         cluster, share = self.cluster, self.cluster.share
         found = {self.first: [control.PortRequest()]}
@@ -46,12 +42,6 @@ class RendezvousRequest(NamedTuple):
         elif share and share.master:
             found.setdefault(self.service, []).insert(0, control.PortRequest(share.port, cluster.moves))
         return found
-
-
-def rendezvous_request(jobmap: JobMap, cluster: ServicePolicy) -> RendezvousRequest:
-    """The request for the ranks of a map."""
-    first = jobmap.placements[0].node
-    return RendezvousRequest(first, jobmap.service_node, cluster)
 
 
 class _ProbeTarget(NamedTuple):
@@ -113,21 +103,20 @@ class Rendezvous:
         return _ProbeTarget(node, purpose, candidates, frames.encode(frames.PROBE, payload=payload))
 
     def _find_candidates(self, node: int) -> list[str]:
-        """The most likely first: the address from which ssh came, then those of the interfaces.
+        """Addresses, the most likely first: the one from which ssh came, then those of the interfaces.
 
-        Before all of them: the address by which the user has named the scheduler's host.
+        An address by which the user has named the scheduler's host comes before all of them.
         """
         seen = [hello.seen_from for other, hello in self._hellos.items() if other != node and hello.seen_from]
         own = self._hellos[node].addresses
         named = self._sought.cluster.host.rpartition("@")[2].strip("[]")
         wanted = [named] if node == self._sought.service and named in own else []
-        # the launcher's address, as others saw it, is this node's only if that is the launcher's own host; the token
-        # decides
+        # the launcher's address, as others saw it, is that of this node only on the launcher's host; the token decides
         likely = own[:1] if not own[:1] or not own[0].startswith("127.") else ()
         return list(dict.fromkeys([*wanted, *likely, *seen, *own]))
 
     def _probe(self, node: int) -> None:
-        """One target after the other: an answer does not say which it is of."""
+        """Probe the next target; one at a time, since an answer does not name its target."""
         if self._probing[node]:
             self._send(node, self._probing[node][0].frame)
 
@@ -143,20 +132,18 @@ class Rendezvous:
     def _finish(self) -> None:
         settled = {target.purpose: self._settle(target) for target in self._targets}
         warning = "; ".join(text for _, text in settled.values() if text)
-        port = self._reserved[self._sought.first].ports[-1]
-        share = self._sought.cluster.share
-        if share:
-            service_port = self._service_port() if share.master else share.port
-            self._done(Endpoint(share.address, port, service_port, share.address), warning)
-            return
+        port, share = self._reserved[self._sought.first].ports[-1], self._sought.cluster.share
         address, service_address = (settled.get(purpose, ("", ""))[0] for purpose in (_MASTER, _SCHEDULER))
+        if share:
+            address = service_address = share.address
         self._done(Endpoint(address or _LOCALHOST, port, self._service_port(), service_address), warning)
 
     def _service_port(self) -> int:
         """0 if there is to be no scheduler."""
-        if self._sought.cluster.simulated:
-            return 0
-        return self._reserved[self._sought.service].ports[0]
+        cluster = self._sought.cluster
+        if cluster.share and not cluster.share.master:
+            return cluster.share.port
+        return 0 if cluster.simulated else self._reserved[self._sought.service].ports[0]
 
     def _settle(self, target: _ProbeTarget) -> tuple[str, str]:
         """The first address that all others reach, and ""; else the one that most reach, and a warning."""

@@ -11,7 +11,7 @@ import time
 from mslaunch.errors import LinkError
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 from mslaunch.frameworks.table import service_info
-from mslaunch.launcher.agents.rendezvous import Endpoint, Rendezvous, RendezvousRequest
+from mslaunch.launcher.agents.rendezvous import Rendezvous, RendezvousRequest
 from mslaunch.launcher.job import events
 from mslaunch.protocol import control, frames
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
+    from mslaunch.datamodel.jobmap import Endpoint
     from mslaunch.datamodel.node_plan import NodePlan
     from mslaunch.launcher.agents.connection import JobAgents
     from mslaunch.launcher.job.rank_table import ServiceTable

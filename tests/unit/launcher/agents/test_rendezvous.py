@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mslaunch.datamodel.jobmap import JobMap, Node, Placement
+from mslaunch.datamodel.jobmap import Endpoint, JobMap, Node, Placement
 from mslaunch.datamodel.request import ServicePolicy, Share
 from mslaunch.errors import WireError
-from mslaunch.launcher.agents.rendezvous import Endpoint, Rendezvous, RendezvousRequest, rendezvous_request
+from mslaunch.launcher.agents.rendezvous import Rendezvous, RendezvousRequest
 from mslaunch.protocol import control, frames
 from mslaunch.protocol.control import Hello, Reserved
 
@@ -204,11 +204,10 @@ def test_unexpected_answers_are_errors() -> None:
         lab.wireup.reached(0, [])
 
 
-def test_the_request_follows_from_the_map() -> None:
+def test_the_scheduler_is_on_the_node_of_the_first_rank_unless_a_host_is_named() -> None:
     nodes = tuple(Node(f"n{at}", 1, "-H") for at in range(3))
     jobmap = JobMap(nodes, (Placement(4, 0, 1, 0), Placement(5, 0, 0, 0)), 2)
-    assert rendezvous_request(jobmap, ServicePolicy(port=1)) == RendezvousRequest(1, 1, ServicePolicy(port=1))
-    assert rendezvous_request(jobmap._replace(service=2), ServicePolicy()) == RendezvousRequest(1, 2)
+    assert (jobmap.service_node, jobmap._replace(service=2).service_node) == (1, 2)
 
 
 @given(st.data())
