@@ -1,6 +1,6 @@
 """The agent: carries out the launcher's frames, and reports what happens as frames, until the link ends.
 
-Losing the link is the order to end everything; so is losing the guard.
+If the link or the guard is lost, the agent ends everything that it has started.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def serve(link: tuple[int, int], guard: tuple[int, int], environ: Mapping[str, s
 
 
 class Agent:
-    """What one agent has: the link, its guard, ports, files, and the job of this node."""
+    """One agent: its link, guard, ports and files, and the job of its node."""
 
     def __init__(self, loop: Loop, link: tuple[int, int], guard: tuple[int, int], environ: Mapping[str, str]) -> None:
         self._loop = loop
@@ -125,7 +125,7 @@ class Agent:
         self._job.watch(on)
 
     def _launched(self) -> None:
-        """The ranks of a plan have been started: now comes what was for them."""
+        """The ranks of a plan have been started: handle the frames that had to wait for them."""
         if not self._job.waiting:
             deferred, self._deferred = self._deferred, []
             for frame in deferred:
@@ -151,7 +151,7 @@ class Agent:
         plan = control.unpack_plan(frame.payload)
         self._ports.stop_proving()
         if not self._guarded:
-            select.select([self._guard], [], [])  # orphans of the ranks must find somebody
+            select.select([self._guard], [], [])  # from now on it adopts orphans of the ranks
             self._heard_guard()
         if not self._lost:
             self._job.launch(plan, self._ports.held)
@@ -185,7 +185,7 @@ class Agent:
     # --- the end
 
     def _end(self, frame: Frame) -> None:
-        """TERM, the grace of the payload in seconds, KILL; "0": KILL at once.  "idle": services, once they are idle."""
+        """The payload is the grace in seconds, "0" for SIGKILL at once, or "idle": end services once they are idle."""
         if frame.payload == b"idle":
             self._job.end_idle_services()
         else:
@@ -194,7 +194,7 @@ class Agent:
 
     def _stop_tracing(self) -> None:
         if self._tracer:
-            self._tracer.stop()  # first: the process that a debugger looks at hears nothing
+            self._tracer.stop()  # first: a process that a debugger has stopped takes no signal
 
     def close(self) -> None:
         """Nothing runs any more."""

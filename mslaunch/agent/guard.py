@@ -24,8 +24,8 @@ def guarded(serve: Callable[[int, int], None], keep: tuple[int, ...]) -> int:
     """Fork; `serve(guard, directories)` runs in the child, the agent; this process becomes the guard.
 
     `guard` can be read: one byte when the guard is ready to adopt orphans, so no rank may be started before, and the
-    end when the guard dies.  (The agent comes first because finding prctl takes milliseconds, in which it can send
-    HELLO.)  `directories` takes the names, each with a NUL after it, of directories that must not outlive the agent.
+    end when the guard dies.  (The agent is forked first: it can send HELLO in the milliseconds that finding prctl
+    takes.)  `directories` takes the names, each with a NUL after it, of directories that must not outlive the agent.
     `keep` are the descriptors of the link: the guard closes its copies, so that the link ends with the agent.
     Returns, in the guard only, the exit code of the agent (128 + n for a signal).
     """
@@ -62,7 +62,7 @@ def guarded(serve: Callable[[int, int], None], keep: tuple[int, ...]) -> int:
 
 
 def _adopt_orphans() -> bool:
-    """True if orphaned descendants will become our children; False where the kernel has no such thing."""
+    """Ask to become the parent of orphaned descendants; False where the kernel does not offer that."""
     try:
         import ctypes
 
@@ -92,9 +92,9 @@ def _wait_for(agent: int) -> int:
 
 
 def _end_orphans() -> None:
-    """Kill and reap until there are no children; each may leave children of its own to us.
+    """Kill and reap until there are no children; each may leave its own children to us.
 
-    What runs as another user cannot be killed by us, and is left behind.  What they share in memory goes with them.
+    Processes of another user cannot be killed, and are left.  Shared memory of those that are killed is removed.
     """
     shared: set[bytes] = set()
     try:

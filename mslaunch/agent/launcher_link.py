@@ -1,7 +1,7 @@
 """The agent's end of the link to the launcher: frames both ways, and back-pressure on what ranks print.
 
-When the launcher does not keep up, or says PAUSE, ranks are no longer read; the link itself always is, so that an order
-to end them arrives.
+While the launcher does not keep up, or after it has sent PAUSE, the output of ranks is not read.  The link itself
+always is, so that an order to end the ranks arrives.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class LauncherLink:
     ) -> None:
         """`fds`: the reader and the writer; `lost` is called at the end of either.
 
-        `watch(False)`: what ranks print has to wait; `watch(True)`: no longer.
+        `watch(False)` asks to stop reading what ranks print, `watch(True)` to go on.
         """
         self._loop = loop
         self._reader = fds[0]
@@ -49,7 +49,7 @@ class LauncherLink:
         self._held = False  # the launcher has said PAUSE
         os.set_blocking(self._reader, False)
         loop.reader(self._reader, self._read)
-        self._writer.send(frames.MAGIC)  # before all else: a FAULT must be found, too
+        self._writer.send(frames.MAGIC)  # first of all, so that even an early FAULT is found
 
     def _read(self) -> None:
         try:
@@ -68,7 +68,7 @@ class LauncherLink:
                 self._received(frame)
 
     def close(self) -> None:
-        """Nothing is read any more; what is sent is dropped, so ranks are read again."""
+        """Read nothing more and drop what is sent; ranks are read again."""
         self._loop.reader(self._reader, None)
         self._writer.close()
         self._hold(False, False)

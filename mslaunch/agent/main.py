@@ -1,4 +1,4 @@
-"""The entry point of the agent: what runs first in the process that will be guard and agent.
+"""The entry point of the agent: what runs first in the process that becomes its guard, and forks it.
 
 No other module of the agent reads `os.environ`.  On a host where nothing of this package is installed, the stub of
 `transport.bootstrap` calls `remote_main`; a local agent is forked and calls `agent_main`.
@@ -29,7 +29,7 @@ def agent_main(reader: int, writer: int, ssh: str = "") -> int:
 
 
 def remote_main() -> None:
-    """The link is standard input and output, which are moved away before any other code could print there."""
+    """The link is standard input and output; both are moved to other descriptors, so that nothing can print there."""
     reader, writer = (fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3) for fd in (0, 1))  # stderr may be closed
     null = os.open("/dev/null", os.O_RDWR)
     for fd in (0, 1):

@@ -69,8 +69,8 @@ class NodeJob:
     def launch(self, plan: NodePlan, held: dict[int, Listener]) -> None:
         """Start all ranks; of the ports that were `held`, services keep their own, and the others are let go.
 
-        A second plan adds ranks to those of the first: they were spawned.  One that has services and no ranks comes
-        before them, and leaves the other ports held.
+        A second plan adds ranks that MPI_Comm_spawn asked for.  A plan of services without ranks comes first, and
+        leaves the other ports held.
         """
         self.termination.grace = plan.grace
         self._services.add(plan, held)
@@ -91,7 +91,7 @@ class NodeJob:
         self._context.need("agent.ranks.numa_memory", go_on) if any(rank.memory for rank in plan.ranks) else go_on()
 
     def _programs(self, plan: NodePlan, base: Mapping[str, str]) -> list[tuple[int, AppPlan, Program]]:
-        """The programs whose MPI library matters; one that cannot be started is left out: its ranks will say so."""
+        """The programs whose MPI library matters; not those that cannot be started, which their ranks will report."""
         found: list[tuple[int, AppPlan, Program]] = []
         for index, first in sorted({rank.app: rank for rank in reversed(plan.ranks)}.items()):
             app = plan.apps[index]

@@ -50,7 +50,7 @@ class TokenListener:
 class ServicePort:
     """The port of a service that does not run yet, held by listening and handed over when somebody connects.
 
-    A job that never asks for the service pays for nothing else.
+    So a job that never connects to the service costs no more than an open port.
     """
 
     def __init__(self, loop: Loop, number: int, listener: Listener | None, connected: Callable[[], None]) -> None:

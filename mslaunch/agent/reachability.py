@@ -34,15 +34,9 @@ class Prober:
     def _connect(self, address: str, port: int) -> None:
         try:
             sock = socket(_AF_INET6 if ":" in address else _AF_INET, _SOCK_STREAM)
+            sock.setblocking(False)
+            sock.connect_ex((address, port))  # if there is no route, the first read fails
         except OSError:
-            return
-        sock.setblocking(False)
-        try:
-            sock.connect((address, port))
-        except BlockingIOError:
-            pass
-        except OSError:
-            sock.close()
             return
         self._open[address] = sock
         self._loop.reader(sock.fileno(), lambda: self._readable(address))

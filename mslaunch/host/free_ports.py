@@ -23,9 +23,9 @@ class Listener:
     """A free port of this node, held by listening on it on every address, IPv4 and IPv6."""
 
     def __init__(self, port: int = 0, moves: bool = False, claim: bool = False) -> None:
-        """`port` 0: choose one; `moves`: one of those below it is as good.  Raises OSError if all are taken.
+        """`port` 0: choose one; `moves`: one of those below it will do.  Raises OSError if all are taken.
 
-        `claim`: it stays taken for other agents of ours until `close`, also once it was handed over.
+        `claim`: other agents of ours regard it as taken until `close`, even after it was handed over.
         """
         tries = [port, *_below(port if moves else 0)] if port else list(_candidates())
         self._claim: socket | None = None

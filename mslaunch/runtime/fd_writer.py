@@ -1,8 +1,8 @@
 """Buffered writes to one non-blocking descriptor, in order.
 
-There is no limit: whoever fills a writer stops reading its own source above `HIGH` pending bytes, and goes on below
-`LOW` when `progress` says so.  What one round of the loop sends goes out together at its end, so that many small
-frames cost one system call; much is written at once.
+The queue itself has no limit: its user stops reading its source above `HIGH` pending bytes, and goes on below `LOW`,
+as `progress` reports.  What is sent in one round of the loop is written together at its end, so that many small frames
+cost one system call; large amounts are written at once.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class Writer:
         progress: Callable[[int], None] | None = None,
         shared: bool = False,
     ) -> None:
-        """`shared`: others have the descriptor open too, so it stays blocking, and gets little at a time when poll
-        says that it can take it.
+        """`shared`: other processes have the descriptor open, so it stays blocking; few bytes are written at a time,
+        when poll reports that they are taken.
         """
         self._loop = loop
         self._fd = fd

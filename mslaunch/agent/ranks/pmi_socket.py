@@ -1,4 +1,4 @@
-"""The socket on which one rank may speak PMI: descriptor 3 of the rank, so nobody else can speak for it."""
+"""The socket on which one rank may speak PMI: descriptor 3 of the rank, which no other process has."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """One process of the job, a rank, a service or a debugger: start it, carry its streams, signal it, see it end.
 
 Each is a session of its own, so that a signal reaches it and all that it has started.  Its exit is reported once it
-was reaped and its PMI socket has been read to the end, so that an MPI_Abort comes before the exit; the ends of its
-output streams are reported by themselves, for an orphan may hold them open.  Both waits are bounded by
+was reaped and its PMI socket has been read to the end, so that an MPI_Abort comes before the exit.  The ends of its
+output streams are reported separately, since an orphan may hold them open.  Both waits are bounded by
 `runtime.program_streams.DRAIN`.
 
 C programs hold lines back when their output is a pipe, so a program that is not Python gets a raw pseudo-terminal for
@@ -35,7 +35,7 @@ _EVERYWHERE = 128  # descriptors that every system grants
 
 
 class ProcessEvents(NamedTuple):
-    """Who hears of a process; `rank` is its number in frames."""
+    """Called with what a process does; `rank` is its number in frames."""
 
     output: Callable[[int, int, bytes], None]  # kind (STDOUT or STDERR), rank, data; b"" ends the stream
     exited: Callable[[int, ExitStatus], None]  # rank, how
@@ -51,7 +51,7 @@ class RankProcess:
         self._events = events
         self.pid = 0
         self.running = False
-        self._asked = False  # it got the order to end, and was not exiting already
+        self._asked = False  # it was told to end before it was exiting by itself
         self._status: ExitStatus | None = None  # until it is reported
         self._pmi: PmiSocket | None = None
         self._streams = StreamGroup(loop, self._printed)
@@ -119,9 +119,9 @@ class RankProcess:
                 pass
 
     def hurry(self, at_once: bool = False) -> None:
-        """The job is being ended, and this process, too; orphans that hold a stream have little time left.
+        """The job is being ended, and this process with it: orphans that hold a stream have little time left.
 
-        `at_once`: those that are not silent, too; they may print for ever.
+        `at_once`: so have orphans that still print, for they may print for ever.
         """
         if self.running:
             from mslaunch.host.processes import is_exiting
@@ -131,7 +131,7 @@ class RankProcess:
         self._bound_pmi()
 
     def retire(self, then: Callable[[], None]) -> None:
-        """The process has ended; call `then` once its streams have, too.
+        """The process has ended; call `then` once its streams have ended as well.
 
         An orphan that holds one is read no longer than `DRAIN_ENDING`, silent or not.
         """
@@ -153,7 +153,7 @@ class RankProcess:
         self._streams.program_ended()
 
     def _bound_pmi(self) -> None:
-        """What the rank has sent may wait for the module that understands it, but not for ever."""
+        """What the rank has sent may wait for the module that reads it, but not for ever."""
         if self._status and self._pmi and not self._pmi.over:
             self._loop.after(self._streams.seconds, self._pmi.close)
 

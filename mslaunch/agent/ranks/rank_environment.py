@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     from mslaunch.datamodel.node_plan import AppPlan, NodePlan, RankPlan
 
-#: the minimum and the maximum of one thing (frameworks.mindspore): where a host gives one of them, we give neither
-_TOGETHER = ("MS_RETRY_INTERVAL_LOWER", "MS_RETRY_INTERVAL_UPPER")
+#: how the names of a minimum and its maximum end; if one of the two has a value, neither gets a default
+_LIMITS = ("_LOWER", "_UPPER")
 
 
 def inherited(environ: Mapping[str, str], plan: NodePlan) -> dict[str, str]:
@@ -35,10 +35,11 @@ def rank_variables(
     env = {**base, **own, **_variables(rank.env), **given, **own}
     for name, value in _variables(app.front).items():
         env[name] = f"{value}:{env[name]}" if env.get(name) else value
-    given_one = any(name in env for name in _TOGETHER)
+    known = frozenset(env)
     for name, value in _variables(defaults).items():
-        if not (given_one and name in _TOGETHER):
-            env.setdefault(name, value)
+        names = [name[:-6] + end for end in _LIMITS] if name.endswith(_LIMITS) else [name]
+        if known.isdisjoint(names):
+            env[name] = value
     return env
 
 

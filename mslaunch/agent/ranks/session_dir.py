@@ -26,16 +26,13 @@ class SessionDir:
         """`guard` is its descriptor; `stored` is called for each file: "" and "", or what is wrong and what to do."""
         self._base = os.path.abspath(environ.get("TMPDIR") or "/tmp")
         self.path = os.path.join(self._base, f"mslaunch-{os.getpid()}-{os.urandom(8).hex()}")
-        self._guard = guard
         self._stored = stored
-        self._announced = self._made = False
+        self._made = False
+        os.write(guard, os.fsencode(self.path) + b"\0")
         self._file: BinaryIO | None = None
         self._mode = 0
 
     def _below(self, *parts: str) -> str:
-        if not self._announced:
-            os.write(self._guard, os.fsencode(self.path) + b"\0")
-            self._announced = True  # once: the guard does not read before the end, and a pipe holds so much and no more
         if not self._made:
             os.mkdir(self.path, 0o700)
             self._made = True

@@ -24,7 +24,7 @@ _TEXT = 1 << 16  # bytes of a program that are looked at
 
 
 class ServiceManager:
-    """All of a node."""
+    """The services of one node."""
 
     def __init__(self, context: AgentContext, ranks: Callable[[], list[int] | None]) -> None:
         """`ranks()` are the process ids of the node's ranks; None if it never had any."""
@@ -37,11 +37,11 @@ class ServiceManager:
 
     @property
     def running(self) -> bool:
-        """True while one of them runs, or has something to say."""
+        """True while one of them runs, or has output that was not read yet."""
         return any(service.running for service in self._services.values())
 
     def add(self, plan: NodePlan, held: dict[int, Listener]) -> None:
-        """Those of a plan; they take their ports out of `held`."""
+        """Add those of a plan; they take their ports out of `held`."""
         for service in plan.services:
             if service.number not in self._ports:
                 self._add(plan, service, held.pop(service.port, None))

@@ -1,7 +1,7 @@
-"""When a service is ready, and when it is idle: by who listens at its port, and who is connected to it.
+"""The readiness of a service, and its idleness: who listens at its port, and who is connected to it.
 
-A port that is open is no proof that the service listens: for a moment another process may have it.  So the process that
-listens must be the service's, or one that it has started.
+An open port does not prove that the service listens, since another process may have it for a moment.  So the process
+that listens must be that of the service, or one that it has started.
 """
 
 from __future__ import annotations

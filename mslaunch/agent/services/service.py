@@ -3,8 +3,8 @@
 It waits at its port (`ServicePort`), or it has a process, a `ServiceRun`.  One that ended well while ranks still run
 goes back to its port, for the next program of a script that runs two.
 
-A process may be in vain: one that finds out by itself whether it is installed, or that was started on a guess, is
-reported to the launcher only once it has printed something, listens, or has failed.
+A process may turn out to be unnecessary.  One that finds out by itself whether its framework is installed, or that was
+started on a guess, is reported to the launcher only once it has printed something, listens, or has failed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ KINDS = {"mindspore": "agent.services.mindspore_scheduler:SchedulerCommands"}
 
 
 class Service:
-    """One of them."""
+    """A service from its first start to its end."""
 
     def __init__(
         self,
@@ -49,7 +49,6 @@ class Service:
         """`ranks`: see `ServiceManager`; `port` is that of the `service` of the `plan`."""
         self._context = context
         self._ranks = ranks
-        self._link = context.link
         self._service = service
         self._port = port
         self._kind: ServiceKind = load(KINDS[service.kind])(
@@ -58,7 +57,7 @@ class Service:
         self._command: ServiceCommand | None = None  # what it ran last
         self._run: ServiceRun | None = None
         self._awaited = service.first  # SERVES is still to be sent
-        self._needed = False  # a rank has asked for it, so that it is an error if it is not installed
+        self._needed = False  # a rank has connected: not to be installed is an error now
         self._watched = True
         self._ending = False
         self._idle: PortPoll | None = None
@@ -103,7 +102,7 @@ class Service:
                 self._wait()
         except LaunchError as error:
             self._port.hand_over()
-            self._link.not_started(self._service.number, error)
+            self._context.link.not_started(self._service.number, error)
 
     def _start(self, command: ServiceCommand, guessed: bool, again: bool) -> None:
         run = ServiceRun(self._context, self._service, command, self._exited, guessed)
@@ -120,7 +119,7 @@ class Service:
     def _serves(self) -> None:
         if self._awaited:
             self._awaited = False
-            self._link.serves(self._service.number)
+            self._context.link.serves(self._service.number)
 
     def _wait(self) -> None:
         """Go back to the port."""
@@ -128,7 +127,7 @@ class Service:
             self._port.wait()
         except OSError as error:
             what = f"port {self._port.number} is now in use by another process"
-            self._link.output(STDERR, self._service.number, f"mslaunch: {what}: {error.strerror}\n".encode())
+            self._context.link.output(STDERR, self._service.number, f"mslaunch: {what}: {error.strerror}\n".encode())
         self._serves()
 
     def restart(self) -> None:
@@ -169,9 +168,9 @@ class Service:
         if status.code == 0 and not self._ending and self._service.port:
             self._wait()
         if error:
-            self._link.not_started(self._service.number, error)
+            self._context.link.not_started(self._service.number, error)
         else:
-            self._link.exited(self._service.number, status)
+            self._context.link.exited(self._service.number, status)
 
     def _forget(self) -> None:
         self._run = self._command = None
@@ -213,8 +212,7 @@ class ServiceRun:
         self.process = RankProcess(
             service.number, context.loop, ProcessEvents(self._output, lambda number, status: exited(status))
         )
-        self._loop = context.loop
-        self._link = context.link
+        self._context = context
         self._service = service
         self._ended_streams: list[int] = []  # not yet reported
         self._port_wait: PortPoll | None = None
@@ -236,9 +234,9 @@ class ServiceRun:
         """Tell the launcher that it runs, or ran."""
         if not self.reported:
             self.reported = True
-            self._link.started(self._service.number, self.process.pid)
+            self._context.link.started(self._service.number, self.process.pid)
             for kind in self._ended_streams:
-                self._link.output(kind, self._service.number, b"")
+                self._context.link.output(kind, self._service.number, b"")
 
     def await_port(self, serves: Callable[[], None]) -> None:
         """Call `serves` once it listens at its port; it is killed if another process does."""
@@ -251,7 +249,7 @@ class ServiceRun:
                 self.report()
                 serves()
 
-        self._port_wait = await_listener(self._loop, self._service.port, self.process.pid, done)
+        self._port_wait = await_listener(self._context.loop, self._service.port, self.process.pid, done)
 
     def stop_waiting(self) -> None:
         """It has ended, or is about to."""
@@ -261,7 +259,7 @@ class ServiceRun:
             self.watchdog.cancel()
 
     def kill(self, error: LaunchError) -> None:
-        """It cannot do its work."""
+        """End it with an error, because it cannot do its work."""
         self.error = error
         self.process.signal(signal.SIGKILL)
 
@@ -272,7 +270,7 @@ class ServiceRun:
             return
         process.hurry(at_once=not process.running)
         process.signal(signal.SIGTERM)
-        self._loop.after(KILL_AFTER, lambda: _kill(process))
+        self._context.loop.after(KILL_AFTER, lambda: _kill(process))
 
     def _output(self, kind: int, number: int, data: bytes) -> None:
         if data:
@@ -280,7 +278,7 @@ class ServiceRun:
             if self.watchdog:
                 self.watchdog.read(data)
         if self.reported:
-            self._link.output(kind, number, data)
+            self._context.link.output(kind, number, data)
         else:
             self._ended_streams.append(kind)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from mslaunch.agent.ranks import rank_environment
 from mslaunch.agent.ranks.rank_environment import inherited, rank_variables
 from mslaunch.agent.services import mindspore_scheduler
 from mslaunch.datamodel.node_plan import AppPlan, NodePlan, RankPlan
@@ -52,7 +51,6 @@ def test_paired_defaults_are_set_together(said: str) -> None:
 
 def test_the_agent_and_frameworks_name_the_same_variables() -> None:
     """The agent has its own copy of the names, because `frameworks` does not travel."""
-    assert rank_environment._TOGETHER == frameworks.PACE
     assert frameworks.PACE[1] == mindspore_scheduler._PACE
 
 

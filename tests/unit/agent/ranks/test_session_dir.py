@@ -43,10 +43,11 @@ def session(tmp_path: Path, told: Told) -> Iterator[SessionDir]:
     assert os.listdir(tmp_path) == []
 
 
-def test_no_directory_is_made_before_a_file_arrives(session: SessionDir, told: Told, tmp_path: Path) -> None:
-    assert (os.listdir(tmp_path), told.heard()) == ([], [])
+def test_the_guard_has_the_name_before_there_is_a_directory(session: SessionDir, told: Told, tmp_path: Path) -> None:
+    assert (os.listdir(tmp_path), told.heard()) == ([], [session.path])
     session.rank_dir("rank.0")
-    assert told.heard() == [session.path] == [str(tmp_path / name) for name in os.listdir(tmp_path)]
+    assert told.heard() == []
+    assert [session.path] == [str(tmp_path / name) for name in os.listdir(tmp_path)]
     assert os.stat(session.path).st_mode & 0o777 == 0o700
 
 
