@@ -171,7 +171,7 @@ def test_an_import_upwards_is_seen_wherever_it_hides() -> None:
         "try:\n    from mslaunch.transport.fork import open_local\nexcept ImportError:\n    pass",
         "if TYPE_CHECKING:\n    from mslaunch.agent.agent import Agent",
         "def f():\n    on_demand.get('agent.stack_traces')",
-        "ROWS = {'slot': 'plan.mapping.by_slot:map_by_slot'}",
+        "ROWS = {'slot': 'plan.mapping.by_slot_or_object:map_by_slot'}",
     ):
         assert len(upwards("runtime.loop", ast.parse(text))) >= 1, text
     assert upwards("runtime.loop", ast.parse("from mslaunch.datamodel.jobmap import Node")) == []

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from mslaunch.datamodel.node_plan import NO_NODE
-from mslaunch.faststd import NamedTuple
+from mslaunch.faststd import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 class HostLine(NamedTuple):
@@ -50,6 +53,16 @@ class Allocation(NamedTuple):
     sequences: tuple[tuple[int, ...], ...] = ()  # per app context: its nodes line by line, repeats kept (--map-by seq)
     ranks: tuple[RankLine, ...] = ()  # the lines of the rankfile, which makes the allocation
     spares: tuple[Node, ...] = ()  # hosts that stand by; none of them is among `nodes`, and nobody calls them yet
+
+    def with_cores(self, cores: Mapping[str, int]) -> Allocation:
+        """The same nodes, those without a number of slots given one a core; `cores` is by node name."""
+        nodes = tuple(
+            node._replace(slots=cores[node.name], source=f"cores of {node.name}")
+            if node.slots is None and node.name in cores
+            else node
+            for node in self.nodes
+        )
+        return self._replace(nodes=nodes)
 
 
 class Placement(NamedTuple):

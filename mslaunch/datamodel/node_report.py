@@ -23,6 +23,14 @@ class Topology(NamedTuple):
     objects: tuple[tuple[int, ...], ...]
     numa: tuple[int, ...] = ()  # the kernel's number of each NUMA node, by logical number; empty: unknown
 
+    def row(self, level: str) -> tuple[int, ...]:
+        """The numbers of the objects of this level, one for each cpu; empty if there is no such level."""
+        return self.objects[LEVELS.index(level)]
+
+    def cpu_row(self, hwthreads: bool) -> tuple[int, ...]:
+        """Which cpu each hardware thread belongs to: its core, or itself with `hwthreads` or if no cores are known."""
+        return (not hwthreads and self.row("core")) or tuple(range(len(self.cpus)))
+
 
 class ExitStatus(NamedTuple):
     """How a process ended; or, with `error`, why it never started or had to be ended."""

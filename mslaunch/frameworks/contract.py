@@ -1,7 +1,8 @@
 """The contract between a framework and its launcher: what a framework gets, and what it asks for.
 
-A framework is one file with one `Framework`, and one row in `table.FRAMEWORKS`.  Its functions are pure, and return
-names and values of variables.  Two frameworks that set one variable differently are an error.
+A framework is one `Framework`, in a file of its own unless it is one line, and one row in `table.FRAMEWORKS`.  Its
+functions are pure, and return names and values of variables.  Two frameworks that set one variable differently are an
+error.
 """
 
 from __future__ import annotations

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.frameworks.contract import Framework, ProgramInfo, RankInfo, ServiceInfo
-from mslaunch.frameworks.jax import JAX
 from mslaunch.frameworks.mindspore import MINDSPORE
 from mslaunch.frameworks.openmpi import OPENMPI
 from mslaunch.frameworks.torch import TORCH
@@ -19,7 +18,8 @@ if TYPE_CHECKING:
     from mslaunch.datamodel.request import ServicePolicy
     from mslaunch.frameworks.contract import Variables
 
-FRAMEWORKS: tuple[Framework, ...] = (OPENMPI, TORCH, MINDSPORE, JAX)
+#: JAX has no variables of its own: `jax.distributed.initialize` takes its arguments from the program
+FRAMEWORKS: tuple[Framework, ...] = (OPENMPI, TORCH, MINDSPORE, Framework("JAX", words=("jax",)))
 
 #: what must not be inherited from a launch around this one
 SCRUB = tuple(name for framework in FRAMEWORKS for name in framework.scrub)

@@ -28,10 +28,15 @@ from mslaunch.launcher.job.startup import JobPlans
 from mslaunch.launcher.observers import AttemptEnded, AttemptStarted, Connected, Connecting, Staged
 from mslaunch.launcher.stdio.output import AttemptInfo, Output, open_output
 from mslaunch.launcher.stdio.terminal import FLUSH_SECONDS
-from mslaunch.plan.hosts.allocation import allocate, with_cores
-from mslaunch.plan.mapping.pipeline import Placed, place
-from mslaunch.plan.node_plans import first_services, has_services, make_plans, service_plans
-from mslaunch.plan.rank_selection import stdin_ranks, xterm_ranks
+from mslaunch.plan.mapping.pipeline import Placed, allocate, place
+from mslaunch.plan.node_plans import (
+    first_services,
+    has_services,
+    make_plans,
+    service_plans,
+    stdin_ranks,
+    xterm_ranks,
+)
 from mslaunch.protocol.frames import STDERR, STDOUT
 
 if TYPE_CHECKING:
@@ -112,7 +117,7 @@ class JobAttempt:
         are in `gone` are not asked.
         """
         asked = [node for node in allocation.nodes if node.slots is None and node.name not in gone]
-        return with_cores(allocation, self.pool.cores(asked, self._hwthreads)) if asked else allocation
+        return allocation.with_cores(self.pool.cores(asked, self._hwthreads)) if asked else allocation
 
     @property
     def _hwthreads(self) -> bool:
@@ -154,7 +159,7 @@ class JobAttempt:
     def open_output(self) -> None:
         """Open terminals and files; those whose names have addresses in them only after `connect`."""
         context, policy = self._context, self.request.output
-        services = tuple(first_services(self.request, self.jobmap)) or (SERVICE_BASE,) * has_services(self.request)
+        services = first_services(self.request, self.jobmap) or (SERVICE_BASE,) * has_services(self.request)
         self.output = open_output(
             policy,
             self.jobmap,

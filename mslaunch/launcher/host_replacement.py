@@ -22,8 +22,7 @@ from mslaunch.launcher.restart_candidates import (
     may_shrink,
     smaller_candidates,
 )
-from mslaunch.plan.hosts.host_names import naming_of
-from mslaunch.plan.hosts.service_host import named_node
+from mslaunch.plan.hosts.host_names import named_node, naming_of
 from mslaunch.plan.hosts.spares import exchange, ready_spares
 
 if TYPE_CHECKING:

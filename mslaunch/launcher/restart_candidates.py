@@ -11,8 +11,7 @@ from mslaunch.errors import AllocationError, UsageError, counted
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 from mslaunch.plan.hosts.host_ranges import fold
 from mslaunch.plan.hosts.spares import exchange, missing, ready_spares
-from mslaunch.plan.mapping.mapper import map_job
-from mslaunch.plan.mapping.policy_defaults import topology_decides
+from mslaunch.plan.mapping.mapper import map_job, topology_decides
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence

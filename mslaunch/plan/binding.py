@@ -1,24 +1,29 @@
-"""Binding, ranks to cpus: what --bind-to, PE=n and --cpu-set ask for, or what Open MPI 4.1 does by default.
+"""Binding of ranks to cpus: what --bind-to, PE=n and --cpu-set ask for, else the default of Open MPI 4.1.
 
 Rules of mpirun 4.1.4, found by experiment on synthetic topologies (HWLOC_SYNTHETIC), which
 tests/compat/test_binding_against_mpirun.py repeats.  By default one or two ranks get a core each, more get the NUMA
-domain they were mapped to; a default that cannot be met is not applied, without a message.  Only what somebody asked
+domain they were mapped to.  A default that cannot be met is not applied, without a message; only what somebody asked
 for is refused.
+
+Programs that name a framework with threads of its own are not bound by default (`unbound_programs`): all of its threads
+would share one core.
 """
 
 from __future__ import annotations
 
+import os
+
 from mslaunch.datamodel.node_report import LEVELS
 from mslaunch.errors import AllocationError, UsageError, counted
 from mslaunch.faststd import TYPE_CHECKING
-from mslaunch.plan.cpu_lists import cpu_row, listed, only, row_of
+from mslaunch.frameworks.table import unbound_in
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Mapping, Sequence
+    from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 
     from mslaunch.datamodel.jobmap import JobMap, Placement
     from mslaunch.datamodel.node_report import Topology
-    from mslaunch.datamodel.request import Policy
+    from mslaunch.datamodel.request import AppContext, Policy, Request
 
 UNBOUND = ("none", "board")  #: mpirun takes board for a policy, and binds nothing
 CPU_LIST = "cpu-list"  #: --bind-to cpu-list: every rank gets all cpus of --cpu-list
@@ -58,6 +63,36 @@ def uses_hwthreads(policy: Policy) -> bool:
     return policy.hwthread_cpus or "hwthread" in (policy.bind_to, policy.map_by)
 
 
+def unbound_programs(request: Request, cwd: str, read: Callable[[str], bytes]) -> dict[int, str]:
+    """App context -> why its ranks are not bound, as `net.py names torch`; `read` gives the first bytes of a file.
+
+    Empty if the user has said anything about binding or about the objects to map by.  Searched are Python scripts
+    (words that end in .py) as the launching host has them, and the words after -m and -c; a program that a shell script
+    starts is not found.
+    """
+    policy = request.policy
+    said = policy.bind_to or policy.pe or policy.cpu_set or policy.map_by not in ("", "slot", "node", "ppr", "seq")
+    if said or policy.rankfile is not None or policy.local:
+        return {}
+    found: dict[int, str] = {}
+    for number, app in enumerate(request.apps):
+        for word, text in _texts(app, cwd, read):
+            framework = unbound_in(text)
+            if framework:
+                found.setdefault(number, f"{word} names {framework}")
+    return found
+
+
+def _texts(app: AppContext, cwd: str, read: Callable[[str], bytes]) -> Iterator[tuple[str, str]]:
+    """What a program runs: the name of each text, and the text."""
+    for before, word in zip(("", *app.argv), app.argv):
+        if before in ("-m", "-c"):
+            yield before, word
+        elif word.endswith(".py"):
+            path = os.path.join(cwd, app.wdir or "", word)
+            yield word.rpartition("/")[2], read(path).decode("utf-8", "replace")
+
+
 def usable(policy: Policy, topologies: Mapping[str, Topology]) -> dict[str, Topology]:
     """The machines as --cpu-set leaves them; mapping and `bind` need these, the displays the whole ones.
 
@@ -66,6 +101,8 @@ def usable(policy: Policy, topologies: Mapping[str, Topology]) -> dict[str, Topo
     """
     if not policy.cpu_set or policy.rankfile is not None:  # a rankfile names cpus of the whole machine
         return dict(topologies)
+    from mslaunch.plan.cpu_lists import listed, only
+
     threads = uses_hwthreads(policy)
     return {
         name: only(topology, listed(policy.cpu_set, topology, threads, "--cpu-set", name))
@@ -139,7 +176,7 @@ class _NodeBinding:
         self._name = name
         self._topology = topology
         self._policy = policy
-        self._cpus = cpu_row(topology, uses_hwthreads(policy))
+        self._cpus = topology.cpu_row(uses_hwthreads(policy))
         self._everything = tuple(range(len(topology.cpus)))
         self._free = self._everything if policy.cpu_set else ()  # what ranks get that are not bound
         self._level = self._which(ranks)
@@ -177,7 +214,7 @@ class _NodeBinding:
             return policy.map_by
         if policy.pe or ranks <= 2:
             return "hwthread" if uses_hwthreads(policy) else "core"
-        return next((level for level in ("numa", "socket") if row_of(self._topology, level)), "")
+        return next((level for level in ("numa", "socket") if self._topology.row(level)), "")
 
     def _place(self, row: Placement) -> tuple[int, ...]:
         if row.locale[0] == self._level:
@@ -198,7 +235,7 @@ class _NodeBinding:
     def _emptiest(self, locale: tuple[str, int]) -> int:
         """Of the objects below, at or above the locale, the first of those with the fewest ranks."""
         if locale not in self._below:
-            row = row_of(self._topology, locale[0]) if locale[0] else ()
+            row = self._topology.row(locale[0]) if locale[0] else ()
             self._below[locale] = [
                 number
                 for number, places in enumerate(self._objects)
@@ -249,7 +286,7 @@ class _NodeBinding:
 
 def _objects(topology: Topology, level: str) -> list[list[int]]:
     """The places of the cpus of each object of the level, by its number."""
-    row = row_of(topology, level)
+    row = topology.row(level)
     objects: list[list[int]] = [[] for _ in range(max(row, default=-1) + 1)]
     for place, number in enumerate(row):
         objects[number].append(place)
@@ -257,4 +294,4 @@ def _objects(topology: Topology, level: str) -> list[list[int]]:
 
 
 def _levels(topology: Topology) -> str:
-    return ", ".join(level for level in LEVELS if row_of(topology, level))
+    return ", ".join(level for level in LEVELS if topology.row(level))

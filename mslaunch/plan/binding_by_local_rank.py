@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from mslaunch.errors import UsageError
 from mslaunch.faststd import TYPE_CHECKING
-from mslaunch.plan.cpu_lists import row_of
 from mslaunch.plan.number_ranges import ranges
 
 if TYPE_CHECKING:
@@ -90,6 +89,6 @@ def _shares(cpus: Sequence[int], ranks: int) -> list[Sequence[int]]:
 def _nodes(topology: Topology) -> dict[int, list[int]]:
     """The cpus of each NUMA node that we may use; none where the kernel knows of no nodes."""
     found: dict[int, list[int]] = {}
-    for cpu, number in zip(topology.cpus, row_of(topology, "numa") if topology.numa else ()):
+    for cpu, number in zip(topology.cpus, topology.row("numa") if topology.numa else ()):
         found.setdefault(topology.numa[number], []).append(cpu)
     return found

@@ -8,7 +8,7 @@ mpirun's man page has it; mpirun 4.1.4 ignores the second number.
 
 from __future__ import annotations
 
-from mslaunch.datamodel.node_report import LEVELS, Topology
+from mslaunch.datamodel.node_report import Topology
 from mslaunch.errors import UsageError
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.plan.number_ranges import bounds
@@ -20,23 +20,13 @@ if TYPE_CHECKING:
 _NOTATION = "list logical numbers as 0,2-3; a core of a socket as 0:1, a whole socket as S0"
 
 
-def row_of(topology: Topology, level: str) -> tuple[int, ...]:
-    """The numbers of the objects of this level, one for each cpu; empty if there is no such level."""
-    return topology.objects[LEVELS.index(level)]
-
-
-def cpu_row(topology: Topology, hwthreads: bool) -> tuple[int, ...]:
-    """Which cpu each hardware thread belongs to: its core, or itself with `hwthreads` or where no cores are known."""
-    return (not hwthreads and row_of(topology, "core")) or tuple(range(len(topology.cpus)))
-
-
 def listed(text: str, topology: Topology, hwthreads: bool, where: str, host: str) -> tuple[int, ...]:
     """The places in `topology.cpus` of the cpus that the text names, in logical order.
 
     Raises UsageError, with `where` (option or file:line), if the text is no list, or names what `host` has not.
     """
-    cpus, cores = cpu_row(topology, hwthreads), cpu_row(topology, False)
-    sockets = row_of(topology, "socket") or (0,) * len(cpus)
+    cpus, cores = topology.cpu_row(hwthreads), topology.cpu_row(False)
+    sockets = topology.row("socket") or (0,) * len(cpus)
     found: set[int] = set()
     rows: tuple[tuple[str, str, Sequence[int]], ...]  # what is wanted, its name, and the numbers there are
     for item in "".join(text.split()).split(";"):
@@ -61,7 +51,7 @@ def listed(text: str, topology: Topology, hwthreads: bool, where: str, host: str
 
 def only(topology: Topology, places: Sequence[int]) -> Topology:
     """The machine without the cpus at other places; the objects that are left are numbered anew."""
-    nodes = sorted({row_of(topology, "numa")[at] for at in places}) if topology.numa else ()
+    nodes = sorted({topology.row("numa")[at] for at in places}) if topology.numa else ()
     return Topology(
         tuple(topology.cpus[at] for at in places),
         tuple(_renumbered([row[at] for at in places]) if row else () for row in topology.objects),

@@ -1,18 +1,22 @@
 """The plans of nodes: from the job map to one NodePlan a node, with every variable of every rank as a value.
 
+Also which ranks read standard input, and which run in windows of their own (--xterm).  Where other launchers start
+parts of the job, it is no mistake to name a rank that is not ours.
+
 A remote rank inherits its own host's login environment, not the launcher's, except OMPI_* and PMIX_* (as with mpirun
 4.1.4; hydra's dialect says otherwise) and what -x names.
 """
 
 from __future__ import annotations
 
-from mslaunch.datamodel.node_plan import SERVICE_BASE, AppPlan, NodePlan, RankPlan, World
+import os
+
+from mslaunch.datamodel.node_plan import SERVICE_BASE, AppPlan, NodePlan, RankPlan, ServiceId, World
 from mslaunch.errors import UsageError
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.frameworks import table as frameworks
 from mslaunch.frameworks.contract import ProgramInfo, RankInfo
 from mslaunch.plan.exported_variables import ATTEMPT, OWN, defaults, exported, forwarded
-from mslaunch.plan.rank_selection import stdin_ranks, window, xterm_ranks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -57,21 +61,20 @@ def service_plans(
     if not first_services(request, jobmap):
         return {}
     plans = _NodePlans(request, jobmap, environ, cwd, endpoint, jobid, attempt)
-    return {plans.service: plans.without_ranks(make_world(request, jobmap, jobid, attempt=attempt), plans.services())}
+    world = make_world(request, jobmap, jobid, attempt=attempt)
+    return {plans.service: plans.of(plans.service, world, plans.services(), ranks=False)}
 
 
-def first_services(request: Request, jobmap: JobMap) -> dict[int, int]:
-    """The services that are started before the ranks: number -> node.
+def first_services(request: Request, jobmap: JobMap) -> tuple[ServiceId, ...]:
+    """The services that are started before the ranks.
 
     Where nobody asks for that, the first waits for the connection of a rank; but not on a host that has none, and not
     if there are others, which make certain that it is needed.
     """
     cluster, at = request.cluster, jobmap.service_node
-    if not has_services(request) or not (
-        cluster.first or cluster.servers or all(placement.node != at for placement in jobmap.placements)
-    ):
-        return {}
-    return dict.fromkeys((SERVICE_BASE - service for service in range(1 + cluster.servers)), at)
+    first = cluster.first or cluster.servers or all(placement.node != at for placement in jobmap.placements)
+    count = 1 + cluster.servers if first and has_services(request) else 0
+    return tuple(ServiceId(SERVICE_BASE - number) for number in range(count))
 
 
 def has_services(request: Request) -> bool:
@@ -134,54 +137,43 @@ class _NodePlans:
         for placement in jobmap.placements:
             self._on.setdefault(placement.node, []).append(placement)
         self._number = {node: number for number, node in enumerate(sorted(self._on))}  # of those that have ranks
+        self._readers = stdin_ranks(request, len(jobmap.placements), jobmap.first)
+        self._windows = xterm_ranks(request, len(jobmap.placements), jobmap.first)
         self.service = jobmap.service_node
 
-    def of(self, node: int, world: World, services: tuple[ServicePlan, ...]) -> NodePlan:
-        """The plan of a node."""
+    def of(self, node: int, world: World, services: tuple[ServicePlan, ...], ranks: bool = True) -> NodePlan:
+        """The plan of a node; `ranks` False: with what its services need, and without its ranks."""
         request, jobmap = self._request, self._jobmap
-        here = self._on.get(node)
-        if not here:
-            return self.without_ranks(world, services) if services else empty_plan(request, world)
-        plan = self._bare(node, self._place(here[0], len(here), world), services)
-        ours = range(jobmap.first, jobmap.first + len(jobmap.placements))
-        readers, windows = stdin_ranks(request, len(ours), ours.start), xterm_ranks(request, len(ours), ours.start)
-        shift = world.first - jobmap.first
-        return plan._replace(
-            ranks=tuple(
-                RankPlan(
-                    placement.rank + shift,
-                    placement.app,
-                    tuple(frameworks.rank_env(self._place(placement, len(here), world))),
-                    placement.cpus,
-                    window(request, placement.rank) if placement.rank in windows else (),
-                    placement.memory,
-                )
-                for placement in here
-            ),
-            stdin=tuple(placement.rank for placement in here if placement.rank in readers),
-            session=needs_session(request),
-            world=world._replace(here=self._number[node]),
-        )
-
-    def without_ranks(self, world: World, services: tuple[ServicePlan, ...]) -> NodePlan:
-        """Of the node that the services are on, what these need."""
-        first = self._jobmap.placements[0]
-        plan = self._bare(self.service, self._place(first, len(self._on[first.node]), world), services)
-        return plan._replace(world=world._replace(here=-1))
-
-    def _bare(self, node: int, place: RankInfo, services: tuple[ServicePlan, ...]) -> NodePlan:
-        request = self._request
+        here = self._on.get(node, []) if ranks else []
+        if not (here or services):
+            return empty_plan(request, world)
+        any_rank = here[0] if here else jobmap.placements[0]
+        local_size = len(self._on[any_rank.node])
         return NodePlan(
-            ranks=(),
-            apps=self._near if self._jobmap.nodes[node].local else self._far,
-            env=(*frameworks.job_env(place), *self._own),
+            ranks=tuple(self._rank_plan(placement, local_size, world) for placement in here),
+            apps=self._near if jobmap.nodes[node].local else self._far,
+            env=(*frameworks.job_env(self._place(any_rank, local_size, world)), *self._own),
             defaults=self._defaults,
             scrub=(*frameworks.SCRUB, *OWN),
             services=services,
+            stdin=tuple(placement.rank for placement in here if placement.rank in self._readers),
             merge=request.output.merge,
             pty=request.output.pty,
             grace=request.grace,
+            session=bool(here)
+            and any(app.preload_binary or app.preload_files or app.session_dir for app in request.apps),
             index_argv=request.index_argv,
+            world=world._replace(here=self._number[node] if here else -1),
+        )
+
+    def _rank_plan(self, placement: Placement, local_size: int, world: World) -> RankPlan:
+        return RankPlan(
+            placement.rank + world.first - self._jobmap.first,
+            placement.app,
+            tuple(frameworks.rank_env(self._place(placement, local_size, world))),
+            placement.cpus,
+            _window(self._request, placement.rank) if placement.rank in self._windows else (),
+            placement.memory,
         )
 
     def services(self) -> tuple[ServicePlan, ...]:
@@ -234,7 +226,7 @@ def _shared(place: RankInfo, share: Share) -> RankInfo:
 
 def _app_plan(request: Request, index: int, environ: Mapping[str, str], cwd: str) -> AppPlan:
     app = request.apps[index]
-    wdir = absolute(app.wdir or cwd, cwd)
+    wdir, prefix = os.path.join(cwd, app.wdir or cwd), os.path.join(cwd, app.prefix or "").rstrip("/")
     if any("\0" in word for word in (*app.argv, wdir)):
         raise UsageError("no argument can hold a NUL character", app.argv[0].partition("\0")[0])
     argv = (f"./{app.argv[0].rpartition('/')[2]}", *app.argv[1:]) if app.preload_binary else app.argv
@@ -247,23 +239,58 @@ def _app_plan(request: Request, index: int, environ: Mapping[str, str], cwd: str
             *exported(app, environ),
         ),
         path=app.path or "",
-        front=_front(absolute(app.prefix, cwd)) if app.prefix else (),
+        front=(f"PATH={prefix}/bin", f"LD_LIBRARY_PATH={prefix}/lib") if app.prefix else (),
         # -wdir is stronger than --set-cwd-to-session-dir, not than -s (mpirun 4.1.4)
         in_session=app.preload_binary or (app.session_dir and app.wdir is None),
         mpi="none" if request.cluster.share else app.mpi,  # its ranks would wait for those of other launchers
     )
 
 
-def absolute(path: str, cwd: str) -> str:
-    """`path`, which counts from `cwd`."""
-    return path if path.startswith("/") else f"{cwd.rstrip('/')}/{path}"
+# --- ranks that the user has chosen by number
 
 
-def _front(prefix: str) -> tuple[str, ...]:
-    folder = prefix.rstrip("/")
-    return f"PATH={folder}/bin", f"LD_LIBRARY_PATH={folder}/lib"
+def stdin_ranks(request: Request, size: int, first: int = 0) -> tuple[int, ...]:
+    """The ranks, of the `size` from `first` on, that get the launcher's standard input.
+
+    Raises UsageError for a rank that does not exist.
+    """
+    if request.stdin == "all":
+        return tuple(range(first, first + size))
+    if request.stdin == "none":
+        return ()
+    rank, whole = int(request.stdin), _whole(request, size)
+    if rank >= whole:
+        raise UsageError(f"there is no rank {rank} among {whole}", "--stdin", "give a rank, all, or none")
+    return (rank,) if first <= rank < first + size else ()
 
 
-def needs_session(request: Request) -> bool:
-    """Must each rank have a session directory?"""
-    return any(app.preload_binary or app.preload_files or app.session_dir for app in request.apps)
+def _whole(request: Request, size: int) -> int:
+    """How many ranks may be named, where `size` are ours."""
+    share = request.cluster.share
+    return share.size if share and share.first is not None else size
+
+
+def xterm_ranks(request: Request, size: int, first: int = 0) -> tuple[int, ...]:
+    """Those of them that run in windows of their own; raises UsageError for one that does not exist."""
+    text, whole = request.output.xterm, _whole(request, size)
+    if text is None:
+        return ()
+    from mslaunch.plan.number_ranges import bounds
+
+    ranks: list[int] = []
+    for part in text.rstrip("!").split(","):
+        if part.strip() == "-1":
+            return tuple(range(first, first + size))
+        numbers = bounds(part)
+        if not numbers:
+            raise UsageError(f"{part!r} is no rank", "--xterm", "give ranks, as in 0,2-3, or -1 for all of them")
+        if numbers[1] >= whole:
+            raise UsageError(f"there is no rank {numbers[1]} among {whole}", "--xterm", "ranks are counted from 0")
+        ranks += range(numbers[0], numbers[1] + 1)
+    return tuple(ranks)
+
+
+def _window(request: Request, rank: int) -> tuple[str, ...]:
+    """The words before the program of a rank that runs in a window, those of mpirun 4.1.4."""
+    hold = ("-hold",) if (request.output.xterm or "").endswith("!") else ()
+    return ("xterm", "-T", f"Rank {rank}", *hold, "-e")

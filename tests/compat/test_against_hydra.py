@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 
 from mslaunch.cli.hydra import parse as hydra
 from mslaunch.host.files import read_text
-from mslaunch.plan.hosts.allocation import allocate
 from mslaunch.plan.mapping.mapper import map_job
+from mslaunch.plan.mapping.pipeline import allocate
 
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 20  #: for one call; it takes a few hundredths of one

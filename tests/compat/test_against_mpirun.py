@@ -26,8 +26,8 @@ from mslaunch.datamodel.node_report import LEVELS, Topology
 from mslaunch.datamodel.request import Policy
 from mslaunch.errors import LaunchError
 from mslaunch.host.files import read_text
-from mslaunch.plan.hosts.allocation import allocate, with_cores
 from mslaunch.plan.mapping.mapper import map_job
+from mslaunch.plan.mapping.pipeline import allocate
 
 EXAMPLES = int(os.environ.get("MSLAUNCH_TEST_EXAMPLES", "1000"))
 HERE = os.uname().nodename
@@ -217,7 +217,7 @@ def ours(example: Example, folder: Path) -> list[Place] | None:
     try:
         request = parse(command_line(example, folder), {}, read_text)
         allocation = allocate(request, _read_text, ("localhost", HERE).__contains__, HERE, cores)
-        allocation = with_cores(allocation, {node.name: cores for node in allocation.nodes})
+        allocation = allocation.with_cores({node.name: cores for node in allocation.nodes})
         jobmap = map_job(request, allocation, {node.name: machine for node in allocation.nodes})
     except LaunchError as error:
         note(f"ours: {error}")

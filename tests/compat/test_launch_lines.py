@@ -17,8 +17,8 @@ from launch_lines import LINES, Line
 from mslaunch.datamodel.jobmap import Allocation, Endpoint, JobMap
 from mslaunch.datamodel.node_report import LEVELS, Topology
 from mslaunch.datamodel.request import Request
-from mslaunch.plan.hosts.allocation import allocate
 from mslaunch.plan.mapping.mapper import map_job
+from mslaunch.plan.mapping.pipeline import allocate
 from mslaunch.plan.node_plans import make_plans
 
 HERE = "here"

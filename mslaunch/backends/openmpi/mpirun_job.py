@@ -18,8 +18,7 @@ from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 from mslaunch.frameworks.contract import RankInfo
 from mslaunch.frameworks.table import SCRUB
 from mslaunch.frameworks.table import services as services_of
-from mslaunch.plan.mapping.mapper import map_job
-from mslaunch.plan.mapping.policy_defaults import topology_decides
+from mslaunch.plan.mapping.mapper import map_job, topology_decides
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -31,7 +31,7 @@ from mslaunch.launcher.launch import announce_pid, make_context, report_missing_
 from mslaunch.launcher.messages.closing_report import outcome_text
 from mslaunch.launcher.messages.failure_text import failure_of
 from mslaunch.launcher.stdio.output import Output, open_output
-from mslaunch.plan.rank_selection import stdin_ranks
+from mslaunch.plan.node_plans import stdin_ranks
 from mslaunch.protocol.frames import STDERR, STDOUT
 from mslaunch.runtime.loop import Loop
 

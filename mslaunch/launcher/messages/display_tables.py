@@ -20,19 +20,19 @@ def tables(request: Request, allocation: Allocation, placed: Placed, jobid: str)
 
     The allocation is shown as by mpirun; with --display-table as a table of our own with users, ports and sources.
     """
-    from mslaunch.plan import map_tables, openmpi_tables
+    from mslaunch.plan import displays
 
     how = request.display_map or ("map" if request.do_not_launch else "")  # a dry run always shows it, as mpirun's
     parts = []
     if request.display_allocation:
-        show = map_tables.show_allocation if how == "table" else openmpi_tables.allocation_text
+        show = displays.show_allocation if how == "table" else displays.allocation_text
         parts.append(show(allocation))
     if request.display_topology:
-        parts += (map_tables.show_topology(name, topology) for name, topology in placed.topologies.items())
+        parts += (displays.show_topology(name, topology) for name, topology in placed.topologies.items())
     if how == "map" and not map_as_xml(request):
-        parts.append(openmpi_tables.map_text(placed.jobmap, placed.topologies, int(jobid, 16) & 0xFFFF))
+        parts.append(displays.map_text(placed.jobmap, placed.topologies, int(jobid, 16) & 0xFFFF))
     elif how and not map_as_xml(request):
-        parts.append(map_tables.show_map(placed.jobmap, request.apps, how, placed.topologies, request.policy))
+        parts.append(displays.show_map(placed.jobmap, request.apps, how, placed.topologies, request.policy))
     return "".join(parts)
 
 
@@ -43,6 +43,6 @@ def map_as_xml(request: Request) -> bool:
 
 def bindings(placed: Placed, pids: Mapping[str, int]) -> str:
     """--report-bindings; `pids` are those of the agents, by node."""
-    from mslaunch.plan.binding_tables import binding_lines
+    from mslaunch.plan.report_bindings import binding_lines
 
     return "".join(line + "\n" for line in binding_lines(placed.jobmap, placed.topologies, pids, placed.unbound))

@@ -1,9 +1,9 @@
 """The allocation: the nodes of a job and their slots, from hostfiles, -H, a rankfile or the cores of this host.
 
-No host is asked anything: a node whose slots nobody gave has None until its agent reports (`with_cores`).
+No host is asked anything: a node whose slots nobody gave has None until its agent reports (`Allocation.with_cores`).
 
 Rules of Open MPI 4.1 that scripts count on: -H replaces a hostfile and does not filter it, unless it points into it
-(`relative_hosts`); this host is node 0 whatever its line; a rankfile makes the allocation, each of its lines a slot, of
+(`host_names`); this host is node 0 whatever its line; a rankfile makes the allocation, each of its lines a slot, of
 the hosts that -H or a hostfile allow.
 """
 
@@ -30,31 +30,23 @@ class _Listed(NamedTuple):
     order: tuple[str, ...]  # their names, mention by mention
 
 
-def allocate(
-    request: Request,
-    read_text: Callable[[str], str],
-    is_local: Callable[[str], bool],
-    hostname: str,
-    cores: int,
+def allocate_named(
+    request: Request, read_text: Callable[[str], str], is_local: Callable[[str], bool], here: Node
 ) -> Allocation:
-    """The nodes that the app contexts name between them.
+    """The nodes that the app contexts name between them, or the default hostfile, or the rankfile; `here` is this host.
 
-    An app context takes its hosts from its -H texts, else from its hostfile; one that names none may use all.  If none
-    names any, the default hostfile counts, and without one this host with a slot a core.  `read_text` may raise OSError
-    and UnicodeDecodeError.  Raises HostfileError, UsageError (-H), AllocationError.
+    An app context takes its hosts from its -H texts, else from its hostfile; one that names none may use all.
+    `read_text` may raise OSError and UnicodeDecodeError.  Raises HostfileError, UsageError (-H), AllocationError.
     """
-    named = any(app.hosts or app.sequence or app.hostfile is not None for app in request.apps)
     files = [(app.hostfile, "--hostfile") for app in request.apps if app.hostfile is not None]
     if not files and request.default_hostfile not in (None, NO_HOSTFILE):
         files = [(request.default_hostfile, "--default-hostfile")]
-    here = Node(hostname, cores, "cores", local=True)
-    if not request.names_hosts:
-        return Allocation((here,), declared=False)
-    naming = naming_of(request, is_local, hostname)
+    naming = naming_of(request, is_local, here.name)
     sources = _Sources(read_text, naming, files, here)
     listed = [sources.of(app) for app in request.apps]
     if request.policy.rankfile is not None:
         return _by_rankfile(request, sources, naming, listed)
+    named = any(listed)
     if not named:
         listed[0] = sources.file(*files[0])
     joined = _joined(listed, here, named, request.policy.map_by == "seq")
@@ -63,17 +55,6 @@ def allocate(
     from mslaunch.plan.hosts.msrun_slots import shared
 
     return shared(joined, request)
-
-
-def with_cores(allocation: Allocation, cores: Mapping[str, int]) -> Allocation:
-    """The same nodes, those without a number of slots given one a core; `cores` is by node name."""
-    nodes = tuple(
-        node._replace(slots=cores[node.name], source=f"cores of {node.name}")
-        if node.slots is None and node.name in cores
-        else node
-        for node in allocation.nodes
-    )
-    return allocation._replace(nodes=nodes)
 
 
 # ------------------------------------------------------------------------------------------------ hostfiles and -H
@@ -140,7 +121,7 @@ class _Sources:
         order: list[str] = []
         for line in lines:
             if line.name[0] == "+":
-                from mslaunch.plan.hosts.relative_hosts import chosen, in_order
+                from mslaunch.plan.hosts.host_names import chosen, in_order
 
                 base = {name: node for name, node in self.base(app).items() if not node.spare}
                 order += (node.name for node in chosen(line, base))
@@ -151,7 +132,7 @@ class _Sources:
                 table[new.name] = _added(table[new.name], new) if new.name in table else new
         without = [line for line in lines if line.name[0] == "^"]
         if without:
-            from mslaunch.plan.hosts.relative_hosts import left_out
+            from mslaunch.plan.hosts.host_names import left_out
 
             table = table or self.base(app)
             gone = left_out(without, table, self._naming)

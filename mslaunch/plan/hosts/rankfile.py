@@ -9,9 +9,9 @@ from __future__ import annotations
 from mslaunch.datamodel.jobmap import RankLine
 from mslaunch.errors import HostfileError, LaunchError
 from mslaunch.faststd import TYPE_CHECKING
-from mslaunch.plan.hosts.file_lines import lines_of
 from mslaunch.plan.hosts.host_names import first_said
 from mslaunch.plan.hosts.host_ranges import quoted
+from mslaunch.plan.hosts.hostfile import lines_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -85,7 +85,7 @@ def _node(line: RankLine, naming: HostNames, base: Callable[[], Table]) -> Node:
         if len(hosts) != 1 or hosts[0].name.startswith(("^", "+e")):
             raise HostfileError("a rank goes to one host", line.source, _EXAMPLE)
         if hosts[0].name[0] == "+":
-            from mslaunch.plan.hosts.relative_hosts import chosen
+            from mslaunch.plan.hosts.host_names import chosen
 
             return chosen(hosts[0], base())[0]._replace(max_slots=None)
     except LaunchError as error:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mslaunch.datamodel.jobmap import RankLine
-    from mslaunch.plan.mapping.app_by_app import MappingJob
+    from mslaunch.plan.mapping.slot_counts import MappingJob
     from mslaunch.plan.mapping.topology_view import Locale, TopologyView
 
 _PHYSICAL = "rmaps_rank_file_physical"

@@ -1,4 +1,4 @@
-"""From the allocation to the finished job map: mapping, then binding, then the host of the services.
+"""From the request to the finished job map: allocation, mapping, binding, and the host of the services.
 
 A job may be mapped twice: first as if all nodes were alike, which tells the nodes that get ranks, so that only these
 need be reached and asked for their topologies.
@@ -6,16 +6,17 @@ need be reached and asked for their topologies.
 
 from __future__ import annotations
 
+from mslaunch.datamodel.jobmap import Allocation, Node
 from mslaunch.datamodel.node_plan import NO_NODE
 from mslaunch.errors import UsageError
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
-from mslaunch.plan.mapping.mapper import map_job
-from mslaunch.plan.mapping.policy_defaults import topology_decides
+from mslaunch.plan.binding import bind, check, unbound_programs, usable, wants_binding
+from mslaunch.plan.mapping.mapper import map_job, topology_decides
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from mslaunch.datamodel.jobmap import Allocation, JobMap, Node
+    from mslaunch.datamodel.jobmap import JobMap
     from mslaunch.datamodel.node_report import Topology
     from mslaunch.datamodel.request import Request
 
@@ -28,6 +29,25 @@ class Placed(NamedTuple):
     jobmap: JobMap
     topologies: Mapping[str, Topology]  # of the nodes that were asked, by name
     unbound: Mapping[int, str] = {}  # app contexts that are not bound by default, and why
+
+
+def allocate(
+    request: Request,
+    read_text: Callable[[str], str],
+    is_local: Callable[[str], bool],
+    hostname: str,
+    cores: int,
+) -> Allocation:
+    """The nodes that the request names; without any this host, which has that name, with a slot a core.
+
+    `read_text` may raise OSError and UnicodeDecodeError.  Raises HostfileError, UsageError (-H), AllocationError.
+    """
+    here = Node(hostname, cores, "cores", local=True)
+    if not request.names_hosts:
+        return Allocation((here,), declared=False)
+    from mslaunch.plan.hosts.allocation import allocate_named
+
+    return allocate_named(request, read_text, is_local, here)
 
 
 def place(
@@ -50,10 +70,10 @@ def place(
     if cluster.share and cluster.share.first:
         jobmap = _shifted(jobmap, cluster.share.first)
     if cluster.host and not cluster.simulated and not cluster.share:
-        from mslaunch.plan.hosts.host_names import naming_of
-        from mslaunch.plan.hosts.service_host import with_services
+        from mslaunch.plan.hosts.host_names import named_node, naming_of
 
-        jobmap = with_services(jobmap, cluster.host, allocation, naming_of(request, is_local, hostname))
+        node = named_node(cluster.host, allocation, naming_of(request, is_local, hostname))
+        jobmap = _with_services(jobmap, node)
         if jobmap.service != NO_NODE and jobmap.service_cpus:  # those of the first rank's host
             raise UsageError(
                 f"the NUMA nodes of {cluster.host} are not known",
@@ -63,10 +83,20 @@ def place(
     return placed._replace(jobmap=jobmap)
 
 
-def _placed(request: Request, allocation: Allocation, ask: Ask, cwd: str, read: Callable[[str], bytes]) -> Placed:
-    from mslaunch.plan.binding import bind, check, usable, wants_binding
-    from mslaunch.plan.unbound_programs import unbound_programs
+def _with_services(jobmap: JobMap, node: Node) -> JobMap:
+    """The map with the services on `node`.
 
+    Without ranks it becomes the last node of the map, since there must be a link to it; whoever shows a map, or numbers
+    its nodes, counts only those with ranks.
+    """
+    names = [one.name for one in jobmap.nodes]
+    if node.name not in names:
+        return jobmap._replace(nodes=(*jobmap.nodes, node), service=len(names))
+    at = names.index(node.name)
+    return jobmap._replace(service=NO_NODE if at == jobmap.placements[0].node else at)
+
+
+def _placed(request: Request, allocation: Allocation, ask: Ask, cwd: str, read: Callable[[str], bytes]) -> Placed:
     policy = request.policy
     check(policy)
     if topology_decides(policy):

@@ -10,16 +10,14 @@ from __future__ import annotations
 from mslaunch.datamodel.node_report import LEVELS
 from mslaunch.errors import AllocationError, counted
 from mslaunch.faststd import TYPE_CHECKING
-from mslaunch.plan.mapping.app_by_app import app_by_app
-from mslaunch.plan.mapping.slot_counts import MAX_RANKS
+from mslaunch.plan.mapping.slot_counts import MAX_RANKS, app_by_app
 from mslaunch.plan.mapping.topology_view import WHOLE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mslaunch.datamodel.jobmap import Placement
-    from mslaunch.plan.mapping.app_by_app import MappingJob
-    from mslaunch.plan.mapping.slot_counts import SlotCounts
+    from mslaunch.plan.mapping.slot_counts import MappingJob, SlotCounts
     from mslaunch.plan.mapping.topology_view import Locale, TopologyView
 
     Pattern = Sequence[tuple[int, str]]  # ranks, and node or one of LEVELS

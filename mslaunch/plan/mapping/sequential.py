@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from mslaunch.errors import AllocationError, counted
 from mslaunch.faststd import TYPE_CHECKING
-from mslaunch.plan.mapping.app_by_app import numbered
+from mslaunch.plan.mapping.slot_counts import numbered
 from mslaunch.plan.mapping.topology_view import WHOLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from mslaunch.datamodel.jobmap import Placement
-    from mslaunch.plan.mapping.app_by_app import MappingJob
+    from mslaunch.plan.mapping.slot_counts import MappingJob
     from mslaunch.plan.mapping.topology_view import Locale
 
 

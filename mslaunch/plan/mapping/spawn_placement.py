@@ -12,7 +12,7 @@ from mslaunch.datamodel.jobmap import JobMap, Placement
 from mslaunch.datamodel.request import AppContext
 from mslaunch.errors import AllocationError, UsageError
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
-from mslaunch.plan.mapping.by_slot import by_node, by_slot
+from mslaunch.plan.mapping.by_slot_or_object import by_node, by_slot
 from mslaunch.plan.mapping.slot_counts import MAX_RANKS, SlotCounts
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """The topologies of the nodes that ranks are mapped onto: their cores, caches, NUMA nodes and sockets.
 
 A node whose topology is not known yet is taken for a flat machine, which has an object of every level, so that a first
-map can be made of slots alone; `policy_defaults.topology_decides` says whether its nodes are the final ones.
+map can be made of slots alone; `mapper.topology_decides` says whether its nodes are the final ones.
 """
 
 from __future__ import annotations

@@ -15,6 +15,8 @@ from mslaunch.frameworks import mindspore, openmpi, torch
 from mslaunch.frameworks import table as frameworks
 from mslaunch.frameworks.contract import ProgramInfo, RankInfo
 
+FIRST_SERVER = SERVICE - 1
+
 PROGRAM = ProgramInfo(0, ("/bin/prog", "word"), "/work")
 LAYOUTS = st.lists(st.integers(1, 5), min_size=1, max_size=5)  # ranks a node
 

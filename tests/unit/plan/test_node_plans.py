@@ -15,8 +15,7 @@ from mslaunch.datamodel.request import AppContext, OutputPolicy, Request, Servic
 from mslaunch.errors import UsageError
 from mslaunch.frameworks import mindspore
 from mslaunch.plan.exported_variables import missing_exports
-from mslaunch.plan.node_plans import first_services, make_plans, make_world, service_plans
-from mslaunch.plan.rank_selection import stdin_ranks, xterm_ranks
+from mslaunch.plan.node_plans import first_services, make_plans, make_world, service_plans, stdin_ranks, xterm_ranks
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "plans"
 HERE, THERE = Node("head", 2, "-H", local=True), Node("n1", 2, "-H")
@@ -538,10 +537,10 @@ def test_every_rank_and_service_is_planned_once(drawn: tuple[JobMap, ServicePoli
             assert [plan.world.first + rank for rank in mine] == sorted(rank.rank for rank in plan.ranks)
     services = [service.number for plan in (*made, *before.values()) for service in plan.services]
     wanted = not cluster.simulated and (cluster.share is None or cluster.share.master)
-    assert services == ([SERVICE_BASE - 1, SERVICE_BASE - 2][: 1 + cluster.servers] if wanted else [])
-    assert first_services(request, jobmap) == {
-        service.number: node for node, plan in before.items() for service in plan.services
-    }
+    assert services == ([SERVICE_BASE, SERVICE_BASE - 1, SERVICE_BASE - 2][: 1 + cluster.servers] if wanted else [])
+    assert first_services(request, jobmap) == tuple(
+        service.number for plan in before.values() for service in plan.services
+    )
 
 
 def test_a_world_contains_only_hosts_with_ranks() -> None:

@@ -19,7 +19,7 @@ from mslaunch.datamodel.jobmap import Endpoint
 from mslaunch.datamodel.outcome import Failure
 from mslaunch.errors import EXIT_LOST, EXIT_UNREACHED, LaunchError, UsageError
 from mslaunch.host.cpus import cores_here
-from mslaunch.plan.hosts.allocation import allocate
+from mslaunch.plan.mapping.pipeline import allocate
 
 OLD = OpenMpiInstallation("/usr/bin/mpirun", (4, 1, 4))
 NEW = OpenMpiInstallation("/opt/bin/mpirun", (5, 0, 11))

@@ -26,6 +26,8 @@ from mslaunch.launcher.stdio.terminal import Console, OutputFd
 from mslaunch.protocol import control, frames
 from mslaunch.runtime.loop import Loop
 
+FIRST_SERVER = SERVICE - 1
+
 HELLO = control.Hello("n0", 1, 2, 2, "3.9", ("127.0.0.1",))
 SERVICES = (ServicePlan(6, (), SERVICE, first=True), ServicePlan(0, (), SERVICE - 1, first=True))
 FIRST = {0: NodePlan((), (), (), services=SERVICES)}

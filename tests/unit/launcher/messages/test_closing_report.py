@@ -10,6 +10,8 @@ from mslaunch.errors import LinkError
 from mslaunch.launcher.messages.closing_report import outcome_text, unreached_text
 from mslaunch.launcher.rank_names import ranks_text
 
+FIRST_SERVER = SERVICE - 1
+
 
 def ranks(*reasons: str, code: int | None = 0) -> tuple[RankStatus, ...]:
     return tuple(RankStatus(rank, "n0", 1, code, None, reason) for rank, reason in enumerate(reasons))

@@ -11,6 +11,8 @@ from mslaunch.launcher.stdio import file_patterns
 from mslaunch.launcher.stdio.file_patterns import PatternValues, addresses_of
 from mslaunch.protocol.control import Hello
 
+FIRST_SERVER = SERVICE - 1
+
 
 def test_ranks_may_begin_at_another_number() -> None:
     places = PatternValues([("alpha", 0), ("alpha", 0)], first=6)

@@ -16,6 +16,8 @@ from mslaunch.launcher.stdio.file_patterns import PatternValues
 from mslaunch.launcher.stdio.log_files import RankLogs, of_attempt
 from mslaunch.protocol.frames import STDERR, STDOUT
 
+FIRST_SERVER = SERVICE - 1
+
 
 def logs_of(policy: OutputPolicy, ranks: int = 1) -> RankLogs:
     return RankLogs(policy, places_of(ranks), pytest.fail)

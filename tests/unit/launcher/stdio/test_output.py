@@ -22,6 +22,8 @@ from mslaunch.launcher.stdio.terminal import Console, OutputFd
 from mslaunch.protocol.frames import STDERR, STDOUT
 from mslaunch.runtime.loop import Loop
 
+FIRST_SERVER = SERVICE - 1
+
 PRINTED = st.lists(
     st.tuples(st.sampled_from([STDOUT, STDERR]), st.integers(0, 2), st.binary(max_size=6) | st.sampled_from([b"\n"])),
     max_size=24,

@@ -11,7 +11,7 @@ import pytest
 from mslaunch.datamodel.jobmap import Allocation, Node
 from mslaunch.datamodel.request import AppContext, Policy, Request
 from mslaunch.errors import AllocationError, HostfileError, UsageError
-from mslaunch.plan.hosts.allocation import allocate, with_cores
+from mslaunch.plan.mapping.pipeline import allocate
 
 EXAMPLES = Path(__file__).parents[4] / "hostfiles"
 HERE = frozenset(("localhost", "127.0.0.1", "::1", "head0", "head0.cluster.local"))
@@ -216,7 +216,7 @@ def test_a_name_that_is_this_host_but_for_its_domain_is_this_host() -> None:
 
 def test_cores_of_other_hosts_arrive_with_hello() -> None:
     made = from_file("aa\nbb slots=2\ncc\n")
-    assert with_cores(made, {"aa": 4, "bb": 64}).nodes == (
+    assert made.with_cores({"aa": 4, "bb": 64}).nodes == (
         Node("aa", 4, "cores of aa"),
         Node("bb", 2, "hf:2"),
         Node("cc", None, "hf:3"),

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from mslaunch.datamodel.request import AppContext, Policy, Request
 from mslaunch.errors import AllocationError, UsageError
 from mslaunch.plan.hosts import msrun_slots
-from mslaunch.plan.hosts.allocation import allocate
 from mslaunch.plan.mapping.mapper import map_job
+from mslaunch.plan.mapping.pipeline import allocate
 
 
 def ranks(total, each=0, hosts=(), text=None):

@@ -10,9 +10,9 @@ from machines import machine
 from mslaunch.datamodel.jobmap import Allocation, JobMap, RankLine
 from mslaunch.datamodel.request import AppContext, Policy, Request
 from mslaunch.errors import AllocationError, HostfileError, LaunchError, UsageError
-from mslaunch.plan.hosts.allocation import allocate
 from mslaunch.plan.hosts.rankfile import parse
 from mslaunch.plan.mapping.mapper import map_job
+from mslaunch.plan.mapping.pipeline import allocate
 
 FEW = settings(max_examples=100, deadline=None)
 TWO = machine("socket:2 core:4 thread:2", "far").topology()  # the second threads are cpus 8 to 15

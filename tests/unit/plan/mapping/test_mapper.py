@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from mslaunch.datamodel.jobmap import Allocation, JobMap, Node
 from mslaunch.datamodel.request import AppContext, Policy, Request
 from mslaunch.errors import AllocationError, LaunchError, UsageError
-from mslaunch.plan.hosts.allocation import allocate, with_cores
 from mslaunch.plan.mapping.mapper import MAPPERS, map_job, mapper_of
+from mslaunch.plan.mapping.pipeline import allocate
 from mslaunch.plan.mapping.slot_counts import MAX_RANKS
 
 DEFAULT = Policy()
@@ -81,7 +81,7 @@ def replay(case: dict[str, Any]) -> JobMap:
 
     here = ("localhost", "127.0.0.1", "head0", "head0.cluster.local")
     allocation = allocate(asked, read_text, here.__contains__, "head0", cores=2)
-    return map_job(asked, with_cores(allocation, {node.name: 2 for node in allocation.nodes}), {})
+    return map_job(asked, allocation.with_cores({node.name: 2 for node in allocation.nodes}), {})
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case["id"] for case in CASES])

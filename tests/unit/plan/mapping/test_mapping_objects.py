@@ -16,8 +16,7 @@ from mslaunch.datamodel.jobmap import Allocation, JobMap, Node
 from mslaunch.datamodel.node_report import LEVELS, Topology
 from mslaunch.datamodel.request import AppContext, Policy, Request
 from mslaunch.errors import AllocationError, LaunchError, UsageError
-from mslaunch.plan.mapping.mapper import map_job
-from mslaunch.plan.mapping.policy_defaults import settle, topology_decides
+from mslaunch.plan.mapping.mapper import map_job, settle, topology_decides
 from mslaunch.plan.mapping.topology_view import flat
 
 FEW = settings(max_examples=60, deadline=None)

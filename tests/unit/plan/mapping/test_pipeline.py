@@ -13,9 +13,8 @@ from mslaunch.datamodel.node_report import Topology
 from mslaunch.datamodel.request import AppContext, Policy, Request, ServicePolicy, Share
 from mslaunch.errors import UsageError
 from mslaunch.launcher.stdio.xml import map_element
-from mslaunch.plan.map_tables import show_map
+from mslaunch.plan.displays import map_text, show_map
 from mslaunch.plan.mapping.pipeline import place
-from mslaunch.plan.openmpi_tables import map_text
 
 NODES = (Node("head", 2, "-H", local=True), Node("n1", 2, "hosts:2", user="joe", port=2222), Node("n2", 2, "-H"))
 SPARE = Node("n9", 2, "hosts:9", spare=True)

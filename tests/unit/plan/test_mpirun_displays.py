@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mslaunch.datamodel.jobmap import Allocation, JobMap, Node, Placement
 from mslaunch.datamodel.node_report import LEVELS, Topology
-from mslaunch.plan.openmpi_tables import allocation_text, map_text
+from mslaunch.plan.displays import allocation_text, map_text
 
 TWO_CORES = Topology((0, 1), tuple((0, 1) if level in ("hwthread", "core") else (0, 0) for level in LEVELS))
 NODES = (Node("aa", 2, "hosts:1", max_slots=4), Node("bb", 2, "-H"))

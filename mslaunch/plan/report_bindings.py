@@ -8,7 +8,6 @@ as not bound, and one that is really not bound is not reported.
 from __future__ import annotations
 
 from mslaunch.faststd import TYPE_CHECKING
-from mslaunch.plan.cpu_lists import cpu_row, row_of
 from mslaunch.plan.number_ranges import ranges
 
 if TYPE_CHECKING:
@@ -76,5 +75,5 @@ def _cores(topology: Topology, cpus: Collection[int]) -> Iterator[tuple[int, int
 
 def _rows(topology: Topology) -> Iterator[tuple[int, int, int]]:
     """Cpu, socket and core of each hardware thread; a machine that tells of no sockets is one."""
-    sockets = row_of(topology, "socket") or (0,) * len(topology.cpus)
-    return zip(topology.cpus, sockets, cpu_row(topology, False))
+    sockets = topology.row("socket") or (0,) * len(topology.cpus)
+    return zip(topology.cpus, sockets, topology.cpu_row(False))

@@ -1,6 +1,8 @@
-"""The tables of --display-table, --display-topo and the devel and diffable forms of --display-map.
+"""The tables that the --display options print.
 
-The layout is ours, not Open MPI's; scripts that want facts have the diffable map, a line a rank.
+--display-map and --display-allocation are those of mpirun 4.1 to the letter, since scripts read them (the flags of a
+node are bits of Open MPI's: 1 daemon launched, 2 location verified, 16 slots given).  The layout of --display-table,
+--display-topo and the devel and diffable maps is ours; scripts that want facts have the diffable map, a line a rank.
 """
 
 from __future__ import annotations
@@ -9,9 +11,8 @@ from mslaunch.datamodel.node_plan import NO_NODE
 from mslaunch.errors import counted
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.plan.binding import usable
-from mslaunch.plan.binding_tables import brackets
-from mslaunch.plan.cpu_lists import cpu_row, row_of
 from mslaunch.plan.number_ranges import ranges
+from mslaunch.plan.report_bindings import bound_to, brackets
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -114,7 +115,7 @@ def _drawn(topology: Topology | None, cpus: Sequence[int]) -> str:
 
 
 def _members(topology: Topology, locale: tuple[str, int]) -> tuple[int, ...]:
-    row = row_of(topology, locale[0]) if locale[0] else ()
+    row = topology.row(locale[0]) if locale[0] else ()
     return tuple(cpu for cpu, number in zip(topology.cpus, row) if number == locale[1]) if row else topology.cpus
 
 
@@ -129,12 +130,12 @@ def show_topology(name: str, topology: Topology) -> str:
 
     Numbers of objects are logical, as in policies; those of cpus the kernel's, as in /proc and taskset.
     """
-    cores = cpu_row(topology, False)
+    cores = topology.cpu_row(False)
     many = len(set(cores))
-    shared = [level for level in _SHOWN if 0 < len(set(row_of(topology, level))) < many]
+    shared = [level for level in _SHOWN if 0 < len(set(topology.row(level))) < many]
     groups: dict[tuple[int, ...], list[int]] = {}
     for place in range(len(cores)):
-        groups.setdefault(tuple(row_of(topology, level)[place] for level in shared), []).append(place)
+        groups.setdefault(tuple(topology.row(level)[place] for level in shared), []).append(place)
     rows = [(*shared, "cores", "cpus")]
     for numbers, places in groups.items():
         mine = sorted({cores[place] for place in places}), sorted(topology.cpus[place] for place in places)
@@ -180,3 +181,51 @@ def _table(head: str, rows: Sequence[tuple[str, ...]]) -> str:
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
     return "\n".join([head, *("  " + line for line in lines)]) + "\n"
+
+
+# --- as mpirun 4.1 prints them
+
+
+def allocation_text(allocation: Allocation) -> str:
+    """As --display-allocation; slots of a node that has not been asked yet are 0.  Spares, which are ours, follow."""
+    rows = [f"\t{node.name}: {_node(node)}" for node in (*allocation.nodes, *allocation.spares)]
+    return "\n".join(["", f"{'=' * 22}   ALLOCATED NODES   {'=' * 22}", *rows, "=" * 65, ""])
+
+
+def _node(node: Node) -> str:
+    by_option = node.source.startswith("-H")
+    flags = 0x1 | (0 if by_option else 0x2) | (0 if node.source.startswith("cores") else 0x10)
+    state = "SPARE" if node.spare else "UP" if by_option or node.local else "UNKNOWN"
+    return f"flags={flags:#x} slots={node.slots or 0} max_slots={node.max_slots or 0} slots_inuse=0 state={state}"
+
+
+def map_text(jobmap: JobMap, topologies: Mapping[str, Topology], job: int) -> str:
+    """As --display-map; `job` is the number that stands for the job, `topologies` are whole ones, by node name."""
+    lines = [
+        f" Data for JOB [{job},1] offset 0 Total slots allocated {jobmap.slots}",
+        "",
+        f" {'=' * 24}   JOB MAP   {'=' * 24}",
+    ]
+    by_node: list[list[Placement]] = [[] for _ in jobmap.nodes]
+    for placement in jobmap.placements:
+        by_node[placement.node].append(placement)
+    for node, here in zip(jobmap.nodes, by_node):
+        if not here:  # the services', which mpirun does not have
+            continue
+        slots = f"Num slots: {node.slots or 0}\tMax slots: {node.max_slots or 0}\tNum procs: {len(here)}"
+        lines += ["", f" Data for node: {node.name}\t{slots}"]
+        for placement in here:
+            what = f"App: {placement.app} Process rank: {placement.rank}"
+            lines.append(
+                f" \tProcess OMPI jobid: [{job},1] {what} Bound: {_bound(placement, topologies.get(node.name))}"
+            )
+    return "\n".join([*lines, "", f" {'=' * 61}", ""])
+
+
+def _bound(placement: Placement, topology: Topology | None) -> str:
+    """`socket 0[core 0[hwt 0]]:[B/.]`; N/A for a rank that is not bound."""
+    if not placement.cpus:
+        return "N/A"
+    if topology is not None and set(placement.cpus) == set(topology.cpus):
+        return "UNBOUND"
+    return bound_to(topology, placement.cpus).replace("bound to ", "", 1).replace(": [", ":[", 1)

@@ -19,12 +19,11 @@ from mslaunch.datamodel.request import AppContext, Policy, Request
 from mslaunch.errors import LaunchError
 from mslaunch.launcher.messages.display_tables import tables
 from mslaunch.plan.binding import bind
-from mslaunch.plan.binding_tables import binding_lines, bound_to, brackets
-from mslaunch.plan.hosts.allocation import allocate, with_cores
-from mslaunch.plan.map_tables import show_allocation, show_map, show_topology
+from mslaunch.plan.displays import show_allocation, show_map, show_topology
 from mslaunch.plan.mapping.mapper import map_job
-from mslaunch.plan.mapping.pipeline import Placed
+from mslaunch.plan.mapping.pipeline import Placed, allocate
 from mslaunch.plan.number_ranges import bounds, ranges
+from mslaunch.plan.report_bindings import binding_lines, bound_to, brackets
 
 FEW = settings(max_examples=50, deadline=None)  # a file is done within two seconds, on a busy machine too
 
@@ -63,7 +62,7 @@ def rendered(name: str) -> str:
     app = AppContext(("python", "train.py"), hostfile=name)
     allocation = allocate(Request((app,)), lambda path: text, "localhost".__eq__, "head0", cores=2)
     parts = [show_allocation(allocation)]
-    allocation = with_cores(allocation, {node.name: 4 for node in allocation.nodes})
+    allocation = allocation.with_cores({node.name: 4 for node in allocation.nodes})
     topologies = {node.name: FOUR_CORES for node in allocation.nodes}
     for title, (np, policy) in POLICIES.items():
         try:
