@@ -95,7 +95,7 @@ class NodeJob:
         found: list[tuple[int, AppPlan, Program]] = []
         for index, first in sorted({rank.app: rank for rank in reversed(plan.ranks)}.items()):
             app = plan.apps[index]
-            env = rank_variables(base, app, first, {"PWD": app.wdir}, plan.defaults)
+            env = rank_variables(base, app, first, {"PWD": app.wdir}, plan)
             try:
                 path, argv = command(app, first, False, env.get("PATH", os.defpath), app.wdir)
             except LaunchError:
@@ -137,7 +137,7 @@ class NodeJob:
             given["OMPI_FILE_LOCATION"] = folder
         try:
             os.chdir(wdir)
-            env = rank_variables(base, app, rank, given, plan.defaults)
+            env = rank_variables(base, app, rank, given, plan)
             path, argv = command(app, rank, plan.index_argv, env.get("PATH", os.defpath), wdir)
             pty = plan.pty == "yes" or (plan.pty == "auto" and not is_python(path))
             process = RankProcess(rank.rank, self._context.loop, self._events)

@@ -98,6 +98,7 @@ class NodePlan(NamedTuple):
     apps: tuple[AppPlan, ...]
     env: tuple[str, ...]  # "NAME=value", for every rank of the node
     defaults: tuple[str, ...] = ()  # "NAME=value", where nothing else gave NAME a value
+    together: tuple[str, ...] = ()  # names among these: where one of them is given, none of the others is set
     scrub: tuple[str, ...] = ()  # names and NAME* patterns that must not be inherited from the agent's environment
     services: tuple[ServicePlan, ...] = ()
     stdin: tuple[int, ...] = ()  # the ranks whose standard input is a pipe; the others read /dev/null

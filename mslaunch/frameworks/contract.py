@@ -66,7 +66,7 @@ class Framework(NamedTuple):
 
     name: str
     #: a program whose text has one of these is one of this framework; its ranks are not bound unless somebody says so,
-    #: since their threads need more than a core.  None: nobody asks, and the defaults of Open MPI hold
+    #: since their threads need more than a core.  None: the defaults of Open MPI hold
     words: tuple[str, ...] = ()
     scrub: tuple[str, ...] = ()  # names, and NAME* patterns, that a launch around this one may have left behind
     forward: tuple[str, ...] = ()  # the launcher's variables that ranks on all hosts get
@@ -77,5 +77,10 @@ class Framework(NamedTuple):
     #: ranks are started again
     defaults: Callable[[int, Sequence[Mapping[str, str]], bool], Variables] = lambda size, given, restarts: {}
     together: tuple[str, ...] = ()  #: names among `defaults` of which a rank gets none if the user gave one of them
+    #: variables that get the address of a port, which is held before the ranks start, and probed from the other hosts:
+    #: a free port on the host of rank 0 (`RankInfo.port`), and the port of the services (`service_port`); "": no port.
+    #: Of each kind a job has one
+    port: str = ""
+    service_port: str = ""
     services: Callable[[RankInfo, ServicePolicy], tuple[ServicePlan, ...]] = lambda place, policy: ()
     service: Callable[[int], ServiceInfo] | None = None  # about the service with this id; None: it has none

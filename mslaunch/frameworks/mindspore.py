@@ -118,6 +118,7 @@ MINDSPORE = Framework(
     rank=rank_env,
     defaults=defaults,
     together=PACE,
+    service_port="MS_SCHED_HOST",
     services=services,
     service=service,
 )

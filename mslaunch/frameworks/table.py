@@ -25,6 +25,11 @@ FRAMEWORKS: tuple[Framework, ...] = (OPENMPI, TORCH, MINDSPORE, Framework("JAX",
 SCRUB = tuple(name for framework in FRAMEWORKS for name in framework.scrub)
 #: patterns of the launcher's variables that ranks on all hosts get
 FORWARD = tuple(name for framework in FRAMEWORKS for name in framework.forward)
+#: of these defaults a rank gets none if it has been given one
+TOGETHER = tuple(name for framework in FRAMEWORKS for name in framework.together)
+#: the variables that get the addresses at which ports are wanted, on the hosts of rank 0 and of the services
+PORT = next((framework.port for framework in FRAMEWORKS if framework.port), "")
+SERVICE_PORT = next((framework.service_port for framework in FRAMEWORKS if framework.service_port), "")
 
 
 def job_env(place: RankInfo) -> list[str]:

@@ -31,4 +31,4 @@ def rank_env(place: RankInfo) -> dict[str, object]:
     return {**({"RANK": place.rank} if place.numbered else {}), "LOCAL_RANK": place.local_rank}
 
 
-TORCH = Framework("torch", ("torch", "torchrun"), SCRUB, job=job_env, rank=rank_env)
+TORCH = Framework("torch", ("torch", "torchrun"), SCRUB, job=job_env, rank=rank_env, port="MASTER_ADDR")

@@ -51,7 +51,7 @@ class HostReplacement:
         Raises `UnreachedError` if there is no way without those that do not.
         """
         request, allocation = self._request, attempt.named_hosts()
-        scheduler = _scheduler_node(request, allocation)
+        service_node = _service_node(request, allocation)
         nodes: Sequence[Node] = ()
         try:
             allocation = attempt.count_cores(allocation)
@@ -59,7 +59,7 @@ class HostReplacement:
             nodes, self._counts = jobmap.nodes, counts_of(jobmap, len(request.apps))
             attempt.connect()
         except UnreachedError as error:
-            past = PreviousAttempt(0, allocation, 0, request.cluster.host, scheduler)
+            past = PreviousAttempt(0, allocation, 0, request.cluster.host, service_node)
             self._replace(attempt, past, nodes, error, notice)
 
     def _replace(
@@ -164,14 +164,14 @@ class HostReplacement:
         self._lost.update(gone)
 
 
-def _scheduler_node(request: Request, allocation: Allocation) -> str:
-    """The name of the node that was named for MindSpore's scheduler, before ranks are placed."""
+def _service_node(request: Request, allocation: Allocation) -> str:
+    """The name of the node that was named for the services, before ranks are placed."""
     host = request.cluster.host
     naming = naming_of(request, is_local, os.uname().nodename)
     return named_node(host, allocation, naming).name if host else ""
 
 
 def _names(past: PreviousAttempt, nodes: Sequence[Node]) -> tuple[dict[str, Node], set[str]]:
-    """The hosts of an attempt by name; and the names that may be missed: spares, too, and the scheduler's host."""
+    """The hosts of an attempt by name; and the names that may be missed: spares, too, and the services' host."""
     here = {node.name: node for node in (*past.allocation.nodes, *nodes)}
-    return here, {*here, *(node.name for node in past.allocation.spares), past.scheduler_node}
+    return here, {*here, *(node.name for node in past.allocation.spares), past.service_node}

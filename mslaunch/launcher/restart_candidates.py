@@ -7,8 +7,10 @@ only the hosts may know; while some cannot be reached, spares are counted instea
 
 from __future__ import annotations
 
+from mslaunch.datamodel.node_plan import SERVICE_BASE
 from mslaunch.errors import AllocationError, UsageError, counted
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
+from mslaunch.frameworks.table import service_info
 from mslaunch.plan.hosts.host_ranges import fold
 from mslaunch.plan.hosts.spares import exchange, missing, ready_spares
 from mslaunch.plan.mapping.mapper import map_job, topology_decides
@@ -34,8 +36,8 @@ class PreviousAttempt(NamedTuple):
     number: int  # from 1; 0: no attempt has begun, since hosts cannot be reached
     allocation: Allocation
     size: int  # how many ranks it had
-    scheduler: str = ""  # the host of MindSpore's scheduler as it was named, if it was
-    scheduler_node: str = ""  # the name of the node that this is
+    service_host: str = ""  # the host of the services as it was named, if it was
+    service_node: str = ""  # the name of the node that this is
 
 
 class Candidate(NamedTuple):
@@ -89,21 +91,21 @@ def _candidate(
     apps = tuple(app._replace(np=np) for app, np in zip(request.apps, counts))
     allocation = exchange(before.allocation, [node.name for node in out], comes, whole)
     size = sum(counts)
-    host = _scheduler(before, out, comes, gone)
+    host = _service_host(before, out, comes, gone)
     changed = _changed(before, out, comes, size)
-    if before.scheduler and not host:
-        changed += f"{', ' if changed else ''}the MindSpore scheduler moves to the host of rank 0"
+    if before.service_host and not host:
+        changed += f"{', ' if changed else ''}{service_info(SERVICE_BASE).title} moves to the host of rank 0"
     request = request._replace(apps=apps, cluster=request.cluster._replace(host=host))
     if before.number:
         request = request._replace(stdin="none")  # the first attempt has read it
     return Candidate(request, allocation, size, changed)
 
 
-def _scheduler(before: PreviousAttempt, out: Sequence[Node], comes: Sequence[Node], gone: Collection[str]) -> str:
-    """The host of MindSpore's scheduler: as before, or the replacement of its host; "": that of rank 0."""
-    name = before.scheduler_node
+def _service_host(before: PreviousAttempt, out: Sequence[Node], comes: Sequence[Node], gone: Collection[str]) -> str:
+    """The host of the services: as before, or the replacement of their host; "": that of rank 0."""
+    name = before.service_node
     instead = {old.name: new.name for old, new in zip(out, comes)}
-    return instead.get(name, "" if name in gone else before.scheduler)
+    return instead.get(name, "" if name in gone else before.service_host)
 
 
 def _changed(before: PreviousAttempt, out: Sequence[Node], comes: Sequence[Node], size: int) -> str:

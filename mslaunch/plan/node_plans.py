@@ -154,6 +154,7 @@ class _NodePlans:
             apps=self._near if jobmap.nodes[node].local else self._far,
             env=(*frameworks.job_env(self._place(any_rank, local_size, world)), *self._own),
             defaults=self._defaults,
+            together=frameworks.TOGETHER,
             scrub=(*frameworks.SCRUB, *OWN),
             services=services,
             stdin=tuple(placement.rank for placement in here if placement.rank in self._readers),

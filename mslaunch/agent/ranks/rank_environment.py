@@ -14,9 +14,6 @@ if TYPE_CHECKING:
 
     from mslaunch.datamodel.node_plan import AppPlan, NodePlan, RankPlan
 
-#: how the names of a minimum and its maximum end; if one of the two has a value, neither gets a default
-_LIMITS = ("_LOWER", "_UPPER")
-
 
 def inherited(environ: Mapping[str, str], plan: NodePlan) -> dict[str, str]:
     """The environment that all ranks of the node share: ours without what an outer launch left, then the plan's."""
@@ -28,19 +25,16 @@ def inherited(environ: Mapping[str, str], plan: NodePlan) -> dict[str, str]:
 
 
 def rank_variables(
-    base: Mapping[str, str], app: AppPlan, rank: RankPlan, given: Mapping[str, str], defaults: Iterable[str]
+    base: Mapping[str, str], app: AppPlan, rank: RankPlan, given: Mapping[str, str], plan: NodePlan
 ) -> dict[str, str]:
     """All variables of a rank; `base` is what `inherited` made, `given` is what only its agent knows."""
     own = _variables(app.env)
     env = {**base, **own, **_variables(rank.env), **given, **own}
     for name, value in _variables(app.front).items():
         env[name] = f"{value}:{env[name]}" if env.get(name) else value
-    known = frozenset(env)
-    for name, value in _variables(defaults).items():
-        names = [name[:-6] + end for end in _LIMITS] if name.endswith(_LIMITS) else [name]
-        if known.isdisjoint(names):
-            env[name] = value
-    return env
+    left_out = plan.together if any(name in env for name in plan.together) else ()
+    defaults = _variables(plan.defaults)
+    return {**{name: defaults[name] for name in defaults if name not in left_out}, **env}
 
 
 def _variables(words: Iterable[str]) -> dict[str, str]:

@@ -103,7 +103,7 @@ class ProgramOfRanks(NamedTuple):
     def env(self, wdir: str) -> dict[str, str]:
         """The variables that a rank would find."""
         base = inherited(self.environ, self.plan)
-        return rank_variables(base, self.plan.apps[0], self._rank(), {"PWD": wdir}, self.plan.defaults)
+        return rank_variables(base, self.plan.apps[0], self._rank(), {"PWD": wdir}, self.plan)
 
     def has_text(self, word: bytes, most: int, wdir: str) -> bool:
         """Whether `word` is in the first `most` bytes of one of its Python files."""

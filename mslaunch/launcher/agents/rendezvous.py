@@ -1,4 +1,4 @@
-"""Rendezvous of a job: the addresses and ports at which its ranks reach rank 0 and the scheduler.
+"""Rendezvous of a job: the addresses and ports at which its ranks reach rank 0 and the services.
 
 The agents of these two nodes (they may be one) hold the ports.  If there are more nodes, these two also open a token
 listener; the other agents probe every address that could lead there, and ranks are given only addresses that a probe
@@ -12,12 +12,12 @@ from mslaunch.datamodel.jobmap import Endpoint
 from mslaunch.datamodel.request import ServicePolicy
 from mslaunch.errors import WireError
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
+from mslaunch.frameworks.table import PORT, SERVICE_PORT
 from mslaunch.protocol import control, frames
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-_MASTER, _SCHEDULER = "MASTER_ADDR", "MS_SCHED_HOST"  # the purpose of an address
 _LOCALHOST = "127.0.0.1"
 
 
@@ -25,21 +25,23 @@ class RendezvousRequest(NamedTuple):
     """The nodes that need addresses and ports."""
 
     first: int  # the node of the first rank
-    service: int  # the node of the scheduler
+    service: int  # the node of the services
     cluster: ServicePolicy = ServicePolicy()
 
     @property
     def ports(self) -> dict[int, list[control.PortRequest]]:
-        """The ports to be held on each node; the scheduler's is the first one there, MASTER_PORT the last.
+        """The ports that frameworks want, by node; that of the services is the first there, that of rank 0 the last.
 
         In this order a port that the user has named is not taken for one that may be any.
         """
         cluster, share = self.cluster, self.cluster.share
-        found = {self.first: [control.PortRequest()]}
-        if share is None and not cluster.simulated:
+        found = {self.first: [control.PortRequest()] if PORT else []}
+        if not SERVICE_PORT or cluster.simulated:
+            return found
+        if share is None:
             named = control.PortRequest(cluster.port, bool(cluster.port and cluster.moves))
             found.setdefault(self.service, []).insert(0, named)
-        elif share and share.master:
+        elif share.master:
             found.setdefault(self.service, []).insert(0, control.PortRequest(share.port, cluster.moves))
         return found
 
@@ -90,9 +92,9 @@ class Rendezvous:
         if len(self._hellos) == 1:
             self._finish()
             return
-        self._targets = [self._target(self._sought.first, _MASTER)]
+        self._targets = [self._target(self._sought.first, PORT)]
         if self._sought.service in self._reserved and self._sought.service != self._sought.first:
-            self._targets.append(self._target(self._sought.service, _SCHEDULER))
+            self._targets.append(self._target(self._sought.service, SERVICE_PORT))
         for other in self._hellos:
             self._probing[other] = [target for target in self._targets if target.node != other]
             self._probe(other)
@@ -105,7 +107,7 @@ class Rendezvous:
     def _find_candidates(self, node: int) -> list[str]:
         """Addresses, the most likely first: the one from which ssh came, then those of the interfaces.
 
-        An address by which the user has named the scheduler's host comes before all of them.
+        An address by which the user has named the services' host comes before all of them.
         """
         seen = [hello.seen_from for other, hello in self._hellos.items() if other != node and hello.seen_from]
         own = self._hellos[node].addresses
@@ -132,18 +134,19 @@ class Rendezvous:
     def _finish(self) -> None:
         settled = {target.purpose: self._settle(target) for target in self._targets}
         warning = "; ".join(text for _, text in settled.values() if text)
-        port, share = self._reserved[self._sought.first].ports[-1], self._sought.cluster.share
-        address, service_address = (settled.get(purpose, ("", ""))[0] for purpose in (_MASTER, _SCHEDULER))
+        port, share = self._reserved[self._sought.first].ports[-1] if PORT else 0, self._sought.cluster.share
+        address, service_address = (settled.get(purpose, ("", ""))[0] for purpose in (PORT, SERVICE_PORT))
         if share:
             address = service_address = share.address
         self._done(Endpoint(address or _LOCALHOST, port, self._service_port(), service_address), warning)
 
     def _service_port(self) -> int:
-        """0 if there is to be no scheduler."""
+        """0 if there are to be no services."""
         cluster = self._sought.cluster
         if cluster.share and not cluster.share.master:
             return cluster.share.port
-        return 0 if cluster.simulated else self._reserved[self._sought.service].ports[0]
+        wanted = SERVICE_PORT and not cluster.simulated
+        return self._reserved[self._sought.service].ports[0] if wanted else 0
 
     def _settle(self, target: _ProbeTarget) -> tuple[str, str]:
         """The first address that all others reach, and ""; else the one that most reach, and a warning."""

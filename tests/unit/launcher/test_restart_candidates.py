@@ -150,12 +150,12 @@ def test_a_group_that_has_shrunk_may_grow_again() -> None:
 )
 def test_the_scheduler_moves_from_a_lost_host(spares: str, host: str, words: str) -> None:
     asked = GROUP._replace(cluster=ServicePolicy("b", 8118))
-    past = before("a:2 b:2", spares)._replace(scheduler="b.org", scheduler_node="b")
+    past = before("a:2 b:2", spares)._replace(service_host="b.org", service_node="b")
     first = offered(asked, past, "b")[0]
     assert (first.request.cluster, first.changed) == (ServicePolicy(host, 8118), words)
-    (again,) = offered(asked, before("a:2 x:2", "b:2")._replace(scheduler="x", scheduler_node="x"))[:1]
+    (again,) = offered(asked, before("a:2 x:2", "b:2")._replace(service_host="x", service_node="x"))[:1]
     assert again.request.cluster.host == "x", "it stays, though another was named in the beginning"
-    apart = past._replace(scheduler="joe@c", scheduler_node="c")
+    apart = past._replace(service_host="joe@c", service_node="c")
     assert offered(asked, apart, "b")[0].request.cluster.host == "joe@c"
     alone = offered(asked, apart, "c")[0]
     assert (alone.request.cluster.host, alone.changed) == ("", "the MindSpore scheduler moves to the host of rank 0")

@@ -46,6 +46,7 @@ PLANS = st.builds(
     TUPLES,
     TUPLES,
     TUPLES,
+    TUPLES,
     st.lists(
         st.builds(ServicePlan, NUMBERS, TUPLES, program=WORDS, hint=WORDS, name=WORDS, kind=WORDS), max_size=2
     ).map(tuple),

@@ -9,11 +9,11 @@ from mslaunch.agent.services import mindspore_scheduler
 from mslaunch.datamodel.node_plan import AppPlan, NodePlan, RankPlan
 from mslaunch.frameworks import mindspore as frameworks
 
-PLAN = NodePlan((), (), ("NODE=node", "BOTH=node"), scrub=("STALE", "STALE_*"))
+PLAN = NodePlan((), (), ("NODE=node", "BOTH=node"), defaults=("LAST=default",), scrub=("STALE", "STALE_*"))
 
 
 def made(app: AppPlan, rank: tuple[str, ...] = (), **inherits: str) -> dict[str, str]:
-    return rank_variables(inherited(inherits, PLAN), app, RankPlan(0, 0, rank), {"PWD": "/w"}, ("LAST=default",))
+    return rank_variables(inherited(inherits, PLAN), app, RankPlan(0, 0, rank), {"PWD": "/w"}, PLAN)
 
 
 def test_which_variables_are_inherited() -> None:
@@ -43,14 +43,15 @@ def test_a_prefix_is_put_first_in_search_paths() -> None:
 def test_paired_defaults_are_set_together(said: str) -> None:
     """If a host sets only the minimum, it could otherwise exceed the default maximum."""
     defaults = ("MS_RETRY_INTERVAL_LOWER=1", "MS_RETRY_INTERVAL_UPPER=1")
+    plan = NodePlan((), (), (), defaults, frameworks.PACE)
     app, rank = AppPlan(("x",), "/w"), RankPlan(0, 0, ())
-    assert rank_variables({"A": "1"}, app, rank, {}, defaults).items() >= dict(map(_split, defaults)).items()
+    assert rank_variables({"A": "1"}, app, rank, {}, plan).items() >= dict(map(_split, defaults)).items()
     inherits = {f"MS_RETRY_INTERVAL_{said}": "4"}
-    assert rank_variables(inherits, app, rank, {}, defaults) == inherits
+    assert rank_variables(inherits, app, rank, {}, plan) == inherits
 
 
-def test_the_agent_and_frameworks_name_the_same_variables() -> None:
-    """The agent has its own copy of the names, because `frameworks` does not travel."""
+def test_the_agent_and_frameworks_name_the_same_variable() -> None:
+    """The agent has its own copy of the name, because `frameworks` does not travel."""
     assert frameworks.PACE[1] == mindspore_scheduler._PACE
 
 
