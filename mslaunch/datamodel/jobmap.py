@@ -88,6 +88,13 @@ class JobMap(NamedTuple):
     service: int = NO_NODE
     service_cpus: tuple[int, ...] = ()  # that the first service is bound to, if the topology had to be asked for them
 
+    def by_node(self) -> list[list[Placement]]:
+        """The placements on each of `nodes`, in rank order."""
+        rows: list[list[Placement]] = [[] for _ in self.nodes]
+        for placement in self.placements:
+            rows[placement.node].append(placement)
+        return rows
+
     @property
     def service_node(self) -> int:
         """The node of the services, in any case."""

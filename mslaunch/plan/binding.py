@@ -127,11 +127,8 @@ def bind(jobmap: JobMap, policy: Policy, topologies: Mapping[str, Topology], unb
 
         return bind_locally(jobmap, policy.local, topologies)
     placements = list(jobmap.placements)
-    free: list[list[Placement]] = [[] for _ in jobmap.nodes]
-    for row in placements:
-        if not row.cpus and row.app not in unbound:
-            free[row.node].append(row)
-    for node, mine in zip(jobmap.nodes, free):
+    for node, here in zip(jobmap.nodes, jobmap.by_node()):
+        mine = [row for row in here if not row.cpus and row.app not in unbound]
         topology = topologies.get(node.name)
         if not topology or not topology.cpus:
             _cannot(policy, node.name, "it does not tell its cpus")

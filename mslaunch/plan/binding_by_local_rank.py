@@ -24,13 +24,9 @@ def bind_locally(jobmap: JobMap, local: LocalBinding, topologies: Mapping[str, T
 
     Raises UsageError for cpus and nodes that a host has not.
     """
-    rows: list[list[Placement]] = [[] for _ in jobmap.nodes]
-    for placement in jobmap.placements:
-        rows[placement.node].append(placement)
     found: dict[int, Placement] = {}
-    for node, mine in zip(jobmap.nodes, rows):
-        topology = topologies.get(node.name)
-        host = _LocalHost(node.name, topology, local, len(mine))
+    for node, mine in zip(jobmap.nodes, jobmap.by_node()):
+        host = _LocalHost(node.name, topologies.get(node.name), local, len(mine))
         found.update((row.rank, host.bound(row)) for row in mine)
     name = jobmap.nodes[jobmap.service_node].name
     scheduler = _LocalHost(name, topologies.get(name), local, 0).cpus_of(local.scheduler)

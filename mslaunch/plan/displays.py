@@ -27,14 +27,12 @@ _SHOWN = ("socket", "numa", "l3cache", "l2cache")  # the levels of --display-top
 def show_allocation(allocation: Allocation) -> str:
     """The nodes, their slots, and who said so, as --display-allocation beside --display-table; ends in a line end."""
     rows = [("node", "slots", "most", "reached", "slots from")]
-    for node in allocation.nodes:
-        slots = "a slot a core" if node.slots is None else str(node.slots)
-        rows.append((node.name, slots, _most(node), _way(node), node.source))
+    for node in (*allocation.nodes, *allocation.spares):
+        unknown, source = ("as another", f"{node.source}, a spare") if node.spare else ("a slot a core", node.source)
+        slots = unknown if node.slots is None else str(node.slots)
+        rows.append((node.name, slots, "-" if node.max_slots is None else str(node.max_slots), _way(node), source))
     known = [node.slots for node in allocation.nodes if node.slots is not None]
     more = "" if len(known) == len(allocation.nodes) else " and the cores of the others"
-    for node in allocation.spares:
-        slots = "as another" if node.slots is None else str(node.slots)
-        rows.append((node.name, slots, _most(node), _way(node), f"{node.source}, a spare"))
     head = f"allocation: {counted(len(allocation.nodes), 'node')}, {counted(sum(known), 'slot')}{more}"
     if allocation.spares:
         head += f"; {counted(len(allocation.spares), 'spare')}"
@@ -64,11 +62,11 @@ def show_map(
 
 
 def _heading(jobmap: JobMap) -> str:
-    used = {placement.node for placement in jobmap.placements}
-    ranks, nodes = counted(len(jobmap.placements), "rank"), counted(len(used), "node")
+    nodes = counted(len({placement.node for placement in jobmap.placements}), "node")
     over = ", oversubscribed" if jobmap.oversubscribed else ""
     scheduler = f", the scheduler on {jobmap.nodes[jobmap.service].name}" if jobmap.service != NO_NODE else ""
-    return f"map: {ranks} on {nodes}, {counted(jobmap.slots, 'slot')} in all{over}{scheduler}"
+    ranks, slots = counted(len(jobmap.placements), "rank"), counted(jobmap.slots, "slot")
+    return f"map: {ranks} on {nodes}, {slots} in all{over}{scheduler}"
 
 
 def _node_rows(jobmap: JobMap, apps: Sequence[AppContext]) -> list[tuple[str, ...]]:
@@ -144,10 +142,6 @@ def show_topology(name: str, topology: Topology) -> str:
     return _table(f"topology of {name}: {counted(many, 'core')}, {threads} that we may use", rows)
 
 
-def _most(node: Node) -> str:
-    return "-" if node.max_slots is None else str(node.max_slots)
-
-
 def _way(node: Node) -> str:
     if node.local:
         return "here"
@@ -178,9 +172,13 @@ def _program(apps: Sequence[AppContext], app: int) -> str:
 
 
 def _table(head: str, rows: Sequence[tuple[str, ...]]) -> str:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
-    return "\n".join([head, *("  " + line for line in lines)]) + "\n"
+    return "\n".join([head, *("  " + line for line in aligned(rows))]) + "\n"
+
+
+def aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    """The rows of a table as lines, with columns of equal width."""
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
 
 
 # --- as mpirun 4.1 prints them
@@ -206,19 +204,14 @@ def map_text(jobmap: JobMap, topologies: Mapping[str, Topology], job: int) -> st
         "",
         f" {'=' * 24}   JOB MAP   {'=' * 24}",
     ]
-    by_node: list[list[Placement]] = [[] for _ in jobmap.nodes]
-    for placement in jobmap.placements:
-        by_node[placement.node].append(placement)
-    for node, here in zip(jobmap.nodes, by_node):
+    for node, here in zip(jobmap.nodes, jobmap.by_node()):
         if not here:  # the services', which mpirun does not have
             continue
         slots = f"Num slots: {node.slots or 0}\tMax slots: {node.max_slots or 0}\tNum procs: {len(here)}"
         lines += ["", f" Data for node: {node.name}\t{slots}"]
         for placement in here:
-            what = f"App: {placement.app} Process rank: {placement.rank}"
-            lines.append(
-                f" \tProcess OMPI jobid: [{job},1] {what} Bound: {_bound(placement, topologies.get(node.name))}"
-            )
+            what = f"[{job},1] App: {placement.app} Process rank: {placement.rank}"
+            lines.append(f" \tProcess OMPI jobid: {what} Bound: {_bound(placement, topologies.get(node.name))}")
     return "\n".join([*lines, "", f" {'=' * 61}", ""])
 
 

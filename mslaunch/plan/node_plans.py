@@ -90,15 +90,12 @@ def make_world(request: Request, jobmap: JobMap, jobid: str, number: int = 1, at
     with the same upper half for those of one launch; each attempt is one of its own, or it might find what is left of
     the one before.
     """
-    ranks: dict[int, list[int]] = {}
-    for placement in jobmap.placements:
-        ranks.setdefault(placement.node, []).append(placement.rank - jobmap.first)
-    used = sorted(ranks)
+    used = [(node.name, rows) for node, rows in zip(jobmap.nodes, jobmap.by_node()) if rows]
     return World(
         name=str(int(jobid, 16) + (attempt - 1 << 16) & 0xFFFF0000 | number),
         first=jobmap.first,
-        hosts=tuple(jobmap.nodes[node].name for node in used),
-        ranks=tuple(tuple(ranks[node]) for node in used),
+        hosts=tuple(name for name, _ in used),
+        ranks=tuple(tuple(placement.rank - jobmap.first for placement in rows) for _, rows in used),
         sizes=tuple(sum(placement.app == app for placement in jobmap.placements) for app in range(len(request.apps))),
         slots=jobmap.slots,
     )
@@ -133,10 +130,9 @@ class _NodePlans:
         self._defaults = defaults(request, environ, len(jobmap.placements))
         if request.output.xterm and "DISPLAY" in environ:  # unless the way there brought one along (ssh -X)
             self._defaults += (f"DISPLAY={environ['DISPLAY']}",)
-        self._on: dict[int, list[Placement]] = {}  # node -> its ranks
-        for placement in jobmap.placements:
-            self._on.setdefault(placement.node, []).append(placement)
-        self._number = {node: number for number, node in enumerate(sorted(self._on))}  # of those that have ranks
+        self._on = jobmap.by_node()
+        with_ranks = (node for node, rows in enumerate(self._on) if rows)
+        self._number = {node: number for number, node in enumerate(with_ranks)}
         self._readers = stdin_ranks(request, len(jobmap.placements), jobmap.first)
         self._windows = xterm_ranks(request, len(jobmap.placements), jobmap.first)
         self.service = jobmap.service_node
@@ -144,7 +140,7 @@ class _NodePlans:
     def of(self, node: int, world: World, services: tuple[ServicePlan, ...], ranks: bool = True) -> NodePlan:
         """The plan of a node; `ranks` False: with what its services need, and without its ranks."""
         request, jobmap = self._request, self._jobmap
-        here = self._on.get(node, []) if ranks else []
+        here = self._on[node] if ranks else []
         if not (here or services):
             return empty_plan(request, world)
         any_rank = here[0] if here else jobmap.placements[0]

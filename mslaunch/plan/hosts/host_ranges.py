@@ -5,6 +5,8 @@ Brackets that contain a colon are an IPv6 address, and stay as they are.
 
 from __future__ import annotations
 
+import os
+
 from mslaunch.errors import LaunchError
 from mslaunch.faststd import TYPE_CHECKING
 
@@ -18,20 +20,15 @@ _MAX_WIDTH = 18  # digits of one number
 
 def split(text: str) -> list[str]:
     """The entries of a comma list; commas inside brackets do not part.  Empty entries are kept."""
-    if "[" not in text:
-        return text.split(",")
-    entries = []
-    depth = start = 0
-    for at, char in enumerate(text):
-        if char == "[":
-            depth += 1
-        elif char == "]":
-            depth -= 1
-        elif char == "," and depth <= 0:
-            entries.append(text[start:at])
-            start = at + 1
-    entries.append(text[start:])
-    return entries
+    entries: list[list[str]] = []
+    depth = 0
+    for piece in text.split(","):
+        if depth > 0:
+            entries[-1].append(piece)
+        else:
+            entries.append([piece])
+        depth += piece.count("[") - piece.count("]")
+    return [",".join(pieces) for pieces in entries]
 
 
 def expand(text: str) -> list[str]:
@@ -53,21 +50,17 @@ def expand(text: str) -> list[str]:
 
 def _pieces(entry: str, text: str) -> Iterator[Sequence[str]]:
     """The parts of one entry, each as the texts that it may be: `a[1-2]b` is (a), (1, 2), (b)."""
-    at = 0
-    while True:
-        begin = entry.find("[", at)
-        plain = entry[at:] if begin < 0 else entry[at:begin]
+    bracket = "["
+    while bracket:
+        plain, bracket, rest = entry.partition("[")
         if "]" in plain:
             raise _refusal(text, "a ] has no [ before it")
         yield (plain,)
-        if begin < 0:
-            return
-        end = entry.find("]", begin)
-        if end < 0:
+        inside, end, entry = rest.partition("]")
+        if bracket and not end:
             raise _refusal(text, "a [ has no ] after it")
-        inside = entry[begin + 1 : end]
-        yield (f"[{inside}]",) if ":" in inside else _numbers(inside, text)
-        at = end + 1
+        if bracket:
+            yield (f"[{inside}]",) if ":" in inside else _numbers(inside, text)
 
 
 def _numbers(inside: str, text: str) -> list[str]:
@@ -109,14 +102,11 @@ def fold(names: Sequence[str]) -> str:
 
     The order is kept; nothing is sorted.  Names with a colon (addresses) are left as they are.
     """
-    folded = []
+    folded: list[str] = []
     at = 0
     while at < len(names):
         prefix, suffix, numbers = _group(names, at)
-        if len(numbers) > 1:
-            folded.append(f"{prefix}[{','.join(_runs(numbers))}]{suffix}")
-        else:
-            folded.append(names[at])
+        folded.append(f"{prefix}[{','.join(_runs(numbers))}]{suffix}" if len(numbers) > 1 else names[at])
         at += max(1, len(numbers))
     return ",".join(folded)
 
@@ -125,23 +115,23 @@ def _group(names: Sequence[str], at: int) -> tuple[str, str, list[str]]:
     """What the names from `at` on share on both sides of one number, and those numbers; none if they share nothing."""
     if at + 1 == len(names) or not (_foldable(names[at]) and _foldable(names[at + 1])):
         return "", "", []
-    one, two = names[at], names[at + 1]
-    limit = min(len(one), len(two))
-    head = next((i for i in range(limit) if one[i] != two[i]), limit)
-    while head and one[head - 1] in _DIGITS:
-        head -= 1
-    tail = next((i for i in range(limit - head) if one[-1 - i] != two[-1 - i]), limit - head)
-    while tail and one[-tail] in _DIGITS:
-        tail -= 1
-    prefix, suffix = one[:head], one[len(one) - tail :]
+    pair = names[at : at + 2]
+    prefix = _shared(pair)
+    head = len(prefix)
+    suffix = _shared([name[head:][::-1] for name in pair])[::-1]
     numbers = []
     for name in names[at : at + MAX_NAMES]:
-        number = name[head : len(name) - tail]
-        fits = len(name) > head + tail and name.startswith(prefix) and name.endswith(suffix)
+        number = name[head : len(name) - len(suffix)]
+        fits = len(name) > head + len(suffix) and name.startswith(prefix) and name.endswith(suffix)
         if not (fits and _foldable(name) and _DIGITS.issuperset(number) and len(number) <= _MAX_WIDTH):
             break
         numbers.append(number)
     return prefix, suffix, numbers
+
+
+def _shared(names: Sequence[str]) -> str:
+    """The characters that all names begin with, up to the last one that is no digit."""
+    return os.path.commonprefix(names).rstrip("0123456789")  # noqa: RUF071 (of characters, not of parts of paths)
 
 
 def _foldable(name: str) -> bool:
@@ -150,13 +140,11 @@ def _foldable(name: str) -> bool:
 
 def _runs(numbers: Sequence[str]) -> list[str]:
     """01 02 03 7 to 01-03 7."""
-    runs = []
-    low = high = numbers[0]
-    for number in numbers[1:]:
-        if number == str(int(high) + 1).zfill(len(low) if low[0] == "0" else 0):
-            high = number
-            continue
-        runs.append(low if low == high else f"{low}-{high}")
-        low = high = number
-    runs.append(low if low == high else f"{low}-{high}")
-    return runs
+    runs: list[list[str]] = []
+    for number in numbers:
+        low, high = runs[-1] if runs else ("", "")
+        if low and number == str(int(high) + 1).zfill(len(low) if low[0] == "0" else 0):
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return [low if low == high else f"{low}-{high}" for low, high in runs]

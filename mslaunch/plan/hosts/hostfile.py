@@ -322,25 +322,19 @@ def lines_of(text: str, name: str) -> Iterator[tuple[int, str]]:
     if nul >= 0:
         where = f"{name}:{text.count(chr(10), 0, nul) + 1}"
         raise HostfileError("this is no text file: it holds a NUL character", where, "name a file of lines")
-    if text[:1] == "\ufeff":
-        text = text[1:]
-    elif text[:3] == "ï»¿":  # the same mark, read as Latin-1
-        text = text[3:]
-    if "\r" in text:
-        text = text.replace("\r\n", "\n").replace("\r", "\n")
-    begun = opened = 0  # first line of the entry, line of the open /*
+    text = text.removeprefix("\ufeff").removeprefix("ï»¿")  # the same mark, read as Latin-1
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    opened = 0  # line of the open /*
     parts: list[str] = []
     for number, line in enumerate(text.split("\n"), 1):
-        if not parts:
-            begun = number
         plain, is_open = _uncomment(line, bool(opened))
         opened = (opened or number) if is_open else 0
         parts.append(plain)
         if not opened:
             entry = " ".join(parts)
-            parts = []
-            if entry and not entry.isspace():
-                yield begun, entry
+            if entry.strip():
+                yield number - len(parts) + 1, entry
+            parts.clear()
     if opened:
         raise HostfileError("the comment that begins here never ends", f"{name}:{opened}", "end it with */")
 

@@ -14,7 +14,7 @@ from mslaunch.plan.mapping.slot_counts import MAX_RANKS, app_by_app
 from mslaunch.plan.mapping.topology_view import WHOLE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from mslaunch.datamodel.jobmap import Placement
     from mslaunch.plan.mapping.slot_counts import MappingJob, SlotCounts
@@ -94,24 +94,22 @@ def _places(machines: TopologyView, node: int, pattern: Pattern) -> list[Locale]
     if level == "node":
         return [WHOLE] * many
     counts = [many] * machines.count(node, level)
-    limits = [(most, upper) for most, upper in pattern if upper != level]
+    limits = {upper: most for most, upper in pattern if upper != level}
     if limits:
         counts = _pruned(machines, node, level, counts, limits)
     return [(level, number) for number, count in enumerate(counts) for _ in range(count)]
 
 
-def _pruned(machines: TopologyView, node: int, level: str, counts: Sequence[int], limits: Pattern) -> list[int]:
+def _pruned(
+    machines: TopologyView, node: int, level: str, counts: Sequence[int], limits: Mapping[str, int]
+) -> list[int]:
     """As many of the counts as the larger objects allow, dealt one at a time to the smaller ones in turn."""
     first = {number: at for at, number in reversed(list(enumerate(machines.row(node, level))))}
-    left: dict[tuple[str, int], int] = {}
-    above: list[list[tuple[str, int]]] = []
-    for number in range(len(counts)):
-        above.append([])
-        for most, upper in limits:
-            row = machines.row(node, upper) if upper != "node" else ()
-            key = (upper, row[first[number]] if row else 0)
-            left[key] = most
-            above[-1].append(key)
+    rows = {upper: machines.row(node, upper) if upper != "node" else () for upper in limits}
+    above = [
+        [(upper, row[first[number]] if row else 0) for upper, row in rows.items()] for number in range(len(counts))
+    ]
+    left = {key: limits[key[0]] for keys in above for key in keys}
     made = [0] * len(counts)
     for turn in range(max(counts, default=0)):
         for number, count in enumerate(counts):

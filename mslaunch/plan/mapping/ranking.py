@@ -22,13 +22,11 @@ if TYPE_CHECKING:
 
 
 def ranked(taken: Taken, order: Sequence[int], policy: Policy, machines: TopologyView) -> list[Row]:
-    """(node, locale) of each rank, in rank order; `order` has the nodes, `policy` is a settled one.
+    """(node, locale) of each rank, in rank order; `order` has the nodes, `policy` is a settled one, and not by slot.
 
     Raises AllocationError if a node has none of the objects to rank by.
     """
     nodes = [node for node in order if taken.get(node)]
-    if policy.rank_by == "slot":
-        return [(node, locale) for node in nodes for locale in taken[node]]
     if policy.rank_by == "node":
         return list(_by_node(taken, nodes))
     piles = {node: _RankPiles(taken[node], node, policy.rank_by, machines) for node in nodes}

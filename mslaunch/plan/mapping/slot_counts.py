@@ -124,23 +124,19 @@ class SlotCounts:
 
     def refusal(self, what: str) -> AllocationError:
         """`what` is wrong, what there is, who said so, and the flag that helps."""
-        mine = self._mine
-        if self.asked:
-            what += f" (the programs before took {self.asked})"
+        from mslaunch.plan.displays import aligned
+
         rows = [("node", "slots", "from")]
-        for node in mine[:_SHOWN]:
-            one = self.nodes[node]
-            slots = f"{self.slots[node]}" if one.max_slots is None else f"{self.slots[node]}, at most {one.max_slots}"
-            rows.append((one.name, slots, one.source))
-        width = max(len(row[0]) for row in rows), max(len(row[1]) for row in rows)
-        table = [f"{name:<{width[0]}}  {slots:<{width[1]}}  {source}" for name, slots, source in rows]
-        if len(mine) > _SHOWN:
-            table.append(f"and {len(mine) - _SHOWN} more nodes")
+        for one, slots in ((self.nodes[node], self.slots[node]) for node in self._mine[:_SHOWN]):
+            most = "" if one.max_slots is None else f", at most {one.max_slots}"
+            rows.append((one.name, f"{slots}{most}", one.source))
+        more = len(self._mine) - _SHOWN
+        lines = [*aligned(rows), *([f"and {more} more nodes"] if more > 0 else [])]
+        before = f" (the programs before took {self.asked})" if self.asked else ""
+        way = "ask for fewer ranks, give the hosts more slots (slots=N, -H HOST:N), or add --oversubscribe"
         if self.over:
             way = "max_slots is kept even with --oversubscribe: raise it, ask for fewer ranks, or name more hosts"
-        else:
-            way = "ask for fewer ranks, give the hosts more slots (slots=N, -H HOST:N), or add --oversubscribe"
-        return AllocationError(what, todo="\n".join([*table, way]))
+        return AllocationError(what + before, todo="\n".join([*lines, way]))
 
     def _turned(self, mine: list[int]) -> list[int]:
         """The nodes in turn from the one where the app context before began, or the next that has a free slot.
@@ -163,14 +159,10 @@ def even(room: Sequence[int], wanted: int) -> list[int]:
     counts = [0] * len(room)
     open_ = [at for at, most in enumerate(room) if most > 0]
     while wanted and open_:
-        if wanted < len(open_):
-            for at in open_[:wanted]:
-                counts[at] += 1
-            break
-        step = min(wanted // len(open_), *(room[at] - counts[at] for at in open_))
-        for at in open_:
+        step = max(1, min(wanted // len(open_), *(room[at] - counts[at] for at in open_)))
+        for at in open_[:wanted]:
             counts[at] += step
-        wanted -= step * len(open_)
+        wanted -= step * len(open_[:wanted])
         open_ = [at for at in open_ if counts[at] < room[at]]
     return counts
 
@@ -230,7 +222,6 @@ def numbered(rows: Iterable[tuple[int, int, Locale]]) -> list[Placement]:
     locals_: dict[int, int] = {}
     placements = []
     for rank, (app, node, locale) in enumerate(rows):
-        local = locals_.get(node, 0)
-        locals_[node] = local + 1
+        local = locals_[node] = locals_.get(node, -1) + 1
         placements.append(Placement(rank, app, node, local, (), locale))
     return placements
