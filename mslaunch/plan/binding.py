@@ -140,11 +140,8 @@ def bind(jobmap: JobMap, policy: Policy, topologies: Mapping[str, Topology], unb
 
 def _cannot(policy: Policy, host: str, why: str) -> None:
     """Raises UsageError unless binding was nobody's wish, or only a wish."""
-    asked = _asked(policy)
-    if not asked and policy.map_by in LEVELS:
-        asked = f"--map-by {policy.map_by}"
-    if policy.cpu_set:
-        asked = f"--cpu-set {policy.cpu_set}"
+    mapped = f"--map-by {policy.map_by}" if policy.map_by in LEVELS else ""
+    asked = f"--cpu-set {policy.cpu_set}" if policy.cpu_set else _asked(policy) or mapped
     if asked and not policy.if_supported:
         raise UsageError(
             f"ranks on {host} cannot be bound: {why}", asked, "use --bind-to none, or add :if-supported to the policy"
@@ -156,14 +153,6 @@ def _asked(policy: Policy) -> str:
     if policy.bind_to:
         return f"--bind-to {policy.bind_to}"
     return f"PE={policy.pe}" if policy.pe else ""
-
-
-class _FullError(Exception):
-    """An object would get more ranks than it has cpus."""
-
-    def __init__(self, number: int, ranks: int, cpus: int) -> None:
-        super().__init__(number, ranks, cpus)
-        self.number, self.ranks, self.cpus = number, ranks, cpus
 
 
 class _NodeBinding:
@@ -193,10 +182,10 @@ class _NodeBinding:
                 _cannot(self._policy, self._name, f"there is no {self._level}, only {_levels(self._topology)}")
             return [self._free for _ in rows]
         try:
-            return [self._place(row) for row in rows]
-        except _FullError as full:
+            return [self._place(row, len(rows)) for row in rows]
+        except AllocationError:
             if _asked(self._policy):
-                raise self._refusal(full, len(rows)) from None
+                raise
             return [self._free for _ in rows]
 
     def _which(self, ranks: int) -> str:
@@ -213,15 +202,13 @@ class _NodeBinding:
             return "hwthread" if uses_hwthreads(policy) else "core"
         return next((level for level in ("numa", "socket") if self._topology.row(level)), "")
 
-    def _place(self, row: Placement) -> tuple[int, ...]:
-        if row.locale[0] == self._level:
-            numbers = [self._near(row.locale[1])]
-        else:
-            numbers = self._from(self._emptiest(row.locale))
+    def _place(self, row: Placement, ranks: int) -> tuple[int, ...]:
+        mapped_here = row.locale[0] == self._level
+        numbers = [self._near(row.locale[1])] if mapped_here else self._from(self._emptiest(row.locale))
         for number in numbers:
             self._load[number] += 1
             if self._load[number] > self._room[number] and not self._may_overload():
-                raise _FullError(number, self._load[number], self._room[number])
+                raise self._refusal(number, ranks)
         return tuple(place for number in numbers for place in self._objects[number])
 
     def _near(self, number: int) -> int:
@@ -270,12 +257,13 @@ class _NodeBinding:
         """As said; --oversubscribe says it for the default (and PE=n), but not for a --bind-to beside it."""
         return self._policy.overload or (bool(self._policy.oversubscribe) and not self._policy.bind_to)
 
-    def _refusal(self, full: _FullError, ranks: int) -> AllocationError:
+    def _refusal(self, number: int, ranks: int) -> AllocationError:
+        """For an object that would get more ranks than it has cpus, on a node with so many."""
         fewer = "fewer ranks a node" + (" or a smaller PE=n" if self._policy.pe else "")
         left = f" of --cpu-set {self._policy.cpu_set}" if self._policy.cpu_set else ""
         return AllocationError(
-            f"{ranks} ranks on {self._name}: {full.ranks} of them would be bound to {self._level} {full.number}{left}, "
-            f"which has {counted(full.cpus, 'cpu')}",
+            f"{ranks} ranks on {self._name}: {self._load[number]} of them would be bound to "
+            f"{self._level} {number}{left}, which has {counted(self._room[number], 'cpu')}",
             _asked(self._policy),
             f"ask for {fewer}, use --bind-to none, or allow it with --bind-to {self._level}:overload-allowed",
         )

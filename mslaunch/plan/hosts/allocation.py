@@ -13,7 +13,8 @@ from mslaunch.datamodel.jobmap import Allocation, Node
 from mslaunch.datamodel.request import NO_HOSTFILE
 from mslaunch.errors import AllocationError, HostfileError
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
-from mslaunch.plan.hosts.host_names import KEEP_DOMAINS, first_said, local_first, naming_of
+from mslaunch.plan.hosts.host_names import KEEP_DOMAINS, chosen, first_said, in_order, left_out, local_first, naming_of
+from mslaunch.plan.hosts.hostfile import parse, parse_hosts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -77,16 +78,12 @@ class _Sources:
         if app.sequence:
             return self._hosts(app.sequence, app)
         if app.hosts:
-            from mslaunch.plan.hosts.hostfile import parse_hosts
-
             return self._hosts([line for text in app.hosts for line in parse_hosts(text)], app)
         return self.file(app.hostfile, "--hostfile") if app.hostfile is not None else None
 
     def file(self, path: str, option: str) -> _Listed:
         """The hosts of a hostfile."""
         if path not in self._files:
-            from mslaunch.plan.hosts.hostfile import parse
-
             self._files[path] = _from_file(parse(self.text(path, option), path), self._naming)
         return self._files[path]
 
@@ -121,8 +118,6 @@ class _Sources:
         order: list[str] = []
         for line in lines:
             if line.name[0] == "+":
-                from mslaunch.plan.hosts.host_names import chosen, in_order
-
                 base = {name: node for name, node in self.base(app).items() if not node.spare}
                 order += (node.name for node in chosen(line, base))
                 table.update(in_order(lines, base))
@@ -132,8 +127,6 @@ class _Sources:
                 table[new.name] = _added(table[new.name], new) if new.name in table else new
         without = [line for line in lines if line.name[0] == "^"]
         if without:
-            from mslaunch.plan.hosts.host_names import left_out
-
             table = table or self.base(app)
             gone = left_out(without, table, self._naming)
             table = {name: node for name, node in table.items() if name not in gone}
@@ -152,48 +145,35 @@ def _from_file(lines: Iterable[HostLine], naming: HostNames) -> _Listed:
         new = naming.node(line)
         order.append(new.name)
         old = table.get(new.name)
-        table[new.name] = _again(old, new, line) if old else new._replace(slots=_either(new.slots, new.max_slots))
+        first = new._replace(slots=new.max_slots) if new.slots is None else new
+        table[new.name] = _again(old, new, line) if old else first
     return _Listed(table, tuple(order))
 
 
 def _again(old: Node, new: Node, line: HostLine) -> Node:
     """A host that the file has named before."""
+    who = new.name if line.name == new.name else f"{line.name} (the node {new.name})"
     if new.slots is not None:
+        apart = f"\nif these are two hosts, keep their domains apart with --mca {KEEP_DOMAINS} 1"
+        hint = "" if new.local or who == new.name else apart
         raise HostfileError(
-            f"{_known_as(line.name, new.name)} gets its slots a second time, after {old.source}",
+            f"{who} gets its slots a second time, after {old.source}",
             line.source,
-            f"give a host one line with slots=N, or a line for each slot{_domain_hint(line.name, new)}",
+            f"give a host one line with slots=N, or a line for each slot{hint}",
         )
     slots = (1 if old.slots is None else old.slots) + 1
-    most = _either(new.max_slots, old.max_slots)
+    most = old.max_slots if new.max_slots is None else new.max_slots
     if most is not None and slots > most:
-        raise HostfileError(
-            f"{_known_as(line.name, new.name)} has {slots} slots now, more than its max_slots={most}",
-            line.source,
-            "leave the line out, or raise max_slots",
-        )
+        what = f"{who} has {slots} slots now, more than its max_slots={most}"
+        raise HostfileError(what, line.source, "leave the line out, or raise max_slots")
     source = f"{old.source},{line.source.rpartition(':')[2]}" if len(old.source) < 40 else old.source
     return first_said(old, new)._replace(slots=slots, max_slots=most, source=source)
-
-
-def _either(one: int | None, other: int | None) -> int | None:
-    return other if one is None else one
 
 
 def _added(old: Node, new: Node) -> Node:
     """Two mentions of a host in -H."""
     slots = None if old.slots is None or new.slots is None else old.slots + new.slots
     return first_said(old, new)._replace(slots=slots)
-
-
-def _known_as(written: str, name: str) -> str:
-    return name if written == name else f"{written} (the node {name})"
-
-
-def _domain_hint(written: str, node: Node) -> str:
-    if node.local or written == node.name:
-        return ""
-    return f"\nif these are two hosts, keep their domains apart with --mca {KEEP_DOMAINS} 1"
 
 
 # ------------------------------------------------------------------------------------------------ one allocation of all
@@ -221,9 +201,8 @@ def _joined(listed: Sequence[_Listed | None], here: Node, apart: bool, in_sequen
             "all nodes are filled: " + ", ".join(f"{node.name} has 0 slots ({node.source})" for node in who[:8]),
             todo="give at least one host a slot, as slots=1 or -H HOST:1",
         )
-    sequences: tuple[tuple[int, ...], ...] = ()
-    if in_sequence:
-        sequences = tuple(tuple(index[name] for name in one.order if name in index) if one else () for one in listed)
+    orders = [one.order if one else () for one in listed] if in_sequence else ()
+    sequences = tuple(tuple(index[name] for name in order if name in index) for order in orders)
     return Allocation(usable, declared=True, apps=apps, sequences=sequences, spares=spares)
 
 
@@ -233,18 +212,13 @@ def _together(listed: Sequence[_Listed | None]) -> Table:
     Of a host in several, the last -H that gives a number of slots counts, else the first hostfile (4.1.4).
     """
     nodes: Table = {}
-    for one in sorted(_different(listed), key=lambda one: not any(map(_by_option, one.table.values()))):
+    for one in sorted(_different(listed), key=lambda one: all(node.source != "-H" for node in one.table.values())):
         for name, node in one.table.items():
-            old = nodes.get(name)
-            said = node if old is None or (_by_option(node) and node.slots is not None) else old
-            spare = node.spare and (old is None or old.spare)  # who names it otherwise wants to use it
-            merged = node if old is None else first_said(old, node)
-            nodes[name] = merged._replace(slots=said.slots, source=said.source, spare=spare)
+            old = nodes.get(name, node)
+            said = node if node.source == "-H" and node.slots is not None else old
+            spare = node.spare and old.spare  # who names it otherwise wants to use it
+            nodes[name] = first_said(old, node)._replace(slots=said.slots, source=said.source, spare=spare)
     return nodes
-
-
-def _by_option(node: Node) -> bool:
-    return node.source == "-H"
 
 
 def _different(listed: Sequence[_Listed | None]) -> list[_Listed]:
@@ -264,10 +238,10 @@ def _by_rankfile(
     request: Request, sources: _Sources, naming: HostNames, listed: Sequence[_Listed | None]
 ) -> Allocation:
     """The hosts of the rankfile, with a slot a line; where hosts are named as well, only these may be used."""
-    from mslaunch.plan.hosts.rankfile import parse, resolve
+    from mslaunch.plan.hosts.rankfile import parse_ranks, resolve
 
     path = request.policy.rankfile or ""
-    listed_ranks = parse(sources.text(path, "--rankfile"), path)
+    listed_ranks = parse_ranks(sources.text(path, "--rankfile"), path)
     table, lines = resolve(listed_ranks, naming, lambda: sources.base(request.apps[0]))
     known = {name: node for one in listed if one for name, node in one.table.items()}
     nodes = tuple(

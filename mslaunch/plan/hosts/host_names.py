@@ -16,6 +16,7 @@ from __future__ import annotations
 from mslaunch.datamodel.jobmap import Node
 from mslaunch.errors import AllocationError, UsageError, counted
 from mslaunch.faststd import TYPE_CHECKING
+from mslaunch.plan.hosts.hostfile import parse_hosts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -91,8 +92,6 @@ def _without_domain(name: str) -> str:
 
 def named_node(host: str, allocation: Allocation, naming: HostNames) -> Node:
     """The node that `host` means; what the allocation says of it is kept."""
-    from mslaunch.plan.hosts.hostfile import parse_hosts
-
     try:
         lines = parse_hosts(host)
     except UsageError as error:

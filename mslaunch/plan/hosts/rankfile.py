@@ -9,9 +9,9 @@ from __future__ import annotations
 from mslaunch.datamodel.jobmap import RankLine
 from mslaunch.errors import HostfileError, LaunchError
 from mslaunch.faststd import TYPE_CHECKING
-from mslaunch.plan.hosts.host_names import first_said
+from mslaunch.plan.hosts.host_names import chosen, first_said
 from mslaunch.plan.hosts.host_ranges import quoted
-from mslaunch.plan.hosts.hostfile import lines_of
+from mslaunch.plan.hosts.hostfile import lines_of, parse_hosts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _EXAMPLE = "write it like: rank 0=node1 slot=0:1-2"
 
 
-def parse(text: str, name: str) -> tuple[RankLine, ...]:
+def parse_ranks(text: str, name: str) -> tuple[RankLine, ...]:
     """The lines of a rankfile, by rank; `name` is what messages and `source` call the file.
 
     Raises HostfileError, whatever the text, with `where` = NAME:LINE.
@@ -78,15 +78,11 @@ def resolve(
 
 
 def _node(line: RankLine, naming: HostNames, base: Callable[[], Table]) -> Node:
-    from mslaunch.plan.hosts.hostfile import parse_hosts
-
     try:
         hosts = parse_hosts(line.host)
         if len(hosts) != 1 or hosts[0].name.startswith(("^", "+e")):
             raise HostfileError("a rank goes to one host", line.source, _EXAMPLE)
         if hosts[0].name[0] == "+":
-            from mslaunch.plan.hosts.host_names import chosen
-
             return chosen(hosts[0], base())[0]._replace(max_slots=None)
     except LaunchError as error:
         raise HostfileError(f"cannot use {quoted(line.host)}: {error.what}", line.source, error.todo) from None

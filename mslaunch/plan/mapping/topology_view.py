@@ -32,9 +32,12 @@ class TopologyView:
     """The topologies of the nodes of an allocation, by index."""
 
     def __init__(self, nodes: Sequence[Node], topologies: Mapping[str, Topology]) -> None:
+        flats = {
+            slots: flat(slots) for slots in {max(1, node.slots or 1) for node in nodes if node.name not in topologies}
+        }
         self.nodes = nodes
         self._known = topologies
-        self._flat: dict[int, Topology] = {}
+        self._of = [topologies.get(node.name) or flats[max(1, node.slots or 1)] for node in nodes]
         self._counts: dict[tuple[int, str], int] = {}
 
     def is_known(self, node: int) -> bool:
@@ -43,17 +46,11 @@ class TopologyView:
 
     def of(self, node: int) -> Topology:
         """The node's topology."""
-        found = self._known.get(self.nodes[node].name)
-        if found is None:
-            slots = max(1, self.nodes[node].slots or 1)
-            found = self._flat.get(slots)
-            if found is None:
-                found = self._flat[slots] = flat(slots)
-        return found
+        return self._of[node]
 
     def row(self, node: int, level: str) -> Sequence[int]:
         """Which object of this level each hardware thread of the node is in; empty if there is no such level."""
-        return self.of(node).objects[LEVELS.index(level)]
+        return self._of[node].row(level)
 
     def count(self, node: int, level: str) -> int:
         """How many objects of this level the node has."""

@@ -379,7 +379,8 @@ def test_a_scheduler_may_start_first() -> None:
     ((node, plan),) = first_plans(cluster, attempt=2).items()
     (service,) = plan.services
     assert (node, plan.ranks, plan.world.here) == (0, (), -1)
-    assert service[2:] == (SERVICE_BASE, True, "light", (1, 3), "mindspore", "scheduler") and service.port == 10002
+    assert service[2:] == (SERVICE_BASE, True, "light", (1, 3), "mindspore", "scheduler", "mindspore")
+    assert service.port == 10002
     assert plan.apps[0].argv == ("python", "x.py") and "A=1" in plan.apps[0].env, "whose interpreter and variables"
     assert values(plan.env)["MSLAUNCH_ATTEMPT"] == "2" and "MS_TOPO_TIMEOUT" in values(plan.defaults)
     assert not any(made.services for made in plans(AppContext(("x",)), {}, cluster=cluster)), "it runs by then"

@@ -10,7 +10,7 @@ from machines import machine
 from mslaunch.datamodel.jobmap import Allocation, JobMap, RankLine
 from mslaunch.datamodel.request import AppContext, Policy, Request
 from mslaunch.errors import AllocationError, HostfileError, LaunchError, UsageError
-from mslaunch.plan.hosts.rankfile import parse
+from mslaunch.plan.hosts.rankfile import parse_ranks as parse
 from mslaunch.plan.mapping.mapper import map_job
 from mslaunch.plan.mapping.pipeline import allocate
 
