@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mslaunch.datamodel.node_plan import NO_NODE
+from mslaunch.datamodel.node_plan import NO_NODE, NodeId
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class JobMap(NamedTuple):
     slots: int  # of the whole allocation: OMPI_UNIVERSE_SIZE
     oversubscribed: bool = False
     #: the node of the services, where it is not that of the first rank; then the last of `nodes` may have no ranks
-    service: int = NO_NODE
+    service: NodeId = NO_NODE
     service_cpus: tuple[int, ...] = ()  # that the first service is bound to, if the topology had to be asked for them
 
     def by_node(self) -> list[list[Placement]]:
@@ -96,9 +96,9 @@ class JobMap(NamedTuple):
         return rows
 
     @property
-    def service_node(self) -> int:
+    def service_node(self) -> NodeId:
         """The node of the services, in any case."""
-        return self.placements[0].node if self.service == NO_NODE else self.service
+        return NodeId(self.placements[0].node) if self.service == NO_NODE else self.service
 
     @property
     def first(self) -> int:

@@ -35,7 +35,7 @@ def is_service(number: int) -> bool:
 class RankPlan(NamedTuple):
     """One rank."""
 
-    rank: int
+    rank: RankId
     app: int  # index into NodePlan.apps
     env: tuple[str, ...]  # "NAME=value", on top of NodePlan.env
     cpus: tuple[int, ...] = ()  # the kernel's numbers; empty: not bound
@@ -82,7 +82,7 @@ class ServicePlan(NamedTuple):
 
     port: int  # that it listens at; 0: at none
     env: tuple[str, ...]  # "NAME=value", on top of what the ranks have
-    number: int = SERVICE_BASE  # its id
+    number: ServiceId = SERVICE_BASE  # its id
     first: bool = False  # started before the ranks; False: when somebody connects to the port
     program: str = "light"  # as ServicePolicy.program
     cpus: tuple[int, ...] = ()  # the kernel's numbers; empty: not bound
@@ -101,7 +101,7 @@ class NodePlan(NamedTuple):
     together: tuple[str, ...] = ()  # names among these: where one of them is given, none of the others is set
     scrub: tuple[str, ...] = ()  # names and NAME* patterns that must not be inherited from the agent's environment
     services: tuple[ServicePlan, ...] = ()
-    stdin: tuple[int, ...] = ()  # the ranks whose standard input is a pipe; the others read /dev/null
+    stdin: tuple[RankId, ...] = ()  # the ranks whose standard input is a pipe; the others read /dev/null
     merge: bool = False
     pty: str = "auto"
     grace: float = 2.0

@@ -9,7 +9,7 @@ MindSpore take its MPI path, did MS_ROLE not stand in every rank's environment.
 
 from __future__ import annotations
 
-from mslaunch.datamodel.node_plan import SERVICE_BASE, ServicePlan
+from mslaunch.datamodel.node_plan import SERVICE_BASE, ServiceId, ServicePlan
 from mslaunch.datamodel.request import ServicePolicy
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.frameworks.contract import Framework, RankInfo, ServiceInfo
@@ -101,7 +101,7 @@ def services(place: RankInfo, policy: ServicePolicy) -> tuple[ServicePlan, ...]:
     scheduler = _words({**shared, "MS_ROLE": "MS_SCHED", "RANK_ID": 0})
     server = _words({**shared, "MS_ROLE": "MS_PSERVER"})
     made = [ServicePlan(port, scheduler, SERVICE_BASE, policy.first, policy.program, policy.cpus, "mindspore")]
-    made += (ServicePlan(0, server, SERVICE_BASE - 1 - at, True, "ranks") for at in range(place.servers))
+    made += (ServicePlan(0, server, ServiceId(SERVICE_BASE - 1 - at), True, "ranks") for at in range(place.servers))
     return tuple(plan._replace(name=service(plan.number).name, kind="mindspore") for plan in made)
 
 

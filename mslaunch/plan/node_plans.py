@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 
-from mslaunch.datamodel.node_plan import SERVICE_BASE, AppPlan, NodePlan, RankPlan, ServiceId, World
+from mslaunch.datamodel.node_plan import SERVICE_BASE, AppPlan, NodePlan, RankId, RankPlan, ServiceId, World
 from mslaunch.errors import UsageError
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.frameworks import table as frameworks
@@ -153,7 +153,7 @@ class _NodePlans:
             together=frameworks.TOGETHER,
             scrub=(*frameworks.SCRUB, *OWN),
             services=services,
-            stdin=tuple(placement.rank for placement in here if placement.rank in self._readers),
+            stdin=tuple(RankId(placement.rank) for placement in here if placement.rank in self._readers),
             merge=request.output.merge,
             pty=request.output.pty,
             grace=request.grace,
@@ -165,7 +165,7 @@ class _NodePlans:
 
     def _rank_plan(self, placement: Placement, local_size: int, world: World) -> RankPlan:
         return RankPlan(
-            placement.rank + world.first - self._jobmap.first,
+            RankId(placement.rank + world.first - self._jobmap.first),
             placement.app,
             tuple(frameworks.rank_env(self._place(placement, local_size, world))),
             placement.cpus,

@@ -5,7 +5,7 @@ docs/wire.md describes the conversation.  A plan's variables travel as "NAME=val
 
 from __future__ import annotations
 
-from mslaunch.datamodel.node_plan import AppPlan, NodePlan, RankPlan, ServicePlan, World
+from mslaunch.datamodel.node_plan import AppPlan, NodePlan, RankId, RankPlan, ServicePlan, World
 from mslaunch.datamodel.node_report import LEVELS, Topology
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 from mslaunch.protocol.codec import checked, pack, strict, unpack
@@ -90,6 +90,8 @@ class StackTrace(NamedTuple):
 _READERS: dict[str, Callable[[str], object]] = {
     "str": str,
     "int": int,
+    "RankId": int,
+    "ServiceId": int,
     "float": float,
     "bool": bool,
     "int | None": lambda word: int(word) if word else None,
@@ -217,7 +219,9 @@ def unpack_plan(payload: bytes) -> NodePlan:
         app, cpus, *env = fields[f"rank.{number}"]
         wrapper = tuple(fields.get(f"wrapper.{number}", ()))
         memory = tuple(map(int, fields.get(f"memory.{number}", ())))
-        ranks.append(RankPlan(int(number), int(app), tuple(env), tuple(map(int, cpus.split())), wrapper, memory))
+        ranks.append(
+            RankPlan(RankId(int(number)), int(app), tuple(env), tuple(map(int, cpus.split())), wrapper, memory)
+        )
     return record_of(
         NodePlan,
         fields,

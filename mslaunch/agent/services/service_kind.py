@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 
 from mslaunch.agent.ranks.rank_environment import inherited, rank_variables
-from mslaunch.datamodel.node_plan import RankPlan
+from mslaunch.datamodel.node_plan import RankId, RankPlan
 from mslaunch.errors import LaunchError
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 from mslaunch.host.files import head_of
@@ -111,7 +111,7 @@ class ProgramOfRanks(NamedTuple):
         return any(word in head_of(os.path.join(wdir, text), most) for text in texts)
 
     def _rank(self) -> RankPlan:
-        return RankPlan(self.service.number, 0, ())
+        return RankPlan(RankId(self.service.number), 0, ())
 
 
 def _first_line(path: str) -> list[str]:

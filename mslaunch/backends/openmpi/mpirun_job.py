@@ -11,7 +11,7 @@ import os
 from mslaunch.backends.openmpi.rank_wrapper import LocalPaths, framework_variables, wrap
 from mslaunch.backends.openmpi.translate_options import HOSTFILE, MpirunOptions, translate
 from mslaunch.datamodel.jobmap import Allocation, Endpoint, Node
-from mslaunch.datamodel.node_plan import AppPlan, NodePlan, RankPlan, ServicePlan
+from mslaunch.datamodel.node_plan import AppPlan, NodePlan, RankId, RankPlan, ServicePlan
 from mslaunch.datamodel.request import Request, ServicePolicy
 from mslaunch.errors import UsageError
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
@@ -48,9 +48,9 @@ class MpirunJob(NamedTuple):
         return self.request.stdin != "none" and not self.elsewhere
 
     @property
-    def readers(self) -> tuple[int, ...]:
+    def readers(self) -> tuple[RankId, ...]:
         """The ranks of the agent's job that read standard input: mpirun, or none."""
-        return () if self.feeds or self.request.stdin == "none" else (0,)
+        return () if self.feeds or self.request.stdin == "none" else (RankId(0),)
 
     @property
     def grace(self) -> float:
@@ -84,7 +84,7 @@ class MpirunJob(NamedTuple):
             info = RankInfo(0, self.size, 0, 1, 0, 1, 1, *endpoint[:3], service_address=endpoint.service_address)
             services = services_of(info, ServicePolicy())
         return NodePlan(
-            ranks=(RankPlan(0, 0, ()),),
+            ranks=(RankPlan(RankId(0), 0, ()),),
             apps=(AppPlan(tuple(line), self.cwd, path=os.path.dirname(self.mpirun.path), mpi="none"),),
             env=(),
             scrub=(*SCRUB, "MSLAUNCH_*"),

@@ -7,7 +7,7 @@ need be reached and asked for their topologies.
 from __future__ import annotations
 
 from mslaunch.datamodel.jobmap import Allocation, Node
-from mslaunch.datamodel.node_plan import NO_NODE
+from mslaunch.datamodel.node_plan import NO_NODE, NodeId
 from mslaunch.errors import UsageError
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 from mslaunch.plan.binding import bind, check, unbound_programs, usable, wants_binding
@@ -91,9 +91,9 @@ def _with_services(jobmap: JobMap, node: Node) -> JobMap:
     """
     names = [one.name for one in jobmap.nodes]
     if node.name not in names:
-        return jobmap._replace(nodes=(*jobmap.nodes, node), service=len(names))
+        return jobmap._replace(nodes=(*jobmap.nodes, node), service=NodeId(len(names)))
     at = names.index(node.name)
-    return jobmap._replace(service=NO_NODE if at == jobmap.placements[0].node else at)
+    return jobmap._replace(service=NO_NODE if at == jobmap.placements[0].node else NodeId(at))
 
 
 def _placed(request: Request, allocation: Allocation, ask: Ask, cwd: str, read: Callable[[str], bytes]) -> Placed:
