@@ -61,7 +61,7 @@ class Demux:
         elif not self._tags:
             self._write_untagged(kind, data)
         else:
-            for rank, piece in self._tags[kind].feed(data) if data else self._tags[kind].end():
+            for rank, piece in self._tags[kind].feed(data):
                 self._write_piece(kind, rank, piece)
             for stream in [] if data else [stream for stream in self._open if stream[0] == kind]:
                 self._output.write(*stream, b"")
@@ -116,17 +116,15 @@ class TagParser:
         self._left = b""
 
     def feed(self, data: bytes) -> Iterator[tuple[int | None, bytes]]:
-        """The bytes of each rank, in order; None stands for mpirun itself and for jobs that a rank has spawned."""
-        data, self._left = self._left + data, b""
-        begun = self._begun.search(data, max(0, len(data) - _LONGEST))
-        if begun:
-            data, self._left = data[: begun.start()], data[begun.start() :]
-        yield from self._cut(data)
+        """The bytes of each rank, in order; None stands for mpirun itself and for jobs that a rank has spawned.
 
-    def end(self) -> Iterator[tuple[int | None, bytes]]:
-        """The stream has ended: return what is left."""
-        data, self._left = self._left, b""
-        yield from self._cut(data)
+        b"" ends the stream.
+        """
+        text = self._left + data
+        begun = self._begun.search(text, max(0, len(text) - _LONGEST)) if data else None
+        end = begun.start() if begun else len(text)
+        self._left = text[end:]
+        yield from self._cut(text[:end])
 
     def _cut(self, data: bytes) -> Iterator[tuple[int | None, bytes]]:
         at = 0

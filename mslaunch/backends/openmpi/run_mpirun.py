@@ -190,13 +190,9 @@ class _MpirunLaunch:
             self._loop.after(_LOOK_AGAIN, look_again)
 
         look_again()
-        self._loop.run(lambda: not _adopted_beside(agent), _SSH_ENDS)
-
-
-def _adopted_beside(agent: int) -> list[int]:
-    """The processes that the guard above an agent has adopted; none where the kernel does not tell."""
-    fields = stat_fields(agent)
-    return [pid for pid in children(int(fields[1])) if pid != agent] if fields else []
+        fields = stat_fields(agent)
+        guard = int(fields[1]) if fields else 0  # it has adopted them; where the kernel does not tell, there are none
+        self._loop.run(lambda: not set(children(guard)) - {agent}, _SSH_ENDS)
 
 
 def _show(job: MpirunJob, fd: int) -> None:

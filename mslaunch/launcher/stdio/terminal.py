@@ -3,7 +3,8 @@
 Both are shared with the parent process, so their flags are never changed: a pipe or terminal is opened a second time
 through /proc, non-blocking.  A socket cannot be opened again, so small writes are made when poll says that they will
 not block.  A broken pipe (`| head`) is reported once and then ignored; callers check `unread` to decide whether the job
-must end.  What a device has not taken yet is `pending`; `job.back_pressure` pauses the ranks when that is much.
+must end.  What a device has not taken yet is `pending`; `BackPressure` in `job.job_actions` pauses the ranks when that
+is much.
 """
 
 from __future__ import annotations

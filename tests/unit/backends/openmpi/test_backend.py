@@ -342,7 +342,7 @@ def test_tags_come_off_however_the_stream_is_cut(pieces, cuts, blank):
         for rank, data in untag.feed(stream[:cut]):
             found[rank] = found.get(rank, b"") + data
         stream = stream[cut:]
-    for rank, data in untag.end():
+    for rank, data in untag.feed(b""):
         found[rank] = found.get(rank, b"") + data
     expected = {}
     for rank, data in pieces:
@@ -353,12 +353,12 @@ def test_tags_come_off_however_the_stream_is_cut(pieces, cuts, blank):
 @given(st.binary())
 def test_any_bytes_are_parsed(data):
     untag = TagParser(False)
-    assert sum(len(piece) for _, piece in [*untag.feed(data), *untag.end()]) <= len(data)
+    assert sum(len(piece) for _, piece in [*untag.feed(data), *untag.feed(b"")]) <= len(data)
 
 
 def untagged(data, blank=False):
     untag = TagParser(blank)
-    return [*untag.feed(data), *untag.end()]
+    return [*untag.feed(data), *untag.feed(b"")]
 
 
 def test_a_line_in_pieces_is_joined():
