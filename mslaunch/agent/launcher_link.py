@@ -99,10 +99,6 @@ class LauncherLink:
         """A process runs."""
         self.send(frames.STARTED, rank, str(pid).encode())
 
-    def serves(self, number: int) -> None:
-        """A service that was to be started before the ranks need not be waited for any longer."""
-        self.send(frames.SERVES, number)
-
     def exited(self, rank: int, status: ExitStatus) -> None:
         """A process has ended, or never ran."""
         self.send(frames.EXIT, rank, control.pack_record(status))

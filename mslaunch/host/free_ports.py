@@ -7,6 +7,7 @@ take one between our check and the bind of the program that gets it.
 from __future__ import annotations
 
 import os
+from errno import EADDRINUSE
 
 from mslaunch.faststd import TYPE_CHECKING, socket
 
@@ -100,25 +101,24 @@ def _candidates() -> Iterable[int]:
 
 def _listen(port: int) -> socket:
     """Dual stack where the kernel has IPv6, else IPv4."""
-    last: OSError | None = None
-    for family, anywhere in ((_AF_INET6, "::"), (_AF_INET, "0.0.0.0")):
-        try:
-            sock = socket(family, _SOCK_STREAM)
-        except OSError as error:
-            last = error
-            continue
-        try:
-            if family == _AF_INET6:
-                sock.setsockopt(41, 26, 0)  # IPPROTO_IPV6, IPV6_V6ONLY
-            sock.setsockopt(_SOL_SOCKET, _SO_REUSEADDR, 1)
-            sock.bind((anywhere, port))
-            sock.listen(64)
-            sock.setblocking(False)
-            return sock
-        except OSError as error:
-            sock.close()
-            last = error
-            if error.errno == 98:  # EADDRINUSE is an answer
-                raise
-    assert last is not None
-    raise last
+    try:
+        return _listen_at(_AF_INET6, ("::", port))
+    except OSError as error:
+        if error.errno == EADDRINUSE:
+            raise
+    return _listen_at(_AF_INET, ("0.0.0.0", port))
+
+
+def _listen_at(family: int, address: tuple[str, int]) -> socket:
+    sock = socket(family, _SOCK_STREAM)
+    try:
+        if family == _AF_INET6:
+            sock.setsockopt(41, 26, 0)  # IPPROTO_IPV6, IPV6_V6ONLY
+        sock.setsockopt(_SOL_SOCKET, _SO_REUSEADDR, 1)
+        sock.bind(address)
+        sock.listen(64)
+        sock.setblocking(False)
+    except OSError:
+        sock.close()
+        raise
+    return sock

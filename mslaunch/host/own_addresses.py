@@ -7,7 +7,7 @@ import os
 
 from mslaunch.faststd import socket
 
-_AF_INET, _SOCK_DGRAM = 2, 2
+_AF_INET, _AF_INET6, _SOCK_DGRAM = 2, 10, 2
 _SIOCGIFCONF = 0x8912
 _ANY_PORT = 9
 _AI_NUMERICHOST = 4
@@ -38,28 +38,14 @@ def _ipv4() -> list[str]:
 
 def _ipv6() -> list[str]:
     """/proc/net/if_inet6: address, index, prefix length, scope (20 = link), flags, name."""
+    import _socket
+
     try:
         with open("/proc/net/if_inet6") as file:
             lines = [line.split() for line in file]
     except OSError:
         return []
-    groups = [[line[0][at : at + 4].lstrip("0") or "0" for at in range(0, 32, 4)] for line in lines if line[3] != "20"]
-    return [_shorten(group) for group in groups]
-
-
-def _shorten(groups: list[str]) -> str:
-    """RFC 5952: the first longest run of zero groups becomes "::"."""
-    best, length, at = 0, 0, 0
-    while at < 8:
-        run = 0
-        while at + run < 8 and groups[at + run] == "0":
-            run += 1
-        if run > length:
-            best, length = at, run
-        at += run or 1
-    if length < 2:
-        return ":".join(groups)
-    return ":".join(groups[:best]) + "::" + ":".join(groups[best + length :])
+    return [_socket.inet_ntop(_AF_INET6, bytes.fromhex(line[0])) for line in lines if line[3] != "20"]
 
 
 def is_local(name: str) -> bool:

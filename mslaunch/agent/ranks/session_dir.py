@@ -45,7 +45,7 @@ class SessionDir:
         try:
             path = self._below("files", name)
             os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
-            self._file = open(path, "xb", opener=_private)  # noqa: SIM115  (it is closed when its end has come)
+            self._file = open(path, "xb")  # noqa: SIM115  (it is closed when its end has come)
             self._mode = mode
         except OSError as error:
             self._fail(name, error)
@@ -106,10 +106,6 @@ class SessionDir:
         """Remove it with all that is in it."""
         if self._made:
             remove(self.path)
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
 
 
 def remove(path: str) -> None:

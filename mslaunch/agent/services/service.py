@@ -19,7 +19,7 @@ from mslaunch.datamodel.node_report import ExitStatus
 from mslaunch.errors import LaunchError
 from mslaunch.faststd import TYPE_CHECKING, load, signal
 from mslaunch.host.programs import check_wdir, explain_spawn
-from mslaunch.protocol.frames import STDERR
+from mslaunch.protocol.frames import SERVES, STDERR
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -118,8 +118,8 @@ class Service:
 
     def _serves(self) -> None:
         if self._awaited:
-            self._awaited = False
-            self._context.link.serves(self._service.number)
+            self._awaited = False  # it was to be started before the ranks, which need not wait any longer
+            self._context.link.send(SERVES, self._service.number)
 
     def _wait(self) -> None:
         """Go back to the port."""

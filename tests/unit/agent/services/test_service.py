@@ -17,6 +17,7 @@ from mslaunch.datamodel.node_report import ExitStatus
 from mslaunch.errors import LaunchError
 from mslaunch.faststd import load
 from mslaunch.host.free_ports import Listener
+from mslaunch.protocol.frames import SERVES
 from mslaunch.runtime.loop import Loop
 
 LISTENS = "exec python3 -c \"import os, socket; s = socket.create_server(('', int(os.environ['PORT']))); s.accept()\""
@@ -62,8 +63,8 @@ class Reports:
     def started(self, rank: int, pid: int) -> None:
         self.events.append("started")
 
-    def serves(self, rank: int) -> None:
-        self.events.append("serves")
+    def send(self, kind: int, rank: int) -> None:
+        self.events.append(kind)
 
     def not_started(self, rank: int, error: LaunchError) -> None:
         self.events.append(error)
@@ -82,10 +83,10 @@ def test_a_kind_is_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
         service = Service(context, lambda: None, node, plan, port)
         service.watch(True)
         service.start(early=True)
-        assert loop.run(lambda: "serves" in reports.events, 20)
+        assert loop.run(lambda: SERVES in reports.events, 20)
         service.end(at_once=True)
         assert loop.run(lambda: not service.running, 20)
-    assert reports.events == ["started", "serves", 15]
+    assert reports.events == ["started", SERVES, 15]
 
 
 @pytest.mark.parametrize("row", KINDS.values())
