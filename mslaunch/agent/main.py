@@ -1,4 +1,4 @@
-"""The entry point of the agent: what runs first in the process that becomes its guard, and forks it.
+"""The entry point of the agent: what runs first in the process that forks the agent and becomes its guard.
 
 No other module of the agent reads `os.environ`.  On a host where nothing of this package is installed, the stub of
 `transport.bootstrap` calls `remote_main`; a local agent is forked and calls `agent_main`.
