@@ -60,8 +60,8 @@ def test_the_environment_of_a_rank(boot):
     """The agent's variables without the scrubbed ones, the plan's, the rank's, and defaults."""
     agent = boot(MINE="1", STALE="1", STALE_TOO="1", SET="mine")
     agent.begin()
-    told = plan("env", env=["GIVEN=a=b"], scrub=("STALE", "STALE_*"), defaults=("SET=default", "UNSET=default"))
-    agent.launch(told)
+    sent_plan = plan("env", env=["GIVEN=a=b"], scrub=("STALE", "STALE_*"), defaults=("SET=default", "UNSET=default"))
+    agent.launch(sent_plan)
     lines = set(agent.output(frames.STDOUT, 0).decode().splitlines())
     assert {"MINE=1", "GIVEN=a=b", "NUMBER=0", "SET=mine", "UNSET=default", "PWD=/"} <= lines
     assert not {"STALE=1", "STALE_TOO=1"} & lines

@@ -27,8 +27,8 @@ def sent(boot, tmp_path):
 
 def running(agent, ranks=2):
     """The pids of ranks that run `tool` in their session directories, and these."""
-    told = plan("./tool", ranks=ranks, session=True, pty="no")
-    agent.launch(told._replace(apps=(AppPlan(("./tool",), "/", in_session=True),)))
+    given = plan("./tool", ranks=ranks, session=True, pty="no")
+    agent.launch(given._replace(apps=(AppPlan(("./tool",), "/", in_session=True),)))
     pids = [int(agent.expect(frames.STARTED, rank).payload) for rank in range(ranks)]
     folders = []
     for rank in range(ranks):

@@ -33,13 +33,13 @@ import elf_files
 #: speaks PMI-1 on PMI_FD: says each word of its arguments, and prints the answer; "!" ends it there and then
 TALK = """
 import os, socket, sys
-line = socket.socket(fileno=int(os.environ["PMI_FD"]))
-answers = line.makefile("r")
+pmi = socket.socket(fileno=int(os.environ["PMI_FD"]))
+answers = pmi.makefile("r")
 for word in sys.argv[1:]:
     if word[:1] == "!":
         os.kill(os.getpid(), 9) if word == "!kill" else os._exit(int(word[1:]))
     silent = word[:1] == "~"
-    line.sendall(word.lstrip("~").encode() + b"\\n")
+    pmi.sendall(word.lstrip("~").encode() + b"\\n")
     if not silent:
         print(answers.readline().strip(), flush=True)
 """
@@ -54,8 +54,8 @@ def talk(*words: str, **more) -> tuple:
     return plan(sys.executable, "-S", "-c", TALK, *words, pty="no", **{"world": HERE, "ranks": 2, **more})
 
 
-def with_mpi(told, mpi: str):
-    return told._replace(apps=tuple(app._replace(mpi=mpi) for app in told.apps))
+def with_mpi(given, mpi: str):
+    return given._replace(apps=tuple(app._replace(mpi=mpi) for app in given.apps))
 
 
 def await_need(agent: TestedAgent, name: str) -> None:
@@ -76,7 +76,7 @@ def order(agent: TestedAgent, rank: int, *kinds: int) -> list[int]:
     return [frame.kind for frame in agent.frames if frame.rank == rank and frame.kind in kinds]
 
 
-def told(agent: TestedAgent, rank: int) -> list[str]:
+def replies(agent: TestedAgent, rank: int) -> list[str]:
     return agent.output(frames.STDOUT, rank).decode().splitlines()
 
 
@@ -88,9 +88,9 @@ def agent(boot):
     yield started
 
 
-def pmi(agent: TestedAgent, told) -> None:
+def pmi(agent: TestedAgent, given) -> None:
     """LAUNCH with --mpi pmi, and the engine that the agent asks for."""
-    agent.launch(with_mpi(told, "pmi"))
+    agent.launch(with_mpi(given, "pmi"))
     give(agent, "agent.mpi.pmi.pmi_server")
 
 
@@ -101,7 +101,7 @@ def variables(agent: TestedAgent, mpi: str, rank: int = 0, world: World = HERE) 
     """The PMI variables of a rank, and whether its descriptor 3 is open."""
     script = "env | grep -E '^(PMI|MPI)'; [ -S /proc/self/fd/3 ] && echo fd=3"
     agent.launch(with_mpi(plan("sh", "-c", script, ranks=2, world=world, pty="no"), mpi))
-    return dict(line.split("=", 1) for line in told(agent, rank))
+    return dict(line.split("=", 1) for line in replies(agent, rank))
 
 
 @pytest.mark.parametrize("mpi", ["auto", "pmi", "pmi1", "pmi2"])
@@ -114,7 +114,7 @@ def test_ranks_get_pmi_variables(agent, mpi):
 def test_a_spawned_rank_has_the_variable_of_spawn(agent):
     world = World("9", 0, ("b", "a"), ((1,), (0, 2)), 1, (3,), parent="7.0")
     agent.launch(with_mpi(plan("sh", "-c", "env", ranks=1, world=world, pty="no"), "pmi"))
-    assert {"PMI_SPAWNED=1", "PMI_SIZE=3", "MPI_LOCALNRANKS=2", "MPI_LOCALRANKID=0"} <= set(told(agent, 0))
+    assert {"PMI_SPAWNED=1", "PMI_SIZE=3", "MPI_LOCALNRANKS=2", "MPI_LOCALRANKID=0"} <= set(replies(agent, 0))
 
 
 def test_mpi_none_sets_no_variables(agent):
@@ -169,7 +169,7 @@ def test_a_missing_part_does_not_delay_the_end(agent, tmp_path):
 def test_a_rank_speaks_pmi(agent):
     pmi(agent, talk(INIT, NAME, FENCE, FINALIZE))
     for rank in (0, 1):
-        assert told(agent, rank) == [
+        assert replies(agent, rank) == [
             "cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=2", "cmd=my_kvsname rc=0 kvsname=7",
             "cmd=barrier_out rc=0 tag=0", "cmd=finalize_ack rc=0",
         ]  # fmt: skip
@@ -190,7 +190,7 @@ def test_a_fence_of_two_nodes(agent):
         Released(*ours[:2], (ours.blobs[0], pack({"theirs": ["2"]}))),
     ):
         agent.send(frames.RELEASE, payload=pack_with_blobs(whole))
-    assert told(agent, 0)[-2:] == ["cmd=get_result rc=0 value=2", "cmd=finalize_ack rc=0"]
+    assert replies(agent, 0)[-2:] == ["cmd=get_result rc=0 value=2", "cmd=finalize_ack rc=0"]
 
 
 @pytest.mark.parametrize("end", ["!0", "!7", "!kill"])
@@ -249,8 +249,8 @@ def test_an_orphan_that_holds_the_pmi_socket(agent):
     flood = "import os\nwhile True: os.write(3, b'cmd=get_maxes\\n' * 500)"
     script = f"{TALK}\nimport subprocess\nsubprocess.Popen([sys.executable, '-S', '-c', {flood!r}], pass_fds=[3], "
     script += "stdin=-3, stdout=-3, stderr=-3)\n"
-    told = plan(sys.executable, "-S", "-c", script, INIT, ranks=1, world=HALF, pty="no")
-    pmi(agent, told)
+    given = plan(sys.executable, "-S", "-c", script, INIT, ranks=1, world=HALF, pty="no")
+    pmi(agent, given)
     assert agent.exit(0).code == 0
     agent.send(frames.END, payload=b"0")
     agent.hang_up()
@@ -259,8 +259,8 @@ def test_an_orphan_that_holds_the_pmi_socket(agent):
 
 def test_a_restarted_rank_speaks_pmi_again(agent):
     script = f'{TALK}\nos._exit(0 if "OMPI_MCA_orte_num_restarts" in os.environ else 3)'
-    told = plan(sys.executable, "-S", "-c", script, INIT, NAME, ranks=1, world=HERE, pty="no")
-    pmi(agent, told)
+    given = plan(sys.executable, "-S", "-c", script, INIT, NAME, ranks=1, world=HERE, pty="no")
+    pmi(agent, given)
     assert agent.exit(0).code == 3
     agent.send(frames.RESTART, 0, b"1")
     assert agent.exit(0).code == 0

@@ -199,10 +199,10 @@ def test_a_shell_that_runs_the_program(looked, start, library):
     assert looked.reported(2) == [(0, False), (0, True)]
 
 
-@pytest.mark.parametrize("told", ["PMI_RANK=7", "PMIX_NAMESPACE=x"])
-def test_programs_of_another_launcher(looked, start, library, told):
+@pytest.mark.parametrize("variable", ["PMI_RANK=7", "PMIX_NAMESPACE=x"])
+def test_programs_of_another_launcher(looked, start, library, variable):
     """They have another number than the rank, so somebody else serves them."""
-    one = start("sh", "-c", f'{told} "$@"; exit', "sh", sys.executable, "-c", RANK, library(), PMI_RANK="0")
+    one = start("sh", "-c", f'{variable} "$@"; exit', "sh", sys.executable, "-c", RANK, library(), PMI_RANK="0")
     one.tell("2")
     looked.begin(r0=one.pid)
     assert looked.looks() == []
@@ -308,7 +308,7 @@ def test_real_libraries_alone(looked, start, name):
     looked.begin(r3=one.pid)
     looked.reported(1)
     assert looked.looks(20) == [(3, False)]
-    told = {"mpich": "MPICH", "impi": "Intel MPI"}.get(name, "Open MPI")
-    assert looked.reports[0][1].family == told
+    expected = {"mpich": "MPICH", "impi": "Intel MPI"}.get(name, "Open MPI")
+    assert looked.reports[0][1].family == expected
     one.tell("init")
     assert looked.reported(2) == [(3, False), (3, True)]

@@ -60,12 +60,12 @@ with open(os.path.join(list(__import__("mind" + "spore").__path__)[0], "_c_expre
 port = int(os.environ["MS_SCHED_PORT"])
 while True:
     try:
-        with socket.create_connection(("127.0.0.1", port)) as line:
-            line.settimeout(0.3)
-            line.recv(1)  # closed or reset: it was the agent
-    except TimeoutError:  # somebody waits for a word of ours
+        with socket.create_connection(("127.0.0.1", port)) as connection:
+            connection.settimeout(0.3)
+            connection.recv(1)  # closed or reset: it was the agent
+    except TimeoutError:  # a scheduler waits for our request
         break
-    except OSError:  # nobody yet
+    except OSError:  # no listener yet
         pass
 print("served", flush=True)
 sys.stdin.read()
@@ -105,8 +105,8 @@ class Lab:
         env = [f"MS_SCHED_PORT={self.port}", "MS_ROLE=MS_WORKER"]
         env += [f"PYTHONPATH={self.folder / 'site'}"] if site else []
         apps = (AppPlan(argv, str(self.folder)),)
-        told = plan(*argv, ranks=ranks, env=env, services=services or (self.scheduler(),), **more)
-        return told._replace(apps=apps)
+        given = plan(*argv, ranks=ranks, env=env, services=services or (self.scheduler(),), **more)
+        return given._replace(apps=apps)
 
     def visit(self, word: bytes = b"") -> bytes:
         try:
@@ -185,16 +185,16 @@ def test_a_script_with_an_interpreter(lab, first):
     folder.mkdir()
     (folder / "python").symlink_to(os.path.realpath(sys.executable))
     lab.write("pytest", f"{first.format(python=folder / 'python')}\nprint('never')\n")
-    told = lab.plan("./pytest")
-    lab.agent.launch(told._replace(env=(*told.env, f"PATH={folder}:/usr/bin:/bin")))
+    given = lab.plan("./pytest")
+    lab.agent.launch(given._replace(env=(*given.env, f"PATH={folder}:/usr/bin:/bin")))
     pid = lab.started()
     lab.serves()
     with open(f"/proc/{pid}/cmdline", "rb") as file:
         assert file.read().split(b"\0")[0] == os.fsencode(folder / "python")
 
 
-def falls_back(lab, told):
-    lab.agent.launch(told)
+def falls_back(lab, given):
+    lab.agent.launch(given)
     lab.serves()
     assert not is_free(lab.port)
     lab.agent.launch(plan("sleep", "1000"))
@@ -322,8 +322,8 @@ def test_a_wrong_guess_is_harmless(lab, text, site):
 def test_a_program_that_says_nothing_of_mindspore(lab):
     launch_guessed(lab, "import this")
     assert lab.agent.exit(0).code == 0
-    told = [frame for frame in lab.agent.frames if frame.rank == SERVICE_BASE]
-    assert not [frame for frame in told if frame.kind in (frames.STARTED, frames.EXIT)] and not is_free(lab.port)
+    given = [frame for frame in lab.agent.frames if frame.rank == SERVICE_BASE]
+    assert not [frame for frame in given if frame.kind in (frames.STARTED, frames.EXIT)] and not is_free(lab.port)
 
 
 def test_a_first_connection_without_ranks(lab):
@@ -340,8 +340,8 @@ def test_a_python_is_guessed_where_no_ranks_are(lab, first):
     folder = lab.folder / "bin"
     folder.mkdir()
     (folder / "python").symlink_to(os.path.realpath(sys.executable))
-    told = lab.plan("sh", "-c", "python net.py", services=(lab.scheduler(first=first),))
-    lab.agent.launch(told._replace(env=(*told.env, f"PATH={folder}:/usr/bin:/bin")))
+    given = lab.plan("sh", "-c", "python net.py", services=(lab.scheduler(first=first),))
+    lab.agent.launch(given._replace(env=(*given.env, f"PATH={folder}:/usr/bin:/bin")))
     if first:
         lab.serves()
         (lab.folder / "site" / "mindspore" / "_c_expression.py").unlink()
@@ -356,8 +356,8 @@ def test_a_python_is_guessed_where_no_ranks_are(lab, first):
 
 
 def test_no_python_where_no_ranks_are(lab):
-    told = lab.plan("./script", services=(lab.scheduler(first=False),))
-    lab.agent.launch(told._replace(env=(*told.env, "PATH=/nowhere")))
+    given = lab.plan("./script", services=(lab.scheduler(first=False),))
+    lab.agent.launch(given._replace(env=(*given.env, "PATH=/nowhere")))
     lab.visit()
     assert "no python was found for the MindSpore scheduler" in lab.agent.exit(SERVICE_BASE).error
 
@@ -368,8 +368,8 @@ def test_the_scheduler_has_the_files_that_were_sent(lab):
     agent.send(frames.DATA, payload=b"# set_ps_context\n" + OWN.encode())
     agent.send(frames.DATA)
     agent.expect(frames.STORED)
-    told = lab.plan(sys.executable, "net.py", services=(lab.scheduler(program="auto"),), session=True)
-    agent.launch(told._replace(apps=(told.apps[0]._replace(in_session=True),)))
+    given = lab.plan(sys.executable, "net.py", services=(lab.scheduler(program="auto"),), session=True)
+    agent.launch(given._replace(apps=(given.apps[0]._replace(in_session=True),)))
     lab.serves()
     assert lab.line().endswith("/scheduler\n")
 

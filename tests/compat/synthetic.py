@@ -61,5 +61,5 @@ def topology(text: str) -> Topology:
 
 def _put(counts: dict[str, int], level: str, objects: int) -> None:
     if level in counts:
-        raise ValueError(f"a level {level} inside another one cannot be told apart")
+        raise ValueError(f"a level {level} inside another one cannot be distinguished")
     counts[level] = objects

@@ -20,14 +20,14 @@ ROOT = Path(__file__).resolve().parents[2]
 PYTHON = os.environ.get("MSLAUNCH_TEST_MINDSPORE_PYTHON", "")
 MSRUN = Path(PYTHON).with_name("msrun") if PYTHON else None
 SECONDS = 100  #: for one call; msrun takes 4 of them on an idle machine
-TOLD = (
+VARIABLES = (
     "RANK_ID", "RANK_SIZE", "DEVICE_ID", "RANK_TABLE_FILE", "MS_ROLE", "MS_NODE_ID", "MS_WORKER_NUM", "MS_SCHED_HOST",
     "MS_SCHED_PORT", "MS_TOPO_TIMEOUT", "MS_SIMULATION_LEVEL", "MSRUN_CPU_LIST",
 )  # fmt: skip
 TELLS = f"""
 import json, os, sys
-told = {{name: os.environ.get(name) for name in {TOLD!r}}}
-print(json.dumps([told, sorted(os.sched_getaffinity(0)), sys.argv[1:]]))
+seen = {{name: os.environ.get(name) for name in {VARIABLES!r}}}
+print(json.dumps([seen, sorted(os.sched_getaffinity(0)), sys.argv[1:]]))
 """
 
 pytestmark = [
@@ -60,17 +60,17 @@ def test_the_same_workers_get_the_same_variables(line: str, tmp_path: Path) -> N
     theirs = logs(tmp_path / "theirs", [str(MSRUN), *words])
     ours = logs(tmp_path / "ours", [sys.executable, "-m", "mslaunch", "--dialect", "msrun", *words])
     if "--local_worker_num=2 tells" in line:
-        for told, *_ in (*theirs.values(), *ours.values()):
-            told.pop("RANK_ID")
+        for seen, *_ in (*theirs.values(), *ours.values()):
+            seen.pop("RANK_ID")
     if "--sim_" in line:  # it passes on what does not matter there
-        for told, *_ in (*theirs.values(), *ours.values()):
-            told.pop("MS_TOPO_TIMEOUT")
-            told.pop("MS_NODE_ID")
+        for seen, *_ in (*theirs.values(), *ours.values()):
+            seen.pop("MS_TOPO_TIMEOUT")
+            seen.pop("MS_NODE_ID")
     assert ours == theirs and ours
 
 
 def logs(where: Path, command: list[str]) -> dict[str, list[object]]:
-    """What each worker told, by the name of its log."""
+    """The report of each worker, by the name of its log."""
     where.mkdir()
     (where / "tells.py").write_text(TELLS)
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("MS_", "MSRUN_", "RANK_"))}

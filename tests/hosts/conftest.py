@@ -34,7 +34,9 @@ def start(four: Cluster, tmp_path: Path) -> Iterator[Callable[..., Job]]:
     try:
         four.wait_quiet(4)
     finally:
-        for pid in [pid for found in four.all_processes(4).values() for pid in found]:  # the next test is not to blame
+        for pid in [
+            pid for found in four.all_processes(4).values() for pid in found
+        ]:  # so that the next test does not fail for it
             with contextlib.suppress(ProcessLookupError):
                 kill(pid)
 

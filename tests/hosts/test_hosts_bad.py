@@ -25,7 +25,7 @@ def usual(four, tmp_path_factory):
 
 @pytest.fixture
 def refused(run, tmp_path, usual):
-    """Launch on `hosts` and expect a refusal; its words.  What a rank would do first is make a file."""
+    """Launch on `hosts`, expect an error, and return it. Each rank would make a file first."""
 
     def expect(hosts="n01,n02,n03,n04", *options):
         words = ("--connect-timeout", TIMEOUT, *options, "-H", hosts, "sh", "-c", "touch started.$(hostname)")
@@ -186,7 +186,7 @@ def test_several_bad_hosts_are_named_in_one_block(refused_by):
     says(text, "password", "no Python", "no address", "Maintenance")
 
 
-def test_the_same_for_many_hosts_is_said_once(refused, four):
+def test_the_same_error_of_many_hosts_is_reported_once(refused, four):
     config = four.home("head") / ".ssh" / "config"
     with edited(config, "Host n0[2-4] n02 n03 n04\n    Port 2\n" + config.read_text()):
         text = refused()
@@ -194,7 +194,7 @@ def test_the_same_for_many_hosts_is_said_once(refused, four):
     assert text.count("refused") == 1, text
 
 
-def test_the_same_with_ssh_itself_as_the_way(refused_by, faulty, tmp_path):
+def test_errors_of_the_ssh_program_name_the_host(refused_by, faulty, tmp_path):
     """--rsh-agent ssh: its own words are passed on, and the host is named all the same."""
     job = faulty.start("--rsh-agent", "ssh -o BatchMode=yes", "-H", "n01,n02,n99", "hostname", cwd=tmp_path)
     try:

@@ -62,7 +62,7 @@ def test_a_rank_that_fails_after_others_have_ended(run):
     assert "rank 1 ended with exit code 1 on n02" in ended.err
 
 
-def test_what_ranks_leave_behind_is_ended_with_the_job(run):
+def test_processes_that_ranks_leave_behind_are_ended(run):
     ended = run("-H", "n01,n02,n03", "sh", "-c", "setsid sleep 1000 >&- 2>&- <&- & exit 0")
     assert ended.code == 0  # and the fixture finds no sleep anywhere
 
@@ -82,7 +82,7 @@ def test_a_signal_to_the_launcher(start, four, name, code):
     nothing_left(four, began)
 
 
-def test_ranks_hear_sigterm_first(start, four):
+def test_ranks_get_sigterm_first(start, four):
     job = start("-H", "n01,n02", "sh", "-c", 'trap "echo asked; exit 0" TERM; echo ready; while :; do sleep 0.05; done')
     job.expect(b"ready", 2)
     job.process.send_signal(signal.SIGINT)
@@ -140,7 +140,7 @@ def test_a_host_that_loses_its_agent(start, four, who):
 
 
 @pytest.mark.slow
-def test_a_host_that_falls_silent(tmp_path):
+def test_a_silent_host_ends_the_job(tmp_path):
     """TCP gives it up after 30 s, and the other hosts are ended then; without power as with a cut cable.
 
     Beyond a cut, ranks run on, for their agent does not learn of it.  So nothing is asked of n02 here.
@@ -164,7 +164,7 @@ def test_a_host_that_falls_silent(tmp_path):
                 wait_until(lambda: not cluster.processes(host), 5, lambda: f"{host}: {cluster.processes(host)}")  # noqa: B023
 
 
-def test_a_cut_that_heals_is_not_even_noticed(start, four):
+def test_a_short_network_failure_is_harmless(start, four):
     script = 'echo ready; while ! [ -e go ]; do sleep 0.05; done; echo "done on $(hostname)"'
     job = start("-H", "n01,n02", "sh", "-c", script)
     job.expect(b"ready", 2)

@@ -1,4 +1,4 @@
-"""Jobs on four real hosts: who runs where, where they meet, what comes home, and what is left behind."""
+"""Jobs on four real hosts: placement, rendezvous, logs and input, and files that are left behind."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def ring(ended, ranks):
     return [hosts[rank] for rank in range(ranks)]
 
 
-# --- who runs where
+# --- placement
 
 
 def test_sixteen_ranks_on_four_hosts(run, tmp_path):
@@ -64,7 +64,7 @@ def test_hosts_without_slots_are_asked_for_their_cores(run, tmp_path):
     assert (ended.code, Counter(ended.lines)) == (0, dict.fromkeys(names_of(3), CORES))
 
 
-# --- where they meet
+# --- rendezvous
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_hosts_without_slots_are_asked_for_their_cores(run, tmp_path):
         ("n01,n02,head,n03", "head n01 n02 n03", "10.77.0.1"),
     ],
 )
-def test_they_meet_at_an_address_that_all_can_reach(run, hosts, order, address):
+def test_ranks_use_an_address_that_all_hosts_can_reach(run, hosts, order, address):
     ended = run("-H", hosts, *MEET)
     assert (ended.code, ended.err) == (0, "")
     assert ended.lines == [f"{rank} {host} {address}" for rank, host in enumerate(order.split())]
@@ -92,7 +92,7 @@ def test_the_address_of_the_head_is_the_head(run):
     assert (ended.code, ended.lines) == (0, ["head", "n01"])
 
 
-# --- what comes home
+# --- logs and input
 
 
 def test_logs_are_on_the_launchers_side(run, tmp_path):
@@ -180,7 +180,7 @@ def test_the_variable_itself_arrives(run):
         ("mkdir {0}", ("--wdir", "{0}", "true"), 126, "the working directory {0} does not exist"),
     ],
 )
-def test_what_only_one_of_two_hosts_has(run, four, make, words, code, says):
+def test_a_program_that_only_one_of_two_hosts_has(run, four, make, words, code, says):
     name = "/dev/shm/only"  # each host has its own
     four.on("n01", make.format(name))
     try:
@@ -193,7 +193,7 @@ def test_what_only_one_of_two_hosts_has(run, four, make, words, code, says):
     assert len(re.findall("^mslaunch: ", ended.err, re.M)) == 1
 
 
-def test_what_no_host_has_is_said_once_for_all(run):
+def test_a_program_that_no_host_has_is_reported_once(run):
     ended = run("-H", "n01:2,n02:2,n03:2", "no-such-program")
     assert ended.code == 127
     assert ended.err.count("was not found") == 1

@@ -1,4 +1,4 @@
-"""Ways to real hosts: login shells and their noise, bare accounts, ~/.ssh/config, jumps, and ssh itself."""
+"""Connections to real hosts: login shells, accounts, ~/.ssh/config, jump hosts, and the ssh program."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _dress(cluster, host, shell):
         (home / name).write_text(f"echo 'Welcome to {host}; today: soup'\necho 'mail: none'\n")
 
 
-def test_every_login_shell_and_its_noise(shells, tmp_path):
+def test_agents_start_in_every_login_shell(shells, tmp_path):
     hosts, cluster = shells
     assert len(hosts) >= 2
     job = cluster.start("-H", ",".join(f"{host}:2" for host in hosts), "python3", RING, cwd=tmp_path)
@@ -144,13 +144,13 @@ def test_an_included_file(run, four, config):
         ("-mca", "plm_rsh_agent", "ssh", "-mca", "plm_rsh_args", "-o BatchMode=yes"),
     ],
 )
-def test_ssh_as_the_way(run, options):
+def test_the_ssh_program_can_be_used(run, options):
     ended = run(*options, "-H", "n01:2,n02:2", "python3", RING)
     assert (ended.code, ended.err) == (0, "")
     assert ended.out.count(b"ok\n") == 4
 
 
-def test_ssh_and_the_built_in_way_end_alike(run):
+def test_ssh_program_and_built_in_client_end_alike(run):
     script = "exit $((OMPI_COMM_WORLD_RANK * 5))"
     ways = [run(*way, "-H", "n01,n02", "sh", "-c", script) for way in ((), ("--rsh-agent", "ssh"))]
     assert [ended.code for ended in ways] == [5, 5]

@@ -1,4 +1,4 @@
-"""How a job ends by itself: which failure counts, the exit code, and the report."""
+"""The end of a job: the failure that counts, the exit code, and the report."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ WHERE = pytest.mark.parametrize("where", [["--oversubscribe"], TWO], ids=["local
         ("SIGTERM", 143, "was ended by SIGTERM (terminated)"),
     ],
 )
-def test_one_rank_fails(run, where, how, code, words):
-    """Its code is the command's, its last words are quoted, the others are named as ended by us."""
+def test_the_failure_of_one_rank_ends_the_job(run, where, how, code, words):
+    """The command has its exit code, its last lines are quoted, and the other ranks are listed as ended by mslaunch."""
     ended = run([*where, "-n", "4", "--output-filename", "logs", *program("die", how, 2)])
     assert ended.code == code
     head = re.search(r"^mslaunch: (rank 2 .*)\n((?:  .*\n)*)\Z", ended.err, re.M)
@@ -40,7 +40,7 @@ def test_one_rank_fails(run, where, how, code, words):
     ]
 
 
-def test_last_words_are_bounded_and_harmless(run):
+def test_quoted_lines_are_bounded_and_printable(run):
     ended = run(["-n", "1", "sh", "-c", r"for i in $(seq 1 500); do printf '\033[31mline %d\n' $i >&2; done; exit 9"])
     quoted = [line for line in ended.err.splitlines() if line.startswith("  | ")]
     assert quoted == [f"  | ?[31mline {number}" for number in range(481, 501)]
@@ -49,7 +49,7 @@ def test_last_words_are_bounded_and_harmless(run):
 
 @WHERE
 def test_the_first_failure_counts(run, where):
-    """The others die of it, each with a code of its own: those are victims."""
+    """The other ranks then fail with codes of their own, which do not count."""
     script = 'trap "exit 44" TERM; [ $OMPI_COMM_WORLD_RANK = 1 ] && exit 7; while :; do sleep 0.05; done'
     ended = run([*where, "-n", "4", "sh", "-c", script])
     assert ended.code == 7
@@ -70,7 +70,7 @@ def test_failures_that_need_not_end_the_job(run, where):
 
 
 @WHERE
-def test_a_program_that_is_not_there(run, where):
+def test_a_missing_program_is_reported(run, where):
     ended = run([*where, "-n", "4", "no-such-program"])
     assert ended.code == 127
     assert ended.err.count("the program 'no-such-program' was not found") == 1, ended.err
@@ -78,14 +78,14 @@ def test_a_program_that_is_not_there(run, where):
 
 
 @WHERE
-def test_a_path_that_is_not_there(run, where):
+def test_a_missing_path_is_reported(run, where):
     ended = run([*where, "-n", "2", "./no/such/program"])
     assert ended.code == 127
     assert ended.err.count("does not exist") == 1
 
 
 @WHERE
-def test_a_directory_that_is_not_there(run, where):
+def test_a_missing_working_directory_is_reported(run, where):
     ended = run([*where, "-n", "4", "--wdir", "/no/such/place", "true"])
     assert ended.code == 126
     assert ended.err.count("the working directory /no/such/place does not exist") == 1, ended.err
@@ -100,7 +100,7 @@ def test_a_directory_that_is_not_there(run, where):
         ("#!/no/such/interpreter\n", 0o755, "the interpreter that"),
     ],
 )
-def test_what_is_no_program(run, where, tmp_path, text, mode, words):
+def test_a_file_that_cannot_be_executed_is_reported(run, where, tmp_path, text, mode, words):
     (tmp_path / "thing").write_text(text)
     (tmp_path / "thing").chmod(mode)
     ended = run([*where, "-n", "2", "./thing"])
@@ -109,8 +109,8 @@ def test_what_is_no_program(run, where, tmp_path, text, mode, words):
 
 
 @WHERE
-def test_one_program_of_two_is_not_there(run, where, tmp_path):
-    """Those of the other program that have begun are ended."""
+def test_one_of_two_programs_is_missing(run, where, tmp_path):
+    """Ranks of the other program that have started are ended."""
     words = ["-n", "1", *program("wait"), ":", "-n", "1", "no-such-program"]
     ended = run([*where, *words])
     assert ended.code == 127
@@ -118,7 +118,7 @@ def test_one_program_of_two_is_not_there(run, where, tmp_path):
 
 
 @WHERE
-def test_a_limit_of_time(run, where):
+def test_the_time_limit_ends_the_job(run, where):
     ended = run([*where, "-n", "2", "--timeout", "2", *program("wait")])
     assert ended.code == 110
     assert "the job was still running after 2 seconds (--timeout)" in ended.err
@@ -130,12 +130,12 @@ def test_quiet(run):
     assert (ended.code, ended.err) == (3, "last words of 1\n")
 
 
-def test_nothing_is_said_when_all_is_well(run):
+def test_a_job_that_ends_well_prints_nothing(run):
     ended = run(["-n", "1", "true"])
     assert ended == (0, b"", "")
 
 
-def test_children_of_ranks_go_with_them(start):
+def test_children_of_ranks_are_ended(start):
     """The daemon of a rank that failed is gone as well."""
     job = start(["-n", "1", "sh", "-c", '"$@" & sleep 0.3; exit 4', "sh", *program("daemonize")])
     assert job.end().code == 4
@@ -155,7 +155,7 @@ def test_an_orphan_that_holds_the_output(start, where):
 
 
 def test_an_orphan_while_the_job_is_ended(start):
-    """Then half a second will do."""
+    """The limit is half a second then."""
     job = start(
         [
             "-n",

@@ -1,4 +1,4 @@
-"""The variables of each rank, as the rank sees them; what travels to other hosts and what does not."""
+"""The variables of each rank, as the rank sees them; and which variables go to other hosts."""
 
 from __future__ import annotations
 
@@ -53,19 +53,19 @@ def test_numbers_on_two_hosts(seen):
         }  # fmt: skip
         assert {name: env.get(name) for name in expected} == {name: str(value) for name, value in expected.items()}
         assert "PMIX_RANK" not in env, "with OMPI_COMMAND it would take MindSpore to MPI"
-    meeting = {(env["MASTER_ADDR"], env["MASTER_PORT"], env["MS_SCHED_HOST"], env["MS_SCHED_PORT"]) for env in ranks}
-    ((address, port, scheduler, scheduler_port),) = meeting
+    endpoints = {(env["MASTER_ADDR"], env["MASTER_PORT"], env["MS_SCHED_HOST"], env["MS_SCHED_PORT"]) for env in ranks}
+    ((address, port, scheduler, scheduler_port),) = endpoints
     assert address == scheduler and port != scheduler_port
     assert address.replace(".", "").isdigit() or ":" in address
     assert len({env["MSLAUNCH_JOBID"] for env in ranks}) == 1
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs a UTS namespace")
-def test_ranks_are_where_they_say(seen):
+def test_ranks_run_on_the_hosts_of_their_variables(seen):
     assert [env["the host"] for env in seen([*TWO, "-n", "5"])] == ["alpha", "beta", "alpha", "beta", "alpha"]
 
 
-def test_one_host_meets_on_loopback(seen):
+def test_ranks_of_one_host_use_loopback(seen):
     assert {env["MASTER_ADDR"] for env in seen([*LOCAL, "-n", "2"])} == {"127.0.0.1"}
 
 
@@ -99,8 +99,8 @@ def test_stale_variables_are_scrubbed(seen, where):
 
 
 @WHERE
-def test_x(seen, where):
-    """A value, a name, a pattern, a value with every awkward character, the last of two; and ours give way."""
+def test_exported_variables_reach_ranks(seen, where):
+    """A value, a name, a pattern, a value with special characters, the last of two; they override mslaunch's own."""
     awkward = "a b'c\"d$e`f\\g\nh;&|<>*é="
     ranks = seen(
         [*where, "-n", "2", "-x", "GIVEN=1", "-x", "TAKEN", "-x", "NCCL_*", "-x", f"ODD={awkward}", "-x", "TWICE=1",
@@ -113,13 +113,13 @@ def test_x(seen, where):
         assert {name: env.get(name) for name in expected} == expected
 
 
-def test_x_of_what_is_not_set(run):
+def test_exporting_an_unset_variable_is_reported(run):
     ended = run(["-n", "1", "-x", "NOT_THERE", "sh", "-c", "echo ${NOT_THERE-none}"])
     assert (ended.code, ended.out) == (0, b"none\n")
     assert ended.err.count("-x NOT_THERE") == 1
 
 
-def test_x_of_each_program(run):
+def test_each_program_has_its_own_exports(run):
     words = [
         "-n",
         "1",
@@ -145,11 +145,11 @@ def test_python_is_unbuffered_by_default(seen, where):
     assert seen([*where, "-n", "1"])[0]["PYTHONUNBUFFERED"] == "1"
 
 
-def test_what_was_set_stays(seen):
+def test_variables_that_are_set_are_kept(seen):
     assert seen([*LOCAL, "-n", "1"], env={"PYTHONUNBUFFERED": ""})[0]["PYTHONUNBUFFERED"] == ""
 
 
-def test_what_travels(seen):
+def test_variables_that_go_to_other_hosts(seen):
     """A remote rank has the environment of its own host, with OMPI_* and PMIX_* of ours."""
     env = {"PATH": os.environ["PATH"] + ":/only/here", "MINE": "x", "OMPI_MCA_btl": "tcp,self", "OMPI_MCA_ess": "stale",
            "PMIX_MCA_gds": "hash", "LD_LIBRARY_PATH": "/only/here"}  # fmt: skip
@@ -160,7 +160,7 @@ def test_what_travels(seen):
     assert (remote["OMPI_MCA_btl"], remote["OMPI_MCA_pml"]) == ("tcp,self", "ob1")
 
 
-def test_what_a_local_rank_inherits(seen):
+def test_a_local_rank_inherits_all_variables(seen):
     env = {"MINE": "x", "OMPI_MCA_btl": "tcp,self", "OMPI_MCA_ess": "stale"}
     (local,) = seen([*LOCAL, "-n", "1", "-mca", "pml", "ob1"], env=env)
     assert (local["MINE"], local["OMPI_MCA_btl"], local["OMPI_MCA_pml"]) == ("x", "tcp,self", "ob1")
@@ -168,7 +168,7 @@ def test_what_a_local_rank_inherits(seen):
 
 
 @WHERE
-def test_the_directory(seen, where, tmp_path):
+def test_ranks_run_in_the_current_directory(seen, where, tmp_path):
     (tmp_path / "a place").mkdir()
     for words, place in (([], tmp_path), (["--wdir", "a place"], tmp_path / "a place"), (["--wdir", "/"], Path("/"))):
         (env,) = seen([*where, "-n", "1", *words])
@@ -183,8 +183,8 @@ def test_a_link_to_the_directory_keeps_its_name(run, tmp_path):
     assert ended.lines == [f"{tmp_path}/link"]
 
 
-def test_a_directory_that_other_hosts_do_not_have(run, tmp_path):
-    """Said once, with both hosts; a ~ is no home."""
+def test_a_directory_that_is_missing_on_other_hosts(run, tmp_path):
+    """It is reported once, with both hosts; ~ is not expanded."""
     ended = run([*through_rsh("alpha:2", "beta:2"), "--wdir", "~/x", "true"])
     assert ended.code == 126 and ended.out == b""
     assert ended.err.count(f"the working directory {tmp_path}/~/x does not exist") == 1
@@ -300,8 +300,8 @@ def test_a_window_for_no_rank(run):
 
 
 @WHERE
-def test_libmpi_comes_up_alone(run, where):
-    """Nothing that we set makes Open MPI's library wait for a daemon that is not there."""
+def test_libmpi_starts_as_a_singleton(run, where):
+    """No variable of mslaunch makes Open MPI's library wait for a daemon that does not run."""
     script = (
         "import ctypes\n"
         "mpi = ctypes.CDLL('libmpi.so.40')\n"
@@ -340,7 +340,7 @@ def test_a_thousand_variables(seen):
         assert all(env[f"V{number}"] == "v" * 100 for number in range(1000))
 
 
-def test_variables_that_are_no_text(run):
+def test_variables_that_are_not_utf8(run):
     """Bytes that are no UTF-8, in a value and in an argument."""
     odd = b"\xff\xfe".decode("utf-8", "surrogateescape")
     for where in (LOCAL, through_rsh("alpha:8")):

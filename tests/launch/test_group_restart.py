@@ -239,7 +239,7 @@ def test_an_agent_is_killed_and_its_host_is_still_there(start, hosts):
 
 @pytest.mark.parametrize("options", [["--bind-to", "core"], []], ids=["bound", "by default"])
 def test_ranks_are_bound_again_on_a_host_that_is_still_there(start, hosts, options):
-    """It is called before ranks get their places, and must have told its cpus by then."""
+    """The host is contacted before ranks are mapped, and must have reported its cpus by then."""
     script = """taskset -cp $$ | sed 's/.*: /cpus /'
         echo ready $$ attempt $MSLAUNCH_ATTEMPT; [ $MSLAUNCH_ATTEMPT = 2 ] || sleep 99"""
     words = [*hosts("alpha slots=1\nbeta slots=1\n"), *GROUP, *options, "-n", "2", "sh", "-c", script]

@@ -1,4 +1,4 @@
-"""Launches in the dialect of hydra, here and on other hosts: who runs where, with which variables, and how it ends."""
+"""Launches in the dialect of hydra: placement, variables, and ends, on this host and on others."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def test_each_rank_is_on_its_host(run):
         (["-genvall", "-envnone"], "none"),
     ],
 )
-def test_what_goes_to_other_hosts_can_be_said(run, words, seen):
+def test_variables_for_other_hosts_can_be_chosen(run, words, seen):
     result = run([*THERE, "-hosts", "aa", *words, "sh", "-c", TELL], env=FORWARDED)
     assert result.lines == [f"0 0/1 {seen}"], result.err
 
 
-def test_here_everything_is_inherited_in_any_case(run):
+def test_local_ranks_inherit_all_variables(run):
     assert run(["--dialect", "hydra", "-genvnone", "sh", "-c", TELL], env=FORWARDED).lines == ["0 0/1 here"]
 
 

@@ -1,4 +1,4 @@
-"""What ranks print: on the terminal, in files, merged, tagged, whole; and how far a reader can slow them down."""
+"""Output of ranks: on the terminal, in files, merged, tagged; and slow readers."""
 
 from __future__ import annotations
 
@@ -238,7 +238,7 @@ def test_a_pty_changes_no_byte(run):
 
 
 @pytest.mark.parametrize("where", [[], through_rsh("alpha")], ids=["local", "remote"])
-def test_a_reader_that_waits_slows_the_rank(start, where):
+def test_a_slow_reader_slows_the_rank(start, where):
     """50 MB into a pipe that nobody reads for a while: no buffer grows, and nothing is lost."""
     size = 50_000_000
     job = start([*where, "-n", "1", *program("bulk", size, 1)])
@@ -255,7 +255,7 @@ def test_a_reader_that_waits_slows_the_rank(start, where):
 
 
 def _blocked(pid: int) -> bool:
-    """It wrote nothing for as long as we look."""
+    """Whether the process writes nothing while the test watches it."""
     before = Path(f"/proc/{pid}/io").read_text()
     time.sleep(0.2)
     return Path(f"/proc/{pid}/io").read_text() == before
@@ -276,7 +276,7 @@ def test_head_ends_well(start, where, tmp_path):
 
 
 @pytest.mark.parametrize("where", [[], through_rsh("alpha")], ids=["local", "remote"])
-def test_a_reader_that_goes_while_the_ranks_wait_for_it(start, where):
+def test_a_reader_may_close_while_ranks_wait_for_it(start, where):
     """As `| head` does with a program that prints much: the job must not wait for ever."""
     size = 50_000_000
     job = start([*where, "-n", "1", *program("bulk", size, 1)])
@@ -356,7 +356,7 @@ def test_standard_output_on_a_full_device(start):
     assert "not all of their output could be kept" in ended.err
 
 
-def test_last_words_that_are_not_read(start):
+def test_an_unread_closing_block_does_not_delay_the_end(start):
     """Standard error is a pipe that is full, and stays so: the job has ended, and the command ends too."""
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
@@ -376,7 +376,7 @@ def test_last_words_that_are_not_read(start):
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", "<&- >&- 2>&-", ">&- 2>&-"])
 @pytest.mark.parametrize("where", [[], through_rsh("alpha")], ids=["local", "remote"])
 def test_closed_descriptors(closed, where, tmp_path):
-    """As a careless daemon starts it."""
+    """As a daemon may start the command."""
     words = [*COMMAND, *where, "-n", "1", "--output-filename", "logs", "sh", "-c", "cat; echo out; echo err >&2"]
     ended = subprocess.run(
         ["sh", "-c", f'"$@" {closed}', "sh", *words],

@@ -1,4 +1,4 @@
-"""Standard input: who gets it, whole, at the speed of the slowest; and when it is left alone."""
+"""Standard input: ranks get all of it at the speed of the slowest reader; and inputs that are not read."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def given(data: bytes):
 @WHERE
 @pytest.mark.parametrize(("option", "readers"), [([], [0]), (["--stdin", "all"], [0, 1, 2]), (["--stdin", "none"], []),
                                                  (["--stdin", "2"], [2])])  # fmt: skip
-def test_who_reads(start, where, option, readers):
+def test_ranks_that_read_standard_input(start, where, option, readers):
     data = os.urandom(300_000)
     with given(data) as file:
         ended = start([*where, *option, "-n", "3", *program("digest")], stdin=file).end()
@@ -38,7 +38,7 @@ def test_who_reads(start, where, option, readers):
 
 
 @WHERE
-def test_a_slow_reader(start, where):
+def test_a_slow_reader_gets_everything(start, where):
     """5 MB through a pipe, to a rank that takes its time: whole, and no process grows."""
     data = os.urandom(5_000_000)
     job = start([*where, "-n", "1", *program("digest", "slow")], stdin=subprocess.PIPE)
@@ -94,7 +94,7 @@ def test_the_end_of_an_empty_input(run, where):
 
 
 @WHERE
-def test_an_input_that_has_ended_before(start, where):
+def test_an_input_may_have_ended_before(start, where):
     job = start([*where, "-n", "1", *program("digest")], stdin=subprocess.PIPE)
     job.process.stdin.close()
     job.process.stdin = None
@@ -108,7 +108,7 @@ def test_an_input_that_never_ends_does_not_hold_the_job(start, where):
     job.end()
 
 
-def test_a_rank_that_reads_a_line_and_leaves(start):
+def test_a_rank_may_end_without_reading_everything(start):
     with given(b"first\n" + b"x" * 3_000_000) as file:
         ended = start(["-n", "1", "sh", "-c", "read line; echo $line"], stdin=file).end()
     assert (ended.code, ended.out) == (0, b"first\n")

@@ -1,4 +1,4 @@
-"""Reaching hosts through a program: login shells and their noise, Pythons, and all that can be wrong there."""
+"""Hosts reached through a program: login shells and their output, Python versions, and errors."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_no_python(run):
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_no_python_as_every_shell_says_it(run, shell):
+def test_a_missing_python_is_recognised_in_every_shell(run, shell):
     words = [*ONE, "-n", "1", "true"]
     words[words.index("--agent-python") + 1] = "no-such-python"
     ended = run(words, env={"RSH_SHELL": str(shutil.which(shell))})
@@ -132,7 +132,7 @@ def test_a_payload_that_is_cut_short(run, size):
 
 
 @pytest.mark.parametrize("said", ["long", "hello", "fields", "stray", "rank", "number"])
-def test_what_no_agent_says(run, said):
+def test_garbage_from_an_agent_is_reported(run, said):
     """After the magic: a broken header, a broken greeting, a kind of frame that does not exist.
 
     What comes after the greeting comes while it is asked for its cpus, or for ports.
@@ -147,7 +147,7 @@ def test_what_no_agent_says(run, said):
 
 @pytest.mark.slow
 def test_an_agent_that_falls_silent(run):
-    """It greets, and never says another word: ten seconds are enough."""
+    """It sends HELLO and nothing else; it is given up after ten seconds."""
     words = [*through_rsh("alpha", agent="false_agent"), "-n", "1", "--bind-to", "none", "true"]
     ended = run(words, env={"FALSE_AGENT": "silent"})
     assert ended.code != 0
@@ -165,7 +165,7 @@ def test_a_host_that_stalls(run, tmp_path):
 
 
 def test_one_bad_host_of_three(run, tmp_path):
-    """It is named, and nothing is started anywhere."""
+    """The error names it, and nothing is started on any host."""
     ended = run([*THREE, "-n", "3", *program("touch", tmp_path)], env={"RSH_DOWN": "beta"})
     assert ended.code == 255
     assert ended.err.startswith("mslaunch: beta: ")
@@ -208,7 +208,7 @@ def cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def test_cores_are_asked_for(run, tmp_path):
+def test_slots_are_counted_from_cores(run, tmp_path):
     """As many ranks as the hosts have cores, without -n."""
     (tmp_path / "hosts").write_text("alpha\nbeta\n")
     ended = run(
@@ -230,7 +230,7 @@ def test_each_host_is_reached_once_and_unused_ones_are_let_go(start, tmp_path):
     assert job.end().code == 0
 
 
-def test_an_unused_host_goes_even_if_this_host_is_joined_later(run, tmp_path):
+def test_an_unused_host_is_released_even_if_this_host_is_added_later(run, tmp_path):
     """The local agent, forked while the link to beta was open, must not hold it."""
     (tmp_path / "hosts").write_text("alpha\nlocalhost slots=1\nbeta\n")
     began = time.monotonic()

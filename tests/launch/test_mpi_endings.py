@@ -21,7 +21,7 @@ def mpi(*scripts: str, count: int = 4) -> list[str]:
     return ["-n", str(count), *program("pmi", *scripts)]
 
 
-def told(ended: Result) -> list[str]:
+def report(ended: Result) -> list[str]:
     """The closing block, without what differs from run to run."""
     lines = ended.err.splitlines()
     first = max(number for number, line in enumerate(lines) if line.startswith("mslaunch: "))
@@ -37,22 +37,22 @@ def test_abort(run, where, code, exit_code):
     """mpirun 4.1.4 and hydra end with 0 if the code is 0 or 256, and nobody learns that the job was aborted."""
     ended = run([*where, *mpi("init,stay", f"init,abort={code}", "init,stay")])
     assert ended.code == exit_code
-    assert told(ended) == [f"mslaunch: rank 1 called MPI_Abort with code {code}", "  ended by mslaunch: ranks 0, 2-3"]
+    assert report(ended) == [f"mslaunch: rank 1 called MPI_Abort with code {code}", "  ended by mslaunch: ranks 0, 2-3"]
 
 
-def test_the_words_of_abort_are_shown_once(run):
-    """Libraries say them to us, on standard error, or both."""
+def test_the_text_of_an_abort_is_shown_once(run):
+    """Libraries send it by PMI, print it on standard error, or both."""
     ended = run(["--oversubscribe", *mpi("init,stay", "init,abort=7:no_grid", count=2)])
-    assert told(ended)[:2] == ["mslaunch: rank 1 called MPI_Abort with code 7", "  | no_grid"]
+    assert report(ended)[:2] == ["mslaunch: rank 1 called MPI_Abort with code 7", "  | no_grid"]
     ended = run(["--oversubscribe", *mpi("init,stay", "init,err=no_grid,abort=7:no_grid", count=2)])
-    assert told(ended)[:2] == ["mslaunch: rank 1 called MPI_Abort with code 7", "  | no_grid 1"]
+    assert report(ended)[:2] == ["mslaunch: rank 1 called MPI_Abort with code 7", "  | no_grid 1"]
 
 
 @WHERE
 def test_abort_is_no_failure_to_recover_from(run, where):
     ended = run([*where, "--enable-recovery", *mpi("init,stay", "init,abort=7", "init,stay")])
     assert ended.code == 7
-    assert told(ended)[0] == "mslaunch: rank 1 called MPI_Abort with code 7"
+    assert report(ended)[0] == "mslaunch: rank 1 called MPI_Abort with code 7"
 
 
 # --- exits without MPI_Finalize
@@ -74,14 +74,14 @@ def test_a_rank_that_ends_well_and_is_waited_for(run, where, last, others, how):
     """As with mpirun 4.1.4, which hangs in the third case."""
     ended = run([*where, *mpi(others, others, others, last)])
     assert ended.code == 1
-    assert told(ended) == [f"mslaunch: rank 3, {how}", "  ended by mslaunch: ranks 0-2"]
+    assert report(ended) == [f"mslaunch: rank 3, {how}", "  ended by mslaunch: ranks 0-2"]
 
 
-def test_a_program_that_is_none_of_mpi(run):
+def test_a_program_without_mpi_beside_mpi_programs(run):
     """mpirun 4.1.4 hangs if it ends before the others are in MPI_Init."""
     ended = run(["--oversubscribe", *mpi("init,stay", count=1), ":", "-n", "1", "true"])
     assert ended.code == 1
-    assert told(ended)[0] == "mslaunch: rank 1, for which others wait in MPI, ended without MPI_Init"
+    assert report(ended)[0] == "mslaunch: rank 1, for which others wait in MPI, ended without MPI_Init"
 
 
 @WHERE
@@ -94,7 +94,7 @@ def test_a_script_may_run_mpi_programs_one_after_the_other(run, where):
 def test_a_script_whose_program_ended_well_may_fail(run, where):
     ended = run([*where, *mpi("init,fence,finalize,stay", "init,fence,finalize,exit=3", "init,fence,finalize,stay")])
     assert ended.code == 3
-    assert told(ended) == ["mslaunch: rank 1 ended with exit code 3", "  ended by mslaunch: ranks 0, 2-3"]
+    assert report(ended) == ["mslaunch: rank 1 ended with exit code 3", "  ended by mslaunch: ranks 0, 2-3"]
 
 
 @WHERE
@@ -113,7 +113,7 @@ def test_scripts_of_which_some_use_no_mpi(run, where):
 def test_a_rank_dies_while_others_wait(run, where, end, code, how):
     ended = run([*where, *mpi("init,fence,fence", f"init,fence,{end}", "init,fence,fence")])
     assert ended.code == code
-    assert told(ended) == [f"mslaunch: rank 1 {how}", "  ended by mslaunch: ranks 0, 2-3"]
+    assert report(ended) == [f"mslaunch: rank 1 {how}", "  ended by mslaunch: ranks 0, 2-3"]
 
 
 @WHERE
@@ -122,15 +122,15 @@ def test_a_rank_dies_that_waits_itself(run, where):
         [*where, *mpi("init,fence,fence", "init,fence,enter,kill=SIGKILL", "init,fence,fence", "init,fence,stay")]
     )
     assert ended.code == 137
-    assert told(ended)[0] == "mslaunch: rank 1 was ended by SIGKILL (killed)"
+    assert report(ended)[0] == "mslaunch: rank 1 was ended by SIGKILL (killed)"
 
 
 @WHERE
 def test_a_fence_that_one_never_enters(run, where):
     ended = run([*where, "--timeout", "2", *mpi("init,fence,fence", "init,fence,stay", "init,fence,fence")])
     assert ended.code == 110
-    assert "the job was still running after 2 seconds (--timeout)" in told(ended)[0]
-    assert told(ended)[1:] == ["  ended by mslaunch: ranks 0-3"]
+    assert "the job was still running after 2 seconds (--timeout)" in report(ended)[0]
+    assert report(ended)[1:] == ["  ended by mslaunch: ranks 0-3"]
 
 
 @WHERE
@@ -140,8 +140,8 @@ def test_ctrl_c_in_a_fence(start, where):
     job.send(signal.SIGINT)
     ended = job.end()
     assert ended.code == 1
-    assert told(ended)[0].startswith("mslaunch: ended by SIGINT")
-    assert told(ended)[1:] == ["  ended by mslaunch: ranks 0-3"]
+    assert report(ended)[0].startswith("mslaunch: ended by SIGINT")
+    assert report(ended)[1:] == ["  ended by mslaunch: ranks 0-3"]
 
 
 def test_a_host_is_lost_in_a_fence(start, tmp_path):
@@ -152,8 +152,8 @@ def test_a_host_is_lost_in_a_fence(start, tmp_path):
     os.kill(int(agents["beta"]), signal.SIGKILL)
     ended = job.end()
     assert ended.code == 205
-    assert told(ended)[0] == "mslaunch: the host was lost while ranks ran there"
-    assert told(ended)[-2:] == ["  ended by mslaunch: ranks 0-1", "  lost with their host: ranks 2-3"]
+    assert report(ended)[0] == "mslaunch: the host was lost while ranks ran there"
+    assert report(ended)[-2:] == ["  ended by mslaunch: ranks 0-1", "  lost with their host: ranks 2-3"]
 
 
 # --- jobs that go on
@@ -171,7 +171,7 @@ def test_with_recovery_the_others_may_finish(run, where, end, how):
     others = "init,fence,gone=1,finalize,say=well"
     ended = run([*where, "--enable-recovery", *mpi(others, f"init,fence,{end}", others)])
     assert (ended.code, ended.lines) == (0, ["well 0", "well 2", "well 3"])
-    assert told(ended)[0] == f"mslaunch: rank 1{how}"
+    assert report(ended)[0] == f"mslaunch: rank 1{how}"
 
 
 @WHERE
@@ -185,18 +185,18 @@ def test_with_recovery_the_others_may_finish(run, where, end, how):
     ],
     ids=["recovery, killed", "recovery, no finalize", "codes, in MPI", "codes, after MPI"],
 )
-def test_no_wait_is_endless(run, where, options, end, code, how):
+def test_no_rank_waits_forever(run, where, options, end, code, how):
     """A job that goes on without a rank ends when the others wait for it."""
     others = "init,fence,gone=1,fence"
     ended = run([*where, *options, *mpi(others, end, others)])
     assert ended.code == code
-    assert told(ended) == [
+    assert report(ended) == [
         f"mslaunch: rank 1, for which others wait in MPI, {how}", "  ended by mslaunch: ranks 0, 2-3",
     ]  # fmt: skip
 
 
 def test_a_rank_that_is_started_again_joins_the_others(run):
-    """Before it was in MPI_Init the others have not missed it."""
+    """It failed before MPI_Init, so the other ranks still wait for it."""
     where = through_rsh("alpha:1", "beta:1")
     ended = run(
         [*where, "--max-restarts", "1", *mpi("init,fence,finalize,say=well", "fall=3,init,fence,finalize", count=2)]

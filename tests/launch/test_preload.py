@@ -1,4 +1,4 @@
-"""--preload-binary, --preload-files, --set-cwd-to-session-dir: what is sent, what ranks see, and that nothing stays."""
+"""--preload-binary, --preload-files, --set-cwd-to-session-dir: files on the hosts, and nothing that stays behind."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def files(tmp_path):
 
 
 @WHERE
-def test_files(run, hosts, files, where):
-    """They are in the session directory, under their names; the working directory is as ever."""
+def test_files_are_sent_to_the_session_directory(run, hosts, files, where):
+    """They keep their names; the working directory is the usual one."""
     words = ["-n", "2", "--preload-files", "data/in,tool", "sh", "-c", f"pwd; {LOOK}"]
     ended = run([*where, *words], env=hosts)
     assert ended.code == 0, ended.err
@@ -54,7 +54,7 @@ def test_a_folder_and_modes(run, hosts, files):
 
 
 @WHERE
-def test_a_program(run, hosts, files, where):
+def test_a_program_is_sent_and_run_from_its_copy(run, hosts, files, where):
     """It runs from the copy, in the session directory of its rank, which is no other's."""
     ended = run([*where, "-n", "2", "-s", f"{files}/tool", "a b"], env=hosts)
     assert ended.code == 0, ended.err
@@ -100,7 +100,7 @@ def test_nothing_is_started_without_the_files(run, hosts, tmp_path, where):
     assert "--preload-files" in ended.err and f"{tmp_path}/nothing cannot be sent" in ended.err
 
 
-def test_a_host_without_room_is_named(run, hosts, files):
+def test_a_host_with_a_full_disk_is_named(run, hosts, files):
     (files / "tmp" / "beta").rmdir()
     ended = run([*through_rsh("alpha", "beta"), "--preload-files", "tool", *program("touch", files / "ran")], env=hosts)
     (files / "tmp" / "beta").mkdir()
@@ -108,7 +108,7 @@ def test_a_host_without_room_is_named(run, hosts, files):
     assert "beta: the file tool could not be stored" in ended.err and "TMPDIR" in ended.err
 
 
-def test_much_is_sent_in_little_memory(start, hosts, tmp_path):
+def test_large_files_need_little_memory(start, hosts, tmp_path):
     """A file of 128 MiB to two hosts; the launcher and its agents stay small."""
     with open(tmp_path / "much", "wb") as file:
         file.truncate(128 << 20)
@@ -161,7 +161,7 @@ def slow(tmp_path):
 
 
 def test_ctrl_c_while_files_are_sent(start, hosts, slow, tmp_path):
-    """The launcher still answers, and nothing stays."""
+    """The launcher reacts, and nothing is left behind."""
     job = start(slow, env=hosts)
     open(tmp_path / "stuck", "rb").close()  # opens once the other end does, after its two megabytes
     job.send(signal.SIGINT)

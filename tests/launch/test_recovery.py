@@ -20,15 +20,15 @@ WAYS = pytest.mark.parametrize(
 
 
 def restarts(err: str) -> list[str]:
-    """What was said of restarts, without the host's name."""
+    """The messages about restarts, without the host's name."""
     return [re.sub(r" on \S+;", ";", line[10:]) for line in err.splitlines() if "; started again" in line]
 
 
 @WHERE
 @WAYS
 @pytest.mark.parametrize("option", ["--enable-recovery", "--continuous"])
-def test_the_others_go_on(run, where, option, how, code, words):
-    """The job is what is left of it: the exit code is theirs, and standard error tells who is missing."""
+def test_the_other_ranks_continue(run, where, option, how, code, words):
+    """The exit code is that of the remaining ranks, and standard error names the rank that failed."""
     ended = run([*where, "-n", "4", option, *program("lives", how, 9, 1, 2)])
     assert ended.code == 0
     assert [line for line in ended.lines if "done" in line] == ["done 0", "done 3"]
@@ -42,15 +42,15 @@ def test_the_others_go_on(run, where, option, how, code, words):
 
 @WHERE
 @WAYS
-def test_no_process_is_left(run, where, how, code, words):
-    """Then nothing was recovered, and the first failure counts."""
+def test_a_job_without_remaining_ranks_fails(run, where, how, code, words):
+    """Nothing was recovered, so the first failure counts."""
     ended = run([*where, "-n", "4", "--enable-recovery", *program("lives", how, 9)])
     assert ended.code == code
     assert ended.err.count(f"{words} on ") == 1
     assert len(re.findall(r"failed as well: ranks ", ended.err)) == 1
 
 
-def test_disabled_again(run):
+def test_recovery_can_be_disabled_again(run):
     ended = run(["-n", "2", "--enable-recovery", "--disable-recovery", *program("die", 3, 1)])
     assert ended.code == 3
     assert "ended by mslaunch: rank 0" in ended.err

@@ -98,7 +98,7 @@ def test_stop_and_continue(start, where, tmp_path):
 
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 def test_control_c_at_a_terminal():
-    """It reaches the launcher alone: the ranks are told to end in the gentle way, once."""
+    """The launcher alone gets it, and orders the ranks to end gently, once."""
     pid, master = pty.fork()
     if not pid:
         try:
@@ -138,8 +138,8 @@ def test_an_ignored_hangup_stays_ignored(start, tmp_path):
     assert job.end().code == 0
 
 
-def test_the_rest_is_not_read(start):
-    """The terminal is stuck and the job is ended by a signal: that ends it, too, and who reads the rest is told."""
+def test_a_stuck_terminal_does_not_delay_the_end(start):
+    """The terminal is stuck and a signal ends the job: the command ends as well, and reports the lost output."""
     job = start(["-n", "1", *program("bulk", 50_000_000, 1)])
     job.expect(b"\0")
     job.send(signal.SIGTERM)

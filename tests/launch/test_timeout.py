@@ -113,8 +113,8 @@ def test_the_limit_begins_with_the_command(run):
 # --- --report-pid, --report-uri
 
 
-def test_who_the_launcher_is(start, tmp_path):
-    """Told before a rank runs; the job can be ended by it."""
+def test_pid_and_uri_of_the_launcher(start, tmp_path):
+    """They are written before a rank runs, and the job can be ended by the pid."""
     job = start(["--report-pid", "pid", "--report-uri", "-", "-n", "1", *program("wait")])
     said = job.expect(b"ready").decode().splitlines()
     assert re.fullmatch(rf"\d+\.0;mslaunch://{re.escape(os.uname().nodename)}/{job.pid}", said[0])
@@ -123,7 +123,7 @@ def test_who_the_launcher_is(start, tmp_path):
     assert job.end().code == 1
 
 
-def test_a_channel_that_cannot_be_written(run):
+def test_a_report_that_cannot_be_written_is_an_error(run):
     for option in ("--report-pid", "--report-uri"):
         ended = run([option, "no/such/place", "-n", "1", "echo", "begun"])
         assert (ended.code, ended.out) == (1, b"")

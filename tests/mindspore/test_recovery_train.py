@@ -59,9 +59,9 @@ def test_a_scheduler_and_a_worker_are_killed(launch: Launch, undisturbed: str) -
         again = (logs / f"worker_{rank}.attempt-2.log").read_text()
         assert re.search(rf"^rank {rank}/2: attempt 2: goes on after \d epochs, from its checkpoint$", again, re.M)
         assert final_loss(again) == undisturbed
-    told = [text for text in job.notices if "SIGKILL" in text]
-    assert "the MindSpore scheduler" in told[0], job.notices
-    assert "rank 1" in told[1], job.notices
+    killed = [text for text in job.notices if "SIGKILL" in text]
+    assert "the MindSpore scheduler" in killed[0], job.notices
+    assert "rank 1" in killed[1], job.notices
 
 
 def test_a_scheduler_is_killed_when_the_work_is_all_but_done(launch: Launch, undisturbed: str) -> None:

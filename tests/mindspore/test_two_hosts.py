@@ -39,9 +39,9 @@ def test_three_workers_on_one_host_and_one_on_the_other(cluster: Cluster, tmp_pa
         assert job.end() == 0, job.said
     for rank in range(4):
         check_training((tmp_path / "msrun_log" / f"worker_{rank}.log").read_text(), rank, 4)
-    meeting = (tmp_path / "msrun_log" / "scheduler.log").read_text()
-    assert meeting.count("ip: 10.77.1.1 is registered") == 3
-    assert meeting.count("ip: 10.77.1.2 is registered") == 1
+    scheduler = (tmp_path / "msrun_log" / "scheduler.log").read_text()
+    assert scheduler.count("ip: 10.77.1.1 is registered") == 3
+    assert scheduler.count("ip: 10.77.1.2 is registered") == 1
     wait_quiet(cluster, "head", "n01", "n02")
 
 

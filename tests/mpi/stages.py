@@ -78,7 +78,7 @@ class Stage(NamedTuple):
         try:
             self.cluster.wait_quiet(2)
         finally:
-            for pids in self.cluster.all_processes(2).values():  # the next test is not to blame
+            for pids in self.cluster.all_processes(2).values():  # so that the next test does not fail for it
                 for pid in pids:
                     os.kill(pid, 9)
 

@@ -15,12 +15,12 @@ from stages import found
 pytestmark = [pytest.mark.mpi, pytest.mark.slow]
 
 
-def told(ended, count):
-    """What the ranks of world.py have said, by rank."""
+def facts_of(ended, count):
+    """What the ranks of world.py report, by rank."""
     well(ended)
-    said = sorted((json.loads(line) for line in ended.out.decode().splitlines()), key=lambda one: one["rank"])
-    assert [one["rank"] for one in said] == list(range(count)), said
-    return said
+    ranks = sorted((json.loads(line) for line in ended.out.decode().splitlines()), key=lambda one: one["rank"])
+    assert [one["rank"] for one in ranks] == list(range(count)), ranks
+    return ranks
 
 
 def well(ended):
@@ -38,30 +38,30 @@ def blocks(text):
 
 @pytest.mark.parametrize("n", [1, 2, 4])
 def test_one_world(library, stage, python, n):
-    said = told(stage.run(library, n, python("world.py")), n)
-    assert {one["size"] for one in said} == {n}
-    assert {one["library"].startswith(library.says) for one in said} == {True}, said
+    ranks = facts_of(stage.run(library, n, python("world.py")), n)
+    assert {one["size"] for one in ranks} == {n}
+    assert {one["library"].startswith(library.says) for one in ranks} == {True}, ranks
     # Open MPI 4.1.4 has no windows for one rank nor for threads on several hosts, whoever launches it.
-    assert library.name == "openmpi4" or all(one["windows"] for one in said)
+    assert library.name == "openmpi4" or all(one["windows"] for one in ranks)
     each = stage.place.each(n)
-    assert [one["shared"] for one in said] == [each if rank < each else n - each for rank in range(n)]
-    assert len({one["host"] for one in said}) == min(n, stage.place.hosts)
+    assert [one["shared"] for one in ranks] == [each if rank < each else n - each for rank in range(n)]
+    assert len({one["host"] for one in ranks}) == min(n, stage.place.hosts)
 
 
 def test_the_universe_is_the_allocation(library, here, python):
     """Three slots, two ranks."""
-    said = told(here.launch(["-H", "localhost:3", "-n", "2", *python("world.py")]), 2)
-    universe = {one["universe"] for one in said}
+    ranks = facts_of(here.launch(["-H", "localhost:3", "-n", "2", *python("world.py")]), 2)
+    universe = {one["universe"] for one in ranks}
     assert universe == {3} or (not library.open_mpi and universe == {None})
 
 
 def test_two_programs_are_one_world(library, stage, python):
     """Two app contexts: one world, and the number of the program tells them apart."""
     program = python("world.py")
-    told_too = [f"{name}={value}" for name, value in library.ranks_env(stage.place.hosts).items()]
-    second = [word for setting in told_too for word in ("-x", setting)]  # of each program its own
-    said = told(stage.run(library, 1, [*program, ":", *second, "-n", "1", *program]), 2)
-    assert [(one["size"], one["appnum"]) for one in said] == [(2, 0), (2, 1)]
+    variables = [f"{name}={value}" for name, value in library.ranks_env(stage.place.hosts).items()]
+    second = [word for setting in variables for word in ("-x", setting)]  # of each program its own
+    ranks = facts_of(stage.run(library, 1, [*program, ":", *second, "-n", "1", *program]), 2)
+    assert [(one["size"], one["appnum"]) for one in ranks] == [(2, 0), (2, 1)]
 
 
 def test_one_program_after_the_other(library, stage, python):
@@ -76,8 +76,8 @@ def test_one_program_after_the_other(library, stage, python):
         assert len(blocks(ended.err)) == 1
         return
     well(ended)
-    said = [json.loads(line) for line in ended.lines]
-    assert sorted((one["rank"], one["size"]) for one in said) == [(0, 2), (0, 2), (1, 2), (1, 2)]
+    ranks = [json.loads(line) for line in ended.lines]
+    assert sorted((one["rank"], one["size"]) for one in ranks) == [(0, 2), (0, 2), (1, 2), (1, 2)]
 
 
 def test_programs_in_c(library, stage, compiled):
@@ -231,8 +231,8 @@ def test_pmi_2(stage, python_of, program):
     paths = glob.glob("/usr/lib/*/libpmi2.so.0")
     if not paths:
         pytest.skip("NOT TESTED, not installed: libpmi2-0")
-    told_too = ["I_MPI_PMI=pmi2", f"I_MPI_PMI_LIBRARY={paths[0]}"]
-    options = ["--mpi", "pmi2", *(word for setting in told_too for word in ("-x", setting))]
+    variables = ["I_MPI_PMI=pmi2", f"I_MPI_PMI_LIBRARY={paths[0]}"]
+    options = ["--mpi", "pmi2", *(word for setting in variables for word in ("-x", setting))]
     ended = stage.run(library, 2, python_of(library, *program), *options)
     assert ended.code == (7 if program[0] == "ends.py" else 0), ended.err
     assert len(ended.lines) == {"world.py": 2, "spawns.py": 3, "ends.py": 0}[program[0]]

@@ -1,4 +1,4 @@
-"""Everything that one MPI_COMM_WORLD can do, checked; then a line of JSON on what the library was told of the job."""
+"""Everything that one MPI_COMM_WORLD can do, checked; prints the facts that the library knows of the job, as JSON."""
 
 import json
 import sys
@@ -42,7 +42,7 @@ assert half.allreduce(1) == len(range(rank % 2, size, 2))
 shared = world.Split_type(MPI.COMM_TYPE_SHARED)
 hosts = world.allgather(MPI.Get_processor_name())
 assert sorted(shared.allgather(rank)) == [number for number, host in enumerate(hosts) if host == hosts[rank]]
-told = {
+known = {
     "rank": rank,
     "size": size,
     "shared": shared.size,
@@ -52,4 +52,4 @@ told = {
     "host": hosts[rank],
     "library": MPI.Get_library_version().split("\n")[0],
 }
-sys.stdout.write(json.dumps(told) + "\n")
+sys.stdout.write(json.dumps(known) + "\n")

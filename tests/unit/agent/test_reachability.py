@@ -95,32 +95,32 @@ def test_a_port_is_held_for_ipv4_too() -> None:
 
 
 def test_a_token_listener_proves_the_address(loop: Loop) -> None:
-    door = TokenListener(loop)
+    listener = TokenListener(loop)
     found: list[list[str]] = []
-    prober = Prober(loop, ["127.0.0.1", "127.0.0.2"], door.port, door.token, found.append)
+    prober = Prober(loop, ["127.0.0.1", "127.0.0.2"], listener.port, listener.token, found.append)
     loop.run(lambda: bool(found))
     assert found == [found[0]] and sorted(found[0]) == ["127.0.0.1", "127.0.0.2"]
     assert not prober._open
-    door.close()
-    door.close()
+    listener.close()
+    listener.close()
 
 
 def test_another_token_is_no_proof(loop: Loop) -> None:
-    door = TokenListener(loop)
+    listener = TokenListener(loop)
     found: list[list[str]] = []
-    prober = Prober(loop, ["127.0.0.1"], door.port, "0" * 16, found.append)
+    prober = Prober(loop, ["127.0.0.1"], listener.port, "0" * 16, found.append)
     loop.run(lambda: bool(found))
     assert found == [[]] and prober
-    door.close()
+    listener.close()
 
 
 def test_an_address_without_an_answer_is_no_proof(loop: Loop) -> None:
-    door = TokenListener(loop)
-    door.close()
+    listener = TokenListener(loop)
+    listener.close()
     found: list[list[str]] = []
-    probers = [Prober(loop, ["127.0.0.1"], door.port, door.token, found.append)]
+    probers = [Prober(loop, ["127.0.0.1"], listener.port, listener.token, found.append)]
     loop.run(lambda: bool(found))
-    probers.append(Prober(loop, [], door.port, door.token, found.append))
+    probers.append(Prober(loop, [], listener.port, listener.token, found.append))
     assert found == [[], []]
 
 

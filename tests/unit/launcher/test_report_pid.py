@@ -21,7 +21,7 @@ def speak(request: Request, cwd: Path, stdout: int, say: Callable[[str], None]) 
         announce(request, str(cwd), stdout, say, "1234", loop, loop.run)
 
 
-def told(cwd: Path, **channels: str) -> tuple[str, str]:
+def reported(cwd: Path, **channels: str) -> tuple[str, str]:
     """What came on standard output and standard error."""
     reader, writer = os.pipe()
     said: list[str] = []
@@ -32,21 +32,21 @@ def told(cwd: Path, **channels: str) -> tuple[str, str]:
 
 
 def test_pid_and_uri_go_to_the_named_stream(tmp_path: Path) -> None:
-    assert told(tmp_path, report_pid="-", report_uri="+") == (PID, URI)
-    assert told(tmp_path, report_pid="+", report_uri="-") == (URI, PID)
-    assert told(tmp_path) == ("", "")
+    assert reported(tmp_path, report_pid="-", report_uri="+") == (PID, URI)
+    assert reported(tmp_path, report_pid="+", report_uri="-") == (URI, PID)
+    assert reported(tmp_path) == ("", "")
 
 
 def test_files_are_in_the_directory_of_the_launch_and_hold_nothing_else(tmp_path: Path) -> None:
     (tmp_path / "pid").write_text("something longer than a number\n")
-    assert told(tmp_path, report_pid="pid", report_uri=str(tmp_path / "uri")) == ("", "")
+    assert reported(tmp_path, report_pid="pid", report_uri=str(tmp_path / "uri")) == ("", "")
     assert ((tmp_path / "pid").read_text(), (tmp_path / "uri").read_text()) == (PID, URI)
 
 
 @pytest.mark.parametrize("option", ["report_pid", "report_uri"])
 def test_a_file_that_cannot_be_written_is_an_error(tmp_path: Path, option: str) -> None:
     with pytest.raises(LaunchError) as caught:
-        told(tmp_path, **{option: "no/such/place"})
+        reported(tmp_path, **{option: "no/such/place"})
     assert caught.value.where == "--" + option.replace("_", "-")
     assert str(tmp_path / "no/such/place") in str(caught.value) and "No such file or directory" in str(caught.value)
     assert caught.value.code == 1

@@ -21,11 +21,11 @@ GOLDEN = Path(__file__).parents[2] / "golden" / "plans"
 HERE, THERE = Node("head", 2, "-H", local=True), Node("n1", 2, "-H")
 ROWS = tuple(Placement(rank, 0, rank // 2, rank % 2) for rank in range(4))
 TWO_BY_TWO = JobMap((HERE, THERE), ROWS, 6)
-MEETING = Endpoint("10.0.0.1", 10001, 10002)
+ENDPOINT = Endpoint("10.0.0.1", 10001, 10002)
 
 
 def plans(app: AppContext, environ: dict[str, str], jobmap: JobMap = TWO_BY_TWO, **more: object) -> list[NodePlan]:
-    return make_plans(Request((app,), **more), jobmap, environ, "/home/joe", MEETING, "0123abcd")  # type: ignore[arg-type]
+    return make_plans(Request((app,), **more), jobmap, environ, "/home/joe", ENDPOINT, "0123abcd")  # type: ignore[arg-type]
 
 
 def exported(*env: tuple[str, str | None], environ: dict[str, str] | None = None) -> tuple[str, ...]:
@@ -165,7 +165,7 @@ def test_a_pattern_does_not_match_variables_of_an_outer_launch() -> None:
 def test_each_program_has_its_own_variables() -> None:
     rows = (Placement(0, 0, 0, 0), Placement(1, 1, 0, 1, cpus=(3,)), Placement(2, 1, 1, 0))
     apps = (AppContext(("/opt/a", "-x", "two words")), AppContext(("b",), wdir="run", forward=("A",)))
-    made = make_plans(Request(apps), JobMap((HERE, THERE), rows, 4), {"A": "1"}, "/w", MEETING, "ff")
+    made = make_plans(Request(apps), JobMap((HERE, THERE), rows, 4), {"A": "1"}, "/w", ENDPOINT, "ff")
     first, second = made[0].apps
     assert first.env == (
         "OMPI_COMMAND=a",
@@ -191,7 +191,7 @@ def test_directories_of_programs() -> None:
     """--prefix is taken from the launch directory; --path on the host, from the working directory there."""
     apps = (AppContext(("a",), path="x:/y", prefix="opt/"), AppContext(("b",)), AppContext(("c",), prefix="/p"))
     rows = tuple(Placement(rank, rank, 0, rank) for rank in range(3))
-    made = make_plans(Request(apps), JobMap((HERE,), rows, 3), {}, "/w", MEETING, "ff")[0].apps
+    made = make_plans(Request(apps), JobMap((HERE,), rows, 3), {}, "/w", ENDPOINT, "ff")[0].apps
     assert [app.path for app in made] == ["x:/y", "", ""]
     ours = ("PATH=/w/opt/bin", "LD_LIBRARY_PATH=/w/opt/lib")
     assert [app.front for app in made] == [ours, (), ("PATH=/p/bin", "LD_LIBRARY_PATH=/p/lib")]
@@ -295,7 +295,7 @@ def test_ranks_know_the_number_of_their_attempt() -> None:
     app = AppContext(("x",), env=(("MSLAUNCH_ATTEMPT", None), ("MSLAUNCH_ATTEMPT", "7"), ("*", None)))
     environ = {"MSLAUNCH_ATTEMPT": "9"}
     for attempt in (1, 3):
-        for plan in make_plans(Request((app,)), TWO_BY_TWO, environ, "/", MEETING, "ff", attempt=attempt):
+        for plan in make_plans(Request((app,)), TWO_BY_TWO, environ, "/", ENDPOINT, "ff", attempt=attempt):
             assert values(plan.env)["MSLAUNCH_ATTEMPT"] == str(attempt)
             assert not any("MSLAUNCH_ATTEMPT" in word for word in plan.apps[0].env)
 
@@ -366,7 +366,7 @@ def test_recovery_variables_of_the_launcher_go_to_all_hosts() -> None:
 
 THIRD = Node("n2", 0, "--scheduler")
 APART = TWO_BY_TWO._replace(nodes=(HERE, THERE, THIRD), service=2)
-ELSEWHERE = MEETING._replace(service_address="10.0.0.3")
+ELSEWHERE = ENDPOINT._replace(service_address="10.0.0.3")
 
 
 def first_plans(cluster: ServicePolicy, jobmap: JobMap = TWO_BY_TWO, attempt: int = 1) -> dict[int, NodePlan]:

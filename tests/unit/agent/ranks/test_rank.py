@@ -89,24 +89,24 @@ def test_a_stream_is_read_once_more_before_it_is_given_up(loop: Loop, pty: bool,
 def test_a_retired_rank_is_over_soon(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
     """An orphan that goes on writing does not delay the restart; what it writes until then is forwarded."""
     monkeypatch.setattr(program_streams, "DRAIN_ENDING", 0.1)
-    sink, told = Sink(), list[bool]()
+    sink, retired = Sink(), list[bool]()
     rank = start(loop, sink, "(while echo here; do sleep 0.01; done) &")
     rank.watch(True)
     loop.run(lambda: bool(sink.exits))
-    rank.retire(lambda: told.append(rank.over))
-    assert not told
-    loop.run(lambda: bool(told))
-    assert (told, sink.ends) == ([True], 2) and b"here\n" in sink.data
+    rank.retire(lambda: retired.append(rank.over))
+    assert not retired
+    loop.run(lambda: bool(retired))
+    assert (retired, sink.ends) == ([True], 2) and b"here\n" in sink.data
 
 
 def test_a_rank_that_is_over_is_retired_at_once(loop: Loop) -> None:
-    sink, told = Sink(), list[bool]()
+    sink, retired = Sink(), list[bool]()
     rank = start(loop, sink, "exit 3")
     rank.watch(True)
     loop.run(lambda: rank.over)
-    rank.retire(lambda: told.append(True))
-    assert not told  # the callback comes from the loop, not from within the call
-    loop.run(lambda: bool(told))
+    rank.retire(lambda: retired.append(True))
+    assert not retired  # the callback comes from the loop, not from within the call
+    loop.run(lambda: bool(retired))
 
 
 def test_a_rank_that_may_not_be_signalled(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,14 +137,14 @@ def test_input_that_a_rank_will_never_read_counts_as_taken(loop: Loop) -> None:
 
 def test_all_bytes_count_as_taken_when_the_reader_closes(loop: Loop) -> None:
     reader, writer = os.pipe()
-    told: list[int] = []
+    taken: list[int] = []
     broken: list[OSError] = []
-    outbox = Writer(loop, writer, broken.append, told.append)
+    outbox = Writer(loop, writer, broken.append, taken.append)
     outbox.send(b"x" * 300_000)
     os.close(reader)
     loop.run(lambda: bool(broken))
     os.close(writer)
-    assert sum(told) == 300_000
+    assert sum(taken) == 300_000
 
 
 # --- the exit comes after what the rank has sent on its PMI socket

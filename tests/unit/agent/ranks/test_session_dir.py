@@ -12,46 +12,48 @@ from mslaunch.agent.ranks.session_dir import SessionDir, remove
 from mslaunch.errors import LaunchError
 
 
-class Told:
-    """Who hears of a session: its guard, and the launcher."""
+class Reports:
+    """What a session reports: directories to its guard, stored files to the launcher."""
 
     def __init__(self) -> None:
-        self.names, self.tell = os.pipe()
+        self.reader, self.writer = os.pipe()
         self.stored: list[tuple[str, str]] = []
 
-    def heard(self) -> list[str]:
-        os.set_blocking(self.names, False)
+    def names(self) -> list[str]:
+        os.set_blocking(self.reader, False)
         try:
-            return os.read(self.names, 1 << 16).decode().split("\0")[:-1]
+            return os.read(self.reader, 1 << 16).decode().split("\0")[:-1]
         except BlockingIOError:
             return []
 
 
 @pytest.fixture
-def told() -> Iterator[Told]:
-    ears = Told()
-    yield ears
-    os.close(ears.names)
-    os.close(ears.tell)
+def reports() -> Iterator[Reports]:
+    made = Reports()
+    yield made
+    os.close(made.reader)
+    os.close(made.writer)
 
 
 @pytest.fixture
-def session(tmp_path: Path, told: Told) -> Iterator[SessionDir]:
-    made = SessionDir({"TMPDIR": str(tmp_path)}, told.tell, lambda *said: told.stored.append(said))
+def session(tmp_path: Path, reports: Reports) -> Iterator[SessionDir]:
+    made = SessionDir({"TMPDIR": str(tmp_path)}, reports.writer, lambda *report: reports.stored.append(report))
     yield made
     made.close()
     assert os.listdir(tmp_path) == []
 
 
-def test_the_guard_has_the_name_before_there_is_a_directory(session: SessionDir, told: Told, tmp_path: Path) -> None:
-    assert (os.listdir(tmp_path), told.heard()) == ([], [session.path])
+def test_the_guard_has_the_name_before_there_is_a_directory(
+    session: SessionDir, reports: Reports, tmp_path: Path
+) -> None:
+    assert (os.listdir(tmp_path), reports.names()) == ([], [session.path])
     session.rank_dir("rank.0")
-    assert told.heard() == []
+    assert reports.names() == []
     assert [session.path] == [str(tmp_path / name) for name in os.listdir(tmp_path)]
     assert os.stat(session.path).st_mode & 0o777 == 0o700
 
 
-def test_files_are_stored_with_their_modes(session: SessionDir, told: Told) -> None:
+def test_files_are_stored_with_their_modes(session: SessionDir, reports: Reports) -> None:
     for name, mode, pieces in (
         ("tool", 0o755, [b"#!/bin/sh\n", b"exit 3\n"]),
         ("data/in/x", 0o440, [b"\0" * 70000]),
@@ -62,7 +64,7 @@ def test_files_are_stored_with_their_modes(session: SessionDir, told: Told) -> N
             session.write(piece)
         stored = Path(session.path, "files", name)
         assert (stored.read_bytes(), stored.stat().st_mode & 0o7777) == (b"".join(pieces), mode & 0o777)
-    assert told.stored == [("", "")] * 3
+    assert reports.stored == [("", "")] * 3
 
 
 def test_each_rank_has_a_directory_with_all_files(session: SessionDir) -> None:
@@ -79,7 +81,7 @@ def test_each_rank_has_a_directory_with_all_files(session: SessionDir) -> None:
     assert session.rank_dir("rank.0") == first and sorted(os.listdir(first)) == ["data", "out", "tool"], "asked again"
 
 
-def test_the_first_error_is_reported_once(session: SessionDir, told: Told, tmp_path: Path) -> None:
+def test_the_first_error_is_reported_once(session: SessionDir, reports: Reports, tmp_path: Path) -> None:
     session.begin("x", 0o600)
     session.write(b"")
     session.begin("x/y", 0o600)  # x is a file
@@ -87,32 +89,32 @@ def test_the_first_error_is_reported_once(session: SessionDir, told: Told, tmp_p
     session.write(b"")
     session.begin("z", 0o600)
     session.write(b"")
-    assert [said[0][:39] for said in told.stored] == [
+    assert [what[:39] for what, _ in reports.stored] == [
         "",
         "the file x/y could not be stored in " + str(tmp_path)[:3],
         "",
     ]
-    assert "TMPDIR" in told.stored[1][1]
+    assert "TMPDIR" in reports.stored[1][1]
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
-def test_a_full_disk_is_reported(session: SessionDir, told: Told) -> None:
+def test_a_full_disk_is_reported(session: SessionDir, reports: Reports) -> None:
     session.begin("x", 0o600)
     assert session._file
     os.dup2(os.open("/dev/full", os.O_WRONLY), session._file.fileno(), inheritable=False)
     for _ in range(3):
         session.write(b"y" * 70000)
     session.write(b"")
-    assert len(told.stored) == 1 and "the file x could not be stored" in told.stored[0][0]
-    assert "No space" in told.stored[0][0]
+    assert len(reports.stored) == 1 and "the file x could not be stored" in reports.stored[0][0]
+    assert "No space" in reports.stored[0][0]
 
 
-def test_a_directory_that_cannot_be_made_is_reported(tmp_path: Path, told: Told) -> None:
-    made = SessionDir({"TMPDIR": str(tmp_path / "gone")}, told.tell, lambda *said: told.stored.append(said))
+def test_a_directory_that_cannot_be_made_is_reported(tmp_path: Path, reports: Reports) -> None:
+    made = SessionDir({"TMPDIR": str(tmp_path / "gone")}, reports.writer, lambda *report: reports.stored.append(report))
     with pytest.raises(LaunchError, match="No such file"):
         made.rank_dir("rank.0")
     made.begin("x", 0o600)
-    assert "No such file" in told.stored[0][0]
+    assert "No such file" in reports.stored[0][0]
     made.close()
 
 

@@ -44,7 +44,7 @@ def read(files):
     return text
 
 
-def told(text, mpirun=OLD, **more):
+def arguments_of(text, mpirun=OLD, **more):
     """mpirun's arguments for the job and its programs; a comma begins each program."""
     made = job_of(text, mpirun, **more).options
     always = ["--allow-run-as-root"] * (not os.geteuid())
@@ -110,8 +110,8 @@ def test_the_value_of_mpi_is_checked(word):
     ],
 )
 def test_options_of_the_job_are_translated(text, old, new):
-    assert told(text)[0] == old
-    assert new is None or told(text, NEW)[0] == new
+    assert arguments_of(text)[0] == old
+    assert new is None or arguments_of(text, NEW)[0] == new
 
 
 def test_options_for_debuggers_are_passed_on():
@@ -139,7 +139,7 @@ def test_options_for_debuggers_are_passed_on():
 def test_hosts_and_programs_are_translated(text, programs):
     files = {"f": "n[01-02] slots=2\n", "users": "joe@a slots=1\nb slots=1\n", "cores": "a\nb slots=2\n"}
     environ = {"PATH": "/bin", "NCCL_A": "1", "NCCL_B": "2", "HOME": "/h"}
-    assert told(text, files=files, environ=environ)[1] == programs
+    assert arguments_of(text, files=files, environ=environ)[1] == programs
 
 
 def test_hosts_go_into_a_file_if_options_cannot_express_them():
@@ -148,7 +148,7 @@ def test_hosts_go_into_a_file_if_options_cannot_express_them():
 
 
 def test_a_port_common_to_all_hosts_goes_to_ssh():
-    job, _ = told("--hostfile f x", files={"f": "a port=22 slots=1\n"})
+    job, _ = arguments_of("--hostfile f x", files={"f": "a port=22 slots=1\n"})
     assert job == "--mca plm_rsh_args -p 22 --stdin 0"
     with pytest.raises(UsageError, match="one ssh command for all hosts"):
         job_of("--hostfile f x", files={"f": "a port=22 slots=1\nb slots=1\n"})
@@ -156,8 +156,8 @@ def test_a_port_common_to_all_hosts_goes_to_ssh():
 
 def test_the_prefix_of_open_mpi_goes_to_other_hosts():
     there = OLD._replace(prefix="/opt/ompi")
-    assert told("-H a x", there)[0] == "--prefix /opt/ompi --stdin 0"
-    assert told("-n 1 x", there)[0] == "--stdin none"
+    assert arguments_of("-H a x", there)[0] == "--prefix /opt/ompi --stdin 0"
+    assert arguments_of("-n 1 x", there)[0] == "--stdin none"
 
 
 @pytest.mark.parametrize(

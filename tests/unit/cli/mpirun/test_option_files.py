@@ -63,19 +63,19 @@ LADDER = ("system", "user", "tune", "environment", "mca", "option")
 @pytest.mark.parametrize("strongest", range(1, len(LADDER)))
 def test_the_stronger_source_counts(strongest):
     key, policies = "rmaps_base_mapping_policy", ("slot", "node", "core", "socket", "numa", "board")
-    told = dict(zip(LADDER[: strongest + 1], policies))
-    files = {SYSTEM_FILE: f"{key} = {told['system']}", USER: f"{key} = {told.get('user', told['system'])}"}
+    values = dict(zip(LADDER[: strongest + 1], policies))
+    files = {SYSTEM_FILE: f"{key} = {values['system']}", USER: f"{key} = {values.get('user', values['system'])}"}
     environ = dict(HOME)
     words = ["prog"]
-    if "environment" in told:
-        environ["OMPI_MCA_" + key] = told["environment"]
-    if "tune" in told:
-        files["t"] = f"-mca {key} {told['tune']}\n"
+    if "environment" in values:
+        environ["OMPI_MCA_" + key] = values["environment"]
+    if "tune" in values:
+        files["t"] = f"-mca {key} {values['tune']}\n"
         words = ["--tune", "t", *words]
-    if "mca" in told:
-        words = ["-mca", key, told["mca"], *words]
-    if "option" in told:
-        words = ["--map-by", told["option"], *words]
+    if "mca" in values:
+        words = ["-mca", key, values["mca"], *words]
+    if "option" in values:
+        words = ["--map-by", values["option"], *words]
     assert request(" ".join(words), files, environ).policy.map_by == policies[strongest]
 
 

@@ -107,7 +107,7 @@ def host() -> Iterator[Host]:
 HELLO = frames.encode(frames.HELLO, payload=control.pack_record(control.Hello("n1", 7, 2, 2, "3.11", ())))
 
 
-def told(error: LinkError | None) -> str:
+def traceback_of(error: LinkError | None) -> str:
     assert error
     return str(error)
 
@@ -120,7 +120,7 @@ def test_a_crash_before_hello(host: Host) -> None:
     host.say(frames.MAGIC)
     host.crash()
     host.loop.run(lambda: bool(host.ends))
-    assert [told(error) for error in host.ends] == [FAULT]
+    assert [traceback_of(error) for error in host.ends] == [FAULT]
     assert host.connection.phase < HELLO_CAME
 
 
@@ -132,7 +132,7 @@ def test_a_crash_before_the_host_is_described() -> None:
         loop.run(lambda: host.connection.phase == HELLO_CAME)
         host.crash()
         loop.run(lambda: bool(host.ends))
-        assert [told(error) for error in host.ends] == [FAULT]
+        assert [traceback_of(error) for error in host.ends] == [FAULT]
         host.connection.close()
         os.close(host.down)
 
@@ -143,10 +143,10 @@ def test_a_crash_while_the_connection_has_no_owner(host: Host) -> None:
     host.loop.run(lambda: host.connection.phase == READY)
     host.crash()
     host.loop.run(lambda: host.connection.ended)
-    assert told(host.connection.error) == FAULT
+    assert traceback_of(host.connection.error) == FAULT
     host.attach()
     host.loop.run(lambda: bool(host.ends))
-    assert [told(error) for error in host.ends] == [FAULT]
+    assert [traceback_of(error) for error in host.ends] == [FAULT]
 
 
 def test_a_crash_while_the_owner_changes(host: Host) -> None:
@@ -159,7 +159,7 @@ def test_a_crash_while_the_owner_changes(host: Host) -> None:
     host.attach()
     host.crash()
     host.loop.run(lambda: bool(host.ends))
-    assert [told(error) for error in host.ends] == [FAULT] and first == []
+    assert [traceback_of(error) for error in host.ends] == [FAULT] and first == []
 
 
 def test_a_crash_while_ranks_run(host: Host) -> None:
@@ -170,13 +170,13 @@ def test_a_crash_while_ranks_run(host: Host) -> None:
     host.loop.run(lambda: bool(host.ends))
     host.loop.run(lambda: False, 0.05)
     assert [frame.kind for frame in host.heard] == [frames.STARTED]
-    assert [told(error) for error in host.ends] == [FAULT]
+    assert [traceback_of(error) for error in host.ends] == [FAULT]
 
 
 def test_a_frame_for_an_unknown_rank_ends_the_link(host: Host) -> None:
     host.say(frames.MAGIC, HELLO, frames.encode(frames.STARTED, 0, b"9"))
     host.loop.run(lambda: host.connection.ended)
-    assert "a frame of kind 68 for rank 0" in told(host.connection.error)
+    assert "a frame of kind 68 for rank 0" in traceback_of(host.connection.error)
 
 
 def test_a_connection_passes_through_its_phases(host: Host) -> None:

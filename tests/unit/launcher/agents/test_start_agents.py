@@ -177,8 +177,8 @@ def test_connecting_goes_on_while_others_are_served(loop: Loop, tmp_path: Path) 
 
 def test_a_host_that_is_lost_between_two_questions(loop: Loop, tmp_path: Path) -> None:
     """It reported its cores, and then its agent ended, while others were being asked."""
-    told = "frames.encode(frames.TOPOLOGY, payload=control.pack_topology(Topology((0,), ((0,),) * 8)))"
-    policy = other(tmp_path, told, stays=False)
+    answer = "frames.encode(frames.TOPOLOGY, payload=control.pack_topology(Topology((0,), ((0,),) * 8)))"
+    policy = other(tmp_path, answer, stays=False)
     pool = AgentPool(loop, policy, {}, Console(loop, 2, True, False), loop.run, False)
     assert pool.cores([THERE], False) == {"there": 2}
     loop.run(lambda: pool._connected["there"].ended)

@@ -946,23 +946,23 @@ def test_signals_are_forwarded_once_ranks_have_started() -> None:
     assert state.on(Resumed()) == [Forward(int(signal.SIGCONT)), ResumeInput()]
 
 
-def told(state: JobState, event: Any) -> list[Any]:
+def notified(state: JobState, event: Any) -> list[Any]:
     return [action for action in state.on(event) if isinstance(action, (Notify, ReportState, End))]
 
 
 def test_an_interrupt_is_announced() -> None:
     state = make_state(jobmap(0, 0, 1))
-    assert told(state, Interrupted("SIGINT")) == []  # before ranks run, the launch ends with an error of its own
+    assert notified(state, Interrupted("SIGINT")) == []  # before ranks run, the launch ends with an error of its own
     state = make_state(jobmap(0, 0, 1))
     tell(state, *RUN)
     notice = Notify("interrupted", {"signal": "SIGINT", "again": False})
-    assert told(state, Interrupted("SIGINT")) == [notice, ALL]
+    assert notified(state, Interrupted("SIGINT")) == [notice, ALL]
     notice = Notify("interrupted", {"signal": "SIGTERM", "again": True})
-    assert told(state, Interrupted("SIGTERM")) == [notice, NOW]
+    assert notified(state, Interrupted("SIGTERM")) == [notice, NOW]
 
 
 def test_the_timeout_report_comes_before_the_end() -> None:
     state = make_state(jobmap(0, 0, 1))
     tell(state, *RUN)
-    assert told(state, TimedOut(2, report=True)) == [ReportState(2), ALL]
-    assert told(state, TimedOut(2, report=True)) == []  # the ranks are being ended
+    assert notified(state, TimedOut(2, report=True)) == [ReportState(2), ALL]
+    assert notified(state, TimedOut(2, report=True)) == []  # the ranks are being ended

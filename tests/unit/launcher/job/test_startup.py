@@ -125,8 +125,8 @@ def plan_of(frame: frames.Frame) -> NodePlan:
 def test_services_are_ready_before_agents_get_the_plans_of_ranks(make: Callable[..., Job]) -> None:
     job = make(FIRST)
     job.prepare()
-    (told,) = job.agent.sent
-    assert plan_of(told).services == SERVICES and not plan_of(told).ranks
+    (launched,) = job.agent.sent
+    assert plan_of(launched).services == SERVICES and not plan_of(launched).ranks
     job.started(SERVICE)
     job.agent.say(frames.SERVES, SERVICE)
     job.started(SERVICE - 1)

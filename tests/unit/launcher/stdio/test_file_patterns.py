@@ -36,7 +36,7 @@ def test_addresses_are_looked_up_by_host() -> None:
         "10.0.0.1",
         "fd00::1",
     ]
-    assert PatternValues([("alpha", 0), ("beta", 1)]).of(1)["a"] == "beta", "nobody has told us"
+    assert PatternValues([("alpha", 0), ("beta", 1)]).of(1)["a"] == "beta", "no address is known"
 
 
 @pytest.mark.parametrize(

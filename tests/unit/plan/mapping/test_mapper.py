@@ -255,8 +255,8 @@ def jobs(draw: st.DrawFn) -> tuple[Request, Allocation]:
 @given(jobs())
 def test_invariants_of_every_map(job: tuple[Request, Allocation]) -> None:
     asked, allocation = job
-    told = asked.policy.oversubscribe
-    over = not allocation.declared if told is None else told
+    wanted = asked.policy.oversubscribe
+    over = not allocation.declared if wanted is None else wanted
     try:
         jobmap = map_job(asked, allocation, {})
     except AllocationError:

@@ -111,17 +111,17 @@ def test_the_version_of_the_library_is_read(words: str, version: tuple[int, ...]
 WORLD = World(name="70", first=4, hosts=("a", "b"), ranks=((0, 2), (1,)), here=0, sizes=(2, 1), slots=8, parent="69.3")
 
 
-def told(world: World, crowded: bool = False) -> dict[str, Any]:
+def info_of(world: World, crowded: bool = False) -> dict[str, Any]:
     return {item.key: item.value for item in job_info(world, "/folder", crowded) if item.key != "pmix.pdata"}
 
 
 def test_a_world_is_described_with_its_maps() -> None:
-    known = told(WORLD)
+    known = info_of(WORLD)
     assert (known["pmix.nmap"], known["pmix.pmap"]) == ("raw:a,b", "raw:0,2;1")
     assert (known["pmix.job.size"], known["pmix.univ.size"], known["pmix.job.napps"]) == (3, 8, 2)
     assert (known["pmix.lpeers"], known["pmix.local.size"], known["pmix.lldr"]) == ("0,2", 2, 0)
     assert (known["pmix.spawned"], known["pmix.parent"]) == (True, ("69", 3))
-    assert "pmix.ndosub" not in known and told(WORLD, True)["pmix.ndosub"]
+    assert "pmix.ndosub" not in known and info_of(WORLD, True)["pmix.ndosub"]
 
 
 def test_each_rank_has_its_own_info() -> None:
@@ -137,7 +137,7 @@ def test_each_rank_has_its_own_info() -> None:
 
 
 def test_a_world_of_other_nodes_has_no_local_peers() -> None:
-    known = told(WORLD._replace(here=-1, parent=""))
+    known = info_of(WORLD._replace(here=-1, parent=""))
     assert not {"pmix.lpeers", "pmix.local.size", "pmix.lldr", "pmix.parent", "pmix.spawned"} & set(known)
 
 
