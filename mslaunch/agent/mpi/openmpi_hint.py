@@ -72,8 +72,10 @@ class _Inspection:
     def at(self, path: str, argv: Sequence[str]) -> bool:
         """True unless something rules it out."""
         path = os.path.join(self._wdir, path)
+        if not os.path.isfile(path):  # to open a FIFO takes its writer from the program that it is for
+            return True
         try:
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a fifo is not waited for
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:  # a program that may be run and not read
             return True
         try:

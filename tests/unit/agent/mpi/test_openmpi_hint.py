@@ -177,3 +177,19 @@ def test_programs_without_mpi_cost_next_to_nothing(argv):
         took.append(time.perf_counter() - begin)
     assert not answer
     assert min(took) < 0.001
+
+
+def test_a_fifo_is_not_opened(world):
+    """Opening it for a look would end its writer with SIGPIPE."""
+    os.mkfifo(world.root / "fifo")
+    writer = subprocess.Popen(["sh", "-c", "echo text > fifo"], cwd=world.root)
+    reader = subprocess.Popen(
+        ["sh", "-c", "read go; cat fifo"], cwd=world.root, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert all(world.ask(world.root / "fifo") for _ in range(3000))  # until the writer waits in open
+    try:
+        assert reader.communicate(b"go\n", timeout=10)[0] == b"text\n"
+        assert writer.wait(10) == 0
+    finally:
+        reader.kill()
+        writer.kill()
