@@ -138,10 +138,8 @@ def ours_imported(tree: ast.AST) -> Iterator[tuple[str, int]]:
         if name in SOURCES:
             yield name, found.line
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
-            word = node.args[0].value
-            if isinstance(word, str) and word in PARTS:
-                yield word, node.lineno
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in PARTS:
+            yield node.value, node.lineno
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and ":" in node.value:
             module = node.value.partition(":")[0]
             if module in SOURCES and "." in module:

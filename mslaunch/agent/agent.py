@@ -65,7 +65,6 @@ class Agent:
         context = AgentContext(loop, self._link, environ, self._session, need)
         self._ports = ports = Ports(context)
         self._job = job = NodeJob(context, self._launched)
-        engines = job.mpi.engines
         self._handlers: dict[int, Callable[[Frame], None]] = {
             frames.LAUNCH: self._launch,
             frames.STDIN: lambda frame: job.feed(frame.rank, frame.payload),
@@ -78,9 +77,7 @@ class Agent:
             frames.FILE: lambda frame: self._session().begin(*control.unpack_record(control.FileHead, frame.payload)),
             frames.DATA: lambda frame: self._session().write(frame.payload),
             frames.DESCRIBE: self._describe,
-            frames.RELEASE: lambda frame: engines.released(frame.payload),
-            frames.ANSWER: lambda frame: engines.answered(frame.payload),
-            frames.QUESTION: lambda frame: engines.question(frame.payload),
+            **dict.fromkeys((frames.RELEASE, frames.ANSWER, frames.QUESTION), job.mpi.on_frame),
             frames.PART: self._part,
         }
         os.set_blocking(self._guard, False)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from mslaunch.agent.launcher_link import AgentContext
-    from mslaunch.agent.mpi.protocol_choice import Program
+    from mslaunch.agent.mpi.protocols import Program
     from mslaunch.datamodel.node_plan import AppPlan, NodePlan, RankPlan
     from mslaunch.datamodel.node_report import ExitStatus
     from mslaunch.host.free_ports import Listener

@@ -1,7 +1,7 @@
 """The variables of Open MPI's mpirun 4.1, as far as they state plain facts (mpirun(1), and runs of 4.1.4).
 
 libmpi is not wired up here: the agent sets what names a server, for programs that have one
-(`agent.mpi.protocol_choice`); nobody sets what names mpirun's daemons.  docs/frameworks.md has the table of all.
+(`agent.mpi.protocols`); nobody sets what names mpirun's daemons.  docs/frameworks.md has the table of all.
 """
 
 from __future__ import annotations

@@ -42,6 +42,8 @@ class Node:
     """The fake of an agent, and of its uplink."""
 
     def __init__(self, loop: Any, library: str, folder: str, host: str) -> None:
+        from mslaunch.agent.mpi.library_of_program import MpiLibrary
+        from mslaunch.agent.mpi.mpi_servers import ServerContext
         from mslaunch.agent.mpi.pmix.pmix_server import PmixServer
 
         self.over = False
@@ -50,7 +52,10 @@ class Node:
         self._asked: dict[int, Any] = {}
         self._input = b""
         loop.reader(0, self._told)
-        self._pmix = PmixServer(loop, self, library, folder, host, {})
+        context = ServerContext(
+            loop, self, {}, lambda name: folder, host, MpiLibrary("pmix", "Open MPI", "", library), {}
+        )
+        self._pmix = PmixServer(context, folder)
         self._say(event="ready")
 
     def _say(self, **fields: Any) -> None:
@@ -105,7 +110,7 @@ class Node:
 
     def _do_start(self, rank: int, argv: list[str], env: dict[str, str], output: str) -> None:
         output_to = os.open(output, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
-        env = {**env, **self._pmix.environment(rank)}
+        env = {**env, **self._pmix.begin(rank)}
         actions = [(os.POSIX_SPAWN_DUP2, output_to, 1), (os.POSIX_SPAWN_DUP2, output_to, 2)]
         pid = os.posix_spawnp(argv[0], argv, env, file_actions=[(os.POSIX_SPAWN_OPEN, 0, "/dev/null", 0, 0), *actions])
         os.close(output_to)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from mslaunch.agent.mpi.pmi import pmi1, pmi2
 from mslaunch.agent.mpi.pmi.pmi_server import PmiServer
 from mslaunch.datamodel.node_plan import World
 from mslaunch.protocol.mpi import Abort, Answer, Gathering, Released
@@ -58,7 +59,8 @@ class Job:
         self.first = first
         size = sum(map(len, ranks))
         self.ears = [Ear(self, node) for node in range(len(ranks))]
-        self.nodes = [PmiServer(ear) for ear in self.ears]
+        commands = {"pmi1": pmi1.COMMANDS, "pmi2": pmi2.COMMANDS}
+        self.nodes = [PmiServer(ear, commands) for ear in self.ears]
         self.node_of = {first + rank: node for node, here in enumerate(ranks) for rank in here}
         self.node_of_rank = {rank: node for node, here in enumerate(ranks) for rank in here}
         hosts = tuple(f"n{node}" for node in range(len(ranks)))
@@ -103,7 +105,7 @@ class Job:
     def end(self, rank: int) -> None:
         """The process of `rank` has ended."""
         engine = self.nodes[self.node_of[rank]]
-        engine.hung_up(rank)
+        engine.feed(rank, b"")
         engine.ended(rank)
 
     def last(self, rank: int) -> str:

@@ -1,9 +1,9 @@
 """The MPI library that a Python program would load, and whether it seems to load one at all.
 
-mpi4py is looked for where this very interpreter would look (venv, user site, PYTHONPATH, Debian's directories), and its
-library as mpi4py itself does.  That it is installed is no reason to expect that it is used, so the program's text is
-searched for its name.  No Python is run.  A program that cannot be read counts as one that uses MPI, for serving it
-needlessly costs a tenth of a second, and not serving it makes n copies of rank 0.
+mpi4py is looked for where this interpreter would look (venv, user site, PYTHONPATH, Debian's directories), and its
+library as mpi4py itself does.  It may be installed and not used, so the program's text is searched for its name.  No
+Python is run.  A program that cannot be read counts as one that uses MPI: to serve it needlessly costs a tenth of a
+second, and not to serve it makes n copies of rank 0.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _WITH_VALUE = "WX"  # options of the interpreter that take a value
 
 
 class Python:
-    """One command line of an interpreter: `path` is its file as the rank names it, `argv` its arguments."""
+    """One command line of an interpreter: `path` is its file as the rank names it, and `argv` its arguments."""
 
     def __init__(self, path: str, argv: Sequence[str], loader: Loader, machine: int) -> None:
         self._loader = loader
@@ -42,7 +42,8 @@ class Python:
         env = {} if self._flags & {"E", "I"} else loader.env
         self._prefix, self._base, self._name, isolated = _prefixes(os.path.join(loader.wdir, path), env)
         user = not isolated and not (self._flags & {"s", "I"} or env.get("PYTHONNOUSERSITE"))
-        self._user = _user_base(loader.env, env) if user else ""
+        home = loader.env.get("HOME")
+        self._user = (env.get("PYTHONUSERBASE") or (f"{home}/.local" if home else "")) if user else ""
         near = os.path.dirname(self._what) if self._kind == "script" else ""
         self._near = os.path.join(loader.wdir, near)
         given = [os.path.join(loader.wdir, entry) for entry in env.get("PYTHONPATH", "").split(":") if entry]
@@ -50,21 +51,17 @@ class Python:
         self._texts: list[bytes] | None = None
 
     def starts(self) -> Iterator[tuple[Elf, str]]:
-        """Files that would be loaded, each an MPI library or linked to one, best first, and the package that would."""
+        """Files that would be loaded, best first, and the package that loads each: MPI libraries, or linked to one."""
         folder = self._package("mpi4py")
         if folder:
-            for elf in self._of_mpi4py(folder):
-                yield elf, "mpi4py"
+            yield from ((elf, "mpi4py") for elf in self._of_mpi4py(folder))
         for name in _LINKED:
             folder = self._package(name)
-            if folder and self.mentions(name):
-                for path in _extensions(folder):
-                    found = self._loader.read(path)
-                    if found and found.machine == self._machine:
-                        yield found, name
+            files = map(self._loader.read, _extensions(folder)) if folder and self.mentions(name) else ()
+            yield from ((elf, name) for elf in files if elf and elf.machine == self._machine)
 
     def mentions(self, package: str) -> bool:
-        """True if the program seems to use this package; also if that cannot be known."""
+        """True if the program seems to use this package, or if that cannot be known."""
         if self._kind == "module" and self._what.split(".")[0] == package:
             return True
         if self._texts is None:
@@ -90,31 +87,22 @@ class Python:
     # --- how mpi4py finds its library
 
     def _of_mpi4py(self, folder: str) -> Iterator[Elf]:
-        """A build for several ABIs looks for a library when it is imported; any other is linked to one."""
+        """A build for several ABIs searches for a library when it is imported.  Any other is linked to one."""
         modules = [name for name in listed(folder) if name.startswith("MPI.") and name.endswith(".so")]
         abi = self._loader.env.get("MPI4PY_MPIABI", "").lower().replace("-", "").replace("_", "").replace(" ", "")
         if abi or not any(name.split(".")[1] in _ABIS for name in modules):
             wanted = "mpich" if abi == "impi" else abi
-            for name in modules:
-                if not wanted or name.split(".")[1] == wanted:
-                    found = self._loader.read(f"{folder}/{name}")
-                    if found:
-                        yield found
-            return
-        for name in self._libmpis():
-            found = self._loader.find(name, self._machine)
-            if found:
-                yield found
+            paths = [f"{folder}/{name}" for name in modules if not wanted or name.split(".")[1] == wanted]
+            yield from filter(None, map(self._loader.read, paths))
+        else:
+            yield from filter(None, (self._loader.find(name, self._machine) for name in self._libmpis()))
 
     def _libmpis(self) -> Iterator[str]:
-        """What mpi4py hands to dlopen(3), in its order: MPI4PY_LIBMPI, else the installation's lib/ and the loader."""
+        """What mpi4py passes to dlopen(3), in order: MPI4PY_LIBMPI, or the installation's lib/ and bare names."""
         given = self._loader.env.get("MPI4PY_LIBMPI", "")
-        if given:
-            entries = given.split(":")
-        else:
-            prefixes = dict.fromkeys((self._prefix, self._user, self._base))
-            entries = [f"{prefix}/lib" for prefix in prefixes if prefix not in ("", "/usr")] + [""]
-        for entry in entries:
+        prefixes = dict.fromkeys((self._prefix, self._user, self._base))
+        usual = [f"{prefix}/lib" for prefix in prefixes if prefix not in ("", "/usr")]
+        for entry in given.split(":") if given else [*usual, ""]:
             folder = expanded(entry, self._loader.env)
             if folder and not os.path.isdir(os.path.join(self._loader.wdir, folder)):
                 yield folder
@@ -135,22 +123,15 @@ class Python:
             main, folder = head_of(path, _TEXT), os.path.dirname(path)
         if not main or b"PK\3\4" in main[:4096]:  # a zip with a program in it
             return []
-        texts = [main]
-        for word in self._rest[:_NEAR]:
-            if word.endswith(".py"):
-                texts.append(head_of(os.path.join(self._loader.wdir, word), _TEXT))
-        for path in imported(main, folder, listed(folder)):
-            texts.append(head_of(path, _TEXT))
-        return texts
+        named = [os.path.join(self._loader.wdir, word) for word in self._rest[:_NEAR] if word.endswith(".py")]
+        return [main, *(head_of(path, _TEXT) for path in (*named, *imported(main, folder, listed(folder))))]
 
     def _module(self) -> str:
         """The file of `-m a.b`."""
         name = self._what.replace(".", "/")
-        for entry in (*self._path, f"{self._base}/lib/{self._name}"):
-            for path in (f"{entry}/{name}.py", f"{entry}/{name}/__main__.py"):
-                if os.path.isfile(path):
-                    return path
-        return ""
+        entries = (*self._path, f"{self._base}/lib/{self._name}")
+        paths = (f"{entry}/{name}{end}" for entry in entries for end in (".py", "/__main__.py"))
+        return next(filter(os.path.isfile, paths), "")
 
 
 def parse(argv: Sequence[str]) -> tuple[str, str, list[str], set[str]]:
@@ -194,9 +175,8 @@ def imported(text: bytes, folder: str, names: Sequence[str]) -> list[str]:
             if first in modules:
                 found[modules[first]] = None
             elif first in folders:
-                for name in ("__init__", below.replace(".", "/"), inside):
-                    if name:
-                        found[f"{folder}/{first}/{name}.py"] = None
+                names_below = filter(None, ("__init__", below.replace(".", "/"), inside))
+                found.update((f"{folder}/{first}/{name}.py", None) for name in names_below)
             elif not first and inside in modules:  # from . import inside
                 found[modules[inside]] = None
     return list(found)[:_NEAR]
@@ -206,18 +186,16 @@ def _imports(line: str) -> Iterator[tuple[str, str]]:
     """The modules of a line `import a.b as c, d` or `from a import b, c`, each with a name that is taken from it."""
     words = line.replace(",", " , ").replace("(", " ").replace(")", " ").split()
     if words[:1] == ["from"] and len(words) > 3 and words[2] == "import":
-        for name in words[3:]:
-            yield words[1], name
+        yield from ((words[1], name) for name in words[3:])
     elif words[:1] == ["import"]:
-        for name in words[1:]:
-            yield name, ""
+        yield from ((name, "") for name in words[1:])
 
 
 # --- installations
 
 
 def _prefixes(path: str, env: Mapping[str, str]) -> tuple[str, str, str, bool]:
-    """sys.prefix, sys.base_prefix, the name of the library's directory (python3.11); if a venv sees nothing else."""
+    """sys.prefix, sys.base_prefix, the library's directory (python3.11), and whether only a venv's packages count."""
     real = os.path.realpath(path)
     base = env.get("PYTHONHOME", "").split(":")[0] or os.path.dirname(os.path.dirname(real))
     prefix, isolated, version = base, False, ""
@@ -241,14 +219,8 @@ def _prefixes(path: str, env: Mapping[str, str]) -> tuple[str, str, str, bool]:
     return prefix, base, name, isolated
 
 
-def _user_base(environ: Mapping[str, str], env: Mapping[str, str]) -> str:
-    if env.get("PYTHONUSERBASE"):
-        return env["PYTHONUSERBASE"]
-    return f"{environ['HOME']}/.local" if environ.get("HOME") else ""
-
-
 def behind_shim(path: str, env: Mapping[str, str], wdir: str) -> str:
-    """The interpreter that pyenv's script of that name would run, "" if it is no such script."""
+    """The interpreter that pyenv's shim of that name would run; "" if it is no shim."""
     folder, name = os.path.split(os.path.join(wdir, path))
     if os.path.basename(folder) != "shims":
         return ""
@@ -267,14 +239,14 @@ def behind_shim(path: str, env: Mapping[str, str], wdir: str) -> str:
             installed = [one for one in listed(f"{root}/versions") if one == version or one.startswith(f"{version}.")]
             newest = sorted(installed, key=lambda one: (one == version, len(one), one), reverse=True)
             found = [f"{root}/versions/{one}/bin/{name}" for one in newest]
-        for candidate in found:
-            if os.path.isfile(candidate):
-                return candidate
+        existing = next(filter(os.path.isfile, found), "")
+        if existing:
+            return existing
     return ""
 
 
 def expanded(text: str, env: Mapping[str, str]) -> str:
-    """$NAME, ${NAME} and a leading ~, by the rank's environment and not by ours."""
+    """A text with $NAME, ${NAME} and a leading ~ replaced, by the rank's environment and not by ours."""
     if text == "~" or text.startswith("~/"):
         text = env.get("HOME", "~") + text[1:]
     for name in sorted(env, key=len, reverse=True) if "$" in text else ():

@@ -1,6 +1,6 @@
-"""A cheap test whether a program could use Open MPI, so that others do not pay for the finder (`mpi_library`).
+"""A cheap test whether a program could use Open MPI, so that others do not pay for `library_of_program`.
 
-Yes or maybe brings the finder in.  No is final: an executable is asked for the libraries that it needs, Python for
+Yes or maybe loads that module.  No is final: an executable is asked for the libraries that it needs, Python for
 packages that use MPI, a shell and its like for the programs that they name.  No library is followed.  MPICH is not
 looked for, since PMI is offered to every program.
 """

@@ -1,8 +1,8 @@
 """Singletons: ranks whose MPI library has come up as rank 0 of 1, since they never contacted us.
 
-A libmpi that finds no launcher does that in silence, n times.  So the memory maps of ranks, and of what they started,
-are looked at from time to time.  That the library is there is one thing (a program may never use it); that MPI_Init has
-run is *certain*, proven by variables, read out of the memory of the process, and segments that MPI_Init alone sets.
+A libmpi that finds no launcher does so silently, n times.  So the memory maps of ranks, and of what they started, are
+read from time to time.  A library that is mapped may never be used.  *Certain* is only that MPI_Init has run: variables
+in the memory of the process, or files in shared memory, prove it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 #: seconds between looks; the last one counts again and again
 LOOKS = (0.05, 0.1, 0.25, 0.6, 2.0, 7.0, 20.0, 60.0)
-#: who has a proof is looked at again after this: the message of a rank that has just contacted us may be under way
+#: a process with a proof is looked at again after this: a rank may have contacted us just now
 CONFIRM = 0.3
 
 _SLICE = 0.004  # seconds of looking at once
@@ -34,8 +34,8 @@ _NAMES = tuple(name.encode() for name in NAMES)
 #: variables that are 0 until MPI_Init sets them, and the least that they are then (found by experiment): the state of
 #: Open MPI 4 and 5 (2: MPI_Init is over), and a pointer of MPICH 4.0 and Intel MPI
 _PROOFS = ((b"ompi_mpi_state", 2), (b"MPIR_C_MPI_UNWEIGHTED", 1))
-#: files that MPI_Init maps: MPICH 5
-_SEGMENTS = (b" /dev/shm/mpich_shm_",)
+#: a file that MPI_Init maps: MPICH 5
+_SEGMENT = b" /dev/shm/mpich_shm_"
 
 #: programs that serve an MPI program themselves: what they started is not ours
 _LAUNCHERS = (
@@ -52,8 +52,8 @@ _OF_A_LAUNCHER = (
 class SingletonWatch:
     """Looks at ranks until each has been reported or has contacted us.
 
-    `pids` returns rank -> process id of those that run; `contacted` and `offered` (none, pmi, pmix) are asked about a
-    rank; `report` is called at most twice for one: that a library is there, and that it was initialised.
+    `pids` returns rank -> process id of those that run; `contacted(rank)` and `offered(rank)` (pmi, pmix) say more.
+    `report` is called at most twice for a rank: when a library is there, and when it was initialised.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class SingletonWatch:
         loop: Loop,
         pids: Callable[[], dict[int, int]],
         contacted: Callable[[int], bool],
-        offered: Callable[[int], str | None],
+        offered: Callable[[int], str],
         report: Callable[[int, Alone], None],
     ) -> None:
         self._loop = loop
@@ -79,15 +79,10 @@ class SingletonWatch:
 
     def again(self) -> None:
         """Ranks were started: look soon, and then as often as at the beginning."""
-        self.stop()
-        self._count = 0
-        self._timer = self._loop.after(LOOKS[0], self._look)
-
-    def stop(self) -> None:
-        """Look no more."""
         if self._timer:
             self._timer.cancel()
-        self._timer = None
+        self._count = 0
+        self._timer = self._loop.after(LOOKS[0], self._look)
 
     def _look(self) -> None:
         self._waiting = self._unknown()
@@ -96,11 +91,11 @@ class SingletonWatch:
         self._go_on()
 
     def _unknown(self) -> list[tuple[int, int]]:
-        """Ranks, and their processes, that may still be reported."""
+        """Ranks that may still be reported, and their processes."""
         return [one for one in self._pids().items() if not self._reported.get(one) and not self._contacted(one[0])]
 
     def _go_on(self) -> None:
-        """Look for a while; the maps of a large program take the kernel 2 ms, and ranks have output to be carried."""
+        """Look for a short time: the maps of a large program take the kernel 2 ms, and output must be read, too."""
         self._timer = None
         until = time.monotonic() + _SLICE
         while self._waiting and time.monotonic() < until:
@@ -117,24 +112,23 @@ class SingletonWatch:
             self._timer = self._loop.after(due, self._look)
 
     def _look_at(self, rank: int, pid: int) -> None:
-        found = find(pid)
+        found, key = find(pid), (rank, pid)
         if not found:
-            self._suspects.discard((rank, pid))
+            self._suspects.discard(key)
             return
         path, made_by, initialised = found
-        certain = initialised and (rank, pid) in self._suspects
+        certain = initialised and key in self._suspects
         if initialised:
-            self._suspects.add((rank, pid))
-        if self._reported.get((rank, pid)) is not None and not certain:
-            return
-        self._reported[rank, pid] = certain
-        self._report(rank, Alone(path, made_by, certain, self._offered(rank) or "none"))
+            self._suspects.add(key)
+        if certain or key not in self._reported:
+            self._reported[key] = certain
+            self._report(rank, Alone(path, made_by, certain, self._offered(rank)))
 
 
 def find(pid: int) -> tuple[str, str, bool] | None:
-    """The MPI library in the memory of a process or of one that it started: path, who made it, if it is initialised.
+    """The MPI library in the memory of a process or of one that it started: path, maker, whether it is initialised.
 
-    None if there is none.  Those that another launcher started are left out, and what may not be looked at.
+    None if there is none.  Processes of another launcher are left out, and those that may not be inspected.
     """
     loaded = None
     for one in _family(pid):
@@ -143,19 +137,16 @@ def find(pid: int) -> tuple[str, str, bool] | None:
             library = _known(one, path, inode)
             if library is None or (one != pid and _launched(one, pid)):
                 continue
-            found = (
-                os.fsdecode(path),
-                library.made_by,
-                any(name in maps for name in _SEGMENTS) or library.proven(one, start),
-            )
-            if found[2]:
+            initialised = _SEGMENT in maps or library.proven(one, start)
+            found = os.fsdecode(path), library.made_by, initialised
+            if initialised:
                 return found
             loaded = loaded or found
     return loaded
 
 
 def _family(pid: int) -> Iterator[int]:
-    """A process and what it started, parents first; not what a launcher among them started."""
+    """A process and its descendants, parents first, without those of a launcher among them."""
     waiting = [pid]
     for one in waiting:
         yield one
@@ -177,7 +168,7 @@ def _launched(pid: int, rank: int) -> bool:
 
 
 def _libraries(maps: bytes) -> Iterator[tuple[bytes, int, int]]:
-    """Path, inode and address of each MPI library: where its first byte is mapped."""
+    """Path, inode and address of each MPI library, which is that of its first byte."""
     at = maps.find(b"/libmpi")
     seen = set()
     while at >= 0:
@@ -196,14 +187,11 @@ class _LoadedLibrary:
 
     def __init__(self, file: elf.Elf) -> None:
         self.made_by = maker(file)
-        self._proofs = []
-        for name, least in _PROOFS:
-            found = elf.variable(file, name) if self.made_by else None
-            if found and found[1] in (4, 8):
-                self._proofs.append((*found, least))
+        found = [(elf.variable(file, name), least) for name, least in _PROOFS if self.made_by]
+        self._proofs = [(*place, least) for place, least in found if place and place[1] in (4, 8)]
 
     def proven(self, pid: int, start: int) -> bool:
-        """True if one of them is set in this process, which has the library's first byte at `start`."""
+        """True if a variable proves it in this process, which has the library's first byte at `start`."""
         if not self._proofs:
             return False
         try:
@@ -211,21 +199,21 @@ class _LoadedLibrary:
         except OSError:
             return False
         try:
-            for address, size, least in self._proofs:
-                if least <= int.from_bytes(os.pread(memory, size, start + address), "little"):
-                    return True
+            return any(
+                least <= int.from_bytes(os.pread(memory, size, start + address), "little")
+                for address, size, least in self._proofs
+            )
         except (OSError, OverflowError):
-            pass
+            return False
         finally:
             os.close(memory)
-        return False
 
 
 _files: dict[tuple[bytes, int], _LoadedLibrary | None] = {}
 
 
 def _known(pid: int, path: bytes, inode: int) -> _LoadedLibrary | None:
-    """The library of that file, None if it is not MPI's.  The process may be in a container, so its root is used."""
+    """The library of a file as the process sees it, which may be in a container; None if it is not MPI's."""
     key = path, inode
     if key not in _files:
         whole = f"/proc/{pid}/root{os.fsdecode(path)}"

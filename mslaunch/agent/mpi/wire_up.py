@@ -1,24 +1,24 @@
-"""The wire-up of a node's MPI programs: what each rank is offered, and which engine serves it.
+"""The wire-up of a node's MPI programs: what each rank is offered, and which server answers it.
 
-`ProtocolChoices` decides what a program is offered.  The engines, and the search for singletons, are modules that
-travel on demand.  The launcher is sent, in this order: MPI_Abort, the exit, that others wait for the rank in vain.
+`ProtocolChoices` decides what a program is offered.  The servers and the search for singletons travel on demand.  The
+launcher is sent, in this order: MPI_Abort, the exit, that others wait for the rank in vain.
 """
 
 from __future__ import annotations
 
 from mslaunch.agent import on_demand
-from mslaunch.agent.mpi.engines import Engines
-from mslaunch.agent.mpi.protocol_choice import ProtocolChoices, pmi_variables
+from mslaunch.agent.mpi.protocols import PROTOCOLS, ProtocolChoices, load_server, pmi_variables, server_module
 from mslaunch.agent.ranks.pmi_socket import PmiSocket
 from mslaunch.errors import LaunchError
-from mslaunch.faststd import TYPE_CHECKING
+from mslaunch.faststd import TYPE_CHECKING, partial
 from mslaunch.protocol import frames
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
-    from mslaunch.agent.mpi.engines import Send
+    from mslaunch.agent.mpi.mpi_servers import MpiServer, MpiServers, Send
+    from mslaunch.agent.mpi.protocols import Offer
     from mslaunch.datamodel.node_plan import World
     from mslaunch.runtime.loop import Loop, Timer
 
@@ -39,23 +39,25 @@ class MpiWireUp:
         pids: Callable[[], dict[int, int]],
         folder: Callable[[str], str],
     ) -> None:
-        """`need` goes on when a module is here; `pids` are rank -> process id of those that run.
+        """`environ` is what ranks inherit; `need` goes on when a module is here; `send(kind, rank, payload)` a frame.
 
-        For the others see `Engines`.
+        `pids` are rank -> process id of those that run; `folder` makes a private directory.
         """
         self._loop = loop
+        self._environ = environ
         self._need = need
         self._send = send
         self._pids = pids
-        self._offered: dict[int, str] = {}  # rank -> pmi, pmix
-        self._demanded: dict[int, str] = {}  # pmi1, pmi2, or pmi: either
+        self._folder = folder
+        self._worlds: list[tuple[World, Mapping[int, Sequence[int]]]] = []  # and the cpus of the ranks here
+        self._offers: dict[int, Offer] = {}  # by rank
         self._joined: dict[int, str] = {}  # ranks that contacted us -> the protocol they speak
         self._sockets: dict[int, PmiSocket] = {}
         self._failing: dict[int, Timer] = {}  # ranks that have failed, and may be started again
         self._shared: set[bytes] = set()  # files of ranks that may not remove them
         self._singletons: Any = None  # a `SingletonWatch`
         self._watched = False  # or it is on its way
-        self.engines = Engines(loop, environ, send, self._has_joined, self._reply, folder)
+        self._servers: MpiServers | None = None  # made for the first that is started
         self._choices = ProtocolChoices(loop, need)
         self.prepare = self._choices.prepare
 
@@ -63,7 +65,9 @@ class MpiWireUp:
 
     def begin(self, world: World, cpus: Mapping[int, Sequence[int]]) -> None:
         """Its ranks are about to start, those of this node on these `cpus`, or only ranks elsewhere."""
-        self.engines.add(world, cpus)
+        self._worlds.append((world, cpus))
+        if self._servers:
+            self._servers.add(world, cpus)
         if world.size > 1 and not self._watched and self._choices.anything:
             self._watched = True
             self._loop.after(_FIRST_LOOK, lambda: self._need("agent.mpi.singleton", self._watch))
@@ -76,50 +80,58 @@ class MpiWireUp:
         if self._singletons:
             self._singletons.again()
         offer = self._choices.of(world, app)
-        if offer == "none":
+        if offer is None:
             return {}, None
-        if rank in self._offered:
-            self._forget(rank)
-        if not isinstance(offer, str):
-            self._offered[rank] = "pmix"
-            return self.engines.pmix(offer, world).environment(rank), None
-        self._offered[rank] = "pmi"
-        self._demanded[rank] = offer
+        self._offers[rank] = offer
+        self._joined.pop(rank, None)
+        if rank in self._failing:  # it is started again
+            self._failing.pop(rank).cancel()
+        if offer.library:
+            return self._start_server(offer.family, world, offer.library).begin(rank), None
+        server = self._running().get("pmi")
+        given = server.begin(rank) if server else {}
         try:
             socket = PmiSocket(self._loop, rank, self._received)
         except OSError as error:
             what = f"no socket could be made for rank {rank}, on which it may speak PMI: {error.strerror}"
             raise LaunchError(what, todo="raise ulimit -n there, or give --mpi none if it is no MPI program") from None
         self._sockets[rank] = socket
-        return pmi_variables(world, rank - world.first), socket
+        return {**given, **pmi_variables(world, rank - world.first)}, socket
 
-    def _forget(self, rank: int) -> None:
-        """It is started again."""
-        self._joined.pop(rank, None)
-        if rank in self._failing:
-            self._failing.pop(rank).cancel()
-        pmi = self.engines.get("pmi")
-        if pmi:
-            pmi.again(rank)
+    # --- servers
+
+    def _running(self) -> Mapping[str, MpiServer]:
+        return self._servers.running if self._servers else {}
+
+    def _all_servers(self) -> MpiServers:
+        if self._servers is None:
+            from mslaunch.agent.mpi.mpi_servers import LauncherCalls, MpiServers
+
+            calls = partial(LauncherCalls, self._send, self._has_joined, self._reply)
+            self._servers = MpiServers(self._loop, self._environ, self._folder, calls, self._worlds)
+        return self._servers
+
+    def _start_server(self, family: str, world: World | None = None, library: Any = None) -> MpiServer:
+        return self._all_servers().start(family, *load_server(family), world, library)
+
+    def on_frame(self, frame: frames.Frame) -> None:
+        """RELEASE, ANSWER or QUESTION of the launcher."""
+        self._all_servers().on_frame(frame)
 
     # --- while they run
 
     def _received(self, rank: int, data: bytes) -> bool:
-        """A rank speaks PMI, or (b"") has hung up; its first words bring the engine in."""
-        if data and not self.engines.get("pmi"):
-            self._need("agent.mpi.pmi.pmi_server", self._start_pmi)
-        engine = self.engines.get("pmi")
-        if engine is None:
-            return not data
-        if data:
-            engine.feed(rank, data)
-        else:
-            engine.hung_up(rank)
-        return True
+        """A rank speaks PMI, or (b"") has hung up; the first words of any rank start the server."""
+        if data and "pmi" not in self._running():
+            self._need(server_module("pmi"), self._start_pmi)
+        server = self._running().get("pmi")
+        if server:
+            server.feed(rank, data)
+        return not data or server is not None
 
     def _start_pmi(self) -> None:
-        if not self.engines.get("pmi"):
-            self.engines.start_pmi()
+        if "pmi" not in self._running():
+            self._start_server("pmi")
             self._loop.soon(self._resume)
 
     def _resume(self) -> None:
@@ -130,23 +142,26 @@ class MpiWireUp:
         if rank in self._sockets:
             self._sockets[rank].send(data)
 
-    def _has_joined(self, rank: int, protocol: str) -> None:
+    def _has_joined(self, rank: int, name: str) -> None:
         if not self._joined:
             self._loop.after(_SETTLED, lambda: self.failing(1))
-        self._joined[rank] = protocol
-        demanded = self._demanded.get(rank, "pmi")
-        if demanded not in ("pmi", protocol.lower().replace("-", "")):
-            self.engines.abort(rank, f"it speaks {protocol}; --mpi {demanded} was given")
-        self._send(frames.JOINED, rank, protocol.encode())
+        self._joined[rank] = name
+        title, demanded = PROTOCOLS[name].title, self._offers[rank].demanded
+        if demanded not in ("", name):
+            from mslaunch.protocol.mpi import Abort, pack_abort
+
+            abort = Abort(1, f"it speaks {title}; --mpi {demanded} was given", broken=True)
+            self._send(frames.ABORT, rank, pack_abort(abort))
+        self._send(frames.JOINED, rank, title.encode())
 
     def _watch(self) -> None:
         module = on_demand.get("agent.mpi.singleton")
         assert module
         self._singletons = module.SingletonWatch(
             self._loop,
-            lambda: {rank: pid for rank, pid in self._pids().items() if rank in self._offered},
+            lambda: {rank: pid for rank, pid in self._pids().items() if rank in self._offers},
             self._joined.__contains__,
-            self._offered.get,
+            lambda rank: self._offers[rank].family,
             self._alone,
         )
 
@@ -161,7 +176,8 @@ class MpiWireUp:
         """What ranks have said by now is sent before the exit of one of them."""
         if failed:
             self.failing()
-        self.engines.listen()
+        for server in self._running().values():
+            server.listen()
 
     def after_exit(self, rank: int, failed: bool) -> None:
         """That others wait for the rank is sent after its exit, which is the cause.
@@ -176,11 +192,12 @@ class MpiWireUp:
 
     def _gone(self, rank: int) -> None:
         self._failing.pop(rank, None)
-        self.engines.ended(rank)
+        for server in self._running().values():
+            server.ended(rank)
 
     def failing(self, ranks: int | None = None) -> None:
         """Ranks are about to be killed: note the shared memory that (no more than `ranks` of) them would leave."""
-        pids = [pid for rank, pid in self._pids().items() if self._joined.get(rank) == "PMI-1"]
+        pids = [pid for rank, pid in self._pids().items() if self._joined.get(rank) == "pmi1"]
         if pids:
             from mslaunch.agent.mpi.shm_cleanup import held
 
@@ -192,4 +209,5 @@ class MpiWireUp:
             from mslaunch.agent.mpi.shm_cleanup import remove
 
             remove(self._shared)
-        self.engines.close()
+        for server in self._running().values():
+            server.close()

@@ -1,4 +1,4 @@
-"""Names that ranks publish for each other (MPI_Publish_name): who looks them up, and who waits for one.
+"""Published names (MPI_Publish_name): what ranks publish, look up, and wait for.
 
 Values are passed on unread.  Each family of MPI libraries has names of its own, since the values of one mean nothing to
 the other.  Some names are removed once they were read: Open MPI publishes the same two for every MPI_Comm_accept on a
@@ -26,17 +26,17 @@ class _Name(NamedTuple):
 
 
 class NameService:
-    """Of one job.  Its methods may raise Key- and ValueError, for questions that are none."""
+    """The names of one job.  Methods raise KeyError and ValueError for malformed questions."""
 
     def __init__(self, answer: Callable[[int, Answer], None]) -> None:
-        """`answer(node, answer)`."""
+        """`answer(node, answer)` sends one."""
         self._answer = answer
         self._names: dict[tuple[str, str], _Name] = {}
         self._size = 0
         self._waiting: list[tuple[int, Question]] = []  # node, and its lookup
 
     def publish(self, node: int, question: Question) -> None:
-        """All of the names, or none if one is taken; who has waited for them hears of it."""
+        """Publish all of the names, or none if one is taken, and answer the lookups that waited for them."""
         (family,), (owner,) = question.fields["family"], question.fields["from"]
         once = bool(list(question.fields.get("once", ())))
         names = [(family, name) for name in question.fields["names"]]
@@ -53,15 +53,12 @@ class NameService:
             self._names.update(new)
             self._size += size
             self._answer(node, Answer(question.number))
-            self._look_again()
-
-    def _look_again(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        for node, question in waiting:
-            self.lookup(node, question)
+            waiting, self._waiting = self._waiting, []
+            for waits in waiting:
+                self.lookup(*waits)
 
     def lookup(self, node: int, question: Question) -> None:
-        """The names that there are; one that waits is answered when all are there."""
+        """Answer with those of the names that are published; a question that waits, when all are."""
         (family,) = question.fields["family"]
         wanted = list(question.fields["names"])
         found = {name: self._names[family, name] for name in wanted if (family, name) in self._names}
@@ -77,7 +74,7 @@ class NameService:
         self._answer(node, Answer(question.number, error, {"names": list(found), "from": owners}, blobs))
 
     def unpublish(self, node: int, question: Question) -> None:
-        """They are gone."""
+        """Remove names."""
         (family,) = question.fields["family"]
         gone = [self._drop(family, name) for name in question.fields["names"]]
         error = "" if any(gone) else f"missing:{' '.join(question.fields['names'])}"
@@ -90,7 +87,7 @@ class NameService:
         return entry is not None
 
     def ended(self, member: str) -> None:
-        """Nobody reads what it has waited for; what it has published stays, as with mpirun."""
+        """A rank has ended: its lookups are dropped.  What it has published stays, as with mpirun."""
         self._waiting = [(node, one) for node, one in self._waiting if list(one.fields.get("from", ())) != [member]]
 
 

@@ -1,7 +1,7 @@
-"""MPI_Comm_spawn: from a rank's question to a new world whose ranks all run, or to the reason why not.
+"""MPI_Comm_spawn on the launcher's side: from a rank's question to a new world whose ranks all run, or to an error.
 
-Up to the moment when agents get the plans it is one spawn at a time, since a second one would count the same slots.
-Whatever goes wrong is an answer to the parent; a job ends of it only where other ranks would wait for the answer.
+Spawns wait for each other until the agents have the plans of the one before, since two would count the same slots.
+Every failure is an error for the parent.  It ends the job only where other ranks would wait for ever.
 """
 
 from __future__ import annotations
@@ -69,28 +69,24 @@ class Spawner:
         first = make_world(context.request, context.jobmap, context.jobid, attempt=context.attempt)
         self._worlds = [first]
         #: world -> the app context of each of its ranks
-        self._apps: dict[str, list[AppContext]] = {}
-        self._remember(first, context.request.apps, context.jobmap)
+        self._apps = {first.name: [context.request.apps[row.app] for row in context.jobmap.placements]}
         self._starting: dict[int, tuple[_SpawnRequest, World]] = {}
-
-    def _remember(self, world: World, apps: Sequence[AppContext], jobmap: JobMap) -> None:
-        self._apps[world.name] = [apps[placement.app] for placement in jobmap.placements]
 
     # --- one at a time
 
     def spawn(self, question: Question, done: Callable[[Answer], None]) -> None:
-        """A rank calls MPI_Comm_spawn; `done` gets the answer.  Raises `WireError` for what is no such question."""
+        """A rank calls MPI_Comm_spawn; `done` gets the answer.  Raises `WireError` if the question is malformed."""
         self._queue.append(self._read(question, done))
         self._next()
 
     def _read(self, question: Question, done: Callable[[Answer], None]) -> _SpawnRequest:
         try:
             commands, parent, preput = _commands(question)
-            world, _, rank = parent.partition(".")
-            like = self._apps[world][int(rank)]
+            name, _, rank = parent.partition(".")
+            like = self._apps[name][int(rank)]
         except (KeyError, ValueError, IndexError):
             raise WireError("it asked for more ranks in words that mean nothing here") from None
-        first = {one.name: one.first for one in self._worlds}[world]
+        first = next(world.first for world in self._worlds if world.name == name)
         return _SpawnRequest(commands, parent, like, first + int(rank), preput, done)
 
     def _next(self) -> None:
@@ -103,7 +99,7 @@ class Spawner:
                 self._refuse(asked, error)
 
     def _refuse(self, asked: _SpawnRequest, error: LaunchError) -> None:
-        """The parent gets an error class, which is all that MPI has for it; the user gets the reason."""
+        """The parent gets an error class, since MPI has nothing more for it; the user gets the reason."""
         self._busy = False
         self._fail(asked, "slots" if isinstance(error, AllocationError) else "start", error)
         self._next()
@@ -111,9 +107,14 @@ class Spawner:
     def _fail(self, asked: _SpawnRequest, word: str, error: LaunchError) -> None:
         why = f"{error.where}: {error.what}" if error.where else error.what
         if not self._job.ending():
-            ranks, program = sum(command.maxprocs for command in asked.commands), asked.commands[0].argv[0]
-            facts = {"rank": asked.who, "ranks": ranks, "program": program, "more": len(asked.commands) > 1}
-            facts.update(error=why, todo=error.todo.rpartition("\n")[2])
+            facts = {
+                "rank": asked.who,
+                "ranks": sum(command.maxprocs for command in asked.commands),
+                "program": asked.commands[0].argv[0],
+                "more": len(asked.commands) > 1,
+                "error": why,
+                "todo": error.todo.rpartition("\n")[2],
+            }
             names = self._job.names
             if _keeps_others_waiting(asked) and names.size(names.of(asked.who)[0]) > 1:
                 self._job.post(Impossible(JobFailure(job_failure.SPAWN_FAILED, facts)))
@@ -124,7 +125,7 @@ class Spawner:
     # --- where
 
     def _check_phase(self) -> None:
-        """END has gone out to the agents, so nobody would end what is started now."""
+        """Refuse once END has gone out to the agents: nobody would end what is started then."""
         if self._job.ending():
             raise LaunchError("the job is being ended")
 
@@ -146,27 +147,22 @@ class Spawner:
             self._start(asked, spawned, jobmap)
 
     def _usable(self, spawned: Sequence[SpawnPlacement], running: Mapping[str, int]) -> list[list[str]]:
-        """The nodes for each command: those that it names, else all; not those that were lost."""
-        nodes = self._context.allocation.nodes
+        """The nodes for each command: those that it names, or all; without those that were lost."""
+        known = [node.name for node in self._context.allocation.nodes]
         lost = set(self._job.hosts) - set(running)
         apps = tuple(one.app for one in spawned)
-        named = [[node.name for node in nodes]] * len(apps)
+        named = [known] * len(apps)
         if any(app.hosts or app.hostfile for app in apps):
             found = self._context.named(apps)
-            everywhere = range(len(found.nodes))
             for number, app in enumerate(apps):
                 if app.hosts or app.hostfile:
-                    mine = found.apps[number] if found.apps else everywhere
-                    named[number] = self._known([found.nodes[at].name for at in mine])
-        return [[name for name in names if name not in lost] for names in named]
-
-    def _known(self, names: list[str]) -> list[str]:
-        known = {node.name for node in self._context.allocation.nodes}
-        unknown = [name for name in names if name not in known]
+                    mine = found.apps[number] if found.apps else range(len(found.nodes))
+                    named[number] = [found.nodes[at].name for at in mine]
+        unknown = next((name for names in named for name in names if name not in known), None)
         if unknown:
             todo = "name it with -H or --hostfile when the job is launched"
-            raise AllocationError(f"{unknown[0]} is not among the hosts of this job", todo=todo)
-        return names
+            raise AllocationError(f"{unknown} is not among the hosts of this job", todo=todo)
+        return [[name for name in names if name not in lost] for names in named]
 
     def _called(
         self,
@@ -176,7 +172,7 @@ class Spawner:
         peers: list[AgentConnection],
         errors: list[LaunchError],
     ) -> None:
-        """More agents came, or did not: those that came stay, and get the worlds before.  The job may be ending now."""
+        """More agents are connected, or some failed.  Those that are get the worlds so far.  The job may end by now."""
         for peer in peers:
             node = self._job.add_agent(peer)
             for world in self._worlds:
@@ -198,14 +194,15 @@ class Spawner:
         lost = [node.name for node in jobmap.nodes if node.name not in job.running()]
         if lost:
             raise LaunchError("the host was lost meanwhile", lost[0])
-        request = self._request(spawned)
-        number = len(self._worlds) + 1
+        request, number = self._context.request, len(self._worlds) + 1
+        output = request.output._replace(xterm=None)  # without windows
+        request = request._replace(apps=tuple(one.app for one in spawned), stdin="none", output=output)
         world = make_world(request, jobmap, self._context.jobid, number, self._context.attempt)._replace(
             first=job.names.end, parent=asked.parent, preput=asked.preput
         )
         plans = self._plans(request, jobmap, world)
         self._worlds.append(world)
-        self._remember(world, request.apps, jobmap)
+        self._apps[world.name] = [request.apps[row.app] for row in jobmap.placements]
         self._starting[number] = asked, world
         at = [job.hosts.index(node.name) for node in jobmap.nodes]
         nodes = [at[placement.node] for placement in jobmap.placements]
@@ -218,17 +215,11 @@ class Spawner:
             self._launch(node, plan)
         self._busy = False
 
-    def _request(self, spawned: Sequence[SpawnPlacement]) -> Request:
-        """The job's request with other programs, without standard input and without windows."""
-        request = self._context.request
-        output = request.output._replace(xterm=None)
-        return request._replace(apps=tuple(one.app for one in spawned), stdin="none", output=output)
-
     def _plans(self, request: Request, jobmap: JobMap, world: World) -> list[NodePlan]:
-        """MASTER_ADDR and MASTER_PORT stay those of the job.
+        """The plans of nodes with ranks of the world.  MASTER_ADDR and MASTER_PORT stay those of the job.
 
-        A port of the world's own would have to be held on its rank 0's host, and an address be proved, which takes two
-        round trips; who spawns ranks has MPI for what that port is for.
+        A port of its own would have to be held on the host of its rank 0, and its address be probed, which takes two
+        round trips.  A program that spawns ranks has MPI for what that port is for.
         """
         context, environ, cwd = self._context, self._context.environ, self._context.cwd
         return make_plans(request, jobmap, environ, cwd, context.endpoint, context.jobid, world, context.attempt)
@@ -246,7 +237,10 @@ class Spawner:
 
 
 def _keeps_others_waiting(asked: _SpawnRequest) -> bool:
-    """Open MPI 4.1 calls itself "ompi", 5.0 "ompi5"; its mpirun ends the job where a spawn fails (runs of 4.1.4)."""
+    """Whether the other ranks would wait for ever.  Open MPI 4.1 calls itself "ompi", 5.0 "ompi5".
+
+    The mpirun of 4.1.4 ends the job where a spawn fails, too.
+    """
     return any(("pmix.pers", "ompi") in command.info for command in asked.commands)
 
 

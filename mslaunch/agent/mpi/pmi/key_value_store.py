@@ -1,4 +1,4 @@
-"""The key-value space of a world (PMI's kvs), as far as this node knows it, and its collectives.
+"""The key-value space of a world (PMI's kvs), as far as this node knows it.
 
 Keys that were put here are seen here at once, elsewhere after the next fence.  A rank may run one MPI program after the
 other, each with keys of its own, and be in the second while its neighbour still reads what the first has put.  So there
@@ -8,7 +8,7 @@ different fences, on all nodes alike.
 
 from __future__ import annotations
 
-from mslaunch.agent.mpi.pmi.pmi_wire import Refused, number
+from mslaunch.agent.mpi.pmi.pmi_wire import Refused
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.protocol.codec import pack, unpack
 
@@ -58,19 +58,6 @@ class Store:
 
 def _weight(text: str) -> int:
     return len(text) if text.isascii() else 4 * len(text)
-
-
-class Collective:
-    """Some ranks of a world that wait for each other."""
-
-    def __init__(self, op: str, members: tuple[str, ...], here: frozenset[int], life: int, outside: bool) -> None:
-        self.op = op
-        self.members = members
-        self.here = here  # the members on this node, as ranks of their world
-        self.life = life
-        self.outside = outside  # there are members on other nodes
-        self.inside: set[int] = set()
-        self.broken = False  # it can never be complete, and that was reported
 
 
 class KeySpace:
@@ -138,26 +125,6 @@ class KeySpace:
         oldest = min(life for other, life in self.lives.items() if other == rank or other not in self.ended)
         self._stores = {life: store for life, store in self._stores.items() if life >= oldest}
         return self.lives[rank]
-
-    # --- who waits for whom
-
-    def collective(self, rank: int, life: int, group: str) -> tuple[Collective, str]:
-        """What `rank` enters with a barrier of `group` (WORLD, NODE or ranks, and a tag), and the tag."""
-        who, _, tag = group.partition(":")
-        tag = str(number(tag or "0", 1 << 31))
-        end = "" if (life, tag) == (1, "0") else f".{life}.{tag}"
-        name = self.world.name
-        if who == "NODE":
-            return Collective(f"node{end}", (name,), self.here, life, False), tag
-        if who == "WORLD":
-            outside = len(self.here) < self.world.size
-            return Collective(f"fence{end}", (name,), self.here, life, outside), tag
-        ranks = sorted({number(word) for word in who.split(",")})
-        if len(ranks) != who.count(",") + 1 or ranks[-1] >= self.world.size or rank not in ranks:
-            raise Refused("invalid_group")
-        here = self.here.intersection(ranks)
-        members = tuple(f"{name}.{member}" for member in ranks)
-        return Collective(f"fence{end}", members, here, life, len(here) < len(ranks)), tag
 
 
 def process_mapping(ranks: Iterable[Iterable[int]]) -> str:

@@ -1,4 +1,4 @@
-"""The commands of PMI-1: what each asks for, and how its answer reads.
+"""The commands of PMI-1: what each does, and its answer.
 
 MPI_UNIVERSE_SIZE is the slots of the allocation, as with Open MPI.  MPICH's own mpiexec leaves it unset, but it is what
 MPI_Comm_spawn can count on here, whichever library asks.
@@ -7,7 +7,6 @@ MPI_Comm_spawn can count on here, whichever library asks.
 from __future__ import annotations
 
 from mslaunch.agent.mpi.pmi.key_value_store import KEY, NAME, VALUE
-from mslaunch.agent.mpi.pmi.pmi_publish_spawn import ask_name, ask_spawn
 from mslaunch.agent.mpi.pmi.pmi_wire import Refused
 from mslaunch.faststd import TYPE_CHECKING
 
@@ -17,14 +16,6 @@ if TYPE_CHECKING:
     from mslaunch.agent.mpi.pmi.key_value_store import KeySpace
     from mslaunch.agent.mpi.pmi.pmi_barriers import PmiWaits
     from mslaunch.agent.mpi.pmi.pmi_client import Call
-
-
-def _init(_: PmiWaits, call: Call) -> None:
-    version = call.message.need("pmi_version")
-    if version not in ("1", "2"):
-        raise Refused("unknown_version")
-    call.init(version)
-    call.done(("pmi_version", version), ("pmi_subversion", "2" if version == "1" else "0"))
 
 
 def _own_space(call: Call) -> KeySpace:
@@ -45,9 +36,8 @@ def _get(_: PmiWaits, call: Call) -> None:
     call.done(("value", value))
 
 
-#: command -> the command of its answer, and what obeys it
+#: command -> the command of its answer, and what carries it out
 COMMANDS: dict[str, tuple[str, Callable[[PmiWaits, Call], None]]] = {
-    "init": ("response_to_init", _init),
     "get_maxes": (
         "maxes",
         lambda _, call: call.done(("kvsname_max", NAME), ("keylen_max", KEY), ("vallen_max", VALUE)),
@@ -63,14 +53,14 @@ COMMANDS: dict[str, tuple[str, Callable[[PmiWaits, Call], None]]] = {
     "barrier_in": ("barrier_out", lambda waits, call: waits.fence(call, call.message.words.get("group", "WORLD"))),
     "publish_name": (
         "publish_result",
-        lambda _, call: ask_name(call, "publish", call.message.need("service"), call.message.need("port")),
+        lambda _, call: call.ask_name("publish", call.message.need("service"), call.message.need("port")),
     ),
     "lookup_name": (
         "lookup_result",
-        lambda _, call: ask_name(call, "lookup", call.message.need("service"), keys=("port",)),
+        lambda _, call: call.ask_name("lookup", call.message.need("service"), keys=("port",)),
     ),
-    "unpublish_name": ("unpublish_result", lambda _, call: ask_name(call, "unpublish", call.message.need("service"))),
-    "spawn": ("spawn_result", lambda _, call: ask_spawn(call)),
+    "unpublish_name": ("unpublish_result", lambda _, call: call.ask_name("unpublish", call.message.need("service"))),
+    "spawn": ("spawn_result", lambda _, call: call.ask_spawn()),
     "abort": (
         "abort_result",
         lambda _, call: call.abort(call.message.words.get("exitcode", "1"), call.message.words.get("message", "")),

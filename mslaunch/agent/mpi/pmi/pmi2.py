@@ -1,11 +1,10 @@
-"""The commands of PMI-2: what each asks for, and how its answer reads.
+"""The commands of PMI-2: what each does, and its answer.
 
 Intel MPI speaks it through Slurm's libpmi2; the MPICH of PyPI and Debian does not.
 """
 
 from __future__ import annotations
 
-from mslaunch.agent.mpi.pmi.pmi_publish_spawn import ask_name, ask_spawn
 from mslaunch.agent.mpi.pmi.pmi_wire import Refused
 from mslaunch.faststd import TYPE_CHECKING
 
@@ -83,7 +82,7 @@ def _abort(_: PmiWaits, call: Call) -> None:
     call.abort(code or "1", text)
 
 
-#: command -> the command of its answer, and what obeys it
+#: command -> the command of its answer, and what carries it out
 COMMANDS: dict[str, tuple[str, Callable[[PmiWaits, Call], None]]] = {
     "fullinit": ("fullinit-response", _fullinit),
     "job-getid": ("job-getid-response", lambda _, call: call.done(("jobid", call.client.space.world.name))),
@@ -95,17 +94,17 @@ COMMANDS: dict[str, tuple[str, Callable[[PmiWaits, Call], None]]] = {
     "kvs-fence": ("kvs-fence-response", lambda waits, call: waits.fence(call, "WORLD")),
     "name-publish": (
         "name-publish-response",
-        lambda _, call: ask_name(call, "publish", call.message.need("name"), call.message.need("port")),
+        lambda _, call: call.ask_name("publish", call.message.need("name"), call.message.need("port")),
     ),
     "name-lookup": (  # Slurm's library reads the one key, MPICH's the other
         "name-lookup-response",
-        lambda _, call: ask_name(call, "lookup", call.message.need("name"), keys=("value", "port")),
+        lambda _, call: call.ask_name("lookup", call.message.need("name"), keys=("value", "port")),
     ),
     "name-unpublish": (
         "name-unpublish-response",
-        lambda _, call: ask_name(call, "unpublish", call.message.need("name")),
+        lambda _, call: call.ask_name("unpublish", call.message.need("name")),
     ),
-    "spawn": ("spawn-response", lambda _, call: ask_spawn(call)),
+    "spawn": ("spawn-response", lambda _, call: call.ask_spawn()),
     "abort": ("abort-response", _abort),
     "finalize": ("finalize-response", lambda _, call: call.finalize()),
 }

@@ -5,20 +5,42 @@ A wait that can never end, because a rank has ended, ends the job.
 
 from __future__ import annotations
 
-from mslaunch.agent.mpi.pmi.pmi_wire import Garbled, shown
+from mslaunch.agent.mpi.pmi.pmi_wire import Garbled, Refused, number, shown
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 from mslaunch.protocol.mpi import Abort, Gathering
 
 if TYPE_CHECKING:
-    from mslaunch.agent.mpi.pmi.key_value_store import Collective, KeySpace
     from mslaunch.agent.mpi.pmi.pmi_client import Call, Client
     from mslaunch.protocol.mpi import Released
 
 
 class _Barrier(NamedTuple):
-    collective: Collective
-    space: KeySpace
-    calls: dict[int, tuple[Call, tuple[tuple[str, object], ...]]]  # of each rank: its command, and what to answer
+    """Some ranks of a world that wait for each other."""
+
+    op: str
+    members: tuple[str, ...]
+    here: frozenset[int]  # the members on this node, as ranks of their world
+    outside: bool  # there are members on other nodes
+    tag: str
+    calls: dict[int, Call]  # the commands of those that are in
+
+
+def _barrier(client: Client, group: str) -> _Barrier:
+    """What a rank enters with a barrier of `group`: WORLD, NODE or ranks, and a tag."""
+    space, world = client.space, client.space.world
+    who, _, tag = group.partition(":")
+    tag = str(number(tag or "0", 1 << 31))
+    end = "" if (client.life, tag) == (1, "0") else f".{client.life}.{tag}"
+    if who == "NODE":
+        return _Barrier(f"node{end}", (world.name,), space.here, False, tag, {})
+    if who == "WORLD":
+        return _Barrier(f"fence{end}", (world.name,), space.here, len(space.here) < world.size, tag, {})
+    ranks = sorted({number(word) for word in who.split(",")})
+    if len(ranks) != who.count(",") + 1 or ranks[-1] >= world.size or client.number not in ranks:
+        raise Refused("invalid_group")
+    here = space.here.intersection(ranks)
+    members = tuple(f"{world.name}.{member}" for member in ranks)
+    return _Barrier(f"fence{end}", members, here, len(here) < len(ranks), tag, {})
 
 
 class PmiWaits:
@@ -26,55 +48,53 @@ class PmiWaits:
 
     def __init__(self) -> None:
         self._barriers: dict[tuple[str, tuple[str, ...]], _Barrier] = {}
+        self._broken: set[tuple[str, tuple[str, ...]]] = set()  # those that can never be complete, which was reported
         self._attributes: list[tuple[Call, str]] = []  # and the key
 
     # --- barriers
 
     def fence(self, call: Call, group: str) -> None:
         """The rank is in a barrier; the answer comes when all are."""
-        client, space = call.client, call.client.space
-        collective, tag = space.collective(client.number, client.life, group)
-        key = collective.op, collective.members
-        barrier = self._barriers.setdefault(key, _Barrier(collective, space, {}))
-        collective = barrier.collective
-        if client.number in collective.inside:
+        client, entered = call.client, _barrier(call.client, group)
+        key = entered.op, entered.members
+        barrier = self._barriers.setdefault(key, entered)
+        if client.number in barrier.calls:
             what = shown(f"{call.message.command} {group}".encode())
             raise Garbled(f"{what}, though it is in that barrier already")
-        collective.inside.add(client.number)
-        barrier.calls[client.number] = call, (("tag", tag),) if call.message.version == 1 else ()
-        if len(collective.inside) < len(collective.here):
+        barrier.calls[client.number] = call
+        if len(barrier.calls) < len(barrier.here):
             self._check_barrier(barrier)
-        elif collective.outside:
-            blob = space.store(collective.life).packed(collective.members == (space.world.name,))
+        elif barrier.outside:
+            blob = client.space.store(client.life).packed(barrier.members == (client.space.world.name,))
             client.launcher.gather(Gathering(*key, (blob,)))
         else:
-            self._release(self._barriers.pop(key))
+            self._release(barrier)
 
     def released(self, whole: Released) -> None:
         """A collective is complete on all nodes."""
-        barrier = self._barriers.pop((whole.op, whole.members), None)
+        barrier = self._barriers.get((whole.op, whole.members))
         if barrier is not None:
-            store = barrier.space.store(barrier.collective.life)
+            client = next(iter(barrier.calls.values())).client
             for blob in whole.blobs:
-                store.learn(blob)
+                client.space.store(client.life).learn(blob)
             self._release(barrier)
 
-    @staticmethod
-    def _release(barrier: _Barrier) -> None:
-        for _, (call, pairs) in sorted(barrier.calls.items()):
-            call.done(*pairs)
+    def _release(self, barrier: _Barrier) -> None:
+        key = barrier.op, barrier.members
+        del self._barriers[key]
+        self._broken.discard(key)
+        for _, call in sorted(barrier.calls.items()):
+            call.done(*([("tag", barrier.tag)] if call.message.version == 1 else []))
 
-    @staticmethod
-    def _check_barrier(barrier: _Barrier) -> None:
+    def _check_barrier(self, barrier: _Barrier) -> None:
         """If a rank that has ended is waited for, that is an error."""
-        collective, space = barrier.collective, barrier.space
-        missing = sorted(space.ended & collective.here - collective.inside) if space.ended else []
-        if missing and collective.inside and not collective.broken:
-            collective.broken = True
-            rank, first = (space.world.first + number for number in (missing[0], min(collective.inside)))
+        client, key = next(iter(barrier.calls.values())).client, (barrier.op, barrier.members)
+        missing = client.space.ended & barrier.here - set(barrier.calls)
+        if missing and key not in self._broken:
+            self._broken.add(key)
+            rank, first = (client.space.world.first + each for each in (min(missing), min(barrier.calls)))
             text = f"rank {rank} has ended, and rank {first} waits for it in a barrier of PMI"
-            call, _ = next(iter(barrier.calls.values()))
-            call.client.launcher.abort(rank, Abort(1, text, broken=True))
+            client.launcher.abort(rank, Abort(1, text, broken=True))
 
     # --- attributes of the node
 
@@ -106,8 +126,8 @@ class PmiWaits:
 
     def ended(self, client: Client) -> None:
         """A process is over: waits for it are in vain."""
-        for barrier in list(self._barriers.values()):
-            if barrier.space is client.space:
+        for barrier in self._barriers.values():
+            if next(iter(barrier.calls.values())).client.space is client.space:
                 self._check_barrier(barrier)
         self._check_attributes(client)
 

@@ -1,34 +1,44 @@
-"""The PMI server of a node: what MPICH, Intel MPI and their like ask whoever started them, answered for its ranks.
+"""The PMI server of a node: it answers the commands of MPICH, Intel MPI and their relatives, in both versions of PMI.
 
-Bytes go in, bytes and calls of the launcher (`LauncherCalls`) come out; there is no descriptor and no clock here.
-Nothing that a rank sends raises an error here: a command that cannot be obeyed is answered with an error, as the
-protocol has it, and what is no PMI at all ends the job with a sentence that names the rank.
+Bytes go in, bytes and calls of the launcher (`LauncherCalls`) come out; there is no descriptor and no clock.  Nothing
+that a rank sends raises an error here.  A command that cannot be carried out is answered with an error, as the protocol
+has it, and what is no PMI at all ends the job with a sentence that names the rank.
 """
 
 from __future__ import annotations
 
-from mslaunch.agent.mpi.pmi import pmi1, pmi2
 from mslaunch.agent.mpi.pmi.key_value_store import KeySpace
 from mslaunch.agent.mpi.pmi.pmi_barriers import PmiWaits
 from mslaunch.agent.mpi.pmi.pmi_client import Call, Client
 from mslaunch.agent.mpi.pmi.pmi_wire import Garbled, Message, Refused
 from mslaunch.faststd import TYPE_CHECKING
+from mslaunch.protocol.mpi import Answer
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from mslaunch.agent.mpi.launcher_calls import LauncherCalls
+    from mslaunch.agent.mpi.mpi_servers import LauncherCalls, ServerContext
     from mslaunch.datamodel.node_plan import World
+    from mslaunch.protocol.mpi import Question
+
+    Commands = Mapping[str, tuple[str, Callable[[PmiWaits, Call], None]]]
 
 
 _MANY = 256  # commands of one rank that wait for their answers; threads may have some each
 
 
-class PmiServer:
-    """All PMI clients of one node, in both versions of the protocol."""
+def start(context: ServerContext) -> PmiServer:
+    """The server of this node."""
+    return PmiServer(context.launcher, context.commands)
 
-    def __init__(self, launcher: LauncherCalls) -> None:
+
+class PmiServer:
+    """All PMI clients of one node."""
+
+    def __init__(self, launcher: LauncherCalls, commands: Mapping[str, Commands]) -> None:
+        """`commands` of pmi1 and pmi2: each with the command of its answer, and what carries it out."""
         self._launcher = launcher
+        self._commands = commands
         self._clients: dict[int, Client] = {}
         self._waits = PmiWaits()
         self.released = self._waits.released
@@ -39,30 +49,34 @@ class PmiServer:
         for number in space.here:
             self._clients[world.first + number] = Client(self._launcher, world.first + number, space)
 
-    def again(self, rank: int) -> None:
-        """A rank that has ended is about to be started again."""
+    def begin(self, rank: int) -> dict[str, str]:
+        """A rank is about to start, perhaps once more."""
         client = self._clients.get(rank)
         if client:
             client.space.ended.discard(client.number)
             client.space.lives[client.number] = 0
             self._clients[rank] = Client(self._launcher, rank, client.space)
+        return {}
 
     def feed(self, rank: int, data: bytes) -> None:
-        """Bytes from the socket of `rank`."""
+        """Bytes from the socket of `rank`; b"": it has come to its end, and the process may go on."""
         client = self._clients.get(rank)
         if client is None or client.ignored:
             return
+        client.ignored = not data
         try:
             for message in client.reader.feed(data):
-                if not self._obey(client, message):
+                self._carry_out(client, message)
+                if client.ignored:
                     return
         except Garbled as error:
             client.fail(f"rank {rank} sent what is no PMI: {error}")
 
-    def _obey(self, client: Client, message: Message) -> bool:
-        """Whether more is listened to."""
-        commands, suffix = (pmi1.COMMANDS, "_result") if message.version == 1 else (pmi2.COMMANDS, "-response")
-        answer, command = commands.get(message.command, (message.command + suffix, None))
+    def _carry_out(self, client: Client, message: Message) -> None:
+        unknown = message.command + ("_result" if message.version == 1 else "-response"), None
+        answer, command = self._commands.get(f"pmi{message.version}", {}).get(message.command, unknown)
+        if message.version == 1 and message.command == "init":
+            answer, command = "response_to_init", self._init
         if client.waiting >= _MANY and message.command != "abort":
             raise Garbled(f"{message.command}, while {client.waiting} commands before it wait for their answers")
         call = Call(client, message, answer)
@@ -74,15 +88,24 @@ class PmiServer:
             command(self._waits, call)
         except Refused as why:
             call.refuse(str(why))
-        return not client.ignored
 
-    def hung_up(self, rank: int) -> None:
-        """The socket of `rank` has come to its end; its process may go on."""
-        if rank in self._clients:
-            self._clients[rank].ignored = True
+    def _init(self, _: PmiWaits, call: Call) -> None:
+        """The first line of an MPI program says which version it speaks, in that of PMI-1."""
+        version = call.message.need("pmi_version")
+        if f"pmi{version}" not in self._commands:
+            raise Refused("unknown_version")
+        call.init(version)
+        call.done(("pmi_version", version), ("pmi_subversion", "2" if version == "1" else "0"))
+
+    def question(self, question: Question) -> None:
+        """PMI has no questions of one node to another."""
+        self._launcher.answer(Answer(question.number, "missing:PMI has nothing to ask for"))
+
+    def listen(self) -> None:
+        """Sockets are read until their end, before a rank counts as ended."""
 
     def ended(self, rank: int) -> None:
-        """The process is over: waits for it are in vain."""
+        """The process of a rank is over: waits for it are in vain."""
         client = self._clients.get(rank)
         if client:
             client.ignored = True

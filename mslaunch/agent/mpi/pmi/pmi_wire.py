@@ -1,8 +1,8 @@
-"""The wire format of PMI: bytes from a rank's socket become messages, answers become bytes.
+"""The wire format of PMI: bytes from a rank's socket become messages, and answers become bytes.
 
-PMI-1 is lines (`cmd=put kvsname=0 key=a value=b`), but for spawn, which is blocks of lines.  PMI-2 is six characters of
-length and then `cmd=kvs-put;key=a;value=b;`.  A rank says which of the two it speaks in its first line, which is PMI-1
-either way; after its finalize it may say so anew.
+PMI-1 consists of lines (`cmd=put kvsname=0 key=a value=b`), except for spawn, which is sent in blocks of lines.  PMI-2
+has six characters of length and then `cmd=kvs-put;key=a;value=b;`.  The first line of a rank names the version that
+follows, and is PMI-1 in both cases.  After its finalize a rank may send such a line again.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ _SEMICOLON = "\udc01"  # stands for ";;" while a frame is cut: no bytes decode t
 
 
 class Garbled(ValueError):  # noqa: N818  (what it is, not that it is one)
-    """A rank sent what is no PMI; its text says what is wrong, and what was sent."""
+    """A rank has sent something that is not PMI; the text says what was wrong, and what was sent."""
 
 
 class Refused(ValueError):  # noqa: N818
-    """A command that cannot be obeyed; its text is the word for it that goes into the answer."""
+    """A command cannot be carried out; the text is the word for the answer."""
 
 
 class Message(NamedTuple):
@@ -43,7 +43,7 @@ class Message(NamedTuple):
 
 
 class SpawnProgram(NamedTuple):
-    """One of the commands that a rank wants to have spawned."""
+    """A program that a rank wants spawned."""
 
     argv: tuple[str, ...]
     processes: int
@@ -63,17 +63,17 @@ def shown(data: bytes | bytearray) -> str:
 
 
 class Reader:
-    """Cuts what one rank sends into messages, however it was cut before."""
+    """Splits the bytes from one rank into messages, in whatever pieces they arrive."""
 
     def __init__(self) -> None:
         self._held = bytearray()
-        self._seen = 0  # so many bytes have been searched for the end of the line or block
-        self.framed = False  # PMI-2: whoever reads the messages sets it, after init and finalize
+        self._seen = 0  # bytes that were searched for the end of the line or block
+        self.framed = False  # PMI-2; set from outside, after init and finalize
         self._spawn: list[tuple[str, str]] = []  # of the blocks before the last one
         self._size = 0  # of these blocks
 
     def feed(self, data: bytes) -> Iterator[Message]:
-        """The messages that are now complete; raises `Garbled` where they end in something else."""
+        """The messages that are complete now; raises `Garbled` at what is no message."""
         self._held += data
         while True:
             unit = self._frame() if self.framed else self._block() if self._held[:5] == b"mcmd=" else self._line()
@@ -146,7 +146,7 @@ def _plain(word: str) -> bool:
 
 
 def _pairs(text: str, separator: str) -> list[tuple[str, str]]:
-    """Keys and values; what begins with no key is a part of the value before: names and texts may have spaces."""
+    """Keys and values.  A piece without a key belongs to the value before it: names and texts may have spaces."""
     pairs: list[tuple[str, list[str]]] = []
     for piece in text.split(separator):
         key, equals, value = piece.partition("=")
@@ -165,7 +165,7 @@ def _framed_pairs(text: str) -> list[tuple[str, str]]:
 
 
 def programs(message: Message) -> tuple[list[SpawnProgram], list[str]]:
-    """What a spawn wants to have started, and what it puts into the new world in advance: key, value, …"""
+    """The programs of a spawn, and what it puts into the new world in advance: key, value, …"""
     first = "mcmd" if message.version == 1 else "subcmd"
     found: list[dict[str, str]] = [{}]  # first what holds for all of them
     for key, value in message.pairs:
@@ -175,35 +175,33 @@ def programs(message: Message) -> tuple[list[SpawnProgram], list[str]]:
     common = found[1] if message.version == 1 and len(found) > 1 else found[0]
     name, count = ("preput_%s_%d", "preput_num") if message.version == 1 else ("pp%s%d", "preputcount")
     preput = _counted(common, count, name)
-    make = _program if message.version == 1 else _program2
-    wanted = [make(words) for words in found[1:]]
+    wanted = [_program(words, message.version) for words in found[1:]]
     if not wanted or not all(program.argv[0] and program.processes for program in wanted):
         raise Refused("nothing_to_spawn")
     return wanted, preput
 
 
-def _program(words: Mapping[str, str]) -> SpawnProgram:
-    args = [words.get(f"arg{index + 1}", "") for index in range(_count(words, "argcnt"))]
-    info = _counted(words, "info_num", "info_%s_%d")
-    return SpawnProgram((words.get("execname", ""), *args), number(words.get("nprocs", "")), tuple(info))
+#: version -> how it names the file, the processes, the number of arguments and each of them (from 0 or 1), and infos
+_SPAWN_KEYS = {
+    1: ("execname", "nprocs", "argcnt", "arg%d", 1, "info_num", "info_%s_%d"),
+    2: ("subcmd", "maxprocs", "argc", "argv%d", 0, "infokeycount", "info%s%d"),
+}
 
 
-def _program2(words: Mapping[str, str]) -> SpawnProgram:
-    args = [words.get(f"argv{index}", "") for index in range(_count(words, "argc"))]
-    info = _counted(words, "infokeycount", "info%s%d")
-    return SpawnProgram((words.get("subcmd", ""), *args), number(words.get("maxprocs", "")), tuple(info))
+def _program(words: Mapping[str, str], version: int) -> SpawnProgram:
+    file, processes, count, arg, first, infos, info = _SPAWN_KEYS[version]
+    args = [words.get(arg % (first + index), "") for index in range(_count(words, count))]
+    named = tuple(_counted(words, infos, info))
+    return SpawnProgram((words.get(file, ""), *args), number(words.get(processes, "")), named)
 
 
 def _count(words: Mapping[str, str], key: str) -> int:
-    """How many of something there are; no more than there are words, or a number could make lists of any length."""
+    """A count, which is at most the number of words: else it could ask for lists of any length."""
     return number(words.get(key) or "0", len(words))
 
 
 def _counted(words: Mapping[str, str], count: str, name: str) -> list[str]:
-    listed: list[str] = []
-    for index in range(_count(words, count)):
-        listed += (words.get(name % ("key", index), ""), words.get(name % ("val", index), ""))
-    return listed
+    return [words.get(name % (part, at), "") for at in range(_count(words, count)) for part in ("key", "val")]
 
 
 def line(command: str, pairs: Iterable[tuple[str, object]]) -> bytes:

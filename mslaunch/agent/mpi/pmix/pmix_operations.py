@@ -26,7 +26,7 @@ from mslaunch.protocol.mpi import Gathering
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from mslaunch.agent.mpi.launcher_calls import LauncherCalls
+    from mslaunch.agent.mpi.mpi_servers import LauncherCalls
     from mslaunch.agent.mpi.pmix.libpmix_callbacks import Launched, PmixAnswers, Upcall
     from mslaunch.agent.mpi.pmix.pmix_job_info import Member, PmixWorlds
     from mslaunch.agent.mpi.pmix.pmix_values import Memory

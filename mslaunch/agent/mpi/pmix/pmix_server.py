@@ -27,13 +27,12 @@ from mslaunch.protocol.mpi import Abort, Answer
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from mslaunch.agent.mpi.launcher_calls import LauncherCalls
+    from mslaunch.agent.mpi.mpi_servers import ServerContext
     from mslaunch.agent.mpi.pmix.libpmix_callbacks import Upcall
     from mslaunch.agent.mpi.pmix.pmix_job_info import Member
     from mslaunch.agent.mpi.pmix.pmix_values import Memory
     from mslaunch.datamodel.node_plan import World
     from mslaunch.protocol.mpi import Question
-    from mslaunch.runtime.loop import Loop
 
 
 #: how ranks get what others have put: of the ways that libpmix knows, all versions have this one, and that of 4.2
@@ -47,52 +46,49 @@ GOODBYE = 1.0  #: seconds that the library may take to tidy up
 HOLD = 30.0  #: seconds after which the library has read an answer: it does so within a turn of its own loop
 
 
+def start(context: ServerContext) -> PmixServer:
+    """The server for the library of `context`; raises `LaunchError`."""
+    library = context.library
+    if not library.pmix:
+        raise LaunchError(
+            f"no libpmix.so.2 was found that belongs to {library.path or library.name}",
+            todo="install it there (Debian: libpmix2), or say where it is: --mpi pmix:/PATH/libpmix.so.2",
+        )
+    return PmixServer(context, context.folder("pmix"))
+
+
 class PmixServer:
-    """The PMIx server of a node.  One in a life of a process."""
+    """The PMIx server of a node.  One for the whole life of a process."""
 
-    def __init__(
-        self,
-        loop: Loop,
-        launcher: LauncherCalls,
-        library: str,
-        folder: str,
-        host: str,
-        environ: Mapping[str, str],
-        libmpi: str = "",
-    ) -> None:
-        """`library`: path of libpmix.so.2; `folder`: private, empty; `host`: our name in the worlds to come.
-
-        `libmpi`: path of that library of the ranks, if it is known.
-        """
-        self._loop = loop
-        self._launcher = launcher
-        self._library = library
+    def __init__(self, context: ServerContext, folder: str) -> None:
+        """`folder`: private, empty."""
+        self._loop = context.loop
+        self._launcher = context.launcher
+        self._context = context
         self._folder = folder
-        self._host = host
-        self._environ = environ
-        self._idle = idle_transports(libmpi, environ)
+        self._idle = idle_transports(context.library.path, context.environ)
         self._worlds = PmixWorlds()
         self._waiting: list[Upcall] = []  # for a world
         self._fetching: dict[int, Question] = {}
         self._fetches = 0
-        self._server = _start(library, folder, host)
+        self._server = _serve(context.library.pmix, folder, context.host)
         self._answers = self._server.answers
-        operations = PmixOperations(self._answers, launcher, self._worlds, self._hold)
+        operations = PmixOperations(self._answers, self._launcher, self._worlds, self._hold)
         self.released = operations.released
         self._handlers: dict[str, Callable[..., None]] = {
             "connected": self._connected, "finalized": self._finalized, "abort": self._abort, "log": self._log,
             "fence": operations.fence, "connect": operations.connect, "disconnect": operations.connect,
             "group": operations.group, "modex": operations.modex, "publish": operations.publish,
             "lookup": operations.lookup, "unpublish": operations.unpublish, "spawn": operations.spawn,
-            "fetched": self._fetched,
+            "fetched": lambda _, number, status, blob: self._reply(number, status, blob),
         }  # fmt: skip
-        loop.reader(self._server.fd, self.listen)
+        self._loop.reader(self._server.fd, self.listen)
 
     def add(self, world: World, cpus: Mapping[int, Sequence[int]] = {}) -> None:
         """A world, on every node, before any of its ranks starts; `cpus`: where those of this node are bound."""
-        if world.here >= 0 and world.hosts[world.here] != self._host:
-            hosts = list(world.hosts)
-            hosts[world.here] = self._host
+        hosts, host = list(world.hosts), self._context.host
+        if world.here >= 0 and hosts[world.here] != host:
+            hosts[world.here] = host  # the name by which libpmix finds the ranks of this node
             world = world._replace(hosts=tuple(hosts))
         self._worlds.add(world)
         local = self._worlds.local(world.name)
@@ -111,10 +107,11 @@ class PmixServer:
         for upcall in waiting:
             self._handle(upcall)
 
-    def environment(self, rank: int) -> dict[str, str]:
-        """The variables of a rank that is about to start."""
+    def begin(self, rank: int) -> dict[str, str]:
+        """A rank is about to start: its variables."""
         name, member = self._worlds.member_of(rank)
-        known = extra_variables(self._environ, self._library, self._worlds.crowded())
+        context = self._context
+        known = extra_variables(context.environ, context.library.pmix, self._worlds.crowded())
         return {**self._idle, **self._server.environment(name, member), **known}
 
     def question(self, question: Question) -> None:
@@ -122,12 +119,13 @@ class PmixServer:
         name, rank = member_of(*question.fields["of"])
         self._fetches += 1
         self._fetching[self._fetches] = question
-        if rank not in self._worlds.local(name):
-            status = libpmix_callbacks.NOT_FOUND
-        else:
-            status = self._server.fetch(name, rank, self._fetches)
+        here = rank in self._worlds.local(name)
+        status = self._server.fetch(name, rank, self._fetches) if here else libpmix_callbacks.NOT_FOUND
         if status != libpmix_callbacks.SUCCESS:
             self._reply(self._fetches, status, b"")
+
+    def feed(self, rank: int, data: bytes) -> None:
+        """Ranks speak with libpmix, not on a socket of ours."""
 
     def ended(self, rank: int) -> None:
         """A process of ours is over, so it will put nothing more."""
@@ -171,7 +169,7 @@ class PmixServer:
             self._answers.done(upcall, libpmix_callbacks.NOT_FOUND)
 
     def _connected(self, _: Upcall, member: Member) -> None:
-        self._launcher.joined(self._worlds.rank_of(member), "PMIx")
+        self._launcher.joined(self._worlds.rank_of(member), "pmix")
 
     def _finalized(self, _: Upcall, member: Member) -> None:
         self._launcher.left(self._worlds.rank_of(member))
@@ -189,9 +187,6 @@ class PmixServer:
 
     # --- modex: what another node wants of a rank of ours
 
-    def _fetched(self, _: Upcall, number: int, status: int, blob: bytes) -> None:
-        self._reply(number, status, blob)
-
     def _reply(self, number: int, status: int, blob: bytes) -> None:
         question = self._fetching.pop(number, None)
         if question:  # else the rank has ended meanwhile
@@ -202,7 +197,7 @@ class PmixServer:
         self._loop.after(HOLD, memory.release)
 
 
-def _start(library: str, folder: str, host: str) -> PmixLibrary:
+def _serve(library: str, folder: str, host: str) -> PmixLibrary:
     items = [
         Item("pmix.srvr.tmpdir", STRING, folder),
         Item("pmix.sys.tmpdir", STRING, folder),

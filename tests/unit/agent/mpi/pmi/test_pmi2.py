@@ -43,7 +43,7 @@ def test_fullinit_get_and_finalize() -> None:
     job.begin2()
     for said, heard in CONVERSATION:
         assert job.say2(0, said) == heard, said
-    assert (job.said, job.aborts) == (["0 joined PMI-2", "0 left"], [])
+    assert (job.said, job.aborts) == (["0 joined pmi2", "0 left"], [])
 
 
 def test_after_finalize_a_rank_may_begin_again() -> None:
@@ -53,7 +53,7 @@ def test_after_finalize_a_rank_may_begin_again() -> None:
         assert job.say2(0, "cmd=finalize;") == "cmd=finalize-response;rc=0;"
     job.begin()
     assert job.say(0, "cmd=get_appnum") == "cmd=appnum rc=0 appnum=0"
-    assert job.said == ["0 joined PMI-2", "0 left"] * 2 + ["0 joined PMI-1"]
+    assert job.said == ["0 joined pmi2", "0 left"] * 2 + ["0 joined pmi1"]
 
 
 def test_a_spawned_rank_learns_its_parent() -> None:
@@ -126,8 +126,8 @@ def test_spawn_requests_are_passed_on() -> None:
     assert (what, blobs) == ("spawn", ())
     assert fields == {
         "family": ["pmi"], "from": ["77.0"], "count": ["2"], "preput": ["P", "a;b"],
-        "argv.0": ["/bin/a", "x=y", "z"], "app.0": ["1", "/tmp"], "env.0": [], "info.0": ["wdir", "/tmp"],
-        "argv.1": ["b"], "app.1": ["2", ""], "env.1": [], "info.1": [],
+        "argv.0": ["/bin/a", "x=y", "z"], "app.0": ["1", "/tmp"], "info.0": ["wdir", "/tmp"],
+        "argv.1": ["b"], "app.1": ["2", ""], "info.1": [],
     }  # fmt: skip
     job.open.pop()(Answer(0, "", {"world": ["78"]}))
     assert job.last(0).endswith("cmd=spawn-response;thrid=3;rc=0;jobid=78;errcodes=0,0,0;")
