@@ -67,13 +67,14 @@ class AllStarted(NamedTuple):
 
 
 class RankEnded(NamedTuple):
-    """The process of a rank or a service has ended."""
+    """The process of a rank or a service has ended, or its host was lost."""
 
     time: float
     name: str
     host: str
     code: int | None
     signal: int | None
+    lost: bool = False  # with its host; how the process ends is not known
 
 
 class OutputCounted(NamedTuple):

@@ -37,22 +37,19 @@ class FirstCause:
         """The failure that ends the job replaces those that did not."""
         self.failure = self.overdue or failure
 
-    def replace(self, failure: JobFailure, *ranks: RankState) -> bool:
+    def replace(self, failure: JobFailure, *ranks: RankState) -> None:
         """`failure`, of `ranks`, replaces that of an abort which was its consequence.
 
         A library that sees a connection closed calls MPI_Abort, and may be heard of before the host that is the reason.
         """
         by_abort = self.failure is not None and self.failure.kind == job_failure.ABORTED
-        if not by_abort or any(rank.aborted for rank in ranks):
-            return False
-        self.failure = failure
-        return True
+        if by_abort and not any(rank.aborted for rank in ranks):
+            self.failure = failure
 
-    def was_first(self, rank: RankState) -> bool:
-        """A rank has ended by itself, and others aborted because of that: it is the cause."""
-        if rank.status.asked or rank.world.failed or not (rank.in_mpi or rank.status.signal):
-            return False
-        return self.replace(exited(rank) if rank.status.shell_code else missing(rank, "others"), rank)
+    def replace_by_end(self, rank: RankState) -> None:
+        """The same for a rank that has ended by itself while others aborted."""
+        if not (rank.status.asked or rank.world.failed) and (rank.in_mpi or rank.status.signal):
+            self.replace(exited(rank) if rank.status.shell_code else missing(rank, "others"), rank)
 
     def not_started(self, event: events.Exited) -> JobFailure:
         """A program cannot be started on a host: one failure, which names all such hosts."""

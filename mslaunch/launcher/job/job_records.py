@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mslaunch.faststd import TYPE_CHECKING
-from mslaunch.launcher.job.events import Exited, Started
+from mslaunch.launcher.job.events import Exited, LinkEnded, Started
 from mslaunch.launcher.job.job_state import ENDING
 from mslaunch.launcher.observers import AllStarted, OutputCounted, RankEnded, RankStarted
 from mslaunch.protocol.frames import STDERR, STDOUT
@@ -42,8 +42,15 @@ class JobRecords:
                 self._all_started = True
                 self._emit(AllStarted, self._attempt)
         elif isinstance(event, Exited) and not event.status.error:
-            status = event.status
-            self._emit(RankEnded, table.names.name(event.rank), table.hosts[event.node], status.code, status.signal)
+            self._ended(event.rank, event.node, event.status.code, event.status.signal)
+        elif isinstance(event, LinkEnded):
+            for member in (*table.ranks.values(), *table.services.members.values()):
+                if member.node == event.node and member.reason == "lost" and member.pid:
+                    self._ended(member.rank, member.node, None, None, True)
+
+    def _ended(self, rank: int, node: int, *how: Any) -> None:
+        table = self._state.table
+        self._emit(RankEnded, table.names.name(rank), table.hosts[node], *how)
 
     def end(self) -> None:
         """The last byte has come."""

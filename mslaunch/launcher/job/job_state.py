@@ -137,7 +137,8 @@ class JobState:
             return self._rank_failed(rank) + self._end_services()
         rank.ended = True
         if quiet:
-            rank.reason = "" if self._cause.was_first(rank) else "ended"
+            self._cause.replace_by_end(rank)
+            rank.reason = "ended" if rank.killed else ""
             return self._end_services()
         return self._ended_well(rank) + self._end_services()
 
@@ -170,7 +171,7 @@ class JobState:
         order = Restart(member.rank, member.node, member.restarts)
         if not delay:
             return [notice, order]
-        return [notice, *self._timers.delay(order, delay)]
+        return [*self._timers.delay(order, delay), notice]  # which may find that nobody reads, and end the job
 
     def _never_ran(self, rank: RankState, event: events.Exited) -> list[Any]:
         rank.ended, rank.streams = True, 0
@@ -233,8 +234,7 @@ class JobState:
         lost = [rank for rank in here if not rank.over]
         cut = not event.given_up and not all(rank.ended for rank in lost)
         for rank in lost:
-            rank.reason = rank.reason if rank.ended else "lost"
-            rank.ended, rank.streams = True, 0
+            rank.lose()
         if lost:
             if cut:
                 self._cause.replace(failure, *here)
@@ -305,7 +305,7 @@ class JobState:
             return [] if self.failure else [events.GiveUpPreparing()]
         if timer == events.SERVE:
             awaited = tuple(self.table.services.awaited)
-            return [Notify("not ready", {"services": awaited, "seconds": events.SERVE_SECONDS}), *self._begin()]
+            return [*self._begin(), Notify("not ready", {"services": awaited, "seconds": events.SERVE_SECONDS})]
         if timer == events.TRACES:
             return self._traced(events.Traced(tuple(self._tracing)))
         if timer in (events.KILL, events.KILL_NOW):

@@ -10,7 +10,7 @@ from mslaunch.datamodel.jobmap import JobMap
 from mslaunch.datamodel.node_plan import is_service
 from mslaunch.datamodel.node_report import ExitStatus
 from mslaunch.datamodel.outcome import RankStatus
-from mslaunch.faststd import TYPE_CHECKING
+from mslaunch.faststd import TYPE_CHECKING, signal
 from mslaunch.launcher.rank_names import RankNames
 
 if TYPE_CHECKING:
@@ -46,6 +46,15 @@ class RankState:
         return self.ended and not self.streams
 
     @property
+    def killed(self) -> bool:
+        """It was ended by us, as far as one can tell: its agent was to end it, or its world could not be spawned.
+
+        No agent sends other signals than TERM and KILL to end a process.
+        """
+        asked = self.status.asked and self.status.signal in (None, signal.SIGTERM, signal.SIGKILL)
+        return asked or self.world.failed
+
+    @property
     def succeeded(self) -> bool:
         """It ended by itself with 0, and nobody waits for it in MPI."""
         return self.ended and not (self.in_mpi or self.status.shell_code or self.reason)
@@ -67,6 +76,11 @@ class RankState:
         self.streams += self._each
         self.pid = None
         self.used_mpi = self.in_mpi = False
+
+    def lose(self) -> None:
+        """Its host was lost."""
+        self.reason = self.reason if self.ended else "lost"
+        self.ended, self.streams = True, 0
 
     def waited_for_by(self) -> str:
         """Who waits for it now that it has ended with 0: "others" (for MPI_Finalize), "parent", "mpi", or "".
@@ -182,7 +196,7 @@ class ServiceTable:
         lost += [number for number, at in self._nodes.items() if at == node and number not in self.members]
         for member in self.members.values():
             if member.node == node:
-                member.ended, member.streams = True, 0
+                member.lose()
         return sorted(lost, reverse=True)
 
     @property

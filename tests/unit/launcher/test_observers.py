@@ -8,7 +8,8 @@ import pytest
 from histories import exited, make_state
 
 from mslaunch.datamodel.jobmap import JobMap, Node, Placement
-from mslaunch.launcher.job.events import Interrupted, Prepared, Started, StreamEnded
+from mslaunch.datamodel.node_plan import SERVICE_BASE
+from mslaunch.launcher.job.events import Interrupted, LinkEnded, Prepared, Started, StreamEnded
 from mslaunch.launcher.job.job_records import JobRecords
 from mslaunch.launcher.observers import AllStarted, Observers, RankEnded, RankStarted, Staged
 
@@ -30,12 +31,22 @@ def records_of(*events: Any) -> list[Any]:
 def test_the_start_of_all_ranks_is_recorded_once() -> None:
     records = records_of(Started(1, 11), *FAILED[:0], Started(0, 10), *FAILED, Started(0, 12))
     assert [type(record) for record in records] == [RankStarted, RankStarted, AllStarted, RankEnded, RankStarted]
-    assert records[0][1:] == ("rank 1", "n0", 11) and records[3][1:] == ("rank 0", "n0", 3, None)
+    assert records[0][1:] == ("rank 1", "n0", 11) and records[3][1:] == ("rank 0", "n0", 3, None, False)
 
 
 def test_a_job_that_is_being_ended_does_not_count_as_started() -> None:
     records = records_of(Started(0, 10), Interrupted("SIGINT"), Started(1, 11))
     assert [type(record) for record in records] == [RankStarted, RankStarted]
+
+
+def test_ranks_and_services_that_are_lost_with_their_host_have_ended() -> None:
+    started = Started(0, 10), Started(1, 11), Started(SERVICE_BASE, 12)
+    records = records_of(*started, exited(0, 0, 0, None), StreamEnded(0), LinkEnded(0))
+    assert [record[1:] for record in records[4:]] == [
+        ("rank 0", "n0", 0, None, False),
+        ("rank 1", "n0", None, None, True),
+        ("the MindSpore scheduler", "n0", None, None, True),
+    ]
 
 
 def test_an_observer_that_fails_is_dropped() -> None:

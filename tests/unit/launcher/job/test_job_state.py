@@ -66,6 +66,11 @@ def exits(*ranks: int) -> list[Any]:
     return [event for rank in ranks for event in over(rank)]
 
 
+def ended(*ranks: int) -> list[Any]:
+    """Ranks end with 0, since their agents were told to end them."""
+    return [event for rank in ranks for event in (exited(rank, max(0, rank - 1), 0, None, asked=True), *over(rank)[1:])]
+
+
 class History(NamedTuple):
     events: list[Any]
     actions: list[Any]
@@ -103,12 +108,12 @@ HISTORIES = {
     "streams may end first": History(
         [*RUN, *exits(0, 1), StreamEnded(2), StreamEnded(2), exited(2, 1, 0, None)], [Start()]
     ),
-    "the first failure wins": History(
+    "the first failure wins, and a rank that was not asked to end has ended by itself": History(
         [*RUN, *over(0, 3), *over(1, 4), *over(2, None, SIGTERM)],
         [Start(), ALL],
         "rank 0 ended with exit code 3",
         3,
-        VICTIMS,
+        ("", "", "ended"),
     ),
     "a good end before a failure stays one": History(
         [*RUN, *over(0), *over(1, 9), *over(2, None, SIGTERM)],
@@ -125,8 +130,22 @@ HISTORIES = {
         ("", "not started", "not started"),
         finished=False,
     ),
+    "one that was asked, and ends by another signal, has, too": History(
+        [*RUN, *over(0, 3), exited(1, 0, None, SIGSEGV, asked=True), *over(1)[1:], *over(2, None, SIGTERM)],
+        [Start(), ALL],
+        "rank 0 ended with exit code 3",
+        3,
+        ("", "", "ended"),
+    ),
+    "but what its exit code means then is not known": History(
+        [*RUN, *over(0, 3), exited(1, 0, 4, None, asked=True), *over(1)[1:], *over(2, None, SIGTERM)],
+        [Start(), ALL],
+        "rank 0 ended with exit code 3",
+        3,
+        ("", "ended", "ended"),
+    ),
     "a signal": History(
-        [*RUN, *over(2, None, SIGSEGV), *over(0, None, SIGTERM), *over(1, 0)],
+        [*RUN, *over(2, None, SIGSEGV), *over(0, None, SIGTERM), *ended(1)],
         [Start(), ALL],
         "rank 2 was ended by SIGSEGV (segmentation fault)",
         139,
@@ -171,7 +190,7 @@ HISTORIES = {
         VICTIMS,
     ),
     "ending, and the last rank is lost with its host: the service must still be ended": History(
-        [*RUN, SERVE, Interrupted("SIGINT"), *over(0), *over(1), LinkEnded(1), *over(SERVICE, None, SIGTERM, 0)],
+        [*RUN, SERVE, Interrupted("SIGINT"), *ended(0, 1), LinkEnded(1), *over(SERVICE, None, SIGTERM, 0)],
         [Start(), ALL, End((0,))],
         "ended by SIGINT",
         1,
@@ -240,21 +259,21 @@ HISTORIES = {
         ("not started", "not started", "not started"),
     ),
     "Ctrl-C once": History(
-        [*RUN, Interrupted("SIGINT"), *exits(0, 1, 2)],
+        [*RUN, Interrupted("SIGINT"), *ended(0, 1, 2)],
         [Start(), ALL],
         "ended by SIGINT",
         1,
         ("ended", "ended", "ended"),
     ),
     "Ctrl-C twice": History(
-        [*RUN, Interrupted("SIGINT"), Interrupted("SIGINT"), *exits(0, 1, 2)],
+        [*RUN, Interrupted("SIGINT"), Interrupted("SIGINT"), *ended(0, 1, 2)],
         [Start(), ALL, NOW],
         "ended by SIGINT",
         1,
         ("ended", "ended", "ended"),
     ),
     "Ctrl-C while a failure is being ended": History(
-        [*RUN, *over(0, 3), Interrupted("SIGINT"), *over(1, None, SIGKILL), *over(2, None, SIGKILL)],
+        [*RUN, *over(0, 3), Interrupted("SIGINT"), *over(1, None, SIGTERM), *over(2, None, SIGTERM)],
         [Start(), ALL, NOW],
         "rank 0 ended with exit code 3",
         3,
@@ -373,11 +392,11 @@ HISTORIES = {
         [Start(), ALL],
         "ended by SIGINT",
         1,
-        ("ended", "ended", "ended"),
+        ("", "ended", "ended"),
         restarts=2,
     ),
     "restart: the order to end overtakes it": History(
-        [*RUN, *over(0, 3), Interrupted("SIGINT"), exited(0, 0, None, None, "being ended"), *exits(1, 2)],
+        [*RUN, *over(0, 3), Interrupted("SIGINT"), exited(0, 0, None, None, "being ended"), *ended(1, 2)],
         [Start(), again(0, 1, 2), ALL],
         "ended by SIGINT",
         1,
@@ -385,7 +404,7 @@ HISTORIES = {
         restarts=2,
     ),
     "restart: the order to end comes just after it": History(
-        [*RUN, *over(0, 3), Interrupted("SIGINT"), Started(0, 200), *over(0, None, SIGTERM), *exits(1, 2)],
+        [*RUN, *over(0, 3), Interrupted("SIGINT"), Started(0, 200), *over(0, None, SIGTERM), *ended(1, 2)],
         [Start(), again(0, 1, 2), ALL],
         "ended by SIGINT",
         1,
@@ -442,7 +461,7 @@ HISTORIES = {
         [Start()],
     ),
     "MPI: unless others wait for it there": History(
-        [*RUN, Joined(1), Left(1), *over(1), Joined(0), Stranded(1), *over(0, None, 9), *over(2, None, 9)],
+        [*RUN, Joined(1), Left(1), *over(1), Joined(0), Stranded(1), *over(0, None, 15), *over(2, None, 15)],
         [Start(), ALL],
         "rank 1, for which others wait in MPI, ended after MPI_Finalize",
         1,
@@ -495,7 +514,7 @@ HISTORIES = {
         abort=False,
     ),
     "MPI: who was started again has done nothing yet": History(
-        [*RUN, *map(Joined, range(3)), Left(2), *over(2, 3), Started(2, 200), *over(2), *over(0, 9), *over(1, 15)],
+        [*RUN, *map(Joined, range(3)), Left(2), *over(2, 3), Started(2, 200), *over(2), *ended(0, 1)],
         [Start(), again(2, 1, 1), ALL],
         "rank 2, for which others wait in MPI, ended without MPI_Init",
         1,
@@ -549,14 +568,14 @@ HISTORIES = {
         finished=False,
     ),
     "stacks: answers that come late, and twice": History(
-        [*RUN, TRACED, Traced((1,)), Traced((0, 1)), Traced((0,)), *exits(0, 1, 2)],
+        [*RUN, TRACED, Traced((1,)), Traced((0, 1)), Traced((0,)), *ended(0, 1, 2)],
         [Start(), Trace((0, 1)), ALL],
         "the job was still running after 2 seconds (--timeout)",
         110,
         ("ended", "ended", "ended"),
     ),
     "stacks: nobody to ask": History(
-        [Prepared(), TRACED, *exits(0, 1, 2)],
+        [Prepared(), TRACED, *ended(0, 1, 2)],
         [Start(), ALL],
         "the job was still running after 2 seconds (--timeout)",
         110,
@@ -585,14 +604,14 @@ HISTORIES = {
         ("ended", "ended", ""),
     ),
     "stacks: all ranks end meanwhile": History(
-        [*RUN, TRACED, *exits(0, 1, 2)],
+        [*RUN, TRACED, *ended(0, 1, 2)],
         [Start(), Trace((0, 1))],
         "the job was still running after 2 seconds (--timeout)",
         110,
         recovery=True,
     ),
     "stacks: Ctrl-C is not made to wait": History(
-        [*RUN, TRACED, Interrupted("SIGINT"), *exits(0, 1, 2)],
+        [*RUN, TRACED, Interrupted("SIGINT"), *ended(0, 1, 2)],
         [Start(), Trace((0, 1)), ALL],
         "the job was still running after 2 seconds (--timeout)",
         110,
@@ -830,8 +849,8 @@ NO_FINALIZE = "rank 2, for which the others would wait, ended without MPI_Finali
         ([ended_by(0)], NO_FINALIZE, 1, ""),
         ([LinkEnded(1, GONE)], "the host was lost while ranks ran there", 205, "lost"),
         ([ended_by(None, SIGKILL, asked=True)], "", 14, "ended"),
-        ([Left(2), ended_by(3)], "", 14, "ended"),
-        ([Aborted(2, 14), ended_by(14)], "", 14, "ended"),
+        ([Left(2), ended_by(3)], "", 14, ""),
+        ([Aborted(2, 14), ended_by(14)], "", 14, ""),
         ([Aborted(2, 14), LinkEnded(1, GONE)], "", 14, "lost"),
         ([LinkEnded(1, GONE, given_up=True)], "", 14, "lost"),
         ([ended_by(None, SIGTERM, asked=True), LinkEnded(1, GONE)], "", 14, "ended"),

@@ -113,3 +113,25 @@ def test_stack_traces_are_awaited_before_the_end() -> None:
     found = played(state, [*RUN, (4, TimedOut(4, traces=True))], until=21.0)
     assert found[1:] == [(4, Trace((0,))), (19, End((0,)))]
     assert failure_of(state).code == 110
+
+
+def performed(state: JobState, *history: Any) -> list[Any]:
+    """All actions in the order in which they are carried out, if each message finds that its reader has gone."""
+    found: list[Any] = []
+    for event in history:
+        for action in state.on(event):
+            found.append(action)
+            if isinstance(action, events.Notify):
+                found += performed(state, events.Unread())
+    return found
+
+
+def test_a_timer_is_set_before_a_message_can_end_the_job() -> None:
+    state = state_of(max_restarts=2, delay=7.0)
+    found = performed(state, *(event for _, event in RUN), exited(1, 0, 3, None))
+    assert found.index(SetTimer("restart 1", 7.0)) < found.index(CancelTimer("restart 1"))
+
+
+def test_ranks_are_started_before_a_message_can_end_the_job() -> None:
+    found = performed(state_of(), Prepared(((SERVICE, 0),)), TimerFired(events.SERVE))
+    assert found.index(Start()) < found.index(End((0,)))
