@@ -4,4 +4,4 @@ from __future__ import annotations
 
 
 class BenchError(Exception):
-    """Something that is needed is not there; the text says what to do."""
+    """A program or a privilege is missing; the text says what to do."""

@@ -34,7 +34,7 @@ class Launcher(NamedTuple):
 
 
 def find_all(python: str) -> dict[str, Launcher]:
-    """Those that are here, mslaunch first."""
+    """The launchers that are installed, mslaunch first."""
     found = {OURS: Launcher(OURS, install(python), "this tree")}
     mindspore = os.path.dirname(os.environ.get("MSLAUNCH_TEST_MINDSPORE_PYTHON", ""))
     for name, path in (
@@ -61,7 +61,7 @@ def find_both(python: str, checkout: str) -> dict[str, Launcher]:
 
 
 def cached(environment: str, program: str) -> str | None:
-    """What scripts/test has installed."""
+    """The environments that scripts/test has installed."""
     paths = glob.glob(os.path.join(CACHE, f"{environment}-*", "bin", program))
     return max(paths, key=os.path.getmtime, default=None)
 

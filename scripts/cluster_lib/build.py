@@ -43,7 +43,7 @@ class Plan(NamedTuple):
 
     @property
     def impaired(self) -> bool:
-        """True if the network can be told to delay and lose."""
+        """True if the network can delay and lose frames."""
         return self.delay is not None or self.loss is not None
 
 
@@ -225,7 +225,7 @@ def _place(plan: Plan, place: Place, report: socket.socket, gate: Gate, cable: t
 
 
 def _offer_network(ready: socket.socket, tap: bool) -> None:
-    """Tell the anchor that a cable can be laid to us, or hand it our end of one."""
+    """Report to the anchor that the network namespace exists, or send it the descriptor of a TAP device."""
     if not tap:
         ready.send(b"ready")
         return

@@ -91,7 +91,7 @@ def make_tap(name: str) -> int:
 
 
 class Process(NamedTuple):
-    """One process and no other: `start` (ticks since boot, proc(5)) tells it from a later one with the same pid."""
+    """One process and no other: `start` (ticks since boot, proc(5)) excludes a later one with the same pid."""
 
     pid: int
     start: int

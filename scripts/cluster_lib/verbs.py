@@ -141,7 +141,7 @@ def down(directory: Directory) -> str:
 
 
 def set_link(directory: Directory, name: str, whole: bool) -> None:
-    """Cut or heal the link of a place; nobody is told."""
+    """Cut or heal the link of a place, without a notice to its peers."""
     with directory.locked():
         state = directory.running()
         place, _ = state.find_alive(name)

@@ -32,16 +32,16 @@ class Library(NamedTuple):
 
     @property
     def open_mpi(self) -> bool:
-        """It speaks PMIx; the others speak PMI."""
+        """Whether it speaks PMIx; the others speak PMI."""
         return self.name.startswith("openmpi")
 
     def ranks_env(self, hosts: int) -> dict[str, str]:
-        """What ranks on so many hosts need to be told."""
+        """The variables that ranks on so many hosts need."""
         return {**self.env, **(self.env_of_hosts if hosts > 1 else {})}
 
 
 # Over UCX, mpich 5.0.2 hangs between network namespaces in mpi4py's test_comm_topo, under hydra too; not over OFI.
-# Intel MPI 2021.18 crashes in MPI_Comm_spawn, under its own launcher too, unless it is told that there will be one.
+# Intel MPI 2021.18 crashes in MPI_Comm_spawn, under its own launcher too, unless a variable announces it.
 _KNOWN = (
     ("mpich", "MPICH 5.0.2", "MPICH Version:", "mpich", {}, {"MPIR_CVAR_CH4_NETMOD": "ofi"}),
     ("openmpi4", "Open MPI 4.1.4 (Debian)", "Open MPI v4.1", "openmpi4", {}, {}),
@@ -52,7 +52,7 @@ NAMES = tuple(row[0] for row in _KNOWN)
 
 
 def find_all() -> dict[str, Library]:
-    """Those that are here."""
+    """The libraries that are installed."""
     found = {}
     for name, title, says, environment, env, env_of_hosts in _KNOWN:
         python = os.environ.get(variable(name)) or _cached(environment)
@@ -77,7 +77,7 @@ def _tools(name: str, python: str) -> tuple[str, str]:
 
 
 def _cached(environment: str) -> str:
-    """What scripts/test has installed."""
+    """The environments that scripts/test has installed."""
     paths = glob.glob(os.path.join(CACHE, f"{environment}-*", ".complete"))
     newest = max(paths, key=os.path.getmtime, default="")
     return os.path.join(os.path.dirname(newest), "bin", "python") if newest else ""
@@ -85,13 +85,13 @@ def _cached(environment: str) -> str:
 
 def native(library: Library, place: Place, n: int, program: Sequence[str], env: Mapping[str, str] = {}) -> list[str]:
     """The command line of its own launcher: `n` ranks, dealt by slots."""
-    told = {**library.ranks_env(place.hosts), **env}
+    variables = {**library.ranks_env(place.hosts), **env}
     if library.open_mpi:
-        words = ["--allow-run-as-root", *_overrun(library), *_unbound(place), *_pairs("-x", told)]
+        words = ["--allow-run-as-root", *_overrun(library), *_unbound(place), *_pairs("-x", variables)]
         hosts = ["--hostfile", place.slots(n)] if place.hosts > 1 else []
     else:
-        words = _apart("-genv", told.items())
-        # Intel's hydra overlooks the slots, and MPICH's hangs in MPI_Comm_spawn_multiple if it is told -ppn.
+        words = _apart("-genv", variables.items())
+        # Intel's hydra overlooks the slots, and MPICH's hangs in MPI_Comm_spawn_multiple if it gets -ppn.
         each = ["-ppn", str(place.each(n))] if library.name == "impi" else []
         hosts = ["-f", place.colons(n), *each] if place.hosts > 1 else []
     return [*place.enter, library.launcher, *hosts, *words, "-n", str(n), *program]
@@ -110,9 +110,9 @@ def ours(
     env: Mapping[str, str] = {},
 ) -> list[str]:
     """The same of mslaunch, which is called by `command`."""
-    told = {**library.ranks_env(place.hosts), **env}
+    variables = {**library.ranks_env(place.hosts), **env}
     hosts = ["--hostfile", place.slots(n)] if place.hosts > 1 else []
-    words = ["--oversubscribe", *_unbound(place), *_pairs("-x", told)]
+    words = ["--oversubscribe", *_unbound(place), *_pairs("-x", variables)]
     return [*place.enter, *command, *hosts, *words, "-n", str(n), *program]
 
 

@@ -95,7 +95,7 @@ def _read_all(directory: str) -> tuple[tuple[Mapping[str, str], ...], tuple[str,
 
 
 def _read(text: str) -> tuple[dict[str, str], str]:
-    """Outcomes by test, and where it stands: "" once it is through."""
+    """The outcome of each test, and the test that runs; "" at the end."""
     found: dict[str, str] = {}
     where = "before the first test"
     for line in text.splitlines():
