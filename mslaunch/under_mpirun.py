@@ -16,7 +16,6 @@ import sys
 from mslaunch.datamodel.request import ServicePolicy
 from mslaunch.errors import EXIT_USAGE, LaunchError
 from mslaunch.faststd import TYPE_CHECKING
-from mslaunch.frameworks import mindspore
 from mslaunch.frameworks import table as frameworks
 from mslaunch.frameworks.contract import RankInfo
 
@@ -56,7 +55,7 @@ def export_comm_world() -> dict[str, str]:
     place, held = _place(world)
     found = (word.partition("=") for word in (*frameworks.job_env(place), *frameworks.rank_env(place)))
     known = {name: value for name, _, value in found if not name.startswith("OMPI_")}
-    waiter = _wait_for_mindspore(place, held)
+    waiter = _wait_for_scheduler(place, held)
     for listener in held:
         listener.close()
     if world.bcast(waiter is not None):
@@ -162,7 +161,7 @@ def _place(world: Any) -> tuple[RankInfo, list[Listener]]:
 
 
 def _address(nodes: Sequence[str]) -> str:
-    """Of this host, as the way to the second of these nodes tells."""
+    """The address from which this host reaches the second of these nodes."""
     from mslaunch.host.own_addresses import source_address
 
     return (source_address(nodes[1]) or nodes[0]) if len(nodes) > 1 else "127.0.0.1"
@@ -171,7 +170,7 @@ def _address(nodes: Sequence[str]) -> str:
 # --- MindSpore's scheduler
 
 
-def _wait_for_mindspore(place: RankInfo, held: Sequence[Listener]) -> Popen[bytes] | None:
+def _wait_for_scheduler(place: RankInfo, held: Sequence[Listener]) -> Popen[bytes] | None:
     """The child of rank 0 that becomes the scheduler; None on other ranks and without MindSpore."""
     if not held:
         return None
@@ -184,7 +183,7 @@ def _wait_for_mindspore(place: RankInfo, held: Sequence[Listener]) -> Popen[byte
     if found is None or not found.submodule_search_locations:
         return None
     interpreter = Interpreter(sys.executable, found.submodule_search_locations[0], os.getcwd(), dict(os.environ))
-    plan = mindspore.services(place, ServicePolicy())[0]
+    plan = frameworks.services(place, ServicePolicy())[0]
     listener = held[1].fileno()
     command = [sys.executable, "-S", "-c", _WAITER, str(listener), str(os.getpid()), *scheduler_command(interpreter)]
     env = scheduler_env(interpreter.env, plan.env)

@@ -8,17 +8,14 @@ from __future__ import annotations
 import os
 import shlex
 import time
+from collections.abc import Iterable, Mapping, Sequence
 
 from mslaunch.cli.dialects import OWN
 from mslaunch.cli.parser.options import Show
+from mslaunch.datamodel.request import Request
 from mslaunch.detached.job_registry import DAYS, JobEntry, JobRegistry
 from mslaunch.errors import LaunchError, UsageError, printable
-from mslaunch.faststd import TYPE_CHECKING, signal
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from mslaunch.datamodel.request import Request
+from mslaunch.faststd import signal
 
 _KILLED = 137
 _PATIENCE = 20.0  #: seconds beyond the grace of the ranks, until a job counts as one that does not end

@@ -13,7 +13,18 @@ import gc
 import os
 import sys
 
-from mslaunch.cli.dialects import ACTIONS, COMMANDS, DIALECTS, NAMES, OWN, SHELLS, by_name, called_as, marked
+from mslaunch.cli.dialects import (
+    ACTIONS,
+    COMMANDS,
+    DIALECTS,
+    NAMES,
+    OWN,
+    SHELLS,
+    DialectRow,
+    by_name,
+    called_as,
+    marked,
+)
 from mslaunch.cli.parser.options import HelpRequested, Show, UnknownOptionError, VersionRequested, read_words
 from mslaunch.errors import EXIT_USAGE, LaunchError, UsageError
 from mslaunch.faststd import TYPE_CHECKING
@@ -22,7 +33,6 @@ from mslaunch.host.files import read_text
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from mslaunch.cli.dialects import DialectRow
     from mslaunch.datamodel.request import Request
 
 _EXHAUSTED = (11, 12, 23, 24)  # EAGAIN, ENOMEM, ENFILE, EMFILE

@@ -79,8 +79,7 @@ def _asked(word: str) -> tuple[str, str]:
 
 def _command() -> str:
     """The path of the `mslaunch` command: the one that runs now, or that of this interpreter; "" if there is none."""
-    beside = os.path.join(os.path.dirname(sys.executable), OWN)
-    for path in (sys.argv[0], beside):
+    for path in (sys.argv[0], os.path.join(os.path.dirname(sys.executable), OWN)):
         if os.path.basename(path) == OWN and os.access(path, os.X_OK) and os.path.isfile(path):
             return os.path.abspath(path)
     return ""
@@ -104,7 +103,7 @@ def _script(path: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    """In quotes that mean the same to sh and to Python."""
+    """The text in quotes that mean the same to sh and to Python."""
     if any(char in text for char in '"\\$`\n'):
         raise LaunchError("no script can hold this path", text, "install mslaunch for a python elsewhere")
     return f'"{text}"'

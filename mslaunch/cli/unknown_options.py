@@ -1,7 +1,6 @@
 """The refusal of an option that the dialect does not have: a misspelling, a glued value, or another launcher's option.
 
-Imported only for such a refusal.  The dialect of the command line need not be known: an option of its own table would
-have been found.
+Imported only for such a refusal.
 """
 
 from __future__ import annotations
@@ -21,8 +20,9 @@ def refusal(unknown: UnknownOptionError) -> UsageError:
     dashes = written[: len(written) - len(bare)]
 
     def glued(length: int) -> UsageError:
-        todo = f"write {dashes}{bare[:length]} {bare[length:]}"
-        return UsageError("a value stands apart from its option", where, todo)
+        return UsageError(
+            "a value stands apart from its option", where, f"write {dashes}{bare[:length]} {bare[length:]}"
+        )
 
     letters = bare.rstrip("0123456789")
     if letters != bare and _takes_value(index, letters):
@@ -34,8 +34,7 @@ def refusal(unknown: UnknownOptionError) -> UsageError:
     near = _nearest(index, bare, 0.9 if one_letter else 0.6)
     if one_letter and not near:
         return glued(1)  # -xPATH, -Hnode1; not -foo
-    hint = f"did you mean {spelled(near)}?\n" if near else ""
-    return UsageError(unknown.what, where, hint + unknown.todo)
+    return UsageError(unknown.what, where, (f"did you mean {spelled(near)}?\n" if near else "") + unknown.todo)
 
 
 def _takes_value(index: Mapping[str, Option], name: str) -> bool:

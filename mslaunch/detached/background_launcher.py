@@ -1,7 +1,7 @@
 """The launcher of a detached job: runs the launch, notes its progress in the registry and reports to the command.
 
-Reports are lines in a pipe: `process PID`, then one of `started SIZE`, `ended SIZE` and `refused SIZE`, where SIZE is
-that of the log at that moment, in bytes.
+Reports are lines in a pipe: first `process PID`, then `started SIZE`, `ended SIZE` or `refused SIZE`, where SIZE is the
+size of the log at that moment, in bytes.
 """
 
 from __future__ import annotations
@@ -85,7 +85,6 @@ def _note(entry: JobEntry, **facts: object) -> None:
 
 
 def _how(outcome: Outcome | None) -> str:
-    """How the job ended, in a sentence."""
     if outcome is None:
         return "nothing was started"
     if outcome.failure is None:

@@ -12,8 +12,8 @@ import sys
 import time
 
 from mslaunch.detached import background_launcher
-from mslaunch.detached.job_registry import JobRegistry
-from mslaunch.detached.process_identity import process
+from mslaunch.detached.job_registry import JobEntry, JobRegistry
+from mslaunch.detached.process_identity import ProcessIdentity, process
 from mslaunch.errors import EXIT_NOT_FOUND, EXIT_USAGE, LaunchError
 from mslaunch.faststd import TYPE_CHECKING, signal
 
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from mslaunch.datamodel.request import Request
     from mslaunch.detached.background_launcher import Launch, Runner
-    from mslaunch.detached.job_registry import JobEntry
-    from mslaunch.detached.process_identity import ProcessIdentity
 
 _MUCH = 1 << 20  #: bytes of the launcher's messages that the command repeats
 _RELAYED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -81,7 +79,6 @@ def _check_scripts(request: Request, cwd: str) -> None:
 
 
 def _facts(request: Request, cwd: str) -> dict[str, object]:
-    """What is noted of a job before it starts."""
     from mslaunch.launcher.stdio.log_layouts import layouts
 
     bases = [os.path.normpath(os.path.join(cwd, layout.base)) for layout in layouts(request.output)]

@@ -10,13 +10,14 @@ import fcntl
 import os
 import stat
 import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 from mslaunch.detached.process_identity import ProcessIdentity
 from mslaunch.errors import LaunchError
 from mslaunch.faststd import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from typing import Any
 
 VARIABLE = "MSLAUNCH_JOBS"  #: names another directory
@@ -36,7 +37,7 @@ class JobEntry:
 
     @property
     def number(self) -> int:
-        """What the job is called."""
+        """The number by which users name the job; its directory has this name."""
         return int(os.path.basename(self.folder))
 
     @property
@@ -133,7 +134,7 @@ class JobRegistry:
         self._require_own()
         with _locked(os.path.join(self._folder, "lock")) as last:
             self._remove_old()
-            number = last.next(max((entry.number for entry in self.entries()), default=0))
+            number = _next_number(last, max((entry.number for entry in self.entries()), default=0))
             made = os.path.join(self._folder, f"new-{number}")
             os.mkdir(made, 0o700)
             JobEntry(made, facts).note()
@@ -163,32 +164,33 @@ def _read_facts(folder: str) -> dict[str, Any] | None:
         return None
 
 
-class _locked:  # noqa: N801
-    """Holds the lock of the registry, whose file contains the last number given."""
+@contextmanager
+def _locked(path: str) -> Iterator[int]:
+    """Holds the lock of the registry; gives the descriptor of its file, which contains the last number given."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    deadline = time.monotonic() + _LOCK_SECONDS
+    try:
+        while not _lock(fd):
+            if time.monotonic() > deadline:
+                todo = "another mslaunch that was stopped may hold it"
+                raise LaunchError("the registry of detached jobs is locked", path, todo)
+            time.sleep(_POLL_SECONDS)
+        yield fd
+    finally:
+        os.close(fd)
 
-    def __init__(self, path: str) -> None:
-        self._path = path
 
-    def __enter__(self) -> _locked:
-        self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        deadline = time.monotonic() + _LOCK_SECONDS
-        while True:
-            try:
-                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return self
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    os.close(self._fd)
-                    todo = "another mslaunch that was stopped may hold it"
-                    raise LaunchError("the registry of detached jobs is locked", self._path, todo) from None
-                time.sleep(_POLL_SECONDS)
+def _lock(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    except BlockingIOError:
+        return False
 
-    def __exit__(self, *exc: object) -> None:
-        os.close(self._fd)
 
-    def next(self, known: int) -> int:
-        """One more than the last number given, and than `known`."""
-        said = os.pread(self._fd, 32, 0)
-        number = max(int(said) if said.isdigit() else 0, known) + 1
-        os.pwrite(self._fd, b"%d" % number, 0)
-        return number
+def _next_number(fd: int, known: int) -> int:
+    """One more than the last number given, and than `known`."""
+    said = os.pread(fd, 32, 0)
+    number = max(int(said) if said.isdigit() else 0, known) + 1
+    os.pwrite(fd, b"%d" % number, 0)
+    return number

@@ -1,8 +1,8 @@
 """The hosts of the hydra dialect: its host list, its hostfile, and which host each rank goes to.
 
-As in MPICH's mpiexec.hydra 5.0.2, by experiment: hosts take their ranks in the order in which they are named and begin
-again with the first, so slots never run out; neighbours that are one host are one entry; -ppn replaces all counts.  The
-slots of an entry are the ranks that it takes each time.
+As in MPICH's mpiexec.hydra 5.0.2, by experiment: ranks go to the hosts in the order in which they are named, and then
+again from the first, so slots never run out; adjacent entries of one host are joined; -ppn replaces all counts.  The
+slots of an entry are the ranks that it gets in each round.
 """
 
 from __future__ import annotations
@@ -24,10 +24,7 @@ def from_list(text: str, where: str) -> list[HostLine]:
 
     if any(word.strip()[:1] in ("+", "^") for word in text.split(",")):
         raise UsageError("relative and excluded hosts mean nothing to hydra", where, "write the names of the hosts")
-    try:
-        entries = list(parse_hosts(text))
-    except UsageError as error:
-        raise UsageError(error.what, where, error.todo) from None
+    entries = list(parse_hosts(text, where))
     if not entries:
         raise UsageError("no host is named", where, f"write {where} node1,node2:4")
     for entry in entries:
@@ -55,7 +52,7 @@ def ordered(entries: Sequence[HostLine], how: str) -> list[HostLine]:
 
 
 def merged(entries: Iterable[HostLine]) -> list[HostLine]:
-    """Neighbours that are one host, as one."""
+    """The entries, with adjacent ones of one host joined."""
     found: list[HostLine] = []
     for entry in entries:
         if found and (found[-1].name, found[-1].user) == (entry.name, entry.user):
@@ -73,7 +70,7 @@ def deal(entries: Sequence[HostLine]) -> Iterator[HostLine]:
 
 
 def by_rankmap(entries: Sequence[HostLine], numbers: Sequence[int]) -> Iterator[HostLine]:
-    """The same for -rankmap, which has an end.  Raises `UsageError` for a number that is no host's."""
+    """The host of each rank that -rankmap lists.  Raises `UsageError` for a number that no host has."""
     for number in numbers:
         if number >= len(entries):
             raise UsageError(f"there is no host {number} among {len(entries)}", "-rankmap", "count hosts from 0")

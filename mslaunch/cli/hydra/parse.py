@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from mslaunch.cli.hydra.options import EXAMPLES, EXTRAS, OTHERS, TABLE, USAGE, VARIABLES, HydraOptions
 from mslaunch.cli.parser import options
-from mslaunch.cli.parser.options import ParsedLine, assemble, own_fields
+from mslaunch.cli.parser.options import Index, Option, ParsedLine, assemble, own_fields
 from mslaunch.errors import UsageError
 from mslaunch.faststd import TYPE_CHECKING
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from mslaunch.cli.parser.dialect_contract import DialectHelp, ReadText
-    from mslaunch.cli.parser.options import Index, Option
     from mslaunch.datamodel.jobmap import HostLine
     from mslaunch.datamodel.request import Request
 
@@ -30,7 +29,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str], read_text: ReadText) 
 
     Options override those of the configuration file, and these override variables.
     """
-    index = options.Index(TABLE, extras)
+    index = Index(TABLE, extras)
     line = options.parse_line(index, _programs(index, argv, read_text))
     options.require_programs(line.programs, ":" in argv)
     for path in _ONCE:
@@ -41,7 +40,9 @@ def parse(argv: Sequence[str], environ: Mapping[str, str], read_text: ReadText) 
             raise UsageError(what, others[0].source, "give one of them, once for all programs")
     line = line.over(_from_file(index, environ, read_text).over(options.from_environ(VARIABLES, environ)))
     own = HydraOptions(**own_fields(line))
-    _share(line, own, environ)
+    forward = own.forward if own.hidden is None else tuple(name for name in environ if name not in own.hidden)
+    shared = {"app.forward": forward, "app.env+": own.env, "app.path": own.path, "app.wdir": own.wdir}
+    line.put((path, value) for path, value in shared.items() if value is not None)  # those of a program are stronger
     request = assemble(line, _idle_map(own))
     if own.launcher == "rsh" and not request.link.agent:  # -launcher-exec is stronger
         request = request._replace(link=request.link._replace(agent=("rsh",)))
@@ -59,10 +60,11 @@ def version(_called: str) -> str:
     """The first lines of hydra's own, which scripts look for."""
     from mslaunch import __version__
 
-    rows = (("Version:", "5.0.2"), ("Launchers available:", "ssh rsh fork"),
-            ("Resource management kernels available:", "user"))  # fmt: skip
-    details = "\n".join(f"    {name:<40} {value}" for name, value in rows)
-    return f"mslaunch {__version__}, in the dialect of\nHYDRA build details:\n{details}"
+    return f"mslaunch {__version__}, in the dialect of\nHYDRA build details:\n" + "\n".join(
+        f"    {name:<40} {value}"
+        for name, value in (("Version:", "5.0.2"), ("Launchers available:", "ssh rsh fork"),
+                            ("Resource management kernels available:", "user"))
+    )  # fmt: skip
 
 
 def describe() -> DialectHelp:
@@ -85,13 +87,6 @@ def _from_file(index: Index, environ: Mapping[str, str], read_text: ReadText) ->
         raise UsageError(f"{program.argv[0]!r} is no option", f"HYDRA_CONFIG_FILE={path}", "write options only")
     line.shared = program.settings
     return line
-
-
-def _share(line: ParsedLine, own: HydraOptions, environ: Mapping[str, str]) -> None:
-    """Options for all programs; those of one program are stronger."""
-    forward = own.forward if own.hidden is None else tuple(name for name in environ if name not in own.hidden)
-    line.put([("app.forward", forward), ("app.env+", own.env)])
-    line.put([(path, value) for path, value in (("app.path", own.path), ("app.wdir", own.wdir)) if value is not None])
 
 
 def _placed(request: Request, own: HydraOptions, entries: Sequence[HostLine]) -> Request:
@@ -161,7 +156,7 @@ def _hosts(entries: Sequence[HostLine], ranks: int, own: HydraOptions) -> Iterat
     return machinefile.by_rankmap(entries, own.rankmap)
 
 
-# --- the words of each program, those of the file of -configfile too
+# --- the words of each program
 
 
 def _programs(index: Index, argv: Sequence[str], read_text: ReadText) -> list[list[str]]:
@@ -182,12 +177,12 @@ def _programs(index: Index, argv: Sequence[str], read_text: ReadText) -> list[li
 def _lines(path: str, read_text: ReadText) -> list[list[str]]:
     """The programs of a -configfile: one a line, or with colons between; no quotes, `\\` continues a line."""
     text = options.read_file(read_text, path, "-configfile").replace("\\\n", " ")
-    lines = [line.split() for line in text.splitlines() if line.lstrip()[:1] != "#"]
+    lines = (line.split() for line in text.splitlines() if line.lstrip()[:1] != "#")
     return [part for words in lines for part in options.split_at_colons(words)]
 
 
 def _plain_words(index: Index, words: Sequence[str]) -> tuple[list[str], str | None]:
-    """The words with options in lower case, and `-env A=b` as `-env A b`; and the file of -configfile.
+    """The words, with options in lower case and `-env A=b` as `-env A b`; and the file that -configfile names.
 
     `-env A=b` is one word and `-env A b` two, so both are brought into one form before the table is used.  The program
     is left as it is.  Raises `UsageError` for words after that file.

@@ -1,7 +1,7 @@
 """Readers of the hydra dialect: the values of its options' words.
 
-Words are those that mpiexec.hydra 5.0.2 takes, but for numbers: hydra reads `2x` as 2 and `x` as 1, and divides by a
-count of 0; these are refused.
+They take the words that mpiexec.hydra 5.0.2 takes, but refuse numbers such as `2x` and `x`, which hydra reads as 2 and
+1, and a count of 0, by which it divides.
 """
 
 from __future__ import annotations
@@ -76,11 +76,6 @@ def launcher(word: str) -> str:
     if word.lower() in ("slurm", "ll", "lsf", "sge"):
         raise Expected("ssh, rsh or fork", "name the hosts with -hosts or -f; they are reached by ssh")
     return str(choice("ssh", "rsh", "fork")(word))
-
-
-def command(word: str) -> tuple[str, ...]:
-    """-launcher-exec: the path of a program, as with hydra; it may contain blanks."""
-    return (text(word),)
 
 
 def manager(word: str) -> Pairs:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from mslaunch.cli.mpirun.common_options import EVERYDAY, EXAMPLES, USAGE, VARIABLES
 from mslaunch.cli.parser import options
-from mslaunch.cli.parser.options import RECOVERY, Option, ParsedLine, assemble
+from mslaunch.cli.parser.options import RECOVERY, Index, Option, ParsedLine, assemble
 from mslaunch.errors import UsageError
 from mslaunch.faststd import TYPE_CHECKING
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from mslaunch.cli.parser.dialect_contract import DialectHelp, ReadText
-    from mslaunch.cli.parser.options import Index
     from mslaunch.datamodel.request import Request
 
 #: how the names of all parameters begin that steer the launch; other names are not even looked up
@@ -35,7 +34,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str], read_text: ReadText) 
     Strongest first: options, -mca, the environment, files of --tune, mca-params.conf of the user, that of the system.
     """
     notes: list[str] = []
-    index = options.Index(EVERYDAY, rare)
+    index = Index(EVERYDAY, rare)
     line = options.parse_line(index, options.split_at_colons(argv))
     if "own.appfile" in line.job:
         _read_appfile(index, line, read_text, notes)
@@ -66,7 +65,7 @@ def rare() -> tuple[Option, ...]:
 
 
 def version(called: str) -> str:
-    """As `mpirun`, the first line is the one that scripts look for."""
+    """Under mpirun's name, the first line is what scripts look for."""
     from mslaunch import __version__
 
     if called == "mslaunch":

@@ -100,7 +100,7 @@ def _prefixed(prefix: str) -> readers.Reader:
 
 
 def _prte(key: str, value: str) -> list[tuple[str, object]]:
-    """--prtemca: what steers the launch does so, the rest is for the ranks."""
+    """--prtemca: parameters that steer the launch are obeyed, others are passed to the ranks."""
     from mslaunch.cli.mpirun.mca_parameters import PARAMETERS
 
     name, value = readers.parameter(key, value)
@@ -288,8 +288,9 @@ RARE: tuple[Option, ...] = (
 
 
 def rows(names: Sequence[str]) -> tuple[Option, ...]:
-    """The rows of these first names, for another dialect; its --display-map prints the table that is our own."""
-    found = [row for row in (*RARE, *EVERYDAY) if row.names[0] in names]
+    """The rows with these first names, for another dialect, where --display-map prints our own table."""
     return tuple(
-        row._replace(names=(*row.names, "display-map")) if row.names[0] == "display-table" else row for row in found
+        row._replace(names=(*row.names, "display-map")) if row.names[0] == "display-table" else row
+        for row in (*RARE, *EVERYDAY)
+        if row.names[0] in names
     )

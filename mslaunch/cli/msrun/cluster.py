@@ -1,8 +1,9 @@
 """Which workers this command starts, their numbers, and the scheduler's address.
 
-There are three ways: all workers are here; this is one of several hosts, each with a command of its own (`Share`); or
--H and --hostfile name hosts, and this command starts them all (`plan.hosts.msrun_slots` counts them out).  The default
-of a number depends on the way: msrun's 8 makes no sense with --local_worker_num=4 alone, but does with --node_rank.
+There are three cases: all workers run on this host; this is one of several hosts, each with a command of its own
+(`Share`); or -H and --hostfile name hosts, and this command starts all of them (`plan.hosts.msrun_slots` divides the
+workers).  Defaults depend on the case: msrun's 8 workers make no sense with --local_worker_num=4 alone, but do with
+--node_rank.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import os
 
 from mslaunch.cli.msrun import scheduler_address
 from mslaunch.cli.parser.readers import is_number
-from mslaunch.datamodel.request import Share
+from mslaunch.datamodel.request import Request, Share
 from mslaunch.errors import UsageError
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.host.own_addresses import source_address
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from mslaunch.cli.msrun.options import MsrunOptions
-    from mslaunch.datamodel.request import Request
 
 _WORKERS = 8  # the default of --worker_num and --local_worker_num
 _PORT = 8118
@@ -68,7 +68,7 @@ def _with_ranks(request: Request, ranks: int | None) -> Request:
 
 
 def _numbers(own: MsrunOptions) -> tuple[int, int, list[str]]:
-    """Workers in all, and here; and notes.  Raises `UsageError`."""
+    """(workers in all, workers here, notes).  Raises `UsageError`."""
     said, here = own.total, own.local
     others = own.node >= 0 or own.address is not None  # other hosts may have a part of them
     notes = []
@@ -93,7 +93,7 @@ def _require_at_most(total: int, local: int) -> None:
 
 
 def _all_here(request: Request, own: MsrunOptions, total: int) -> Request:
-    """All workers are ours.  If the address is another host's, its scheduler is started by another command."""
+    """All workers run here.  If --master_addr is another host's, another command starts the scheduler."""
     if own.address is None:
         return request
     address = scheduler_address.resolved(own.address, "--master_addr")
@@ -108,7 +108,7 @@ def _all_here(request: Request, own: MsrunOptions, total: int) -> Request:
 
 
 def _shared(request: Request, own: MsrunOptions, total: int, local: int) -> Request:
-    """Some of the workers, numbered as msrun does on each host; other commands start the others."""
+    """Some of the workers run here, numbered as msrun numbers those of a host; other commands start the others."""
     address = scheduler_address.resolved(own.address or _LOOPBACK, "--master_addr")
     first, port = _first(own, total, local), request.cluster.port
     beside = _started_beside(address, port) if first else ""
@@ -171,7 +171,7 @@ def _share(request: Request, share: Share) -> Request:
 
 
 def _on_hosts(request: Request, own: MsrunOptions) -> Request:
-    """All hosts with this command; the planner decides how many workers each gets."""
+    """This command starts all hosts; the planner decides how many workers each gets."""
     if own.node > 0:
         note = f"--node_rank={own.node} has no effect: this command starts all hosts"
         request = request._replace(notes=(*request.notes, note))

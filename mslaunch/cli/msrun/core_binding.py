@@ -9,7 +9,7 @@ and nodes is checked when ranks are mapped.
 from __future__ import annotations
 
 from mslaunch.cli.parser.readers import is_number
-from mslaunch.datamodel.request import LocalBinding
+from mslaunch.datamodel.request import LocalBinding, Request
 from mslaunch.errors import UsageError, counted
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.plan.number_ranges import bounds
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mslaunch.cli.msrun.options import MsrunOptions
-    from mslaunch.datamodel.request import Request
 
     Rows = dict[int, tuple[int, ...]]  # device, or _SCHEDULER -> numbers
 
@@ -51,28 +50,25 @@ def bound(request: Request, own: MsrunOptions, environ: Mapping[str, str], read_
 
 
 def _with(request: Request, local: LocalBinding, cpus: tuple[int, ...]) -> Request:
-    policy = request.policy._replace(local=local)
-    return request._replace(policy=policy, cluster=request.cluster._replace(cpus=cpus))
+    return request._replace(policy=request.policy._replace(local=local), cluster=request.cluster._replace(cpus=cpus))
 
 
 def idle(request: Request) -> list[str]:
     """Notes about options that bind no worker: with fewer cpus or nodes than workers, msrun does nothing."""
     from mslaunch.host.cpus import usable_cpus
+    from mslaunch.host.read_topology import read_topology
 
     local, ranks = request.policy.local, request.apps[0].np
     if local is None or ranks is None:
         return []
-    notes = []
     cpus = usable_cpus()
-    if local.even_cpus and len(cpus) < ranks:
-        notes.append(f"{_CORE} binds no worker, as in msrun: {ranks} cannot share {counted(len(cpus), 'cpu')}")
-    if local.even_numa:
-        from mslaunch.host.read_topology import read_topology
-
-        nodes = len(read_topology(cpus).numa)
-        if nodes < ranks:
-            notes.append(f"{_NUMA} binds no worker, as in msrun: {ranks} cannot share {counted(nodes, 'NUMA node')}")
-    return notes
+    asked = [(_CORE, len(cpus), "cpu")] if local.even_cpus else []
+    asked += [(_NUMA, len(read_topology(cpus).numa), "NUMA node")] if local.even_numa else []
+    return [
+        f"{option} binds no worker, as in msrun: {ranks} cannot share {counted(there, what)}"
+        for option, there, what in asked
+        if there < ranks
+    ]
 
 
 # --- JSON by device
@@ -139,7 +135,7 @@ def _numbers(text: str, key: str, where: str) -> tuple[int, ...]:
 
 
 def _by_rank(rows: Rows, environ: Mapping[str, str]) -> tuple[tuple[int, ...], ...]:
-    """By local rank, which is the number of the device unless only some devices are visible."""
+    """The rows by local rank; device and local rank have one number unless only some devices are visible."""
     visible = [one.strip() for one in environ.get("ASCEND_RT_VISIBLE_DEVICES", "").split(",")]
     devices = sorted(map(int, visible)) if all(map(is_number, visible)) else range(max(rows, default=-1) + 1)
     return tuple(rows.get(device, ()) for device in devices)
@@ -209,5 +205,4 @@ def _section(said: Mapping[str, Any], name: str, part: str) -> Rows:
 
 
 def _example(name: str, part: str) -> str:
-    value = '{"main": "0-3"}' if part else '"0"'
-    return f'write it like "{name}": {{"device0": {value}}}'
+    return f'write it like "{name}": {{"device0": ' + ('{"main": "0-3"}}' if part else '"0"}')

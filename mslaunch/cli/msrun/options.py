@@ -81,7 +81,6 @@ def _workers_here(word: str) -> int:
 
 
 def _whole(word: str) -> int:
-    """A whole number of any sign."""
     number = word[1:] if word[:1] in ("-", "+") else word
     if not readers.is_number(number):
         raise Expected("a whole number")
@@ -89,7 +88,6 @@ def _whole(word: str) -> int:
 
 
 def _truth(word: str) -> bool:
-    """True or False, or another word for yes or no."""
     try:
         return readers.yes_no(word)
     except Expected:
@@ -97,7 +95,6 @@ def _truth(word: str) -> bool:
 
 
 def _address(word: str) -> str:
-    """A name or an address, with or without brackets."""
     word = word.strip()
     return readers.text(word[1:-1] if word[:1] == "[" and word[-1:] == "]" else word)
 

@@ -35,7 +35,9 @@ def parse(argv: Sequence[str], environ: Mapping[str, str], read_text: ReadText) 
     line.programs = [Program(words if words[0] in _PYTHONS else ("python", *words), settings)]
     own = MsrunOptions(**own_fields(line))
     # msrun's workers inherit all that its shell has, and so do those on hosts that we start
-    request = assemble(line.over(ParsedLine([("app.env+", tuple(_variables(own))), ("app.forward", ("*",))])))
+    variables = [(name, str(own.patience)) for name in TIMEOUTS if own.patience is not None]
+    variables += [("RANK_TABLE_FILE", own.table)] if own.table else []
+    request = assemble(line.over(ParsedLine([("app.env+", tuple(variables)), ("app.forward", ("*",))])))
     if line.job.keys() & RECOVERY:
         from mslaunch.cli.parser import conflicting_options
 
@@ -54,12 +56,12 @@ class AbbreviatedOptions(options.Index):
             todo = "use --worker_num N, or begin with --dialect mpirun"
             raise UsageError("it is an option of mpirun", written, todo)
         rows = {row.names[0]: row for row in TABLE for name in row.names if len(name) > 1 and name.startswith(bare)}
-        if not written.startswith("--") or not bare or not rows:
+        if not written.startswith("--") or not bare:
             return None
         if len(rows) > 1:
             names = sorted(f"--{name}" for row in rows.values() for name in row.names if name.startswith(bare))
             raise UsageError("it could be several options", written, f"write {' or '.join(names)}")
-        return next(iter(rows.values()))
+        return next(iter(rows.values()), None)
 
 
 def extras() -> tuple[Option, ...]:
@@ -84,7 +86,7 @@ def describe() -> DialectHelp:
 
 
 def _settled(request: Request, own: MsrunOptions, environ: Mapping[str, str], read_text: ReadText) -> Request:
-    """The request with all that several options say together."""
+    """The request with what follows from several options together."""
     if own.core or own.numa:
         from mslaunch.cli.msrun import core_binding
 
@@ -93,12 +95,6 @@ def _settled(request: Request, own: MsrunOptions, environ: Mapping[str, str], re
     if (own.core or own.numa) and not cluster.has_hosts(request):
         request = request._replace(notes=(*request.notes, *core_binding.idle(request)))
     return _printing(request, own)
-
-
-def _variables(own: MsrunOptions) -> list[tuple[str, str]]:
-    """What all workers get besides."""
-    found = [("RANK_TABLE_FILE", own.table)] if own.table else []
-    return found if own.patience is None else [*found, *((name, str(own.patience)) for name in TIMEOUTS)]
 
 
 def _printing(request: Request, own: MsrunOptions) -> Request:
@@ -114,10 +110,9 @@ def _printing(request: Request, own: MsrunOptions) -> Request:
 def _unseen(request: Request, shown: tuple[int, ...] | None) -> list[str]:
     """The note about a worker of --tail_worker_log that the job does not have; other hosts may have it."""
     ranks = request.apps[0].np
-    absent = [rank for rank in shown or () if ranks is not None and rank >= ranks]
-    if not absent or request.cluster.share:
-        return []
-    return [f"--tail_worker_log: there is no worker {absent[0]}, workers are 0 to {(ranks or 1) - 1}"]
+    absent = [rank for rank in shown or () if ranks and rank >= ranks and not request.cluster.share]
+    last = (ranks or 1) - 1
+    return [f"--tail_worker_log: there is no worker {rank}, workers are 0 to {last}" for rank in absent[:1]]
 
 
 def _reader(request: Request, shown: tuple[int, ...] | None) -> str:

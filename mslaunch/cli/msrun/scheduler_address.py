@@ -43,7 +43,7 @@ def numeric(host: str) -> str:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether it means a different host for every host."""
+    """Whether every host means itself by this address."""
     return address in ("127.0.0.1", "::1")
 
 

@@ -62,7 +62,7 @@ def settle(job: Settings) -> list[str]:
 
 
 def recovering(request: Request, job: Settings) -> Request:
-    """The request after options of recovery were compared.  Raises `UsageError` for what makes no sense together."""
+    """The request with its options of recovery made consistent.  Raises `UsageError` if they contradict each other."""
     how, often = job.last("restart"), job.last("max_restarts")
     if how == "none" and often:
         raise UsageError(f"it contradicts --max-restarts {often}", "--restart none", "leave one of them out")

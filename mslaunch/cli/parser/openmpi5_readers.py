@@ -79,9 +79,9 @@ _UNITS = (1, 60, 3600, 86400)
 
 
 def output(word: str) -> Pairs:
-    """--output: tag, timestamp, xml, merge-stderr-to-stdout, dir=D, file=F, and nocopy; observed of 5.0.11.
+    """--output: tag, timestamp, xml, merge-stderr-to-stdout, dir=D, file=F, and nocopy; as observed with 5.0.11.
 
-    With dir= or file= nothing is shown, unless `copy` is said.
+    With dir= or file= nothing is shown, unless `copy` is given.
     """
     settings: Pairs = [("output.style", "5.0")]
     for name, value in _entries(word.replace(":", ","), _OUTPUT, ("dir", "file")):

@@ -1,4 +1,4 @@
-"""The parser of command lines: options as rows of a table, the settings that they make, and the request of these.
+"""The parser of command lines: options as rows of a table, the settings that they make, and the request from them.
 
 A row says how an option is spelled, which reader makes its value of its words, and which field of the request it sets.
 A field is a path: "policy.map_by" or "timeout" of the request, "app.np" of the application context at hand, "own.total"
@@ -95,7 +95,7 @@ class Settings(dict):  # type: ignore[type-arg]  # a subscript would run at impo
     """The settings of one or several sources: path -> list of `Setting`, weakest first."""
 
     def over(self, weaker: Settings) -> Settings:
-        """These on top of weaker ones."""
+        """These settings on top of weaker ones."""
         return Settings({path: [*weaker.get(path, ()), *self.get(path, ())] for path in (*weaker, *self)})
 
     def last(self, path: str, default: Any = None) -> Any:
@@ -109,8 +109,8 @@ class Settings(dict):  # type: ignore[type-arg]  # a subscript would run at impo
         for path, found in self.items():
             record, _, field = path.rpartition(".")
             values = [setting.value for setting in found]
-            fields = made.setdefault(record, {})
-            fields[field.rstrip("+")] = sum(values, ()) if field.endswith("+") else values[-1]
+            value = sum(values, ()) if field.endswith("+") else values[-1]
+            made.setdefault(record, {})[field.rstrip("+")] = value
         return made
 
 
@@ -158,19 +158,15 @@ class Index(dict):  # type: ignore[type-arg]  # a subscript would run at import
         super().__init__(by_name(table))
         self._more: Callable[[], Iterable[Option]] | None = more
 
-    def all(self) -> Index:
-        """The index with every row in it."""
-        if self._more is not None:
+    def get(self, name: Any, default: Any = None) -> Any:
+        """The option of this name, or `default`."""
+        if self._more and not dict.__contains__(self, name):
             self.update(by_name(self._more()))
             self._more = None
-        return self
-
-    def get(self, name: str, default: Any = None) -> Any:
-        """The option of this name, or `default`."""
-        return dict.get(self, name) or dict.get(self.all(), name, default)
+        return dict.get(self, name, default)
 
     def __contains__(self, name: object) -> bool:
-        return dict.__contains__(self, name) or dict.__contains__(self.all(), name)
+        return self.get(name) is not None
 
     def abbreviated(self, _written: str, _bare: str) -> Option | None:
         """The option that a word abbreviates, if the dialect allows that."""
@@ -277,11 +273,11 @@ def own_fields(line: ParsedLine) -> Mapping[str, Any]:
 
 def assemble(line: ParsedLine, notes: Sequence[str] = ()) -> Request:
     """The request; the dialect's own fields are left out."""
-    apps = (program.settings.over(line.shared).records().get("app", {}) for program in line.programs)
+    apps = [(argv, settings.over(line.shared).records().get("app", {})) for argv, settings in line.programs]
     records = line.job.records()
     fields = records[""]
     return Request(
-        tuple(AppContext(program.argv, **app) for program, app in zip(line.programs, apps)),
+        tuple(AppContext(argv, **app) for argv, app in apps),
         Policy(**records.get("policy", {})),
         OutputPolicy(**records.get("output", {})),
         LinkPolicy(**records.get("link", {})),
@@ -311,8 +307,7 @@ def _is_bundle(index: Index, word: str) -> bool:
     letters = word[1:]
     if letters[:1] == "-" or len(letters) < 2 or letters in index:
         return False
-    found = [index.get(letter) for letter in letters]
-    return all(option is not None and not option.metavar and option.status != REFUSED for option in found)
+    return all(option and not option.metavar and option.status != REFUSED for option in map(index.get, letters))
 
 
 def _option(index: Index, word: str) -> tuple[Option, str, str | None]:

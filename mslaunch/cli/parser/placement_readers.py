@@ -67,19 +67,18 @@ def map_by(word: str) -> Pairs:
         bound: Pairs = [("policy.bind_to", "cpu-list:ordered")] if others != rest else []
         return [*_policy("slot"), ("policy.cpu_set", cpu_list(policy[8:])), *bound, *_modifiers(others, "")]
     if lower == "ppr":
-        pattern, rest = _pattern(rest)
-        return [*_policy("ppr", pattern), *_modifiers(rest, "ppr")]
+        return ppr(":".join(rest))
     if rest and not policy:
         return _modifiers(rest, "")
     name = _first(policy, _POLICIES)
     if not name or name == "ppr":
         raise Expected(_POLICY_NAMES, meant(lower, _POLICIES))
     modifiers = _modifiers(rest, name)
-    if name == "rankfile":
-        if not any(path == "policy.rankfile" for path, _ in modifiers):
-            raise Expected("rankfile:file=FILE", "write --map-by rankfile:file=FILE, or --rankfile FILE")
-        return modifiers
-    return [*_policy(name), *modifiers]
+    if name != "rankfile":
+        return [*_policy(name), *modifiers]
+    if not any(path == "policy.rankfile" for path, _ in modifiers):
+        raise Expected("rankfile:file=FILE", "write --map-by rankfile:file=FILE, or --rankfile FILE")
+    return modifiers
 
 
 def ppr(word: str) -> Pairs:
@@ -104,7 +103,7 @@ def map_and_rank(level: str) -> Callable[[], Pairs]:
 
 
 def if_yes(pairs: Pairs) -> Callable[[str], Pairs]:
-    """The reader of a parameter that is yes or no, where no has no effect."""
+    """The reader of a parameter that is yes or no: yes sets `pairs`, no sets nothing."""
     return lambda word: list(pairs) if yes_no(word) else []
 
 
@@ -161,7 +160,7 @@ def _first(word: str, known: Sequence[str]) -> str:
 
 
 def _pattern(fields: Sequence[str]) -> tuple[tuple[tuple[int, str], ...], list[str]]:
-    """The pairs of N:OBJECT,N:OBJECT, given as the parts between the colons; and the parts after them."""
+    """The pairs of N:OBJECT,N:OBJECT, from the parts between the colons; and the parts that follow."""
     pairs: list[tuple[int, str]] = []
     number, rest = fields[0] if fields else "", list(fields[1:])
     while True:

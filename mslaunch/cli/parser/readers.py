@@ -1,6 +1,6 @@
 """Readers: functions from the words of an option to its value; each raises `Expected` for words that it cannot take.
 
-A reader may set several fields; it then returns a list of (path, value), see `parsed_line`.  `placement_readers` are
+A reader may set several fields; it then returns a list of (path, value), see `options`.  `placement_readers` are
 those of mapping and binding, `openmpi5_readers` those of Open MPI 5.0's comma lists.
 """
 
@@ -20,7 +20,7 @@ _DIGITS = 9  # of the largest whole number that is taken
 
 
 class Expected(Exception):  # noqa: N818 - the word after it completes the sentence
-    """A reader met a word that it cannot take: `what` it expects, and what `todo`."""
+    """Raised by a reader for a word that it cannot take: what it expected, and what to do."""
 
     def __init__(self, what: str, todo: str = "") -> None:
         super().__init__(what, todo)
@@ -51,7 +51,7 @@ def text(word: str) -> str:
 
 
 def texts(word: str) -> tuple[str]:
-    """The same, for a field that collects."""
+    """The same, for a field that collects several."""
     return (text(word),)
 
 

@@ -81,8 +81,8 @@ def parse(text: str, name: str) -> tuple[HostLine, ...]:
     return tuple(found)
 
 
-def parse_hosts(text: str) -> tuple[HostLine, ...]:
-    """The hosts of one -H: `a,b:4,user@c,[fd00::1]:2,node[01-03]:8`; 1 slot a mention.
+def parse_hosts(text: str, where: str = "-H") -> tuple[HostLine, ...]:
+    """The hosts of one -H, or of the option `where`: `a,b:4,user@c,[fd00::1]:2,node[01-03]:8`; 1 slot a mention.
 
     `a:*`, `a:auto` and `a:-1` ask for as many slots as the host has cores: `slots` is None.  `+n1` (node 1 of the
     hostfile, from 0), `+e` and `+e:2` (all empty nodes, or two) and `^a` (not a) keep their first letter in `name`; the
@@ -95,9 +95,9 @@ def parse_hosts(text: str) -> tuple[HostLine, ...]:
         try:
             found += _relative(entry.strip()) if entry.strip()[0] in "+^" else _mention(entry.strip())
         except _BadError as bad:
-            raise UsageError(f"cannot read {quoted(entry.strip())}: {bad.why}", "-H", bad.todo) from None
+            raise UsageError(f"cannot read {quoted(entry.strip())}: {bad.why}", where, bad.todo) from None
         if len(found) > MAX_NAMES:
-            raise UsageError(f"more than {MAX_NAMES} hosts are named", "-H", "use fewer hosts")
+            raise UsageError(f"more than {MAX_NAMES} hosts are named", where, "use fewer hosts")
     return tuple(found)
 
 

@@ -92,7 +92,7 @@ def test_rare_rows_are_loaded_once_and_on_demand():
     with pytest.raises(UsageError, match="no such option"):
         scan(["--none"], index)
     assert fetched == [1]
-    assert set(index.all()) == set(INDEX)
+    assert set(index) == set(INDEX)
 
 
 @pytest.mark.parametrize(
