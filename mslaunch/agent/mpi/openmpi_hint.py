@@ -144,13 +144,10 @@ class _Inspection:
         user = self._env.get("PYTHONUSERBASE") or os.path.join(self._env.get("HOME", "/"), ".local")
         bases = [self._env.get("PYTHONHOME", "").partition(":")[0], user]
         bases += [os.path.dirname(os.path.dirname(one)) for one in (path, os.path.realpath(path))]
-        if "/usr" in bases:
-            bases.append("/usr/local")
-        for base in filter(None, dict.fromkeys(bases)):
-            for lib in (f"{base}/lib", f"{base}/lib64"):
-                for name in listed(lib):
-                    if name.startswith(("python3", "pypy3")):
-                        places += (f"{lib}/{name}/site-packages", f"{lib}/{name}/dist-packages")
+        bases += ["/usr/local"] if "/usr" in bases else []
+        libs = [f"{base}/{lib}" for base in filter(None, dict.fromkeys(bases)) for lib in ("lib", "lib64")]
+        pythons = [f"{lib}/{name}" for lib in libs for name in listed(lib) if name.startswith(("python3", "pypy3"))]
+        places += [f"{python}/{packages}" for python in pythons for packages in ("site-packages", "dist-packages")]
         return any(os.path.isdir(f"{place}/{name}") for place in dict.fromkeys(places) for name in PACKAGES)
 
 
