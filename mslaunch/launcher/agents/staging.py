@@ -1,8 +1,8 @@
 """Staging: the files of --preload-binary and --preload-files, sent to every node before anything is started.
 
-`collect` finds them, and refuses what cannot be sent.  `send_files` sends them over the links, to all nodes at once,
-in pieces that wait for the slowest part of each path: no file is ever in memory as a whole.  The launching host gets a
-copy as well, so that a program finds the same everywhere.
+`collect` finds them, and refuses what cannot be sent.  `send_files` sends them over the links, to all nodes at once, in
+pieces, each when the path takes it: no file is ever in memory as a whole.  The launching host gets a copy as well, so
+that programs find the same files everywhere.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ class StagedFile(NamedTuple):
     name: str  # below the session directory
     source: str  # its path here
     mode: int
-    stamp: tuple[int, int]  # its size, and when it was written: what is sent must be what was found
+    stamp: tuple[int, int]  # its size and time of writing when it was found; it must not change until it is sent
 
 
 # --- what is sent
 
 
 def collect(request: Request, environ: Mapping[str, str], cwd: str) -> list[StagedFile]:
-    """All files that the job's programs want; raises `LaunchError` for one that cannot be sent.
+    """All files that the job's programs need; raises `LaunchError` for one that cannot be sent.
 
     A name is taken from the launch directory and kept, but for a leading / or .. (as mpirun 4.1.4); of a directory, all
     that is in it is sent.  An executable is found as the ranks would find it here, and sent under its last name.
@@ -149,7 +149,7 @@ def send_files(
 
 
 class _Transfer:
-    """The files on their way to one node."""
+    """The files that are being sent to one node."""
 
     def __init__(self, loop: Loop, connection: AgentConnection, files: Sequence[StagedFile], hosts: int) -> None:
         """`hosts`: how many get them."""
@@ -175,7 +175,7 @@ class _Transfer:
         self._connection.detach()
 
     def _fill(self) -> None:
-        """Send on while there is room.  What is sent may at once be gone, and call us again: once is enough."""
+        """Send while there is room.  `send` may call `_on_sent` at once, which must not start this again."""
         if self._filling:
             return
         self._filling = True
@@ -231,7 +231,7 @@ def _frames(files: Sequence[StagedFile]) -> Generator[bytes, None, None]:
 
 
 def _check_same(file: StagedFile, status: os.stat_result) -> None:
-    """Each host is sent a file at its own speed, and all must get the same."""
+    """Raise if the file has changed: hosts read it at different times, and all must get the same."""
     if _stamp(status) != file.stamp:
         what = f"{file.source} was written to while it was being sent"
         raise LaunchError(what, todo="nothing was started; launch again when it is finished")

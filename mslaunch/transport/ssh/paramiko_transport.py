@@ -181,8 +181,3 @@ class AuthSession:
         known = (said.decode("ascii", "replace") if isinstance(said, bytes) else str(said)).split(",")
         best = "rsa-sha2-256" if "rsa-sha2-512" not in known and "rsa-sha2-256" in known else "rsa-sha2-512"
         return best + kind[len("ssh-rsa") :]
-
-
-def forward(transport: Any, host: str, port: int, seconds: float) -> Any:
-    """A channel through `transport` to another host (RFC 4254, 7.2); raises what paramiko raises."""
-    return transport.open_channel("direct-tcpip", (host, port), ("127.0.0.1", 0), timeout=seconds)

@@ -160,9 +160,9 @@ def _carrier(shared: Shared, config: HostConfig, attempt: ConnectAttempt, below:
     deadline, arm = attempt.deadline, attempt.arm
     try:
         if below:
-            stream = SocketStream(
-                paramiko_transport.forward(below.transport, config.hostname, config.port, deadline.left()), deadline
-            )
+            there, here = (config.hostname, config.port), ("127.0.0.1", 0)  # RFC 4254, 7.2
+            channel = below.transport.open_channel("direct-tcpip", there, here, timeout=deadline.left())
+            stream = SocketStream(channel, deadline)
             arm(stream.close)
             return stream
         if config.proxy_command:
