@@ -1,4 +1,4 @@
-"""The Python API, as a program uses it: outcomes, threads, and what it leaves as it was."""
+"""The Python API, as a program uses it: outcomes, threads, and state of the caller that must not change."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from launching import program, through_rsh
 from mslaunch import LaunchError, Outcome, launch
 
 
-def test_an_outcome(tmp_path):
+def test_an_outcome_describes_a_failure(tmp_path):
     outcome = launch(program("die", 4, 1), np=3, output=str(tmp_path), options=["--oversubscribe"])
     assert isinstance(outcome, Outcome)
     assert (outcome.code, outcome.ok, len(outcome.ranks)) == (4, False, 3)
@@ -31,7 +31,7 @@ def test_an_outcome(tmp_path):
     assert Path(str(outcome.ranks[1].stderr)).read_text() == "last words of 1\n"
 
 
-def test_all_is_well(tmp_path, capfd):
+def test_an_outcome_of_success(tmp_path, capfd):
     outcome = launch(
         ["sh", "-c", "echo $WORD"], np=2, env={"WORD": "hello"}, output=str(tmp_path), options=["--oversubscribe", "-q"]
     )
@@ -45,7 +45,7 @@ def test_output_goes_to_the_descriptors_of_the_caller(capfd):
     assert capfd.readouterr().out == "hello\n"
 
 
-def test_twice_and_again(tmp_path):
+def test_launch_can_be_called_repeatedly(tmp_path):
     gc.collect()
     before = len(os.listdir("/proc/self/fd"))
     for number in range(5):
@@ -54,8 +54,8 @@ def test_twice_and_again(tmp_path):
 
 
 @pytest.mark.parametrize("hosts", ["", "alpha:2"])
-def test_from_a_thread(hosts, capfd):
-    """And thus in a program with threads, where nothing may be forked; several at one time."""
+def test_launch_works_in_a_thread(hosts, capfd):
+    """A program with threads must not be forked; several launches run at the same time."""
     found: list[Outcome] = []
     options = through_rsh() if hosts else ["--oversubscribe"]
 
@@ -72,8 +72,8 @@ def test_from_a_thread(hosts, capfd):
 
 
 @pytest.mark.filterwarnings("error::DeprecationWarning")
-def test_beside_a_thread(capfd):
-    """From the main thread of a program that has another: nothing is forked, which Python would warn of."""
+def test_launch_works_beside_a_thread(capfd):
+    """In the main thread of a program with another thread: a fork would cause a warning of Python."""
     stop = threading.Event()
     thread = threading.Thread(target=stop.wait, args=(30,))
     thread.start()
@@ -111,7 +111,7 @@ def test_children_of_the_caller_are_its_own():
         assert child.wait(10) == 42
 
 
-def test_none_of_ours_are_left():
+def test_no_child_process_is_left():
     launch(["true"], np=2, options=["--oversubscribe", "-q"])
     with pytest.raises(ChildProcessError):
         os.waitpid(-1, os.WNOHANG)
@@ -159,20 +159,20 @@ def test_a_refusal_leaves_no_file_open(tmp_path):
     assert sorted(os.listdir("/proc/self/fd")) == before
 
 
-def test_a_limit_of_time():
+def test_the_time_limit_is_an_outcome():
     outcome = launch(["sleep", "60"], np=1, timeout=0.3, options=["-q"])
     assert outcome.code == 110
 
 
 def test_standard_input_is_left_alone(tmp_path):
-    """Unless it is asked for."""
+    """It is read only on request."""
     script = "from mslaunch import launch; import sys; launch(['cat'], np=1); print(sys.stdin.read())"
     ended = subprocess.run([sys.executable, "-c", script], input=b"mine", capture_output=True, timeout=30, check=False)
     assert ended.stdout == b"mine\n"
 
 
-def test_buffered_words_are_not_said_twice():
-    """What the caller has printed and not flushed must not come out of a forked agent as well."""
+def test_buffered_output_is_not_written_twice():
+    """A forked agent must not write the caller's unflushed output a second time."""
     script = "import sys; sys.stdout.write('once'); from mslaunch import launch; launch(['true'], np=1)"
     ended = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, timeout=30, stdin=subprocess.DEVNULL, check=False
@@ -180,7 +180,7 @@ def test_buffered_words_are_not_said_twice():
     assert (ended.stdout, ended.stderr) == (b"once", b"")
 
 
-def test_an_exception_in_the_caller_comes_through(tmp_path):
+def test_an_exception_in_the_caller_is_raised(tmp_path):
     """KeyboardInterrupt is the job's: one Ctrl-C ends it, and the caller gets an outcome."""
     script = (
         "import os, signal, threading; from mslaunch import launch\n"

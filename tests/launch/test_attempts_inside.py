@@ -19,7 +19,7 @@ FAILS = ["sh", "-c", "exit 3"]
 
 
 def test_the_loop_keeps_nothing_of_attempts_that_have_failed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Timers that were to insist, or to wait for a limit of time, held each of them until they fired."""
+    """Timers for repeated kills and for the time limit once held each attempt until they fired."""
     kept = []
     prepare = group_restart.GroupRestart._prepare
 
@@ -34,7 +34,7 @@ def test_the_loop_keeps_nothing_of_attempts_that_have_failed(monkeypatch: pytest
     assert kept == [1] * 5, "the limit of the whole launch"
 
 
-def test_what_goes_wrong_between_two_attempts_is_no_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_between_two_attempts_is_an_outcome(monkeypatch: pytest.MonkeyPatch) -> None:
     make = job_attempt.make_plans
 
     def refusing(*words: Any, attempt: int, **named: Any) -> Any:

@@ -22,7 +22,7 @@ BLOCKED = ["sh", "-c", 'echo $$ > pid.$OMPI_COMM_WORLD_RANK; echo ready; read li
 
 @pytest.fixture
 def jobs(tmp_path):
-    """The register of the test."""
+    """The registry of the test."""
     return {"MSLAUNCH_JOBS": str(tmp_path / "jobs")}
 
 
@@ -60,7 +60,7 @@ def wait_for_end(entry: JobEntry) -> JobEntry:
 
 
 def answer(tmp_path: Path, text: str, ranks: int) -> None:
-    """All ranks at the gate go on."""
+    """Let all ranks that wait at the FIFO continue."""
     for rank in range(ranks):
         wait_until((tmp_path / f"pid.{rank}").exists)
     with open(tmp_path / "gate", "w", encoding="ascii") as gate:
@@ -100,7 +100,7 @@ def test_a_job_ends_by_itself_and_its_end_is_known_later(detach, ask, tmp_path, 
     assert ask("--stop", "1").code == 0
 
 
-def test_the_register_says_what_was_typed_and_hides_what_it_holds(detach, ask, tmp_path):
+def test_the_registry_has_the_command_line_and_is_private(detach, ask, tmp_path):
     _, entry = detach("-x", "PASSWORD=secret", "-n", "1", *BLOCKED)
     text = Path(entry.folder, "job").read_text()
     assert "secret" not in text and json.loads(text)["command"][:4] == ["mslaunch", "--detach", "-x", "PASSWORD=…"]
@@ -128,7 +128,7 @@ def test_quiet_prints_the_number_alone(detach, ask):
     ],
     ids=["program", "port", "files", "hostfile", "directory", "host"],
 )
-def test_a_refusal_is_the_same_as_ever(detach, run, jobs, words, code):
+def test_errors_are_the_same_as_without_detach(detach, run, jobs, words, code):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         words = [word.format(taken=taken.getsockname()[1]) for word in words]
         as_ever = run(words, env=jobs)
@@ -158,8 +158,8 @@ def test_arguments_are_no_scripts(detach, tmp_path):
     ],
     ids=" ".join,
 )
-def test_a_script_that_is_not_there(run, jobs, tmp_path, words):
-    """python would start, and say so where nobody looks."""
+def test_a_missing_script_is_refused(run, jobs, tmp_path, words):
+    """Otherwise python would start, and report it only in a log."""
     refused = run(words, env=jobs)
     assert refused.code == 127
     assert f"mslaunch: there is no file {tmp_path}/gone" in refused.err
@@ -191,7 +191,7 @@ def test_a_list_that_is_not_read_or_cannot_be_kept(start, jobs):
     assert (ended.code, ended.err) == (0, "")
 
 
-def test_what_the_launcher_says_before_the_ranks_run_is_seen(detach, ask):
+def test_messages_before_the_ranks_run_are_shown(detach, ask):
     ended, entry = detach("--verbose", "-x", "NO_SUCH_VARIABLE", "--report-pid", "+", "-n", "1", *BLOCKED)
     assert "-x NO_SUCH_VARIABLE: the variable is not set here" in ended.err and "ranks meet at" in ended.err
     assert f"{entry.process.pid}\n" in ended.err, "not that of the command, which is gone"
@@ -259,13 +259,13 @@ def test_a_launcher_that_is_killed_leaves_no_rank(start, jobs, ask, tmp_path):
     assert b"was killed" in ask("--stop", "1").out
 
 
-def test_stop_kills_what_does_not_want_to_end(detach, ask):
+def test_stop_kills_ranks_that_ignore_sigterm(detach, ask):
     _, entry = detach("--grace", "0.2", "--output-filename", "logs", "-n", "1", *program("ignore_term"))
     assert ask("--stop", "1").code == 0
     assert not entry.process.lives
 
 
-def test_msrun_s_job_is_one_of_them(run, jobs, ask, tmp_path):
+def test_jobs_of_msrun_are_in_the_registry(run, jobs, ask, tmp_path):
     os.mkfifo(tmp_path / "gate")
     (tmp_path / "net.py").write_text("print('line', open('gate').read(1), flush=True)\n")
     words = ["--worker_num=1", "--local_worker_num=1", "--sim_level=1", "--log_dir=logs", "python3", "net.py"]
@@ -279,6 +279,6 @@ def test_msrun_s_job_is_one_of_them(run, jobs, ask, tmp_path):
     assert b"--worker_num=1" in ask("--status", "1").out
 
 
-def test_an_installed_open_mpi_is_not_left_alone(run, jobs):
+def test_the_openmpi_backend_cannot_be_detached(run, jobs):
     ended = run(["--backend", "openmpi", "--detach", "-n", "1", "true"], env=jobs)
     assert ended.code == 1 and "--backend: a job of an installed Open MPI cannot be detached" in ended.err

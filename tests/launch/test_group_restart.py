@@ -1,4 +1,4 @@
-"""--restart group: a failure ends all ranks, and all are started again, on hosts that are there."""
+"""--restart group: a failure ends all ranks, and all are started again on the hosts that are left."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def hosts_of(out: bytes, attempt: int) -> list[str]:
 
 
 def notices(err: str) -> list[str]:
-    """What was said of attempts, without the name of this host."""
+    """The messages about attempts, without the name of this host."""
     said = [line for line in err.splitlines() if line.startswith("mslaunch: attempt ")]
     return [line[10:].replace(f" on {os.uname().nodename}", "") for line in said]
 
@@ -94,7 +94,7 @@ def test_all_ranks_are_started_again(run, tmp_path, where, how, words):
 
 
 @WHERE
-def test_the_limit_is_reached(run, where):
+def test_the_limit_of_attempts_ends_the_job(run, where):
     ended = run([*where, *GROUP, "--max-restarts", "1", "-n", "2", *program("again", 7, 9, 1)])
     assert ended.code == 7
     assert len(notices(ended.err)) == 1
@@ -105,7 +105,7 @@ def test_the_limit_is_reached(run, where):
     assert "ended by mslaunch: rank 0" in tail
 
 
-def test_three_times_by_default(run):
+def test_the_default_limit_is_three_restarts(run):
     ended = run([*GROUP, "-n", "1", *program("again", 3, 9)])
     assert ended.code == 3
     assert [line[:14] for line in notices(ended.err)] == [f"attempt {n} of 4" for n in (1, 2, 3)]
@@ -121,27 +121,27 @@ def test_a_rank_that_is_killed_from_outside(start):
 
 
 @pytest.mark.parametrize(("program_", "code"), [("no-such-program", 127), ("/etc/passwd", 126)])
-def test_what_cannot_be_started_is_not_started_again(run, program_, code):
+def test_a_program_that_cannot_start_is_not_restarted(run, program_, code):
     ended = run([*GROUP, "-n", "2", "--oversubscribe", program_])
     assert ended.code == code
     assert notices(ended.err) == []
 
 
 @pytest.mark.parametrize("words", [["-n", "2"], []], ids=["as many", "as slots"])
-def test_the_fewest_are_more_than_there_are(run, words):
+def test_min_ranks_above_the_number_of_ranks_is_refused(run, words):
     ended = run([*GROUP, *TWO, *words, "--min-ranks", "3", "true"])
     assert ended.code == 1
     assert "--min-ranks 3: there are only 2 ranks\n" in ended.err
 
 
-def test_what_is_wrong_before_is_a_refusal_as_ever(run):
+def test_errors_before_the_first_attempt_are_reported_as_usual(run):
     ended = run([*GROUP, *through_rsh("alpha", "beta"), "-n", "2", "true"], env={"RSH_DOWN": "beta"})
     assert ended.code == 255
     assert "nothing was started" in ended.err
 
 
-def test_none_and_rank(run):
-    """The other two words: nothing is started again, or the rank alone."""
+def test_restart_none_and_rank(run):
+    """Nothing is started again, or the rank alone."""
     words = ["-n", "2", "--oversubscribe", *program("again", 3, 1)]
     assert run(["--restart", "none", *words]).code == 3
     lives = ["-n", "2", "--oversubscribe", *program("lives", 3, 1, 0)]
@@ -153,7 +153,7 @@ def test_none_and_rank(run):
 # --- what ranks find
 
 
-def test_variables_of_ranks(run):
+def test_ranks_know_their_attempt(run):
     """The job's number stays, and the attempt is counted."""
     script = 'echo "job $MSLAUNCH_JOBID attempt $MSLAUNCH_ATTEMPT"; [ $MSLAUNCH_ATTEMPT = 2 ]'
     ended = run([*GROUP, "-n", "1", "sh", "-c", script])
@@ -181,7 +181,7 @@ def test_files_are_sent_again(run, tmp_path, where):
     assert ended.out.count(b"from the launcher") >= 3
 
 
-def test_what_is_shown_is_shown_once(run):
+def test_tables_are_shown_once(run):
     words = ["--display-map", "--report-uri", "-", "--report-pid", "-", "-n", "2", "--oversubscribe"]
     ended = run([*GROUP, *words, *program("again", 3, 1)])
     assert ended.code == 0
@@ -190,7 +190,7 @@ def test_what_is_shown_is_shown_once(run):
 
 
 @pytest.mark.parametrize("attempts", [1, 9])
-def test_one_document_of_all_attempts(run, attempts):
+def test_all_attempts_are_in_one_xml_document(run, attempts):
     ended = run([*GROUP, "--xml", "--max-restarts", "2", "-n", "2", "--oversubscribe", *program("again", 3, attempts)])
     found = xml.etree.ElementTree.fromstring(ended.out)
     said = [
@@ -199,8 +199,8 @@ def test_one_document_of_all_attempts(run, attempts):
     assert [one[1] for one in said if one] == ["1", "2", "3"][: attempts + 1]
 
 
-def test_ranks_of_mpi(run):
-    """They meet once more; their world is another one."""
+def test_mpi_ranks_get_a_new_world(run):
+    """They connect to each other again, in another world."""
     words = program("pmi", "init,world,fence,first=3,fence,finalize", "init,world,fence,fence,finalize")
     ended = run([*GROUP, "-n", "2", "--oversubscribe", *words])
     assert ended.code == 0, ended.err
@@ -330,7 +330,7 @@ FIRST = {
 
 @pytest.mark.parametrize(("text", "options", "gone", "there", "words"), FIRST.values(), ids=FIRST)
 def test_a_host_that_cannot_be_reached_at_the_first_attempt(run, hosts, tmp_path, text, options, gone, there, words):
-    """It is exchanged like one that is lost later; the input is the first attempt's all the same."""
+    """It is replaced like a host that is lost later; standard input still goes to the first attempt."""
     written = hosts(text)
     hosts.take(*gone)
     shown = ["--display-map", "--output-filename", "logs"]
@@ -381,8 +381,8 @@ def test_no_spare_replaces_a_host_at_the_first_attempt(run, hosts, tmp_path, tex
         ("alpha\nbeta\n", ["--min-ranks", "1"], "alpha is left out"),
     ],
 )
-def test_as_many_as_there_are_cores(run, hosts, text, options, words):
-    """Slots that nobody has said count in the place of others, too."""
+def test_a_spare_gets_as_many_ranks_as_cores(run, hosts, text, options, words):
+    """Slots that were not stated are counted from cores on a spare as well."""
     written = hosts(text)
     hosts.take("alpha")
     ended = run([*written, *GROUP, *options, "sh", "-c", "echo on $(hostname)"], env=hosts.env)
@@ -393,7 +393,7 @@ def test_as_many_as_there_are_cores(run, hosts, text, options, words):
 
 @pytest.mark.parametrize("when", ["the first attempt", "a later one"])
 def test_a_host_that_is_lost_while_files_are_sent(start, hosts, tmp_path, when):
-    """Others have got theirs by then, and get them again."""
+    """The other hosts already have the files, and get them again."""
     (tmp_path / "small").write_text("it")
     (tmp_path / "zeros").write_bytes(bytes(3_000_000))
     options = [
@@ -418,7 +418,7 @@ def test_a_host_that_is_lost_while_files_are_sent(start, hosts, tmp_path, when):
     assert "gamma takes the place of alpha\n" in ended.err
 
 
-def test_a_host_that_came_back_is_called_at_the_next_failure(start, hosts):
+def test_a_host_that_is_back_is_used_at_the_next_failure(start, hosts):
     written = hosts(SPARES)
     hosts.take("alpha", "gamma", "delta")
     job = start([*written, *GROUP, "--min-ranks", "1", "-n", "2", *program("again", "wait", 1)], env=hosts.env)
@@ -439,7 +439,7 @@ def test_a_host_that_came_back_is_called_at_the_next_failure(start, hosts):
         ("epsilon", "gamma takes the place of alpha, the MindSpore scheduler moves to the host of rank 0"),
     ],
 )
-def test_the_scheduler_leaves_its_host_if_that_is_lost(start, hosts, scheduler, words):
+def test_the_scheduler_moves_from_a_lost_host(start, hosts, scheduler, words):
     options = [*hosts(SPARES), *GROUP, "--scheduler", scheduler]
     job = start([*options, "-n", "2", *program("again", "wait", 1)], env=hosts.env)
     job.expect(b"ready", 2)
@@ -465,7 +465,7 @@ def test_a_rankfile_with_fewer_lines(start, hosts, tmp_path):
     assert hosts_of(ended.out, 2) == ["beta"]
 
 
-def test_slots_that_are_free_elsewhere(start, hosts):
+def test_free_slots_of_other_hosts_are_used(start, hosts):
     options = hosts("alpha slots=1\nbeta slots=1\ngamma slots=1\n")
     job = start([*options, *GROUP, "-n", "2", *program("again", "wait", 1)], env=hosts.env)
     job.expect(b"ready", 2)
@@ -477,7 +477,7 @@ def test_slots_that_are_free_elsewhere(start, hosts):
     assert notices(ended.err)[1:] == ["attempt 2 of 4: alpha is left out"]
 
 
-def test_fewer_ranks(start, hosts):
+def test_a_job_continues_with_fewer_ranks(start, hosts):
     options = hosts("alpha slots=2\nbeta slots=1\n")
     job = start([*options, *GROUP, "--min-ranks", "2", *program("again", "wait", 1)], env=hosts.env)
     job.expect(b"ready", 3)
@@ -496,8 +496,8 @@ def test_fewer_ranks(start, hosts):
         (["--min-ranks", "3"], "2 slots, fewer than --min-ranks 3"),
     ],
 )
-def test_nothing_helps(start, hosts, more, why):
-    """The cause is that of the attempt, and the code is its own."""
+def test_a_job_without_replacement_fails(start, hosts, more, why):
+    """Cause and exit code are those of the last attempt."""
     options = hosts("alpha slots=2\nbeta slots=1\n")
     job = start([*options, *GROUP, *more, *program("again", "wait", 1)], env=hosts.env)
     job.expect(b"ready", 3)
@@ -532,7 +532,7 @@ def test_a_group_that_has_shrunk_grows_again(start, hosts):
 
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
-def test_an_order_to_end_between_two_attempts(start, name):
+def test_an_interrupt_between_two_attempts(start, name):
     job = start([*GROUP, "--restart-delay", "60", "-n", "2", "--oversubscribe", *program("again", 3, 9)], stderr=-1)
     read_until(job, b"started again in 60 s\n")
     job.send(getattr(signal, name))
@@ -564,7 +564,7 @@ def test_ctrl_c_in_the_second_attempt(start):
 
 
 def test_ctrl_c_while_an_attempt_that_failed_is_being_ended(start):
-    """Ranks that ignore TERM are still there; who wants no more gets no more."""
+    """Ranks that ignore TERM still run; no further attempt is made."""
     ready = "trap 'echo told' TERM; echo up > up; while :; do sleep 0.05; done"
     script = f"[ $OMPI_COMM_WORLD_RANK = 0 ] && {{ {ready}; }}; while ! [ -e up ]; do sleep 0.01; done; exit 3"
     job = start([*GROUP, "-n", "2", "--oversubscribe", "--grace", "30", "sh", "-c", script])
@@ -591,8 +591,8 @@ def test_the_launcher_is_killed_in_the_second_attempt(start):
     wait_until(lambda: not job.left(), 10, lambda: f"still there: {job.left()}")
 
 
-def test_files_that_cannot_be_had_for_the_next_attempt(start, tmp_path):
-    """That is no refusal, for ranks have run."""
+def test_files_that_are_missing_for_the_next_attempt(start, tmp_path):
+    """The job fails with its own report, because ranks have run."""
     script = "[ $OMPI_COMM_WORLD_RANK = 0 ] && { rm -r logs; : > logs; exit 3; }; sleep 99"
     words = ["--output-filename", tmp_path / "logs", "-n", "2", "--oversubscribe", "sh", "-c", script]
     ended = start([*GROUP, *map(str, words)]).end()

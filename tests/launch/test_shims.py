@@ -77,7 +77,7 @@ def test_mpiexec_is_open_mpi_s_unless_asked(install, tmp_path):
     assert "Open MPI" in call([mpiexec, "--version"], tmp_path)
 
 
-def test_again_changes_nothing(install, tmp_path):
+def test_installing_again_changes_nothing(install, tmp_path):
     install("shims", "mpirun", "mpiexec=hydra")
     before = {path.name: (path.lstat().st_ino, path.lstat().st_mtime_ns) for path in (tmp_path / "shims").iterdir()}
     said = install("shims", "mpirun", "mpiexec=hydra")
@@ -88,7 +88,7 @@ def test_again_changes_nothing(install, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["file", "link", "dangling", "directory"])
-def test_what_is_not_ours_is_never_replaced(install, tmp_path, kind):
+def test_files_of_others_are_never_replaced(install, tmp_path, kind):
     mpirun = tmp_path / "shims" / "mpirun"
     mpirun.parent.mkdir()
     if kind == "file":
@@ -118,7 +118,7 @@ def test_what_is_not_ours_is_never_replaced(install, tmp_path, kind):
         (["/dev/null"], "no shims can be made there: a part of the path is a file"),
     ],
 )
-def test_what_cannot_be_made_is_refused(install, tmp_path, words, phrase):
+def test_a_shim_that_cannot_be_made_is_an_error(install, tmp_path, words, phrase):
     said = install(*words, code=1)
     assert said.startswith("mslaunch: ") and phrase in said
     assert not (tmp_path / "d").exists()
@@ -148,7 +148,7 @@ def test_mpiexec_is_asked_through_any_number_of_links(tmp_path):
     assert dialects.called_as(str(tmp_path / "round" / "mpiexec")) == "mpiexec"
 
 
-def test_a_link_of_one_s_own_works(tmp_path):
+def test_a_link_made_by_the_user_works(tmp_path):
     script = tmp_path / "mslaunch"
     script.write_text(CONSOLE.format(sys.executable))
     script.chmod(0o755)
@@ -185,7 +185,7 @@ def test_an_interpreter_with_a_blank_in_its_path(tmp_path):
 # --- the first words
 
 
-def test_a_dialect_may_be_said(tmp_path):
+def test_the_dialect_option_works(tmp_path):
     ours = [sys.executable, "-m", "mslaunch"]
     for words in (["--dialect", "hydra"], ["--dialect=hydra"]):
         assert call([*ours, *words, "-l", "echo", "x"], tmp_path) == "[0] x\n"

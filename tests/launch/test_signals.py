@@ -1,4 +1,4 @@
-"""The end by force: signals to the launcher, and what is left when one of its processes is killed (nothing)."""
+"""Signals to the launcher; and no process is left when launcher, agent or guard is killed."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ TRAP = 'trap "echo terminated; exit 0" TERM; echo ready $$; while :; do sleep 0.
 
 @WHERE
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
-def test_once(start, where, name):
-    """TERM for the ranks, which may still say something; 1 as the exit code."""
+def test_one_interrupt_terminates_the_ranks(start, where, name):
+    """Ranks get TERM, and may still print; the exit code is 1."""
     job = start([*where, "-n", "2", "--grace", "20", "sh", "-c", TRAP])
     job.expect(b"ready", 2)
     job.send(getattr(signal, name))
@@ -33,8 +33,8 @@ def test_once(start, where, name):
 
 
 @WHERE
-def test_grace(start, where):
-    """Ranks that will not go are killed when it is over."""
+def test_ranks_are_killed_after_the_grace_period(start, where):
+    """Such ranks ignore TERM."""
     job = start([*where, "-n", "2", "--grace", "0.3", *program("ignore_term")])
     job.expect(b"ready", 2)
     began = time.monotonic()
@@ -44,8 +44,8 @@ def test_grace(start, where):
 
 
 @WHERE
-def test_twice(start, where):
-    """The second time there is no grace."""
+def test_a_second_interrupt_kills_at_once(start, where):
+    """The second interrupt allows no grace period."""
     job = start([*where, "-n", "2", "--grace", "1000", *program("ignore_term")])
     job.expect(b"ready", 2)
     job.send(signal.SIGINT)
@@ -59,7 +59,7 @@ def test_twice(start, where):
 
 
 @WHERE
-def test_a_stopped_rank_hears_it(start, where):
+def test_a_stopped_rank_gets_sigterm(start, where):
     job = start([*where, "-n", "2", "--grace", "1000", "sh", "-c", TRAP])
     job.expect(b"ready", 2)
     for pid in job.pids():
@@ -70,7 +70,7 @@ def test_a_stopped_rank_hears_it(start, where):
 
 
 @WHERE
-def test_signals_for_programs(start, where, tmp_path):
+def test_signals_are_forwarded_to_programs(start, where, tmp_path):
     job = start([*where, "-n", "2", *program("wait", tmp_path / "go")])
     job.expect(b"ready", 2)
     for name in ("SIGUSR1", "SIGUSR2", "SIGALRM"):
@@ -81,7 +81,7 @@ def test_signals_for_programs(start, where, tmp_path):
 
 
 @WHERE
-def test_stop_and_continue(start, where, tmp_path):
+def test_stop_and_continue_are_forwarded(start, where, tmp_path):
     job = start([*where, "-n", "2", *program("wait", tmp_path / "go")])
     job.expect(b"ready", 2)
     everybody = [job.pid, *job.pids()]
@@ -164,7 +164,7 @@ def test_the_launcher_is_killed(start, where, ranks):
 
 
 def test_the_launcher_is_killed_at_any_moment(start):
-    """While it begins as well."""
+    """Also while it starts."""
     for number in range(25):
         job = start([*REMOTE, "-n", "4", *program("daemonize")])
         time.sleep(number * 0.008)  # a moment, not a wait
@@ -207,7 +207,7 @@ def test_a_killed_agent_is_named(start):
 
 @WHERE
 def test_a_rank_that_kills_its_group(start, where):
-    """It is alone in it."""
+    """The rank is alone in its process group."""
     job = start(
         [*where, "-n", "2", "sh", "-c", "test $OMPI_COMM_WORLD_RANK = 0 && kill -9 0; while :; do sleep 0.1; done"]
     )
@@ -218,7 +218,7 @@ def test_a_rank_that_kills_its_group(start, where):
 
 
 def test_interrupted_while_connecting(start, tmp_path):
-    """A host that does not answer: Ctrl-C need not wait for it."""
+    """Ctrl-C does not wait for a host that does not answer."""
     job = start([*REMOTE, "-n", "2", "touch", "started"], env={"RSH_STALL": "beta", "RSH_LOG": str(tmp_path / "log")})
     wait_until(lambda: (tmp_path / "log").exists() and (tmp_path / "log").read_text().count("\n") == 2)
     began = time.monotonic()

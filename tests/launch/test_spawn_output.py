@@ -1,4 +1,4 @@
-"""Ranks that ranks have spawned: what they print, where it is kept, and how they end, without any MPI library."""
+"""Spawned ranks: their output, log files and ends, without any MPI library."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_tags_tell_worlds_apart(run, where, tmp_path):
 
 
 @WHERE
-def test_files(run, where, tmp_path):
+def test_files_of_spawned_ranks(run, where, tmp_path):
     ended = run([*where, "--output-filename", "logs:nocopy", *spawner(2, "me", "child", "well", "info=wdir=/")])
     assert (ended.code, ended.out) == (0, b""), ended.err
     found = {str(path.relative_to(tmp_path / "logs")): path.read_text() for path in tmp_path.rglob("std*")}
@@ -63,13 +63,13 @@ def test_a_child_that_fails_ends_the_job(run, where):
     ],
     ids=["program", "host", "files"],
 )
-def test_what_cannot_be_spawned_does_not_end_the_job(run, where, words, why):
+def test_a_failed_spawn_does_not_end_the_job(run, where, words, why):
     ended = run([*where, *spawner(*words)])
     assert (ended.code, ended.lines) == (0, ["refused"]), ended.err
     assert ended.err.startswith("mslaunch: rank 0 could not spawn 1 rank of ") and why in ended.err
 
 
-def test_no_slots(run):
+def test_a_spawn_without_free_slots_fails(run):
     ended = run(["-H", "localhost:2", *spawner(2, "me", "child", "well")])
     assert (ended.code, ended.lines) == (0, ["refused"])
     assert "not enough slots: 2 ranks asked for, 1 slot free" in ended.err
@@ -77,14 +77,14 @@ def test_no_slots(run):
 
 @pytest.mark.parametrize("how", ["DOWN", "STALL"])
 def test_a_host_that_cannot_be_reached(run, how):
-    """The job has been running without it all the time."""
+    """The job runs on without it."""
     ended = run([*THREE, "--connect-timeout", "1", *spawner(2, "me", "child", "well")], env={f"RSH_{how}": "gamma"})
     assert (ended.code, ended.lines) == (0, ["refused"])
     assert "rank 0 could not spawn 2 ranks of " in ended.err and "gamma" in ended.err
 
 
-def test_a_job_is_ended_while_a_host_is_called(start, tmp_path):
-    """And nobody waits for that host."""
+def test_a_job_is_ended_while_a_host_is_contacted(start, tmp_path):
+    """The end does not wait for that host."""
     calls = tmp_path / "calls"
     job = start([*THREE, *spawner(2, "me", "child", "well")], env={"RSH_STALL": "gamma", "RSH_LOG": str(calls)})
     wait_until(lambda: calls.exists() and "gamma" in calls.read_text())
@@ -94,7 +94,7 @@ def test_a_job_is_ended_while_a_host_is_called(start, tmp_path):
 
 
 @WHERE
-def test_signals_reach_them(start, where):
+def test_signals_reach_spawned_ranks(start, where):
     job = start([*where, *spawner(2, "me", "child", "wait", "stay")])
     job.expect(b"ready", 3)
     job.send(signal.SIGTERM)
@@ -104,7 +104,7 @@ def test_signals_reach_them(start, where):
 
 
 @WHERE
-def test_they_are_in_the_table_at_timeout(run, where):
+def test_spawned_ranks_are_in_the_timeout_report(run, where):
     ended = run([*where, "--timeout", "2", "--report-state-on-timeout", *spawner(2, "me", "child", "wait", "stay")])
     assert ended.code == 110
     rows = [line.split() for line in ended.err.partition("state\n")[2].splitlines() if line.endswith("running")]

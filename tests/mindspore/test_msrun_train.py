@@ -22,12 +22,12 @@ def launch(tmp_path: Path) -> Iterator[Launch]:
 
 
 def line(workers: int, *more: str) -> list[str]:
-    """What one types after `msrun`."""
+    """The arguments of `msrun`."""
     total = [f"--worker_num={workers}", f"--local_worker_num={workers}"]
     return [*total, "--log_dir=msrun_log", "--join=True", "--cluster_time_out=90", *more]
 
 
-def test_training_by_the_line_of_msrun(launch: Launch) -> None:
+def test_training_with_the_command_line_of_msrun(launch: Launch) -> None:
     workers = 4  # two of them: test_migrating, beside the real one
     logs = launch.directory / "msrun_log"
     job = launch.train(workers, [*line(workers), str(NET)], lambda rank: logs / f"worker_{rank}.log")
@@ -38,7 +38,7 @@ def test_training_by_the_line_of_msrun(launch: Launch) -> None:
     assert job.out.read_text().count(f"parameters equal on all {workers} ranks") == workers  # --join=True shows all
 
 
-def test_a_port_that_is_taken_is_said_before_anything_starts(launch: Launch) -> None:
+def test_a_taken_port_is_reported_before_anything_starts(launch: Launch) -> None:
     with socket.create_server(("", 0)) as taken:
         port = taken.getsockname()[1]
         began = time.monotonic()

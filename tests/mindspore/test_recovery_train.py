@@ -43,7 +43,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def test_a_scheduler_and_a_worker_are_killed(launch: Launch, undisturbed: str) -> None:
-    """The scheduler comes back alone, and nobody notices; for the worker all begin again."""
+    """The scheduler is restarted alone, without disturbing the workers; for the worker all ranks are restarted."""
     logs = launch.directory / "logs"
     words = ["--worker_num=2", "--log_dir=logs", "--join=True", "--restart", "group", PROGRAM]
     job = launch.start(*words, STEP_SECONDS="0.05")
@@ -65,7 +65,7 @@ def test_a_scheduler_and_a_worker_are_killed(launch: Launch, undisturbed: str) -
 
 
 def test_a_scheduler_is_killed_when_the_work_is_all_but_done(launch: Launch, undisturbed: str) -> None:
-    """Either the workers find the new one in time, or MindSpore would have them wait for ever: then all begin again."""
+    """Either the workers find the new one in time, or they would wait forever, and all ranks are restarted."""
     log = launch.directory / "logs" / "worker_0.log"
     job = launch.start("--worker_num=2", "--log_dir=logs", "--join=True", "--restart", "group", PROGRAM)
     job.wait_for("attempt 1: epoch 8", log)

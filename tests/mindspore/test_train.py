@@ -27,7 +27,7 @@ def run(launch: Launch, *words: str) -> Job:
     return launch(*LOGS, *words)
 
 
-def test_training(launch: Launch) -> None:
+def test_ranks_train_with_equal_parameters(launch: Launch) -> None:
     ranks = 2  # other numbers, other words: test_msrun_train, test_two_hosts
     job = launch.train(ranks, [*LOGS, "-n", str(ranks), PYTHON, str(NET)], lambda rank: log(launch, f"rank.{rank}"))
     assert job.process.returncode == 0, job.said
@@ -36,7 +36,7 @@ def test_training(launch: Launch) -> None:
     assert "meta_server_node" in log(launch, "scheduler", "stderr").read_text()  # it writes nothing on stdout
 
 
-def test_two_programs_in_one_rank(launch: Launch) -> None:
+def test_a_rank_may_run_two_programs(launch: Launch) -> None:
     """The port of the first one's scheduler is there for the second one's.
 
     The pause is the first scheduler's: it sees up to five seconds late that its workers have gone, and who joins it
@@ -49,7 +49,7 @@ def test_two_programs_in_one_rank(launch: Launch) -> None:
 
 
 def test_a_rank_that_fails(launch: Launch, tmp_path: Path) -> None:
-    """Nobody waits for MindSpore's half minute of silence."""
+    """The job ends before MindSpore's half minute of silence."""
     program = tmp_path / "fails.py"
     program.write_text(
         "import os, signal\n"
@@ -70,7 +70,7 @@ def test_a_program_that_imports_it_but_never_joins(launch: Launch) -> None:
     assert not log(launch, "scheduler").parent.exists()
 
 
-def test_a_program_without_it(launch: Launch) -> None:
+def test_a_program_without_mindspore(launch: Launch) -> None:
     job = run(launch, "-n", "4", sys.executable, str(PROJECT / "examples" / "ring.py"))
     assert job.process.returncode == 0, job.said
     assert "ok" in log(launch, "rank.3").read_text()

@@ -126,7 +126,7 @@ def test_the_command_line_of_a_dry_run_works_by_itself(run, backend, tmp_path):
 # --- output and input
 
 
-def test_output_is_kept_as_ever(run, tmp_path):
+def test_log_files_are_the_usual_ones(run, tmp_path):
     ended = run("-n", 2, "--output-filename", "log", "sh", "-c", "echo out $RANK; echo err $RANK >&2")
     assert (ended.code, ended.lines) == (0, ["out 0", "out 1"]) and sorted(ended.err.splitlines()) == ["err 0", "err 1"]
     kept = {str(path.relative_to(tmp_path / "log")): path.read_text() for path in (tmp_path / "log").rglob("std*")}
@@ -148,7 +148,7 @@ def test_no_byte_of_local_ranks_is_lost(run, tmp_path, pty):
         assert (tmp_path / f"log/1/rank.{rank}/stderr").read_bytes() == data
 
 
-def test_tags_are_ours(run):
+def test_tags_are_those_of_mslaunch(run):
     script = 'printf par; read x; printf "tial\\n[1,0]<stdout>:x\\n"; printf end'
     ended = run("-n", 2, "--tag-output", "sh", "-c", script)
     assert ended.code == 0
@@ -262,13 +262,13 @@ def test_a_rank_that_is_never_silent(start, closed, orders):
 # --- what is refused
 
 
-def test_no_open_mpi(tmp_path):
+def test_a_missing_open_mpi_is_an_error(tmp_path):
     ended = Job(["--backend", f"openmpi:{tmp_path}", "true"], environment()).end()
     assert (ended.code, ended.out) == (1, b"") and "Open MPI was not found" in ended.err
     assert len(ended.err.splitlines()) == 2
 
 
-def test_what_mpirun_cannot_do(run):
+def test_options_that_mpirun_cannot_do_are_refused(run):
     ended = run("-n", 1, "--max-restarts", 2, "true")
     assert ended.code == 1 and "not with --backend openmpi" in ended.err
 
@@ -309,7 +309,7 @@ def without_warnings(text: str) -> str:
 
 
 @pytest.mark.root
-def test_ranks_here_and_there(elsewhere):
+def test_ranks_on_this_host_and_another(elsewhere):
     ended = elsewhere("-n", 4, "-H", "head:2,n01:2", "sh", "-c", SHOW)
     assert (ended.code, without_warnings(ended.err)) == (0, "")
     shown = [line.split() for line in ended.lines]

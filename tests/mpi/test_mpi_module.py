@@ -105,7 +105,7 @@ def test_without_mpi4py(tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_words_that_mean_nothing(tmp_path: Path, words: list[str], code: int, said: str) -> None:
+def test_malformed_arguments_are_refused(tmp_path: Path, words: list[str], code: int, said: str) -> None:
     """They are refused before MPI_Init, for which mpi4py would be needed."""
     done = python(f"from mslaunch.under_mpirun import main\nmain({words})", tmp_path)
     assert (done.returncode, done.stderr[: len(said)]) == (code, said) and "Traceback" not in done.stderr

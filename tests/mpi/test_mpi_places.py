@@ -1,4 +1,4 @@
-"""Where a rank is bound and which ranks are near: libraries learn the same as under their own launcher."""
+"""Bindings and locality of ranks: libraries get the same facts as from their own launcher."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.mpi, pytest.mark.slow]
 
 @pytest.mark.parametrize("name", ["openmpi4", "openmpi5"])
 @pytest.mark.parametrize("level", ["core", "none"])
-def test_who_is_near_whom(name, level, here):
+def test_the_locality_of_ranks(name, level, here):
     """Split_type by hardware thread, core, cache, socket: what Open MPI makes of our locality strings."""
     library = found(name)
     program = [library.python, str(PROGRAMS / "near.py")]
