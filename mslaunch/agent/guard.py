@@ -139,11 +139,8 @@ def _kill(pid: int) -> bool:
 
 
 def _children() -> list[int]:
-    me = os.getpid()
-    try:
-        with open(f"/proc/self/task/{me}/children") as file:
-            return [int(word) for word in file.read().split()]
-    except OSError:  # a kernel without CONFIG_PROC_CHILDREN
-        from mslaunch.host.processes import numbers, stat_fields
+    from mslaunch.host.processes import children, numbers, stat_fields
 
-        return [pid for pid in numbers() if (stat_fields(pid) or (b"", b"0"))[1] == b"%d" % me]
+    me = os.getpid()
+    # all of /proc is read for a kernel without CONFIG_PROC_CHILDREN
+    return children(me) or [pid for pid in numbers() if stat_fields(pid)[1:2] == [b"%d" % me]]
