@@ -32,7 +32,6 @@ class RankInfo(NamedTuple):
     port: int
     service_port: int
     job: int = 0  # a number of this launch, below 2 ** 32
-    app: int = 0  # index of its program
     sizes: tuple[int, ...] = ()  # ranks of each program
     bound: bool = False  # to some of the node's cpus
     crowded: bool = False  # its node has more ranks than slots

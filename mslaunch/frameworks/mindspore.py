@@ -15,7 +15,7 @@ from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.frameworks.contract import Framework, RankInfo, ServiceInfo
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
 SCRUB = (
     "RANK_ID", "RANK_SIZE", "DEVICE_ID", "LOCAL_RANK_SIZE", "RANK_TABLE_FILE", "MS_ROLE", "MS_NODE_ID", "MS_SCHED_HOST",
@@ -33,22 +33,19 @@ RECOVERY = "MS_ENABLE_RECOVERY"
 FORWARD = ("MS_ENABLE_RECOVERY", "MS_RECOVERY_PATH")
 
 
-def pace(size: int, given: Container[str] = ()) -> tuple[str, ...]:
-    """How often workers ask their scheduler, unless the user has `given` a word of it, or there are very many.
-
-    Only by its next heartbeat does a worker learn that all are there, or that the scheduler is another one.
-    """
-    return () if size > LARGE or any(name in given for name in PACE) else tuple(f"{name}=1" for name in PACE)
-
-
 def defaults(size: int, given: Sequence[Mapping[str, str]], restarts: bool) -> dict[str, object]:
-    """For ranks and services.  What the user gave to one name of the timeout holds for both, and on all hosts."""
+    """For ranks and services.  What the user gave to one name of the timeout holds for both, and on all hosts.
+
+    Only by its next heartbeat does a worker learn that all are there, or that the scheduler is another one.  So workers
+    ask often, unless the user has said how often, or there are very many.
+    """
     said = [values[name] for values in given for name in TIMEOUTS if values.get(name)]
     known: dict[str, object] = dict.fromkeys(TIMEOUTS, said[0] if said and "\0" not in said[0] else 600)
     if restarts:
         known[RECOVERY] = 1
-    paced = pace(size, {name for values in given for name in values})
-    return {**known, **dict(word.split("=", 1) for word in paced)}
+    if size <= LARGE and not any(name in values for values in given for name in PACE):
+        known.update(dict.fromkeys(PACE, 1))
+    return known
 
 
 def job_env(place: RankInfo) -> dict[str, object]:

@@ -76,9 +76,7 @@ def _at(rows: Sequence[Sequence[int]], at: int) -> tuple[int, ...]:
 def _shares(cpus: Sequence[int], ranks: int) -> list[Sequence[int]]:
     """Runs of equal length, the last one with the rest; none if there are fewer cpus than ranks."""
     each = len(cpus) // ranks if ranks else 0
-    if not each:
-        return []
-    ends = [*(each * (at + 1) for at in range(ranks - 1)), len(cpus)]
+    ends = [*(each * (at + 1) for at in range(ranks - 1)), len(cpus)] if each else []
     return [cpus[each * at : end] for at, end in enumerate(ends)]
 
 

@@ -209,9 +209,11 @@ def map_text(jobmap: JobMap, topologies: Mapping[str, Topology], job: int) -> st
             continue
         slots = f"Num slots: {node.slots or 0}\tMax slots: {node.max_slots or 0}\tNum procs: {len(here)}"
         lines += ["", f" Data for node: {node.name}\t{slots}"]
-        for placement in here:
-            what = f"[{job},1] App: {placement.app} Process rank: {placement.rank}"
-            lines.append(f" \tProcess OMPI jobid: {what} Bound: {_bound(placement, topologies.get(node.name))}")
+        lines += (
+            f" \tProcess OMPI jobid: [{job},1] App: {placement.app} Process rank: {placement.rank} "
+            f"Bound: {_bound(placement, topologies.get(node.name))}"
+            for placement in here
+        )
     return "\n".join([*lines, "", f" {'=' * 61}", ""])
 
 

@@ -197,7 +197,6 @@ class _NodePlans:
             port=endpoint.port,
             service_port=endpoint.service_port,
             job=int(world.name),
-            app=placement.app,
             sizes=world.sizes,
             bound=bool(placement.cpus),
             crowded=slots is not None and local_size > slots,

@@ -61,7 +61,7 @@ def brackets(topology: Topology, cpus: Collection[int]) -> str:
     return text + "]" if text else ""
 
 
-def _cores(topology: Topology, cpus: Collection[int]) -> Iterator[tuple[int, int, list[int]]]:
+def _cores(topology: Topology, cpus: Collection[int]) -> list[tuple[int, int, list[int]]]:
     """Socket, core and the hardware threads, counted within the core, of each core that has some of these cpus."""
     found: dict[tuple[int, int], list[int]] = {}
     seen: dict[int, int] = {}  # hardware threads of each core so far
@@ -69,8 +69,7 @@ def _cores(topology: Topology, cpus: Collection[int]) -> Iterator[tuple[int, int
         if cpu in cpus:
             found.setdefault((socket, core), []).append(seen.get(core, 0))
         seen[core] = seen.get(core, 0) + 1
-    for (socket, core), threads in found.items():
-        yield socket, core, threads
+    return [(socket, core, threads) for (socket, core), threads in found.items()]
 
 
 def _rows(topology: Topology) -> Iterator[tuple[int, int, int]]:

@@ -53,15 +53,11 @@ class HostNames:
 
     def named(self, name: str) -> Node:
         """The node of a name, and nothing else of it."""
-        bare = self._known.get(name)
-        if bare is None:
+        if name not in self._known:
             short = name if self._keep else _without_domain(name)
-            if self._is_local(name) or (not self._keep and short == _without_domain(self._hostname)):
-                bare = Node(self._hostname, None, "", local=True)
-            else:
-                bare = Node(short, None, "")
-            self._known[name] = bare
-        return bare
+            local = self._is_local(name) or (not self._keep and short == _without_domain(self._hostname))
+            self._known[name] = Node(self._hostname if local else short, None, "", local=local)
+        return self._known[name]
 
 
 def naming_of(request: Request, is_local: Callable[[str], bool], hostname: str) -> HostNames:

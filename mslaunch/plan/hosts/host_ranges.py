@@ -69,9 +69,8 @@ def _numbers(inside: str, text: str) -> list[str]:
     for item in inside.split(","):
         low, dash, high = item.partition("-")
         high = high if dash else low
-        for number in (low, high):
-            if not number or not _DIGITS.issuperset(number) or len(number) > _MAX_WIDTH:
-                raise _refusal(text, f"brackets hold numbers and ranges of numbers, not {quoted(item)}")
+        if not all(0 < len(number) <= _MAX_WIDTH and _DIGITS.issuperset(number) for number in (low, high)):
+            raise _refusal(text, f"brackets hold numbers and ranges of numbers, not {quoted(item)}")
         first, last = int(low), int(high)
         if last < first:
             raise _refusal(text, f"the range {item} runs backwards")

@@ -49,15 +49,6 @@ _ONE_A_LINE = "name a host like node1, one on a line of a hostfile, with commas 
 _ONLY_OPTION = ("only -H takes {}", "write the name of the host, or give -H {} together with this hostfile")
 
 
-class _BadError(Exception):
-    """What is wrong with an entry, and what to do; becomes a LaunchError where file and line are known."""
-
-    def __init__(self, why: str, todo: str = "") -> None:
-        super().__init__(why)
-        self.why = why
-        self.todo = todo
-
-
 def parse(text: str, name: str) -> tuple[HostLine, ...]:
     """The hosts of a hostfile, one record for each mention; `name` is what messages and `source` call the file.
 
@@ -72,9 +63,9 @@ def parse(text: str, name: str) -> tuple[HostLine, ...]:
                 found.append(_seat(words, f"{name}:{number}", seats))
             else:
                 found += _entry(words, f"{name}:{number}")
-        except _BadError as bad:
+        except LaunchError as bad:
             raise HostfileError(
-                f"cannot read {quoted(line.strip())}: {bad.why}", f"{name}:{number}", bad.todo
+                f"cannot read {quoted(line.strip())}: {bad.what}", f"{name}:{number}", bad.todo
             ) from None
         if len(found) > MAX_NAMES:
             raise HostfileError(f"more than {MAX_NAMES} hosts are named", f"{name}:{number}", "use fewer hosts")
@@ -94,21 +85,16 @@ def parse_hosts(text: str, where: str = "-H") -> tuple[HostLine, ...]:
             continue
         try:
             found += _relative(entry.strip()) if entry.strip()[0] in "+^" else _mention(entry.strip())
-        except _BadError as bad:
-            raise UsageError(f"cannot read {quoted(entry.strip())}: {bad.why}", where, bad.todo) from None
+        except LaunchError as bad:
+            raise UsageError(f"cannot read {quoted(entry.strip())}: {bad.what}", where, bad.todo) from None
         if len(found) > MAX_NAMES:
             raise UsageError(f"more than {MAX_NAMES} hosts are named", where, "use fewer hosts")
     return tuple(found)
 
 
-def relative(text: str) -> HostLine | None:
-    """`+n1`, `+e` or `+e:2` as -H may have it, in any case; None if it is nothing of the kind."""
-    kind, _, count = text.lower().partition(":")
-    if kind == "+e" and (not count or _is_count(count)) and text[-1] != ":":
-        return HostLine("+e", int(count) if count else None, source="-H")
-    if kind[:2] == "+n" and _is_count(kind[2:]) and ":" not in text:
-        return HostLine(f"+n{int(kind[2:])}", source="-H")
-    return None
+def _bad(why: str, todo: str = "") -> LaunchError:
+    """What is wrong with an entry; it is raised again with the file and the line, or with the option."""
+    return LaunchError(why, todo=todo)
 
 
 def _is_count(text: str) -> bool:
@@ -117,18 +103,18 @@ def _is_count(text: str) -> bool:
 
 def _relative(entry: str) -> list[HostLine]:
     """What begins with + or ^."""
+    kind, colon, count = entry.lower().partition(":")
+    if kind == "+e" and (_is_count(count) or not colon):
+        return [HostLine("+e", int(count) if count else None, source="-H")]
+    if kind[:2] == "+n" and _is_count(kind[2:]) and not colon:
+        return [HostLine(f"+n{int(kind[2:])}", source="-H")]
     if entry[0] == "+":
-        line = relative(entry)
-        if line is None:
-            raise _BadError(
-                "this is no relative host", "write +n0 for the first host, +e for all empty ones, +e:2 for two"
-            )
-        return [line]
+        raise _bad("this is no relative host", "write +n0 for the first host, +e for all empty ones, +e:2 for two")
     if entry[1:2] in ("", "+", "^"):
-        raise _BadError("no host to leave out is named", "write it like ^node3")
-    user, host, count = _host(entry[1:])
-    if user is not None or count is not None:
-        raise _BadError("a host to leave out has neither user nor slots", "write it like ^node3")
+        raise _bad("no host to leave out is named", "write it like ^node3")
+    user, host, slots = _host(entry[1:])
+    if user is not None or slots is not None:
+        raise _bad("a host to leave out has neither user nor slots", "write it like ^node3")
     return [HostLine(f"^{one}", source="-H") for one in _expand(host)]
 
 
@@ -145,7 +131,7 @@ def _seat(words: list[str], source: str, seats: set[str]) -> HostLine:
     """A line of a rankfile: mpirun takes it for a slot on its host; `seats` are the hosts of those before."""
     user, host, _ = _host(words[3]) if len(words) > 3 and words[3] != "=" else (None, "", None)
     if words[4:6] not in ([], ["slot", "="]) or len(_expand(host)) != 1 or not host:
-        raise _BadError("this is a line neither of a hostfile nor of a rankfile", "write it like node1 slots=2")
+        raise _bad("this is a line neither of a hostfile nor of a rankfile", "write it like node1 slots=2")
     line = HostLine(host, None if host in seats else 1, user=user, source=source)
     seats.add(host)
     return line
@@ -154,7 +140,7 @@ def _seat(words: list[str], source: str, seats: set[str]) -> HostLine:
 def _entry(words: list[str], source: str) -> list[HostLine]:
     """The hosts of one line: one, or as many as its range has names."""
     if "=" in words[:2]:
-        raise _BadError("a line begins with a host", "write it like node1 slots=4")
+        raise _bad("a line begins with a host", "write it like node1 slots=4")
     user, host, count = _host(words[0])
     slots = None if count is None else _slots(count)
     maximum = port = None
@@ -162,7 +148,7 @@ def _entry(words: list[str], source: str) -> list[HostLine]:
     given = {"slots"} if count is not None else set()
     for key, value in _pairs(words[1:]):
         if key in given and key not in ("username", _SPARE):
-            raise _BadError(f"{key} is given twice", f"keep one {key}=")
+            raise _bad(f"{key} is given twice", f"keep one {key}=")
         given.add(key)
         if key == "slots":
             slots = _slots(value)
@@ -176,7 +162,7 @@ def _entry(words: list[str], source: str) -> list[HostLine]:
         else:
             user = user if user is not None else _user(value)
     if maximum is not None and slots is not None and maximum < slots:
-        raise _BadError(f"max_slots={maximum} is below slots={slots}", "raise max_slots or lower slots")
+        raise _bad(f"max_slots={maximum} is below slots={slots}", "raise max_slots or lower slots")
     return [HostLine(name, slots, maximum, user, port, source, spare) for name in _expand(host)]
 
 
@@ -188,26 +174,22 @@ def _pairs(words: list[str]) -> Iterator[tuple[str, str]]:
         if words[at + 1 : at + 2] == ["="]:
             key = _KEYS.get(word)
             if key is None:
-                raise _BadError(
-                    f"{quoted(word)} is no key of a hostfile", _nearest(word, "".join(words[at + 1 : at + 3]))
-                )
+                raise _bad(f"{quoted(word)} is no key of a hostfile", _nearest(word, "".join(words[at + 1 : at + 3])))
             value = words[at + 2] if at + 2 < len(words) else "="
             if value == "=":
-                raise _BadError(f"{word}= has no value", f"write it like {word}={_EXAMPLE[key]}")
+                raise _bad(f"{word}= has no value", f"write it like {word}={_EXAMPLE[key]}")
             yield key, value
             at += 3
             continue
         if word.lower() in _KEYS or word.lower() in _MISTAKES:
             follows = words[at + 1] if at + 1 < len(words) else ""
-            raise _BadError(f"{quoted(word)} has no = behind it", _nearest(word, f"={follows or 'N'}"))
+            raise _bad(f"{quoted(word)} has no = behind it", _nearest(word, f"={follows or 'N'}"))
         if word == _SPARE:
             yield word, ""
         elif word.lower() in (_SPARE, f"{_SPARE}s"):
-            raise _BadError(f"{quoted(word)} is no word of a hostfile", f"did you mean {_SPARE}?")
+            raise _bad(f"{quoted(word)} is no word of a hostfile", f"did you mean {_SPARE}?")
         elif not _WORD.issuperset(word):
-            raise _BadError(
-                f"{quoted(word)} is neither key=value nor a word", "write one host a line, like node1 slots=4"
-            )
+            raise _bad(f"{quoted(word)} is neither key=value nor a word", "write one host a line, like node1 slots=4")
         at += 1
 
 
@@ -232,12 +214,12 @@ def _nearest(word: str, tail: str) -> str:
 def _host(text: str) -> tuple[str | None, str, str | None]:
     """`user@name:count` in parts; the name may hold ranges, and is without the brackets of an address."""
     if text[0] in "^+":
-        raise _BadError(*(sentence.format(text) for sentence in _ONLY_OPTION))
+        raise _bad(*(sentence.format(text) for sentence in _ONLY_OPTION))
     user, at, host = text.partition("@")
     if not at:
         user, host = "", text
     elif "@" in host:
-        raise _BadError("there is more than one @ in it", "write user@host")
+        raise _bad("there is more than one @ in it", "write user@host")
     count: str | None = None
     if host.count(":") > 1:
         host, count = _address(host)
@@ -254,16 +236,16 @@ def _address(text: str) -> tuple[str, str | None]:
     if text[0] == "[":
         address, bracket, tail = text[1:].partition("]")
         if not bracket or tail[:1] not in ("", ":"):
-            raise _BadError(f"{quoted(text)} is no address in brackets", "write it like [fd00::1] or [fd00::1]:4")
+            raise _bad(f"{quoted(text)} is no address in brackets", "write it like [fd00::1] or [fd00::1]:4")
         count = tail[1:] if tail else None
     if "%" in address:
-        raise _BadError("an address with a scope (%) is not taken", "give it a name, as HostName in ~/.ssh/config")
+        raise _bad("an address with a scope (%) is not taken", "give it a name, as HostName in ~/.ssh/config")
     from ipaddress import IPv6Address  # 4 ms, for those who use such addresses
 
     try:
         IPv6Address(address)
     except ValueError:
-        raise _BadError(
+        raise _bad(
             f"{quoted(address)} is no IPv6 address", "write it like fd00::1 or, with slots, [fd00::1]:4"
         ) from None
     return address, count
@@ -272,31 +254,26 @@ def _address(text: str) -> tuple[str, str | None]:
 def _check_name(name: str) -> None:
     ranged = "[" in name or "]" in name
     if not name:
-        raise _BadError("the name of the host is missing", "write it like user@node1:4")
+        raise _bad("the name of the host is missing", "write it like user@node1:4")
     if len(split(name)) > 1:
-        raise _BadError('a host name cannot hold ","', _ONE_A_LINE)
+        raise _bad('a host name cannot hold ","', _ONE_A_LINE)
     if not (_NAME.issuperset(name) or (ranged and _RANGED.issuperset(name))):
         odd = next(char for char in name if char not in _RANGED)
-        raise _BadError(f"a host name cannot hold {quoted(odd)}", _ONE_A_LINE)
+        raise _bad(f"a host name cannot hold {quoted(odd)}", _ONE_A_LINE)
     if name[0] in "-.":
-        raise _BadError(f"a host name cannot begin with {name[0]}", "write it like node1")
+        raise _bad(f"a host name cannot begin with {name[0]}", "write it like node1")
     if len(name) > 253 and not ranged:
-        raise _BadError("a host name has at most 253 characters", "write a shorter name")
+        raise _bad("a host name has at most 253 characters", "write a shorter name")
 
 
 def _expand(host: str) -> list[str]:
     """The names of a host with ranges."""
-    if "[" not in host and "]" not in host:
-        return [host]
-    try:
-        return expand(host)
-    except LaunchError as error:
-        raise _BadError(error.what, error.todo) from None
+    return expand(host) if "[" in host or "]" in host else [host]
 
 
 def _user(text: str) -> str:
     if not text or text[0] == "-" or not _USER.issuperset(text):
-        raise _BadError(f"{quoted(text)} is no user name", "write user@host or username=user")
+        raise _bad(f"{quoted(text)} is no user name", "write user@host or username=user")
     return text
 
 
@@ -307,7 +284,7 @@ def _slots(text: str) -> int:
 def _number(text: str, key: str, low: int, high: int) -> int:
     number = int(text) if text.isascii() and text.isdigit() and len(text) < 12 else -1
     if not low <= number <= high:
-        raise _BadError(
+        raise _bad(
             f"{key} is a whole number from {low} to {high}, not {quoted(text)}", f"write it like {key}={_EXAMPLE[key]}"
         )
     return number

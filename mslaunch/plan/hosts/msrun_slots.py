@@ -33,8 +33,8 @@ def shared(allocation: Allocation, request: Request) -> Allocation:
         if total is not None and total > said:
             raise _too_few(nodes, said, total)
         return allocation
-    left = max(0, (_WORKERS if total is None else total) - said)
-    shares = iter(_even(left, sum(unsaid)))
+    each, more = divmod(max(0, (_WORKERS if total is None else total) - said), sum(unsaid))
+    shares = iter([each + (at < more) for at in range(sum(unsaid))])  # the first get one more if it is not even
     slots = [next(shares) if open_ else node.slots or 0 for node, open_ in zip(nodes, unsaid)]
     return _with(allocation, slots, "an even share", max(slots))
 
@@ -55,11 +55,6 @@ def _too_few(nodes: Sequence[Node], said: int, total: int) -> UsageError:
     each = ", ".join(f"{node.name} {node.slots}" for node in nodes[:_SHOWN]) + ", …" * (len(nodes) > _SHOWN)
     what = f"{total} workers are asked for, and the slots of the hosts are {said} ({each})"
     return UsageError(what, "--worker_num", "lower it, give hosts more slots, or say --local_worker_num")
-
-
-def _even(total: int, hosts: int) -> list[int]:
-    """The first hosts get one more where it does not come out even."""
-    return [total // hosts + (at < total % hosts) for at in range(hosts)]
 
 
 def _is_unsaid(node: Node, bare: bool) -> bool:

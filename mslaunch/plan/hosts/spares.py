@@ -21,12 +21,12 @@ def missing(allocation: Allocation, gone: Collection[str]) -> list[Node]:
 
 def ready_spares(allocation: Allocation, gone: Collection[str]) -> list[Node]:
     """Spares in the order in which they are used: first, for each missing host, one with as many slots."""
-    ready = [node for node in allocation.spares if node.name not in gone]
+    left = [node for node in allocation.spares if node.name not in gone]
     first: list[Node] = []
-    for old in missing(allocation, gone)[: len(ready)]:
-        left = [node for node in ready if node not in first]
+    for old in missing(allocation, gone)[: len(left)]:
         first.append(next((node for node in left if _fits(node, old)), left[0]))
-    return [*first, *(node for node in ready if node not in first)]
+        left.remove(first[-1])
+    return [*first, *left]
 
 
 def _fits(new: Node, old: Node) -> bool:

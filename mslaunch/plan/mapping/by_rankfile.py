@@ -59,13 +59,13 @@ def _placed(job: MappingJob, app: int, line: RankLine, mine: Sequence[int]) -> P
     if not machines.is_known(node):
         return Placement(line.rank, app, node, local)
     places = _places(job, line)
-    cpus = tuple(machines.of(node).cpus[at] for at in places)
+    cpus = tuple(machines.topologies[node].cpus[at] for at in places)
     return Placement(line.rank, app, node, local, cpus, _object(machines, node, places))
 
 
 def _places(job: MappingJob, line: RankLine) -> Sequence[int]:
     """Where in `Topology.cpus` the listed cpus are; physical numbers stand for the cores around them (4.1.4)."""
-    topology, hwthreads = job.machines.of(line.node), job.request.policy.hwthread_cpus
+    topology, hwthreads = job.machines.topologies[line.node], job.request.policy.hwthread_cpus
     name = job.slots.nodes[line.node].name
     if dict(job.request.mca).get(_PHYSICAL, "").lower() not in YES:
         return listed(line.cpus, topology, hwthreads, line.source, name)
@@ -82,7 +82,7 @@ def _places(job: MappingJob, line: RankLine) -> Sequence[int]:
 def _object(machines: TopologyView, node: int, places: Sequence[int]) -> Locale:
     """The object that has exactly these hardware threads, the smallest of several; else the whole node."""
     for level in LEVELS:
-        row = machines.row(node, level)
+        row = machines.topologies[node].row(level)
         if row and machines.inside(node, (level, row[places[0]])) == list(places):
             return level, row[places[0]]
     return WHOLE

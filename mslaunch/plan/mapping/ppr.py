@@ -104,8 +104,8 @@ def _pruned(
     machines: TopologyView, node: int, level: str, counts: Sequence[int], limits: Mapping[str, int]
 ) -> list[int]:
     """As many of the counts as the larger objects allow, dealt one at a time to the smaller ones in turn."""
-    first = {number: at for at, number in reversed(list(enumerate(machines.row(node, level))))}
-    rows = {upper: machines.row(node, upper) if upper != "node" else () for upper in limits}
+    first = {number: at for at, number in reversed(list(enumerate(machines.topologies[node].row(level))))}
+    rows = {upper: machines.topologies[node].row(upper) if upper != "node" else () for upper in limits}
     above = [
         [(upper, row[first[number]] if row else 0) for upper, row in rows.items()] for number in range(len(counts))
     ]

@@ -65,7 +65,7 @@ class _RankPiles:
         self._positions: dict[Locale, list[int]] = {}
         for at in reversed(range(len(locales))):
             self._positions.setdefault(locales[at], []).append(at)
-        row = machines.row(node, level)
+        row = machines.topologies[node].row(level)
         self._on: dict[int, set[Locale]] = {}
         for locale in self._positions:
             for at in machines.inside(node, locale):

@@ -33,8 +33,13 @@ def _rows(job: MappingJob) -> Iterator[tuple[int, int, Locale]]:
         own = sequences[app] if app < len(sequences) else ()
         listed = [node for node in own if node in mine] or listed
         wanted = len(listed) if context.np is None else context.np
-        if not 0 < wanted <= len(listed):
-            raise _too_short(wanted, len(listed))
+        if not listed:
+            todo = "name a host for each rank with -H or --hostfile"
+            raise AllocationError("there is no list of hosts (left) to go down", "--map-by seq", todo)
+        if wanted > len(listed):
+            what = f"{counted(wanted, 'rank')} asked for, {counted(len(listed), 'host')} listed"
+            todo = "list a host for each rank, on a line of its own in a hostfile, or lower -np"
+            raise AllocationError(what, "--map-by seq", todo)
         for node in listed[:wanted]:
             if not slots.room(node):
                 raise slots.refusal(f"not enough slots: {slots.nodes[node].name} has none left for rank {slots.asked}")
@@ -42,17 +47,3 @@ def _rows(job: MappingJob) -> Iterator[tuple[int, int, Locale]]:
             slots.asked += 1
             yield app, node, WHOLE
         listed = listed[wanted:]
-
-
-def _too_short(wanted: int, have: int) -> AllocationError:
-    if not have:
-        return AllocationError(
-            "there is no list of hosts (left) to go down",
-            "--map-by seq",
-            "name a host for each rank with -H or --hostfile",
-        )
-    return AllocationError(
-        f"{counted(wanted, 'rank')} asked for, {counted(have, 'host')} listed",
-        "--map-by seq",
-        "list a host for each rank, on a line of its own in a hostfile, or lower -np",
-    )

@@ -37,40 +37,26 @@ class TopologyView:
         }
         self.nodes = nodes
         self._known = topologies
-        self._of = [topologies.get(node.name) or flats[max(1, node.slots or 1)] for node in nodes]
+        self.topologies = [topologies.get(node.name) or flats[max(1, node.slots or 1)] for node in nodes]
         self._counts: dict[tuple[int, str], int] = {}
 
     def is_known(self, node: int) -> bool:
         """Whether this node's topology is its own, and not a flat one in its place."""
         return self.nodes[node].name in self._known
 
-    def of(self, node: int) -> Topology:
-        """The node's topology."""
-        return self._of[node]
-
-    def row(self, node: int, level: str) -> Sequence[int]:
-        """Which object of this level each hardware thread of the node is in; empty if there is no such level."""
-        return self._of[node].row(level)
-
     def count(self, node: int, level: str) -> int:
         """How many objects of this level the node has."""
         key = (node, level)
         if key not in self._counts:
-            self._counts[key] = max(self.row(node, level), default=-1) + 1
+            self._counts[key] = max(self.topologies[node].row(level), default=-1) + 1
         return self._counts[key]
 
     def inside(self, node: int, locale: Locale) -> list[int]:
         """The places in `Topology.cpus` of the hardware threads of one object, or of the whole node."""
         level, number = locale
         if not level:
-            return list(range(len(self.of(node).cpus)))
-        return [at for at, other in enumerate(self.row(node, level)) if other == number]
-
-    def cpus(self, node: int, locale: Locale, hwthreads: bool) -> int:
-        """How many cpus (cores, or hardware threads) one object has."""
-        threads = self.inside(node, locale)
-        cores = self.row(node, "core")
-        return len(threads) if hwthreads or not cores else len({cores[at] for at in threads})
+            return list(range(len(self.topologies[node].cpus)))
+        return [at for at, other in enumerate(self.topologies[node].row(level)) if other == number]
 
     def check_cpus(self, node: int, locales: Sequence[Locale], policy: Policy) -> None:
         """Raises AllocationError if an object that ranks are mapped to has fewer cpus than PE=n asks for.
@@ -80,7 +66,8 @@ class TopologyView:
         if not self.is_known(node):
             return
         for locale in dict.fromkeys(locales):
-            have = self.cpus(node, locale, policy.hwthread_cpus)
+            cpu_row = self.topologies[node].cpu_row(policy.hwthread_cpus)
+            have = len({cpu_row[place] for place in self.inside(node, locale)})
             if have >= policy.pe or (locale == WHOLE and policy.bind_to == "none"):
                 continue
             cpus, name = counted(have, "hardware thread" if policy.hwthread_cpus else "core"), self.nodes[node].name

@@ -118,7 +118,6 @@ def test_the_longest_argument_list_can_be_started() -> None:
         st.sampled_from(["10.0.0.1", "fd00::1"]),
         *[st.integers(1, 65535)] * 2,
         job=st.integers(0, 2**32 - 1),
-        app=st.integers(0, 3),
         sizes=st.lists(st.integers(1, 9), max_size=3).map(tuple),
         bound=st.booleans(),
         crowded=st.booleans(),

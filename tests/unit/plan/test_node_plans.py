@@ -316,7 +316,8 @@ def test_workers_poll_their_scheduler_often_unless_the_user_sets_the_interval(
 
 
 def test_very_many_workers_poll_at_the_interval_of_mindspore() -> None:
-    assert mindspore.pace(256) and not mindspore.pace(257)
+    few, many = (mindspore.defaults(size, (), False) for size in (256, 257))
+    assert LOWER in few and LOWER not in many
 
 
 @pytest.mark.parametrize(
