@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 PROGRAM = Path(__file__).resolve().parents[2] / "scripts" / "cluster_lib" / "switch.py"
-NOBODY = bytes([2, 0, 0, 0, 0, 99])
 ALL = b"\xff" * 6
 
 

@@ -37,11 +37,6 @@ import subprocess, sys
 sys.exit(subprocess.call(sys.argv[1:]))
 """
 
-LEAVES_ONE = """\
-import subprocess, sys
-subprocess.Popen(sys.argv[1:])  # and does not wait: its parent will be somebody else
-"""
-
 
 @pytest.fixture
 def package(tmp_path: Path) -> Path:
