@@ -1,4 +1,4 @@
-"""Signals and the time limit of one launch: the one place that handles either.
+"""Signals and the time limit (--timeout) of one launch: the one place that handles either.
 
 All of them, and whoever calls `post`, make the same events.  The state of the launch decides who gets these:
 

@@ -1,4 +1,4 @@
-"""The cause of a job's failure: a record of each thing that goes wrong, and which of them decides the exit code.
+"""The cause of a job's failure: records of what goes wrong, and which failure of several decides the exit code.
 
 An exit code of 0 can be a failure: others wait for ever for a rank that ends between MPI_Init and MPI_Finalize, or that
 never calls MPI_Init although they did.  The job's code is 1 then, as it is after MPI_Abort with 0.
