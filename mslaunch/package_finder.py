@@ -1,9 +1,8 @@
 """A finder for the modules of this package that asks the file system once per module.
 
 Python's own finder lists each folder, checks it for changes, tries seven kinds of file, and reads an `__init__` for
-each package.  A launch imports a hundred modules, and this takes a fifth off the time for it (`scripts/bench imports`).
-Below `mslaunch`, a module is a file NAME.py, and a package has an empty `__init__`: tests/test_architecture.py keeps
-both rules.  Python's own loader still reads, checks and writes the compiled files.
+each package.  Below `mslaunch`, a module is a file NAME.py, and a package has an empty `__init__`:
+tests/test_architecture.py keeps both rules.  Python's own loader still reads, checks and writes the compiled files.
 """
 
 from __future__ import annotations
