@@ -14,8 +14,8 @@ from mslaunch.agent.launcher_link import AgentContext, LauncherLink
 from mslaunch.agent.node_job import NodeJob
 from mslaunch.agent.ports import Ports
 from mslaunch.faststd import TYPE_CHECKING, signal
-from mslaunch.host.cpus import count_cores, usable_cpus
 from mslaunch.host.own_addresses import addresses
+from mslaunch.host.usable_cpus import count_cores, usable_cpus
 from mslaunch.protocol import control, frames
 from mslaunch.protocol.frames import NO_RANK, Frame
 from mslaunch.runtime.loop import Loop

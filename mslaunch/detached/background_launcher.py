@@ -10,7 +10,7 @@ import os
 import sys
 import time
 
-from mslaunch.detached.process_identity import process
+from mslaunch.detached.launcher_pid import process
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.launcher.observers import AllStarted, LaunchEnded
 

@@ -13,7 +13,7 @@ import time
 
 from mslaunch.detached import background_launcher
 from mslaunch.detached.job_registry import JobEntry, JobRegistry
-from mslaunch.detached.process_identity import ProcessIdentity, process
+from mslaunch.detached.launcher_pid import ProcessIdentity, process
 from mslaunch.errors import EXIT_NOT_FOUND, EXIT_USAGE, LaunchError
 from mslaunch.faststd import TYPE_CHECKING, signal
 

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from mslaunch.detached.process_identity import ProcessIdentity
+from mslaunch.detached.launcher_pid import ProcessIdentity
 from mslaunch.errors import LaunchError
 from mslaunch.faststd import TYPE_CHECKING
 

@@ -13,12 +13,12 @@ from itertools import count
 
 from mslaunch.datamodel.node_report import LEVELS, Topology
 from mslaunch.faststd import TYPE_CHECKING
-from mslaunch.host.cpus import enter, find_cores, first_line, members, siblings
+from mslaunch.host.usable_cpus import enter, find_cores, first_line, members, siblings
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from mslaunch.host.cpus import Parts
+    from mslaunch.host.usable_cpus import Parts
 
 #: files that name the cpus of an object, as `cpus.members` takes them
 _SOCKET = ("package_cpus_list", "core_siblings_list", "core_siblings")

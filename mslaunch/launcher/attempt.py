@@ -15,9 +15,9 @@ from mslaunch.datamodel.node_plan import SERVICE_BASE
 from mslaunch.datamodel.outcome import Failure, Outcome
 from mslaunch.datamodel.request import Request
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple, partial
-from mslaunch.host.cpus import cores_here
 from mslaunch.host.files import head_of, read_text
 from mslaunch.host.own_addresses import is_local
+from mslaunch.host.usable_cpus import cores_here
 from mslaunch.launcher.agents.connection import JobAgents
 from mslaunch.launcher.agents.rendezvous import RendezvousRequest
 from mslaunch.launcher.agents.start_agents import AgentPool, UnreachedError

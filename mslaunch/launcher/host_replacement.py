@@ -22,8 +22,8 @@ from mslaunch.launcher.restart_candidates import (
     may_shrink,
     smaller_candidates,
 )
+from mslaunch.plan.hosts.choose_spares import exchange, ready_spares
 from mslaunch.plan.hosts.host_names import named_node, naming_of
-from mslaunch.plan.hosts.spares import exchange, ready_spares
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence

@@ -11,8 +11,8 @@ from mslaunch.datamodel.node_plan import SERVICE_BASE
 from mslaunch.errors import AllocationError, UsageError, counted
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 from mslaunch.frameworks.table import service_info
+from mslaunch.plan.hosts.choose_spares import exchange, missing, ready_spares
 from mslaunch.plan.hosts.host_ranges import fold
-from mslaunch.plan.hosts.spares import exchange, missing, ready_spares
 from mslaunch.plan.mapping.mapper import map_job, topology_decides
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from agents import plan
 from mslaunch.agent.ranks import numa_memory
 from mslaunch.agent.ranks.cpu_affinity import bound
 from mslaunch.datamodel.node_plan import RankPlan
-from mslaunch.host.cpus import count_cores
 from mslaunch.host.read_topology import read_topology
+from mslaunch.host.usable_cpus import count_cores
 from mslaunch.protocol import control, frames
 
 OURS = os.sched_getaffinity(0)

@@ -10,7 +10,7 @@ import pytest
 
 from mslaunch.datamodel.request import AppContext, Caller, LinkPolicy, Policy, Request
 from mslaunch.errors import LaunchError
-from mslaunch.host.cpus import cores_here, count_cores
+from mslaunch.host.usable_cpus import cores_here, count_cores
 from mslaunch.launcher.launch import run
 
 AGENT = """\

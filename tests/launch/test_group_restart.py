@@ -12,7 +12,7 @@ import pytest
 from launching import parent_of, program, through_rsh, wait_until
 
 from mslaunch.errors import counted
-from mslaunch.host.cpus import cores_here
+from mslaunch.host.usable_cpus import cores_here
 
 GROUP = ["--restart", "group"]
 TWO = through_rsh("alpha:1", "beta:1")

@@ -1,15 +1,16 @@
 """The hydra dialect: the command line of MPICH's mpiexec.hydra.
 
 Rules and spellings are those of mpiexec.hydra 5.0.2, by experiment: names in any case with one dash or two, values
-after a blank or `=`, options that act on all programs wherever they stand, and a file whose lines are programs
-(-configfile).  Unlike with hydra, a rank that fails ends the job, also one that does not use MPI.
+after a blank or `=`, and options that act on all programs wherever they stand.  Unlike with hydra, a rank that fails
+ends the job, also one that does not use MPI.
 """
 
 from __future__ import annotations
 
+from mslaunch.cli.hydra import config_file
 from mslaunch.cli.hydra.options import EXAMPLES, EXTRAS, OTHERS, TABLE, USAGE, VARIABLES, HydraOptions
 from mslaunch.cli.parser import options
-from mslaunch.cli.parser.options import Index, Option, ParsedLine, assemble, own_fields
+from mslaunch.cli.parser.options import Index, Option, assemble, own_fields
 from mslaunch.errors import UsageError
 from mslaunch.faststd import TYPE_CHECKING
 
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from mslaunch.datamodel.jobmap import HostLine
     from mslaunch.datamodel.request import Request
 
-_PAIRS = ("env", "genv")
 _ONCE = ("own.hosts", "own.ppn", "own.order", "own.rankmap")  # at most once in the whole command line
 
 
@@ -30,15 +30,17 @@ def parse(argv: Sequence[str], environ: Mapping[str, str], read_text: ReadText) 
     Options override those of the configuration file, and these override variables.
     """
     index = Index(TABLE, extras)
-    line = options.parse_line(index, _programs(index, argv, read_text))
+    line = options.parse_line(index, config_file.programs_of(index, argv, read_text))
     options.require_programs(line.programs, ":" in argv)
     for path in _ONCE:
         first, *others = line.job.get(path, [None])
         if others:
-            twice = _bare_name(first.source) == _bare_name(others[0].source)
+            twice = config_file.bare_name(first.source) == config_file.bare_name(others[0].source)
             what = "it was given twice" if twice else f"{first.source} was given too"
             raise UsageError(what, others[0].source, "give one of them, once for all programs")
-    line = line.over(_from_file(index, environ, read_text).over(options.from_environ(VARIABLES, environ)))
+    line = line.over(
+        config_file.shared_options(index, environ, read_text).over(options.from_environ(VARIABLES, environ))
+    )
     own = HydraOptions(**own_fields(line))
     forward = own.forward if own.hidden is None else tuple(name for name in environ if name not in own.hidden)
     shared = {"app.forward": forward, "app.env+": own.env, "app.path": own.path, "app.wdir": own.wdir}
@@ -72,21 +74,6 @@ def describe() -> DialectHelp:
     from mslaunch.cli.parser.dialect_contract import DialectHelp
 
     return DialectHelp("mpiexec.hydra", USAGE, TABLE, extras(), (), VARIABLES, OTHERS, EXAMPLES)
-
-
-def _from_file(index: Index, environ: Mapping[str, str], read_text: ReadText) -> ParsedLine:
-    """Options in the file that HYDRA_CONFIG_FILE names; as with hydra, a missing file is no error."""
-    path = environ.get("HYDRA_CONFIG_FILE")
-    try:
-        words = read_text(path).split() if path else []
-    except OSError:
-        return ParsedLine()
-    line = options.parse_line(index, [_plain_words(index, words)[0]])
-    (program,) = line.programs
-    if program.argv:
-        raise UsageError(f"{program.argv[0]!r} is no option", f"HYDRA_CONFIG_FILE={path}", "write options only")
-    line.shared = program.settings
-    return line
 
 
 def _placed(request: Request, own: HydraOptions, entries: Sequence[HostLine]) -> Request:
@@ -154,69 +141,3 @@ def _hosts(entries: Sequence[HostLine], ranks: int, own: HydraOptions) -> Iterat
         what = f"it has hosts for {len(own.rankmap)} ranks, {ranks} start"
         raise UsageError(what, "-rankmap", "name a host for each rank")
     return machinefile.by_rankmap(entries, own.rankmap)
-
-
-# --- the words of each program
-
-
-def _programs(index: Index, argv: Sequence[str], read_text: ReadText) -> list[list[str]]:
-    """The words of each program, in one form: those between lone colons, and the lines of the file of -configfile."""
-    programs: list[list[str]] = []
-    for words in options.split_at_colons(argv):
-        plain, path = _plain_words(index, words)
-        if path == "":
-            raise UsageError("FILE is missing", "-configfile", "write -configfile FILE, at the end of the line")
-        of_file = [_plain_words(index, line) for line in (_lines(path, read_text) if path else ())]
-        if any(nested is not None for _, nested in of_file):
-            raise UsageError(f"{path} names another such file", "-configfile", "write all programs into one file")
-        first, *others = [line for line, _ in of_file] or [[]]
-        programs += [plain + first, *others]
-    return programs
-
-
-def _lines(path: str, read_text: ReadText) -> list[list[str]]:
-    """The programs of a -configfile: one a line, or with colons between; no quotes, `\\` continues a line."""
-    text = options.read_file(read_text, path, "-configfile").replace("\\\n", " ")
-    lines = (line.split() for line in text.splitlines() if line.lstrip()[:1] != "#")
-    return [part for words in lines for part in options.split_at_colons(words)]
-
-
-def _plain_words(index: Index, words: Sequence[str]) -> tuple[list[str], str | None]:
-    """The words, with options in lower case and `-env A=b` as `-env A b`; and the file that -configfile names.
-
-    `-env A=b` is one word and `-env A b` two, so both are brought into one form before the table is used.  The program
-    is left as it is.  Raises `UsageError` for words after that file.
-    """
-    pending = list(reversed(words))
-    plain: list[str] = []
-    while pending and pending[-1][:1] == "-" and pending[-1] != "--":
-        word, equals, value = pending.pop().partition("=")
-        name = _bare_name(word)
-        option = index.get(name)
-        if name == "configfile":
-            path = value if equals else pending.pop() if pending else ""
-            if pending:
-                todo = "the programs are in the file: write it last"
-                raise UsageError(f"{pending[-1]!r} stands after its file", word, todo)
-            return plain, path
-        plain.append(word[: len(word) - len(name)] + name)
-        if option is None or (equals and name not in _PAIRS):
-            plain[-1] += equals + value
-        else:
-            plain += _following(name, len(option.metavar.split()), [value] if equals else [], pending)
-        if option is None:
-            break
-    return plain + pending[::-1], None
-
-
-def _following(name: str, wanted: int, given: list[str], pending: list[str]) -> list[str]:
-    """The words of an option, those `given` after its `=` and others, which are taken off `pending`."""
-    if name in _PAIRS:
-        first, equals, second = (given or [pending.pop() if pending else ""])[0].partition("=")
-        given = [first, second] if equals else [first]
-    return [*given, *(pending.pop() for _ in range(min(wanted - len(given), len(pending))))]
-
-
-def _bare_name(word: str) -> str:
-    """`--Hosts` is `hosts`; "" for a word that is no option."""
-    return (word[2:] if word[:2] == "--" else word[1:]).lower() if word[:1] == "-" else ""

@@ -55,8 +55,8 @@ def _with(request: Request, local: LocalBinding, cpus: tuple[int, ...]) -> Reque
 
 def idle(request: Request) -> list[str]:
     """Notes about options that bind no worker: with fewer cpus or nodes than workers, msrun does nothing."""
-    from mslaunch.host.cpus import usable_cpus
     from mslaunch.host.read_topology import read_topology
+    from mslaunch.host.usable_cpus import usable_cpus
 
     local, ranks = request.policy.local, request.apps[0].np
     if local is None or ranks is None:

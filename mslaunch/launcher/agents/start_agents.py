@@ -77,7 +77,7 @@ class AgentPool:
     def cores(self, nodes: Sequence[Node], hwthreads: bool) -> dict[str, int]:
         """How many cores each node has, or hardware threads, by name."""
         if self._dry:
-            from mslaunch.host.cpus import cores_here
+            from mslaunch.host.usable_cpus import cores_here
 
             return dict.fromkeys((node.name for node in nodes), cores_here(hwthreads))
         hellos = [(connection.node.name, connection.hello) for connection in self._connect(nodes, topologies=True)]
@@ -86,8 +86,8 @@ class AgentPool:
     def topologies(self, nodes: Sequence[Node]) -> dict[str, Topology]:
         """What the cpus of each node share, by name."""
         if self._dry:
-            from mslaunch.host.cpus import usable_cpus
             from mslaunch.host.read_topology import read_topology
+            from mslaunch.host.usable_cpus import usable_cpus
 
             return dict.fromkeys((node.name for node in nodes), read_topology(usable_cpus()))
         connections = self._connect(nodes, topologies=True)

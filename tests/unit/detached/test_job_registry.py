@@ -21,7 +21,7 @@ from mslaunch.cli.main import parse
 from mslaunch.cli.parser.options import Show
 from mslaunch.detached import job_registry
 from mslaunch.detached.job_registry import JobEntry, JobRegistry
-from mslaunch.detached.process_identity import ProcessIdentity, process
+from mslaunch.detached.launcher_pid import ProcessIdentity, process
 from mslaunch.errors import LaunchError, UsageError
 
 

@@ -31,8 +31,8 @@ from machines import (
 )
 
 from mslaunch.datamodel.node_report import LEVELS, Topology
-from mslaunch.host.cpus import count_cores
 from mslaunch.host.read_topology import read_topology
+from mslaunch.host.usable_cpus import count_cores
 
 FEW = settings(max_examples=30, deadline=None)
 

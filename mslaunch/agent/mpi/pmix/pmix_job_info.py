@@ -24,7 +24,7 @@ from mslaunch.agent.mpi.pmix.pmix_values import (  # fmt: skip
     text,
 )
 from mslaunch.faststd import TYPE_CHECKING
-from mslaunch.host.cpus import usable_cpus
+from mslaunch.host.usable_cpus import usable_cpus
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -18,7 +18,7 @@ from mslaunch.cli.main import parse
 from mslaunch.datamodel.jobmap import Endpoint
 from mslaunch.datamodel.outcome import Failure
 from mslaunch.errors import EXIT_LOST, EXIT_UNREACHED, LaunchError, UsageError
-from mslaunch.host.cpus import cores_here
+from mslaunch.host.usable_cpus import cores_here
 from mslaunch.plan.mapping.pipeline import allocate
 
 OLD = OpenMpiInstallation("/usr/bin/mpirun", (4, 1, 4))

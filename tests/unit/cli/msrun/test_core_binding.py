@@ -144,7 +144,7 @@ def test_any_json_is_a_binding_or_refused(option, value):
 
 
 def test_cpus_that_cannot_be_shared_are_reported(monkeypatch):
-    monkeypatch.setattr("mslaunch.host.cpus.usable_cpus", lambda: {0, 1})
+    monkeypatch.setattr("mslaunch.host.usable_cpus.usable_cpus", lambda: {0, 1})
     assert parsed("--bind_core=True", "--worker_num=2").notes == ()
     assert "3 cannot share 2 cpus" in parsed("--bind_core=True", "--worker_num=3").notes[0]
     assert parsed("--bind_core=True", "--worker_num=3", "-H", "a").notes == ()

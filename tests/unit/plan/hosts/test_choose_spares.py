@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mslaunch.datamodel.jobmap import Allocation, Node, RankLine
-from mslaunch.plan.hosts.spares import exchange
+from mslaunch.plan.hosts.choose_spares import exchange
 
 
 def nodes(text: str, spare: bool = False) -> tuple[Node, ...]:
