@@ -92,10 +92,11 @@ class Agent:
         """The first frame that an agent sends.
 
         srun and others hand on the SSH_CONNECTION of the host that they run on: then the server is not this host.
+        Link-local addresses, which have a %, are not among `addresses()`.
         """
         cpus, found, seen_from = usable_cpus(), addresses(), ""
         words = ssh.split()  # sshd(8): client, port, server, port
-        if len(words) == 4 and (words[2] in found or words[2].startswith("127.")):
+        if len(words) == 4 and (words[2] in found or words[2].startswith("127.") or "%" in words[2]):
             seen_from = words[0]
             found = list(dict.fromkeys([words[2], *found]))
         version = ".".join(map(str, sys.version_info[:3]))

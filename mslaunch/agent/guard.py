@@ -142,5 +142,6 @@ def _children() -> list[int]:
     from mslaunch.host.processes import children, numbers, stat_fields
 
     me = os.getpid()
-    # all of /proc is read for a kernel without CONFIG_PROC_CHILDREN
-    return children(me) or [pid for pid in numbers() if stat_fields(pid)[1:2] == [b"%d" % me]]
+    if os.path.exists(f"/proc/{me}/task/{me}/children"):
+        return children(me)
+    return [pid for pid in numbers() if stat_fields(pid)[1:2] == [b"%d" % me]]  # without CONFIG_PROC_CHILDREN

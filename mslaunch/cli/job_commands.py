@@ -81,7 +81,7 @@ def _outcome(entry: JobEntry, state: str) -> str:
 
 
 def _detail(entry: JobEntry) -> str:
-    facts, state = entry.facts, entry.state
+    state, facts = entry.state, entry.facts
     lives = state in ("starting", "running")
     rows = (
         ("command", shlex.join(facts["command"])),
@@ -100,8 +100,9 @@ def _detail(entry: JobEntry) -> str:
 def _table(entries: Iterable[JobEntry]) -> str:
     rows = [("JOB", "STATE", "SINCE", "RANKS", "COMMAND")]
     for entry in entries:
-        facts, command = entry.facts, shlex.join(entry.facts["command"])
-        state = f"ended, {facts['code']}" if entry.state == "ended" else entry.state
+        state, facts = entry.state, entry.facts
+        command = shlex.join(facts["command"])
+        state += f", {facts['code']}" if state == "ended" else ""
         short = command if len(command) <= _WIDTH else command[: _WIDTH - 1] + "…"
         rows.append((str(entry.number), state, _time(entry.since), str(facts["ranks"] or "-"), short))
     widths = [max(len(row[at]) for row in rows) for at in range(4)]

@@ -51,9 +51,9 @@ def make_context(loop: Loop, request: Request, caller: Caller) -> LaunchContext:
 
 
 def _grant(request: Request, caller: Caller) -> Grant | None:
-    """What a resource manager has granted; None if there is none, or the command line names the hosts."""
+    """What a resource manager has granted; None if there is none, a backend runs the job, or hosts are named."""
     rows = [row for name, row in MANAGERS.items() if name in caller.environ]
-    if not rows or request.names_hosts:
+    if not rows or request.names_hosts or request.backend:
         return None
     from mslaunch.resource_managers.managers import HostAccess, detect, run_command
 

@@ -36,6 +36,11 @@ def test_an_address_by_ssh_comes_first(boot):
     assert (hello.addresses[0], hello.seen_from) == ("127.0.0.1", "192.0.2.1")
 
 
+def test_a_link_local_address_by_ssh_comes_first(boot):
+    hello = boot(SSH_CONNECTION="fe80::1%lo 50000 fe80::2%lo 22").begin()
+    assert (hello.addresses[0], hello.seen_from) == ("fe80::2%lo", "fe80::1%lo")
+
+
 def test_an_ssh_connection_of_another_host_is_not_ours(boot):
     """As srun hands it on from the login node: each host would have that one's address."""
     hello = boot(SSH_CONNECTION="192.0.2.1 50000 198.51.100.2 22").begin()

@@ -239,18 +239,20 @@ class FdPlacement:
 
 def open_fds(stdin: bool = False, merge: bool = False, pty: bool = False, ranks: int = 1) -> RankPipes:
     """Fresh descriptors for one of `ranks` ranks; raises OSError when there are no more."""
-    ours_in = -1
-    if stdin:
-        child_in, ours_in = os.pipe()
-    else:
-        child_in = os.open(os.devnull, os.O_RDONLY)
-    ours_out, child_out = open_stream(pty, pipe_size(ranks))
-    streams = [(STDOUT, ours_out)]
-    child_err = child_out
-    if not merge:
-        ours_err, child_err = open_stream(False)
-        streams.append((STDERR, ours_err))
-    return RankPipes((child_in, child_out, child_err), streams, ours_in)
+    # the child's stdin and ours, our stdout and the child's, our stderr and the child's
+    opened = list(os.pipe()) if stdin else [os.open(os.devnull, os.O_RDONLY), -1]
+    try:
+        opened += open_stream(pty, pipe_size(ranks))
+        streams = [(STDOUT, opened[2])]
+        if not merge:
+            opened += open_stream(False)
+            streams.append((STDERR, opened[4]))
+    except OSError:
+        for fd in opened:
+            if fd >= 0:
+                os.close(fd)
+        raise
+    return RankPipes((opened[0], opened[3], opened[-1]), streams, opened[1])
 
 
 def _set_limit(limits: tuple[int, int]) -> None:

@@ -28,9 +28,12 @@ class SessionDir:
         self.path = os.path.join(self._base, f"mslaunch-{os.getpid()}-{os.urandom(8).hex()}")
         self._stored = stored
         self._made = False
-        os.write(guard, os.fsencode(self.path) + b"\0")
         self._file: BinaryIO | None = None
         self._mode = 0
+        try:
+            os.write(guard, os.fsencode(self.path) + b"\0")
+        except OSError:  # the guard has ended: the agent is about to notice it, and ends too
+            pass
 
     def _below(self, *parts: str) -> str:
         if not self._made:

@@ -109,7 +109,7 @@ def _by_device(said: Mapping[str, Any], where: str) -> Rows:
         listed = [value] if isinstance(value, str) else value
         if not isinstance(listed, list) or not all(isinstance(item, str) for item in listed):
             raise UsageError(f"{key} needs a list of strings, got {value!r}", where, _DEVICES)
-        rows[_device(key, where)] = tuple(n for item in listed for n in _numbers(item, key, where))
+        rows[_device(key, where)] = tuple(dict.fromkeys(n for item in listed for n in _numbers(item, key, where)))
     return rows
 
 

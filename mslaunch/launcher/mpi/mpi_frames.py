@@ -112,6 +112,7 @@ class MpiFrames:
         self._make_spawner = make_spawner
         self._spawner: WorldSpawner | None = None
         self._collectives: Collectives | None = None
+        self._lost: list[int] = []  # nodes
         self._worlds: dict[str, World] = {}
         self._mentioned: set[str] = set()  # libraries
         self._on: dict[int, Callable[[int, frames.Frame], None]] = {
@@ -145,6 +146,7 @@ class MpiFrames:
 
     def lost(self, node: int) -> None:
         """The connection to a node has ended."""
+        self._lost.append(node)
         if self._collectives:
             self._collectives.lost(node)
 
@@ -165,6 +167,8 @@ class MpiFrames:
                 self._add_to(self._collectives, world)
             for number in self._job.ended():
                 self.ended(number)
+            for node in self._lost:
+                self._collectives.lost(node)
         return self._collectives
 
     def _add_to(self, collectives: Collectives, world: World) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 
@@ -44,6 +45,22 @@ def start(loop: Loop, sink: Sink, script: str, stdin: bool = False, pty: bool = 
     fds = open_fds(stdin, pty=pty)
     rank.start("/bin/sh", ["sh", "-c", script], dict(os.environ), fds)
     return rank
+
+
+def test_no_descriptor_is_kept_when_there_are_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = []
+
+    def open_stream(pty: bool, size: int = 0) -> tuple[int, int]:
+        if opened:
+            raise OSError(errno.EMFILE, "Too many open files")
+        opened.extend(os.pipe())
+        return opened[0], opened[1]
+
+    monkeypatch.setattr("mslaunch.agent.ranks.rank.open_stream", open_stream)
+    before = os.listdir("/proc/self/fd")
+    with pytest.raises(OSError, match="Too many"):
+        open_fds(stdin=True)
+    assert os.listdir("/proc/self/fd") == before
 
 
 def test_a_silent_stream_is_timed_only_while_it_is_read(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -83,6 +83,10 @@ def test_bind_config_may_be_inline_and_by_node():
     assert request.apps[0].env == ()
 
 
+def test_a_cpu_that_is_given_twice_counts_once():
+    assert local("--bind_core", '{"device0": ["0", "1,0", "0-2"]}').cpus == ((0, 1, 2),)
+
+
 def test_a_file_with_devices_is_read():
     said = local("--bind_numa=b.json", files={"b.json": '{"device0": ["1"]}'})
     assert said.memory == ((1,),)

@@ -149,6 +149,16 @@ def test_requests_are_answered_to_their_sender() -> None:
     assert answers == [(1, Answer(5, "slots:none")), (1, Answer(7, "missing:the host was lost"))]
 
 
+def test_a_host_lost_before_the_first_collective_is_missing_in_it() -> None:
+    agents = Agents()
+    agents.mpi.lost(0)
+    agents.say(1, frames.ASK, payload=pack_with_blobs(Question(7, "modex", {"of": ["7.0"]})))
+    answers = [
+        (node, unpack_with_blobs(Answer, frame.payload)) for node, frame in agents.sent if frame.kind == frames.ANSWER
+    ]
+    assert answers == [(1, Answer(7, "missing:7.0, whose host was lost"))]
+
+
 def test_a_collective_larger_than_a_frame_ends_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mslaunch.launcher.mpi.collectives._LARGEST", 3)
     agents = Agents()
