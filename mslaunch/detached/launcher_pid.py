@@ -52,7 +52,9 @@ class ProcessIdentity(NamedTuple):
                 if fd < 0:
                     time.sleep(min(left, _POLL_SECONDS))
                 else:
-                    select.select([fd], [], [], left)
+                    poller = select.poll()  # select() takes no descriptor above 1023
+                    poller.register(fd, select.POLLIN)
+                    poller.poll(left * 1000)
         finally:
             _close(fd)
         return True

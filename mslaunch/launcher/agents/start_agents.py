@@ -138,6 +138,8 @@ class AgentPool:
 
     def close(self) -> list[str]:
         """Close all for good; returns the hosts whose agents would not end."""
+        for phase in self._late:
+            phase.stop()
         late = [connection for phase in self._late for connection in phase.connections]
         return [*self._stuck, *close_all([*self._connected.values(), *late])]
 
@@ -266,9 +268,10 @@ class ConnectPhase:
             self._loop.soon(self._finish)
 
     def _finish(self) -> None:
-        self._stop()
-        assert self._done
-        self._done(self)
+        if not self._closed:
+            self.stop()
+            assert self._done
+            self._done(self)
 
     def _check_clocks(self) -> None:
         """Each link has its own: one may wait for its turn, or for a person who types a passphrase."""
@@ -286,7 +289,9 @@ class ConnectPhase:
         self._limit = self._loop.after(_LOOK_AGAIN, self._check_clocks)
 
     def _show_progress(self, over: bool = False) -> None:
-        if self._progress and (self._shown or not over):
+        if not self._progress:
+            return
+        if self._shown or not over:
             self._shown = True
             self._progress(len(self._nodes) - len(self.waiting), len(self._nodes), over)
         if not over:
@@ -294,7 +299,9 @@ class ConnectPhase:
 
     # --- the end
 
-    def _stop(self) -> None:
+    def stop(self) -> None:
+        """Wait no longer; a link that opens late is closed."""
+        self._closed = True
         self._limit.cancel()
         self._progress_timer.cancel()
         self._show_progress(over=True)
@@ -305,8 +312,7 @@ class ConnectPhase:
 
     def close(self) -> None:
         """Wait no longer, and close what is not READY."""
-        self._closed = True
-        self._stop()
+        self.stop()
         reached = self.reached
         close_all([connection for connection in self.connections if connection not in reached])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import resource
 import signal
 import stat
 import subprocess
@@ -148,6 +149,22 @@ def test_a_process_is_identified_by_pid_and_start_time(launcher: subprocess.Pope
     assert real.send(signal.SIGTERM) and real.wait(9), "a zombie has ended"
     launcher.wait(9)
     assert not real.lives and not real.send(signal.SIGTERM) and process(launcher.pid) is None
+
+
+def test_a_process_is_waited_for_by_a_descriptor_above_1023(
+    launcher: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """select() takes none of these."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, hard), hard))
+    low = os.pidfd_open(launcher.pid)
+    monkeypatch.setattr(os, "pidfd_open", lambda pid: fcntl.fcntl(low, fcntl.F_DUPFD, 1100))
+    real = process(launcher.pid)
+    try:
+        assert real and not real.wait(0.01)
+    finally:
+        os.close(low)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_without_pidfd_the_pid_is_used(launcher: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -257,6 +257,27 @@ def test_an_opener_that_never_answers_is_not_waited_for(loop: Loop, monkeypatch:
     assert links[0].reader == -1 and links[0].wait(10)
 
 
+def test_a_call_during_the_job_ends_with_the_pool(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A spawn that still waits for an agent: what its opener holds is released, and the spawner hears no more."""
+    called: list[OpenContext] = []
+    answers: list[object] = []
+    released: list[str] = []
+    monkeypatch.setattr(transport_table, "load", lambda row: lambda nodes, context: called.append(context))
+    pool = Agents(loop, LinkPolicy(timeout=0.1)).pool
+    pool.call([THERE], lambda *answer: answers.append(answer))
+    called[0].closers.append(partial(released.append, "listener"))
+    assert pool.close() == []
+    assert released == ["listener"]
+    links: list[Link] = []
+    open_local([THERE], called[0]._replace(opened=links.append))
+    called[0].opened(links[0])
+    assert links[0].reader == -1 and links[0].wait(10)
+    due: list[bool] = []
+    loop.after(1.0, partial(due.append, True))
+    loop.run(lambda: bool(due))
+    assert answers == []
+
+
 def test_no_more_than_fanout_are_begun_at_a_time(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the transport: the next one begins when one is ready or has failed."""
     begun: list[str] = []
