@@ -26,7 +26,8 @@ if TYPE_CHECKING:
             """Hand a link for each of `nodes` to `context.opened`, or an error to `context.failed`.
 
             Both may be called at once, or later in the thread of the event loop, as by a transport whose agents call
-            back: it listens by `context.loop`, and appends to `context.closers` what ends that.  It does not block, and
+            back: it listens by `context.loop`, hands on no connection that has not proved itself by a token that came
+            on the agent's standard input, and appends to `context.closers` what ends that.  It does not block, and
             raises for what is wrong with all nodes alike.
             """
 

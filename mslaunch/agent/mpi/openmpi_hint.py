@@ -75,7 +75,7 @@ class _Inspection:
         if not os.path.isfile(path):  # to open a FIFO takes its writer from the program that it is for
             return True
         try:
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # the file may be exchanged meanwhile
         except OSError:  # a program that may be run and not read
             return True
         try:
