@@ -3,8 +3,9 @@
     switch.py LISTENER DELAY_MS LOSS_PERCENT NAME=FD...
 
 LISTENER is the descriptor of a listening unix socket (SOCK_SEQPACKET); each FD is the TAP device of the port NAME.
-One connection carries one command: `delay MS`, `loss PERCENT`, `cut NAME`, `heal NAME` or `status`; the answer is `ok`
-and perhaps more, or an error.  Loss and delay apply once, when a frame arrives.  Frames wait in one queue, so they
+One connection carries one command: `delay MS`, `loss PERCENT`, `cut NAME`, `cut-to NAME` (nothing reaches it),
+`cut-from NAME` (nothing leaves it), `heal NAME` or `status`; the answer is `ok` and perhaps more, or an error.  Loss
+and delay apply once, when a frame arrives.  Frames wait in one queue, so they
 never overtake each other, even when the delay shrinks.
 
 It waits with select(2), whose timeout is in microseconds; epoll(7) and poll(2) round to a millisecond.
@@ -34,7 +35,8 @@ class Switch:
         self.ports = ports
         self.delay = delay
         self.loss = loss
-        self.cut: set[int] = set()
+        self.mute: set[int] = set()  # ports from which nothing is taken
+        self.deaf: set[int] = set()  # and to which nothing is sent
         self.seen: dict[bytes, int] = {}  # Ethernet address -> port
         self.waiting: deque[tuple[float, int, bytes]] = deque()  # due, port it came from, frame
         self.passed = 0
@@ -43,7 +45,7 @@ class Switch:
     def take(self, port: int, frame: bytes, now: float) -> None:
         """A frame came in."""
         lost = self.loss and random.random() < self.loss
-        if port in self.cut or lost or len(self.waiting) >= QUEUE:
+        if port in self.mute or lost or len(self.waiting) >= QUEUE:
             self.dropped += 1
             return
         self.seen[frame[6:12]] = port
@@ -63,7 +65,7 @@ class Switch:
         return None
 
     def _send(self, port: int, frame: bytes) -> None:
-        if port in self.cut:
+        if port in self.deaf:
             self.dropped += 1
             return
         try:
@@ -75,8 +77,10 @@ class Switch:
     def obey(self, command: str) -> str:
         """One command; the answer."""
         word, _, value = command.partition(" ")
-        if word in ("cut", "heal") and value in self.ports:
-            (self.cut.add if word == "cut" else self.cut.discard)(self.ports[value])
+        if word in ("cut", "cut-to", "cut-from", "heal") and value in self.ports:
+            port = self.ports[value]
+            (self.deaf.add if word in ("cut", "cut-to") else self.deaf.discard)(port)
+            (self.mute.add if word in ("cut", "cut-from") else self.mute.discard)(port)
         elif word == "delay":
             self.delay = float(value) / 1000
         elif word == "loss":

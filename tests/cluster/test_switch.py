@@ -107,6 +107,22 @@ def test_cut_stops_both_ways_and_what_is_under_way(wire):
     assert w.got() == {"b": [b"3"], "c": [b"3"]}
 
 
+@pytest.mark.parametrize(
+    ("verb", "got"), [("cut-to", {"a": [b"2"], "c": [b"1", b"2"]}), ("cut-from", {"b": [b"1"], "c": [b"1"]})]
+)
+def test_a_cut_in_one_direction(wire, verb, got):
+    w = wire()
+    assert w.switch.obey(f"{verb} b") == "ok"
+    w.send("a", ALL, b"1")
+    w.send("b", ALL, b"2")
+    w.switch.deliver(0)
+    assert w.got() == got
+    assert w.switch.obey("heal b") == "ok"
+    w.send("a", "b", b"3")
+    w.switch.deliver(0)
+    assert w.got()["b"] == [b"3"]
+
+
 def test_loss(wire):
     w = wire(loss=1.0)
     w.send("a", ALL, b"1")
