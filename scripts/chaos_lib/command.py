@@ -10,7 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from chaos_lib import cells, runner, table
+from chaos_lib import ChaosError, cells, known_wrong, runner, table
 from chaos_lib.cells import Cell
 from chaos_lib.trial import Result, Trial
 
@@ -29,6 +29,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--sample", metavar="N", type=int, help="only N of them, drawn by --seed")
     parser.add_argument("--seed", metavar="TEXT", default=datetime.date.today().isoformat(), help="default: the date")
     parser.add_argument("--short", action="store_true", help="without those that have to wait for 10 s and more")
+    parser.add_argument("--known", action="store_true", help="without those that are known to be wrong")
     parser.add_argument("--seconds", metavar="S", type=float, help="begin no cell after so many seconds")
     parser.add_argument("--jobs", metavar="N", type=int, default=3, help="cells at the same time (default: 3)")
     parser.add_argument(
@@ -56,7 +57,10 @@ def main(words: list[str]) -> int:
     if given.write:
         if not given.record:
             parser.error("--write needs the --record of a run")
-        table.write(Path(given.write), runner.read_record(Path(given.record)))
+        try:
+            table.write(Path(given.write), runner.read_record(Path(given.record)))
+        except (ChaosError, OSError) as error:
+            parser.error(str(error))
         return 0
     if given.list:
         print("\n".join(map(str, wanted)))
@@ -76,6 +80,8 @@ def _wanted(given: argparse.Namespace) -> list[Cell]:
     wanted = cells.chosen(*axes, cells=named)
     if given.short:
         wanted = [cell for cell in wanted if not cells.is_long(cell)]
+    if given.known:
+        wanted = [cell for cell in wanted if not known_wrong.why(cell)]
     return cells.sample(wanted, given.sample, given.seed) if given.sample else wanted
 
 

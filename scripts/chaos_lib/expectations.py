@@ -47,7 +47,7 @@ def _waits_for_launcher(cell: Cell) -> bool:
 def _by_victim(cell: Cell) -> Expected:
     who, what = cell.who, cell.what
     if what in (*LIMITS, "disk"):
-        return Expected(EITHER, DOCUMENTED, bound=2 * DEFAULT_LEASE)
+        return Expected(EITHER, (*DOCUMENTED, *((7,) if cell.when == "ending" else ())), bound=2 * DEFAULT_LEASE)
     if what == "clock":
         return Expected(GOES_ON)
     if who in ("launcher", "detached"):

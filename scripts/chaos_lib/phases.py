@@ -68,6 +68,7 @@ class Stage:
         self._sandbox = sandbox
         self._run = sandbox.run
         self._gates: list[str] = []
+        self._misled = False  # the victim's host has a wrong address
 
     def prepare(self) -> None:
         """Before the launch."""
@@ -84,6 +85,7 @@ class Stage:
         elif when == "addresses":
             neighbour = ("ip", "neigh", "replace", ADDRESS[FIRST], "lladdr", _WRONG, "dev", "eth0", "nud", "permanent")
             self._sandbox.on(VICTIM, *neighbour)
+            self._misled = True
 
     def _gate(self, host: str) -> None:
         self._fifo(f"hold.{host}")
@@ -132,7 +134,8 @@ class Stage:
             if fd >= 0:
                 os.close(fd)
         self._gates = []
-        if self._cell.when == "addresses" and self._sandbox.alive(VICTIM):
+        if self._misled and self._sandbox.alive(VICTIM):
+            self._misled = False
             self._sandbox.on(VICTIM, "ip", "neigh", "del", ADDRESS[FIRST], "dev", "eth0")
 
     def finish(self) -> None:

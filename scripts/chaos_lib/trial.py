@@ -46,7 +46,7 @@ class Launch:
         words = phase_of(cell, self._run)
         logs = LOGS if cell.what == "disk" else str(self._run / "logs")
         site = str(PROGRAMS / "site")
-        (self._run / "hosts").write_text("".join(f"{host} slots={words.hosts.count(host)}\n" for host in words.hosts))
+        (self._run / "hosts").write_text("".join(f"{_line(host, words.hosts)}\n" for host in words.hosts))
         program = [PYTHON, "-S", str(PROGRAMS / "rank.py"), str(self._run), words.mode]
         command = [PYTHON, "-m", "mslaunch", "-n", str(words.count), "--map-by", "seq", "--hostfile", "hosts"]
         command += ["--output-filename", logs, "-x", f"PYTHONPATH={site}", "-x", f"CHAOS_RUN={self._run}"]
@@ -92,6 +92,11 @@ class Launch:
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait(10)
+
+
+def _line(host: str, hosts: tuple[str, ...]) -> str:
+    """With its slots, unless it has several lines: a host without them is asked, and so connected."""
+    return f"{host} slots=1" if hosts.count(host) == 1 else host
 
 
 def clock_of(place: str, sandbox: Sandbox) -> dict[str, str]:

@@ -1,0 +1,1 @@
+"""Many launches, long streams, many detached jobs: the parts of `scripts/soak`."""
