@@ -43,8 +43,8 @@ def run(sandbox: Sandbox, count: int) -> dict[str, Any]:
         wrong.append(f"the launches ended with {process.returncode}")
     wrong += [f"{number} launches were wrong: {kind}" for kind, number in last.get("wrong", {}).items()]
     wrong += _grown(last)
-    return {"what": "launches", "seconds": round(seconds, 1), "wrong": wrong, **last,
-            "places": {"before": before._asdict(), "after": after._asdict()}}  # fmt: skip
+    places = {"before": before._asdict(), "after": after._asdict()}
+    return {**last, "what": "launches", "seconds": round(seconds, 1), "wrong": wrong, "places": places}
 
 
 def _grown(last: dict[str, Any]) -> list[str]:

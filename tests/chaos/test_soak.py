@@ -33,13 +33,8 @@ def line(rank, number):
 def test_the_short_form(_, tmp_path):
     record = tmp_path / "record"
     words = ["--launches", "20", "--minutes", "0.07", "--detached", "2", "--record", str(record)]
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "scripts" / "soak"), *words],
-        capture_output=True,
-        text=True,
-        timeout=110,
-        check=False,
-    )
+    command = [sys.executable, str(ROOT / "scripts" / "soak"), *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     launches, stream, detached = map(json.loads, record.read_text().splitlines())
     assert (launches["launches"], launches["by_api"], detached["jobs"]) == (20, 5, 2)
@@ -79,7 +74,7 @@ def test_a_terminal_is_divided_by_its_tags():
     for at in range(0, len(data), 700):
         reader.take(data[at : at + 700])
     assert [lines.count for lines in reader.lines] == [2, 2]
-    assert reader.wrong == [lines.wrong for lines in reader.lines][0] == []
+    assert reader.wrong == reader.lines[0].wrong == []
     reader.take(b"rubbish\n")
     assert len(reader.wrong) == 1
 
