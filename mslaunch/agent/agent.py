@@ -40,8 +40,8 @@ def serve(link: tuple[int, int], guard: tuple[int, int], environ: Mapping[str, s
         try:
             agent.hello(ssh)
             loop.run(lambda: agent.done)
-        except Exception:
-            agent.fault()
+        except Exception as error:
+            agent.fault(error)
             raise
         finally:
             agent.close()
@@ -104,12 +104,16 @@ class Agent:
         greeting = control.Hello(os.uname().nodename, *numbers, version, tuple(found), seen_from)
         self._link.send(frames.HELLO, NO_RANK, control.pack_record(greeting))
 
-    def fault(self) -> None:
-        """An error of our own: send the traceback, and kill the ranks."""
-        import traceback
-
-        self._link.fault(traceback.format_exc())
+    def fault(self, error: Exception) -> None:
+        """An error of our own: kill the ranks, and send the traceback; for want of memory a sentence that says so."""
         self._job.signal(signal.SIGKILL)
+        if isinstance(error, MemoryError):
+            text = "the agent has no more memory"
+        else:
+            import traceback
+
+            text = traceback.format_exc()
+        self._link.fault(text)
 
     # --- frames of the launcher
 

@@ -79,6 +79,8 @@ def _of_launcher(cell: Cell) -> Expected:
 def _of_agent(cell: Cell) -> Expected:
     who, what = cell.who, cell.what
     host = "head" if "local" in who else VICTIM
+    if what == "STOP10" and cell.when == "addresses":  # an agent has 10 s for its answer
+        return Expected(EITHER, (0, UNREACHED, LOST), bound=DEFAULT_LEASE)
     if what == "STOP10" or (what == "STOP" and who in ("guard", "local-guard")):
         return Expected(GOES_ON, bound=DEFAULT_LEASE)
     bound = (LEASE if what == "STOP" else 0.0) + GRACE + SLACK

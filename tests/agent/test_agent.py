@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -260,6 +262,20 @@ def test_an_internal_error_is_reported(agent):
     agent.send(99)
     text = agent.expect(frames.FAULT).payload.decode()
     assert text.startswith("Traceback") and "KeyError" in text
+    assert agent.wait() != 0
+    wait_gone(*pids)
+
+
+def test_an_agent_without_memory_says_so(agent):
+    """In a sentence: a traceback would be an error of ours."""
+    pids = _started(agent, stdin=(0,))
+    mine = parent_of(pids[0])
+    size = int(Path(f"/proc/{mine}/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.prlimit(mine, resource.RLIMIT_AS, (size, size))
+    with contextlib.suppress(BrokenPipeError):
+        for _ in range(16):  # nobody reads it
+            agent.send(frames.STDIN, 0, b"x" * (1 << 20))
+    assert agent.expect(frames.FAULT).payload == b"the agent has no more memory"
     assert agent.wait() != 0
     wait_gone(*pids)
 

@@ -33,6 +33,13 @@ def meaningless(frame: frames.Frame) -> WireError:
     return WireError(f"it sent a frame of kind {frame.kind} for rank {frame.rank}, which means nothing here")
 
 
+def _fault(text: str, host: str) -> LinkError:
+    """What FAULT says: a traceback, or a sentence."""
+    if not text.startswith("Traceback"):
+        return LinkError(text, host)
+    return LinkError("internal error in the agent (please report this)", host, text)
+
+
 def _refuse(frame: frames.Frame) -> None:
     raise meaningless(frame)
 
@@ -53,7 +60,7 @@ class AgentConnection:
         self.topology: Topology | None = None
         self.ended = False
         self.error: LinkError | None = None
-        self.crashed = False  # the agent sent its traceback
+        self.crashed = False  # the agent sent why it cannot go on
         self._describe = describe
         self._loop = loop
         self._decoder = frames.Decoder(magic=True)
@@ -132,8 +139,7 @@ class AgentConnection:
             for frame in self._decoder.feed(data):
                 if frame.kind == frames.FAULT:
                     self.crashed = True
-                    what = "internal error in the agent (please report this)"
-                    self._end(LinkError(what, self.node.name, frame.payload.decode("utf-8", "replace")))
+                    self._end(_fault(frame.payload.decode("utf-8", "replace"), self.node.name))
                     return
                 self._receive(frame)
         except WireError as error:

@@ -115,6 +115,13 @@ def traceback_of(error: LinkError | None) -> str:
 FAULT = "n1: internal error in the agent (please report this)\n  Traceback\n  KeyError: 7"
 
 
+def test_an_agent_that_lacks_something_is_no_internal_error(host: Host) -> None:
+    host.attach()
+    host.say(frames.MAGIC, HELLO, frames.encode(frames.FAULT, payload=b"the agent has no more memory"))
+    host.loop.run(lambda: bool(host.ends), 5)
+    assert traceback_of(host.ends[0]) == "n1: the agent has no more memory"
+
+
 def test_a_crash_before_hello(host: Host) -> None:
     host.attach()
     host.say(frames.MAGIC)
