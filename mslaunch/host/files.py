@@ -5,6 +5,13 @@ from __future__ import annotations
 import os
 import stat
 
+from mslaunch.faststd import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mslaunch.host.piped_files import Wait
+
+MOST = 16 << 20  #: bytes of a file that the user has named
+
 
 def head_of(path: str, size: int, offset: int = 0) -> bytes:
     """At most `size` bytes of a file.  Nothing of what is no regular file."""
@@ -30,7 +37,23 @@ def listed(folder: str) -> list[str]:
         return []
 
 
-def read_text(path: str) -> str:
-    """The text of a file, whose bytes need not be UTF-8."""
-    with open(path, encoding="utf-8", errors="surrogateescape") as file:
-        return file.read()
+def read_text(path: str, wait: Wait | None = None) -> str:
+    """The text of a file that the user has named, whose bytes need not be UTF-8.  Raises OSError.
+
+    It has at most `MOST` bytes.  `piped_files` reads what is no regular file, and says what `wait` is.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    try:
+        if stat.S_ISREG(os.fstat(fd).st_mode):
+            data = b""
+            while len(data) <= MOST and (more := os.read(fd, 1 << 20)):
+                data += more
+        else:
+            from mslaunch.host.piped_files import read
+
+            data = read(fd, MOST, wait)
+    finally:
+        os.close(fd)
+    if len(data) > MOST:
+        raise OSError(27, f"it is larger than {MOST >> 20} MiB")  # EFBIG
+    return data.decode("utf-8", "surrogateescape").replace("\r\n", "\n").replace("\r", "\n")

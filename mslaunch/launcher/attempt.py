@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
     from mslaunch.datamodel.jobmap import Endpoint
     from mslaunch.datamodel.request import AppContext, Caller
+    from mslaunch.host.piped_files import Wait
     from mslaunch.launcher.agents.connection import AgentConnection
     from mslaunch.launcher.agents.staging import StagedFile
     from mslaunch.launcher.interrupts import Interrupts
@@ -108,7 +109,10 @@ class JobAttempt:
 
     def named_hosts(self) -> Allocation:
         """The hosts that a resource manager has granted, or that the request names; no agent is asked for slots."""
-        return self._grant.allocation if self._grant else allocation_of(self.request, self._hwthreads)
+        return self._grant.allocation if self._grant else self._of_request()
+
+    def _of_request(self) -> Allocation:
+        return allocation_of(self.request, self._hwthreads, self._context.interrupts.wait_for_input)
 
     def count_cores(self, allocation: Allocation, gone: Collection[str] = ()) -> Allocation:
         """`allocation` with all slots known: a host without slots= has as many as cores, which its agent knows.
@@ -292,6 +296,7 @@ class JobAttempt:
         return self.close_output()
 
 
-def allocation_of(request: Request, hwthreads: bool = False) -> Allocation:
-    """The hosts that a request names, as far as this host knows their slots."""
-    return allocate(request, read_text, is_local, os.uname().nodename, cores_here(hwthreads))
+def allocation_of(request: Request, hwthreads: bool = False, wait: Wait | None = None) -> Allocation:
+    """The hosts that a request names, as far as this host knows their slots; `wait` is that of `read_text`."""
+    read = partial(read_text, wait=wait)
+    return allocate(request, read, is_local, os.uname().nodename, cores_here(hwthreads))

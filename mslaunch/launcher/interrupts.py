@@ -81,3 +81,13 @@ class Interrupts:
         self._loop.run(lambda: self.error is not None or until(), seconds)
         if self.error:
             raise self.error
+
+    def wait_for_input(self, fd: int, seconds: float) -> bool:
+        """Whether `fd` can be read within `seconds`; raises as `wait`.  No rank may run: the loop does."""
+        ready: list[bool] = []
+        self._loop.reader(fd, lambda: ready.append(True))
+        try:
+            self.wait(lambda: bool(ready), seconds)
+        finally:
+            self._loop.reader(fd, None)
+        return bool(ready)

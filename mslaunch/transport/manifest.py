@@ -40,6 +40,7 @@ CORE = (
     "mslaunch.host.files",
     "mslaunch.host.free_ports",
     "mslaunch.host.own_addresses",
+    "mslaunch.host.piped_files",
     "mslaunch.host.processes",
     "mslaunch.host.programs",
     "mslaunch.host.read_topology",

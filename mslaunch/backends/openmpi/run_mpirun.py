@@ -55,7 +55,8 @@ def run(request: Request, caller: Caller) -> Outcome:
         context = make_context(loop, request._replace(verbose=False), caller)  # its details would be about mpirun
         try:
             mpirun = find(request.backend.partition(":")[2], caller.environ.get("PATH", os.defpath))
-            job = make_job(request, allocation_of(request), mpirun, caller.environ, caller.cwd, context.jobid)
+            allocation = allocation_of(request, wait=context.interrupts.wait_for_input)
+            job = make_job(request, allocation, mpirun, caller.environ, caller.cwd, context.jobid)
             stdin_ranks(request, job.size)
             if request.do_not_launch:
                 _show(job, caller.stdout)

@@ -24,8 +24,11 @@ def shared_options(index: Index, environ: Mapping[str, str], read_text: ReadText
     path = environ.get("HYDRA_CONFIG_FILE")
     try:
         words = read_text(path).split() if path else []
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
         return ParsedLine()
+    except OSError as error:
+        todo = "name a text file, or unset it"
+        raise UsageError(f"it cannot be read: {error.strerror}", f"HYDRA_CONFIG_FILE={path}", todo) from None
     line = options.parse_line(index, [_plain_words(index, words)[0]])
     (program,) = line.programs
     if program.argv:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     Variables = tuple[tuple[str, str | None], ...]
 
 _MCA = ("-mca", "--mca", "-gmca", "--gmca", "-omca", "--omca", "-gomca", "--gomca")
+_SHOWN = 60  # characters
 _TUNE_LINE = "lines are -mca KEY VALUE, -x VAR[=VALUE] or KEY = VALUE"
 
 
@@ -32,7 +33,7 @@ def parameters(text: str, path: str, notes: list[str]) -> dict[str, tuple[str, s
         if equals:
             found[key] = (value, f"{where}: {key}")
         else:
-            notes.append(f"{where}: ignored, because it is not KEY = VALUE: {line!r}")
+            notes.append(f"{where}: ignored, because it is not KEY = VALUE: {_shown(line)}")
     return found
 
 
@@ -56,10 +57,10 @@ def tune(text: str, path: str) -> tuple[dict[str, tuple[str, str]], Variables]:
                     given += readers.variable(pending.pop())
                 else:
                     known = word in (*_MCA, "-x", "--x")
-                    what = f"a word is missing after {word}" if known else f"cannot read {word!r}"
+                    what = f"a word is missing after {word}" if known else f"cannot read {_shown(word)}"
                     raise UsageError(what, where, _TUNE_LINE)
         except Expected as error:
-            raise UsageError(f"expected {error.what}, got {line!r}", where, error.todo or _TUNE_LINE) from None
+            raise UsageError(f"expected {error.what}, got {_shown(line)}", where, error.todo or _TUNE_LINE) from None
     return found, tuple(given)
 
 
@@ -103,3 +104,10 @@ def _pair(line: str) -> Sequence[str]:
     if not key or any(char.isspace() for char in key):
         return line, "", ""
     return key, equals, value.strip()
+
+
+def _shown(text: str) -> str:
+    """A line or a word as a message shows it: cut, and without the value of a variable, which may be a secret."""
+    name, equals, _ = text.partition("=")
+    shown = f"{name}=…" if equals and name else text
+    return repr(shown if len(shown) <= _SHOWN else shown[:_SHOWN] + "…")

@@ -125,7 +125,10 @@ def _from_files(environ: Mapping[str, str], read_text: ReadText, notes: list[str
     for path in (SYSTEM_FILE, *([f"{home}/{USER_FILE}"] if home else [])):
         try:
             text = read_text(path)
-        except OSError:
+        except (FileNotFoundError, NotADirectoryError, PermissionError):
+            continue
+        except OSError as error:
+            notes.append(f"{path} is ignored: {error.strerror}")
             continue
         if all(row.lstrip()[:1] in ("", "#") for row in text.splitlines()):  # as a package of Open MPI installs it
             continue

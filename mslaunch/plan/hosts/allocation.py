@@ -109,7 +109,10 @@ class _Sources:
         except UnicodeDecodeError as error:
             why = f"{path} is not text (byte {error.start})", "save it as plain text, UTF-8"
         except (OSError, ValueError) as error:
-            why = f"{path} cannot be read: {getattr(error, 'strerror', None) or error}", "check its permissions"
+            why = (
+                f"{path} cannot be read: {getattr(error, 'strerror', None) or error}",
+                "name a text file that you may read",
+            )
         raise HostfileError(why[0], option, why[1])
 
     def _hosts(self, lines: Sequence[HostLine], app: AppContext) -> _Listed:
