@@ -40,6 +40,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--list", action="store_true", help="print the cells, and try none")
     parser.add_argument("--keep", action="store_true", help="keep the files of each cell, and print all that it said")
     parser.add_argument("--write", metavar="PAGE", help="write the table of --record into this page, and try nothing")
+    parser.add_argument("--mindspore", metavar="PYTHON", help="a Python with MindSpore: the real scheduler takes part")
     parser.add_argument("--one", metavar="CELL", help=argparse.SUPPRESS)
     return parser
 
@@ -48,6 +49,8 @@ def main(words: list[str]) -> int:
     """See `make_parser`."""
     parser = make_parser()
     given = parser.parse_args(words)
+    if given.mindspore:
+        os.environ["CHAOS_MINDSPORE_PYTHON"] = os.path.abspath(given.mindspore)
     try:
         if given.one:
             return _one(Cell.parse(given.one), given.keep)

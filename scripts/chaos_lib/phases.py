@@ -77,7 +77,7 @@ class Stage:
             self._gate(VICTIM if who in ("sshd", "host", "network") else FIRST)
         elif when == "spawn":
             self._gate(SPAWNED)
-        elif when == "services":
+        elif when == "services" and not os.environ.get("CHAOS_MINDSPORE_PYTHON"):
             self._fifo("hold.services")
         elif when == "files":
             with open(self._run / "large", "wb") as file:
@@ -117,8 +117,13 @@ class Stage:
         if when == "ending":
             return self._there("asked.1")
         if when == "between":
-            return "all ranks are started again" in (self._run / "stderr").read_text() and not self._ranks()
+            return "all ranks are started again" in self._said() and not self._ranks()
         return True
+
+    def _said(self) -> str:
+        """By the launcher, also a detached one."""
+        log = self._sandbox.detached_log()
+        return (self._run / "stderr").read_text() + (log.read_text(errors="replace") if log.exists() else "")
 
     def _there(self, name: str) -> bool:
         return (self._run / name).exists()

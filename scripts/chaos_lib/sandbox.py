@@ -45,8 +45,10 @@ class Process(NamedTuple):
 class Sandbox:
     """A cluster of four hosts and the head, and `run`, the directory that all of them see."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, visible: tuple[str, ...] = ()) -> None:
+        """`visible`: directories below /tmp that hosts find there all the same."""
         self.folder = folder
+        self._visible = visible
         self.run = folder / "run"
         self._firsts: dict[str, int] = {}
         self._spaces: dict[str, str] = {}
@@ -56,7 +58,8 @@ class Sandbox:
     def up(self) -> None:
         """Raises ChaosError."""
         gate = str(PROGRAMS / "gate.sh")  # the project is there in every /tmp
-        self._verb("up", str(len(HOSTS)), "--private-tmp", "--delay", "0", "--shell", gate)
+        more = [word for path in self._visible for word in ("--visible", path)]
+        self._verb("up", str(len(HOSTS)), "--private-tmp", "--delay", "0", "--shell", gate, *more)
         self.run.mkdir()
         state = json.loads((self.folder / "state.json").read_text())
         if state["network"] != "switch":
@@ -116,10 +119,14 @@ class Sandbox:
     def files(self, place: str) -> list[str]:
         """What lies in its /tmp and /dev/shm, but for what was there before, and the registry of detached jobs."""
         known = {self.folder.parts[2], ROOT.parts[2]}
-        known |= {Path(os.path.realpath(prefix)).parts[2] for prefix in (sys.prefix, sys.base_prefix)}
+        known |= {Path(os.path.realpath(prefix)).parts[2] for prefix in (sys.prefix, sys.base_prefix, *self._visible)}
         found = [f"/dev/shm/{name}" for name in os.listdir(self.root(place) / "dev/shm")]
         found += [f"/tmp/{name}" for name in os.listdir(self.root(place) / "tmp") if name not in known]
         return [name for name in found if name != f"/tmp/mslaunch-{os.geteuid()}"]
+
+    def detached_log(self) -> Path:
+        """The messages of the first detached launcher."""
+        return self.root("head") / f"tmp/mslaunch-{os.geteuid()}" / "1" / "launcher.log"
 
     def connections(self, place: str) -> Iterator[tuple[str, str, str]]:
         """Of TCP over IPv4: local and remote end, as 0A4D0102:0016, and the state, as 02."""

@@ -21,6 +21,8 @@ from chaos_lib.victims import Roles
 
 REACH = 40.0  #: seconds in which a job must come to its moment
 PAUSE = 0.005  #: between two looks at what has no event
+#: a Python with the real MindSpore, for its scheduler; else a small one takes its place
+MINDSPORE = os.environ.get("CHAOS_MINDSPORE_PYTHON", "")
 LOGS = "/run/logs"  #: in the head, for the cells with a full disk
 
 
@@ -45,9 +47,15 @@ class Launch:
         self.detached = cell.who == "detached"
         words = phase_of(cell, self._run)
         logs = LOGS if cell.what == "disk" else str(self._run / "logs")
-        site = str(PROGRAMS / "site")
+        site = "" if MINDSPORE else str(PROGRAMS / "site")
         (self._run / "hosts").write_text("".join(f"{_line(host, words.hosts)}\n" for host in words.hosts))
-        program = [PYTHON, "-S", str(PROGRAMS / "rank.py"), str(self._run), words.mode]
+        program = [
+            MINDSPORE or PYTHON,
+            *([] if MINDSPORE else ["-S"]),
+            str(PROGRAMS / "rank.py"),
+            str(self._run),
+            words.mode,
+        ]
         command = [PYTHON, "-m", "mslaunch", "-n", str(words.count), "--map-by", "seq", "--hostfile", "hosts"]
         command += ["--output-filename", logs, "-x", f"PYTHONPATH={site}", "-x", f"CHAOS_RUN={self._run}"]
         command += [*words.options, *options, *(["--detach"] if self.detached else []), *program]
@@ -80,7 +88,7 @@ class Launch:
     def said(self) -> str:
         """Its messages, and those of a detached launcher."""
         text = (self._run / "stderr").read_text(errors="replace")
-        log = self._sandbox.root("head") / f"tmp/mslaunch-{os.geteuid()}/1/launcher.log"
+        log = self._sandbox.detached_log()
         if self.detached and self._sandbox.alive("head") and log.exists() and not text.strip():
             text += log.read_text(errors="replace")
         return "".join(line for line in text.splitlines(True) if not line[:1].isdigit())  # ranks print into that log
@@ -110,7 +118,7 @@ class Trial:
     def __init__(self, cell: Cell, folder: Path) -> None:
         self.cell = cell
         self.expected: Expected = expected(cell)
-        self.sandbox = Sandbox(folder)
+        self.sandbox = Sandbox(folder, (str(Path(MINDSPORE).parents[1]),) if MINDSPORE else ())
         self.stage = Stage(cell, self.sandbox)
         self._struck = self._ended = 0.0
 

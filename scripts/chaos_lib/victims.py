@@ -35,7 +35,7 @@ class Roles:
             "rank": lambda: self._named("chaos-rank", VICTIM)[:1],
             "child": lambda: self._named("chaos-child", VICTIM)[:1],
             "grandchild": lambda: self._named("chaos-grand", VICTIM)[:1],
-            "scheduler": lambda: self._named("chaos-sched", SERVICE_HOST)[:1],
+            "scheduler": self._service,
         }[who]()
 
     def launcher(self) -> list[int]:
@@ -65,6 +65,12 @@ class Roles:
         guards = [pid for pid, one in ours.items() if one.parent not in ours]
         agents = [pid for pid, one in ours.items() if one.parent in ours]
         return [*guards[:1], *agents[:1]]
+
+    def _service(self) -> list[int]:
+        """The child of the agent on its host, whatever it is called."""
+        there = self._sandbox.processes(SERVICE_HOST)
+        ours = [pid for pid, one in there.items() if "python3 -I" in one.words]
+        return [pid for pid, one in there.items() if one.parent in ours and pid not in ours][:1]
 
     def _named(self, name: str, place: str) -> list[int]:
         return [pid for pid, one in self._sandbox.processes(place).items() if one.name.startswith(name)]

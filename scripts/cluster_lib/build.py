@@ -40,6 +40,7 @@ class Plan(NamedTuple):
     delay: float | None  # ms; None with `loss` None: a plain bridge
     loss: float | None  # percent
     private_tmp: bool
+    visible: tuple[str, ...] = ()  # directories that hosts find in a /tmp of their own
 
     @property
     def impaired(self) -> bool:
@@ -253,7 +254,7 @@ def _furnish(plan: Plan, name: str) -> None:
     if os.path.isdir("/dev/shm"):
         _cover("/dev/shm", "tmpfs", "mode=1777", [])
     if plan.private_tmp:
-        _cover("/tmp", "tmpfs", "mode=1777", [*keep, PROJECT, sys.prefix, sys.base_prefix])
+        _cover("/tmp", "tmpfs", "mode=1777", [*keep, PROJECT, sys.prefix, sys.base_prefix, *plan.visible])
     with contextlib.suppress(OSError):  # for /sys/class/net; in some containers it may not be mounted
         _cover("/sys", "sysfs", None, ["/sys/fs/cgroup"])
     etc = plan.directory.join("etc")

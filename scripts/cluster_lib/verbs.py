@@ -23,6 +23,7 @@ class Options(NamedTuple):
     shell: str | None = None
     sshd_options: tuple[str, ...] = ()
     private_tmp: bool = False
+    visible: tuple[str, ...] = ()
 
 
 # -- up and down ------------------------------------------------------------------------------------------------
@@ -54,6 +55,7 @@ def up(directory: Directory, count: int, options: Options) -> str:
             options.delay,
             options.loss,
             options.private_tmp,
+            options.visible,
         )
         state = _start(plan, shell, options.sshd_options)
     how = f", {state.network}, delay {state.delay:g} ms, loss {state.loss:g} %" if state.network != "bridge" else ""
