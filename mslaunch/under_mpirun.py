@@ -153,8 +153,10 @@ def _place(world: Any) -> tuple[RankInfo, list[Listener]]:
     gathered = world.allgather((leader, addresses()[0]))
     firsts = sorted({first for first, _ in gathered})
     local.Free()
-    held = [Listener(), Listener()] if rank == 0 else []
     address = _address([gathered[first][1] for first in firsts])
+    held = [Listener(), Listener(address="" if len(firsts) > 1 else address)] if rank == 0 else []
+    if held:
+        held[1].listen()
     rendezvous = world.bcast((address, *(listener.port for listener in held)))
     place = RankInfo(rank, size, local_rank, local_size, firsts.index(leader), len(firsts), size, *rendezvous)
     return place, held

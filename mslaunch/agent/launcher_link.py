@@ -112,6 +112,10 @@ class LauncherLink:
         if size:
             self.send(frames.STDIN_TAKEN, rank, str(size).encode())
 
+    def notice(self, number: int, text: str) -> None:
+        """What the user should know about a service, though nothing ends for it."""
+        self.send(frames.NOTICE, number, text.encode("utf-8", "replace"))
+
     def fault(self, text: str) -> None:
         """An error of our own, with its traceback; the loop will not run again."""
         self.send(frames.FAULT, NO_RANK, text.encode("utf-8", "replace"))

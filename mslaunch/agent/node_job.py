@@ -8,9 +8,9 @@ from mslaunch.agent.mpi.wire_up import MpiWireUp
 from mslaunch.agent.ranks.cpu_affinity import bound
 from mslaunch.agent.ranks.rank import FdPlacement, ProcessEvents, RankProcess, open_fds
 from mslaunch.agent.ranks.rank_environment import inherited, rank_variables
-from mslaunch.agent.services.manager import ServiceManager
+from mslaunch.agent.services.manager import ServiceManager, may_run_python
 from mslaunch.agent.termination import Termination
-from mslaunch.datamodel.node_plan import is_service
+from mslaunch.datamodel.node_plan import NO_RANK, RankPlan, is_service
 from mslaunch.errors import LaunchError
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.host.programs import check_wdir, command, explain_spawn, is_python
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from mslaunch.agent.launcher_link import AgentContext
     from mslaunch.agent.mpi.protocols import Program
-    from mslaunch.datamodel.node_plan import AppPlan, NodePlan, RankPlan
+    from mslaunch.datamodel.node_plan import AppPlan, NodePlan
     from mslaunch.datamodel.node_report import ExitStatus
     from mslaunch.host.free_ports import Listener
 
@@ -73,7 +73,8 @@ class NodeJob:
         leaves the other ports held.
         """
         self.termination.grace = plan.grace
-        self._services.add(plan, held)
+        base = inherited(self._context.environ, plan)
+        self._services.add(plan, held, lambda: self._may_run_python(plan, base))
         if plan.services and not plan.ranks:
             return
         for listener in held.values():
@@ -82,7 +83,6 @@ class NodeJob:
         self._plans.update((rank.rank, plan) for rank in plan.ranks)
         self._size = len(self.pids()) + len(plan.ranks)
         self._placement.widen(self._size)
-        base = inherited(self._context.environ, plan)
         self.waiting += 1
 
         def go_on() -> None:
@@ -92,16 +92,15 @@ class NodeJob:
 
     def _programs(self, plan: NodePlan, base: Mapping[str, str]) -> list[tuple[int, AppPlan, Program]]:
         """The programs whose MPI library matters; not those that cannot be started, which their ranks will report."""
-        found: list[tuple[int, AppPlan, Program]] = []
-        for index, first in sorted({rank.app: rank for rank in reversed(plan.ranks)}.items()):
-            app = plan.apps[index]
-            env = rank_variables(base, app, first, {"PWD": app.wdir}, plan)
-            try:
-                path, argv = command(app, first, False, env.get("PATH", os.defpath), app.wdir)
-            except LaunchError:
-                continue
-            found.append((index, app, (path, argv, env, app.wdir)))
-        return found
+        firsts = sorted({rank.app: rank for rank in reversed(plan.ranks)}.items())
+        found = [(index, plan.apps[index], _program(plan, first, base)) for index, first in firsts]
+        return [(index, app, program) for index, app, program in found if program]
+
+    @staticmethod
+    def _may_run_python(plan: NodePlan, base: Mapping[str, str]) -> bool:
+        """Whether a program of the job may, on this host or another: what is not here to be looked at may."""
+        programs = (_program(plan, RankPlan(NO_RANK, index, ()), base) for index in range(len(plan.apps)))
+        return any(program is None or may_run_python(program[0], *program[2:]) for program in programs)
 
     def _start_all(self, plan: NodePlan, base: Mapping[str, str]) -> None:
         self.waiting -= 1
@@ -197,3 +196,14 @@ class NodeJob:
         self._link.exited(rank, status)
         self.mpi.after_exit(rank, failed)
         self.termination.rank_ended()
+
+
+def _program(plan: NodePlan, rank: RankPlan, base: Mapping[str, str]) -> Program | None:
+    """What a rank runs; None if it cannot be run."""
+    app = plan.apps[rank.app]
+    env = rank_variables(base, app, rank, {"PWD": app.wdir}, plan)
+    try:
+        path, argv = command(app, rank, False, env.get("PATH", os.defpath), app.wdir)
+    except LaunchError:
+        return None
+    return path, argv, env, app.wdir

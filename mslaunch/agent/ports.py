@@ -1,7 +1,7 @@
 """The ports that this node holds, for a job that is being prepared and for services that do not run yet.
 
-Ports are held by listening until ranks start; a service takes its own over.  One port more proves to other nodes that
-an address is this node's.
+Ports are held until ranks start, by binding them; a service takes its own over.  One port more proves to other nodes
+that an address is this node's.
 """
 
 from __future__ import annotations
@@ -14,10 +14,13 @@ from mslaunch.host.free_ports import Listener
 from mslaunch.protocol import control, frames
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from mslaunch.agent.launcher_link import AgentContext
+    from mslaunch.datamodel.node_plan import ServicePlan
     from mslaunch.runtime.loop import Loop
+
+_PAUSE = 0.02  # seconds between two looks at connections that do not count
 
 
 class TokenListener:
@@ -27,6 +30,7 @@ class TokenListener:
         self.token = os.urandom(8).hex()
         self._loop = loop
         self._listener = Listener()
+        self._listener.listen()
         self.port = self._listener.port
         loop.reader(self._listener.fileno(), self._accept)
 
@@ -48,43 +52,77 @@ class TokenListener:
 
 
 class ServicePort:
-    """The port of a service that does not run yet, held by listening and handed over when somebody connects.
+    """The port of a service that does not run yet: held, and listened at until somebody of the job connects.
 
-    So a job that never connects to the service costs no more than an open port.
+    So a job that never connects to the service costs no more than an open port.  Whoever else connects is turned away,
+    and the port is kept.  Even for a rank it is only given up when the service is about to bind it (`hand_over`).
     """
 
-    def __init__(self, loop: Loop, number: int, listener: Listener | None, connected: Callable[[], None]) -> None:
-        """`number` 0: the service has none; `listener` holds it already.
+    def __init__(
+        self, context: AgentContext, service: ServicePlan, listener: Listener | None, connected: Callable[[], None]
+    ) -> None:
+        """`listener` holds the port already.
 
-        `connected` is called when somebody has connected, and the port is free again.
+        `connected` is called when a rank has connected, and then not before the next `wait`: from one of the other
+        `hosts` of the service, by their addresses, or a process of our own user here.
         """
-        self.number = number
-        self._loop = loop
+        self.number = service.port  #: 0: it has none
+        self._service = service.number
+        self._hosts = service.hosts
+        self._context = context
+        self._loop = context.loop
         self._connected = connected
         self._listener = listener
-        self._held = listener  # with it goes its claim to the port
+        self._held = listener  # with it go its claim to the port, and the address to listen at
+        self._listens = False
+        self._told = False
+        self._refused = False
+
+    @property
+    def address(self) -> str:
+        """Where the service listens; "": nobody knows."""
+        return self._held.address if self._held else ""
 
     def wait(self) -> None:
         """Wait for a connection; raises OSError if another process has taken the port."""
+        self._told = False
         if self._listener is None:
-            self._listener = Listener(self.number)
-        self._loop.reader(self._listener.fileno(), self._readable)
+            self._listener = Listener(self.number, address=self.address)
+        if not self._listens:
+            self._listener.listen()
+            self._listens = True
+            self._context.need("host.tcp_peers", self._watch)
+
+    def _watch(self) -> None:
+        if self._listener and self._listens:
+            self._loop.reader(self._listener.fileno(), self._readable)
 
     def _readable(self) -> None:
-        """Hand over the port before anything else is done.
+        """Look who has connected, and reset all connections: a rank tries again within half a second.
 
-        Closing resets those who have connected, and they try again within half a second; but a client that had the time
-        to send its registration may wait 15 s for an answer that nobody will give (docs/design.md).
+        At once, for a rank that has had the time to send its registration may wait 15 s for an answer (docs/design.md).
         """
-        self.hand_over()
-        self._connected()
+        module = on_demand.get("host.tcp_peers")
+        assert module and self._listener
+        found = module.turn_away(self._listener.accept, self._hosts)
+        refused = [who for who in found if who]
+        if refused and not self._refused:
+            self._refused = True
+            what = f"port {self.number} is kept for a service of this job; a connection of {refused[0]} was refused"
+            self._context.link.notice(self._service, what)
+        if None not in found:  # somebody may do this all day, and the table of sockets is long on some hosts
+            self._loop.reader(self._listener.fileno(), None)
+            self._loop.after(_PAUSE, self._watch)
+        elif not self._told:
+            self._told = True
+            self._connected()
 
     def hand_over(self) -> None:
-        """Let somebody else bind it; other agents still know it as ours."""
+        """Let somebody else bind it; other agents still know it as ours.  Connections that wait are reset."""
         if self._listener:
             self._loop.reader(self._listener.fileno(), None)
             self._listener.hand_over()
-            self._listener = None
+            self._listener, self._listens = None, False
 
     def close(self) -> None:
         """Nobody needs it any more."""
@@ -103,17 +141,29 @@ class Ports:
 
     def reserve(self, payload: bytes) -> None:
         """Hold the ports that the payload names."""
+        ports, address = control.unpack_ports(payload), control.unpack_address(payload)
+        if any(wanted.port for wanted in ports):
+            self._context.need("host.port_claims", lambda: self._reserve(ports, address))
+        else:
+            self._reserve(ports, address)
+
+    def _reserve(self, ports: Sequence[control.PortRequest], address: str) -> None:
+        module = on_demand.get("host.port_claims") if any(wanted.port for wanted in ports) else None
+        claim = module.claim if module else None
         wanted = control.PortRequest()
+        port, token = 0, ""
         try:
-            for wanted in control.unpack_ports(payload):
-                held = Listener(*wanted, claim=True)
+            for wanted in ports:
+                held = Listener(*wanted, claim, address)
                 self.held[held.port] = held
             wanted = control.PortRequest()
-            self._listener = TokenListener(self._context.loop)
+            if not address:
+                self._listener = TokenListener(self._context.loop)
+                port, token = self._listener.port, self._listener.token
         except OSError as error:
             self._refuse(wanted, error)
             return
-        answer = control.Reserved(tuple(self.held), self._listener.port, self._listener.token)
+        answer = control.Reserved(tuple(self.held), port, token)
         self._context.link.send(frames.RESERVED, frames.NO_RANK, control.pack_record(answer))
 
     def _refuse(self, wanted: control.PortRequest, error: OSError) -> None:

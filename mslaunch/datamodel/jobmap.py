@@ -113,3 +113,4 @@ class Endpoint(NamedTuple):
     port: int
     service_port: int
     service_address: str = ""  # "": the same
+    hosts: tuple[str, ...] = ()  # addresses whose ranks may connect to a service, as in ServicePlan

@@ -21,6 +21,8 @@ NO_NODE = NodeId(-1)
 NO_RANK = RankId(-1)  #: in frames: the frame concerns the node
 SERVICE_BASE = ServiceId(-2)  #: the id of the first service; the next one is -3, and so on
 
+ANY_HOST = "*"  #: in place of the addresses of hosts that nobody here knows
+
 
 def is_rank(number: int) -> bool:
     """Whether this id of a process is that of a rank."""
@@ -89,6 +91,7 @@ class ServicePlan(NamedTuple):
     hint: str = ""  # a word: where it stands in a Python program of the job, the service is started with the ranks
     name: str = "service"  # of its session directory
     kind: str = ""  # its row in the agent's table of kinds: what it runs
+    hosts: tuple[str, ...] = ()  # addresses of the job's other hosts, whose ranks connect to it; or ANY_HOST
 
 
 class NodePlan(NamedTuple):

@@ -12,34 +12,53 @@ from errno import EADDRINUSE
 from mslaunch.faststd import TYPE_CHECKING, socket
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
-_AF_UNIX, _AF_INET, _AF_INET6, _SOCK_STREAM, _SOCK_DGRAM = 1, 2, 10, 1, 2
+    Claim = Callable[[int], socket]  # raises OSError if another process of ours has one to this port
+
+_AF_INET, _AF_INET6, _SOCK_STREAM = 2, 10, 1
 _SOL_SOCKET, _SO_REUSEADDR = 1, 2
 _FIRST_PORT = 10000
 MOVES = 64  #: so many ports are tried from one that may move
 
 
 class Listener:
-    """A free port of this node, held by listening on it on every address, IPv4 and IPv6."""
+    """A free port of this node, bound at all addresses, IPv4 and IPv6; nobody can connect before `listen`."""
 
-    def __init__(self, port: int = 0, moves: bool = False, claim: bool = False) -> None:
+    def __init__(self, port: int = 0, moves: bool = False, claim: Claim | None = None, address: str = "") -> None:
         """`port` 0: choose one; `moves`: one of those below it will do.  Raises OSError if all are taken.
 
-        `claim`: other agents of ours regard it as taken until `close`, even after it was handed over.
+        `claim` (`port_claims`): other agents of ours regard it as taken until `close`, even after it was handed over.
+        `address` is the one at which it will listen; "": all.
         """
         tries = [port, *_below(port if moves else 0)] if port else list(_candidates())
+        self.address = address
         self._claim: socket | None = None
         for number in tries:
             try:
-                self._claim = _claim(number) if claim and port else None
-                self._sock = _listen(number)
+                self._claim = claim(number) if claim and port else None
+                self._sock = _bound(number)
                 break
             except OSError:
                 self._release()
                 if number == tries[-1]:
                     raise
         self.port: int = self._sock.getsockname()[1]
+
+    def listen(self) -> None:
+        """Let others connect.  Raises OSError if another process listens at the port.
+
+        From now on the port can be bound again after a connection was accepted there, by a program that sets
+        SO_REUSEADDR, as servers do.
+        """
+        self._sock.setsockopt(_SOL_SOCKET, _SO_REUSEADDR, 1)
+        if self.address:
+            family = _AF_INET6 if ":" in self.address else _AF_INET
+            every, self._sock = self._sock, _bound_at(family, (self.address, self.port))
+            every.close()
+            self._sock.setsockopt(_SOL_SOCKET, _SO_REUSEADDR, 1)
+        self._sock.listen(64)
+        self._sock.setblocking(False)
 
     def fileno(self) -> int:
         """Readable when somebody connects."""
@@ -64,20 +83,6 @@ class Listener:
         return socket(fileno=self._sock._accept()[0])  # type: ignore[attr-defined]
 
 
-def _claim(port: int) -> socket:
-    """A name that only one process of this network can have: two jobs that choose from 8118 down take different ones.
-
-    A port is given up 0.3 s before the scheduler takes it.  unix(7): an abstract name is gone with its socket.
-    """
-    sock = socket(_AF_UNIX, _SOCK_DGRAM)
-    try:
-        sock.bind(f"\0mslaunch port {port}")
-    except OSError:
-        sock.close()
-        raise
-    return sock
-
-
 def _below(port: int) -> Iterable[int]:
     """Those to which `port` may move: never privileged ones, even for root.
 
@@ -99,25 +104,29 @@ def _candidates() -> Iterable[int]:
     yield 0 if last <= 2048 else first
 
 
-def _listen(port: int) -> socket:
+def _bound(port: int) -> socket:
     """Dual stack where the kernel has IPv6, else IPv4."""
     try:
-        return _listen_at(_AF_INET6, ("::", port))
+        return _bound_at(_AF_INET6, ("::", port))
     except OSError as error:
         if error.errno == EADDRINUSE:
             raise
-    return _listen_at(_AF_INET, ("0.0.0.0", port))
+    return _bound_at(_AF_INET, ("0.0.0.0", port))
 
 
-def _listen_at(family: int, address: tuple[str, int]) -> socket:
+def _bound_at(family: int, address: tuple[str, int]) -> socket:
+    """A socket that keeps others from binding the port, as if it listened.
+
+    socket(7): SO_REUSEADDR lets us bind where connections of an earlier job have not expired.  If it stayed set, others
+    that set it could bind the port, too, as long as nobody listens.
+    """
     sock = socket(family, _SOCK_STREAM)
     try:
         if family == _AF_INET6:
             sock.setsockopt(41, 26, 0)  # IPPROTO_IPV6, IPV6_V6ONLY
         sock.setsockopt(_SOL_SOCKET, _SO_REUSEADDR, 1)
         sock.bind(address)
-        sock.listen(64)
-        sock.setblocking(False)
+        sock.setsockopt(_SOL_SOCKET, _SO_REUSEADDR, 0)
     except OSError:
         sock.close()
         raise

@@ -12,24 +12,26 @@ from errno import EADDRINUSE
 from mslaunch.errors import LaunchError
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.host.processes import link, numbers, strings
+from mslaunch.host.tcp_peers import column, user_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
 _LISTEN = b"0A"
 _ESTABLISHED = b"01"
 _SHOWN = 80  # characters of a command line
 
 
-def sockets(port: int) -> set[str]:
-    """The links in /proc/PID/fd of processes that listen at `port`."""
-    found = set()
+def sockets(port: int, address: str = "") -> dict[str, int]:
+    """The links in /proc/PID/fd of processes that listen at `port` and `address` ("": any), and their users."""
+    found = {}
+    wanted = column(address) if address else b""
     for name in ("tcp", "tcp6"):
-        for number, state, inode in _table(name):
+        for number, state, inode, uid, at in _table(name):
             if state != _LISTEN:
                 break
-            if number == port:
-                found.add(f"socket:[{inode.decode()}]")
+            if number == port and (at.endswith(wanted) or not at.strip(b"0")):
+                found[f"socket:[{inode.decode()}]"] = int(uid)
     return found
 
 
@@ -38,22 +40,23 @@ def connected(port: int) -> bool:
     return any(row[:2] == (port, _ESTABLISHED) for name in ("tcp", "tcp6") for row in _table(name))
 
 
-def _table(name: str) -> Iterator[tuple[int, bytes, bytes]]:
-    """Local port, state and inode of each socket.
+def _table(name: str) -> Iterator[tuple[int, bytes, bytes, bytes, bytes]]:
+    """Local port, state, inode, user and local address of each socket.
 
-    proc(5): number, local address:port, remote one, state, …, the tenth word is the inode.
+    proc(5): number, local address:port, remote one, state, …, the eighth word is the user, the tenth the inode.
     """
     try:
         with open(f"/proc/net/{name}", "rb") as file:
             next(file, b"")
             for line in file:
                 words = line.split(None, 10)
-                yield int(words[1].rpartition(b":")[2], 16), words[3], words[9]
+                address, _, port = words[1].rpartition(b":")
+                yield int(port, 16), words[3], words[9], words[7], address
     except OSError:  # no IPv6
         return
 
 
-def holder(wanted: set[str], pids: Iterable[int]) -> int | None:
+def holder(wanted: Collection[str], pids: Iterable[int]) -> int | None:
     """The first of `pids` that has one of these sockets open; 0: one of them does not let us look, None: none has."""
     hidden = False
     for pid in pids:
@@ -70,10 +73,12 @@ def holder(wanted: set[str], pids: Iterable[int]) -> int | None:
 
 
 def by_whom(port: int) -> str:
-    """` by …`: the process that listens at `port`, as far as we may know."""
-    pid = holder(sockets(port), numbers())
+    """` by …`: the process that listens at `port`, or its user, as far as we may know."""
+    found = sockets(port)
+    pid = holder(found, numbers())
     if not pid:
-        return " by another process"
+        others = [uid for uid in found.values() if uid != os.geteuid()]
+        return f" by a process of {user_name(others[0])}" if others else " by another process"
     command = " ".join(" ".join(strings(pid, "cmdline")).split())
     return f" by process {pid}" + (f" ({command[:_SHOWN]})" if command else "")
 

@@ -220,7 +220,12 @@ class JobAttempt:
             JobPlans(
                 partial(plan, attempt=self.number),
                 partial(first, attempt=self.number),
-                RendezvousRequest(jobmap.placements[0].node, jobmap.service_node, request.cluster),
+                RendezvousRequest(
+                    jobmap.placements[0].node,
+                    jobmap.service_node,
+                    request.cluster,
+                    share is not None and share.size > len(jobmap.placements),
+                ),
             ),
             (caller.stdin, self._stdin_ranks),
             context.console,

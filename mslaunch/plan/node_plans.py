@@ -180,7 +180,8 @@ class _NodePlans:
         cluster = self._request.cluster
         first = bool(first_services(self._request, self._jobmap))
         place = self._place(self._jobmap.placements[0], 1, World())
-        return frameworks.services(place, cluster._replace(first=first, cpus=cluster.cpus or self._jobmap.service_cpus))
+        policy = cluster._replace(first=first, cpus=cluster.cpus or self._jobmap.service_cpus)
+        return tuple(plan._replace(hosts=self._endpoint.hosts) for plan in frameworks.services(place, policy))
 
     def _place(self, placement: Placement, local_size: int, world: World) -> RankInfo:
         jobmap, endpoint, cluster = self._jobmap, self._endpoint, self._request.cluster

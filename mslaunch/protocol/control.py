@@ -136,15 +136,24 @@ def unpack_record(kind: type[T], payload: bytes) -> T:
     return checked(kind.__name__, lambda: record_of(kind, unpack(payload)))
 
 
-def pack_ports(ports: Iterable[PortRequest]) -> bytes:
-    """The payload of RESERVE: words, `0`, `8118` or `8118-`."""
-    return " ".join(f"{wanted.port}{'-' * wanted.moves}" for wanted in ports).encode()
+def pack_ports(ports: Iterable[PortRequest], address: str = "") -> bytes:
+    """The payload of RESERVE: words, `0`, `8118` or `8118-`; and `@127.0.0.1`, where all ranks are on one host.
+
+    `address`: where services listen, and nothing is to be proved to other hosts; "": at all addresses.
+    """
+    words = [f"{wanted.port}{'-' * wanted.moves}" for wanted in ports]
+    return " ".join([*words, f"@{address}"] if address else words).encode()
+
+
+def unpack_address(payload: bytes) -> str:
+    """The `address` of `pack_ports`."""
+    return payload.decode("ascii", "replace").partition("@")[2].strip()
 
 
 @strict
 def unpack_ports(payload: bytes) -> list[PortRequest]:
     """The inverse of `pack_ports`."""
-    words = payload.decode("ascii").split()
+    words = payload.decode("ascii").partition("@")[0].split()
     ports = [PortRequest(int(word[:-1] if word[-1] == "-" else word), word[-1] == "-") for word in words]
     if not all(0 <= wanted.port < 1 << 16 for wanted in ports):
         raise ValueError(words)

@@ -99,11 +99,19 @@ PARTS = {
         "mslaunch.agent.services.service",
         "mslaunch.agent.services.service_kind",
         "mslaunch.host.listeners",
+        "mslaunch.host.tcp_peers",
     ),
     "agent.stack_traces": (
         "mslaunch.agent.stack_traces",
     ),
     "host.listeners": (
         "mslaunch.host.listeners",
+        "mslaunch.host.tcp_peers",
+    ),
+    "host.port_claims": (
+        "mslaunch.host.port_claims",
+    ),
+    "host.tcp_peers": (
+        "mslaunch.host.tcp_peers",
     ),
 }

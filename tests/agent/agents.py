@@ -20,6 +20,8 @@ BOUND = 20.0  # seconds for what should take a few milliseconds
 GIVEN = (
     b"agent.services.service",
     b"host.listeners",
+    b"host.port_claims",
+    b"host.tcp_peers",
     b"agent.ranks.numa_memory",
     b"agent.stack_traces",
 )  # parts that an agent gets as soon as it asks

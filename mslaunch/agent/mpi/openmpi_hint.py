@@ -38,7 +38,7 @@ _BUILTINS = frozenset((
     "dirname", "basename", "tr", "sort",
 ))  # fmt: skip
 #: libraries that have nothing to do with MPI, by the beginning of their names
-_PLAIN = (
+PLAIN = (
     "ld-linux", "libacl.so.", "libanl.so.", "libatomic.so.", "libattr.so.", "libc.musl-", "libc.so", "libcap.so.",
     "libcrypt.so.", "libcrypto.so.", "libdl.so.", "libexpat.so.", "libffi.so.", "libgcc_s.so.", "libgfortran.so.",
     "libgmp.so.", "libgomp.so.", "libm.so.", "libmvec.so.", "libncurses", "libnsl.so.", "libnuma.so.", "libpcre2-8.so.",
@@ -51,6 +51,7 @@ _LOOKS = 40  # at words that may be programs
 _DEPTH = 4  # scripts of scripts
 _SHORT = 256  # no library that matters has a longer name
 _DYNAMIC = 1 << 15
+_NAMES = 1 << 20
 
 
 def may_be_openmpi(path: str, argv: Sequence[str], env: Mapping[str, str], wdir: str) -> bool:
@@ -87,7 +88,7 @@ class _Inspection:
             os.close(fd)
         if libraries is None:
             return self._script(path, head, argv)
-        if not all(name.startswith(_PLAIN) for name in libraries):
+        if not all(name.startswith(PLAIN) for name in libraries):
             return True
         name = os.path.basename(path)
         if name.startswith(PYTHONS):
@@ -156,22 +157,40 @@ def needed(fd: int, head: bytes) -> list[str]:
 
     `elf` reads all of it.  None are found on other machines than those with 64 bits, the lowest first.
     """
+    entries, start = _dynamic(fd, head)
+    found = [os.pread(fd, _SHORT, start + value).partition(b"\0")[0] for tag, value in entries if tag == 1]
+    return [os.fsdecode(name) for name in found]
+
+
+def dynamic_names(fd: int, head: bytes) -> bytes:
+    """The names of libraries and functions that an ELF file asks for or offers, with NULs between; b"": it is static.
+
+    Raises what it may, also for more of them than a program has.
+    """
+    entries, start = _dynamic(fd, head)
+    size = dict(entries).get(10, 0)
+    if size > _NAMES:
+        raise ValueError(size)
+    return os.pread(fd, size, start)
+
+
+def _dynamic(fd: int, head: bytes) -> tuple[list[tuple[int, int]], int]:
+    """The entries of the dynamic section, and where in the file their names begin; none for a static program."""
     if head[4:6] != b"\x02\x01":
-        return []
+        return [], 0
     first, count = int.from_bytes(head[32:40], "little"), int.from_bytes(head[56:58], "little")
     words = memoryview(os.pread(fd, 56 * count, first)).cast("Q").tolist()
     segments = [words[at : at + 7] for at in range(0, len(words), 7)]  # kind, offset, address, …, size in the file
     dynamic = next((one for one in segments if one[0] & 0xFFFFFFFF == 2), None)
     if dynamic is None:
-        return []  # static
+        return [], 0
     words = memoryview(os.pread(fd, min(dynamic[4], _DYNAMIC) & ~15, dynamic[1])).cast("Q").tolist()
     entries = list(zip(words[::2], words[1::2]))
     names = next(value for tag, value in entries if tag == 5)
     start = next(
         one[1] + names - one[2] for one in segments if one[0] & 0xFFFFFFFF == 1 and 0 <= names - one[2] < one[4]
     )
-    found = [os.pread(fd, _SHORT, start + value).partition(b"\0")[0] for tag, value in entries if tag == 1]
-    return [os.fsdecode(name) for name in found]
+    return entries, start
 
 
 def lines(text: bytes) -> Iterator[list[str]]:

@@ -6,6 +6,8 @@ that listens must be that of the service, or one that it has started.
 
 from __future__ import annotations
 
+import os
+
 from mslaunch.errors import LaunchError
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.host.listeners import by_whom, connected, holder, sockets
@@ -41,18 +43,21 @@ class PortPoll:
             self._timer = self._loop.after(max(self._pause, 10 * (self._loop.now() - began)), self._poll)
 
 
-def await_listener(loop: Loop, port: int, pid: int, heard: Callable[[LaunchError | None], None]) -> PortPoll:
+def await_listener(
+    loop: Loop, port: int, pid: int, heard: Callable[[LaunchError | None], None], address: str = ""
+) -> PortPoll:
     """Wait until the process `pid`, or one that it has started, listens at `port`: `heard(None)`.
 
-    `heard` gets an error if another process listens there.  After a minute nothing is waited for any more.
+    `heard` gets an error if another process listens there, at `address` ("": at any).  After a minute nothing is
+    waited for any more.
     """
     until = loop.now() + SECONDS
 
     def look() -> bool:
-        found = sockets(port)
+        found = sockets(port, address)
         if found and holder(found, family([pid])) is not None:
             heard(None)
-        elif found and holder(found, numbers()):
+        elif found and (set(found.values()) != {os.geteuid()} or holder(found, numbers())):
             what = f"port {port} is now in use{by_whom(port)}"
             heard(LaunchError(what, todo="it was free a moment ago: launch again, or let another be chosen"))
         else:

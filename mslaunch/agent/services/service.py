@@ -10,6 +10,7 @@ started on a guess, is reported to the launcher only once it has printed somethi
 from __future__ import annotations
 
 import os
+from errno import EADDRINUSE
 
 from mslaunch.agent.ranks.cpu_affinity import bound
 from mslaunch.agent.ranks.rank import ProcessEvents, RankProcess, open_fds
@@ -18,8 +19,9 @@ from mslaunch.agent.services.service_kind import ProgramOfRanks
 from mslaunch.datamodel.node_report import ExitStatus
 from mslaunch.errors import LaunchError
 from mslaunch.faststd import TYPE_CHECKING, load, signal
+from mslaunch.host.listeners import by_whom
 from mslaunch.host.programs import check_wdir, explain_spawn
-from mslaunch.protocol.frames import SERVES, STDERR
+from mslaunch.protocol.frames import SERVES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -105,7 +107,7 @@ class Service:
             self._context.link.not_started(self._service.number, error)
 
     def _start(self, command: ServiceCommand, guessed: bool, again: bool) -> None:
-        run = ServiceRun(self._context, self._service, command, self._exited, guessed)
+        run = ServiceRun(self._context, self._service, command, self._exited, guessed, self._port.address)
         run.start()
         self._run = run
         run.process.watch(self._watched)
@@ -121,14 +123,30 @@ class Service:
             self._awaited = False  # it was to be started before the ranks, which need not wait any longer
             self._context.link.send(SERVES, self._service.number)
 
-    def _wait(self) -> None:
-        """Go back to the port."""
+    def _wait(self, needed: bool | None = None) -> None:
+        """Go back to the port.
+
+        If another process has it now, that is an error (`LaunchError`) where a rank needs the service, and a notice
+        else; `needed` None: those ranks do that have loaded what it serves.
+        """
         try:
             self._port.wait()
         except OSError as error:
-            what = f"port {self._port.number} is now in use by another process"
-            self._context.link.output(STDERR, self._service.number, f"mslaunch: {what}: {error.strerror}\n".encode())
+            number = self._port.number
+            how = f"is now in use{by_whom(number)}" if error.errno == EADDRINUSE else f"is lost: {error.strerror}"
+            pids = self._ranks()
+            if needed or (needed is None and (pids is None or self._kind.on_connection(pids))):
+                todo = "launch again, or name another port with --scheduler HOST:PORT"
+                raise LaunchError(f"port {number} {how}", todo=f"it was ours a moment ago: {todo}") from None
+            self._context.link.notice(self._service.number, f"port {number} {how}; no rank can find its service there")
         self._serves()
+
+    def _wait_or_fail(self, needed: bool | None = None) -> LaunchError | None:
+        try:
+            self._wait(needed)
+        except LaunchError as error:
+            return error
+        return None
 
     def restart(self) -> None:
         """It has ended: start it again, once nothing is left of its streams."""
@@ -146,7 +164,7 @@ class Service:
         elif self._service.first:
             self.start(early=True)
         else:
-            self._wait()
+            self._try(lambda: None)
 
     # --- its end
 
@@ -156,6 +174,7 @@ class Service:
         run.stop_waiting()
         if self._idle:
             self._idle.cancel()
+        needed: bool | None = False  # one that has ended well has served
         error, missing = run.error, bool(run.command.missing) and status.code == run.command.missing
         if missing and self._needed:  # no other interpreter is known
             error = self._kind.not_installed(run.command)
@@ -164,9 +183,10 @@ class Service:
             return
         elif missing or run.guessed:  # a rank that needs it will connect, and then the error is reported
             status, error = ExitStatus(0), None
+            needed = None if missing else True
         run.report()
         if status.code == 0 and not self._ending and self._service.port:
-            self._wait()
+            error = self._wait_or_fail(needed) or error
         if error:
             self._context.link.not_started(self._service.number, error)
         else:
@@ -175,7 +195,7 @@ class Service:
     def _forget(self) -> None:
         self._run = self._command = None
         if not self._ending:
-            self._wait()
+            self._try(lambda: None)
 
     def end(self, at_once: bool) -> None:
         """The job is ending; not `at_once`: ranks may still be using it."""
@@ -203,8 +223,11 @@ class ServiceRun:
         command: ServiceCommand,
         exited: Callable[[ExitStatus], None],
         guessed: bool,
+        address: str,
     ) -> None:
+        """`address`: where it has to listen; "": anywhere."""
         self.command = command
+        self._address = address
         self.guessed = guessed  #: no rank has needed it yet
         self.reported = False
         self.error: LaunchError | None = None  #: why it had to be killed
@@ -249,7 +272,8 @@ class ServiceRun:
                 self.report()
                 serves()
 
-        self._port_wait = await_listener(self._context.loop, self._service.port, self.process.pid, done)
+        loop, port = self._context.loop, self._service.port
+        self._port_wait = await_listener(loop, port, self.process.pid, done, self._address)
 
     def stop_waiting(self) -> None:
         """It has ended, or is about to."""

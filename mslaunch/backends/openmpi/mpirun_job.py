@@ -11,7 +11,7 @@ import os
 from mslaunch.backends.openmpi.rank_wrapper import LocalPaths, framework_variables, wrap
 from mslaunch.backends.openmpi.translate_options import HOSTFILE, MpirunOptions, translate
 from mslaunch.datamodel.jobmap import Allocation, Endpoint, Node
-from mslaunch.datamodel.node_plan import AppPlan, NodePlan, RankId, RankPlan, ServicePlan
+from mslaunch.datamodel.node_plan import ANY_HOST, AppPlan, NodePlan, RankId, RankPlan, ServicePlan
 from mslaunch.datamodel.request import Request, ServicePolicy
 from mslaunch.errors import UsageError
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
@@ -63,7 +63,7 @@ class MpirunJob(NamedTuple):
         The scheduler runs on this host and starts when a rank of this host connects; without one there is none.
         """
         meet = address if self.first.local else self.first.name
-        return Endpoint(meet, ports[0], ports[1] if self.here else 0, address)
+        return Endpoint(meet, ports[0], ports[1] if self.here else 0, address, (ANY_HOST,) * self.elsewhere)
 
     def command_line(self, endpoint: Endpoint, local: LocalPaths, tagged: bool, hostfile: str) -> list[str]:
         """The command line of mpirun; `tagged`: it has to tag its output."""
@@ -82,7 +82,7 @@ class MpirunJob(NamedTuple):
         services: tuple[ServicePlan, ...] = ()
         if endpoint.service_port:
             info = RankInfo(0, self.size, 0, 1, 0, 1, 1, *endpoint[:3], service_address=endpoint.service_address)
-            services = services_of(info, ServicePolicy())
+            services = tuple(plan._replace(hosts=endpoint.hosts) for plan in services_of(info, ServicePolicy()))
         return NodePlan(
             ranks=(RankPlan(RankId(0), 0, ()),),
             apps=(AppPlan(tuple(line), self.cwd, path=os.path.dirname(self.mpirun.path), mpi="none"),),

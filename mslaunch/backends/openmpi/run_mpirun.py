@@ -21,6 +21,7 @@ from mslaunch.faststd import TYPE_CHECKING, signal
 from mslaunch.host.processes import children, stat_fields
 from mslaunch.host.programs import is_python
 from mslaunch.launcher.agents.connection import JobAgents
+from mslaunch.launcher.agents.rendezvous import RendezvousRequest
 from mslaunch.launcher.agents.start_agents import AgentPool
 from mslaunch.launcher.attempt import allocation_of
 from mslaunch.launcher.job.controller import JobController
@@ -105,7 +106,8 @@ class _MpirunLaunch:
             agents = pool.require([self._here])  # before there are descriptors that its agent would inherit
             self._paths = self._open_streams()
             state = JobState(JobMap((self._here,), (Placement(0, 0, 0, 0),), 1), grace=job.grace)
-            plans, stdin = JobPlans(self._plan), (caller.stdin, job.readers)
+            rendezvous = RendezvousRequest(0, 0, elsewhere=job.elsewhere)
+            plans, stdin = JobPlans(self._plan, rendezvous=rendezvous), (caller.stdin, job.readers)
             self._conduct(
                 JobController(loop, JobAgents(agents), state, output, plans, stdin, self._console, write=demux.write)
             )

@@ -48,6 +48,29 @@ def _ignore(*_: object) -> None:
     pass
 
 
+def _checked(hello: control.Hello) -> control.Hello:
+    """Other hosts are told to try its addresses: a name among them would make them ask a name service."""
+    for address in (*hello.addresses, *filter(None, (hello.seen_from,))):
+        if not _is_numeric(address):
+            raise WireError(f"it says that its address is {address!r}, which is no IP address")
+    return hello
+
+
+def _is_numeric(address: str) -> bool:
+    """Whether it is an IP address, IPv6 perhaps with %interface, and no name that would have to be looked up."""
+    import _socket
+
+    number, _, interface = address.partition("%")
+    family = _socket.AF_INET6 if ":" in number else _socket.AF_INET
+    try:
+        _socket.inet_pton(family, number)
+    except (OSError, ValueError):
+        return False
+    return not interface or (
+        family == _socket.AF_INET6 and interface.replace("-", "").replace("_", "").replace(".", "").isalnum()
+    )
+
+
 class AgentConnection:
     """One agent; `error` says why it `ended`, None without a reason."""
 
@@ -151,7 +174,7 @@ class AgentConnection:
             self._on_frame(frame)
             return
         if frame.kind == frames.HELLO:
-            self.hello = control.unpack_record(control.Hello, frame.payload)
+            self.hello = _checked(control.unpack_record(control.Hello, frame.payload))
             self.phase = HELLO_CAME
         elif frame.kind == frames.TOPOLOGY:
             self.topology = control.unpack_topology(frame.payload)

@@ -4,11 +4,14 @@ The agents of these two nodes (they may be one) hold the ports.  If there are mo
 listener; the other agents probe every address that could lead there, and ranks are given only addresses that a probe
 has proved.  Names are never looked up, and the address from which ssh came is only a candidate.  If a node cannot be
 reached at any address, the user is warned and the launch goes on, since its program may need none.
+
+Where all ranks are on one host they meet at its loopback address: nothing is to be proved, and others cannot connect.
 """
 
 from __future__ import annotations
 
 from mslaunch.datamodel.jobmap import Endpoint
+from mslaunch.datamodel.node_plan import ANY_HOST
 from mslaunch.datamodel.request import ServicePolicy
 from mslaunch.errors import WireError
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
@@ -27,6 +30,18 @@ class RendezvousRequest(NamedTuple):
     first: int  # the node of the first rank
     service: int  # the node of the services
     cluster: ServicePolicy = ServicePolicy()
+    elsewhere: bool = False  # ranks run on hosts where we have no agent
+
+    @property
+    def address(self) -> str:
+        """Where ranks meet and services listen, if that is known before any address is probed; "" if it is not.
+
+        For jobs on one host.
+        """
+        share = self.cluster.share
+        if share:
+            return share.address if _is_loopback(share.address) else ""
+        return "" if self.elsewhere else _LOCALHOST
 
     @property
     def ports(self) -> dict[int, list[control.PortRequest]]:
@@ -80,7 +95,8 @@ class Rendezvous:
     def begin(self) -> None:
         """Ask for ports."""
         for node, ports in self._ports.items():
-            self._send(node, frames.encode(frames.RESERVE, payload=control.pack_ports(ports)))
+            address = self._sought.address if len(self._hellos) == 1 else ""
+            self._send(node, frames.encode(frames.RESERVE, payload=control.pack_ports(ports, address)))
 
     def reserved(self, node: int, answer: control.Reserved) -> None:
         """RESERVED: the node holds its ports; when all do, the others probe."""
@@ -138,7 +154,17 @@ class Rendezvous:
         address, service_address = (settled.get(purpose, ("", ""))[0] for purpose in (PORT, SERVICE_PORT))
         if share:
             address = service_address = share.address
-        self._done(Endpoint(address or _LOCALHOST, port, self._service_port(), service_address), warning)
+        found = Endpoint(address or _LOCALHOST, port, self._service_port(), service_address, self._hosts())
+        self._done(found, warning)
+
+    def _hosts(self) -> tuple[str, ...]:
+        """The addresses from which ranks may connect to a service, besides those of its own host."""
+        if self._sought.elsewhere:
+            return (ANY_HOST,)
+        hellos = self._hellos.values() if len(self._hellos) > 1 else ()
+        return tuple(
+            dict.fromkeys(address for hello in hellos for address in hello.addresses if not _is_loopback(address))
+        )
 
     def _service_port(self) -> int:
         """0 if there are to be no services."""
@@ -163,3 +189,7 @@ class Rendezvous:
         slow = [node for node in self._ports if node not in self._reserved]
         slow += [node for node, targets in self._probing.items() if targets]
         return (slow or [self._sought.first])[0]
+
+
+def _is_loopback(address: str) -> bool:
+    return address.startswith("127.") or address == "::1"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 
-from mslaunch.errors import LinkError
+from mslaunch.errors import LinkError, printable
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 from mslaunch.frameworks.table import service_info
 from mslaunch.launcher.agents.rendezvous import Rendezvous, RendezvousRequest
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from mslaunch.launcher.agents.connection import JobAgents
     from mslaunch.launcher.job.rank_table import ServiceTable
     from mslaunch.launcher.stdio.terminal import Console
+
+_MOST_NOTICES, _NOTICE_BYTES = 8, 400
 
 
 def _no_services(endpoint: Endpoint) -> dict[int, NodePlan]:
@@ -58,6 +60,7 @@ class Startup:
         self.endpoint: Endpoint | None = None
         self.plans: list[NodePlan] = []
         self.services: set[int] = set()  #: that an agent may send frames about
+        self._notices: dict[int, int] = {}  # how many have come from each node
         self._first: Mapping[int, NodePlan] = {}
         self._began = 0.0
         self._rendezvous = Rendezvous(agents.hellos, agents.host, plans.rendezvous, agents.send, self._prepared)
@@ -66,6 +69,7 @@ class Startup:
             frames.RESERVED: self._on_reserved,
             frames.REACHED: self._on_reached,
             frames.SERVES: self._on_serves,
+            frames.NOTICE: self._on_notice,
         }
 
     # --- addresses and ports
@@ -116,6 +120,13 @@ class Startup:
             after = f", after {time.monotonic() - self._began:.2f} s" if self._began else ""
             self._console.verbose(f"{info.title} {how} {at}{after}")
         self._post(events.Serves(frame.rank))
+
+    def _on_notice(self, node: int, frame: frames.Frame) -> None:
+        """Something that the user should know of; an honest agent has little to say."""
+        self._notices[node] = self._notices.get(node, 0) + 1
+        if self._notices[node] <= _MOST_NOTICES:
+            text = frame.payload[:_NOTICE_BYTES].decode("utf-8", "replace")
+            self._console.info(printable(f"{self._agents.host(node)}: {text}").replace("\n", " "))
 
     # --- ranks
 

@@ -14,6 +14,7 @@ from mslaunch.agent.reachability import Prober
 from mslaunch.host import free_ports
 from mslaunch.host.free_ports import Listener
 from mslaunch.host.own_addresses import addresses
+from mslaunch.host.port_claims import claim
 from mslaunch.runtime.loop import Loop
 
 
@@ -51,15 +52,15 @@ def test_two_jobs_choose_different_ports() -> None:
     with socket.socket() as free:
         free.bind(("", 0))
         port = free.getsockname()[1]
-    first = Listener(port, moves=True, claim=True)
+    first = Listener(port, moves=True, claim=claim)
     first.hand_over()
-    second = Listener(port, moves=True, claim=True)
+    second = Listener(port, moves=True, claim=claim)
     assert second.port != first.port == port
     second.close()
     with pytest.raises(OSError, match="in use"):
-        Listener(port, claim=True)
+        Listener(port, claim=claim)
     first.close()
-    Listener(port, claim=True).close()
+    Listener(port, claim=claim).close()
 
 
 def test_a_taken_port_moves_down() -> None:
@@ -86,6 +87,7 @@ def test_where_a_port_may_move_to(port: int, tries: Sequence[int]) -> None:
 
 def test_a_port_is_held_for_ipv4_too() -> None:
     listener = Listener()
+    listener.listen()
     with pytest.raises(BlockingIOError):
         listener.accept()
     with socket.create_connection(("127.0.0.1", listener.port), 5) as caller:
@@ -128,6 +130,7 @@ def test_a_silent_listener_does_not_delay_another(loop: Loop, monkeypatch: pytes
     """One listener answers nothing; the address of the other must be proved all the same."""
     monkeypatch.setattr(reachability, "PROBE_SECONDS", 0.05)
     silent = Listener()
+    silent.listen()
     found: list[list[str]] = []
     prober = Prober(loop, ["127.0.0.1"], silent.port, "token", found.append)
     loop.run(lambda: bool(found))

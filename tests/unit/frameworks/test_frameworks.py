@@ -191,8 +191,8 @@ def test_the_scheduler_and_the_servers_get_the_same_address() -> None:
     place = RankInfo(0, 8, 0, 4, 0, 2, 8, "10.0.0.1", 10001, 10002, service_address="fd00::2", servers=3)
     made = mindspore.services(place, ServicePolicy(first=True, program="light", cpus=(5,)))
     assert [service.number for service in made] == [SERVICE, SERVICE - 1, SERVICE - 2, SERVICE - 3]
-    assert made[0][3:] == (True, "light", (5,), "mindspore", "scheduler", "mindspore")
-    assert made[1][3:] == (True, "ranks", (), "", "server.0", "mindspore")
+    assert made[0][3:-1] == (True, "light", (5,), "mindspore", "scheduler", "mindspore")
+    assert made[1][3:-1] == (True, "ranks", (), "", "server.0", "mindspore")
     roles, ports = ["MS_SCHED", *["MS_PSERVER"] * 3], [10002, 0, 0, 0]
     for service, role, port in zip(made, roles, ports):
         env = dict(word.split("=", 1) for word in service.env)

@@ -20,14 +20,14 @@ def test_the_listener_of_a_port_is_found(family: socket.AddressFamily) -> None:
     with socket.socket(family) as server:
         server.bind(("", 0))
         port = server.getsockname()[1]
-        assert sockets(port) == set(), "bound, and does not listen"
+        assert sockets(port) == {}, "bound, and does not listen"
         server.listen()
         found = sockets(port)
-        assert found == {os.readlink(f"/proc/self/fd/{server.fileno()}")}
+        assert found == {os.readlink(f"/proc/self/fd/{server.fileno()}"): os.geteuid()}
         assert holder(found, [1, os.getpid()]) == os.getpid()
         with socket.create_connection(("localhost", port)) as line:
-            assert sockets(line.getsockname()[1]) == set(), "a connection"
-    assert sockets(port) == set()
+            assert sockets(line.getsockname()[1]) == {}, "a connection"
+    assert sockets(port) == {}
 
 
 def test_processes_that_are_gone_or_not_ours_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -380,7 +380,7 @@ def test_a_scheduler_may_start_first() -> None:
     ((node, plan),) = first_plans(cluster, attempt=2).items()
     (service,) = plan.services
     assert (node, plan.ranks, plan.world.here) == (0, (), -1)
-    assert service[2:] == (SERVICE_BASE, True, "light", (1, 3), "mindspore", "scheduler", "mindspore")
+    assert service[2:-1] == (SERVICE_BASE, True, "light", (1, 3), "mindspore", "scheduler", "mindspore")
     assert service.port == 10002
     assert plan.apps[0].argv == ("python", "x.py") and "A=1" in plan.apps[0].env, "whose interpreter and variables"
     assert values(plan.env)["MSLAUNCH_ATTEMPT"] == "2" and "MS_TOPO_TIMEOUT" in values(plan.defaults)

@@ -48,7 +48,8 @@ PLANS = st.builds(
     TUPLES,
     TUPLES,
     st.lists(
-        st.builds(ServicePlan, NUMBERS, TUPLES, program=WORDS, hint=WORDS, name=WORDS, kind=WORDS), max_size=2
+        st.builds(ServicePlan, NUMBERS, TUPLES, program=WORDS, hint=WORDS, name=WORDS, kind=WORDS, hosts=TUPLES),
+        max_size=2,
     ).map(tuple),
     st.lists(NUMBERS, max_size=3).map(tuple),
     st.booleans(),

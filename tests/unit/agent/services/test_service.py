@@ -78,7 +78,7 @@ def test_a_kind_is_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
         context = AgentContext(loop, reports, {}, lambda: None, lambda name, then: then())
         listener = Listener()
         plan = ServicePlan(listener.port, (f"PORT={listener.port}",), SERVICE_BASE, first=True, kind="store")
-        port = ServicePort(loop, plan.port, listener, lambda: None)
+        port = ServicePort(context, plan, listener, lambda: None)
         node = NodePlan((), (AppPlan(("x",), "/"),), (), services=(plan,))
         service = Service(context, lambda: None, node, plan, port)
         service.watch(True)

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mslaunch.datamodel.jobmap import Endpoint, JobMap, Node, Placement
+from mslaunch.datamodel.node_plan import ANY_HOST
 from mslaunch.datamodel.request import ServicePolicy, Share
 from mslaunch.errors import WireError
 from mslaunch.launcher.agents.rendezvous import Rendezvous, RendezvousRequest
@@ -28,6 +29,7 @@ class Lab:
         service: int = -1,
         seen: dict[int, str] | None = None,
         cluster: ServicePolicy = USUAL,
+        elsewhere: bool = False,
     ) -> None:
         hellos = {
             node: Hello(f"h{node}", 1, 2, 2, "3.8.0", found, (seen or {}).get(node, ""))
@@ -36,11 +38,14 @@ class Lab:
         self.sent: list[tuple[int, frames.Frame]] = []
         self.done: list[tuple[Endpoint, str]] = []
         hosts = [f"n{node}" for node in hellos]
-        sought = RendezvousRequest(first, service if service >= 0 else first, cluster)
-        self.wireup = Rendezvous(
-            hellos, hosts.__getitem__, sought, self._send, lambda *result: self.done.append(result)
-        )
+        sought = RendezvousRequest(first, service if service >= 0 else first, cluster, elsewhere)
+        self.hosts: tuple[str, ...] = ()  # that may connect to services
+        self.wireup = Rendezvous(hellos, hosts.__getitem__, sought, self._send, self._done)
         self.wireup.begin()
+
+    def _done(self, endpoint: Endpoint, warning: str) -> None:
+        self.hosts = endpoint.hosts
+        self.done.append((endpoint._replace(hosts=()), warning))
 
     def _send(self, node: int, data: bytes) -> None:
         self.sent += [(node, frame) for frame in frames.Decoder().feed(data)]
@@ -55,9 +60,25 @@ class Lab:
 
 def test_one_node_asks_no_other() -> None:
     lab = Lab(("10.0.0.1", "127.0.0.1"))
-    assert [(node, frame.kind, frame.payload) for node, frame in lab.sent] == [(0, frames.RESERVE, b"0 0")]
+    assert [(node, frame.kind, frame.payload) for node, frame in lab.sent] == [(0, frames.RESERVE, b"0 0 @127.0.0.1")]
     lab.wireup.reserved(0, ANSWER)
     assert lab.done == [(Endpoint("127.0.0.1", 10001, 10002), "")]
+
+
+def test_services_are_for_the_hosts_of_the_job() -> None:
+    """Their own host is told by the user of a connection; another launcher's hosts have no agent of ours."""
+    lab = Lab(("10.0.0.1", "127.0.0.1"))
+    lab.wireup.reserved(0, ANSWER)
+    assert lab.hosts == ()
+    lab = Lab(("10.0.0.1", "127.0.0.1"), ("10.0.0.2", "fd00::2", "::1"))
+    assert [frame.payload for _, frame in lab.sent] == [b"0 0"]
+    lab.wireup.reserved(0, ANSWER)
+    lab.wireup.reached(1, ["10.0.0.1"])
+    assert lab.hosts == ("10.0.0.1", "10.0.0.2", "fd00::2")
+    lab = Lab(("10.0.0.1",), elsewhere=True)
+    assert [frame.payload for _, frame in lab.sent] == [b"0 0"]
+    lab.wireup.reserved(0, ANSWER)
+    assert lab.hosts == (ANY_HOST,)
 
 
 def test_the_others_probe_the_node_of_rank_0() -> None:
@@ -111,12 +132,12 @@ def test_a_first_node_without_any_address_does_not_stop_the_launch() -> None:
 @pytest.mark.parametrize(
     ("cluster", "words"),
     [
-        (ServicePolicy(port=8118), b"8118 0"),
-        (ServicePolicy(port=8118, moves=True), b"8118- 0"),
-        (ServicePolicy(moves=True), b"0 0"),
-        (ServicePolicy(simulated=True), b"0"),
+        (ServicePolicy(port=8118), b"8118 0 @127.0.0.1"),
+        (ServicePolicy(port=8118, moves=True), b"8118- 0 @127.0.0.1"),
+        (ServicePolicy(moves=True), b"0 0 @127.0.0.1"),
+        (ServicePolicy(simulated=True), b"0 @127.0.0.1"),
         (ServicePolicy(share=Share(8, 4, "10.0.0.9", 8118, True)), b"8118 0"),
-        (ServicePolicy(share=Share(8, 0, "::1", 8118, True), moves=True), b"8118- 0"),
+        (ServicePolicy(share=Share(8, 0, "::1", 8118, True), moves=True), b"8118- 0 @::1"),
         (ServicePolicy(share=Share(8, 4, "10.0.0.9", 8118, False), port=1, moves=True), b"0"),
     ],
     ids=str,
@@ -222,7 +243,7 @@ def test_every_answer_is_awaited_once(data: st.DataObject) -> None:
         node, kind = waiting.pop(data.draw(st.integers(0, len(waiting) - 1)))
         before = len(lab.sent)
         if kind == frames.RESERVE:
-            ports = tuple(20000 + node * 10 + at for at in range(len(lab.asked()[node].split())))
+            ports = tuple(20000 + node * 10 + at for at in range(len(control.unpack_ports(lab.asked()[node]))))
             lab.wireup.reserved(node, Reserved(ports, 1, "x"))
         else:
             lab.wireup.reached(node, [f"10.1.0.{at}" for at in range(count)])

@@ -1,0 +1,66 @@
+"""Claims to ports: two jobs of one user never choose the same one, not even while neither has bound it.
+
+A port is given up 0.3 s before the scheduler takes it, and two jobs that choose from 8118 down must take different
+ones.  A claim is a socket with an abstract name (unix(7)), gone with its process and seen by all that have this
+network.  Such names belong to no user.  So each claim has a name that nobody can know before, and those of other users
+do not count: nobody can take a port away by taking a name.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from errno import EADDRINUSE
+
+from mslaunch.faststd import socket
+
+_AF_UNIX, _SOCK_DGRAM = 1, 2
+_CLAIM = "mslaunch port "
+_LOOKS = 8  # at the claims of others
+_PAUSE = 0.002  # seconds between two looks
+
+
+def claim(port: int) -> socket:
+    """Claim a port; raises OSError if another process of ours has a claim to it."""
+    sock = socket(_AF_UNIX, _SOCK_DGRAM)
+    name = f"{_CLAIM}{port} {os.getpid()} {os.urandom(8).hex()}"
+    try:
+        sock.bind(f"\0{name}")
+        for _ in range(_LOOKS):
+            others = [other for other in _claims(port) if other != name]
+            if not others:
+                return sock
+            if min(others) < name:  # of two that come at the same moment the first one of the alphabet may stay
+                break
+            time.sleep(_PAUSE)
+    except OSError:
+        sock.close()
+        raise
+    sock.close()
+    raise OSError(EADDRINUSE, os.strerror(EADDRINUSE))
+
+
+def _claims(port: int) -> list[str]:
+    """The names of all claims of this user to a port."""
+    prefix, found = f"@{_CLAIM}{port} ", []
+    try:
+        with open("/proc/net/unix", encoding="utf-8", errors="replace") as file:
+            rows = [line.split(None, 7)[6:] for line in file if prefix in line]  # proc(5): inode, name
+    except OSError:
+        return []
+    for inode, name in rows:
+        pid = name[len(prefix) :].partition(" ")[0]
+        if name.startswith(prefix) and pid.isdigit() and _has_socket(pid, inode):
+            found.append(name[1:].rstrip("\n"))
+    return found
+
+
+def _has_socket(pid: str, inode: str) -> bool:
+    """Whether this socket is open in this process of ours; those of other users do not let us look."""
+    try:
+        ours = os.stat(f"/proc/{pid}").st_uid == os.geteuid()
+        return ours and any(
+            os.readlink(f"/proc/{pid}/fd/{fd}") == f"socket:[{inode}]" for fd in os.listdir(f"/proc/{pid}/fd")
+        )
+    except OSError:
+        return False
