@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 
 import pytest
@@ -45,3 +46,44 @@ def test_a_port_that_is_taken_there_is_said_before_anything_runs(start, four, ho
         ended = start("-H", hosts, "--scheduler", "n03:8118", "touch", tmp_path / "ran").end()
     assert ended.code and "port 8118 is taken" in ended.err and "on n03" in ended.err
     assert "--scheduler HOST:PORT" in ended.err and not (tmp_path / "ran").exists()
+
+
+#: a rank that connects to the scheduler's port when it is told to, and says what it read
+CONNECTS = """\
+import os, socket, sys
+address = os.environ["MS_SCHED_HOST"], int(os.environ["MS_SCHED_PORT"])
+print("at", *address, "-", flush=True)
+for line in sys.stdin:
+    with socket.create_connection(address, 10) as connection:
+        try:
+            print("said", connection.recv(1), flush=True)
+        except ConnectionError:
+            print("said reset", flush=True)
+"""
+STRANGER = "import socket, sys; s = socket.create_connection((sys.argv[1], int(sys.argv[2])), 10); print(s.recv(1))"
+
+
+def test_only_hosts_of_the_job_may_wake_the_scheduler(start, four):
+    """A host that has no part in the job is turned away, at any address of the host, and named once."""
+    job = start("-H", "n01,n02", "--stdin", 1, "python3", "-c", CONNECTS, stdin=subprocess.PIPE)
+    job.expect(b" -\n", 2)
+    port = re.search(rb"at 10.77.1.1 (\d+) -", job.out)
+    assert port
+    for address in ("10.77.1.1", "10.77.1.1"):
+        said = subprocess.run(
+            four.command("exec", "n03", "python3", "-c", STRANGER, address, port[1].decode()),
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+        assert "ConnectionResetError" in said.stderr
+    job.process.stdin.write(b"go\n")
+    job.process.stdin.flush()
+    job.expect(b"said reset")
+    ended = job.end()
+    refused = [line for line in ended.err.splitlines() if "refused" in line]
+    assert (ended.code, len(refused)) == (0, 1)
+    assert refused[0].startswith("mslaunch: n01: port ") and refused[0].endswith(
+        "a connection of 10.77.1.3 was refused"
+    )

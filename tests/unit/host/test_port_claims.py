@@ -1,0 +1,64 @@
+"""Claims to ports: ours keep each other off, and those of nobody else count."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from mslaunch.host.port_claims import claim
+
+PORT = 8118 - 7
+CLAIMS = """\
+import sys
+from mslaunch.host.port_claims import claim
+sys.stdin.readline()
+try:
+    held = claim(int(sys.argv[1]))
+    print("yes", flush=True)
+except OSError:
+    print("no", flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_a_port_has_one_claim_of_ours() -> None:
+    first = claim(PORT)
+    with pytest.raises(OSError) as refused:
+        claim(PORT)
+    assert refused.value.errno == errno.EADDRINUSE
+    claim(PORT - 1).close()
+    first.close()
+    claim(PORT).close()
+
+
+def test_a_name_that_only_looks_like_a_claim_is_none() -> None:
+    """It names another process than the one that has it; or none."""
+    with (
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as one,
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as two,
+    ):
+        one.bind(f"\0mslaunch port {PORT} {os.getppid()} 0000")
+        two.bind(f"\0mslaunch port {PORT} x y")
+        claim(PORT).close()
+
+
+def test_of_many_that_come_at_once_at_most_one_gets_it() -> None:
+    jobs = [
+        subprocess.Popen(
+            [sys.executable, "-c", CLAIMS, str(PORT)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        for _ in range(6)
+    ]
+    for job in jobs:
+        assert job.stdin
+        job.stdin.write("go\n")
+        job.stdin.flush()
+    said = [job.stdout.readline() for job in jobs if job.stdout]
+    for job in jobs:
+        job.communicate("\n", timeout=30)
+    assert said.count("yes\n") <= 1 and set(said) <= {"yes\n", "no\n"}
