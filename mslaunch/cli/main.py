@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from mslaunch.datamodel.request import Request
 
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _EXHAUSTED = (11, 12, 23, 24)  # EAGAIN, ENOMEM, ENFILE, EMFILE
 
 
@@ -168,7 +169,10 @@ def _run_reported(act: Callable[[], int]) -> int:
         return error.code
     except OSError as error:
         hint = "ulimit -a shows the limits of this shell" if error.errno in _EXHAUSTED else ""
-        _refuse(LaunchError(f"the system refused: {error.strerror or error}", error.filename or "", hint))
+        where = str(error.filename or "")
+        if where.startswith(_PACKAGE):  # a module that could not be imported: no file of the user's
+            where = ""
+        _refuse(LaunchError(f"the system refused: {error.strerror or error}", where, hint))
         return EXIT_USAGE
     except KeyboardInterrupt:  # before the launch handles it
         return 1

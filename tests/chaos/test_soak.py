@@ -38,7 +38,7 @@ def test_the_short_form(_, tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     launches, stream, detached = map(json.loads, record.read_text().splitlines())
     assert (launches["launches"], launches["by_api"], detached["jobs"]) == (20, 5, 2)
-    assert stream["bytes_in_logs"] == stream["bytes_on_terminal"] >= 16 * 3_000_000
+    assert stream["bytes_in_logs"] == stream["bytes_on_terminal"] > 16 * 50_000
     assert set(stream["memory"]) >= {"launcher on head", "agent on n01", "guard on n04"}
 
 
