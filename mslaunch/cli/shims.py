@@ -96,9 +96,12 @@ def _script(path: str) -> str:
         f"import sys\n\nsys.path.insert(0, {root!r})\n\n"
         "from mslaunch.__main__ import main\n\nmain()\n"
     )
-    with open(path, "w", encoding="utf-8") as file:
+    if os.path.lexists(path):
+        os.unlink(path)  # as for the links: what is there is replaced, and no link is followed
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o755)
+    with open(fd, "w", encoding="utf-8") as file:
         file.write(text)
-    os.chmod(path, 0o755)
+        os.fchmod(fd, 0o755)
     return path
 
 

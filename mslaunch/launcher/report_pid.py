@@ -60,17 +60,32 @@ def announce(
 
 def _open(path: str, loop: Loop, wait: Callable[[Callable[[], bool]], None]) -> int:
     """A descriptor for `path`, emptied.  Raises OSError.  Like a shell's `>`, it waits for the reader of a FIFO."""
+    from mslaunch.launcher.stdio.own_files import create_own
+
+    number = _descriptor(path)
+    if number is not None:
+        return os.dup(number)
     opened: list[int] = []
 
     def attempt() -> None:
         try:
-            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NONBLOCK
-            opened.append(os.open(path, flags, 0o644))
+            opened.append(create_own(path))
         except OSError as error:
-            if error.errno != errno.ENXIO or not stat.S_ISFIFO(os.stat(path).st_mode):
+            if error.errno == errno.ELOOP:
+                raise OSError(errno.ELOOP, "a link, and mslaunch does not write through links") from None
+            if error.errno != errno.ENXIO or not stat.S_ISFIFO(os.lstat(path).st_mode):
                 raise
             loop.after(_LOOK_AGAIN, attempt)
 
     attempt()
     wait(lambda: bool(opened))
     return opened[0]
+
+
+def _descriptor(path: str) -> int | None:
+    """The descriptor that /dev/stdout, /dev/stderr, /dev/fd/N and /proc/self/fd/N mean: links, but the shell's own."""
+    named = {"/dev/stdout": 1, "/dev/stderr": 2}.get(path)
+    folder, _, number = path.rpartition("/")
+    if named is None and folder in ("/dev/fd", "/proc/self/fd") and number.isascii() and number.isdigit():
+        return int(number[:9])
+    return named

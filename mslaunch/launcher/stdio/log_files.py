@@ -11,37 +11,26 @@ them has used: worker_0.log.2 and scheduler.log.2 are of one launch, though one 
 
 from __future__ import annotations
 
-import errno
 import os
 import stat
 
 from mslaunch.datamodel.node_plan import SERVICE_BASE, is_service
 from mslaunch.datamodel.request import OutputPolicy
 from mslaunch.errors import LaunchError
-from mslaunch.faststd import TYPE_CHECKING, NamedTuple
+from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.frameworks.table import service_info
 from mslaunch.launcher.stdio import file_patterns
 from mslaunch.launcher.stdio.file_patterns import PatternValues
 from mslaunch.launcher.stdio.line_prefix import LineGuard
+from mslaunch.launcher.stdio.log_folders import File, LogFolders
 from mslaunch.launcher.stdio.log_layouts import layouts
 from mslaunch.launcher.stdio.terminal import write_all
 from mslaunch.protocol.frames import STDERR, STDOUT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
 _KEPT_OPEN = 256
-_FLAGS = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # the last: FIFOs do not block
-_PRIVATE = 0o700
-_PUBLIC = 0o777
-_TODO = "name a place you can write to"
-
-#: explanations of errors whose own text is not enough
-_WHY = {
-    errno.ELOOP: "a link, and mslaunch does not write through links",
-    errno.EEXIST: "not a directory",
-    errno.ENXIO: "a FIFO that nobody reads",
-}
 
 
 class RankLogs:
@@ -67,14 +56,16 @@ class RankLogs:
         self._files: dict[tuple[int, int], list[File]] = {}
         self._made: set[str] = set()
         self._open: dict[str, int] = {}
+        self._folders = LogFolders(notice)
         self._failed: dict[str, str] = {}  # path -> why
         self._of_ranks: set[str] = set()
         self._guards: dict[str, LineGuard] = {}  # of shared files
         self.by_line: set[int] = set()  #: the kinds of streams that share files; `write` must get whole lines of them
         self._find_shared()
-        if policy.keep and attempt == 1:
-            rename_old(list({file.path: file for _, file in self._all_files([*places.ranks, *services])}.values()))
         try:
+            if policy.keep and attempt == 1:
+                files = {file.path: file for _, file in self._all_files([*places.ranks, *services])}
+                rename_old(list(files.values()), self._folders)
             for _, file in self._all_files(places.ranks):
                 self._fd(file)
         except LaunchError:
@@ -154,7 +145,7 @@ class RankLogs:
     def _fd(self, file: File) -> int:
         fd = self._open.get(file.path)
         if fd is None:
-            fd = os.open(file.path, _FLAGS) if file.path in self._made else create(file)
+            fd = self._folders.reopen(file) if file.path in self._made else self._folders.create(file)
             self._made.add(file.path)
             if len(self._open) >= _KEPT_OPEN:
                 os.close(self._open.pop(next(iter(self._open))))
@@ -166,38 +157,11 @@ class RankLogs:
         for fd in self._open.values():
             os.close(fd)
         self._open.clear()
+        self._folders.close()
         return not self._failed
 
 
-# --- one file
-
-
-class File(NamedTuple):
-    """The file of a stream."""
-
-    path: str
-    base: str  # the directory that the user named; made if it is missing
-    where: str  # what an error names
-    private: bool = False  # a `base` that is made is for the user alone
-
-
-def create(file: File) -> int:
-    """Create or empty the file; returns a descriptor.
-
-    Raises `LaunchError` if it is a link, or a directory below its base is not the user's own.
-    """
-    try:
-        if file.base:
-            os.makedirs(file.base, _PRIVATE if file.private else _PUBLIC, exist_ok=True)
-        for folder in _folders(file):
-            try:
-                os.mkdir(folder)
-            except FileExistsError:
-                _require_own(folder, file.where)
-        return os.open(file.path, _FLAGS | os.O_CREAT | os.O_TRUNC, 0o644)
-    except OSError as error:
-        why = _WHY.get(error.errno or 0, error.strerror)
-        raise LaunchError(f"{error.filename or file.path}: {why}", file.where, _TODO) from None
+# --- files of earlier launches and attempts
 
 
 def of_attempt(path: str, attempt: int) -> str:
@@ -210,22 +174,23 @@ def of_attempt(path: str, attempt: int) -> str:
     return f"{stem}.attempt-{attempt}{extension}"
 
 
-def rename_old(files: Sequence[File]) -> None:
+def rename_old(files: Sequence[File], folders: LogFolders) -> None:
     """Rename what an earlier launch has left in these files, and in those of later attempts, to FILE.N.
 
     Raises `LaunchError`.
     """
-    found = [file for file in files if _size(file) >= 0]
+    found = [file for file in files if _size(file, folders) >= 0]
     attempt = 2
-    while later := [file for file in (_later(file, attempt) for file in files) if _size(file) >= 0]:
+    while later := [file for file in (_later(file, attempt) for file in files) if _size(file, folders) >= 0]:
         found += later
         attempt += 1
-    if not any(map(_size, found)):
+    if not any(_size(file, folders) for file in found):
         return
     number = _free_number({file.path for file in [*files, *found]})
     for file in found:
         try:
-            os.rename(file.path, f"{file.path}.{number}")
+            folder = folders.of(file)
+            os.rename(file.name, f"{file.name}.{number}", src_dir_fd=folder, dst_dir_fd=folder)
         except OSError as error:
             what = f"{file.path} is from an earlier launch and cannot be renamed: {error.strerror}"
             raise LaunchError(what, file.where, "name another place") from None
@@ -236,12 +201,10 @@ def _later(file: File, attempt: int) -> File:
     return file._replace(path=later if later != file.path else "")  # "": there is no such file
 
 
-def _size(file: File) -> int:
+def _size(file: File, folders: LogFolders) -> int:
     """The size of a regular file in directories of the user; -1 if there is none."""
     try:
-        for folder in _folders(file):
-            _require_own(folder, file.where)
-        found = os.lstat(file.path)
+        found = os.stat(file.name, dir_fd=folders.of(file), follow_symlinks=False)
     except OSError:
         return -1
     return found.st_size if stat.S_ISREG(found.st_mode) else -1
@@ -257,19 +220,3 @@ def _free_number(paths: set[str]) -> int:
             continue
     used = {number for head, _, number in (path.rpartition(".") for path in found) if head in paths}
     return next(number for number in range(1, len(used) + 2) if str(number) not in used)
-
-
-def _folders(file: File) -> Iterator[str]:
-    """The directories below the base, from the top."""
-    folder = file.base
-    for name in os.path.dirname(file.path[len(file.base) :]).split("/"):
-        if name:
-            folder = os.path.join(folder, name)
-            yield folder
-
-
-def _require_own(path: str, where: str) -> None:
-    """Raises `LaunchError` unless it is a directory of this user, OSError if it is not there."""
-    found = os.lstat(path)
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
-        raise LaunchError(f"{path} exists and is not a directory of yours", where, "name another place")

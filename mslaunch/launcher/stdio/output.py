@@ -260,9 +260,13 @@ def open_output(
 
 def _open_xml(loop: Loop, policy: OutputPolicy, path: str, notice: Callable[[str], None], attempt: int) -> OutputFd:
     from mslaunch.launcher.stdio import log_files
+    from mslaunch.launcher.stdio.log_folders import File, LogFolders
 
-    file = log_files.File(path, os.path.dirname(path), "--xml-file")
-    if policy.keep and attempt == 1:
-        log_files.rename_old([file])
-    file = file._replace(path=log_files.of_attempt(path, attempt))
-    return OutputFd(loop, log_files.create(file), file.path, notice, owned=True)
+    file, folders = File(path, os.path.dirname(path), "--xml-file"), LogFolders(notice)
+    try:
+        if policy.keep and attempt == 1:
+            log_files.rename_old([file], folders)
+        file = file._replace(path=log_files.of_attempt(path, attempt))
+        return OutputFd(loop, folders.create(file), file.path, notice, owned=True)
+    finally:
+        folders.close()
