@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from mslaunch.datamodel.node_plan import ServicePlan
     from mslaunch.runtime.loop import Loop
 
-_PAUSE = 0.02  # seconds between two looks at connections that do not count
+_PAUSES = (0.02, 0.5)  # seconds between two looks at connections that do not count, at first and at most
 
 
 class TokenListener:
@@ -77,6 +77,7 @@ class ServicePort:
         self._listens = False
         self._told = False
         self._refused = False
+        self._pause = _PAUSES[0]
 
     @property
     def address(self) -> str:
@@ -112,7 +113,8 @@ class ServicePort:
             self._context.link.notice(self._service, what)
         if None not in found:  # somebody may do this all day, and the table of sockets is long on some hosts
             self._loop.reader(self._listener.fileno(), None)
-            self._loop.after(_PAUSE, self._watch)
+            self._loop.after(self._pause, self._watch)
+            self._pause = min(2 * self._pause, _PAUSES[1])
         elif not self._told:
             self._told = True
             self._connected()

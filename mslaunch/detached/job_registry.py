@@ -2,6 +2,10 @@
 
 The directory of a job has the file `job`, in JSON, and the launcher's log.  The registry lies below /tmp, not in
 XDG_RUNTIME_DIR, which is removed when its user logs out; a detached job goes on then.
+
+In /tmp another user can make the directory first.  So there is a second place below the user's home, where jobs are
+kept if the first belongs to somebody else; both are looked at for jobs.  A home may be that of many hosts, so the
+directory there is named after this one.
 """
 
 from __future__ import annotations
@@ -96,28 +100,29 @@ class JobEntry:
 
 
 class JobRegistry:
-    """The registry of this user on this host.  Raises `LaunchError` if its directory cannot be trusted."""
+    """The registry of this user on this host.  Raises `LaunchError` if no directory for it can be trusted."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
-        self._folder = os.path.abspath(environ.get(VARIABLE) or f"/tmp/mslaunch-{os.geteuid()}")
-        try:
-            self._require_own()
-        except (FileNotFoundError, NotADirectoryError):  # there has been no job
-            pass
-
-    def _require_own(self) -> None:
-        found = os.lstat(self._folder)
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
-            what = "the registry of detached jobs must be a directory that you alone can read and write"
-            raise LaunchError(what, self._folder, f"remove it, or name another one in {VARIABLE}")
+        named = environ.get(VARIABLE)
+        places = [os.path.abspath(named)] if named else [f"/tmp/mslaunch-{os.geteuid()}", *_below_home(environ)]
+        self._folders: list[str] = []  # the best one first
+        refused: LaunchError | None = None
+        for folder in places:
+            try:
+                _require_own(folder)
+            except LaunchError as error:
+                refused = refused or error
+                if named or _is_ours(folder):  # we alone have made it so
+                    raise
+            else:
+                self._folders.append(folder)
+        if refused and not self._folders:
+            raise refused
 
     def entries(self) -> list[JobEntry]:
         """All jobs, the oldest first."""
-        try:
-            names = [name for name in os.listdir(self._folder) if name.isascii() and name.isdigit()]
-        except (FileNotFoundError, NotADirectoryError):
-            return []
-        folders = [os.path.join(self._folder, name) for name in sorted(names, key=int)]
+        folders = [folder for registry in self._folders for folder in _numbered(registry)]
+        folders.sort(key=lambda folder: int(os.path.basename(folder)))
         return [JobEntry(folder, facts) for folder in folders if (facts := _read_facts(folder))]
 
     def find(self, word: str) -> JobEntry | None:
@@ -126,30 +131,117 @@ class JobRegistry:
 
     def add(self, **facts: Any) -> JobEntry:
         """A new job, with the next number; old jobs are removed."""
-        try:
-            os.makedirs(self._folder, 0o700, exist_ok=True)
-        except OSError as error:
-            what = f"the registry of detached jobs cannot be made: {error.strerror}"
-            raise LaunchError(what, self._folder, f"name a directory that can be made in {VARIABLE}") from None
-        self._require_own()
-        with _locked(os.path.join(self._folder, "lock")) as last:
-            self._remove_old()
-            number = _next_number(last, max((entry.number for entry in self.entries()), default=0))
-            made = os.path.join(self._folder, f"new-{number}")
+        registry = self._make()
+        with _locked(os.path.join(registry, "lock")) as last:
+            self._remove_old(registry)
+            others = [_last_number(os.path.join(folder, "lock")) for folder in self._folders if folder != registry]
+            number = _next_number(last, max((*others, *(entry.number for entry in self.entries())), default=0))
+            made = os.path.join(registry, f"new-{number}")
             os.mkdir(made, 0o700)
             JobEntry(made, facts).note()
-            folder = os.path.join(self._folder, str(number))
+            folder = os.path.join(registry, str(number))
             os.rename(made, folder)  # so that an entry without facts is never seen
         return JobEntry(folder, facts)
 
-    def _remove_old(self) -> None:
-        for name in os.listdir(self._folder):
+    def _make(self) -> str:
+        """The first of the directories that is there or can be made."""
+        refused: LaunchError | None = None
+        for folder in self._folders:
+            try:
+                _make_private(folder)
+                _require_own(folder)
+                return folder
+            except OSError as error:
+                what = f"the registry of detached jobs cannot be made: {error.strerror}"
+                todo = f"name a directory that can be made in {VARIABLE}"
+                refused = refused or LaunchError(what, folder, todo)
+            except LaunchError as error:  # somebody has just made it
+                refused = refused or error
+        assert refused
+        raise refused
+
+    def _remove_old(self, registry: str) -> None:
+        for name in os.listdir(registry):
             if name.startswith("new-"):  # its process was killed
-                JobEntry(os.path.join(self._folder, name), {}).remove()
+                JobEntry(os.path.join(registry, name), {}).remove()
         over = [entry for entry in self.entries() if entry.state in ("ended", "killed")]
         for at, entry in enumerate(sorted(over, key=lambda entry: -entry.since)):
             if at >= KEPT - 1 or entry.since < time.time() - DAYS * 86400:
                 entry.remove()
+
+
+# --- its directory
+
+
+def _below_home(environ: Mapping[str, str]) -> list[str]:
+    """The second place, as the XDG Base Directory Specification has it for state; none for a user without a home."""
+    state, home = environ.get("XDG_STATE_HOME", ""), environ.get("HOME", "")
+    if not os.path.isabs(state):
+        state = os.path.join(home, ".local", "state") if os.path.isabs(home) else ""
+    return [os.path.join(state, "mslaunch", os.uname().nodename)] if state else []
+
+
+def _require_own(folder: str) -> None:
+    """Raises `LaunchError` for what is there and is not a private directory of ours."""
+    try:
+        found = os.lstat(folder)
+    except (FileNotFoundError, NotADirectoryError, PermissionError):  # there has been no job
+        return
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+        what = "the registry of detached jobs must be a directory that you alone can read and write"
+        raise LaunchError(what, folder, f"{_who_removes(folder, found)}name another one in {VARIABLE}")
+
+
+def _is_ours(folder: str) -> bool:
+    return os.lstat(folder).st_uid == os.geteuid()
+
+
+def _who_removes(folder: str, found: os.stat_result) -> str:
+    """What can be done about it; unlink(2): in a directory with the sticky bit, only its owners may remove a file."""
+    above, we = os.stat(os.path.dirname(folder)), os.geteuid()
+    if we in (0, found.st_uid, above.st_uid) or not above.st_mode & stat.S_ISVTX:
+        return "remove it, or "
+    import pwd
+
+    try:
+        owner = f"user {pwd.getpwuid(found.st_uid).pw_name}"
+    except KeyError:
+        owner = f"user {found.st_uid}"
+    return f"it belongs to {owner}, whom you may ask to remove it; or "
+
+
+def _make_private(folder: str) -> None:
+    """Make a directory, and those above it, for us alone."""
+    above = os.path.dirname(folder)
+    if not os.path.lexists(above):
+        _make_private(above)
+    try:
+        os.mkdir(folder, 0o700)
+    except FileExistsError:
+        if not os.path.isdir(folder):
+            raise
+
+
+def _numbered(registry: str) -> list[str]:
+    """The directories of jobs."""
+    try:
+        names = os.listdir(registry)
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return []
+    return [os.path.join(registry, name) for name in names if name.isascii() and name.isdigit()]
+
+
+def _last_number(path: str) -> int:
+    """The last number that was given, from a lock file; 0 if there is none."""
+    try:
+        with open(path, "rb") as file:
+            said = file.read(32)
+    except OSError:
+        return 0
+    return int(said) if said.isdigit() else 0
+
+
+# --- its files
 
 
 def _read_facts(folder: str) -> dict[str, Any] | None:
