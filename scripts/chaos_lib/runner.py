@@ -14,6 +14,7 @@ from chaos_lib.cells import Cell
 from chaos_lib.sandbox import PYTHON, ROOT
 
 LONGEST = 240.0  #: seconds for one cell
+LINES = 12  #: of what a launch has said are shown
 
 
 class Options(NamedTuple):
@@ -103,10 +104,10 @@ def _show(result: dict[str, Any]) -> None:
     took = f"{result.get('seconds', 0):5.1f} s"
     word = "ERROR" if result["error"] else "WRONG" if result["wrong"] else "right"
     print(f"{word} {result['cell']:32} {took}  code {result.get('code')}", flush=True)
-    for text in [*result["wrong"], *([result["error"]] if result["error"] else [])]:
+    for text in [*result["wrong"], *result["error"].splitlines()[-LINES:]]:
         print(f"        {text}", flush=True)
     if word != "right":
-        print("".join(f"      | {line}\n" for line in result.get("said", "").splitlines()[-12:]), end="", flush=True)
+        print("".join(f"      | {line}\n" for line in result.get("said", "").splitlines()[-LINES:]), end="", flush=True)
 
 
 def read_record(path: Path) -> dict[str, dict[str, Any]]:

@@ -225,12 +225,12 @@ class Trial:
         return left + [f"left in files: {text}" for text in self._files(places)]
 
     def _left(self, places: list[str] | tuple[str, ...]) -> list[str]:
-        """Processes; the sshd of a session whose link is dead belongs to its host."""
-        dead = "cut" in self.cell.what or self.cell.what == "power"
+        """Processes; the sshd of a session whose link is dead, or whose client is stopped, belongs to its host."""
+        dead = "cut" in self.cell.what or self.cell.what in ("power", "STOP")
         found = []
         for place in places:
             for process in self.sandbox.processes(place).values():
-                if process.name.startswith("sshd") and (dead or self.cell.who == "sshd"):
+                if process.name.startswith("sshd") and dead:
                     continue
                 found.append(f"{place}: {process}")
         return found
