@@ -70,7 +70,7 @@ STARTERS = {
     "resource_managers.managers",
     "transport.rsh_program",
     "transport.ssh.tcp_and_proxy",
-    "transport.ssh.ssh_config",
+    "transport.ssh.config.ssh_program",
     "backends.openmpi.find_mpirun",
     "under_mpirun",
 }

@@ -22,7 +22,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SshLab]:
-    monkeypatch.setattr("mslaunch.transport.ssh.ssh_config.SYSTEM", str(tmp_path / "ssh_config"))
+    monkeypatch.setattr("mslaunch.transport.ssh.config.ssh_config.SYSTEM", str(tmp_path / "ssh_config"))
     made = SshLab(tmp_path)
     yield made
     made.close()

@@ -145,16 +145,16 @@ class SshLab:
         self,
         options: str = "",
         *,
-        host_keys: Sequence[str] = ("ed25519",),
+        host_keys: Sequence[str | Path] = ("ed25519",),
         known: bool = True,
         authorized: str | None = None,
         address: str | None = None,
     ) -> Sshd:
-        """Start a host; `options` are lines of sshd_config that come first."""
+        """Start a host; `options` are lines of sshd_config that come first; `host_keys` are kinds, or keys."""
         number = len(self.hosts) + 2
         place = self.directory / f"host{number}"
         place.mkdir()
-        keys = [keygen(place / f"host_{kind}", kind) for kind in host_keys]
+        keys = [kind if isinstance(kind, Path) else keygen(place / f"host_{kind}", kind) for kind in host_keys]
         if authorized is None:
             authorized = public(self.key) + "\n"
         host = Sshd(place, address or f"127.0.0.{number}", authorized, options, keys)

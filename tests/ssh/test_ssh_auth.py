@@ -18,7 +18,7 @@ from sshd import ME, SshLab, keygen, public
 from sshlinks import Opener, failure, read
 
 from mslaunch.transport.ssh import paramiko_transport, user_keys
-from mslaunch.transport.ssh.user_keys import Keyring, pack, unpack
+from mslaunch.transport.ssh.user_keys import Identity, Keyring, pack, unpack
 
 pytestmark = pytest.mark.sshd
 
@@ -311,4 +311,4 @@ def test_an_account_that_may_not_log_in(lab: SshLab, opener: Opener) -> None:
 def test_how_rsa_keys_sign(said: bytes, kind: str, algorithm: str) -> None:
     """A server that knows SHA-256 only says so in server-sig-algs (RFC 8308, 3.1)."""
     talk = paramiko_transport.AuthSession(SimpleNamespace(server_extensions={"server-sig-algs": said}))
-    assert talk._algorithm(kind) == algorithm
+    assert talk._algorithm(Identity(pack(kind), "", None)) == algorithm

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mslaunch.errors import LinkError
-from mslaunch.transport.ssh.ssh_config import HostConfig, Resolver, parse_agent_args, pattern_matches, words
+from mslaunch.transport.ssh.config.config_lines import pattern_matches, words
+from mslaunch.transport.ssh.config.ssh_config import HostConfig, Resolver, parse_agent_args
 
 ME = pwd.getpwuid(os.getuid()).pw_name
 

@@ -10,10 +10,12 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from mslaunch.errors import LinkError
+from mslaunch.transport.ssh.config.algorithms import rsa_bits
+from mslaunch.transport.ssh.config.config_lines import WAY_OUT
+from mslaunch.transport.ssh.config.ssh_config import HostConfig
 from mslaunch.transport.ssh.deadline import Arm, Deadline
 from mslaunch.transport.ssh.paramiko_transport import AuthSession, Reply
-from mslaunch.transport.ssh.ssh_config import WAY_OUT, HostConfig
-from mslaunch.transport.ssh.user_keys import Identity, Keyring, candidates, default_files
+from mslaunch.transport.ssh.user_keys import Identity, Keyring, candidates, default_files, usable_algorithms
 
 
 class Authentication(NamedTuple):
@@ -31,6 +33,9 @@ def authenticate(talk: AuthSession, login: Authentication) -> None:
     """Offer the user's keys one after the other; raises LinkError if none is accepted."""
     troubles: list[str] = []
     tried: list[str] = []
+    if not login.config.public_keys:
+        what = "authentication: the SSH configuration forbids keys (PubkeyAuthentication, PreferredAuthentications)"
+        raise LinkError(what, login.config.where, f"mslaunch uses keys only. {WAY_OUT}")
     reply = talk.begin()
     if reply.kind != "gone":
         reply = _offer_all(talk, login, candidates(login.keyring, login.config, login.home), tried, troubles)
@@ -48,6 +53,10 @@ def _offer_all(
 ) -> Reply:
     last = Reply("no")
     for identity in offers:
+        reason = _ruled_out(login.config, identity)
+        if reason:
+            troubles.append(reason)
+            continue
         tried.append(identity.label)
         last = _offer(talk, login, identity, troubles) or last
         if last.kind != "no" or last.partial or (last.methods and "publickey" not in last.methods):
@@ -58,6 +67,7 @@ def _offer_all(
 def _offer(talk: AuthSession, login: Authentication, identity: Identity, troubles: list[str]) -> Reply | None:
     """Offer one key; None, and the reason in `troubles`, if it could not be offered."""
     user = login.config.user
+    identity = identity._replace(algorithms=login.config.algorithms["pubkeyacceptedalgorithms"])
     if identity.sign is None:
         if identity.blob:
             reply = talk.probe(user, identity)
@@ -73,11 +83,25 @@ def _offer(talk: AuthSession, login: Authentication, identity: Identity, trouble
             troubles.append(f"unlock it for all hosts: eval $(ssh-agent); ssh-add {identity.path}")
             return None
         identity = identity._replace(blob=identity.blob or found.blob, sign=found.sign)
+        reason = _ruled_out(login.config, identity)
+        if reason:
+            troubles.append(reason)
+            return None
     try:
         return talk.prove(user, identity)
     except OSError as error:
         troubles.append(f"{identity.label}: {error}")
         return None
+
+
+def _ruled_out(config: HostConfig, identity: Identity) -> str:
+    """Why the configuration forbids this key; "" if it does not, or if the key is not known before it is unlocked."""
+    bits = rsa_bits(identity.blob)
+    if 0 < bits < config.required_rsa:
+        return f"{identity.label} was not offered: {bits} bits, and RequiredRSASize is {config.required_rsa}"
+    if identity.blob and not usable_algorithms(identity.type, config.algorithms["pubkeyacceptedalgorithms"]):
+        return f"{identity.label} was not offered: PubkeyAcceptedAlgorithms rules out {identity.type}"
+    return ""
 
 
 def _refusal(login: Authentication, reply: Reply, facts: str) -> LinkError:

@@ -15,7 +15,6 @@ import base64
 import binascii
 import contextlib
 import fcntl
-import hashlib
 import hmac
 import os
 import threading
@@ -23,7 +22,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from mslaunch.errors import LinkError
-from mslaunch.transport.ssh.ssh_config import WAY_OUT, HostConfig, pattern_matches
+from mslaunch.transport.ssh.config.config_lines import WAY_OUT, lowered, pattern_matches
+from mslaunch.transport.ssh.config.ssh_config import HostConfig
+from mslaunch.transport.ssh.host_key_rules import fingerprint, refuse_key
 
 KNOWN, UNKNOWN, CHANGED, REVOKED, AUTHORITY = "known", "unknown", "changed", "revoked", "authority"
 
@@ -57,7 +58,7 @@ class Verdict(NamedTuple):
 def parse(text: str, source: str) -> list[KnownHostLine]:
     """The entries of one file; `source` is its name for messages.  Never raises: what cannot be read is skipped."""
     entries = []
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(text.split("\n"), 1):
         words = line.split()
         marker = words.pop(0) if words and words[0].startswith("@") else ""
         if len(words) < 3 or words[0].startswith("#") or marker not in ("", "@revoked", "@cert-authority"):
@@ -83,7 +84,7 @@ def name_of(host: str, port: int) -> str:
 
 def matches(names: str, host: str) -> bool:
     """Whether the first field of a line covers `host` (as `name_of` writes it)."""
-    return _hash_matches(names, host) if names.startswith("|") else pattern_matches(names.split(","), host)
+    return _hash_matches(names, host) if names.startswith("|") else pattern_matches(lowered(names).split(","), host)
 
 
 def _hash_matches(names: str, host: str) -> bool:
@@ -106,11 +107,6 @@ def hashed(host: str, salt: bytes = b"") -> str:
 def line_of(names: str, type_: str, blob: bytes) -> str:
     """One line of a file, with its newline."""
     return f"{names} {type_} {base64.b64encode(blob).decode()}\n"
-
-
-def fingerprint(blob: bytes) -> str:
-    """`SHA256:…` as ssh and ssh-keygen -l print it."""
-    return "SHA256:" + base64.b64encode(hashlib.sha256(blob).digest()).decode().rstrip("=")
 
 
 class KnownHosts:
@@ -176,10 +172,13 @@ class HostKeyCheck:
     def algorithms(self, config: HostConfig) -> list[str]:
         """Host key algorithms in the order of preference."""
         with self._lock:
-            return self._of(config).algorithms(names_of(config))
+            known = self._of(config).algorithms(names_of(config))
+        wanted = config.algorithms["hostkeyalgorithms"]
+        return [*wanted] if config.host_keys_as_listed else [name for name in known if name in wanted]
 
     def verify(self, config: HostConfig, type_: str, blob: bytes) -> None:
         """Accept the key of a host, or raise LinkError with its fingerprint and what to do."""
+        refuse_key(config, type_, blob)
         strict = "accept-new" if self._accept_new and config.strict != "no" else config.strict
         with self._lock:
             verdict = self._of(config).judge(names_of(config), type_, blob)
@@ -221,7 +220,7 @@ def names_of(config: HostConfig) -> list[str]:
 
 
 def _read_known(path: str) -> list[KnownHostLine]:
-    with contextlib.suppress(OSError), open(path, encoding="utf-8", errors="replace") as file:
+    with contextlib.suppress(OSError), open(path, encoding="utf-8", errors="replace", newline="\n") as file:
         return parse(file.read(), path)
     return []
 

@@ -1,6 +1,6 @@
 """paramiko, imported only here and only when a remote host is used, and tuned.
 
-`transport_class()` is `paramiko.Transport` with the cheap algorithms first and without its timer thread, its polling
+`transport_class()` is `paramiko.Transport` with our algorithms and without its timer thread, its polling
 and its log; `AuthSession` replaces paramiko's client half of RFC 4252.
 """
 
@@ -12,19 +12,32 @@ import queue
 import sys
 import threading
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mslaunch.errors import LinkError
-from mslaunch.transport.ssh.user_keys import CERT, Identity, pack
+from mslaunch.transport.ssh.config.config_lines import WAY_OUT
+from mslaunch.transport.ssh.user_keys import CERT, Identity, pack, usable_algorithms
 
 if TYPE_CHECKING:
     from mslaunch.transport.ssh.tcp_and_proxy import SocketStream
 
 WINDOW = 1 << 20  #: bytes a host may send before the launcher has read; bounds the memory of an unread link
-CIPHERS = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com", "aes128-ctr", "aes192-ctr", "aes256-ctr")
-#: RFC 8731's name first: paramiko knows only its alias, and falls back to finite fields, at 20 times the price
-KEX = ("curve25519-sha256", "curve25519-sha256@libssh.org", "ecdh-sha2-nistp256", "ecdh-sha2-nistp384")
+_ALIAS = "curve25519-sha256@libssh.org"  #: paramiko knows only this name of RFC 8731's
+#: keyword of ssh_config(5) -> where paramiko's options keep it, and what it has
+_OPTIONS = {
+    "kexalgorithms": ("kex", "_kex_info"),
+    "ciphers": ("ciphers", "_cipher_info"),
+    "macs": ("digests", "_mac_info"),
+    "hostkeyalgorithms": ("key_types", "_key_info"),
+}
+#: keyword -> the field of the host's KEXINIT
+_SHOWN = {
+    "kexalgorithms": "kex_algo_list",
+    "hostkeyalgorithms": "server_key_algo_list",
+    "ciphers": "server_encrypt_algo_list",
+    "macs": "server_mac_algo_list",
+}
 _importing = threading.Lock()
 
 
@@ -55,8 +68,8 @@ def transport_class() -> Any:
     """The class of all transports."""
     paramiko = load_paramiko()
     known_kex = dict(paramiko.Transport._kex_info)
-    if KEX[1] in known_kex:
-        known_kex[KEX[0]] = known_kex[KEX[1]]
+    if _ALIAS in known_kex:
+        known_kex[_ALIAS.partition("@")[0]] = known_kex[_ALIAS]
 
     class Packets(paramiko.packet.Packetizer):  # type: ignore[name-defined, misc]
         def start_handshake(self, timeout: float) -> None:
@@ -71,12 +84,17 @@ def transport_class() -> Any:
             self.farewell = ""
             self.auth_handler = AuthSession(self)
             self.banner_timeout = self.handshake_timeout = self.auth_timeout = 3600
-            options = self.get_security_options()
-            options.ciphers = [name for name in CIPHERS if name in self._cipher_info]
-            options.kex = [*(name for name in KEX if name in self._kex_info), *(k for k in options.kex if k not in KEX)]
+            self.shown: dict[str, list[str]] = {}
 
         def _log(self, level: int, msg: Any, *args: Any) -> None:
             pass
+
+        def _really_parse_kex_init(self, m: Any, *args: Any, **how: Any) -> Any:
+            parsed = super()._really_parse_kex_init(m, *args, **how)
+            flags = ("ext-info-", "kex-strict-")  # they stand among the algorithms
+            for key, field in _SHOWN.items():
+                self.shown[key] = [name for name in parsed[field] if not name.startswith(flags)]
+            return parsed
 
         def _parse_disconnect(self, m: Any) -> None:
             m.get_int()
@@ -85,16 +103,31 @@ def transport_class() -> Any:
     return Tuned
 
 
-def start(stream: SocketStream, algorithms: Sequence[str]) -> Any:
-    """Start banner and key exchange over `stream`, with host key algorithms in that order.
+def start(stream: SocketStream, algorithms: Mapping[str, Sequence[str]]) -> Any:
+    """Start banner and key exchange over `stream`; offer `algorithms` (keyword of ssh_config(5) -> names).
 
     Returns the transport, and an event that is set at the end; if it failed, the stream and the transport say why.
+    Raises LinkError if the installed paramiko has none of the algorithms of a keyword.
     """
     transport = transport_class()(stream)
-    transport.get_security_options().key_types = [name for name in algorithms if name in transport._key_info]
+    options = transport.get_security_options()
+    for keyword, (attribute, table) in _OPTIONS.items():
+        names = [name for name in algorithms[keyword] if name in getattr(transport, table)]
+        if not names:
+            what = (
+                f"the installed paramiko has none of the {keyword} that are allowed: {', '.join(algorithms[keyword])}"
+            )
+            raise LinkError(what, "", WAY_OUT)
+        setattr(options, attribute, names)
     event = threading.Event()
     transport.start_client(event)
     return transport, event
+
+
+def offers(transport: Any) -> dict[str, Sequence[str]]:
+    """What a transport offers: keyword of ssh_config(5) -> names."""
+    options = transport.get_security_options()
+    return {keyword: getattr(options, attribute) for keyword, (attribute, _) in _OPTIONS.items()}
 
 
 class Reply(NamedTuple):
@@ -164,20 +197,21 @@ class AuthSession:
         """Offer a key with a signature; raises OSError if the signer refuses."""
         request = self._request(user, identity, b"\1")
         assert identity.sign is not None
-        algorithm = self._algorithm(identity.type)
+        algorithm = self._algorithm(identity)
         algorithm = algorithm[: -len(CERT)] if algorithm.endswith(CERT) else algorithm
         signature = identity.sign(pack(self._transport.session_id) + request, algorithm)
         return self._ask(request + pack(signature))
 
     def _request(self, user: str, identity: Identity, signed: bytes) -> bytes:
         head = b"\x32" + pack(user, "ssh-connection", "publickey")
-        return head + signed + pack(self._algorithm(identity.type), identity.blob)
+        return head + signed + pack(self._algorithm(identity), identity.blob)
 
-    def _algorithm(self, kind: str) -> str:
+    def _algorithm(self, identity: Identity) -> str:
         """RSA keys sign with SHA-512, or SHA-256 if the host knows only that (RFC 8308, server-sig-algs)."""
-        if not kind.startswith("ssh-rsa"):
-            return kind
+        ours = usable_algorithms(identity.type, identity.algorithms)
+        if len(ours) < 2:
+            return ours[0] if ours else identity.type
         said = self._transport.server_extensions.get("server-sig-algs", b"")
         known = (said.decode("ascii", "replace") if isinstance(said, bytes) else str(said)).split(",")
-        best = "rsa-sha2-256" if "rsa-sha2-512" not in known and "rsa-sha2-256" in known else "rsa-sha2-512"
-        return best + kind[len("ssh-rsa") :]
+        only_256 = "rsa-sha2-512" not in known and "rsa-sha2-256" in known
+        return next(name for name in ours if name.startswith("rsa-sha2-256") == only_256)

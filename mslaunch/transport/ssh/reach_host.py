@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from mslaunch.datamodel.request import LinkPolicy
 from mslaunch.errors import LinkError
 from mslaunch.transport.ssh import paramiko_transport
 from mslaunch.transport.ssh.authenticate import Authentication, authenticate
+from mslaunch.transport.ssh.config.config_lines import WAY_OUT
+from mslaunch.transport.ssh.config.ssh_config import HostConfig, Resolver
 from mslaunch.transport.ssh.deadline import ConnectAttempt, ConnectCancelled, Deadline
 from mslaunch.transport.ssh.known_hosts import HostKeyCheck
-from mslaunch.transport.ssh.ssh_config import WAY_OUT, HostConfig, Resolver
 from mslaunch.transport.ssh.tcp_and_proxy import SocketStream, proxy_stream, tcp_stream
 from mslaunch.transport.ssh.user_keys import Keyring, unpack
 
@@ -182,8 +183,12 @@ def _carrier(shared: Shared, config: HostConfig, attempt: ConnectAttempt, below:
 
 def _handshake(shared: Shared, config: HostConfig, stream: SocketStream, deadline: Deadline) -> Any:
     """Banner and key exchange; raises _Dropped if the host hung up before its banner, which is worth another try."""
-    algorithms = shared.trust.algorithms(config)
-    transport, event = paramiko_transport.start(stream, algorithms)
+    algorithms = {**config.algorithms, "hostkeyalgorithms": shared.trust.algorithms(config)}
+    try:
+        transport, event = paramiko_transport.start(stream, algorithms)
+    except LinkError as refused:
+        refused.where = refused.where or config.where
+        raise
     event.wait()
     if transport.active and transport.initial_kex_done:
         return transport
@@ -197,9 +202,22 @@ def _handshake(shared: Shared, config: HostConfig, stream: SocketStream, deadlin
             raise LinkError(f"what answers there is no SSH server: it said {_quote(stream.head)}", config.where)
         raise _Dropped(stream.head, stream.noise())
     if type(error).__name__ == "IncompatiblePeer":
-        raise LinkError(f"key exchange: {error}", config.where, WAY_OUT)
+        raise _nothing_in_common(config, transport.shown, paramiko_transport.offers(transport)) from error
     reason = transport.farewell or (str(error) if error and str(error) else "the host hung up")
     raise LinkError(f"key exchange: {reason}", config.where)
+
+
+def _nothing_in_common(
+    config: HostConfig, shown: Mapping[str, Sequence[str]], ours: Mapping[str, Sequence[str]]
+) -> LinkError:
+    """The host has only algorithms that are too weak, or that the configuration rules out."""
+    for keyword, theirs in shown.items():
+        if not set(theirs) & set(ours[keyword]):
+            wanted = ", ".join(ours[keyword])
+            what = f"key exchange: of {keyword} it offers only {', '.join(theirs)}, none of which is allowed here"
+            where = f" ({config.chosen[keyword]})" if keyword in config.chosen else ""
+            return LinkError(what, config.where, f"Allowed{where}: {wanted}.\nA newer sshd there has them.  {WAY_OUT}")
+    return LinkError("key exchange: no algorithm in common", config.where, WAY_OUT)
 
 
 def _hung_up(config: HostConfig, dropped: _Dropped, tries: int) -> LinkError:

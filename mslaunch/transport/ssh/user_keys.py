@@ -19,8 +19,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from mslaunch.transport.ssh.config.algorithms import USER_KEYS
+
 if TYPE_CHECKING:
-    from mslaunch.transport.ssh.ssh_config import HostConfig
+    from mslaunch.transport.ssh.config.ssh_config import HostConfig
 
 USUAL = ("ed25519", "ecdsa", "rsa")  #: ~/.ssh/id_…
 Sign = Callable[[bytes, str], bytes]  #: data, algorithm -> signature as RFC 4253 6.6 packs it
@@ -53,6 +55,15 @@ def plain_blob(blob: bytes) -> bytes:
     return pack(kind[: -len(CERT)], *unpack(blob)[2 : 2 + numbers])
 
 
+def usable_algorithms(kind: str, accepted: Sequence[str]) -> list[str]:
+    """The algorithms by which a key of this type may sign; RSA keys never sign with SHA-1."""
+    if kind.startswith("ssh-rsa"):
+        names = ["rsa-sha2-512" + kind[len("ssh-rsa") :], "rsa-sha2-256" + kind[len("ssh-rsa") :]]
+    else:
+        names = [kind]
+    return [name for name in names if name in accepted]
+
+
 class Identity(NamedTuple):
     """One key to offer."""
 
@@ -60,6 +71,7 @@ class Identity(NamedTuple):
     label: str  # for messages
     sign: Sign | None  # None: locked; `Keyring.unlock(path)` asks for the passphrase
     path: str = ""
+    algorithms: Sequence[str] = USER_KEYS  # of PubkeyAcceptedAlgorithms
 
     @property
     def type(self) -> str:

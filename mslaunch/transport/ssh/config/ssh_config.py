@@ -1,0 +1,251 @@
+"""ssh_config(5) for one host: ~/.ssh/config, /etc/ssh/ssh_config, and the arguments of --rsh-agent ssh.
+
+The rules are those of ssh (`config_pass` has them): the first value of a keyword wins, a file that others can write is
+refused, and so is a keyword that ssh does not know.  A keyword that bears on security and cannot be honoured here is
+refused where it is set (`config_keywords`).  What cannot be judged (canonical host names, a criterion of a later ssh)
+is never guessed: for such a host, `ssh -G` prints what ssh itself would do.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from mslaunch.errors import LinkError
+from mslaunch.transport.ssh.config.algorithms import OFFERED, offered
+from mslaunch.transport.ssh.config.config_keywords import HONOURED, Unjudged, arguments, keyword_of, refusal
+from mslaunch.transport.ssh.config.config_lines import WAY_OUT, ConfigLine, line_of, lines_of, lowered, read_config
+from mslaunch.transport.ssh.config.config_pass import ConfigPass, Local, host_name
+from mslaunch.transport.ssh.config.ssh_program import account_file, ask_ssh
+
+#: options that may stand on the command line although they change nothing
+HARMLESS = ("loglevel", "forwardx11", "forwardagent", "requesttty", "compression", "controlmaster", "controlpath")
+SYSTEM = "/etc/ssh/ssh_config"
+UNSAFE = r"[\s'\"`$\\;&<>|(){}]"  #: characters that ssh refuses in host and user names
+_SMALLEST_RSA = 1024  # bits; ssh takes none below
+
+
+class HostConfig(NamedTuple):
+    """How to reach one host."""
+
+    name: str  # as the launcher calls it
+    hostname: str
+    port: int
+    user: str
+    identity_files: tuple[str, ...] = ()  # those that are named; empty: the default ones
+    certificate_files: tuple[str, ...] = ()
+    identities_only: bool = False
+    agent: str = ""  # socket of ssh-agent, or ""
+    proxy_jump: tuple[str, ...] = ()  # [user@]host[:port], the nearest first
+    proxy_command: str = ""
+    host_key_alias: str = ""
+    strict: str = "ask"  # yes, ask, accept-new, no
+    user_known_hosts: tuple[str, ...] = ()
+    global_known_hosts: tuple[str, ...] = ()
+    hash_known_hosts: bool = False
+    family: str = "any"  # any, inet, inet6
+    connect_timeout: float | None = None  # seconds
+    batch: bool = False  # ask nobody
+    patience: int = 0  # seconds of silence after which it counts as lost; 0: not said
+    public_keys: bool = True  # PubkeyAuthentication, PreferredAuthentications
+    required_rsa: int = _SMALLEST_RSA  # bits
+    revoked: str = ""  # file of RevokedHostKeys
+    algorithms: Mapping[str, Sequence[str]] = OFFERED  # keyword -> names
+    host_keys_as_listed: bool = False  # HostKeyAlgorithms gives the order; else the types of known keys come first
+    chosen: Mapping[str, str] = {}  # keyword of algorithms -> where it is set
+
+    @property
+    def where(self) -> str:
+        """How messages call the host."""
+        address = "" if self.hostname == self.name else f" [{self.hostname}]"
+        return f"{self.name}{address} (user {self.user}, port {self.port})"
+
+
+class Resolver:
+    """The configuration of one launch; files are read once."""
+
+    def __init__(self, environ: Mapping[str, str], agent_args: Sequence[str] = (), system: str | None = None) -> None:
+        self._environ = environ
+        self._account = _account()
+        self.home = environ.get("HOME") or self._account[1]
+        self._local = Local(self._account[0], self.home, environ)
+        self._options, self._only_file = parse_agent_args(agent_args)
+        self._system = SYSTEM if system is None else system
+        self._texts: dict[tuple[str, bool], list[ConfigLine]] = {}
+        self._agent_args = tuple(agent_args)
+
+    def host(self, name: str, user: str | None = None, port: int | None = None) -> HostConfig:
+        """The configuration of `name`; `user` and `port` override all files.  Raises LinkError."""
+        for text in (name, user or ""):
+            if text.startswith("-") or re.search(UNSAFE, text):  # it may become a word of a shell command
+                raise LinkError(f"{text!r} cannot be a host or a user", name)
+        first = [ConfigLine("user", user, "the host")] if user else []
+        first += [ConfigLine("port", str(port), "the host")] if port else []
+        values, where = self._values(name, first)
+        for key, value in values.items():
+            error = refusal(key, value, where.get(key, "ssh -G"))
+            if error:
+                raise error
+        return self._finish(name, values, where)
+
+    def _values(self, name: str, first: Sequence[ConfigLine]) -> tuple[dict[str, list[str]], dict[str, str]]:
+        """The values for a host, and where each stands."""
+        found = ConfigPass(name, self._local, self.lines, self._system)
+        try:
+            for line in [*first, *self._options]:
+                found.take(line)
+            found.read_all(self._files())
+            return found.values, found.where
+        except Unjudged as reason:
+            args = [*(f"-o{line.key}={line.rest}" for line in first), *self._agent_args]
+            args += [] if self._only_file else account_file(self.home, self._account[1])
+            raw = ask_ssh(name, args, self._environ, str(reason))
+        return {key: _printed(key, rests) for key, rests in raw.items()}, {}
+
+    def _files(self) -> list[tuple[str, bool]]:
+        """The files, and whether others must not be able to write them: as in ssh, that is asked of ~/.ssh/config."""
+        if self._only_file:
+            return [] if self._only_file.lower() == "none" else [(self._only_file, False)]
+        return [(f"{self.home}/.ssh/config", True), (self._system, False)]
+
+    def lines(self, path: str, guarded: bool) -> list[ConfigLine]:
+        """The directives in a file; [] if it is not there, which is an error only for the file of -F."""
+        if (path, guarded) not in self._texts:
+            try:
+                self._texts[path, guarded] = lines_of(read_config(path, guarded), path)
+            except IsADirectoryError:
+                self._texts[path, guarded] = []
+            except OSError as error:
+                if path == self._only_file:
+                    raise LinkError(f"cannot be read: {error.strerror}", f"-F {path}") from error
+                usual = path in (f"{self.home}/.ssh/config", self._system)
+                if not usual and not isinstance(error, FileNotFoundError):
+                    raise LinkError(f"cannot be read: {error.strerror}", path) from error
+                self._texts[path, guarded] = []
+        return self._texts[path, guarded]
+
+    def expand(self, text: str, values: Mapping[str, Sequence[str]], name: str, path: bool = False) -> str:
+        """Replace the tokens of ssh_config(5); in a path also ~ and ${NAME}."""
+        return self._local.expand(text, values, name, path)
+
+    def _finish(self, name: str, values: dict[str, list[str]], where: Mapping[str, str]) -> HostConfig:
+        def one(key: str, default: str = "") -> str:
+            return values.get(key, [default])[0]
+
+        def paths(key: str, default: Sequence[str] = ()) -> tuple[str, ...]:
+            found = values.get(key) or default
+            return tuple(self.expand(each, values, name, True) for each in found if each.lower() != "none")
+
+        hostname = lowered(host_name(one("hostname", name), name))
+        values = {**values, "hostname": [hostname]}
+        jump = one("proxyjump", "none")
+        command = one("proxycommand", "none")
+        timeout = one("connecttimeout", "none")
+        methods = one("preferredauthentications", "publickey").split(",")
+        revoked = one("revokedhostkeys", "none")
+        return HostConfig(
+            name=name,
+            hostname=hostname,
+            port=int(one("port", "22")),
+            user=one("user", self._account[0]),
+            identity_files=paths("identityfile"),
+            certificate_files=paths("certificatefile"),
+            identities_only=one("identitiesonly") == "yes",
+            agent=self._agent(one("identityagent", "SSH_AUTH_SOCK"), values, name),
+            proxy_jump=() if jump.lower() == "none" else tuple(jump.split(",")),
+            proxy_command="" if command.lower() == "none" else self.expand(command, values, name),
+            host_key_alias=one("hostkeyalias"),
+            strict=one("stricthostkeychecking", "ask"),
+            user_known_hosts=paths("userknownhostsfile", ("~/.ssh/known_hosts", "~/.ssh/known_hosts2")),
+            global_known_hosts=paths("globalknownhostsfile", ("/etc/ssh/ssh_known_hosts", "/etc/ssh/ssh_known_hosts2")),
+            hash_known_hosts=one("hashknownhosts") == "yes",
+            family=one("addressfamily", "any"),
+            connect_timeout=None if timeout in ("none", "0") else float(timeout),
+            batch=one("batchmode") == "yes",
+            patience=_patience(one("serveraliveinterval", "0"), one("serveralivecountmax", "3")),
+            public_keys=one("pubkeyauthentication", "yes") != "no" and "publickey" in methods,
+            required_rsa=max(_SMALLEST_RSA, int(one("requiredrsasize", "0"))),
+            revoked="" if revoked.lower() == "none" else self.expand(revoked, values, name, True),
+            algorithms={key: offered(key, one(key), where.get(key, "ssh -G")) for key in OFFERED},
+            host_keys_as_listed=one("hostkeyalgorithms")[:1] not in ("", "+", "-"),
+            chosen={key: where.get(key, "ssh -G") for key in OFFERED if key in values},
+        )
+
+    def _agent(self, text: str, values: Mapping[str, Sequence[str]], name: str) -> str:
+        """The socket of ssh-agent: IdentityAgent is "none", SSH_AUTH_SOCK, $NAME or a path."""
+        if text == "SSH_AUTH_SOCK" or (text[:1] == "$" and text[1:2] != "{"):
+            return self._environ.get(text.lstrip("$"), "")
+        return "" if text.lower() == "none" else self.expand(text, values, name, True)
+
+
+def _patience(interval: str, often: str) -> int:
+    return 0 if interval == "none" else int(interval) * int(often)
+
+
+def _printed(key: str, rests: Sequence[str]) -> list[str]:
+    """The value of a keyword as `ssh -G` prints it, in the form of a file's."""
+    keyword = keyword_of(key)
+    if keyword and keyword.form == "files":
+        return [word for rest in rests for word in rest.split()]
+    if not keyword or keyword.form not in ("choice", "flag", "number", "time"):
+        return [*rests]  # without quotes
+    return [word for rest in rests for word in arguments(ConfigLine(key, rest, "ssh -G"), keyword)]
+
+
+_FLAGS_WITH_VALUES = {"-p": "port", "-l": "user", "-i": "identityfile", "-J": "proxyjump"}
+
+
+def parse_agent_args(args: Sequence[str]) -> tuple[list[ConfigLine], str]:
+    """The words of plm_rsh_args as directives, and the file of -F ("" without one).  Raises LinkError."""
+    found: list[ConfigLine] = []
+    file = ""
+    left = list(args)
+    while left:
+        word = left.pop(0)
+        flag, value = word[:2], word[2:]
+        if flag in ("-q", "-x", "-T", "-a", "-n", "-C", "-X", "-Y", "-A", "-k", "-K") and not value:
+            continue  # they change nothing here: no terminal, no forwarding
+        if flag in ("-4", "-6") and not value:
+            found.append(ConfigLine("addressfamily", "inet" if flag == "-4" else "inet6", word))
+            continue
+        if flag not in (*_FLAGS_WITH_VALUES, "-o", "-F"):
+            raise _unknown(word)
+        if not value and not left:
+            raise LinkError("needs a value", f"plm_rsh_args {word}")
+        value = value or left.pop(0)
+        if flag == "-F":
+            file = value
+        elif flag == "-o":
+            found.append(_option(value))
+        else:
+            rest = value if flag == "-J" else _quoted(value)
+            found.append(ConfigLine(_FLAGS_WITH_VALUES[flag], rest, f"{flag} {value}"))
+    return found, file
+
+
+def _option(text: str) -> ConfigLine:
+    found = line_of(text, f"-o {text}")
+    keyword = keyword_of(found.key) if found else None
+    if not found or not keyword or (keyword.effect != HONOURED and keyword.name not in HARMLESS):
+        raise _unknown(f"-o {text}")
+    return found
+
+
+def _quoted(text: str) -> str:
+    """One argument of a directive that is `text`."""
+    return '"' + re.sub(r"([\\\"'])", r"\\\1", text) + '"'
+
+
+def _unknown(option: str) -> LinkError:
+    return LinkError("mslaunch's own SSH does not know this option of ssh", f"plm_rsh_args {option}", WAY_OUT)
+
+
+def _account() -> tuple[str, str]:
+    try:
+        entry = pwd.getpwuid(os.getuid())
+    except KeyError:  # a container in which the user has no account
+        return str(os.getuid()), "/"
+    return entry.pw_name, entry.pw_dir
