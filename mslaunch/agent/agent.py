@@ -10,6 +10,7 @@ import select
 import sys
 
 from mslaunch.agent import on_demand
+from mslaunch.agent.guard import adopt_orphans, end_leftovers
 from mslaunch.agent.launcher_link import AgentContext, LauncherLink
 from mslaunch.agent.node_job import NodeJob
 from mslaunch.agent.ports import Ports
@@ -36,7 +37,7 @@ def serve(link: tuple[int, int], guard: tuple[int, int], environ: Mapping[str, s
         agent = Agent(loop, link, guard, environ)
         for name in ("SIGINT", "SIGHUP", "SIGPIPE", "SIGTSTP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGALRM", "SIGTTOU"):
             loop.signal(getattr(signal, name), None)
-        loop.signal(signal.SIGTERM, agent.upstream_lost)
+        loop.signal(signal.SIGTERM, agent.terminate)
         try:
             agent.hello(ssh)
             loop.run(lambda: agent.done)
@@ -55,7 +56,7 @@ class Agent:
         self._environ = environ
         self._guard, self._guard_writer = guard
         self._guarded = False
-        self._lost = False
+        self._lost = self._terminated = self._orphaned = False
         self._deferred: list[Frame] = []
         self._files: SessionDir | None = None
         self._tracer: Tracer | None = None
@@ -77,6 +78,7 @@ class Agent:
             frames.FILE: lambda frame: self._session().begin(*control.unpack_record(control.FileHead, frame.payload)),
             frames.DATA: lambda frame: self._session().write(frame.payload),
             frames.DESCRIBE: self._describe,
+            frames.CLEANUP: lambda frame: _clean_up(self._link, frame.payload.decode()),
             **dict.fromkeys((frames.RELEASE, frames.ANSWER, frames.QUESTION), job.mpi.on_frame),
             frames.PART: self._part,
         }
@@ -85,8 +87,8 @@ class Agent:
 
     @property
     def done(self) -> bool:
-        """The launcher is gone and nothing is left to end."""
-        return self._lost and self._job.over
+        """The launcher is gone, or this agent is to end, and nothing is left to end."""
+        return self._job.over and (self._lost or (self._terminated and not self._link.pending))
 
     def hello(self, ssh: str) -> None:
         """The first frame that an agent sends.
@@ -142,6 +144,8 @@ class Agent:
             self._guarded = True
         else:
             self._loop.reader(self._guard, None)
+            self._orphaned = True
+            adopt_orphans()  # those to come
             self.upstream_lost()
 
     def _describe(self, frame: Frame) -> None:
@@ -200,9 +204,21 @@ class Agent:
 
     def close(self) -> None:
         """Nothing runs any more."""
+        if self._orphaned:
+            end_leftovers(self._job.marks)
         self._job.mpi.close()
         if self._files:
             self._files.close()
+
+    def terminate(self) -> None:
+        """SIGTERM: end our part in order, and tell the launcher why."""
+        if self._job.pids() and not self._lost:
+            self._terminated = True
+            self._link.send(frames.ENDING)
+            self._stop_tracing()
+            self._job.termination.abandon()
+        else:
+            self.upstream_lost()
 
     def upstream_lost(self) -> None:
         """The launcher or the guard is gone: end what we hold."""
@@ -212,3 +228,10 @@ class Agent:
             self._ports.close()
             self._stop_tracing()
             self._job.termination.abandon()
+
+
+def _clean_up(link: LauncherLink, mark: str) -> None:
+    """End what an agent before this one has left behind here, of the job with this mark."""
+    from mslaunch.host.processes import kill_marked
+
+    link.send(frames.CLEANED, NO_RANK, str(kill_marked(mark)).encode())

@@ -2,7 +2,7 @@
 
 It adopts every orphan of the ranks (`PR_SET_CHILD_SUBREAPER`, prctl(2)); once the agent has ended, it kills what is
 left, by pid, and removes the session directories that the agent has named.  If the guard itself is killed, the agent
-sees the end of a pipe and ends its ranks.
+sees the end of a pipe, ends its ranks, and takes the guard's place in this (`end_leftovers`).
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from mslaunch.datamodel.node_report import from_wait_status
 from mslaunch.faststd import TYPE_CHECKING, signal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 _PR_SET_CHILD_SUBREAPER = 36
-_IGNORED = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGTSTP", "SIGPIPE", "SIGUSR1", "SIGUSR2")
+_IGNORED = ("SIGINT", "SIGHUP", "SIGQUIT", "SIGTSTP", "SIGPIPE", "SIGUSR1", "SIGUSR2")
 
 
 def guarded(serve: Callable[[int, int], None], keep: tuple[int, ...]) -> int:
@@ -44,24 +44,26 @@ def guarded(serve: Callable[[int, int], None], keep: tuple[int, ...]) -> int:
             os._exit(status)
     os.close(alive)
     os.close(directories)
-    adopted = _adopt_orphans()
+    adopted = adopt_orphans()
     try:
         os.write(ours, b"!")
     except OSError:  # the agent has ended already
         pass
     for name in _IGNORED:
         signal.signal(getattr(signal, name), signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda *_: os.kill(agent, signal.SIGTERM))  # it ends its ranks in order
     null = os.open("/dev/null", os.O_RDWR)
     for fd in keep:
         os.dup2(null, fd)
     code = _wait_for(agent)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if adopted:
         _end_orphans()
     _remove_left(names)
     return code
 
 
-def _adopt_orphans() -> bool:
+def adopt_orphans() -> bool:
     """Ask to become the parent of orphaned descendants; False where the kernel does not offer that."""
     try:
         import ctypes
@@ -69,6 +71,19 @@ def _adopt_orphans() -> bool:
         return bool(ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
     except (ImportError, OSError, AttributeError):
         return False
+
+
+def end_leftovers(marks: Iterable[str]) -> None:
+    """In an agent without a guard, once its ranks have ended: end what they left, as the guard would have done.
+
+    Orphans from before the guard's end have gone to another process; they are found by the variables of the job that
+    they were started with, unless they have dropped these.
+    """
+    _end_orphans()
+    from mslaunch.host.processes import kill_marked
+
+    for mark in marks:
+        kill_marked(mark)
 
 
 def _remove_left(names: int) -> None:

@@ -67,6 +67,11 @@ class LauncherLink:
             else:
                 self._received(frame)
 
+    @property
+    def pending(self) -> int:
+        """Bytes that the launcher has not taken yet."""
+        return self._writer.pending
+
     def close(self) -> None:
         """Read nothing more and drop what is sent; ranks are read again."""
         self._loop.reader(self._reader, None)

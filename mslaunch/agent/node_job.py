@@ -10,7 +10,7 @@ from mslaunch.agent.ranks.rank import FdPlacement, ProcessEvents, RankProcess, o
 from mslaunch.agent.ranks.rank_environment import inherited, rank_variables
 from mslaunch.agent.services.manager import ServiceManager, may_run_python
 from mslaunch.agent.termination import Termination
-from mslaunch.datamodel.node_plan import NO_RANK, RankPlan, is_service
+from mslaunch.datamodel.node_plan import NO_RANK, NODE_MARK, RankPlan, is_service
 from mslaunch.errors import LaunchError
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.host.programs import check_wdir, command, explain_spawn, is_python
@@ -48,6 +48,7 @@ class NodeJob:
         self.termination = Termination(context.loop, self._ranks, self.mpi.failing, self._services.end)
         self.end_idle_services = self._services.end_idle
         self._plans: dict[int, NodePlan] = {}  # by rank
+        self.marks: set[str] = set()  #: variables that all processes of the node are started with, "NAME=value"
         self._size = 0  # how many ranks run, once those of the last plan do
         self._placement = FdPlacement()
         self._paused = False
@@ -73,6 +74,7 @@ class NodeJob:
         leaves the other ports held.
         """
         self.termination.grace = plan.grace
+        self.marks.update(word for word in plan.env if word.startswith(NODE_MARK))
         base = inherited(self._context.environ, plan)
         self._services.add(plan, held, lambda: self._may_run_python(plan, base))
         if plan.services and not plan.ranks:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 else:
     NodeId = RankId = ServiceId = int
 
+JOB_MARK = "MSLAUNCH_JOBID="  #: with the id of the job: the variable by which all of its processes are found
+NODE_MARK = "MSLAUNCH_NODE="  #: with ID@NODE: the same for one node, for two may be on one host
 NO_NODE = NodeId(-1)
 NO_RANK = RankId(-1)  #: in frames: the frame concerns the node
 SERVICE_BASE = ServiceId(-2)  #: the id of the first service; the next one is -3, and so on

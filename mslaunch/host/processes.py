@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import os
 
-from mslaunch.faststd import TYPE_CHECKING
+from mslaunch.faststd import TYPE_CHECKING, signal
 from mslaunch.host.files import listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 _PF_EXITING = 4
+_ROUNDS = 100  # a process that cannot be killed, or forks faster than we look, must not hold us up for ever
 
 
 def read(path: str) -> bytes:
@@ -48,6 +49,25 @@ def children(pid: int) -> list[int]:
     """What a process has started or adopted; none where the kernel does not tell (CONFIG_PROC_CHILDREN)."""
     files = [f"/proc/{pid}/task/{thread}/children" for thread in numbers(f"/proc/{pid}/task")]
     return [int(word) for file in files for word in read(file).split()]
+
+
+def kill_marked(mark: str) -> int:
+    """Kill every process of ours that was started with `mark` ("NAME=value") in its environment; how many these were.
+
+    Again until there is none, since one may have forked meanwhile.  This process is spared, and what another user runs.
+    """
+    word, killed = os.fsencode(mark), set[int]()
+    for _ in range(_ROUNDS):
+        found = [pid for pid in numbers() if pid != os.getpid() and word in read(f"/proc/{pid}/environ").split(b"\0")]
+        for pid in found:
+            try:
+                os.kill(pid, signal.SIGKILL)
+                killed.add(pid)
+            except (ProcessLookupError, PermissionError):
+                pass
+        if not found:
+            break
+    return len(killed)
 
 
 def family(roots: Sequence[int]) -> Iterator[int]:

@@ -42,7 +42,7 @@ from mslaunch.protocol.frames import STDERR, STDOUT
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from mslaunch.datamodel.jobmap import Endpoint
+    from mslaunch.datamodel.jobmap import Endpoint, Node
     from mslaunch.datamodel.request import AppContext, Caller
     from mslaunch.host.piped_files import Wait
     from mslaunch.launcher.agents.connection import AgentConnection
@@ -104,6 +104,7 @@ class JobAttempt:
         self.agents: list[AgentConnection] = []
         self._files: list[StagedFile] = []
         self._opened = False  # the output is open
+        self._lost: list[Node] = []  # nodes whose agents ended while ranks ran
 
     # --- hosts and places
 
@@ -202,8 +203,9 @@ class JobAttempt:
         """From the first port to the last byte."""
         context, caller, request, jobmap = self._context, self._caller, self.request, self.jobmap
         share = request.cluster.share
-        shared = share is not None and share.master and share.size > len(jobmap.placements)
+        beside = share is not None and share.size > len(jobmap.placements)  # other launchers have ranks of the job
         streams = 1 if request.output.merge else 2
+        shared = beside and share is not None and share.master
         self.state = JobState(jobmap, policy_of(request), streams, request.grace, shared)
         records = None
         if context.observers:
@@ -212,20 +214,16 @@ class JobAttempt:
             records = JobRecords(context.observers.emit, self.state, self.number, self.output.write)
         plan = partial(make_plans, request, jobmap, caller.environ, caller.cwd, jobid=context.jobid)
         first = partial(service_plans, request, jobmap, caller.environ, caller.cwd, jobid=context.jobid)
+        agents = JobAgents(self.agents)
         controller = JobController(
             context.loop,
-            JobAgents(self.agents),
+            agents,
             self.state,
             self.output,
             JobPlans(
                 partial(plan, attempt=self.number),
                 partial(first, attempt=self.number),
-                RendezvousRequest(
-                    jobmap.placements[0].node,
-                    jobmap.service_node,
-                    request.cluster,
-                    share is not None and share.size > len(jobmap.placements),
-                ),
+                RendezvousRequest(jobmap.placements[0].node, jobmap.service_node, request.cluster, beside),
             ),
             (caller.stdin, self._stdin_ranks),
             context.console,
@@ -240,6 +238,7 @@ class JobAttempt:
             controller.finish()
         finally:
             context.interrupts.detach()
+            self._lost = agents.lost
         if records:
             records.end()
             context.observers.emit(AttemptEnded, self.number, self._failure())
@@ -287,6 +286,18 @@ class JobAttempt:
                 for member in restarted
             )
         return Outcome(state.code, ranks, failure, self._context.seconds, services=services, restarts=restarts)
+
+    def close_agents(self) -> list[str]:
+        """Close all agents, and end what lost ones have left; returns the hosts whose agents would not end."""
+        stuck = self.pool.close()
+        if self._lost:
+            from mslaunch.launcher.agents.cleanup import clean_up
+
+            context, lost, self._lost = self._context, self._lost, []
+            for host, killed in clean_up(context.loop, self.pool.call, lost, context.jobid).items():
+                context.console.verbose(f"{host}: killed what the lost agent had left, processes: {killed}")
+            stuck += self.pool.close()
+        return stuck
 
     def close_output(self) -> bool:
         """Close its files; True if all that was printed is in them.  May be called twice."""

@@ -71,7 +71,7 @@ class GroupRestart:
         assert outcome.failure
         delay = self._request.restart_delay
         console.info(again_text(before.number, self._attempts, outcome.failure, delay))
-        stuck = before.pool.close()
+        stuck = before.close_agents()
         if stuck:
             console.info(f"still ending: {', '.join(stuck)}")
         interrupts.wait(lambda: False, delay)

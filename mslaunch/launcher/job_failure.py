@@ -23,6 +23,7 @@ SERVICE_ENDED = "service ended"
 SERVICE_LOST = "service lost"
 AGENT_LOST = "agent lost"
 HOST_LOST = "host lost"
+AGENT_TERMINATED = "agent terminated"
 # of the whole job
 TIMED_OUT = "timed out"
 INTERRUPTED = "interrupted"
@@ -32,7 +33,7 @@ TOO_LARGE = "too large"
 SPAWN_FAILED = "spawn failed"
 
 #: the loss of a host: with other hosts the job may end well
-BY_HOST = (SERVICE_LOST, AGENT_LOST, HOST_LOST)
+BY_HOST = (SERVICE_LOST, AGENT_LOST, HOST_LOST, AGENT_TERMINATED)
 
 
 class JobFailure(NamedTuple):

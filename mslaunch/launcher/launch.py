@@ -91,7 +91,7 @@ class _Launch:
             self._console.close()  # what was said before the error is written
             raise
         finally:
-            stuck = self._attempt.pool.close()
+            stuck = self._attempt.close_agents()
         kept = self._attempt.end_output() and kept
         return self._report(outcome if kept else with_lost_output(outcome), stuck)
 

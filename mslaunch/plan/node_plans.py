@@ -11,7 +11,17 @@ from __future__ import annotations
 
 import os
 
-from mslaunch.datamodel.node_plan import SERVICE_BASE, AppPlan, NodePlan, RankId, RankPlan, ServiceId, World
+from mslaunch.datamodel.node_plan import (
+    JOB_MARK,
+    NODE_MARK,
+    SERVICE_BASE,
+    AppPlan,
+    NodePlan,
+    RankId,
+    RankPlan,
+    ServiceId,
+    World,
+)
 from mslaunch.errors import UsageError
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.frameworks import table as frameworks
@@ -122,7 +132,8 @@ class _NodePlans:
         self._request = request
         self._jobmap = jobmap
         self._endpoint = endpoint
-        self._own = (f"MSLAUNCH_JOBID={jobid}", f"{ATTEMPT}={attempt}")
+        self._jobid = jobid
+        self._own = (f"{JOB_MARK}{jobid}", f"{ATTEMPT}={attempt}")
         self._near = tuple(_app_plan(request, index, environ, cwd) for index in range(len(request.apps)))
         self._far = tuple(
             app._replace(env=(*forwarded(asked, environ), *app.env)) for app, asked in zip(self._near, request.apps)
@@ -148,7 +159,7 @@ class _NodePlans:
         return NodePlan(
             ranks=tuple(self._rank_plan(placement, local_size, world) for placement in here),
             apps=self._near if jobmap.nodes[node].local else self._far,
-            env=(*frameworks.job_env(self._place(any_rank, local_size, world)), *self._own),
+            env=(*frameworks.job_env(self._place(any_rank, local_size, world)), *self._own, self._mark(node)),
             defaults=self._defaults,
             together=frameworks.TOGETHER,
             scrub=(*frameworks.SCRUB, *OWN),
@@ -162,6 +173,9 @@ class _NodePlans:
             index_argv=request.index_argv,
             world=world._replace(here=self._number[node] if here else -1),
         )
+
+    def _mark(self, node: int) -> str:
+        return f"{NODE_MARK}{self._jobid}@{self._jobmap.nodes[node].name}"
 
     def _rank_plan(self, placement: Placement, local_size: int, world: World) -> RankPlan:
         return RankPlan(

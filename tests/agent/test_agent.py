@@ -217,7 +217,7 @@ LATE_GUARD = """\
 import os, sys
 sys.path.insert(0, sys.argv[1])
 from mslaunch.agent import guard
-guard._adopt_orphans = lambda: os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT) and True
+guard.adopt_orphans = lambda: os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT) and True
 sys.exit(guard.guarded(lambda alive, tell: None, ()))
 """
 

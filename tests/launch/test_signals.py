@@ -175,16 +175,15 @@ def test_the_launcher_is_killed_at_any_moment(start):
 
 
 @WHERE
-@pytest.mark.parametrize(("who", "ranks"), [("agent", "daemonize"), ("agent", "ignore_term"), ("guard", "ignore_term")])
+@pytest.mark.parametrize("ranks", ["daemonize", "ignore_term"])
+@pytest.mark.parametrize("who", ["agent", "guard", "both"])
 def test_an_agent_or_its_guard_is_killed(start, where, who, ranks):
-    """Its host is lost, and the job with it; what it held is gone.
-
-    (Daemons of ranks are the guard's to end: they outlive a guard that is killed.)
-    """
+    """Its host is lost, and the job with it; what it held is gone, daemons of ranks as well."""
     job = start([*where, "-n", "4", *program(ranks)])
     job.expect(b"ready", 4)
     agent = parent_of(job.pids()[0])
-    os.kill(agent if who == "agent" else parent_of(agent), signal.SIGKILL)
+    for pid in {"agent": [agent], "guard": [parent_of(agent)], "both": [parent_of(agent), agent]}[who]:
+        os.kill(pid, signal.SIGKILL)
     ended = job.end(15)
     assert ended.code == 205
     assert "the host was lost while ranks ran there" in ended.err
@@ -203,6 +202,22 @@ def test_a_killed_agent_is_named(start):
     assert "mslaunch: the host was lost while ranks ran there on beta" in ended.err
     assert "lost with their host: rank 1" in ended.err
     assert "ended by mslaunch: rank 0" in ended.err
+
+
+@WHERE
+@pytest.mark.parametrize("who", ["agent", "guard"])
+@pytest.mark.parametrize("ranks", ["wait", "ignore_term", "daemonize"])
+def test_an_agent_or_its_guard_is_told_to_end(start, where, who, ranks):
+    """As a system that goes down does: the ranks there end in order, and the launcher says why."""
+    job = start([*where, "--grace", "0.5", "-n", "4", *program(ranks)])
+    job.expect(b"ready", 4)
+    agent = parent_of(job.pids()[0])
+    os.kill(agent if who == "agent" else parent_of(agent), signal.SIGTERM)
+    ended = job.end(15)
+    assert ended.code == 205
+    assert ended.err.count("the agent was told to end by SIGTERM") == 1
+    assert "lost" not in ended.err
+    job.wait_gone()
 
 
 @WHERE

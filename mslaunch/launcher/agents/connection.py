@@ -16,6 +16,7 @@ from mslaunch.runtime.fd_writer import Writer
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from mslaunch.datamodel.jobmap import Node
     from mslaunch.datamodel.node_report import Topology
     from mslaunch.runtime.loop import Loop
     from mslaunch.transport.base import Link
@@ -84,6 +85,7 @@ class AgentConnection:
         self.ended = False
         self.error: LinkError | None = None
         self.crashed = False  # the agent sent why it cannot go on
+        self.terminated = False  # somebody else ends the agent, in order
         self._describe = describe
         self._loop = loop
         self._decoder = frames.Decoder(magic=True)
@@ -251,6 +253,15 @@ class JobAgents:
     def crashed(self, node: int) -> bool:
         """The agent of a node sent a traceback of its own."""
         return self._by_node[node].crashed
+
+    def terminated(self, node: int) -> None:
+        """The agent of a node ends in order, and leaves nothing behind."""
+        self._by_node[node].terminated = True
+
+    @property
+    def lost(self) -> list[Node]:
+        """The nodes whose agents have ended otherwise: they may have left processes behind."""
+        return [found.node for found in self._by_node.values() if found.ended and not found.terminated]
 
     def send(self, node: int, frame: bytes) -> None:
         """One frame to the agent of a node."""

@@ -137,11 +137,14 @@ class AgentPool:
         self._connected.clear()
 
     def close(self) -> list[str]:
-        """Close all for good; returns the hosts whose agents would not end."""
+        """Close all; returns the hosts whose agents would not end."""
         for phase in self._late:
             phase.stop()
         late = [connection for phase in self._late for connection in phase.connections]
-        return [*self._stuck, *close_all([*self._connected.values(), *late])]
+        stuck = [*self._stuck, *close_all([*self._connected.values(), *late])]
+        self._late, self._stuck = [], []
+        self._connected.clear()
+        return stuck
 
     def _connect(
         self, nodes: Sequence[Node], topologies: bool = False, seconds: float | None = None

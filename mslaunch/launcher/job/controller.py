@@ -75,6 +75,7 @@ class JobController:
             frames.EXIT: self._on_exit,
             frames.STDIN_TAKEN: self._on_stdin_taken,
             frames.TRACES: self._on_traces,
+            frames.ENDING: self._on_ending,
             **dict.fromkeys(frames.OF_MPI, self._mpi.on_frame),
         }
         agents.attach(self._on_link_ended, self._on_frame)
@@ -141,6 +142,10 @@ class JobController:
         table, trace = self.state.table, control.unpack_record(control.StackTrace, frame.payload)
         self._console.print(trace_text(table.names.name(frame.rank), table.hosts[node], trace))
         self._pressure.written()
+
+    def _on_ending(self, node: int, frame: frames.Frame) -> None:
+        self._agents.terminated(node)
+        self.post(events.AgentEnding(node))
 
     def _send_stdin(self, rank: int, data: bytes) -> None:
         self._agents.send(self.state.table.ranks[rank].node, frames.encode(frames.STDIN, rank, data))

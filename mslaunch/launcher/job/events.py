@@ -64,6 +64,12 @@ class LinkEnded(NamedTuple):
     given_up: bool = False  # by us: its ranks do not end when they are killed
 
 
+class AgentEnding(NamedTuple):
+    """The agent of `node` was told to end by somebody else than us, and ends its ranks in order."""
+
+    node: int
+
+
 class TimedOut(NamedTuple):
     """--timeout was reached."""
 

@@ -127,3 +127,8 @@ def host_lost(event: events.LinkEnded, begun: bool) -> JobFailure:
     kind = job_failure.HOST_LOST if begun else job_failure.AGENT_LOST
     code = EXIT_LOST if begun or event.error is None else event.error.code
     return JobFailure(kind, {"error": event.error}, event.node, None, code)
+
+
+def agent_ending(event: events.AgentEnding) -> JobFailure:
+    """Somebody ended the agent of a host: a system that goes down, an administrator, a resource manager."""
+    return JobFailure(job_failure.AGENT_TERMINATED, {}, event.node, None, EXIT_LOST)

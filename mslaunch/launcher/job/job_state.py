@@ -59,6 +59,7 @@ class JobState:
             events.Exited: self._exited,
             events.StreamEnded: self._stream_ended,
             events.LinkEnded: self._link_ended,
+            events.AgentEnding: lambda event: self._fail(first_cause.agent_ending(event)),
             events.TimedOut: self._timed_out,
             events.Traced: self._traced,
             events.Interrupted: self._interrupted,

@@ -170,6 +170,10 @@ _OTHERS: dict[str, Callable[[Facts], tuple[str, Details]]] = {
     job_failure.SERVICE_LOST: _service_lost,
     job_failure.AGENT_LOST: _agent_lost,
     job_failure.HOST_LOST: _host_lost,
+    job_failure.AGENT_TERMINATED: lambda facts: (
+        "the agent was told to end by SIGTERM, and has ended its ranks",
+        ("does that host shut down, or did somebody kill processes there?",),
+    ),
     job_failure.TIMED_OUT: _timed_out,
     job_failure.INTERRUPTED: lambda facts: (f"ended by {facts['signal']}", ()),
     job_failure.UNREAD: lambda facts: (
