@@ -6,6 +6,7 @@ The exit code of `--status JOB` is 0 while the job runs, and then the job's own.
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,16 +25,36 @@ _HIDDEN = "…"
 
 
 def recorded(request: Request, typed: Sequence[str]) -> list[str]:
-    """The words of a command line without the values of variables: -x KEY=…"""
+    """The words of a command line without the values of variables: -x KEY=…
+
+    Of a list of variables, `-mca mca_base_env_list A=1;B=2`, nothing is left after the first `=`.
+    """
     name = os.path.basename(typed[0])
     words = [OWN if name == "__main__.py" else name, *typed[1:]]
+    of_programs = _words_of_programs(request, words)
     for name, value in {(name, value) for app in request.apps for name, value in app.env if value}:
+        assigned = re.compile(rf"(?<![A-Za-z0-9_]){re.escape(name)}=")
         for at, word in enumerate(words):
-            if word.endswith(f"{name}={value}"):
+            found = None if at in of_programs else assigned.search(word)
+            if found:
+                words[at] = word[: found.end()] + _HIDDEN
+            elif word.endswith(f"{name}={value}"):
                 words[at] = word[: -len(value)] + _HIDDEN
             elif word == value and words[at - 1] == name:
                 words[at] = _HIDDEN
     return words
+
+
+def _words_of_programs(request: Request, words: Sequence[str]) -> set[int]:
+    """The positions of the words of programs: they stand before a colon, or at the end."""
+    ends = [at for at, word in enumerate(words) if word == ":"] + [len(words)]
+    return {
+        at
+        for argv in {tuple(app.argv) for app in request.apps}
+        for end in ends
+        if tuple(words[end - len(argv) : end]) == argv
+        for at in range(end - len(argv), end)
+    }
 
 
 def status(words: Sequence[str], environ: Mapping[str, str]) -> Show:

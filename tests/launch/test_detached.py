@@ -67,6 +67,17 @@ def answer(tmp_path: Path, text: str, ranks: int) -> None:
         gate.write(text * ranks)
 
 
+def test_no_file_of_the_registry_has_the_value_of_a_variable(detach, ask, tmp_path):
+    words = ["-mca", "mca_base_env_list", "TOK=very-secret;B=2;C=more-secret"]
+    _, entry = detach(*words, "-n", "1", "sh", "-c", 'echo "$TOK" > got; echo $$ > pid.0; read line < gate')
+    answer(tmp_path, "0\n", 1)
+    wait_for_end(entry)
+    assert (tmp_path / "got").read_text() == "very-secret\n"
+    files = [path for path in (tmp_path / "jobs").rglob("*") if path.is_file()]
+    assert len(files) >= 3 and not [path for path in files if b"secret" in path.read_bytes()]
+    assert "TOK=…" in ask("--status", "1").out.decode()
+
+
 def test_the_command_returns_when_all_ranks_run_and_stop_ends_them(detach, ask, tmp_path):
     ended, entry = detach("--oversubscribe", "-n", "2", "--output-filename", "logs", *BLOCKED)
     pid = entry.process.pid

@@ -105,6 +105,29 @@ def test_programs_of_their_own(run, tmp_path):
     assert (ended.code, ended.lines) == (0, ["1 /", "a b 0"])
 
 
+@pytest.mark.parametrize("how", ["tune", "-x", "list"])
+def test_no_command_line_has_the_value_of_a_variable(start, tmp_path, how):
+    """All users see command lines; the value may stand in a file that only its owner can read."""
+    tune = tmp_path / "tune.conf"
+    tune.touch(mode=0o600)
+    tune.write_text("-x TOKEN=very-secret\n")
+    options = {
+        "tune": ["--tune", tune],
+        "-x": ["-x", "TOKEN=very-secret"],
+        "list": ["-mca", "mca_base_env_list", "TOKEN=very-secret;B=1"],
+    }[how]
+    job = start(*options, "-n", 2, "sh", "-c", 'echo "ready $TOKEN"; read line', stdin=subprocess.PIPE)
+    job.expect(b"ready very-secret\n", 2)
+    seen = job.left()
+    assert len(seen) >= 4 and any("mpirun" in line for pid, line in seen.items() if pid != job.pid)
+    shown = [line for line in seen.values() if "very-secret" in line]
+    ours = [] if how == "tune" else [line for line in shown if " -m mslaunch --backend " in line]  # what was typed
+    assert shown == ours
+    job.process.stdin.close()
+    job.process.stdin = None
+    job.end()
+
+
 def test_words_of_the_program_arrive_unchanged(run):
     words = ["a b", "", "$HOME", "*", "'", '"', "\\", "a\nb", "-n", "--", ":)", "é"]
     show = "import os, sys; os.write(1, '\\0'.join(sys.argv[1:]).encode())"

@@ -86,7 +86,7 @@ class MpirunJob(NamedTuple):
         return NodePlan(
             ranks=(RankPlan(RankId(0), 0, ()),),
             apps=(AppPlan(tuple(line), self.cwd, path=os.path.dirname(self.mpirun.path), mpi="none"),),
-            env=(),
+            env=self.options.env,
             scrub=(*SCRUB, "MSLAUNCH_*"),
             services=services,
             stdin=self.readers,

@@ -205,7 +205,16 @@ def _show(job: MpirunJob, fd: int) -> None:
     line = job.command_line(job.endpoint(_address(job.allocation), _USUAL_PORTS), LocalPaths(), False, HOSTFILE)
     text = f"# {job.mpirun.name}, {job.mpirun.path}; a launch chooses free ports, and reads the output of each rank\n"
     text += "".join(f"# {HOSTFILE}: {host}\n" for host in job.options.hostfile.splitlines())
-    os.write(fd, f"{text}{shlex.join(line)}\n".encode("utf-8", "surrogateescape"))
+    words = [*map(_assignment, job.options.env), shlex.join(line)]
+    os.write(fd, f"{text}{' '.join(words)}\n".encode("utf-8", "surrogateescape"))
+
+
+def _assignment(word: str) -> str:
+    """NAME=value before a command, as a shell takes it."""
+    import shlex
+
+    name, _, value = word.partition("=")
+    return f"{name}={shlex.quote(value)}"
 
 
 def _address(allocation: Allocation) -> str:

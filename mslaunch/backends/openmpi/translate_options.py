@@ -53,15 +53,29 @@ _GRACE = 2.0  # the default, in seconds, of mpirun and of mslaunch
 _TOOLS_5 = "pmix_tool_support"  #: whether debuggers may find mpirun and its daemons
 
 
+#: variables that mpirun, its daemons, ssh, the C library or the shell obey
+_OBEYED = frozenset((
+    "PATH", "HOME", "SHELL", "USER", "LOGNAME", "PWD", "TMPDIR", "TMP", "TEMP", "TERM", "DISPLAY", "XAUTHORITY",
+    "LANG", "LANGUAGE", "TZ", "IFS", "ENV", "BASH_ENV", "CDPATH", "PREFIX",
+))  # fmt: skip
+_OBEYED_PREFIXES = (
+    "LD_", "LC_", "OMPI_", "OPAL_", "ORTE_", "PRTE_", "PMIX_", "PMI_", "HWLOC_", "SSH_", "MALLOC_", "GLIBC_", "GCONV_",
+    "MSLAUNCH_",
+)  # fmt: skip
+
 HOSTFILE = "HOSTFILE"  #: among the options: stands for the name of the launcher's hostfile
 
 
 class MpirunOptions(NamedTuple):
-    """Options of the whole job, and those before each program; `hostfile` is the text of our hostfile, "" for none."""
+    """Options of the whole job, and those before each program; `hostfile` is the text of our hostfile, "" for none.
+
+    `env` are NAME=value of mpirun's own environment: values of -x that would stand on its command line, for all to see.
+    """
 
     job: tuple[str, ...]
     programs: tuple[tuple[str, ...], ...]
     hostfile: str = ""
+    env: tuple[str, ...] = ()
 
 
 def refuse(request: Request) -> None:
@@ -118,13 +132,15 @@ def translate(
         *(kill_after if request.grace != _GRACE else ()),
     ]
     by_rankfile = request.policy.rankfile is not None and not new
+    exports = [exports_of(app, environ) for app in request.apps]
+    env = _through_environment(exports)
     programs = tuple(
-        (*_host_options(allocation, number, by_rankfile), "-n", str(count), *_program_options(app, environ))
-        for number, (app, count) in enumerate(zip(request.apps, counts))
+        (*_host_options(allocation, number, by_rankfile), "-n", str(count), *_program_options(app, exported, env))
+        for number, (app, count, exported) in enumerate(zip(request.apps, counts, exports))
     )
     in_file = any(words[0] == "--hostfile" for words in programs)
     lines = dict.fromkeys(f"{_hostfile_line(node)}\n" for node in allocation.nodes if in_file)
-    return MpirunOptions(tuple(job), programs, "".join(lines))
+    return MpirunOptions(tuple(job), programs, "".join(lines), tuple(f"{name}={env[name]}" for name in env))
 
 
 def _tool_options(request: Request) -> list[str]:
@@ -159,9 +175,26 @@ def _hostfile_line(node: Node) -> str:
     return who if node.slots is None else f"{who} slots={node.slots}"
 
 
-def _program_options(app: AppContext, environ: Mapping[str, str]) -> list[str]:
-    words = [name if value is None else f"{name}={value}" for name, value in exports_of(app, environ)]
+def _program_options(app: AppContext, exported: Sequence[tuple[str, str | None]], env: Mapping[str, str]) -> list[str]:
+    words = [name if value is None or name in env else f"{name}={value}" for name, value in exported]
     return [*(["--prefix", app.prefix] if app.prefix else []), *(part for word in words for part in ("-x", word))]
+
+
+def _through_environment(exports: Sequence[Sequence[tuple[str, str | None]]]) -> dict[str, str]:
+    """The variables whose values mpirun takes from its environment: those that all programs get, with one value.
+
+    Ranks on this host inherit that environment.  Variables that mpirun, ssh or the dynamic linker obey stay out of it.
+    """
+    first, *others = [{name: value for name, value in exported if value is not None} for exported in exports]
+    return {
+        name: value
+        for name, value in first.items()
+        if all(other.get(name) == value for other in others)
+        and name.isascii()
+        and name.isidentifier()
+        and name not in _OBEYED
+        and not name.startswith(_OBEYED_PREFIXES)
+    }
 
 
 def _mapping_options(policy: Policy, new: bool, crowded: bool) -> list[str]:

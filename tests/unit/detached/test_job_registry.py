@@ -312,6 +312,11 @@ def test_stop_waits_with_a_limit(environ: dict[str, str], monkeypatch: pytest.Mo
         ("-x A=secret -x B --detach -n 1 prog A=1", "-x A=… -x B --detach -n 1 prog A=1"),
         ("--detach -x=A=secret a", "--detach -x=A=… a"),
         ("--worker_num=2 --cluster_time_out=300 net.py", "--worker_num=2 --cluster_time_out=300 net.py"),
+        ("-mca mca_base_env_list TOK=secret;B=2 prog TOK=1", "-mca mca_base_env_list TOK=… prog TOK=1"),
+        ("-mca mca_base_env_list C;TOK=se;B=2;ret prog", "-mca mca_base_env_list C;TOK=… prog"),
+        ("-mca mca_base_env_list B=;TOK=secret prog", "-mca mca_base_env_list B=;TOK=… prog"),
+        ("-x TOK=secret a : -x B=2 b TOK=1 c", "-x TOK=… a : -x B=… b TOK=1 c"),
+        ("--dialect hydra -genv=A=secret -env B=c -n 1 a", "--dialect hydra -genv=A=… -env B=… -n 1 a"),
         ("--dialect hydra -genv A secret -n 1 a secret", "--dialect hydra -genv A … -n 1 a secret"),
     ],
 )

@@ -129,8 +129,8 @@ def test_options_for_debuggers_are_passed_on():
         ("--hostfile f x", ["-H n01:2,n02:2 -n 4"]),
         ("--hostfile users x", ["--hostfile HOSTFILE -n 2"]),
         ("--hostfile cores -n 3 x", ["--hostfile HOSTFILE -n 3"]),
-        ("-n 1 -x A=1 -x PATH x", ["-n 1 -x A=1 -x PATH"]),
-        ("-n 1 -x A=1 -x A=2 -x NO x", ["-n 1 -x A=2"]),
+        ("-n 1 -x A=1 -x PATH x", ["-n 1 -x A -x PATH"]),
+        ("-n 1 -x A=1 -x A=2 -x NO x", ["-n 1 -x A"]),
         ("-n 1 -x NC* x", ["-n 1 -x NCCL_A -x NCCL_B"]),
         ("-n 1 --prefix /opt x", ["-n 1 --prefix /opt"]),
         ("--map-by seq --hostfile f x", ["-H n01,n02 -n 2"]),
@@ -140,6 +140,25 @@ def test_hosts_and_programs_are_translated(text, programs):
     files = {"f": "n[01-02] slots=2\n", "users": "joe@a slots=1\nb slots=1\n", "cores": "a\nb slots=2\n"}
     environ = {"PATH": "/bin", "NCCL_A": "1", "NCCL_B": "2", "HOME": "/h"}
     assert arguments_of(text, files=files, environ=environ)[1] == programs
+
+
+@pytest.mark.parametrize(
+    ("text", "programs", "env"),
+    [
+        ("-x A=1 -x B -n 1 x", "-x A -x B", ("A=1",)),
+        ("-x A=1 -n 1 x : -x A=1 -n 1 y", "-x A, -x A", ("A=1",)),
+        ("-x A=1 -n 1 x : -x A=2 -n 1 y", "-x A=1, -x A=2", ()),  # one environment cannot have both
+        ("-x A=1 -n 1 x : -n 1 y", "-x A=1, ", ()),  # the ranks of y would inherit it
+        ("-x PATH=/p -x LD_PRELOAD=l -x OMPI_MCA_x=1 -n 1 x", "-x PATH=/p -x LD_PRELOAD=l -x OMPI_MCA_x=1", ()),
+        ("--tune f -n 1 x", "-x T -x B", ("T=tune-secret", "B=2")),
+        ("-mca mca_base_env_list A=1;B=2 -n 1 x", "-x A -x B", ("A=1", "B=2")),
+    ],
+)
+def test_values_of_variables_are_in_the_environment_of_mpirun(text, programs, env):
+    environ = {"B": "2", "HOME": "/h"}
+    options = job_of(text, files={"f": "-x T=tune-secret -x B=2\n"}, environ=environ).options
+    assert ", ".join(" ".join(words[2:]) for words in options.programs) == programs
+    assert options.env == env
 
 
 def test_hosts_go_into_a_file_if_options_cannot_express_them():
