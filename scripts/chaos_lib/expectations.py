@@ -68,8 +68,11 @@ def _of_launcher(cell: Cell) -> Expected:
     what = cell.what
     if what == "STOP10":
         return Expected(GOES_ON, bound=DEFAULT_LEASE)
+    if what == "STOP" and cell.when == "between":  # it has no agents then
+        return Expected(GOES_ON, bound=DEFAULT_LEASE)
     if what == "STOP":
-        return Expected(ENDS, (1, 7, LOST, UNREACHED), r"^mslaunch: .*\b(n0[12]|head|rank 0)\b", LEASE + GRACE + SLACK)
+        cause = r"^mslaunch: (.*\b(n0[12]|head|rank 0)\b.*, after [0-9.]+ s$|.* hosts could not be used|(n0[12]|head):)"
+        return Expected(ENDS, (1, 7, LOST, UNREACHED), cause, LEASE + GRACE + SLACK)
     if what == "TERM":
         return Expected(ENDS, (1,), r"^mslaunch: .*ended by SIGTERM")
     codes = (137, 1) if cell.who == "detached" else (-_NUMBERS[what],)

@@ -57,14 +57,13 @@ class Roles:
         there = self._sandbox.processes("head")
         guards = [pid for launcher in self.launcher() for pid in _children(there, launcher)]
         agents = [child for pid in guards for child in _children(there, pid) if "chaos" not in there[child].name]
-        return [*guards[:1], *agents[:1]]
+        return [there[agents[0]].parent, agents[0]] if agents else []
 
     def _remote(self) -> list[int]:
         there = self._sandbox.processes(VICTIM)
-        ours = {pid: one for pid, one in there.items() if "python3 -I" in one.words}
-        guards = [pid for pid, one in ours.items() if one.parent not in ours]
+        ours = {pid: one for pid, one in there.items() if one.words.startswith("python3 -I")}
         agents = [pid for pid, one in ours.items() if one.parent in ours]
-        return [*guards[:1], *agents[:1]]
+        return [there[agents[0]].parent, agents[0]] if agents else []
 
     def _service(self) -> list[int]:
         """The child of the agent on its host, whatever it is called."""
