@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
 _READ, _WRITE = 1, 4
+_LATE = 1.0  # seconds: a timer this late means that we were stopped; what has come meanwhile is heard first
 _HUNG_UP = 8 | 16  # EPOLLERR, EPOLLHUP: come unasked; whoever waits for the descriptor finds out by using it
 
 
@@ -231,14 +232,20 @@ class Loop:
                 if limit:
                     limit.cancel()
                 return done
+            if self._timers and self.now() - self._timers[0][0] > _LATE:
+                self._deliver(0.0)
             left = self._run_due()
             if self._soon or over or until():
                 continue
-            for fd, events in self._clock.wait(self._poller, left):
-                if events & (_READ | _HUNG_UP) and fd in self._readers:
-                    self._readers[fd]()
-                if events & (_WRITE | _HUNG_UP) and fd in self._writers:
-                    self._writers[fd]()
+            self._deliver(left)
+
+    def _deliver(self, seconds: float | None) -> None:
+        """Call back for descriptors that are ready, after at most `seconds`."""
+        for fd, events in self._clock.wait(self._poller, seconds):
+            if events & (_READ | _HUNG_UP) and fd in self._readers:
+                self._readers[fd]()
+            if events & (_WRITE | _HUNG_UP) and fd in self._writers:
+                self._writers[fd]()
 
 
 def _keep_memory() -> None:

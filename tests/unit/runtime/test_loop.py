@@ -246,3 +246,19 @@ def test_hours_pass_in_virtual_time() -> None:
     assert seen == [(3600, "hour 1"), (7200, "hour 2"), (7200, "x"), (10800, "hour 3")]
     for fd in (reader, writer):
         os.close(fd)
+
+
+def test_what_came_while_the_process_was_stopped_is_heard_before_its_timers() -> None:
+    """SIGSTOP and SIGCONT, or a machine that was suspended: an answer that is there is not missing."""
+    clock = VirtualClock()
+    order: list[str] = []
+    reader, writer = os.pipe()
+    with Loop(clock) as loop:
+        loop.after(10.0, lambda: order.append("timer"))
+        loop.reader(reader, lambda: order.append(os.read(reader, 9).decode()))
+        os.write(writer, b"answer")
+        clock.time += 12.0
+        loop.run(lambda: len(order) == 2)
+    for fd in (reader, writer):
+        os.close(fd)
+    assert order == ["answer", "timer"]
