@@ -65,7 +65,8 @@ class World(NamedTuple):
     A *member* of it is written NAME.RANK, with the rank in this world; NAME alone means all of them.
     """
 
-    name: str = "0"  # digits; of all worlds of all jobs its own: the kvsname of PMI, the namespace of PMIx
+    #: digits, a hyphen and a secret; of all worlds of all jobs its own: the kvsname of PMI, the namespace of PMIx
+    name: str = "0"
     first: int = 0  # the rank, as frames have it, of its rank 0; the others follow
     hosts: tuple[str, ...] = ()  # of the nodes that have ranks of it
     ranks: tuple[tuple[int, ...], ...] = ()  # for each of these the ranks, in this world, ascending
@@ -79,6 +80,11 @@ class World(NamedTuple):
     def size(self) -> int:
         """How many ranks it has."""
         return sum(map(len, self.ranks))
+
+    @property
+    def number(self) -> int:
+        """The part of its name that may be known to others."""
+        return int(self.name.partition("-")[0])
 
 
 class ServicePlan(NamedTuple):

@@ -41,6 +41,7 @@ from mslaunch.protocol.frames import STDERR, STDOUT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
+    from typing import Any
 
     from mslaunch.datamodel.jobmap import Endpoint, Node
     from mslaunch.datamodel.request import AppContext, Caller
@@ -69,6 +70,7 @@ class LaunchContext(NamedTuple):
     observers: Observers
     began: float
     jobid: str
+    secret: str  # of its MPI worlds, see `make_world`
     grant: Grant | None = None  # of a resource manager; None: the command line names the hosts
 
     @property
@@ -203,28 +205,21 @@ class JobAttempt:
         """From the first port to the last byte."""
         context, caller, request, jobmap = self._context, self._caller, self.request, self.jobmap
         share = request.cluster.share
-        beside = share is not None and share.size > len(jobmap.placements)  # other launchers have ranks of the job
         streams = 1 if request.output.merge else 2
-        shared = beside and share is not None and share.master
+        shared = share is not None and share.master and share.size > len(jobmap.placements)
         self.state = JobState(jobmap, policy_of(request), streams, request.grace, shared)
         records = None
         if context.observers:
             from mslaunch.launcher.job.job_records import JobRecords
 
             records = JobRecords(context.observers.emit, self.state, self.number, self.output.write)
-        plan = partial(make_plans, request, jobmap, caller.environ, caller.cwd, jobid=context.jobid)
-        first = partial(service_plans, request, jobmap, caller.environ, caller.cwd, jobid=context.jobid)
         agents = JobAgents(self.agents)
         controller = JobController(
             context.loop,
             agents,
             self.state,
             self.output,
-            JobPlans(
-                partial(plan, attempt=self.number),
-                partial(first, attempt=self.number),
-                RendezvousRequest(jobmap.placements[0].node, jobmap.service_node, request.cluster, beside),
-            ),
+            self._plans(),
             (caller.stdin, self._stdin_ranks),
             context.console,
             make_spawner=self._make_spawner,
@@ -243,6 +238,15 @@ class JobAttempt:
             records.end()
             context.observers.emit(AttemptEnded, self.number, self._failure())
 
+    def _plans(self) -> JobPlans:
+        """What is made once ports and addresses are known."""
+        context, caller, jobmap, cluster = self._context, self._caller, self.jobmap, self.request.cluster
+        made_of = self.request, jobmap, caller.environ, caller.cwd
+        names: dict[str, Any] = {"jobid": context.jobid, "attempt": self.number, "secret": context.secret}
+        beside = cluster.share is not None and cluster.share.size > len(jobmap.placements)  # ranks of other launchers
+        rendezvous = RendezvousRequest(jobmap.placements[0].node, jobmap.service_node, cluster, beside)
+        return JobPlans(partial(make_plans, *made_of, **names), partial(service_plans, *made_of, **names), rendezvous)
+
     def _make_spawner(self, endpoint: Endpoint, job: RunningJob) -> Spawner:
         """For MPI_Comm_spawn, which few jobs call."""
         from mslaunch.launcher.mpi.spawn_ranks import SpawnContext, Spawner
@@ -255,7 +259,7 @@ class JobAttempt:
 
         context = SpawnContext(
             request, self.allocation, self.jobmap, caller.environ, caller.cwd, jobid, endpoint, named, self.pool.call,
-            self.number,
+            self.number, self._context.secret,
         )  # fmt: skip
         return Spawner(context, job)
 

@@ -17,6 +17,7 @@ PROTOCOL = "protocol"
 SINGLETON = "singleton"
 NOT_RESTARTED = "not restarted"
 # of hosts and services
+INTRUDED = "intruded"
 NOT_STARTED = "not started"
 NO_PORTS = "no ports"
 SERVICE_ENDED = "service ended"

@@ -46,8 +46,9 @@ def make_context(loop: Loop, request: Request, caller: Caller) -> LaunchContext:
     stdout = console.open_stdout(caller.stdout)
     interrupts = Interrupts(loop, request, caller.signals)
     observers = Observers(began, [*console.observers, *caller.observers], console.info)
-    jobid, grant = os.urandom(4).hex(), _grant(request, caller)
-    return LaunchContext(loop, caller, console, stdout, interrupts, observers, began, jobid, grant)
+    jobid, secret = os.urandom(4).hex(), os.urandom(16).hex()
+    grant = _grant(request, caller)
+    return LaunchContext(loop, caller, console, stdout, interrupts, observers, began, jobid, secret, grant)
 
 
 def _grant(request: Request, caller: Caller) -> Grant | None:

@@ -45,16 +45,18 @@ def make_plans(
     jobid: str,
     world: World | None = None,
     attempt: int = 1,
+    *,
+    secret: str = "",
 ) -> list[NodePlan]:
     """One plan for each of `jobmap.nodes`, also for one without ranks.
 
-    `jobid` is a number in hexadecimal; `world` is one that MPI_Comm_spawn makes, by default that of the job, with its
-    services, unless these are started before (`service_plans`).  Raises UsageError for a variable that cannot be
-    passed on.
+    `jobid` is a number in hexadecimal, `secret` that of `make_world`; `world` is one that MPI_Comm_spawn makes, by
+    default that of the job, with its services, unless these are started before (`service_plans`).  Raises UsageError
+    for a variable that cannot be passed on.
     """
     plans = _NodePlans(request, jobmap, environ, cwd, endpoint, jobid, attempt)
     services = () if world or first_services(request, jobmap) else plans.services()
-    world = world or make_world(request, jobmap, jobid, attempt=attempt)
+    world = world or make_world(request, jobmap, jobid, attempt=attempt, secret=secret)
     return [plans.of(node, world, services if node == plans.service else ()) for node in range(len(jobmap.nodes))]
 
 
@@ -66,12 +68,14 @@ def service_plans(
     endpoint: Endpoint,
     jobid: str,
     attempt: int = 1,
+    *,
+    secret: str = "",
 ) -> dict[int, NodePlan]:
     """The services that are started before the ranks: for their node, by number, a plan without ranks."""
     if not first_services(request, jobmap):
         return {}
     plans = _NodePlans(request, jobmap, environ, cwd, endpoint, jobid, attempt)
-    world = make_world(request, jobmap, jobid, attempt=attempt)
+    world = make_world(request, jobmap, jobid, attempt=attempt, secret=secret)
     return {plans.service: plans.of(plans.service, world, plans.services(), ranks=False)}
 
 
@@ -93,16 +97,19 @@ def has_services(request: Request) -> bool:
     return not cluster.simulated and (cluster.share is None or cluster.share.master)
 
 
-def make_world(request: Request, jobmap: JobMap, jobid: str, number: int = 1, attempt: int = 1) -> World:
+def make_world(
+    request: Request, jobmap: JobMap, jobid: str, number: int = 1, attempt: int = 1, *, secret: str = ""
+) -> World:
     """The world of a map of `request`; `number` counts those of the attempt, from 1.
 
-    Its name is made as Open MPI 4.1 makes a job's: 16 bits for the launch, 16 for the world.  Its library takes worlds
-    with the same upper half for those of one launch; each attempt is one of its own, or it might find what is left of
-    the one before.
+    Its name is a number as Open MPI 4.1 has it (16 bits for the launch, 16 for the world; each attempt is a launch of
+    its own, or a library might find what is left of the one before), and `secret`, which nobody can guess: libpmix
+    takes whoever knows the name for a rank.  So the name must stand in no file name, argument or message.
     """
+    digits = str(int(jobid, 16) + (attempt - 1 << 16) & 0xFFFF0000 | number)
     used = [(node.name, rows) for node, rows in zip(jobmap.nodes, jobmap.by_node()) if rows]
     return World(
-        name=str(int(jobid, 16) + (attempt - 1 << 16) & 0xFFFF0000 | number),
+        name=f"{digits}-{secret}" if secret else digits,
         first=jobmap.first,
         hosts=tuple(name for name, _ in used),
         ranks=tuple(tuple(placement.rank - jobmap.first for placement in rows) for _, rows in used),
@@ -211,7 +218,7 @@ class _NodePlans:
             address=endpoint.address,
             port=endpoint.port,
             service_port=endpoint.service_port,
-            job=int(world.name),
+            job=world.number,
             sizes=world.sizes,
             bound=bool(placement.cpus),
             crowded=slots is not None and local_size > slots,

@@ -65,6 +65,7 @@ class Abort(NamedTuple):
     code: int
     text: str = ""
     broken: bool = False  # not MPI_Abort: what it said to us is not the protocol
+    user: str = ""  # uid of another user, who tried to join as a rank and knew how
 
 
 class Alone(NamedTuple):

@@ -77,6 +77,7 @@ PARTS = {
     ),
     "agent.mpi.pmix.pmix_server": (
         "mslaunch.agent.mpi.pmix",
+        "mslaunch.agent.mpi.pmix.client_port",
         "mslaunch.agent.mpi.pmix.libpmix",
         "mslaunch.agent.mpi.pmix.libpmix_callbacks",
         "mslaunch.agent.mpi.pmix.mca_exclusions",
@@ -84,6 +85,9 @@ PARTS = {
         "mslaunch.agent.mpi.pmix.pmix_operations",
         "mslaunch.agent.mpi.pmix.pmix_server",
         "mslaunch.agent.mpi.pmix.pmix_values",
+        "mslaunch.agent.mpi.pmix.relayed_client",
+        "mslaunch.host.connection_owners",
+        "mslaunch.host.tcp_peers",
     ),
     "agent.mpi.singleton": (
         "mslaunch.agent.mpi.libmpi_maker",

@@ -33,10 +33,10 @@ def run_as(uid: int, words: list[str], **how: Any) -> subprocess.CompletedProces
 
 def python_as(uid: int, code: str, *words: str, **how: Any) -> subprocess.CompletedProcess[bytes]:
     """Run lines of Python as this user; only the standard library, by an interpreter that all may read."""
-    return run_as(uid, [_interpreter(), "-I", "-S", "-c", code, *words], **how)
+    return run_as(uid, [interpreter(), "-I", "-S", "-c", code, *words], **how)
 
 
-def _interpreter() -> str:
+def interpreter() -> str:
     """Ours may lie below a home directory that others cannot enter."""
     for path in ("/usr/bin/python3", "/usr/local/bin/python3", sys.executable):
         if os.access(path, os.X_OK):

@@ -107,6 +107,8 @@ def mpi_failure(event: Any, rank: RankState) -> JobFailure | None:
     if isinstance(event, CameAlone):  # no output is quoted: the program did nothing wrong
         facts = {"rank": rank.rank, "library": event.library, "family": event.family, "offered": event.offered}
         return JobFailure(job_failure.SINGLETON, facts, rank.node)
+    if not isinstance(event, Stranded) and event.user:
+        return JobFailure(job_failure.INTRUDED, {"user": event.user}, rank.node)
     if isinstance(event, Stranded) or (event.broken and rank.ended):
         return missing(rank)
     if event.broken:

@@ -105,6 +105,12 @@ def _folded(nodes: Sequence[int], hosts: Sequence[str]) -> str:
     return fold(sorted(hosts[node] for node in nodes)) if len(nodes) > 1 else hosts[nodes[0]]
 
 
+def _intruded(facts: Facts) -> tuple[str, Details]:
+    return f"another user (uid {facts['user']}) tried to join the job as one of its MPI ranks", (
+        "the connection was refused, but that user knew the name of MPI_COMM_WORLD, which is a secret of the job",
+    )
+
+
 def _no_ports(facts: Facts) -> tuple[str, Details]:
     return facts["error"], tuple(facts["todo"].splitlines())
 
@@ -165,6 +171,7 @@ _OF_RANK: dict[str, Callable[[Facts], tuple[str, Details]]] = {
     job_failure.SPAWN_FAILED: _not_spawned,
 }
 _OTHERS: dict[str, Callable[[Facts], tuple[str, Details]]] = {
+    job_failure.INTRUDED: _intruded,
     job_failure.NO_PORTS: _no_ports,
     job_failure.SERVICE_ENDED: _service_ended,
     job_failure.SERVICE_LOST: _service_lost,

@@ -57,6 +57,7 @@ class Aborted(NamedTuple):
     code: int
     text: str = ""
     broken: bool = False
+    user: str = ""  # no rank, but this user of its host tried to join as one
 
 
 class CameAlone(NamedTuple):

@@ -45,6 +45,7 @@ class SpawnContext(NamedTuple):
     named: Callable[[tuple[AppContext, ...]], Allocation]  # which hosts app contexts name
     call: Call  # more hosts; see `AgentPool.call`
     attempt: int = 1  # which start of all ranks this is
+    secret: str = ""  # of the job's worlds
 
 
 class _SpawnRequest(NamedTuple):
@@ -66,7 +67,9 @@ class Spawner:
         self._job = job
         self._queue: list[_SpawnRequest] = []
         self._busy = False
-        first = make_world(context.request, context.jobmap, context.jobid, attempt=context.attempt)
+        first = make_world(
+            context.request, context.jobmap, context.jobid, attempt=context.attempt, secret=context.secret
+        )
         self._worlds = [first]
         #: world -> the app context of each of its ranks
         self._apps = {first.name: [context.request.apps[row.app] for row in context.jobmap.placements]}
@@ -194,10 +197,11 @@ class Spawner:
         lost = [node.name for node in jobmap.nodes if node.name not in job.running()]
         if lost:
             raise LaunchError("the host was lost meanwhile", lost[0])
-        request, number = self._context.request, len(self._worlds) + 1
+        context, number = self._context, len(self._worlds) + 1
+        request = context.request
         output = request.output._replace(xterm=None)  # without windows
         request = request._replace(apps=tuple(one.app for one in spawned), stdin="none", output=output)
-        world = make_world(request, jobmap, self._context.jobid, number, self._context.attempt)._replace(
+        world = make_world(request, jobmap, context.jobid, number, context.attempt, secret=context.secret)._replace(
             first=job.names.end, parent=asked.parent, preput=asked.preput
         )
         plans = self._plans(request, jobmap, world)

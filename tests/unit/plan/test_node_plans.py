@@ -545,5 +545,14 @@ def test_every_rank_and_service_is_planned_once(drawn: tuple[JobMap, ServicePoli
     )
 
 
+def test_the_name_of_a_world_has_a_number_for_all_and_a_secret() -> None:
+    request = Request((AppContext(("x",)),))
+    world = make_world(request, APART, "00ff0000", 2, 3, secret="5ec4e7")
+    assert (world.name, world.number) == (f"{0x01010002}-5ec4e7", 0x01010002)
+    (plan, *_) = make_plans(request, APART, {}, "/", ELSEWHERE, "00ff0000", secret="5ec4e7")
+    assert plan.world.name.endswith("-5ec4e7")
+    assert not any("5ec4e7" in word for rank in plan.ranks for word in (*plan.env, *rank.env))
+
+
 def test_a_world_contains_only_hosts_with_ranks() -> None:
     assert make_world(Request((AppContext(("x",)),)), APART, "ff").hosts == ("head", "n1")

@@ -55,6 +55,10 @@ class PmixWorlds:
             raise UnknownWorldError(name)
         return self._worlds[name]
 
+    def names(self) -> Iterable[str]:
+        """Those of all worlds."""
+        return self._worlds
+
     def local(self, name: str) -> Sequence[int]:
         """The ranks of a world on this node; none of a world that is not known."""
         world = self._worlds.get(name)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 
 from mslaunch.agent.mpi.pmix import libpmix_callbacks
+from mslaunch.agent.mpi.pmix.client_port import ClientPort, open_sockets, take_over
 from mslaunch.agent.mpi.pmix.libpmix import PmixLibrary
 from mslaunch.agent.mpi.pmix.mca_exclusions import idle_transports
 from mslaunch.agent.mpi.pmix.pmix_job_info import (  # fmt: skip
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 #: with shared memory fails in a job's third world.  It is as fast with 16 ranks on a node.
 _SETTINGS = [
     ("PMIX_MCA_gds", "hash"),
+    ("EVENT_NOEPOLL", "1"),  # libevent asks for events by the numbers of descriptors, as `client_port.take_over` needs
     ("HWLOC_COMPONENTS", "-gl,-opencl"),  # hwloc would look for displays, also at TCP ports, to find their GPUs
 ]
 PATIENCE = 60.0  #: seconds that an upcall waits to hear of a world
@@ -71,7 +73,10 @@ class PmixServer:
         self._waiting: list[Upcall] = []  # for a world
         self._fetching: dict[int, Question] = {}
         self._fetches = 0
+        before = open_sockets()
         self._server = _serve(context.library.pmix, folder, context.host)
+        taken = take_over(before, folder)
+        self._port = ClientPort(self._loop, taken, self._worlds.names, self._stranger) if taken else None
         self._answers = self._server.answers
         operations = PmixOperations(self._answers, self._launcher, self._worlds, self._hold)
         self.released = operations.released
@@ -93,8 +98,9 @@ class PmixServer:
         self._worlds.add(world)
         local = self._worlds.local(world.name)
         places = {rank: self._server.place(cpus.get(world.first + rank, ())) for rank in local}
-        # its own: what a world that ends removes, another may be making
-        folder = os.path.join(self._folder, world.name)
+        # its own: what a world that ends removes, another may be making; without the secret, for all users can see the
+        # path of a socket
+        folder = os.path.join(self._folder, str(world.number))
         try:
             os.mkdir(folder, 0o700)
         except OSError as error:
@@ -141,6 +147,8 @@ class PmixServer:
         files with the folder.  But shared memory of ranks that were killed lies elsewhere, and is removed now.
         """
         self._loop.reader(self._server.fd, None)
+        if self._port:
+            self._port.close()
         self._server.dismiss(self._worlds.all_local(), GOODBYE)
 
     # --- upcalls
@@ -184,6 +192,17 @@ class PmixServer:
         if text:
             self._launcher.log(self._worlds.rank_of(member), text)
         self._answers.done(upcall)
+
+    # --- other users
+
+    def _stranger(self, uid: int, knowing: bool) -> None:
+        """Another user has connected to our port, and was refused; `knowing` a namespace, which none can guess."""
+        ranks = sorted(map(self._worlds.rank_of, self._worlds.all_local()))
+        if ranks and knowing:
+            self._launcher.abort(ranks[0], Abort(1, "", broken=True, user=str(uid)))
+        elif ranks:
+            words = f"mslaunch: user {uid} of {self._context.host} connected to a port of this job, and was refused\n"
+            self._launcher.log(ranks[0], words.encode())
 
     # --- modex: what another node wants of a rank of ours
 

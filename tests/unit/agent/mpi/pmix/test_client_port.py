@@ -1,0 +1,204 @@
+"""The port at which ranks reach libpmix, with a library of our own: it accepts, and sends back what it gets."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import struct
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mslaunch.agent.mpi.pmix import client_port
+from mslaunch.agent.mpi.pmix.client_port import ClientPort, open_sockets, take_over
+from mslaunch.runtime.loop import Loop
+
+BOUND = 10.0
+
+
+def first(text: bytes, size: int | None = None) -> bytes:
+    """A first message of libpmix."""
+    return struct.pack("=iIII", -1, 0, len(text) if size is None else size, 0) + text
+
+
+class Echo:
+    """A library: a listening TCP socket, and a thread that waits for it as libpmix does, by its number."""
+
+    def __init__(self) -> None:
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.listener.setblocking(False)
+        self.clients = 0  # that have said something
+        self.heard = b""
+        self.ended = os.pipe()  # a byte for each client that has ended
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def _run(self) -> None:
+        import select
+
+        while True:
+            try:
+                select.select([self.listener.fileno()], [], [], 60)
+                sock = socket.socket(fileno=socket.socket._accept(self.listener)[0])  # type: ignore[attr-defined]
+            except BlockingIOError:
+                continue
+            except (OSError, ValueError):  # the test is over
+                return
+            threading.Thread(target=self._echo, args=(sock,), daemon=True).start()
+
+    def _echo(self, sock: socket.socket) -> None:
+        sock.setblocking(True)
+        spoken = False
+        with sock, contextlib.suppress(ConnectionError):
+            while data := sock.recv(1 << 16):
+                self.clients += not spoken
+                spoken = True
+                self.heard += data
+                sock.sendall(data)
+        with contextlib.suppress(OSError):  # the test is over
+            os.write(self.ended[1], b"." * spoken)
+
+
+class Port:
+    """All of it, in a loop."""
+
+    def __init__(self, folder: Path) -> None:
+        self.strangers: list[tuple[int, bool]] = []
+        before = open_sockets()
+        self.library = Echo()
+        self.address = self.library.listener.getsockname()
+        taken = take_over(before, str(folder))
+        assert taken
+        self.loop = Loop()
+        self._port = ClientPort(
+            self.loop, taken, lambda: ["1-secret"], lambda uid, knowing: self.strangers.append((uid, knowing))
+        )
+
+    def close(self) -> None:
+        """Ours first: the library waits for its socket by its number."""
+        self._port.close()
+        self.library.listener.close()
+        for fd in self.library.ended:
+            os.close(fd)
+
+    def connect(self) -> socket.socket:
+        sock = socket.create_connection(self.address, BOUND)
+        sock.setblocking(False)
+        return sock
+
+    def talk(self, sock: socket.socket, send: bytes = b"", wanted: int = 1) -> bytes:
+        """Send, and receive as much as is wanted, or to the end."""
+        got: list[bytes] = []
+        over: list[bool] = []
+
+        def read() -> None:
+            try:
+                data = sock.recv(1 << 16)
+            except ConnectionError:
+                data = b""
+            got.append(data)
+            if not data:
+                over.append(True)
+                self.loop.reader(sock.fileno(), None)
+
+        def write() -> None:
+            nonlocal send
+            send = send[sock.send(send) :]
+            if not send:
+                self.loop.writer(sock.fileno(), None)
+
+        self.loop.reader(sock.fileno(), read)
+        if send:
+            self.loop.writer(sock.fileno(), write)
+        self.loop.run(lambda: bool(over) or sum(map(len, got)) >= wanted, BOUND)
+        self.loop.reader(sock.fileno(), None)
+        self.loop.writer(sock.fileno(), None)
+        return b"".join(got)
+
+
+@pytest.fixture
+def port(tmp_path: Path) -> Iterator[Port]:
+    made = Port(tmp_path)
+    with made.loop:
+        yield made
+        made.close()
+
+
+def test_what_is_said_passes_in_both_directions(port: Port) -> None:
+    much = os.urandom(1 << 22)  # more than all buffers between
+    with port.connect() as sock:
+        assert port.talk(sock, first(b"hello"), 21) == first(b"hello")
+        assert port.talk(sock, much, len(much)) == much
+
+
+def test_the_library_hears_nothing_of_a_client_before_its_first_message_is_whole(port: Port) -> None:
+    with port.connect() as silent, port.connect() as slow, port.connect() as sock:
+        slow.send(first(b"hello", 100))
+        assert port.talk(sock, first(b"quick"), 21) == first(b"quick")
+        assert port.library.clients == 1
+        assert port.talk(slow, b"." * 95, 116) == first(b"hello", 100) + b"." * 95
+        assert silent.fileno() >= 0
+
+
+def test_a_client_that_never_says_it_is_closed(port: Port, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_port, "FIRST_MESSAGE", 0.1)
+    with port.connect() as sock:
+        assert port.talk(sock, b"\0\0") == b""
+
+
+def test_a_first_message_that_is_too_long_is_not_kept(port: Port) -> None:
+    with port.connect() as sock:
+        assert port.talk(sock, first(b"x" * 100, 1 << 31)) == b""
+    assert port.library.heard == b""
+
+
+def test_the_oldest_silent_client_goes_when_there_are_too_many(port: Port, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_port, "UNFINISHED", 2)
+    with port.connect() as oldest, port.connect(), port.connect():
+        assert port.talk(oldest) == b""
+
+
+def test_an_end_reaches_the_other_side_after_all_that_was_said(port: Port) -> None:
+    with port.connect() as sock:
+        assert port.talk(sock, first(b"hello"), 21)
+        assert port.library.clients == 1
+        sock.sendall(b"bye")
+    ended: list[bytes] = []
+    port.loop.reader(port.library.ended[0], lambda: ended.append(os.read(port.library.ended[0], 1)))
+    port.loop.run(lambda: bool(ended), BOUND)
+    port.loop.reader(port.library.ended[0], None)
+    assert port.library.heard == first(b"hello") + b"bye"
+
+
+@pytest.mark.parametrize(
+    ("said", "knows"), [(first(b"x\x001-secret\0"), True), (first(b"1-guess"), False), (b"", False)]
+)
+def test_another_user_is_refused_and_told_of_once(
+    port: Port, monkeypatch: pytest.MonkeyPatch, said: bytes, knows: bool
+) -> None:
+    monkeypatch.setattr(client_port, "owner", lambda fd: 64321)
+    monkeypatch.setattr(client_port, "FIRST_MESSAGE", 0.1)
+    for _ in range(2):
+        with port.connect() as sock:
+            assert port.talk(sock, said) == b""
+    assert port.strangers == [(64321, False), *[(64321, True)] * (2 * knows)]
+    assert port.library.heard == b""
+
+
+def test_who_is_on_no_host_of_ours_is_closed(port: Port, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_port, "owner", lambda fd: None)
+    with port.connect() as sock:
+        assert port.talk(sock, first(b"1-secret")) == b""
+    assert port.strangers == []
+
+
+def test_a_library_that_does_not_accept_keeps_its_socket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_port, "_SETTLE", 0.1)
+    before = open_sockets()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        assert take_over(before, str(tmp_path)) is None
+        listener.settimeout(BOUND)
+        with socket.create_connection(listener.getsockname()), listener.accept()[0] as accepted:
+            assert accepted.getsockname() == listener.getsockname()
