@@ -1,8 +1,9 @@
 """Stacks of the ranks, for --get-stack-traces: from a debugger of this host, or else from /proc.
 
 The first tool that is there is run for each process of each rank (a rank may be a shell with the program below it), a
-few at a time.  A process's command line is never read: the kernel makes the reader wait for a process that hangs while
-it changes its memory, and such processes are what one looks for here.
+few at a time.  Each process is looked at in /proc before a tool stops it: else a tool that does not finish would show
+itself as what the process waits for.  A process's command line is never read: the kernel makes the reader wait for a
+process that hangs while it changes its memory, and such processes are what one looks for here.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from mslaunch.protocol.control import StackTrace
 from mslaunch.protocol.frames import NO_RANK
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from mslaunch.datamodel.node_report import ExitStatus
     from mslaunch.runtime.loop import Loop
@@ -37,6 +38,25 @@ _STATES = {
     b"t": "stopped by a debugger",
     b"Z": "a zombie",
 }
+
+
+#: machine -> number -> name, of the system calls in which programs wait
+CALLS = {
+    "x86_64": {
+        0: "read", 1: "write", 7: "poll", 16: "ioctl", 17: "pread64", 18: "pwrite64", 19: "readv", 20: "writev",
+        23: "select", 34: "pause", 35: "nanosleep", 42: "connect", 43: "accept", 44: "sendto", 45: "recvfrom",
+        46: "sendmsg", 47: "recvmsg", 61: "wait4", 72: "fcntl", 73: "flock", 74: "fsync", 128: "rt_sigtimedwait",
+        130: "rt_sigsuspend", 202: "futex", 219: "restart_syscall", 230: "clock_nanosleep", 232: "epoll_wait",
+        247: "waitid", 257: "openat", 270: "pselect6", 271: "ppoll", 281: "epoll_pwait", 288: "accept4",
+    },
+    "aarch64": {
+        22: "epoll_pwait", 25: "fcntl", 29: "ioctl", 32: "flock", 56: "openat", 63: "read", 64: "write", 65: "readv",
+        66: "writev", 67: "pread64", 68: "pwrite64", 72: "pselect6", 73: "ppoll", 82: "fsync", 95: "waitid",
+        98: "futex", 101: "nanosleep", 115: "clock_nanosleep", 128: "restart_syscall", 133: "rt_sigsuspend",
+        137: "rt_sigtimedwait", 202: "accept", 203: "connect", 206: "sendto", 207: "recvfrom", 211: "sendmsg",
+        212: "recvmsg", 242: "accept4", 260: "wait4",
+    },
+}  # fmt: skip
 
 
 class DebuggerCommand(NamedTuple):
@@ -89,12 +109,13 @@ class Tracer:
         """End the tools (the kernel lets go of the process that one looks at), and report the rest from /proc."""
         if self._stopped:
             return
-        for look in [*self._looking, *self._waiting]:
-            reason = "there was no time to ask a debugger"
+        for look in self._looking:
             if look.process:
                 look.process.signal(signal.SIGKILL)
-                reason = f"{look.tool} took too long"
-            self._found(look.rank, from_proc(look.pid, reason))
+            reason = f"{look.tool} took too long; before it stopped the process:"
+            self._found(look.rank, look.before(reason, _partial(look)))
+        for look in self._waiting:
+            self._found(look.rank, from_proc(look.pid, "there was no time to ask a debugger"))
         self._finish()
 
     def _finish(self) -> None:
@@ -105,6 +126,7 @@ class Tracer:
         while not self._stopped and self._waiting and len(self._looking) < max(2, os.cpu_count() or 1):
             look = self._waiting.pop(0)
             look.commands = _commands(look.pid, self._path)
+            look.threads = threads_of(look.pid)
             self._looking.append(look)
             self._ask(look)
         if not self._looking and not self._stopped:
@@ -125,7 +147,7 @@ class Tracer:
             look.then = lambda: self._answered(look)
             process.watch(True)
             return
-        self._report(look, from_proc(look.pid, look.reason))
+        self._report(look, look.before(look.reason))
 
     def _answered(self, look: _DebuggerRun) -> None:
         if self._stopped:
@@ -154,12 +176,17 @@ class _DebuggerRun:
     data = b""
     process: RankProcess | None = None
     commands: list[list[str]]
+    threads: list[str]  # as they were before the first tool
     then: Callable[[], None]
 
     def __init__(self, rank: int, pid: int) -> None:
         self.rank = rank
         self.pid = pid
         self.events = ProcessEvents(self._output, self._exited)
+
+    def before(self, reason: str, more: Sequence[str] = ()) -> StackTrace:
+        """What /proc said, and `more` of the tool."""
+        return StackTrace(self.pid, _read(self.pid, "comm"), "/proc", _bounded([reason, *self.threads, *more]))
 
     def _output(self, kind: int, rank: int, data: bytes) -> None:
         if len(self.data) < _TEXT:
@@ -205,24 +232,41 @@ def worth_keeping(output: str) -> str:
     return text if len(text) <= _TEXT else text[:_TEXT].rpartition("\n")[0] + "\n(cut here)"
 
 
+def _partial(look: _DebuggerRun) -> list[str]:
+    """What a tool had said that has not finished."""
+    text = worth_keeping(look.data.decode("utf-8", "replace"))
+    return [f"what {look.tool} had said by then:", *text.splitlines()] if text else []
+
+
 def from_proc(pid: int, reason: str) -> StackTrace:
-    """From /proc: the state of each thread and where it sleeps, and its kernel stack if we may see that."""
+    """From /proc, as it is now."""
+    return StackTrace(pid, _read(pid, "comm"), "/proc", _bounded([reason, *threads_of(pid)]))
+
+
+def _bounded(lines: list[str]) -> str:
+    return "\n".join(line[:_LINE] for line in lines)
+
+
+def threads_of(pid: int) -> list[str]:
+    """The state of each thread and where it sleeps, and its kernel stack if we may see that: lines from /proc."""
     threads = sorted(numbers(f"/proc/{pid}/task"))
-    lines = [reason]
+    lines = []
+    calls = CALLS.get(os.uname().machine, {})
     for thread in threads[:_THREADS]:
         task = f"{pid}/task/{thread}"
         state = stat_fields(task)[:1]
         where = [f"{state[0].decode()} ({_STATES.get(state[0], 'see proc(5)')})"] if state else ["gone"]
         sleeps, call = _read(task, "wchan"), _read(task, "syscall").split(" ")[0]
         where += [f"in {sleeps}"] if sleeps not in ("", "0") else []
-        where += [f"system call {call}"] if call.isdigit() else []
+        name = calls.get(int(call)) if call.isdigit() else None
+        where += [f"system call {call}" + f" ({name})" * bool(name)] if call.isdigit() else []
         lines.append(f"thread {thread} {_read(task, 'comm')}: {', '.join(where)}")
         lines += [f"  {line}" for line in _read(task, "stack").splitlines()]
     if len(threads) > _THREADS:
         lines.append(f"and {len(threads) - _THREADS} more threads")
     if not threads:
         lines.append("it has ended meanwhile")
-    return StackTrace(pid, _read(pid, "comm"), "/proc", "\n".join(line[:_LINE] for line in lines))
+    return lines
 
 
 def _sessions(leaders: set[int]) -> dict[int, list[int]]:

@@ -93,10 +93,40 @@ def test_a_tool_that_hangs_is_killed(boot, tools):
     agent = boot(PATH=tools.path)
     (pid,) = _launched(agent, sys.executable, "-uc", "print('ready'); import time\nwhile 1: time.sleep(100)")
     ((_, traced),) = _traces(agent, b"0.3")
-    assert traced.text.splitlines()[0] in ("eu-stack took too long", "there was no time to ask a debugger")
+    assert traced.text.splitlines()[0] in (
+        "eu-stack took too long; before it stopped the process:",
+        "there was no time to ask a debugger",
+    )
     assert f"thread {pid}" in traced.text
     agent.send(frames.END, payload=b"0")
     assert agent.exit(0).signal == 9
+
+
+_SLOW = """
+import ctypes, os, sys, time
+libc = ctypes.CDLL(None)
+libc.ptrace.argtypes = [ctypes.c_long] * 4
+assert libc.ptrace(16, int(sys.argv[1]), 0, 0) == 0  # PTRACE_ATTACH
+os.waitpid(int(sys.argv[1]), 0x40000000)
+print("Thread 1\\n#0  as far as it came", flush=True)
+time.sleep(1000)
+"""
+
+
+def test_a_hang_is_shown_as_it_was_before_the_debugger_stopped_it(boot, tools, tmp_path):
+    (tmp_path / "slow.py").write_text(_SLOW)
+    tools("eu-stack", f'exec {sys.executable} -S {tmp_path / "slow.py"} "$2"')
+    agent = boot(PATH=tools.path)
+    (pid,) = _launched(agent, sys.executable, "-Suc", "import signal; print('ready'); signal.pause()")
+    ((_, traced),) = _traces(agent, b"3")
+    lines = traced.text.splitlines()
+    assert traced.tool == "/proc"
+    assert lines[0] == "eu-stack took too long; before it stopped the process:"
+    assert f"thread {pid} python" in lines[1] and ": S (sleeping)" in lines[1]
+
+    assert os.uname().machine != "x86_64" or lines[1].endswith("system call 34 (pause)")
+    assert "debugger" not in "".join(lines[1:]) and "ptrace" not in traced.text
+    assert lines[-3:] == ["what eu-stack had said by then:", "Thread 1", "#0  as far as it came"]
 
 
 def test_end_does_not_wait_for_tools(boot, tools, tmp_path):
