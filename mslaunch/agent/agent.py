@@ -79,6 +79,7 @@ class Agent:
             frames.DATA: lambda frame: self._session().write(frame.payload),
             frames.DESCRIBE: self._describe,
             frames.CLEANUP: lambda frame: _clean_up(self._link, frame.payload.decode()),
+            frames.ROOM: lambda frame: need("host.start_limits", lambda: self._room(frame)),
             **dict.fromkeys((frames.RELEASE, frames.ANSWER, frames.QUESTION), job.mpi.on_frame),
             frames.PART: self._part,
         }
@@ -152,6 +153,11 @@ class Agent:
         from mslaunch.host.read_topology import read_topology
 
         self._link.send(frames.TOPOLOGY, NO_RANK, control.pack_topology(read_topology(usable_cpus())))
+
+    def _room(self, frame: Frame) -> None:
+        module = on_demand.get("host.start_limits")
+        assert module
+        self._link.send(frames.FITS, NO_RANK, module.fits(int(frame.payload)))
 
     def _launch(self, frame: Frame) -> None:
         plan = control.unpack_plan(frame.payload)

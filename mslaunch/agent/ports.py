@@ -109,8 +109,7 @@ class ServicePort:
         refused = [who for who in found if who]
         if refused and not self._refused:
             self._refused = True
-            what = f"port {self.number} is kept for a service of this job; a connection of {refused[0]} was refused"
-            self._context.link.notice(self._service, what)
+            self._context.link.notice(self._service, module.refusal(self.number, refused[0]))
         if None not in found:  # somebody may do this all day, and the table of sockets is long on some hosts
             self._loop.reader(self._listener.fileno(), None)
             self._loop.after(self._pause, self._watch)

@@ -45,6 +45,11 @@ def turn_away(accept: Callable[[], socket], hosts: Collection[str]) -> list[str 
     return found
 
 
+def refusal(port: int, who: str) -> str:
+    """What the user is told of the first that was refused."""
+    return f"port {port} is kept for a service of this job; a connection of {who} was refused"
+
+
 def _stranger(connection: socket, hosts: Collection[str], table: bytes) -> str | None:
     try:
         peer, own = (_plain(name()) for name in (connection.getpeername, connection.getsockname))

@@ -245,7 +245,8 @@ class JobAttempt:
         names: dict[str, Any] = {"jobid": context.jobid, "attempt": self.number, "secret": context.secret}
         beside = cluster.share is not None and cluster.share.size > len(jobmap.placements)  # ranks of other launchers
         rendezvous = RendezvousRequest(jobmap.placements[0].node, jobmap.service_node, cluster, beside)
-        return JobPlans(partial(make_plans, *made_of, **names), partial(service_plans, *made_of, **names), rendezvous)
+        plans, first = partial(make_plans, *made_of, **names), partial(service_plans, *made_of, **names)
+        return JobPlans(plans, first, rendezvous, [len(rows) for rows in jobmap.by_node()])
 
     def _make_spawner(self, endpoint: Endpoint, job: RunningJob) -> Spawner:
         """For MPI_Comm_spawn, which few jobs call."""

@@ -6,7 +6,7 @@ from mslaunch.errors import EXIT_USAGE
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from typing import Any
 
 # of one rank; the facts of each kind are those that its maker in `job.failure_causes` gives
@@ -45,3 +45,18 @@ class JobFailure(NamedTuple):
     node: int | None = None
     rank: int | None = None  # the rank or service whose last output is quoted
     code: int = EXIT_USAGE  # the exit code of the job
+
+
+def no_room(short: Mapping[str, Mapping[int, int]], counts: Sequence[int]) -> JobFailure:
+    """Hosts cannot start all of their ranks: what is too little -> nodes, and how many ranks each of these can start.
+
+    `counts` are the ranks of each node.
+    """
+    errors: dict[str, tuple[int, ...]] = {}
+    for reason, nodes in short.items():
+        most, count = min(nodes.values()), max(counts[node] for node in nodes)
+        counted = f"{count} ranks" if len(nodes) == 1 else f"up to {count} ranks each"
+        errors[f"only {most} of {counted} can be started with {reason}"] = tuple(nodes)
+    fewest = min(most for nodes in short.values() for most in nodes.values())
+    todo = f"nothing was started; at most {fewest} ranks on a host would do, or a higher limit there"
+    return JobFailure(NOT_STARTED, {"errors": errors, "todo": todo}, next(iter(next(iter(errors.values())))))

@@ -115,6 +115,9 @@ PARTS = {
     "host.port_claims": (
         "mslaunch.host.port_claims",
     ),
+    "host.start_limits": (
+        "mslaunch.host.start_limits",
+    ),
     "host.tcp_peers": (
         "mslaunch.host.tcp_peers",
     ),

@@ -93,7 +93,7 @@ class MpiWireUp:
         try:
             socket = PmiSocket(self._loop, rank, self._received)
         except OSError as error:
-            what = f"no socket could be made for rank {rank}, on which it may speak PMI: {error.strerror}"
+            what = f"no socket could be made on which a rank may speak PMI: {error.strerror}"
             raise LaunchError(what, todo="raise ulimit -n there, or give --mpi none if it is no MPI program") from None
         self._sockets[rank] = socket
         return {**given, **pmi_variables(world, rank - world.first)}, socket

@@ -1,7 +1,8 @@
 """Startup: from HELLO to the plans of all ranks.
 
-First addresses and ports (`Rendezvous`), then the services that ranks need at once, then the ranks, when the state says
-so.  All plans are made before the first is sent, so that whatever is wrong with one is refused while nothing runs.
+First addresses and ports (`Rendezvous`), and whether the hosts can start so many ranks; then the services that ranks
+need at once; then the ranks, when the state says so.  All plans are made before the first is sent, so that whatever is
+wrong with one is refused while nothing runs.
 """
 
 from __future__ import annotations
@@ -11,8 +12,11 @@ import time
 from mslaunch.errors import LinkError, printable
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 from mslaunch.frameworks.table import service_info
+from mslaunch.launcher import job_failure
+from mslaunch.launcher.agents.connection import meaningless
 from mslaunch.launcher.agents.rendezvous import Rendezvous, RendezvousRequest
 from mslaunch.launcher.job import events
+from mslaunch.launcher.mpi.mpi_frames import Impossible
 from mslaunch.protocol import control, frames
 
 if TYPE_CHECKING:
@@ -26,6 +30,7 @@ if TYPE_CHECKING:
     from mslaunch.launcher.stdio.terminal import Console
 
 _MOST_NOTICES, _NOTICE_BYTES = 8, 400
+_FEW = 12  # ranks of a node that can be started, or will say themselves why not: the question costs a little
 
 
 def _no_services(endpoint: Endpoint) -> dict[int, NodePlan]:
@@ -38,6 +43,7 @@ class JobPlans(NamedTuple):
     ranks: Callable[[Endpoint], list[NodePlan]]  # of all nodes
     services: Callable[[Endpoint], Mapping[int, NodePlan]] = _no_services  # by node: those that start before the ranks
     rendezvous: RendezvousRequest = RendezvousRequest(0, 0)
+    counts: Sequence[int] = ()  # ranks of each node
 
 
 class Startup:
@@ -63,22 +69,52 @@ class Startup:
         self._notices: dict[int, int] = {}  # how many have come from each node
         self._first: Mapping[int, NodePlan] = {}
         self._began = 0.0
-        self._rendezvous = Rendezvous(agents.hellos, agents.host, plans.rendezvous, agents.send, self._prepared)
-        self.begin = self._rendezvous.begin
+        self._rendezvous = Rendezvous(agents.hellos, agents.host, plans.rendezvous, agents.send, self._found)
+        self._endpoint: tuple[Endpoint, str] | None = None  # with a warning, once it is known
+        self._room = {node: count for node, count in enumerate(plans.counts) if count > _FEW}  # not answered yet
+        self._short: dict[str, dict[int, int]] = {}  # what is too little -> nodes, and how many ranks each can start
         self.on: dict[int, Callable[[int, frames.Frame], None]] = {
             frames.RESERVED: self._on_reserved,
             frames.REACHED: self._on_reached,
             frames.SERVES: self._on_serves,
             frames.NOTICE: self._on_notice,
+            frames.FITS: self._on_fits,
         }
 
-    # --- addresses and ports
+    def begin(self) -> None:
+        """Ask the agents for what must be known first."""
+        self._rendezvous.begin()
+        for node, count in self._room.items():
+            self._agents.send(node, frames.encode(frames.ROOM, payload=str(count).encode()))
+
+    # --- addresses and ports, and room
 
     def _on_reserved(self, node: int, frame: frames.Frame) -> None:
         self._rendezvous.reserved(node, control.unpack_record(control.Reserved, frame.payload))
 
     def _on_reached(self, node: int, frame: frames.Frame) -> None:
         self._rendezvous.reached(node, control.unpack_record(control.Reached, frame.payload).addresses)
+
+    def _on_fits(self, node: int, frame: frames.Frame) -> None:
+        fits, _, reason = frame.payload[:_NOTICE_BYTES].decode("utf-8", "replace").partition(" ")
+        if node not in self._room or not (fits.isascii() and fits.isdigit()):
+            raise meaningless(frame)
+        if self._room.pop(node) > int(fits):
+            self._short.setdefault(printable(reason), {})[node] = int(fits)
+        self._go_on()
+
+    def _found(self, endpoint: Endpoint, warning: str) -> None:
+        self._endpoint = (endpoint, warning)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Once all have answered."""
+        if self._room or self._endpoint is None:
+            return
+        if self._short:
+            self._post(Impossible(job_failure.no_room(self._short, self._make.counts)))
+        else:
+            self._prepared(*self._endpoint)
 
     def _prepared(self, endpoint: Endpoint, warning: str) -> None:
         if warning:
@@ -94,7 +130,7 @@ class Startup:
 
     def give_up(self) -> None:
         """A node has not answered in time."""
-        node = self._rendezvous.silent()
+        node = self._rendezvous.silent() if self._endpoint is None else next(iter(self._room))
         what = f"its agent did not answer within {events.PREPARE_SECONDS:g} seconds"
         self._post(events.LinkEnded(node, LinkError(what, self._agents.host(node))))
 

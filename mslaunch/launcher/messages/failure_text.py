@@ -7,6 +7,7 @@ from mslaunch.errors import counted
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.frameworks.table import service_info
 from mslaunch.launcher import job_failure
+from mslaunch.launcher.rank_names import ranks_text
 from mslaunch.plan.hosts.host_ranges import fold
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     Facts = Mapping[str, Any]
     Details = tuple[str, ...]
 
+_MOST_ERRORS = 8  #: different errors of hosts that are listed below the first
 _SAYS_NOTHING = ("", "abort")  # messages of MPI_Abort that libraries pass if they have none
 _WHO_WAITS = {"others": "the others would wait", "parent": "those who spawned it wait", "mpi": "others wait in MPI"}
 _IN_MPI = "not started again: it was between MPI_Init and MPI_Finalize, and the others would not know a new one"
@@ -96,9 +98,26 @@ def _again(facts: Facts) -> str:
 
 def _not_started(cause: JobFailure, hosts: Sequence[str]) -> Failure:
     """The same error is said once with all its hosts, other errors below."""
-    (first, nodes), *others = cause.facts["errors"].items()
-    more = [f"{_folded(nodes, hosts)}: {error}" for error, nodes in others]
+    (first, nodes), *others = _alike(cause.facts["errors"]).items()
+    more = [f"{_folded(nodes, hosts)}: {error}" for error, nodes in others[:_MOST_ERRORS]]
+    if len(others) > _MOST_ERRORS:
+        more.append(f"and {counted(len(others) - _MOST_ERRORS, 'other error')}")
     return Failure(first, _folded(nodes, hosts), None, cause.code, (*cause.facts["todo"].splitlines(), *more))
+
+
+def _alike(errors: Mapping[str, Sequence[int]]) -> dict[str, Sequence[int]]:
+    """Errors that differ by the number of a rank alone, as one with the numbers of all: `ranks 3-56`."""
+    import re
+
+    groups: dict[str, tuple[list[int], dict[int, None]]] = {}
+    for error, nodes in errors.items():
+        numbers, on = groups.setdefault(re.sub(r"\brank \d+", "rank N", error), ([], {}))
+        numbers += map(int, re.findall(r"\brank (\d+)", error)[:1])
+        on.update(dict.fromkeys(nodes))
+    return {
+        text.replace("rank N", ranks_text(sorted(set(numbers)))) if numbers else text: tuple(on)
+        for text, (numbers, on) in groups.items()
+    }
 
 
 def _folded(nodes: Sequence[int], hosts: Sequence[str]) -> str:

@@ -57,7 +57,8 @@ class Agent:
 class Job:
     """A launch of two ranks on one host; `heard` has the messages to the user."""
 
-    def __init__(self, loop: Loop, first: dict[int, NodePlan], delay: float = 0.0, **how: Any) -> None:
+    def __init__(self, loop: Loop, first: dict[int, NodePlan], delay: float = 0.0, count: int = 2, **how: Any) -> None:
+        """`count`: so many ranks the agent is asked for."""
         nodes = (Node("n0", 2, "-H", local=True),)
         self.loop = loop
         self.agent = Agent(nodes[0])
@@ -69,7 +70,7 @@ class Job:
         terminals = {frames.STDOUT: OutputFd(loop, out[1], "out", console.info), frames.STDERR: console.stderr}
         output = Output(OutputPolicy(), PatternValues([("n0", 0), ("n0", 0)]), terminals, console.info)
         agents: Any = [self.agent]
-        plans = JobPlans(self._plans, lambda end: first)
+        plans = JobPlans(self._plans, lambda end: first, counts=[count])
         self.launch = JobController(loop, JobAgents(agents), self.state, output, plans, (0, ()), console, **how)
         self._console, self._fds = console, (*out, *self._said)
 
@@ -216,3 +217,55 @@ def test_a_delayed_start_happens(make: Callable[..., Job]) -> None:
     assert job.agent.kinds() == [frames.LAUNCH]
     job.loop.run(lambda: len(job.agent.sent) > 1)
     assert job.agent.sent[1] == frames.Frame(frames.RESTART, 0, b"1")
+
+
+# --- room on the hosts
+
+
+def test_the_plans_wait_for_the_room_of_large_jobs(make: Callable[..., Job]) -> None:
+    job = make(count=13)
+    job.launch.post(events.Began())
+    job.launch._startup.begin()
+    assert [(frame.kind, frame.payload) for frame in job.agent.sent][-1] == (frames.ROOM, b"13")
+    job.prepare()
+    assert frames.LAUNCH not in job.agent.kinds()
+    job.agent.say(frames.FITS, payload=b"13")
+    assert job.agent.kinds()[-1] == frames.LAUNCH
+
+
+def test_a_host_with_too_little_room_starts_nothing(make: Callable[..., Job]) -> None:
+    job = make(count=13)
+    job.launch.post(events.Began())
+    job.launch._startup.begin()
+    job.agent.say(frames.FITS, payload=b"5 a small house")
+    job.prepare()
+    assert frames.LAUNCH not in job.agent.kinds() and job.state.finished
+    failure = job.state.failure
+    assert failure and failure.facts["errors"] == {"only 5 of 13 ranks can be started with a small house": (0,)}
+    assert "at most 5 ranks" in failure.facts["todo"]
+
+
+@pytest.mark.parametrize("payload", [b"", b"x", b"-1", b" 5"])
+def test_room_that_means_nothing(make: Callable[..., Job], payload: bytes) -> None:
+    job = make(count=13)
+    job.launch.post(events.Began())
+    job.launch._startup.begin()
+    with pytest.raises(WireError):
+        job.agent.say(frames.FITS, payload=payload)
+
+
+def test_small_jobs_are_not_asked(make: Callable[..., Job]) -> None:
+    job = make(count=12)
+    job.launch._startup.begin()
+    assert frames.ROOM not in job.agent.kinds()
+    with pytest.raises(WireError):
+        job.agent.say(frames.FITS, payload=b"12")
+
+
+def test_few_notices_of_an_agent_are_shown(make: Callable[..., Job]) -> None:
+    job = make()
+    for number in range(20):
+        job.agent.say(frames.NOTICE, payload=f"notice {number}\n\033[31m{'x' * 1000}".encode())
+    said = job.heard().splitlines()
+    assert len(said) == 8 and all(line.startswith("mslaunch: n0: notice ") and len(line) < 450 for line in said)
+    assert "\033" not in "".join(said)

@@ -118,3 +118,16 @@ def test_a_host_has_no_last_output() -> None:
 def test_a_service_is_quoted_too() -> None:
     failure = Failure("the MindSpore scheduler ended with exit code 1 before it listened", "n0", SERVICE)
     assert with_last_words(failure, Words("port occupied")).detail == ("port occupied",)
+
+
+def test_errors_that_differ_by_the_rank_are_one() -> None:
+    errors = {f"no socket for rank {rank}: too many open files": (rank % 3,) for rank in (9, *range(3, 8))}
+    failure = failure_of(JobFailure(NOT_STARTED, {"errors": errors, "todo": ""}), RankNames(10), ["a1", "a2", "a3"])
+    assert (failure.what, failure.host) == ("no socket for ranks 3-7, 9: too many open files", "a[1-3]")
+    assert failure.detail == ()
+
+
+def test_many_different_errors_are_counted() -> None:
+    errors = {f"error {'x' * number}": (0,) for number in range(30)}
+    failure = failure_of(JobFailure(NOT_STARTED, {"errors": errors, "todo": "look"}), RankNames(1), ["a"])
+    assert len(failure.detail) == 10 and failure.detail[-1] == "and 21 other errors"
