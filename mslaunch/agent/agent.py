@@ -79,7 +79,7 @@ class Agent:
             frames.DATA: lambda frame: self._session().write(frame.payload),
             frames.DESCRIBE: self._describe,
             frames.CLEANUP: lambda frame: _clean_up(self._link, frame.payload.decode()),
-            frames.ROOM: lambda frame: need("host.start_limits", lambda: self._room(frame)),
+            frames.ROOM: lambda frame: need("host.start_limits", lambda: _answer_room(self._link, frame)),
             **dict.fromkeys((frames.RELEASE, frames.ANSWER, frames.QUESTION), job.mpi.on_frame),
             frames.PART: self._part,
         }
@@ -153,11 +153,6 @@ class Agent:
         from mslaunch.host.read_topology import read_topology
 
         self._link.send(frames.TOPOLOGY, NO_RANK, control.pack_topology(read_topology(usable_cpus())))
-
-    def _room(self, frame: Frame) -> None:
-        module = on_demand.get("host.start_limits")
-        assert module
-        self._link.send(frames.FITS, NO_RANK, module.fits(int(frame.payload)))
 
     def _launch(self, frame: Frame) -> None:
         plan = control.unpack_plan(frame.payload)
@@ -241,3 +236,9 @@ def _clean_up(link: LauncherLink, mark: str) -> None:
     from mslaunch.host.processes import kill_marked
 
     link.send(frames.CLEANED, NO_RANK, str(kill_marked(mark)).encode())
+
+
+def _answer_room(link: LauncherLink, frame: Frame) -> None:
+    module = on_demand.get("host.start_limits")
+    assert module
+    link.send(frames.FITS, NO_RANK, module.fits(int(frame.payload)))

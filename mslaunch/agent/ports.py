@@ -144,12 +144,12 @@ class Ports:
         """Hold the ports that the payload names."""
         ports, address = control.unpack_ports(payload), control.unpack_address(payload)
         if any(wanted.port for wanted in ports):
-            self._context.need("host.port_claims", lambda: self._reserve(ports, address))
+            self._context.need("agent.port_claims", lambda: self._reserve(ports, address))
         else:
             self._reserve(ports, address)
 
     def _reserve(self, ports: Sequence[control.PortRequest], address: str) -> None:
-        module = on_demand.get("host.port_claims") if any(wanted.port for wanted in ports) else None
+        module = on_demand.get("agent.port_claims") if any(wanted.port for wanted in ports) else None
         claim = module.claim if module else None
         wanted = control.PortRequest()
         port, token = 0, ""

@@ -28,8 +28,8 @@ class Listener:
     def __init__(self, port: int = 0, moves: bool = False, claim: Claim | None = None, address: str = "") -> None:
         """`port` 0: choose one; `moves`: one of those below it will do.  Raises OSError if all are taken.
 
-        `claim` (`port_claims`): other agents of ours regard it as taken until `close`, even after it was handed over.
-        `address` is the one at which it will listen; "": all.
+        `claim` (`agent.port_claims`): other agents of ours regard it as taken until `close`, even after it was handed
+        over.  `address` is the one at which it will listen; "": all.
         """
         tries = [port, *_below(port if moves else 0)] if port else list(_candidates())
         self.address = address

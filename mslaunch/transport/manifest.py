@@ -94,6 +94,9 @@ PARTS = {
         "mslaunch.agent.mpi.singleton",
         "mslaunch.host.elf",
     ),
+    "agent.port_claims": (
+        "mslaunch.agent.port_claims",
+    ),
     "agent.ranks.numa_memory": (
         "mslaunch.agent.ranks.numa_memory",
     ),
@@ -111,9 +114,6 @@ PARTS = {
     "host.listeners": (
         "mslaunch.host.listeners",
         "mslaunch.host.tcp_peers",
-    ),
-    "host.port_claims": (
-        "mslaunch.host.port_claims",
     ),
     "host.start_limits": (
         "mslaunch.host.start_limits",

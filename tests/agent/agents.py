@@ -20,7 +20,7 @@ BOUND = 20.0  # seconds for what should take a few milliseconds
 GIVEN = (
     b"agent.services.service",
     b"host.listeners",
-    b"host.port_claims",
+    b"agent.port_claims",
     b"host.tcp_peers",
     b"agent.ranks.numa_memory",
     b"agent.stack_traces",

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from other_user import UID, _interpreter, as_user, python_as, run_as
+from other_user import UID, as_user, interpreter, python_as, run_as
 
 pytestmark = pytest.mark.usefixtures("second_user")
 
@@ -37,7 +37,7 @@ def run(commons: Path) -> Iterator[Run]:
     env["PYTHONDONTWRITEBYTECODE"] = "1"
 
     def command(*words: str, **more: str) -> subprocess.CompletedProcess[bytes]:
-        line = [_interpreter(), "-m", "mslaunch", *words]
+        line = [interpreter(), "-m", "mslaunch", *words]
         return run_as(VICTIM, line, env={**env, **more}, cwd=home)
 
     remove()
@@ -116,7 +116,7 @@ sys.stdin.read()
 
 def test_taken_names_do_not_take_ports(run: Run) -> None:
     """msrun asks for 8118, or one a little below it."""
-    squatter = as_user(UID, [_interpreter(), "-c", SQUAT_PORTS, str(os.getpid())], stdin=subprocess.PIPE)
+    squatter = as_user(UID, [interpreter(), "-c", SQUAT_PORTS, str(os.getpid())], stdin=subprocess.PIPE)
     assert squatter.stdout and squatter.stdout.readline() == b"held\n"
     try:
         ended = run("--worker_num=1", "--local_worker_num=1", "--join=True", "python3", "-c", "pass")

@@ -15,7 +15,7 @@ import pytest
 from launching import BOUND, environment, through_rsh
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "hostile"))
-from other_user import _interpreter, run_as
+from other_user import interpreter, run_as
 
 ROOT = Path(__file__).resolve().parents[2]
 NOBODY = 63999  # a user without processes
@@ -59,7 +59,7 @@ def test_too_few_processes_are_one_line(second_user_home: Path) -> None:
     line = [
         "prlimit",
         "--nproc=20",
-        _interpreter(),
+        interpreter(),
         "-m",
         "mslaunch",
         "-n",

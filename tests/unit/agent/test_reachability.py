@@ -9,12 +9,12 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from mslaunch.agent import reachability
+from mslaunch.agent.port_claims import claim
 from mslaunch.agent.ports import TokenListener
 from mslaunch.agent.reachability import Prober
 from mslaunch.host import free_ports
 from mslaunch.host.free_ports import Listener
 from mslaunch.host.own_addresses import addresses
-from mslaunch.host.port_claims import claim
 from mslaunch.runtime.loop import Loop
 
 

@@ -10,12 +10,12 @@ import sys
 
 import pytest
 
-from mslaunch.host.port_claims import claim
+from mslaunch.agent.port_claims import claim
 
 PORT = 8118 - 7
 CLAIMS = """\
 import sys
-from mslaunch.host.port_claims import claim
+from mslaunch.agent.port_claims import claim
 sys.stdin.readline()
 try:
     held = claim(int(sys.argv[1]))
