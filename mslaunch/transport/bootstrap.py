@@ -61,8 +61,9 @@ def bare(text: str) -> str:
     """Our own source without comments, docstrings, and what only type checkers see; every line keeps its number.
 
     It relies on the style of this package: three quotation marks at the beginning of a line begin a docstring,
-    elsewhere a text that is needed; a comment behind code follows two blanks.  One that has quotation marks stays, for
-    it may be within a text.  (`ast` would be sure, and cost more than it saves; the tests use it.)
+    elsewhere a text that is needed; a comment behind code follows two blanks; the type of a function's result is the
+    end of its line.  A comment that has quotation marks stays, for it may be within a text.  (`ast` would be sure, and
+    cost more than it saves; the tests use it.)
     """
     lines = []
     kept = inside = typing = False
@@ -76,6 +77,8 @@ def bare(text: str) -> str:
         ends = line.count(_QUOTES) % 2 == 1  # begins or ends a text that has several lines
         if inside:
             lines.append(line if kept else "")
+        elif code[-1:] == ":" and ") -> " in line and code[0] in "d)":
+            lines.append(line.rpartition(") -> ")[0] + "):")
         elif "  # " in line and code[0] != "#" and not ends:
             before, _, words = line.rpartition("  # ")
             lines.append(line if '"' in words or "'" in words else before)
