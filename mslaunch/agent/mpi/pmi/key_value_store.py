@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 NAME, KEY, VALUE = 256, 64, 1024
 HELD = 1 << 23  #: bytes that the ranks of one node may have put, so that a fence fits into a frame
 _ENTRY = 100  # bytes that an entry costs besides its text
+_STORE = 1000  # bytes that a store costs besides its entries
 
 
 class Store:
@@ -32,8 +33,8 @@ class Store:
         self.attributes: dict[str, str] = {}  # of the node (PMI-2)
         self.size = 0
 
-    def put(self, values: dict[str, str], key: str, value: str, space_left: int) -> None:
-        """Into `values`, which is one of ours; raises `Refused` if that takes more than `space_left`."""
+    def put(self, values: dict[str, str], key: str, value: str, space_left: int) -> int:
+        """Into `values`, which is one of ours: so many bytes more; raises `Refused` if these exceed `space_left`."""
         if not key or len(key) > KEY or len(value) > VALUE:
             raise Refused("key_too_long" if len(key) > KEY else "value_too_long" if key else "no_key")
         more = _weight(value) - _weight(values[key]) if key in values else _weight(value) + _weight(key) + _ENTRY
@@ -41,6 +42,7 @@ class Store:
             raise Refused("no_room")
         self.size += more
         values[key] = value
+        return more
 
     def packed(self, clear: bool) -> bytes:
         """What other nodes do not know yet; `clear`: after this they all do."""
@@ -70,6 +72,8 @@ class KeySpace:
         self.ended: set[int] = set()
         self._preput = dict(zip(world.preput[::2], world.preput[1::2]))
         self._stores: dict[int, Store] = {}
+        self._held = 0  # bytes that were put, of all stores
+        self._oldest = 0  # the first life whose store is kept
         self._mapping: str | None = None
 
     @property
@@ -93,24 +97,45 @@ class KeySpace:
 
     # --- keys
 
-    def store(self, life: int) -> Store:
-        """The keys of a life."""
-        return self._stores.setdefault(life, Store())
+    def _store(self, life: int) -> Store:
+        """The keys of a life; raises `Refused` if it has none yet, and there is no room for more.
+
+        A rank may begin programs without end while its neighbour sits in its first.
+        """
+        if life not in self._stores:
+            if self.space_left() < _STORE:
+                raise Refused("no_room")
+            self._stores[life] = store = Store()
+            store.size = _STORE
+            self._held += _STORE
+        return self._stores[life]
+
+    def packed(self, life: int, clear: bool) -> bytes:
+        """See `Store.packed`."""
+        return (self._stores.get(life) or Store()).packed(clear)
+
+    def learn(self, life: int, blob: bytes) -> None:
+        """What another node has put, which is bounded there."""
+        self._stores.setdefault(life, Store()).learn(blob)
+
+    def attribute(self, life: int, key: str) -> str | None:
+        """What was put for the ranks of this node."""
+        return self._stores[life].attributes.get(key) if life in self._stores else None
 
     def space_left(self) -> int:
         """So many bytes may still be put on this node."""
-        return HELD - sum(store.size for store in self._stores.values())
+        return HELD - self._held
 
     def put(self, life: int, key: str, value: str) -> None:
         """By a rank of this node; raises `Refused`."""
-        store = self.store(life)
-        store.put(store.values, key, value, self.space_left())
+        store = self._store(life)
+        self._held += store.put(store.values, key, value, self.space_left())
         store.fresh[key] = value
 
     def put_attribute(self, life: int, key: str, value: str) -> None:
         """For the ranks of this node alone; raises `Refused`."""
-        store = self.store(life)
-        store.put(store.attributes, key, value, self.space_left())
+        store = self._store(life)
+        self._held += store.put(store.attributes, key, value, self.space_left())
 
     def get(self, life: int, key: str) -> str | None:
         """The value of a key that some rank of that life has put, or that was put before the world began."""
@@ -123,7 +148,10 @@ class KeySpace:
         """`rank` begins an MPI program: its life.  Stores that no rank of this node can ask for go."""
         self.lives[rank] += 1
         oldest = min(life for other, life in self.lives.items() if other == rank or other not in self.ended)
-        self._stores = {life: store for life, store in self._stores.items() if life >= oldest}
+        if oldest > self._oldest:
+            for life in [life for life in self._stores if life < oldest]:
+                self._held -= self._stores.pop(life).size
+            self._oldest = oldest
         return self.lives[rank]
 
 

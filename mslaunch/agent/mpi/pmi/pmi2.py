@@ -56,7 +56,7 @@ def _put_node_attribute(waits: PmiWaits, call: Call) -> None:
 
 def _get_node_attribute(waits: PmiWaits, call: Call) -> None:
     key = call.message.need("key")
-    value = call.client.space.store(call.client.life).attributes.get(key)
+    value = call.client.space.attribute(call.client.life, key)
     if value is None and call.message.words.get("wait") == "TRUE":
         waits.attribute(call, key)
     else:

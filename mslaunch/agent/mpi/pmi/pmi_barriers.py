@@ -65,7 +65,7 @@ class PmiWaits:
         if len(barrier.calls) < len(barrier.here):
             self._check_barrier(barrier)
         elif barrier.outside:
-            blob = client.space.store(client.life).packed(barrier.members == (client.space.world.name,))
+            blob = client.space.packed(client.life, barrier.members == (client.space.world.name,))
             client.launcher.gather(Gathering(*key, (blob,)))
         else:
             self._release(barrier)
@@ -76,7 +76,7 @@ class PmiWaits:
         if barrier is not None:
             client = next(iter(barrier.calls.values())).client
             for blob in whole.blobs:
-                client.space.store(client.life).learn(blob)
+                client.space.learn(client.life, blob)
             self._release(barrier)
 
     def _release(self, barrier: _Barrier) -> None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _PROCESSES = 1 << 16  # that one spawn may ask for
 _ERRCODES = 200  # as many are listed: clients have lines of 1,024 bytes, and take no list for zeros
+_SPAWNS = 4  # of one rank that wait for their answers; threads may have some each, and they may be large
 _PORT = 8192  # characters of a name or port that is published
 
 
@@ -34,6 +35,7 @@ class Client:
         self.life = 0  # how many MPI programs it has begun
         self.inside = False  # between init and finalize
         self.waiting = 0  # commands without an answer yet
+        self.spawning = 0  # spawns among them
         self.ignored = False  # it has aborted, or sent what is no PMI, or hung up
 
     def fail(self, text: str) -> None:
@@ -132,8 +134,8 @@ class Call:
         """MPI_Comm_spawn and MPI_Comm_spawn_multiple."""
         wanted, preput = programs(self.message)
         total = sum(program.processes for program in wanted)
-        if total > _PROCESSES:
-            raise Refused("too_many_processes")
+        if total > _PROCESSES or self.client.spawning >= _SPAWNS:
+            raise Refused("too_many_processes" if total > _PROCESSES else "too_many_spawns")
         fields = {"count": [str(len(wanted))], "preput": preput}
         for index, (argv, processes, info) in enumerate(wanted):
             wdir = dict(zip(info[::2], info[1::2])).get("wdir", "")
@@ -142,6 +144,7 @@ class Call:
             fields[f"info.{index}"] = list(info)
 
         def done(answer: Answer) -> None:
+            self.client.spawning -= 1
             codes = ",".join([str(int(bool(answer.error)))] * total)
             pairs = [("errcodes", codes)] if total <= _ERRCODES else []
             if answer.error:
@@ -149,6 +152,7 @@ class Call:
             else:
                 self.done(*(("jobid", name) for name in answer.fields.get("world", ())), *pairs)
 
+        self.client.spawning += 1
         self._ask("spawn", fields, (), done)
 
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 LINE = 1 << 16  #: bytes of a line, at most
 SPAWN = 1 << 22  #: bytes of all the blocks of one spawn: arguments may be long
+WORDS = 1 << 16  #: of a message, at most: each costs more memory than it has bytes
 _END = b"\nendcmd\n"
 _FRAME = 999_999  # what six digits can say
 _SEMICOLON = "\udc01"  # stands for ";;" while a frame is cut: no bytes decode to it
@@ -117,6 +118,9 @@ class Reader:
         block = not self.framed and unit.startswith(b"mcmd=")
         if b"\0" in unit.rstrip(b"\0\n") or (self._spawn and not block):
             raise Garbled(shown(unit))
+        words = unit.count(b";" if self.framed else b"\n" if block else b" ")
+        if words + len(self._spawn) > WORDS:
+            raise Garbled(f"a message of more than {WORDS} words, which begins with {shown(unit)}")
         text = (unit.rstrip(b"\0\n") if self.framed else unit).decode("utf-8", "surrogateescape")
         pairs = _framed_pairs(text) if self.framed else _pairs(text, "\n" if block else " ")
         head, command = pairs[0] if pairs else ("", "")

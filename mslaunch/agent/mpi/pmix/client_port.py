@@ -3,7 +3,7 @@
 libpmix listens on 127.0.0.1, where every local user can connect, and believes the uid that a client states.  It also
 reads a client's first message in its only thread, however long that takes.  So its TCP socket is taken over: in place
 of it, the library gets a socket in a private directory.  A TCP connection is passed on once the kernel has said that
-its other end is our user's, and once its first message is whole.
+its other end is our user's, and once its first message is whole and names a world.
 """
 
 from __future__ import annotations
@@ -242,8 +242,11 @@ class ClientPort:
         client.close()
 
     def _began(self, client: RelayedClient, first: bytes, whole: bool) -> None:
-        if whole:
+        """Words that state no world are none of libpmix's clients, and could crash it."""
+        if whole and any(name.encode() + b"\0" in first for name in self._names()):
             self._pass_on(client, first)
+        else:
+            client.close()
 
     def _pass_on(self, client: RelayedClient, first: bytes) -> None:
         """Connect a client with the library."""

@@ -11,7 +11,7 @@ from mslaunch.agent.mpi.pmi.key_value_store import HELD, VALUE, process_mapping
 from mslaunch.agent.mpi.pmi.pmi_wire import LINE, SPAWN
 from mslaunch.agent.mpi.protocols import pmi_variables
 from mslaunch.datamodel.node_plan import World
-from mslaunch.protocol.mpi import Answer
+from mslaunch.protocol.mpi import Abort, Answer
 
 # --- one rank
 
@@ -304,7 +304,7 @@ def test_an_abort_is_reported_with_its_code(said: str, code: int, text: str) -> 
     job = Job([0])
     assert job.say(0, said) == ""
     ((rank, abort),) = job.aborts
-    assert (rank, abort) == (0, (code, text, False))
+    assert (rank, abort) == (0, Abort(code, text))
     job.say(0, said)
     assert len(job.aborts) == 1, "nobody listens any more"
 
@@ -346,7 +346,7 @@ def test_a_fence_does_not_wait_for_a_rank_that_ends() -> None:
     job.say(4, "cmd=barrier_in")
     job.say(5, "cmd=finalize")
     job.end(5)
-    assert job.aborts == [(5, (1, "rank 5 has ended, and rank 4 waits for it in a barrier of PMI", True))]
+    assert job.aborts == [(5, Abort(1, "rank 5 has ended, and rank 4 waits for it in a barrier of PMI", True))]
     job.end(6)
     assert len(job.aborts) == 1, "said once"
 

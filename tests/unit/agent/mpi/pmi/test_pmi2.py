@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pmi_nodes import Job
 
 from mslaunch.agent.mpi.pmi.pmi_wire import Reader, framed
-from mslaunch.protocol.mpi import Answer
+from mslaunch.protocol.mpi import Abort, Answer
 
 CONVERSATION = [
     (
@@ -144,7 +144,7 @@ def test_the_code_of_an_abort_is_read_from_its_text(text: str, code: int) -> Non
     job = Job([0])
     job.begin2()
     assert job.say2(0, f"cmd=abort;isworld=TRUE;msg={text};") == ""
-    assert job.aborts == [(0, (code, text, False))]
+    assert job.aborts == [(0, Abort(code, text))]
 
 
 @pytest.mark.parametrize(
