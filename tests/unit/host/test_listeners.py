@@ -55,9 +55,13 @@ def test_descriptions_of_listeners() -> None:
     assert refused(0, False, OSError(errno.EMFILE, "Too many")).what == "no free TCP port was found: Too many"
 
 
-@given(st.lists(st.builds(control.PortRequest, st.integers(0, 65535), st.booleans()), max_size=4))
-def test_port_requests_survive_a_round_trip(ports: list[control.PortRequest]) -> None:
-    assert control.unpack_ports(control.pack_ports(ports)) == ports
+@given(
+    st.lists(st.builds(control.PortRequest, st.integers(0, 65535), st.booleans()), max_size=4),
+    st.one_of(st.just(""), st.ip_addresses().map(str)),
+)
+def test_port_requests_survive_a_round_trip(ports: list[control.PortRequest], address: str) -> None:
+    payload = control.pack_ports(ports, address)
+    assert (control.unpack_ports(payload), control.unpack_address(payload)) == (ports, address)
 
 
 def test_port_requests_are_short() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -63,6 +64,9 @@ class Reports:
     def started(self, rank: int, pid: int) -> None:
         self.events.append("started")
 
+    def notice(self, number: int, text: str) -> None:
+        self.events.append(text)
+
     def send(self, kind: int, rank: int) -> None:
         self.events.append(kind)
 
@@ -93,3 +97,48 @@ def test_a_kind_is_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_each_kind_keeps_the_contract(row: str) -> None:
     wanted = {name for name in vars(Store) if not name.startswith("_")} - {"read", "cancel"}
     assert wanted <= set(vars(load(row)))
+
+
+@pytest.mark.parametrize(
+    ("first", "code", "loaded", "lost"),
+    [
+        (True, 0, True, "notice"),  # it has served
+        (False, 7, False, "error"),  # a program of the ranks names what it serves
+        (False, 93, False, "notice"),  # there is nothing to serve
+        (False, 93, True, "error"),  # but a rank has loaded it
+    ],
+)
+def test_a_port_that_is_lost(monkeypatch: pytest.MonkeyPatch, first: bool, code: int, loaded: bool, lost: str) -> None:
+    """Somebody binds it while its process ends: an error where a rank needs it, and a notice else."""
+
+    class Ends(Store):
+        def early(self, guessed: bool) -> ServiceCommand | None:
+            return ServiceCommand("/bin/sh", ["sh", "-c", f"exit {code}"], {}, "/", 0 if first else 93)
+
+        def on_connection(self, pids: Sequence[int] | None) -> ServiceCommand | None:
+            return self.early(False) if loaded else None
+
+    monkeypatch.setattr(service_module, "load", lambda row: Ends)
+    monkeypatch.setitem(KINDS, "ends", "its row")
+    reports = Reports()
+    with Loop() as loop:
+        context = AgentContext(loop, reports, {}, lambda: None, lambda name, then: then())
+        listener = Listener()
+        plan = ServicePlan(listener.port, (), SERVICE_BASE, first=first, kind="ends")
+        port = ServicePort(context, plan, listener, lambda: None)
+        service = Service(context, lambda: [], NodePlan((), (AppPlan(("x",), "/"),), (), services=(plan,)), plan, port)
+        service.watch(True)
+        service.start(early=True)
+        with socket.create_server(("127.0.0.1", plan.port)):
+            said: list[str] = []
+
+            def heard() -> bool:
+                said[:] = [str(event) for event in reports.events if f"port {plan.port} is now in use" in str(event)]
+                return bool(said)
+
+            assert loop.run(heard, 20), reports.events
+        service.end(at_once=True)
+        loop.run(lambda: not service.running, 20)
+    (found,) = [event for event in reports.events if str(event) in said]
+    assert isinstance(found, LaunchError) == (lost == "error")
+    assert f"by process {os.getpid()} (" in said[0]

@@ -252,3 +252,26 @@ def test_an_agent_may_be_ready_before_its_turn(host: Host) -> None:
     host.loop.run(lambda: bool(host.heard or host.ends), 5)
     assert host.heard and not host.ends
     os.close(host.up)
+
+
+def hello(*addresses: str, seen_from: str = "") -> bytes:
+    greeting = control.Hello("n1", 7, 2, 2, "3.11", addresses, seen_from)
+    return frames.encode(frames.HELLO, payload=control.pack_record(greeting))
+
+
+@pytest.mark.parametrize("address", ["10.0.0.1", "fd00::1", "::ffff:10.0.0.1", "fe80::1%eth0", "fe80::1%br-x.7"])
+def test_addresses_are_numbers(host: Host, address: str) -> None:
+    host.attach()
+    host.say(frames.MAGIC, hello("127.0.0.1", address, seen_from=address))
+    assert host.loop.run(lambda: host.connection.phase == READY, 5)
+
+
+@pytest.mark.parametrize(
+    "address", ["attacker.example", "localhost", "10.1", "0x7f000001", "10.0.0.1%eth0", "fe80::1%a b", "", "::x"]
+)
+def test_a_name_is_no_address(host: Host, address: str) -> None:
+    """The other hosts would ask a name service for it."""
+    host.attach()
+    host.say(frames.MAGIC, hello("127.0.0.1", address))
+    host.loop.run(lambda: bool(host.ends), 5)
+    assert "which is no IP address" in traceback_of(host.ends[0])
