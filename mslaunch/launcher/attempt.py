@@ -22,6 +22,7 @@ from mslaunch.launcher.agents.connection import JobAgents
 from mslaunch.launcher.agents.rendezvous import RendezvousRequest
 from mslaunch.launcher.agents.start_agents import AgentPool, UnreachedError
 from mslaunch.launcher.job.controller import JobController
+from mslaunch.launcher.job.events import PREPARE_SECONDS
 from mslaunch.launcher.job.job_state import JobState
 from mslaunch.launcher.job.restart_policy import check_fewest, most_restarts, policy_of
 from mslaunch.launcher.job.startup import JobPlans
@@ -246,7 +247,8 @@ class JobAttempt:
         beside = cluster.share is not None and cluster.share.size > len(jobmap.placements)  # ranks of other launchers
         rendezvous = RendezvousRequest(jobmap.placements[0].node, jobmap.service_node, cluster, beside)
         plans, first = partial(make_plans, *made_of, **names), partial(service_plans, *made_of, **names)
-        return JobPlans(plans, first, rendezvous, [len(rows) for rows in jobmap.by_node()])
+        counts = [len(rows) for rows in jobmap.by_node()]
+        return JobPlans(plans, first, rendezvous, counts, max(PREPARE_SECONDS, self.request.link.timeout))
 
     def _make_spawner(self, endpoint: Endpoint, job: RunningJob) -> Spawner:
         """For MPI_Comm_spawn, which few jobs call."""

@@ -82,8 +82,6 @@ def _of_launcher(cell: Cell) -> Expected:
 def _of_agent(cell: Cell) -> Expected:
     who, what = cell.who, cell.what
     host = "head" if "local" in who else VICTIM
-    if what == "STOP10" and cell.when == "addresses":  # an agent has 10 s for its answer
-        return Expected(EITHER, (0, UNREACHED, LOST), bound=DEFAULT_LEASE)
     if what == "STOP10" or (what == "STOP" and who in ("guard", "local-guard")):
         return Expected(GOES_ON, bound=DEFAULT_LEASE)
     bound = (LEASE if what == "STOP" else 0.0) + GRACE + SLACK
@@ -92,6 +90,8 @@ def _of_agent(cell: Cell) -> Expected:
 
 def _lost(cell: Cell, host: str, bound: float) -> Expected:
     cause = rf"^mslaunch: .*\b{host}\b"
+    if cell.when == "between":  # the failure of the first attempt stays the cause, and the host is told below it
+        return Expected(ENDS, (7,), rf"^  not reached again: {host}\b", bound)
     if cell.when in _EARLY:
         return Expected(ENDS, (UNREACHED, LOST), cause, bound)
     return Expected(ENDS, (LOST, UNREACHED) if cell.when == "starting" else (LOST,), cause, bound)
@@ -118,8 +118,8 @@ def _of_hosts(cell: Cell) -> Expected:
     lease = DEFAULT_LEASE if what == "cut20" else max(LEASE, 6.0 if cell.when in ("connecting", "between") else 0.0)
     host = VICTIM if who == "host" else "n0[123]"
     found = _lost(cell, host, lease + GRACE + SLACK)._replace(rest=15.0)
-    if what == "cut20" and cell.when in ("connecting", "between"):
-        return found._replace(fate=EITHER, codes=(0, UNREACHED, LOST), cause="", bound=60.0)
+    if what == "cut20" and cell.when in ("connecting", "between", "addresses"):  # another limit may be as long
+        return found._replace(fate=EITHER, codes=(0, 7, UNREACHED, LOST), cause="", bound=60.0)
     return found
 
 

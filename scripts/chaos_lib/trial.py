@@ -23,6 +23,7 @@ REACH = 40.0  #: seconds in which a job must come to its moment
 PAUSE = 0.005  #: between two looks at what has no event
 #: a Python with the real MindSpore, for its scheduler; else a small one takes its place
 MINDSPORE = os.environ.get("CHAOS_MINDSPORE_PYTHON", "")
+MOST = 5  #: processes that are named
 LOGS = "/run/logs"  #: in the head, for the cells with a full disk
 
 
@@ -226,7 +227,7 @@ class Trial:
         places = [place for place in PLACES if not (power and place == fault.place)]
         if wait_until(lambda: not self._left(places) and not self._files(places), self.expected.rest + 0.5):
             return []
-        left = [f"left after {self.expected.rest:g} s on {text}" for text in self._left(places)]
+        left = [f"left after {self.expected.rest:g} s on {text}" for text in self._left(places)[:MOST]]
         return left + [f"left in files: {text}" for text in self._files(places)]
 
     def _left(self, places: list[str] | tuple[str, ...]) -> list[str]:

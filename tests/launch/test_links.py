@@ -147,8 +147,17 @@ def test_garbage_from_an_agent_is_reported(run, said):
 
 @pytest.mark.slow
 def test_an_agent_that_falls_silent(run):
-    """It sends HELLO and nothing else; it is given up after ten seconds."""
-    words = [*through_rsh("alpha", agent="false_agent"), "-n", "1", "--bind-to", "none", "true"]
+    """It sends HELLO and nothing else; it is given up after --connect-timeout, but not before ten seconds."""
+    words = [
+        *through_rsh("alpha", agent="false_agent"),
+        "--connect-timeout",
+        "5",
+        "-n",
+        "1",
+        "--bind-to",
+        "none",
+        "true",
+    ]
     ended = run(words, env={"FALSE_AGENT": "silent"})
     assert ended.code != 0
     assert "did not answer within 10 seconds on alpha" in ended.err

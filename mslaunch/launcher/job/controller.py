@@ -184,7 +184,7 @@ class JobController:
 
     def run(self) -> None:
         """Until nothing is left to wait for."""
-        self.post(events.Began())
+        self.post(events.Began(self._startup.patience))
         self._startup.begin()
         self._loop.run(lambda: self.state.finished)
         self._stdin.stop()

@@ -18,8 +18,13 @@ if TYPE_CHECKING:
 # --- events
 
 
+PREPARE_SECONDS = 10.0  #: at least so long addresses and ports are waited for
+
+
 class Began(NamedTuple):
-    """The agents have been asked for addresses and ports."""
+    """The agents have been asked for addresses and ports, and have so many seconds for their answers."""
+
+    seconds: float = PREPARE_SECONDS
 
 
 class Prepared(NamedTuple):
@@ -231,7 +236,7 @@ class Notify(NamedTuple):
 
 # --- timers
 
-PREPARE, PREPARE_SECONDS = "prepare", 10.0  #: for addresses and ports, on all hosts together
+PREPARE = "prepare"  #: for addresses and ports, on all hosts together
 SERVE, SERVE_SECONDS = "serve", 30.0  #: for services that start before the ranks
 TRACES, TRACE_SECONDS = "traces", 10.0  #: for --get-stack-traces, on all hosts at once
 TRACES_ARRIVE = 5.0  #: seconds more until the stacks must have come

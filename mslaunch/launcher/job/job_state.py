@@ -52,7 +52,7 @@ class JobState:
         self._paused = False
         self._timers = events.JobTimers()
         self._handlers: dict[type, Callable[[Any], list[Any]]] = {
-            events.Began: lambda event: self._timers.set(events.PREPARE, events.PREPARE_SECONDS),
+            events.Began: lambda event: self._timers.set(events.PREPARE, event.seconds),
             events.Prepared: self._prepared,
             events.Serves: self._serves,
             events.Started: self._started,

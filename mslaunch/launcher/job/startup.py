@@ -44,6 +44,7 @@ class JobPlans(NamedTuple):
     services: Callable[[Endpoint], Mapping[int, NodePlan]] = _no_services  # by node: those that start before the ranks
     rendezvous: RendezvousRequest = RendezvousRequest(0, 0)
     counts: Sequence[int] = ()  # ranks of each node
+    patience: float = events.PREPARE_SECONDS  # for addresses and ports
 
 
 class Startup:
@@ -63,6 +64,7 @@ class Startup:
         self._make = plans
         self._services = services
         self._console = console
+        self.patience = plans.patience
         self.endpoint: Endpoint | None = None
         self.plans: list[NodePlan] = []
         self.services: set[int] = set()  #: that an agent may send frames about
@@ -131,7 +133,7 @@ class Startup:
     def give_up(self) -> None:
         """A node has not answered in time."""
         node = self._rendezvous.silent() if self._endpoint is None else next(iter(self._room))
-        what = f"its agent did not answer within {events.PREPARE_SECONDS:g} seconds"
+        what = f"its agent did not answer within {self.patience:g} seconds"
         self._post(events.LinkEnded(node, LinkError(what, self._agents.host(node))))
 
     # --- services

@@ -68,6 +68,10 @@ def test_addresses_are_waited_for_ten_seconds() -> None:
     assert played(state_of(), [(0, Began()), (9, Prepared())]) == [(9, Start())]
 
 
+def test_or_for_as_long_as_a_host_may_take_to_connect() -> None:
+    assert played(state_of(), [(0, Began(60.0))]) == [(60, GiveUpPreparing())]
+
+
 def test_services_are_waited_for_thirty_seconds() -> None:
     assert played(state_of(), [(1, Prepared(((SERVICE, 0),)))])[1:] == [(31, Start())]
     ready = [(1, Prepared(((SERVICE, 0),))), (5, events.Serves(SERVICE))]
