@@ -48,15 +48,61 @@ def serve(link: tuple[int, int], guard: tuple[int, int], environ: Mapping[str, s
             agent.close()
 
 
+class _GuardPipes:
+    """The agent's ends of the pipes to its guard; see `guard.guarded`."""
+
+    def __init__(self, loop: Loop, fds: tuple[int, int], lost: Callable[[], None]) -> None:
+        self._loop = loop
+        self._reader, self.writer = fds
+        self._lost = lost
+        self._ready = self.gone = False
+        os.set_blocking(self._reader, False)
+        loop.reader(self._reader, self._read)
+
+    def _read(self) -> None:
+        try:
+            ready = os.read(self._reader, 1)
+        except BlockingIOError:  # `wait` read it within the same round of the loop
+            return
+        if ready:
+            self._ready = True
+        elif not self.gone:
+            self.gone = True
+            self._loop.reader(self._reader, None)
+            self._lost()
+
+    def wait(self) -> None:
+        """Wait until the guard adopts orphans, or is lost."""
+        for _ in range(10):
+            if self._ready or self.gone:
+                return
+            if not select.select([self._reader], [], [], 1.0)[0]:
+                self.wake()
+            self._read()
+        self._lost()
+
+    def wake(self) -> None:
+        """Continue a guard that was stopped; it is our parent for as long as it has not gone."""
+        self._read()
+        if not self.gone:
+            os.kill(os.getppid(), signal.SIGCONT)
+
+    def tell_lease(self, heartbeat: float, lease: float) -> None:
+        """If this process is stopped, the guard kills it after the launcher has given it up; lease 0: never."""
+        try:
+            os.write(self.writer, b"=%g\0" % (lease and lease + 2 * heartbeat))
+        except OSError:  # the guard has gone, which the other pipe tells
+            pass
+
+
 class Agent:
     """One agent: its link, guard, ports and files, and the job of its node."""
 
     def __init__(self, loop: Loop, link: tuple[int, int], guard: tuple[int, int], environ: Mapping[str, str]) -> None:
         self._loop = loop
         self._environ = environ
-        self._guard, self._guard_writer = guard
-        self._guarded = False
-        self._lost = self._terminated = self._orphaned = False
+        self._guard = _GuardPipes(loop, guard, self._guard_lost)
+        self._lost = self._terminated = False
         self._deferred: list[Frame] = []
         self._files: SessionDir | None = None
         self._tracer: Tracer | None = None
@@ -80,11 +126,10 @@ class Agent:
             frames.DESCRIBE: self._describe,
             frames.CLEANUP: lambda frame: _clean_up(self._link, frame.payload.decode()),
             frames.ROOM: lambda frame: need("host.start_limits", lambda: _answer_room(self._link, frame)),
+            frames.LEASE: lambda frame: self._guard.tell_lease(*map(float, frame.payload.split())),
             **dict.fromkeys((frames.RELEASE, frames.ANSWER, frames.QUESTION), job.mpi.on_frame),
             frames.PART: self._part,
         }
-        os.set_blocking(self._guard, False)
-        loop.reader(self._guard, self._heard_guard)
 
     @property
     def done(self) -> bool:
@@ -136,18 +181,9 @@ class Agent:
             for frame in deferred:
                 self._received(frame)
 
-    def _heard_guard(self) -> None:
-        try:
-            ready = os.read(self._guard, 1)
-        except BlockingIOError:  # `_launch` read it within the same round of the loop
-            return
-        if ready:
-            self._guarded = True
-        else:
-            self._loop.reader(self._guard, None)
-            self._orphaned = True
-            adopt_orphans()  # those to come
-            self.upstream_lost()
+    def _guard_lost(self) -> None:
+        adopt_orphans()  # those to come
+        self.upstream_lost()
 
     def _describe(self, frame: Frame) -> None:
         from mslaunch.host.read_topology import read_topology
@@ -157,9 +193,7 @@ class Agent:
     def _launch(self, frame: Frame) -> None:
         plan = control.unpack_plan(frame.payload)
         self._ports.stop_proving()
-        if not self._guarded:
-            select.select([self._guard], [], [])  # from now on it adopts orphans of the ranks
-            self._heard_guard()
+        self._guard.wait()
         if not self._lost:
             self._job.launch(plan, self._ports.held)
 
@@ -167,7 +201,7 @@ class Agent:
         """Made when it is first needed, by files or by ranks."""
         from mslaunch.agent.ranks.session_dir import SessionDir
 
-        self._files = self._files or SessionDir(self._environ, self._guard_writer, self._stored)
+        self._files = self._files or SessionDir(self._environ, self._guard.writer, self._stored)
         return self._files
 
     def _stored(self, error: str, todo: str) -> None:
@@ -205,7 +239,8 @@ class Agent:
 
     def close(self) -> None:
         """Nothing runs any more."""
-        if self._orphaned:
+        self._guard.wake()
+        if self._guard.gone:
             end_leftovers(self._job.marks)
         self._job.mpi.close()
         if self._files:

@@ -1,8 +1,9 @@
 """The guard: the parent process of an agent, which kills and removes what the agent leaves behind.
 
 It adopts every orphan of the ranks (`PR_SET_CHILD_SUBREAPER`, prctl(2)); once the agent has ended, it kills what is
-left, by pid, and removes the session directories that the agent has named.  If the guard itself is killed, the agent
-sees the end of a pipe, ends its ranks, and takes the guard's place in this (`end_leftovers`).
+left, by pid, and removes the session directories that the agent has named.  An agent that stays stopped (SIGSTOP) for
+longer than a lease is killed, since the launcher has given it up.  If the guard itself is killed, the agent sees the
+end of a pipe, ends its ranks, and takes the guard's place in this (`end_leftovers`).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 _PR_SET_CHILD_SUBREAPER = 36
+_STOPPED = 60.0  # seconds that an agent may be stopped before it has said how long
 _IGNORED = ("SIGINT", "SIGHUP", "SIGQUIT", "SIGTSTP", "SIGPIPE", "SIGUSR1", "SIGUSR2")
 
 
@@ -25,7 +27,8 @@ def guarded(serve: Callable[[int, int], None], keep: tuple[int, ...]) -> int:
 
     `guard` can be read: one byte when the guard is ready to adopt orphans, so no rank may be started before, and the
     end when the guard dies.  (The agent is forked first: it can send HELLO in the milliseconds that finding prctl
-    takes.)  `directories` takes the names, each with a NUL after it, of directories that must not outlive the agent.
+    takes.)  `directories` takes the names, each with a NUL after it, of directories that must not outlive the agent, or
+    `=SECONDS`, with a NUL as well: how long it may be stopped from now on; 0: for ever.
     `keep` are the descriptors of the link: the guard closes its copies, so that the link ends with the agent.
     Returns, in the guard only, the exit code of the agent (128 + n for a signal).
     """
@@ -55,11 +58,13 @@ def guarded(serve: Callable[[int, int], None], keep: tuple[int, ...]) -> int:
     null = os.open("/dev/null", os.O_RDWR)
     for fd in keep:
         os.dup2(null, fd)
-    code = _wait_for(agent)
+    told: list[bytes] = []
+    os.set_blocking(names, False)
+    code = _wait_for(agent, lambda: _patience(names, told))
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if adopted:
         _end_orphans()
-    _remove_left(names)
+    _remove_left(names, told)
     return code
 
 
@@ -86,24 +91,39 @@ def end_leftovers(marks: Iterable[str]) -> None:
         kill_marked(mark)
 
 
-def _remove_left(names: int) -> None:
-    """Remove the directories of an agent that could not do it itself; usually there are none."""
-    os.set_blocking(names, False)
+def _read_told(names: int, told: list[bytes]) -> None:
+    """Add what the agent has said; it writes each entry at once."""
     try:
-        listed = os.read(names, 1 << 16).split(b"\0")[:-1]
+        told += os.read(names, 1 << 16).split(b"\0")[:-1]
     except BlockingIOError:
-        return
-    for name in filter(os.path.lexists, listed):
-        from mslaunch.agent.ranks.session_dir import remove
-
-        remove(os.fsdecode(name))
+        pass
 
 
-def _wait_for(agent: int) -> int:
+def _patience(names: int, told: list[bytes]) -> float:
+    """The last SECONDS that the agent has said."""
+    _read_told(names, told)
+    return next((float(entry[1:]) for entry in reversed(told) if entry[:1] == b"="), _STOPPED)
+
+
+def _remove_left(names: int, told: list[bytes]) -> None:
+    """Remove the directories of an agent that could not do it itself; usually there are none."""
+    _read_told(names, told)
+    for name in told:
+        if name[:1] != b"=" and os.path.lexists(name):
+            from mslaunch.agent.ranks.session_dir import remove
+
+            remove(os.fsdecode(name))
+
+
+def _wait_for(agent: int, patience: Callable[[], float]) -> int:
+    """Its exit code; it is killed once it was stopped for `patience()` seconds."""
+    signal.signal(signal.SIGALRM, lambda *_: _kill(agent))  # runs within waitpid
     while True:
-        pid, status = os.waitpid(-1, 0)
+        pid, status = os.waitpid(-1, os.WUNTRACED | os.WCONTINUED)
         if pid == agent:
-            return from_wait_status(status).shell_code
+            signal.setitimer(signal.ITIMER_REAL, patience() if os.WIFSTOPPED(status) else 0)
+            if not (os.WIFSTOPPED(status) or os.WIFCONTINUED(status)):
+                return from_wait_status(status).shell_code
 
 
 def _end_orphans() -> None:

@@ -1,4 +1,4 @@
-"""The agent's end of the link to the launcher: frames both ways, and back-pressure on what ranks print.
+"""The agent's end of the link to the launcher: frames both ways, signs of life, back-pressure on what ranks print.
 
 While the launcher does not keep up, or after it has sent PAUSE, the output of ranks is not read.  The link itself
 always is, so that an order to end the ranks arrives.
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from mslaunch.agent.ranks.session_dir import SessionDir
     from mslaunch.errors import LaunchError
     from mslaunch.protocol.frames import Frame
-    from mslaunch.runtime.loop import Loop
+    from mslaunch.runtime.loop import Loop, Timer
 
 
 class LauncherLink:
@@ -44,7 +44,11 @@ class LauncherLink:
         self._lost = lost
         self._watch = watch
         self._decoder = frames.Decoder()
-        self._writer = Writer(loop, fds[1], lambda error: lost(), lambda size: self._resume())
+        self._writer = Writer(loop, fds[1], lambda error: lost(), self._wrote)
+        self._heard = self._spoke = self._due = 0.0  # when bytes came and went, and when `_beat` is due
+        self._heartbeat = self._lease = 0.0  # in seconds, as the launcher has said
+        self._timer: Timer | None = None
+        self._busy = False  # the launcher was told so
         self._full = False  # much waits for the launcher to take it
         self._held = False  # the launcher has said PAUSE
         os.set_blocking(self._reader, False)
@@ -61,10 +65,14 @@ class LauncherLink:
         if not data:
             self._lost()
             return
+        self._heard = self._loop.now()
         for frame in self._decoder.feed(data):
             if frame.kind in (frames.PAUSE, frames.RESUME):
                 self._hold(self._full, frame.kind == frames.PAUSE)
-            else:
+            elif frame.kind != frames.LEASE:
+                self._received(frame)
+            elif frame.payload:
+                self._agree(*map(float, frame.payload.split()))
                 self._received(frame)
 
     @property
@@ -77,8 +85,11 @@ class LauncherLink:
         self._loop.reader(self._reader, None)
         self._writer.close()
         self._hold(False, False)
+        if self._timer:
+            self._timer.cancel()
 
-    def _resume(self) -> None:
+    def _wrote(self, size: int) -> None:
+        self._spoke = self._loop.now()
         if self._full and self._writer.pending < LOW:
             self._hold(False, self._held)
 
@@ -87,6 +98,44 @@ class LauncherLink:
         self._full, self._held = full, held
         if before != (full or held):
             self._watch(before)
+
+    # --- the lease
+
+    def _agree(self, heartbeat: float, lease: float) -> None:
+        """How often each side speaks, and after how much silence it gives the other up; 0: never."""
+        self._heartbeat, self._lease = heartbeat, lease
+        if self._timer:
+            self._timer.cancel()
+        if lease:
+            self._wait()
+        else:
+            self.send(frames.ALIVE, payload=frames.SUSPENDED)
+
+    def _wait(self) -> None:
+        self._due = self._loop.now() + self._heartbeat
+        self._timer = self._loop.after(self._heartbeat, self._beat)
+
+    def _beat(self) -> None:
+        """Look whether the launcher was heard, and let it hear of us."""
+        now = self._loop.now()
+        if now - self._due > self._heartbeat:  # stopped, or busy: what has come meanwhile is still to be read
+            self._heard = now
+        if now - self._heard > self._lease:
+            self.send(frames.ALIVE, payload=frames.GIVEN_UP)
+            self._writer.flush()
+            self._lost()
+            return
+        if now - self._spoke > self._heartbeat / 2 and not self._writer.pending:
+            self.send(frames.ALIVE)
+        self._wait()
+
+    def busy(self, on: bool) -> None:
+        """Say that processes are being started: a file system may take long for that.  False: they are."""
+        if self._lease and on != self._busy:
+            self._busy = on
+            self.send(frames.ALIVE, payload=frames.BUSY if on else b"")
+            if on:
+                self._writer.flush()
 
     # --- frames
 

@@ -106,9 +106,11 @@ class NodeJob:
 
     def _start_all(self, plan: NodePlan, base: Mapping[str, str]) -> None:
         self.waiting -= 1
+        self._link.busy(True)
         self.mpi.begin(plan.world, {rank.rank: rank.cpus for rank in plan.ranks})
         for rank in sorted(plan.ranks, key=lambda rank: rank.app):
             self._start(plan, rank, base)
+        self._link.busy(False)
         self._launched()
 
     def _start(self, plan: NodePlan, rank: RankPlan, base: Mapping[str, str]) -> None:
@@ -165,7 +167,9 @@ class NodeJob:
         plan = self._plans[number]._replace(stdin=())  # the process before has read what there was
         rank = next(rank for rank in plan.ranks if rank.rank == number)
         more = (f"OMPI_MCA_orte_num_restarts={count}", f"MSLAUNCH_ATTEMPT={count + 1}")
+        self._link.busy(True)
         self._start(plan, rank._replace(env=(*rank.env, *more)), inherited(self._context.environ, plan))
+        self._link.busy(False)
 
     # --- while it runs
 

@@ -121,6 +121,13 @@ class LinkPolicy(NamedTuple):
     python: str = "python3"  # the interpreter of the agents
     fanout: int = 32  # hosts that are being connected at one time
     granted: str = ""  # the transport that a resource manager names
+    heartbeat: float = 0.0  # seconds after which an idle side sends a sign of life; 0: as `pace` says
+    lease: float = 15.0  # seconds of silence after which the other side is given up; 0: never
+
+    @property
+    def pace(self) -> float:
+        """The heartbeat that counts, in seconds."""
+        return self.heartbeat or min(5.0, self.lease / 3)
 
     @property
     def transport(self) -> str:

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from mslaunch.host.piped_files import Wait
     from mslaunch.launcher.agents.connection import AgentConnection
     from mslaunch.launcher.agents.staging import StagedFile
+    from mslaunch.launcher.agents.start_agents import OpenLinks
     from mslaunch.launcher.interrupts import Interrupts
     from mslaunch.launcher.mpi.mpi_frames import RunningJob
     from mslaunch.launcher.mpi.spawn_ranks import Spawner
@@ -68,6 +69,7 @@ class LaunchContext(NamedTuple):
     console: Console
     stdout: OutputFd  # `console.stderr` if both are one device
     interrupts: Interrupts
+    links: OpenLinks
     observers: Observers
     began: float
     jobid: str
@@ -103,6 +105,7 @@ class JobAttempt:
             request.do_not_launch,
             request.restart == "group",
             partial(context.observers.emit, Connecting),
+            links=context.links,
         )
         self.agents: list[AgentConnection] = []
         self._files: list[StagedFile] = []
@@ -214,7 +217,7 @@ class JobAttempt:
             from mslaunch.launcher.job.job_records import JobRecords
 
             records = JobRecords(context.observers.emit, self.state, self.number, self.output.write)
-        agents = JobAgents(self.agents)
+        agents = JobAgents(self.agents, context.links.suspend)
         controller = JobController(
             context.loop,
             agents,

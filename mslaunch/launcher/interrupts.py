@@ -9,8 +9,6 @@ All of them, and whoever calls `post`, make the same events.  The state of the l
 
 from __future__ import annotations
 
-import os
-
 from mslaunch.errors import EXIT_TIMEOUT, LaunchError
 from mslaunch.faststd import TYPE_CHECKING, signal
 from mslaunch.launcher.job.events import Interrupted, Resumed, Signalled, Suspended, TimedOut
@@ -31,13 +29,15 @@ _FORWARDED = ("SIGUSR1", "SIGUSR2", "SIGALRM")
 class Interrupts:
     """Of one launch; with `signals` those of this process are handled, which only the main thread may ask for."""
 
-    def __init__(self, loop: Loop, request: Request, signals: bool) -> None:
+    def __init__(self, loop: Loop, request: Request, signals: bool, suspend: Callable[[], None]) -> None:
+        """`suspend` stops this process, at Ctrl-Z while no rank runs."""
         self.state = BEFORE
         self.error: LaunchError | None = None  #: what `wait` raises
         self._loop = loop
         self._signals = signals
+        self._suspend = suspend
         self._receive: Callable[[Any], None] = self._note
-        self._handle({name: Interrupted(name) for name in _ENDING})
+        self._handle({**{name: Interrupted(name) for name in _ENDING}, "SIGTSTP": Suspended()})
         if request.timeout:
             limit = TimedOut(request.timeout, request.timeout_from, request.stack_traces, request.state_on_timeout)
             loop.after(request.timeout, lambda: self.post(limit))
@@ -54,7 +54,7 @@ class Interrupts:
         """Ranks are about to run: `receive` gets the events."""
         self.state, self._receive = RUNNING, receive
         signals = {name: Signalled(int(getattr(signal, name))) for name in _FORWARDED}
-        self._handle({**signals, "SIGTSTP": Suspended(), "SIGCONT": Resumed()})
+        self._handle({**signals, "SIGCONT": Resumed()})
 
     def detach(self) -> None:
         """The ranks have ended; others may follow."""
@@ -63,7 +63,7 @@ class Interrupts:
     def _note(self, event: Any) -> None:
         """While no rank runs: what ends the launch is found by `wait`, and there is nobody to forward a signal to."""
         if isinstance(event, Suspended):
-            os.kill(os.getpid(), signal.SIGSTOP)
+            self._suspend()
         elif isinstance(event, (Interrupted, TimedOut)):
             self.error = self.error or self._error(event)
 

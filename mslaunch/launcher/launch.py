@@ -14,6 +14,7 @@ from mslaunch.datamodel.request import Request
 from mslaunch.errors import EXIT_USAGE, LaunchError
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.host.files import read_text
+from mslaunch.launcher.agents.start_agents import OpenLinks
 from mslaunch.launcher.attempt import JobAttempt, LaunchContext
 from mslaunch.launcher.interrupts import Interrupts
 from mslaunch.launcher.observers import LaunchEnded, Observers
@@ -44,11 +45,12 @@ def make_context(loop: Loop, request: Request, caller: Caller) -> LaunchContext:
     began = time.monotonic()
     console = Console(loop, caller.stderr, request.quiet, request.verbose)
     stdout = console.open_stdout(caller.stdout)
-    interrupts = Interrupts(loop, request, caller.signals)
+    links = OpenLinks(loop, request.link)
+    interrupts = Interrupts(loop, request, caller.signals, links.suspend)
     observers = Observers(began, [*console.observers, *caller.observers], console.info)
     jobid, secret = os.urandom(4).hex(), os.urandom(16).hex()
     grant = _grant(request, caller)
-    return LaunchContext(loop, caller, console, stdout, interrupts, observers, began, jobid, secret, grant)
+    return LaunchContext(loop, caller, console, stdout, interrupts, links, observers, began, jobid, secret, grant)
 
 
 def _grant(request: Request, caller: Caller) -> Grant | None:

@@ -16,12 +16,16 @@ MAX_PAYLOAD = 1 << 27
 
 # down: launcher to agent
 LAUNCH, STDIN, SIGNAL, END, RESERVE, PROBE, RESTART, TRACE, FILE, DATA, DESCRIBE = range(1, 12)
-RELEASE, ANSWER, QUESTION, PART, PAUSE, RESUME, CLEANUP, ROOM = range(12, 20)
+RELEASE, ANSWER, QUESTION, PART, PAUSE, RESUME, CLEANUP, ROOM, LEASE = range(12, 21)
 # up: agent to launcher
 HELLO, RESERVED, REACHED, STARTED, STDOUT, STDERR, EXIT, STDIN_TAKEN, FAULT, TRACES, STORED, TOPOLOGY = range(65, 77)
-NEED, JOINED, LEFT, ABORT, ALONE, GATHER, ASK, REPLY, SERVES, NOTICE, ENDING, CLEANED, FITS = range(77, 90)
+NEED, JOINED, LEFT, ABORT, ALONE, GATHER, ASK, REPLY, SERVES, NOTICE, ENDING, CLEANED, FITS, ALIVE = range(77, 91)
 #: those of an agent whose ranks are MPI programs
 OF_MPI = (NEED, JOINED, LEFT, ABORT, ALONE, GATHER, ASK, REPLY)
+
+#: what ALIVE may say: processes are being started, which may take longer than a lease; the lease is suspended, as LEASE
+#: has asked; the launcher was not heard for a lease, and the agent ends its part.  Without a word it is a sign of life
+BUSY, SUSPENDED, GIVEN_UP = b"busy", b"suspended", b"lost"
 
 _HEADER = struct.Struct("!BIi")
 _NOISE_KEPT = 4096

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _F_SETPIPE_SZ = 1031
 _PIPE_SIZE = 1 << 20
+_KILLED = 2.0  # seconds that a guard has for the rest, once its agent was killed
 
 
 class ForkLink(Link):
@@ -46,9 +47,18 @@ class ForkLink(Link):
         return True
 
     def kill(self) -> None:
-        """Kill the guard; its agent sees that and ends."""
+        """Kill the children of the guard, the agent among them, which may be stopped; the guard then kills the rest."""
+        from mslaunch.host.processes import children
+
         if self._pid:
-            os.kill(self._pid, signal.SIGKILL)
+            os.kill(self._pid, signal.SIGCONT)
+            for pid in children(self._pid):
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except (ProcessLookupError, PermissionError):
+                    pass
+            if not self.wait(_KILLED):
+                os.kill(self._pid, signal.SIGKILL)
 
 
 def _wait_for_end(pid: int, deadline: float) -> None:

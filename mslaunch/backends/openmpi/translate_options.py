@@ -7,7 +7,7 @@ ranges: it gets the hosts as -H where that can express them, otherwise in a file
 
 from __future__ import annotations
 
-from mslaunch.datamodel.request import AppContext
+from mslaunch.datamodel.request import AppContext, LinkPolicy
 from mslaunch.errors import UsageError
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 from mslaunch.plan.exported_variables import matching
@@ -50,6 +50,7 @@ _MAPS = {
     "diffable": ("map", "--display-diffable-map"),
 }
 _GRACE = 2.0  # the default, in seconds, of mpirun and of mslaunch
+_LEASE = LinkPolicy().lease  # the default
 _TOOLS_5 = "pmix_tool_support"  #: whether debuggers may find mpirun and its daemons
 
 
@@ -91,6 +92,16 @@ def refuse(request: Request) -> None:
         (request.stdin == "all", "--stdin all", "mpirun 4.1 hangs with it; give the rank that reads, or read a file"),
         (any(app.mpi != "auto" for app in request.apps), "--mpi", "mpirun serves its ranks itself; leave it out"),
         (request.link.python != "python3", "--agent-python", "mpirun's daemons need no Python; leave it out"),
+        (
+            request.link.heartbeat,
+            "--heartbeat",
+            "mpirun has no such option; see its MCA parameters oob_tcp_keepalive_*",
+        ),
+        (
+            request.link.lease != _LEASE,
+            "--lease",
+            "mpirun has no such option; see its MCA parameters oob_tcp_keepalive_*",
+        ),
         (request.display_map == "table", "--display-table", "mpirun makes the map; use --display-map"),
         (request.policy.map_by == "dist", "--map-by dist", "5.0 has no dist, and 4.1 another; use another policy"),
     ):

@@ -45,6 +45,8 @@ PARAMETERS: tuple[Variable, ...] = (
            "as --rsh-agent; of a list 'ssh : rsh' the first"),
     *_rows("plm_ssh_args plm_rsh_args", "link.agent_args", readers.shell_words, "more arguments for that command"),
     *_rows("plm_ssh_num_concurrent plm_rsh_num_concurrent", "link.fanout", readers.count, "as --fanout"),
+    Variable("errmgr_detector_heartbeat_period", "link.heartbeat", readers.wait, "as --heartbeat"),
+    Variable("errmgr_detector_heartbeat_timeout", "link.lease", readers.span, "as --lease"),
     Variable("orte_startup_timeout", "", _more_time, "as --connect-timeout"),
     Variable("rmaps", "", placement_readers.mapper, "seq: as --map-by seq"),
     *_rows("rmaps_ppr_pernode rmaps_base_pernode", "", _exactly(placement_readers.one_per_node()), "1: as --pernode"),

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from mslaunch.datamodel.request import Request
 
 #: how the names of all parameters begin that steer the launch; other names are not even looked up
-STEERING = ("hwloc_", "iof_", "mca_base_", "odls_", "orte_", "plm_", "prte_", "ras_", "rmaps")
+STEERING = ("errmgr_detector_", "hwloc_", "iof_", "mca_base_", "odls_", "orte_", "plm_", "prte_", "ras_", "rmaps")
 #: what the command line says of one program, and --app says for each
 _OF_ONE = ("app.np", "app.hosts+", "app.hostfile", "app.wdir")
 #: of the system and of the user; the library in the ranks reads them itself

@@ -246,6 +246,11 @@ _LINK = (
          "link.timeout", "15"),
     _row("agent-python", "PATH", "python on the hosts, 3.8 or newer", LINK, readers.text, "link.python", "python3"),
     _row("fanout", "N", "hosts that are connected at the same time", LINK, readers.count, "link.fanout", "32"),
+    _row("heartbeat", "SECONDS", "mslaunch and the agents on the hosts send each other a sign of life when they have "
+         "sent nothing for so long; at most half of --lease. Default: 5, or a third of a short --lease", LINK,
+         readers.wait, "link.heartbeat"),
+    _row("lease", "SECONDS", "a host that was not heard for so long counts as lost, and an agent that did not hear "
+         "mslaunch ends its ranks; 0: never", LINK, readers.span, "link.lease", "15"),
     _row("leave-session-attached", "", "accepted: messages of agents are always shown here", LINK, readers.nothing),
     _row("use-regexp enable-instant-on-support fwd-mpirun-port", "", "accepted: it is not needed here", LINK,
          readers.nothing),

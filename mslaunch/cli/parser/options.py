@@ -280,10 +280,19 @@ def assemble(line: ParsedLine, notes: Sequence[str] = ()) -> Request:
         tuple(AppContext(argv, **app) for argv, app in apps),
         Policy(**records.get("policy", {})),
         OutputPolicy(**records.get("output", {})),
-        LinkPolicy(**records.get("link", {})),
+        _link_policy(records.get("link", {})),
         cluster=ServicePolicy(**records.get("cluster", {})),
         **{**fields, "notes": (*fields.get("notes", ()), *notes)},
     )
+
+
+def _link_policy(fields: Mapping[str, Any]) -> LinkPolicy:
+    """Raises `UsageError` for a lease that a delayed sign of life would cost."""
+    link = LinkPolicy(**fields)
+    if link.lease and link.lease < 2 * link.pace:
+        todo = f"write --lease {2 * link.pace:g} or more, or --heartbeat {link.lease / 3:.3g}"
+        raise UsageError(f"it is less than two heartbeats of {link.pace:g} s", f"--lease {link.lease:g}", todo)
+    return link
 
 
 def read_file(read_text: Callable[[str], str], path: str, option: str) -> str:

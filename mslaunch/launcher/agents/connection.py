@@ -82,10 +82,15 @@ class AgentConnection:
         self.phase = STARTED
         self.hello: control.Hello | None = None
         self.topology: Topology | None = None
+        self.open = True
         self.ended = False
         self.error: LinkError | None = None
         self.crashed = False  # the agent sent why it cannot go on
         self.terminated = False  # somebody else ends the agent, in order
+        self.silent = False  # it was given up, or has given us up
+        self.busy = False  # the agent is starting processes
+        self.heard = self.spoke = loop.now()  #: when bytes came last, and when they went
+        self.on_suspended: Callable[[], None] = _ignore  # the agent does not expect to hear of us
         self._describe = describe
         self._loop = loop
         self._decoder = frames.Decoder(magic=True)
@@ -141,7 +146,13 @@ class AgentConnection:
         """One frame, down; in pieces, since what is left of a piece after a write is copied."""
         self._writer.send(*(frame[at : at + _CHUNK] for at in range(0, len(frame), _CHUNK)))
 
+    def say(self, frame: bytes) -> None:
+        """A frame that goes out at once."""
+        self._writer.send(frame)
+        self._writer.flush()
+
     def _wrote(self, size: int) -> None:
+        self.spoke = self._loop.now()
         if self._payload_left:
             self._payload_left = max(0, self._payload_left - size)
             if not self._payload_left and self.phase == INTERPRETER_KNOWN:
@@ -160,6 +171,7 @@ class AgentConnection:
         if not data:
             self._stream_ended()
             return
+        self.heard = self._loop.now()
         try:
             for frame in self._decoder.feed(data):
                 if frame.kind == frames.FAULT:
@@ -172,6 +184,9 @@ class AgentConnection:
             self._end(LinkError(error.what, self.node.name, "something else may write on its standard output"))
 
     def _receive(self, frame: frames.Frame) -> None:
+        if frame.kind == frames.ALIVE:
+            self._on_alive(frame.payload)
+            return
         if self.phase == READY:
             self._on_frame(frame)
             return
@@ -186,7 +201,22 @@ class AgentConnection:
             self.phase = READY
             self._on_ready()
 
+    def _on_alive(self, word: bytes) -> None:
+        self.busy = word == frames.BUSY
+        if word == frames.SUSPENDED:
+            self.on_suspended()
+        elif word == frames.GIVEN_UP:
+            what = "its agent heard nothing from mslaunch for a lease, and has ended its part"
+            todo = "Was mslaunch stopped, or this host suspended or cut off?  --lease S allows for longer silence."
+            self.lose(LinkError(what, self.node.name, todo))
+
     # --- the end
+
+    def lose(self, error: LinkError) -> None:
+        """One side has given the other up: wait for nothing more."""
+        self.silent = True
+        self.close()
+        self._end(error)
 
     def _stream_ended(self) -> None:
         self._stop()
@@ -204,6 +234,7 @@ class AgentConnection:
         self._report_end()
 
     def _stop(self) -> None:
+        self.open = False
         self._loop.reader(self.link.reader, None)  # the writer may have closed itself already: a broken pipe
         self._writer.close()
 
@@ -216,8 +247,9 @@ class AgentConnection:
 class JobAgents:
     """The agents of a running job by the number of their node; nodes of spawned ranks are added later."""
 
-    def __init__(self, connections: Iterable[AgentConnection]) -> None:
-        """`connections` in the order of the job's nodes."""
+    def __init__(self, connections: Iterable[AgentConnection], suspend: Callable[[], None] = _ignore) -> None:
+        """`connections` in the order of the job's nodes; `suspend`: see `OpenLinks`."""
+        self.suspend = suspend
         self._by_node = dict(enumerate(connections))
         self._on_end: Callable[[int, LinkError | None], None]
         self._on_frame: Callable[[int, frames.Frame], None]

@@ -12,6 +12,7 @@ import time
 from mslaunch.errors import EXIT_LOST, LaunchError, LinkError
 from mslaunch.faststd import TYPE_CHECKING, partial
 from mslaunch.launcher.agents.connection import HELLO_CAME, AgentConnection
+from mslaunch.protocol import frames
 from mslaunch.transport.base import OpenContext
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from mslaunch.datamodel.jobmap import Node
     from mslaunch.datamodel.node_report import Topology
     from mslaunch.datamodel.request import LinkPolicy
+    from mslaunch.launcher.agents.leases import Leases
     from mslaunch.launcher.stdio.terminal import Console
     from mslaunch.runtime.loop import Loop
     from mslaunch.transport.base import Link
@@ -42,6 +44,38 @@ class UnreachedError(LaunchError):
         self.hosts = hosts
 
 
+class OpenLinks:
+    """The open links of a launch, and the lease on each, which `leases` looks after."""
+
+    def __init__(self, loop: Loop, policy: LinkPolicy) -> None:
+        self.loop = loop
+        self._lease = policy.pace, policy.lease
+        self._terms = frames.encode(frames.LEASE, payload=b"%g %g" % self._lease)
+        self._open: list[AgentConnection] = []
+        self._due = 0.0  # the first heartbeat; 0: nobody was connected yet
+        self._leases: Leases | None = None
+
+    def add(self, connection: AgentConnection) -> None:
+        """Its agent learns what its lease is."""
+        connection.send(self._terms)
+        self._open.append(connection)
+        heartbeat, lease = self._lease
+        if lease and not self._due:
+            self._due = self.loop.now() + heartbeat
+            self.loop.after(heartbeat, lambda: self._keep().beat())
+
+    def suspend(self) -> None:
+        """Stop this process until it is continued, and lose no lease by that."""
+        self._keep().suspend()
+
+    def _keep(self) -> Leases:
+        if not self._leases:
+            from mslaunch.launcher.agents.leases import Leases
+
+            self._leases = Leases(self.loop, self._lease, self._open, self._terms, self._due)
+        return self._leases
+
+
 class AgentPool:
     """Connections by node name."""
 
@@ -55,6 +89,8 @@ class AgentPool:
         dry: bool = False,
         describe_all: bool = False,
         progress: Callable[[int, int, bool], None] = lambda answered, hosts, over: None,
+        *,
+        links: OpenLinks | None = None,
     ) -> None:
         """`wait(until)` runs the loop until `until()` is true; what it raises goes through.  `dry`: start no agent.
 
@@ -62,8 +98,9 @@ class AgentPool:
         ranks may get their places only then.
 
         `progress` gets, after a second, how many of how many hosts have answered; at the end once more, with True.
+        `links`: those of the launch.
         """
-        self._start = partial(ConnectPhase, loop, environ, console.info)
+        self._start = partial(ConnectPhase, links or OpenLinks(loop, policy), environ, console.info)
         self._policy = policy
         self._console = console
         self._wait = wait
@@ -181,7 +218,7 @@ class ConnectPhase:
 
     def __init__(
         self,
-        loop: Loop,
+        links: OpenLinks,
         environ: Mapping[str, str],
         notice: Callable[[str], None],
         policy: LinkPolicy,
@@ -196,10 +233,11 @@ class ConnectPhase:
         """
         self.waiting = {node.name for node in nodes}
         self.failed: dict[str, LaunchError] = {}
-        self._loop = loop
+        self._loop = loop = links.loop
         self._nodes = nodes
         self._seconds = policy.timeout
         self._notice = notice
+        self._links = links
         self._notices: list[str] = []  # by threads of transports; the console is the loop's
         self._closers: list[Callable[[], None]] = []  # of what openers hold while they wait for agents
         self._describe = describe
@@ -239,6 +277,7 @@ class ConnectPhase:
             link.close()
             return
         connection = AgentConnection(self._loop, link, self._describe)
+        self._links.add(connection)
         self._connections[link.node.name] = connection
         connection.attach(partial(self._on_end, link.node), on_ready=partial(self._settle, link.node))
         self._queue.append(connection)
@@ -340,9 +379,10 @@ def close_all(connections: Sequence[AgentConnection], seconds: float = 5.0) -> l
     stuck = []
     deadline = time.monotonic() + seconds
     for connection in connections:
-        patience = max(0.0, deadline - time.monotonic()) if connection.hello else _NO_AGENT
+        answers = connection.hello and not connection.silent
+        patience = max(0.0, deadline - time.monotonic()) if answers else _NO_AGENT
         if not connection.link.wait(patience):
             connection.link.kill()
-            if connection.hello:
+            if answers:
                 stuck.append(connection.node.name)
     return stuck

@@ -5,8 +5,6 @@ Back-pressure is here too: while the terminal does not keep up, agents pause wha
 
 from __future__ import annotations
 
-import os
-
 from mslaunch.datamodel.node_plan import is_service
 from mslaunch.errors import LinkError
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple, partial, signal
@@ -150,7 +148,7 @@ class JobActions:
 
     def _suspend(self, action: events.Suspend) -> None:
         """Ranks are stopped by SIGSTOP: in a session without a terminal the kernel ignores SIGTSTP."""
-        self._parts.loop.soon(lambda: os.kill(os.getpid(), signal.SIGSTOP))  # or the shell would wait for us
+        self._parts.agents.suspend()  # us too, or the shell would wait for us
 
     def _trace(self, action: events.Trace) -> None:
         self._send_all(action.nodes, frames.encode(frames.TRACE, payload=f"{events.TRACE_SECONDS:g}".encode()))

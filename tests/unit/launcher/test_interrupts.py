@@ -40,7 +40,7 @@ def refusal(interrupts: Interrupts) -> LaunchError:
 )
 def test_the_time_limit_is_an_error_while_no_ranks_run(begun: bool, words: str, loop: Loop) -> None:
     """Also when it is reached just after the ranks of an attempt have ended."""
-    interrupts = Interrupts(loop, REQUEST._replace(timeout=0.01), signals=False)
+    interrupts = Interrupts(loop, REQUEST._replace(timeout=0.01), signals=False, suspend=int)
     if begun:
         interrupts.attach(lambda event: None)
         interrupts.detach()
@@ -50,7 +50,7 @@ def test_the_time_limit_is_an_error_while_no_ranks_run(begun: bool, words: str, 
 
 def test_each_state_has_one_receiver(loop: Loop) -> None:
     received: list[Any] = []
-    interrupts = Interrupts(loop, REQUEST, signals=False)
+    interrupts = Interrupts(loop, REQUEST, signals=False, suspend=int)
     assert interrupts.state == BEFORE
     interrupts.attach(received.append)
     assert interrupts.state == RUNNING
@@ -69,7 +69,7 @@ def test_each_state_has_one_receiver(loop: Loop) -> None:
 
 def test_signals_become_events(loop: Loop) -> None:
     received: list[Any] = []
-    interrupts = Interrupts(loop, REQUEST, signals=True)
+    interrupts = Interrupts(loop, REQUEST, signals=True, suspend=int)
     os.kill(os.getpid(), signal.SIGINT)
     assert str(refusal(interrupts)) == "ended by SIGINT before anything was started"
     interrupts.attach(received.append)
@@ -86,6 +86,6 @@ def test_signals_become_events(loop: Loop) -> None:
 def test_while_ranks_run_the_time_limit_is_an_event(loop: Loop) -> None:
     received: list[Any] = []
     request = REQUEST._replace(timeout=0.01, timeout_from="MPIEXEC_TIMEOUT", stack_traces=True, state_on_timeout=True)
-    Interrupts(loop, request, signals=False).attach(received.append)
+    Interrupts(loop, request, signals=False, suspend=int).attach(received.append)
     loop.run(lambda: bool(received))
     assert received == [TimedOut(0.01, "MPIEXEC_TIMEOUT", traces=True, report=True)]

@@ -162,6 +162,8 @@ DONE = [
     (["spawn-timeout", "3"], link(timeout=3.0)),
     (["agent-python", "/usr/bin/python3.11"], link(python="/usr/bin/python3.11")),
     (["fanout", "8"], link(fanout=8)),
+    (["heartbeat", "2.5"], link(heartbeat=2.5)),
+    (["lease", "60"], link(lease=60.0)),
     (["display", "map"], job(display_map="map")),
     (["display-map"], job(display_map="map")),
     (["display-table"], job(display_map="table")),
@@ -261,6 +263,10 @@ def test_every_option_of_open_mpi_is_in_the_table(file):
         (["--stdin", "-1"], "--stdin", "all or none"),
         (["--timeout", "x"], "--timeout", "seconds"),
         (["--connect-timeout", "0"], "--connect-timeout", "more than 0"),
+        (["--heartbeat", "0"], "--heartbeat", "more than 0"),
+        (["--lease", "-1"], "--lease", "0 or more"),
+        (["--heartbeat", "10"], "--lease 15", "write --lease 20 or more, or --heartbeat 5"),
+        (["--heartbeat", "2", "--lease", "3"], "--lease 3", "write --lease 4 or more, or --heartbeat 1"),
         (["--max-restarts", "-1"], "--max-restarts", "0 or more"),
         (["--output-filename", "a:/b"], "--output-filename", "colon"),
         (["--output-filename", ":nocopy"], "--output-filename", "PATH"),
@@ -368,6 +374,8 @@ STEERED = [
     ("orte_report_launch_progress", "1", job(verbose=True)),
     ("orte_debug", "1", job(verbose=True)),
     ("orte_debug_daemons", "1", job(verbose=True)),
+    ("errmgr_detector_heartbeat_period", "2", link(heartbeat=2.0)),
+    ("errmgr_detector_heartbeat_timeout", "0", link(lease=0.0)),
     ("plm_rsh_num_concurrent", "8", link(fanout=8)),
     ("plm_ssh_num_concurrent", "8", link(fanout=8)),
     ("orte_set_default_slots", "4", idle("orte_set_default_slots", "write slots=N in the hostfile, or -H HOST:N")),
@@ -681,6 +689,8 @@ REQUESTS = made(
         timeout=SECONDS,
         python=NAMES,
         fanout=st.integers(1, 999),
+        heartbeat=st.sampled_from([0.1, 0.5, 2.0]),
+        lease=st.sampled_from([0.0, 4.0, 1000.5]),
     ),
     default_hostfile=st.none() | NAMES,
     stdin=st.sampled_from(["0", "17", "all", "none"]),
@@ -753,6 +763,7 @@ def render(request: Request) -> list[str]:
     words += ["--report-uri", request.report_uri] if request.report_uri else []
     words += ["--max-restarts", str(request.max_restarts)]
     words += ["--connect-timeout", repr(link_.timeout), "--agent-python", link_.python, f"--fanout={link_.fanout}"]
+    words += ["--heartbeat", repr(link_.heartbeat), "--lease", repr(link_.lease)]
     words += ["--rsh-agent", shlex.join(link_.agent)] if link_.agent else []
     words += ["-mca", "plm_rsh_args", shlex.join(link_.agent_args)]
     words += [f"--default-hostfile={request.default_hostfile}"] if request.default_hostfile else []

@@ -15,7 +15,7 @@ from mslaunch.datamodel.request import LinkPolicy
 from mslaunch.errors import LaunchError, LinkError
 from mslaunch.host.read_topology import read_topology
 from mslaunch.launcher.agents.connection import AgentConnection
-from mslaunch.launcher.agents.start_agents import AgentPool, ConnectPhase, UnreachedError, close_all
+from mslaunch.launcher.agents.start_agents import AgentPool, ConnectPhase, OpenLinks, UnreachedError, close_all
 from mslaunch.launcher.stdio.terminal import Console
 from mslaunch.protocol import control, frames
 from mslaunch.runtime.loop import Loop
@@ -163,7 +163,7 @@ def test_connecting_goes_on_while_others_are_served(loop: Loop, tmp_path: Path) 
     policy = real(tmp_path)
     rsh = Path(policy.agent[0])
     rsh.write_text(rsh.read_text().replace("shift", '[ "$1" = down ] && exit 3; shift'))
-    connecting = ConnectPhase(loop, {}, pytest.fail, policy, nodes, done=ended.append)
+    connecting = ConnectPhase(OpenLinks(loop, policy), {}, pytest.fail, policy, nodes, done=ended.append)
     assert not ended and len(connecting.connections) == 3
     loop.run(lambda: bool(ended))
     peers = connecting.reached
@@ -298,7 +298,7 @@ def test_no_more_than_fanout_are_begun_at_a_time(loop: Loop, monkeypatch: pytest
 
     monkeypatch.setattr(transport_table, "load", lambda row: open_turns)
     nodes = [Node(name, 1, "-H") for name in "abcde"]
-    phase = ConnectPhase(loop, {}, str, LinkPolicy(fanout=2), nodes)  # type: ignore[arg-type]
+    phase = ConnectPhase(OpenLinks(loop, LinkPolicy()), {}, str, LinkPolicy(fanout=2), nodes)  # type: ignore[arg-type]
     assert begun == ["a", "b"]
     ready("b")
     loop.run(lambda: len(begun) > 2, 5)

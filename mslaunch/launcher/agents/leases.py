@@ -1,0 +1,95 @@
+"""Leases: signs of life on all links of a launch, by one timer; a launcher that stops itself tells the agents first.
+
+An agent that was not heard for a lease is given up.  A launcher that finds that it was itself stopped, or busy, first
+reads what has come.  This is imported at the first heartbeat, which many launches do not live to see.
+"""
+
+from __future__ import annotations
+
+import os
+
+from mslaunch.errors import LinkError
+from mslaunch.faststd import TYPE_CHECKING, partial, signal
+from mslaunch.protocol import frames
+
+if TYPE_CHECKING:
+    from mslaunch.launcher.agents.connection import AgentConnection
+    from mslaunch.runtime.loop import Loop, Timer
+
+BUSY_SECONDS = 300.0  #: for an agent that starts processes: a file system may have to be waited for
+_ANSWER_SECONDS = 1.0  # until agents have said that they do not expect to hear of us
+_ALIVE = frames.encode(frames.LEASE)
+_SUSPEND = frames.encode(frames.LEASE, payload=b"0 0")
+
+
+class Leases:
+    """The leases of a launch."""
+
+    def __init__(
+        self, loop: Loop, lease: tuple[float, float], links: list[AgentConnection], terms: bytes, due: float
+    ) -> None:
+        """`lease`: heartbeat and lease in seconds, which `terms` tells an agent; `due`: when the first `beat` is.
+
+        Those of `links` that are closed are removed.
+        """
+        self._loop = loop
+        self._heartbeat, self._lease = lease
+        self._links = links
+        self._terms = terms
+        self._due = due
+        self._unanswered: set[AgentConnection] = set()
+        self._limit: Timer | None = None
+
+    # --- signs of life
+
+    def beat(self) -> None:
+        """Look who was heard, and let all hear of us."""
+        now, heartbeat = self._loop.now(), self._heartbeat
+        late = now - self._due > heartbeat
+        self._links[:] = [connection for connection in self._links if connection.open]
+        for connection in self._links[:] if not self._limit else ():
+            if not connection.hello:
+                continue
+            if late:
+                connection.heard = now
+            silent = now - connection.heard
+            if silent > self._lease and not (connection.busy and silent < BUSY_SECONDS):
+                connection.lose(_silent(connection, silent))
+            elif now - connection.spoke > heartbeat / 2 and not connection.pending:
+                connection.say(_ALIVE)
+        self._due = now + heartbeat
+        self._loop.after(heartbeat, self.beat)
+
+    # --- Ctrl-Z
+
+    def suspend(self) -> None:
+        """Tell the agents that silence means nothing for now; once they have answered, stop this process."""
+        if self._limit:
+            return
+        self._unanswered = {found for found in self._links if found.open and found.hello}
+        for connection in self._links:
+            connection.on_suspended = partial(self._answered, connection)
+            connection.send(_SUSPEND)
+        self._limit = self._loop.after(_ANSWER_SECONDS if self._unanswered else 0.0, self._stop)
+
+    def _answered(self, connection: AgentConnection) -> None:
+        self._unanswered.discard(connection)
+        if self._limit and not self._unanswered:
+            self._limit.cancel()
+            self._limit = self._loop.after(0.0, self._stop)
+
+    def _stop(self) -> None:
+        os.kill(os.getpid(), signal.SIGSTOP)
+        self._limit = None
+        now = self._loop.now()
+        self._due = now + self._heartbeat
+        for connection in self._links:
+            connection.heard = now
+            connection.send(self._terms)
+
+
+def _silent(connection: AgentConnection, seconds: float) -> LinkError:
+    host, hello = connection.node.name, connection.hello
+    agent = f"its agent (process {hello.pid} there)" if hello else "its agent"
+    what = f"nothing was heard from {host} for {seconds:.3g} s: is it up, is the network, and is {agent} stopped?"
+    return LinkError(what, host, "--lease S allows for longer silence, --lease 0 for any.")

@@ -1,0 +1,153 @@
+"""Leases: who stays silent is given up, on both sides of a link; and who is only slow, or was told to wait, is not."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import threading
+import time
+
+import pytest
+from launching import parent_of, program, state_of, through_rsh, wait_until
+
+LOCAL = ["--oversubscribe", "-n", "2"]
+REMOTE = [*through_rsh("alpha", "beta"), "-n", "2"]
+WHERE = pytest.mark.parametrize("where", [LOCAL, REMOTE], ids=["local", "two hosts"])
+SHORT = ["--heartbeat", "0.2", "--lease", "1"]
+LONGER = ["--heartbeat", "0.5", "--lease", "4"]
+ENDLESS = ["sh", "-c", "setsid sleep 1000 & echo ready $$; exec sleep 1001"]  # with a grandchild in its own session
+EXIT_LOST = 205  # documented
+
+
+def stop(pid):
+    os.kill(pid, signal.SIGSTOP)
+    wait_until(lambda: state_of(pid) == "T")
+
+
+def given_up(job, began, words):
+    ended = job.end(20)
+    assert ended.code == EXIT_LOST, ended.err
+    assert re.search(r"^mslaunch: the host was lost while ranks ran there on \S+, after", ended.err, re.M), ended.err
+    assert re.search(words, ended.err), ended.err
+    assert time.monotonic() - began < 8
+    return ended
+
+
+def ended_as_lost(job, began, words):
+    given_up(job, began, words)
+    job.wait_gone()
+
+
+@WHERE
+def test_an_agent_that_is_stopped_for_ever(start, where):
+    """The launcher gives it up, and its guard kills it and all that it has started."""
+    job = start([*where, *SHORT, *ENDLESS])
+    job.expect(b"ready", 2)
+    began = time.monotonic()
+    agent = parent_of(job.pids()[-1])
+    stop(agent)
+    ended_as_lost(
+        job, began, rf"nothing was heard from \S+ for \d\S* s: .* its agent \(process {agent} there\) stopped\?"
+    )
+
+
+@pytest.mark.parametrize(
+    ("way", "words"),
+    [
+        ("UP", "nothing was heard from beta for"),
+        ("DOWN", "its agent heard nothing from mslaunch for a lease"),
+        ("", "nothing was heard from beta for|heard nothing"),
+    ],
+)
+def test_what_carries_a_link_is_stopped_for_ever(start, way, words):
+    """As a network that is cut in one direction, or in both; the agent ends the ranks there."""
+    job = start([*REMOTE, *SHORT, *ENDLESS], env={"RSH_RELAY": "beta"})
+    job.expect(b"ready", 2)
+    relays = [pid for pid, line in job.left().items() if f"--pass {way}" in line and not line.startswith("sh")]
+    began = time.monotonic()
+    for pid in relays:
+        stop(pid)
+    try:
+        ended = given_up(job, began, words)
+        wait_until(lambda: not set(job.left()) - set(relays))
+    finally:
+        for pid in relays:
+            os.kill(pid, signal.SIGKILL)
+    assert "ended by mslaunch: rank 0" in ended.err
+    job.wait_gone()
+
+
+@WHERE
+def test_a_guard_that_is_stopped_for_ever(start, where, tmp_path):
+    """The job goes on, and when it is over the agent continues its guard, which then ends too."""
+    job = start([*where, *SHORT, *program("wait", tmp_path / "go")])
+    job.expect(b"ready", 2)
+    stop(parent_of(parent_of(job.pids()[-1])))
+    (tmp_path / "go").touch()
+    ended = job.end()
+    assert (ended.code, ended.err) == (0, "")
+    job.wait_gone()
+
+
+@WHERE
+def test_a_launcher_that_is_stopped_for_ever(start, where):
+    """Its agents end all; and should it be continued, it says why."""
+    job = start([*where, *SHORT, "--grace", "0.1", *ENDLESS])
+    job.expect(b"ready", 2)
+    began = time.monotonic()
+    stop(job.pid)
+    carriers = {job.pid, *(pid for pid, words in job.left().items() if parent_of(pid) == job.pid and "rsh" in words)}
+    wait_until(lambda: set(job.left()) <= carriers, 10, lambda: f"{job.left()}")
+    job.send(signal.SIGCONT)
+    ended_as_lost(job, began, "its agent heard nothing from mslaunch for a lease")
+
+
+@WHERE
+@pytest.mark.parametrize("who", ["launcher", "agent", "both"])
+def test_a_short_stop_is_harmless(start, where, who, tmp_path):
+    job = start([*where, *LONGER, *program("wait", tmp_path / "go")])
+    job.expect(b"ready", 2)
+    agents = {parent_of(pid) for pid in job.pids()}
+    stopped = {"launcher": {job.pid}, "agent": agents, "both": {job.pid, *agents}}[who]
+    for pid in stopped:
+        stop(pid)
+    threading.Event().wait(1.2)  # twice a heartbeat
+    for pid in stopped:
+        os.kill(pid, signal.SIGCONT)
+    (tmp_path / "go").touch()
+    ended = job.end()
+    assert (ended.code, ended.err) == (0, "")
+
+
+@WHERE
+def test_control_z_costs_no_lease(start, where, tmp_path):
+    """Agents are told before the launcher stops; the ranks are stopped as well, and all goes on after three leases."""
+    job = start([*where, *SHORT, *program("wait", tmp_path / "go")])
+    job.expect(b"ready", 2)
+    for _ in range(2):
+        job.send(signal.SIGTSTP)
+        for pid in (job.pid, *job.pids()):
+            wait_until(lambda pid=pid: state_of(pid) == "T")
+        threading.Event().wait(1.5)
+        job.send(signal.SIGCONT)
+        for pid in (job.pid, *job.pids()):
+            wait_until(lambda pid=pid: state_of(pid) in "SR")
+    (tmp_path / "go").touch()
+    ended = job.end()
+    assert (ended.code, ended.err) == (0, "")
+
+
+def test_without_a_lease_nobody_is_given_up(start, tmp_path):
+    """--lease 0 is for debuggers."""
+    job = start([*REMOTE, "--lease", "0", *program("wait", tmp_path / "go")])
+    job.expect(b"ready", 2)
+    agent = parent_of(job.pids()[0])
+    stop(agent)
+    stop(job.pid)
+    threading.Event().wait(1.0)
+    for pid in (agent, job.pid):
+        os.kill(pid, signal.SIGCONT)
+    (tmp_path / "go").touch()
+    ended = job.end()
+    assert (ended.code, ended.err) == (0, "")
