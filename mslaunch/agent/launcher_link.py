@@ -74,6 +74,9 @@ class LauncherLink:
             elif frame.payload:
                 self._agree(*map(float, frame.payload.split()))
                 self._received(frame)
+            else:
+                self._speak(self._heard)
+                self._wait(1.25)  # the launcher's timer is the one that counts: it reads many answers at once
 
     @property
     def pending(self) -> int:
@@ -85,8 +88,7 @@ class LauncherLink:
         self._loop.reader(self._reader, None)
         self._writer.close()
         self._hold(False, False)
-        if self._timer:
-            self._timer.cancel()
+        self._stop_timer()
 
     def _wrote(self, size: int) -> None:
         self._spoke = self._loop.now()
@@ -104,16 +106,24 @@ class LauncherLink:
     def _agree(self, heartbeat: float, lease: float) -> None:
         """How often each side speaks, and after how much silence it gives the other up; 0: never."""
         self._heartbeat, self._lease = heartbeat, lease
-        if self._timer:
-            self._timer.cancel()
         if lease:
             self._wait()
         else:
+            self._stop_timer()
             self.send(frames.ALIVE, payload=frames.SUSPENDED)
 
-    def _wait(self) -> None:
-        self._due = self._loop.now() + self._heartbeat
-        self._timer = self._loop.after(self._heartbeat, self._beat)
+    def _stop_timer(self) -> None:
+        if self._timer:
+            self._timer.cancel()
+
+    def _wait(self, heartbeats: float = 1.0) -> None:
+        self._stop_timer()
+        self._due = self._loop.now() + heartbeats * self._heartbeat
+        self._timer = self._loop.after(heartbeats * self._heartbeat, self._beat)
+
+    def _speak(self, now: float) -> None:
+        if now - self._spoke > self._heartbeat / 2 and not self._writer.pending:
+            self.send(frames.ALIVE)
 
     def _beat(self) -> None:
         """Look whether the launcher was heard, and let it hear of us."""
@@ -125,8 +135,7 @@ class LauncherLink:
             self._writer.flush()
             self._lost()
             return
-        if now - self._spoke > self._heartbeat / 2 and not self._writer.pending:
-            self.send(frames.ALIVE)
+        self._speak(now)
         self._wait()
 
     def busy(self, on: bool) -> None:

@@ -64,6 +64,11 @@ class Decoder:
         """What came before the magic, the last 4 KiB of it."""
         return self._noise + self._buffer if self._waiting_for_magic else self._noise
 
+    @property
+    def between(self) -> bool:
+        """Nothing of a frame is here yet."""
+        return not (self._buffer or self._waiting_for_magic)
+
     def feed(self, data: bytes) -> list[Frame]:
         """The frames that `data` completes; raises `WireError` if it cannot be ours."""
         if len(data) < self._missing:  # joined once, when all is there: each time would take seconds for 64 MiB

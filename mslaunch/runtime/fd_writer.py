@@ -66,6 +66,16 @@ class Writer:
             self._scheduled = True
             self._loop.soon(self._end_of_round)
 
+    def say(self, data: bytes) -> None:
+        """Write a few bytes at once, unless others wait already; `progress` does not hear of them."""
+        if not self._queue and not self.closed:
+            try:
+                size = os.write(self._fd, data)
+            except OSError:  # blocked, or broken: `send` sees to it
+                size = 0
+            if size < len(data):
+                self.send(data[size:])
+
     def flush(self) -> None:
         """Write now what can be written; for who will not come back to the loop."""
         if self._queue and not self._waiting:

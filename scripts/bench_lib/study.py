@@ -1,13 +1,14 @@
-"""Figures for the design: the cost of imports, and the throughput of pipes and pseudo-terminals.
+"""Figures for the design: the cost of imports and of signs of life, and the throughput of pipes and pseudo-terminals.
 
-It does not use mslaunch.  Streams are also measured by when the first line arrives: from a program that buffers as for
-a file, with the last one.
+Only `heartbeats` uses mslaunch.  Streams are also measured by when the first line arrives: from a program that buffers
+as for a file, with the last one.
 """
 
 from __future__ import annotations
 
 import os
 import statistics
+import subprocess
 import sys
 import termios
 import time
@@ -37,6 +38,22 @@ def imports(python: str, rounds: int) -> list[Line]:
     for name, times in extra.items():
         cells = [f"+{pick(times) * 1000:.1f} ms" if times else "–" for pick in (statistics.median, min)]
         lines.append((name, *cells))
+    return lines
+
+
+def heartbeats(rounds: int) -> list[Line]:
+    """CPU time of this checkout's launcher for the signs of life of many idle links; medians."""
+    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    program = os.path.join(root, "scripts", "bench_lib", "programs", "heartbeats.py")
+    lines: list[Line] = []
+    for links in (100, 1000):
+        argv = [sys.executable, program, str(links), "0.5", "10"]
+        found = [
+            float(subprocess.run(argv, env={"PYTHONPATH": root}, capture_output=True, timeout=60, check=True).stdout)
+            for _ in range(rounds)
+        ]
+        spent = statistics.median(found)
+        lines.append((str(links), f"{spent * 1000:.1f} ms", f"{spent / 5:.2%}"))
     return lines
 
 

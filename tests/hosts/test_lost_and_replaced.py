@@ -1,6 +1,6 @@
 """Hosts that are lost while --restart group holds: real ones, whose agents are killed or whose network is cut.
 
-What needs no real host is in launch/test_group_restart.py.  A host that falls silent is noticed after 30 s, so what
+What needs no real host is in launch/test_group_restart.py.  A host that falls silent is noticed after 15 s, so what
 waits for that is one test with several jobs.
 """
 
@@ -73,7 +73,7 @@ def test_the_local_agent_is_killed_while_links_have_threads(start, four, tmp_pat
 
 @pytest.mark.slow
 def test_a_host_falls_silent(tmp_path):
-    """With a spare, with --min-ranks, and with neither of them; all at one time, since each waits for TCP.
+    """With a spare, with --min-ranks, and with neither of them; all at one time, since each waits for a lease.
 
     The user's configuration says how long: 6 s instead of 30.
     """

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 STARTED, INTERPRETER_KNOWN, PAYLOAD_SENT, HELLO_CAME, READY = range(5)
 
 _CHUNK = 1 << 18
+_ALIVE = frames.encode(frames.ALIVE)
 
 
 def meaningless(frame: frames.Frame) -> WireError:
@@ -97,6 +98,7 @@ class AgentConnection:
         self._payload_left = len(link.first)
         # a broken link: the reader will see the end
         self._writer = Writer(loop, link.writer, _ignore, self._wrote)
+        self.say = self._writer.say  #: a short frame that goes out at once
         self.detach()
         os.set_blocking(link.reader, False)
         if link.first:
@@ -146,11 +148,6 @@ class AgentConnection:
         """One frame, down; in pieces, since what is left of a piece after a write is copied."""
         self._writer.send(*(frame[at : at + _CHUNK] for at in range(0, len(frame), _CHUNK)))
 
-    def say(self, frame: bytes) -> None:
-        """A frame that goes out at once."""
-        self._writer.send(frame)
-        self._writer.flush()
-
     def _wrote(self, size: int) -> None:
         self.spoke = self._loop.now()
         if self._payload_left:
@@ -172,6 +169,9 @@ class AgentConnection:
             self._stream_ended()
             return
         self.heard = self._loop.now()
+        if data == _ALIVE and self._decoder.between:  # the only frame of most links, for most of the time
+            self.busy = False
+            return
         try:
             for frame in self._decoder.feed(data):
                 if frame.kind == frames.FAULT:

@@ -46,16 +46,19 @@ class Leases:
         """Look who was heard, and let all hear of us."""
         now, heartbeat = self._loop.now(), self._heartbeat
         late = now - self._due > heartbeat
-        self._links[:] = [connection for connection in self._links if connection.open]
-        for connection in self._links[:] if not self._limit else ():
-            if not connection.hello:
+        last, spoken = now - self._lease, now - heartbeat / 2
+        for connection in self._links.copy() if not self._limit else ():
+            if not connection.open:
+                self._links.remove(connection)
+            elif not connection.hello:
                 continue
-            if late:
+            elif late:
                 connection.heard = now
-            silent = now - connection.heard
-            if silent > self._lease and not (connection.busy and silent < BUSY_SECONDS):
-                connection.lose(_silent(connection, silent))
-            elif now - connection.spoke > heartbeat / 2 and not connection.pending:
+                connection.say(_ALIVE)
+            elif connection.heard < last and not (connection.busy and now - connection.heard < BUSY_SECONDS):
+                connection.lose(_silent(connection, now - connection.heard))
+            elif connection.spoke < spoken:
+                connection.spoke = now
                 connection.say(_ALIVE)
         self._due = now + heartbeat
         self._loop.after(heartbeat, self.beat)
