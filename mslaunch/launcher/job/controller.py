@@ -60,6 +60,7 @@ class JobController:
         self._console = console
         self._make_spawner = make_spawner
         self._records = records
+        self._crashes: dict[tuple[str, str], list[str]] = {}  # errors of agents -> hosts
         self._stdin = Stdin(loop, stdin[0], stdin[1], self._send_stdin)
         self._pressure = BackPressure(agents, output, self.post)
         self.on_drained = self._pressure.drained
@@ -92,7 +93,10 @@ class JobController:
         self.post(events.LinkEnded(node, error))
         cause = self.state.failure
         if error and self._agents.crashed(node) and not (cause and cause.facts.get("error") is error):
-            self._console.info(str(error))  # not the cause, but to be reported
+            alike = self._crashes.setdefault((error.what, error.todo), [])
+            alike.append(self._agents.host(node))
+            if len(alike) == 1:
+                self._console.info(str(error))  # not the cause, but to be reported; the hosts that follow at the end
         self._mpi.lost(node)
 
     def post(self, event: Any) -> None:
@@ -191,6 +195,11 @@ class JobController:
 
     def finish(self) -> None:
         """Until all output is written."""
+        for (what, _), hosts in self._crashes.items():
+            if len(hosts) > 1:
+                from mslaunch.plan.hosts.host_ranges import fold
+
+                self._console.info(f"{fold(sorted(hosts[1:]))}: {what}, too")
         self._output.finish()
         self._loop.run(lambda: not self._output.pending)
         self._actions.stop()

@@ -14,7 +14,7 @@ from mslaunch.datamodel.node_plan import SERVICE_BASE as SERVICE
 from mslaunch.datamodel.node_plan import AppPlan, NodePlan, RankPlan, ServicePlan, World
 from mslaunch.datamodel.node_report import ExitStatus
 from mslaunch.datamodel.request import OutputPolicy
-from mslaunch.errors import UsageError, WireError
+from mslaunch.errors import LinkError, UsageError, WireError
 from mslaunch.launcher.agents.connection import JobAgents
 from mslaunch.launcher.job import events
 from mslaunch.launcher.job.controller import JobController
@@ -269,3 +269,23 @@ def test_few_notices_of_an_agent_are_shown(make: Callable[..., Job]) -> None:
     said = job.heard().splitlines()
     assert len(said) == 8 and all(line.startswith("mslaunch: n0: notice ") and len(line) < 450 for line in said)
     assert "\033" not in "".join(said)
+
+
+def test_agents_that_fail_alike_are_told_once(make: Callable[..., Job]) -> None:
+    """The first is the cause, the second is told at once, and the others at the end in one line."""
+
+    class Agents:
+        crashed = staticmethod(lambda node: True)
+        host = staticmethod(lambda node: f"n{node}")
+        send = staticmethod(lambda node, frame: None)
+
+    job = make()
+    agents: Any = Agents()
+    job.launch._agents = agents
+    for node in range(5):
+        job.launch._on_link_ended(node, LinkError("the agent has no more memory", f"n{node}"))
+    job.launch.finish()
+    assert job.heard().splitlines() == [
+        "mslaunch: n1: the agent has no more memory",
+        "mslaunch: n[2-4]: the agent has no more memory, too",
+    ]
