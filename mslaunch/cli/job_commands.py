@@ -6,7 +6,6 @@ The exit code of `--status JOB` is 0 while the job runs, and then the job's own.
 from __future__ import annotations
 
 import os
-import re
 import shlex
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,6 +30,8 @@ def recorded(request: Request, typed: Sequence[str]) -> list[str]:
     """
     name = os.path.basename(typed[0])
     words = [OWN if name == "__main__.py" else name, *typed[1:]]
+    import re
+
     of_programs = _words_of_programs(request, words)
     for name, value in {(name, value) for app in request.apps for name, value in app.env if value}:
         assigned = re.compile(rf"(?<![A-Za-z0-9_]){re.escape(name)}=")

@@ -260,12 +260,15 @@ def pack_runs(numbers: Iterable[int]) -> str:
     return " ".join(":".join(map(str, run)) for run in runs)
 
 
+_MOST_RANKS = 1 << 20  #: of a world
+
+
 def unpack_runs(text: str) -> tuple[int, ...]:
     """The inverse of `pack_runs`; raises ValueError for anything else."""
     numbers: list[int] = []
     for word in text.split():
         first, count, step = map(int, word.split(":"))
-        if count < 1 or step < 1:
+        if not 1 <= count <= _MOST_RANKS - len(numbers) or step < 1:
             raise ValueError(word)
         numbers += range(first, first + count * step, step)
     return tuple(numbers)

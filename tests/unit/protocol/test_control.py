@@ -67,6 +67,12 @@ def test_numbers_are_written_as_runs(numbers: tuple[int, ...]) -> None:
     assert control.unpack_runs(control.pack_runs(numbers)) == numbers
 
 
+@pytest.mark.parametrize("text", ["0:99999999999:1", "0:1048577:3", "0:1048576:1 0:1:1"])
+def test_runs_are_of_ranks_that_a_job_can_have(text: str) -> None:
+    with pytest.raises(ValueError):
+        control.unpack_runs(text)
+
+
 def test_runs_are_short() -> None:
     assert control.pack_runs(range(0, 64000, 1000)) == "0:64:1000"
     assert control.pack_runs([]) == ""

@@ -111,7 +111,7 @@ class KeySpace:
         return self._stores[life]
 
     def packed(self, life: int, clear: bool) -> bytes:
-        """See `Store.packed`."""
+        """What other nodes do not know yet of one of the stores; `clear`: after this they all do."""
         return (self._stores.get(life) or Store()).packed(clear)
 
     def learn(self, life: int, blob: bytes) -> None:

@@ -117,8 +117,15 @@ def pattern_matches(patterns: Sequence[str], text: str) -> bool:
 
 @functools.lru_cache(maxsize=4096)
 def _pattern(text: str) -> re.Pattern[str]:
-    # only * and ? are special; [ is the beginning of [host]:port in known_hosts, which rules fnmatch out
-    return re.compile(re.sub(r"(\\\*)+", ".*", re.escape(text)).replace(r"\?", "."), re.DOTALL)
+    """Only * and ? are special; [ is the beginning of [host]:port in known_hosts, which rules fnmatch out.
+
+    What stands between two stars matches where it first can, and is not tried elsewhere: the time stays short.
+    """
+    first, *others = (re.escape(part).replace(r"\?", ".") for part in re.split(r"\*+", text))
+    if not others:
+        return re.compile(first, re.DOTALL)
+    middle = "".join(f"(?=(.*?{part}))\\{number}" for number, part in enumerate(others[:-1], 1))
+    return re.compile(f"{first}{middle}.*{others[-1]}", re.DOTALL)
 
 
 def read_config(path: str, guarded: bool) -> str:
