@@ -74,7 +74,7 @@ class LauncherLink:
             elif frame.payload:
                 self._agree(*map(float, frame.payload.split()))
                 self._received(frame)
-            else:
+            elif self._lease:
                 self._speak(self._heard)
                 self._wait(1.25)  # the launcher's timer is the one that counts: it reads many answers at once
 

@@ -95,6 +95,7 @@ class _Launch:
             raise
         finally:
             stuck = self._attempt.close_agents()
+            self._context.links.close()
         kept = self._attempt.end_output() and kept
         return self._report(outcome if kept else with_lost_output(outcome), stuck)
 

@@ -13,6 +13,7 @@ from mslaunch.faststd import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from threading import Lock
 
     from mslaunch.runtime.loop import Loop
 
@@ -49,6 +50,7 @@ class Writer:
         self._waiting = False  # for writability
         self._scheduled = False
         self._shared = shared
+        self.lock: Lock | None = None  #: held while bytes are written, once another thread may `say` something
         if not shared:
             os.set_blocking(fd, False)
 
@@ -67,14 +69,22 @@ class Writer:
             self._loop.soon(self._end_of_round)
 
     def say(self, data: bytes) -> None:
-        """Write a few bytes at once, unless others wait already; `progress` does not hear of them."""
+        """Write a few bytes at once, unless others wait already; `progress` does not hear of them.
+
+        Pipes and sockets take so few bytes whole or not at all; if not, bytes are under way anyhow, or it is broken.
+        """
+        if self.lock:
+            with self.lock:
+                self._say(data)
+        else:
+            self._say(data)
+
+    def _say(self, data: bytes) -> None:
         if not self._queue and not self.closed:
             try:
-                size = os.write(self._fd, data)
-            except OSError:  # blocked, or broken: `send` sees to it
-                size = 0
-            if size < len(data):
-                self.send(data[size:])
+                os.write(self._fd, data)
+            except OSError:
+                pass
 
     def flush(self) -> None:
         """Write now what can be written; for who will not come back to the loop."""
@@ -84,6 +94,9 @@ class Writer:
     def close(self) -> None:
         """Stop; what is pending is dropped.  The descriptor stays open, it is the owner's."""
         if not self.closed:
+            if self.lock:
+                with self.lock:  # who says something now has ended before the descriptor is closed
+                    self.closed = True
             self.closed = True
             self._loop.writer(self._fd, None)
             self._queue.clear()
@@ -96,10 +109,11 @@ class Writer:
     def _write(self) -> None:
         before = self.pending
         try:
-            if self._shared:
-                self._write_a_little()
-            while self._queue:
-                self._wrote(os.writev(self._fd, self._queue[:64]))
+            if self.lock:
+                with self.lock:
+                    self._write_all()
+            else:
+                self._write_all()
         except BlockingIOError:
             if not self._waiting:
                 self._waiting = True
@@ -116,6 +130,12 @@ class Writer:
                 self._loop.writer(self._fd, None)
         if self._progress and before > self.pending:
             self._progress(before - self.pending)
+
+    def _write_all(self) -> None:
+        if self._shared:
+            self._write_a_little()
+        while self._queue:
+            self._wrote(os.writev(self._fd, self._queue[:64]))
 
     def _write_a_little(self) -> None:
         """One small write, if poll has just said that it will not block; BlockingIOError while there is more."""

@@ -43,7 +43,7 @@ def ended_as_lost(job, began, words):
 def test_an_agent_that_is_stopped_for_ever(start, where):
     """The launcher gives it up, and its guard kills it and all that it has started."""
     job = start([*where, *SHORT, *ENDLESS])
-    job.expect(b"ready", 2)
+    job.expect(b"\n", 2)
     began = time.monotonic()
     agent = parent_of(job.pids()[-1])
     stop(agent)
@@ -63,7 +63,7 @@ def test_an_agent_that_is_stopped_for_ever(start, where):
 def test_what_carries_a_link_is_stopped_for_ever(start, way, words):
     """As a network that is cut in one direction, or in both; the agent ends the ranks there."""
     job = start([*REMOTE, *SHORT, *ENDLESS], env={"RSH_RELAY": "beta"})
-    job.expect(b"ready", 2)
+    job.expect(b"\n", 2)
     relays = [pid for pid, line in job.left().items() if f"--pass {way}" in line and not line.startswith("sh")]
     began = time.monotonic()
     for pid in relays:
@@ -82,7 +82,7 @@ def test_what_carries_a_link_is_stopped_for_ever(start, way, words):
 def test_a_guard_that_is_stopped_for_ever(start, where, tmp_path):
     """The job goes on, and when it is over the agent continues its guard, which then ends too."""
     job = start([*where, *SHORT, *program("wait", tmp_path / "go")])
-    job.expect(b"ready", 2)
+    job.expect(b"\n", 2)
     stop(parent_of(parent_of(job.pids()[-1])))
     (tmp_path / "go").touch()
     ended = job.end()
@@ -94,7 +94,7 @@ def test_a_guard_that_is_stopped_for_ever(start, where, tmp_path):
 def test_a_launcher_that_is_stopped_for_ever(start, where):
     """Its agents end all; and should it be continued, it says why."""
     job = start([*where, *SHORT, "--grace", "0.1", *ENDLESS])
-    job.expect(b"ready", 2)
+    job.expect(b"\n", 2)
     began = time.monotonic()
     stop(job.pid)
     carriers = {job.pid, *(pid for pid, words in job.left().items() if parent_of(pid) == job.pid and "rsh" in words)}
@@ -107,7 +107,7 @@ def test_a_launcher_that_is_stopped_for_ever(start, where):
 @pytest.mark.parametrize("who", ["launcher", "agent", "both"])
 def test_a_short_stop_is_harmless(start, where, who, tmp_path):
     job = start([*where, *LONGER, *program("wait", tmp_path / "go")])
-    job.expect(b"ready", 2)
+    job.expect(b"\n", 2)
     agents = {parent_of(pid) for pid in job.pids()}
     stopped = {"launcher": {job.pid}, "agent": agents, "both": {job.pid, *agents}}[who]
     for pid in stopped:
@@ -124,7 +124,7 @@ def test_a_short_stop_is_harmless(start, where, who, tmp_path):
 def test_control_z_costs_no_lease(start, where, tmp_path):
     """Agents are told before the launcher stops; the ranks are stopped as well, and all goes on after three leases."""
     job = start([*where, *SHORT, *program("wait", tmp_path / "go")])
-    job.expect(b"ready", 2)
+    job.expect(b"\n", 2)
     for _ in range(2):
         job.send(signal.SIGTSTP)
         for pid in (job.pid, *job.pids()):
@@ -141,7 +141,7 @@ def test_control_z_costs_no_lease(start, where, tmp_path):
 def test_without_a_lease_nobody_is_given_up(start, tmp_path):
     """--lease 0 is for debuggers."""
     job = start([*REMOTE, "--lease", "0", *program("wait", tmp_path / "go")])
-    job.expect(b"ready", 2)
+    job.expect(b"\n", 2)
     agent = parent_of(job.pids()[0])
     stop(agent)
     stop(job.pid)
@@ -151,3 +151,15 @@ def test_without_a_lease_nobody_is_given_up(start, tmp_path):
     (tmp_path / "go").touch()
     ended = job.end()
     assert (ended.code, ended.err) == (0, "")
+
+
+@WHERE
+def test_who_is_only_busy_is_not_given_up(start, where):
+    """Output that the terminal does not take, and 50 processes to start, with a short lease."""
+    words = [*where, "--heartbeat", "0.1", "--lease", "0.5", "-q"]
+    words[words.index("-n") + 1] = "50"
+    job = start([*words, "--oversubscribe", *program("spew", 5_000)])
+    threading.Event().wait(1.2)  # nobody reads
+    ended = job.end()
+    assert (ended.code, ended.err) == (0, "")
+    assert len(ended.out) >= 50 * 5_000

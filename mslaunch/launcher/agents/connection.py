@@ -99,6 +99,7 @@ class AgentConnection:
         # a broken link: the reader will see the end
         self._writer = Writer(loop, link.writer, _ignore, self._wrote)
         self.say = self._writer.say  #: a short frame that goes out at once
+        self.share = partial(setattr, self._writer, "lock")  #: with a `Lock`: another thread may `say` something
         self.detach()
         os.set_blocking(link.reader, False)
         if link.first:

@@ -1,12 +1,16 @@
 """Leases: signs of life on all links of a launch, by one timer; a launcher that stops itself tells the agents first.
 
 An agent that was not heard for a lease is given up.  A launcher that finds that it was itself stopped, or busy, first
-reads what has come.  This is imported at the first heartbeat, which many launches do not live to see.
+reads what has come.  While its loop is blocked, as by a write to a log on a network file system that hangs, a thread
+speaks in its place: a process that is stopped has no thread that runs.
+
+This is imported at the first heartbeat, which many launches do not live to see.
 """
 
 from __future__ import annotations
 
 import os
+import threading
 
 from mslaunch.errors import LinkError
 from mslaunch.faststd import TYPE_CHECKING, partial, signal
@@ -37,6 +41,11 @@ class Leases:
         self._links = links
         self._terms = terms
         self._due = due
+        self._over = threading.Event()
+        self.lock = threading.Lock()  #: for `AgentConnection.share`
+        for connection in links:
+            connection.share(self.lock)
+        self._thread: threading.Thread | None = None
         self._unanswered: set[AgentConnection] = set()
         self._limit: Timer | None = None
 
@@ -46,6 +55,9 @@ class Leases:
         """Look who was heard, and let all hear of us."""
         now, heartbeat = self._loop.now(), self._heartbeat
         late = now - self._due > heartbeat
+        if not self._thread:
+            self._thread = threading.Thread(target=self._stand_in, daemon=True, name="signs of life")
+            self._thread.start()
         last, spoken = now - self._lease, now - heartbeat / 2
         for connection in self._links.copy() if not self._limit else ():
             if not connection.open:
@@ -62,6 +74,21 @@ class Leases:
                 connection.say(_ALIVE)
         self._due = now + heartbeat
         self._loop.after(heartbeat, self.beat)
+
+    def _stand_in(self) -> None:
+        """In a thread: speak when `beat` is late."""
+        while not self._over.wait(self._heartbeat):
+            late = self._loop.now() - self._due
+            if self._heartbeat / 4 < late < BUSY_SECONDS and not self._limit:
+                for connection in self._links.copy():
+                    if connection.hello:
+                        connection.say(_ALIVE)
+
+    def close(self) -> None:
+        """End the thread."""
+        self._over.set()
+        if self._thread:
+            self._thread.join()
 
     # --- Ctrl-Z
 
@@ -83,9 +110,9 @@ class Leases:
 
     def _stop(self) -> None:
         os.kill(os.getpid(), signal.SIGSTOP)
-        self._limit = None
         now = self._loop.now()
         self._due = now + self._heartbeat
+        self._limit = None
         for connection in self._links:
             connection.heard = now
             connection.send(self._terms)

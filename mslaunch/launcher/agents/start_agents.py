@@ -59,6 +59,8 @@ class OpenLinks:
         """Its agent learns what its lease is."""
         connection.send(self._terms)
         self._open.append(connection)
+        if self._leases:
+            connection.share(self._leases.lock)
         heartbeat, lease = self._lease
         if lease and not self._due:
             self._due = self.loop.now() + heartbeat
@@ -67,6 +69,11 @@ class OpenLinks:
     def suspend(self) -> None:
         """Stop this process until it is continued, and lose no lease by that."""
         self._keep().suspend()
+
+    def close(self) -> None:
+        """The launch is over."""
+        if self._leases:
+            self._leases.close()
 
     def _keep(self) -> Leases:
         if not self._leases:

@@ -19,7 +19,7 @@ from mslaunch.transport.ssh.config.config_lines import WAY_OUT
 from mslaunch.transport.ssh.config.ssh_config import HostConfig, Resolver
 from mslaunch.transport.ssh.deadline import ConnectAttempt, ConnectCancelled, Deadline
 from mslaunch.transport.ssh.known_hosts import HostKeyCheck
-from mslaunch.transport.ssh.tcp_and_proxy import SocketStream, proxy_stream, tcp_stream
+from mslaunch.transport.ssh.tcp_and_proxy import DEAD_AFTER, SocketStream, proxy_stream, tcp_stream
 from mslaunch.transport.ssh.user_keys import Keyring, unpack
 
 
@@ -168,7 +168,8 @@ def _carrier(shared: Shared, config: HostConfig, attempt: ConnectAttempt, below:
             return stream
         if config.proxy_command:
             return proxy_stream(config.proxy_command, shared.environ, deadline, arm)
-        return tcp_stream(config.hostname, config.port, config.family, deadline, arm, config.patience)
+        patience = config.patience or max(DEAD_AFTER, round(2 * shared.policy.lease))
+        return tcp_stream(config.hostname, config.port, config.family, deadline, arm, patience)
     except LinkError as error:
         error.where = error.where or config.where
         raise

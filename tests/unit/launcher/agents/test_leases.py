@@ -1,0 +1,188 @@
+"""Leases, by virtual time: who is given up and when, and who is not."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mslaunch.agent.launcher_link import LauncherLink
+from mslaunch.datamodel.jobmap import Node
+from mslaunch.datamodel.request import LinkPolicy
+from mslaunch.errors import LinkError
+from mslaunch.launcher.agents.connection import AgentConnection
+from mslaunch.launcher.agents.leases import BUSY_SECONDS
+from mslaunch.launcher.agents.start_agents import OpenLinks
+from mslaunch.protocol import control, frames
+from mslaunch.runtime.loop import Clock, Loop, Poller
+from mslaunch.transport.base import Link
+
+ROOT = Path(__file__).resolve().parents[4]
+HELLO = frames.encode(frames.HELLO, payload=control.pack_record(control.Hello("n1", 4711, 2, 2, "3.11", ())))
+ALIVE = frames.encode(frames.ALIVE)
+BUSY = frames.encode(frames.ALIVE, payload=frames.BUSY)
+BIG = frames.header(frames.STDOUT, 1 << 20, 0)
+
+
+class Hours(Clock):
+    """Time that a wait moves on at once."""
+
+    def __init__(self) -> None:
+        self.time = 1000.0
+        self.now = lambda: self.time  # type: ignore[method-assign]
+
+    def wait(self, poller: Poller, seconds: float | None) -> list[tuple[int, int]]:
+        ready = poller.wait(0.0)
+        if not ready:
+            assert seconds is not None, "it would wait for ever"
+            self.time += seconds
+        return ready
+
+
+class Pair:
+    """A link of a launcher, whose other end is the test's."""
+
+    def __init__(self, clock: Clock, heartbeat: float = 5.0, lease: float = 15.0) -> None:
+        self.loop = Loop(clock)
+        (self.down, writer), (reader, self.up) = os.pipe(), os.pipe()
+        self.links = OpenLinks(self.loop, LinkPolicy(heartbeat=heartbeat, lease=lease))
+        self.connection = AgentConnection(self.loop, Link(Node("n1", 1, "-H"), reader, writer))
+        self.ends: list[LinkError | None] = []
+        self.connection.attach(self.ends.append, lambda frame: None)
+        self.links.add(self.connection)
+        os.write(self.up, frames.MAGIC + HELLO)
+
+    def run(self, seconds: float) -> None:
+        self.loop.run(lambda: bool(self.ends), seconds)
+
+    def heard(self) -> bytes:
+        os.set_blocking(self.down, False)
+        try:
+            return os.read(self.down, 1 << 20)
+        except BlockingIOError:
+            return b""
+
+    def close(self) -> None:
+        self.links.close()
+        self.connection.close()
+        for fd in (self.down, self.up):
+            os.close(fd)
+        self.loop.close()
+
+
+@pytest.fixture
+def hours() -> Hours:
+    return Hours()
+
+
+@pytest.fixture
+def pair(hours: Hours) -> Iterator[Pair]:
+    made = Pair(hours)
+    yield made
+    made.close()
+
+
+def test_a_silent_agent_is_given_up_after_a_lease(pair: Pair, hours: Hours) -> None:
+    pair.run(100)
+    assert 1015 <= hours.time <= 1020.1
+    (error,) = pair.ends
+    assert error and re.match(r"n1: nothing was heard from n1 for \d\d s: .*agent \(process 4711 there\)", str(error))
+
+
+def test_one_that_speaks_is_not(pair: Pair) -> None:
+    """A sign of life, or a part of a large frame."""
+    for data in (ALIVE, ALIVE, BIG, b"x", b"x", b"x"):
+        pair.run(12)
+        os.write(pair.up, data)
+    assert not pair.ends
+    pair.run(100)
+    assert pair.ends
+
+
+def test_one_that_starts_processes_has_more_time(pair: Pair, hours: Hours) -> None:
+    os.write(pair.up, BUSY)
+    pair.run(BUSY_SECONDS - 20)
+    assert not pair.ends
+    os.write(pair.up, ALIVE)
+    before = hours.time
+    pair.run(100)
+    assert pair.ends and hours.time < before + 25
+
+
+def test_a_launcher_that_was_stopped_counts_anew(pair: Pair, hours: Hours) -> None:
+    pair.run(6)
+    hours.time += 3600
+    pair.run(14)
+    assert not pair.ends
+
+
+def test_what_goes_down(pair: Pair, hours: Hours) -> None:
+    """The terms first; then a sign of life for each heartbeat in which nothing else went."""
+    pair.run(9)
+    os.write(pair.up, ALIVE)
+    pair.run(12)
+    terms, sign = frames.encode(frames.LEASE, payload=b"5 15"), frames.encode(frames.LEASE)
+    assert pair.heard() == terms + 4 * sign
+    pair.connection.send(frames.encode(frames.PAUSE))
+    os.write(pair.up, ALIVE)
+    pair.run(2)
+    assert pair.heard() == frames.encode(frames.PAUSE)
+
+
+@pytest.mark.parametrize("lease", [15.0, 0.0])
+def test_terms_without_a_lease(hours: Hours, lease: float) -> None:
+    pair = Pair(hours, lease=lease)
+    pair.run(7200)
+    assert bool(pair.ends) == bool(lease)
+    pair.close()
+
+
+def test_an_agent_gives_its_launcher_up(hours: Hours) -> None:
+    """It says so, and counts anew after it was stopped itself."""
+    (reader, down), (up, writer) = os.pipe(), os.pipe()
+    lost: list[Any] = []
+    loop = Loop(hours)
+    LauncherLink(loop, (reader, writer), lambda frame: None, lambda: lost.append(hours.time), lambda on: None)
+    os.write(down, frames.encode(frames.LEASE, payload=b"5 15"))
+    loop.run(lambda: False, 6)
+    hours.time += 3600
+    loop.run(lambda: False, 12)
+    os.write(down, frames.encode(frames.LEASE, payload=b"0 0"))
+    loop.run(lambda: False, 3600)
+    os.write(down, frames.encode(frames.LEASE))  # a sign of life that was under way
+    loop.run(lambda: False, 3600)
+    assert not lost
+    os.write(down, frames.encode(frames.LEASE, payload=b"5 15"))
+    began = hours.time
+    loop.run(lambda: bool(lost), 60)
+    assert 15 <= lost[0] - began <= 20.1
+    said = [frame.payload for frame in frames.Decoder(magic=True).feed(os.read(up, 1 << 16))]
+    assert said[-1] == frames.GIVEN_UP and frames.SUSPENDED in said
+    for fd in (reader, down, up, writer):
+        os.close(fd)
+    loop.close()
+
+
+def test_a_launcher_whose_loop_is_blocked_is_still_heard() -> None:
+    """As by a write to a log on a file system that hangs; a thread speaks, and agents do not end."""
+    pair = Pair(Clock(), heartbeat=0.05, lease=100.0)
+    pair.run(0.2)
+    pair.heard()
+    pair.loop.after(0, lambda: threading.Event().wait(0.6) and None)
+    pair.run(0.01)
+    assert pair.heard().count(frames.encode(frames.LEASE)) >= 3
+    pair.close()
+    assert not [thread for thread in threading.enumerate() if thread.name == "signs of life"]
+
+
+def test_waits_do_not_follow_a_clock_that_is_set() -> None:
+    """All waits go by CLOCK_MONOTONIC; the time of day is only written down."""
+    for path in (ROOT / "mslaunch").rglob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        if path.parent.name != "detached":  # when a job began and ended, for people; and the age of old entries
+            assert not re.search(r"\btime\.time\(|datetime\.now|CLOCK_REALTIME", text), path
