@@ -56,7 +56,7 @@ class Node:
             loop, self, {}, lambda name: folder, host, MpiLibrary("pmix", "Open MPI", "", library), {}
         )
         self._pmix = PmixServer(context, folder)
-        self._say(event="ready")
+        self._say(event="ready", taken=self._pmix._port is not None)
 
     def _say(self, **fields: Any) -> None:
         os.write(1, json.dumps(fields).encode() + b"\n")
@@ -583,6 +583,29 @@ for _ in range(2):
             assert ran.output(rank).split() == [str(rank), str(size), *ends] * 2
     finally:
         ran.close()
+
+
+SILENT = """
+import socket
+if world.rank == 0:
+    uri = next(value for name, value in os.environ.items() if name.startswith("PMIX_SERVER_URI"))
+    address = "127.0.0.1", int(uri.rpartition(":")[2])
+    silent, other = socket.create_connection(address), socket.create_connection(address)
+    other.sendall(b"\\0" * 10)
+world.Barrier()
+if world.rank == 1:
+    MPI.Publish_name("name", "port")
+world.Barrier()
+print(MPI.Lookup_name("name"))
+"""
+
+
+def test_a_connection_that_says_nothing_holds_no_rank_up(job: Callable[..., Job]) -> None:
+    """Every libpmix reads a first message in its only thread, so ours must have taken its port over."""
+    ran = job(ONE, SILENT)
+    assert ran.run() == dict.fromkeys(range(3), 0)
+    assert [ran.output(rank).split() for rank in range(3)] == [["port"]] * 3
+    assert [event["taken"] for event in ran.events if event["event"] == "ready"] == [True]
 
 
 # --- libraries that do not serve
