@@ -112,7 +112,7 @@ def site(tmp_path: Path, rsa: Path, monkeypatch: pytest.MonkeyPatch, need: Calla
 
 
 def config(
-    text: str, mode: int = 0o600, owner: int = 0, host: str = "", keys: tuple[str, ...] = ()
+    text: str, mode: int = 0o600, owner: int = 0, group: int = 0, host: str = "", keys: tuple[str, ...] = ()
 ) -> Callable[[Site], None]:
     """A ~/.ssh/config; `host`: lines for sshd; `keys`: kinds of its host keys."""
 
@@ -120,7 +120,7 @@ def config(
         site.options = host
         site.kinds = keys or site.kinds
         path = site.file("config", text.replace("SSH", str(site.lab.ssh)), mode)
-        os.chown(path, owner, 0)
+        os.chown(path, owner, group)
 
     return prepare
 
@@ -195,6 +195,8 @@ ROWS = {
         config("Host *\n ProxyCommand sh -c 'touch SSH/owned; exit 1'\n", 0o666), OWNER, OWNER
     ),
     "another user's": Row(config("", 0o600, UID), OWNER, OWNER),
+    "writable by a group of others": Row(config("", 0o660, 0, UID), OWNER, OWNER),
+    "writable by the user's private group": Row(config("", 0o660), "", ""),  # of Debian's ssh only
     "readable by all": Row(config("", 0o644), "", ""),
     "included, writable by all": Row(included(0o646), OWNER, OWNER),
     "included, another user's": Row(included(0o644, UID), OWNER, OWNER),

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mslaunch.errors import LinkError
+from mslaunch.transport.ssh.config import algorithms
 from mslaunch.transport.ssh.config.config_lines import pattern_matches, words
 from mslaunch.transport.ssh.config.ssh_config import HostConfig, Resolver, parse_agent_args
 
@@ -175,6 +176,38 @@ def test_words_that_only_ssh_knows_are_refused(args: list[str]) -> None:
 def test_a_file_of_f_must_exist(home: Home) -> None:
     with pytest.raises(LinkError, match="cannot be read"):
         home.look("", "node1", "-F", "/nowhere/at-all")
+
+
+def test_the_file_of_f_may_be_anybodys_and_what_it_includes_may_not(home: Home) -> None:
+    """As in ssh: who names a file has looked at it."""
+    other = home.directory / "other"
+    inner = home.directory / "inner"
+    inner.write_text("User bob\n")
+    other.write_text(f"Include {inner}\n")
+    other.chmod(0o666)
+    assert home.look("", "node1", "-F", str(other)).user == "bob"
+    inner.chmod(0o646)
+    with pytest.raises(LinkError, match=f"Bad owner or permissions on {inner}"):
+        home.look("", "node1", "-F", str(other))
+    assert home.look("User not-read\n", "node1", "-F", "none").user == ME
+
+
+@pytest.mark.parametrize("text", ["IdentityFile ${NOT_SET}/k\n", "HostName %x\n", "IdentityFile %Q\n"])
+def test_tokens_without_meaning_are_refused(home: Home, text: str) -> None:
+    with pytest.raises(LinkError, match="SSH configuration uses"):
+        home.look(text)
+
+
+@pytest.mark.sshd
+def test_the_answer_of_ssh_g_is_honoured_and_refused_like_a_file(home: Home) -> None:
+    """Match of a later ssh, and canonical names, go through ssh -G."""
+    head = "CanonicalizeHostname yes\nCanonicalizeFallbackLocal yes\n"
+    found = home.look(f"{head}Ciphers -aes128*\nRequiredRSASize 3000\nPubkeyAuthentication no\nRevokedHostKeys /r\n")
+    assert sorted(found.algorithms["ciphers"]) == ["aes192-ctr", "aes256-ctr", "aes256-gcm@openssh.com"]
+    assert (found.required_rsa, found.public_keys, found.revoked) == (3000, False, "/r")
+    assert found.algorithms["kexalgorithms"] == list(algorithms.KEX)
+    with pytest.raises(LinkError, match="verifyhostkeydns"):
+        home.look(f"{head}VerifyHostKeyDNS yes\n")
 
 
 def test_tokens_in_paths(home: Home) -> None:

@@ -170,7 +170,8 @@ class Resolver:
             required_rsa=max(_SMALLEST_RSA, int(one("requiredrsasize", "0"))),
             revoked="" if revoked.lower() == "none" else self.expand(revoked, values, name, True),
             algorithms={key: offered(key, one(key), where.get(key, "ssh -G")) for key in OFFERED},
-            host_keys_as_listed=one("hostkeyalgorithms")[:1] not in ("", "+", "-"),
+            # ssh -G does not tell a list from a sign in front of one
+            host_keys_as_listed="hostkeyalgorithms" in where and one("hostkeyalgorithms")[:1] not in ("+", "-"),
             chosen={key: where.get(key, "ssh -G") for key in OFFERED if key in values},
         )
 
