@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 _PR_SET_CHILD_SUBREAPER = 36
+_SPARE = 4 << 20  # bytes of address space, never touched
 _STOPPED = 60.0  # seconds that an agent may be stopped before it has said how long
 _IGNORED = ("SIGINT", "SIGHUP", "SIGQUIT", "SIGTSTP", "SIGPIPE", "SIGUSR1", "SIGUSR2")
 
@@ -60,8 +61,12 @@ def guarded(serve: Callable[[int, int], None], keep: tuple[int, ...]) -> int:
         os.dup2(null, fd)
     told: list[bytes] = []
     os.set_blocking(names, False)
+    spare = bytes(_SPARE)
     code = _wait_for(agent, lambda: _patience(names, told))
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    del spare  # what is left to do needs memory and descriptors, and there may be no more of either
+    os.close(null)
+    os.close(ours)
     if adopted:
         _end_orphans()
     _remove_left(names, told)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import pty
+import resource
 import select
 import signal
 import time
+from pathlib import Path
 
 import pytest
 from launching import COMMAND, alive, environment, parent_of, program, state_of, through_rsh, wait_until
@@ -217,6 +219,22 @@ def test_an_agent_or_its_guard_is_told_to_end(start, where, who, ranks):
     assert ended.code == 205
     assert ended.err.count("the agent was told to end by SIGTERM") == 1
     assert "lost" not in ended.err
+    job.wait_gone()
+
+
+@WHERE
+@pytest.mark.parametrize("what", [resource.RLIMIT_NOFILE, resource.RLIMIT_AS], ids=["descriptors", "memory"])
+def test_a_guard_that_gets_nothing_more_still_ends_what_is_left(start, where, what):
+    job = start([*where, "--grace", "0.2", "-n", "2", *program("daemonize")])
+    job.expect(b"ready", 2)
+    guards = {parent_of(parent_of(pid)) for pid in job.pids()}
+    for guard in guards:
+        used = 1 + max(map(int, os.listdir(f"/proc/{guard}/fd")))
+        if what == resource.RLIMIT_AS:
+            used = int(Path(f"/proc/{guard}/statm").read_text().split()[0]) * resource.getpagesize()
+        resource.prlimit(guard, what, (used, used))
+    job.send(signal.SIGTERM)
+    assert job.end(15).code == 1
     job.wait_gone()
 
 

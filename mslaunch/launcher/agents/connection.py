@@ -293,8 +293,12 @@ class JobAgents:
 
     @property
     def lost(self) -> list[Node]:
-        """The nodes whose agents have ended otherwise: they may have left processes behind."""
-        return [found.node for found in self._by_node.values() if found.ended and not found.terminated]
+        """The nodes whose agents have ended otherwise: they may have left processes behind.
+
+        Not those that have fallen silent: they cannot be reached, and end their ranks by themselves.
+        """
+        ended = [found for found in self._by_node.values() if found.ended]
+        return [found.node for found in ended if not (found.terminated or found.silent)]
 
     def send(self, node: int, frame: bytes) -> None:
         """One frame to the agent of a node."""
