@@ -48,6 +48,9 @@ def serve(link: tuple[int, int], guard: tuple[int, int], environ: Mapping[str, s
             agent.close()
 
 
+_ADDRESSES = 256  # that HELLO names; a host with thousands of containers has more interfaces
+
+
 class _GuardPipes:
     """The agent's ends of the pipes to its guard; see `guard.guarded`."""
 
@@ -149,7 +152,7 @@ class Agent:
             found = list(dict.fromkeys([words[2], *found]))
         version = ".".join(map(str, sys.version_info[:3]))
         numbers = (os.getpid(), len(cpus), count_cores(cpus))
-        greeting = control.Hello(os.uname().nodename, *numbers, version, tuple(found), seen_from)
+        greeting = control.Hello(os.uname().nodename, *numbers, version, tuple(found[:_ADDRESSES]), seen_from)
         self._link.send(frames.HELLO, NO_RANK, control.pack_record(greeting))
 
     def fault(self, error: Exception) -> None:

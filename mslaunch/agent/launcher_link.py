@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from mslaunch.protocol.frames import Frame
     from mslaunch.runtime.loop import Loop, Timer
 
+_TEXT = 1 << 13  # characters of an error: its frame has a bound, and an argument may be longer
+
 
 class LauncherLink:
     """Reads and writes frames until it is closed."""
@@ -43,7 +45,7 @@ class LauncherLink:
         self._received = received
         self._lost = lost
         self._watch = watch
-        self._decoder = frames.Decoder()
+        self._decoder = frames.Decoder(frames.DOWN)
         self._writer = Writer(loop, fds[1], lambda error: lost(), self._wrote)
         self._heard = self._spoke = self._due = 0.0  # when bytes came and went, and when `_beat` is due
         self._heartbeat = self._lease = 0.0  # in seconds, as the launcher has said
@@ -168,7 +170,7 @@ class LauncherLink:
 
     def not_started(self, rank: int, error: LaunchError) -> None:
         """A process does not run, and will not; NO_RANK: what the node should have held cannot be had."""
-        self.exited(rank, ExitStatus(error.code, None, error.what, error.todo))
+        self.exited(rank, ExitStatus(error.code, None, error.what[:_TEXT], error.todo[:_TEXT]))
 
     def stdin_taken(self, rank: int, size: int) -> None:
         """So many bytes of standard input need not be kept any longer."""
@@ -181,7 +183,7 @@ class LauncherLink:
 
     def fault(self, text: str) -> None:
         """An error of our own, with its traceback; the loop will not run again."""
-        self.send(frames.FAULT, NO_RANK, text.encode("utf-8", "replace"))
+        self.send(frames.FAULT, NO_RANK, text[-_TEXT:].encode("utf-8", "replace"))
         self._writer.flush()
 
 

@@ -193,6 +193,7 @@ class Request(NamedTuple):
     display_map: str = ""  # "map", "table", "devel", "diffable"
     display_allocation: bool = False
     display_topology: bool = False
+    spawn: str = "auto"  # --spawn: may ranks start more of them by MPI_Comm_spawn: auto, yes, no
     do_not_launch: bool = False
     quiet: bool = False
     verbose: bool = False

@@ -34,7 +34,7 @@ def checked(what: str, read: Callable[[], T]) -> T:
     """What `read` returns; every way in which a message can be malformed becomes the one error that says so."""
     try:
         return read()
-    except (KeyError, ValueError, IndexError, TypeError):
+    except (KeyError, ValueError, IndexError, TypeError, OverflowError):
         raise WireError(f"it sent what is no message of ours ({what})") from None
 
 
@@ -43,16 +43,28 @@ def strict(unpacker: Callable[[bytes], T]) -> Callable[[bytes], T]:
     return lambda payload: checked(unpacker.__name__, lambda: unpacker(payload))
 
 
-def unpack(payload: bytes) -> dict[str, list[str]]:
-    """What `pack` was given; raises `WireError` for anything else."""
+def integer(word: str) -> int:
+    """The number that a word says; raises ValueError.  int() alone takes minutes for some megabytes of digits."""
+    if len(word) > 64:
+        raise ValueError("too long for a number")
+    return int(word)
+
+
+MANY = 1 << 18  #: words of a frame; a word takes 20 times the memory of the NUL that ends it
+
+
+def unpack(payload: bytes, most: int = MANY) -> dict[str, list[str]]:
+    """What `pack` was given; raises `WireError` for anything else, and for more than `most` words."""
     if not payload:
         return {}
+    if payload.count(b"\0") >= most:
+        raise WireError(f"a control frame has more than {most} words")
     words = payload.decode("utf-8", "surrogateescape").split("\0")
     fields: dict[str, list[str]] = {}
     at, size = 0, len(words)
     while at < size:
         try:
-            start, end = at + 2, at + 2 + int(words[at + 1])
+            start, end = at + 2, at + 2 + integer(words[at + 1])
         except (IndexError, ValueError):
             raise WireError("a control frame is garbled") from None
         if end < start or end > size:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from mslaunch.datamodel.node_plan import AppPlan, NodePlan, RankId, RankPlan, ServicePlan, World
 from mslaunch.datamodel.node_report import LEVELS, Topology
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
-from mslaunch.protocol.codec import checked, pack, strict, unpack
+from mslaunch.protocol.codec import checked, integer, pack, strict, unpack
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -89,12 +89,12 @@ class StackTrace(NamedTuple):
 #: what a word of a field becomes, by the annotation of the record's field
 _READERS: dict[str, Callable[[str], object]] = {
     "str": str,
-    "int": int,
-    "RankId": int,
-    "ServiceId": int,
+    "int": integer,
+    "RankId": integer,
+    "ServiceId": integer,
     "float": float,
     "bool": bool,
-    "int | None": lambda word: int(word) if word else None,
+    "int | None": lambda word: integer(word) if word else None,
 }
 
 
@@ -163,11 +163,11 @@ def unpack_ports(payload: bytes) -> list[PortRequest]:
 @strict
 def unpack_number(payload: bytes) -> int:
     """The payload of STARTED (a pid), STDIN_TAKEN (bytes) and RESTART (how often)."""
-    return int(payload)
+    return integer(payload.decode("ascii"))
 
 
 def pack_traced(traced: StackTrace) -> bytes:
-    """The payload of `StackTrace`, whose text may hold anything, a NUL too."""
+    """The payload of `StackTrace`, whose text may hold anything, a NUL too; agents keep 64 KiB of it at most."""
     return pack_record(StackTrace(traced.pid, *(text.replace("\0", " ") for text in traced[1:])))
 
 
@@ -222,7 +222,7 @@ def pack_plan(plan: NodePlan) -> bytes:
 @strict
 def unpack_plan(payload: bytes) -> NodePlan:
     """The inverse of `pack_plan`."""
-    fields = unpack(payload)
+    fields = unpack(payload, len(payload) + 1)
     ranks = []
     for number in fields["ranks"]:
         app, cpus, *env = fields[f"rank.{number}"]

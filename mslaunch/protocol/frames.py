@@ -2,17 +2,21 @@
 
 Bytes that a login shell prints before the agent's magic are no frames: a `Decoder` made with `magic=True` skips them
 and keeps them as `noise` for the error message.  There is no version byte, since the agent is the launcher's own
-source. docs/wire.md describes the conversation.
+source.  Each kind has a bound, which the header is held against before the payload is kept.  docs/wire.md describes
+the conversation.
 """
 
 from __future__ import annotations
 
 from mslaunch.datamodel.node_plan import NO_RANK as NO_RANK  # noqa: PLC0414 (users say frames.NO_RANK)
 from mslaunch.errors import WireError
-from mslaunch.faststd import NamedTuple, struct
+from mslaunch.faststd import TYPE_CHECKING, NamedTuple, struct
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 MAGIC = b"\0mslaunch agent\n"
-MAX_PAYLOAD = 1 << 27
+MAX_PAYLOAD = 1 << 27  #: bytes of the longest frame of any kind
 
 # down: launcher to agent
 LAUNCH, STDIN, SIGNAL, END, RESERVE, PROBE, RESTART, TRACE, FILE, DATA, DESCRIBE = range(1, 12)
@@ -26,6 +30,34 @@ OF_MPI = (NEED, JOINED, LEFT, ABORT, ALONE, GATHER, ASK, REPLY)
 #: what ALIVE may say: processes are being started, which may take longer than a lease; the lease is suspended, as LEASE
 #: has asked; the launcher was not heard for a lease, and the agent ends its part.  Without a word it is a sign of life
 BUSY, SUSPENDED, GIVEN_UP = b"busy", b"suspended", b"lost"
+#: bytes of a part of a collective, or of what a rank has put: what a node of 256 ranks with 64 KiB each needs.  An
+#: agent can make the launcher hold this twice (as it comes, and whole), beside what it keeps (`mpi.collectives`)
+PART_OF_COLLECTIVE = 1 << 24
+
+
+def _bounds(kinds: Sequence[int], large: Mapping[int, int]) -> list[int]:
+    """The most bytes of each kind: those of `large`, 64 KiB for others; -1: it does not go this way."""
+    return [large.get(kind, 1 << 16) if kind in kinds else -1 for kind in range(256)]
+
+
+#: kind -> the most bytes that its payload may have
+DOWN = _bounds(
+    range(LAUNCH, HELLO),
+    {LAUNCH: MAX_PAYLOAD, RELEASE: MAX_PAYLOAD, ANSWER: 1 << 25, QUESTION: 1 << 25, PART: 1 << 25},
+)
+UP = _bounds(
+    range(HELLO, 128),
+    {
+        STDOUT: 1 << 21,  # a pipe of 1 MiB, and the beginning of a line
+        STDERR: 1 << 21,
+        TRACES: 1 << 18,
+        TOPOLOGY: 1 << 20,
+        GATHER: PART_OF_COLLECTIVE,
+        REPLY: PART_OF_COLLECTIVE,
+        ASK: 1 << 23,  # MPI_Comm_spawn_multiple with its arguments, and published values
+    },
+)
+ANY = list(map(max, DOWN, UP))
 
 _HEADER = struct.Struct("!BIi")
 _NOISE_KEPT = 4096
@@ -50,12 +82,17 @@ def encode(kind: int, rank: int = NO_RANK, payload: bytes = b"") -> bytes:
 
 
 class Decoder:
-    """Cuts a stream of bytes into frames, however the stream was cut before."""
+    """Cuts a stream of bytes into frames, however the stream was cut before.
 
-    def __init__(self, magic: bool = False) -> None:
-        self._buffer = b""
-        self._more: list[bytes] = []  # what came for a frame that is larger than one read
-        self._missing = 0  # bytes that this frame lacks
+    `bounds` are those of the kinds that may come (`UP`, `DOWN`).
+    """
+
+    def __init__(self, bounds: Sequence[int] = ANY, magic: bool = False) -> None:
+        self._bounds = bounds
+        self._buffer = b""  # the beginning of a header, or what may be one of the magic
+        self._kind = self._rank = 0  # of the frame that is coming
+        self._payload = bytearray()  # as far as it has come
+        self._missing = 0  # bytes that it lacks
         self._waiting_for_magic = magic
         self._noise = b""
 
@@ -67,38 +104,46 @@ class Decoder:
     @property
     def between(self) -> bool:
         """Nothing of a frame is here yet."""
-        return not (self._buffer or self._waiting_for_magic)
+        return not (self._missing or self._buffer or self._waiting_for_magic)
 
     def feed(self, data: bytes) -> list[Frame]:
         """The frames that `data` completes; raises `WireError` if it cannot be ours."""
-        if len(data) < self._missing:  # joined once, when all is there: each time would take seconds for 64 MiB
-            self._more.append(data)
-            self._missing -= len(data)
-            return []
-        buffer = b"".join((self._buffer, *self._more, data)) if self._buffer else data
-        if self._waiting_for_magic:
-            buffer = self._skip_noise(buffer)
-            if self._waiting_for_magic:
-                self._buffer = buffer
+        missing = self._missing
+        if missing:
+            if len(data) < missing:
+                self._payload += data
+                self._missing = missing - len(data)
                 return []
-        self._more.clear()
-        return self._cut(buffer)
+            self._payload += data[:missing]
+            whole = Frame(self._kind, self._rank, bytes(self._payload))
+            self._payload = bytearray()
+            return self._cut(data, missing, [whole])
+        if self._buffer:
+            data = self._buffer + data
+        if self._waiting_for_magic:
+            data = self._skip_noise(data)
+            if self._waiting_for_magic:
+                self._buffer = data
+                return []
+        return self._cut(data, 0, [])
 
-    def _cut(self, buffer: bytes) -> list[Frame]:
-        frames = []
-        start, size = 0, len(buffer)
+    def _cut(self, data: bytes, start: int, frames: list[Frame]) -> list[Frame]:
+        size, bounds = len(data), self._bounds
         self._missing = 0
-        while size - start >= _HEADER.size:
-            kind, length, rank = _HEADER.unpack_from(buffer, start)
-            if length > MAX_PAYLOAD:
-                raise WireError(f"a frame of kind {kind} claims {length} bytes", todo="something else wrote here")
-            end = start + _HEADER.size + length
+        while size - start >= 9:
+            kind, length, rank = _HEADER.unpack_from(data, start)
+            if length > bounds[kind]:
+                raise _too_long(kind, length, bounds[kind])
+            start += 9
+            end = start + length
             if end > size:
-                self._missing = end - size
+                self._kind, self._rank, self._missing = kind, rank, end - size
+                self._payload += data[start:]
+                start = size
                 break
-            frames.append(Frame(kind, rank, buffer[start + _HEADER.size : end]))
+            frames.append(Frame(kind, rank, data[start:end]))
             start = end
-        self._buffer = buffer[start:]
+        self._buffer = data[start:]
         return frames
 
     def _skip_noise(self, buffer: bytes) -> bytes:
@@ -110,3 +155,10 @@ class Decoder:
         kept = len(MAGIC) - 1  # the magic may have been cut in two
         self._noise = (self._noise + buffer[:-kept])[-_NOISE_KEPT:]
         return buffer[-kept:]
+
+
+def _too_long(kind: int, length: int, bound: int) -> WireError:
+    what = f"it sent a frame of kind {kind} with {length} bytes; {bound} are the most"
+    if kind == GATHER:
+        return WireError(f"{what} that the ranks of a host may exchange at a time")
+    return WireError(what if bound >= 0 else f"it sent a frame of kind {kind}, which nobody sends there")

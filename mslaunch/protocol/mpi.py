@@ -7,7 +7,7 @@ blobs, for blobs may hold NULs.  A long one is compressed, for TCP sends little 
 from __future__ import annotations
 
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
-from mslaunch.protocol.codec import checked, pack, strict, unpack
+from mslaunch.protocol.codec import checked, integer, pack, strict, unpack
 from mslaunch.protocol.control import fields_of, pack_record, record_of
 
 if TYPE_CHECKING:
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 #: bytes of a payload that is compressed: less fits into few packets, and of more it is the width of the link that
 #: counts, with which zlib may not keep up
 LEAST, MOST = 4096, 1 << 20
+_TEXT = 1 << 13  # characters of an abort's text
+_SIZES = 1 << 17  # blobs of a frame, of which each node sends some, or a rank one for each name
 _OWN = "."  # before the names of a record's own fields, among those that a question or answer brings
 
 
@@ -96,8 +98,8 @@ def _record_with_blobs(kind: type[T], payload: bytes) -> T:
 
 
 def pack_abort(abort: Abort) -> bytes:
-    """The payload of `Abort`, whose text may hold anything, a NUL too."""
-    return pack_record(abort._replace(text=abort.text.replace("\0", " ")))
+    """The payload of `Abort`, whose text may hold anything, a NUL too; a long one is cut."""
+    return pack_record(abort._replace(text=abort.text.replace("\0", " ")[:_TEXT]))
 
 
 def pack_part(sources: Mapping[str, str]) -> bytes:
@@ -139,13 +141,12 @@ def _expanded(payload: bytes) -> bytes:
 def _unpack(payload: bytes) -> tuple[dict[str, list[str]], tuple[bytes, ...]]:
     if payload[:1] == b"z":  # others begin with a digit
         payload = _expanded(payload[1:])
-    line, newline, rest = payload.partition(b"\n")
-    sizes = [int(word) for word in line.split()]
-    if not newline or min(sizes) < 0 or sum(sizes) != len(rest):
+    at = payload.index(b"\n", 0, _SIZES * 9) + 1
+    sizes = [integer(word) for word in payload[: at - 1].decode("ascii").split(None, _SIZES)]
+    if min(sizes) < 0 or sum(sizes) != len(payload) - at:
         raise ValueError("the sizes are wrong")
     parts = []
-    at = 0
     for size in sizes:
-        parts.append(rest[at : at + size])
+        parts.append(payload[at : at + size])
         at += size
     return unpack(parts[0]), tuple(parts[1:])

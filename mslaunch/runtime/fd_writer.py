@@ -44,7 +44,7 @@ class Writer:
         self._fd = fd
         self._broken = broken
         self._progress = progress
-        self._queue: list[bytes] = []
+        self._queue: list[bytes | memoryview] = []
         self.pending = 0
         self.closed = False
         self._waiting = False  # for writability
@@ -54,7 +54,7 @@ class Writer:
         if not shared:
             os.set_blocking(fd, False)
 
-    def send(self, *pieces: bytes) -> None:
+    def send(self, *pieces: bytes | memoryview) -> None:
         """Queue `pieces`; they go out in this round of the loop.  After a break, bytes are dropped."""
         if self.closed:
             return

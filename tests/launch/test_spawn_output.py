@@ -9,8 +9,8 @@ import pytest
 from launching import program, through_rsh, wait_until
 
 HERE = ["--oversubscribe"]
-#: a job of one rank leaves two hosts without an agent, until ranks are spawned there
-THREE = through_rsh("alpha:1", "beta:1", "gamma:1")
+#: a job of one rank leaves two hosts without an agent, until ranks are spawned there; only alpha says that it is MPI
+THREE = [*through_rsh("alpha:1", "beta:1", "gamma:1"), "--spawn", "yes"]
 WHERE = pytest.mark.parametrize("where", [HERE, THREE], ids=["local", "three hosts"])
 
 

@@ -57,6 +57,9 @@ if TYPE_CHECKING:
             """All ranks have ended."""
 
 
+_PIECE = 1 << 16  # bytes of a library's text in one frame
+
+
 class ServerContext(NamedTuple):
     """What a server is started with."""
 
@@ -124,7 +127,8 @@ class LauncherCalls:
 
     def log(self, rank: int, text: bytes) -> None:
         """Text that a library has for the user."""
-        self._send(frames.STDERR, rank, text)
+        for at in range(0, len(text), _PIECE):
+            self._send(frames.STDERR, rank, text[at : at + _PIECE])
 
 
 class MpiServers:

@@ -91,6 +91,7 @@ def refuse(request: Request) -> None:
         ("detailed" in request.output.tag, "--output tag-detailed", f"{_NO_HOST}; use --output tag"),
         (request.stdin == "all", "--stdin all", "mpirun 4.1 hangs with it; give the rank that reads, or read a file"),
         (any(app.mpi != "auto" for app in request.apps), "--mpi", "mpirun serves its ranks itself; leave it out"),
+        (request.spawn != "auto", "--spawn", "mpirun lets every rank spawn; leave it out"),
         (request.link.python != "python3", "--agent-python", "mpirun's daemons need no Python; leave it out"),
         (
             request.link.heartbeat,

@@ -8,6 +8,7 @@ from __future__ import annotations
 from mslaunch.datamodel.node_plan import JOB_MARK
 from mslaunch.errors import LaunchError
 from mslaunch.faststd import TYPE_CHECKING, partial
+from mslaunch.launcher.agents.connection import is_about
 from mslaunch.protocol import control, frames
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def clean_up(
     waiting = {node.name for node in remote}
 
     def answered(name: str, frame: frames.Frame) -> None:
-        if frame.kind == frames.CLEANED:
+        if frame.kind == frames.CLEANED and is_about(frame, here=False):
             killed[name] = control.unpack_number(frame.payload)
         waiting.discard(name)
 

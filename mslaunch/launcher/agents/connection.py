@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 
+from mslaunch.datamodel.node_plan import NO_RANK, is_rank
 from mslaunch.errors import LinkError, WireError
 from mslaunch.faststd import TYPE_CHECKING, partial
 from mslaunch.protocol import control, frames
@@ -26,13 +27,46 @@ if TYPE_CHECKING:
 #: and frames are for whoever is attached
 STARTED, INTERPRETER_KNOWN, PAYLOAD_SENT, HELLO_CAME, READY = range(5)
 
+#: whom a frame of an agent may be about: its node, one of the ranks there, one of the services there
+OF_NODE, OF_RANK, OF_SERVICE = 1, 2, 4
+#: kind -> these; a kind that has no row here is refused.  Collectives and questions name members in their payload, and
+#: `mpi.collectives` checks those
+SUBJECTS = {
+    **dict.fromkeys(
+        (
+            frames.HELLO, frames.TOPOLOGY, frames.STORED, frames.FAULT, frames.RESERVED, frames.REACHED, frames.NEED,
+            frames.GATHER, frames.ASK, frames.REPLY, frames.ENDING, frames.CLEANED, frames.FITS,
+            frames.ALIVE,
+        ),
+        OF_NODE,
+    ),
+    **dict.fromkeys((frames.JOINED, frames.LEFT, frames.ABORT, frames.ALONE, frames.STDIN_TAKEN), OF_RANK),
+    **dict.fromkeys((frames.STARTED, frames.STDOUT, frames.STDERR), OF_RANK | OF_SERVICE),
+    frames.EXIT: OF_NODE | OF_RANK | OF_SERVICE,
+    frames.TRACES: OF_NODE | OF_RANK,
+    frames.SERVES: OF_SERVICE,
+    frames.NOTICE: OF_NODE | OF_SERVICE,
+}  # fmt: skip
 _CHUNK = 1 << 18
 _ALIVE = frames.encode(frames.ALIVE)
+_CPUS = 1 << 16  # of a host
+
+
+def is_about(frame: frames.Frame, here: bool) -> bool:
+    """Whether a frame is about its node, or about a process that is `here`, on that node, if its kind may be.
+
+    An agent can lie about what it has started, and about nothing else.
+    """
+    number = frame.rank
+    subject = OF_NODE if number == NO_RANK else OF_RANK if is_rank(number) else OF_SERVICE
+    return (here or subject == OF_NODE) and bool(SUBJECTS.get(frame.kind, 0) & subject)
 
 
 def meaningless(frame: frames.Frame) -> WireError:
     """The error for a frame that is not expected; raised by a handler of frames, it ends the link."""
-    return WireError(f"it sent a frame of kind {frame.kind} for rank {frame.rank}, which means nothing here")
+    if frame.rank == NO_RANK:
+        return WireError(f"it sent a frame of kind {frame.kind}, which means nothing here")
+    return WireError(f"it sent a frame of kind {frame.kind} about a process ({frame.rank}) that it does not run")
 
 
 def _fault(text: str, host: str) -> LinkError:
@@ -51,10 +85,15 @@ def _ignore(*_: object) -> None:
 
 
 def _checked(hello: control.Hello) -> control.Hello:
-    """Other hosts are told to try its addresses: a name among them would make them ask a name service."""
+    """Its numbers may become slots.  Other hosts are told to try its addresses, which may become parts of file names.
+
+    A name among them would make these hosts ask a name service.
+    """
+    if not (0 < hello.cores <= _CPUS and 0 < hello.cpus <= _CPUS and hello.pid > 0):
+        raise WireError("it claims what no host has: cores, cpus, or the id of its process")
     for address in (*hello.addresses, *filter(None, (hello.seen_from,))):
         if not _is_numeric(address):
-            raise WireError(f"it says that its address is {address!r}, which is no IP address")
+            raise WireError(f"it says that its address is {address[:60]!r}, which is no IP address")
     return hello
 
 
@@ -94,7 +133,7 @@ class AgentConnection:
         self.on_suspended: Callable[[], None] = _ignore  # the agent does not expect to hear of us
         self._describe = describe
         self._loop = loop
-        self._decoder = frames.Decoder(magic=True)
+        self._decoder = frames.Decoder(frames.UP, magic=True)
         self._payload_left = len(link.first)
         # a broken link: the reader will see the end
         self._writer = Writer(loop, link.writer, _ignore, self._wrote)
@@ -146,8 +185,8 @@ class AgentConnection:
         return self._writer.pending
 
     def send(self, frame: bytes) -> None:
-        """One frame, down; in pieces, since what is left of a piece after a write is copied."""
-        self._writer.send(*(frame[at : at + _CHUNK] for at in range(0, len(frame), _CHUNK)))
+        """One frame, down.  Of a long one no copies are made: it may go to many agents."""
+        self._writer.send(frame if len(frame) <= _CHUNK else memoryview(frame))
 
     def _wrote(self, size: int) -> None:
         self.spoke = self._loop.now()
@@ -175,6 +214,8 @@ class AgentConnection:
             return
         try:
             for frame in self._decoder.feed(data):
+                if self.ended:
+                    return
                 if frame.kind == frames.FAULT:
                     self.crashed = True
                     self._end(_fault(frame.payload.decode("utf-8", "replace"), self.node.name))
@@ -182,7 +223,8 @@ class AgentConnection:
                 self._receive(frame)
         except WireError as error:
             self.close()
-            self._end(LinkError(error.what, self.node.name, "something else may write on its standard output"))
+            todo = error.todo or "something else may write on its standard output"
+            self._end(LinkError(error.what, self.node.name, todo))
 
     def _receive(self, frame: frames.Frame) -> None:
         if frame.kind == frames.ALIVE:
@@ -191,10 +233,12 @@ class AgentConnection:
         if self.phase == READY:
             self._on_frame(frame)
             return
-        if frame.kind == frames.HELLO:
+        if not is_about(frame, here=False):
+            raise meaningless(frame)
+        if frame.kind == frames.HELLO and not self.hello:
             self.hello = _checked(control.unpack_record(control.Hello, frame.payload))
             self.phase = HELLO_CAME
-        elif frame.kind == frames.TOPOLOGY:
+        elif frame.kind == frames.TOPOLOGY and self._describe and not self.topology:
             self.topology = control.unpack_topology(frame.payload)
         else:
             raise meaningless(frame)
@@ -303,6 +347,10 @@ class JobAgents:
     def send(self, node: int, frame: bytes) -> None:
         """One frame to the agent of a node."""
         self._by_node[node].send(frame)
+
+    def pending(self, node: int) -> int:
+        """Bytes on their way to the agent of a node."""
+        return self._by_node[node].pending
 
     def send_all(self, frame: bytes) -> None:
         """One frame to every agent."""

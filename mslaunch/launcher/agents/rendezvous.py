@@ -100,8 +100,10 @@ class Rendezvous:
 
     def reserved(self, node: int, answer: control.Reserved) -> None:
         """RESERVED: the node holds its ports; when all do, the others probe."""
-        if len(answer.ports) != len(self._ports.get(node, ())):
+        if node in self._reserved or len(answer.ports) != len(self._ports.get(node, ())) or not answer.ports:
             raise WireError("it holds ports that nobody asked for")
+        if not all(0 <= port < 1 << 16 for port in (*answer.ports, answer.probe)):
+            raise WireError("it holds a port that there is not")
         self._reserved[node] = answer
         if len(self._reserved) < len(self._ports):
             return

@@ -14,7 +14,7 @@ import time
 from mslaunch.errors import LaunchError, LinkError, UsageError
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 from mslaunch.host.programs import find_program
-from mslaunch.launcher.agents.connection import meaningless
+from mslaunch.launcher.agents.connection import is_about, meaningless
 from mslaunch.launcher.agents.start_agents import UnreachedError
 from mslaunch.protocol import control, frames
 from mslaunch.runtime.fd_writer import HIGH, LOW
@@ -202,7 +202,7 @@ class _Transfer:
         self._limit = self._loop.after(left, self._look_at_clock)
 
     def _on_frame(self, frame: frames.Frame) -> None:
-        if frame.kind != frames.STORED:
+        if frame.kind != frames.STORED or not is_about(frame, here=False) or not self._left:
             raise meaningless(frame)
         error, todo = control.unpack_record(control.Stored, frame.payload)
         if error:

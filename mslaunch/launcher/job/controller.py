@@ -5,7 +5,7 @@ from __future__ import annotations
 from mslaunch.datamodel.node_plan import NO_RANK, is_service
 from mslaunch.datamodel.node_report import ExitStatus
 from mslaunch.faststd import TYPE_CHECKING
-from mslaunch.launcher.agents.connection import meaningless
+from mslaunch.launcher.agents.connection import is_about, meaningless
 from mslaunch.launcher.job import events
 from mslaunch.launcher.job.job_actions import BackPressure, JobActions, JobParts
 from mslaunch.launcher.job.job_state import ENDING
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from mslaunch.launcher.stdio.output import Output
     from mslaunch.launcher.stdio.terminal import Console
     from mslaunch.runtime.loop import Loop
+
+_PIDS = 1 << 31
 
 
 class JobController:
@@ -85,7 +87,9 @@ class JobController:
 
     def _on_frame(self, node: int, frame: frames.Frame) -> None:
         on, number = self._on.get(frame.kind), frame.rank
-        if on is None or not (number in self.state.table.ranks or number in (NO_RANK, *self._startup.services)):
+        rank = self.state.table.ranks.get(number)
+        runs = rank.node if rank else self._startup.services.get(number)
+        if on is None or not is_about(frame, here=runs == node):
             raise meaningless(frame)
         on(node, frame)
 
@@ -110,11 +114,15 @@ class JobController:
 
     def _on_started(self, node: int, frame: frames.Frame) -> None:
         pid, table = control.unpack_number(frame.payload), self.state.table
+        member = (table.services.members if is_service(frame.rank) else table.ranks).get(frame.rank)
+        if not 0 < pid < _PIDS or (member and member.pid is not None and not member.ended):
+            raise meaningless(frame)
         self._console.verbose(f"{table.names.name(frame.rank)} is process {pid} on {table.hosts[node]}")
         self._output.started(frame.rank, pid)
         self.post(events.Started(frame.rank, pid, node))
 
     def _on_output(self, node: int, frame: frames.Frame) -> None:
+        self._pressure.came(node, frame.payload)
         self._write(frame.kind, frame.rank, frame.payload)
         if frame.payload:
             self._pressure.written()
@@ -123,6 +131,8 @@ class JobController:
 
     def _on_exit(self, node: int, frame: frames.Frame) -> None:
         status = control.unpack_record(ExitStatus, frame.payload)
+        if not self._is_possible(frame.rank, status):
+            raise meaningless(frame)
         self._stdin.rank_ended(frame.rank)
         self.post(events.Exited(frame.rank, node, status))
         table = self.state.table
@@ -133,11 +143,25 @@ class JobController:
         if frame.rank in table.ranks and table.ranks[frame.rank].ended:  # and is not restarted
             self._mpi.ended(frame.rank)
 
+    def _is_possible(self, number: int, status: ExitStatus) -> bool:
+        """A process ends once, with a status that processes have; one that runs cannot have failed to start."""
+        rank = self.state.table.ranks.get(number)
+        if rank and rank.reason != "lost" and (rank.ended or (status.error and rank.pid is not None)):
+            return False
+        return 0 <= (status.code or 0) < 256 and 0 <= (status.signal or 0) < 128
+
     def _on_stdin_taken(self, node: int, frame: frames.Frame) -> None:
-        self._stdin.taken(frame.rank, control.unpack_number(frame.payload))
+        size = control.unpack_number(frame.payload)
+        if not self._stdin.may_take(frame.rank, size):
+            raise meaningless(frame)
+        self._stdin.taken(frame.rank, size)
 
     def _on_traces(self, node: int, frame: frames.Frame) -> None:
         """The stack of a process, or that these were all of the node."""
+        due = self._actions.traces_due
+        if not due.get(node):
+            raise meaningless(frame)
+        due[node] -= 1
         if frame.rank == NO_RANK:
             self.post(events.Traced((node,)))
             return
@@ -159,8 +183,8 @@ class JobController:
     def _running_job(self) -> RunningJob:
         table = self.state.table
         return RunningJob(
-            table.hosts, table.names, table.running, table.ended, self._is_ending, self._agents.send, self.post,
-            self._notify, self._add_agent, self._add_world,
+            table.hosts, table.names, table.running, table.in_mpi, table.ended, self._is_ending, self._agents.send,
+            self._agents.pending, self.post, self._notify, self._add_agent, self._add_world,
         )  # fmt: skip
 
     def _spawner(self, job: RunningJob) -> Spawner:

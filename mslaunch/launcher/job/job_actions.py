@@ -6,7 +6,7 @@ Back-pressure is here too: while the terminal does not keep up, agents pause wha
 from __future__ import annotations
 
 from mslaunch.datamodel.node_plan import is_service
-from mslaunch.errors import LinkError
+from mslaunch.errors import LinkError, WireError
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple, partial, signal
 from mslaunch.launcher.job import events
 from mslaunch.protocol import frames
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from mslaunch.launcher.stdio.terminal import Console
     from mslaunch.runtime.loop import Loop, Timer
 
+_LATE, _PIECE = 1 << 25, 64  # bytes; what buffers of a fast and long line hold, and what each frame costs besides
+_TRACES = 32  # of one rank: its process and some below it, perhaps by more than one tool
+
 
 class BackPressure:
     """Pauses and resumes the output of the agents of one job at the reader's speed; `post(event)` to the state."""
@@ -33,6 +36,14 @@ class BackPressure:
         self._agents = agents
         self._output = output
         self._post = post
+        self._late: dict[int, int] = {}  # node -> bytes that came although its ranks wait
+
+    def came(self, node: int, data: bytes) -> None:
+        """Output of a node; raises `WireError` for much of it after a PAUSE: more than was on its way then."""
+        if self._agents.paused and data:
+            self._late[node] = late = self._late.get(node, 0) + len(data) + _PIECE
+            if late > _LATE:
+                raise WireError("it goes on sending output though it was told to pause")
 
     def written(self) -> None:
         """Something was written."""
@@ -52,6 +63,7 @@ class BackPressure:
 
     def _pause(self, on: bool) -> None:
         if on != self._agents.paused:
+            self._late.clear()
             self._agents.pause(on)
             self._post(events.Paused(on))
 
@@ -78,6 +90,7 @@ class JobActions:
         self._send = parts.agents.send
         self._post = post
         self._timers: dict[str, Timer] = {}
+        self.traces_due: dict[int, int] = {}  #: node -> how many stacks may still come
         startup, mpi = parts.startup, parts.mpi
         self._on: dict[type, Callable[[Any], None]] = {
             events.SetTimer: self._set_timer,
@@ -151,6 +164,9 @@ class JobActions:
         self._parts.agents.suspend()  # us too, or the shell would wait for us
 
     def _trace(self, action: events.Trace) -> None:
+        ranks = self._parts.state.table.ranks.values()
+        for node in action.nodes:
+            self.traces_due[node] = 1 + _TRACES * sum(rank.node == node for rank in ranks)
         self._send_all(action.nodes, frames.encode(frames.TRACE, payload=f"{events.TRACE_SECONDS:g}".encode()))
 
     def _report(self, action: events.ReportState) -> None:

@@ -255,6 +255,11 @@ class RankTable:
                 counts[self.hosts[rank.node]] += 1
         return counts
 
+    def in_mpi(self, number: int) -> bool:
+        """Whether a rank runs, and is between MPI_Init and MPI_Finalize."""
+        rank = self.ranks.get(number)
+        return rank is not None and rank.in_mpi and not rank.ended
+
     def ended(self) -> Sequence[int]:
         """The ranks whose process has ended."""
         return [number for number, rank in self.ranks.items() if rank.ended]

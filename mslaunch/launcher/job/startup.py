@@ -67,7 +67,7 @@ class Startup:
         self.patience = plans.patience
         self.endpoint: Endpoint | None = None
         self.plans: list[NodePlan] = []
-        self.services: set[int] = set()  #: that an agent may send frames about
+        self.services: dict[int, int] = {}  #: the node of each that may run
         self._notices: dict[int, int] = {}  # how many have come from each node
         self._first: Mapping[int, NodePlan] = {}
         self._began = 0.0
@@ -126,8 +126,8 @@ class Startup:
         self._first = self._make.services(endpoint)
         self.plans = self._make.ranks(endpoint)
         first = [(service.number, node) for node, plan in self._first.items() for service in plan.services]
-        later = [service.number for plan in self.plans for service in plan.services]
-        self.services.update((number for number, _ in first), later)
+        later = [(service.number, node) for node, plan in enumerate(self.plans) for service in plan.services]
+        self.services.update((*first, *later))
         self._post(events.Prepared(tuple(first)))
 
     def give_up(self) -> None:

@@ -85,7 +85,8 @@ def _not_spawned(facts: Facts) -> tuple[str, Details]:
 def spawn_text(facts: Facts) -> str:
     """Why MPI_Comm_spawn failed, as a predicate."""
     what = f"{counted(facts['ranks'], 'rank')} of {facts['program']}" + (" and others" if facts["more"] else "")
-    return f"could not spawn {what}: {facts['error']}" + (f" ({facts['todo']})" if facts["todo"] else "")
+    text = f"could not spawn {what}: {facts['error']}" + (f" ({facts['todo']})" if facts["todo"] else "")
+    return text + ("; more failures of this host are not shown" if facts.get("last") else "")
 
 
 def _again(facts: Facts) -> str:

@@ -2,8 +2,9 @@
 
 Blobs are joined unseen: what PMI puts and what PMIx encodes.  A collective takes one round trip: each node's part up,
 all parts down.  Parts are matched by counting, the nth of a node with the nth of the others, so that no number has to
-travel and two fences of the same members cannot be confused.  What an agent sends that makes no sense is a `WireError`;
-a question of a rank that has no answer gets an error as its answer.
+travel and two fences of the same members cannot be confused.  What an agent sends that makes no sense is a `WireError`,
+and so is what it says in the name of a rank of another node; a question of a rank that has no answer gets an error as
+its answer.  All that is kept for a node has a bound (`NodeQuota`).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from mslaunch.errors import WireError
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 from mslaunch.launcher.mpi.name_service import NameService
+from mslaunch.launcher.mpi.node_quota import NodeQuota
 from mslaunch.protocol import frames
 from mslaunch.protocol.mpi import Answer, Gathering, Question, Released, pack_with_blobs, unpack_with_blobs
 
@@ -18,10 +20,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     Send = Callable[[int, bytes], None]
-    Spawn = Callable[[Question, Callable[[Answer], None]], None]
+    Spawn = Callable[[int, Question, Callable[[Answer], None]], None]
 
 
-_LARGEST = frames.MAX_PAYLOAD - (1 << 20)  # bytes of a collective's blobs: members and sizes need room, too
+#: bytes of all open collectives of a job, as of the one frame in which each must fit; members and sizes need room, too
+_LARGEST = frames.MAX_PAYLOAD - (1 << 20)
+#: open collectives of a node, and their bytes: one part of the largest size, and half of that for others
+_OPEN, _OPEN_SIZE = 1024, frames.PART_OF_COLLECTIVE * 3 // 2
+_ENTRY, _MEMBER = 500, 100  # bytes that a part, and the name of a member, take besides
+#: questions of a node that wait for another one.  Each of its ranks, or of their threads, waits for one at a time
+_ROUTED, _ROUTED_SIZE = 1 << 14, 1 << 22
+_UNREAD = 1 << 24  # bytes of answers that a node may leave unread and go on asking
 
 
 class _Routed(NamedTuple):
@@ -30,6 +39,7 @@ class _Routed(NamedTuple):
     node: int  # who asked
     number: int  # of the question, there
     owner: int  # the node that must answer
+    size: int  # bytes that count for the quota of the node
 
 
 class Collectives:
@@ -38,16 +48,18 @@ class Collectives:
     def __init__(
         self,
         send: Send,
+        pending: Callable[[int], int],
         spawn: Spawn,
         stranded: Callable[[str, int], None],
         too_large: Callable[[int], None],
     ) -> None:
-        """`send(node, frame)`; `spawn(question, done)` starts a world.
+        """`send(node, frame)`; `pending(node)` bytes are on their way; `spawn(node, question, done)` starts a world.
 
         `stranded(world, rank)`: others wait in a collective for a rank that has ended.  `too_large(bytes)`: ranks
         exchange more than this.
         """
         self._send = send
+        self._pending = pending
         self._spawn = spawn
         self._stranded = stranded
         self._too_large = too_large
@@ -55,8 +67,12 @@ class Collectives:
         self._ended: dict[str, set[int]] = {}
         self._lost: set[int] = set()  # nodes
         self._open: dict[tuple[str, tuple[str, ...]], list[dict[int, bytes]]] = {}
+        self._open_quota = NodeQuota(_OPEN, _OPEN_SIZE)
+        self._held = 0  # bytes of all open collectives
         self._names = NameService(self._answer)
         self._routed: dict[int, _Routed] = {}  # by our numbers
+        self._route_quota = NodeQuota(_ROUTED, _ROUTED_SIZE)
+        self._unread: dict[int, int] = {}  # node -> bytes of answers since nothing was on its way there
         self._number = 0
 
     def add_world(self, name: str, nodes: Sequence[int]) -> None:
@@ -72,29 +88,42 @@ class Collectives:
         wanted = self._nodes(part.members)
         if node not in wanted:
             raise WireError(f"it takes part in a collective ({part.op}) of which it has no member")
+        blob = b"".join(part.blobs)
+        if not self._open_quota.take(node, _weight(part.members, blob)):
+            what = f"its collectives that are not complete are more than {_OPEN}, or {_OPEN_SIZE >> 20} MiB"
+            raise WireError(what, todo="it may be another program than an agent of ours")
+        self._held += len(blob)
         queue = self._open.setdefault((part.op, part.members), [])
         parts = next((parts for parts in queue if node not in parts), None)
         if parts is None:
             parts = {}
             queue.append(parts)
-        parts[node] = b"".join(part.blobs)
-        size = sum(map(len, parts.values()))
-        if len(parts) == len(wanted) or size > _LARGEST:
-            queue.remove(parts)
-            if not queue:
-                del self._open[part.op, part.members]
-        if size > _LARGEST:
+        parts[node] = blob
+        if self._held > _LARGEST:
+            self._close(part, parts)
             self._too_large(_LARGEST)
         elif len(parts) == len(wanted):
+            self._close(part, parts)
             self._release(part, parts)
         else:
-            self._look_for_stranded()
+            self._look_for_stranded(part.members, parts)
+
+    def _close(self, part: Gathering, parts: dict[int, bytes]) -> None:
+        """A collective is not open any more."""
+        queue = self._open[part.op, part.members]
+        queue.remove(parts)
+        if not queue:
+            del self._open[part.op, part.members]
+        for node, blob in parts.items():
+            self._held -= len(blob)
+            self._open_quota.give(node, _weight(part.members, blob))
 
     def _release(self, part: Gathering, parts: Mapping[int, bytes]) -> None:
         nodes = sorted(parts)
         whole = pack_with_blobs(Released(part.op, part.members, tuple(parts[node] for node in nodes)))
+        frame = frames.encode(frames.RELEASE, payload=whole)  # one for all of them
         for node in nodes:
-            self._send(node, frames.encode(frames.RELEASE, payload=whole))
+            self._send(node, frame)
 
     def _nodes(self, members: Iterable[str]) -> set[int]:
         """Those that have any of `members`; raises WireError for what is no member."""
@@ -111,16 +140,18 @@ class Collectives:
         """The process of a rank is over."""
         self._ended[world].add(rank)
         self._names.ended(f"{world}.{rank}")
-        self._look_for_stranded()
-
-    def _look_for_stranded(self) -> None:
         for (_, members), queue in self._open.items():
-            gone = list(self._gone(members))
             for parts in queue:
-                for world, rank in gone:
-                    if self._worlds[world][rank] not in parts:
-                        self._stranded(world, rank)
-                        return
+                if self._look_for_stranded(members, parts):
+                    return
+
+    def _look_for_stranded(self, members: Iterable[str], parts: Mapping[int, bytes]) -> bool:
+        """Whether the others wait in a collective for a rank that has ended."""
+        for world, rank in self._gone(members):
+            if self._worlds[world][rank] not in parts:
+                self._stranded(world, rank)
+                return True
+        return False
 
     def _gone(self, members: Iterable[str]) -> Iterator[tuple[str, int]]:
         """Those of `members` that have ended."""
@@ -135,10 +166,14 @@ class Collectives:
 
     def asked(self, node: int, payload: bytes) -> None:
         """ASK of a node."""
+        if min(self._unread.get(node, 0), self._pending(node)) > _UNREAD:
+            raise WireError("it asks, and does not read the answers")
         question = unpack_with_blobs(Question, payload)
+        if question.what != "modex":
+            self._check_member(node, question)
         if question.what == "spawn":
             number = question.number
-            self._spawn(question, lambda answer: self._answer(node, answer._replace(number=number)))
+            self._spawn(node, question, lambda answer: self._answer(node, answer._replace(number=number)))
             return
         names = self._names
         ways = {"modex": self._route, "publish": names.publish, "lookup": names.lookup, "unpublish": names.unpublish}
@@ -147,24 +182,32 @@ class Collectives:
         except (KeyError, ValueError):
             raise WireError(f"it asked for {question.what!r} in words that mean nothing here") from None
 
+    def _check_member(self, node: int, question: Question) -> None:
+        """A node may ask in the name of its own ranks only."""
+        words = list(question.fields.get("from", ()))
+        if len(words) != 1 or "." not in words[0] or self._nodes(words) != {node}:
+            raise WireError(f"it asked for {question.what!r} in the name of a rank that it does not run")
+
     def replied(self, node: int, payload: bytes) -> None:
         """REPLY of the node to which a question was sent on."""
         answer = unpack_with_blobs(Answer, payload)
         routed = self._routed.get(answer.number)
         if routed is None or routed.owner != node:
             raise WireError("it answered what nobody asked")
-        del self._routed[answer.number]
+        self._forget(answer.number)
         self._answer(routed.node, answer._replace(number=routed.number))
 
     def _answer(self, node: int, answer: Answer) -> None:
         payload = pack_with_blobs(answer)
-        if len(payload) > frames.MAX_PAYLOAD:
+        if len(payload) > frames.DOWN[frames.ANSWER]:
             payload = pack_with_blobs(Answer(answer.number, "large:more than a frame may hold"))
+        before = self._unread.get(node, 0) if self._pending(node) else 0
+        self._unread[node] = before + len(payload) + _ENTRY
         self._send(node, frames.encode(frames.ANSWER, payload=payload))
 
     def _route(self, node: int, question: Question) -> None:
         """Send it on to the node of the rank that it is about."""
-        (member,) = question.fields["of"]
+        (member,), (family,) = question.fields["of"], question.fields["family"]
         try:
             (owner,) = self._nodes((member,))
         except WireError:  # a rank may ask about any
@@ -173,17 +216,29 @@ class Collectives:
         if owner in self._lost:
             self._answer(node, Answer(question.number, f"missing:{member}, whose host was lost"))
             return
+        if not self._route_quota.take(node, len(member)):
+            self._answer(node, Answer(question.number, "full:too many questions wait"))
+            return
         self._number += 1
-        self._routed[self._number] = _Routed(node, question.number, owner)
-        sent = pack_with_blobs(question._replace(number=self._number))
+        self._routed[self._number] = _Routed(node, question.number, owner, len(member))
+        fields = {"family": (family,), "of": (member,)}  # and nothing that nobody reads there
+        sent = pack_with_blobs(Question(self._number, question.what, fields))
         self._send(owner, frames.encode(frames.QUESTION, payload=sent))
+
+    def _forget(self, number: int) -> None:
+        routed = self._routed.pop(number)
+        self._route_quota.give(routed.node, routed.size)
 
     def lost(self, node: int) -> None:
         """Its link has ended: it answers no more."""
         self._lost.add(node)
         for number, routed in list(self._routed.items()):
-            if routed.owner == node:
-                del self._routed[number]
+            if node in (routed.owner, routed.node):
+                self._forget(number)
+            if routed.owner == node != routed.node:
                 self._answer(routed.node, Answer(routed.number, "missing:the host was lost"))
-            elif routed.node == node:
-                del self._routed[number]
+
+
+def _weight(members: Sequence[str], blob: bytes) -> int:
+    """Bytes that a node's part of a collective takes."""
+    return len(blob) + _MEMBER * len(members) + sum(map(len, members)) + _ENTRY

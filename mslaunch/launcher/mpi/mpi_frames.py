@@ -7,7 +7,6 @@ mentioned, until it has come up as a singleton.  Then the job ends, since each r
 
 from __future__ import annotations
 
-from mslaunch.datamodel.node_plan import is_rank
 from mslaunch.errors import WireError
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 from mslaunch.launcher import job_failure
@@ -28,8 +27,8 @@ if TYPE_CHECKING:
     class WorldSpawner(Protocol):
         """Carries out MPI_Comm_spawn; made for the first of them."""
 
-        def spawn(self, question: Question, done: Callable[[Answer], None]) -> None:
-            """Start the world that a rank asks for; `done` gets the answer."""
+        def spawn(self, node: int, question: Question, done: Callable[[Answer], None]) -> None:
+            """Start the world that a rank of `node` asks for; `done` gets the answer."""
 
         def settled(self, number: int, error: str) -> None:
             """All ranks of a spawned world run, or (`error`) it is being ended."""
@@ -93,16 +92,18 @@ class RunningJob(NamedTuple):
     hosts: Sequence[str]  # by node; it grows
     names: RankNames
     running: Callable[[], Mapping[str, int]]  # live hosts, and how many ranks each has
+    in_mpi: Callable[[int], bool]  # whether a rank runs, and is between MPI_Init and MPI_Finalize
     ended: Callable[[], Sequence[int]]  # the ranks that have ended
     ending: Callable[[], bool]
     send: Callable[[int, bytes], None]  # node, frame
+    pending: Callable[[int], int]  # bytes on their way to a node
     post: Callable[[Any], None]  # an event
     notify: Callable[[str, Mapping[str, Any]], None]  # kind and facts, for the user
     add_agent: Callable[[AgentConnection], int]  # one more node; returns its number
     add_world: Callable[[World, Sequence[int], bool], None]  # node of each rank; whether they call MPI_Init
 
 
-_ABOUT_A_RANK = (frames.JOINED, frames.LEFT, frames.ABORT, frames.ALONE)
+_MENTIONED = 16  # libraries; an agent may name more than there are
 
 
 class MpiFrames:
@@ -116,6 +117,7 @@ class MpiFrames:
         self._lost: list[int] = []  # nodes
         self._worlds: dict[str, World] = {}
         self._mentioned: set[str] = set()  # libraries
+        self._parts: set[tuple[int, str]] = set()  # that were sent, by node
         self._on: dict[int, Callable[[int, frames.Frame], None]] = {
             frames.NEED: self._send_part,
             frames.JOINED: lambda node, frame: job.post(Joined(frame.rank)),
@@ -128,9 +130,7 @@ class MpiFrames:
         }
 
     def on_frame(self, node: int, frame: frames.Frame) -> None:
-        """One of `frames.OF_MPI` has come; raises `WireError` for one that should name a rank and does not."""
-        if frame.kind in _ABOUT_A_RANK and not is_rank(frame.rank):
-            raise WireError(f"it sent a frame of kind {frame.kind} about no rank")
+        """One of `frames.OF_MPI` has come; raises `WireError` for one that means nothing."""
         self._on[frame.kind](node, frame)
 
     def add_world(self, world: World) -> None:
@@ -163,7 +163,9 @@ class MpiFrames:
         if self._collectives is None:
             from mslaunch.launcher.mpi.collectives import Collectives
 
-            self._collectives = Collectives(self._job.send, self._spawn, self._on_stranded, self._on_too_large)
+            self._collectives = Collectives(
+                self._job.send, self._job.pending, self._spawn, self._on_stranded, self._on_too_large
+            )
             for world in self._worlds.values():
                 self._add_to(self._collectives, world)
             for number in self._job.ended():
@@ -176,11 +178,11 @@ class MpiFrames:
         hosts = {rank: host for host, ranks in zip(world.hosts, world.ranks) for rank in ranks}
         collectives.add_world(world.name, [self._job.hosts.index(hosts[rank]) for rank in range(world.size)])
 
-    def _spawn(self, question: Question, done: Callable[[Answer], None]) -> None:
+    def _spawn(self, node: int, question: Question, done: Callable[[Answer], None]) -> None:
         if self._spawner is None:
             assert self._make_spawner
             self._spawner = self._make_spawner(self._job)
-        self._spawner.spawn(question, done)
+        self._spawner.spawn(node, question, done)
 
     def _on_stranded(self, world: str, rank: int) -> None:
         self._job.post(Stranded(self._worlds[world].first + rank))
@@ -195,16 +197,23 @@ class MpiFrames:
         from mslaunch.protocol.mpi import pack_part
         from mslaunch.transport.bootstrap import part
 
+        name = frame.payload.decode("ascii", "replace")
+        if (node, name) in self._parts:
+            raise WireError("it asked for a part that it has")
         try:
-            sources = part(frame.payload.decode("ascii", "replace"))
+            sources = part(name)
         except KeyError:
             raise WireError("it asked for a part that there is not") from None
+        self._parts.add((node, name))
         self._job.send(node, frames.encode(frames.PART, payload=pack_part(sources)))
 
     def _on_abort(self, node: int, frame: frames.Frame) -> None:
         from mslaunch.protocol.mpi import Abort
 
-        self._job.post(Aborted(frame.rank, *unpack_record(Abort, frame.payload)))
+        abort = unpack_record(Abort, frame.payload)
+        if abs(abort.code) >> 32:
+            raise WireError("it sent an abort with a code that no program can give")
+        self._job.post(Aborted(frame.rank, *abort))
 
     def _on_singleton(self, node: int, frame: frames.Frame) -> None:
         from mslaunch.protocol.mpi import Alone
@@ -214,6 +223,7 @@ class MpiFrames:
             self._job.post(CameAlone(frame.rank, alone.library, alone.family, alone.offered))
         elif (
             alone.library not in self._mentioned
+            and len(self._mentioned) < _MENTIONED
             and alone.offered != "none"
             and (alone.family == "Open MPI") != (alone.offered == "pmix")
         ):

@@ -8,6 +8,7 @@ port, and the second would fail if those of the first were still there.
 from __future__ import annotations
 
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
+from mslaunch.launcher.mpi.node_quota import NodeQuota
 from mslaunch.protocol.mpi import Answer
 
 if TYPE_CHECKING:
@@ -15,8 +16,21 @@ if TYPE_CHECKING:
 
     from mslaunch.protocol.mpi import Question
 
-HELD = 1 << 26  #: bytes of names and values that a job may have published at a time
+HELD = 1 << 24  #: bytes of names and values that a job may have published at a time
 _ENTRY = 200  # bytes that a name costs besides
+#: lookups of a node that wait, and the bytes of what they wait for.  Each of its ranks waits for one at a time
+_WAITING, _WAITING_SIZE = 1024, 1 << 20
+
+
+class _Lookup(NamedTuple):
+    """A lookup that waits."""
+
+    node: int
+    question: Question
+
+    @property
+    def size(self) -> int:
+        return sum(_ENTRY + len(name) for name in self.question.fields["names"])
 
 
 class _Name(NamedTuple):
@@ -33,7 +47,8 @@ class NameService:
         self._answer = answer
         self._names: dict[tuple[str, str], _Name] = {}
         self._size = 0
-        self._waiting: list[tuple[int, Question]] = []  # node, and its lookup
+        self._waiting: list[_Lookup] = []
+        self._quota = NodeQuota(_WAITING, _WAITING_SIZE)
 
     def publish(self, node: int, question: Question) -> None:
         """Publish all of the names, or none if one is taken, and answer the lookups that waited for them."""
@@ -55,6 +70,7 @@ class NameService:
             self._answer(node, Answer(question.number))
             waiting, self._waiting = self._waiting, []
             for waits in waiting:
+                self._quota.give(waits.node, waits.size)
                 self.lookup(*waits)
 
     def lookup(self, node: int, question: Question) -> None:
@@ -63,7 +79,11 @@ class NameService:
         wanted = list(question.fields["names"])
         found = {name: self._names[family, name] for name in wanted if (family, name) in self._names}
         if len(found) < len(set(wanted)) and list(question.fields.get("wait", ())):
-            self._waiting.append((node, question))
+            waits = _Lookup(node, question._replace(blobs=()))
+            if self._quota.take(node, waits.size):
+                self._waiting.append(waits)
+            else:
+                self._answer(node, Answer(question.number, f"full:more than {_WAITING} lookups wait"))
             return
         for name, entry in found.items():
             if entry.once:
@@ -88,7 +108,10 @@ class NameService:
 
     def ended(self, member: str) -> None:
         """A rank has ended: its lookups are dropped.  What it has published stays, as with mpirun."""
-        self._waiting = [(node, one) for node, one in self._waiting if list(one.fields.get("from", ())) != [member]]
+        gone = [waits for waits in self._waiting if list(waits.question.fields.get("from", ())) == [member]]
+        for waits in gone:
+            self._quota.give(waits.node, waits.size)
+        self._waiting = [waits for waits in self._waiting if waits not in gone]
 
 
 def _weight(name: str, entry: _Name) -> int:

@@ -1,7 +1,8 @@
 """MPI_Comm_spawn on the launcher's side: from a rank's question to a new world whose ranks all run, or to an error.
 
 Spawns wait for each other until the agents have the plans of the one before, since two would count the same slots.
-Every failure is an error for the parent.  It ends the job only where other ranks would wait for ever.
+Every failure is an error for the parent.  It ends the job only where other ranks would wait for ever.  Who may spawn,
+and where, is for `SpawnPolicy`; what an agent hears of a failure is a word, and nothing that is known here only.
 """
 
 from __future__ import annotations
@@ -11,13 +12,16 @@ from mslaunch.faststd import TYPE_CHECKING, NamedTuple, partial
 from mslaunch.launcher import job_failure
 from mslaunch.launcher.job_failure import JobFailure
 from mslaunch.launcher.mpi.mpi_frames import Impossible
+from mslaunch.launcher.mpi.node_quota import NodeQuota
+from mslaunch.launcher.mpi.spawn_policy import SpawnPolicy
 from mslaunch.plan.mapping.spawn_placement import SpawnCommand, SpawnPlacement, place_spawned, understand
 from mslaunch.plan.node_plans import empty_plan, make_plans, make_world
 from mslaunch.protocol import control, frames
 from mslaunch.protocol.mpi import Answer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Container, Mapping, Sequence
+    from typing import Any
 
     from mslaunch.datamodel.jobmap import Allocation, Endpoint, JobMap, Node
     from mslaunch.datamodel.node_plan import NodePlan, World
@@ -30,6 +34,12 @@ if TYPE_CHECKING:
 
 
 _MOST = 0xFFFF  # worlds: their number is half of a name (`node_plans.make_world`)
+#: spawns of a node that wait, and their bytes.  A rank, or one of its threads, waits for one at a time
+_WAITING, _WAITING_SIZE = 256, 1 << 23
+_TOLD = 16  # failed spawns of a node that the user is told of
+_TEXT = 300  # characters that one of these texts takes from what an agent has sent
+
+_BARRED = "no rank that has called MPI_Init runs on the launching host"
 
 
 class SpawnContext(NamedTuple):
@@ -51,6 +61,8 @@ class SpawnContext(NamedTuple):
 class _SpawnRequest(NamedTuple):
     """What one rank asked for; `done` gets the answer."""
 
+    node: int
+    size: int  # bytes of the question
     commands: tuple[SpawnCommand, ...]
     parent: str  # member
     like: AppContext  # that of the parent
@@ -74,15 +86,27 @@ class Spawner:
         #: world -> the app context of each of its ranks
         self._apps = {first.name: [context.request.apps[row.app] for row in context.jobmap.placements]}
         self._starting: dict[int, tuple[_SpawnRequest, World]] = {}
+        request, environ = context.request, context.environ
+        self._policy = SpawnPolicy(request.spawn, context.allocation.nodes, job.in_mpi, environ, context.cwd)
+        self._policy.add_world(first.first, [context.jobmap.nodes[row.node].name for row in context.jobmap.placements])
+        self._quota = NodeQuota(_WAITING, _WAITING_SIZE)
+        self._told: dict[int, int] = {}  # node -> failed spawns
 
     # --- one at a time
 
-    def spawn(self, question: Question, done: Callable[[Answer], None]) -> None:
-        """A rank calls MPI_Comm_spawn; `done` gets the answer.  Raises `WireError` if the question is malformed."""
-        self._queue.append(self._read(question, done))
-        self._next()
+    def spawn(self, node: int, question: Question, done: Callable[[Answer], None]) -> None:
+        """A rank of `node` calls MPI_Comm_spawn; `done` gets the answer.
 
-    def _read(self, question: Question, done: Callable[[Answer], None]) -> _SpawnRequest:
+        Raises `WireError` if the question is malformed.
+        """
+        asked = self._read(node, question, done)
+        if self._quota.take(node, asked.size):
+            self._queue.append(asked)
+            self._next()
+        else:
+            self._fail(asked, "start", LaunchError("too many spawns of its host wait"))
+
+    def _read(self, node: int, question: Question, done: Callable[[Answer], None]) -> _SpawnRequest:
         try:
             commands, parent, preput = _commands(question)
             name, _, rank = parent.partition(".")
@@ -90,11 +114,13 @@ class Spawner:
         except (KeyError, ValueError, IndexError):
             raise WireError("it asked for more ranks in words that mean nothing here") from None
         first = next(world.first for world in self._worlds if world.name == name)
-        return _SpawnRequest(commands, parent, like, first + int(rank), preput, done)
+        size = sum(len(word) for words in question.fields.values() for word in words)
+        return _SpawnRequest(node, size, commands, parent, like, first + int(rank), preput, done)
 
     def _next(self) -> None:
         while self._queue and not self._busy:
             asked = self._queue.pop(0)
+            self._quota.give(asked.node, asked.size)
             self._busy = True
             try:
                 self._begin(asked)
@@ -113,17 +139,23 @@ class Spawner:
             facts = {
                 "rank": asked.who,
                 "ranks": sum(command.maxprocs for command in asked.commands),
-                "program": asked.commands[0].argv[0],
+                "program": asked.commands[0].argv[0][:_TEXT],
                 "more": len(asked.commands) > 1,
-                "error": why,
-                "todo": error.todo.rpartition("\n")[2],
+                "error": why[:_TEXT],
+                "todo": error.todo.rpartition("\n")[2][:_TEXT],
             }
             names = self._job.names
             if _keeps_others_waiting(asked) and names.size(names.of(asked.who)[0]) > 1:
                 self._job.post(Impossible(JobFailure(job_failure.SPAWN_FAILED, facts)))
             else:
-                self._job.notify("spawn failed", facts)
-        asked.done(Answer(0, f"{word}:{why}"))
+                self._notify(asked.node, facts)
+        asked.done(Answer(0, word))
+
+    def _notify(self, node: int, facts: Mapping[str, Any]) -> None:
+        """Tell the user of the first failures of each node."""
+        self._told[node] = told = self._told.get(node, 0) + 1
+        if told <= _TOLD:
+            self._job.notify("spawn failed", {**facts, "last": told == _TOLD})
 
     # --- where
 
@@ -138,33 +170,51 @@ class Spawner:
             raise LaunchError(f"there are {_MOST} worlds already")
         if not all(command.argv[0] for command in asked.commands):
             raise LaunchError("no program was named")
-        spawned = [understand(command, asked.like) for command in asked.commands]
+        first = next(world for world in self._worlds if world.name == asked.parent.partition(".")[0])
+        self._policy.check(asked.who, range(first.first, first.first + first.size), asked.like)
+        names = self._policy.exports(asked.like)
+        spawned = [understand(command, asked.like, names) for command in asked.commands]
         context, job = self._context, self._job
-        running = job.running()
-        usable = self._usable(spawned, running)
-        jobmap = place_spawned(spawned, context.allocation, context.request.policy, running, usable)
+        jobmap = self._place(spawned, job.running())
         missing = [node for node in jobmap.nodes if node.name not in job.hosts]
         if missing:
             context.call(missing, partial(self._called, asked, spawned, jobmap))
         else:
             self._start(asked, spawned, jobmap)
 
-    def _usable(self, spawned: Sequence[SpawnPlacement], running: Mapping[str, int]) -> list[list[str]]:
-        """The nodes for each command: those that it names, or all; without those that were lost."""
+    def _place(self, spawned: Sequence[SpawnPlacement], running: Mapping[str, int]) -> JobMap:
+        barred, context = self._policy.barred(), self._context
+        usable = self._usable(spawned, running, barred)
+        try:
+            return place_spawned(spawned, context.allocation, context.request.policy, running, usable)
+        except AllocationError as error:
+            if not barred:
+                raise
+            raise AllocationError(error.what, error.where, f"{_BARRED}, so none is started there") from None
+
+    def _usable(
+        self, spawned: Sequence[SpawnPlacement], running: Mapping[str, int], barred: Container[str]
+    ) -> list[list[str]]:
+        """The nodes for each command: those that it names, or all that are not `barred`; without those that were lost.
+
+        Raises LaunchError for a name that is not one of these.
+        """
         known = [node.name for node in self._context.allocation.nodes]
         lost = set(self._job.hosts) - set(running)
         apps = tuple(one.app for one in spawned)
-        named = [known] * len(apps)
-        if any(app.hosts or app.hostfile for app in apps):
+        named = [[name for name in known if name not in barred]] * len(apps)
+        if any(app.hosts for app in apps):
             found = self._context.named(apps)
             for number, app in enumerate(apps):
-                if app.hosts or app.hostfile:
+                if app.hosts:
                     mine = found.apps[number] if found.apps else range(len(found.nodes))
                     named[number] = [found.nodes[at].name for at in mine]
         unknown = next((name for names in named for name in names if name not in known), None)
         if unknown:
             todo = "name it with -H or --hostfile when the job is launched"
             raise AllocationError(f"{unknown} is not among the hosts of this job", todo=todo)
+        if any(name in barred for names in named for name in names):
+            raise LaunchError(_BARRED)
         return [[name for name in names if name not in lost] for names in named]
 
     def _called(
@@ -210,6 +260,7 @@ class Spawner:
         self._starting[number] = asked, world
         at = [job.hosts.index(node.name) for node in jobmap.nodes]
         nodes = [at[placement.node] for placement in jobmap.placements]
+        self._policy.add_world(world.first, [jobmap.nodes[placement.node].name for placement in jobmap.placements])
         job.add_world(world, nodes, all(one.mpi for one in spawned))
         # the others first: their ranks may be told of the new ones as soon as these run
         for name in job.running():

@@ -62,6 +62,10 @@ class Stdin:
             self.stop()
         self.resume()
 
+    def may_take(self, rank: int, size: int) -> bool:
+        """Whether `rank` was sent so many bytes that it has not read.  Who claims more would get all of our input."""
+        return 0 <= size <= self._unread.get(rank, size)
+
     def taken(self, rank: int, size: int) -> None:
         """`rank` has read `size` bytes."""
         if rank in self._unread:

@@ -3,7 +3,8 @@
 A command begins as a copy of the app context of the rank that spawns, so that -x, --prefix, --mpi and the like hold for
 its children too (mpirun 4.1.4, by experiment); MPI_Info changes it.  Keys are those of MPI, Open MPI and MPICH, also
 under the names that PMIx has for them; others are ignored, as MPI requires.  Slots of nodes that the job has not used
-yet count like any other.
+yet count like any other.  An MPI_Info comes from another host: it names no file that would be opened here, and takes no
+variable from here that the job does not have already.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from mslaunch.plan.mapping.by_slot_or_object import by_node, by_slot
 from mslaunch.plan.mapping.slot_counts import MAX_RANKS, SlotCounts
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Container, Mapping, Sequence
 
     from mslaunch.datamodel.jobmap import Allocation
     from mslaunch.datamodel.request import Policy
@@ -62,21 +63,26 @@ class SpawnPlacement(NamedTuple):
     mpi: bool = True  # its ranks will call MPI_Init
 
 
-def understand(command: SpawnCommand, parent: AppContext) -> SpawnPlacement:
-    """The app context of a command.  Raises UsageError for what cannot be done."""
+def understand(command: SpawnCommand, parent: AppContext, exports: Container[str] = ()) -> SpawnPlacement:
+    """The app context of a command; `exports` are the variables of the launcher that its parent has.
+
+    Raises UsageError for what cannot be done.
+    """
     said = {_KEYS[key.lower()]: value for key, value in command.info if key.lower() in _KEYS}
     if said.get("preload", "").lower() not in _NO:
         raise UsageError("files cannot be sent to the hosts of spawned ranks", "MPI_Info", "put them there beforehand")
     if not 0 <= command.maxprocs <= MAX_RANKS:
         raise AllocationError(f"{command.maxprocs} ranks cannot be started", "maxprocs")
+    if said.get("hostfile"):
+        todo = "name hosts with the key host; the job's own hostfile says which there are"
+        raise UsageError("no hostfile is read for spawned ranks", "MPI_Info", todo)
     mpi = said.get("no_mpi", "").lower() in _NO
     app = AppContext(
         command.argv,
         command.maxprocs,
-        env=(*parent.env, *_variables(said.get("env", "").splitlines()), *_variables(command.env)),
+        env=(*parent.env, *_variables((*said.get("env", "").splitlines(), *command.env), exports)),
         wdir=_below(said.get("wdir") or command.wdir, parent.wdir),
         hosts=(said["hosts"],) if said.get("hosts") else (),
-        hostfile=said.get("hostfile") or None,
         path=said.get("path", parent.path),
         prefix=said.get("prefix", parent.prefix),
         forward=parent.forward,
@@ -85,10 +91,16 @@ def understand(command: SpawnCommand, parent: AppContext) -> SpawnPlacement:
     return SpawnPlacement(app, said.get("map_by", "").lower().partition(":")[0] in ("node", "bynode"), _each(said), mpi)
 
 
-def _variables(words: Sequence[str]) -> list[tuple[str, str | None]]:
-    """`NAME=value`; a name alone takes the launcher's value, as with -x."""
-    parts = [word.partition("=") for word in words if word.strip()]
-    return [(name, value if equals else None) for name, equals, value in parts]
+def _variables(words: Sequence[str], exports: Container[str]) -> list[tuple[str, str]]:
+    """`NAME=value`; a name alone is that of a variable that the children have in any case, as their parent has it."""
+    found = []
+    for name, equals, value in (word.partition("=") for word in words if word.strip()):
+        if equals:
+            found.append((name, value))
+        elif name not in exports:
+            todo = f"give -x {name} when the job is launched"
+            raise UsageError(f"the job does not export the variable {name}", "MPI_Info env", todo)
+    return found
 
 
 def _below(wdir: str, parent: str | None) -> str | None:

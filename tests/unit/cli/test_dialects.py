@@ -70,7 +70,15 @@ NOT_IN_HYDRA = {
     "scheduler", "scheduler-runs", "server_num", "set-cwd-to-session-dir", "stream-buffering", "tag-output",
     "timestamp-output", "tune", "use-hwthread-cpus", "use-regexp", "with-ft", "x", "xml", "xml-file", "xterm",
 }  # fmt: skip
-NOT_IN_MSRUN = NOT_IN_HYDRA - set(MSRUN_EXTRAS) | {"bind-to", "merge-stderr-to-stdout", "n", "path", "stdin", "wdir"}
+NOT_IN_MSRUN = NOT_IN_HYDRA - set(MSRUN_EXTRAS) | {
+    "bind-to",
+    "spawn",
+    "merge-stderr-to-stdout",
+    "n",
+    "path",
+    "stdin",
+    "wdir",
+}
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,30 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mslaunch.errors import WireError
-from mslaunch.protocol.frames import GATHER, LEFT, MAGIC, MAX_PAYLOAD, Decoder, Frame, encode, header
+from mslaunch.protocol import frames as frames_module
+from mslaunch.protocol.frames import (
+    ANY,
+    DOWN,
+    EXIT,
+    GATHER,
+    HELLO,
+    LAUNCH,
+    LEFT,
+    MAGIC,
+    SERVES,
+    STDOUT,
+    UP,
+    Decoder,
+    Frame,
+    encode,
+    header,
+)
 
 FEW = settings(max_examples=60, deadline=None)
-FRAMES = st.lists(st.builds(Frame, st.integers(0, 255), st.integers(-1, 2**31 - 1), st.binary(max_size=40)), max_size=6)
+KINDS = [kind for kind, most in enumerate(ANY) if most >= 0]
+FRAMES = st.lists(
+    st.builds(Frame, st.sampled_from(KINDS), st.integers(-1, 2**31 - 1), st.binary(max_size=40)), max_size=6
+)
 
 
 def cut(data: bytes, at: list[int]) -> list[bytes]:
@@ -65,10 +85,30 @@ def test_noise_without_a_magic_is_known_to_its_last_byte() -> None:
     assert decoder.noise == b"no python\npython3: command not found\n"
 
 
-def test_an_impossible_length_is_refused() -> None:
-    with pytest.raises(WireError, match="kind 7"):
-        Decoder().feed(struct.pack("!BIi", 7, MAX_PAYLOAD + 1, 0))
-    assert Decoder().feed(struct.pack("!BIi", 7, MAX_PAYLOAD, 0)) == []
+@pytest.mark.parametrize("bounds", [DOWN, UP])
+def test_a_header_is_held_against_the_bound_of_its_kind(bounds: list[int]) -> None:
+    """Before a byte of the payload has come."""
+    for kind in range(256):
+        assert bounds[kind] == -1 or bounds[kind] >= 1 << 16
+        if bounds[kind] >= 0:
+            assert Decoder(bounds).feed(struct.pack("!BIi", kind, bounds[kind], 0)) == []
+        with pytest.raises(WireError, match=f"kind {kind}"):
+            Decoder(bounds).feed(struct.pack("!BIi", kind, bounds[kind] + 1, 0))
+
+
+def test_every_kind_goes_one_way() -> None:
+    names = {name: value for name, value in vars(frames_module).items() if name.isupper() and isinstance(value, int)}
+    kinds = {value for name, value in names.items() if 0 < value < 256} - {frames_module.NO_RANK}
+    assert kinds <= {kind for kind in range(256) if max(UP[kind], DOWN[kind]) >= 0}
+    assert not [kind for kind in range(256) if min(UP[kind], DOWN[kind]) >= 0]
+    assert (UP[LAUNCH], DOWN[HELLO]) == (-1, -1)
+
+
+def test_what_need_not_be_long_must_not_be() -> None:
+    """Only these may be longer than 64 KiB, and what an agent may make the launcher hold at once is 16 MiB."""
+    long = {kind for kind in range(256) if UP[kind] > 1 << 16}
+    assert {EXIT, HELLO, SERVES}.isdisjoint(long) and {GATHER, STDOUT} < long and len(long) == 7
+    assert max(UP) == 1 << 24
 
 
 @FEW
@@ -93,3 +133,13 @@ def test_a_large_frame_in_small_pieces_is_joined_once() -> None:
     decoder = Decoder()
     found = [frame for at in range(0, len(stream), 4096) for frame in decoder.feed(stream[at : at + 4096])]
     assert found == [Frame(GATHER, 3, payload), Frame(LEFT, 4, b"")]
+
+
+def test_a_decoder_knows_whether_it_is_between_frames() -> None:
+    """What looks like a frame may be a part of another one's payload."""
+    decoder = Decoder(UP)
+    whole = encode(STDOUT, 3, b"abc")
+    for byte in whole[:-1]:
+        assert decoder.feed(bytes([byte])) == [] and not decoder.between
+    assert decoder.feed(whole[-1:]) == [Frame(STDOUT, 3, b"abc")] and decoder.between
+    assert decoder.feed(whole[:9]) == [] and not decoder.between, "a header without payload"

@@ -186,7 +186,8 @@ def test_the_prefix_of_open_mpi_goes_to_other_hosts():
         "--report-state-on-timeout -n 1 x", "--index-argv-by-rank -n 1 x", "--preload-binary -n 1 x",
         "--preload-files f -n 1 x", "--stdin all -n 1 x", "--output tag-detailed -n 1 x", "--display-table -n 1 x",
         "--mca orte_abort_on_non_zero_status 0 -n 1 x", "--set-cwd-to-session-dir -n 1 x", "--mpi pmi2 -n 1 x",
-        "--mpi none -n 1 x", "-n 1 x : --mpi pmix -n 1 y", "--agent-python /opt/bin/python3 -n 1 x",
+        "--mpi none -n 1 x", "-n 1 x : --mpi pmix -n 1 y", "--spawn no -n 1 x",
+        "--agent-python /opt/bin/python3 -n 1 x",
         "--heartbeat 1 -n 1 x", "--lease 0 -n 1 x", "--lease 60 -n 1 x",
     ],
 )  # fmt: skip

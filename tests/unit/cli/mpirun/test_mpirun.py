@@ -82,6 +82,7 @@ DONE = [
     (["index-argv-by-rank"], job(index_argv=True)),
     (["fwd-environment"], app(env=(("*", None),))),
     (["mpi", "pmi2"], app(mpi="pmi2")),
+    (["spawn", "no"], job(spawn="no")),
     (["mpi", "pmix:/usr/lib/libpmix.so.2"], app(mpi="pmix:/usr/lib/libpmix.so.2")),
     (["backend", "openmpi"], job(backend="openmpi")),
     (["backend", "openmpi:/opt/openmpi"], job(backend="openmpi:/opt/openmpi")),

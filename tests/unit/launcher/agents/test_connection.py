@@ -183,7 +183,7 @@ def test_a_crash_while_ranks_run(host: Host) -> None:
 def test_a_frame_for_an_unknown_rank_ends_the_link(host: Host) -> None:
     host.say(frames.MAGIC, HELLO, frames.encode(frames.STARTED, 0, b"9"))
     host.loop.run(lambda: host.connection.ended)
-    assert "a frame of kind 68 for rank 0" in traceback_of(host.connection.error)
+    assert "a frame of kind 68 about a process (0)" in traceback_of(host.connection.error)
 
 
 def test_a_connection_passes_through_its_phases(host: Host) -> None:

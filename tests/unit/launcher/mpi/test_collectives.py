@@ -22,10 +22,13 @@ class Nodes:
         self.sent: list[tuple[int, frames.Frame]] = []
         self.stranded: list[tuple[str, int]] = []
         self.too_large: list[int] = []
+        self.pending = 0  # bytes that no agent reads
+        self.worlds = worlds
         self.spawned: list[tuple[Question, Callable[[Answer], None]]] = []
         self.exchange = Collectives(
             self._send,
-            lambda question, done: self.spawned.append((question, done)),
+            lambda node: self.pending,
+            lambda node, question, done: self.spawned.append((question, done)),
             lambda world, rank: self.stranded.append((world, rank)),
             self.too_large.append,
         )
@@ -42,6 +45,8 @@ class Nodes:
     def ask(self, node: int, number: int, what: str, **fields: object) -> None:
         blobs = tuple(fields.pop("blobs", ()))  # type: ignore[arg-type]
         words = {name: list(value) for name, value in fields.items()}  # type: ignore[call-overload]
+        if what != "modex" and "from" not in words and node in self.worlds["w7"]:
+            words["from"] = [f"7.{self.worlds['w7'].index(node)}"]
         self.exchange.asked(node, pack_with_blobs(Question(number, what, {"family": ["pmi"], **words}, blobs)))
 
     def heard(self) -> list[tuple[int, Released | Answer | Question]]:
@@ -184,7 +189,12 @@ def test_published_values_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     ("what", "fields"),
     [
         ("publish", {"names": ["a"]}),
-        ("publish", {"names": ["a"], "from": ["7.0"]}),
+        ("publish", {"names": ["a"], "from": []}),
+        ("lookup", {"names": ["a"], "from": ["7.1"]}),
+        ("lookup", {"names": ["a"], "from": ["7"]}),
+        ("unpublish", {"names": ["a"], "from": ["8.0"]}),
+        ("spawn", {"from": ["7.1"]}),
+        ("spawn", {"from": ["7.0", "7.0"]}),
         ("lookup", {}),
         ("unpublish", {}),
         ("modex", {}),
@@ -257,3 +267,90 @@ def test_a_spawn_is_answered_under_its_request_number() -> None:
 def test_unknown_requests_violate_the_protocol() -> None:
     with pytest.raises(WireError):
         Nodes(w7=[0]).ask(0, 1, "dance")
+
+
+# --- bounds
+
+
+def test_open_collectives_of_a_node_are_bounded() -> None:
+    nodes = Nodes(w7=[0, 1])
+    nodes.gather(0, "7", blob=bytes(16 << 20), op="one")
+    nodes.gather(0, "7", blob=bytes(7 << 20), op="two")
+    with pytest.raises(WireError, match="not complete"):
+        nodes.gather(0, "7", blob=bytes(2 << 20), op="three")
+    nodes.gather(1, "7", op="one")
+    nodes.gather(0, "7", blob=bytes(2 << 20), op="three")
+
+
+@pytest.mark.parametrize("members", [("7",), tuple(f"7.{rank % 2}" for rank in range(1000))])
+def test_the_number_of_open_collectives_is_bounded(members: tuple[str, ...]) -> None:
+    """And what their names take."""
+    nodes = Nodes(w7=[0, 1])
+    with pytest.raises(WireError, match="not complete"):
+        for number in range(1100):
+            nodes.gather(0, *members, op=f"fence{number}")
+    nodes.gather(1, *members, op="fence0")
+    nodes.gather(0, *members, op="fence")
+
+
+def test_all_open_collectives_together_fit_in_a_frame(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mslaunch.launcher.mpi.collectives._LARGEST", 3000)
+    nodes = Nodes(w7=[0, 1, 2])
+    nodes.gather(0, "7", blob=bytes(2000), op="one")
+    assert nodes.too_large == []
+    nodes.gather(1, "7", blob=bytes(2000), op="two")
+    assert nodes.too_large == [3000]
+
+
+def test_what_is_complete_is_not_counted() -> None:
+    nodes = Nodes(w7=[0, 1])
+    for number in range(2000):
+        for node in (0, 1):
+            nodes.gather(node, "7", blob=bytes(1 << 14), op=f"fence{number % 3}")
+        assert len(nodes.heard()) == 2
+
+
+def test_lookups_that_wait_are_bounded() -> None:
+    nodes = Nodes(w7=[0, 1])
+    for number in range(1030):
+        nodes.ask(0, number, "lookup", names=["port"], wait=["yes"])
+    nodes.ask(1, 1, "lookup", names=["port"], wait=["yes"])
+    assert [(node, answer.error[:4]) for node, answer in nodes.heard()] == [(0, "full")] * 6  # type: ignore[union-attr]
+    nodes.ask(0, 1, "publish", names=["port"], blobs=[b"tcp"])
+    assert len(nodes.heard()) == 1026
+    nodes.ask(0, 1, "lookup", names=["other"], wait=["yes"])
+    assert nodes.heard() == [], "there is room again"
+    nodes.exchange.ended("7", 0)
+    for number in range(1024):
+        nodes.ask(0, number, "lookup", names=["other"], wait=["yes"])
+    assert nodes.heard() == []
+
+
+def test_questions_to_another_node_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mslaunch.launcher.mpi.collectives._ROUTED", 3)
+    nodes = Nodes(w7=[0, 1])
+    for number in range(4):
+        nodes.ask(0, number, "modex", of=["7.1"], blobs=[b"x" * 1000])
+    *sent, (node, refused) = nodes.heard()
+    assert (node, refused.error[:4]) == (0, "full")  # type: ignore[union-attr]
+    assert [question.blobs for _, question in sent] == [()] * 3, "nobody reads those"  # type: ignore[union-attr]
+    nodes.exchange.replied(1, pack_with_blobs(Answer(1)))
+    nodes.ask(0, 5, "modex", of=["7.1"])
+    assert [node for node, _ in nodes.heard()] == [0, 1]
+    nodes.exchange.lost(1)
+    assert len(nodes.heard()) == 3
+
+
+def test_who_does_not_read_answers_gets_no_more() -> None:
+    nodes = Nodes(w7=[0, 1])
+    nodes.ask(1, 1, "publish", names=["large"], blobs=[bytes(4 << 20)])
+    for _ in range(2):
+        for number in range(5):
+            nodes.ask(0, number, "lookup", names=["large"])
+        nodes.pending = 1 << 18  # something else is always on its way
+    nodes.pending = 64 << 20
+    with pytest.raises(WireError, match="does not read"):
+        nodes.ask(0, 9, "lookup", names=["large"])
+    nodes.ask(1, 2, "lookup", names=["large"])
+    nodes.pending = 0
+    nodes.ask(0, 9, "lookup", names=["large"])

@@ -26,6 +26,8 @@ from mslaunch.protocol.mpi import Answer, Question, pack_with_blobs, unpack_with
 
 PARENT = AppContext(("python", "a.py"), 1, (("A", "1"),), wdir="/work", path="/p", prefix="/opt", mpi="pmi1")
 
+EXPORTS = ("A", "FORWARDED")  # variables that the job's ranks have from the launcher
+
 # --- MPI_Info
 
 
@@ -45,12 +47,11 @@ def test_a_child_inherits_the_settings_of_its_parent() -> None:
     [
         ({"host": "n1,n2:2"}, "hosts", ("n1,n2:2",)),
         ({"pmix.host": "n1"}, "hosts", ("n1",)),
-        ({"hostfile": "h"}, "hostfile", "h"),
         ({"WDIR": "/tmp"}, "wdir", "/tmp"),
         ({"wd": "sub"}, "wdir", "/work/sub"),
         ({"path": "/q"}, "path", "/q"),
         ({"ompi_prefix": "/o"}, "prefix", "/o"),
-        ({"env": "B=2\nHOME"}, "env", (("A", "1"), ("B", "2"), ("HOME", None))),
+        ({"env": "B=2\nA\nFORWARDED"}, "env", (("A", "1"), ("B", "2"))),
         ({"soft": "1:4", "arch": "x86", "host": ""}, "hosts", ()),
         ({"ompi_non_mpi": "true"}, "mpi", "none"),
         ({"ompi_non_mpi": "false", "preload_binary": "0"}, "mpi", "pmi1"),
@@ -58,7 +59,10 @@ def test_a_child_inherits_the_settings_of_its_parent() -> None:
     ids=str,
 )
 def test_info_sets_fields_of_the_program(info: dict[str, str], field: str, value: object) -> None:
-    assert getattr(understand(SpawnCommand(("child", "x"), 2, info=tuple(info.items())), PARENT).app, field) == value
+    assert (
+        getattr(understand(SpawnCommand(("child", "x"), 2, info=tuple(info.items())), PARENT, EXPORTS).app, field)
+        == value
+    )
 
 
 def test_info_about_hosts() -> None:
@@ -67,6 +71,21 @@ def test_info_about_hosts() -> None:
         assert app_of(**info).each == 3, info
     assert app_of(pernode="true").each == 1
     assert app_of(map_by="ppr:3:socket").each == app_of(npernode="many").each == 0
+
+
+@pytest.mark.parametrize("words", ["HOME", "*", "A*", "B=1\nHOME", "?", "AA"])
+def test_no_variable_of_the_launcher_is_given_away(words: str) -> None:
+    """Neither by MPI_Info nor by an app's own environment."""
+    for command in (SpawnCommand(("x",), 1, info=(("env", words),)), SpawnCommand(("x",), 1, "", (words,))):
+        with pytest.raises(UsageError, match="does not export") as caught:
+            understand(command._replace(env=tuple(words.split())) if command.env else command, PARENT, EXPORTS)
+        assert caught.value.todo.startswith("give -x ")
+
+
+@pytest.mark.parametrize("key", ["hostfile", "pmix.hostfile", "add-hostfile", "Hostfile", "pmix.addhostfile"])
+def test_no_file_is_opened_that_a_rank_names(key: str) -> None:
+    with pytest.raises(UsageError, match="no hostfile is read"):
+        understand(SpawnCommand(("x",), 1, info=((key, "/etc/shadow"),)), PARENT)
 
 
 def test_unsupported_requests_are_refused() -> None:
@@ -163,8 +182,9 @@ class Agent:
 class Hosts:
     """A job of one rank a node on the first of n0, n1, n2, …, each with `slots` slots; what is sent is kept."""
 
-    def __init__(self, ranks: int = 1, nodes: int = 3, slots: int = 2, **request: Any) -> None:
-        all_nodes = tuple(Node(f"n{at}", slots, "-H") for at in range(nodes))
+    def __init__(self, ranks: int = 1, nodes: int = 3, slots: int = 2, joined: int = -1, **request: Any) -> None:
+        local = request.pop("local", -1)
+        all_nodes = tuple(Node(f"n{at}", slots, "-H", local=at == local) for at in range(nodes))
         rows = tuple(Placement(rank, 0, rank, 0) for rank in range(ranks))
         jobmap = JobMap(all_nodes[:ranks], rows, slots * nodes)
         self.state = JobState(jobmap)
@@ -173,7 +193,7 @@ class Hosts:
         self.actions: list[Any] = []
         self.calls: list[tuple[list[str], Callable[[list[Any], list[LaunchError]], None]]] = []
         self.added: list[tuple[World, list[int], bool]] = []
-        asked = Request((PARENT._replace(np=ranks),), **request)
+        asked = Request((PARENT._replace(np=ranks, **request.pop("app", {})),), **request)
         endpoint = Endpoint("127.0.0.1", 5, 6)
         allocation = Allocation(all_nodes, True)
 
@@ -185,14 +205,15 @@ class Hosts:
         job = SpawnContext(asked, allocation, jobmap, {}, "/", "00070000", endpoint, named, self._call)
         table = self.state.table
         running = RunningJob(
-            table.hosts, table.names, table.running, table.ended, lambda: self.state.phase == ENDING, self.send,
-            self.on, self.notify, self.add_agent, self.add_world,
+            table.hosts, table.names, table.running, table.in_mpi, table.ended, lambda: self.state.phase == ENDING,
+            self.send, lambda node: 0, self.on, self.notify, self.add_agent, self.add_world,
         )  # fmt: skip
         self.spawning = Spawner(job, running)
         self.mpi = MpiFrames(running, lambda job: self.spawning)
         self.name = str(0x70001)
         self.mpi.add_world(World(self.name, 0, tuple(self.state.table.hosts), tuple((rank,) for rank in range(ranks))))
         self.on(Prepared(), *(Started(rank, 100 + rank, rank) for rank in range(ranks)))
+        self.on(*(Joined(rank) for rank in range(joined if joined >= 0 else ranks)))
 
     def _call(self, nodes: Sequence[Node], done: Callable[[list[Any], list[LaunchError]], None]) -> None:
         self.calls.append(([node.name for node in nodes], done))
@@ -228,12 +249,12 @@ class Hosts:
 
     # frames of agents
 
-    def ask(self, number: int, ranks: int, parent: str = "", **more: list[str]) -> None:
+    def ask(self, number: int, ranks: int, parent: str = "", node: int = 0, **more: list[str]) -> None:
         asked = {"from": [parent or f"{self.name}.0"], "argv.0": ["child"], "app.0": [str(ranks), ""]}
         fields = {"family": ["pmi"], "count": ["1"], **asked}
         fields.update((name.replace("_", "."), values) for name, values in more.items())
         payload = pack_with_blobs(Question(number, "spawn", fields))
-        self.mpi.on_frame(0, frames.Frame(frames.ASK, frames.NO_RANK, payload))
+        self.mpi.on_frame(node, frames.Frame(frames.ASK, frames.NO_RANK, payload))
 
     def answers(self) -> list[tuple[int, Answer]]:
         found = [
@@ -290,9 +311,10 @@ def test_missing_slots_are_an_error_of_the_parent() -> None:
     hosts = Hosts(nodes=1)
     hosts.ask(3, 2)
     ((node, answer),) = hosts.answers()
-    assert (node, answer.number, answer.error) == (0, 3, "slots:not enough slots: 2 ranks asked for, 1 slot free")
-    assert hosts.notices == [f"rank 0 could not spawn 2 ranks of child: {answer.error[6:]} (ask for fewer ranks, give "
-                             "the hosts more slots (slots=N, -H HOST:N), or add --oversubscribe)"]  # fmt: skip
+    assert (node, answer.number, answer.error) == (0, 3, "slots")
+    why = "not enough slots: 2 ranks asked for, 1 slot free"
+    todo = "ask for fewer ranks, give the hosts more slots (slots=N, -H HOST:N), or add --oversubscribe"
+    assert hosts.notices == [f"rank 0 could not spawn 2 ranks of child: {why} ({todo})"]
     assert not hosts.plans() and hosts.state.failure is None
     hosts.ask(4, 1)
     assert len(hosts.plans()) == 1, "another one is not in its way"
@@ -338,9 +360,10 @@ def test_a_program_that_cannot_be_started_is_an_error_of_the_parent(how: str) ->
     hosts.on(*((failed, started) if how == "before" else (started, failed)))
     assert Kill(2, 0) in hosts.actions
     ((_, answer),) = hosts.answers()
-    assert answer.error == "start:the program 'child' was not found, on n1"
-    assert hosts.notices == [f"rank 0 could not spawn 2 ranks of child: {answer.error[6:]}"]
+    assert answer.error == "start", "an agent learns no more"
+    assert hosts.notices == ["rank 0 could not spawn 2 ranks of child: the program 'child' was not found, on n1"]
     hosts.on(exited(2, 0, None, 9), StreamEnded(2), StreamEnded(2))
+    hosts.on(Left(0), Left(1))
     for rank in (0, 1):
         assert not hosts.state.finished
         hosts.on(exited(rank, rank, 0, None), StreamEnded(rank), StreamEnded(rank))
@@ -371,7 +394,7 @@ def test_an_unreachable_host_is_an_error_of_the_parent() -> None:
     hosts.ask(2, 1)
     hosts.come([LinkError("no route to host", "n2", "is it up?")])
     ((_, answer),) = hosts.answers()
-    assert answer.error == "start:n2: no route to host"
+    assert answer.error == "start"
     assert hosts.notices == ["rank 0 could not spawn 2 ranks of child: n2: no route to host (is it up?)"]
     assert [(node, plan.world.name) for node, plan in hosts.plans()] == [(1, hosts.name), (0, SECOND), (1, SECOND)]
 
@@ -396,7 +419,8 @@ def test_a_host_may_be_lost_while_another_is_requested() -> None:
     assert hosts.state.table.add_node("n1") == 1
     hosts.on(LinkEnded(1))
     done([Agent(Node("n2", 1, "-H"))], [])
-    assert [answer.error for _, answer in hosts.answers()] == ["start:n1: the host was lost meanwhile"]
+    assert [answer.error for _, answer in hosts.answers()] == ["start"]
+    assert hosts.notices == ["rank 0 could not spawn 2 ranks of child: n1: the host was lost meanwhile"]
 
 
 def test_info_may_name_hosts_of_the_job() -> None:
@@ -406,13 +430,13 @@ def test_info_may_name_hosts_of_the_job() -> None:
     hosts.come()
     hosts.ask(2, 1, info_0=["host", "n3"])  # the allocation's fourth: `other`
     (answer,) = [answer for _, answer in hosts.answers()]
-    assert answer.error == "slots:other is not among the hosts of this job"
+    assert answer.error == "slots" and "other is not among the hosts of this job" in hosts.notices[0]
 
 
 def test_spawned_ranks_may_spawn() -> None:
     hosts = Hosts()
     hosts.ask(1, 1, env_0=["OF=child"], app_0=["1", "/deep"])
-    hosts.on(Started(1, 5))
+    hosts.on(Started(1, 5), Joined(1))
     hosts.plans()
     hosts.ask(2, 1, parent=f"{SECOND}.0")
     hosts.come()
@@ -431,7 +455,7 @@ def test_spawned_ranks_may_spawn() -> None:
 )  # fmt: skip
 def test_a_malformed_request_is_an_error_of_its_agent(wrong: dict[str, list[str]]) -> None:
     hosts = Hosts()
-    with pytest.raises(WireError, match=r"means? nothing here"):
+    with pytest.raises(WireError, match=r"means? nothing here|no rank of this job|does not run"):
         hosts.ask(1, 1, **{name.replace(".", "_"): values for name, values in wrong.items()})
     hosts.ask(1, 1)
     assert len(hosts.plans()) == 1
@@ -441,7 +465,8 @@ def test_a_malformed_request_is_an_error_of_its_agent(wrong: dict[str, list[str]
 def test_a_missing_program_is_an_error_of_the_parent(argv: list[str]) -> None:
     hosts = Hosts()
     hosts.ask(1, 1, argv_0=argv)
-    assert hosts.answers() == [(0, Answer(1, "start:no program was named"))]
+    assert hosts.answers() == [(0, Answer(1, "start"))]
+    assert "no program was named" in hosts.notices[0]
 
 
 def test_nothing_is_started_in_a_job_that_ends() -> None:
@@ -451,7 +476,7 @@ def test_nothing_is_started_in_a_job_that_ends() -> None:
     hosts.on(Interrupted("SIGTERM"))
     hosts.ask(2, 1)
     hosts.come()
-    assert [answer.error for _, answer in hosts.answers()] == ["start:the job is being ended"] * 2
+    assert [answer.error for _, answer in hosts.answers()] == ["start"] * 2
     assert hosts.added == [] and not [plan for _, plan in hosts.plans() if plan.ranks]
 
 
@@ -468,3 +493,122 @@ def test_a_non_mpi_program_need_not_join() -> None:
     assert hosts.added[0][2] is False
     hosts.on(Started(1, 5), exited(1, 0, 0, None))
     assert hosts.state.failure is None
+
+
+# --- who may spawn, and where
+
+AUTO = {"mpi": "auto", "argv": ("sleep", "9")}  # nobody says that it is an MPI program, and it is none
+
+
+def refused(hosts: Hosts, why: str) -> None:
+    """Nothing was started, the rank has an error and the user a line."""
+    assert [(answer.error, len(answer.fields)) for _, answer in hosts.answers()] == [("start", 0)]
+    assert len(hosts.notices) == 1 and why in hosts.notices[0], hosts.notices
+    assert hosts.plans() == [] and hosts.calls == []
+
+
+def test_spawn_no() -> None:
+    hosts = Hosts(spawn="no")
+    hosts.ask(1, 1)
+    refused(hosts, "--spawn no was given")
+
+
+def test_only_a_rank_in_mpi_may_spawn() -> None:
+    before = Hosts(2, joined=1)
+    before.ask(1, 1, parent=f"{before.name}.1", node=1)
+    refused(before, "it is not between MPI_Init and MPI_Finalize")
+    after = Hosts(spawn="yes")
+    after.on(Left(0))
+    after.ask(1, 1)
+    refused(after, "it is not between")
+    ended = Hosts(2, spawn="yes")
+    ended.on(Left(0), exited(0, 0, 0, None))
+    ended.ask(1, 1)
+    refused(ended, "it is not between")
+
+
+def test_a_node_may_not_ask_for_a_rank_of_another() -> None:
+    hosts = Hosts(2, spawn="yes")
+    with pytest.raises(WireError, match="a rank that it does not run"):
+        hosts.ask(1, 1, node=1)
+    assert hosts.plans() == [] and hosts.answers() == []
+
+
+def test_the_word_of_one_host_does_not_make_a_job_one_of_mpi() -> None:
+    hosts = Hosts(2, joined=1, app=AUTO)
+    hosts.ask(1, 1)
+    refused(hosts, "only its host, n0, says that sleep is an MPI program (if it is one, give --spawn yes)")
+    alone = Hosts(app=AUTO)
+    alone.ask(1, 1)
+    refused(alone, "only its host")
+
+
+@pytest.mark.parametrize(
+    ("ranks", "how"),
+    [
+        (1, {"spawn": "yes", "app": AUTO}),
+        (1, {"app": {**AUTO, "mpi": "pmix:/lib/libpmix.so"}}),
+        (2, {"app": AUTO}),  # both hosts say so
+        (1, {"app": AUTO, "local": 0}),  # our own agent says so
+    ],
+    ids=["--spawn yes", "--mpi", "all hosts", "the launching host"],
+)
+def test_a_job_of_mpi_may_spawn(ranks: int, how: dict[str, Any]) -> None:
+    hosts = Hosts(ranks, **how)
+    hosts.ask(1, 1)
+    assert any(plan.ranks for _, plan in hosts.plans()) and not hosts.notices
+
+
+def test_a_program_that_is_linked_to_mpi_is_one_of_mpi(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mslaunch.agent.mpi.library_of_program.find", lambda *what: what)
+    hosts = Hosts(app=AUTO)
+    hosts.ask(1, 1)
+    assert len(hosts.plans()) == 1
+    missing = Hosts(app={**AUTO, "argv": ("/nonexistent",)})
+    missing.ask(1, 1)
+    refused(missing, "only its host")
+
+
+def test_the_launching_host_takes_nothing_from_others() -> None:
+    """Not for --spawn yes either, and not by its name."""
+    hosts = Hosts(spawn="yes", slots=1, local=1)
+    hosts.ask(1, 1)
+    assert hosts.calls.pop()[0] == ["n2"]
+    named = Hosts(spawn="yes", slots=1, local=1)
+    named.ask(1, 1, info_0=["host", "n1"])
+    refused(named, "no rank that has called MPI_Init runs on the launching host")
+    full = Hosts(spawn="yes", slots=1, local=1, nodes=2)
+    full.ask(1, 1)
+    ((_, answer),) = full.answers()
+    assert answer.error == "slots" and "on the launching host, so none is started there" in full.notices[0]
+
+
+def test_the_launching_host_takes_ranks_where_it_has_some_in_mpi() -> None:
+    hosts = Hosts(2, spawn="yes", local=1)
+    hosts.ask(1, 1, info_0=["host", "n1"])
+    assert [node for node, plan in hosts.plans() if plan.ranks] == [1]
+    hosts.on(Started(2, 7, 1), exited(1, 1, 0, None), Joined(2), Left(2))
+    hosts.answers()
+    hosts.ask(2, 1, info_0=["host", "n1"])
+    assert [answer.error for _, answer in hosts.answers()] == ["start"]
+
+
+def test_failures_of_a_host_are_told_sixteen_times() -> None:
+    hosts = Hosts(spawn="no")
+    for number in range(100):
+        hosts.ask(number, 1)
+    assert len(hosts.notices) == 16 and hosts.notices[-1].endswith("; more failures of this host are not shown")
+    assert len(hosts.answers()) == 100
+
+
+def test_what_a_host_sends_is_quoted_in_part() -> None:
+    hosts = Hosts(spawn="no")
+    hosts.ask(1, 1, argv_0=["x" * 100_000])
+    assert len(hosts.notices[0]) < 1000
+
+
+def test_spawns_that_wait_are_bounded() -> None:
+    hosts = Hosts(slots=1)
+    for number in range(300):
+        hosts.ask(number, 1)
+    assert len(hosts.answers()) == 300 - 1 - 256

@@ -1,0 +1,367 @@
+#!/usr/bin/env python3
+"""A compromised compute host: given as --rsh-agent, it speaks the agent's half of the wire on its standard streams.
+
+    hostile_host.py HOST COMMAND
+
+A host whose name does not begin with `evil` is an honest one, and COMMAND runs as programs/rsh would run it.  What the
+others do is said by HOSTILE_ATTACK, a name in ATTACKS, with a word or two in HOSTILE_WORD.  What they were sent is
+appended to the file HOSTILE_LOG, a line of JSON each, and `gone` once the launcher has hung up.
+"""
+
+import json
+import os
+import re
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve()
+sys.path.insert(0, str(HERE.parents[2]))
+
+from mslaunch.datamodel.node_report import LEVELS, ExitStatus, Topology  # noqa: E402
+from mslaunch.protocol import control, frames, mpi  # noqa: E402
+
+RSH = HERE.parents[1] / "launch" / "programs" / "rsh"
+MIB = 1 << 20
+WORD = os.environ.get("HOSTILE_WORD", "")
+
+
+def log(what, **facts):
+    if "HOSTILE_LOG" in os.environ:
+        with open(os.environ["HOSTILE_LOG"], "a") as file:
+            file.write(json.dumps({"what": what, **facts}) + "\n")
+
+
+class Gone(Exception):
+    """The launcher has closed the link."""
+
+
+class Link:
+    """The agent's end; `plan` is the last LAUNCH that had ranks."""
+
+    def __init__(self, host, skipped):
+        self.host = host
+        self.plan = None
+        self._decoder = frames.Decoder()
+        self._came = []
+        self._answers = 0
+        while skipped:
+            skipped -= len(self._read(skipped))
+
+    def _read(self, size=1 << 16):
+        data = os.read(0, size)
+        if not data:
+            raise Gone
+        return data
+
+    def write(self, data):
+        try:
+            while data:
+                data = data[os.write(1, data) :]
+        except BrokenPipeError:
+            raise Gone from None
+
+    def send(self, kind, rank=frames.NO_RANK, payload=b""):
+        self.write(frames.encode(kind, rank, payload))
+
+    def hello(self, **changed):
+        hello = control.Hello(self.host, os.getpid(), 2, 2, "3.11.2", ("127.0.0.1",))
+        self.write(frames.MAGIC)
+        self.send(frames.HELLO, payload=control.pack_record(hello._replace(**changed)))
+
+    def receive(self):
+        """The next frame; answers what comes before the ranks as an honest agent would."""
+        while True:
+            while not self._came:
+                self._came = self._decoder.feed(self._read())
+            frame = self._came.pop(0)
+            if frame.kind == frames.DESCRIBE:
+                alike = Topology((0, 1), tuple((0, 1) if level == "core" else () for level in LEVELS))
+                self.send(frames.TOPOLOGY, payload=control.pack_topology(alike))
+            elif frame.kind == frames.RESERVE:
+                count = len(control.unpack_ports(frame.payload))
+                reserved = control.Reserved(tuple(range(20001, 20001 + count)), 20000, "t")
+                self.send(frames.RESERVED, payload=control.pack_record(reserved))
+            elif frame.kind == frames.PROBE:
+                self.send(frames.REACHED, payload=control.pack_record(control.Reached(("127.0.0.1",))))
+            elif frame.kind == frames.LAUNCH:
+                plan = control.unpack_plan(frame.payload)
+                log(
+                    "launch", argv=[plan.apps[rank.app].argv for rank in plan.ranks], env=[app.env for app in plan.apps]
+                )
+                return self._launched(plan) if plan.ranks else frame
+            elif frame.kind == frames.ANSWER:
+                answer = mpi.unpack_with_blobs(mpi.Answer, frame.payload)
+                self._answers += 1
+                if self._answers < 10:
+                    log("answer", error=answer.error)
+                return frame
+            else:
+                return frame
+
+    def _launched(self, plan):
+        self.plan = plan
+        for rank in plan.ranks:
+            self.send(frames.STARTED, rank.rank, b"4242")
+
+    @property
+    def rank(self):
+        return self.plan.ranks[0].rank
+
+    @property
+    def member(self):
+        return f"{self.plan.world.name}.{self.rank - self.plan.world.first}"
+
+    def begin(self):
+        """Until the ranks run."""
+        self.hello()
+        while self.plan is None:
+            self.receive()
+
+    def end_ranks(self):
+        for rank in self.plan.ranks:
+            for kind in (frames.STDOUT, frames.STDERR):
+                self.send(kind, rank.rank)
+            self.send(frames.EXIT, rank.rank, control.pack_record(ExitStatus(0)))
+
+    def follow(self):
+        """Until the launcher hangs up or has asked for the end."""
+        log("done")
+        while True:
+            frame = self.receive()
+            if frame and frame.kind == frames.END:
+                self.end_ranks()
+
+    def ask(self, what, number=1, blobs=(), **fields):
+        question = mpi.Question(number, what, {"family": ["pmi"], "from": [self.member], **fields}, blobs)
+        self.send(frames.ASK, payload=mpi.pack_with_blobs(question))
+
+    def ask_spawn(self, *argv, number=1, **fields):
+        named = {"count": ["1"], "app.0": ["1", ""], "argv.0": list(argv)}
+        self.ask("spawn", number, **{**named, **{name.replace("_", "."): words for name, words in fields.items()}})
+
+    def await_answer(self):
+        while True:
+            frame = self.receive()
+            if frame and frame.kind == frames.ANSWER:
+                return
+
+
+# --- attacks
+
+
+def well(link):
+    """No attack: its ranks end well, as in every attack that goes unnoticed."""
+    link.begin()
+    link.end_ranks()
+    link.follow()
+
+
+def forge(link):
+    """HOSTILE_WORD is `KIND RANK PAYLOAD`: a frame about a rank of another host."""
+    link.begin()
+    kind, rank, payload = WORD.split(" ", 2)
+    link.send(getattr(frames, kind), int(rank), payload.encode().replace(b"|", b"\0"))
+    link.end_ranks()
+    link.follow()
+
+
+def spawn(link):
+    """Commands on other hosts: the words after those of `HOSTILE_WORD`'s first are said before."""
+    link.begin()
+    steps, *argv = WORD.split(" ")
+    if "joined" in steps:
+        link.send(frames.JOINED, link.rank, b"PMI-1")
+    if "finalized" in steps:
+        link.send(frames.LEFT, link.rank)
+    if "other" in steps:  # in the name of a rank of another host
+        world = link.plan.world
+        other = next(f"{world.name}.{ranks[0]}" for host, ranks in zip(world.hosts, world.ranks) if host != link.host)
+        link.ask_spawn(*argv, **{"from": [other]})
+    else:
+        link.ask_spawn(*argv)
+    link.await_answer()
+    if "joined" in steps:
+        link.send(frames.LEFT, link.rank)
+    link.end_ranks()
+    link.follow()
+
+
+def info(link):
+    """A spawn with an MPI_Info: HOSTILE_WORD is KEY=VALUE."""
+    link.begin()
+    link.send(frames.JOINED, link.rank, b"PMI-1")
+    key, _, value = WORD.partition("=")
+    link.ask_spawn("true", info_0=[key, value])
+    link.await_answer()
+    link.send(frames.LEFT, link.rank)
+    link.end_ranks()
+    link.follow()
+
+
+def gathers(link):
+    """Collectives that never complete: 8 of 40 MiB."""
+    link.begin()
+    for number in range(8):
+        part = mpi.Gathering(f"pmi fence{number}", (link.plan.world.name,), (bytes(40 * MIB),))
+        link.send(frames.GATHER, payload=mpi.pack_with_blobs(part))
+    link.follow()
+
+
+def small_gathers(link):
+    """The same in parts that are legal one by one: 1 MiB each, and without end."""
+    link.begin()
+    for number in range(1000):
+        part = mpi.Gathering(f"pmi fence{number}", (link.plan.world.name,), (os.urandom(MIB),))
+        link.send(frames.GATHER, payload=mpi.pack_with_blobs(part))
+    link.follow()
+
+
+def many_gathers(link):
+    """100,000 that hold nothing."""
+    link.begin()
+    for number in range(100_000):
+        part = mpi.Gathering(f"pmi fence{number}", (link.plan.world.name,))
+        link.send(frames.GATHER, payload=mpi.pack_with_blobs(part))
+    link.follow()
+
+
+def nuls(link):
+    """One EXIT of 40 MiB of NULs, which are words of fields."""
+    link.begin()
+    link.send(frames.EXIT, link.rank, bytes(40 * MIB))
+    link.follow()
+
+
+def words(link):
+    """The same within the bound of a kind that may be long."""
+    link.begin()
+    head = bytes(8 * MIB - 100)
+    link.send(frames.ASK, payload=b"%d\n%s" % (len(head), head))
+    link.follow()
+
+
+def notices(link):
+    """100,000 libraries that a rank has loaded, a line for the user each."""
+    link.begin()
+    for number in range(100_000):
+        alone = mpi.Alone(f"/opt/mpi{number}/libmpi.so", "Open MPI", False, "pmi")
+        link.send(frames.ALONE, link.rank, control.pack_record(alone))
+    link.follow()
+
+
+def traces(link):
+    """Stacks that nobody has asked for."""
+    link.begin()
+    for _ in range(1000):
+        trace = control.StackTrace(1, "x", "gdb", "#0 " * 10_000)
+        link.send(frames.TRACES, link.rank, control.pack_record(trace))
+    link.follow()
+
+
+def refusals(link):
+    """20,000 spawns that are refused."""
+    link.begin()
+    for number in range(20_000):
+        link.ask_spawn("true", number=number)
+    link.follow()
+
+
+def lookups(link):
+    """20,000 lookups of names that nobody publishes."""
+    link.begin()
+    for number in range(20_000):
+        link.ask("lookup", number, names=[f"name{number}" * 20], wait=["yes"])
+    link.follow()
+
+
+def published(link):
+    """Names without end."""
+    link.begin()
+    for number in range(200):
+        link.ask("publish", number, (bytes(MIB),), names=[f"name{number}"])
+    link.follow()
+
+
+def unread(link):
+    """Lookups of a value of 1 MiB, whose answers are not read."""
+    link.begin()
+    link.ask("publish", 0, (os.urandom(MIB),), names=["name"])
+    for number in range(1, 1000):
+        link.ask("lookup", number, names=["name"], wait=[])
+    link.follow()
+
+
+def parts(link):
+    """The same part again and again, unread."""
+    link.begin()
+    for _ in range(2000):
+        link.send(frames.NEED, payload=b"agent.mpi.pmix.pmix_server")
+    link.follow()
+
+
+def deaf(link):
+    """Output without end, whatever PAUSE says."""
+    link.begin()
+    for _ in range(400):
+        link.send(frames.STDOUT, link.rank, b"x" * (MIB - 1) + b"\n")
+    link.follow()
+
+
+def stdin(link):
+    """It says that its rank has read what was never sent, to be sent all that the launcher can read."""
+    link.begin()
+    link.send(frames.STDIN_TAKEN, link.rank, b"1" + b"0" * 15)
+    link.follow()
+
+
+def greeting(link):
+    """A HELLO of 100 MiB."""
+    link.write(frames.MAGIC)
+    link.send(frames.HELLO, payload=bytes(100 * MIB))
+    link.follow()
+
+
+def cores(link):
+    """More cores than there are."""
+    link.hello(cpus=1 << 60, cores=1 << 60)
+    link.follow()
+
+
+def code(link):
+    """An exit code that no process has."""
+    link.begin()
+    link.send(frames.EXIT, link.rank, control.pack_record(ExitStatus(1 << 70)))
+    link.follow()
+
+
+def noise(link):
+    """Bytes before the magic, without end."""
+    for _ in range(300):
+        link.write(b"x" * MIB)
+    link.hello()
+    link.follow()
+
+
+ATTACKS = {
+    attack.__name__: attack
+    for attack in (
+        well, forge, spawn, info, gathers, small_gathers, many_gathers, nuls, words, notices, traces, refusals, lookups,
+        published, unread, parts, deaf, stdin, greeting, cores, code, noise,
+    )
+}  # fmt: skip
+
+
+def main():
+    host, command = sys.argv[1:]
+    if not host.startswith("evil"):
+        os.execv(sys.executable, [sys.executable, str(RSH), host, command])
+    skipped = int(re.findall(r"n=(\d+);", command)[0])
+    try:
+        link = Link(host, skipped)
+        ATTACKS[os.environ["HOSTILE_ATTACK"]](link)
+    except Gone:
+        log("gone")
+
+
+if __name__ == "__main__":
+    main()
