@@ -11,6 +11,7 @@ import os
 
 from mslaunch.agent.agent import serve
 from mslaunch.agent.guard import guarded
+from mslaunch.faststd import signal
 
 
 def agent_main(reader: int, writer: int, ssh: str = "") -> int:
@@ -30,6 +31,7 @@ def agent_main(reader: int, writer: int, ssh: str = "") -> int:
 
 def remote_main() -> None:
     """The link is standard input and output; both are moved to other descriptors, so that nothing can print there."""
+    signal.alarm(0)  # the limit of `transport.bootstrap` for its payload
     reader, writer = (fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3) for fd in (0, 1))  # stderr may be closed
     null = os.open("/dev/null", os.O_RDWR)
     for fd in (0, 1):

@@ -35,10 +35,13 @@ from mslaunch.agent.main import remote_main
 remote_main()
 """
 
+_PATIENCE = 120  # seconds for the payload; a host that was cut off meanwhile would wait for it for ever
+
 # Python 2 and old Pythons must understand this much, to say that they are too old.  SystemExit prints on stderr.
 _STUB = (
     "import sys,os,zlib;"
     'sys.version_info<(3,8) and sys.exit(\\"mslaunch: python \\"+sys.version.split()[0]+\\" is older than 3.8\\");'
+    '__import__(\\"_signal\\").alarm(%d);'
     "n=%d;b=bytearray();"
     'all(b.extend(d)or len(b)<n for d in iter(lambda:os.read(0,n-len(b)),b\\"\\"));'
     "exec(zlib.decompress(b))"
@@ -107,13 +110,13 @@ def part(name: str) -> dict[str, str]:
 def make_boot(python: str) -> Boot:
     """The command line and payload that start an agent; `python` is a program name or path on the host."""
     data = payload()
-    return Boot(f"exec {_quoted(python)} -I -S -c '{_plain(_STUB % len(data))}'", data)
+    return Boot(f"exec {_quoted(python)} -I -S -c '{_plain(_STUB % (_PATIENCE, len(data)))}'", data)
 
 
 def boot_argv(python: str) -> tuple[list[str], bytes]:
     """The same without a shell in between: argv and payload."""
     data = payload()
-    return [python, "-I", "-S", "-c", _plain(_STUB % len(data))], data
+    return [python, "-I", "-S", "-c", _plain(_STUB % (_PATIENCE, len(data)))], data
 
 
 def _plain(stub: str) -> str:

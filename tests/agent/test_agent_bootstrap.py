@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import os
 import re
+import signal
 import subprocess
 import sys
 
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 from mslaunch.errors import UsageError
 from mslaunch.protocol import frames
+from mslaunch.transport import bootstrap
 from mslaunch.transport.bootstrap import boot_argv, make_boot
 
 FOUND = glob.glob(os.path.expanduser("~/.pyenv/versions/*/bin/python3")) + glob.glob("/usr/bin/python3")
@@ -48,6 +50,18 @@ def test_a_payload_that_is_cut_short(boot, size):
     assert agent.wait() != 0
     assert agent.process.stdout.read() == b""
     assert b"zlib.error" in agent.process.stderr.read()
+
+
+def test_a_payload_that_never_comes_is_not_waited_for(boot, monkeypatch):
+    """As when a network is cut meanwhile.  An agent that has its payload lives on."""
+    monkeypatch.setattr(bootstrap, "_PATIENCE", 1)
+    cut, whole = boot(), boot()
+    cut.raw(cut.payload[:-1])
+    whole.begin()
+    whole.launch(plan("sh", "-c", "cat; exit 4", stdin=(0,)))
+    assert cut.wait() == -signal.SIGALRM
+    whole.send(frames.STDIN, 0, b"")
+    assert whole.exit(0).code == 4
 
 
 def test_a_payload_that_is_garbage(boot):

@@ -103,10 +103,9 @@ def test_a_launcher_that_is_stopped_for_ever(start, where):
     ended_as_lost(job, began, "its agent heard nothing from mslaunch for a lease")
 
 
-@WHERE
 @pytest.mark.parametrize("who", ["launcher", "agent", "both"])
-def test_a_short_stop_is_harmless(start, where, who, tmp_path):
-    job = start([*where, *LONGER, *program("wait", tmp_path / "go")])
+def test_a_short_stop_is_harmless(start, who, tmp_path):
+    job = start([*REMOTE, *LONGER, *program("wait", tmp_path / "go")])
     job.expect(b"\n", 2)
     agents = {parent_of(pid) for pid in job.pids()}
     stopped = {"launcher": {job.pid}, "agent": agents, "both": {job.pid, *agents}}[who]
