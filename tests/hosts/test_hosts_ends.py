@@ -162,7 +162,8 @@ def test_a_silent_host_ends_the_job(tmp_path):
             assert "ended by mslaunch: ranks 0, 2" in ended.err
             for host in ("n01", "n03", "head"):
                 wait_until(lambda: not cluster.processes(host), 5, lambda: f"{host}: {cluster.processes(host)}")  # noqa: B023
-            wait_until(lambda: not running(cluster, "n02", "sleep 100"))  # noqa: B023
+        cut = jobs[1][0]
+        wait_until(lambda: not running(cut, "n02", "sleep 100"))
 
 
 def test_a_short_network_failure_is_harmless(start, four):
