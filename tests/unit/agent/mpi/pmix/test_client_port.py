@@ -11,9 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from mslaunch.agent.mpi.pmix import client_port
 from mslaunch.agent.mpi.pmix.client_port import ClientPort, open_sockets, take_over
+from mslaunch.agent.mpi.pmix.relayed_client import RelayedClient
 from mslaunch.runtime.loop import Loop
 
 BOUND = 10.0
@@ -166,6 +169,29 @@ def test_a_first_message_without_a_world_does_not_reach_the_library(port: Port, 
     with port.connect() as sock:
         assert port.talk(sock, any_first(said)) == b""
     assert port.library.heard == b""
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.binary(max_size=40), max_size=8), st.integers(0, 1 << 17))
+def test_any_bytes_in_any_pieces_are_one_first_message_or_none(pieces: list[bytes], size: int) -> None:
+    """The header says how many bytes follow; what a client says beyond these is kept, and not read as a second one."""
+    said = b"".join([struct.pack("=iIII", 0, 0, size % 64 if size & 1 else size, 0), *pieces])
+    wanted = 16 + struct.unpack_from("=iIII", said)[2]
+    began: list[tuple[bytes, bool]] = []
+    ours, theirs = socket.socketpair()
+    with Loop() as loop, theirs:
+        client = RelayedClient(loop, ours.detach(), lambda first, whole: began.append((first, whole)))
+        for piece in [said[:16], *pieces]:
+            with contextlib.suppress(BrokenPipeError):  # it was too long, and is closed
+                theirs.sendall(piece)
+            loop.run(lambda: bool(began), 0.001)
+        if wanted <= len(said) or wanted > 16 + (1 << 15):
+            loop.run(lambda: bool(began), BOUND)
+        client.hurry()
+        client.close()
+    ((first, whole),) = began
+    assert whole == (wanted <= len(said) and wanted <= 16 + (1 << 15))
+    assert said.startswith(first) and (not whole or len(first) >= wanted)
 
 
 def test_the_oldest_silent_client_goes_when_there_are_too_many(port: Port, monkeypatch: pytest.MonkeyPatch) -> None:
