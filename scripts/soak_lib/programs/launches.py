@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 
-COMMAND = [sys.executable, "-m", "mslaunch", "-n", "8", "--oversubscribe"]
+COMMAND = [sys.executable, "-m", "mslaunch", "-n", "8", "--oversubscribe", "--quiet"]
 HOSTS = ["-H", "n01:2,n02:2,n03:2,n04:2"]
 
 
@@ -40,7 +40,7 @@ def killed():
 def by_api():
     import mslaunch
 
-    return mslaunch.launch(["true"], np=8, options=["--oversubscribe"]).code == 0
+    return mslaunch.launch(["true"], np=8, options=["--oversubscribe", "--quiet"]).code == 0
 
 
 def held():
