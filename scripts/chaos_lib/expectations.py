@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from chaos_lib.cells import LIMITS, SIGNALS, Cell
+from chaos_lib.cells import LIMITS, Cell
 from chaos_lib.victims import VICTIM, VICTIM_RANK
 
 ENDS, GOES_ON, EITHER, KILLED = "ends", "goes on", "either", "killed"
-LEASE, DEFAULT_LEASE, GRACE = 3.0, 15.0, 2.0
+LEASE, DEFAULT_LEASE, HEARTBEAT, GRACE = 3.0, 15.0, 5.0, 2.0
 SLACK = 5.0  #: for a busy machine
+CLOSING = 5.0  #: for which the launcher waits for a host that does not let go
 LOST, UNREACHED, TIMED_OUT = 205, 255, 110
 DOCUMENTED = (0, 1, 110, 126, 127, 205, 255)
 _QUICK = ("--heartbeat", "0.5", "--lease", f"{LEASE:g}")
@@ -116,14 +117,11 @@ def _of_hosts(cell: Cell) -> Expected:
         return Expected(GOES_ON, bound=25.0, rest=15.0)
     if what == "power" and who == "head":
         return Expected(KILLED, (-_NUMBERS["KILL"],), rest=15.0)
-    lease = DEFAULT_LEASE if what == "cut20" else max(LEASE, 6.0 if cell.when in ("connecting", "between") else 0.0)
-    host = VICTIM if who == "host" else "n0[123]"
-    found = _lost(cell, host, lease + GRACE + SLACK)._replace(rest=15.0)
-    if what == "cut20" and cell.when in ("connecting", "between", "addresses"):  # another limit may be as long
-        return found._replace(fate=EITHER, codes=(0, 7, UNREACHED, LOST), cause="", bound=60.0)
+    connecting = cell.when in ("connecting", "between")
+    lease = DEFAULT_LEASE + HEARTBEAT if what == "cut20" else 6.0 if connecting else LEASE
+    lease += SLACK if cell.when == "between" else 0.0  # the connections of the first attempt are closed as well
+    host = VICTIM if who == "host" else "(n0[123]|hosts)"
+    found = _lost(cell, host, lease + GRACE + SLACK + CLOSING)._replace(rest=15.0)
+    if what == "cut20" and cell.when in ("connecting", "between", "addresses", "spawn"):  # another limit may be as long
+        return found._replace(fate=EITHER, codes=(0, 7, 9, UNREACHED, LOST), cause="", bound=60.0)
     return found
-
-
-def is_signal(cell: Cell) -> bool:
-    """Whether processes get a signal."""
-    return cell.what in SIGNALS
