@@ -59,14 +59,19 @@ def guarded(serve: Callable[[int, int], None], keep: tuple[int, ...]) -> int:
     null = os.open("/dev/null", os.O_RDWR)
     for fd in keep:
         os.dup2(null, fd)
+    return _watch(agent, names, (null, ours), adopted)
+
+
+def _watch(agent: int, names: int, spare: tuple[int, ...], adopted: bool) -> int:
+    """Wait for the agent, and end and remove what it has left; the descriptors `spare` may be closed then."""
     told: list[bytes] = []
     os.set_blocking(names, False)
-    spare = bytes(_SPARE)
+    memory = bytes(_SPARE)
     code = _wait_for(agent, lambda: _patience(names, told))
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    del spare  # what is left to do needs memory and descriptors, and there may be no more of either
-    os.close(null)
-    os.close(ours)
+    del memory  # what is left to do needs memory and descriptors, and there may be no more of either
+    for fd in spare:
+        os.close(fd)
     if adopted:
         _end_orphans()
     _remove_left(names, told)

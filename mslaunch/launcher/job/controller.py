@@ -73,8 +73,7 @@ class JobController:
         self._on: dict[int, Callable[[int, frames.Frame], None]] = {
             **self._startup.on,
             frames.STARTED: self._on_started,
-            frames.STDOUT: self._on_output,
-            frames.STDERR: self._on_output,
+            **dict.fromkeys((frames.STDOUT, frames.STDERR), self._on_output),
             frames.EXIT: self._on_exit,
             frames.STDIN_TAKEN: self._on_stdin_taken,
             frames.TRACES: self._on_traces,
