@@ -133,7 +133,7 @@ class LauncherLink:
         if now - self._due > self._heartbeat:  # stopped, or busy: what has come meanwhile is still to be read
             self._heard = now
         if now - self._heard > self._lease:
-            self.send(frames.ALIVE, payload=frames.GIVEN_UP)
+            self.send(frames.ALIVE, payload=b"%s %d" % (frames.GIVEN_UP, now - self._heard))
             self._writer.flush()
             self._lost()
             return

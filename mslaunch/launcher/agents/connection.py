@@ -250,8 +250,9 @@ class AgentConnection:
         self.busy = word == frames.BUSY
         if word == frames.SUSPENDED:
             self.on_suspended()
-        elif word == frames.GIVEN_UP:
-            what = "its agent heard nothing from mslaunch for a lease, and has ended its part"
+        elif word.startswith(frames.GIVEN_UP):
+            seconds = control.unpack_number(word[len(frames.GIVEN_UP) + 1 :])
+            what = f"its agent heard nothing from mslaunch for {seconds} s, and has ended its part"
             todo = "Was mslaunch stopped, or this host suspended or cut off?  --lease S allows for longer silence."
             self.lose(LinkError(what, self.node.name, todo))
 

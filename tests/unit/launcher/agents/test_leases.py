@@ -162,7 +162,7 @@ def test_an_agent_gives_its_launcher_up(hours: Hours) -> None:
     loop.run(lambda: bool(lost), 60)
     assert 15 <= lost[0] - began <= 20.1
     said = [frame.payload for frame in frames.Decoder(magic=True).feed(os.read(up, 1 << 16))]
-    assert said[-1] == frames.GIVEN_UP and frames.SUSPENDED in said
+    assert re.fullmatch(frames.GIVEN_UP + rb" (1\d|20)", said[-1]) and frames.SUSPENDED in said
     for fd in (reader, down, up, writer):
         os.close(fd)
     loop.close()
@@ -186,3 +186,11 @@ def test_waits_do_not_follow_a_clock_that_is_set() -> None:
         text = path.read_text(encoding="utf-8")
         if path.parent.name != "detached":  # when a job began and ended, for people; and the age of old entries
             assert not re.search(r"\btime\.time\(|datetime\.now|CLOCK_REALTIME", text), path
+
+
+@pytest.mark.parametrize("word", [b"lost", b"lost \xff", b"lost -1e9 \x1b[2J", b"lost " + b"9" * 5000])
+def test_an_agent_that_gives_up_in_other_words_is_given_up(pair: Pair, word: bytes) -> None:
+    os.write(pair.up, frames.encode(frames.ALIVE, payload=word))
+    pair.run(4)
+    (error,) = pair.ends
+    assert error and "\x1b" not in str(error) and len(str(error).splitlines()) < 4
