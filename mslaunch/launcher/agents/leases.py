@@ -10,13 +10,14 @@ This is imported at the first heartbeat, which many launches do not live to see.
 from __future__ import annotations
 
 import os
-import threading
 
 from mslaunch.errors import LinkError
 from mslaunch.faststd import TYPE_CHECKING, partial, signal
 from mslaunch.protocol import frames
 
 if TYPE_CHECKING:
+    from threading import Thread
+
     from mslaunch.launcher.agents.connection import AgentConnection
     from mslaunch.runtime.loop import Loop, Timer
 
@@ -41,11 +42,13 @@ class Leases:
         self._links = links
         self._terms = terms
         self._due = due
-        self._over = threading.Event()
-        self.lock = threading.Lock()  #: for `AgentConnection.share`
+        from threading import Event, Lock
+
+        self._over = Event()
+        self.lock = Lock()  #: for `AgentConnection.share`
         for connection in links:
             connection.share(self.lock)
-        self._thread: threading.Thread | None = None
+        self._thread: Thread | None = None
         self._unanswered: set[AgentConnection] = set()
         self._limit: Timer | None = None
 
@@ -56,7 +59,9 @@ class Leases:
         now, heartbeat = self._loop.now(), self._heartbeat
         late = now - self._due > heartbeat
         if not self._thread:
-            self._thread = threading.Thread(target=self._stand_in, daemon=True, name="signs of life")
+            from threading import Thread
+
+            self._thread = Thread(target=self._stand_in, daemon=True, name="signs of life")
             self._thread.start()
         last, spoken = now - self._lease, now - heartbeat / 2
         for connection in self._links.copy() if not self._limit else ():
