@@ -259,7 +259,7 @@ def test_a_guard_that_is_killed(agent):
 def test_an_internal_error_is_reported(agent):
     """An unknown frame provokes it: the traceback is sent to the launcher, and the ranks are ended."""
     pids = _started(agent)
-    agent.send(99)
+    agent.send(60)
     text = agent.expect(frames.FAULT).payload.decode()
     assert text.startswith("Traceback") and "KeyError" in text
     assert agent.wait() != 0
