@@ -118,7 +118,7 @@ class Agent:
         self._handlers: dict[int, Callable[[Frame], None]] = {
             frames.LAUNCH: self._launch,
             frames.STDIN: lambda frame: job.feed(frame.rank, frame.payload),
-            frames.SIGNAL: lambda frame: job.signal(int(frame.payload), None if frame.rank == NO_RANK else frame.rank),
+            frames.SIGNAL: lambda frame: job.signal(*_signal_of(frame)),
             frames.END: self._end,
             frames.RESERVE: lambda frame: ports.reserve(frame.payload),
             frames.PROBE: lambda frame: ports.probe(frame.payload),
@@ -267,6 +267,12 @@ class Agent:
             self._ports.close()
             self._stop_tracing()
             self._job.termination.abandon()
+
+
+def _signal_of(frame: Frame) -> tuple[int, int | None, bool]:
+    """What SIGNAL says: the signal, one rank or all, and whether it goes the way of SIGTERM."""
+    number, as_term, _ = frame.payload.partition(b" term")
+    return int(number), None if frame.rank == NO_RANK else frame.rank, bool(as_term)
 
 
 def _clean_up(link: LauncherLink, mark: str) -> None:

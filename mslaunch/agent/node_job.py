@@ -73,7 +73,7 @@ class NodeJob:
         A second plan adds ranks that MPI_Comm_spawn asked for.  A plan of services without ranks comes first, and
         leaves the other ports held.
         """
-        self.termination.grace = plan.grace
+        self.termination.grace, self.termination.to = plan.grace, plan.term_to
         self.marks.update(word for word in plan.env if word.startswith(NODE_MARK))
         base = inherited(self._context.environ, plan)
         self._services.add(plan, held, lambda: self._may_run_python(plan, base))
@@ -188,11 +188,11 @@ class NodeJob:
         else:
             self._link.stdin_taken(number, len(data))
 
-    def signal(self, signum: int, number: int | None = None) -> None:
-        """Send a signal to one rank's process group, or to all."""
+    def signal(self, signum: int, number: int | None = None, as_term: bool = False) -> None:
+        """Send a signal to one rank's process group, or to all; `as_term`: only to whom SIGTERM would go."""
         for rank in self._ranks.values():
             if number in (None, rank.number):
-                rank.signal(signum)
+                rank.ask(signum, self.termination.to) if as_term else rank.signal(signum)
 
     # --- the end
 

@@ -1,4 +1,7 @@
-"""How the processes of a node are ended: SIGTERM, the seconds of the grace, SIGKILL; services after the ranks."""
+"""How the processes of a node are ended: SIGTERM, the seconds of the grace, SIGKILL; services after the ranks.
+
+SIGTERM goes to the ranks, or to their process groups (--term-to); SIGKILL always to the groups.
+"""
 
 from __future__ import annotations
 
@@ -32,17 +35,25 @@ class Termination:
         self._abandoned = False
         self.begun = False
         self.grace = 0.0  #: --grace, in seconds, as the plan gives it
+        self.to = "rank"  #: --term-to, the same
 
     def end(self, grace: float) -> None:
-        """SIGTERM now, and SIGKILL after `grace` seconds; 0: SIGKILL now."""
+        """SIGTERM now, and SIGKILL after `grace` seconds; 0: SIGKILL now.
+
+        A second order with a grace changes nothing for ranks: programs take a second SIGTERM for "at once".
+        """
+        if self.begun and grace > 0:
+            self._end_services(not self._running())
+            return
         if not self.begun:
             self.begun = True
             self._begins()
         for rank in self._ranks.values():
             rank.hurry(at_once=grace <= 0)
         for rank in self._ranks.values():
-            for signum in (signal.SIGCONT, signal.SIGTERM) if grace > 0 else (signal.SIGKILL,):
-                rank.signal(signum)  # CONT first: a stopped process does not receive TERM
+            rank.signal(signal.SIGCONT if grace > 0 else signal.SIGKILL)
+            if grace > 0:  # CONT first: a stopped process does not receive TERM
+                rank.ask(signal.SIGTERM, self.to)
         if grace > 0:
             self._loop.after(grace, lambda: self.end(0.0))
         self._end_services(grace <= 0 or not self._running())

@@ -116,6 +116,7 @@ class NodePlan(NamedTuple):
     merge: bool = False
     pty: str = "auto"
     grace: float = 2.0
+    term_to: str = "rank"  # who gets TERM: "rank", or "group", its process group
     session: bool = False  # each rank gets a session directory, with links to the files that were sent
     index_argv: bool = False  # argv[0] of rank 3 ends in -3
     world: World = World()

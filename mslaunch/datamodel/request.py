@@ -176,6 +176,8 @@ class Request(NamedTuple):
     timeout: float | None = None  # seconds
     timeout_from: str = "--timeout"  # who said so, for the message: the option, or MPIEXEC_TIMEOUT
     grace: float = 2.0  # seconds between TERM and KILL
+    term_to: str = ""  # --term-to: who gets TERM; "rank", "group" the rank's process group; "": "rank"
+    warn: tuple[int, float] | None = None  # --warn: a signal, and how many seconds before the timeout it is sent
     mca: tuple[tuple[str, str], ...] = ()  # communication parameters, for the ranks
     abort_on_failure: bool = True  # orte_abort_on_non_zero_status
     recovery: bool = False  # --enable-recovery, --continuous: the others go on when a rank fails, however it ends

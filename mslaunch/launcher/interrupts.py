@@ -9,9 +9,9 @@ All of them, and whoever calls `post`, make the same events.  The state of the l
 
 from __future__ import annotations
 
-from mslaunch.errors import EXIT_TIMEOUT, LaunchError
+from mslaunch.errors import EXIT_TIMEOUT, LaunchError, UsageError
 from mslaunch.faststd import TYPE_CHECKING, signal
-from mslaunch.launcher.job.events import Interrupted, Resumed, Signalled, Suspended, TimedOut
+from mslaunch.launcher.job.events import Interrupted, Resumed, Signalled, Suspended, TimedOut, Warned
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,6 +24,18 @@ BEFORE, RUNNING, BETWEEN = "before", "running", "between attempts"
 
 _ENDING = ("SIGINT", "SIGTERM", "SIGHUP")
 _FORWARDED = ("SIGUSR1", "SIGUSR2", "SIGALRM")
+
+
+def check_warning(request: Request) -> None:
+    """Raises `UsageError` for a --warn that could not be sent."""
+    if not request.warn:
+        return
+    seconds = request.warn[1]
+    if not request.timeout:
+        raise UsageError("there is no time limit to warn of", "--warn", "add --timeout SECONDS")
+    if seconds >= request.timeout:
+        what = f"{seconds:g} s before the end of {request.timeout:g} s is before the start"
+        raise UsageError(what, "--warn", f"give fewer seconds, or a longer {request.timeout_from}")
 
 
 class Interrupts:
@@ -41,6 +53,9 @@ class Interrupts:
         if request.timeout:
             limit = TimedOut(request.timeout, request.timeout_from, request.stack_traces, request.state_on_timeout)
             loop.after(request.timeout, lambda: self.post(limit))
+            if request.warn:
+                warning = Warned(*request.warn)
+                loop.after(max(0.0, request.timeout - warning.seconds), lambda: self.post(warning))
 
     def _handle(self, events: dict[str, Any]) -> None:
         for name, event in events.items() if self._signals else ():

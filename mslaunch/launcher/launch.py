@@ -16,7 +16,7 @@ from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.host.files import read_text
 from mslaunch.launcher.agents.start_agents import OpenLinks
 from mslaunch.launcher.attempt import JobAttempt, LaunchContext
-from mslaunch.launcher.interrupts import Interrupts
+from mslaunch.launcher.interrupts import Interrupts, check_warning
 from mslaunch.launcher.observers import LaunchEnded, Observers
 from mslaunch.launcher.stdio.terminal import Console, write_all
 from mslaunch.plan.exported_variables import missing_exports
@@ -102,6 +102,7 @@ class _Launch:
     def _prepare(self) -> None:
         """All that can be refused."""
         attempt, request = self._attempt, self._request
+        check_warning(request)
         announce_pid(self._context, request)
         attempt.collect_files()
         if request.restart == "group" and not request.do_not_launch:

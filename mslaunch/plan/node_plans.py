@@ -120,7 +120,8 @@ def make_world(
 
 def empty_plan(request: Request, world: World) -> NodePlan:
     """The plan for a node that has no rank of this world, so that its own ranks can learn of it."""
-    return NodePlan((), (), (), grace=request.grace, world=world._replace(here=-1))
+    term_to = request.term_to or "rank"
+    return NodePlan((), (), (), grace=request.grace, term_to=term_to, world=world._replace(here=-1))
 
 
 class _NodePlans:
@@ -175,6 +176,7 @@ class _NodePlans:
             merge=request.output.merge,
             pty=request.output.pty,
             grace=request.grace,
+            term_to=request.term_to or "rank",
             session=bool(here)
             and any(app.preload_binary or app.preload_files or app.session_dir for app in request.apps),
             index_argv=request.index_argv,

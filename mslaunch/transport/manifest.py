@@ -24,6 +24,7 @@ CORE = (
     "mslaunch.agent.ranks",
     "mslaunch.agent.ranks.cpu_affinity",
     "mslaunch.agent.ranks.pmi_socket",
+    "mslaunch.agent.ranks.programs_of_shells",
     "mslaunch.agent.ranks.rank",
     "mslaunch.agent.ranks.rank_environment",
     "mslaunch.agent.ranks.session_dir",

@@ -51,6 +51,7 @@ class RankProcess:
         self._events = events
         self.pid = 0
         self.running = False
+        self._rest = False  # SIGTERM went to the rank alone, and goes to its group once it has ended
         self._asked = False  # it was told to end before it was exiting by itself
         self._status: ExitStatus | None = None  # until it is reported
         self._pmi: PmiSocket | None = None
@@ -118,6 +119,23 @@ class RankProcess:
             except PermissionError:  # it runs as another user now: only that one, or root, can end it
                 pass
 
+    def ask(self, signum: int, to: str) -> None:
+        """Send a signal that asks a program to end or to save: to the rank, or to its "group".
+
+        To the rank means: to what it runs if it is a shell.  Its helpers, such as data loaders, are left alone, for it
+        may need them to save its work; SIGTERM comes to them once it has ended.
+        """
+        if to == "group":
+            self.signal(signum)
+        elif self.running:
+            from mslaunch.agent.ranks import programs_of_shells as programs
+
+            self._rest = self._rest or signum == signal.SIGTERM
+            if signum == signal.SIGTERM:
+                programs.ask_to_end(self.pid, self._loop, lambda: self.running)
+            else:
+                programs.ask(self.pid, signum)
+
     def hurry(self, at_once: bool = False) -> None:
         """The job is being ended, and this process with it: orphans that hold a stream have little time left.
 
@@ -143,6 +161,10 @@ class RankProcess:
 
     def _ended(self, status: int) -> None:
         self.running = False
+        if self._rest:  # helpers have nobody to help any more
+            from mslaunch.agent.ranks.programs_of_shells import end_group
+
+            end_group(self.pid)
         self._status = from_wait_status(status)._replace(asked=self._asked)
         if self._stdin:
             self._stdin.close()

@@ -92,6 +92,7 @@ class MpirunJob(NamedTuple):
             stdin=self.readers,
             pty="no",
             grace=self.grace,
+            term_to="group",
         )
 
 

@@ -24,9 +24,9 @@ LATER = "Refused"
 
 #: options of mslaunch itself, by their first names in the table of mpirun
 EXTRAS = (
-    "pty", "merge-stderr-to-stdout", "grace", "timeout", "rsh-agent", "ssh-accept-new", "connect-timeout",
-    "agent-python", "fanout", "heartbeat", "lease", "spawn", "display-table", "display-allocation", "do-not-launch",
-    "q",
+    "pty", "merge-stderr-to-stdout", "grace", "term-to", "timeout", "warn", "rsh-agent", "ssh-accept-new",
+    "connect-timeout", "agent-python", "fanout", "heartbeat", "lease", "spawn", "display-table", "display-allocation",
+    "do-not-launch", "q",
 )  # fmt: skip
 _demux = readers.ignored_choice("poll", "select")
 USAGE = "Usage: mslaunch --dialect hydra [options] program [arguments]"
@@ -48,6 +48,7 @@ VARIABLES: tuple[Variable, ...] = (
     Variable("HYDRA_IFACE", "", hydra_readers.interface, "as -iface"),
     Variable("HYDRA_DEMUX", "", _demux, "as -demux"),
     Variable("HYDRA_DEBUG", "verbose", readers.yes_no, "1: as -verbose"),
+    Variable("MSLAUNCH_GRACE", "grace", readers.span, "as --grace"),
     Variable("MPIEXEC_TIMEOUT", "", readers.limit_by("MPIEXEC_TIMEOUT"), "end the job after so many seconds"),
 )
 #: other variables, and what becomes of them

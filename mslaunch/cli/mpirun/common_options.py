@@ -23,6 +23,7 @@ NOT_HERE = "Refused"
 VARIABLES = (
     Variable("HYDRA_HOST_FILE", "default_hostfile", readers.text, "as --default-hostfile"),
     Variable("MSLAUNCH_OVERSUBSCRIBE", "policy.oversubscribe", readers.yes_no, "1: as --oversubscribe"),
+    Variable("MSLAUNCH_GRACE", "grace", readers.span, "as --grace"),
     Variable("MPIEXEC_TIMEOUT", "", readers.limit_by("MPIEXEC_TIMEOUT"), "as --timeout"),
 )
 

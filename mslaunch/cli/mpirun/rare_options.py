@@ -214,6 +214,11 @@ _IO = (
 
 _END = (
     _row("grace", "SECONDS", "how long ranks have between SIGTERM and SIGKILL", END, readers.span, "grace", "2"),
+    _row("term-to", "rank|group", "who gets SIGTERM when the job is ended: the rank (and the program that a shell "
+         "runs), or all of its process group. SIGKILL goes to the group. Default: rank", END,
+         readers.choice("rank", "group"), "term_to"),
+    _row("warn", "SIGNAL[@SECONDS]", "send the ranks a signal so many seconds before --timeout, 60 without a number: "
+         "SIGUSR1@120", END, readers.warning, "warn"),
     _row("report-state-on-timeout", "", "print the state of each rank when --timeout is reached", END, readers.on,
          "state_on_timeout"),
     _row("get-stack-traces", "", "print the stacks of the ranks when --timeout is reached", END, readers.on,

@@ -122,6 +122,23 @@ def wait(word: str) -> float:
     return number(word)
 
 
+def warning(word: str) -> tuple[int, float]:
+    """A signal and seconds, `SIGUSR1@120`; Slurm's `USR1@120` and its 60 seconds without a number are taken as well."""
+    import signal
+
+    name, at, seconds = word.partition("@")
+    upper = name.upper()
+    if upper[:2] in ("B:", "R:"):
+        raise Expected("SIGNAL@SECONDS", "who gets it is said by --term-to")
+    known = {each.name: int(each) for each in signal.Signals}
+    number = int(name) if is_number(name) else known.get(upper, known.get(f"SIG{upper}", 0))
+    if not 0 < number < signal.NSIG or number in (signal.SIGKILL, signal.SIGSTOP):
+        raise Expected(
+            "a signal that a program can handle, SIGUSR1@120", meant(f"SIG{upper}".lower(), map(str.lower, known))
+        )
+    return number, wait(seconds) if at else 60.0
+
+
 def yes_no(word: str) -> bool:
     """The words that Open MPI's boolean parameters take, and on and off; in any case."""
     lower = word.lower()

@@ -102,6 +102,13 @@ class Signalled(NamedTuple):
     signum: int
 
 
+class Warned(NamedTuple):
+    """--warn: --timeout will be reached in `seconds`."""
+
+    signum: int
+    seconds: float
+
+
 class Suspended(NamedTuple):
     """Ctrl-Z: ranks and launcher stop until `Resumed`."""
 
@@ -188,6 +195,13 @@ class Forward(NamedTuple):
     """Send a signal to all ranks."""
 
     signum: int
+
+
+class Warn(NamedTuple):
+    """Send a signal to whom SIGTERM would go (--term-to), and tell the user: in `seconds` comes --timeout."""
+
+    signum: int
+    seconds: float
 
 
 class Suspend(NamedTuple):

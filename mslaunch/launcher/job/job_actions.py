@@ -103,6 +103,7 @@ class JobActions:
             events.Restart: self._restart,
             events.Kill: self._kill,
             events.Forward: self._forward,
+            events.Warn: self._warn,
             events.Suspend: self._suspend,
             events.ResumeInput: lambda action: parts.stdin.resume(),
             events.Spawned: lambda action: mpi.settled(action.world, action.error),
@@ -158,6 +159,10 @@ class JobActions:
 
     def _forward(self, action: events.Forward) -> None:
         self._parts.agents.send_all(frames.encode(frames.SIGNAL, payload=str(action.signum).encode()))
+
+    def _warn(self, action: events.Warn) -> None:
+        self.notify("warned", {"signum": action.signum, "seconds": action.seconds})
+        self._parts.agents.send_all(frames.encode(frames.SIGNAL, payload=b"%d term" % action.signum))
 
     def _suspend(self, action: events.Suspend) -> None:
         """Ranks are stopped by SIGSTOP: in a session without a terminal the kernel ignores SIGTSTP."""

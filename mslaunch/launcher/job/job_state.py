@@ -64,6 +64,7 @@ class JobState:
             events.Traced: self._traced,
             events.Interrupted: self._interrupted,
             events.Signalled: lambda event: self._forward(event.signum),
+            events.Warned: lambda event: [events.Warn(*event)] if self.phase == RUNNING else [],
             events.Suspended: lambda event: [*self._forward(signal.SIGSTOP), events.Suspend()],
             events.Resumed: lambda event: self._forward(signal.SIGCONT, events.ResumeInput()),
             events.Unread: self._unread,

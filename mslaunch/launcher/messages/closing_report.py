@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from mslaunch.datamodel.node_plan import is_service
 from mslaunch.datamodel.outcome import Failure, Outcome
-from mslaunch.errors import LaunchError, counted, printable
+from mslaunch.errors import EXIT_TIMEOUT, LaunchError, counted, printable
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.frameworks.table import service_info
 from mslaunch.launcher.messages.failure_text import ending
@@ -82,7 +82,9 @@ def outcome_text(outcome: Outcome, log: str | None = None) -> str:
     """The closing block; "" if all went well and nothing was started again.  `log` is the file that says more."""
     failure = outcome.failure
     again = _again(outcome)
-    ended = f"{f', in attempt {len(outcome.attempts) + 1}' if outcome.attempts else ''}, {_after(outcome.seconds)}"
+    ended = f", in attempt {len(outcome.attempts) + 1}" if outcome.attempts else ""
+    if failure is None or failure.rank is not None or failure.code != EXIT_TIMEOUT:  # a time limit says when
+        ended += f", {_after(outcome.seconds)}"
     if failure is None:
         return "\n".join([f"mslaunch: all ranks succeeded{ended}", *again]) + "\n" if again else ""
     lines = [f"mslaunch: {_what(failure)}{ended}"]

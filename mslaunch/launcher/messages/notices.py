@@ -5,7 +5,7 @@ from __future__ import annotations
 from mslaunch.errors import counted
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.frameworks.table import service_info
-from mslaunch.launcher.messages.failure_text import advice, ending, spawn_text
+from mslaunch.launcher.messages.failure_text import advice, ending, signal_name, spawn_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -22,6 +22,8 @@ def notice_text(kind: str, facts: Mapping[str, Any], names: RankNames, hosts: Se
     if kind == "interrupted":
         what = "killing the ranks" if facts["again"] else "ending the ranks; a second signal kills them"
         return f"{facts['signal']}: {what}"
+    if kind == "warned":
+        return f"{signal_name(facts['signum'])} sent to the ranks, {facts['seconds']:g} s before --timeout (--warn)"
     if kind == "restart":
         status, delay = facts["status"], facts["delay"]
         where = f"{names.name(facts['rank'])} {ending(status)} on {hosts[facts['node']]}"

@@ -215,6 +215,7 @@ def test_environment_options_of_a_program_win():
         ("HYDRA_DEBUG", "1", job(verbose=True)),
         ("MPIEXEC_TIMEOUT", "3", job(timeout=3.0, timeout_from="MPIEXEC_TIMEOUT")),
         ("MPIEXEC_TIMEOUT", "-1", job()),
+        ("MSLAUNCH_GRACE", "30", job(grace=30.0)),
         ("HYDRA_CONFIG_FILE", "conf", job(verbose=True)),
         ("HYDRA_CONFIG_FILE", "missing", job()),
     ],

@@ -145,6 +145,10 @@ DONE = [
     (["report-state-on-timeout"], job(state_on_timeout=True)),
     (["get-stack-traces"], job(stack_traces=True)),
     (["grace", "0"], job(grace=0.0)),
+    (["term-to", "group"], job(term_to="group")),
+    (["warn", "SIGUSR1@120"], job(warn=(10, 120.0))),
+    (["warn", "usr2"], job(warn=(12, 60.0))),
+    (["warn", "10@1.5"], job(warn=(10, 1.5))),
     (["enable-recovery"], job(recovery=True)),
     (["continuous"], job(recovery=True)),
     (["disable-recovery"], job()),
@@ -427,6 +431,7 @@ def test_only_known_parameters_are_looked_up():
         ({"MPIEXEC_TIMEOUT": "0"}, job()),
         ({"MPIEXEC_TIMEOUT": ""}, job()),
         ({"MSLAUNCH_OVERSUBSCRIBE": "1"}, policy(oversubscribe=True)),
+        ({"MSLAUNCH_GRACE": "30"}, job(grace=30.0)),
         ({"HYDRA_HOST_FILE": "h"}, job(default_hostfile="h")),
         ({"HYDRA_HOST_FILE": "h", "PRTE_MCA_prte_default_hostfile": "p"}, job(default_hostfile="p")),
         (

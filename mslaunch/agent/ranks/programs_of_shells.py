@@ -1,0 +1,104 @@
+"""Signals that ask a program to end or to save, for a rank that may be a shell.
+
+A shell waits for the program that it runs, and passes no signal on; by SIGTERM it dies at once, and its rank has ended
+before the program could save.  So the signal goes to the program, and the shell is held back meanwhile.
+"""
+
+from __future__ import annotations
+
+import os
+
+from mslaunch.faststd import TYPE_CHECKING, signal
+from mslaunch.host.processes import children, link, read, stat_fields
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from mslaunch.runtime.loop import Loop
+
+_SHELLS = {"sh", "dash", "bash", "rbash", "zsh", "ksh", "ksh93", "mksh", "ash", "busybox", "csh", "tcsh", "fish"}
+_LOOK = 0.02  # seconds between looks at programs, whose end is an event for their shells only
+
+
+def ask(pid: int, signum: int) -> None:
+    """Send a signal to a rank, the leader of a process group, or to what it runs if it is a shell.
+
+    A shell that handles or ignores the signal gets it as well.
+    """
+    for each in [pid for pid in _chain(pid) if not _is_held(pid, signum)] or [pid]:
+        send(each, signum)
+
+
+def ask_to_end(pid: int, loop: Loop, running: Callable[[], bool]) -> None:
+    """The same with SIGTERM; shells that would die are stopped until their programs have ended.
+
+    Then all of the group gets SIGTERM, while the rank is `running()`.
+    """
+    held: list[int] = []
+    found = _chain(pid, held)
+    programs = [each for each in found if each not in held]
+    for each in programs:
+        send(each, signal.SIGTERM)
+
+    def look() -> None:
+        if running() and any(map(_lives, programs)):
+            loop.after(_LOOK, look)
+        elif running():
+            end_group(pid)
+
+    if held:
+        loop.after(_LOOK, look)
+
+
+def end_group(pid: int) -> None:
+    """SIGTERM for the group of a rank, stopped shells included; a group that still exists keeps its number."""
+    for signum in (signal.SIGTERM, signal.SIGCONT):
+        try:
+            os.killpg(pid, signum)
+        except (ProcessLookupError, PermissionError):
+            return
+
+
+def send(pid: int, signum: int) -> None:
+    """Send a signal to a process that may have ended, or run as another user by now."""
+    try:
+        os.kill(pid, signum)
+    except (ProcessLookupError, PermissionError):
+        pass
+
+
+def _chain(pid: int, stopped: list[int] | None = None) -> list[int]:
+    """A process; if it is a shell, also what it runs within the group, and so on.
+
+    With `stopped`, shells that SIGTERM would kill are stopped before it is read what they run, and added there.
+    """
+    found = [pid]
+    for each in found:  # which grows
+        if os.path.basename(link(each, "exe")) not in _SHELLS or not _runs(each, pid):
+            continue
+        if stopped is not None and _is_held(each, signal.SIGTERM):
+            send(each, signal.SIGSTOP)
+            stopped.append(each)
+        found += _runs(each, pid)
+    return found
+
+
+def _runs(shell: int, group: int) -> list[int]:
+    return [pid for pid in children(shell) if _lives(pid) and stat_fields(pid)[2:3] == [b"%d" % group]]
+
+
+def _is_held(pid: int, signum: int) -> bool:
+    """Whether it is a shell that runs something, and that the signal would kill."""
+    if os.path.basename(link(pid, "exe")) not in _SHELLS or not any(map(_lives, children(pid))):
+        return False
+    return not _handles(read(f"/proc/{pid}/status").split(b"\n"), signum)
+
+
+def _handles(status: Iterable[bytes], signum: int) -> bool:
+    """Whether a process handles or ignores a signal; proc(5)."""
+    masks = [int(line.split()[1], 16) for line in status if line.startswith((b"SigIgn:", b"SigCgt:"))]
+    return any(mask >> (signum - 1) & 1 for mask in masks)
+
+
+def _lives(pid: int) -> bool:
+    return stat_fields(pid)[:1] not in ([], [b"Z"], [b"X"])
