@@ -85,7 +85,7 @@ def test_an_answer(answer: Answer) -> None:
 
 
 @FEW
-@given(st.builds(Abort, st.integers(-5, 300), WORDS, st.booleans()))
+@given(st.builds(Abort, st.integers(-5, 300), WORDS, st.booleans(), WORDS))
 def test_an_abort(abort: Abort) -> None:
     assert unpack_record(Abort, mpi.pack_abort(abort)) == abort
 
