@@ -43,7 +43,15 @@ def _bounds(kinds: Sequence[int], large: Mapping[int, int]) -> list[int]:
 #: kind -> the most bytes that its payload may have
 DOWN = _bounds(
     range(LAUNCH, HELLO),
-    {LAUNCH: MAX_PAYLOAD, RELEASE: MAX_PAYLOAD, ANSWER: 1 << 25, QUESTION: 1 << 25, PART: 1 << 25, STDIN: 1 << 20},
+    {
+        LAUNCH: MAX_PAYLOAD,
+        RELEASE: MAX_PAYLOAD,
+        ANSWER: 1 << 25,
+        QUESTION: 1 << 25,
+        PART: 1 << 25,
+        STDIN: 1 << 20,
+        DATA: 1 << 20,
+    },
 )
 UP = _bounds(
     range(HELLO, 128),
