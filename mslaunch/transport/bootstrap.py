@@ -88,8 +88,16 @@ def bare(text: str) -> str:
         else:
             kept = not code.startswith(_QUOTES)
             lines.append((line if code[:1] != "#" else "") if kept else line[: len(line) - len(code)] + '""')
+        if not (inside and kept):
+            lines[-1] = _narrow(lines[-1])
         inside = inside != ends
     return "\n".join(lines)
+
+
+def _narrow(line: str) -> str:
+    """A line of code that is indented by single blanks, which makes the payload smaller by a thirtieth."""
+    depth = (len(line) - len(line.lstrip(" "))) // 4
+    return line[3 * depth :]
 
 
 def payload(names: Iterable[str] = CORE) -> bytes:
