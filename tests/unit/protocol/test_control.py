@@ -55,6 +55,7 @@ PLANS = st.builds(
     st.booleans(),
     st.sampled_from(["auto", "yes", "no"]),
     st.floats(0, 1000),
+    st.sampled_from(["rank", "group"]),
     st.booleans(),
     st.booleans(),
     WORLDS,
