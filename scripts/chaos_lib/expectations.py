@@ -58,6 +58,8 @@ def _by_victim(cell: Cell) -> Expected:
     if who in ("rank", "child", "grandchild"):
         return _of_rank(cell)
     if who == "scheduler":
+        if what in ("STOP", "STOP10") and cell.when == "services":
+            return Expected(GOES_ON, bound=45.0)  # ranks are started without it after 30 s, with a warning
         if what in ("STOP", "STOP10"):
             return Expected(GOES_ON, bound=DEFAULT_LEASE)  # it has no link: nobody can tell that from much work
         cause = rf"^mslaunch: the MindSpore scheduler .*SIG{what}.* on n04"
@@ -92,7 +94,8 @@ def _of_agent(cell: Cell) -> Expected:
 def _lost(cell: Cell, host: str, bound: float) -> Expected:
     cause = rf"^mslaunch: .*\b{host}\b"
     if cell.when == "between":  # the failure of the first attempt stays the cause, and the host is told below it
-        return Expected(ENDS, (7,), rf"^  not reached again: {host}\b", bound)
+        cause = r"^mslaunch: rank 0 ended with exit code 7 on n01, after"
+        return Expected(ENDS, (7,), cause, bound)
     if cell.when in _EARLY:
         return Expected(ENDS, (UNREACHED, LOST), cause, bound)
     return Expected(ENDS, (LOST, UNREACHED) if cell.when == "starting" else (LOST,), cause, bound)

@@ -139,7 +139,7 @@ class Stage:
             if fd >= 0:
                 os.close(fd)
         self._gates = []
-        if self._misled and self._sandbox.alive(VICTIM):
+        if self._misled and self._cell.what != "power":
             self._misled = False
             self._sandbox.on(VICTIM, "ip", "neigh", "del", ADDRESS[FIRST], "dev", "eth0")
 

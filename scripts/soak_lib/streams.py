@@ -22,7 +22,7 @@ PROGRAM = Path(__file__).resolve().parent / "programs" / "flood.py"
 RANKS, EACH = 16, 4
 WARM = 0.25  #: of the samples, from the beginning, that do not count for the slope
 SLOPE = 256.0  #: KiB a minute by which a process may grow, on runs of a minute and more
-JITTER = 4096  #: KiB that any run may add
+JITTER = 16384  #: KiB that any run may add: buffers fill where the reader is slower than the ranks
 
 
 def run(sandbox: Sandbox, seconds: float, rate: float) -> dict[str, Any]:
