@@ -13,7 +13,6 @@ WRONG: dict[str, str] = {
     "host/starting/cut-to": "while an agent starts processes, its lease is 300 s",
     "host/starting/cut-from": "while an agent starts processes, its lease is 300 s",
     "host/starting/power": "while an agent starts processes, its lease is 300 s",
-    "child/ending/*": "SIGTERM has ended it with its rank's group: there is none",
     "head/connecting/cut": "what waits for the agent's program has no lease yet",
     "head/connecting/cut-to": "what waits for the agent's program has no lease yet",
     "head/connecting/cut20": "what waits for the agent's program has no lease yet",
