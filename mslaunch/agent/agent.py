@@ -10,7 +10,7 @@ import select
 import sys
 
 from mslaunch.agent import on_demand
-from mslaunch.agent.guard import adopt_orphans, end_leftovers
+from mslaunch.agent.guard import adopt_orphans, end_leftovers, kill_marked
 from mslaunch.agent.launcher_link import AgentContext, LauncherLink
 from mslaunch.agent.node_job import NodeJob
 from mslaunch.agent.ports import Ports
@@ -48,6 +48,7 @@ def serve(link: tuple[int, int], guard: tuple[int, int], environ: Mapping[str, s
             agent.close()
 
 
+_ADOPTS = 0.05  # seconds after a launch in which the guard alone adopts orphans: short jobs do not pay for it
 _ADDRESSES = 256  # that HELLO names; a host with thousands of containers has more interfaces
 
 
@@ -58,7 +59,7 @@ class _GuardPipes:
         self._loop = loop
         self._reader, self.writer = fds
         self._lost = lost
-        self._ready = self.gone = False
+        self._ready = self.gone = self._adopts = False
         os.set_blocking(self._reader, False)
         loop.reader(self._reader, self._read)
 
@@ -72,7 +73,15 @@ class _GuardPipes:
         elif not self.gone:
             self.gone = True
             self._loop.reader(self._reader, None)
+            self.adopt()
             self._lost()
+
+    def adopt(self) -> None:
+        """Let this process, too, be the parent of orphans to come, so that either may be killed."""
+        if not self._adopts:
+            self._adopts = True
+            if adopt_orphans():
+                self._loop.reap_adopted()
 
     def wait(self) -> None:
         """Wait until the guard adopts orphans, or is lost."""
@@ -104,7 +113,7 @@ class Agent:
     def __init__(self, loop: Loop, link: tuple[int, int], guard: tuple[int, int], environ: Mapping[str, str]) -> None:
         self._loop = loop
         self._environ = environ
-        self._guard = _GuardPipes(loop, guard, self._guard_lost)
+        self._guard = _GuardPipes(loop, guard, self.upstream_lost)
         self._lost = self._terminated = False
         self._deferred: list[Frame] = []
         self._files: SessionDir | None = None
@@ -184,10 +193,6 @@ class Agent:
             for frame in deferred:
                 self._received(frame)
 
-    def _guard_lost(self) -> None:
-        adopt_orphans()  # those to come
-        self.upstream_lost()
-
     def _describe(self, frame: Frame) -> None:
         from mslaunch.host.read_topology import read_topology
 
@@ -199,6 +204,7 @@ class Agent:
         self._guard.wait()
         if not self._lost:
             self._job.launch(plan, self._ports.held)
+            self._loop.after(_ADOPTS, self._guard.adopt)
 
     def _session(self) -> SessionDir:
         """Made when it is first needed, by files or by ranks."""
@@ -277,8 +283,6 @@ def _signal_of(frame: Frame) -> tuple[int, int | None, bool]:
 
 def _clean_up(link: LauncherLink, mark: str) -> None:
     """End what an agent before this one has left behind here, of the job with this mark."""
-    from mslaunch.host.processes import kill_marked
-
     link.send(frames.CLEANED, NO_RANK, str(kill_marked(mark)).encode())
 
 

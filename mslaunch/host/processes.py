@@ -11,7 +11,7 @@ from mslaunch.faststd import TYPE_CHECKING, signal
 from mslaunch.host.files import listed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 _PF_EXITING = 4
 _ROUNDS = 100  # a process that cannot be killed, or forks faster than we look, must not hold us up for ever
@@ -51,14 +51,16 @@ def children(pid: int) -> list[int]:
     return [int(word) for file in files for word in read(file).split()]
 
 
-def kill_marked(mark: str) -> int:
+def kill_marked(mark: str, found_are: Callable[[Sequence[int]], None]) -> int:
     """Kill every process of ours that was started with `mark` ("NAME=value") in its environment; how many these were.
 
     Again until there is none, since one may have forked meanwhile.  This process is spared, and what another user runs.
+    `found_are` gets their numbers before they are killed.
     """
     word, killed = os.fsencode(mark), set[int]()
     for _ in range(_ROUNDS):
         found = [pid for pid in numbers() if pid != os.getpid() and word in read(f"/proc/{pid}/environ").split(b"\0")]
+        found_are(found)
         for pid in found:
             try:
                 os.kill(pid, signal.SIGKILL)

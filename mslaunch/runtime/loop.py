@@ -104,6 +104,7 @@ class Loop:
         self._signals: dict[int, Callable[[], None]] = {}
         self._before: dict[int, object] = {}
         self._children: dict[int, Callable[[int], None]] = {}
+        self._adopts = False
         self._wake: tuple[int, int] | None = None
         self._wake_before = -1
 
@@ -215,6 +216,23 @@ class Loop:
                 ended, status = pid, 0
             if ended:
                 self._children.pop(pid)(status)
+        while self._adopts and self._reap_any():
+            pass
+
+    def reap_adopted(self) -> None:
+        """From now on, reap children that nobody waits for as well: orphans that this process has adopted."""
+        self._adopts = True
+        self.after(0, self._reap)
+
+    def _reap_any(self) -> bool:
+        try:
+            ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            status = os.waitpid(ended.si_pid, 0)[1] if ended else 0
+        except ChildProcessError:
+            return False
+        if ended and ended.si_pid in self._children:  # it has ended just now
+            self._children.pop(ended.si_pid)(status)
+        return bool(ended)
 
     # --- running
 

@@ -238,6 +238,27 @@ def test_a_guard_that_gets_nothing_more_still_ends_what_is_left(start, where, wh
     job.wait_gone()
 
 
+def test_an_orphan_without_the_variables_of_its_job(start):
+    """`env -i` hides whose it is: it ends all the same if only the guard is killed."""
+    job = start([*LOCAL, "-n", "1", "--grace", "0.2", *program("nameless")])
+    job.expect(b"ready")
+    (rank,), (daemon,) = job.pids(), job.pids("daemon")
+    os.kill(parent_of(parent_of(rank)), signal.SIGKILL)
+    assert job.end(15).code == 205
+    wait_until(lambda: not alive(daemon), 5)
+
+
+def test_orphans_that_end_are_reaped(start, tmp_path):
+    """The agent has adopted them, and no zombie stays while the job runs."""
+    script = "(setsid sleep 0.3 >/dev/null 2>&1 & echo ready $$ daemon $!); while ! [ -e go ]; do sleep 0.05; done"
+    job = start([*LOCAL, "-n", "1", "sh", "-c", script])
+    job.expect(b"ready")
+    (daemon,) = job.pids("daemon")
+    wait_until(lambda: state_of(daemon) == "", 10)
+    (tmp_path / "go").touch()
+    assert job.end().code == 0
+
+
 @WHERE
 def test_a_rank_that_kills_its_group(start, where):
     """The rank is alone in its process group."""

@@ -34,7 +34,7 @@ def clean_up(
     remote = [node for node in nodes if not node.local]
     killed: dict[str, int] = {}
     if len(remote) < len(nodes):
-        from mslaunch.host.processes import kill_marked
+        from mslaunch.agent.guard import kill_marked
 
         killed[next(node.name for node in nodes if node.local)] = kill_marked(mark)
     waiting = {node.name for node in remote}
