@@ -141,9 +141,10 @@ class LauncherLink:
         self._wait()
 
     def busy(self, on: bool) -> None:
-        """Say that processes are being started: a file system may take long for that.  False: they are."""
-        if self._lease and on != self._busy:
-            self._busy = on
+        """Say that a process is being started: a file system may take long for that.  False: all are."""
+        now = self._loop.now()
+        if self._lease and (on != self._busy or (on and now - self._spoke > self._heartbeat / 2)):
+            self._busy, self._spoke = on, now
             self.send(frames.ALIVE, payload=frames.BUSY if on else b"")
             if on:
                 self._writer.flush()

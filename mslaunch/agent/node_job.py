@@ -109,6 +109,7 @@ class NodeJob:
         self._link.busy(True)
         self.mpi.begin(plan.world, {rank.rank: rank.cpus for rank in plan.ranks})
         for rank in sorted(plan.ranks, key=lambda rank: rank.app):
+            self._link.busy(True)
             self._start(plan, rank, base)
         self._link.busy(False)
         self._launched()

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from mslaunch.launcher.agents.connection import AgentConnection
     from mslaunch.runtime.loop import Loop, Timer
 
-BUSY_SECONDS = 300.0  #: for an agent that starts processes: a file system may have to be waited for
+BUSY_LEASES = 4  #: for an agent that starts a process: a file system may have to be waited for
+_BLOCKED_SECONDS = 300.0  # that the loop of this process may wait for one
 _ANSWER_SECONDS = 1.0  # until agents have said that they do not expect to hear of us
 _ALIVE = frames.encode(frames.LEASE)
 _SUSPEND = frames.encode(frames.LEASE, payload=b"0 0")
@@ -72,7 +73,9 @@ class Leases:
             elif late:
                 connection.heard = now
                 connection.say(_ALIVE)
-            elif connection.heard < last and not (connection.busy and now - connection.heard < BUSY_SECONDS):
+            elif connection.heard < last and not (
+                connection.busy and now - connection.heard < BUSY_LEASES * self._lease
+            ):
                 connection.lose(_silent(connection, now - connection.heard))
             elif connection.spoke < spoken:
                 connection.spoke = now
@@ -84,7 +87,7 @@ class Leases:
         """In a thread: speak when `beat` is late."""
         while not self._over.wait(self._heartbeat):
             late = self._loop.now() - self._due
-            if self._heartbeat / 4 < late < BUSY_SECONDS and not self._limit:
+            if self._heartbeat / 4 < late < _BLOCKED_SECONDS and not self._limit:
                 for connection in self._links.copy():
                     if connection.hello:
                         connection.say(_ALIVE)
