@@ -7,6 +7,7 @@ docs/design.md has the reasons.
 from __future__ import annotations
 
 import ast
+import builtins
 import os
 import re
 import shutil
@@ -343,6 +344,13 @@ def test_what_travels_is_written_in_python_3_8(name: str) -> None:
     text = SOURCES[name[len("mslaunch.") :]].read_text(encoding="utf-8")
     tree = ast.parse(text, feature_version=(3, 8))
     assert any(found.name == "__future__" for found in imports(tree)) or len(tree.body) <= 1, "annotations are lazy"
+    calls = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    generic = [ast.unparse(func) for func in calls if isinstance(func, ast.Subscript) and _is_built_in(func.value)]
+    assert not generic, "classes take no [types] in 3.8"
+
+
+def _is_built_in(value: ast.expr) -> bool:
+    return isinstance(value, ast.Name) and isinstance(getattr(builtins, value.id, None), type)
 
 
 def pythons_3_8() -> list[str]:

@@ -57,7 +57,8 @@ def kill_marked(mark: str, found_are: Callable[[Sequence[int]], None]) -> int:
     Again until there is none, since one may have forked meanwhile.  This process is spared, and what another user runs.
     `found_are` gets their numbers before they are killed.
     """
-    word, killed = os.fsencode(mark), set[int]()
+    word = os.fsencode(mark)
+    killed: set[int] = set()
     for _ in range(_ROUNDS):
         found = [pid for pid in numbers() if pid != os.getpid() and word in read(f"/proc/{pid}/environ").split(b"\0")]
         found_are(found)
