@@ -80,6 +80,16 @@ def test_a_shell_that_handles_sigterm_gets_it_at_once(start, trainer):
     assert (ended.out.count(b"saved"), ended.out.count(b"cleaned")) == (2, 2), ended
 
 
+@pytest.mark.parametrize("shell", ["sh", "bash"])
+def test_a_shell_that_handles_sigterm_does_so_once_the_shell_that_it_runs_has_ended(start, trainer, tmp_path, shell):
+    """Which is held back until its program has saved."""
+    (tmp_path / "run.sh").write_text(f"{' '.join(trainer)}\necho after\n")
+    script = f"trap 'echo cleaned; exit 0' TERM; {shell} run.sh; while :; do sleep 0.05; done"
+    ended = interrupted(start([*LOCAL, "-n", "2", "--grace", "4", "bash", "-c", script]))
+    assert (ended.out.count(b"saved"), ended.out.count(b"cleaned")) == (2, 2), ended
+    assert b"after" not in ended.out
+
+
 def test_what_ignores_sigterm_is_killed_with_its_group(start):
     """Within the grace of the environment, which the option overrides."""
     script = 'trap "" TERM; (while :; do sleep 0.1; done) & echo ready; while :; do sleep 0.1; done'

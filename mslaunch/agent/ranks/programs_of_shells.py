@@ -30,21 +30,24 @@ def ask(pid: int, signum: int) -> None:
 
 
 def ask_to_end(pid: int, loop: Loop, running: Callable[[], bool]) -> None:
-    """The same with SIGTERM; shells that would die are stopped until their programs have ended.
+    """The same with SIGTERM; each shell that would die is stopped until what it runs has ended, and gets it then.
 
-    Then all of the group gets SIGTERM, while the rank is `running()`.
+    The rest of the group is for `end_group`, once the rank is no more `running()`.
     """
     held: list[int] = []
     found = _chain(pid, held)
-    programs = [each for each in found if each not in held]
-    for each in programs:
-        send(each, signal.SIGTERM)
+    for each in found:
+        if each not in held:
+            send(each, signal.SIGTERM)
 
     def look() -> None:
-        if running() and any(map(_lives, programs)):
+        for shell in held.copy() if running() else ():
+            if not _runs(shell, pid):
+                held.remove(shell)
+                send(shell, signal.SIGTERM)
+                send(shell, signal.SIGCONT)
+        if held and running():
             loop.after(_LOOK, look)
-        elif running():
-            end_group(pid)
 
     if held:
         loop.after(_LOOK, look)
