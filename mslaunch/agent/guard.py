@@ -2,14 +2,16 @@
 
 It adopts every orphan of the ranks (`PR_SET_CHILD_SUBREAPER`, prctl(2)); once the agent has ended, it kills what is
 left, by pid, and removes the session directories that the agent has named.  An agent that stays stopped (SIGSTOP) for
-longer than a lease is killed, since the launcher has given it up.  If the guard itself is killed, the agent sees the
-end of a pipe, ends its ranks, and takes the guard's place in this (`end_leftovers`).
+longer than a lease is killed, since the launcher has given it up; not if the guard was stopped as well.  If the guard
+itself is killed, the agent sees the end of a pipe, ends its ranks, and takes the guard's place in this
+(`end_leftovers`).
 """
 
 from __future__ import annotations
 
 import os
 import select
+import time
 
 from mslaunch.datamodel.node_report import from_wait_status
 from mslaunch.faststd import TYPE_CHECKING, signal
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 _PR_SET_CHILD_SUBREAPER = 36
 _SPARE = 4 << 20  # bytes of address space, never touched
 _STOPPED = 60.0  # seconds that an agent may be stopped before it has said how long
+_LATE = 1.0  # seconds: an alarm this late means that the guard was stopped, too, as all of a job may be for a while
 _IGNORED = ("SIGINT", "SIGHUP", "SIGQUIT", "SIGTSTP", "SIGPIPE", "SIGUSR1", "SIGUSR2")
 
 
@@ -139,13 +142,30 @@ def _remove_left(names: int, told: list[bytes]) -> None:
 
 
 def _wait_for(agent: int, patience: Callable[[], float]) -> int:
-    """Its exit code; it is killed once it was stopped for `patience()` seconds."""
-    signal.signal(signal.SIGALRM, lambda *_: _kill(agent))  # runs within waitpid
+    """Its exit code; it is killed once it was stopped for `patience()` seconds, while we were not stopped."""
+    due = 0.0
+
+    def expired(*_: object) -> None:  # runs within waitpid
+        if time.monotonic() - due > _LATE:
+            wait()
+        else:
+            _kill(agent)
+
+    def wait() -> None:
+        nonlocal due
+        seconds = patience()
+        due = time.monotonic() + seconds
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+
+    signal.signal(signal.SIGALRM, expired)
     while True:
         pid, status = os.waitpid(-1, os.WUNTRACED | os.WCONTINUED)
         if pid == agent:
-            signal.setitimer(signal.ITIMER_REAL, patience() if os.WIFSTOPPED(status) else 0)
-            if not (os.WIFSTOPPED(status) or os.WIFCONTINUED(status)):
+            if os.WIFSTOPPED(status):
+                wait()
+                continue
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            if not os.WIFCONTINUED(status):
                 return from_wait_status(status).shell_code
 
 

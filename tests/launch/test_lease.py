@@ -120,6 +120,34 @@ def test_a_short_stop_is_harmless(start, who, tmp_path):
 
 
 @WHERE
+def test_a_whole_job_may_be_stopped_for_long(start, where, tmp_path):
+    """As batch systems do to let another job run; agents are stopped first here, and continued last."""
+    job = start([*where, *SHORT, *program("wait", tmp_path / "go")])
+    job.expect(b"\n", 2)
+    agents = {parent_of(pid) for pid in job.pids()}
+    slept = {parent_of(agent): times_slept(parent_of(agent)) for agent in agents}
+    for agent in agents:
+        stop(agent)
+    wait_until(lambda: all(times_slept(guard) > before for guard, before in slept.items()))
+    for pid in (job.pid, *slept):
+        stop(pid)
+    threading.Event().wait(3.0)
+    for pid in (*slept, job.pid):
+        os.kill(pid, signal.SIGCONT)
+        wait_until(lambda pid=pid: state_of(pid) != "T")
+    for agent in agents:
+        os.kill(agent, signal.SIGCONT)
+    (tmp_path / "go").touch()
+    ended = job.end()
+    assert (ended.code, ended.err) == (0, "")
+
+
+def times_slept(pid):
+    with open(f"/proc/{pid}/status") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith("voluntary_ctxt_switches"))
+
+
+@WHERE
 def test_control_z_costs_no_lease(start, where, tmp_path):
     """Agents are told before the launcher stops; the ranks are stopped as well, and all goes on after three leases."""
     job = start([*where, *SHORT, *program("wait", tmp_path / "go")])
