@@ -82,11 +82,16 @@ def _of_group(folder: str) -> Iterator[Limit]:
     for size, used in (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes")):
         most, now = _number(read(f"{folder}/{size}")), _number(read(f"{folder}/{used}"))
         if most is not None and now is not None:
-            stat = read(f"{folder}/memory.stat").split()
-            cache = sum(_number(stat[stat.index(name) + 1]) or 0 for name in (b"inactive_file",) if name in stat)
-            left = most - now + cache  # which the kernel takes back first
+            left = most - now + _cached(read(f"{folder}/memory.stat").split())  # which the kernel takes back first
             what = f"{most >> 20} MiB of memory in its control group ({size}), of which each takes {_SIZE}"
             yield _limit(left // _MEMORY, what)
+
+
+def _cached(stat: list[bytes]) -> int:
+    """Pages of files, in bytes; version 1 has the sum of a group and all below it as total_NAME, version 2 as NAME."""
+    sizes = dict(zip(stat[::2], stat[1::2]))
+    names = (b"inactive_file", b"active_file")
+    return sum(_number(sizes.get(b"total_" + name, sizes.get(name, b""))) or 0 for name in names)
 
 
 _SIZE = f"{_MEMORY >> 10} KiB"

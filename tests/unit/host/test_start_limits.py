@@ -55,6 +55,21 @@ def test_memory_without_what_the_kernel_takes_back(generous: Path) -> None:
     assert limit and limit.ranks == 128 and "64 MiB of memory in its control group" in limit.reason
 
 
+def test_what_groups_below_have_cached_is_taken_back_as_well(generous: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Version 1 counts what all below use, but tells their pages apart; those that were read twice are active."""
+    known = start_limits.read
+    of_version1 = {"/proc/self/cgroup": b"9:memory:/job/task\n"}
+    monkeypatch.setattr(start_limits, "read", lambda path: of_version1.get(path) or known(path))
+    group = generous / "memory" / "job"
+    group.mkdir(parents=True)
+    (group / "memory.limit_in_bytes").write_text(f"{64 << 20}\n")
+    (group / "memory.usage_in_bytes").write_text(f"{64 << 20}\n")
+    total = f"total_inactive_file {8 << 20}\ntotal_active_file {24 << 20}\n"
+    (group / "memory.stat").write_text(f"inactive_file 0\nactive_file 0\n{total}")
+    limit = least(129)
+    assert limit and limit.ranks == 128
+
+
 def test_the_least_limit_is_said(generous: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     limits = {resource.RLIMIT_NOFILE: (64, 1024), resource.RLIMIT_NPROC: (1 << 20, 1 << 20)}
     monkeypatch.setattr(resource, "getrlimit", limits.__getitem__)
