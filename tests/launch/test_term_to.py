@@ -7,7 +7,9 @@ import signal
 import sys
 
 import pytest
-from launching import through_rsh
+from launching import state_of, through_rsh, wait_until
+
+from mslaunch.host.processes import children
 
 LOCAL = ["--oversubscribe"]
 REMOTE = [*through_rsh("alpha:1", "beta:1"), "--map-by", "node"]
@@ -71,6 +73,28 @@ def test_a_shell_that_waits_does_not_keep_sigterm_from_its_program(start, traine
     ended = interrupted(start(["-n", "2", "--oversubscribe", "--grace", "20", shell, "outer.sh"]))
     assert (ended.code, ended.out.count(b"saved")) == (1, 2), ended
     assert b"loader lost" not in ended.out and b"after" not in ended.out
+
+
+def test_a_shell_is_held_back_after_control_z_as_well(start, tmp_path):
+    """To continue a job continues all of its processes."""
+    saves = f"trap 'echo saving; while [ ! -e {tmp_path}/go ]; do sleep 0.02; done; echo saved; exit 0' TERM"
+    (tmp_path / "net.sh").write_text(f"{saves}\necho ready $PPID\nwhile :; do sleep 0.02; done\n")
+    (tmp_path / "run.sh").write_text("bash net.sh\necho after\n")
+    job = start([*LOCAL, "-n", "2", "--grace", "20", "sh", "run.sh"])
+    job.expect(b"\n", 2)
+    ranks = job.pids()
+    job.send(signal.SIGINT)
+    job.expect(b"saving\n", 2)
+    job.send(signal.SIGTSTP)
+    wait_until(lambda: state_of(job.pid) == "T")
+    job.send(signal.SIGCONT)
+    wait_until(lambda: state_of(job.pid) != "T")
+    programs = [child for rank in ranks for child in children(rank)]
+    wait_until(lambda: all(state_of(pid) != "T" for pid in programs))
+    wait_until(lambda: all(state_of(rank) == "T" for rank in ranks))
+    (tmp_path / "go").touch()
+    ended = job.end(15)
+    assert ended.out.count(b"saved") == 2 and b"after" not in ended.out, ended
 
 
 def test_a_shell_that_handles_sigterm_gets_it_at_once(start, trainer):

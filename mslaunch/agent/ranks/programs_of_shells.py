@@ -34,16 +34,18 @@ def ask_to_end(pid: int, loop: Loop, running: Callable[[], bool]) -> None:
 
     The rest of the group is for `end_group`, once the rank is no more `running()`.
     """
-    held: list[int] = []
+    held: dict[int, list[int]] = {}
     found = _chain(pid, held)
     for each in found:
         if each not in held:
             send(each, signal.SIGTERM)
 
     def look() -> None:
-        for shell in held.copy() if running() else ():
-            if not _runs(shell, pid):
-                held.remove(shell)
+        for shell, programs in [*held.items()] if running() else ():
+            if any(map(_lives, programs)):
+                send(shell, signal.SIGSTOP)  # again: Ctrl-Z and fg continue all of a rank
+            else:
+                del held[shell]
                 send(shell, signal.SIGTERM)
                 send(shell, signal.SIGCONT)
         if held and running():
@@ -70,10 +72,10 @@ def send(pid: int, signum: int) -> None:
         pass
 
 
-def _chain(pid: int, stopped: list[int] | None = None) -> list[int]:
+def _chain(pid: int, stopped: dict[int, list[int]] | None = None) -> list[int]:
     """A process; if it is a shell, also what it runs within the group, and so on.
 
-    With `stopped`, shells that SIGTERM would kill are stopped before it is read what they run, and added there.
+    With `stopped`, shells that SIGTERM would kill are stopped before it is read what they run, which is added there.
     """
     found = [pid]
     for each in found:  # which grows
@@ -81,7 +83,7 @@ def _chain(pid: int, stopped: list[int] | None = None) -> list[int]:
             continue
         if stopped is not None and _is_held(each, signal.SIGTERM):
             send(each, signal.SIGSTOP)
-            stopped.append(each)
+            stopped[each] = _runs(each, pid)
         found += _runs(each, pid)
     return found
 
