@@ -73,6 +73,11 @@ class NodeJob:
         A second plan adds ranks that MPI_Comm_spawn asked for.  A plan of services without ranks comes first, and
         leaves the other ports held.
         """
+        self._link.busy(True)  # to find programs, and what they are linked to, takes as long as file systems like
+        self._prepare(plan, held)
+        self._link.busy(False)  # a module may be on its way
+
+    def _prepare(self, plan: NodePlan, held: dict[int, Listener]) -> None:
         self.termination.grace, self.termination.to = plan.grace, plan.term_to
         self.marks.update(word for word in plan.env if word.startswith(NODE_MARK))
         base = inherited(self._context.environ, plan)
