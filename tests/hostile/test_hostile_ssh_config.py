@@ -252,6 +252,17 @@ ROWS = {
         "no matching MAC",
         "of macs it offers only hmac-sha2-512-etm@openssh.com",
     ),
+    "the policy of Red Hat and openEuler": Row(
+        config(
+            "Match final all\n"
+            " Ciphers aes256-gcm@openssh.com,chacha20-poly1305@openssh.com,aes256-ctr\n"
+            " GSSAPIKeyExchange no\n"
+            " CASignatureAlgorithms ecdsa-sha2-nistp256,sk-ecdsa-sha2-nistp256@openssh.com,ssh-ed25519,rsa-sha2-512\n"
+            " RequiredRSASize 2048\n"
+        ),
+        "",
+        "",
+    ),
     "MAC that both have": Row(config("Ciphers aes128-ctr\nMACs -*-etm@*\n", host="MACs hmac-sha2-512"), "", ""),
     "no cipher by that name": Row(config("Ciphers best\n"), "Bad SSH2 cipher spec", "Bad SSH2 cipher spec"),
 }
@@ -272,7 +283,6 @@ def test_ssh_and_mslaunch_agree(site: Site, name: str) -> None:
 STRICTER = {
     "a canonical check of addresses": "CheckHostIP yes\n",
     "keys in DNS": "VerifyHostKeyDNS yes\n",
-    "who may sign host certificates": "CASignatureAlgorithms ssh-ed25519\n",
     "an address to come from": "BindAddress 127.0.0.1\n",
     "new keys after an hour": "RekeyLimit default 1h\n",
     "only strange key exchanges": "KexAlgorithms diffie-hellman-group14-sha1\n",

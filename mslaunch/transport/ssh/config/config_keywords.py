@@ -50,6 +50,7 @@ _TABLE: Mapping[str, Mapping[str, str]] = {
         "number": "canonicalizemaxdots connectionattempts numberofpasswordprompts",
         "choice": "compression controlmaster requesttty sessiontype tunnel updatehostkeys canonicalizehostname",
         "command": "localcommand remotecommand",
+        "list": "casignaturealgorithms",  # no host certificate is accepted, whoever signed it
         "any": "addkeystoagent canonicaldomains canonicalizepermittedcnames channeltimeout controlpersist "
         "dynamicforward escapechar forwardagent hostbasedacceptedalgorithms ipqos localforward loglevel logverbose "
         "obscurekeystroketiming permitremoteopen remoteforward sendenv setenv streamlocalbindmask syslogfacility tag "
@@ -64,7 +65,6 @@ _TABLE: Mapping[str, Mapping[str, str]] = {
         "word": "bindaddress bindinterface refuseconnection",
         "choice": "verifyhostkeydns",
         "command": "knownhostscommand",
-        "list": "casignaturealgorithms",
         "any": "rekeylimit",
     },
     BLOCK: {"any": "host include match"},
