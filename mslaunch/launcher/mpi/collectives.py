@@ -28,6 +28,7 @@ _LARGEST = frames.MAX_PAYLOAD - (1 << 20)
 #: open collectives of a node, and their bytes: one part of the largest size, and half of that for others
 _OPEN, _OPEN_SIZE = 1024, frames.PART_OF_COLLECTIVE * 3 // 2
 _ENTRY, _MEMBER = 500, 100  # bytes that a part, and the name of a member, take besides
+_DIGITS = 10  # of the rank of a member
 #: questions of a node that wait for another one.  Each of its ranks, or of their threads, waits for one at a time
 _ROUTED, _ROUTED_SIZE = 1 << 14, 1 << 22
 _UNREAD = 1 << 24  # bytes of answers that a node may leave unread and go on asking
@@ -131,8 +132,9 @@ class Collectives:
         for member in members:
             name, dot, rank = member.partition(".")
             world = self._worlds.get(name)
-            if world is None or (dot and not (rank.isascii() and rank.isdigit() and int(rank) < len(world))):
-                raise WireError(f"it named {member!r}, which is no rank of this job")
+            digits = rank.isascii() and rank.isdigit() and len(rank) <= _DIGITS  # int() of many takes minutes
+            if world is None or (dot and not (digits and int(rank) < len(world))):
+                raise WireError(f"it named {member[:60]!r}, which is no rank of this job")
             nodes.update((world[int(rank)],) if dot else world)
         return nodes
 

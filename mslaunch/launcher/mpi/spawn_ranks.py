@@ -17,6 +17,7 @@ from mslaunch.launcher.mpi.spawn_policy import SpawnPolicy
 from mslaunch.plan.mapping.spawn_placement import SpawnCommand, SpawnPlacement, place_spawned, understand
 from mslaunch.plan.node_plans import empty_plan, make_plans, make_world
 from mslaunch.protocol import control, frames
+from mslaunch.protocol.codec import integer
 from mslaunch.protocol.mpi import Answer
 
 if TYPE_CHECKING:
@@ -304,11 +305,11 @@ def _commands(question: Question) -> tuple[tuple[SpawnCommand, ...], str, tuple[
     fields = {name: list(values) for name, values in question.fields.items()}
     (parent,), (count,) = fields["from"], fields["count"]
     commands = []
-    for index in range(int(count)):
+    for index in range(integer(count)):
         maxprocs, wdir = fields[f"app.{index}"]
         info = fields.get(f"info.{index}", [])
         argv = tuple(fields[f"argv.{index}"]) or ("",)
         pairs = tuple(zip(info[::2], info[1::2]))
-        commands.append(SpawnCommand(argv, int(maxprocs), wdir, tuple(fields.get(f"env.{index}", ())), pairs))
+        commands.append(SpawnCommand(argv, integer(maxprocs), wdir, tuple(fields.get(f"env.{index}", ())), pairs))
     commands[0]  # there is a command
     return tuple(commands), parent, tuple(fields.get("preput", ()))

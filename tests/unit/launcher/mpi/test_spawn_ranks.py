@@ -450,6 +450,7 @@ def test_spawned_ranks_may_spawn() -> None:
     [
         {"from": ["x"]}, {"from": ["1.0"]}, {"from": [f"{0x70001}.7"]}, {"from": []}, {"count": ["0"]},
         {"count": ["2"]}, {"count": ["x"]}, {"app.0": ["1"]}, {"app.0": ["many", ""]},
+        {"from": [f"{0x70001}.{'9' * 5000}"]}, {"count": ["9" * 5000]}, {"app.0": ["9" * 5000, ""]},
     ],
     ids=str,
 )  # fmt: skip
