@@ -12,9 +12,12 @@ import os
 import time
 from errno import EADDRINUSE
 
-from mslaunch.faststd import socket
+from mslaunch.faststd import socket, struct
 
-_AF_UNIX, _SOCK_DGRAM = 1, 2
+_AF_UNIX, _SOCK_STREAM = 1, 1
+_SOL_SOCKET, _SO_PEERCRED = 1, 17
+_CREDENTIALS = struct.Struct("=iII")  # pid, uid, gid
+_BACKLOG = 4096
 _CLAIM = "mslaunch port "
 _LOOKS = 8  # at the claims of others
 _PAUSE = 0.002  # seconds between two looks
@@ -22,10 +25,11 @@ _PAUSE = 0.002  # seconds between two looks
 
 def claim(port: int) -> socket:
     """Claim a port; raises OSError if another process of ours has a claim to it."""
-    sock = socket(_AF_UNIX, _SOCK_DGRAM)
+    sock = socket(_AF_UNIX, _SOCK_STREAM)
     name = f"{_CLAIM}{port} {os.getpid()} {os.urandom(8).hex()}"
     try:
         sock.bind(f"\0{name}")
+        sock.listen(_BACKLOG)  # nobody accepts: it tells whose the name is
         for _ in range(_LOOKS):
             others = [other for other in _claims(port) if other != name]
             if not others:
@@ -41,17 +45,21 @@ def claim(port: int) -> socket:
 
 
 def _claims(port: int) -> list[str]:
-    """The names of all claims of this user to a port."""
+    """The names of all claims of this user to a port.
+
+    A name of another user may have line breaks, and what follows one may look like a row of ours.
+    """
     prefix, found = f"@{_CLAIM}{port} ", []
     try:
         with open("/proc/net/unix", encoding="utf-8", errors="replace") as file:
             rows = [line.split(None, 7)[6:] for line in file if prefix in line]  # proc(5): inode, name
     except OSError:
         return []
-    for inode, name in rows:
+    for inode, name in (row for row in rows if len(row) == 2):
         pid = name[len(prefix) :].partition(" ")[0]
-        if name.startswith(prefix) and pid.isdigit() and _has_socket(pid, inode):
-            found.append(name[1:].rstrip("\n"))
+        claimed = name[1:].rstrip("\n")
+        if name.startswith(prefix) and pid.isdigit() and _has_socket(pid, inode) and _is_held(claimed):
+            found.append(claimed)
     return found
 
 
@@ -64,3 +72,19 @@ def _has_socket(pid: str, inode: str) -> bool:
         )
     except OSError:
         return False
+
+
+def _is_held(name: str) -> bool:
+    """Whether a process of ours listens at this abstract name, as the kernel says to whom connects."""
+    sock = socket(_AF_UNIX, _SOCK_STREAM)
+    try:
+        sock.setblocking(False)
+        sock.connect(f"\0{name}")
+        uid = _CREDENTIALS.unpack(sock.getsockopt(_SOL_SOCKET, _SO_PEERCRED, _CREDENTIALS.size))[1]
+        return bool(uid == os.geteuid())
+    except BlockingIOError:  # too many have asked
+        return True
+    except OSError:
+        return False
+    finally:
+        sock.close()

@@ -106,7 +106,8 @@ SQUAT_PORTS = """\
 import socket, sys
 held = []
 for port in range(8118 - 70, 8119):
-    for name in (f"mslaunch port {port}", f"mslaunch port {port} 1 0000", f"mslaunch port {port} {sys.argv[1]} 0000"):
+    for name in (f"mslaunch port {port}", f"mslaunch port {port} 1 0000", f"mslaunch port {port} {sys.argv[1]} 0000",
+                 f"\\n@mslaunch port {port} \\n"):
         held.append(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM))
         held[-1].bind("\\0" + name)
 print("held", flush=True)

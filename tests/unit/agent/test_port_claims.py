@@ -47,6 +47,20 @@ def test_a_name_that_only_looks_like_a_claim_is_none() -> None:
         claim(PORT).close()
 
 
+@pytest.mark.parametrize("kind", [socket.SOCK_DGRAM, socket.SOCK_STREAM], ids=["datagram", "stream"])
+def test_a_row_within_a_name_is_no_claim(kind: int) -> None:
+    """A name may have line breaks: half a row, or one that says what every user may know of a socket of ours."""
+    with (
+        socket.socket(socket.AF_INET, socket.SOCK_STREAM) as ours,
+        socket.socket(socket.AF_UNIX, kind) as half,
+        socket.socket(socket.AF_UNIX, kind) as whole,
+    ):
+        claimed = f"mslaunch port {PORT} {os.getpid()} 0"
+        half.bind(f"\0\n@mslaunch port {PORT} \n")
+        whole.bind(f"\0\n0: 2 0 0 2 1 {os.fstat(ours.fileno()).st_ino} @{claimed}\n")
+        claim(PORT).close()
+
+
 def test_of_many_that_come_at_once_at_most_one_gets_it() -> None:
     jobs = [
         subprocess.Popen(
