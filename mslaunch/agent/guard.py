@@ -145,27 +145,21 @@ def _wait_for(agent: int, patience: Callable[[], float]) -> int:
     """Its exit code; it is killed once it was stopped for `patience()` seconds, while we were not stopped."""
     due = 0.0
 
-    def expired(*_: object) -> None:  # runs within waitpid
-        if time.monotonic() - due > _LATE:
-            wait()
-        else:
-            _kill(agent)
-
     def wait() -> None:
         nonlocal due
         seconds = patience()
         due = time.monotonic() + seconds
         signal.setitimer(signal.ITIMER_REAL, seconds)
 
-    signal.signal(signal.SIGALRM, expired)
+    # runs within waitpid
+    signal.signal(signal.SIGALRM, lambda *_: wait() if time.monotonic() - due > _LATE else _kill(agent))
     while True:
         pid, status = os.waitpid(-1, os.WUNTRACED | os.WCONTINUED)
         if pid == agent:
+            signal.alarm(0)
             if os.WIFSTOPPED(status):
                 wait()
-                continue
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            if not os.WIFCONTINUED(status):
+            elif not os.WIFCONTINUED(status):
                 return from_wait_status(status).shell_code
 
 
