@@ -56,14 +56,15 @@ _LEASE = LinkPolicy().lease  # the default
 _TOOLS_5 = "pmix_tool_support"  #: whether debuggers may find mpirun and its daemons
 
 
-#: variables that mpirun, its daemons, ssh, the C library or the shell obey
+#: variables that mpirun, its daemons, ssh, the C library or the shell obey; by those of batch systems it finds hosts
 _OBEYED = frozenset((
     "PATH", "HOME", "SHELL", "USER", "LOGNAME", "PWD", "TMPDIR", "TMP", "TEMP", "TERM", "DISPLAY", "XAUTHORITY",
     "LANG", "LANGUAGE", "TZ", "IFS", "ENV", "BASH_ENV", "CDPATH", "PREFIX",
+    "JOB_ID", "PE_HOSTFILE", "ARC",
 ))  # fmt: skip
 _OBEYED_PREFIXES = (
     "LD_", "LC_", "OMPI_", "OPAL_", "ORTE_", "PRTE_", "PMIX_", "PMI_", "HWLOC_", "SSH_", "MALLOC_", "GLIBC_", "GCONV_",
-    "MSLAUNCH_",
+    "MSLAUNCH_", "SLURM_", "PBS_", "LSB_", "LSF_", "SGE_", "ALPS_", "BASIL_", "COBALT_",
 )  # fmt: skip
 
 HOSTFILE = "HOSTFILE"  #: among the options: stands for the name of the launcher's hostfile

@@ -149,6 +149,8 @@ def test_hosts_and_programs_are_translated(text, programs):
         ("-x A=1 -n 1 x : -x A=1 -n 1 y", "-x A, -x A", ("A=1",)),
         ("-x A=1 -n 1 x : -x A=2 -n 1 y", "-x A=1, -x A=2", ()),  # one environment cannot have both
         ("-x A=1 -n 1 x : -n 1 y", "-x A=1, ", ()),  # the ranks of y would inherit it
+        # with these in its environment mpirun takes itself for a part of a batch job, and looks for its hosts there
+        ("-x SLURM_JOBID=5 -x PE_HOSTFILE=/h -n 1 x", "-x SLURM_JOBID=5 -x PE_HOSTFILE=/h", ()),
         ("-x PATH=/p -x LD_PRELOAD=l -x OMPI_MCA_x=1 -n 1 x", "-x PATH=/p -x LD_PRELOAD=l -x OMPI_MCA_x=1", ()),
         ("--tune f -n 1 x", "-x T -x B", ("T=tune-secret", "B=2")),
         ("-mca mca_base_env_list A=1;B=2 -n 1 x", "-x A -x B", ("A=1", "B=2")),
