@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
+
 from chaos_lib.cells import Cell
 
 #: patterns of cells, `*` for any word -> why
 WRONG: dict[str, str] = {
     "both/*/STOP": "nobody is left who could act, until one of them is continued",
-    "sshd/starting/STOP": "while an agent starts processes, its lease is 300 s",
-    "agent/starting/STOP": "while an agent starts processes, its lease is 300 s",
-    "host/starting/cut": "while an agent starts processes, its lease is 300 s",
-    "host/starting/cut-to": "while an agent starts processes, its lease is 300 s",
-    "host/starting/cut-from": "while an agent starts processes, its lease is 300 s",
-    "host/starting/power": "while an agent starts processes, its lease is 300 s",
+    "sshd/starting/STOP": "while an agent starts processes, it may be silent for four leases",
+    "agent/starting/STOP": "while an agent starts processes, it may be silent for four leases",
+    "host/starting/cut": "while an agent starts processes, it may be silent for four leases",
+    "host/starting/cut-to": "while an agent starts processes, it may be silent for four leases",
+    "host/starting/cut-from": "while an agent starts processes, it may be silent for four leases",
+    "host/starting/power": "while an agent starts processes, it may be silent for four leases",
     "head/connecting/cut": "what waits for the agent's program has no lease yet",
     "head/connecting/cut-to": "what waits for the agent's program has no lease yet",
     "head/connecting/cut20": "what waits for the agent's program has no lease yet",
-    "head/starting/*": "while an agent starts processes, its lease is 300 s",
+    "head/starting/*": "while an agent starts processes, it may be silent for four leases",
+    "head/between/cut*": "each host that cannot be reached again has a line of its own",
+    "scheduler/services/STOP": "a scheduler that does not listen is waited for 30 s",
     "both/files/KILL": "the session directory stays",
     "both/files/SEGV": "the session directory stays",
     "local-both/files/KILL": "the session directory stays",
@@ -28,6 +32,6 @@ def why(cell: Cell) -> str:
     """Why a cell is wrong; "" if nothing is known against it."""
     for pattern, reason in WRONG.items():
         words = pattern.split("/")
-        if all(word in ("*", have) for word, have in zip(words, cell)):
+        if all(fnmatchcase(have, word) for word, have in zip(words, cell)):
             return reason
     return ""

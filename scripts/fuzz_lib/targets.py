@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 ROOT = Path(__file__).resolve().parents[2]
 #: inputs that were findings once, by decoder
@@ -217,13 +218,15 @@ def _ssh_config(data: bytes) -> None:
     def no_program(*words: object) -> Any:  # no command of the file may run, and no ssh
         raise LinkError("no program")
 
-    config_pass.succeeds = lambda command, environ: False
-    ssh_config.ask_ssh = no_program
-    config_pass.ConfigPass._included = lambda *words: []  # type: ignore[method-assign]
-    resolver = ssh_config.Resolver({"HOME": "/nonexistent"}, system="/nonexistent/config")
-    lines = lines_of(data.decode("utf-8", "surrogateescape"), "config")
-    resolver.lines = lambda path, guarded: lines  # type: ignore[method-assign]
-    resolver.host("node1")
+    with (
+        patch.object(config_pass, "succeeds", lambda command, environ: False),
+        patch.object(ssh_config, "ask_ssh", no_program),
+        patch.object(config_pass.ConfigPass, "_included", lambda *words: []),
+    ):
+        resolver = ssh_config.Resolver({"HOME": "/nonexistent"}, system="/nonexistent/config")
+        lines = lines_of(data.decode("utf-8", "surrogateescape"), "config")
+        resolver.lines = lambda path, guarded: lines  # type: ignore[method-assign]
+        resolver.host("node1")
 
 
 def _known_hosts(data: bytes) -> None:

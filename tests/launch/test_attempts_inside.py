@@ -31,7 +31,7 @@ def test_the_loop_keeps_nothing_of_attempts_that_have_failed(monkeypatch: pytest
     monkeypatch.setattr(group_restart.GroupRestart, "_prepare", counted)
     outcome = launch(FAILS, np=1, options=[*GROUP, "4"], timeout=60)
     assert (outcome.code, len(outcome.attempts)) == (3, 4)
-    assert kept == [1] * 5, "the limit of the whole launch"
+    assert kept == [2] * 5, "the limit of the whole launch, and the heartbeat"
 
 
 def test_an_error_between_two_attempts_is_an_outcome(monkeypatch: pytest.MonkeyPatch) -> None:
