@@ -257,6 +257,8 @@ class Agent:
 
     def terminate(self) -> None:
         """SIGTERM: end our part in order, and tell the launcher why."""
+        if self._terminated and not self._lost:
+            return
         if self._job.pids() and not self._lost:
             self._terminated = True
             self._link.send(frames.ENDING)

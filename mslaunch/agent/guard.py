@@ -58,7 +58,7 @@ def guarded(serve: Callable[[int, int], None], keep: tuple[int, ...]) -> int:
         pass
     for name in _IGNORED:
         signal.signal(getattr(signal, name), signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, lambda *_: os.kill(agent, signal.SIGTERM))  # it ends its ranks in order
+    signal.signal(signal.SIGTERM, lambda *_: _pass_on(agent))
     null = os.open("/dev/null", os.O_RDWR)
     for fd in keep:
         os.dup2(null, fd)
@@ -79,6 +79,14 @@ def _watch(agent: int, names: int, spare: tuple[int, ...], adopted: bool) -> int
         _end_orphans()
     _remove_left(names, told)
     return code
+
+
+def _pass_on(agent: int) -> None:
+    """SIGTERM is for the agent, which ends its ranks in order."""
+    try:
+        os.kill(agent, signal.SIGTERM)
+    except ProcessLookupError:  # it has just been reaped
+        pass
 
 
 def adopt_orphans() -> bool:
