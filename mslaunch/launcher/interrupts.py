@@ -32,10 +32,14 @@ def check_warning(request: Request) -> None:
         return
     seconds = request.warn[1]
     if not request.timeout:
-        raise UsageError("there is no time limit to warn of", "--warn", "add --timeout SECONDS")
+        raise UsageError("it needs a time limit", "--warn", "add --timeout SECONDS")
     if seconds >= request.timeout:
-        what = f"{seconds:g} s before the end of {request.timeout:g} s is before the start"
-        raise UsageError(what, "--warn", f"give fewer seconds, or a longer {request.timeout_from}")
+        what = f"a warning {seconds:g} s before a time limit of {request.timeout:g} s would come before the start"
+        raise UsageError(
+            what,
+            "--warn",
+            f"write SIGNAL@SECONDS with fewer seconds (60 if none are given), or a longer {request.timeout_from}",
+        )
 
 
 class Interrupts:

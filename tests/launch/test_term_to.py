@@ -183,11 +183,17 @@ def test_the_closing_line_of_a_timeout_has_one_time(start):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["--warn", "USR1@5"], "there is no time limit to warn of"),
-        (["--timeout", "10", "--warn", "USR1@10"], "10 s before the end of 10 s is before the start"),
-        (["--timeout", "10", "--warn", "USR1"], "60 s before the end of 10 s is before the start"),
+        (["--warn", "USR1@5"], "it needs a time limit"),
+        (
+            ["--timeout", "10", "--warn", "USR1@10"],
+            "a warning 10 s before a time limit of 10 s would come before the start",
+        ),
+        (
+            ["--timeout", "10", "--warn", "USR1"],
+            "a warning 60 s before a time limit of 10 s would come before the start",
+        ),
         (["--timeout", "10", "--warn", "KILL@1"], "a signal that a program can handle"),
-        (["--timeout", "10", "--warn", "USR3@1"], "did you mean sigusr"),
+        (["--timeout", "10", "--warn", "USR3@1"], "did you mean SIGUSR"),
         (["--timeout", "10", "--warn", "B:USR1@1"], "who gets it is said by --term-to"),
         (["--timeout", "10", "--warn", "USR1@0"], "a number of seconds, more than 0"),
         (["--timeout", "10", "--warn", "65@1"], "a signal that a program can handle"),
