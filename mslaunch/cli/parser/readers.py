@@ -133,8 +133,8 @@ def warning(word: str) -> tuple[int, float]:
     known = {each.name: int(each) for each in signal.Signals}
     number = int(name) if is_number(name) else known.get(upper, known.get(f"SIG{upper}", 0))
     if not 0 < number < signal.NSIG or number in (signal.SIGKILL, signal.SIGSTOP):
-        hint = meant(f"SIG{upper.removeprefix('SIG')}", map(str.lower, known))
-        raise Expected("a signal that a program can handle, such as SIGUSR1@120", hint.replace("sig", "SIG"))
+        near = meant(f"SIG{upper.removeprefix('SIG')}", map(str.lower, known)).rpartition(" ")
+        raise Expected("a signal that a program can handle, such as SIGUSR1@120", "".join((*near[:2], near[2].upper())))
     return number, wait(seconds) if at else 60.0
 
 
