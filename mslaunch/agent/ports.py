@@ -92,7 +92,7 @@ class ServicePort:
         if not self._listens:
             self._listener.listen()
             self._listens = True
-            self._context.need("host.tcp_peers", self._watch)
+            self._context.need("host.connection_owners", self._watch)
 
     def _watch(self) -> None:
         if self._listener and self._listens:
@@ -103,7 +103,7 @@ class ServicePort:
 
         At once, for a rank that has had the time to send its registration may wait 15 s for an answer (docs/design.md).
         """
-        module = on_demand.get("host.tcp_peers")
+        module = on_demand.get("host.connection_owners")
         assert module and self._listener
         found = module.turn_away(self._listener.accept, self._hosts)
         refused = [who for who in found if who]

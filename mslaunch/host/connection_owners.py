@@ -1,21 +1,34 @@
-"""Whose the other end of a TCP connection is, where it is on the same host: the kernel's table of sockets tells.
+"""Whose the other end of a TCP connection is: a user of this host, as the kernel's table of sockets says, or a host's.
 
-A socket belongs to the user that made it, also after it was handed on; only root can change that.
+A socket belongs to the user that made it, also after it was handed on; only root can change that.  The table lists what
+is in our own network namespace, so a process in a container with a network of its own counts as another host.  An IPv4
+connection has one entry for each end, whether its socket is one of IPv4 or one of IPv6 with mapped addresses.
 """
 
 from __future__ import annotations
 
-from mslaunch.faststd import socket, struct
-from mslaunch.host.tcp_peers import column
+import os
+import sys
 
-_AF_INET6, _AF_NETLINK, _SOCK_RAW = 10, 16, 3
+from mslaunch.datamodel.node_plan import ANY_HOST
+from mslaunch.faststd import TYPE_CHECKING, socket, struct
+from mslaunch.host.own_addresses import addresses
+from mslaunch.host.processes import read
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+_AF_INET, _AF_INET6, _AF_NETLINK, _SOCK_RAW = 2, 10, 16, 3
+_SOL_SOCKET, _SO_LINGER = 1, 13
 _IPPROTO_TCP, _NETLINK_SOCK_DIAG, _SOCK_DIAG_BY_FAMILY, _NLM_F_REQUEST = 6, 4, 20, 1
-_ESTABLISHED = 1
+_CONNECTED = (1, 4, 5, 8)  # ESTABLISHED, FIN_WAIT1 and 2, CLOSE_WAIT: not one that begins at the same address just now
 _ANY_STATE, _ANY_COOKIE = 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF
 _MESSAGE = struct.Struct("=IHHII")  # nlmsghdr: length, type, flags, sequence, port
 _REQUEST = struct.Struct("=BBBBI")  # inet_diag_req_v2: family, protocol, what else is wanted, padding, states
 _FOUND = struct.Struct("=BBBB48xIIIII")  # inet_diag_msg: family, state, … expires, queues, uid, inode
 _PATIENCE = 1.0  # seconds that the kernel may take
+_MOST = 64  # connections that are reset at a time
+_MAPPED = "::ffff:"  # an IPv4 address in a socket of IPv6
 
 
 def owner(fd: int) -> int | None:
@@ -25,20 +38,70 @@ def owner(fd: int) -> int | None:
     """
     sock = socket(fileno=fd)
     try:
-        ours, theirs = sock.getsockname(), sock.getpeername()
-        uid = _asked(sock.family, theirs, ours)
-        uid = _in_table(theirs, ours, sock.family) if uid is None else uid
-        sock.getpeername()  # else these addresses may be those of another connection by now
-        return uid
+        return _owner(sock, [])
     except OSError:  # it was reset
         return None
     finally:
         sock.detach()
 
 
-def _asked(family: int, local: tuple[str, int], remote: tuple[str, int]) -> int | None:
-    """The owner of the socket with these ends, by sock_diag(7); None if there is none, or the kernel does not tell."""
-    ends = struct.pack("!HH", local[1], remote[1]) + _packed(family, local[0]) + _packed(family, remote[0])
+def turn_away(accept: Callable[[], socket], hosts: Collection[str]) -> list[str | None]:
+    """Accept and reset all connections that wait.
+
+    For each None if our own user has opened it, or a process on one of `hosts`; else who it was, "" if unknown.  What a
+    process of this host has opened and closed meanwhile is unknown.
+    """
+    visitors: list[socket] = []
+    try:
+        while len(visitors) < _MOST:
+            visitors.append(accept())
+    except OSError:  # there is no more, or the next one has been reset
+        pass
+    table: list[bytes] = []
+    found = [_stranger(visitor, hosts, table) for visitor in visitors]
+    for visitor in visitors:
+        visitor.setsockopt(_SOL_SOCKET, _SO_LINGER, struct.pack("ii", 1, 0))
+        visitor.close()
+    return found
+
+
+def refusal(port: int, who: str) -> str:
+    """What the user is told of the first that was refused."""
+    return f"port {port} is kept for a service of this job; a connection of {who} was refused"
+
+
+def _stranger(connection: socket, hosts: Collection[str], table: list[bytes]) -> str | None:
+    try:
+        address = _plain(connection.getpeername())[0]
+        uid = _owner(connection, table)
+    except OSError:  # it has been reset
+        return ""
+    if uid is not None:
+        return None if uid == os.geteuid() else user_name(uid)
+    if address.startswith("127.") or address == "::1" or address in addresses():
+        return ""
+    return None if address in hosts or ANY_HOST in hosts else address
+
+
+def _owner(connection: socket, table: list[bytes]) -> int | None:
+    """The user of the other end; `table` keeps what was read of the kernel's table.  Raises OSError: it was reset."""
+    peer, own = _plain(connection.getpeername()), _plain(connection.getsockname())
+    uid = _asked(peer, own)
+    uid = _in_table(peer, own, table) if uid is None else uid
+    connection.getpeername()  # else these addresses may be those of another connection by now
+    return uid
+
+
+def _plain(name: tuple[str, int]) -> tuple[str, int]:
+    """Address and port, as one writes them."""
+    address = name[0].partition("%")[0]
+    return (address[len(_MAPPED) :] if address.startswith(_MAPPED) else address), name[1]
+
+
+def _asked(peer: tuple[str, int], own: tuple[str, int]) -> int | None:
+    """The owner of the socket at `peer`, by sock_diag(7); None if there is none, or the kernel does not tell."""
+    family = _family(peer[0])
+    ends = struct.pack("!HH", peer[1], own[1]) + _packed(peer[0]).ljust(16, b"\0") + _packed(own[0]).ljust(16, b"\0")
     request = _REQUEST.pack(family, _IPPROTO_TCP, 0, 0, _ANY_STATE) + ends + struct.pack("=IQ", 0, _ANY_COOKIE)
     try:
         netlink = socket(_AF_NETLINK, _SOCK_RAW, _NETLINK_SOCK_DIAG)
@@ -55,24 +118,47 @@ def _asked(family: int, local: tuple[str, int], remote: tuple[str, int]) -> int 
     if len(answer) < _MESSAGE.size + _FOUND.size or _MESSAGE.unpack_from(answer)[1] != _SOCK_DIAG_BY_FAMILY:
         return None
     _, state, _, _, _, _, _, uid, inode = _FOUND.unpack_from(answer, _MESSAGE.size)
-    return uid if state == _ESTABLISHED and inode else None
+    return uid if state in _CONNECTED and inode else None
 
 
-def _packed(family: int, address: str) -> bytes:
+def _in_table(peer: tuple[str, int], own: tuple[str, int], table: list[bytes]) -> int | None:
+    """The same from proc(5)'s /proc/net/tcp and tcp6, for which the kernel looks through all its sockets.
+
+    Columns: number, local address, remote one, state, queues, timer, retransmissions, user, timeout, inode.
+    """
+    if not table:
+        table.append(read("/proc/net/tcp") + read("/proc/net/tcp6"))
+    for mapped in ("", _MAPPED) if ":" not in peer[0] else ("",):
+        row = b": %s:%04X %s:%04X " % (column(mapped + peer[0]), peer[1], column(mapped + own[0]), own[1])
+        at = table[0].find(row)
+        if at >= 0:
+            words = table[0][at : table[0].find(b"\n", at)].split()
+            return int(words[7]) if int(words[3], 16) in _CONNECTED and words[9] != b"0" else None
+    return None
+
+
+def column(address: str) -> bytes:
+    """An address as in the table: 32 bits at a time, in the order of this machine."""
+    packed = _packed(address)
+    words = (int.from_bytes(packed[at : at + 4], sys.byteorder) for at in range(0, len(packed), 4))
+    return b"".join(b"%08X" % word for word in words)
+
+
+def _family(address: str) -> int:
+    return _AF_INET6 if ":" in address else _AF_INET
+
+
+def _packed(address: str) -> bytes:
     import _socket
 
-    return _socket.inet_pton(family, address.partition("%")[0]).ljust(16, b"\0")
+    return _socket.inet_pton(_family(address), address)
 
 
-def _in_table(local: tuple[str, int], remote: tuple[str, int], family: int) -> int | None:
-    """The same from /proc/net/tcp, for which the kernel looks through all its sockets."""
-    wanted = [b"%s:%04X" % (column(end[0].partition("%")[0]), end[1]) for end in (local, remote)]
+def user_name(uid: int) -> str:
+    """`user NAME`."""
+    import pwd
+
     try:
-        with open("/proc/net/tcp6" if family == _AF_INET6 else "/proc/net/tcp", "rb") as file:
-            for line in file:
-                words = line.split(None, 10)
-                if words[1:3] == wanted and int(words[3], 16) == _ESTABLISHED and words[9] != b"0":
-                    return int(words[7])
-    except OSError:
-        pass
-    return None
+        return f"user {pwd.getpwuid(uid).pw_name}"
+    except KeyError:
+        return f"user {uid}"

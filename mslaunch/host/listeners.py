@@ -11,8 +11,8 @@ from errno import EADDRINUSE
 
 from mslaunch.errors import LaunchError
 from mslaunch.faststd import TYPE_CHECKING
+from mslaunch.host.connection_owners import column, user_name
 from mslaunch.host.processes import link, numbers, strings
-from mslaunch.host.tcp_peers import column, user_name
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator

@@ -88,7 +88,6 @@ PARTS = {
         "mslaunch.agent.mpi.pmix.pmix_values",
         "mslaunch.agent.mpi.pmix.relayed_client",
         "mslaunch.host.connection_owners",
-        "mslaunch.host.tcp_peers",
     ),
     "agent.mpi.singleton": (
         "mslaunch.agent.mpi.libmpi_maker",
@@ -106,20 +105,20 @@ PARTS = {
         "mslaunch.agent.services.readiness",
         "mslaunch.agent.services.service",
         "mslaunch.agent.services.service_kind",
+        "mslaunch.host.connection_owners",
         "mslaunch.host.listeners",
-        "mslaunch.host.tcp_peers",
     ),
     "agent.stack_traces": (
         "mslaunch.agent.stack_traces",
     ),
+    "host.connection_owners": (
+        "mslaunch.host.connection_owners",
+    ),
     "host.listeners": (
+        "mslaunch.host.connection_owners",
         "mslaunch.host.listeners",
-        "mslaunch.host.tcp_peers",
     ),
     "host.start_limits": (
         "mslaunch.host.start_limits",
-    ),
-    "host.tcp_peers": (
-        "mslaunch.host.tcp_peers",
     ),
 }

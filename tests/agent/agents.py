@@ -21,7 +21,7 @@ GIVEN = (
     b"agent.services.service",
     b"host.listeners",
     b"agent.port_claims",
-    b"host.tcp_peers",
+    b"host.connection_owners",
     b"agent.ranks.numa_memory",
     b"agent.stack_traces",
 )  # parts that an agent gets as soon as it asks

@@ -329,7 +329,7 @@ def test_a_program_that_says_nothing_of_mindspore(lab):
 def test_a_first_connection_without_ranks(lab):
     """The host that --scheduler names need not have any: the ranks of others are believed."""
     lab.agent.launch(lab.plan(sys.executable, "net.py", services=(lab.scheduler(first=False),)))
-    lab.agent.give("host.tcp_peers")
+    lab.agent.give("host.connection_owners")
     lab.visit()
     lab.started()
     assert lab.says()[0] == "light"
@@ -347,7 +347,7 @@ def test_a_python_is_guessed_where_no_ranks_are(lab, first):
         lab.serves()
         (lab.folder / "site" / "mindspore" / "_c_expression.py").unlink()
     else:
-        lab.agent.give("host.tcp_peers")
+        lab.agent.give("host.connection_owners")
     lab.visit()
     if not first:
         lab.started()
@@ -361,7 +361,7 @@ def test_a_python_is_guessed_where_no_ranks_are(lab, first):
 def test_no_python_where_no_ranks_are(lab):
     given = lab.plan("./script", services=(lab.scheduler(first=False),))
     lab.agent.launch(given._replace(env=(*given.env, "PATH=/nowhere")))
-    lab.agent.give("host.tcp_peers")
+    lab.agent.give("host.connection_owners")
     lab.visit()
     assert "no python was found for the MindSpore scheduler" in lab.agent.exit(SERVICE_BASE).error
 
