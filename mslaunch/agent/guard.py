@@ -23,6 +23,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 _SPARE = 4 << 20  # bytes of address space, never touched
 _STOPPED = 60.0  # seconds that an agent may be stopped before it has said how long
 _LATE = 1.0  # seconds: an alarm this late means that the guard was stopped, too, as all of a job may be for a while
+_EARLY = 0.01  # seconds: timers are rounded
 _IGNORED = ("SIGINT", "SIGHUP", "SIGQUIT", "SIGTSTP", "SIGPIPE", "SIGUSR1", "SIGUSR2")
 
 
@@ -151,16 +152,23 @@ def _remove_left(names: int, told: list[bytes]) -> None:
 
 def _wait_for(agent: int, patience: Callable[[], float]) -> int:
     """Its exit code; it is killed once it was stopped for `patience()` seconds, while we were not stopped."""
-    due = 0.0
+    due = 0.0  # 0: the agent is not stopped, or may be for ever
 
     def wait() -> None:
         nonlocal due
         seconds = patience()
-        due = time.monotonic() + seconds
+        due = seconds and time.monotonic() + seconds
         signal.setitimer(signal.ITIMER_REAL, seconds)
 
-    # runs within waitpid
-    signal.signal(signal.SIGALRM, lambda *_: wait() if time.monotonic() - due > _LATE else _kill(agent))
+    def alarm(*_: object) -> None:
+        """Runs within waitpid, and not only for our timer: any process of the user can send the signal."""
+        late = time.monotonic() - due
+        if due and late > _LATE:
+            wait()
+        elif due and late > -_EARLY:
+            _kill(agent)
+
+    signal.signal(signal.SIGALRM, alarm)
     while True:
         pid, status = os.waitpid(-1, os.WUNTRACED | os.WCONTINUED)
         if pid == agent:
@@ -169,6 +177,8 @@ def _wait_for(agent: int, patience: Callable[[], float]) -> int:
                 wait()
             elif not os.WIFCONTINUED(status):
                 return from_wait_status(status).shell_code
+            else:
+                due = 0.0
 
 
 def _end_orphans() -> None:

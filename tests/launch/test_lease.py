@@ -91,6 +91,20 @@ def test_a_guard_that_is_stopped_for_ever(start, where, tmp_path):
 
 
 @WHERE
+def test_an_alarm_that_somebody_sends_to_a_guard_ends_nothing(start, where):
+    """Its timer is for agents that are stopped; any process of the user can send the same signal."""
+    job = start([*where, *SHORT, "sh", "-c", "echo ready $$; sleep 2.5"])
+    job.expect(b"\n", 2)
+    agent = parent_of(job.pids()[-1])
+    os.kill(parent_of(agent), signal.SIGALRM)
+    stop(agent)
+    os.kill(parent_of(agent), signal.SIGALRM)
+    os.kill(agent, signal.SIGCONT)
+    ended = job.end()
+    assert (ended.code, ended.err) == (0, "")
+
+
+@WHERE
 def test_a_launcher_that_is_stopped_for_ever(start, where):
     """Its agents end all; and should it be continued, it says why."""
     job = start([*where, *SHORT, "--grace", "0.1", *ENDLESS])
