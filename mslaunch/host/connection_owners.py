@@ -1,4 +1,4 @@
-"""Whose the other end of a TCP connection is: a user of this host, as the kernel's table of sockets says, or a host's.
+"""Whose the other end of a TCP connection is: a user of this host, by the kernel's table of sockets, or another host.
 
 A socket belongs to the user that made it, also after it was handed on; only root can change that.  The table lists what
 is in our own network namespace, so a process in a container with a network of its own counts as another host.  An IPv4

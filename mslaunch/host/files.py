@@ -1,4 +1,4 @@
-"""Reads of files and directories; but for `read_text` they never fail: what cannot be read is empty."""
+"""Reads of files and directories; what cannot be read is empty, but `read_bytes` and `read_text` raise OSError."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ import stat
 from mslaunch.faststd import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from mslaunch.host.piped_files import Wait
 
 MOST = 16 << 20  #: bytes of a file that the user has named
+NO_TEXT = (22, 27, 110)  #: errno of what `read_bytes` itself refuses: EINVAL, a device; EFBIG; ETIMEDOUT, a FIFO
 
 
 def head_of(path: str, size: int, offset: int = 0) -> bytes:
@@ -38,13 +41,21 @@ def listed(folder: str) -> list[str]:
 
 
 def read_text(path: str, wait: Wait | None = None) -> str:
-    """The text of a file that the user has named, whose bytes need not be UTF-8.  Raises OSError.
+    """The text of a file that the user has named, whose bytes need not be UTF-8.  Raises OSError."""
+    return read_bytes(path, wait).decode("utf-8", "surrogateescape").replace("\r\n", "\n").replace("\r", "\n")
 
-    It has at most `MOST` bytes.  `piped_files` reads what is no regular file, and says what `wait` is.
+
+def read_bytes(path: str, wait: Wait | None = None, check: Callable[[os.stat_result], None] | None = None) -> bytes:
+    """The at most `MOST` bytes of a file that the user has named.  Raises OSError, and what `check` raises.
+
+    `piped_files` reads what is no regular file, and says what `wait` is.
     """
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     try:
-        if stat.S_ISREG(os.fstat(fd).st_mode):
+        status = os.fstat(fd)
+        if check:
+            check(status)
+        if stat.S_ISREG(status.st_mode):
             data = b""
             while len(data) <= MOST and (more := os.read(fd, 1 << 20)):
                 data += more
@@ -55,5 +66,5 @@ def read_text(path: str, wait: Wait | None = None) -> str:
     finally:
         os.close(fd)
     if len(data) > MOST:
-        raise OSError(27, f"it is larger than {MOST >> 20} MiB")  # EFBIG
-    return data.decode("utf-8", "surrogateescape").replace("\r\n", "\n").replace("\r", "\n")
+        raise OSError(27, f"it is larger than {MOST >> 20} MiB")
+    return data

@@ -9,11 +9,20 @@ import os
 import resource
 import signal
 import subprocess
+import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from launching import COMMAND, Job, environment, wait_until
+
+from mslaunch.errors import LinkError
+from mslaunch.host import piped_files
+from mslaunch.host.files import MOST
+from mslaunch.transport.ssh.config.ssh_config import HostConfig, Resolver
+from mslaunch.transport.ssh.host_key_rules import refuse_key
+from mslaunch.transport.ssh.known_hosts import HostKeyCheck
+from mslaunch.transport.ssh.user_keys import read_key, read_public
 
 BOUND = 30.0
 MEMORY = 1 << 29  # bytes of address space for a launcher that reads such a file
@@ -155,3 +164,53 @@ def test_what_a_shell_gives_is_read(tmp_path: Path, words: str) -> None:
         ["bash", "-c", script], env=environment(), cwd=tmp_path, capture_output=True, timeout=BOUND, check=False
     )
     assert (done.returncode, done.stdout) == (0, b"ran\n" * 3), (script, done)
+
+
+def of_host(home: Path, text: str) -> HostConfig:
+    """What a file of -F says of a host."""
+    (home / "given").write_text(text)
+    return Resolver({"HOME": str(home)}, ["-F", str(home / "given")], os.devnull).host("n01")
+
+
+def own_config(home: Path, path: str) -> None:
+    (home / ".ssh").mkdir()
+    (home / ".ssh" / "config").symlink_to(path)
+    Resolver({"HOME": str(home)}, (), os.devnull).host("n01")
+
+
+def known_hosts(home: Path, path: str) -> None:
+    """With accept-new an empty list would accept a key that has changed."""
+    HostKeyCheck(True, print).verify(of_host(home, f"UserKnownHostsFile {path}"), "ssh-ed25519", b"key")
+
+
+#: a file of SSH -> what reads the one at a path, in a home directory
+SSH_READERS: dict[str, Callable[[Path, str], object]] = {
+    "config": own_config,
+    "included": lambda home, path: of_host(home, f"Include {path}"),
+    "known_hosts": known_hosts,
+    "revoked": lambda home, path: refuse_key(of_host(home, f"RevokedHostKeys {path}"), "ssh-ed25519", b"key"),
+}
+
+
+@pytest.fixture(params=["fifo", "sparse", "zero"])
+def no_file(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The path of one; the time that a FIFO has for its writer is short, and memory is counted."""
+    monkeypatch.setattr(piped_files, "WRITER_SECONDS", 0.01)
+    made = {"fifo": fifo, "sparse": sparse, "zero": lambda folder: Path("/dev/zero")}[request.param](tmp_path)
+    tracemalloc.start()
+    yield str(made)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < 4 * MOST
+
+
+@pytest.mark.parametrize("reader", SSH_READERS)
+def test_an_ssh_file_that_is_none_neither_blocks_nor_fills(tmp_path: Path, no_file: str, reader: str) -> None:
+    """It is refused, for what it should hold may be a rule."""
+    with pytest.raises(LinkError, match=r"cannot be read: it is |Bad owner or permissions"):
+        SSH_READERS[reader](tmp_path, no_file)
+
+
+def test_an_ssh_key_that_is_no_file_is_no_key(no_file: str) -> None:
+    assert "it is " in read_key(no_file).trouble
+    assert read_public(no_file) == b""

@@ -238,6 +238,8 @@ links = make_links(nodes, Boot("cat", b"x"), LinkPolicy(), {"HOME": sys.argv[1]}
 for link in links:
     link.begin()
 sys.stdin.readline()
+links[0].close()
+links[1].wait(5), links[2].wait(5)  # nobody is asked any more, which is no failure of theirs
 for link in links:
     link.close()
 print("gone", [link.wait(5) for link in links], [link.failure() for link in links], flush=True)

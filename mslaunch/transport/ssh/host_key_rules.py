@@ -9,6 +9,7 @@ import base64
 import hashlib
 
 from mslaunch.errors import LinkError
+from mslaunch.host.files import read_bytes
 from mslaunch.transport.ssh.config.algorithms import rsa_bits
 from mslaunch.transport.ssh.config.config_lines import WAY_OUT
 from mslaunch.transport.ssh.config.ssh_config import HostConfig
@@ -31,8 +32,7 @@ def refuse_key(config: HostConfig, type_: str, blob: bytes) -> None:
     if not config.revoked:
         return
     try:
-        with open(config.revoked, "rb") as file:
-            data = file.read()
+        data = read_bytes(config.revoked)
     except OSError as error:
         todo = "No host key is accepted without it, as in ssh."
         raise LinkError(

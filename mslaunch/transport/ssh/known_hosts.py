@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import contextlib
 import fcntl
 import hmac
 import os
@@ -22,6 +21,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from mslaunch.errors import LinkError
+from mslaunch.host.files import NO_TEXT, read_bytes
 from mslaunch.transport.ssh.config.config_lines import WAY_OUT, lowered, pattern_matches
 from mslaunch.transport.ssh.config.ssh_config import HostConfig
 from mslaunch.transport.ssh.host_key_rules import fingerprint, refuse_key
@@ -220,9 +220,14 @@ def names_of(config: HostConfig) -> list[str]:
 
 
 def _read_known(path: str) -> list[KnownHostLine]:
-    with contextlib.suppress(OSError), open(path, encoding="utf-8", errors="replace", newline="\n") as file:
-        return parse(file.read(), path)
-    return []
+    try:
+        return parse(read_bytes(path).decode("utf-8", "replace"), path)
+    except OSError as error:
+        if error.errno in NO_TEXT:  # without what it may hold, a changed key would look like a new one
+            raise LinkError(
+                f"{path} cannot be read: {error.strerror}", "", "It is one of the known_hosts files."
+            ) from None
+        return []
 
 
 def _append(path: str, line: str) -> None:

@@ -16,10 +16,11 @@ import struct
 import termios
 import threading
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from mslaunch.host.files import read_bytes
 from mslaunch.transport.ssh.config.algorithms import USER_KEYS
+from mslaunch.transport.ssh.deadline import ConnectCancelled
 
 if TYPE_CHECKING:
     from mslaunch.transport.ssh.config.ssh_config import HostConfig
@@ -140,7 +141,7 @@ def _signer(key: Any, kind: str) -> Sign:
 def read_public(path: str) -> bytes:
     """The blob in a .pub or -cert.pub file; b"" if there is none."""
     with contextlib.suppress(OSError, ValueError, IndexError):
-        return base64.b64decode(Path(path).read_text().split()[1], validate=True)
+        return base64.b64decode(read_bytes(path).split()[1], validate=True)
     return b""
 
 
@@ -159,7 +160,7 @@ def _public_inside(data: bytes) -> bytes:
 def read_key(path: str) -> KeyFile:
     """What one identity file holds; never raises.  A file that others can read is refused, as ssh does."""
     try:
-        data = Path(path).read_bytes()
+        data = read_bytes(path)
         status = os.stat(path)
     except FileNotFoundError:
         return KeyFile(read_public(path + ".pub"))  # the agent may hold its private key
@@ -281,6 +282,7 @@ class Keyring:
         self._ask = ask or self._terminal.ask
         self._lock = threading.RLock()
         self._asking = threading.Lock()
+        self._called_off = False
         self._files: dict[str, KeyFile] = {}
         self._agents: dict[str, list[Identity]] = {}
 
@@ -299,21 +301,27 @@ class Keyring:
             return self._agents[path]
 
     def cancel(self) -> None:
-        """End the present question, and ask nothing more."""
+        """End the present question, and ask nothing more: the launch is being ended."""
+        self._called_off = True
         self._terminal.cancel()
 
     def unlock(self, path: str) -> KeyFile:
-        """Ask for the passphrase of a locked file, three times at most and once for all hosts."""
+        """Ask for the passphrase of a locked file, three times at most and once for all hosts.
+
+        Raises `ConnectCancelled` after `cancel`: links that wait for the answer may be closed a little later.
+        """
         with self._asking:
             found = self.file(path)
             tries = 3 if found.locked else 0
             for _ in range(tries):
                 password = self._ask(f"Passphrase for key {path}: ")
                 if password is None:
+                    if self._called_off:
+                        raise ConnectCancelled
                     found = found._replace(locked=False, trouble=f"{path} has a passphrase, and nobody typed it")
                     break
                 with contextlib.suppress(ValueError, TypeError, OSError):
-                    found = KeyFile(*load_private(Path(path).read_bytes(), password))
+                    found = KeyFile(*load_private(read_bytes(path), password))
                     break
             else:
                 if tries:

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from mslaunch.errors import LinkError
+from mslaunch.host.files import read_bytes
 
 WAY_OUT = "Or let the ssh program do it: --rsh-agent ssh"
 BLANKS = " \t\r\n"
@@ -130,16 +131,16 @@ def _pattern(text: str) -> re.Pattern[str]:
 
 def read_config(path: str, guarded: bool) -> str:
     """The text of a file; `guarded`: refuse one that somebody else could have written.  Raises OSError, LinkError."""
-    with open(path, encoding="utf-8", errors="surrogateescape", newline="\n") as file:
-        if guarded:
-            status = os.fstat(file.fileno())
-            if status.st_uid not in (0, os.getuid()):
-                todo = f"It belongs to user {status.st_uid}, who could name a command to run as you."
-                raise LinkError(f"{OTHERS_CAN_WRITE} {path}", "", todo)
-            if status.st_mode & 0o002 or (status.st_mode & 0o020 and not _private_group(status.st_gid)):
-                todo = f"Others can write it, and could name a command to run as you: chmod go-w {path}"
-                raise LinkError(f"{OTHERS_CAN_WRITE} {path}", "", todo)
-        return file.read()
+
+    def check(status: os.stat_result) -> None:
+        if status.st_uid not in (0, os.getuid()):
+            todo = f"It belongs to user {status.st_uid}, who could name a command to run as you."
+            raise LinkError(f"{OTHERS_CAN_WRITE} {path}", "", todo)
+        if status.st_mode & 0o002 or (status.st_mode & 0o020 and not _private_group(status.st_gid)):
+            todo = f"Others can write it, and could name a command to run as you: chmod go-w {path}"
+            raise LinkError(f"{OTHERS_CAN_WRITE} {path}", "", todo)
+
+    return read_bytes(path, check=check if guarded else None).decode("utf-8", "surrogateescape")
 
 
 def _private_group(gid: int) -> bool:

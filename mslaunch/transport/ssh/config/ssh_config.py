@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from mslaunch.errors import LinkError
+from mslaunch.host.files import NO_TEXT
 from mslaunch.transport.ssh.config.algorithms import OFFERED, offered
 from mslaunch.transport.ssh.config.config_keywords import HONOURED, Unjudged, arguments, keyword_of, refusal
 from mslaunch.transport.ssh.config.config_lines import WAY_OUT, ConfigLine, line_of, lines_of, lowered, read_config
@@ -122,7 +123,8 @@ class Resolver:
                 if path == self._only_file:
                     raise LinkError(f"cannot be read: {error.strerror}", f"-F {path}") from error
                 usual = path in (f"{self.home}/.ssh/config", self._system)
-                if not usual and not isinstance(error, FileNotFoundError):
+                # ssh passes one by that it may not read; one that it would read may have rules that must hold
+                if not isinstance(error, FileNotFoundError) and (not usual or error.errno in NO_TEXT):
                     raise LinkError(f"cannot be read: {error.strerror}", path) from error
                 self._texts[path, guarded] = []
         return self._texts[path, guarded]
