@@ -12,6 +12,7 @@ import json
 import os
 import re
 import sys
+import threading
 from pathlib import Path
 
 HERE = Path(__file__).resolve()
@@ -59,6 +60,12 @@ class Link:
                 data = data[os.write(1, data) :]
         except BrokenPipeError:
             raise Gone from None
+
+    def drain(self):
+        """Read what comes until the job is to end, so that the launcher is not held up by what it has to say."""
+        while all(frame.kind != frames.END for frame in self._decoder.feed(self._read())):
+            pass
+        os._exit(0)
 
     def send(self, kind, rank=frames.NO_RANK, payload=b""):
         self.write(frames.encode(kind, rank, payload))
@@ -307,6 +314,21 @@ def deaf(link):
     link.follow()
 
 
+def flood(link):
+    """Legal frames as fast as the launcher takes them: HOSTILE_WORD says which."""
+    link.begin()
+    question = mpi.Question(1, "lookup", {"family": ["pmi"], "from": [link.member], "names": ["n"], "wait": []})
+    frame = {
+        "alive": frames.encode(frames.ALIVE),
+        "output": frames.encode(frames.STDERR, link.rank, b"\n"),
+        "lookup": frames.encode(frames.ASK, payload=mpi.pack_with_blobs(question)),
+    }[WORD]
+    threading.Thread(target=link.drain, daemon=True).start()
+    log("floods")
+    while True:
+        link.write(frame * (MIB // len(frame)))
+
+
 def stdin(link):
     """It says that its rank has read what was never sent, to be sent all that the launcher can read."""
     link.begin()
@@ -346,7 +368,7 @@ ATTACKS = {
     attack.__name__: attack
     for attack in (
         well, forge, spawn, info, gathers, small_gathers, many_gathers, nuls, words, notices, traces, refusals, lookups,
-        published, unread, parts, deaf, stdin, greeting, cores, code, noise,
+        published, unread, parts, deaf, flood, stdin, greeting, cores, code, noise,
     )
 }  # fmt: skip
 

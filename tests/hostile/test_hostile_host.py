@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -244,3 +246,23 @@ def test_output_without_end_is_not_kept(launch: Launch, tmp_path: Path) -> None:
     ended = job.end()
     assert ended.code == 205 and "it goes on sending output though it was told to pause" in ended.err
     assert 10 < memory < NORMAL_SIZE + NORMAL
+
+
+@pytest.mark.parametrize("frame", ["alive", "output", "lookup"])
+def test_a_flood_of_legal_frames_does_not_hold_the_others_up(launch: Launch, frame: str) -> None:
+    """The other host's input and output go on, and so do its signs of life: the lease ends before the flood does."""
+    words = ["--lease", "2", "--heartbeat", "0.5", "--map-by", "node", "-n", "2", "cat"]
+    how = {"stdin": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    job = launch.begin("flood", frame, words, **how)  # type: ignore[attr-defined]
+    floods = {"what": "floods"}
+    wait_until(lambda: floods in launch.heard())  # type: ignore[attr-defined]
+    assert job.process.stdin
+    slowest, count, begun = 0.0, 0, time.monotonic()
+    while time.monotonic() - begun < 2.5:
+        at, count = time.monotonic(), count + 1
+        os.write(job.process.stdin.fileno(), b"ping\n")
+        job.expect(b"ping", count)
+        slowest = max(slowest, time.monotonic() - at)
+    assert slowest < 2.0
+    job.send(signal.SIGTERM)
+    assert job.end().code == 1  # not 205: no host was given up
