@@ -35,7 +35,7 @@ from mslaunch.agent.main import remote_main
 remote_main()
 """
 
-_PATIENCE = 120  # seconds for the payload; a host that was cut off meanwhile would wait for it for ever
+_LONGEST = 86_400  # seconds, a day
 
 # Python 2 and old Pythons must understand this much, to say that they are too old.  SystemExit prints on stderr.
 _STUB = (
@@ -115,20 +115,25 @@ def part(name: str) -> dict[str, str]:
     return {module: _source(module)[1] for module in PARTS[name]}
 
 
-def make_boot(python: str) -> Boot:
-    """The command line and payload that start an agent; `python` is a program name or path on the host."""
+def make_boot(python: str, timeout: float) -> Boot:
+    """The command line and payload that start an agent; `python` is a program name or path on the host.
+
+    `timeout`: seconds that the launcher waits for HELLO.  The interpreter waits as long for its payload, and not for
+    ever where the host was cut off.
+    """
     data = payload()
-    return Boot(f"exec {_quoted(python)} -I -S -c '{_plain(_STUB % (_PATIENCE, len(data)))}'", data)
+    return Boot(f"exec {_quoted(python)} -I -S -c '{_stub(timeout, len(data))}'", data)
 
 
-def boot_argv(python: str) -> tuple[list[str], bytes]:
+def boot_argv(python: str, timeout: float) -> tuple[list[str], bytes]:
     """The same without a shell in between: argv and payload."""
     data = payload()
-    return [python, "-I", "-S", "-c", _plain(_STUB % (_PATIENCE, len(data)))], data
+    return [python, "-I", "-S", "-c", _stub(timeout, len(data))], data
 
 
-def _plain(stub: str) -> str:
-    return stub.replace("\\", "")
+def _stub(timeout: float, size: int) -> str:
+    """The launcher began to wait earlier, so with a second more it is the first to give up, and says why."""
+    return (_STUB % (int(min(timeout, _LONGEST)) + 1, size)).replace("\\", "")
 
 
 def _quoted(word: str) -> str:

@@ -86,7 +86,7 @@ def open_local(nodes: Sequence[Node], context: OpenContext) -> None:
             from mslaunch.transport.bootstrap import boot_argv
             from mslaunch.transport.rsh_program import ProcessLink
 
-            links.append(ProcessLink(node, *boot_argv(sys.executable)))
+            links.append(ProcessLink(node, *boot_argv(sys.executable, context.policy.timeout)))
     for link in links:
         context.opened(link)
 

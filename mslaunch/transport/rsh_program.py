@@ -126,7 +126,7 @@ class ProcessLink(Link):
 def open_by_rsh(nodes: Sequence[Node], context: OpenContext) -> None:
     """A process for each node; see `base.Opener`."""
     policy = context.policy
-    boot = make_boot(policy.python)
+    boot = make_boot(policy.python, policy.timeout)
     for node in nodes:
         host = f"{node.user}@{node.name}" if node.user else node.name
         port = ["-p", str(node.port)] if node.port and os.path.basename(policy.agent[0]) == "ssh" else []

@@ -10,6 +10,7 @@ from chaos_lib.victims import VICTIM, VICTIM_RANK
 ENDS, GOES_ON, EITHER, KILLED = "ends", "goes on", "either", "killed"
 LEASE, DEFAULT_LEASE, HEARTBEAT, GRACE = 3.0, 15.0, 5.0, 2.0
 SLACK = 5.0  #: for a busy machine
+BUSY_LEASES = 4  #: while processes are started, since a file system may let them wait (docs/reliability.md)
 CLOSING = 5.0  #: for which the launcher waits for a host that does not let go
 LOST, UNREACHED, TIMED_OUT = 205, 255, 110
 DOCUMENTED = (0, 1, 110, 126, 127, 205, 255)
@@ -87,8 +88,13 @@ def _of_agent(cell: Cell) -> Expected:
     host = "head" if "local" in who else VICTIM
     if what == "STOP10" or (what == "STOP" and who in ("guard", "local-guard")):
         return Expected(GOES_ON, bound=DEFAULT_LEASE)
-    bound = (LEASE if what == "STOP" else 0.0) + GRACE + SLACK
+    bound = (_silence(cell) if what == "STOP" else 0.0) + GRACE + SLACK
     return _lost(cell, host, bound)
+
+
+def _silence(cell: Cell) -> float:
+    """Seconds until a silent host is given up.  An agent that is stopped is killed by its guard after one lease."""
+    return LEASE * (BUSY_LEASES if cell.when == "starting" and cell.who in ("sshd", "host", "head") else 1)
 
 
 def _lost(cell: Cell, host: str, bound: float) -> Expected:
@@ -121,7 +127,7 @@ def _of_hosts(cell: Cell) -> Expected:
     if what == "power" and who == "head":
         return Expected(KILLED, (-_NUMBERS["KILL"],), rest=15.0)
     connecting = cell.when in ("connecting", "between")
-    lease = DEFAULT_LEASE + HEARTBEAT if what == "cut20" else 6.0 if connecting else LEASE
+    lease = DEFAULT_LEASE + HEARTBEAT if what == "cut20" else 6.0 if connecting else _silence(cell)
     lease += SLACK if cell.when == "between" else 0.0  # the connections of the first attempt are closed as well
     host = VICTIM if who == "host" else "(n0[123]|hosts)"
     found = _lost(cell, host, lease + GRACE + SLACK + CLOSING)._replace(rest=15.0)

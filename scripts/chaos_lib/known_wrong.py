@@ -9,16 +9,6 @@ from chaos_lib.cells import Cell
 #: patterns of cells, `*` for any word -> why
 WRONG: dict[str, str] = {
     "both/*/STOP": "nobody is left who could act, until one of them is continued",
-    "sshd/starting/STOP": "while an agent starts processes, it may be silent for four leases",
-    "agent/starting/STOP": "while an agent starts processes, it may be silent for four leases",
-    "host/starting/cut": "while an agent starts processes, it may be silent for four leases",
-    "host/starting/cut-to": "while an agent starts processes, it may be silent for four leases",
-    "host/starting/cut-from": "while an agent starts processes, it may be silent for four leases",
-    "host/starting/power": "while an agent starts processes, it may be silent for four leases",
-    "head/connecting/cut": "what waits for the agent's program has no lease yet",
-    "head/connecting/cut-to": "what waits for the agent's program has no lease yet",
-    "head/connecting/cut20": "what waits for the agent's program has no lease yet",
-    "head/starting/*": "while an agent starts processes, it may be silent for four leases",
     "head/between/cut*": "each host that cannot be reached again has a line of its own",
     "scheduler/services/STOP": "a scheduler that does not listen is waited for 30 s",
     "both/files/KILL": "the session directory stays",

@@ -38,9 +38,9 @@ class TestedAgent:
 
     __test__ = False
 
-    def __init__(self, python: str = sys.executable, limit: int = 0, **environ: str) -> None:
-        """`limit`: its limit of open files; 0 for the limit of the test."""
-        argv, payload = boot_argv(python)
+    def __init__(self, python: str = sys.executable, limit: int = 0, timeout: float = BOUND, **environ: str) -> None:
+        """`limit`: its limit of open files; 0 for the limit of the test.  `timeout`: until its payload has come."""
+        argv, payload = boot_argv(python, timeout)
         if limit:
             argv = ["sh", "-c", f'ulimit -n {limit}; exec "$0" "$@"', *argv]
         env = {"PATH": os.environ.get("PATH", os.defpath), **environ}

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 from mslaunch.errors import UsageError
 from mslaunch.protocol import frames
-from mslaunch.transport import bootstrap
 from mslaunch.transport.bootstrap import boot_argv, make_boot
 
 FOUND = glob.glob(os.path.expanduser("~/.pyenv/versions/*/bin/python3")) + glob.glob("/usr/bin/python3")
@@ -52,10 +51,9 @@ def test_a_payload_that_is_cut_short(boot, size):
     assert b"zlib.error" in agent.process.stderr.read()
 
 
-def test_a_payload_that_never_comes_is_not_waited_for(boot, monkeypatch):
+def test_a_payload_that_never_comes_is_not_waited_for(boot):
     """As when a network is cut meanwhile.  An agent that has its payload lives on."""
-    monkeypatch.setattr(bootstrap, "_PATIENCE", 1)
-    cut, whole = boot(), boot()
+    cut, whole = boot(timeout=0.5), boot(timeout=0.5)
     cut.raw(cut.payload[:-1])
     whole.begin()
     whole.launch(plan("sh", "-c", "cat; exit 4", stdin=(0,)))
@@ -73,7 +71,7 @@ def test_a_payload_that_is_garbage(boot):
 
 def test_the_command_line_survives_any_shell():
     """No character that a login shell would change."""
-    line = make_boot("/opt/python 3/bin/python3").command
+    line = make_boot("/opt/python 3/bin/python3", 15.0).command
     assert line.count("'") == 4 and "\n" not in line
     assert not set("$`\\!") & set(line)
 
@@ -81,7 +79,7 @@ def test_the_command_line_survives_any_shell():
 @pytest.mark.parametrize("name", ["it's", "a\\b", "a\nb", "hey!"])
 def test_a_python_that_cannot_be_quoted(name):
     with pytest.raises(UsageError):
-        make_boot(name)
+        make_boot(name, 15.0)
 
 
 def test_an_environment_that_would_change_python(boot, tmp_path):
@@ -101,7 +99,7 @@ def test_an_old_python_is_reported():
     if not old:
         pytest.skip("no old Python here")
     for python in old:
-        argv, payload = boot_argv(python)
+        argv, payload = boot_argv(python, 15.0)
         ended = subprocess.run(argv[:1] + argv[3:], input=payload, capture_output=True, timeout=BOUND, check=False)
         assert ended.returncode == 1
         assert re.fullmatch(rb"mslaunch: python \d\.\d+\.\d+ is older than 3.8\s*", ended.stderr)

@@ -56,7 +56,7 @@ def make_links(
 
 def open_by_ssh(nodes: Sequence[Node], context: OpenContext) -> None:
     """All nodes; see `base.Opener`."""
-    boot = make_boot(context.policy.python)
+    boot = make_boot(context.policy.python, context.policy.timeout)
     for link in make_links(nodes, boot, context.policy, context.environ, context.notice):
         context.opened(link)
 

@@ -6,6 +6,7 @@ import array
 import ast
 import fcntl
 import importlib.util
+import math
 import shlex
 import subprocess
 import sys
@@ -72,27 +73,33 @@ def shape(tree: ast.AST) -> list[tuple[str, int]]:
 
 @pytest.mark.parametrize("python", ["python3", "/opt/py-3.8_x/bin/python3.8", "~/venv/bin/python"])
 def test_the_command_line_survives_any_shell(python: str) -> None:
-    boot = make_boot(python)
+    boot = make_boot(python, 15.0)
     assert boot.command.startswith(f"exec {python} -I -S -c '") and boot.command.endswith("'")
     assert boot.command.count("'") == 2
     assert not set(boot.command) & set("$`\\!\n#^%")
-    argv, data = boot_argv(python)
+    argv, data = boot_argv(python, 15.0)
     assert shlex.split(boot.command) == ["exec", *argv]
     assert data == boot.payload and str(len(data)) in boot.command
 
 
+@pytest.mark.parametrize(("timeout", "seconds"), [(0.5, 1), (15.0, 16), (59.9, 60), (1e30, 86401), (math.inf, 86401)])
+def test_the_payload_is_waited_for_a_little_longer_than_the_launcher_waits(timeout: float, seconds: int) -> None:
+    assert f".alarm({seconds});" in make_boot("python3", timeout).command
+    assert f".alarm({seconds});" in boot_argv("python3", timeout)[0][-1]
+
+
 def test_an_interpreter_with_a_blank_in_its_name() -> None:
-    assert make_boot("/opt/my python/bin/python3").command.startswith("exec '/opt/my python/bin/python3' -I ")
+    assert make_boot("/opt/my python/bin/python3", 15.0).command.startswith("exec '/opt/my python/bin/python3' -I ")
     for name in ("it's", "a\\b", "a!b", "a\nb"):
         with pytest.raises(UsageError):
-            make_boot(name)
+            make_boot(name, 15.0)
 
 
 @pytest.mark.parametrize("cut", [0, 1, 2, 7])
 def test_the_stub_reads_the_payload_and_no_more(cut: int) -> None:
     """Bytes after the payload, even if they have already arrived, are frames for the agent."""
     program = zlib.compress(b"import os; os.write(1, b'[' + os.read(0, 99) + b']')")
-    argv, data = boot_argv(sys.executable)
+    argv, data = boot_argv(sys.executable, 15.0)
     stub = argv[-1].replace(str(len(data)), str(len(program)))
     assert stub != argv[-1]
     with subprocess.Popen([*argv[:-1], stub], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as child:
@@ -113,7 +120,7 @@ def emptied(pipe: int) -> bool:
 
 
 def test_an_old_python_is_reported() -> None:
-    argv, _ = boot_argv("python3")
+    argv, _ = boot_argv("python3", 15.0)
     old = argv[-1].replace("sys.version_info<(3,8)", "(3,7)<(3,8)")
     assert old != argv[-1]
     done = subprocess.run(
