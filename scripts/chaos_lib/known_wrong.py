@@ -9,8 +9,6 @@ from chaos_lib.cells import Cell
 #: patterns of cells, `*` for any word -> why
 WRONG: dict[str, str] = {
     "both/*/STOP": "nobody is left who could act, until one of them is continued",
-    "head/between/cut*": "each host that cannot be reached again has a line of its own",
-    "scheduler/services/STOP": "a scheduler that does not listen is waited for 30 s",
     "both/files/KILL": "the session directory stays",
     "both/files/SEGV": "the session directory stays",
     "local-both/files/KILL": "the session directory stays",

@@ -20,6 +20,8 @@ sys.path.insert(0, str(ROOT / "scripts"))
 from chaos_lib import cells, checks, expectations, table  # noqa: E402
 from chaos_lib.cells import Cell  # noqa: E402
 
+from mslaunch.launcher.agents import leases  # noqa: E402
+
 BUDGET = 75  #: seconds after which no cell is begun
 SAMPLE = 60
 HOSTS = [
@@ -97,6 +99,20 @@ def test_every_cell_has_an_expectation_that_can_fail():
         assert rule.codes and rule.bound <= 100 and rule.rest <= 15, cell
         assert rule.cause or rule.fate != expectations.ENDS, cell
         re.compile(rule.cause)
+
+
+def test_only_a_host_that_starts_ranks_may_be_silent_for_long():
+    """And not an agent that is stopped there, which its guard sees."""
+    assert expectations.BUSY_LEASES == leases.BUSY_LEASES
+    more = (leases.BUSY_LEASES - 1) * expectations.LEASE
+    for who, what, longer in (
+        ("sshd", "STOP", more),
+        ("host", "cut", more),
+        ("head", "cut", more),
+        ("agent", "STOP", 0),
+    ):
+        bounds = [expectations.expected(Cell(who, when, what)).bound for when in ("running", "starting")]
+        assert bounds[1] - bounds[0] == longer, who
 
 
 def test_a_wrong_word_is_refused():
