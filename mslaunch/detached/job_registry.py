@@ -109,7 +109,7 @@ class JobRegistry:
         refused: LaunchError | None = None
         for folder in places:
             try:
-                _require_own(folder)
+                _require_own(folder, bool(named))
             except LaunchError as error:
                 refused = refused or error
                 if named or _is_ours(folder):  # we alone have made it so
@@ -181,7 +181,7 @@ def _below_home(environ: Mapping[str, str]) -> list[str]:
     return [os.path.join(state, "mslaunch", os.uname().nodename)] if state else []
 
 
-def _require_own(folder: str) -> None:
+def _require_own(folder: str, named: bool = False) -> None:
     """Raises `LaunchError` for what is there and is not a private directory of ours."""
     try:
         found = os.lstat(folder)
@@ -189,17 +189,23 @@ def _require_own(folder: str) -> None:
         return
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
         what = "the registry of detached jobs must be a directory that you alone can read and write"
-        raise LaunchError(what, folder, f"{_who_removes(folder, found)}name another one in {VARIABLE}")
+        raise LaunchError(what, folder, f"{_who_removes(folder, found, named)}name another one in {VARIABLE}")
 
 
 def _is_ours(folder: str) -> bool:
     return os.lstat(folder).st_uid == os.geteuid()
 
 
-def _who_removes(folder: str, found: os.stat_result) -> str:
-    """What can be done about it; unlink(2): in a directory with the sticky bit, only its owners may remove a file."""
+def _who_removes(folder: str, found: os.stat_result, named: bool) -> str:
+    """What can be done about it; unlink(2): in a directory with the sticky bit, only its owners may remove a file.
+
+    The user may have `named` something that is needed, such as /etc: then its removal is not advised.
+    """
     above, we = os.stat(os.path.dirname(folder)), os.geteuid()
-    if we in (0, found.st_uid, above.st_uid) or not above.st_mode & stat.S_ISVTX:
+    may = we in (0, found.st_uid, above.st_uid) or not above.st_mode & stat.S_ISVTX
+    if named and (may or found.st_uid == 0):
+        return ""
+    if may:
         return "remove it, or "
     import pwd
 

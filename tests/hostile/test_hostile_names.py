@@ -101,6 +101,14 @@ def test_the_message_names_who_can_remove_it(run: Run, commons: Path) -> None:
     )
 
 
+def test_the_removal_of_what_the_user_has_named_is_not_advised(run: Run, commons: Path) -> None:
+    """As with MSLAUNCH_JOBS=/etc."""
+    (commons / "needed").mkdir(mode=0o755)
+    refused = run("--status", MSLAUNCH_JOBS=str(commons / "needed"))
+    assert refused.returncode == 1
+    assert b"remove" not in refused.stderr and b"name another one in MSLAUNCH_JOBS" in refused.stderr
+
+
 #: the old names, and some that look like ours
 SQUAT_PORTS = """\
 import socket, sys

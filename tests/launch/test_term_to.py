@@ -194,6 +194,7 @@ def test_the_closing_line_of_a_timeout_has_one_time(start):
         ),
         (["--timeout", "10", "--warn", "KILL@1"], "a signal that a program can handle"),
         (["--timeout", "10", "--warn", "USR3@1"], "did you mean SIGUSR"),
+        (["--timeout", "10", "--warn", "x"], "a signal that a program can handle"),
         (["--timeout", "10", "--warn", "B:USR1@1"], "who gets it is said by --term-to"),
         (["--timeout", "10", "--warn", "USR1@0"], "a number of seconds, more than 0"),
         (["--timeout", "10", "--warn", "65@1"], "a signal that a program can handle"),
@@ -204,3 +205,4 @@ def test_what_cannot_be_done_is_refused(start, words, says):
     ended = start([*words, "-n", "1", "touch", "started"]).end()
     assert ended.code == 1
     assert says in ended.err, ended.err
+    assert ("did you mean" in ended.err) == ("did you mean" in says), ended.err  # no signal is like KILL, or 65

@@ -133,9 +133,18 @@ def warning(word: str) -> tuple[int, float]:
     known = {each.name: int(each) for each in signal.Signals}
     number = int(name) if is_number(name) else known.get(upper, known.get(f"SIG{upper}", 0))
     if not 0 < number < signal.NSIG or number in (signal.SIGKILL, signal.SIGSTOP):
-        near = meant(f"SIG{upper.removeprefix('SIG')}", map(str.lower, known)).rpartition(" ")
-        raise Expected("a signal that a program can handle, such as SIGUSR1@120", "".join((*near[:2], near[2].upper())))
+        near = "" if number else _signals_like(upper, known)
+        raise Expected("a signal that a program can handle, such as SIGUSR1@120", near and f"did you mean {near}?")
     return number, wait(seconds) if at else 60.0
+
+
+def _signals_like(upper: str, known: Iterable[str]) -> str:
+    """The signal that was meant by a name, "" if none is near; the names are short, so most letters must be right."""
+    from difflib import get_close_matches
+
+    own = upper.removeprefix("SIG")
+    names = [name[3:] for name in known if name not in ("SIGKILL", "SIGSTOP")]
+    return "".join(f"SIG{name}" for name in get_close_matches(own, names, 1, 0.7))
 
 
 def yes_no(word: str) -> bool:
