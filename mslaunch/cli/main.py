@@ -140,6 +140,10 @@ def _run(argv: Sequence[str], called: str) -> int:
     if request.backend:
         from mslaunch.backends.backend_table import run
 
+    if request.names_hosts:
+        from mslaunch.host.freed_memory import return_freed_memory
+
+        return_freed_memory()  # not for `api.launch`: the process is its caller's
     caller = Caller(os.environ, _cwd())
     gc.freeze()
     gc.enable()
