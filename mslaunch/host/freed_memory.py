@@ -20,6 +20,6 @@ def return_freed_memory() -> bool:
         import _ctypes  # the import of ctypes takes ten times as long
 
         mallopt = _ctypes.dlsym(_ctypes.dlopen(None, os.RTLD_NOW), "mallopt")  # type: ignore[arg-type]
-        return min(_ctypes.call_function(mallopt, setting) for setting in _SETTINGS) == 1
+        return bool(min(_ctypes.call_function(mallopt, setting) for setting in _SETTINGS))
     except (ImportError, OSError, AttributeError):
         return False

@@ -257,7 +257,7 @@ _LINK = (
          "sent nothing for so long; at most half of --lease. Default: 5, or a third of a short --lease", LINK,
          readers.wait, "link.heartbeat"),
     _row("lease", "SECONDS", "a host that was not heard for so long counts as lost, and an agent that did not hear "
-         "mslaunch ends its ranks; 0: never", LINK, readers.span, "link.lease", "15"),
+         "mslaunch ends its ranks; at least 0.5; 0: never", LINK, readers.span, "link.lease", "15"),
     _row("leave-session-attached", "", "accepted: messages of agents are always shown here", LINK, readers.nothing),
     _row("use-regexp enable-instant-on-support fwd-mpirun-port", "", "accepted: it is not needed here", LINK,
          readers.nothing),

@@ -26,6 +26,7 @@ REFUSED = "refused"
 #: fields that may contradict each other (`cli.parser.conflicting_options.recovering`)
 RECOVERY = {"restart", "restart_delay", "min_ranks"}
 _SHORT = 90  # a help text of at most so many letters is repeated in a refusal
+_SHORTEST_LEASE = 0.5  # seconds
 #: hyphen, non-breaking hyphen, figure dash, en dash, em dash, bar, minus: what typesetting makes of two dashes
 _LONG_DASHES = tuple("\u2010\u2011\u2012\u2013\u2014\u2015\u2212")
 
@@ -289,6 +290,9 @@ def assemble(line: ParsedLine, notes: Sequence[str] = ()) -> Request:
 def _link_policy(fields: Mapping[str, Any]) -> LinkPolicy:
     """Raises `UsageError` for a lease that a delayed sign of life would cost."""
     link = LinkPolicy(**fields)
+    if 0 < link.lease < _SHORTEST_LEASE:
+        todo = f"write --lease {_SHORTEST_LEASE:g} or more, or 0 for no lease"
+        raise UsageError("a busy host may be silent for longer", f"--lease {link.lease:g}", todo)
     if link.lease and link.lease < 2 * link.pace:
         todo = f"write --lease {2 * link.pace:g} or more, or --heartbeat {link.lease / 3:.3g}"
         raise UsageError(f"it is less than two heartbeats of {link.pace:g} s", f"--lease {link.lease:g}", todo)

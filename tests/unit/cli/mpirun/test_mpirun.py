@@ -270,6 +270,7 @@ def test_every_option_of_open_mpi_is_in_the_table(file):
         (["--connect-timeout", "0"], "--connect-timeout", "more than 0"),
         (["--heartbeat", "0"], "--heartbeat", "more than 0"),
         (["--lease", "-1"], "--lease", "0 or more"),
+        (["--heartbeat", "0.01", "--lease", "0.1"], "--lease 0.1", "write --lease 0.5 or more, or 0 for no lease"),
         (["--heartbeat", "10"], "--lease 15", "write --lease 20 or more, or --heartbeat 5"),
         (["--heartbeat", "2", "--lease", "3"], "--lease 3", "write --lease 4 or more, or --heartbeat 1"),
         (["--max-restarts", "-1"], "--max-restarts", "0 or more"),
