@@ -10,7 +10,7 @@ import select
 import sys
 
 from mslaunch.agent import on_demand
-from mslaunch.agent.guard import adopt_orphans, end_leftovers, kill_marked
+from mslaunch.agent.guard import adopt_orphans, end_leftovers
 from mslaunch.agent.launcher_link import AgentContext, LauncherLink
 from mslaunch.agent.node_job import NodeJob
 from mslaunch.agent.ports import Ports
@@ -23,6 +23,7 @@ from mslaunch.runtime.loop import Loop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from types import ModuleType
 
     from mslaunch.agent.ranks.session_dir import SessionDir
     from mslaunch.agent.stack_traces import Tracer
@@ -97,7 +98,10 @@ class _GuardPipes:
         """Continue a guard that was stopped; it is our parent for as long as it has not gone."""
         self._read()
         if not self.gone:
-            os.kill(os.getppid(), signal.SIGCONT)
+            try:
+                os.kill(os.getppid(), signal.SIGCONT)
+            except OSError:  # it ends just now, and our parent is another's process
+                pass
 
     def tell_lease(self, heartbeat: float, lease: float) -> None:
         """If this process is stopped, the guard kills it after the launcher has given it up; lease 0: never."""
@@ -113,6 +117,7 @@ class Agent:
     def __init__(self, loop: Loop, link: tuple[int, int], guard: tuple[int, int], environ: Mapping[str, str]) -> None:
         self._loop = loop
         self._environ = environ
+        self._path = os.path.abspath(f"{environ.get('TMPDIR') or '/tmp'}/mslaunch-{os.getpid()}-{os.urandom(8).hex()}")
         self._guard = _GuardPipes(loop, guard, self.upstream_lost)
         self._lost = self._terminated = False
         self._deferred: list[Frame] = []
@@ -136,7 +141,7 @@ class Agent:
             frames.FILE: lambda frame: self._session().begin(*control.unpack_record(control.FileHead, frame.payload)),
             frames.DATA: lambda frame: self._session().write(frame.payload),
             frames.DESCRIBE: self._describe,
-            frames.CLEANUP: lambda frame: _clean_up(self._link, frame.payload.decode()),
+            frames.CLEANUP: lambda frame: need("agent.leftovers", lambda: _clean_up(self._link, frame)),
             frames.ROOM: lambda frame: need("host.start_limits", lambda: _answer_room(self._link, frame)),
             frames.LEASE: lambda frame: self._guard.tell_lease(*map(float, frame.payload.split())),
             **dict.fromkeys((frames.RELEASE, frames.ANSWER, frames.QUESTION), job.mpi.on_frame),
@@ -161,8 +166,8 @@ class Agent:
             found = list(dict.fromkeys([words[2], *found]))
         version = ".".join(map(str, sys.version_info[:3]))
         numbers = (os.getpid(), len(cpus), count_cores(cpus))
-        greeting = control.Hello(os.uname().nodename, *numbers, version, tuple(found[:_ADDRESSES]), seen_from)
-        self._link.send(frames.HELLO, NO_RANK, control.pack_record(greeting))
+        hello = control.Hello(os.uname().nodename, *numbers, version, tuple(found[:_ADDRESSES]), seen_from, self._path)
+        self._link.send(frames.HELLO, NO_RANK, control.pack_record(hello))
 
     def fault(self, error: Exception) -> None:
         """An error of our own: kill the ranks, and send the traceback; for want of memory a sentence that says so."""
@@ -210,7 +215,7 @@ class Agent:
         """Made when it is first needed, by files or by ranks."""
         from mslaunch.agent.ranks.session_dir import SessionDir
 
-        self._files = self._files or SessionDir(self._environ, self._guard.writer, self._stored)
+        self._files = self._files or SessionDir(self._path, self._guard.writer, self._stored)
         return self._files
 
     def _stored(self, error: str, todo: str) -> None:
@@ -223,10 +228,8 @@ class Agent:
 
     def _trace(self, seconds: float) -> None:
         """Look at the stacks of all ranks for so many seconds at most."""
-        module = on_demand.get("agent.stack_traces")
-        assert module
         pids = {} if self._job.termination.begun else self._job.pids()
-        self._tracer = module.Tracer(self._loop, pids, self._environ, self._traced)
+        self._tracer = _need("agent.stack_traces").Tracer(self._loop, pids, self._environ, self._traced)
         self._tracer.begin(seconds)
 
     def _traced(self, rank: int, traced: control.StackTrace | None) -> None:
@@ -283,12 +286,15 @@ def _signal_of(frame: Frame) -> tuple[int, int | None, bool]:
     return int(number), None if frame.rank == NO_RANK else frame.rank, bool(as_term)
 
 
-def _clean_up(link: LauncherLink, mark: str) -> None:
-    """End what an agent before this one has left behind here, of the job with this mark."""
-    link.send(frames.CLEANED, NO_RANK, str(kill_marked(mark)).encode())
+def _need(name: str) -> ModuleType:
+    module = on_demand.get(name)
+    assert module
+    return module
+
+
+def _clean_up(link: LauncherLink, frame: Frame) -> None:
+    link.send(frames.CLEANED, NO_RANK, _need("agent.leftovers").clean_up(frame.payload))
 
 
 def _answer_room(link: LauncherLink, frame: Frame) -> None:
-    module = on_demand.get("host.start_limits")
-    assert module
-    link.send(frames.FITS, NO_RANK, module.fits(int(frame.payload)))
+    link.send(frames.FITS, NO_RANK, _need("host.start_limits").fits(int(frame.payload)))

@@ -93,7 +93,9 @@ class NodeJob:
         self.waiting += 1
 
         def go_on() -> None:
+            self._link.busy(True)
             self.mpi.prepare(plan.world, self._programs(plan, base), lambda: self._start_all(plan, base))
+            self._link.busy(False)
 
         self._context.need("agent.ranks.numa_memory", go_on) if any(rank.memory for rank in plan.ranks) else go_on()
 

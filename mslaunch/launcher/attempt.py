@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
     from typing import Any
 
-    from mslaunch.datamodel.jobmap import Endpoint, Node
+    from mslaunch.datamodel.jobmap import Endpoint
     from mslaunch.datamodel.request import AppContext, Caller
     from mslaunch.host.piped_files import Wait
     from mslaunch.launcher.agents.connection import AgentConnection
@@ -110,7 +110,6 @@ class JobAttempt:
         self.agents: list[AgentConnection] = []
         self._files: list[StagedFile] = []
         self._opened = False  # the output is open
-        self._lost: list[Node] = []  # nodes whose agents ended while ranks ran
 
     # --- hosts and places
 
@@ -237,7 +236,6 @@ class JobAttempt:
             controller.finish()
         finally:
             context.interrupts.detach()
-            self._lost = agents.lost
         if records:
             records.end()
             context.observers.emit(AttemptEnded, self.number, self._failure())
@@ -299,14 +297,17 @@ class JobAttempt:
 
     def close_agents(self) -> list[str]:
         """Close all agents, and end what lost ones have left; returns the hosts whose agents would not end."""
+        context = self._context
         stuck = self.pool.close()
-        if self._lost:
+        lost = [connection for connection in context.links.made if connection.lost]
+        context.links.made.clear()
+        if lost:
             from mslaunch.launcher.agents.cleanup import clean_up
 
-            context, lost, self._lost = self._context, self._lost, []
             for host, killed in clean_up(context.loop, self.pool.call, lost, context.jobid).items():
                 context.console.verbose(f"{host}: killed what the lost agent had left, processes: {killed}")
             stuck += self.pool.close()
+            context.links.made.clear()
         return stuck
 
     def close_output(self) -> bool:

@@ -32,6 +32,7 @@ class Hello(NamedTuple):
     python: str
     addresses: tuple[str, ...]  # of its interfaces, the most likely to be reachable first
     seen_from: str = ""  # the launcher's address as this host sees it, if it came by ssh
+    session: str = ""  # its session directory, once that is made
 
 
 class PortRequest(NamedTuple):

@@ -59,6 +59,9 @@ CORE = (
 )
 
 PARTS = {
+    "agent.leftovers": (
+        "mslaunch.agent.leftovers",
+    ),
     "agent.mpi.library_of_program": (
         "mslaunch.agent.mpi.libmpi_maker",
         "mslaunch.agent.mpi.library_of_program",

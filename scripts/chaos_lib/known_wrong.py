@@ -8,11 +8,7 @@ from chaos_lib.cells import Cell
 
 #: patterns of cells, `*` for any word -> why
 WRONG: dict[str, str] = {
-    "both/*/STOP": "nobody is left who could act, until one of them is continued",
-    "both/files/KILL": "the session directory stays",
-    "both/files/SEGV": "the session directory stays",
-    "local-both/files/KILL": "the session directory stays",
-    "local-both/files/SEGV": "the session directory stays",
+    "both/connecting/STOP": "who is stopped before its agent has spoken is not known to the launcher",
 }
 
 

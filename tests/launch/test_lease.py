@@ -52,6 +52,18 @@ def test_an_agent_that_is_stopped_for_ever(start, where):
     )
 
 
+@WHERE
+def test_an_agent_and_its_guard_that_are_stopped_for_ever(start, where):
+    """Nobody on that host acts any more: a new agent there kills the old one, and continues the guard."""
+    job = start([*where, *SHORT, *ENDLESS])
+    job.expect(b"\n", 2)
+    began = time.monotonic()
+    agent = parent_of(job.pids()[-1])
+    stop(parent_of(agent))
+    stop(agent)
+    ended_as_lost(job, began, rf"nothing was heard from \S+ for \d\S* s: .* its agent \(process {agent} there\)")
+
+
 @pytest.mark.parametrize(
     ("way", "words"),
     [

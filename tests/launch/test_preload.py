@@ -7,7 +7,7 @@ import signal
 import sys
 
 import pytest
-from launching import PROGRAMS, memory_of, parent_of, program, through_rsh
+from launching import PROGRAMS, memory_of, parent_of, program, state_of, through_rsh, wait_until
 
 LOCAL = ["--oversubscribe"]
 WHERE = pytest.mark.parametrize("where", [LOCAL, through_rsh("alpha:8")], ids=["local", "remote"])
@@ -119,6 +119,26 @@ def test_large_files_need_little_memory(start, hosts, tmp_path):
     assert max(memory_of(pid) for pid in [job.pid, *job.pids()]) < 64
     job.send(signal.SIGTERM)
     assert job.end().code == 1
+
+
+@WHERE
+def test_nothing_is_left_when_guard_and_agent_are_killed_while_files_are_sent(start, hosts, tmp_path, where):
+    """Nobody on that host is left to remove the directory: the launcher does, or a new agent."""
+    with open(tmp_path / "much", "wb") as file:
+        file.truncate(2 << 30)
+    job = start([*where, "-n", "1", "--preload-files", "much", "true"], env=hosts)
+    made = tmp_path / "tmp"
+    wait_until(lambda: list(made.glob("*/mslaunch-*")))
+    agent = int(next(made.glob("*/mslaunch-*")).name.split("-")[1])
+    guard = parent_of(agent)
+    for pid in (guard, agent):
+        os.kill(pid, signal.SIGSTOP)
+    wait_until(lambda: (state_of(guard), state_of(agent)) == ("T", "T"))
+    for pid in (guard, agent):
+        os.kill(pid, signal.SIGKILL)
+    ended = job.end()
+    assert ended.code in (205, 255), ended.err
+    job.wait_gone()
 
 
 @pytest.mark.parametrize("who", ["launcher", "agent", "guard"])

@@ -15,17 +15,17 @@ from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.host.files import listed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from typing import BinaryIO
 
 
 class SessionDir:
     """One node's session directory."""
 
-    def __init__(self, environ: Mapping[str, str], guard: int, stored: Callable[[str, str], None]) -> None:
+    def __init__(self, path: str, guard: int, stored: Callable[[str, str], None]) -> None:
         """`guard` is its descriptor; `stored` is called for each file: "" and "", or what is wrong and what to do."""
-        self._base = os.path.abspath(environ.get("TMPDIR") or "/tmp")
-        self.path = os.path.join(self._base, f"mslaunch-{os.getpid()}-{os.urandom(8).hex()}")
+        self.path = path
+        self._base = os.path.dirname(path)
         self._stored = stored
         self._made = False
         self._file: BinaryIO | None = None
@@ -115,8 +115,11 @@ def remove(path: str) -> None:
     """Remove a tree, also where a rank has made a folder that nobody may write to.
 
     By hand, since `shutil` costs the end of a launch 8 ms; the directory is the user's own and open to nobody else, so
-    that no other can put a link in its way.
+    that no other can put a link below it.  A link in its own place, which only a TMPDIR without the sticky bit allows,
+    stays, and so does what it leads to.
     """
+    if os.path.islink(path):
+        return
     for folder, inner, _ in os.walk(path):
         for name in inner:
             below = os.path.join(folder, name)

@@ -1,6 +1,6 @@
-"""What lost agents have left behind: found by the mark of the job, and killed, by new agents on the same hosts.
+"""What lost agents have left behind: killed and removed by new agents on the same hosts, and here by the launcher.
 
-Needed where agent and guard were killed at the same time: then nobody on that host knows the processes of the job.
+Needed where agent and guard were killed, or stopped, at the same time: then nobody on that host acts for the job.
 """
 
 from __future__ import annotations
@@ -20,45 +20,84 @@ if TYPE_CHECKING:
 
     Reached = Callable[[list[AgentConnection], list[LaunchError]], None]
 
+PART = "agent.leftovers"
 SECONDS = 5.0  #: for all hosts together, from connecting to the answer
+SILENT_SECONDS = 2.0  #: the same if all have fallen silent: they may be cut off, and then end their part by themselves
 
 
 def clean_up(
-    loop: Loop, call: Callable[[Sequence[Node], Reached], None], nodes: Sequence[Node], jobid: str
+    loop: Loop,
+    call: Callable[[Sequence[Node], Reached], None],
+    lost: Sequence[AgentConnection],
+    jobid: str,
 ) -> dict[str, int]:
-    """Kill what a job has left on these nodes, by the agents that `call` starts, within SECONDS.
+    """Kill and remove what these agents of a job have left on their hosts, by the agents that `call` starts.
 
-    Returns how many processes that were, by the names of the nodes that have answered.
+    It takes SECONDS at most.  Returns how many processes were killed, by the names of the nodes that have answered.
     """
-    mark = f"{JOB_MARK}{jobid}"
-    remote = [node for node in nodes if not node.local]
     killed: dict[str, int] = {}
-    if len(remote) < len(nodes):
-        from mslaunch.agent.guard import kill_marked
-
-        killed[next(node.name for node in nodes if node.local)] = kill_marked(mark)
-    waiting = {node.name for node in remote}
+    asked = _ask(lost, jobid, loop.now(), killed)
+    left = {name: len(requests) for name, requests in asked.items()}  # answers that are missing
 
     def answered(name: str, frame: frames.Frame) -> None:
-        if frame.kind == frames.CLEANED and is_about(frame, here=False):
-            killed[name] = control.unpack_number(frame.payload)
-        waiting.discard(name)
+        if frame.kind == frames.CLEANED and is_about(frame, here=False) and name in left:
+            killed[name] = killed.get(name, 0) + control.unpack_number(frame.payload)
+            left[name] -= 1
+            if left[name]:
+                return
+        left.pop(name, None)
 
     def reached(connections: list[AgentConnection], errors: list[LaunchError]) -> None:
-        waiting.intersection_update(connection.node.name for connection in connections)
+        for name in left.keys() - {connection.node.name for connection in connections}:
+            del left[name]
+        part = _part()
         for connection in connections:
             name = connection.node.name
-            connection.attach(partial(_gone, waiting, name), partial(answered, name))
-            connection.send(frames.encode(frames.CLEANUP, payload=mark.encode()))
+            connection.attach(partial(_gone, left, name), partial(answered, name))
+            connection.send(part)
+            for request in asked[name]:
+                connection.send(frames.encode(frames.CLEANUP, payload=request))
 
+    nodes = {connection.node.name: connection.node for connection in lost if connection.node.name in asked}
+    silent = all(connection.silent for connection in lost if connection.node.name in asked)
     try:
-        if remote:
-            call(remote, reached)
-            loop.run(lambda: not waiting, SECONDS)
+        if nodes:
+            call(list(nodes.values()), reached)
+            loop.run(lambda: not left, SILENT_SECONDS if silent else SECONDS)
     except LaunchError:  # nothing can be started any more
         pass
     return killed
 
 
-def _gone(waiting: set[str], name: str, error: LaunchError | None) -> None:
-    waiting.discard(name)
+def _ask(lost: Sequence[AgentConnection], jobid: str, now: float, killed: dict[str, int]) -> dict[str, list[bytes]]:
+    """What new agents are asked for, by host; what is on this host is done, and counted in `killed`."""
+    asked: dict[str, list[bytes]] = {}
+    for connection in lost:
+        node, request = connection.node, _request(connection, jobid, now)
+        if node.local:
+            from mslaunch.agent.leftovers import clean_up as clean_up_here
+
+            killed[node.name] = killed.get(node.name, 0) + int(clean_up_here(request))
+        else:
+            asked.setdefault(node.name, []).append(request)
+    return asked
+
+
+def _request(connection: AgentConnection, jobid: str, now: float) -> bytes:
+    """The agent has run since HELLO at least, so a younger process has only got its number."""
+    hello = connection.hello
+    assert hello
+    seconds = now - connection.greeted
+    return f"{JOB_MARK}{jobid} {hello.pid} {seconds:.3f} {hello.session}".encode("utf-8", "surrogateescape")
+
+
+def _part() -> bytes:
+    """What the agents need for this; it goes ahead of the request, and saves them the question."""
+    from mslaunch.protocol.mpi import pack_part
+    from mslaunch.transport.bootstrap import part
+
+    return frames.encode(frames.PART, payload=pack_part(part(PART)))
+
+
+def _gone(left: dict[str, int], name: str, error: LaunchError | None) -> None:
+    left.pop(name, None)

@@ -17,7 +17,6 @@ from mslaunch.runtime.fd_writer import Writer
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from mslaunch.datamodel.jobmap import Node
     from mslaunch.datamodel.node_report import Topology
     from mslaunch.runtime.loop import Loop
     from mslaunch.transport.base import Link
@@ -121,12 +120,13 @@ class AgentConnection:
         self.node = link.node
         self.phase = STARTED
         self.hello: control.Hello | None = None
+        self.greeted = 0.0  # when HELLO came
         self.topology: Topology | None = None
         self.open = True
         self.ended = False
         self.error: LinkError | None = None
         self.crashed = False  # the agent sent why it cannot go on
-        self.terminated = False  # somebody else ends the agent, in order
+        self.terminated = False  # the agent is being ended in order, by itself or by somebody else
         self.silent = False  # it was given up, or has given us up
         self.busy = False  # the agent is starting processes
         self.heard = self.spoke = loop.now()  #: when bytes came last, and when they went
@@ -176,6 +176,11 @@ class AgentConnection:
 
     def _report_end(self) -> None:
         self._on_end(self.error)
+
+    @property
+    def lost(self) -> bool:
+        """The agent ran and has ended, or was given up: it may have left something behind."""
+        return self.ended and self.hello is not None and not self.terminated
 
     # --- down
 
@@ -237,7 +242,7 @@ class AgentConnection:
             raise meaningless(frame)
         if frame.kind == frames.HELLO and not self.hello:
             self.hello = _checked(control.unpack_record(control.Hello, frame.payload))
-            self.phase = HELLO_CAME
+            self.phase, self.greeted = HELLO_CAME, self.heard
         elif frame.kind == frames.TOPOLOGY and self._describe and not self.topology:
             self.topology = control.unpack_topology(frame.payload)
         else:
@@ -254,6 +259,7 @@ class AgentConnection:
             seconds = control.unpack_number(word[len(frames.GIVEN_UP) + 1 :])
             what = f"its agent heard nothing from mslaunch for {seconds} s, and has ended its part"
             todo = "Was mslaunch stopped, or this host suspended or cut off?  --lease S allows for longer silence."
+            self.terminated = True
             self.lose(LinkError(what, self.node.name, todo))
 
     # --- the end
@@ -335,15 +341,6 @@ class JobAgents:
     def terminated(self, node: int) -> None:
         """The agent of a node ends in order, and leaves nothing behind."""
         self._by_node[node].terminated = True
-
-    @property
-    def lost(self) -> list[Node]:
-        """The nodes whose agents have ended otherwise: they may have left processes behind.
-
-        Not those that have fallen silent: they cannot be reached, and end their ranks by themselves.
-        """
-        ended = [found for found in self._by_node.values() if found.ended]
-        return [found.node for found in ended if not (found.terminated or found.silent)]
 
     def send(self, node: int, frame: bytes) -> None:
         """One frame to the agent of a node."""

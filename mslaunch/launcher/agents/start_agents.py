@@ -51,6 +51,7 @@ class OpenLinks:
         self.loop = loop
         self._lease = policy.pace, policy.lease
         self._terms = frames.encode(frames.LEASE, payload=b"%g %g" % self._lease)
+        self.made: list[AgentConnection] = []  #: all that have not been asked for `lost` after their end
         self._open: list[AgentConnection] = []
         self._due = 0.0  # the first heartbeat; 0: nobody was connected yet
         self._leases: Leases | None = None
@@ -59,6 +60,7 @@ class OpenLinks:
         """Its agent learns what its lease is."""
         connection.send(self._terms)
         self._open.append(connection)
+        self.made.append(connection)
         if self._leases:
             connection.share(self._leases.lock)
         heartbeat, lease = self._lease

@@ -37,7 +37,7 @@ def reports() -> Iterator[Reports]:
 
 @pytest.fixture
 def session(tmp_path: Path, reports: Reports) -> Iterator[SessionDir]:
-    made = SessionDir({"TMPDIR": str(tmp_path)}, reports.writer, lambda *report: reports.stored.append(report))
+    made = SessionDir(f"{tmp_path}/mslaunch-1-a", reports.writer, lambda *report: reports.stored.append(report))
     yield made
     made.close()
     assert os.listdir(tmp_path) == []
@@ -110,7 +110,7 @@ def test_a_full_disk_is_reported(session: SessionDir, reports: Reports) -> None:
 
 
 def test_a_directory_that_cannot_be_made_is_reported(tmp_path: Path, reports: Reports) -> None:
-    made = SessionDir({"TMPDIR": str(tmp_path / "gone")}, reports.writer, lambda *report: reports.stored.append(report))
+    made = SessionDir(f"{tmp_path}/gone/mslaunch-1-a", reports.writer, lambda *report: reports.stored.append(report))
     with pytest.raises(LaunchError, match="No such file"):
         made.rank_dir("rank.0")
     made.begin("x", 0o600)
@@ -131,3 +131,10 @@ def test_removing_follows_no_link(tmp_path: Path) -> None:
     remove(str(tree))
     assert not tree.exists() and (mine / "kept").exists() and mine.stat().st_mode & 0o777 == 0o750
     remove(str(tree))  # it may have been done already
+
+
+def test_a_link_in_the_place_of_the_directory_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "kept" / "folder").mkdir(parents=True)
+    (tmp_path / "session").symlink_to("kept")
+    remove(str(tmp_path / "session"))
+    assert (tmp_path / "kept" / "folder").is_dir()
