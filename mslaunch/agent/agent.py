@@ -78,9 +78,15 @@ class _GuardPipes:
             self._lost()
 
     def adopt(self) -> None:
-        """Let this process, too, be the parent of orphans to come, so that either may be killed."""
+        """Let this process, too, be the parent of orphans to come, so that either may be killed.
+
+        It is a job that lasts: what is freed from now on goes back to the system.
+        """
         if not self._adopts:
+            from mslaunch.host.freed_memory import return_freed_memory
+
             self._adopts = True
+            return_freed_memory()
             if adopt_orphans():
                 self._loop.reap_adopted()
 

@@ -40,6 +40,7 @@ CORE = (
     "mslaunch.host",
     "mslaunch.host.files",
     "mslaunch.host.free_ports",
+    "mslaunch.host.freed_memory",
     "mslaunch.host.own_addresses",
     "mslaunch.host.piped_files",
     "mslaunch.host.processes",
