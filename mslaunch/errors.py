@@ -43,6 +43,13 @@ class LaunchError(Exception):
         return printable("\n".join([head, *("  " + line for line in self.todo.splitlines())]))
 
 
+def no_memory() -> LaunchError:
+    """What a MemoryError of the launcher means."""
+    return LaunchError(
+        "mslaunch has no more memory, and has ended the job", "", "ulimit -v and control groups limit it"
+    )
+
+
 class UsageError(LaunchError):
     """The command line cannot be understood; `where` is the option."""
 

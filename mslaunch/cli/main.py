@@ -26,7 +26,7 @@ from mslaunch.cli.dialects import (
     marked,
 )
 from mslaunch.cli.parser.options import HelpRequested, Show, UnknownOptionError, VersionRequested, read_words
-from mslaunch.errors import EXIT_USAGE, LaunchError, UsageError
+from mslaunch.errors import EXIT_USAGE, LaunchError, UsageError, no_memory
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.host.files import read_text
 
@@ -171,6 +171,9 @@ def _run_reported(act: Callable[[], int]) -> int:
     except LaunchError as error:
         _refuse(error)
         return error.code
+    except MemoryError:
+        _refuse(no_memory())
+        return EXIT_USAGE
     except OSError as error:
         hint = "ulimit -a shows the limits of this shell" if error.errno in _EXHAUSTED else ""
         where = str(error.filename or "")

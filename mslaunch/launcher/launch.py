@@ -11,7 +11,7 @@ import time
 
 from mslaunch.datamodel.outcome import Failure, Outcome
 from mslaunch.datamodel.request import Request
-from mslaunch.errors import EXIT_USAGE, LaunchError
+from mslaunch.errors import EXIT_USAGE, LaunchError, no_memory
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.host.files import read_text
 from mslaunch.launcher.agents.start_agents import OpenLinks
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 #: a variable that says that a launch runs under a system -> its resource manager, in the order in which they are asked
 MANAGERS: dict[str, str] = {}
+_SPARE = 4 << 20  # bytes of address space, never touched
 
 
 def run(request: Request, caller: Caller) -> Outcome:
@@ -72,6 +73,7 @@ class _Launch:
         self._request = request
         self._hosts: HostReplacement | None = None  # with --restart group
         self._attempt = JobAttempt(context, request, 1)  # the last that has run
+        self._spare = bytes(_SPARE)
 
     def run(self) -> Outcome:
         """Raises `LaunchError` for whatever is wrong before a rank was started."""
@@ -89,15 +91,22 @@ class _Launch:
                 assert self._hosts
                 restart = GroupRestart(self._context, self._request, self._hosts)
                 self._attempt, outcome, kept = restart.run(self._attempt, outcome)
+        except MemoryError:
+            self._spare = b""  # the end of the job needs memory, too
+            self._close_output()
+            raise no_memory() from None
         except LaunchError:
-            self._attempt.close_output()
-            self._console.close()  # what was said before the error is written
+            self._close_output()
             raise
         finally:
             stuck = self._attempt.close_agents()
             self._context.links.close()
         kept = self._attempt.end_output() and kept
         return self._report(outcome if kept else with_lost_output(outcome), stuck)
+
+    def _close_output(self) -> None:
+        self._attempt.close_output()
+        self._console.close()  # what was said before the error is written
 
     def _prepare(self) -> None:
         """All that can be refused."""

@@ -8,11 +8,12 @@ import os
 import tempfile
 import time
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from chaos_lib.runner import commit
-from chaos_lib.sandbox import Sandbox
+from chaos_lib.sandbox import PYTHON, Sandbox
 
 from soak_lib import detached, launches, streams
 
@@ -45,6 +46,8 @@ def main(words: list[str]) -> int:
             parser.error(f"{kind!r} is none of {', '.join(KINDS)}")
     if os.geteuid():
         parser.error("real hosts need root")
+    if find_spec("paramiko") is None:
+        parser.error(f"{PYTHON} has no paramiko, which the launches need: pip install -e .")
     count, seconds, jobs = (60, 10.0, 6) if given.short else (given.launches, given.minutes * 60, given.detached)
     todo: dict[str, Callable[[Sandbox], dict[str, Any]]] = {
         "launches": lambda sandbox: launches.run(sandbox, count),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -86,3 +87,20 @@ def second_user_home() -> Iterator[Path]:
     shutil.copytree(ROOT / "mslaunch", folder / "mslaunch", ignore=shutil.ignore_patterns("__pycache__"))
     yield folder
     shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize("where", [["-n", "1"], [*through_rsh("alpha"), "-n", "1"]], ids=["local", "another host"])
+def test_a_launcher_without_memory_ends_the_job_with_a_sentence(start, where, tmp_path: Path) -> None:
+    """What it reads of one rank that prints much needs more than its address space has left."""
+    go = tmp_path / "go"
+    line = f"echo ready $$; while [ ! -e {go} ]; do sleep 0.05; done; exec head -c 100000000 /dev/zero"
+    job = start([*where, "--pty", "no", "sh", "-c", line])
+    job.expect(b"ready")
+    pages = int(Path(f"/proc/{job.pid}/statm").read_text().split()[0])
+    most = pages * os.sysconf("SC_PAGESIZE")
+    resource.prlimit(job.pid, resource.RLIMIT_AS, (most, most))
+    go.touch()
+    ended = job.end()
+    assert (ended.code, "Traceback" in ended.err) == (1, False), ended.err
+    assert ended.err.startswith("mslaunch: mslaunch has no more memory, and has ended the job"), ended.err
+    job.wait_gone()

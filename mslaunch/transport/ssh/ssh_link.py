@@ -141,8 +141,8 @@ class SshLink(Link):
             config = shared.resolver().host(self.node.name, self.node.user, self.node.port)
             self._connection = connect(shared, config, ConnectAttempt(deadline, self._arm, self._pause))
             channel = self._start(self._connection, deadline)
-            for target in (self._up, self._err, self._down):
-                threading.Thread(target=target, args=(channel,), daemon=True, name=self.node.name).start()
+            for move in (self._up, self._err, self._down):
+                threading.Thread(target=self._carry, args=(move, channel), daemon=True, name=self.node.name).start()
             return
         except ConnectCancelled:
             pass
@@ -174,6 +174,14 @@ class SshLink(Link):
             reason = connection.lost() or str(error)
             todo = "It let us in and then refused: is the account allowed to run commands, is MaxSessions 0?"
             raise LinkError(f"the command was not started: {reason}", name, todo) from error
+
+    def _carry(self, move: Callable[[Any], None], channel: Any) -> None:
+        """One direction, in a thread; without memory the link ends."""
+        try:
+            move(channel)
+        except MemoryError:
+            self._failure = self._failure or LinkError("mslaunch has no more memory for its connection", self.node.name)
+            self._end()
 
     def _up(self, channel: Any) -> None:
         """Move bytes from the host to the launcher, to the end, even if the launcher takes no more."""
