@@ -94,7 +94,7 @@ def _of_agent(cell: Cell) -> Expected:
 
 def _silence(cell: Cell) -> float:
     """Seconds until a silent host is given up.  An agent that is stopped is killed by its guard after one lease."""
-    return LEASE * (BUSY_LEASES if cell.when == "starting" and cell.who in ("sshd", "host", "head") else 1)
+    return LEASE * (BUSY_LEASES if cell.when == "starting" and cell.who in ("both", "sshd", "host", "head") else 1)
 
 
 def _lost(cell: Cell, host: str, bound: float) -> Expected:

@@ -107,6 +107,7 @@ def test_only_a_host_that_starts_ranks_may_be_silent_for_long():
     more = (leases.BUSY_LEASES - 1) * expectations.LEASE
     for who, what, longer in (
         ("sshd", "STOP", more),
+        ("both", "STOP", more),
         ("host", "cut", more),
         ("head", "cut", more),
         ("agent", "STOP", 0),
