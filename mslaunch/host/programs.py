@@ -22,6 +22,7 @@ _SPAWN_ERRORS = {
     errno.ENOENT: "the interpreter that {name} asks for in its first line is missing",  # the file itself is there
     errno.E2BIG: "the arguments and variables of {name} are too long for the kernel",
     errno.EMFILE: "this host allows too few open files for its ranks, so {name} was not started (ulimit -n)",
+    errno.EAGAIN: "this host allows too few processes for its ranks, so {name} was not started (ulimit -u, pids.max)",
 }
 
 
