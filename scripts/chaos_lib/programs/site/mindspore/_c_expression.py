@@ -19,8 +19,11 @@ def init_cluster():
         file.write("chaos-sched")
     if os.path.exists(os.path.join(run, "hold.services")):
         os.close(os.open(os.path.join(run, "held.services"), os.O_CREAT | os.O_WRONLY))
-        with open(os.path.join(run, "hold.services")) as file:
-            file.read()
+        try:
+            with open(os.path.join(run, "hold.services")) as file:
+                file.read()
+        except FileNotFoundError:  # the cell has let it go meanwhile
+            pass
     with socket.create_server(("", int(os.environ["MS_SCHED_PORT"]))) as server:
         kept = []
         while True:
