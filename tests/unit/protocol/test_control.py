@@ -89,7 +89,7 @@ def test_a_plan_survives_a_round_trip(plan: NodePlan) -> None:
 
 
 @FEW
-@given(st.builds(Hello, WORDS, NUMBERS, NUMBERS, NUMBERS, WORDS, TUPLES, WORDS))
+@given(st.builds(Hello, WORDS, NUMBERS, NUMBERS, NUMBERS, WORDS, TUPLES, WORDS, WORDS))
 def test_hello(hello: Hello) -> None:
     assert control.unpack_record(control.Hello, control.pack_record(hello)) == hello
 
