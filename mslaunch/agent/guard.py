@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 _PR_SET_CHILD_SUBREAPER = 36
 _SPARE = 4 << 20  # bytes of address space, never touched
-_STOPPED = 60.0  # seconds that an agent may be stopped before it has said how long
+_STOPPED = 60.0  # seconds that a local agent may be stopped before it has said how long
 _LATE = 1.0  # seconds: an alarm this late means that the guard was stopped, too, as all of a job may be for a while
 _EARLY = 0.01  # seconds: timers are rounded
 _IGNORED = ("SIGINT", "SIGHUP", "SIGQUIT", "SIGTSTP", "SIGPIPE", "SIGUSR1", "SIGUSR2")
 
 
-def guarded(serve: Callable[[int, int], None], keep: tuple[int, ...]) -> int:
+def guarded(serve: Callable[[int, int], None], keep: tuple[int, ...], patience: float = 0) -> int:
     """Fork; `serve(guard, directories)` runs in the child, the agent; this process becomes the guard.
 
     `guard` can be read: one byte when the guard is ready to adopt orphans, so no rank may be started before, and the
@@ -35,6 +35,7 @@ def guarded(serve: Callable[[int, int], None], keep: tuple[int, ...]) -> int:
     takes.)  `directories` takes the names, each with a NUL after it, of directories that must not outlive the agent, or
     `=SECONDS`, with a NUL as well: how long it may be stopped from now on; 0: for ever.
     `keep` are the descriptors of the link: the guard closes its copies, so that the link ends with the agent.
+    `patience`: seconds that the agent may be stopped before it has said how long; 0: a default.
     Returns, in the guard only, the exit code of the agent (128 + n for a signal).
     """
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, as some parents leave it, it would eat exit codes
@@ -63,12 +64,14 @@ def guarded(serve: Callable[[int, int], None], keep: tuple[int, ...]) -> int:
     null = os.open("/dev/null", os.O_RDWR)
     for fd in keep:
         os.dup2(null, fd)
-    return _watch(agent, names, (null, ours), adopted)
+    return _watch(agent, names, (null, ours), adopted, [b"=%f" % (patience or _STOPPED)])
 
 
-def _watch(agent: int, names: int, spare: tuple[int, ...], adopted: bool) -> int:
-    """Wait for the agent, and end and remove what it has left; the descriptors `spare` may be closed then."""
-    told: list[bytes] = []
+def _watch(agent: int, names: int, spare: tuple[int, ...], adopted: bool, told: list[bytes]) -> int:
+    """Wait for the agent, and end and remove what it has left; the descriptors `spare` may be closed then.
+
+    `told` is what the agent has said, as `guarded` tells.
+    """
     os.set_blocking(names, False)
     memory = bytes(_SPARE)
     code = _wait_for(agent, lambda: _patience(names, told))
@@ -137,7 +140,7 @@ def _read_told(names: int, told: list[bytes]) -> None:
 def _patience(names: int, told: list[bytes]) -> float:
     """The last SECONDS that the agent has said."""
     _read_told(names, told)
-    return next((float(entry[1:]) for entry in reversed(told) if entry[:1] == b"="), _STOPPED)
+    return next(float(entry[1:]) for entry in reversed(told) if entry[:1] == b"=")
 
 
 def _remove_left(names: int, told: list[bytes]) -> None:

@@ -14,10 +14,10 @@ from mslaunch.agent.guard import guarded
 from mslaunch.faststd import signal
 
 
-def agent_main(reader: int, writer: int, ssh: str = "") -> int:
+def agent_main(reader: int, writer: int, ssh: str = "", patience: float = 0) -> int:
     """Become guard and agent of the link `reader`/`writer`; returns the exit code, in the guard.
 
-    `ssh`: see `serve`.
+    `ssh`: see `serve`; `patience`: see `guarded`.
     """
     try:
         os.setsid()  # a Ctrl-C at the launcher's terminal is the launcher's business
@@ -25,16 +25,18 @@ def agent_main(reader: int, writer: int, ssh: str = "") -> int:
         pass
     environ = dict(os.environ)
     return guarded(
-        lambda guard, directories: serve((reader, writer), (guard, directories), environ, ssh), (reader, writer)
+        lambda guard, directories: serve((reader, writer), (guard, directories), environ, ssh),
+        (reader, writer),
+        patience,
     )
 
 
 def remote_main() -> None:
     """The link is standard input and output; both are moved to other descriptors, so that nothing can print there."""
-    signal.alarm(0)  # the limit of `transport.bootstrap` for its payload
+    left, _ = signal.setitimer(signal.ITIMER_REAL, 0)  # of the limit of `transport.bootstrap` for its payload
     reader, writer = (fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3) for fd in (0, 1))  # stderr may be closed
     null = os.open("/dev/null", os.O_RDWR)
     for fd in (0, 1):
         os.dup2(null, fd)
     os.close(null)
-    os._exit(agent_main(reader, writer, os.environ.get("SSH_CONNECTION", "")))
+    os._exit(agent_main(reader, writer, os.environ.get("SSH_CONNECTION", ""), left))

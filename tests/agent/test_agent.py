@@ -230,6 +230,24 @@ def test_the_agent_may_end_before_the_guard_is_ready():
     assert (done.returncode, done.stderr) == (0, "")
 
 
+MUTE_AGENT = """\
+import os, signal, sys
+sys.path.insert(0, sys.argv[1])
+from mslaunch.agent import main
+main.serve = lambda *_: os.kill(os.getpid(), signal.SIGSTOP)
+signal.alarm(1)
+main.remote_main()
+"""
+
+
+def test_an_agent_that_is_stopped_before_it_speaks():
+    """It has what is left of the time in which the launcher wants to hear from it: its guard kills it then."""
+    root = os.path.dirname(os.path.dirname(mslaunch.__file__))
+    argv = [sys.executable, "-I", "-S", "-c", MUTE_AGENT, root]
+    done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=BOUND)
+    assert (done.returncode, done.stderr) == (128 + signal.SIGKILL, b"")
+
+
 def test_the_link_may_end_while_a_rank_prints(agent):
     """Nobody reads, so the agent has stopped reading its rank; that rank is ended as well."""
     agent.launch(plan("yes"))
