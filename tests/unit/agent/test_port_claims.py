@@ -7,11 +7,13 @@ import os
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from mslaunch.agent.port_claims import claim
 
+ROOT = Path(__file__).resolve().parents[3]
 PORT = 8118 - 7
 CLAIMS = """\
 import sys
@@ -64,7 +66,11 @@ def test_a_row_within_a_name_is_no_claim(kind: int) -> None:
 def test_of_many_that_come_at_once_at_most_one_gets_it() -> None:
     jobs = [
         subprocess.Popen(
-            [sys.executable, "-c", CLAIMS, str(PORT)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, "-c", CLAIMS, str(PORT)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
         )
         for _ in range(6)
     ]
