@@ -23,7 +23,6 @@ from mslaunch.runtime.loop import Loop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from types import ModuleType
 
     from mslaunch.agent.ranks.session_dir import SessionDir
     from mslaunch.agent.stack_traces import Tracer
@@ -235,7 +234,7 @@ class Agent:
     def _trace(self, seconds: float) -> None:
         """Look at the stacks of all ranks for so many seconds at most."""
         pids = {} if self._job.termination.begun else self._job.pids()
-        self._tracer = _need("agent.stack_traces").Tracer(self._loop, pids, self._environ, self._traced)
+        self._tracer = on_demand.get("agent.stack_traces").Tracer(self._loop, pids, self._environ, self._traced)
         self._tracer.begin(seconds)
 
     def _traced(self, rank: int, traced: control.StackTrace | None) -> None:
@@ -292,15 +291,9 @@ def _signal_of(frame: Frame) -> tuple[int, int | None, bool]:
     return int(number), None if frame.rank == NO_RANK else frame.rank, bool(as_term)
 
 
-def _need(name: str) -> ModuleType:
-    module = on_demand.get(name)
-    assert module
-    return module
-
-
 def _clean_up(link: LauncherLink, frame: Frame) -> None:
-    link.send(frames.CLEANED, NO_RANK, _need("agent.leftovers").clean_up(frame.payload))
+    link.send(frames.CLEANED, NO_RANK, on_demand.get("agent.leftovers").clean_up(frame.payload))
 
 
 def _answer_room(link: LauncherLink, frame: Frame) -> None:
-    link.send(frames.FITS, NO_RANK, _need("host.start_limits").fits(int(frame.payload)))
+    link.send(frames.FITS, NO_RANK, on_demand.get("host.start_limits").fits(int(frame.payload)))

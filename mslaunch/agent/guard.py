@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _PR_SET_CHILD_SUBREAPER = 36
 _SPARE = 4 << 20  # bytes of address space, never touched
-_STOPPED = 60.0  # seconds that a local agent may be stopped before it has said how long
+_STOPPED = 60.0  # seconds that an agent may be stopped at most before it has said how long
 _LATE = 1.0  # seconds: an alarm this late means that the guard was stopped, too, as all of a job may be for a while
 _EARLY = 0.01  # seconds: timers are rounded
 _IGNORED = ("SIGINT", "SIGHUP", "SIGQUIT", "SIGTSTP", "SIGPIPE", "SIGUSR1", "SIGUSR2")
@@ -35,7 +35,8 @@ def guarded(serve: Callable[[int, int], None], keep: tuple[int, ...], patience: 
     takes.)  `directories` takes the names, each with a NUL after it, of directories that must not outlive the agent, or
     `=SECONDS`, with a NUL as well: how long it may be stopped from now on; 0: for ever.
     `keep` are the descriptors of the link: the guard closes its copies, so that the link ends with the agent.
-    `patience`: seconds that the agent may be stopped before it has said how long; 0: a default.
+    `patience`: seconds that the launcher still waits for the agent to speak, 0 if unknown: so long, and no longer than
+    a minute, it may be stopped before it has said how long.
     Returns, in the guard only, the exit code of the agent (128 + n for a signal).
     """
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, as some parents leave it, it would eat exit codes
@@ -64,13 +65,13 @@ def guarded(serve: Callable[[int, int], None], keep: tuple[int, ...], patience: 
     null = os.open("/dev/null", os.O_RDWR)
     for fd in keep:
         os.dup2(null, fd)
-    return _watch(agent, names, (null, ours), adopted, [b"=%f" % (patience or _STOPPED)])
+    return _watch(agent, names, (null, ours), adopted, [b"=%f" % min(patience or _STOPPED, _STOPPED)])
 
 
 def _watch(agent: int, names: int, spare: tuple[int, ...], adopted: bool, told: list[bytes]) -> int:
     """Wait for the agent, and end and remove what it has left; the descriptors `spare` may be closed then.
 
-    `told` is what the agent has said, as `guarded` tells.
+    `told` is what counts as said by the agent at first, as `guarded` tells.
     """
     os.set_blocking(names, False)
     memory = bytes(_SPARE)

@@ -19,12 +19,19 @@ if TYPE_CHECKING:
 def here(name: str) -> bool:
     """Whether the module `mslaunch.NAME` can be imported, or fails for another reason than that it has not come."""
     try:
-        return get(name) is not None
+        return _find(name) is not None
     except LaunchError:
         return True
 
 
-def get(name: str) -> ModuleType | None:
+def get(name: str) -> ModuleType:
+    """A module that has come; raises `LaunchError` if this Python has not all that it needs."""
+    module = _find(name)
+    assert module, name
+    return module
+
+
+def _find(name: str) -> ModuleType | None:
     """The module, or None if it is not here; raises `LaunchError` if this Python has not all that it needs."""
     whole = f"mslaunch.{name}"
     if whole not in sys.modules:

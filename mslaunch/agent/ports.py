@@ -104,7 +104,7 @@ class ServicePort:
         At once, for a rank that has had the time to send its registration may wait 15 s for an answer (docs/design.md).
         """
         module = on_demand.get("host.connection_owners")
-        assert module and self._listener
+        assert self._listener
         found = module.turn_away(self._listener.accept, self._hosts)
         refused = [who for who in found if who]
         if refused and not self._refused:
@@ -149,8 +149,7 @@ class Ports:
             self._reserve(ports, address)
 
     def _reserve(self, ports: Sequence[control.PortRequest], address: str) -> None:
-        module = on_demand.get("agent.port_claims") if any(wanted.port for wanted in ports) else None
-        claim = module.claim if module else None
+        claim = on_demand.get("agent.port_claims").claim if any(wanted.port for wanted in ports) else None
         wanted = control.PortRequest()
         port, token = 0, ""
         try:
@@ -169,9 +168,8 @@ class Ports:
 
     def _refuse(self, wanted: control.PortRequest, error: OSError) -> None:
         def refuse() -> None:
-            module = on_demand.get("host.listeners")
-            assert module
-            self._context.link.not_started(frames.NO_RANK, module.refused(*wanted, error))
+            refused = on_demand.get("host.listeners").refused(*wanted, error)
+            self._context.link.not_started(frames.NO_RANK, refused)
 
         self._context.need("host.listeners", refuse)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from errno import EFBIG, EINVAL, ETIMEDOUT
 
 from mslaunch.faststd import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from mslaunch.host.piped_files import Wait
 
 MOST = 16 << 20  #: bytes of a file that the user has named
-NO_TEXT = (22, 27, 110)  #: errno of what `read_bytes` itself refuses: EINVAL, a device; EFBIG; ETIMEDOUT, a FIFO
+NO_TEXT = (EINVAL, EFBIG, ETIMEDOUT)  #: errno of what `read_bytes` itself refuses: a device, a large file, a FIFO
 
 
 def head_of(path: str, size: int, offset: int = 0) -> bytes:
@@ -66,5 +67,5 @@ def read_bytes(path: str, wait: Wait | None = None, check: Callable[[os.stat_res
     finally:
         os.close(fd)
     if len(data) > MOST:
-        raise OSError(27, f"it is larger than {MOST >> 20} MiB")
+        raise OSError(EFBIG, f"it is larger than {MOST >> 20} MiB")
     return data

@@ -8,12 +8,11 @@ import json
 import os
 import sys
 import tempfile
-from importlib.util import find_spec
 from pathlib import Path
 
 from chaos_lib import ChaosError, cells, known_wrong, runner, table
 from chaos_lib.cells import Cell
-from chaos_lib.sandbox import PYTHON
+from chaos_lib.sandbox import why_none
 from chaos_lib.trial import Result, Trial
 
 
@@ -70,10 +69,8 @@ def main(words: list[str]) -> int:
     if given.list:
         print("\n".join(map(str, wanted)))
         return 0
-    if os.geteuid():
-        parser.error("real hosts need root")
-    if find_spec("paramiko") is None:
-        parser.error(f"{PYTHON} has no paramiko, which the launches need: pip install -e .")
+    if reason := why_none():
+        parser.error(reason)
     options = runner.Options(
         given.jobs, given.tries, Path(given.record) if given.record else None, given.again, given.keep, given.seconds
     )

@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,6 +28,13 @@ HOSTS = ("n01", "n02", "n03", "n04")
 PYTHON = os.path.join(os.path.realpath(sys.prefix), "bin", "python3")
 PLACES = ("head", *HOSTS)
 ADDRESS = {"head": "10.77.0.1", "n01": "10.77.1.1", "n02": "10.77.1.2", "n03": "10.77.1.3", "n04": "10.77.1.4"}
+
+
+def why_none() -> str:
+    """Why no sandbox can be had here; "" if one can."""
+    if os.geteuid():
+        return "real hosts need root"
+    return "" if find_spec("paramiko") else f"{PYTHON} has no paramiko, which the launches need: pip install -e ."
 
 
 class Process(NamedTuple):

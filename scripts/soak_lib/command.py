@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import tempfile
 import time
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from chaos_lib.runner import commit
-from chaos_lib.sandbox import PYTHON, Sandbox
+from chaos_lib.sandbox import Sandbox, why_none
 
 from soak_lib import detached, launches, streams
 
@@ -44,10 +42,8 @@ def main(words: list[str]) -> int:
     for kind in kinds:
         if kind not in KINDS:
             parser.error(f"{kind!r} is none of {', '.join(KINDS)}")
-    if os.geteuid():
-        parser.error("real hosts need root")
-    if find_spec("paramiko") is None:
-        parser.error(f"{PYTHON} has no paramiko, which the launches need: pip install -e .")
+    if reason := why_none():
+        parser.error(reason)
     count, seconds, jobs = (60, 10.0, 6) if given.short else (given.launches, given.minutes * 60, given.detached)
     todo: dict[str, Callable[[Sandbox], dict[str, Any]]] = {
         "launches": lambda sandbox: launches.run(sandbox, count),

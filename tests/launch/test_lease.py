@@ -39,29 +39,23 @@ def ended_as_lost(job, began, words):
     job.wait_gone()
 
 
+@pytest.mark.parametrize("guard_too", [False, True], ids=["agent", "both"])
 @WHERE
-def test_an_agent_that_is_stopped_for_ever(start, where):
-    """The launcher gives it up, and its guard kills it and all that it has started."""
+def test_an_agent_that_is_stopped_for_ever(start, where, guard_too):
+    """The launcher gives it up, and its guard kills it and all that it has started.
+
+    If both are stopped, a new agent kills the old one, and continues the guard.
+    """
     job = start([*where, *SHORT, *ENDLESS])
     job.expect(b"\n", 2)
     began = time.monotonic()
     agent = parent_of(job.pids()[-1])
+    if guard_too:
+        stop(parent_of(agent))
     stop(agent)
     ended_as_lost(
         job, began, rf"nothing was heard from \S+ for \d\S* s: .* its agent \(process {agent} there\) stopped\?"
     )
-
-
-@WHERE
-def test_an_agent_and_its_guard_that_are_stopped_for_ever(start, where):
-    """Nobody on that host acts any more: a new agent there kills the old one, and continues the guard."""
-    job = start([*where, *SHORT, *ENDLESS])
-    job.expect(b"\n", 2)
-    began = time.monotonic()
-    agent = parent_of(job.pids()[-1])
-    stop(parent_of(agent))
-    stop(agent)
-    ended_as_lost(job, began, rf"nothing was heard from \S+ for \d\S* s: .* its agent \(process {agent} there\)")
 
 
 @pytest.mark.parametrize(

@@ -42,17 +42,10 @@ def server_module(family: str) -> str:
     return next(row.server for row in PROTOCOLS.values() if row.family == family)
 
 
-def _module(name: str) -> Any:
-    """A module that has come."""
-    module = on_demand.get(name)
-    assert module
-    return module
-
-
 def load_server(family: str) -> tuple[Callable[[ServerContext], MpiServer], dict[str, Any]]:
     """What starts the server of a family, and the commands of its protocols."""
     rows = {name: row.commands for name, row in PROTOCOLS.items() if row.family == family and row.commands}
-    return _module(server_module(family)).start, {name: _module(row).COMMANDS for name, row in rows.items()}
+    return on_demand.get(server_module(family)).start, {name: on_demand.get(row).COMMANDS for name, row in rows.items()}
 
 
 class Offer(NamedTuple):
@@ -112,7 +105,7 @@ def _import_hint() -> None:
 
 def _choose(asked: str, program: Program) -> Offer:
     """The offer for a program that may be Open MPI's; `asked` is auto, pmix, or pmix:PATH."""
-    detect = _module("agent.mpi.library_of_program")
+    detect = on_demand.get("agent.mpi.library_of_program")
     found = detect.find(*program)
     kind, _, path = asked.partition(":")
     if kind == "auto" and not (found and found.family == "pmix"):

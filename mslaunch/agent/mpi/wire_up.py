@@ -155,9 +155,7 @@ class MpiWireUp:
         self._send(frames.JOINED, rank, title.encode())
 
     def _watch(self) -> None:
-        module = on_demand.get("agent.mpi.singleton")
-        assert module
-        self._singletons = module.SingletonWatch(
+        self._singletons = on_demand.get("agent.mpi.singleton").SingletonWatch(
             self._loop,
             lambda: {rank: pid for rank, pid in self._pids().items() if rank in self._offers},
             self._joined.__contains__,

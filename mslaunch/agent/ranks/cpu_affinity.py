@@ -37,10 +37,9 @@ class bound:  # noqa: N801
                 raise LaunchError(what, todo=todo) from None
             self._before = before
         if self._memory:
-            module = on_demand.get("agent.ranks.numa_memory")
-            assert module
+            bind = on_demand.get("agent.ranks.numa_memory").bind
             try:
-                self._put_back = module.bind(self._memory)
+                self._put_back = bind(self._memory)
             except OSError as error:
                 self.refused = f"this host bound no memory to NUMA node {_numbers(self._memory)}: {error.strerror}"
         return self

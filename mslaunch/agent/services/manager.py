@@ -71,9 +71,8 @@ class ServiceManager:
     def _start(self, plan: NodePlan, service: ServicePlan, early: bool) -> None:
         number = service.number
         if number not in self._services:
-            module = on_demand.get("agent.services.service")
-            assert module
-            self._services[number] = module.Service(self._context, self._pids, plan, service, self._ports[number])
+            kind = on_demand.get("agent.services.service").Service
+            self._services[number] = kind(self._context, self._pids, plan, service, self._ports[number])
             self._services[number].watch(self._watched)
             if self._ending:
                 self._services[number].end(at_once=False)
