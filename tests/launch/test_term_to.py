@@ -18,19 +18,22 @@ WHERE = pytest.mark.parametrize("where", [LOCAL, REMOTE], ids=["local", "two hos
 #: a trainer and its data loader, in one process group; the trainer saves only while its loader lives
 TRAINER = """\
 import os, signal, sys
-pid = os.fork()
-if not pid:
-    signal.signal(signal.SIGTERM, lambda *_: (os.write(1, b"loader terminated\\n"), os._exit(0)))
-    os.write(1, b"ready\\n")
-    while True:
-        signal.pause()
 def save(signum, frame):
     signal.sigtimedwait([signal.SIGUSR1], 0.2)
     alive = os.waitpid(pid, os.WNOHANG)[0] == 0
     os.write(1, b"saved\\n" if alive else b"loader lost\\n")
     os._exit(0)
+prepared, tell = os.pipe()
+pid = os.fork()
+if not pid:
+    signal.signal(signal.SIGTERM, lambda *_: (os.write(1, b"loader terminated\\n"), os._exit(0)))
+    os.write(tell, b"!")
+    while True:
+        signal.pause()
 signal.signal(signal.SIGTERM, save)
 signal.signal(signal.SIGUSR1, lambda *_: os.write(1, b"warned\\n"))
+os.read(prepared, 1)
+os.write(1, b"ready\\n")  # both can be signalled
 while True:
     signal.pause()
 """

@@ -52,20 +52,52 @@ def test_who_has_closed_owns_nothing() -> None:
         assert owner(server.fileno()) is None
 
 
+def reset(client: socket.socket) -> None:
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    client.close()
+
+
+def reset_and_again(listener: socket.socket) -> tuple[socket.socket, socket.socket] | None:
+    """The server's end of a connection that was reset, and a new client at the address of the old one.
+
+    None if somebody else has taken that port meanwhile.
+    """
+    client = socket.create_connection(listener.getsockname())
+    server, address = listener.accept()
+    reset(client)
+    again = socket.socket()
+    again.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        again.bind(address)
+    except OSError:
+        server.close()
+        again.close()
+        return None
+    again.connect(listener.getsockname())
+    return server, again
+
+
 @pytest.mark.usefixtures("way")
 def test_who_has_reset_owns_nothing_though_another_has_the_same_address_now() -> None:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
-        client = socket.create_connection(listener.getsockname())
-        server, address = listener.accept()
-        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        client.close()
-        with socket.socket() as again, server:
-            again.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            again.bind(address)
-            again.connect(listener.getsockname())
+        server, again = next(filter(None, (reset_and_again(listener) for _ in range(20))))
+        with server, again:
             assert owner(server.fileno()) is None
+
+
+def test_who_resets_while_the_kernel_is_asked_owns_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the kernel says may be of another connection, with the same addresses."""
+    client, server = connected("127.0.0.1")
+
+    def asked(*_: object) -> int:
+        reset(client)
+        return os.getuid()
+
+    monkeypatch.setattr(connection_owners, "_asked", asked)
+    with server:
+        assert owner(server.fileno()) is None
 
 
 @pytest.mark.usefixtures("way")
