@@ -174,13 +174,18 @@ class Service:
         run.stop_waiting()
         if self._idle:
             self._idle.cancel()
+        missing = bool(run.command.missing) and status.code == run.command.missing
+        if missing and not self._needed and not run.reported:  # nobody has heard of it, unless it has printed something
+            run.process.retire(lambda: self._report(run, status, missing) if run.reported else self._forget())
+        else:
+            self._report(run, status, missing)
+
+    def _report(self, run: ServiceRun, status: ExitStatus, missing: bool) -> None:
+        """Report the end of a process, which may have been `missing` its framework."""
         needed: bool | None = False  # one that has ended well has served
-        error, missing = run.error, bool(run.command.missing) and status.code == run.command.missing
+        error = run.error
         if missing and self._needed:  # no other interpreter is known
             error = self._kind.not_installed(run.command)
-        elif missing and not run.reported:  # if a rank connects after all, its process tells which interpreter has it
-            run.process.retire(self._forget)
-            return
         elif missing or run.guessed:  # a rank that needs it will connect, and then the error is reported
             status, error = ExitStatus(0), None
             needed = None if missing else True
@@ -193,6 +198,7 @@ class Service:
             self._context.link.exited(self._service.number, status)
 
     def _forget(self) -> None:
+        """If a rank connects after all, its process tells which interpreter has the framework."""
         self._run = self._command = None
         if not self._ending:
             self._try(lambda: None)

@@ -74,6 +74,18 @@ class Reports:
         self.events.append(error)
 
 
+def started(loop: Loop, reports: Reports, first: bool) -> tuple[Service, int]:
+    """A service of whatever kind `load` returns, on a node that has had ranks; and its port."""
+    context = AgentContext(loop, reports, {}, lambda: None, lambda name, then: then())
+    listener = Listener()
+    plan = ServicePlan(listener.port, (), SERVICE_BASE, first=first, kind=next(iter(KINDS)))
+    port = ServicePort(context, plan, listener, lambda: None)
+    service = Service(context, lambda: [], NodePlan((), (AppPlan(("x",), "/"),), (), services=(plan,)), plan, port)
+    service.watch(True)
+    service.start(early=True)
+    return service, listener.port
+
+
 def test_a_kind_is_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(KINDS, "store", "its row")
     monkeypatch.setattr(service_module, "load", lambda row: Store)
@@ -91,6 +103,23 @@ def test_a_kind_is_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
         service.end(at_once=True)
         assert loop.run(lambda: not service.running, 20)
     assert reports.events == ["started", SERVES, 15]
+
+
+def test_what_a_process_has_printed_may_be_read_after_its_exit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has found that it is not needed; but once the launcher has heard of it, it has to hear of its end."""
+
+    class Prints(Store):
+        def early(self, guessed: bool) -> ServiceCommand | None:
+            return ServiceCommand("/bin/sh", ["sh", "-c", "echo welcome; exit 93"], {}, "/", 93)
+
+    monkeypatch.setattr(service_module, "load", lambda row: Prints)
+    reports = Reports()
+    with Loop() as loop:
+        service = started(loop, reports, first=True)[0]
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)  # the loop finds both at once
+        assert loop.run(lambda: len(reports.events) == 3, 20), reports.events
+        service.end(at_once=True)
+    assert reports.events == ["started", SERVES, None]
 
 
 @pytest.mark.parametrize("row", KINDS.values())
@@ -119,21 +148,14 @@ def test_a_port_that_is_lost(monkeypatch: pytest.MonkeyPatch, first: bool, code:
             return self.early(False) if loaded else None
 
     monkeypatch.setattr(service_module, "load", lambda row: Ends)
-    monkeypatch.setitem(KINDS, "ends", "its row")
     reports = Reports()
     with Loop() as loop:
-        context = AgentContext(loop, reports, {}, lambda: None, lambda name, then: then())
-        listener = Listener()
-        plan = ServicePlan(listener.port, (), SERVICE_BASE, first=first, kind="ends")
-        port = ServicePort(context, plan, listener, lambda: None)
-        service = Service(context, lambda: [], NodePlan((), (AppPlan(("x",), "/"),), (), services=(plan,)), plan, port)
-        service.watch(True)
-        service.start(early=True)
-        with socket.create_server(("127.0.0.1", plan.port)):
+        service, number = started(loop, reports, first)
+        with socket.create_server(("127.0.0.1", number)):
             said: list[str] = []
 
             def heard() -> bool:
-                said[:] = [str(event) for event in reports.events if f"port {plan.port} is now in use" in str(event)]
+                said[:] = [str(event) for event in reports.events if f"port {number} is now in use" in str(event)]
                 return bool(said)
 
             assert loop.run(heard, 20), reports.events
