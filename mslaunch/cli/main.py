@@ -135,12 +135,13 @@ def _run(argv: Sequence[str], called: str) -> int:
     for note in request.notes if not request.quiet else ():
         _write_error(f"mslaunch: note: {note}\n")
     from mslaunch.datamodel.request import Caller
-    from mslaunch.launcher.launch import run
+    from mslaunch.launcher.launch import MANAGERS, run
 
+    granting = any(variable in os.environ for variable, _ in MANAGERS.values())
     if request.backend:
         from mslaunch.backends.backend_table import run
 
-    if request.names_hosts:
+    if request.names_hosts or granting:
         from mslaunch.host.freed_memory import return_freed_memory
 
         return_freed_memory()  # not for `api.launch`: the process is its caller's

@@ -120,6 +120,7 @@ class LinkPolicy(NamedTuple):
     timeout: float = 15.0  # seconds from the first packet to HELLO, for each host
     python: str = "python3"  # the interpreter of the agents
     fanout: int = 32  # hosts that are being connected at one time
+    asked: str = ""  # the transport that the user asked for; "": that of the resource manager, or ssh
     granted: str = ""  # the transport that a resource manager names
     heartbeat: float = 0.0  # seconds after which an idle side sends a sign of life; 0: as `pace` says
     lease: float = 15.0  # seconds of silence after which the other side is given up; 0: never
@@ -132,7 +133,7 @@ class LinkPolicy(NamedTuple):
     @property
     def transport(self) -> str:
         """The word of the transport for other hosts (`transport.transport_table`)."""
-        return "rsh" if self.agent else self.granted or "ssh"
+        return "rsh" if self.agent else self.asked or self.granted or "ssh"
 
 
 class Share(NamedTuple):
@@ -201,7 +202,9 @@ class Request(NamedTuple):
     verbose: bool = False
     cluster: ServicePolicy = ServicePolicy()
     detach: bool = False  # the command returns when the ranks run, and the launcher stays (cli/jobs)
+    resource_manager: str = ""  # --resource-manager: a word of `launcher.launch.MANAGERS`, "none"; "": which is there
     backend: str = ""  # --backend: who starts the ranks; "openmpi", "openmpi:PLACE"; "": we do
+    scrub: tuple[str, ...] = ()  # variables, and NAME* patterns, that ranks do not inherit from an agent of a grant
     notes: tuple[str, ...] = ()  # what was said and has no effect, a sentence each; the command prints them
 
     @property

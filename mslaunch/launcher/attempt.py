@@ -93,12 +93,12 @@ class JobAttempt:
     def __init__(self, context: LaunchContext, request: Request, number: int) -> None:
         self._context = context
         self._caller = context.caller
-        self.request = request
-        self.number = number
         self._grant = context.grant
+        self.request = self._under_grant(request)
+        self.number = number
         self.pool = AgentPool(
             context.loop,
-            request.link._replace(granted=self._grant.transport) if self._grant else request.link,
+            self.request.link,
             self._caller.environ,
             context.console,
             context.interrupts.wait,
@@ -113,12 +113,16 @@ class JobAttempt:
 
     # --- hosts and places
 
-    def named_hosts(self) -> Allocation:
-        """The hosts that a resource manager has granted, or that the request names; no agent is asked for slots."""
-        return self._grant.allocation if self._grant else self._of_request()
+    def _under_grant(self, request: Request) -> Request:
+        """What a resource manager says of how agents are started, and of what ranks inherit there, added to it."""
+        if not self._grant:
+            return request
+        link = request.link._replace(granted=self._grant.transport)
+        return request._replace(link=link, scrub=self._grant.scrub)
 
-    def _of_request(self) -> Allocation:
-        return allocation_of(self.request, self._hwthreads, self._context.interrupts.wait_for_input)
+    def named_hosts(self) -> Allocation:
+        """The hosts that the request names, of those granted if some were; no agent is asked for slots."""
+        return allocation_of(self.request, self._hwthreads, self._context.interrupts.wait_for_input, self._grant)
 
     def count_cores(self, allocation: Allocation, gone: Collection[str] = ()) -> Allocation:
         """`allocation` with all slots known: a host without slots= has as many as cores, which its agent knows.
@@ -136,7 +140,7 @@ class JobAttempt:
 
     def place(self, request: Request, allocation: Allocation) -> JobMap:
         """Map the ranks; from now on `request` and `allocation` are those of the attempt."""
-        self.request, self.allocation = request, allocation
+        self.request, self.allocation = self._under_grant(request), allocation
         self.placed = place(
             request,
             allocation,
@@ -255,11 +259,11 @@ class JobAttempt:
         """For MPI_Comm_spawn, which few jobs call."""
         from mslaunch.launcher.mpi.spawn_ranks import SpawnContext, Spawner
 
-        caller, jobid, request = self._caller, self._context.jobid, self.request
+        caller, jobid, request, grant = self._caller, self._context.jobid, self.request, self._grant
 
         def named(apps: tuple[AppContext, ...]) -> Allocation:
             policy = request.policy._replace(rankfile=None, map_by="")
-            return allocation_of(request._replace(apps=apps, policy=policy))
+            return allocation_of(request._replace(apps=apps, policy=policy), granted=grant)
 
         context = SpawnContext(
             request, self.allocation, self.jobmap, caller.environ, caller.cwd, jobid, endpoint, named, self.pool.call,
@@ -323,7 +327,9 @@ class JobAttempt:
         return self.close_output()
 
 
-def allocation_of(request: Request, hwthreads: bool = False, wait: Wait | None = None) -> Allocation:
+def allocation_of(
+    request: Request, hwthreads: bool = False, wait: Wait | None = None, granted: Grant | None = None
+) -> Allocation:
     """The hosts that a request names, as far as this host knows their slots; `wait` is that of `read_text`."""
-    read = partial(read_text, wait=wait)
-    return allocate(request, read, is_local, os.uname().nodename, cores_here(hwthreads))
+    read, job = partial(read_text, wait=wait), (granted.allocation, granted.title) if granted else ()
+    return allocate(request, read, is_local, os.uname().nodename, cores_here(hwthreads), *job)

@@ -11,9 +11,10 @@ import time
 
 from mslaunch.datamodel.outcome import Failure, Outcome
 from mslaunch.datamodel.request import Request
-from mslaunch.errors import EXIT_USAGE, LaunchError, no_memory
+from mslaunch.errors import EXIT_USAGE, LaunchError, UsageError, no_memory
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.host.files import read_text
+from mslaunch.host.own_addresses import is_local
 from mslaunch.launcher.agents.start_agents import OpenLinks
 from mslaunch.launcher.attempt import JobAttempt, LaunchContext
 from mslaunch.launcher.interrupts import Interrupts, check_warning
@@ -30,8 +31,9 @@ if TYPE_CHECKING:
     from mslaunch.launcher.host_replacement import HostReplacement
     from mslaunch.resource_managers.managers import Grant
 
-#: a variable that says that a launch runs under a system -> its resource manager, in the order in which they are asked
-MANAGERS: dict[str, str] = {}
+#: the word of a system -> a variable that says that a launch may run under it, and its resource manager
+MANAGERS: dict[str, tuple[str, str]] = {}
+NO_MANAGER = "none"  #: --resource-manager none: hosts are those of the command line, or this one
 _SPARE = 4 << 20  # bytes of address space, never touched
 
 
@@ -55,13 +57,26 @@ def make_context(loop: Loop, request: Request, caller: Caller) -> LaunchContext:
 
 
 def _grant(request: Request, caller: Caller) -> Grant | None:
-    """What a resource manager has granted; None if there is none, a backend runs the job, or hosts are named."""
-    rows = [row for name, row in MANAGERS.items() if name in caller.environ]
-    if not rows or request.names_hosts or request.backend:
+    """What a resource manager has granted; None if there is none, or it is not for us to use.
+
+    A backend asks by itself, and of a job that other launchers start with us (msrun --node_rank) only ours is here.
+    """
+    wanted = request.resource_manager
+    if wanted and wanted != NO_MANAGER and wanted not in MANAGERS:
+        known = ", ".join([*MANAGERS, NO_MANAGER])
+        raise UsageError(f"there is no resource manager {wanted!r}", "--resource-manager", f"use one of {known}")
+    if wanted == NO_MANAGER or request.backend or request.cluster.share:
+        return None
+    found = {
+        word: row
+        for word, (variable, row) in MANAGERS.items()
+        if (word == wanted if wanted else variable in caller.environ)
+    }
+    if not found:
         return None
     from mslaunch.resource_managers.managers import HostAccess, detect, run_command
 
-    return detect(rows, HostAccess(caller.environ, read_text, run_command))
+    return detect(found, HostAccess(caller.environ, read_text, run_command, is_local), wanted)
 
 
 class _Launch:

@@ -63,10 +63,14 @@ def missing_exports(request: Request, environ: Mapping[str, str]) -> list[str]:
     ]
 
 
-def forwarded(app: AppContext, environ: Mapping[str, str]) -> list[str]:
-    """Variables of the launcher for ranks on other hosts; those that frameworks name too, unless none is to travel."""
+def forwarded(app: AppContext, environ: Mapping[str, str], scrub: tuple[str, ...] = ()) -> list[str]:
+    """Variables of the launcher for ranks on other hosts; those that frameworks name too, unless none is to travel.
+
+    `scrub`: names and NAME* patterns that stay here.
+    """
     patterns = (*app.forward, *frameworks.FORWARD) if app.forward else ()
-    return [f"{name}={environ[name]}" for name in matching(patterns, environ)]
+    names = [name for name in matching(patterns, environ) if not any(_matches(name, one) for one in scrub)]
+    return [f"{name}={environ[name]}" for name in names]
 
 
 def matching(patterns: tuple[str, ...], environ: Mapping[str, str]) -> list[str]:

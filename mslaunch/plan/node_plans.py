@@ -144,7 +144,8 @@ class _NodePlans:
         self._own = (f"{JOB_MARK}{jobid}", f"{ATTEMPT}={attempt}")
         self._near = tuple(_app_plan(request, index, environ, cwd) for index in range(len(request.apps)))
         self._far = tuple(
-            app._replace(env=(*forwarded(asked, environ), *app.env)) for app, asked in zip(self._near, request.apps)
+            app._replace(env=(*forwarded(asked, environ, request.scrub), *app.env))
+            for app, asked in zip(self._near, request.apps)
         )
         self._defaults = defaults(request, environ, len(jobmap.placements))
         if request.output.xterm and "DISPLAY" in environ:  # unless the way there brought one along (ssh -X)
@@ -170,7 +171,7 @@ class _NodePlans:
             env=(*frameworks.job_env(self._place(any_rank, local_size, world)), *self._own, self._mark(node)),
             defaults=self._defaults,
             together=frameworks.TOGETHER,
-            scrub=(*frameworks.SCRUB, *OWN),
+            scrub=(*frameworks.SCRUB, *OWN, *request.scrub),
             services=services,
             stdin=tuple(RankId(placement.rank) for placement in here if placement.rank in self._readers),
             merge=request.output.merge,

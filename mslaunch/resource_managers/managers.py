@@ -1,15 +1,17 @@
 """The contract of resource managers (Slurm, PBS, LSF and others), which grant hosts to a launch.
 
-They are rows of `MANAGERS` in `launcher/launch`, by the variable that says that a launch runs under the system.  Hosts
-that the command line names come first, as hydra's -hosts do: then no system is asked, and nothing of its grant is used.
+A resource manager is a function, named by a row of `MANAGERS` in `launcher/launch`; a row also has a variable that says
+that a launch may run under the system.  Without `--resource-manager` all whose variable is set are asked.  Flux decides
+alone, since a Flux instance runs inside of a job of another system; of the others only one may have granted hosts.
 """
 
 from __future__ import annotations
 
+from mslaunch.errors import LaunchError, UsageError, counted
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple, load
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Protocol
 
     from mslaunch.datamodel.jobmap import Allocation
@@ -20,36 +22,65 @@ if TYPE_CHECKING:
         def __call__(self, host: HostAccess) -> Grant | None:
             """What was granted to this launch; None if it does not run under this system.
 
-            Raises `LaunchError` if it does, and the grant cannot be understood.
+            Raises `LaunchError` if it does, and the grant cannot be understood or used: a launch is never silently
+            local.
             """
+
+
+INNERMOST = "flux"  #: the system that runs inside of jobs of the others
+OPTION = "--resource-manager"
 
 
 class HostAccess(NamedTuple):
     """All that a resource manager may look at."""
 
     environ: Mapping[str, str]
-    read_text: Callable[[str], str]  # a file; raises OSError
+    read_text: Callable[[str], str]  # a file; raises OSError and UnicodeDecodeError
     run: Callable[[Sequence[str]], str]  # the standard output of a command; raises LaunchError
+    is_local: Callable[[str], bool]  # whether a name means this host
 
 
 class Grant(NamedTuple):
     """The hosts of a launch, and how agents get there."""
 
-    allocation: Allocation  # slots included: no host has to be asked for them
-    transport: str = ""  # starts agents on other hosts (a word of `transport_table`); "": that of the command line
+    allocation: Allocation  # slots included: no host has to be asked for them; `Node.local`: forked
+    title: str  # the job in messages: "Slurm's job 17"
+    transport: str = "ssh"  # starts agents on other hosts: a word of `transport_table`
+    scrub: tuple[str, ...] = ()  # variables, and NAME* patterns, that mean something else in a rank than in an agent
 
 
-def detect(rows: Iterable[str], host: HostAccess) -> Grant | None:
-    """The grant of the first of these systems that this launch runs under."""
-    managers: Iterable[ResourceManager] = map(load, rows)
-    return next(filter(None, (manager(host) for manager in managers)), None)
+def detect(rows: Mapping[str, str], host: HostAccess, wanted: str = "") -> Grant | None:
+    """The grant of the system that this launch runs under.
+
+    `rows`: by the word of a system, its function; those that may be there.  With `wanted` it must be this one.  Raises
+    `LaunchError`, also where two systems have granted hosts.
+    """
+    if INNERMOST in rows:
+        rows = {INNERMOST: rows[INNERMOST], **rows}
+    grants: dict[str, Grant] = {}
+    for word, row in rows.items():
+        manager: ResourceManager = load(row)
+        grant = manager(host)
+        if grant:
+            grants[word] = grant
+            if word == INNERMOST:
+                break
+    if wanted and not grants:
+        raise UsageError(
+            f"this launch does not run under {wanted}: its variables are not set",
+            OPTION,
+            "start mslaunch inside of a job of that system, or leave the option out",
+        )
+    if len(grants) > 1:
+        titles = " and ".join(grant.title for grant in grants.values())
+        choice = " or ".join(f"{OPTION} {word}" for word in grants)
+        raise LaunchError(f"{counted(len(grants), 'system')} have granted hosts: {titles}", todo=f"choose: {choice}")
+    return next(iter(grants.values()), None)
 
 
 def run_command(argv: Sequence[str]) -> str:
     """For `HostAccess.run`; no longer than ten seconds."""
     import subprocess
-
-    from mslaunch.errors import LaunchError
 
     try:
         done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=10, check=True)

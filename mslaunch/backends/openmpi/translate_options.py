@@ -31,6 +31,7 @@ REFUSED: tuple[tuple[str, str, str], ...] = (
     ("servers", "--server_num", "mpirun starts ranks only; leave it out"),
     ("state_on_timeout", "--report-state-on-timeout", "mpirun does not report the state of its ranks; leave it out"),
     ("stack_traces", "--get-stack-traces", "the ranks belong to mpirun; leave it out"),
+    ("resource_manager", "--resource-manager", "mpirun looks for one by itself; give --mca ras and plm"),
     ("term_to", "--term-to", "mpirun sends SIGTERM to the process groups of its ranks; leave it out"),
     ("warn", "--warn", "mpirun forwards USR1 and USR2 to process groups only; leave it out, and send it with kill"),
     ("index_argv", "--index-argv-by-rank", "mpirun starts a shell before the program; leave it out"),

@@ -252,6 +252,9 @@ _LINK = (
     _row("connect-timeout spawn-timeout", "SECONDS", "how long a host may take to connect", LINK, readers.wait,
          "link.timeout", "15"),
     _row("agent-python", "PATH", "python on the hosts, 3.8 or newer", LINK, readers.text, "link.python", "python3"),
+    _row("resource-manager", "NAME", "the system whose job this launch runs in: slurm, pbs, lsf, gridengine, flux and "
+         "others; none: hosts are only those of the command line. Default: found by the environment", HOSTS,
+         readers.text, "resource_manager"),
     _row("fanout", "N", "hosts that are connected at the same time", LINK, readers.count, "link.fanout", "32"),
     _row("heartbeat", "SECONDS", "mslaunch and the agents on the hosts send each other a sign of life when they have "
          "sent nothing for so long; at most half of --lease. Default: 5, or a third of a short --lease", LINK,

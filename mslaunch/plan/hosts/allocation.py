@@ -32,9 +32,15 @@ class _Listed(NamedTuple):
 
 
 def allocate_named(
-    request: Request, read_text: Callable[[str], str], is_local: Callable[[str], bool], here: Node
+    request: Request,
+    read_text: Callable[[str], str],
+    is_local: Callable[[str], bool],
+    here: Node,
+    base: Sequence[Node] = (),
 ) -> Allocation:
     """The nodes that the app contexts name between them, or the default hostfile, or the rankfile; `here` is this host.
+
+    Relative hosts without a hostfile are chosen from `base`, or are this host.
 
     An app context takes its hosts from its -H texts, else from its hostfile; one that names none may use all.
     `read_text` may raise OSError and UnicodeDecodeError.  Raises HostfileError, UsageError (-H), AllocationError.
@@ -43,7 +49,7 @@ def allocate_named(
     if not files and request.default_hostfile not in (None, NO_HOSTFILE):
         files = [(request.default_hostfile, "--default-hostfile")]
     naming = naming_of(request, is_local, here.name)
-    sources = _Sources(read_text, naming, files, here)
+    sources = _Sources(read_text, naming, files, base or (here,))
     listed = [sources.of(app) for app in request.apps]
     if request.policy.rankfile is not None:
         return _by_rankfile(request, sources, naming, listed)
@@ -65,12 +71,16 @@ class _Sources:
     """What hostfiles and -H say, each file read once; `named` are those of all app contexts, or the default one."""
 
     def __init__(
-        self, read_text: Callable[[str], str], naming: HostNames, named: Sequence[tuple[str, str]], here: Node
+        self,
+        read_text: Callable[[str], str],
+        naming: HostNames,
+        named: Sequence[tuple[str, str]],
+        others: Sequence[Node],
     ) -> None:
         self._read_text = read_text
         self._naming = naming
         self._named = named
-        self._here = here
+        self._others = others
         self._files: dict[str, _Listed] = {}
 
     def of(self, app: AppContext) -> _Listed | None:
@@ -92,7 +102,7 @@ class _Sources:
         if app.hostfile is not None:
             return self.file(app.hostfile, "--hostfile").table
         if not self._named:
-            return {self._here.name: self._here}
+            return {node.name: node for node in self._others}
         table: Table = {}
         for path, option in self._named:
             table = {**self.file(path, option).table, **table}

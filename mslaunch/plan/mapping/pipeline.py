@@ -37,17 +37,26 @@ def allocate(
     is_local: Callable[[str], bool],
     hostname: str,
     cores: int,
+    granted: Allocation | None = None,
+    title: str = "",
 ) -> Allocation:
-    """The nodes that the request names; without any this host, which has that name, with a slot a core.
+    """The nodes that the request names; without any those granted, or this host, which has that name, a slot a core.
+
+    `granted`: the hosts that a resource manager has granted to the job `title`, from which the request may choose.
 
     `read_text` may raise OSError and UnicodeDecodeError.  Raises HostfileError, UsageError (-H), AllocationError.
     """
     here = Node(hostname, cores, "cores", local=True)
     if not request.names_hosts:
-        return Allocation((here,), declared=False)
+        return granted or Allocation((here,), declared=False)
     from mslaunch.plan.hosts.allocation import allocate_named
 
-    return allocate_named(request, read_text, is_local, here)
+    if not granted:
+        return allocate_named(request, read_text, is_local, here)
+    from mslaunch.plan.hosts.granted_hosts import chosen_of
+
+    here = here._replace(slots=None)  # cores that were not granted are not ours
+    return chosen_of(allocate_named(request, read_text, is_local, here, granted.nodes), granted, title)
 
 
 def place(

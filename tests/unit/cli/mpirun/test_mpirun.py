@@ -166,6 +166,7 @@ DONE = [
     (["connect-timeout", "3"], link(timeout=3.0)),
     (["spawn-timeout", "3"], link(timeout=3.0)),
     (["agent-python", "/usr/bin/python3.11"], link(python="/usr/bin/python3.11")),
+    (["resource-manager", "slurm"], job(resource_manager="slurm")),
     (["fanout", "8"], link(fanout=8)),
     (["heartbeat", "2.5"], link(heartbeat=2.5)),
     (["lease", "60"], link(lease=60.0)),
