@@ -1,12 +1,13 @@
 """Hosts that the command line chooses among those that a resource manager has granted.
 
-As in Open MPI 4.1 (orte_rmaps_base_get_target_nodes), -H and hostfiles only choose within a grant: a host outside is
-refused, and so are more slots on a host than were granted there.  A host whose slots nobody gave has those granted.
+Rules of mpirun, recorded in a job of Slurm: -H takes as many slots of a host as it says, but no more than were granted;
+a hostfile only chooses hosts, which keep the slots granted there, whatever it says (4.1.4 and 5.0.11).  Hosts have the
+order of mention, and a host outside is refused (5.0.11; 4.1.4 leaves it out).
 """
 
 from __future__ import annotations
 
-from mslaunch.errors import AllocationError, counted
+from mslaunch.errors import AllocationError
 from mslaunch.faststd import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ LEAVE = "name hosts of the job, or add --resource-manager none to leave it"
 def chosen_of(named: Allocation, granted: Allocation, title: str) -> Allocation:
     """The allocation that was named, each node as it was granted; `title` is the job, in messages.
 
-    Raises AllocationError for hosts outside, and for more slots than there are.
+    Raises AllocationError for hosts outside.
     """
     nodes = tuple(_granted(node, granted.nodes, title) for node in named.nodes)
     spares = tuple(_granted(node, granted.nodes, title) for node in named.spares)
@@ -32,12 +33,9 @@ def _granted(node: Node, granted: Sequence[Node], title: str) -> Node:
     if own is None:
         names = ", ".join(one.name for one in granted[:8]) + (", …" if len(granted) > 8 else "")
         raise AllocationError(f"{node.name} is not a host of {title}, which has {names}", node.source, LEAVE)
-    if node.slots is None:
+    if node.source != "-H" or node.slots is None or own.slots is None or node.slots >= own.slots:
         return own._replace(spare=node.spare)
-    if own.slots is not None and node.slots > own.slots:
-        what = f"{node.name} is given {counted(node.slots, 'slot')}, and {title} has {own.slots} there"
-        raise AllocationError(what, node.source, "ask for fewer, or add --oversubscribe and leave the number out")
-    return own._replace(slots=node.slots, max_slots=node.max_slots, spare=node.spare, source=node.source)
+    return own._replace(slots=node.slots, spare=node.spare, source=f"-H, {own.source}")
 
 
 def _same(node: Node, granted: Sequence[Node]) -> Node | None:

@@ -42,11 +42,14 @@ def allocate(
 ) -> Allocation:
     """The nodes that the request names; without any those granted, or this host, which has that name, a slot a core.
 
-    `granted`: the hosts that a resource manager has granted to the job `title`, from which the request may choose.
+    `granted`: the hosts that a resource manager has granted to the job `title`, from which -H, hostfiles and rankfiles
+    choose; the default hostfile does not (mpirun 4.1.4 and 5.0.11).
 
     `read_text` may raise OSError and UnicodeDecodeError.  Raises HostfileError, UsageError (-H), AllocationError.
     """
     here = Node(hostname, cores, "cores", local=True)
+    if granted:
+        request = request._replace(default_hostfile=None)
     if not request.names_hosts:
         return granted or Allocation((here,), declared=False)
     from mslaunch.plan.hosts.allocation import allocate_named
