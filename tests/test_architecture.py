@@ -70,6 +70,7 @@ STARTERS = {
     "transport.fork",
     "resource_managers.managers",
     "transport.rsh_program",
+    "transport.srun",
     "transport.ssh.tcp_and_proxy",
     "transport.ssh.config.ssh_program",
     "backends.openmpi.find_mpirun",
@@ -77,7 +78,7 @@ STARTERS = {
 }
 _STARTING = ("fork", "forkpty", "posix_spawn", "posix_spawnp", "system", "popen")
 _STARTING_MODULES = ("subprocess", "multiprocessing", "pty")
-READERS_OF_ENVIRON = {"cli.main", "api", "agent.main", "under_mpirun"}
+READERS_OF_ENVIRON = {"cli.main", "api", "agent.main", "agent.call_launcher", "under_mpirun"}
 WRITER_OF_ENVIRON = "under_mpirun"  # its purpose is to change the process it runs in
 
 IN_PARTS = sorted({module for modules in PARTS.values() for module in modules})

@@ -1,7 +1,7 @@
 """The entry point of the agent: what runs first in the process that forks the agent and becomes its guard.
 
-No other module of the agent reads `os.environ`.  On a host where nothing of this package is installed, the stub of
-`transport.bootstrap` calls `remote_main`; a local agent is forked and calls `agent_main`.
+Only this module and `call_launcher` read `os.environ` in an agent.  On a host where nothing of this package is
+installed, the stub of `transport.bootstrap` calls `remote_main`; a local agent is forked and calls `agent_main`.
 """
 
 from __future__ import annotations

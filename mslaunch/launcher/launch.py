@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from mslaunch.resource_managers.managers import Grant
 
 #: the word of a system -> a variable that says that a launch may run under it, and its resource manager
-MANAGERS: dict[str, tuple[str, str]] = {}
+MANAGERS: dict[str, tuple[str, str]] = {"slurm": ("SLURM_JOB_ID", "resource_managers.slurm:grant")}
 NO_MANAGER = "none"  #: --resource-manager none: hosts are those of the command line, or this one
 _SPARE = 4 << 20  # bytes of address space, never touched
 

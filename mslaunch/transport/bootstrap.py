@@ -31,9 +31,9 @@ class Loader:
         name = module.__name__
         exec(compile(SOURCES[name][1], "<mslaunch>/" + name, "exec"), module.__dict__)
 sys.meta_path.insert(0, Loader())
-from mslaunch.agent.main import remote_main
-remote_main()
 """
+_ENTRY = "from mslaunch.agent.main import remote_main\nremote_main()\n"
+_CALLING = "from mslaunch.agent.call_launcher import call_back_main\ncall_back_main()\n"
 
 _LONGEST = 86_400  # seconds, a day
 
@@ -100,13 +100,13 @@ def _narrow(line: str) -> str:
     return line[3 * depth :]
 
 
-def payload(names: Iterable[str] = CORE) -> bytes:
-    """The first bytes for the stub: zlib of a Python program that holds every travelling module's code."""
+def payload(names: Iterable[str] = CORE, entry: str = _ENTRY) -> bytes:
+    """The first bytes for the stub: zlib of a Python program that holds every travelling module's code, and `entry`."""
     import zlib
 
     sources = {name: _source(name) for name in names}
     sources["mslaunch"] = (True, "")
-    program = f"SOURCES={sources!r}\n{_LOADER}".encode()
+    program = f"SOURCES={sources!r}\n{_LOADER}{entry}".encode()
     return zlib.compress(program, 6)
 
 
@@ -128,6 +128,12 @@ def make_boot(python: str, timeout: float) -> Boot:
 def boot_argv(python: str, timeout: float) -> tuple[list[str], bytes]:
     """The same without a shell in between: argv and payload."""
     data = payload()
+    return [python, "-I", "-S", "-c", _stub(timeout, len(data))], data
+
+
+def calling_argv(python: str, timeout: float) -> tuple[list[str], bytes]:
+    """The same for an agent that calls back (`transport.call_back`), whose standard input has a line behind these."""
+    data = payload((*CORE, *part("agent.call_launcher")), _CALLING)
     return [python, "-I", "-S", "-c", _stub(timeout, len(data))], data
 
 

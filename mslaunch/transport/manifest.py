@@ -60,6 +60,10 @@ CORE = (
 )
 
 PARTS = {
+    "agent.call_launcher": (
+        "mslaunch.agent.call_launcher",
+        "mslaunch.protocol.call_proof",
+    ),
     "agent.leftovers": (
         "mslaunch.agent.leftovers",
     ),

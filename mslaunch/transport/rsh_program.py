@@ -16,7 +16,7 @@ from mslaunch.transport.bootstrap import make_boot
 
 if TYPE_CHECKING:
     import subprocess
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from typing import IO
 
     from mslaunch.datamodel.jobmap import Node
@@ -26,11 +26,12 @@ if TYPE_CHECKING:
 class ProcessLink(Link):
     """A link through a child process, which is not started before `begin`."""
 
-    def __init__(self, node: Node, argv: Sequence[str], first: bytes) -> None:
+    def __init__(self, node: Node, argv: Sequence[str], first: bytes, environ: Mapping[str, str] | None = None) -> None:
         (self._child_in, writer), (reader, self._child_out) = os.pipe(), os.pipe()
         super().__init__(node, reader, writer)
         self.first = first
         self._argv = argv
+        self._environ = environ  # None: ours
         self._process: subprocess.Popen[bytes] | None = None
         self._refused: LinkError | None = None
         self._begun = 0.0
@@ -47,7 +48,12 @@ class ProcessLink(Link):
         try:
             self._noise = tempfile.TemporaryFile()  # noqa: SIM115  (it lives as long as the link)
             self._process = subprocess.Popen(
-                self._argv, stdin=self._child_in, stdout=self._child_out, stderr=self._noise, start_new_session=True
+                self._argv,
+                stdin=self._child_in,
+                stdout=self._child_out,
+                stderr=self._noise,
+                env=self._environ,
+                start_new_session=True,
             )
         except OSError as error:
             what = f"{self._argv[0]} cannot be run: {error.strerror}"

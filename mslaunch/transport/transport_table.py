@@ -12,7 +12,11 @@ if TYPE_CHECKING:
     from mslaunch.transport.base import OpenContext, Opener
 
 #: word -> opener
-TRANSPORTS = {"rsh": "transport.rsh_program:open_by_rsh", "ssh": "transport.ssh.ssh_link:open_by_ssh"}
+TRANSPORTS = {
+    "rsh": "transport.rsh_program:open_by_rsh",
+    "srun": "transport.srun:open_by_srun",
+    "ssh": "transport.ssh.ssh_link:open_by_ssh",
+}
 
 
 def open_remote(nodes: Sequence[Node], context: OpenContext) -> None:

@@ -133,8 +133,8 @@ def test_a_system_is_asked_only_under_its_variable(table: Callable[..., None], m
 
 
 def test_a_grant_says_how_agents_are_started(table: Callable[..., None]) -> None:
-    table(there=lambda host: granted(Node("there", 1, "there"), transport="srun"))
-    with pytest.raises(LaunchError, match="there is no transport 'srun'"):
+    table(there=lambda host: granted(Node("there", 1, "there"), transport="pigeon"))
+    with pytest.raises(LaunchError, match="there is no transport 'pigeon'"):
         launch(["true"], options=["--quiet"])
 
 

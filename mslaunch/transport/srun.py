@@ -1,0 +1,230 @@
+"""The transport `srun`: one srun(1) starts the agents of all nodes of a Slurm job, and they call back.
+
+What srun carries from tasks is held until the end of a line, and mixed where several tasks write; input is broadcast
+byte for byte.  So it carries the program and the token there, and the agents open connections of their own
+(`call_back`), as the daemons of Open MPI and hydra do.  An agent that gets no connection says so on its output, and is
+started once more by an srun of its own, whose pipes are the link (`--unbuffered`).
+
+Options, and variables that srun must not inherit: prrte plm_slurm_module.c, hydra slurm_launch.c, srun(1).  Slurm ends
+the step with the job; SIGTERM to srun kills its tasks at once, so srun is not signalled while agents end by themselves.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from mslaunch.errors import LaunchError, LinkError
+from mslaunch.faststd import TYPE_CHECKING
+from mslaunch.host.own_addresses import addresses
+from mslaunch.protocol.call_proof import CALL, TOKEN
+from mslaunch.transport.base import Link
+from mslaunch.transport.bootstrap import boot_argv, calling_argv
+from mslaunch.transport.call_back import CallListener, call_terms
+from mslaunch.transport.rsh_program import ProcessLink
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import IO
+
+    from mslaunch.datamodel.jobmap import Node
+    from mslaunch.transport.base import OpenContext
+
+#: SLURM_* variables that sbatch, salloc or an outer srun has set, and that are options of the next srun
+_OPTIONS = (
+    "NTASKS NPROCS TASKS_PER_NODE NTASKS_PER_NODE CPUS_PER_TASK TRES_PER_TASK DISTRIBUTION CPU_BIND MEM_BIND "
+    "EXPORT_ENV MPI_TYPE LABELIO UNBUFFEREDIO STDINMODE STDOUTMODE STDERRMODE NTASKS_PER_CORE NTASKS_PER_SOCKET "
+    "NTASKS_PER_GPU NNODES JOB_NUM_NODES NODELIST JOB_NODELIST HINT THREADS_PER_CORE GPUS_PER_NODE GPUS_PER_TASK "
+    "GPU_BIND PROLOG EPILOG TASK_PROLOG TASK_EPILOG WAIT KILL_BAD_EXIT MEM_PER_CPU MEM_PER_GPU MEM_PER_NODE "
+    "EXACT EXCLUSIVE MULTI_PROG REMOTE_CWD RELATIVE SPREAD_JOB TIMELIMIT"
+)
+_PLAIN = ("--overlap", "--mpi=none", "--cpu-bind=none", "--kill-on-bad-exit=0", "--wait=0", "--export=ALL", "--mem=0")
+
+
+def srun_argv(job: str, nodes: Sequence[str]) -> list[str]:
+    """One task on each of these nodes."""
+    count = len(nodes)
+    where = [f"--nodes={count}", f"--ntasks={count}", "--ntasks-per-node=1", f"--nodelist={','.join(nodes)}"]
+    return ["srun", f"--jobid={job}", *where, *_PLAIN]
+
+
+def srun_environ(environ: Mapping[str, str]) -> dict[str, str]:
+    """Ours, without what would be options of srun."""
+    options = {f"SLURM_{word}" for word in _OPTIONS.split(" ")}
+    kept = {name: value for name, value in environ.items() if name not in options}
+    kept.pop("SSH_CONNECTION", None)  # of the login to this host; an agent would take it for its own
+    return {**kept, "SLURM_EXTERNAL_LAUNCHER": "1"}
+
+
+class CallLink(Link):
+    """The connection of an agent that has called back."""
+
+    def __init__(self, node: Node, fd: int, step: Step) -> None:
+        super().__init__(node, fd, fd)
+        self._step = step
+        step.open.add(self)
+
+    def noise(self) -> bytes:
+        """What srun has said, and the agents."""
+        return self._step.noise()
+
+    def close(self) -> None:
+        """The agent takes it as the order to end its ranks."""
+        super().close()
+        self._step.open.discard(self)
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for srun, once none of its agents has a link any more."""
+        return bool(self._step.open) or self._step.wait(seconds)
+
+    def kill(self) -> None:
+        """Slurm kills what is left on the nodes."""
+        self._step.kill()
+
+
+class Step:
+    """One srun, and what is known of it; `open` are the links to its agents."""
+
+    def __init__(self, argv: Sequence[str], environ: Mapping[str, str], given: bytes) -> None:
+        """Start it with `given` as its standard input.  Raises LaunchError if that fails."""
+        import subprocess
+        import tempfile
+
+        self.open: set[CallLink] = set()
+        self._noise: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  (it lives as long as the step)
+        fd = os.memfd_create("mslaunch")
+        os.write(fd, given)
+        os.lseek(fd, 0, os.SEEK_SET)
+        self.output, ours = os.pipe()
+        try:
+            self._process = subprocess.Popen(
+                argv, stdin=fd, stdout=ours, stderr=self._noise, env=environ, cwd="/", start_new_session=True
+            )
+        except OSError as error:
+            os.close(self.output)
+            what = f"{argv[0]} cannot be run: {error.strerror}"
+            todo = "put Slurm's commands in PATH, or add --resource-manager none and name hosts, which SSH then reaches"
+            raise LaunchError(what, todo=todo, code=127) from None
+        finally:
+            os.close(fd)
+            os.close(ours)
+
+    @property
+    def status(self) -> int:
+        """The exit status of srun, which has closed its output."""
+        return self._process.wait(5)
+
+    def noise(self) -> bytes:
+        """The last 4 KiB of its standard error."""
+        size = self._noise.seek(0, os.SEEK_END)
+        self._noise.seek(max(0, size - 4096))
+        return self._noise.read()
+
+    def wait(self, seconds: float) -> bool:
+        """Whether it has ended, within `seconds`."""
+        deadline = time.monotonic() + seconds
+        pause = 0.001
+        while self._process.poll() is None:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(pause)
+            pause = min(pause * 2, 0.02)
+        return True
+
+    def kill(self) -> None:
+        """SIGKILL; Slurm then kills the tasks."""
+        self._process.kill()
+
+
+class _SrunStart:
+    """One srun, until all of its agents have called or nobody waits for them any more."""
+
+    def __init__(self, nodes: Sequence[Node], context: OpenContext) -> None:
+        self._context = context
+        self._job = context.environ.get("SLURM_JOB_ID", "")
+        self._environ = srun_environ(context.environ)
+        self._waiting = {node.name: node for node in nodes}
+        self._output_open = False
+        self._said = b""  # on standard output, since the last end of a line
+        policy = context.policy
+        token = os.urandom(TOKEN)
+        argv, program = calling_argv(policy.python, policy.timeout)
+        self._listener = CallListener(context.loop, token, self._admit)
+        terms = call_terms(self._listener.port, token, "SLURMD_NODENAME", "SLURM_LAUNCH_NODE_IPADDR", addresses())
+        context.closers.append(self._stop)
+        self._step = Step([*srun_argv(self._job, list(self._waiting)), *argv], self._environ, program + terms)
+        context.loop.reader(self._step.output, self._read)
+        self._output_open = True
+        self._limit = context.loop.after(policy.timeout, self._too_late)
+
+    def _admit(self, name: str, fd: int) -> bool:
+        node = self._waiting.pop(name, None)
+        if node:
+            self._context.opened(CallLink(node, fd, self._step))
+            self._stop_if_done()
+        return node is not None
+
+    def _read(self) -> None:
+        data = os.read(self._step.output, 4096)
+        *lines, self._said = (self._said + data).split(b"\n")
+        for line in lines:
+            word, _, rest = line.decode("ascii", "replace").partition(" ")
+            if word == CALL:
+                self._start_alone(*rest.partition(" ")[::2])
+        if not data:
+            self._ended()
+
+    def _start_alone(self, name: str, why: str) -> None:
+        """The agent of a node has no way back: its link is a process."""
+        node = self._waiting.pop(name, None)
+        if node:
+            self._context.notice(f"{name}: its agent cannot call back ({why}), so it gets an srun of its own")
+            boot, program = boot_argv(self._context.policy.python, self._context.policy.timeout)
+            argv = [*srun_argv(self._job, [name]), "--unbuffered", *boot]
+            self._context.opened(ProcessLink(node, argv, program, self._environ))
+            self._stop_if_done()
+
+    def _ended(self) -> None:
+        """Srun has ended before all have called."""
+        status, said = self._step.status, self._step.noise()
+        how = f"srun ended with status {status}" if status else "its agent ended at once"
+        self._fail(lambda name: _reason(name, said) or how)
+
+    def _too_late(self) -> None:
+        said, seconds = self._step.noise(), self._context.policy.timeout
+        self._fail(lambda name: _reason(name, said) or f"no agent has called back within {seconds:g} seconds")
+
+    def _fail(self, reason: Callable[[str], str]) -> None:
+        waiting, self._waiting = self._waiting, {}
+        for name, node in waiting.items():
+            self._context.failed(node, LinkError(reason(name), name))
+        self._stop()
+
+    def _stop_if_done(self) -> None:
+        if not self._waiting:
+            self._stop()
+
+    def _stop(self) -> None:
+        """Wait for no agent any more.  Those that have not called would find nobody."""
+        self._listener.close()
+        if self._output_open:
+            self._output_open = False
+            self._limit.cancel()
+            self._context.loop.reader(self._step.output, None)
+            os.close(self._step.output)
+            if not self._step.open:
+                self._step.kill()
+
+
+def _reason(name: str, said: bytes) -> str:
+    """What srun said of a node, else what it said last."""
+    lines = [line.strip() for line in said.decode("utf-8", "replace").split("\n") if line.strip()]
+    errors = [line for line in lines if "error: " in line]
+    about = [line for line in errors if f" {name}: " in line]
+    chosen = (about or errors or lines)[-1:]
+    return chosen[0] if chosen else ""
+
+
+def open_by_srun(nodes: Sequence[Node], context: OpenContext) -> None:
+    """One srun for all nodes; see `base.Opener`."""
+    _SrunStart(nodes, context)
