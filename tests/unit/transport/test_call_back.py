@@ -91,7 +91,7 @@ def test_a_node_has_one_connection(listening: Listening) -> None:
     first, _ = call(listening, "n1")
     second, _ = call(listening, "n1")
     assert first and second
-    assert second.recv(1) == b""
+    assert listening.ended(second)
     first.close()
     second.close()
 
