@@ -70,9 +70,17 @@ def listening() -> Iterator[Listening]:
 def call(made: Listening, node: str, token: bytes = KEY) -> tuple[socket.socket | None, str]:
     """As an agent does, in a thread of its own."""
     results: list[tuple[socket.socket | None, str]] = []
-    thread = threading.Thread(target=lambda: results.append(_call(["127.0.0.1"], made.port, token, node)))  # type: ignore[arg-type]
-    thread.start()
-    made.until(lambda: not thread.is_alive())
+    reader, writer = os.pipe()  # the end of a thread does not wake the loop
+
+    def agent() -> None:
+        results.append(_call(["127.0.0.1"], made.port, token, node))  # type: ignore[arg-type]
+        os.close(writer)
+
+    threading.Thread(target=agent).start()
+    made.loop.reader(reader, lambda: made.loop.reader(reader, None))
+    made.until(lambda: results)
+    made.loop.reader(reader, None)
+    os.close(reader)
     return results[0]
 
 
