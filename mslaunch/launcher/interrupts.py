@@ -24,6 +24,7 @@ BEFORE, RUNNING, BETWEEN = "before", "running", "between attempts"
 
 _ENDING = ("SIGINT", "SIGTERM", "SIGHUP")
 _FORWARDED = ("SIGUSR1", "SIGUSR2", "SIGALRM")
+_ECHO = 3.0  # seconds in which a resource manager may send SIGTERM again: to the script, its processes and each step
 
 
 def check_warning(request: Request) -> None:
@@ -49,6 +50,8 @@ class Interrupts:
         """`suspend` stops this process, at Ctrl-Z while no rank runs."""
         self.state = BEFORE
         self.error: LaunchError | None = None  #: what `wait` raises
+        self.granted = ""  #: the job of a resource manager; then SIGTERM comes from there, and more than once
+        self._deaf_until = 0.0  # to SIGTERM
         self._loop = loop
         self._signals = signals
         self._suspend = suspend
@@ -67,6 +70,11 @@ class Interrupts:
 
     def post(self, event: Any) -> None:
         """Something wants the launch to end or to pause, or a signal is meant for the ranks."""
+        if self.granted and isinstance(event, Interrupted) and event.signal == "SIGTERM":
+            before, self._deaf_until = self._deaf_until, self._loop.now() + _ECHO
+            if self._loop.now() < before:
+                return
+            event = event._replace(job=self.granted)
         self._receive(event)
 
     def attach(self, receive: Callable[[Any], None]) -> None:
@@ -88,7 +96,10 @@ class Interrupts:
 
     def _error(self, event: Interrupted | TimedOut) -> LaunchError:
         if isinstance(event, Interrupted):
-            return LaunchError(f"ended by {event.signal}{' before anything was started' * (self.state == BEFORE)}")
+            from mslaunch.launcher.messages.failure_text import interrupted_text
+
+            when = " before anything was started" if self.state == BEFORE else ""
+            return LaunchError(interrupted_text(event.signal + when, event.job))
         if self.state == BEFORE:
             return LaunchError(f"nothing was started within {event.seconds:g} s", event.source, code=EXIT_TIMEOUT)
         from mslaunch.launcher.messages.failure_text import timeout_text

@@ -53,6 +53,7 @@ def make_context(loop: Loop, request: Request, caller: Caller) -> LaunchContext:
     observers = Observers(began, [*console.observers, *caller.observers], console.info)
     jobid, secret = os.urandom(4).hex(), os.urandom(16).hex()
     grant = _grant(request, caller)
+    interrupts.granted = grant.title if grant else ""
     return LaunchContext(loop, caller, console, stdout, interrupts, links, observers, began, jobid, secret, grant)
 
 

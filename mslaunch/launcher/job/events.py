@@ -91,9 +91,10 @@ class Traced(NamedTuple):
 
 
 class Interrupted(NamedTuple):
-    """The launcher is to end the job; a second time: at once."""
+    """The launcher is to end the job; a second time: at once.  `job`: that of a resource manager that asks for it."""
 
     signal: str
+    job: str = ""
 
 
 class Signalled(NamedTuple):

@@ -276,7 +276,9 @@ class JobState:
 
     def _interrupted(self, event: events.Interrupted) -> list[Any]:
         self._cause.stopped = True
-        facts = {"signal": event.signal, "again": self.phase == ENDING}
+        facts: dict[str, Any] = {"signal": event.signal, "again": self.phase == ENDING}
+        if event.job:
+            facts["job"] = event.job
         notice = [Notify("interrupted", facts)] if self.phase in (RUNNING, ENDING) else []
         if self.phase == ENDING:
             ends = self._end(self._audience, now=True)

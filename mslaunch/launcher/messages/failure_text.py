@@ -176,6 +176,11 @@ def _timed_out(facts: Facts) -> tuple[str, Details]:
     return timeout_text(facts["seconds"], facts["source"]), ()
 
 
+def interrupted_text(signal: str, job: str) -> str:
+    """`job`: of a resource manager, which sends SIGTERM when it ends it, and does not say why."""
+    return f"ended by {signal}" + (f": {job} was cancelled, preempted or is out of time" if job else "")
+
+
 def timeout_text(seconds: float, source: str) -> str:
     """--timeout, while ranks run."""
     return f"the job was still running after {seconds:g} {'second' if seconds == 1 else 'seconds'} ({source})"
@@ -202,7 +207,7 @@ _OTHERS: dict[str, Callable[[Facts], tuple[str, Details]]] = {
         ("does that host shut down, or did somebody kill processes there?",),
     ),
     job_failure.TIMED_OUT: _timed_out,
-    job_failure.INTERRUPTED: lambda facts: (f"ended by {facts['signal']}", ()),
+    job_failure.INTERRUPTED: lambda facts: (interrupted_text(facts["signal"], facts.get("job", "")), ()),
     job_failure.UNREAD: lambda facts: (
         "nobody reads standard output any more",
         ("with --output-filename ranks would go on, and their files be whole",),

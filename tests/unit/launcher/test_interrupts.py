@@ -89,3 +89,24 @@ def test_while_ranks_run_the_time_limit_is_an_event(loop: Loop) -> None:
     Interrupts(loop, request, signals=False, suspend=int).attach(received.append)
     loop.run(lambda: bool(received))
     assert received == [TimedOut(0.01, "MPIEXEC_TIMEOUT", traces=True, report=True)]
+
+
+def test_a_resource_manager_may_send_sigterm_more_than_once(monkeypatch: pytest.MonkeyPatch, loop: Loop) -> None:
+    """Slurm's scancel sends it to the batch script with its processes, and to each step; that is not a second wish."""
+    received: list[Any] = []
+    interrupts = Interrupts(loop, REQUEST, signals=False, suspend=int)
+    interrupts.attach(received.append)
+    for interrupts.granted in ("", "Slurm's job 7"):
+        for _ in range(2):
+            interrupts.post(Interrupted("SIGTERM"))
+        interrupts.post(Interrupted("SIGINT"))
+    ours = Interrupted("SIGTERM", "Slurm's job 7")
+    twice, interrupt = [Interrupted("SIGTERM")] * 2, Interrupted("SIGINT")
+    assert received == [*twice, interrupt, ours, interrupt]
+    monkeypatch.setattr("mslaunch.launcher.interrupts._ECHO", 0.0)
+    interrupts.post(Interrupted("SIGTERM"))
+    interrupts.post(Interrupted("SIGTERM"))
+    assert received[-1] == ours
+    interrupts.detach()
+    interrupts.post(Interrupted("SIGTERM"))
+    assert str(refusal(interrupts)) == "ended by SIGTERM: Slurm's job 7 was cancelled, preempted or is out of time"
