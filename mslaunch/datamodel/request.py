@@ -50,7 +50,7 @@ class LocalBinding(NamedTuple):
 class Policy(NamedTuple):
     """Where ranks may go and which cpus they get; "", None and 0: nobody said, so the rules of Open MPI 4.1 decide."""
 
-    map_by: str = ""  # slot, node, seq, dist, ppr, or one of LEVELS
+    map_by: str = ""  # slot, node, seq, rounds (hydra's), dist, ppr, or one of LEVELS
     ppr: tuple[tuple[int, str], ...] = ()  # with map_by ppr: (ranks, node or one of LEVELS); -N 2 is ((2, "node"),)
     pe: int = 0  # PE=n: cpus (cores, or hwthreads with `hwthread_cpus`) for each rank
     span: bool = False  # SPAN: the nodes are taken as one large one
@@ -64,6 +64,7 @@ class Policy(NamedTuple):
     cpu_set: str = ""  # --cpu-set, --cpu-list: `0,2-3`, logical numbers; the others are not used
     hwthread_cpus: bool = False  # --use-hwthread-cpus: a cpu is a hardware thread, not a core
     rankfile: str | None = None
+    ppn: int = 0  # with map_by rounds: ranks of a host in each round; 0: its slots
     per_host: int | None = None  # msrun: ranks on each host; 0: slots, and even shares for those that have none
     local: LocalBinding | None = None  # msrun: bound by local rank, whatever is said above
 
@@ -193,7 +194,7 @@ class Request(NamedTuple):
     report_uri: str | None = None  # the same
     index_argv: bool = False  # --index-argv-by-rank: argv[0] of rank 3 ends in -3
     report_bindings: bool = False
-    display_map: str = ""  # "map", "table", "devel", "diffable"
+    display_map: str = ""  # "map", "table", "devel", "diffable", "ranks"
     display_allocation: bool = False
     display_topology: bool = False
     spawn: str = "auto"  # --spawn: may ranks start more of them by MPI_Comm_spawn: auto, yes, no

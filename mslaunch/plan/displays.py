@@ -49,9 +49,15 @@ def show_map(
     """Which ranks run where, and their bindings; ends in a line end.
 
     `how` is Request.display_map, but "map": "table" a table of nodes; "devel" a table of ranks, with what each was
-    mapped and bound to in mpirun's notation; "diffable" a line a rank, for diff and awk.  `topologies` are whole
-    machines, by node name; without them "devel" has numbers of cpus.  `policy` tells which of these --cpu-set left.
+    mapped and bound to in mpirun's notation; "diffable" a line a rank, for diff and awk; "ranks" a line a node, as
+    Intel's -print-rank-map.  `topologies` are whole machines, by node name; without them "devel" has numbers of cpus.
+    `policy` tells which of these --cpu-set left.
     """
+    if how == "ranks":  # Intel MPI's -print-rank-map, as 2021.18 prints it
+        hosts: dict[str, list[str]] = {}
+        for placement in jobmap.placements:
+            hosts.setdefault(jobmap.nodes[placement.node].name, []).append(str(placement.rank))
+        return "".join(f"({name}:{','.join(ranks)})\n" for name, ranks in hosts.items()) + "\n"
     if how == "diffable":
         return "".join(_facts(jobmap, placement) + "\n" for placement in jobmap.placements)
     head = _heading(jobmap)

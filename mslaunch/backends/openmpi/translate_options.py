@@ -7,6 +7,7 @@ ranges: it gets the hosts as -H where that can express them, otherwise in a file
 
 from __future__ import annotations
 
+from mslaunch.datamodel.node_report import LEVELS
 from mslaunch.datamodel.request import AppContext, LinkPolicy
 from mslaunch.errors import UsageError
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
@@ -220,9 +221,8 @@ def _mapping_options(policy: Policy, new: bool, crowded: bool) -> list[str]:
     if crowd or policy.oversubscribe is not None:
         modifiers.append("OVERSUBSCRIBE" if crowd else "NOOVERSUBSCRIBE")
     flags = [":overload-allowed"] * policy.overload + [":if-supported"] * policy.if_supported
-    how = f":{policy.rank_how}" if policy.rank_how else ""
     options = [
-        *(["--rank-by", f"{_level(policy.rank_by, new)}{how}"] if policy.rank_by else []),
+        *_rank_by(policy, new),
         *(["--bind-to", _level(policy.bind_to, new) + "".join(flags)] if policy.bind_to else []),
     ]
     if new:
@@ -238,6 +238,16 @@ def _mapping_options(policy: Policy, new: bool, crowded: bool) -> list[str]:
         *(["--rankfile", policy.rankfile] if policy.rankfile is not None else []),
         *options,
     ]
+
+
+def _rank_by(policy: Policy, new: bool) -> list[str]:
+    """4.1 has fill and span after an object only, 5.0 only without one."""
+    how = policy.rank_how
+    if policy.rank_by:
+        return ["--rank-by", f"{_level(policy.rank_by, new)}{':' + how if how else ''}"]
+    if how and not new and policy.map_by not in LEVELS:
+        _refuse(f"--rank-by {how}", "Open MPI 4.1 has it for an object that is named; write --rank-by core:" + how)
+    return ["--rank-by", how if new else f"{policy.map_by}:{how}"] if how else []
 
 
 def _refuse_for_5(policy: Policy) -> None:

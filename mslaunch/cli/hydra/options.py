@@ -7,6 +7,7 @@ with -genvnone, as they do from hydra.
 
 from __future__ import annotations
 
+from mslaunch.cli.hydra import batch_systems
 from mslaunch.cli.hydra import readers as hydra_readers
 from mslaunch.cli.parser import readers
 from mslaunch.cli.parser.options import PASSED, REFUSED, Option, Variable, show_help, show_version
@@ -36,20 +37,35 @@ _NOTHING = "accepted, without effect: "
 #: variables that are read, weakest first
 VARIABLES: tuple[Variable, ...] = (
     Variable("HYDRA_HOST_FILE", "own.hosts", hydra_readers.hosts_of("HYDRA_HOST_FILE"), "as -f, without -f and -hosts"),
-    Variable("HYDRA_BOOTSTRAP", "own.launcher", hydra_readers.launcher, "as -launcher"),
-    Variable("HYDRA_LAUNCHER", "own.launcher", hydra_readers.launcher, "as -launcher"),
+    Variable(
+        "I_MPI_HYDRA_HOST_FILE",
+        "own.hosts",
+        hydra_readers.hosts_of("I_MPI_HYDRA_HOST_FILE"),
+        "as -f, without -f and -hosts (Intel)",
+    ),
+    Variable("I_MPI_PERHOST", "own.ppn", batch_systems.ranks_per_host, "as -ppn (Intel)"),
+    Variable("HYDRA_PPN", "own.ppn", readers.count, "as -ppn (Intel)"),
+    Variable("HYDRA_BOOTSTRAP", "own.launcher", batch_systems.launcher, "as -launcher"),
+    Variable("HYDRA_LAUNCHER", "own.launcher", batch_systems.launcher, "as -launcher"),
+    Variable("I_MPI_HYDRA_BOOTSTRAP", "own.launcher", batch_systems.launcher, "as -launcher (Intel)"),
     Variable("HYDRA_BOOTSTRAP_EXEC", "link.agent", readers.texts, "as -launcher-exec"),
     Variable("HYDRA_LAUNCHER_EXEC", "link.agent", readers.texts, "as -launcher-exec"),
+    Variable("I_MPI_HYDRA_BOOTSTRAP_EXEC", "link.agent", readers.texts, "as -launcher-exec (Intel)"),
     Variable("HYDRA_LAUNCHER_EXTRA_ARGS", "link.agent_args", readers.shell_words, "more arguments for that command"),
-    Variable("HYDRA_RMK", "", hydra_readers.manager, "as -rmk"),
+    Variable("I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS", "link.agent_args", readers.shell_words, "the same (Intel)"),
+    Variable("HYDRA_RMK", "own.manager", batch_systems.manager, "as -rmk"),
+    Variable("I_MPI_HYDRA_RMK", "own.manager", batch_systems.manager, "as -rmk (Intel)"),
     Variable("HYDRA_BINDING", "", hydra_readers.bind_to, "as -bind-to"),
     Variable("HYDRA_MAPPING", "own.map_by", readers.text, "as -map-by"),
     Variable("HYDRA_ENV", "own.forward", hydra_readers.forwarded, "all: as -genvall; any other word: as -genvnone"),
     Variable("HYDRA_IFACE", "", hydra_readers.interface, "as -iface"),
+    Variable("I_MPI_HYDRA_IFACE", "", hydra_readers.interface, "as -iface (Intel)"),
     Variable("HYDRA_DEMUX", "", _demux, "as -demux"),
     Variable("HYDRA_DEBUG", "verbose", readers.yes_no, "1: as -verbose"),
+    Variable("I_MPI_HYDRA_DEBUG", "verbose", readers.yes_no, "1: as -verbose (Intel)"),
     Variable("MSLAUNCH_GRACE", "grace", readers.span, "as --grace"),
     Variable("MPIEXEC_TIMEOUT", "", readers.limit_by("MPIEXEC_TIMEOUT"), "end the job after so many seconds"),
+    Variable("I_MPI_JOB_TIMEOUT", "", readers.limit_by("I_MPI_JOB_TIMEOUT"), "the same (Intel)"),
 )
 #: other variables, and what becomes of them
 OTHERS: tuple[tuple[str, str], ...] = (
@@ -83,6 +99,21 @@ _REFUSED: tuple[tuple[str, str, str], ...] = (
     ("memory-alloc-kinds", "KINDS", "it passes no such request on; use the program's own MPI_Session or MPI_Info"),
     ("ckpoint ckpointlib ckpoint-interval ckpoint-prefix ckpoint-num", "VALUE",
      "it makes no checkpoints of processes; let the program write its own"),
+    ("cpu-bind", "LIST", "it is an option of PALS, and Intel's -cpu-bind too; use -bind-to core, or "
+     "-bind-to core:N for N cores each"),
+    ("depth d", "N", "it is an option of PALS; use -bind-to core:N for N cores each, and -genv OMP_NUM_THREADS N"),
+    ("r rsh", "COMMAND", "it is an old name; use -launcher-exec COMMAND, or -launcher rsh"),
+    ("gtool gtoolfile", "'TOOL:RANKS'", "it puts no tool before the program; write it there: mslaunch … -n 1 TOOL "
+     "PROGRAM : -n 3 PROGRAM"),
+    ("check_mpi check-mpi trace trace-imbalance trace_imbalance", "[LIBRARY]",
+     "it loads no library of Intel's Trace Analyzer; use -genv LD_PRELOAD libVTmc.so, or libVT.so for a trace"),
+    ("aps mps", "", "it starts no profiler; put one before the program: mslaunch … aps PROGRAM"),
+    ("tune", "FILE", "it is for Intel MPI's library; use -genv I_MPI_TUNING_BIN FILE"),
+    ("prot", "", "it is for Intel MPI's library; use -genv I_MPI_DEBUG 5"),
+    ("loadbalance", "", "it was removed after Open MPI 1.6; use -ppn N, so that each host gets as many"),
+    ("gpu", "", "it is an option of IBM's mpirun; leave it out: the MPI library of the ranks decides what it does"),
+    ("pmi", "NAME", "it is an option of srun; use --mpi pmi1, pmi2 or pmix in the dialect of mpirun, or leave it out"),
+    ("stdout-proc", "RANK", "all ranks are shown; use -outfile-pattern for a file of each rank, or -l and grep"),
     ("tv tva gdb gdba ddd", "", "it starts no debugger; put one before the program: mslaunch … gdb --args PROGRAM"),
     ("x", "VAR[=VALUE]", "it is an option of Open MPI's mpirun; use -genv VAR VALUE, or begin with --dialect mpirun"),
     ("mca", "KEY VALUE",
@@ -104,12 +135,13 @@ class HydraOptions(NamedTuple):
     order: str = ""
     skip: bool = False  # -skip-launch-node
     rankmap: tuple[int, ...] | None = None  # of each rank, the number of its host
+    manager: str = ""  # -rmk, as `batch_systems.manager` has it
     forward: tuple[str, ...] = ("*",)  # as `AppContext.forward`
     hidden: tuple[str, ...] | None = None  # -genvexcl
     env: tuple[tuple[str, str], ...] = ()
     path: str | None = None
     wdir: str | None = None
-    launcher: str = ""
+    launcher: str = ""  # -launcher, as `batch_systems.launcher` has it
     map_by: str = ""
     bound: str = ""  # the object of -bind-to
 
@@ -138,19 +170,22 @@ TABLE: tuple[Option, ...] = (
     Option(("envall",), "", "as -genvall, for this program", ENV, "", readers.exactly("app.forward", ("*",))),
     Option(("envnone",), "", "as -genvnone, for this program", ENV, "", readers.exactly("app.forward", ())),
     Option(("envlist",), "NAMES", "as -genvlist, for this program", ENV, "app.forward", hydra_readers.names),
-    Option(("hosts", "host", "hostlist"), "LIST", "hosts, NAME[:RANKS] with commas between; for all programs", HOSTS,
-           "own.hosts", hydra_readers.hosts_of("-hosts"), "this host"),
+    Option(("hosts", "host", "hostlist", "hosts-group"), "LIST",
+           "hosts, NAME[:RANKS] with commas between; for all programs, or where several have it for its own", HOSTS,
+           "own.hosts", hydra_readers.hosts_of("-hosts"), "those of the batch system, or this host"),
     Option(("f", "hostfile", "machinefile", "machine", "machines", "machinelist"), "FILE",
            "file of hosts, a line is NAME[:RANKS] [user=USER]", HOSTS, "own.hosts", hydra_readers.hosts_of("-f"),
            "HYDRA_HOST_FILE"),
-    Option(("skip-launch-node",), "", "use all named hosts but this one", HOSTS, "own.skip", readers.on),
+    Option(("skip-launch-node", "nolocal"), "", "use all named hosts but this one", HOSTS, "own.skip", readers.on),
     Option(("order-nodes",), "ascending|descending", "use the hosts in the order of their numbers of ranks", HOSTS,
            "own.order", readers.choice("ascending", "descending")),
     Option(("localhost",), "NAME", _NOTHING + "hosts do not get the name of this one", HOSTS, "",
            readers.ignored),
     Option(("disable-hostname-propagation", "enable-hostname-propagation"), "",
            _NOTHING + "addresses are found by trying them", HOSTS, "", readers.nothing),
-    Option(("rmk",), "user", "the source of the hosts", HOSTS, "", hydra_readers.manager, "user"),
+    Option(("rmk",), "NAME", "the system whose hosts are used where none are named: slurm, pbs, lsf, sge, ll or "
+           "cobalt; user: none; as --resource-manager", HOSTS, "own.manager", batch_systems.manager,
+           "found by the environment"),
     Option(("ppn", "perhost", "grr"), "N", "ranks of a host before the next host gets any", PLACE, "own.ppn",
            readers.count, "the counts of the list of hosts, or 1"),
     Option(("rr",), "", "as -ppn 1 (Intel)", PLACE, "", readers.exactly("own.ppn", 1)),
@@ -174,13 +209,19 @@ TABLE: tuple[Option, ...] = (
     Option(("disable-auto-cleanup",), "", "the other ranks go on when one fails", END, "recovery", readers.on),
     Option(("enable-auto-cleanup",), "", "a rank that fails ends the job", END, "",
            readers.exactly("recovery", False), "yes"),
-    Option(("launcher", "bootstrap"), "ssh|rsh|fork", "how hosts are reached; fork: all ranks run here", LINK,
-           "own.launcher", hydra_readers.launcher, "built-in ssh"),
+    Option(("launcher", "bootstrap"), "NAME",
+           "how hosts are reached: ssh, rsh; slurm, pbs, lsf, sge: by the means of that system, inside of its jobs; "
+           "fork: all ranks run here", LINK, "own.launcher", batch_systems.launcher,
+           "the means of the batch system, or built-in ssh"),
     Option(("launcher-exec", "bootstrap-exec"), "PROGRAM", "the program that reaches a host: PROGRAM HOST COMMAND…",
            LINK, "link.agent", readers.texts),
+    Option(("bootstrap-exec-args",), "ARGS", "more arguments for that command, in one word (Intel)", LINK,
+           "link.agent_args", readers.shell_words),
     Option(("disable-x",), "", _NOTHING + "no X display is forwarded", LINK, "", readers.nothing),
     Option(("iface",), "NAME", "the network that the ranks' MPI library is to use, by its own variable", LINK, "",
            hydra_readers.interface, status=PASSED),
+    Option(("print-rank-map",), "", "print the ranks of each host, (HOST:0,1,2) (Intel)", TELL, "",
+           readers.exactly("display_map", "ranks")),
     Option(("v", "verbose", "debug"), "", "report what is being done", TELL, "verbose", readers.on),
     Option(("info", "version"), "", "print the version and exit", TELL, "", show_version),
     Option(("h", "help"), "", "print this and exit", TELL, "", show_help),

@@ -18,10 +18,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from mslaunch.cli.parser.dialect_contract import DialectHelp, ReadText
+    from mslaunch.cli.parser.options import ParsedLine
     from mslaunch.datamodel.jobmap import HostLine
-    from mslaunch.datamodel.request import Request
+    from mslaunch.datamodel.request import Policy, Request
 
-_ONCE = ("own.hosts", "own.ppn", "own.order", "own.rankmap")  # at most once in the whole command line
+_ONCE = ("own.ppn", "own.order", "own.rankmap")  # at most once in the whole command line
 
 
 def parse(argv: Sequence[str], environ: Mapping[str, str], read_text: ReadText) -> Request:
@@ -32,12 +33,8 @@ def parse(argv: Sequence[str], environ: Mapping[str, str], read_text: ReadText) 
     index = Index(TABLE, extras)
     line = options.parse_line(index, config_file.programs_of(index, argv, read_text))
     options.require_programs(line.programs, ":" in argv)
-    for path in _ONCE:
-        first, *others = line.job.get(path, [None])
-        if others:
-            twice = config_file.bare_name(first.source) == config_file.bare_name(others[0].source)
-            what = "it was given twice" if twice else f"{first.source} was given too"
-            raise UsageError(what, others[0].source, "give one of them, once for all programs")
+    _require_once(line)
+    of_each = {setting.program: setting.value for setting in line.job.get("own.hosts", ())}
     line = line.over(
         config_file.shared_options(index, environ, read_text).over(options.from_environ(VARIABLES, environ))
     )
@@ -46,8 +43,14 @@ def parse(argv: Sequence[str], environ: Mapping[str, str], read_text: ReadText) 
     shared = {"app.forward": forward, "app.env+": own.env, "app.path": own.path, "app.wdir": own.wdir}
     line.put((path, value) for path, value in shared.items() if value is not None)  # those of a program are stronger
     request = assemble(line, _idle_map(own))
-    if own.launcher == "rsh" and not request.link.agent:  # -launcher-exec is stronger
-        request = request._replace(link=request.link._replace(agent=("rsh",)))
+    if own.launcher or own.manager:
+        from mslaunch.cli.hydra import batch_systems
+
+        request = batch_systems.chosen(request, own.launcher, own.manager, own.hosts is not None)
+    if len(of_each) > 1:
+        return _placed_apart(request, own, of_each, read_text)
+    if own.hosts is None and own.launcher != "fork" and _in_job(request, environ):
+        return _placed_in_job(request, own)
     return _placed(request, own, _entries(own, read_text))
 
 
@@ -76,6 +79,62 @@ def describe() -> DialectHelp:
     return DialectHelp("mpiexec.hydra", USAGE, TABLE, extras(), (), VARIABLES, OTHERS, EXAMPLES)
 
 
+def _require_once(line: ParsedLine) -> None:
+    """Raises `UsageError` for options that may be given once; each program may have hosts of its own."""
+    for path in ("own.hosts", *_ONCE):
+        seen: dict[int, str] = {}
+        for setting in line.job.get(path, ()):
+            first = seen.setdefault(setting.program if path == "own.hosts" else 0, setting.source)
+            if first is not setting.source:
+                twice = config_file.bare_name(first) == config_file.bare_name(setting.source)
+                what = "it was given twice" if twice else f"{first} was given too"
+                raise UsageError(what, setting.source, "give one of them, once for all programs")
+
+
+def _in_job(request: Request, environ: Mapping[str, str]) -> bool:
+    """Whether the hosts may be those that a resource manager has granted."""
+    from mslaunch.launcher.launch import MANAGERS, NO_MANAGER
+
+    wanted = request.resource_manager
+    return wanted != NO_MANAGER and (wanted != "" or any(variable in environ for variable, _ in MANAGERS.values()))
+
+
+def _placed_in_job(request: Request, own: HydraOptions) -> Request:
+    """The request, where the hosts and their slots are those of a batch job."""
+    for given, option in ((own.skip, "-skip-launch-node"), (own.order, "-order-nodes"), (own.rankmap, "-rankmap")):
+        if given:
+            raise UsageError("it needs hosts that are named", option, "name those of the job with -hosts or -f")
+    policy = request.policy._replace(
+        map_by="rounds", ppn=own.ppn or 0, oversubscribe=True, bind_to=request.policy.bind_to or "none"
+    )
+    return request._replace(policy=policy)
+
+
+def _placed_apart(
+    request: Request, own: HydraOptions, of_each: Mapping[int, tuple[str, str]], read_text: ReadText
+) -> Request:
+    """The request where several programs have hosts of their own, as with Intel's -host; others get all of these."""
+    if own.rankmap is not None:
+        raise UsageError("each program has hosts of its own", "-rankmap", "leave it out, or name all hosts once")
+    from mslaunch.cli.hydra import machinefile
+
+    lists = {at: _entries(own._replace(hosts=hosts), read_text) for at, hosts in of_each.items()}
+    together = machinefile.merged(entry for entries in lists.values() for entry in entries)
+    apps = []
+    for at, app in enumerate(request.apps):
+        entries = lists.get(at, together)
+        ranks = sum(entry.slots or 0 for entry in entries) if app.np is None else app.np
+        hosts = _hosts(entries, ranks, own)
+        apps.append(app._replace(np=ranks, sequence=tuple(next(hosts) for _ in range(ranks))))
+    return request._replace(apps=tuple(apps), policy=_dealt(request))
+
+
+def _dealt(request: Request) -> Policy:
+    """The policy of ranks that go to hosts which are listed."""
+    policy = request.policy
+    return policy._replace(map_by="seq", oversubscribe=True, bind_to=policy.bind_to or "none")
+
+
 def _placed(request: Request, own: HydraOptions, entries: Sequence[HostLine]) -> Request:
     """The request with the number of ranks of each program, and the host of each rank if hosts are named."""
     policy = request.policy._replace(bind_to=request.policy.bind_to or "none")
@@ -85,7 +144,7 @@ def _placed(request: Request, own: HydraOptions, entries: Sequence[HostLine]) ->
         return request._replace(apps=tuple(apps), policy=policy._replace(map_by=policy.map_by or "slot"))
     hosts = _hosts(entries, sum(app.np or 0 for app in apps), own)
     apps = [app._replace(sequence=tuple(next(hosts) for _ in range(app.np or 0))) for app in apps]
-    return request._replace(apps=tuple(apps), policy=policy._replace(map_by="seq", oversubscribe=True))
+    return request._replace(apps=tuple(apps), policy=_dealt(request))
 
 
 def _idle_map(own: HydraOptions) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ They take the words that mpiexec.hydra 5.0.2 takes, but refuse numbers such as `
 
 from __future__ import annotations
 
-from mslaunch.cli.parser.readers import Expected, choice, count, meant, text
+from mslaunch.cli.parser.readers import Expected, count, meant, text
 from mslaunch.faststd import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ _OTHERS = {
     "user": "use a rankfile, in the dialect of mpirun: mslaunch --rankfile FILE",
 }
 _DEVICES = ("pci", "gpu", "ib", "en", "eth", "hfi", "nic")
-_BATCH = ("slurm", "ll", "lsf", "sge", "pbs", "cobalt")
 
 
 def pair(name: str, value: str) -> tuple[tuple[str, str]]:
@@ -69,22 +68,6 @@ def rankmap(word: str) -> tuple[int, ...]:
             )
         found += numbers
     return tuple(found)
-
-
-def launcher(word: str) -> str:
-    """-launcher."""
-    if word.lower() in ("slurm", "ll", "lsf", "sge"):
-        raise Expected("ssh, rsh or fork", "name the hosts with -hosts or -f; they are reached by ssh")
-    return str(choice("ssh", "rsh", "fork")(word))
-
-
-def manager(word: str) -> Pairs:
-    """-rmk: the source of the hosts."""
-    if word.lower() in _BATCH:
-        raise Expected("user", "write the hosts of the batch system into a file and give it with -f")
-    if word.lower() != "user":
-        raise Expected("user")
-    return []
 
 
 def interface(word: str) -> Pairs:

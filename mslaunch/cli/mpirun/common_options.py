@@ -22,6 +22,13 @@ NOT_HERE = "Refused"
 #: other variables that are read, weakest first
 VARIABLES = (
     Variable("HYDRA_HOST_FILE", "default_hostfile", readers.text, "as --default-hostfile"),
+    Variable(
+        "I_MPI_HYDRA_HOST_FILE",
+        "default_hostfile",
+        readers.text,
+        "as --default-hostfile; I_MPI_PERHOST is the number of ranks on each of its hosts, if nothing else says "
+        "where ranks go",
+    ),
     Variable("MSLAUNCH_OVERSUBSCRIBE", "policy.oversubscribe", readers.yes_no, "1: as --oversubscribe"),
     Variable("MSLAUNCH_GRACE", "grace", readers.span, "as --grace"),
     Variable("MPIEXEC_TIMEOUT", "", readers.limit_by("MPIEXEC_TIMEOUT"), "as --timeout"),

@@ -7,6 +7,7 @@ All others are for the library in the ranks and are passed on.  Imported when a 
 
 from __future__ import annotations
 
+from mslaunch.cli.mpirun.launcher_components import FRAMEWORKS
 from mslaunch.cli.parser import placement_readers, readers
 from mslaunch.cli.parser.openmpi5_readers import xterm
 from mslaunch.cli.parser.options import Variable
@@ -48,7 +49,7 @@ PARAMETERS: tuple[Variable, ...] = (
     Variable("errmgr_detector_heartbeat_period", "link.heartbeat", readers.wait, "as --heartbeat"),
     Variable("errmgr_detector_heartbeat_timeout", "link.lease", readers.span, "as --lease"),
     Variable("orte_startup_timeout", "", _more_time, "as --connect-timeout"),
-    Variable("rmaps", "", placement_readers.mapper, "seq: as --map-by seq"),
+    *(Variable(name, "", read, help) for name, (read, help) in FRAMEWORKS.items()),
     *_rows("rmaps_ppr_pernode rmaps_base_pernode", "", _exactly(placement_readers.one_per_node()), "1: as --pernode"),
     *_rows("rmaps_ppr_n_pernode rmaps_base_n_pernode", "", placement_readers.ranks_per("node"), "as --npernode"),
     *_rows("rmaps_ppr_n_persocket rmaps_base_n_persocket", "", placement_readers.ranks_per("socket"),

@@ -20,9 +20,11 @@ if TYPE_CHECKING:
     from mslaunch.datamodel.request import Request
 
 #: how the names of all parameters begin that steer the launch; other names are not even looked up
-STEERING = ("errmgr_detector_", "hwloc_", "iof_", "mca_base_", "odls_", "orte_", "plm_", "prte_", "ras_", "rmaps")
+STEERING = ("errmgr_detector_", "hwloc_", "iof_", "mca_base_", "odls", "orte_", "plm", "prte_", "ras", "rmaps")
 #: what the command line says of one program, and --app says for each
 _OF_ONE = ("app.np", "app.hosts+", "app.hostfile", "app.wdir")
+#: variables of an Intel MPIJob in Kubernetes: its hostfile, and the number of ranks on each host
+INTEL_HOSTS, INTEL_PER_HOST = "I_MPI_HYDRA_HOST_FILE", "I_MPI_PERHOST"
 #: of the system and of the user; the library in the ranks reads them itself
 SYSTEM_FILE = "/etc/openmpi/openmpi-mca-params.conf"
 USER_FILE = ".openmpi/mca-params.conf"
@@ -49,6 +51,8 @@ def parse(argv: Sequence[str], environ: Mapping[str, str], read_text: ReadText) 
         if path in first:
             line.shared[path] = first[path]
     line = line.over(_weaker(line, environ, read_text, notes))
+    if environ.get(INTEL_PER_HOST) and line.job.last("default_hostfile", "") == environ.get(INTEL_HOSTS):
+        _intel_per_host(line, environ[INTEL_PER_HOST])
     request = assemble(line, notes)
     if line.job.keys() & RECOVERY:
         from mslaunch.cli.parser import conflicting_options
@@ -81,6 +85,16 @@ def describe() -> DialectHelp:
 
     table = sorted((*EVERYDAY, *rare()), key=lambda option: GROUPS.index(option.group))
     return DialectHelp("mpirun", USAGE, tuple(table), parameters=PARAMETERS, variables=VARIABLES, examples=EXAMPLES)
+
+
+def _intel_per_host(line: ParsedLine, word: str) -> None:
+    """I_MPI_PERHOST, where Intel's variables name the hosts: ranks go round them, so many to each."""
+    chosen = any(line.sets(path) for path in ("app.hosts+", "app.hostfile", "policy.map_by", "policy.rankfile"))
+    if not chosen and word.lower() not in ("all", "allcores"):  # these are the slots of the hosts
+        from mslaunch.cli.parser import readers
+
+        each = options.read_words(INTEL_PER_HOST, "policy.ppn", readers.count, word)
+        line.put([("policy.map_by", "rounds"), *each, ("policy.oversubscribe", True)], INTEL_PER_HOST)
 
 
 def _read_appfile(index: Index, line: ParsedLine, read_text: ReadText, notes: list[str]) -> None:

@@ -41,6 +41,20 @@ _REFUSED: tuple[tuple[str, str], ...] = (
     ("soft arch file", "mpirun accepts and ignores it; leave it out, and choose hosts with -H or --hostfile"),
     ("bysocket", "it was removed after Open MPI 1.6; use --map-by socket"),
     ("bind-to-hwthread", "it was removed after Open MPI 1.6; use --bind-to hwthread"),
+    ("cpu-bind", "it is an option of PALS; use --bind-to core, or --map-by slot:PE=N for N cores each"),
+    ("depth", "it is an option of PALS; use --map-by slot:PE=N for N cores each, and -x OMP_NUM_THREADS=N"),
+    ("r rsh", "it is an option of Intel's mpirun; use --rsh-agent CMD"),
+    ("gtool gtoolfile", "it is an option of Intel's mpirun, and no tool is put before the program; write it there: "
+     "mslaunch -n 1 TOOL PROGRAM : -n 3 PROGRAM"),
+    ("check_mpi check-mpi trace", "it is an option of Intel's mpirun; use -x LD_PRELOAD=libVTmc.so, or libVT.so for a "
+     "trace"),
+    ("loadbalance", "it was removed after Open MPI 1.6; use --map-by node --rank-by slot, so that each host gets as "
+     "many"),
+    ("gpu", "it is an option of IBM's mpirun; leave it out: the MPI library of the ranks decides what it does"),
+    ("pmi", "it is an option of srun; use --mpi pmi1, pmi2 or pmix, or leave it out, which finds the right one"),
+    ("stdout-proc", "all ranks are shown; use --output-filename PATH for files of each, or --tag-output and grep"),
+    ("ckpoint ckpointlib ckpoint-interval ckpoint-prefix ckpoint-num",
+     "no checkpoints of processes are made; let the program write its own"),
     ("ppn perhost", "it is an option of mpiexec.hydra; use -N N, or begin with --dialect hydra"),
     ("f hosts", "it is an option of mpiexec.hydra; use --hostfile FILE or -H LIST, or begin with --dialect hydra"),
     ("genv env envlist genvlist", "it is an option of mpiexec.hydra; use -x VAR=VALUE, or begin with --dialect hydra"),
@@ -171,7 +185,8 @@ _PLACE = (
          "(all nodes as one), OVERSUBSCRIBE, NOOVERSUBSCRIBE, NOLOCAL, HWTCPUS, PE-LIST=CPUS", PLACE,
          placement_readers.map_by, default="core for 1 or 2 ranks, else numa"),
     _row("rank-by", "POLICY[:SPAN|:FILL]", "number the ranks in this order: slot, node, hwthread, core, "
-         "l1cache, l2cache, l3cache, socket, numa or board", PLACE, placement_readers.rank_by, default="as --map-by"),
+         "l1cache, l2cache, l3cache, socket, numa or board; fill, span: of the objects that ranks are mapped by (5.0)",
+         PLACE, placement_readers.rank_by, default="as --map-by"),
     _row("N npernode", "N", "ranks on each node; --map-by is stronger", PLACE, placement_readers.ranks_per("node")),
     _row("pernode", "", "as -N 1", PLACE, placement_readers.one_per_node),
     _row("npersocket", "N", "ranks on each socket; --map-by is stronger", PLACE, placement_readers.ranks_per("socket")),
@@ -186,8 +201,10 @@ _PLACE = (
          readers.text, "policy.rankfile"),
     _row("bind-to", "WHAT[:QUALIFIERS]", "none, hwthread, core, l1cache, l2cache, l3cache, socket (package), "
          "numa, board or cpu-list (all of --cpu-list; cpu-list:ordered: one each); qualifiers, with a comma between: "
-         "overload-allowed (more ranks than cpus), if-supported (else unbound)", BIND, placement_readers.bind_to,
+         "overload-allowed (more ranks than cpus), if-supported (else unbound), report (as --report-bindings)", BIND,
+         placement_readers.bind_to,
          default="core for 1 or 2 ranks, else numa; none with more ranks than slots or cpus"),
+    _row("bind-to-none", "", "as --bind-to none", BIND, readers.exactly("policy.bind_to", "none")),
     _row("bind-to-core", "", "as --bind-to core", BIND, readers.exactly("policy.bind_to", "core")),
     _row("bind-to-socket", "", "as --bind-to socket", BIND, readers.exactly("policy.bind_to", "socket")),
     _row("cpus-per-proc cpus-per-rank", "N", "cpus for each rank, as the modifier PE=N", BIND, readers.count,

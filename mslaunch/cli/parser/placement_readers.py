@@ -20,7 +20,7 @@ _LEVELS = ("core", "l1cache", "l2cache", "l3cache", "socket", "numa", "board", "
 _POLICIES = ("slot", "node", "seq", *_LEVELS, "dist", "ppr", "package", "rankfile", "sequential", "distance")
 _OBJECTS = ("node", *_LEVELS, "package", "skt", "thread")
 _TARGETS = ("none", *_LEVELS, "package", "cpu-list", "cpulist")
-_RANKINGS = ("slot", "node", *_LEVELS, "package")
+_RANKINGS = ("slot", "node", *_LEVELS, "package", "fill", "span")
 
 #: other names of 5.0 and the man page
 _SAME = {
@@ -49,6 +49,7 @@ _QUALIFIERS: dict[str, tuple[str, Any]] = {
     "oversubscribe-allowed": ("policy.overload", True),
     "no-overload": ("policy.overload", False),
     "ordered": ("policy.bind_to", "cpu-list:ordered"),
+    "report": ("report_bindings", True),
 }
 _VALUED = ("pe", "file", "device", "pe-list")
 _MODIFIER_NAMES = "PE=N, SPAN, OVERSUBSCRIBE, NOOVERSUBSCRIBE, NOLOCAL, HWTCPUS or PE-LIST=CPUS"
@@ -107,18 +108,17 @@ def if_yes(pairs: Pairs) -> Callable[[str], Pairs]:
     return lambda word: list(pairs) if yes_no(word) else []
 
 
-def mapper(word: str) -> Pairs:
-    """-mca rmaps: the names of Open MPI's mappers; only `seq` changes anything."""
-    return _policy("seq") if word.strip().lower() == "seq" else []
-
-
 def rank_by(word: str) -> Pairs:
-    """POLICY[:SPAN|:FILL]."""
+    """POLICY[:SPAN|:FILL], or 5.0's fill and span, which are of the objects that ranks are mapped by."""
     policy, _, how = word.partition(":")
     name = _first(policy, _RANKINGS)
     if not name:
-        raise Expected("slot, node, hwthread, core, l1cache, l2cache, l3cache, socket, numa or board",
+        raise Expected("slot, node, fill, span, hwthread, core, l1cache, l2cache, l3cache, socket, numa or board",
                        meant(policy, _RANKINGS))  # fmt: skip
+    if name in ("fill", "span"):
+        if how:
+            raise Expected(f"{name} without {how}", f"write --rank-by {name}, or with an object --rank-by core:{name}")
+        return [("policy.rank_by", ""), ("policy.rank_how", name)]
     modifier = shortened(how, ("span", "fill"))
     if how and not modifier:
         raise Expected("the modifier SPAN or FILL", meant(how, ("span", "fill")))
@@ -136,8 +136,8 @@ def bind_to(word: str) -> Pairs:
     for qualifier in [qualifier for part in rest for qualifier in part.split(",") if qualifier]:
         known = _first(qualifier, tuple(_QUALIFIERS))
         if not known or (known == "ordered" and name not in ("cpu-list", "cpulist")):
-            near = meant(qualifier, ("overload", "if-supported")).replace("overload", "overload-allowed")
-            raise Expected("the qualifier overload-allowed or if-supported", near)
+            near = meant(qualifier, ("overload", "if-supported", "report")).replace("overload", "overload-allowed")
+            raise Expected("the qualifier overload-allowed, if-supported or report", near)
         settings.append(_QUALIFIERS[known])
     return settings
 

@@ -49,6 +49,7 @@ MAPPERS = {
     **dict.fromkeys(LEVELS, "plan.mapping.by_slot_or_object:map_by_object"),
     "ppr": "plan.mapping.ppr:map_by_pattern",
     "seq": "plan.mapping.sequential:map_in_sequence",
+    "rounds": "plan.mapping.sequential:map_in_rounds",
     "rankfile": "plan.mapping.by_rankfile:map_by_rankfile",
 }
 
@@ -115,7 +116,7 @@ def settle(policy: Policy, ranks: Callable[[], int], has: Callable[[str], bool])
         policy = policy._replace(hwthread_cpus=True)
     map_by = policy.map_by or _default(policy, ranks, has)
     _refuse(policy, map_by)
-    rank_by = policy.rank_by or ("node" if map_by == "node" else "slot")
+    rank_by = policy.rank_by or _ranking(policy, map_by)
     return policy._replace(
         map_by=map_by,
         rank_by="node" if rank_by == "board" else rank_by,
@@ -131,6 +132,20 @@ def _default(policy: Policy, ranks: Callable[[], int], has: Callable[[str], bool
     if ranks() <= _FEW:
         return "hwthread" if policy.hwthread_cpus else "core"
     return "numa" if has("numa") else "socket"
+
+
+def _ranking(policy: Policy, map_by: str) -> str:
+    """The order of ranks where no object is said: of `fill` and `span` that which ranks are mapped by, as in 5.0."""
+    if not policy.rank_how:
+        return "node" if map_by == "node" else "slot"
+    level = policy.ppr[-1][1] if policy.ppr else map_by
+    if level not in LEVELS or policy.rankfile is not None:
+        raise UsageError(
+            f"ranks are mapped by {'rankfile' if policy.rankfile is not None else level}, not by an object",
+            f"--rank-by {policy.rank_how}",
+            f"map by an object, as --map-by core, or rank by its name: --rank-by core:{policy.rank_how}",
+        )
+    return level
 
 
 def _refuse(policy: Policy, map_by: str) -> None:
@@ -162,4 +177,5 @@ def topology_decides(policy: Policy) -> bool:
             return True
     elif policy.span and (not policy.map_by or policy.map_by in LEVELS):
         return True
-    return policy.rank_how == "span" and policy.rank_by in LEVELS and policy.rank_by != "board"
+    ranked = policy.rank_by or policy.map_by or "core"  # without both, an object in any case
+    return policy.rank_how == "span" and ranked in LEVELS and ranked != "board"

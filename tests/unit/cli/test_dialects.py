@@ -57,8 +57,8 @@ def test_each_option_sets_an_existing_field(row: dialects.DialectRow) -> None:
 
 #: options of the table of mpirun that make no sense in the other dialects, or have a name of their own there
 NOT_IN_HYDRA = {
-    "H", "N", "allow-run-as-root", "app", "backend", "bind-to-core", "bind-to-socket", "bycore", "bynode",
-    "byslot", "cpu-set", "cpus-per-proc", "d", "default-hostfile", "detach", "disable-recovery", "display",
+    "H", "N", "allow-run-as-root", "app", "backend", "bind-to-core", "bind-to-none", "bind-to-socket", "bycore",
+    "bynode", "byslot", "cpu-set", "cpus-per-proc", "d", "default-hostfile", "detach", "disable-recovery", "display",
     "display-comm", "display-comm-finalize", "display-devel-map", "display-diffable-map", "display-map",
     "display-topo", "do-not-resolve", "enable-recovery", "forward-signals", "fwd-environment",
     "get-stack-traces", "hetero-nodes", "hostfile", "index-argv-by-rank", "initial-errhandler",

@@ -292,3 +292,11 @@ def test_bounds(text: str, numbers: tuple[int, int] | None) -> None:
 def test_ranges_are_read_again(numbers: set[int]) -> None:
     found = [bounds(part) or (0, -1) for part in ranges(sorted(numbers)).split(",") if part]
     assert {number for low, high in found for number in range(low, high + 1)} == numbers
+
+
+def test_the_ranks_of_each_node_as_intel_mpi_prints_them() -> None:
+    """Seen of mpiexec.hydra 2021.18: -print-rank-map -hosts a,b -ppn 2 -n 5."""
+    nodes = tuple(Node(name, 2, "-H") for name in "ab")
+    request = Request((AppContext(("true",), 5),), Policy(map_by="rounds", oversubscribe=True))
+    jobmap = map_job(request, Allocation(nodes, declared=True), {})
+    assert show_map(jobmap, request.apps, "ranks") == "(a:0,1,4)\n(b:2,3)\n\n"

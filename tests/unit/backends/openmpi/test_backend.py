@@ -98,6 +98,11 @@ def test_the_value_of_mpi_is_checked(word):
         ("-n 2 --cpu-set 0,1 x", "--cpu-set 0,1 --stdin none", "--map-by :PE-LIST=0,1 --stdin none"),
         ("-n 2 --use-hwthread-cpus x", "--use-hwthread-cpus --stdin none", "--map-by :HWTCPUS --stdin none"),
         ("-n 2 --rank-by node x", "--rank-by node --stdin none", "--rank-by node --stdin none"),
+        (
+            "-n 2 --map-by core --rank-by fill x",
+            "--map-by core --rank-by core:fill --stdin none",
+            "--map-by core --rank-by fill --stdin none",
+        ),
         ("-n 2 --mca btl tcp,self x", "--stdin none --mca btl tcp,self", "--stdin none --mca btl tcp,self"),
         ("-n 2 --display-map x", "--display-map --stdin none", "--display map --stdin none"),
         ("-n 2 --report-bindings x", "--report-bindings --stdin none", "--display bind --stdin none"),
@@ -210,6 +215,11 @@ def test_options_that_open_mpi_5_cannot_do_are_refused(text):
     job_of(text)
     with pytest.raises(UsageError, match="not with --backend openmpi"):
         job_of(text, NEW)
+
+
+def test_ranking_by_what_ranks_are_mapped_by_needs_it_for_open_mpi_4():
+    with pytest.raises(UsageError, match="--rank-by fill: not with --backend openmpi"):
+        job_of("--rank-by fill -n 1 x")
 
 
 def test_the_number_of_ranks_is_given_where_it_is_known():

@@ -91,7 +91,10 @@ DONE = [
     (["localhost", "x"], job()),
     (["disable-hostname-propagation"], job()),
     (["enable-hostname-propagation"], job()),
-    (["rmk", "user"], job()),
+    (["rmk", "user"], job(resource_manager="none")),
+    (["hosts-group", "h[1-2]"], dealt("h1,h2")),
+    (["bootstrap-exec-args", "-p 22"], job(link=LinkPolicy(agent_args=("-p", "22")))),
+    (["print-rank-map"], job(display_map="ranks")),
     (["ppn", "3"], app(np=3)),
     (["perhost", "3"], app(np=3)),
     (["grr", "3"], app(np=3)),
@@ -118,7 +121,7 @@ DONE = [
     (["demux", "poll"], job()),
     (["disable-auto-cleanup"], job(recovery=True)),
     (["enable-auto-cleanup"], job()),
-    (["launcher", "ssh"], job()),
+    (["launcher", "ssh"], job(link=LinkPolicy(asked="ssh"))),
     (["bootstrap", "rsh"], job(link=LinkPolicy(agent=("rsh",)))),
     (["launcher-exec", "/my ssh"], job(link=LinkPolicy(agent=("/my ssh",)))),
     (["bootstrap-exec", "x"], job(link=LinkPolicy(agent=("x",)))),
@@ -129,7 +132,7 @@ DONE = [
     (["debug"], job(verbose=True)),
 ]
 FILE = "# hosts\n\nh1:2 # two\n  joe@h2\n"
-ELSEWHERE = {"configfile", "skip-launch-node", "order-nodes", "rankmap", "info", "version", "h", "help"}
+ELSEWHERE = {"configfile", "skip-launch-node", "nolocal", "order-nodes", "rankmap", "info", "version", "h", "help"}
 
 
 @pytest.mark.parametrize("spell", ["-{}", "--{}", "-{}="], ids=["one", "two", "equals"])
@@ -201,11 +204,21 @@ def test_environment_options_of_a_program_win():
     [
         ("HYDRA_HOST_FILE", "file", dealt("h1,h1,joe@h2")),
         ("HYDRA_LAUNCHER", "rsh", job(link=LinkPolicy(agent=("rsh",)))),
-        ("HYDRA_BOOTSTRAP", "ssh", job()),
+        ("HYDRA_BOOTSTRAP", "ssh", job(link=LinkPolicy(asked="ssh"))),
+        ("I_MPI_HYDRA_HOST_FILE", "file", dealt("h1,h1,joe@h2")),
+        ("I_MPI_PERHOST", "3", app(np=3)),
+        ("HYDRA_PPN", "3", app(np=3)),
+        ("I_MPI_HYDRA_BOOTSTRAP", "ssh", job(link=LinkPolicy(asked="ssh"))),
+        ("I_MPI_HYDRA_BOOTSTRAP_EXEC", "/x", job(link=LinkPolicy(agent=("/x",)))),
+        ("I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS", "-p 22", job(link=LinkPolicy(agent_args=("-p", "22")))),
+        ("I_MPI_HYDRA_RMK", "user", job(resource_manager="none")),
+        ("I_MPI_HYDRA_IFACE", "ib0", env("MPIR_CVAR_NEMESIS_TCP_NETWORK_IFACE", "ib0")),
+        ("I_MPI_HYDRA_DEBUG", "1", job(verbose=True)),
+        ("I_MPI_JOB_TIMEOUT", "3", job(timeout=3.0, timeout_from="I_MPI_JOB_TIMEOUT")),
         ("HYDRA_LAUNCHER_EXEC", "/x", job(link=LinkPolicy(agent=("/x",)))),
         ("HYDRA_BOOTSTRAP_EXEC", "/x", job(link=LinkPolicy(agent=("/x",)))),
         ("HYDRA_LAUNCHER_EXTRA_ARGS", "-p 22", job(link=LinkPolicy(agent_args=("-p", "22")))),
-        ("HYDRA_RMK", "user", job()),
+        ("HYDRA_RMK", "user", job(resource_manager="none")),
         ("HYDRA_BINDING", "core", bound("core")),
         ("HYDRA_MAPPING", "core", job(notes=(IDLE_MAP,))),
         ("HYDRA_ENV", "all", job()),
@@ -234,8 +247,9 @@ def test_each_variable_has_a_case_or_is_listed_as_not_read():
 def test_options_win_over_files_and_files_over_variables():
     environ = {"HYDRA_HOST_FILE": "nofile", "HYDRA_CONFIG_FILE": "conf", "HYDRA_LAUNCHER": "rsh"}
     request = parse("-hosts", "h3", "prog", environ=environ, conf="-hosts h1,h2 -launcher ssh")
-    assert request == dealt("h3")
-    assert parse("prog", environ=environ, conf="-hosts h1,h2 -launcher ssh") == dealt("h1,h2")
+    by_ssh = LinkPolicy(asked="ssh")
+    assert request == dealt("h3", link=by_ssh)
+    assert parse("prog", environ=environ, conf="-hosts h1,h2 -launcher ssh") == dealt("h1,h2", link=by_ssh)
 
 
 # --- hosts
@@ -267,13 +281,68 @@ def test_hosts_take_ranks_in_turn(words, hosts):  # as mpiexec.hydra 5.0.2 does,
     assert parse(*words, "prog") == dealt(hosts)
 
 
+@pytest.mark.parametrize(
+    ("words", "hosts"),  # as Intel's mpiexec.hydra 2021.18 deals them, but for the last
+    [
+        ("-host a -n 1 x : -host b -n 2 x", "a bb"),
+        ("-hosts a -n 1 x : -hosts b -n 2 x", "a bb"),
+        ("-host a,b -n 3 x : -host c x", "aba c"),
+        ("-host a -n 1 x : -host b:2 x : -n 4 x", "a bb abba"),
+    ],
+)
+def test_programs_may_have_hosts_of_their_own(words, hosts):
+    request = parse(*words.split())
+    assert [one.np for one in request.apps] == [len(group) for group in hosts.split()]
+    assert " ".join("".join(host.name for host in one.sequence) for one in request.apps) == hosts
+    assert request.policy == DEALT
+
+
+@pytest.mark.parametrize(
+    ("words", "manager", "link"),  # MPICH's bsci_init.c
+    [
+        ("-rmk slurm", "slurm", LinkPolicy()),
+        ("-rmk SGE", "gridengine", LinkPolicy()),
+        ("-rmk ll", "loadleveler", LinkPolicy()),
+        ("-rmk cobalt -bootstrap ssh", "cobalt", LinkPolicy(asked="ssh")),
+        ("-bootstrap slurm", "slurm", LinkPolicy()),
+        ("-bootstrap blaunch", "lsf", LinkPolicy()),
+        ("-bootstrap slurm -hosts a", "slurm", LinkPolicy()),
+        ("-bootstrap slurm -bootstrap-exec /usr/bin/srun", "slurm", LinkPolicy()),
+        ("-rmk pbs -bootstrap rsh", "pbs", LinkPolicy(agent=("rsh",))),
+        ("-rmk user -bootstrap slurm", "slurm", LinkPolicy()),
+        ("-rmk pbs -hosts a", "", LinkPolicy()),  # named hosts come first
+        ("-rmk user -hosts a", "none", LinkPolicy()),
+        ("--resource-manager pbs", "pbs", LinkPolicy()),
+    ],
+)
+def test_a_batch_system_is_named(words, manager, link):
+    request = parse(*words.split(), "prog")
+    assert (request.resource_manager, request.link) == (manager, link)
+
+
+@pytest.mark.parametrize(
+    ("words", "variables", "app_", "ppn"),
+    [
+        ("-rmk slurm", {}, None, 0),
+        ("-n 5", {"SLURM_JOB_ID": "1"}, 5, 0),
+        ("-ppn 2", {"SLURM_JOB_ID": "1"}, None, 2),
+    ],
+)
+def test_the_hosts_of_a_job_take_ranks_in_rounds(words, variables, app_, ppn):
+    request = parse(*words.split(), "prog", environ=variables)
+    assert request.policy == Policy(map_by="rounds", ppn=ppn, oversubscribe=True, bind_to="none")
+    assert request.apps[0].np == app_
+    outside = parse(*words.split(), "-rmk", "user", "prog", environ=variables)
+    assert outside.apps[0].np == (app_ or ppn or 1)
+
+
 def test_a_program_continues_on_the_next_host():
     request = parse("-hosts", "a,b", "-n", "1", "one", ":", "-n", "3", "two", ":", "three")
     assert ["".join(host.name for host in one.sequence) for one in request.apps] == ["a", "bab", "ab"]
 
 
 def test_the_fork_launcher_runs_all_ranks_locally():
-    assert parse("-launcher", "fork", "-hosts", "a:2,b", "prog") == app(np=3)
+    assert parse("-launcher", "fork", "-hosts", "a:2,b", "prog") == app(np=3)._replace(resource_manager="none")
 
 
 @given(
@@ -392,9 +461,15 @@ def test_a_program_may_have_an_argument_named_configfile(words):
         (["-bind-to", "numa:2", "prog"], "-bind-to", "without a number"),
         (["-bind-to", "sokcet", "prog"], "-bind-to", "did you mean socket?"),
         (["-bind-to", "core", "-map-by", "socket", "prog"], "-map-by", "leave it out"),
-        (["-launcher", "slurm", "prog"], "-launcher", "ssh"),
-        (["-rmk", "pbs", "prog"], "-rmk", "-f"),
+        (["-launcher", "manual", "prog"], "-launcher", "-launcher-exec"),
+        (["-launcher", "persist", "prog"], "-launcher", "write ssh"),
+        (["-bootstrap", "pdsh", "prog"], "-bootstrap", "write ssh"),
+        (["-bootstrap", "slrum", "prog"], "-bootstrap", "did you mean slurm?"),
         (["-rmk", "foo", "prog"], "-rmk", "user"),
+        (["-rmk", "pbs", "-launcher", "slurm", "prog"], "-launcher", "for the same system"),
+        (["-launcher", "slurm", "-launcher-exec", "/opt/ssh", "prog"], "-launcher-exec", "not how slurm"),
+        (["-rmk", "slurm", "-rankmap", "0,1", "prog"], "-rankmap", "of the job"),
+        (["-host", "a", "-rankmap", "0", "x", ":", "-host", "b", "x"], "-rankmap", "hosts of its own"),
         (["-demux", "epoll", "prog"], "-demux", "poll"),
         (["-env", "=x", "prog"], "-env", "NAME"),
         (["-genv", "A"], "-genv", "missing"),

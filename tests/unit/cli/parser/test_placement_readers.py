@@ -119,6 +119,8 @@ def test_map_by_refuses_bad_words(word, phrase):
         ("package:fill", ("socket", "fill")),
         ("numa:f", ("numa", "fill")),
         ("l1", ("l1cache", "")),
+        ("fill", ("", "fill")),
+        ("SPAN", ("", "span")),
     ],
 )
 def test_rank_by_is_read(word, expected):
@@ -126,7 +128,13 @@ def test_rank_by_is_read(word, expected):
 
 
 @pytest.mark.parametrize(
-    ("word", "phrase"), [("seq", "slot, node"), ("cpre", "did you mean core?"), ("core:foo", "SPAN or FILL")]
+    ("word", "phrase"),
+    [
+        ("seq", "slot, node"),
+        ("cpre", "did you mean core?"),
+        ("core:foo", "SPAN or FILL"),
+        ("fill:span", "fill without span"),
+    ],
 )
 def test_rank_by_refuses_bad_words(word, phrase):
     assert phrase in str(refusal("--rank-by", word))
@@ -160,9 +168,9 @@ def test_bind_to_is_read(word, expected):
         ("cores", "did you mean core?"),
         ("c", "none, hwthread"),  # core or cpu-list
         ("nonexx", "did you mean none?"),
-        ("core:foo", "overload-allowed or if-supported"),
+        ("core:foo", "overload-allowed, if-supported or report"),
         ("core:overlaod", "did you mean overload-allowed?"),
-        ("core:ordered", "overload-allowed or if-supported"),
+        ("core:ordered", "overload-allowed, if-supported or report"),
     ],
 )
 def test_bind_to_refuses_bad_words(word, phrase):

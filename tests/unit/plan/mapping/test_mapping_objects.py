@@ -183,6 +183,35 @@ def test_rank_by_socket_over_nodes(how: str, want: str) -> None:
     assert shown(mapped(Policy("socket", rank_by="socket", rank_how=how), 8, slots=(4, 4))) == want
 
 
+@pytest.mark.parametrize(("how", "want"), [("span", "a0 a1 b0 b1 a0 a1 b0 b1"), ("fill", "a0 a0 a1 a1 b0 b0 b1 b1")])
+@pytest.mark.parametrize("by", [Policy("socket"), Policy("ppr", ((2, "socket"),))])
+def test_fill_and_span_alone_are_of_the_objects_that_ranks_are_mapped_by(by: Policy, how: str, want: str) -> None:
+    """PRRTE's rmaps_base_ranking.c, the order of which is in its comments."""
+    assert shown(mapped(by._replace(rank_how=how), 8, slots=(4, 4))) == want
+
+
+@pytest.mark.parametrize("by", [Policy("slot"), Policy("node"), Policy("ppr", ((2, "node"),))])
+@pytest.mark.parametrize("how", ["span", "fill"])
+def test_fill_and_span_need_objects(by: Policy, how: str) -> None:
+    """Open MPI 5.0.11: When ranking by FILL or by SPAN, you must map by an object type."""
+    with pytest.raises(UsageError, match=f"--rank-by {how}: ranks are mapped by (slot|node), not by an object"):
+        mapped(by._replace(rank_how=how), 2)
+
+
+@pytest.mark.parametrize(
+    ("nps", "ppn", "want"),
+    [
+        ((5,), 0, "a a b a a"),
+        ((5,), 1, "a b a b a"),
+        ((None,), 0, "a a b"),
+        ((None,), 2, "a a b b"),
+        ((1, 3), 0, "a a b a"),
+    ],
+)
+def test_rounds_deal_ranks_as_hydra_does(nps: tuple[int | None, ...], ppn: int, want: str) -> None:
+    assert shown(mapped(Policy("rounds", ppn=ppn), *nps, slots=(2, 1))) == want
+
+
 def test_nodes_are_ranked_in_the_order_of_their_first_rank() -> None:
     request = Request(tuple(AppContext(("x",), np) for np in (1, 3)), Policy())
     made = allocation(2, 2, apps=((1,), (0, 1)))
@@ -365,6 +394,9 @@ def test_topologies_move_no_rank_unless_they_decide(job: tuple[Request, Allocati
         (Policy("slot", rank_by="socket"), False),
         (Policy("slot", rank_by="socket", rank_how="span"), True),
         (Policy("slot", rank_by="board", rank_how="span"), False),
+        (Policy("core", rank_how="span"), True),
+        (Policy(rank_how="span"), True),
+        (Policy("core", rank_how="fill"), False),
         (Policy("slot", pe=2), False),
         (Policy(rankfile="rf"), False),
     ],
