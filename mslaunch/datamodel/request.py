@@ -164,6 +164,7 @@ class ServicePolicy(NamedTuple):
 
 
 NO_HOSTFILE = "none"  #: --default-hostfile none: as if nobody had named one (ompi_info, orte_default_hostfile)
+DEFAULT_SLOTS = "orte_set_default_slots"  # a parameter of mpirun: the slots of hosts for which none are given
 
 
 class Request(NamedTuple):

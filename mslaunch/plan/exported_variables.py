@@ -20,9 +20,10 @@ DEFAULTS = ("PYTHONUNBUFFERED=1", "GFORTRAN_UNBUFFERED_PRECONNECTED=y")
 OWN = ("MSLAUNCH_*",)
 #: says which start of the job this is; it would lie if -x took it from a launch around us
 ATTEMPT = "MSLAUNCH_ATTEMPT"
-#: taken by no pattern: they describe the launcher's host and shell
+#: taken by no pattern: they describe the launcher's host and shell, or its container (mpi-operator empties NVIDIA_*)
 _OF_THIS_HOST = {"PWD", "OLDPWD", "SHLVL", "_", "HOST", "HOSTNAME", "HOSTTYPE", "MACHTYPE", "OSTYPE", "SSH_CONNECTION",
-                 "SSH_CLIENT", "SSH_TTY"}  # fmt: skip
+                 "SSH_CLIENT", "SSH_TTY", "NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES",
+                 "K_MPI_JOB_ROLE"}  # fmt: skip
 
 
 def exported(app: AppContext, environ: Mapping[str, str]) -> list[str]:

@@ -160,6 +160,7 @@ def test_checking_switched_off(lab: SshLab, opener: Opener, tmp_path: Path) -> N
     host = lab.sshd(known=False)
     lab.config("StrictHostKeyChecking no\nUserKnownHostsFile /dev/null\n")
     assert opens(opener, host)
+    assert opener.notices == []
     lab.config("StrictHostKeyChecking no\n")
     lab.known_hosts(f"{host.name} {public(keygen(tmp_path / 'old'))}\n")
     assert opens(opener, host)

@@ -37,6 +37,15 @@ def _idle(name: str, instead: str) -> Variable:
     return Variable(name, "", lambda word: [] if word in ("", "0") else [("notes+", (note,))], f"no effect: {instead}")
 
 
+def _default_slots(word: str) -> list[tuple[str, object]]:
+    """A number; mpirun counts cores by default, as we do, and with anything else it gives no slot at all."""
+    if word.isdigit() and int(word):
+        return [("mca+", (("orte_set_default_slots", str(readers.count(word))),))]
+    if word in ("", "0", "cores"):
+        return []
+    return [("notes+", (f"the parameter orte_set_default_slots has no effect: {word} is no number of slots",))]
+
+
 #: -mca parameters, and variables OMPI_MCA_* and PRTE_MCA_*, that steer the launch
 PARAMETERS: tuple[Variable, ...] = (
     *_rows("prte_default_hostfile orte_default_hostfile", "default_hostfile", readers.text, "as --default-hostfile"),
@@ -99,7 +108,7 @@ PARAMETERS: tuple[Variable, ...] = (
     Variable("orte_max_restarts", "max_restarts", readers.count_or_zero, "as --max-restarts"),
     Variable("mca_base_env_list", "app.env+", readers.variables, "as -x, with ';' between the variables"),
     *_rows("mca_base_param_file_prefix mca_base_envar_file_prefix", "own.tune+", readers.files, "as --tune"),
-    _idle("orte_set_default_slots", "write slots=N in the hostfile, or -H HOST:N"),
+    Variable("orte_set_default_slots", "", _default_slots, "slots of hosts for which none are given, instead of cores"),
     _idle("orte_default_dash_host", "give the hosts with -H, or orte_default_hostfile"),
     _idle("orte_launch_agent", "hosts need no installed agent; --agent-python names the interpreter there"),
     _idle("orte_fork_agent", "write that command before the program"),

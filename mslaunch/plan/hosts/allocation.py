@@ -10,7 +10,7 @@ the hosts that -H or a hostfile allow.
 from __future__ import annotations
 
 from mslaunch.datamodel.jobmap import Allocation, Node
-from mslaunch.datamodel.request import NO_HOSTFILE
+from mslaunch.datamodel.request import DEFAULT_SLOTS, NO_HOSTFILE
 from mslaunch.errors import AllocationError, HostfileError
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 from mslaunch.plan.hosts.host_names import KEEP_DOMAINS, chosen, first_said, in_order, left_out, local_first, naming_of
@@ -56,7 +56,8 @@ def allocate_named(
     named = any(listed)
     if not named:
         listed[0] = sources.file(*files[0])
-    joined = _joined(listed, here, named, request.policy.map_by == "seq")
+    default = int(dict(request.mca).get(DEFAULT_SLOTS, 0))
+    joined = _joined(listed, here, named, request.policy.map_by == "seq", default)
     if request.policy.per_host is None:
         return joined
     from mslaunch.plan.hosts.msrun_slots import shared
@@ -192,13 +193,19 @@ def _added(old: Node, new: Node) -> Node:
 # ------------------------------------------------------------------------------------------------ one allocation of all
 
 
-def _joined(listed: Sequence[_Listed | None], here: Node, apart: bool, in_sequence: bool) -> Allocation:
-    """The lists of all app contexts as one allocation.  `apart`: an app context keeps to its own list."""
+def _joined(listed: Sequence[_Listed | None], here: Node, apart: bool, in_sequence: bool, default: int) -> Allocation:
+    """The lists of all app contexts as one allocation.
+
+    `apart`: an app context keeps to its own list; `default`: slots of a host for which none are given, 0 for its cores.
+    """
     nodes = _together(listed)
     if not nodes:
         raise AllocationError(
             "no host is named", todo="add a line like node1 slots=4 to the hostfile, or use -H node1:4"
         )
+    if default:
+        bare = {name: node for name, node in nodes.items() if node.slots is None}
+        nodes |= {name: node._replace(slots=default, source=DEFAULT_SLOTS) for name, node in bare.items()}
     if here.name in nodes and nodes[here.name].local and nodes[here.name].slots is None:
         nodes[here.name] = nodes[here.name]._replace(slots=here.slots, source=f"cores of {here.name}")
     spares = tuple(node for node in nodes.values() if node.spare and node.slots != 0)

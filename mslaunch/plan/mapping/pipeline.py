@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from mslaunch.datamodel.jobmap import Allocation, Node
 from mslaunch.datamodel.node_plan import NO_NODE, NodeId
+from mslaunch.datamodel.request import DEFAULT_SLOTS
 from mslaunch.errors import UsageError
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 from mslaunch.plan.binding import bind, check, unbound_programs, usable, wants_binding
@@ -47,11 +48,12 @@ def allocate(
 
     `read_text` may raise OSError and UnicodeDecodeError.  Raises HostfileError, UsageError (-H), AllocationError.
     """
-    here = Node(hostname, cores, "cores", local=True)
+    default = dict(request.mca).get(DEFAULT_SLOTS)
+    here = Node(hostname, int(default or cores), DEFAULT_SLOTS if default else "cores", local=True)
     if granted:
         request = request._replace(default_hostfile=None)
     if not request.names_hosts:
-        return granted or Allocation((here,), declared=False)
+        return granted or Allocation((here,), declared=default is not None)
     from mslaunch.plan.hosts.allocation import allocate_named
 
     if not granted:

@@ -189,7 +189,7 @@ NOTED = {
     "-N beside a ppr": "-N 1 --map-by ppr:2:socket --do-not-launch -H localhost:2 a",
     "a program beside --app": "-n 4 --app one --do-not-launch a",
     "a line of mca-params.conf that means nothing": "HOME=odd --do-not-launch a",
-    "a parameter of mpirun's that steers nothing here": "-mca orte_set_default_slots 4 --do-not-launch a",
+    "a parameter of mpirun's that steers nothing here": "-mca orte_set_default_slots numas --do-not-launch a",
     "a modifier that nobody knows": "--output-filename logs:nocpoy --do-not-launch a",
     "hydra: -map-by alone": "--dialect hydra -map-by socket --do-not-launch a",
 }

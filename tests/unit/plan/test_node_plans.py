@@ -134,6 +134,7 @@ def test_exports() -> None:
 FULL = {
     "A": "1", "AB": "2", "B": "3", "PATH": "/bin", "HOME": "/root", "PWD": "/x", "HOSTNAME": "head",
     "SSH_TTY": "/dev/tty", "RANK": "7", "MSLAUNCH_JOBID": "7", "OMPI_X": "x", "PMIX_X": "x",
+    "NVIDIA_VISIBLE_DEVICES": "", "NVIDIA_DRIVER_CAPABILITIES": "", "K_MPI_JOB_ROLE": "launcher",
 }  # fmt: skip
 
 

@@ -397,7 +397,9 @@ STEERED = [
     ("errmgr_detector_heartbeat_timeout", "0", link(lease=0.0)),
     ("plm_rsh_num_concurrent", "8", link(fanout=8)),
     ("plm_ssh_num_concurrent", "8", link(fanout=8)),
-    ("orte_set_default_slots", "4", idle("orte_set_default_slots", "write slots=N in the hostfile, or -H HOST:N")),
+    ("orte_set_default_slots", "4", job(mca=(("orte_set_default_slots", "4"),))),
+    ("orte_set_default_slots", "cores", job()),
+    ("orte_set_default_slots", "numas", idle("orte_set_default_slots", "numas is no number of slots")),
     ("orte_set_default_slots", "0", job()),
     ("orte_default_dash_host", "a", idle("orte_default_dash_host", "give the hosts with -H, or orte_default_hostfile")),
     (

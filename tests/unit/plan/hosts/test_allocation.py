@@ -115,6 +115,16 @@ def test_repeated_hosts_of_a_hostfile_are_merged(text: str, want: list[tuple[str
     assert slots(from_file(text)) == want
 
 
+def test_default_slots_are_those_of_hosts_for_which_none_are_given() -> None:
+    """mpirun 4.1.4, by experiment; mpi-operator and Kubeflow's Trainer set it in their launchers."""
+    default = (("orte_set_default_slots", "3"),)
+    made = from_file("localhost\naa\nbb slots=2\ncc\ncc\ndd slots=0\n", mca=default)
+    assert slots(made) == [("head0", 3), ("aa", 3), ("bb", 2), ("cc", 2)]
+    assert [node.source for node in made.nodes[:2]] == ["orte_set_default_slots"] * 2
+    assert slots(allocation(app("aa,bb:2"), mca=default)) == [("aa", 1), ("bb", 2)]
+    assert slots(allocation(app(), mca=default)) == [("head0", 3)]
+
+
 @pytest.mark.parametrize(
     ("text", "first", "second"),
     [
