@@ -43,20 +43,20 @@ def launch(
     in the outcome: a rank that fails or cannot be started, and Ctrl-C ("ended by SIGINT").  With `options` like
     ["--restart", "group"], `attempts` has those that failed before, and `restarts` what was started again alone.
     """
-    from mslaunch.cli.main import parse
+    from mslaunch.cli.main import in_pod, parse
     from mslaunch.host.files import read_text
     from mslaunch.launcher.launch import run
 
     _check_types(argv, np, timeout, env or {})
     surroundings = os.environ if environ is None else environ
     words = [os.fspath(word) for word in argv] or [""]
-    request = parse(["--stdin", "none", *options, "--", *words], surroundings, read_text)
+    request = parse(["--stdin", "none", *options, "--", *words], surroundings, read_text, pods=False)
     if not argv:
         raise UsageError("no program was given", "launch", 'for example: launch(["python", "net.py"], np=4)')
     if timeout is not None:
         request = request._replace(timeout=timeout, timeout_from="--timeout")
     app = _app(request.apps[0], np, [hosts] if isinstance(hosts, str) else hosts, hostfile, env or {}, wdir)
-    request = request._replace(apps=(app,), output=_kept(request.output, output, merge))
+    request = in_pod(request._replace(apps=(app,), output=_kept(request.output, output, merge)), surroundings)
     if request.detach:
         raise UsageError("launch() stays with the job until it has ended", "--detach", "start the command instead")
     if request.backend:

@@ -26,6 +26,7 @@ class DialectRow(NamedTuple):
     module: str  # for `faststd.load`
     shims: tuple[str, ...]  # commands that --install-shims makes if no names are given
     commands: tuple[str, ...] = ()  # other names under which a command takes this dialect
+    reads_pods: bool = False  # its module asks for itself which part of a job a pod is (`cli.main.in_pod`)
     mark: str = ""  # under our own name, a first option of this dialect that contains `mark` selects it
 
     def load(self) -> Dialect:
@@ -40,7 +41,7 @@ DIALECTS: tuple[DialectRow, ...] = (
         "mpirun", "cli.mpirun:parse", ("mpirun", "mpiexec"), ("orterun", "prterun", "mpirun.openmpi", "mpiexec.openmpi")
     ),
     DialectRow("hydra", "cli.hydra:parse", ("mpiexec.hydra",), ("mpirun.hydra", "mpiexec.mpich", "mpirun.mpich")),
-    DialectRow("msrun", "cli.msrun:parse", ("msrun",), mark="_"),
+    DialectRow("msrun", "cli.msrun:parse", ("msrun",), reads_pods=True, mark="_"),
 )
 #: the dialects whose options our own name takes
 OF_OWN_NAME = tuple(row for row in DIALECTS if row is DIALECTS[0] or row.mark)

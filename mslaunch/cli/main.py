@@ -25,7 +25,14 @@ from mslaunch.cli.dialects import (
     called_as,
     marked,
 )
-from mslaunch.cli.parser.options import HelpRequested, Show, UnknownOptionError, VersionRequested, read_words
+from mslaunch.cli.parser.options import (
+    POD_VARIABLES,
+    HelpRequested,
+    Show,
+    UnknownOptionError,
+    VersionRequested,
+    read_words,
+)
 from mslaunch.errors import EXIT_USAGE, LaunchError, UsageError, no_memory
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.host.files import read_text
@@ -57,9 +64,14 @@ def command(argv: Sequence[str], called: str = OWN) -> int:
 
 
 def parse(
-    argv: Sequence[str], environ: Mapping[str, str], read_text: Callable[[str], str], called: str = OWN
+    argv: Sequence[str],
+    environ: Mapping[str, str],
+    read_text: Callable[[str], str],
+    called: str = OWN,
+    *,
+    pods: bool = True,
 ) -> Request:
-    """The request of a command line; `called` is the path of the command.
+    """The request of a command line; `called` is the path of the command; not `pods`: the caller asks `in_pod`.
 
     Raises `LaunchError`, or `Show` for what is not a launch.
     """
@@ -75,7 +87,8 @@ def parse(
         row, name = DIALECTS[0], OWN
     dialect = row.load()
     try:
-        return dialect.parse(argv, environ, read_text)
+        request = dialect.parse(argv, environ, read_text)
+        return in_pod(request, environ) if pods and not row.reads_pods else request
     except VersionRequested:
         text = dialect.version(name)
     except HelpRequested:
@@ -87,6 +100,15 @@ def parse(
 
         raise unknown_options.refusal(error) from None
     raise Show(text)
+
+
+def in_pod(request: Request, environ: Mapping[str, str]) -> Request:
+    """The request of one pod's part, where an operator of Kubernetes starts each pod of a job by itself."""
+    if any(name in environ for name in POD_VARIABLES):
+        from mslaunch.cli.pods import pod_part
+
+        return pod_part.of_others(request, environ)
+    return request
 
 
 def _first(argv: Sequence[str], environ: Mapping[str, str]) -> tuple[DialectRow | None, Sequence[str]]:

@@ -145,6 +145,9 @@ class Share(NamedTuple):
     address: str  # of the services, an IP address
     port: int
     master: bool  # the services are ours to start
+    by_operator: bool = False  # an operator of Kubernetes starts the other parts, each in a pod of its own
+    role: str = ""  # what our one process is if it is no rank: "scheduler", "server"
+    meeting: int = 0  # the port of rank 0's host where ranks meet, if that is known; 0: any
 
 
 class ServicePolicy(NamedTuple):

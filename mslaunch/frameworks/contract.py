@@ -38,6 +38,7 @@ class RankInfo(NamedTuple):
     service_address: str = ""  # of the services; "": `address`
     servers: int = 0  # services besides the first
     simulated: bool = False  # a dry run of the framework's: each rank by itself, without services
+    role: str = ""  # what the process is if it is no rank: "scheduler", "server"
     numbered: bool = True  # False: its rank, and the number of its node, are only known when all ranks have met
     even_cpus: tuple[int, ...] = ()  # its share, where the cpus of each host are shared out evenly by local rank
 

@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 
 SCRUB = (
     "RANK_ID", "RANK_SIZE", "DEVICE_ID", "LOCAL_RANK_SIZE", "RANK_TABLE_FILE", "MS_ROLE", "MS_NODE_ID", "MS_SCHED_HOST",
-    "MS_SCHED_PORT", "MS_WORKER_NUM", "MS_SERVER_NUM", "MS_WORKER_IP",
+    "MS_SCHED_PORT", "MS_WORKER_NUM", "MS_SERVER_NUM", "MS_WORKER_IP", "MS_LOCAL_WORKER", "MS_NODE_RANK",
 )  # fmt: skip
 
+ROLES = {"": "MS_WORKER", "scheduler": "MS_SCHED", "server": "MS_PSERVER"}  #: by `RankInfo.role`
 #: how long ranks and scheduler wait for one another, in seconds; the second was its name before 2.4
 TIMEOUTS = ("MS_TOPO_TIMEOUT", "MS_CLUSTER_TIMEOUT")
 #: seconds from one heartbeat of a worker to the next, the least and the most; MindSpore's own are 3 and 5
@@ -53,11 +54,13 @@ def job_env(place: RankInfo) -> dict[str, object]:
     known: dict[str, object] = {"RANK_SIZE": place.size, "LOCAL_RANK_SIZE": place.local_size}
     if place.simulated:
         return {**known, "MS_WORKER_NUM": place.size}
-    return {**known, "MS_ROLE": "MS_WORKER", **_cluster(place)} if place.service_port else known
+    return {**known, "MS_ROLE": ROLES[place.role], **_cluster(place)} if place.service_port else known
 
 
 def rank_env(place: RankInfo) -> dict[str, object]:
     """One rank's own."""
+    if place.role:  # as in `services`
+        return {"RANK_ID": 0} if place.role == "scheduler" else {}
     known: dict[str, object] = {"RANK_ID": place.rank} if place.numbered else {}
     known["DEVICE_ID"] = place.local_rank
     if place.numbered and not place.simulated and place.service_port:

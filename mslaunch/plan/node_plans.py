@@ -241,6 +241,7 @@ def _shared(place: RankInfo, share: Share) -> RankInfo:
         slots=share.size,
         node=(share.first or 0) // place.local_size,
         nodes=-(-share.size // place.local_size),
+        role=share.role,
         numbered=share.first is not None,
     )
 

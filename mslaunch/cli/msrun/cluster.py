@@ -1,17 +1,18 @@
 """Which workers this command starts, their numbers, and the scheduler's address.
 
-There are three cases: all workers run on this host; this is one of several hosts, each with a command of its own
-(`Share`); or -H and --hostfile name hosts, and this command starts all of them (`plan.hosts.msrun_slots` divides the
-workers).  Defaults depend on the case: msrun's 8 workers make no sense with --local_worker_num=4 alone, but do with
---node_rank.
+There are four cases: all workers run on this host; this is one of several hosts, each with a command of its own
+(`Share`), or a pod whose variables say so (`cli.pods`); or -H and --hostfile name hosts, and this command starts all
+of them (`plan.hosts.msrun_slots` divides the workers).  Defaults depend on the case: msrun's 8 workers make no sense
+with --local_worker_num=4 alone, but do with --node_rank.
 """
 
 from __future__ import annotations
 
 import os
 
-from mslaunch.cli.msrun import scheduler_address
+from mslaunch.cli.parser.options import POD_VARIABLES
 from mslaunch.cli.parser.readers import is_number
+from mslaunch.cli.pods import scheduler_address
 from mslaunch.datamodel.request import Request, Share
 from mslaunch.errors import UsageError
 from mslaunch.faststd import TYPE_CHECKING
@@ -37,6 +38,10 @@ def placed(request: Request, own: MsrunOptions, environ: Mapping[str, str]) -> R
         return _simulated(request, own, environ)
     if has_hosts(request):
         return _on_hosts(request, own)
+    if any(name in environ for name in POD_VARIABLES):
+        request = _in_pod(request, own, environ)
+        if request.cluster.share:
+            return request
     total, local, notes = _numbers(own)
     request = _with_ranks(request, local)._replace(notes=(*request.notes, *notes))
     if local < total:
@@ -55,10 +60,13 @@ def log_name(request: Request, own: MsrunOptions) -> str:
     if has_hosts(request):
         return name.replace("{ip}", "%a").replace("{hostname}", "%h") + "_%r.log"
     if "{ip}" in name:
-        master = scheduler_address.resolved(own.address or _LOOPBACK, "--master_addr")
+        share = request.cluster.share
+        master = share.address if share else scheduler_address.resolved(own.address or _LOOPBACK, "--master_addr")
         name = name.replace("{ip}", source_address(master) or _LOOPBACK)
     name = name.replace("{hostname}", os.uname().nodename.replace("%", "%%"))
     share = request.cluster.share
+    if share and share.role:
+        return "scheduler.log" if share.role == "scheduler" else "server_%h.log"
     lone = request.cluster.simulated and share is not None and share.first is not None and request.apps[0].np == 1
     return name + ("_0.log" if lone else "_%r.log")  # msrun names this log so in a dry run, whatever rank is simulated
 
@@ -165,6 +173,25 @@ def _share(request: Request, share: Share) -> Request:
         )
     stdin = request.stdin if share.first in (0, None) else "none"
     return request._replace(cluster=request.cluster._replace(moves=False, share=share), stdin=stdin)
+
+
+def _in_pod(request: Request, own: MsrunOptions, environ: Mapping[str, str]) -> Request:
+    """The part that this pod has of the job of an operator of Kubernetes; without a share it has none.
+
+    A command line that says that all workers run here is a job of its own, as with msrun.
+    """
+    from mslaunch.cli.pods import pod_part
+    from mslaunch.cli.pods.operator_pod import detect
+    from mslaunch.cli.pods.pod_notes import PodWords, SaidOfPod
+
+    pod = None if request.resource_manager == "none" else detect(environ)
+    if pod is None:
+        return request
+    if own.total is not None and own.total == own.local and own.address is None:
+        why = f"--worker_num={own.total} --local_worker_num={own.local} without --master_addr"
+        return pod_part.with_note(request, f"{why}: a job of this pod alone, whatever {pod.operator} says")
+    said = SaidOfPod(own.total, own.local, own.node if own.node >= 0 else None, own.address, own.port)
+    return pod_part.placed_in(request, pod, said, PodWords())
 
 
 # --- several hosts

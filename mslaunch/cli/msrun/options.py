@@ -65,7 +65,7 @@ class MsrunOptions(NamedTuple):
     logs: str = ""  # --log_dir, a pattern
     name: str = ""  # --worker_log_name, a pattern
     shown: tuple[int, ...] | None = None  # --tail_worker_log; None: all
-    join: bool = False
+    join: bool | None = None  # --join; None: not given
     core: bool | str = False  # --bind_core: yes, no, or JSON
     numa: bool | str = False  # --bind_numa: the same, or a file of JSON
 
@@ -162,7 +162,8 @@ TABLE: tuple[Option, ...] = (
     Option(("tail_worker_log",), "RANKS", "with --join=True only these are shown, as 0,1; -1: all", IO, "own.shown",
            _tail, "-1"),
     Option(("join",), "True|False", "True: show what workers print and wait for the end; False: return once they run; "
-           "mslaunch --status tells how they are, --stop JOB ends them", IO, "own.join", _truth, "False"),
+           "mslaunch --status tells how they are, --stop JOB ends them", IO, "own.join", _truth,
+           "False; True in a pod that an operator of Kubernetes has started"),
     Option(("bind_core",), "True|False|JSON", "bind each worker to an even share of the cpus of its host, or as JSON "
            "says: {\"scheduler\": [\"0\"], \"device0\": [\"1-3\", \"8,9\"]}", PLACE, "own.core", _binding,
            "False"),

@@ -98,12 +98,20 @@ def _settled(request: Request, own: MsrunOptions, environ: Mapping[str, str], re
 
 
 def _printing(request: Request, own: MsrunOptions) -> Request:
-    """DIR/NAME_RANK.log for both streams of a worker; the terminal with --join=True, else the job is detached."""
-    name = cluster.log_name(request, own)
-    outfile, shown = f"{own.logs}/{name}" if own.logs else name, own.shown if own.join else None
-    output = request.output._replace(outfile=outfile, merge=True, tee=own.join, keep=True, shown=shown)
-    request = request._replace(notes=(*request.notes, *_unseen(request, output.shown)))
-    detach = not own.join and not request.do_not_launch
+    """DIR/NAME_RANK.log for both streams of a worker; the terminal with --join=True, else the job is detached.
+
+    The command of an operator's pod stays unless it is told not to: the pod ends with its command.
+    """
+    name, share = cluster.log_name(request, own), request.cluster.share
+    in_pod = share is not None and share.by_operator
+    join = in_pod if own.join is None else own.join
+    outfile, shown = f"{own.logs}/{name}" if own.logs else name, own.shown if join else None
+    output = request.output._replace(outfile=outfile, merge=True, tee=join, keep=True, shown=shown)
+    detach = not join and not request.do_not_launch
+    notes = _unseen(request, output.shown)
+    if detach and in_pod:
+        notes.append("--join=False: if this command is the pod's own, the pod ends as soon as the workers run")
+    request = request._replace(notes=(*request.notes, *notes))
     return request._replace(output=output, detach=detach, stdin="none" if detach else _reader(request, output.shown))
 
 

@@ -155,7 +155,7 @@ class Rendezvous:
         port, share = self._reserved[self._sought.first].ports[-1] if PORT else 0, self._sought.cluster.share
         address, service_address = (settled.get(purpose, ("", ""))[0] for purpose in (PORT, SERVICE_PORT))
         if share:
-            address = service_address = share.address
+            address, service_address, port = share.address, share.address, share.meeting or port
         found = Endpoint(address or _LOCALHOST, port, self._service_port(), service_address, self._hosts())
         self._done(found, warning)
 

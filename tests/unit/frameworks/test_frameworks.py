@@ -124,6 +124,7 @@ def test_the_longest_argument_list_can_be_started() -> None:
         service_address=st.sampled_from(["", "10.0.0.2"]),
         servers=st.integers(0, 3),
         simulated=st.booleans(),
+        role=st.sampled_from(["", "scheduler", "server"]),
         numbered=st.booleans(),
         even_cpus=st.lists(st.integers(0, 99), max_size=3).map(tuple),
     )

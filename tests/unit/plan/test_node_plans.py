@@ -486,6 +486,44 @@ def test_ranks_with_unknown_numbers_get_none() -> None:
         assert env["DEVICE_ID"] == str(rank.rank) and env["OMPI_MCA_orte_ess_node_rank"] == str(rank.rank)
 
 
+@pytest.mark.parametrize(
+    ("role", "named", "own"), [("scheduler", "MS_SCHED", {"RANK_ID": "0"}), ("server", "MS_PSERVER", {})]
+)
+def test_a_process_that_is_no_rank_has_the_variables_of_its_role(role: str, named: str, own: dict[str, str]) -> None:
+    """The only process of an operator's pod gets what `services` gets, and no number."""
+    plan = shared(SHARE._replace(first=None, role=role), JobMap((HERE,), (Placement(0, 0, 0, 0),), 1))
+    job, rank = values(plan.env), values(plan.ranks[0].env)
+    assert (job["MS_ROLE"], job["MS_SCHED_HOST"], job["MS_WORKER_NUM"]) == (named, "10.0.0.9", "8")
+    assert {name: rank[name] for name in rank if name in ("RANK_ID", "MS_NODE_ID", "DEVICE_ID", "RANK")} == own
+
+
+def test_where_the_ranks_of_a_share_meet() -> None:
+    """In PyTorch's pods of the Ascend operator at the port of the first pod, and there is no scheduler."""
+    from mslaunch.launcher.agents.rendezvous import Rendezvous, RendezvousRequest
+    from mslaunch.protocol import control
+
+    found = []
+    cluster = ServicePolicy(share=SHARE._replace(port=0, meeting=2222))
+    hello = control.Hello(1, "n1", 1, (), "", "/usr/bin/python3")
+    rendezvous = Rendezvous(
+        {0: hello}, str, RendezvousRequest(0, 0, cluster, True), lambda *_: None, lambda at, _: found.append(at)
+    )
+    rendezvous.begin()
+    rendezvous.reserved(0, control.Reserved((40000,), 0, b""))
+    (endpoint,) = found
+    assert (endpoint.address, endpoint.port, endpoint.service_port) == ("10.0.0.9", 2222, 0)
+    request = Request((AppContext(("x",)),), cluster=cluster)
+    (plan,) = make_plans(request, PART, {}, "/", endpoint, "ff")
+    job = values(plan.env)
+    assert (job["MASTER_ADDR"], job["MASTER_PORT"], job["WORLD_SIZE"], job["NODE_RANK"]) == (
+        "10.0.0.9",
+        "2222",
+        "8",
+        "2",
+    )
+    assert "MS_ROLE" not in job and [values(rank.env)["RANK"] for rank in plan.ranks] == ["4", "5"]
+
+
 @pytest.mark.parametrize(("stdin", "readers"), [("0", ()), ("5", (5,)), ("all", (4, 5)), ("none", ())])
 def test_ranks_of_a_share_that_read_standard_input(stdin: str, readers: tuple[int, ...]) -> None:
     assert shared(SHARE, stdin=stdin).stdin == readers

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mslaunch.cli import main
-from mslaunch.cli.msrun import scheduler_address
 from mslaunch.cli.msrun.options import TABLE
 from mslaunch.cli.parser.options import Show, by_name
+from mslaunch.cli.pods import scheduler_address
 from mslaunch.datamodel.request import AppContext, LocalBinding, OutputPolicy, Policy, Request, ServicePolicy, Share
 from mslaunch.errors import LaunchError, UsageError
 from mslaunch.host.files import read_text
