@@ -1,54 +1,108 @@
-"""Slurm: the nodes of a job, or of the step that the launcher itself runs in.
+"""Slurm: the nodes of a job, with its tasks as slots.
 
-Slots are SLURM_TASKS_PER_NODE, as for Open MPI and PRRTE (ras_slurm_module.c).  In a batch script the launcher is on a
-node of the job, SLURMD_NODENAME, and forks the agent there; under salloc it may be on any host.  With the end of the
-job, by its time limit, scancel or the failure of a node, Slurm sends SIGTERM to all processes of its steps, and after
-KillWait SIGKILL, our agents and their ranks included.
+Slots are SLURM_TASKS_PER_NODE, as for Open MPI (ras_slurm_module.c) and hydra (slurm_query_node_list.c).  srun sets it
+anew in a step, so a launch in a step (`srun -n1 --pty bash`) counts the cpus of the job instead, by
+SLURM_CPUS_PER_TASK; the interactive step of salloc keeps it.  A heterogeneous job is one allocation of all components.
+
+The launcher is on a node of the job in a batch script (SLURMD_NODENAME), and forks the agent there.  In a step it does
+not, since the step may have fewer cpus than the job.  Under salloc it may be on any host.
+
+When a job ends, by its time limit, scancel, preemption or a failed node, Slurm sends SIGCONT and SIGTERM to all
+processes of its steps, our agents and ranks among them, and SIGKILL after KillWait (30 s by default; slurm.conf(5)).
 """
 
 from __future__ import annotations
 
 from mslaunch.datamodel.jobmap import Allocation, Node
 from mslaunch.errors import LaunchError
-from mslaunch.faststd import TYPE_CHECKING
+from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 from mslaunch.resource_managers.managers import Grant
 from mslaunch.resource_managers.node_lists import counts, expand
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from typing import TypeVar
 
     from mslaunch.resource_managers.managers import HostAccess
 
     _Item = TypeVar("_Item", str, int)
 
-#: what srun says of one task, its place and its step, which for ranks are those of an agent
+#: what tells of one task and its step, which in a rank would be those of an agent (cf. hydra's slurm_env.c): torch,
+#: JAX, Lightning and singletons of Open MPI take them for a rank of theirs
 SCRUB = (
     "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_GTIDS", "SLURM_TASK_PID", "SLURM_STEP*", "SLURM_LAUNCH_*",
     "SLURM_SRUN_*", "SLURM_CPU_BIND*", "SLURM_MPI_TYPE", "SLURM_UMASK", "SLURM_EXTERNAL_LAUNCHER", "SLURM_NTASKS",
-    "SLURM_NPROCS", "SLURM_TASKS_PER_NODE", "SLURM_DISTRIBUTION", "SLURM_PMI*", "PMI_*", "PMIX_*",
+    "SLURM_NTASKS_PER_NODE", "SLURM_NPROCS", "SLURM_TASKS_PER_NODE", "SLURM_DISTRIBUTION", "SLURM_PMI*",
+    "SLURM_EXPORT_ENV", "PMI_*", "PMIX_*",
 )  # fmt: skip
+_INTERACTIVE = "4294967290"  # SLURM_INTERACTIVE_STEP of slurm.h: LaunchParameters=use_interactive_step
+_JOB = "start mslaunch in a batch script, or below salloc; --resource-manager none leaves the job"
+
+
+class Component(NamedTuple):
+    """A part of a heterogeneous job, or a whole job."""
+
+    group: int  # of srun --het-group; -1: the job is not heterogeneous
+    nodes: list[str]
+    slots: list[int]
 
 
 def grant(host: HostAccess) -> Grant | None:
     """The nodes of the job that the environment names."""
     environ = host.environ
     job = environ.get("SLURM_JOB_ID", "")
-    listed = environ.get("SLURM_JOB_NODELIST") or environ.get("SLURM_NODELIST")
-    if not job or not listed:
-        return None
-    title = f"Slurm's job {job}"
-    names = _read(expand, listed, "SLURM_JOB_NODELIST", title)
-    tasks = _read(counts, environ.get("SLURM_TASKS_PER_NODE", ""), "SLURM_TASKS_PER_NODE", title)
-    if len(names) != len(tasks):
-        raise LaunchError(f"{title} has {len(names)} nodes, and SLURM_TASKS_PER_NODE={environ['SLURM_TASKS_PER_NODE']}")
-    own = environ.get("SLURMD_NODENAME", "")
-    nodes = tuple(Node(name, slots, title, local=name == own) for name, slots in zip(names, tasks))
+    if not job or not (environ.get("SLURM_JOB_NODELIST") or environ.get("SLURM_HET_SIZE")):
+        return None  # left over: squeue and sacct take them as options
+    title = _title(environ, job)
+    in_step = environ.get("SLURM_STEP_ID", _INTERACTIVE) != _INTERACTIVE
+    started = environ.get("SLURM_STEP_NUM_TASKS", "1")
+    if in_step and started != "1":
+        what = f"srun has started mslaunch {started} times, as the tasks of a step of {title}"
+        raise LaunchError(what, todo=f"{_JOB}; with a task a node, srun -n1 -N1 mslaunch … starts one")
+    own = "" if in_step else environ.get("SLURMD_NODENAME", "")
+    slots: dict[str, int] = {}
+    for component in components(environ):
+        for name, tasks in zip(component.nodes, component.slots):
+            slots[name] = slots.get(name, 0) + tasks
+    if not any(slots.values()):
+        raise LaunchError(f"{title} has no slots", todo="ask for tasks, as with sbatch --ntasks-per-node=4")
+    nodes = tuple(Node(name, tasks, title, local=name == own) for name, tasks in slots.items() if tasks)
     return Grant(Allocation(nodes, declared=True), title, "srun", SCRUB)
 
 
-def _read(reader: Callable[[str], list[_Item]], text: str, name: str, title: str) -> list[_Item]:
+def _title(environ: Mapping[str, str], job: str) -> str:
+    array, task = (environ.get(f"SLURM_ARRAY_{name}_ID", "") for name in ("JOB", "TASK"))
+    return f"Slurm's job {array}_{task}" if array and task else f"Slurm's job {job}"
+
+
+def components(environ: Mapping[str, str]) -> list[Component]:
+    """The components of the job that the environment names.  Raises LaunchError for what cannot be read."""
+    groups = environ.get("SLURM_HET_SIZE", "")
+    if not groups:
+        return [_component(environ, -1)]
+    if not (groups.isascii() and groups.isdigit() and 0 < int(groups) <= 1000):
+        raise LaunchError(f"SLURM_HET_SIZE={groups!r} is not a number of components")
+    return [_component(environ, group) for group in range(int(groups))]
+
+
+def _component(environ: Mapping[str, str], group: int) -> Component:
+    end = "" if group < 0 else f"_HET_GROUP_{group}"
+    nodes = _read(expand, environ, f"SLURM_JOB_NODELIST{end}")
+    in_step = environ.get("SLURM_STEP_ID", _INTERACTIVE) != _INTERACTIVE
+    name = f"SLURM_JOB_CPUS_PER_NODE{end}" if in_step else f"SLURM_TASKS_PER_NODE{end}"
+    slots = _read(counts, environ, name)
+    if len(nodes) != len(slots):
+        raise LaunchError(f"{name}={environ[name]} is for {len(slots)} nodes, and the job has {len(nodes)}", todo=_JOB)
+    each = environ.get("SLURM_CPUS_PER_TASK", "1") if in_step else "1"
+    share = int(each) if each.isascii() and each.isdigit() and 0 < len(each) < 7 else 1
+    return Component(group, nodes, [cpus // max(1, share) for cpus in slots])
+
+
+def _read(reader: Callable[[str], list[_Item]], environ: Mapping[str, str], name: str) -> list[_Item]:
     try:
-        return reader(text)
+        found = reader(environ.get(name, ""))
     except ValueError as error:
-        raise LaunchError(f"{name}={text!r} of {title} cannot be read: {error}") from None
+        raise LaunchError(f"{name}={environ.get(name, '')[:200]!r} cannot be read: {error}", todo=_JOB) from None
+    if not found:
+        raise LaunchError(f"{name} names no node", todo=_JOB)
+    return found

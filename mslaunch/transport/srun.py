@@ -38,14 +38,16 @@ _OPTIONS = (
     "GPU_BIND PROLOG EPILOG TASK_PROLOG TASK_EPILOG WAIT KILL_BAD_EXIT MEM_PER_CPU MEM_PER_GPU MEM_PER_NODE "
     "EXACT EXCLUSIVE MULTI_PROG REMOTE_CWD RELATIVE SPREAD_JOB TIMELIMIT"
 )
+_LOOK_AGAIN = 0.1  # seconds
 _PLAIN = ("--overlap", "--mpi=none", "--cpu-bind=none", "--kill-on-bad-exit=0", "--wait=0", "--export=ALL", "--mem=0")
 
 
-def srun_argv(job: str, nodes: Sequence[str]) -> list[str]:
-    """One task on each of these nodes."""
+def srun_argv(job: str, group: int, nodes: Sequence[str]) -> list[str]:
+    """One task on each of these nodes, of a component of a heterogeneous job unless that is -1."""
     count = len(nodes)
     where = [f"--nodes={count}", f"--ntasks={count}", "--ntasks-per-node=1", f"--nodelist={','.join(nodes)}"]
-    return ["srun", f"--jobid={job}", *where, *_PLAIN]
+    component = [f"--het-group={group}"] if group >= 0 else []
+    return ["srun", f"--jobid={job}", *component, *where, *_PLAIN]
 
 
 def srun_environ(environ: Mapping[str, str]) -> dict[str, str]:
@@ -110,9 +112,9 @@ class Step:
             os.close(ours)
 
     @property
-    def status(self) -> int:
-        """The exit status of srun, which has closed its output."""
-        return self._process.wait(5)
+    def status(self) -> int | None:
+        """The exit status of srun, if it has ended."""
+        return self._process.poll()
 
     def noise(self) -> bytes:
         """The last 4 KiB of its standard error."""
@@ -139,9 +141,9 @@ class Step:
 class _SrunStart:
     """One srun, until all of its agents have called or nobody waits for them any more."""
 
-    def __init__(self, nodes: Sequence[Node], context: OpenContext) -> None:
+    def __init__(self, nodes: Sequence[Node], group: int, context: OpenContext) -> None:
         self._context = context
-        self._job = context.environ.get("SLURM_JOB_ID", "")
+        self._where = context.environ.get("SLURM_JOB_ID", ""), group
         self._environ = srun_environ(context.environ)
         self._waiting = {node.name: node for node in nodes}
         self._output_open = False
@@ -152,10 +154,10 @@ class _SrunStart:
         self._listener = CallListener(context.loop, token, self._admit)
         terms = call_terms(self._listener.port, token, "SLURMD_NODENAME", "SLURM_LAUNCH_NODE_IPADDR", addresses())
         context.closers.append(self._stop)
-        self._step = Step([*srun_argv(self._job, list(self._waiting)), *argv], self._environ, program + terms)
+        self._step = Step([*srun_argv(*self._where, list(self._waiting)), *argv], self._environ, program + terms)
         context.loop.reader(self._step.output, self._read)
         self._output_open = True
-        self._limit = context.loop.after(policy.timeout, self._too_late)
+        self._limit = self._look = context.loop.after(policy.timeout, self._too_late)
 
     def _admit(self, name: str, fd: int) -> bool:
         node = self._waiting.pop(name, None)
@@ -171,8 +173,9 @@ class _SrunStart:
             word, _, rest = line.decode("ascii", "replace").partition(" ")
             if word == CALL:
                 self._start_alone(*rest.partition(" ")[::2])
-        if not data:
-            self._ended()
+        if not data:  # srun ends, or no task has an output any more, since all have a connection
+            self._context.loop.reader(self._step.output, None)
+            self._look_for_end()
 
     def _start_alone(self, name: str, why: str) -> None:
         """The agent of a node has no way back: its link is a process."""
@@ -180,13 +183,16 @@ class _SrunStart:
         if node:
             self._context.notice(f"{name}: its agent cannot call back ({why}), so it gets an srun of its own")
             boot, program = boot_argv(self._context.policy.python, self._context.policy.timeout)
-            argv = [*srun_argv(self._job, [name]), "--unbuffered", *boot]
+            argv = [*srun_argv(*self._where, [name]), "--unbuffered", *boot]
             self._context.opened(ProcessLink(node, argv, program, self._environ))
             self._stop_if_done()
 
-    def _ended(self) -> None:
-        """Srun has ended before all have called."""
-        status, said = self._step.status, self._step.noise()
+    def _look_for_end(self, status: int | None = None) -> None:
+        """Whether srun has ended before all have called; `status`: it had, one look ago, and a call may have waited."""
+        if status is None:
+            self._look = self._context.loop.after(_LOOK_AGAIN, lambda: self._look_for_end(self._step.status))
+            return
+        said = self._step.noise()
         how = f"srun ended with status {status}" if status else "its agent ended at once"
         self._fail(lambda name: _reason(name, said) or how)
 
@@ -210,6 +216,7 @@ class _SrunStart:
         if self._output_open:
             self._output_open = False
             self._limit.cancel()
+            self._look.cancel()
             self._context.loop.reader(self._step.output, None)
             os.close(self._step.output)
             if not self._step.open:
@@ -226,5 +233,11 @@ def _reason(name: str, said: bytes) -> str:
 
 
 def open_by_srun(nodes: Sequence[Node], context: OpenContext) -> None:
-    """One srun for all nodes; see `base.Opener`."""
-    _SrunStart(nodes, context)
+    """One srun for all nodes, or for each component of a heterogeneous job; see `base.Opener`."""
+    from mslaunch.resource_managers.slurm import components
+
+    for component in components(context.environ):
+        here = [node for node in nodes if node.name in set(component.nodes)]
+        if here:
+            _SrunStart(here, component.group, context)
+            nodes = [node for node in nodes if node not in here]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import shutil
 import subprocess
@@ -81,9 +82,21 @@ def up(system: System, directory: str, count: int, cpus: int) -> str:
         system.start(hosts)
         _wait_until_ready(system, hosts)
     except BaseException:
-        subprocess.run(cluster("down", directory), stdout=subprocess.DEVNULL, check=False)
+        down(directory)
         raise
     return f"{system.title} up on {count} hosts in {time.monotonic() - began:.1f} s ({directory})"
+
+
+def down(directory: str) -> str:
+    """End everything, and delete the files of the system, which are not the cluster's; what the cluster says."""
+    done = subprocess.run(cluster("down", directory), capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SchedulerError(done.stderr.strip().removeprefix("cluster: "))
+    if os.path.isdir(directory) and os.lstat(directory).st_uid == os.geteuid():
+        shutil.rmtree(os.path.join(directory, "system"), ignore_errors=True)
+        with contextlib.suppress(OSError):  # there is something else in it
+            os.rmdir(directory)
+    return done.stdout.strip()
 
 
 def _wait_until_ready(system: System, hosts: Hosts) -> None:
@@ -145,6 +158,9 @@ def main(system: System) -> int:
     try:
         if arguments.verb == "up":
             print(up(system, directory, arguments.count, arguments.cpus))
+            return 0
+        if arguments.verb == "down":
+            print(down(directory))
             return 0
         begin = cluster(arguments.verb, directory)
         if arguments.verb == "exec":

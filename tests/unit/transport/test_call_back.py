@@ -95,6 +95,18 @@ def test_an_agent_is_let_in_under_its_name_and_can_talk(listening: Listening) ->
     sock.close()
 
 
+def test_frames_may_follow_the_proof_at_once(listening: Listening) -> None:
+    """A launcher that is slow then finds both in the socket."""
+    nonce = new_nonce()
+    with listening.connect() as sock:
+        sock.sendall(f"{CALL} {nonce} n1\n".encode())
+        listening.until(lambda: any(caller.expected for caller in listening.listener._callers))
+        theirs, _ = sock.recv(999).decode().split()
+        sock.sendall(proof("agent", KEY, nonce, theirs, "n1").encode() + b"\n\0a frame\n")
+        listening.until(lambda: "n1" in listening.admitted)
+        assert os.read(listening.admitted["n1"], 99) == b"\0a frame\n"
+
+
 def test_a_node_has_one_connection(listening: Listening) -> None:
     first, _ = call(listening, "n1")
     second, _ = call(listening, "n1")
@@ -134,7 +146,7 @@ def test_others_are_cut_off_and_told_nothing(said: bytes, listening: Listening) 
 
 def test_a_wrong_proof_is_cut_off(listening: Listening) -> None:
     """Also that of the launcher, sent back, and one for another node."""
-    for who, node in (("launcher", "n1"), ("agent", "n2")):
+    for who, node, end in (("launcher", "n1", b"\n"), ("agent", "n2", b"\n"), ("agent", "n1", b"x")):
         nonce = new_nonce()
         with listening.connect() as sock:
             sock.sendall(f"{CALL} {nonce} n1\n".encode())
@@ -151,7 +163,7 @@ def test_a_wrong_proof_is_cut_off(listening: Listening) -> None:
             listening.until(look)
             theirs, sent = answer[0].decode().split()
             assert sent == proof("launcher", KEY, nonce, theirs, "n1")
-            sock.sendall((sent if who == "launcher" else proof(who, KEY, nonce, theirs, node)).encode() + b"\n")
+            sock.sendall((sent if who == "launcher" else proof(who, KEY, nonce, theirs, node)).encode() + end)
             assert listening.ended(sock)
     assert listening.admitted == {}
 
