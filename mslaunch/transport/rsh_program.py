@@ -1,7 +1,7 @@
 """The transport `rsh`: a program of the user's, such as ssh or kubectl exec, whose input and output are the link.
 
-It is called as mpirun calls its plm_rsh_agent: AGENT [ARGS] [USER@]HOST COMMAND.  The event loop writes the payload as
-the pipe takes it: a program like ssh reads nothing before it has logged in, and 64 of them would wait for one another.
+How it is called: `agent_command`.  The event loop writes the payload as the pipe takes it: a program like ssh reads
+nothing before it has logged in, and 64 of them would wait for one another.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import time
 
 from mslaunch.errors import LinkError
 from mslaunch.faststd import TYPE_CHECKING
+from mslaunch.transport.agent_command import AgentCommand
 from mslaunch.transport.base import Link
 from mslaunch.transport.bootstrap import make_boot
 
@@ -133,7 +134,6 @@ def open_by_rsh(nodes: Sequence[Node], context: OpenContext) -> None:
     """A process for each node; see `base.Opener`."""
     policy = context.policy
     boot = make_boot(policy.python, policy.timeout)
+    agent = AgentCommand(policy)
     for node in nodes:
-        host = f"{node.user}@{node.name}" if node.user else node.name
-        port = ["-p", str(node.port)] if node.port and os.path.basename(policy.agent[0]) == "ssh" else []
-        context.opened(ProcessLink(node, [*policy.agent, *policy.agent_args, *port, host, boot.command], boot.payload))
+        context.opened(ProcessLink(node, agent.argv(node, boot.command), boot.payload))

@@ -249,14 +249,14 @@ def _furnish(plan: Plan, name: str) -> None:
     """Give this mount namespace its own /run, /dev/shm, /sys, /proc, perhaps /tmp, and its own files in /etc."""
     kernel.mount("none", "/", None, kernel.MS_REC | kernel.MS_PRIVATE)
     keep = [plan.directory.path]
-    _cover("/run", "tmpfs", "mode=0755,size=16m", keep)
+    cover("/run", "tmpfs", "mode=0755,size=16m", keep)
     os.makedirs("/run/sshd", mode=0o755)
     if os.path.isdir("/dev/shm"):
-        _cover("/dev/shm", "tmpfs", "mode=1777", [])
+        cover("/dev/shm", "tmpfs", "mode=1777", [])
     if plan.private_tmp:
-        _cover("/tmp", "tmpfs", "mode=1777", [*keep, PROJECT, sys.prefix, sys.base_prefix, *plan.visible])
+        cover("/tmp", "tmpfs", "mode=1777", [*keep, PROJECT, sys.prefix, sys.base_prefix, *plan.visible])
     with contextlib.suppress(OSError):  # for /sys/class/net; in some containers it may not be mounted
-        _cover("/sys", "sysfs", None, ["/sys/fs/cgroup"])
+        cover("/sys", "sysfs", None, ["/sys/fs/cgroup"])
     etc = plan.directory.join("etc")
     for file in ("hosts", "shadow", f"passwd.{name}", f"hostname.{name}"):
         target = os.path.realpath(os.path.join("/etc", file.partition(".")[0]))
@@ -265,7 +265,7 @@ def _furnish(plan: Plan, name: str) -> None:
     kernel.mount("proc", "/proc", "proc")
 
 
-def _cover(path: str, kind: str, options: str | None, keep: Sequence[str]) -> None:
+def cover(path: str, kind: str, options: str | None, keep: Sequence[str]) -> None:
     """Mount a new file system on `path`; those of `keep` that lie beneath it are mounted in their places again."""
     beneath = sorted({entry for entry in map(os.path.realpath, keep) if entry.startswith(os.path.realpath(path) + "/")})
     handles = [(entry, os.open(entry, os.O_PATH)) for entry in beneath if os.path.isdir(entry)]

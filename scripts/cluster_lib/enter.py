@@ -16,7 +16,7 @@ from cluster_lib import ClusterError, kernel
 from cluster_lib.files import Directory
 
 _NAMESPACES = kernel.CLONE_NEWNET | kernel.CLONE_NEWUTS | kernel.CLONE_NEWIPC | kernel.CLONE_NEWPID | kernel.CLONE_NEWNS
-_PASSED_ON = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2}
+PASSED_ON = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2}
 _NOT_INHERITED = ("SSH_AUTH_SOCK", "XDG_RUNTIME_DIR", "OLDPWD")  # they name what is not there
 
 
@@ -29,11 +29,11 @@ def execute(directory: Directory, where: str, command: list[str]) -> NoReturn:
     _enter(where, state.find_alive(where)[1], home)
     environment = {key: value for key, value in os.environ.items() if key not in _NOT_INHERITED}
     environment.update(HOME=home, USER="root", LOGNAME="root", SHELL=state.shell, HOSTNAME=where, PWD=os.getcwd())
-    signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON | {signal.SIGCHLD})
+    signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON | {signal.SIGCHLD})
     pid = os.fork()
     if pid == 0:
         _become(command, environment, alone=not terminal)
-    _stand_in_for(pid)
+    stand_in_for(pid)
 
 
 def _has_terminal() -> bool:
@@ -63,7 +63,7 @@ def _become(command: list[str], environment: dict[str, str], alone: bool) -> NoR
             os.setsid()
         kernel.die_with_parent(signal.SIGKILL)
         kernel.restore_signals()
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _PASSED_ON | {signal.SIGCHLD})
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, PASSED_ON | {signal.SIGCHLD})
         os.execvpe(command[0], command, environment)
     except OSError as error:
         print(f"cluster: {command[0]}: {error.strerror}", file=sys.stderr, flush=True)
@@ -72,9 +72,10 @@ def _become(command: list[str], environment: dict[str, str], alone: bool) -> NoR
         os._exit(125)
 
 
-def _stand_in_for(pid: int) -> NoReturn:
+def stand_in_for(pid: int) -> NoReturn:
+    """Pass signals on to a child, which were blocked before it was forked, and end as it ends."""
     while True:
-        found = signal.sigwaitinfo(_PASSED_ON | {signal.SIGCHLD})
+        found = signal.sigwaitinfo(PASSED_ON | {signal.SIGCHLD})
         if found.si_signo != signal.SIGCHLD:
             if found.si_code <= 0:  # sent by a process; what the terminal sends, the command got itself
                 os.kill(pid, found.si_signo)

@@ -20,8 +20,9 @@ from cluster_lib import ClusterError
 CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC = 0x00020000, 0x04000000, 0x08000000
 CLONE_NEWPID, CLONE_NEWNET = 0x20000000, 0x40000000
 MS_BIND, MS_REC, MS_PRIVATE = 0x1000, 0x4000, 0x40000
+MS_RDONLY, MS_REMOUNT = 0x1, 0x20
 
-_PR_SET_PDEATHSIG = 1
+_PR_SET_PDEATHSIG, _PR_CAPBSET_DROP = 1, 24
 _SIOCSIFFLAGS, _SIOCSIFADDR, _SIOCSIFNETMASK = 0x8914, 0x8916, 0x891C  # netdevice(7)
 _IFF_UP = 0x1
 _TUNSETIFF, _IFF_TAP, _IFF_NO_PI = 0x400454CA, 0x0002, 0x1000  # linux/if_tun.h
@@ -61,6 +62,11 @@ def mount(source: str, target: str, kind: str | None = None, flags: int = 0, dat
 def die_with_parent(number: int) -> None:
     """Have the kernel send us this signal when our parent ends (0: no longer); prctl(2), PR_SET_PDEATHSIG."""
     _check(_libc.prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(number), 0, 0, 0), "prctl")
+
+
+def drop_capability(number: int) -> None:
+    """No program that this process runs will have this capability; capabilities(7), prctl(2)."""
+    _libc.prctl(_PR_CAPBSET_DROP, ctypes.c_ulong(number), 0, 0, 0)  # EINVAL: the kernel has fewer
 
 
 def restore_signals() -> None:

@@ -119,7 +119,8 @@ EVERYDAY: tuple[Option, ...] = (
     Option(
         ("rsh-agent",),
         "CMD",
-        "reach hosts with this command (CMD HOST COMMAND…), divided into words as by a shell",
+        "reach hosts with this command: CMD HOST COMMAND, or CMD with {host} and {command} in it, or 'kubectl exec -i'; "
+        "divided into words as by a shell",
         LINK,
         "link.agent",
         readers.agent,
