@@ -119,7 +119,7 @@ EVERYDAY: tuple[Option, ...] = (
     Option(
         ("rsh-agent",),
         "CMD",
-        "reach hosts with this command: CMD HOST COMMAND, or CMD with {host} and {command} in it, or 'kubectl exec -i'; "
+        "reach hosts with this command: CMD HOST COMMAND, CMD with {host} and {command} in it, or 'kubectl exec -i'; "
         "divided into words as by a shell",
         LINK,
         "link.agent",
