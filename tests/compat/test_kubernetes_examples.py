@@ -234,6 +234,34 @@ def test_every_manifest_with_a_launcher_is_tried() -> None:
     assert tried == {(path.name, at) for path in FOLDER.glob("*.yaml") for at in range(len(launches(path.name)))}
 
 
+def test_the_lists_of_hosts_on_the_page() -> None:
+    page = (ROOT / "docs" / "kubernetes.md").read_text(encoding="utf-8")
+    made = [
+        subprocess.run(["sh", "-c", f"printf %s {words}"], capture_output=True, text=True, check=True).stdout
+        for words in re.findall(r'`-H ("\$\(seq .*?\)")`', page)
+    ]
+    want = [",".join(f"{name}-{at}.ring:2" for at in range(4)) for name in ("ring-worker-0", "ring")]
+    assert made == want
+
+
+def test_two_ranks_for_each_worker_of_volcano(tmp_path: Path) -> None:
+    """The page's line; the svc plugin's file has no slots, and no newline at its end."""
+    words = "--mca orte_set_default_slots 2 --hostfile /etc/volcano/worker.host"
+    for text in (ROOT / "docs" / "kubernetes.md", FOLDER / "volcano-job.yaml"):
+        assert words in text.read_text(encoding="utf-8")
+    (tmp_path / "worker.host").write_text("ring-worker-0.ring\nring-worker-1.ring")
+    command = [
+        sys.executable,
+        "-m",
+        "mslaunch",
+        "--do-not-launch",
+        *words.replace("/etc/volcano", str(tmp_path)).split(),
+    ]
+    env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([*command, "true"], env=env, capture_output=True, text=True, check=True)
+    assert re.findall(r"node: (\S+).*Num procs: (\d)", done.stdout) == [("ring-worker-0", "2"), ("ring-worker-1", "2")]
+
+
 # --- the image
 
 

@@ -96,7 +96,7 @@ def test_nothing_starts_where_a_variable_is_wrong(run, tmp_path: Path) -> None:
     done = run([*PYTHON, f"open({str(trace)!r}, 'w')"], env={**mindspore("MS_WORKER", 1), "MS_WORKER_NUM": "four"})
     assert done.err == (
         "mslaunch: MS_WORKER_NUM: 'four' is no whole number from 1 on\n"
-        "  mend the job, or --resource-manager none, for a job of this pod alone\n"
+        "  correct the job's manifest, or add --resource-manager none for a job of this pod alone\n"
     )
     assert not trace.exists()
     assert done.code == 1

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 SCHEDULER, SERVER = "scheduler", "server"
-ALONE = "or --resource-manager none, for a job of this pod alone"
+ALONE = "add --resource-manager none for a job of this pod alone"
 
 _ROLES = {"MS_WORKER": "", "MS_SCHED": SCHEDULER, "MS_PSERVER": SERVER}
 _REPLICAS = {"MS_WORKER": "-worker-", "MS_PSERVER": "-ps-"}  # in names of ms-operator's pods, before their number
@@ -54,13 +54,18 @@ def detect(environ: Mapping[str, str]) -> OperatorPod | None:
         return None if is_number(environ.get("MS_NODE_ID", "")) else _mindspore(environ)
     if _ASCEND in environ and environ.get("LOCAL_WORLD_SIZE") and environ.get("MASTER_ADDR"):
         return _torch(environ)
+    if _ASCEND in environ and environ.get("CM_WORKER_SIZE", "") != environ.get("CM_LOCAL_WORKER", ""):
+        what = (
+            "the Ascend operator has started this pod for a part of a job of TensorFlow, which mslaunch cannot divide"
+        )
+        raise _refusal("CM_WORKER_SIZE", what, f"start the program itself, or {ALONE}")
     return None
 
 
 def _mindspore(environ: Mapping[str, str]) -> OperatorPod:
     role = environ["MS_ROLE"]
     if role not in _ROLES:
-        raise _refusal("MS_ROLE", f"{role!r} is no role", f"MS_SCHED, MS_PSERVER or MS_WORKER, {ALONE}")
+        raise _refusal("MS_ROLE", f"{role!r} is no role", f"it is MS_SCHED, MS_PSERVER or MS_WORKER; or {ALONE}")
     ascend, pod = "MS_NODE_RANK" in environ or _ASCEND in environ, environ.get("MS_NODE_ID", "")
     number = _replica(pod, _REPLICAS[role]) if role in _REPLICAS else None
     return OperatorPod(
@@ -116,7 +121,7 @@ def _replica(pod: str, mark: str) -> int | None:
 def _text(environ: Mapping[str, str], name: str) -> str:
     word = environ.get(name, "").strip()
     if not word:
-        raise _refusal(name, "it is not set, though this is a pod of an operator's job", ALONE[3:])
+        raise _refusal(name, "it is not set, though this is a pod of an operator's job", ALONE)
     return word
 
 
@@ -125,14 +130,14 @@ def _count(environ: Mapping[str, str], name: str, least: int, absent: int | None
         return absent
     word = _text(environ, name)
     if not is_number(word) or int(word) < least:
-        raise _refusal(name, f"{word!r} is no whole number from {least} on", f"mend the job, {ALONE}")
+        raise _refusal(name, f"{word!r} is no whole number from {least} on", f"correct the job's manifest, or {ALONE}")
     return int(word)
 
 
 def _port(environ: Mapping[str, str], name: str) -> int:
     port = _count(environ, name, 1)
     if port >= 1 << 16:
-        raise _refusal(name, f"there is no port {port}", f"mend the job, {ALONE}")
+        raise _refusal(name, f"there is no port {port}", f"correct the job's manifest, or {ALONE}")
     return port
 
 

@@ -7,7 +7,7 @@ hosts is a job of its own.
 from __future__ import annotations
 
 from mslaunch.cli.pods import scheduler_address
-from mslaunch.cli.pods.operator_pod import SCHEDULER, OperatorPod, detect
+from mslaunch.cli.pods.operator_pod import ALONE, SCHEDULER, OperatorPod, detect
 from mslaunch.cli.pods.pod_notes import PodWords, SaidOfPod, conflicts, summary
 from mslaunch.datamodel.request import LocalBinding, Policy, Request, Share
 from mslaunch.errors import UsageError
@@ -27,13 +27,13 @@ def of_others(request: Request, environ: Mapping[str, str]) -> Request:
     if request.names_hosts:
         return with_note(request, f"hosts are named, so this is a job of its own, whatever {pod.operator} says")
     refusals = (
-        (len(request.apps) > 1, ":", "a pod of an operator's job has one program"),
+        (len(request.apps) > 1, "':'", "a pod of an operator's job has one program"),
         (request.cluster.host, "--scheduler", f"{pod.operator} says where the scheduler is"),
         (request.backend, "--backend", "it would start a job of this pod alone"),
     )
     for refused, where, what in refusals:
         if refused:
-            raise UsageError(what, where, "leave it out, or add --resource-manager none, for a job of this pod alone")
+            raise UsageError(what, where, f"leave it out, or {ALONE}")
     return placed_in(request, pod, SaidOfPod(local=_ranks(request)), PodWords(local="-n"))
 
 
@@ -51,7 +51,7 @@ def placed_in(request: Request, pod: OperatorPod, said: SaidOfPod, words: PodWor
     """The request of this pod's part; what `said` has wins, and `words` are the options that say it."""
     if request.restart == "group" or request.min_ranks:
         word = "--restart group" if request.restart == "group" else "--min-ranks"
-        raise UsageError("this pod cannot start workers of other pods again", word, "use --restart rank")
+        raise UsageError("this pod cannot start workers of other pods again", word, f"use --restart rank, or {ALONE}")
     notes = conflicts(pod, said, words)
     pod = pod._replace(**{name: value for name, value in said._asdict().items() if value is not None})
     address = scheduler_address.resolved(pod.address, words.address if said.address else pod.names[3])

@@ -40,6 +40,9 @@ FILES = {
     "home/.openmpi/mca-params.conf": "btl = tcp\nrmaps_base_mapping_policy = sokcet\n",
 }
 
+#: a Worker's pod of the Ascend operator
+POD = "MINDX_TASK_ID=1 MS_ROLE=MS_WORKER MS_SCHED_HOST=10.96.7.7 MS_SCHED_PORT=2222 MS_WORKER_NUM=4"
+
 #: kind of mistake -> command lines; NAME=VALUE words in front are its environment
 MISTAKES = {
     "an option that does not exist": "--frobnicate a",
@@ -182,6 +185,12 @@ MISTAKES = {
     "msrun: others' workers started again": "--worker_num=4 --local_worker_num=2 --restart group net.py",
     "msrun: no script": "--dialect msrun --worker_num=4",
     "msrun: -n of mpirun": "--dialect msrun -n 4 net.py",
+    "a pod without a role that is known": "MINDX_TASK_ID=1 MS_ROLE=MS_CHIEF a",
+    "a pod without its scheduler's address": "MINDX_TASK_ID=1 MS_ROLE=MS_WORKER MS_WORKER_NUM=4 a",
+    "a pod with a number above its job's": f"{POD} MS_NODE_RANK=4 a",
+    "a pod that is to have two programs": f"{POD} MS_NODE_RANK=0 a : b",
+    "a pod that is to name its scheduler": f"{POD} MS_NODE_RANK=0 --scheduler n1 a",
+    "a pod that is to start all again": f"{POD} MS_NODE_RANK=0 --restart group a",
 }
 
 #: notice about a surprising effect -> command lines

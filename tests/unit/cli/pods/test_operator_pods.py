@@ -121,6 +121,13 @@ def test_a_launch_inside_of_a_job_is_a_job_of_its_own(what: str, more: dict[str,
         assert parse(["a"], {**ascend_torch(1), name: "x"}).cluster.share is None
 
 
+def test_a_single_pod_of_the_ascend_operator_is_a_host_like_others() -> None:
+    """A job of one Worker's pod gets none of MindSpore's variables; one of TensorFlow has all of its workers here."""
+    for more in ({}, {"CM_WORKER_SIZE": "4", "CM_LOCAL_WORKER": "4"}):
+        request = parse(["-n", "2", "a"], {**KUBERNETES, "MINDX_TASK_ID": "1f6b", **more})
+        assert (np(request), request.cluster.share, request.notes) == (2, None, ())
+
+
 def test_outside_of_kubernetes_nothing_is_a_pod() -> None:
     """Whoever sets up MindSpore's Dynamic Cluster by hand has these variables too."""
     environ = {name: word for name, word in ms_operator("MS_WORKER", "w").items() if name not in KUBERNETES}
@@ -229,6 +236,7 @@ REFUSED = [
     ({**ascend("MS_WORKER", 0), "MS_SCHED_HOST": "0.0.0.0"}, "", "MS_SCHED_HOST: 0.0.0.0 stands for all addresses"),
     ({**ascend_torch(0), "LOCAL_WORLD_SIZE": "x"}, "", "LOCAL_WORLD_SIZE: 'x'"),
     ({**ascend_torch(0), "MASTER_PORT": ""}, "", "MASTER_PORT: it is not set"),
+    ({**KUBERNETES, "MINDX_TASK_ID": "1", "CM_WORKER_SIZE": "8", "CM_LOCAL_WORKER": "4"}, "", "a job of TensorFlow"),
     (ascend("MS_WORKER", 1), "-n 12", "pod 1 would have workers up to 23"),
     (ascend("MS_WORKER", 1), "-n 1 a : -n 1", "a pod of an operator's job has one program"),
     (ascend("MS_WORKER", 1), "--scheduler 10.0.0.1", "the Ascend operator says where the scheduler is"),
