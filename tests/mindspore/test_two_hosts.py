@@ -88,8 +88,10 @@ def test_the_pods_of_ms_operator_train(cluster: Cluster, tmp_path: Path) -> None
         assert scheduler.end() == 0, scheduler.said
     for rank, worker in ((0, other), (1, one)):
         check_training(worker.out.read_text(), rank, 2)
-        assert f"pod of ms-operator: worker {rank} of 2; the scheduler is at 10.77.1.1:2222" in worker.said
-    assert "pod of ms-operator: the scheduler of 2 workers" in scheduler.said
+        note = f"mslaunch: note: pod of ms-operator: worker {rank} of 2; the scheduler is at 10.77.1.1:2222"
+        assert worker.notices == [note]
+    (note,) = scheduler.notices
+    assert note.startswith("mslaunch: note: pod of ms-operator: the scheduler of 2 workers")
     wait_quiet(cluster, "head", "n01", "n02")
 
 
@@ -115,6 +117,6 @@ def test_the_pods_of_the_ascend_operator_train(cluster: Cluster, tmp_path: Path)
         assert other.end() == 0, other.said
     check_training((first / "msrun_log" / "worker_0.log").read_text(), 0, 2)
     check_training((second / "worker_1.log").read_text(), 1, 2)
-    assert "worker 0 of 2; with the scheduler, at 10.77.1.1:2222" in one.said
-    assert "wins over" not in one.said
+    assert one.notices[0].endswith("worker 0 of 2; with the scheduler, at 10.77.1.1:2222")
+    assert not any("wins over" in notice for notice in one.notices)
     wait_quiet(cluster, "head", "n01", "n02")
