@@ -50,6 +50,7 @@ _REFUSED: tuple[tuple[str, str], ...] = (
      "trace"),
     ("loadbalance", "it was removed after Open MPI 1.6; use --map-by node --rank-by slot, so that each host gets as "
      "many"),
+    ("aff", "it is an option of IBM's mpirun; use --bind-to core, or --bind-to none for off"),
     ("gpu", "it is an option of IBM's mpirun; leave it out: the MPI library of the ranks decides what it does"),
     ("pmi", "it is an option of srun; use --mpi pmi1, pmi2 or pmix, or leave it out, which finds the right one"),
     ("stdout-proc", "all ranks are shown; use --output-filename PATH for files of each, or --tag-output and grep"),
