@@ -117,6 +117,8 @@ DONE = [
     (["nooversubscribe"], policy(oversubscribe=False)),
     (["bind-to", "Core"], policy(bind_to="core")),
     (["bind-to", "none"], policy(bind_to="none")),
+    (["bind-to", "core:REPORT"], policy(bind_to="core")._replace(report_bindings=True)),
+    (["bind-to", "core:if-supported:report"], policy(bind_to="core", if_supported=True)._replace(report_bindings=True)),
     (["bind-to-core"], policy(bind_to="core")),
     (["bind-to-socket"], policy(bind_to="socket")),
     (["cpus-per-proc", "2"], policy(pe=2)),
