@@ -16,7 +16,7 @@ from mslaunch.datamodel.outcome import Failure, Outcome
 from mslaunch.datamodel.request import Request
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple, partial
 from mslaunch.host.files import head_of, read_text
-from mslaunch.host.own_addresses import is_local
+from mslaunch.host.own_addresses import addresses, is_local
 from mslaunch.host.usable_cpus import cores_here
 from mslaunch.launcher.agents.connection import JobAgents
 from mslaunch.launcher.agents.rendezvous import RendezvousRequest
@@ -145,7 +145,7 @@ class JobAttempt:
             request,
             allocation,
             self.pool.topologies,
-            is_local,
+            is_this_host,
             os.uname().nodename,
             partial(head_of, size=_SCRIPT),
             self._caller.cwd,
@@ -332,4 +332,21 @@ def allocation_of(
 ) -> Allocation:
     """The hosts that a request names, as far as this host knows their slots; `wait` is that of `read_text`."""
     read, job = partial(read_text, wait=wait), (granted.allocation, granted.title) if granted else ()
-    return allocate(request, read, is_local, os.uname().nodename, cores_here(hwthreads), *job)
+    return allocate(request, read, is_this_host, os.uname().nodename, cores_here(hwthreads), *job)
+
+
+def is_this_host(name: str) -> bool:
+    """`is_local`, or a name that begins with this host's, has a domain, and has an address of ours.
+
+    A launcher's pod is in its own hostfile as `pod.service.namespace.svc`, and no sshd runs there; the name service is
+    asked about no other names.
+    """
+    if is_local(name) or not name.startswith(os.uname().nodename.partition(".")[0] + "."):
+        return is_local(name)
+    import _socket
+
+    try:
+        found = {str(info[4][0]) for info in _socket.getaddrinfo(name, None)}
+    except (OSError, UnicodeError):
+        return False
+    return not found.isdisjoint(addresses())

@@ -10,8 +10,8 @@ import os
 
 from mslaunch.errors import AllocationError, LaunchError, UsageError
 from mslaunch.faststd import TYPE_CHECKING
-from mslaunch.host.own_addresses import is_local
 from mslaunch.launcher.agents.start_agents import UnreachedError
+from mslaunch.launcher.attempt import is_this_host
 from mslaunch.launcher.messages.notices import no_host_text
 from mslaunch.launcher.restart_candidates import (
     NoPlaceError,
@@ -167,7 +167,7 @@ class HostReplacement:
 def _service_node(request: Request, allocation: Allocation) -> str:
     """The name of the node that was named for the services, before ranks are placed."""
     host = request.cluster.host
-    naming = naming_of(request, is_local, os.uname().nodename)
+    naming = naming_of(request, is_this_host, os.uname().nodename)
     return named_node(host, allocation, naming).name if host else ""
 
 

@@ -3,11 +3,34 @@
 from __future__ import annotations
 
 import pytest
-from operators import Job
-from pods import MARKS, Pods, make_key
+from operators import Job, open_mpi
+from pods import MARKS, USER, Pods, make_key
 
 pytestmark = MARKS
 SCRIPT = 'echo "$OMPI_COMM_WORLD_RANK on $(hostname) as $(id -u) $OMPI_COMM_WORLD_LOCAL_SIZE"'
+
+
+# --- Kubeflow Trainer
+
+
+@pytest.fixture(scope="module")
+def train(pods: Pods) -> Job:
+    """Keys of mode 0640 that belong to root and fsGroup (`MPISSHPrivateKeyFileMode`); nodes are ready before."""
+    key = make_key(pods.directory, "ecdsa", "-b", "521")
+    names = ("train-launcher-0-0", "train-node-0-0")
+    job = Job(pods, "train", names, key, mode=0o644, group=USER, id_rsa=0o640)
+    job.start_sshd(job.workers[0], groups=[USER])
+    return job
+
+
+@pytest.mark.parametrize("command", ["mpirun", "mslaunch"])
+def test_the_runtime_of_trainer(train, command):
+    """runLauncherAsNode: the launcher, which has no sshd, is the first host; names have no namespace."""
+    train.publish()
+    train.hostfile("train-launcher-0-0.train slots=2", "train-node-0-0.train slots=2")
+    done = train.launch(command, "sh", "-c", SCRIPT, env=open_mpi(2), groups=[USER]).end()
+    expected = [f"{rank} on train-{'launcher' if rank < 2 else 'node'}-0-0 as 1000 2" for rank in range(4)]
+    assert (done.code, done.lines, done.err) == (0, expected, "")
 
 
 # --- Volcano

@@ -55,7 +55,7 @@ class HostNames:
         """The node of a name, and nothing else of it."""
         if name not in self._known:
             short = name if self._keep else _without_domain(name)
-            local = self._is_local(name) or (not self._keep and short == _without_domain(self._hostname))
+            local = (not self._keep and short == _without_domain(self._hostname)) or self._is_local(name)
             self._known[name] = Node(self._hostname if local else short, None, "", local=local)
         return self._known[name]
 

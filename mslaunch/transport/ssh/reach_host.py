@@ -22,6 +22,8 @@ from mslaunch.transport.ssh.known_hosts import HostKeyCheck
 from mslaunch.transport.ssh.tcp_and_proxy import DEAD_AFTER, SocketStream, proxy_stream, tcp_stream
 from mslaunch.transport.ssh.user_keys import Keyring, unpack
 
+_PAUSE = 1.0  # seconds between two attempts to connect, as in ssh; a little less, that not all come at one time
+
 
 class Shared:
     """The configuration, known hosts and keys of one launch, each read once."""
@@ -157,6 +159,22 @@ def split_jump(text: str) -> tuple[str, str | None, int | None]:
     return host.strip("[]"), user or None, int(port) if port else None
 
 
+def _connected(config: HostConfig, attempt: ConnectAttempt, patience: int) -> SocketStream:
+    """A TCP connection by as many attempts as ConnectionAttempts says, a second apart, while there is time.
+
+    Unlike ssh, a name without an address is an attempt as well: operators of Kubernetes set the keyword for pods that
+    come later than their launcher, and so do their names.
+    """
+    for left in range(max(1, config.attempts) - 1, -1, -1):
+        try:
+            return tcp_stream(config.hostname, config.port, config.family, attempt.deadline, attempt.arm, patience)
+        except LinkError:
+            if not left or attempt.deadline.left() <= _PAUSE:
+                raise
+        attempt.pause(_PAUSE * random.uniform(0.75, 1.0))
+    raise AssertionError("there is at least one attempt")
+
+
 def _carrier(shared: Shared, config: HostConfig, attempt: ConnectAttempt, below: Connection | None) -> SocketStream:
     deadline, arm = attempt.deadline, attempt.arm
     try:
@@ -169,7 +187,7 @@ def _carrier(shared: Shared, config: HostConfig, attempt: ConnectAttempt, below:
         if config.proxy_command:
             return proxy_stream(config.proxy_command, shared.environ, deadline, arm)
         patience = config.patience or max(DEAD_AFTER, round(2 * shared.policy.lease))
-        return tcp_stream(config.hostname, config.port, config.family, deadline, arm, patience)
+        return _connected(config, attempt, patience)
     except LinkError as error:
         error.where = error.where or config.where
         raise

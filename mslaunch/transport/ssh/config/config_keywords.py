@@ -25,7 +25,7 @@ _TABLE: Mapping[str, Mapping[str, str]] = {
         "path": "certificatefile identityagent identityfile",
         "files": "globalknownhostsfile userknownhostsfile",
         "time": "connecttimeout serveraliveinterval",
-        "number": "requiredrsasize serveralivecountmax",
+        "number": "connectionattempts requiredrsasize serveralivecountmax",
         "choice": "addressfamily pubkeyauthentication stricthostkeychecking",
         "list": "ciphers hostkeyalgorithms kexalgorithms macs pubkeyacceptedalgorithms",
         "command": "proxycommand",
@@ -47,7 +47,7 @@ _TABLE: Mapping[str, Mapping[str, str]] = {
         "gssapiclientidentity gssapikexalgorithms gssapiserveridentity kbdinteractivedevices "
         "pkcs11provider securitykeyprovider",  # they add keys
         "time": "forwardx11timeout",
-        "number": "canonicalizemaxdots connectionattempts numberofpasswordprompts",
+        "number": "canonicalizemaxdots numberofpasswordprompts",
         "choice": "compression controlmaster requesttty sessiontype tunnel updatehostkeys canonicalizehostname",
         "command": "localcommand remotecommand",
         "list": "casignaturealgorithms",  # no host certificate is accepted, whoever signed it

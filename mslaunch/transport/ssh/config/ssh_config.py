@@ -49,6 +49,7 @@ class HostConfig(NamedTuple):
     hash_known_hosts: bool = False
     family: str = "any"  # any, inet, inet6
     connect_timeout: float | None = None  # seconds
+    attempts: int = 1  # to connect, a second apart
     batch: bool = False  # ask nobody
     patience: int = 0  # seconds of silence after which it counts as lost; 0: not said
     public_keys: bool = True  # PubkeyAuthentication, PreferredAuthentications
@@ -166,6 +167,7 @@ class Resolver:
             hash_known_hosts=one("hashknownhosts") == "yes",
             family=one("addressfamily", "any"),
             connect_timeout=None if timeout in ("none", "0") else float(timeout),
+            attempts=int(one("connectionattempts", "1")),
             batch=one("batchmode") == "yes",
             patience=_patience(one("serveraliveinterval", "0"), one("serveralivecountmax", "3")),
             public_keys=one("pubkeyauthentication", "yes") != "no" and "publickey" in methods,
