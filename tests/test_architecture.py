@@ -650,6 +650,7 @@ def test_classes_and_files_that_pages_name_exist(path: Path) -> None:
 
 #: where a test may sleep, and why
 SLEEPERS = {
+    "schedulers/batch_systems.py": "what jobs of a batch system do on other hosts has no event",
     "compat/stage.py": "does what recorded cases say, which pauses are a part of; looks for files and orphans, bounded",
     "hosts/test_hosts_much.py": "looks whether a rank with a slow reader writes nothing more: silence takes time",
     "hosts/clusters.py": "looks again and again, with a bound, at the process tables of other hosts",

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from mslaunch.launcher.job.rank_table import RankState
     from mslaunch.launcher.job.restart_policy import RestartPolicy
 
+_SIGTERM = 15
+
 
 class FirstCause:
     """The first failure of one job, and what follows from it."""
@@ -44,6 +46,13 @@ class FirstCause:
         """
         by_abort = self.failure is not None and self.failure.kind == job_failure.ABORTED
         if by_abort and not any(rank.aborted for rank in ranks):
+            self.failure = failure
+
+    def replace_by_system(self, failure: JobFailure) -> None:
+        """`failure`, the end of the job by its resource manager, replaces what SIGTERM from there has done."""
+        before = self.failure
+        ended = before is not None and before.kind == job_failure.EXITED and before.facts["status"].signal == _SIGTERM
+        if before is None or ended or before.kind == job_failure.AGENT_TERMINATED:
             self.failure = failure
 
     def replace_by_end(self, rank: RankState) -> None:

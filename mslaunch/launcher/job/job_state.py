@@ -275,10 +275,14 @@ class JobState:
         return []
 
     def _interrupted(self, event: events.Interrupted) -> list[Any]:
+        late = event.job and self.phase == ENDING and not self._cause.stopped
         self._cause.stopped = True
-        facts: dict[str, Any] = {"signal": event.signal, "again": self.phase == ENDING}
+        facts: dict[str, Any] = {"signal": event.signal, "again": self.phase == ENDING and not late}
         if event.job:
             facts["job"] = event.job
+        if late:  # agents and ranks got the same signal, and were heard of first; it asks for nothing more
+            self._cause.replace_by_system(JobFailure(job_failure.INTERRUPTED, facts))
+            return []
         notice = [Notify("interrupted", facts)] if self.phase in (RUNNING, ENDING) else []
         if self.phase == ENDING:
             ends = self._end(self._audience, now=True)

@@ -15,6 +15,7 @@ from mslaunch.datamodel.node_plan import SERVICE_BASE as SERVICE
 from mslaunch.errors import LinkError
 from mslaunch.launcher import job_failure
 from mslaunch.launcher.job.events import (
+    AgentEnding,
     End,
     Exited,
     Forward,
@@ -978,6 +979,27 @@ def test_an_interrupt_is_announced() -> None:
     assert notified(state, Interrupted("SIGINT")) == [notice, ALL]
     notice = Notify("interrupted", {"signal": "SIGTERM", "again": True})
     assert notified(state, Interrupted("SIGTERM")) == [notice, NOW]
+
+
+JOB = "Slurm's job 7"
+
+
+@pytest.mark.parametrize(
+    ("first", "kind"),
+    [
+        ([AgentEnding(1)], job_failure.INTERRUPTED),
+        ([*over(1, None, SIGTERM)], job_failure.INTERRUPTED),
+        ([*over(1, 3)], job_failure.EXITED),
+    ],
+)
+def test_the_end_by_a_resource_manager_may_be_seen_elsewhere_first(first: list[Any], kind: str) -> None:
+    """It sends SIGTERM to agents, ranks and the launcher; whoever dies of it first is not the cause."""
+    state = make_state(jobmap(0, 0, 1))
+    tell(state, *RUN, *first)
+    assert notified(state, Interrupted("SIGTERM", JOB)) == []
+    assert state.failure and state.failure.kind == kind
+    notice = Notify("interrupted", {"signal": "SIGTERM", "again": True, "job": JOB})
+    assert notified(state, Interrupted("SIGTERM", JOB)) == [notice, NOW]
 
 
 def test_the_timeout_report_comes_before_the_end() -> None:
