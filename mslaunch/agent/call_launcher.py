@@ -50,7 +50,7 @@ def _line(read: Callable[[], bytes]) -> str:
 
 
 def _call(addresses: list[str], port: int, token: bytes, node: str) -> tuple[socket | None, str]:
-    """The first connection to somebody who knows the token; else why there is none."""
+    """The first connection to somebody who knows the token; else why there is none at the first address."""
     deadline = time.monotonic() + _SECONDS
     why = "the launcher has no address"
     while addresses:
@@ -63,7 +63,8 @@ def _call(addresses: list[str], port: int, token: bytes, node: str) -> tuple[soc
                 _prove(sock, token, node)
             except OSError as error:
                 sock.close()
-                why = f"{address} port {port}: {error.strerror or error}"
+                if address == addresses[0]:
+                    why = f"{address} port {port}: {error.strerror or error}"
                 continue
             sock.settimeout(None)
             return sock, ""

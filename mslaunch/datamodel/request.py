@@ -210,6 +210,7 @@ class Request(NamedTuple):
     resource_manager: str = ""  # --resource-manager: a word of `launcher.launch.MANAGERS`, "none"; "": which is there
     backend: str = ""  # --backend: who starts the ranks; "openmpi", "openmpi:PLACE"; "": we do
     scrub: tuple[str, ...] = ()  # variables, and NAME* patterns, that ranks do not inherit from an agent of a grant
+    shared: tuple[str, ...] = ()  # variables of a grant: ranks on other hosts get the launcher's values
     notes: tuple[str, ...] = ()  # what was said and has no effect, a sentence each; the command prints them
 
     @property

@@ -118,7 +118,7 @@ class JobAttempt:
         if not self._grant:
             return request
         link = request.link._replace(granted=self._grant.transport)
-        return request._replace(link=link, scrub=self._grant.scrub)
+        return request._replace(link=link, scrub=self._grant.scrub, shared=self._grant.shared)
 
     def named_hosts(self) -> Allocation:
         """The hosts that the request names, of those granted if some were; no agent is asked for slots."""

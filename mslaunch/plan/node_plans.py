@@ -143,8 +143,9 @@ class _NodePlans:
         self._jobid = jobid
         self._own = (f"{JOB_MARK}{jobid}", f"{ATTEMPT}={attempt}")
         self._near = tuple(_app_plan(request, index, environ, cwd) for index in range(len(request.apps)))
+        shared = [f"{name}={environ[name]}" for name in request.shared if name in environ]
         self._far = tuple(
-            app._replace(env=(*forwarded(asked, environ, request.scrub), *app.env))
+            app._replace(env=(*shared, *forwarded(asked, environ, request.scrub), *app.env))
             for app, asked in zip(self._near, request.apps)
         )
         self._defaults = defaults(request, environ, len(jobmap.placements))

@@ -47,6 +47,7 @@ class Grant(NamedTuple):
     title: str  # the job in messages: "Slurm's job 17"
     transport: str = "ssh"  # starts agents on other hosts: a word of `transport_table`
     scrub: tuple[str, ...] = ()  # variables, and NAME* patterns, that mean something else in a rank than in an agent
+    shared: tuple[str, ...] = ()  # variables of the job: ranks on other hosts get the launcher's values
 
 
 def detect(rows: Mapping[str, str], host: HostAccess, wanted: str = "") -> Grant | None:

@@ -33,7 +33,14 @@ SCRUB = (
     "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_GTIDS", "SLURM_TASK_PID", "SLURM_STEP*", "SLURM_LAUNCH_*",
     "SLURM_SRUN_*", "SLURM_CPU_BIND*", "SLURM_MPI_TYPE", "SLURM_UMASK", "SLURM_EXTERNAL_LAUNCHER", "SLURM_NTASKS",
     "SLURM_NTASKS_PER_NODE", "SLURM_NPROCS", "SLURM_TASKS_PER_NODE", "SLURM_DISTRIBUTION", "SLURM_PMI*",
-    "SLURM_EXPORT_ENV", "PMI_*", "PMIX_*",
+    "SLURM_EXPORT_ENV", "SRUN_DEBUG", "PMI_*", "PMIX_*",
+)  # fmt: skip
+#: what the step of the agents would have otherwise than the job; scripts find the first node by it
+SHARED = (
+    "SLURM_JOB_NODELIST", "SLURM_NODELIST", "SLURM_JOB_NUM_NODES", "SLURM_NNODES", "SLURM_JOB_CPUS_PER_NODE",
+    "SLURM_CPUS_PER_TASK", "SLURM_THREADS_PER_CORE", "SLURM_HINT", "SLURM_GPUS", "SLURM_GPUS_PER_NODE",
+    "SLURM_GPUS_PER_SOCKET", "SLURM_GPUS_PER_TASK", "SLURM_CPUS_PER_GPU", "SLURM_MEM_PER_CPU", "SLURM_MEM_PER_GPU",
+    "SLURM_MEM_PER_NODE",
 )  # fmt: skip
 _INTERACTIVE = "4294967290"  # SLURM_INTERACTIVE_STEP of slurm.h: LaunchParameters=use_interactive_step
 _JOB = "start mslaunch in a batch script, or below salloc; --resource-manager none leaves the job"
@@ -67,7 +74,7 @@ def grant(host: HostAccess) -> Grant | None:
     if not any(slots.values()):
         raise LaunchError(f"{title} has no slots", todo="ask for tasks, as with sbatch --ntasks-per-node=4")
     nodes = tuple(Node(name, tasks, title, local=name == own) for name, tasks in slots.items() if tasks)
-    return Grant(Allocation(nodes, declared=True), title, "srun", SCRUB)
+    return Grant(Allocation(nodes, declared=True), title, "srun", SCRUB, SHARED)
 
 
 def _title(environ: Mapping[str, str], job: str) -> str:

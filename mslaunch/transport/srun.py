@@ -36,8 +36,13 @@ _OPTIONS = (
     "EXPORT_ENV MPI_TYPE LABELIO UNBUFFEREDIO STDINMODE STDOUTMODE STDERRMODE NTASKS_PER_CORE NTASKS_PER_SOCKET "
     "NTASKS_PER_GPU NNODES JOB_NUM_NODES NODELIST JOB_NODELIST HINT THREADS_PER_CORE GPUS_PER_NODE GPUS_PER_TASK "
     "GPU_BIND PROLOG EPILOG TASK_PROLOG TASK_EPILOG WAIT KILL_BAD_EXIT MEM_PER_CPU MEM_PER_GPU MEM_PER_NODE "
-    "EXACT EXCLUSIVE MULTI_PROG REMOTE_CWD RELATIVE SPREAD_JOB TIMELIMIT"
+    "EXACT EXCLUSIVE MULTI_PROG REMOTE_CWD RELATIVE SPREAD_JOB TIMELIMIT GPUS GPUS_PER_SOCKET CPUS_PER_GPU "
+    "NTASKS_PER_TRES BCAST NCORES_PER_SOCKET NSOCKETS_PER_NODE CORE_SPEC THREAD_SPEC TEST_EXEC DEBUG OPEN_MODE "
+    "OVERCOMMIT DEPENDENCY SIGNAL"
 )
+#: the same of srun's own, and what tells of the launcher's host
+_ELSEWHERE = ("SRUN_CPUS_PER_TASK", "SRUN_INPUT", "SRUN_OUTPUT", "SRUN_ERROR", "SRUN_EXPORT_ENV", "SSH_CONNECTION",
+              "SSH_CLIENT", "SSH_TTY", "HOSTNAME")  # fmt: skip
 _LOOK_AGAIN = 0.1  # seconds
 _PLAIN = ("--overlap", "--mpi=none", "--cpu-bind=none", "--kill-on-bad-exit=0", "--wait=0", "--export=ALL", "--mem=0")
 
@@ -51,10 +56,9 @@ def srun_argv(job: str, group: int, nodes: Sequence[str]) -> list[str]:
 
 
 def srun_environ(environ: Mapping[str, str]) -> dict[str, str]:
-    """Ours, without what would be options of srun."""
-    options = {f"SLURM_{word}" for word in _OPTIONS.split(" ")}
-    kept = {name: value for name, value in environ.items() if name not in options}
-    kept.pop("SSH_CONNECTION", None)  # of the login to this host; an agent would take it for its own
+    """Ours, without what would be options of srun, and what agents would take for theirs (SSH_CONNECTION)."""
+    left_out = {f"SLURM_{word}" for word in _OPTIONS.split(" ")} | set(_ELSEWHERE)
+    kept = {name: value for name, value in environ.items() if name not in left_out}
     return {**kept, "SLURM_EXTERNAL_LAUNCHER": "1"}
 
 
@@ -152,7 +156,7 @@ class _SrunStart:
         token = os.urandom(TOKEN)
         argv, program = calling_argv(policy.python, policy.timeout)
         self._listener = CallListener(context.loop, token, self._admit)
-        terms = call_terms(self._listener.port, token, "SLURMD_NODENAME", "SLURM_LAUNCH_NODE_IPADDR", addresses())
+        terms = call_terms(self._listener.port, token, "SLURMD_NODENAME", "SLURM_LAUNCH_NODE_IPADDR", _reachable())
         context.closers.append(self._stop)
         self._step = Step([*srun_argv(*self._where, list(self._waiting)), *argv], self._environ, program + terms)
         context.loop.reader(self._step.output, self._read)
@@ -221,6 +225,11 @@ class _SrunStart:
             os.close(self._step.output)
             if not self._step.open:
                 self._step.kill()
+
+
+def _reachable() -> list[str]:
+    """Addresses of this host for others; loopback would be the agent's own host."""
+    return [address for address in addresses() if address != "::1" and not address.startswith("127.")]
 
 
 def _reason(name: str, said: bytes) -> str:
