@@ -65,7 +65,8 @@ def _grant(request: Request, caller: Caller) -> Grant | None:
     wanted = request.resource_manager
     if wanted and wanted != NO_MANAGER and wanted not in MANAGERS:
         known = ", ".join([*MANAGERS, NO_MANAGER])
-        raise UsageError(f"there is no resource manager {wanted!r}", "--resource-manager", f"use one of {known}")
+        todo = f"use one of {known}; of other systems, name the hosts by their file, as --hostfile $PBS_NODEFILE"
+        raise UsageError(f"there is no resource manager {wanted!r}", "--resource-manager", todo)
     if wanted == NO_MANAGER or request.backend or request.cluster.share:
         return None
     found = {
