@@ -198,6 +198,8 @@ PODS = [
      ["ring-worker-0", "ring-worker-1"]),
     ("msjob.yaml", 0, {**MS, "MS_ROLE": "MS_SCHED", "MS_NODE_ID": "net-scheduler-0"}, [], [os.uname().nodename]),
     ("msjob.yaml", 1, {**MS, "MS_ROLE": "MS_WORKER", "MS_NODE_ID": "net-worker-3"}, [], [os.uname().nodename]),
+    ("indexed-job.yaml", 0, {"JOB_COMPLETION_INDEX": "0"}, [],
+     [os.uname().nodename.split(".")[0]] * 2 + [f"ring-{at}" for at in (1, 2, 3) for _ in range(2)]),
     ("jobset.yaml", 0, {}, [], [f"ring-worker-0-{at}" for at in range(4) for _ in range(2)]),
 ]  # fmt: skip
 
@@ -207,7 +209,8 @@ def test_the_command_of_a_launcher_is_understood(
     name: str, which: int, environ: dict[str, str], hosts: list[str], places: list[str], tmp_path: Path
 ) -> None:
     """By the command itself, under the variables that the operator sets, up to the map of the ranks."""
-    words = [re.sub(r"\$\((\w+)\)", lambda name: environ[name[1]], word) for word in launches(name)[which]]
+    # as the kubelet does it: what is no variable of the container stays as it is
+    words = [re.sub(r"\$\((\w+)\)", lambda at: environ.get(at[1], at[0]), word) for word in launches(name)[which]]
     (tmp_path / "bin").mkdir()
     for command in ("mslaunch", "mpirun"):
         script = f'#!/bin/sh\nexec {sys.executable} -m mslaunch --do-not-launch --display-map "$@"\n'
@@ -238,10 +241,10 @@ def test_the_lists_of_hosts_on_the_page() -> None:
     page = (ROOT / "docs" / "kubernetes.md").read_text(encoding="utf-8")
     made = [
         subprocess.run(["sh", "-c", f"printf %s {words}"], capture_output=True, text=True, check=True).stdout
-        for words in re.findall(r'`-H ("\$\(seq .*?\)")`', page)
+        for words in re.findall(r'^\|.*`-H ("\$\([a-z].*?\)")`', page, re.MULTILINE)
     ]
-    want = [",".join(f"{name}-{at}.ring:2" for at in range(4)) for name in ("ring-worker-0", "ring")]
-    assert made == want
+    of_jobset = ",".join(f"ring-worker-0-{at}.ring:2" for at in range(4))
+    assert made == [of_jobset, f"{os.uname().nodename}:2,ring-1.ring:2,ring-2.ring:2,ring-3.ring:2"]
 
 
 def test_two_ranks_for_each_worker_of_volcano(tmp_path: Path) -> None:
