@@ -181,3 +181,21 @@ def test_the_tool_says_what_is_missing() -> None:
     )
     assert done.returncode == 1
     assert done.stderr.startswith("slurm: ")
+
+
+@pytest.mark.parametrize(
+    ("words", "places"),
+    [
+        ("-rmk slurm", "0 n01, 1 n01, 2 n02"),
+        ("-bootstrap slurm -n 5", "0 n01, 1 n01, 2 n02, 3 n01, 4 n01"),
+        ("-bootstrap=slurm -ppn 1 -n 4", "0 n01, 1 n02, 2 n01, 3 n02"),
+        ("-bootstrap slurm -hosts n02 -n 2", "0 n02, 1 n02"),
+        ("-host n02 -n 1 PROGRAM : -host n01 -n 2", "0 n02, 1 n01, 2 n01"),
+    ],
+)
+def test_words_of_hydra_in_a_job(words: str, places: str, slurm: BatchSystem) -> None:
+    """Ranks go round the hosts of the job, as many to each as it has tasks, or -ppn."""
+    program = WHERE[len(MSLAUNCH) :]
+    line = [part for word in words.split() for part in (program if word == "PROGRAM" else [word])]
+    ended = slurm.run("salloc", "-Q", "-N2", "-n3", *MSLAUNCH, "--dialect", "hydra", *line, *program)
+    assert (ended.code, ended.lines) == (0, places.split(", ")), ended.err
