@@ -1,7 +1,8 @@
 """The nodes that names stand for: host names, the host of the services, and -H entries such as `+n1`, `+e` and `^a`.
 
 As in Open MPI 4.1 a name is cut at its first dot unless orte_keep_fqdn_hostnames is set, so `aa` and
-`aa.cluster.local` are one node; this host is one node under all of its names.
+`aa.cluster.local` are one node; this host is one node under all of its names.  Unlike there, `aa.one.site` and
+`aa.two.site` are not taken for one host: they are refused.
 
 Relative entries: `+n1` is the second host, `+e` all empty ones, `+e:2` two of them, `^a` leaves a out.  They choose
 from the hostfile of their app context, else from those of the others, else from the default hostfile, else from this
@@ -14,7 +15,7 @@ a host that is not there is refused.
 from __future__ import annotations
 
 from mslaunch.datamodel.jobmap import Node
-from mslaunch.errors import AllocationError, UsageError, counted
+from mslaunch.errors import AllocationError, HostfileError, UsageError, counted
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.plan.hosts.hostfile import parse_hosts
 
@@ -39,9 +40,14 @@ class HostNames:
         self._hostname = hostname
         self._keep = keep_domains
         self._known: dict[str, Node] = {}
+        self._whole: dict[str, str] = {}  # by the name of a node: what it is called with its domain
 
     def node(self, line: HostLine) -> Node:
-        """The node of a line, with all that the line says of it."""
+        """The node of a line, with all that the line says of it.  Raises HostfileError if it could be two hosts."""
+        name = self.named(line.name).name
+        if line.name.startswith(name + ".") and self._whole.setdefault(name, line.name) != line.name:
+            what = f"{self._whole[name]} and {line.name} are both cut to {name}"
+            raise HostfileError(what, line.source, f"keep the domains of these two hosts with --mca {KEEP_DOMAINS} 1")
         return self.named(line.name)._replace(
             slots=line.slots,
             source=line.source,

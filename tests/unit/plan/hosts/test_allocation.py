@@ -154,6 +154,18 @@ def test_two_hosts_of_one_short_name_can_be_kept_apart() -> None:
     assert slots(made) == [("aa.x.org", 1), ("aa.y.org", 2)]
 
 
+@pytest.mark.parametrize("named", ["aa.1.foo,aa.2.foo", "aa.1.foo:2,bb,aa.2.foo:2", "aa,aa.1.foo,aa.2.foo"])
+def test_two_hosts_of_one_short_name_are_never_taken_for_one(named: str) -> None:
+    """mpirun 4.1.4 starts all of these ranks on one of them."""
+    for made in (lambda: allocation(app(named)), lambda: from_file(named.replace(",", "\n"))):
+        with pytest.raises(HostfileError) as caught:
+            made()
+        assert "aa.1.foo and aa.2.foo are both cut to aa" in caught.value.what
+    kept = allocation(app(named), mca=(("orte_keep_fqdn_hostnames", "1"),))
+    assert {"aa.1.foo", "aa.2.foo"} <= {node.name for node in kept.nodes}
+    assert slots(allocation(app("aa.1.foo:1,aa:1,aa.1.foo:1"))) == [("aa", 3)]
+
+
 @pytest.mark.parametrize("text", ["aa max_slots=1\naa\n", "aa\naa max_slots=1\n", "aa slots=3\naa max_slots=1\n"])
 def test_more_lines_than_max_slots_are_refused(text: str) -> None:
     with pytest.raises(HostfileError, match="more than its max_slots=1"):
