@@ -51,7 +51,7 @@ SAME_NAMES = {"main", "options", "parse", "readers"}
 #: folders that may have fewer than 4 modules, and why; this list may only shrink
 SMALL_FOLDERS = {}
 #: a folder of kinds may have few modules of its own: a table, and a subfolder for each kind
-KINDS = {"backends", "resource_managers"}
+KINDS = {"backends"}
 #: who may import a module by its name
 LOADERS = {"faststd": "load, for rows of tables", "agent.on_demand": "get, for parts that travel"}
 #: who may ask where a module lies, without importing it

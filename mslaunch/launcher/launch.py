@@ -14,9 +14,8 @@ from mslaunch.datamodel.request import Request
 from mslaunch.errors import EXIT_USAGE, LaunchError, UsageError, no_memory
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.host.files import read_text
-from mslaunch.host.own_addresses import is_local
 from mslaunch.launcher.agents.start_agents import OpenLinks
-from mslaunch.launcher.attempt import JobAttempt, LaunchContext
+from mslaunch.launcher.attempt import JobAttempt, LaunchContext, is_this_host
 from mslaunch.launcher.interrupts import Interrupts, check_warning
 from mslaunch.launcher.observers import LaunchEnded, Observers
 from mslaunch.launcher.stdio.terminal import Console, write_all
@@ -32,7 +31,18 @@ if TYPE_CHECKING:
     from mslaunch.resource_managers.managers import Grant
 
 #: the word of a system -> a variable that says that a launch may run under it, and its resource manager
-MANAGERS: dict[str, tuple[str, str]] = {"slurm": ("SLURM_JOB_ID", "resource_managers.slurm:grant")}
+MANAGERS: dict[str, tuple[str, str]] = {
+    "flux": ("FLUX_URI", "resource_managers.flux:grant"),
+    "slurm": ("SLURM_JOB_ID", "resource_managers.slurm:grant"),
+    "pbs": ("PBS_JOBID", "resource_managers.pbs:pbs"),
+    "lsf": ("LSB_JOBID", "resource_managers.lsf:grant"),
+    "gridengine": ("PE_HOSTFILE", "resource_managers.gridengine:grant"),
+    "cobalt": ("COBALT_JOBID", "resource_managers.pbs:cobalt"),
+    "loadleveler": ("LOADL_HOSTFILE", "resource_managers.unsupported:loadleveler"),
+    "oar": ("OAR_NODEFILE", "resource_managers.unsupported:oar"),
+    "condor": ("_CONDOR_NPROCS", "resource_managers.unsupported:condor"),
+    "pals": ("PALS_RANKID", "resource_managers.unsupported:pals"),
+}
 NO_MANAGER = "none"  #: --resource-manager none: hosts are those of the command line, or this one
 _SPARE = 4 << 20  # bytes of address space, never touched
 
@@ -65,7 +75,7 @@ def _grant(request: Request, caller: Caller) -> Grant | None:
     wanted = request.resource_manager
     if wanted and wanted != NO_MANAGER and wanted not in MANAGERS:
         known = ", ".join([*MANAGERS, NO_MANAGER])
-        todo = f"use one of {known}; of other systems, name the hosts by their file, as --hostfile $PBS_NODEFILE"
+        todo = f"use one of {known}; of other systems, name the hosts by --hostfile FILE"
         raise UsageError(f"there is no resource manager {wanted!r}", "--resource-manager", todo)
     if wanted == NO_MANAGER or request.backend or request.cluster.share:
         return None
@@ -78,7 +88,7 @@ def _grant(request: Request, caller: Caller) -> Grant | None:
         return None
     from mslaunch.resource_managers.managers import HostAccess, detect, run_command
 
-    return detect(found, HostAccess(caller.environ, read_text, run_command, is_local), wanted)
+    return detect(found, HostAccess(caller.environ, read_text, run_command, is_this_host), wanted)
 
 
 class _Launch:

@@ -7,14 +7,13 @@ alone, since a Flux instance runs inside of a job of another system; of the othe
 
 from __future__ import annotations
 
+from mslaunch.datamodel.jobmap import Allocation, Node
 from mslaunch.errors import LaunchError, UsageError, counted
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple, load
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Protocol
-
-    from mslaunch.datamodel.jobmap import Allocation
 
     class ResourceManager(Protocol):
         """One system; what a row of `MANAGERS` names."""
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
 
 INNERMOST = "flux"  #: the system that runs inside of jobs of the others
 OPTION = "--resource-manager"
+LEAVE = f"name the hosts with {OPTION} none --hostfile FILE, or this host alone with {OPTION} none"
 
 
 class HostAccess(NamedTuple):
@@ -48,6 +48,37 @@ class Grant(NamedTuple):
     transport: str = "ssh"  # starts agents on other hosts: a word of `transport_table`
     scrub: tuple[str, ...] = ()  # variables, and NAME* patterns, that mean something else in a rank than in an agent
     shared: tuple[str, ...] = ()  # variables of the job: ranks on other hosts get the launcher's values
+
+
+def grant_of(slots: Mapping[str, int], title: str, source: str, host: HostAccess) -> Grant:
+    """A grant of hosts by their slots, which SSH reaches; this host is recognized by its names.
+
+    `source`: who says so.  Raises `LaunchError` if no host has slots.
+    """
+    nodes = tuple(Node(name, count, title, local=host.is_local(name)) for name, count in slots.items() if count)
+    if not nodes:
+        raise LaunchError(f"{title} has no slots: {source} names no host with any", todo=LEAVE)
+    return Grant(Allocation(nodes, declared=True), title)
+
+
+def lines_of(path: str, name: str, title: str, host: HostAccess) -> list[str]:
+    """The lines of a system's file that are not empty; `name` is its variable.  Raises `LaunchError`."""
+    try:
+        text = host.read_text(path)
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or "it is not text"
+        raise LaunchError(f"{name}={path}, the hosts of {title}, cannot be read: {why}", todo=LEAVE) from None
+    return [line.strip() for line in text.splitlines() if line.strip()]
+
+
+def counted_names(names: Iterable[str], source: str) -> dict[str, int]:
+    """Names, repeated for each slot, in the order of first mention.  Raises `LaunchError` for what is no name."""
+    slots: dict[str, int] = {}
+    for name in names:
+        if not all(char.isalnum() or char in ".-_:" for char in name) or name[:1] in ("", "-"):
+            raise LaunchError(f"{source}: {name[:60]!r} is not the name of a host", todo=LEAVE)
+        slots[name] = slots.get(name, 0) + 1
+    return slots
 
 
 def detect(rows: Mapping[str, str], host: HostAccess, wanted: str = "") -> Grant | None:
