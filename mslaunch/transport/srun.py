@@ -233,12 +233,16 @@ def _reachable() -> list[str]:
 
 
 def _reason(name: str, said: bytes) -> str:
-    """What srun said of a node, else what it said last."""
+    """What srun said of a node, and why its program did not run; else what it said last."""
     lines = [line.strip() for line in said.decode("utf-8", "replace").split("\n") if line.strip()]
     errors = [line for line in lines if "error: " in line]
     about = [line for line in errors if f" {name}: " in line]
-    chosen = (about or errors or lines)[-1:]
-    return chosen[0] if chosen else ""
+    # Slurm 22.05 names the node there; one that does not says it for all
+    program = [
+        line for line in errors if "execve()" in line and line.startswith(("slurmstepd: ", f"slurmstepd-{name}: "))
+    ]
+    chosen = (about or errors or lines)[-1:] + (program[-1:] if about else [])
+    return "; ".join(dict.fromkeys(chosen))
 
 
 def open_by_srun(nodes: Sequence[Node], context: OpenContext) -> None:

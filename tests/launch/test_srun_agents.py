@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from launching import PROGRAMS
 
+from mslaunch.transport.srun import _reason
+
 NAMES = ("SLURM_JOB_ID", "SLURM_JOB_NODELIST", "SLURM_NNODES", "SLURM_GPUS", "SLURM_PROCID", "SLURM_NTASKS", "HOSTNAME",
          "SLURM_STEP_ID", "SRUN_DEBUG", "SSH_CONNECTION")  # fmt: skip
 SHOW = f"""
@@ -85,3 +87,17 @@ def test_without_srun_the_way_out_is_named(run, job, tmp_path) -> None:
     assert "srun cannot be run: No such file or directory" in ended.err
     assert "--resource-manager none" in ended.err
     assert not (tmp_path / "started").exists()
+
+
+def test_a_program_that_no_node_has_is_named() -> None:
+    """By each node's own slurmstepd, where its lines say whose they are."""
+    said = b"""slurmstepd: error: execve(): python9: No such file or directory
+slurmstepd-n2: error: execve(): python9: Permission denied
+srun: error: n1: task 0: Exited with exit code 2
+srun: error: n2: task 1: Exited with exit code 13
+"""
+    left = "srun: error: n1: task 0: Exited with exit code 2"
+    assert _reason("n1", said) == f"{left}; slurmstepd: error: execve(): python9: No such file or directory"
+    assert _reason("n2", said).endswith("; slurmstepd-n2: error: execve(): python9: Permission denied")
+    assert _reason("n3", said) == "srun: error: n2: task 1: Exited with exit code 13"
+    assert _reason("n3", b"") == ""
