@@ -239,7 +239,7 @@ class Pods:
 def _etc_of(pod: Pod) -> dict[str, str]:
     """What the kubelet writes, and accounts as `useradd -m mpiuser` makes them."""
     own = f"{pod.address}\t{pod.full}\t{pod.name}\n"
-    search = "".join(f" {suffix}svc.cluster.local" for suffix in (f"{pod.subdomain}.{NAMESPACE}.", f"{NAMESPACE}.", ""))
+    search = f" {NAMESPACE}.svc.cluster.local svc.cluster.local"
     return {
         "hosts": f"# Kubernetes-managed hosts file.\n127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost\n{own}",
         "hostname": f"{pod.name}\n",

@@ -19,13 +19,19 @@ LINK = "Reaching the hosts"
 TELL = "Information"
 NOT_HERE = "Refused"
 
+
+def _hydras_hosts(word: str) -> list[tuple[str, object]]:
+    """A file of hosts for hydra, which cuts no name: in pods only the whole ones have addresses."""
+    return [("default_hostfile", word), ("mca+", (("orte_keep_fqdn_hostnames", "1"),))]
+
+
 #: other variables that are read, weakest first
 VARIABLES = (
-    Variable("HYDRA_HOST_FILE", "default_hostfile", readers.text, "as --default-hostfile"),
+    Variable("HYDRA_HOST_FILE", "", _hydras_hosts, "as --default-hostfile"),
     Variable(
         "I_MPI_HYDRA_HOST_FILE",
-        "default_hostfile",
-        readers.text,
+        "",
+        _hydras_hosts,
         "as --default-hostfile; I_MPI_PERHOST is the number of ranks on each of its hosts, if nothing else says "
         "where ranks go",
     ),

@@ -67,8 +67,9 @@ class HostNames:
 
 
 def naming_of(request: Request, is_local: Callable[[str], bool], hostname: str) -> HostNames:
-    """The names of this job's hosts; `hostname` is what this host is called."""
-    return HostNames(is_local, hostname, dict(request.mca).get(KEEP_DOMAINS, "").lower() in YES)
+    """The names of this job's hosts; `hostname` is what this host is called.  Hydra, with a host a rank, cuts none."""
+    keep = dict(request.mca).get(KEEP_DOMAINS, "").lower() in YES or any(app.sequence for app in request.apps)
+    return HostNames(is_local, hostname, keep)
 
 
 def first_said(old: Node, new: Node) -> Node:

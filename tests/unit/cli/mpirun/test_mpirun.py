@@ -442,6 +442,10 @@ def test_only_known_parameters_are_looked_up():
     assert all(row.name.startswith(mpirun.STEERING) for row in PARAMETERS)
 
 
+#: hydra cuts no names of hosts
+WHOLE_NAMES = (("orte_keep_fqdn_hostnames", "1"),)
+
+
 @pytest.mark.parametrize(
     ("environ", "request_"),
     [
@@ -450,15 +454,15 @@ def test_only_known_parameters_are_looked_up():
         ({"MPIEXEC_TIMEOUT": ""}, job()),
         ({"MSLAUNCH_OVERSUBSCRIBE": "1"}, policy(oversubscribe=True)),
         ({"MSLAUNCH_GRACE": "30"}, job(grace=30.0)),
-        ({"HYDRA_HOST_FILE": "h"}, job(default_hostfile="h")),
-        ({"I_MPI_HYDRA_HOST_FILE": "h"}, job(default_hostfile="h")),
-        ({"I_MPI_HYDRA_HOST_FILE": "h", "I_MPI_PERHOST": "all"}, job(default_hostfile="h")),
+        ({"HYDRA_HOST_FILE": "h"}, job(default_hostfile="h", mca=WHOLE_NAMES)),
+        ({"I_MPI_HYDRA_HOST_FILE": "h"}, job(default_hostfile="h", mca=WHOLE_NAMES)),
+        ({"I_MPI_HYDRA_HOST_FILE": "h", "I_MPI_PERHOST": "all"}, job(default_hostfile="h", mca=WHOLE_NAMES)),
         (
             {"I_MPI_HYDRA_HOST_FILE": "h", "I_MPI_PERHOST": "2"},
-            policy(map_by="rounds", ppn=2, oversubscribe=True)._replace(default_hostfile="h"),
+            policy(map_by="rounds", ppn=2, oversubscribe=True)._replace(default_hostfile="h", mca=WHOLE_NAMES),
         ),
         ({"I_MPI_PERHOST": "2"}, job()),
-        ({"HYDRA_HOST_FILE": "h", "PRTE_MCA_prte_default_hostfile": "p"}, job(default_hostfile="p")),
+        ({"HYDRA_HOST_FILE": "h", "PRTE_MCA_prte_default_hostfile": "p"}, job(default_hostfile="p", mca=WHOLE_NAMES)),
         (
             {"PRTE_MCA_prte_default_hostfile": "p", "OMPI_MCA_orte_default_hostfile": "o"},
             job(default_hostfile="o"),
