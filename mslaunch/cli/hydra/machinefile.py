@@ -64,9 +64,10 @@ def merged(entries: Iterable[HostLine]) -> list[HostLine]:
 
 def deal(entries: Sequence[HostLine]) -> Iterator[HostLine]:
     """The host of rank 0, of rank 1, and so on without end, each with one slot."""
+    seats = [(entry if entry.slots == 1 else entry._replace(slots=1), entry.slots or 0) for entry in entries]
     while True:
-        for entry in entries:
-            yield from [entry._replace(slots=1)] * (entry.slots or 0)
+        for seat, count in seats:
+            yield from [seat] * count
 
 
 def by_rankmap(entries: Sequence[HostLine], numbers: Sequence[int]) -> Iterator[HostLine]:

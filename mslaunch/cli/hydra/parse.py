@@ -118,7 +118,8 @@ def _placed_apart(
         raise UsageError("each program has hosts of its own", "-rankmap", "leave it out, or name all hosts once")
     from mslaunch.cli.hydra import machinefile
 
-    lists = {at: _entries(own._replace(hosts=hosts), read_text) for at, hosts in of_each.items()}
+    read = {hosts: _entries(own._replace(hosts=hosts), read_text) for hosts in dict.fromkeys(of_each.values())}
+    lists = {at: read[hosts] for at, hosts in of_each.items()}
     together = machinefile.merged(entry for entries in lists.values() for entry in entries)
     apps = []
     for at, app in enumerate(request.apps):
