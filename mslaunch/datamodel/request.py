@@ -119,6 +119,9 @@ class LinkPolicy(NamedTuple):
     agent_args: tuple[str, ...] = ()  # plm_rsh_args
     accept_new: bool = False  # --ssh-accept-new: trust on first use
     timeout: float = 15.0  # seconds from the first packet to HELLO, for each host
+    wait: float | None = (
+        None  # seconds in which a host that may only be starting is tried again; None: as its system has it
+    )
     python: str = "python3"  # the interpreter of the agents
     fanout: int = 32  # hosts that are being connected at one time
     asked: str = ""  # the transport that the user asked for; "": that of the resource manager, or ssh

@@ -18,9 +18,9 @@ from mslaunch.faststd import TYPE_CHECKING, NamedTuple, partial
 from mslaunch.host.files import head_of, read_text
 from mslaunch.host.own_addresses import addresses, is_local
 from mslaunch.host.usable_cpus import cores_here
-from mslaunch.launcher.agents.connection import JobAgents
+from mslaunch.launcher.agents.connection import JobAgents, UnreachedError
 from mslaunch.launcher.agents.rendezvous import RendezvousRequest
-from mslaunch.launcher.agents.start_agents import AgentPool, UnreachedError
+from mslaunch.launcher.agents.start_agents import AgentPool
 from mslaunch.launcher.job.controller import JobController
 from mslaunch.launcher.job.events import PREPARE_SECONDS
 from mslaunch.launcher.job.job_state import JobState

@@ -40,11 +40,16 @@ def _published(pi: Job) -> None:
 # --- workers that come and go
 
 
-def test_workers_that_come_later_than_the_launcher(pods, pi):
+@pytest.mark.parametrize(
+    ("implementation", "slots", "command"),
+    [(open_mpi(), " slots=1", "mpirun"), (intel(), ":1", "mpirun"), (mpich(), ":1", "mpiexec.hydra")],
+    ids=["open mpi", "intel", "mpich"],
+)
+def test_workers_that_come_later_than_the_launcher(pods, pi, implementation, slots, command):
     """launcherCreationPolicy AtStartup: names that do not resolve yet, then hosts on which nothing listens yet."""
     pods.publish(pi.launcher)
-    pi.hostfile(f"{FIRST} slots=1", f"{SECOND} slots=1")
-    launcher = pi.launch("mpirun", "-n", 2, "sh", "-c", "hostname", env=open_mpi())
+    pi.hostfile(FIRST + slots, SECOND + slots)
+    launcher = pi.launch(command, "-n", 2, "sh", "-c", "hostname", env=implementation)
     names = [worker.full for worker in pi.workers]
     pods.names.wait_asked(names, 2, found=False)
     pi.publish()

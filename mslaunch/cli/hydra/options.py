@@ -26,8 +26,8 @@ LATER = "Refused"
 #: options of mslaunch itself, by their first names in the table of mpirun
 EXTRAS = (
     "pty", "merge-stderr-to-stdout", "grace", "term-to", "timeout", "warn", "rsh-agent", "ssh-accept-new",
-    "resource-manager", "connect-timeout", "agent-python", "fanout", "heartbeat", "lease", "spawn", "display-table",
-    "display-allocation", "do-not-launch", "q",
+    "resource-manager", "wait-hosts", "connect-timeout", "agent-python", "fanout", "heartbeat", "lease", "spawn",
+    "display-table", "display-allocation", "do-not-launch", "q",
 )  # fmt: skip
 _demux = readers.ignored_choice("poll", "select")
 USAGE = "Usage: mslaunch --dialect hydra [options] program [arguments]"

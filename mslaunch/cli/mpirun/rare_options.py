@@ -269,6 +269,9 @@ _LINK = (
     _row("ssh-accept-new", "", "trust the key of an unknown host", LINK, readers.on, "link.accept_new"),
     _row("connect-timeout spawn-timeout", "SECONDS", "how long a host may take to connect", LINK, readers.wait,
          "link.timeout", "15"),
+    _row("wait-hosts", "SECONDS", "a host whose name has no address, that refuses the connection or drops it is tried "
+         "again for so long. Default: 0, and 300 where an operator of Kubernetes starts the launcher", LINK,
+         readers.span, "link.wait"),
     _row("agent-python", "PATH", "python on the hosts, 3.8 or newer", LINK, readers.text, "link.python", "python3"),
     _row("resource-manager", "NAME", "the system whose job this launch runs in: slurm, pbs, lsf, gridengine, flux and "
          "others; none: hosts are only those of the command line. Default: found by the environment", HOSTS,

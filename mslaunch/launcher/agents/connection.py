@@ -7,15 +7,16 @@ owner.  Reading never stops before the end: what ranks print is held back at its
 from __future__ import annotations
 
 import os
+import time
 
 from mslaunch.datamodel.node_plan import NO_RANK, is_rank
-from mslaunch.errors import LinkError, WireError
+from mslaunch.errors import LaunchError, LinkError, WireError
 from mslaunch.faststd import TYPE_CHECKING, partial
 from mslaunch.protocol import control, frames
 from mslaunch.runtime.fd_writer import Writer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from mslaunch.datamodel.node_report import Topology
     from mslaunch.runtime.loop import Loop
@@ -47,6 +48,7 @@ SUBJECTS = {
     frames.NOTICE: OF_NODE | OF_SERVICE,
 }  # fmt: skip
 _CHUNK = 1 << 18
+_NO_AGENT = 0.1  # seconds that a link has to go by itself if no agent ever answered
 _ALIVE = frames.encode(frames.ALIVE)
 _CPUS = 1 << 16  # of a host
 
@@ -363,3 +365,31 @@ class JobAgents:
         if on != self.paused:
             self.paused = on
             self.send_all(frames.encode(frames.PAUSE if on else frames.RESUME))
+
+
+class UnreachedError(LaunchError):
+    """Hosts could not be used; the pool keeps the connections to the others."""
+
+    def __init__(self, by_node: Mapping[str, LaunchError], hosts: int) -> None:
+        """`by_node` has an error for each, by the name of the node; `hosts`: how many were asked for."""
+        self.by_node = dict(sorted(by_node.items(), key=lambda item: item[1].where))
+        self.errors = list(self.by_node.values())
+        first = self.errors[0]
+        super().__init__(first.what, first.where, first.todo, first.code)
+        self.hosts = hosts
+
+
+def close_all(connections: Sequence[AgentConnection], seconds: float = 5.0) -> list[str]:
+    """Close all, and wait for what carried them; returns the hosts of those that would not go."""
+    for connection in connections:
+        connection.close()
+    stuck = []
+    deadline = time.monotonic() + seconds
+    for connection in connections:
+        answers = connection.hello and not connection.silent
+        patience = max(0.0, deadline - time.monotonic()) if answers else _NO_AGENT
+        if not connection.link.wait(patience):
+            connection.link.kill()
+            if answers:
+                stuck.append(connection.node.name)
+    return stuck

@@ -23,9 +23,8 @@ def explain(link: Link, printed: bytes) -> LinkError:
         if any(word in small for word in words) or (status == 127 and words is _MISSING):
             return LinkError(what, host, "\n".join(filter(None, [_quoted(said), todo])))
     if failure is not None:
-        return LinkError(
-            failure.what, failure.where, "\n".join(filter(None, [failure.todo, _quoted(said)])), failure.code
-        )
+        failure.todo = "\n".join(filter(None, [failure.todo, _quoted(said)]))
+        return failure
     if said:
         return LinkError("it answered, but no agent started there", host, _quoted(said))
     ended = f" (its shell ended with status {status})" if status is not None else ""

@@ -7,11 +7,9 @@ nothing is started, and every host is assumed to be like this one, as mpirun doe
 
 from __future__ import annotations
 
-import time
-
 from mslaunch.errors import EXIT_LOST, LaunchError, LinkError
 from mslaunch.faststd import TYPE_CHECKING, partial
-from mslaunch.launcher.agents.connection import HELLO_CAME, AgentConnection
+from mslaunch.launcher.agents.connection import HELLO_CAME, AgentConnection, UnreachedError, close_all
 from mslaunch.protocol import frames
 from mslaunch.transport.base import OpenContext
 
@@ -21,6 +19,7 @@ if TYPE_CHECKING:
     from mslaunch.datamodel.jobmap import Node
     from mslaunch.datamodel.node_report import Topology
     from mslaunch.datamodel.request import LinkPolicy
+    from mslaunch.launcher.agents.host_retries import HostRetries
     from mslaunch.launcher.agents.leases import Leases
     from mslaunch.launcher.stdio.terminal import Console
     from mslaunch.runtime.loop import Loop
@@ -28,20 +27,7 @@ if TYPE_CHECKING:
 
 SLOW = 1.0  #: seconds after which progress is shown
 _PROGRESS = 0.2  # seconds between reports of progress
-_NO_AGENT = 0.1  #: seconds that a link has to go by itself if no agent ever answered
 _LOOK_AGAIN = 0.25  # seconds between looks at the links' clocks
-
-
-class UnreachedError(LaunchError):
-    """Hosts could not be used; the pool keeps the connections to the others."""
-
-    def __init__(self, by_node: Mapping[str, LaunchError], hosts: int) -> None:
-        """`by_node` has an error for each, by the name of the node; `hosts`: how many were asked for."""
-        self.by_node = dict(sorted(by_node.items(), key=lambda item: item[1].where))
-        self.errors = list(self.by_node.values())
-        first = self.errors[0]
-        super().__init__(first.what, first.where, first.todo, first.code)
-        self.hosts = hosts
 
 
 class OpenLinks:
@@ -201,7 +187,7 @@ class AgentPool:
         """
         missing = [node for node in nodes if node.name not in self._connected]
         if missing:
-            policy = self._policy if seconds is None else self._policy._replace(timeout=seconds)
+            policy = self._policy if seconds is None else self._policy._replace(timeout=seconds, wait=0.0)
             phase = self._start(policy, missing, topologies or self._describe_all, self._progress)
             try:
                 self._wait(lambda: not phase.waiting)
@@ -258,12 +244,13 @@ class ConnectPhase:
         self._free = max(1, policy.fanout)
         self._began = loop.now()
         self._closed = False
+        self._retries: HostRetries | None = None  # once a host was tried in vain
         self._limit = loop.after(self._seconds + 0.5, self._check_clocks)
         self._progress_timer = loop.after(SLOW, self._show_progress)
         report = (self._notices.append, self._opened, self._not_opened)
-        context = OpenContext(policy, environ, *report, loop, self._closers, fork=done is None)
+        self._context = OpenContext(policy, environ, *report, loop, self._closers, fork=done is None)
         try:
-            _open_links(nodes, context)
+            _open_links(nodes, self._context)
         except LaunchError:
             self.close()
             raise
@@ -302,8 +289,39 @@ class ConnectPhase:
 
     def _not_opened(self, node: Node, error: LinkError) -> None:
         """The first error says why; that the link has ended follows from it."""
+        if error.passing and self._try_later(node, error):
+            return
         self.failed.setdefault(node.name, error)
         self._settle(node)
+
+    def _try_later(self, node: Node, error: LinkError) -> bool:
+        """Whether a host that may only be starting is tried again."""
+        if self._closed or node.name not in self.waiting:
+            return False
+        if not self._retries:
+            from mslaunch.launcher.agents.host_retries import HostRetries
+
+            self._retries = HostRetries(self._context, self._began, self._open_again)
+        if not self._retries.schedule(node, error):
+            return False
+        connection = self._connections.pop(node.name, None)
+        if connection in self._queue:
+            self._queue.remove(connection)
+        elif connection:
+            self._free += 1
+        if connection:
+            connection.close()
+        self._begin_next()
+        return True
+
+    def _open_again(self, node: Node) -> None:
+        if self._closed or node.name not in self.waiting:
+            return
+        try:
+            _open_links([node], self._context)
+        except LaunchError as error:
+            self.failed.setdefault(node.name, error)
+            self._settle(node)
 
     def _settle(self, node: Node) -> None:
         if node.name not in self.waiting:
@@ -331,7 +349,8 @@ class ConnectPhase:
             connection = self._connections.get(node.name)
             if connection and not connection.link.overdue(seconds):
                 continue
-            if not connection and self._loop.now() - self._began <= seconds:
+            tried = self._retries.last_try(node.name) if self._retries else self._began
+            if not connection and self._loop.now() - tried <= seconds:
                 continue
             todo = "does its login shell wait for input?  --connect-timeout gives it more time"
             spoken = connection is not None and connection.phase >= HELLO_CAME
@@ -379,19 +398,3 @@ def _open_links(nodes: Sequence[Node], context: OpenContext) -> None:
         from mslaunch.transport.transport_table import open_remote
 
         open_remote(there, context)
-
-
-def close_all(connections: Sequence[AgentConnection], seconds: float = 5.0) -> list[str]:
-    """Close all, and wait for what carried them; returns the hosts of those that would not go."""
-    for connection in connections:
-        connection.close()
-    stuck = []
-    deadline = time.monotonic() + seconds
-    for connection in connections:
-        answers = connection.hello and not connection.silent
-        patience = max(0.0, deadline - time.monotonic()) if answers else _NO_AGENT
-        if not connection.link.wait(patience):
-            connection.link.kill()
-            if answers:
-                stuck.append(connection.node.name)
-    return stuck

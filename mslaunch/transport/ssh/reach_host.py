@@ -93,7 +93,9 @@ def connect(shared: Shared, config: HostConfig, attempt: ConnectAttempt) -> Conn
         except _Dropped as dropped:
             rest = random.uniform(0.1, 0.3) * min(tries, 5)
             if rest >= attempt.deadline.left():
-                raise _hung_up(config, dropped, tries) from None
+                hung_up = _hung_up(config, dropped, tries)
+                hung_up.passing = True
+                raise hung_up from None
             attempt.pause(rest)
 
 
@@ -168,8 +170,9 @@ def _connected(config: HostConfig, attempt: ConnectAttempt, patience: int) -> So
     for left in range(max(1, config.attempts) - 1, -1, -1):
         try:
             return tcp_stream(config.hostname, config.port, config.family, attempt.deadline, attempt.arm, patience)
-        except LinkError:
+        except LinkError as error:
             if not left or attempt.deadline.left() <= _PAUSE:
+                error.passing = True
                 raise
         attempt.pause(_PAUSE * random.uniform(0.75, 1.0))
     raise AssertionError("there is at least one attempt")
@@ -223,7 +226,9 @@ def _handshake(shared: Shared, config: HostConfig, stream: SocketStream, deadlin
     if type(error).__name__ == "IncompatiblePeer":
         raise _nothing_in_common(config, transport.shown, paramiko_transport.offers(transport)) from error
     reason = transport.farewell or (str(error) if error and str(error) else "the host hung up")
-    raise LinkError(f"key exchange: {reason}", config.where)
+    failed = LinkError(f"key exchange: {reason}", config.where)
+    failed.passing = error is None  # the host hung up: its sshd is starting, or too busy
+    raise failed
 
 
 def _nothing_in_common(

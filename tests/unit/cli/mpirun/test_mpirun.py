@@ -171,6 +171,7 @@ DONE = [
     (["spawn-timeout", "3"], link(timeout=3.0)),
     (["agent-python", "/usr/bin/python3.11"], link(python="/usr/bin/python3.11")),
     (["resource-manager", "slurm"], job(resource_manager="slurm")),
+    (["wait-hosts", "60"], link(wait=60.0)),
     (["fanout", "8"], link(fanout=8)),
     (["heartbeat", "2.5"], link(heartbeat=2.5)),
     (["lease", "60"], link(lease=60.0)),

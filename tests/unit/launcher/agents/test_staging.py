@@ -13,9 +13,8 @@ from mslaunch.datamodel.jobmap import Node
 from mslaunch.datamodel.request import AppContext, Request
 from mslaunch.errors import LaunchError, LinkError
 from mslaunch.launcher.agents import staging
-from mslaunch.launcher.agents.connection import READY, AgentConnection
+from mslaunch.launcher.agents.connection import READY, AgentConnection, UnreachedError
 from mslaunch.launcher.agents.staging import collect, send_files
-from mslaunch.launcher.agents.start_agents import UnreachedError
 from mslaunch.protocol import control, frames
 from mslaunch.runtime.fd_writer import HIGH
 from mslaunch.runtime.loop import Loop
