@@ -32,6 +32,12 @@ class Node(NamedTuple):
     port: int | None = None
     local: bool = False  # reached by fork
     spare: bool = False  # gets ranks only in place of a host that was lost
+    address: str = ""  # what it is called to be reached, as it was typed; "": its name
+
+    @property
+    def called(self) -> str:
+        """What a transport calls it."""
+        return self.address or self.name
 
 
 class RankLine(NamedTuple):

@@ -336,17 +336,14 @@ def allocation_of(
 
 
 def is_this_host(name: str) -> bool:
-    """`is_local`, or a name that begins with this host's, has a domain, and has an address of ours.
+    """`is_local`, or a name that begins with this host's, has a domain, and has no other address than ours.
 
-    A launcher's pod is in its own hostfile as `pod.service.namespace.svc`, and no sshd runs there; the name service is
-    asked about no other names.
+    A launcher's pod is in its own hostfile as `pod.service.namespace.svc`, where no sshd runs, perhaps before the name
+    service knows that; it is asked about no other names, and for two seconds.
     """
     if is_local(name) or not name.startswith(os.uname().nodename.partition(".")[0] + "."):
         return is_local(name)
-    import _socket
+    from mslaunch.launcher.own_names import addresses_of
 
-    try:
-        found = {str(info[4][0]) for info in _socket.getaddrinfo(name, None)}
-    except (OSError, UnicodeError):
-        return False
-    return not found.isdisjoint(addresses())
+    found = addresses_of(name, 2.0)
+    return not found or not found.isdisjoint(addresses())

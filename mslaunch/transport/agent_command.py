@@ -56,7 +56,7 @@ class AgentCommand:
 
     def argv(self, node: Node, command: str) -> list[str]:
         """What starts the agent on a host."""
-        host = f"{node.user}@{node.name}" if node.user else node.name
+        host = f"{node.user}@{node.called}" if node.user else node.called
         if self._placed:
             return [command if word == _COMMAND else word.replace(_HOST, host) for word in self._words]
         port = ["-p", str(node.port)] if node.port and self._ssh else []

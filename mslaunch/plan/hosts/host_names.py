@@ -1,8 +1,9 @@
 """The nodes that names stand for: host names, the host of the services, and -H entries such as `+n1`, `+e` and `^a`.
 
 As in Open MPI 4.1 a name is cut at its first dot unless orte_keep_fqdn_hostnames is set, so `aa` and
-`aa.cluster.local` are one node; this host is one node under all of its names.  Unlike there, `aa.one.site` and
-`aa.two.site` are not taken for one host: they are refused.
+`aa.cluster.local` are one node; this host is one node under all of its names.  Unlike there, hosts are called as they
+were typed (`Node.called`), `aa.one.site` and `aa.two.site` are two, and a name of another host is not ours for its
+first label alone.
 
 Relative entries: `+n1` is the second host, `+e` all empty ones, `+e:2` two of them, `^a` leaves a out.  They choose
 from the hostfile of their app context, else from those of the others, else from the default hostfile, else from this
@@ -15,7 +16,7 @@ a host that is not there is refused.
 from __future__ import annotations
 
 from mslaunch.datamodel.jobmap import Node
-from mslaunch.errors import AllocationError, HostfileError, UsageError, counted
+from mslaunch.errors import AllocationError, UsageError, counted
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.plan.hosts.hostfile import parse_hosts
 
@@ -43,11 +44,7 @@ class HostNames:
         self._whole: dict[str, str] = {}  # by the name of a node: what it is called with its domain
 
     def node(self, line: HostLine) -> Node:
-        """The node of a line, with all that the line says of it.  Raises HostfileError if it could be two hosts."""
-        name = self.named(line.name).name
-        if line.name.startswith(name + ".") and self._whole.setdefault(name, line.name) != line.name:
-            what = f"{self._whole[name]} and {line.name} are both cut to {name}"
-            raise HostfileError(what, line.source, f"keep the domains of these two hosts with --mca {KEEP_DOMAINS} 1")
+        """The node of a line, with all that the line says of it."""
         return self.named(line.name)._replace(
             slots=line.slots,
             source=line.source,
@@ -61,8 +58,15 @@ class HostNames:
         """The node of a name, and nothing else of it."""
         if name not in self._known:
             short = name if self._keep else _without_domain(name)
-            local = (not self._keep and short == _without_domain(self._hostname)) or self._is_local(name)
-            self._known[name] = Node(self._hostname if local else short, None, "", local=local)
+            own = "." not in name and not self._keep and short == _without_domain(self._hostname)
+            if own or self._is_local(name):
+                self._known[name] = Node(self._hostname, None, "", local=True)
+            else:
+                if short != name and self._whole.setdefault(short, name) != name:
+                    short = name  # another host has been cut to this
+                if short == self._hostname:  # of another domain
+                    short = name
+                self._known[name] = Node(short, None, "", address=name if short != name else "")
         return self._known[name]
 
 

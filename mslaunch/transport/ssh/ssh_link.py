@@ -138,7 +138,7 @@ class SshLink(Link):
 
             self._pause(0)
             deadline = self._deadline = Deadline(shared.policy.timeout)
-            config = shared.resolver().host(self.node.name, self.node.user, self.node.port)
+            config = shared.resolver().host(self.node.called, self.node.user, self.node.port)
             self._connection = connect(shared, config, ConnectAttempt(deadline, self._arm, self._pause))
             channel = self._start(self._connection, deadline)
             for move in (self._up, self._err, self._down):

@@ -14,7 +14,7 @@ from mslaunch.errors import AllocationError, HostfileError, UsageError
 from mslaunch.plan.mapping.pipeline import allocate
 
 EXAMPLES = Path(__file__).parents[4] / "hostfiles"
-HERE = frozenset(("localhost", "127.0.0.1", "::1", "head0", "head0.cluster.local"))
+HERE = frozenset(("localhost", "127.0.0.1", "::1", "head0", "head0.cluster.local", "head0.own.org"))
 
 
 def allocation(
@@ -145,11 +145,9 @@ def test_slots_given_twice_are_refused_with_both_lines(text: str, first: int, se
     assert "slots=N" in caught.value.todo
 
 
-def test_two_hosts_of_one_short_name_can_be_kept_apart() -> None:
+def test_two_hosts_of_one_short_name_are_two_hosts() -> None:
     text = "aa.x.org slots=1\naa.y.org slots=2\n"
-    with pytest.raises(HostfileError) as caught:
-        from_file(text)
-    assert "--mca orte_keep_fqdn_hostnames 1" in caught.value.todo
+    assert slots(from_file(text)) == [("aa", 1), ("aa.y.org", 2)]
     made = from_file(text, mca=(("orte_keep_fqdn_hostnames", "1"),))
     assert slots(made) == [("aa.x.org", 1), ("aa.y.org", 2)]
 
@@ -157,13 +155,18 @@ def test_two_hosts_of_one_short_name_can_be_kept_apart() -> None:
 @pytest.mark.parametrize("named", ["aa.1.foo,aa.2.foo", "aa.1.foo:2,bb,aa.2.foo:2", "aa,aa.1.foo,aa.2.foo"])
 def test_two_hosts_of_one_short_name_are_never_taken_for_one(named: str) -> None:
     """mpirun 4.1.4 starts all of these ranks on one of them."""
-    for made in (lambda: allocation(app(named)), lambda: from_file(named.replace(",", "\n"))):
-        with pytest.raises(HostfileError) as caught:
-            made()
-        assert "aa.1.foo and aa.2.foo are both cut to aa" in caught.value.what
-    kept = allocation(app(named), mca=(("orte_keep_fqdn_hostnames", "1"),))
-    assert {"aa.1.foo", "aa.2.foo"} <= {node.name for node in kept.nodes}
+    for made in (allocation(app(named)), from_file(named.replace(",", "\n").replace(":", " slots="))):
+        assert {"aa", "aa.2.foo"} <= {node.name for node in made.nodes}
     assert slots(allocation(app("aa.1.foo:1,aa:1,aa.1.foo:1"))) == [("aa", 3)]
+
+
+def test_a_host_is_called_as_it_was_typed() -> None:
+    made = allocation(app("aa.1.foo,bb,aa.2.foo"))
+    assert [(node.name, node.called) for node in made.nodes] == [
+        ("aa", "aa.1.foo"),
+        ("bb", "bb"),
+        ("aa.2.foo", "aa.2.foo"),
+    ]
 
 
 @pytest.mark.parametrize("text", ["aa max_slots=1\naa\n", "aa\naa max_slots=1\n", "aa slots=3\naa max_slots=1\n"])
@@ -230,10 +233,12 @@ def test_a_host_name_with_a_domain_is_this_host_too() -> None:
 
 
 def test_a_name_that_is_this_host_but_for_its_domain_is_this_host() -> None:
-    text = "head0.x.org slots=1\n"
-    assert from_file(text).nodes == (Node("head0", 1, "hf:1", local=True),)
-    kept = from_file(text, mca=(("orte_keep_fqdn_hostnames", "true"),))
-    assert kept.nodes == (Node("head0.x.org", 1, "hf:1"),)
+    """If the name service does not say otherwise: only `is_local` can know."""
+    for mca in ((), (("orte_keep_fqdn_hostnames", "true"),)):
+        ours = from_file("head0.own.org slots=1\n", mca=mca)
+        assert ours.nodes == (Node("head0", 1, "hf:1", local=True),)
+        other = from_file("head0.x.org slots=1\n", mca=mca)
+        assert other.nodes == (Node("head0.x.org", 1, "hf:1"),)
 
 
 def test_cores_of_other_hosts_arrive_with_hello() -> None:
