@@ -8,6 +8,7 @@ from __future__ import annotations
 
 #: what mslaunch does, and why -> the recorded cases
 DELIBERATE: dict[str, tuple[str, ...]] = {
+    "A host is called as it was typed, with its domain; mpirun calls it by its first label.": ("host-026", "hf-052"),
     "If no hosts or slots were named, any number of ranks runs on this host: its cores are only a guess.": (
         "map-025",
     ),
@@ -57,9 +58,8 @@ BESIDES = (
     "--preload-files keeps permissions and sends folders; mpirun loses both.",
     "--map-by NOLOCAL and -x patterns (NCCL_*) work as in Open MPI 5.0, and so does ^HOST in -H.",
     "Two ranks that print at the same time never mix within a line.",
-    "Hosts are called as they were typed, and names that differ in their domains alone (node.one, node.two) are two "
-    "hosts; mpirun 4.1 calls both by the first label, as one host. A name that begins with that of this host is "
-    "another one if the name service says so.",
+    "Names that differ in their domains alone (node.one, node.two) are two hosts; mpirun 4.1 takes them for one. A name "
+    "that begins with that of this host is another host if the name service says so.",
     "--bind-to core:REPORT reports the bindings, as 5.0's manual says; mpirun 5.0.11 refuses REPORT unless another "
     "qualifier stands before it.",
     "-bind-to-none is taken like -bind-to-core; no mpirun has it.",
