@@ -58,8 +58,8 @@ BESIDES = (
     "--preload-files keeps permissions and sends folders; mpirun loses both.",
     "--map-by NOLOCAL and -x patterns (NCCL_*) work as in Open MPI 5.0, and so does ^HOST in -H.",
     "Two ranks that print at the same time never mix within a line.",
-    "Names that differ in their domains alone (node.one, node.two) are two hosts; mpirun 4.1 takes them for one. A name "
-    "that begins with that of this host is another host if the name service says so.",
+    "Names that differ in their domains alone (node.one, node.two) are two hosts; mpirun 4.1 takes them for one. A "
+    "name that begins with that of this host is another host if the name service says so.",
     "--bind-to core:REPORT reports the bindings, as 5.0's manual says; mpirun 5.0.11 refuses REPORT unless another "
     "qualifier stands before it.",
     "-bind-to-none is taken like -bind-to-core; no mpirun has it.",
