@@ -307,7 +307,7 @@ FIRST = {
     "the scheduler's name is longer": (
         "alpha.x.org slots=1\nbeta slots=1\ngamma spare\n",
         ["-n", "2", "--scheduler", "alpha.x.org"],
-        ["alpha"],
+        ["alpha.x.org"],
         ["beta", "gamma"],
         "gamma takes the place of alpha",
     ),
