@@ -69,7 +69,7 @@ class WireError(LaunchError):
 class LinkError(LaunchError):
     """A host could not be reached, or its agent did not start."""
 
-    passing = False  #: it may only be starting: another try may do
+    passing = ""  #: why another try may do: it may only be starting
 
     def __init__(self, what: str, where: str = "", todo: str = "", code: int = EXIT_UNREACHED) -> None:
         super().__init__(what, where, todo, code)

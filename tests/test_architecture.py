@@ -69,8 +69,9 @@ STARTERS = {
     "agent.ranks.rank",
     "transport.fork",
     "resource_managers.managers",
+    "transport.batch_tasks",
     "transport.rsh_program",
-    "transport.srun",
+    "transport.spawned_command",
     "transport.ssh.tcp_and_proxy",
     "transport.ssh.config.ssh_program",
     "backends.openmpi.find_mpirun",
@@ -384,8 +385,10 @@ def test_what_travels_is_imported_by_python_3_8() -> None:
 
 # --- what costs time at start
 
-#: modules and packages of ours that `mslaunch -n 1 true` loads: numbers that may only fall
-STARTUP = {"launcher": (60, 16), "agent": (21, 4)}
+#: modules and packages of ours that `mslaunch -n 1 true` loads: numbers that may only fall.  The rows of the table of
+#: frameworks are not counted: each is a file, and every rank gets what all of them ask for
+STARTUP = {"launcher": (57, 16), "agent": (21, 4)}
+ROWS = {f"mslaunch.frameworks.{row}" for row in ("jax", "mindspore", "openmpi", "torch")}
 #: Runs the command; each process that ends writes its role and the modules that it has loaded itself.  A forked agent
 #: and its guard count as one: the guard imports what both need, before it forks the agent.
 COUNTING = """
@@ -428,7 +431,7 @@ def test_a_plain_launch_loads_no_more_modules_than_before(tmp_path: Path) -> Non
         first, second = process.read_text(encoding="utf-8").splitlines()
         role, *names = first.split()
         packages[role].update(names)
-        modules[role].update(second.split())
+        modules[role].update(set(second.split()) - ROWS)
     assert "mslaunch.agent.node_job" in modules["agent"], "the hook has seen the agent"
     for role, (most_modules, most_packages) in STARTUP.items():
         assert len(modules[role]) <= most_modules, sorted(modules[role])

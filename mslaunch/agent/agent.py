@@ -147,7 +147,7 @@ class Agent:
             frames.DATA: lambda frame: self._session().write(frame.payload),
             frames.DESCRIBE: self._describe,
             frames.CLEANUP: lambda frame: need("agent.leftovers", lambda: _clean_up(self._link, frame)),
-            frames.ROOM: lambda frame: need("host.start_limits", lambda: _answer_room(self._link, frame)),
+            frames.ROOM: lambda frame: need("agent.ranks.room", lambda: _answer_room(context, frame)),
             frames.LEASE: lambda frame: self._guard.tell_lease(*map(float, frame.payload.split())),
             **dict.fromkeys((frames.RELEASE, frames.ANSWER, frames.QUESTION), job.mpi.on_frame),
             frames.PART: self._part,
@@ -295,5 +295,5 @@ def _clean_up(link: LauncherLink, frame: Frame) -> None:
     link.send(frames.CLEANED, NO_RANK, on_demand.get("agent.leftovers").clean_up(frame.payload))
 
 
-def _answer_room(link: LauncherLink, frame: Frame) -> None:
-    link.send(frames.FITS, NO_RANK, on_demand.get("host.start_limits").fits(int(frame.payload)))
+def _answer_room(context: AgentContext, frame: Frame) -> None:
+    context.link.send(frames.FITS, NO_RANK, on_demand.get("agent.ranks.room").answer(frame.payload, context.environ))

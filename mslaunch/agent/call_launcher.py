@@ -1,18 +1,19 @@
-"""The entry point of an agent that calls its launcher back: under srun, which carries input to it but no frames.
+"""The entry point of an agent that calls its launcher back: one that a batch system starts, which carries no frames.
 
-Standard input has one line behind the program, `call_terms` of `transport.call_back`: where the launcher listens, the
-token, and the variables that name this node and the launcher's address.  The connection then takes the place of
-standard input and output.  An agent that gets no connection says so in one line on standard output.
+`call_terms` of `transport.call_back` say where the launcher listens, the token, how this node is called, and a variable
+with the launcher's address.  Under srun and qrsh they are a line of standard input, behind the program; elsewhere the
+program has them.  All other modules come on the connection, which then takes the place of standard input and output.
+An agent that gets no connection says so in one line on standard output, unless that is the job's, and by its exit code.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 import time
 
-from mslaunch.agent.main import remote_main
 from mslaunch.faststd import TYPE_CHECKING, socket
-from mslaunch.protocol.call_proof import CALL, LONGEST, new_nonce, proof, same
+from mslaunch.protocol.call_proof import ARGUMENT, CALL, LONGEST, NO_CALL, bytecode, new_nonce, proof, same
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,19 +24,86 @@ _SECONDS = 5.0  # for all tries together
 _TRY = 2.0  # for one
 
 
-def call_back_main() -> None:
-    """Call back, and become the agent of that connection."""
-    port, token, node_variable, address_variable, *addresses = _line(lambda: os.read(0, 1)).split(" ")
-    node = os.environ.get(node_variable, "")
+def call_back_main(modules: dict[str, object]) -> None:
+    """Under srun: call back by the terms on standard input, and become the agent of that connection.
+
+    `modules`: the table of the finder that has loaded this one (`transport.bootstrap`).
+    """
+    terms = _line(lambda: os.read(0, 1))
+    why = _become_agent(terms, modules)
+    os.write(1, f"{CALL} {_node(terms)} {why}\n".encode("ascii", "replace"))
+    os._exit(0)
+
+
+def call_back_apart(modules: dict[str, object]) -> None:
+    """The same for a task of Grid Engine."""
+    call_back_by(_line(lambda: os.read(0, 1)), modules)
+
+
+def call_back_by(terms: str, modules: dict[str, object]) -> None:
+    """The same for a task of PBS, LSF or Flux, which has read the terms in its program."""
+    _leave_session()
+    why = _become_agent(terms, modules)
+    if len(sys.argv) < 2:  # else its output is the job's
+        os.write(1, f"{CALL} {_node(terms)} {why}\n".encode("ascii", "replace"))
+    os._exit(NO_CALL)
+
+
+def _become_agent(terms: str, modules: dict[str, object]) -> str:
+    """Call back, and become the agent of the connection; returns why there is none."""
+    port, token, _, address_variable, *addresses = terms.split(" ")
     first = os.environ.get(address_variable, "")
-    found, why = _call(list(dict.fromkeys(filter(None, (first, *addresses)))), int(port), bytes.fromhex(token), node)
-    if not found:
-        os.write(1, f"{CALL} {node} {why}\n".encode("ascii", "replace"))
-        os._exit(0)
-    for fd in (0, 1):
-        os.dup2(found.fileno(), fd)
-    found.close()
-    remote_main()
+    known = list(dict.fromkeys(filter(None, (first, *addresses))))
+    found, why = _call(known, int(port), bytes.fromhex(token), _node(terms))
+    if found:
+        modules.update(_modules(found))
+        from mslaunch.agent.main import remote_main
+
+        for fd in (0, 1):
+            os.dup2(found.fileno(), fd)
+        found.close()
+        remote_main()
+    return why
+
+
+def _modules(sock: socket) -> dict[str, object]:
+    """Those that the launcher sends, who has been proved; raises OSError if it ends."""
+    import marshal
+    import zlib
+
+    left = int(_line(lambda: sock.recv(1)))
+    pieces = []
+    while left > 0:
+        pieces.append(sock.recv(left))
+        if not pieces[-1]:
+            raise OSError("the launcher has ended")
+        left -= len(pieces[-1])
+    found: dict[str, object] = marshal.loads(zlib.decompress(b"".join(pieces)))
+    return found
+
+
+def _node(terms: str) -> str:
+    """The name of this node: that of a variable, `=NAME` itself, or the first argument."""
+    word = terms.split(" ")[2]
+    if word == ARGUMENT:
+        return sys.argv[1]
+    return word[1:] if word[:1] == "=" else os.environ.get(word, "")
+
+
+def _leave_session() -> None:
+    """Let the agent have a session of its own when it is forked.
+
+    PBS ends a task by SIGKILL to its session, Flux and Grid Engine to its process group (`kill_session` of openpbs
+    src/resmom/linux/mom_mach.c, flux-core src/common/libsubprocess/server.c).  That would be guard and agent at once,
+    and nobody would end the ranks, which are sessions of their own.  So it is the guard alone.
+    """
+    guard = os.getpid()
+
+    def leave() -> None:
+        if os.getppid() == guard:
+            os.setsid()
+
+    os.register_at_fork(after_in_child=leave)
 
 
 def _line(read: Callable[[], bytes]) -> str:
@@ -77,7 +145,7 @@ def _call(addresses: list[str], port: int, token: bytes, node: str) -> tuple[soc
 def _prove(sock: socket, token: bytes, node: str) -> None:
     """Both sides prove that they know the token; raises OSError if the other one does not."""
     nonce = new_nonce()
-    sock.sendall(f"{CALL} {nonce} {node}\n".encode("ascii", "replace"))
+    sock.sendall(f"{CALL} {nonce} {node} {bytecode()}\n".encode("ascii", "replace"))
     theirs, _, answer = _line(lambda: sock.recv(1)).partition(" ")
     if not same(answer, proof("launcher", token, nonce, theirs, node)):
         raise OSError("somebody else listens there")

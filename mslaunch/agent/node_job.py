@@ -174,9 +174,10 @@ class NodeJob:
         del self._ranks[number]
         plan = self._plans[number]._replace(stdin=())  # the process before has read what there was
         rank = next(rank for rank in plan.ranks if rank.rank == number)
-        more = (f"OMPI_MCA_orte_num_restarts={count}", f"MSLAUNCH_ATTEMPT={count + 1}")
+        counted = (f"OMPI_MCA_orte_num_restarts={count}", f"TORCHELASTIC_RESTART_COUNT={count}")
+        env = (*rank.env, *counted, f"MSLAUNCH_ATTEMPT={count + 1}")
         self._link.busy(True)
-        self._start(plan, rank._replace(env=(*rank.env, *more)), inherited(self._context.environ, plan))
+        self._start(plan, rank._replace(env=env), inherited(self._context.environ, plan))
         self._link.busy(False)
 
     # --- while it runs

@@ -28,6 +28,7 @@ class DialectRow(NamedTuple):
     commands: tuple[str, ...] = ()  # other names under which a command takes this dialect
     reads_pods: bool = False  # its module asks for itself which part of a job a pod is (`cli.main.in_pod`)
     mark: str = ""  # under our own name, a first option of this dialect that contains `mark` selects it
+    firsts: tuple[str, ...] = ()  # so do these options of this dialect, written in full, also with `_` for `-`
 
     def load(self) -> Dialect:
         """Its module, which is imported now."""
@@ -42,9 +43,15 @@ DIALECTS: tuple[DialectRow, ...] = (
     ),
     DialectRow("hydra", "cli.hydra:parse", ("mpiexec.hydra",), ("mpirun.hydra", "mpiexec.mpich", "mpirun.mpich")),
     DialectRow("msrun", "cli.msrun:parse", ("msrun",), reads_pods=True, mark="_"),
-)
+    DialectRow("torchrun", "cli.torchrun:parse", ("torchrun",), firsts=(
+        "nproc-per-node", "nnodes", "node-rank", "standalone", "rdzv-backend", "rdzv-endpoint", "rdzv-id", "rdzv-conf",
+        "master-addr", "master-port", "no-python", "run-path", "log-dir", "local-ranks-filter", "local-addr",
+        "monitor-interval", "start-method", "redirects", "tee", "role", "module", "virtual-local-rank", "use-env",
+        "shutdown-timeout", "log-line-prefix-template",
+    )),
+)  # fmt: skip
 #: the dialects whose options our own name takes
-OF_OWN_NAME = tuple(row for row in DIALECTS if row is DIALECTS[0] or row.mark)
+OF_OWN_NAME = tuple(row for row in DIALECTS if row is DIALECTS[0] or row.mark or row.firsts)
 NAMES = tuple(row.name for row in DIALECTS)
 #: name of a command -> its dialect
 COMMANDS = {command: row for row in DIALECTS for command in (*row.shims, *row.commands)}
@@ -55,7 +62,7 @@ ACTIONS: tuple[Option, ...] = tuple(
     for names, metavar, help, default in (
         (("dialect",), "|".join(NAMES), "the words that follow are in this dialect", NAMES[0]),
         (("install-shims",), "DIR [NAME…]",
-         "make links in DIR that are called mpirun, mpiexec, mpiexec.hydra and msrun, or NAME (also orterun, "
+         "make links in DIR that are called mpirun, mpiexec, mpiexec.hydra, msrun and torchrun, or NAME (also orterun, "
          "mpiexec=hydra), and select that dialect", ""),
         (("status",), "[JOB]", "show what became of detached jobs (msrun's --join=False), or of one; then the exit "
          "code is 0 while it runs, and the job's once it has ended", ""),
@@ -92,6 +99,8 @@ def marked(word: str) -> DialectRow | None:
     """The dialect that a first option selects by itself: `--worker_num=8`, which may be shortened."""
     bare = word[2:].partition("=")[0]
     for row in DIALECTS if word[:2] == "--" else ():
+        if bare.replace("_", "-") in row.firsts:
+            return row
         if row.mark and row.mark in bare:
             own = row.load().describe().own
             if any(name.startswith(bare) for option in own for name in option.names):

@@ -98,7 +98,9 @@ def parse(
     except UnknownOptionError as error:
         from mslaunch.cli import unknown_options
 
-        raise unknown_options.refusal(error) from None
+        refused = unknown_options.refusal(error)
+        refused.code = error.code  # which dialects set
+        raise refused from None
     raise Show(text)
 
 

@@ -27,9 +27,9 @@ Options end at the program's name, or at '--'; what follows is the program's.
 A name takes one dash or two, and its value follows after a blank or '='.
 Several programs make one job when a lone ':' stands between them.
 
-Called as mpirun, mpiexec, orterun, mpiexec.hydra or msrun (see --install-shims), or with --dialect as its first word,
-it takes the command line of that launcher; --help then shows the options of that one.
-A line that begins with an option of msrun's own, such as --worker_num=8, is msrun's.
+Called as mpirun, mpiexec, orterun, mpiexec.hydra, msrun or torchrun (see --install-shims), or with --dialect as its
+first word, it takes the command line of that launcher; --help then shows the options of that one.
+A line that begins with an option of its own is msrun's (--worker_num=8) or torchrun's (--nproc-per-node=8).
 """
 _CODES = (
     ("0", "every rank ended with 0"),

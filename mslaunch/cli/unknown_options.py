@@ -13,6 +13,8 @@ from mslaunch.cli.dialects import ACTIONS, DIALECTS
 from mslaunch.cli.parser.options import REFUSED, Option, UnknownOptionError, spelled
 from mslaunch.errors import UsageError
 
+_OF_OWN_NAME = "output-filename"  # an option that only mpirun's dialect has, which is that of our own name
+
 
 def refusal(unknown: UnknownOptionError) -> UsageError:
     """The error with what the user may have meant."""
@@ -27,7 +29,7 @@ def refusal(unknown: UnknownOptionError) -> UsageError:
     letters = bare.rstrip("0123456789")
     if letters != bare and _takes_value(index, letters):
         return glued(len(letters))
-    other = _of_another(bare)
+    other = _of_another(index, bare)
     if other:
         return UsageError(f"mslaunch does not have this option here: {other[0]}", where, other[1])
     one_letter = dashes != "--" and _takes_value(index, bare[:1]) and not bare[:2].islower()
@@ -41,15 +43,22 @@ def _takes_value(index: Mapping[str, Option], name: str) -> bool:
     return bool(getattr(index.get(name), "metavar", ""))
 
 
-def _of_another(bare: str) -> tuple[str, str] | None:
+def _of_another(index: Mapping[str, Option], bare: str) -> tuple[str, str] | None:
     """(why, what to do) for an option of another launcher, or one that must stand first."""
+    dashed = bare.replace("_", "-")
     if any(bare in row.names for row in ACTIONS):
         return "it must be the first word", f"write mslaunch --{bare}"
     for row in DIALECTS:
         about = help_text.documentation(row.name)
         if any(bare in option.names for option in about.table):
-            first = f", or with --{bare}" if row.mark and row.mark in bare else ""
-            return f"it is an option of {about.whose}", f"to use its options, begin with --dialect {row.name}{first}"
+            marked = (row.mark and row.mark in bare) or dashed in row.firsts
+            begin = f"begin with --dialect {row.name}" + (f", or with --{bare}" if marked else "")
+            if dashed in about.instead and _OF_OWN_NAME in index:
+                return (
+                    f"it is a word of {about.whose}",
+                    f"write {about.instead[dashed]}\nor to use its options, {begin}",
+                )
+            return f"it is an option of {about.whose}", f"to use its options, {begin}"
     return None
 
 

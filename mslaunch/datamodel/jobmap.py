@@ -120,3 +120,4 @@ class Endpoint(NamedTuple):
     service_port: int
     service_address: str = ""  # "": the same
     hosts: tuple[str, ...] = ()  # addresses whose ranks may connect to a service, as in ServicePlan
+    own_ports: tuple[int, ...] = ()  # of single frameworks, on the host of rank 0

@@ -67,6 +67,22 @@ class Policy(NamedTuple):
     ppn: int = 0  # with map_by rounds: ranks of a host in each round; 0: its slots
     per_host: int | None = None  # msrun: ranks on each host; 0: slots, and even shares for those that have none
     local: LocalBinding | None = None  # msrun: bound by local rank, whatever is said above
+    nodes: tuple[int, int] | None = (
+        None  # torchrun, with `per_host`: the fewest hosts, and the most; 0: all that there are
+    )
+
+
+class StreamPolicy(NamedTuple):
+    """What becomes of each stream of a rank, by its local rank: torchrun's --redirects, --tee and --local-ranks-filter.
+
+    Pairs of a local rank, or -1 for all, and a sum of 1 for stdout and 2 for stderr; the first that fits counts.
+    """
+
+    redirects: tuple[tuple[int, int], ...] = ()  # to a file, not to the terminal
+    tee: tuple[tuple[int, int], ...] = ()  # to a file, and with a prefix to the terminal
+    shown: tuple[int, ...] | None = None  # local ranks whose output reaches the terminal; None: all of them
+    folder: str = ""  # pattern of each rank's directory below the one for logs, with %t for the restarts before
+    made: bool = False  # the directory for logs is ours: it goes again if nothing is in it
 
 
 class OutputPolicy(NamedTuple):
@@ -90,11 +106,14 @@ class OutputPolicy(NamedTuple):
     xterm: str | None = None  # --xterm: `0,2-3`, -1 for all; a final ! holds the windows
     keep: bool = False  # files of an earlier launch are not emptied but renamed: FILE.1, FILE.2 …
     shown: tuple[int, ...] | None = None  # the ranks whose output reaches the terminal; None: all of them
+    rank_logs: str | None = None  # torchrun's --log-dir, with `streams`
+    streams: StreamPolicy | None = None
 
     @property
     def paths(self) -> list[str]:
         """What was given to options that name log files."""
-        return [path for path in (self.directory, self.file, self.outfile, self.errfile) if path is not None]
+        named = (self.directory, self.file, self.outfile, self.errfile, self.rank_logs)
+        return [path for path in named if path is not None]
 
     @property
     def needs_addresses(self) -> bool:
@@ -110,6 +129,18 @@ class OutputPolicy(NamedTuple):
     def as_xml(self) -> bool:
         """Whether all that ranks print becomes an XML document."""
         return self.xml or self.xml_file is not None
+
+
+class DevicePolicy(NamedTuple):
+    """Which accelerators ranks get."""
+
+    each: int = 0  # --devices-per-rank; 0: all ranks of a node get the same
+    names: tuple[str, ...] = ()  # --devices: of those of each node; (): all
+
+    @property
+    def asked(self) -> bool:
+        """Whether anything was said."""
+        return bool(self.each or self.names)
 
 
 class LinkPolicy(NamedTuple):
@@ -167,6 +198,7 @@ class ServicePolicy(NamedTuple):
     cpus: tuple[int, ...] = ()  # that the first is bound to
     share: Share | None = None
     simulated: bool = False  # a dry run of the framework's: every rank by itself, and no services
+    meeting: int = 0  # the port at which ranks meet, on rank 0's host; 0: any that is free
 
 
 NO_HOSTFILE = "none"  #: --default-hostfile none: as if nobody had named one (ompi_info, orte_default_hostfile)
@@ -209,11 +241,17 @@ class Request(NamedTuple):
     quiet: bool = False
     verbose: bool = False
     cluster: ServicePolicy = ServicePolicy()
+    devices: DevicePolicy = DevicePolicy()
     detach: bool = False  # the command returns when the ranks run, and the launcher stays (cli/jobs)
     resource_manager: str = ""  # --resource-manager: a word of `launcher.launch.MANAGERS`, "none"; "": which is there
     backend: str = ""  # --backend: who starts the ranks; "openmpi", "openmpi:PLACE"; "": we do
     scrub: tuple[str, ...] = ()  # variables, and NAME* patterns, that ranks do not inherit from an agent of a grant
     shared: tuple[str, ...] = ()  # variables of a grant: ranks on other hosts get the launcher's values
+    #: variables of each rank: names, and patterns with %r its rank, %l local rank, %t restarts before this attempt, %%;
+    #: or a value for each local rank
+    rank_variables: tuple[tuple[str, str | tuple[str, ...]], ...] = ()
+    local_rank_word: str = ""  # in arguments it stands for the local rank; "": no word does
+    failure_code: int = 0  # the exit code whatever fails; 0: that of the first failure
     notes: tuple[str, ...] = ()  # what was said and has no effect, a sentence each; the command prints them
 
     @property

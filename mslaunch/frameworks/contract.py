@@ -41,6 +41,14 @@ class RankInfo(NamedTuple):
     role: str = ""  # what the process is if it is no rank: "scheduler", "server"
     numbered: bool = True  # False: its rank, and the number of its node, are only known when all ranks have met
     even_cpus: tuple[int, ...] = ()  # its share, where the cpus of each host are shared out evenly by local rank
+    #: on the host of rank 0, for each framework that asks for a port of its own; none where other launchers start a
+    #: part of the job, since they could not know them
+    own_ports: tuple[int, ...] = ()
+    own_port: int = 0  # of these the one of the framework that is asked (`job`); 0: none
+    jobid: str = ""  # of the launch, as in MSLAUNCH_JOBID; "": unknown
+    attempt: int = 1
+    max_restarts: int = 0
+    devices: int = 0  # accelerators that the rank has for itself; 0: nothing was said
 
 
 class ProgramInfo(NamedTuple):
@@ -82,5 +90,6 @@ class Framework(NamedTuple):
     #: Of each kind a job has one
     port: str = ""
     service_port: str = ""
+    own_port: bool = False  # one more port on the host of rank 0 is held for this framework alone
     services: Callable[[RankInfo, ServicePolicy], tuple[ServicePlan, ...]] = lambda place, policy: ()
     service: Callable[[int], ServiceInfo] | None = None  # about the service with this id; None: it has none

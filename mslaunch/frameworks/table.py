@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.frameworks.contract import Framework, ProgramInfo, RankInfo, ServiceInfo
+from mslaunch.frameworks.jax import JAX
 from mslaunch.frameworks.mindspore import MINDSPORE
 from mslaunch.frameworks.openmpi import OPENMPI
 from mslaunch.frameworks.torch import TORCH
@@ -18,8 +19,7 @@ if TYPE_CHECKING:
     from mslaunch.datamodel.request import ServicePolicy
     from mslaunch.frameworks.contract import Variables
 
-#: JAX has no variables of its own: `jax.distributed.initialize` takes its arguments from the program
-FRAMEWORKS: tuple[Framework, ...] = (OPENMPI, TORCH, MINDSPORE, Framework("JAX", words=("jax",)))
+FRAMEWORKS: tuple[Framework, ...] = (OPENMPI, TORCH, MINDSPORE, JAX)
 
 #: what must not be inherited from a launch around this one
 SCRUB = tuple(name for framework in FRAMEWORKS for name in framework.scrub)
@@ -30,11 +30,15 @@ TOGETHER = tuple(name for framework in FRAMEWORKS for name in framework.together
 #: the variables that get the addresses at which ports are wanted, on the hosts of rank 0 and of the services
 PORT = next((framework.port for framework in FRAMEWORKS if framework.port), "")
 SERVICE_PORT = next((framework.service_port for framework in FRAMEWORKS if framework.service_port), "")
+#: so many have a port of their own on the host of rank 0: those of `RankInfo.own_ports`, in this order
+OWN_PORTS = sum(framework.own_port for framework in FRAMEWORKS)
 
 
 def job_env(place: RankInfo) -> list[str]:
     """ "NAME=value" for all ranks of a node; `place` is that of any of them."""
-    return merged(framework.job(place) for framework in FRAMEWORKS)
+    ports = iter(place.own_ports)
+    places = (place._replace(own_port=next(ports, 0)) if one.own_port else place for one in FRAMEWORKS)
+    return merged(framework.job(seen) for framework, seen in zip(FRAMEWORKS, places))
 
 
 def app_env(program: ProgramInfo) -> list[str]:

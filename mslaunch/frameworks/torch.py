@@ -1,7 +1,9 @@
-"""The variables of torch.distributed's env:// and its followers (torch/distributed/rendezvous.py).
+"""The variables of torch.distributed's env:// and of torchrun (torch/distributed/rendezvous.py and run.py).
 
-TORCHELASTIC_ variables are not set: they promise a store that the agent would have to serve.  NODE_RANK and GROUP_RANK
-are the same number under two names, torch's and Lightning's.
+Of TORCHELASTIC_ variables those are set that state facts: programs and Lightning ask by RUN_ID whether a launcher has
+started them.  TORCHELASTIC_USE_AGENT_STORE is not set: it promises a store that the launcher would have to serve.
+NODE_RANK and GROUP_RANK are the same number under two names, Lightning's and torch's.  Ranks have one role, which
+torchrun calls "default".
 """
 
 from __future__ import annotations
@@ -20,15 +22,28 @@ def job_env(place: RankInfo) -> dict[str, object]:
     return {
         "WORLD_SIZE": place.size,
         "LOCAL_WORLD_SIZE": place.local_size,
+        "ROLE_NAME": "default",
+        "ROLE_WORLD_SIZE": place.size,
         **({"NODE_RANK": place.node, "GROUP_RANK": place.node} if place.numbered else {}),
+        **({"GROUP_WORLD_SIZE": place.nodes} if place.nodes else {}),
         "MASTER_ADDR": place.address,
         "MASTER_PORT": place.port,
+        **(_launch(place) if place.jobid else {}),
+    }
+
+
+def _launch(place: RankInfo) -> dict[str, object]:
+    return {
+        "TORCHELASTIC_RUN_ID": place.jobid,
+        "TORCHELASTIC_RESTART_COUNT": place.attempt - 1,
+        "TORCHELASTIC_MAX_RESTARTS": place.max_restarts,
     }
 
 
 def rank_env(place: RankInfo) -> dict[str, object]:
     """One rank's own."""
-    return {**({"RANK": place.rank} if place.numbered else {}), "LOCAL_RANK": place.local_rank}
+    numbers = {"RANK": place.rank, "ROLE_RANK": place.rank} if place.numbered else {}
+    return {**numbers, "LOCAL_RANK": place.local_rank}
 
 
 TORCH = Framework("torch", ("torch", "torchrun"), SCRUB, job=job_env, rank=rank_env, port="MASTER_ADDR")

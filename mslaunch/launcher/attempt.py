@@ -253,7 +253,13 @@ class JobAttempt:
         rendezvous = RendezvousRequest(jobmap.placements[0].node, jobmap.service_node, cluster, beside)
         plans, first = partial(make_plans, *made_of, **names), partial(service_plans, *made_of, **names)
         counts = [len(rows) for rows in jobmap.by_node()]
-        return JobPlans(plans, first, rendezvous, counts, max(PREPARE_SECONDS, self.request.link.timeout))
+        patience = max(PREPARE_SECONDS, self.request.link.timeout)
+        if not self.request.devices.asked:
+            return JobPlans(plans, first, rendezvous, counts, patience)
+        from mslaunch.plan.device_shares import DeviceShares
+
+        devices = DeviceShares(self.request.devices)
+        return JobPlans(partial(plans, devices=devices), first, rendezvous, counts, patience, devices)
 
     def _make_spawner(self, endpoint: Endpoint, job: RunningJob) -> Spawner:
         """For MPI_Comm_spawn, which few jobs call."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mslaunch.errors import EXIT_USAGE
+from mslaunch.errors import EXIT_USAGE, counted
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -55,8 +55,10 @@ def no_room(short: Mapping[str, Mapping[int, int]], counts: Sequence[int]) -> Jo
     errors: dict[str, tuple[int, ...]] = {}
     for reason, nodes in short.items():
         most, count = min(nodes.values()), max(counts[node] for node in nodes)
-        counted = f"{count} ranks" if len(nodes) == 1 else f"up to {count} ranks each"
-        errors[f"only {most} of {counted} can be started with {reason}"] = tuple(nodes)
+        many = counted(count, "rank") if len(nodes) == 1 else f"up to {counted(count, 'rank')} each"
+        few = f"only {most}" if most else "none"
+        errors[f"{few} of {many} can be started with {reason}"] = tuple(nodes)
     fewest = min(most for nodes in short.values() for most in nodes.values())
-    todo = f"nothing was started; at most {fewest} ranks on a host would do, or a higher limit there"
+    would = f"at most {counted(fewest, 'rank')} on a host would do, or a higher limit there"
+    todo = f"nothing was started; {would if fewest else 'take other hosts, or change what is missing there'}"
     return JobFailure(NOT_STARTED, {"errors": errors, "todo": todo}, next(iter(next(iter(errors.values())))))

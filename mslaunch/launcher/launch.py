@@ -44,6 +44,8 @@ MANAGERS: dict[str, tuple[str, str]] = {
     "pals": ("PALS_RANKID", "resource_managers.unsupported:pals"),
 }
 NO_MANAGER = "none"  #: --resource-manager none: hosts are those of the command line, or this one
+#: programs that start ranks by themselves: n of them are n jobs
+LAUNCHERS = frozenset(("torchrun", "accelerate", "deepspeed", "msrun", "horovodrun", "mpirun", "mpiexec", "mslaunch"))
 _SPARE = 4 << 20  # bytes of address space, never touched
 
 
@@ -165,6 +167,12 @@ class _Launch:
 
     def _report(self, outcome: Outcome, stuck: Sequence[str]) -> Outcome:
         outcome = outcome._replace(seconds=self._context.seconds)
+        if outcome.code and self._request.failure_code:
+            outcome = outcome._replace(code=self._request.failure_code)
+        if outcome.failure and self._request.output.streams:
+            from mslaunch.launcher.messages.error_file import with_error_file
+
+            outcome = with_error_file(outcome, self._attempt.output.logs, self._context.caller)
         self._context.observers.emit(LaunchEnded, outcome)
         report = ""
         if outcome.failure or outcome.attempts or outcome.restarts:
@@ -183,6 +191,13 @@ class _Launch:
             ranks, cores = len(placed.jobmap.placements), allocation.nodes[0].slots
             console.info(f"{ranks} ranks share {cores} core{'s' if cores != 1 else ''}")
         report_missing_exports(self._context, request)
+        for app in request.apps:
+            if os.path.basename(app.argv[0]) in LAUNCHERS or "-m" in app.argv[1:4]:
+                from mslaunch.launcher.messages.nested_launcher import nested_text
+
+                if text := nested_text(app.argv, len(placed.jobmap.placements)):
+                    console.info(text)
+                    break
         if request.display_allocation or request.display_map or request.display_topology or request.do_not_launch:
             from mslaunch.launcher.messages.display_tables import tables
 

@@ -26,6 +26,7 @@ class Connecting(NamedTuple):
     answered: int
     hosts: int
     over: bool  # no host is waited for any more
+    again: str = ""  # the hosts that are tried again, why, and for how long (--wait-hosts)
 
 
 class Connected(NamedTuple):

@@ -74,6 +74,20 @@ def forwarded(app: AppContext, environ: Mapping[str, str], scrub: tuple[str, ...
     return [f"{name}={environ[name]}" for name in names]
 
 
+def of_job(shared: tuple[str, ...], environ: Mapping[str, str], scrub: tuple[str, ...]) -> list[str]:
+    """Variables of a resource manager's job for ranks on other hosts: names, or NAME=value; see `forwarded`."""
+    if not shared:
+        return []
+    given = {name: value for name, equals, value in (word.partition("=") for word in shared) if equals}
+    asked = set(shared)
+    names = [
+        name
+        for name in matching(("*",), environ)
+        if name in asked and not any(_matches(name, pattern) for pattern in scrub)
+    ]
+    return [*(f"{name}={environ[name]}" for name in names), *(f"{name}={value}" for name, value in given.items())]
+
+
 def matching(patterns: tuple[str, ...], environ: Mapping[str, str]) -> list[str]:
     """The names that patterns may take: not those of this host, nor what a launch around us left."""
     exact = {name for name in frameworks.SCRUB if not name.endswith("*")} | _OF_THIS_HOST

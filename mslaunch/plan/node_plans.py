@@ -26,7 +26,7 @@ from mslaunch.errors import UsageError
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.frameworks import table as frameworks
 from mslaunch.frameworks.contract import ProgramInfo, RankInfo
-from mslaunch.plan.exported_variables import ATTEMPT, OWN, defaults, exported, forwarded
+from mslaunch.plan.exported_variables import ATTEMPT, OWN, defaults, exported, forwarded, of_job
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from mslaunch.datamodel.jobmap import Endpoint, JobMap, Placement
     from mslaunch.datamodel.node_plan import ServicePlan
     from mslaunch.datamodel.request import Request, Share
+    from mslaunch.plan.device_shares import DeviceShares
 
 
 def make_plans(
@@ -47,14 +48,15 @@ def make_plans(
     attempt: int = 1,
     *,
     secret: str = "",
+    devices: DeviceShares | None = None,
 ) -> list[NodePlan]:
     """One plan for each of `jobmap.nodes`, also for one without ranks.
 
     `jobid` is a number in hexadecimal, `secret` that of `make_world`; `world` is one that MPI_Comm_spawn makes, by
-    default that of the job, with its services, unless these are started before (`service_plans`).  Raises UsageError
-    for a variable that cannot be passed on.
+    default that of the job, with its services, unless these are started before (`service_plans`).  `devices` has the
+    answers of all agents; None: nobody has asked.  Raises UsageError for a variable that cannot be passed on.
     """
-    plans = _NodePlans(request, jobmap, environ, cwd, endpoint, jobid, attempt)
+    plans = _NodePlans(request, jobmap, environ, cwd, endpoint, jobid, attempt, devices)
     services = () if world or first_services(request, jobmap) else plans.services()
     world = world or make_world(request, jobmap, jobid, attempt=attempt, secret=secret)
     return [plans.of(node, world, services if node == plans.service else ()) for node in range(len(jobmap.nodes))]
@@ -136,14 +138,17 @@ class _NodePlans:
         endpoint: Endpoint,
         jobid: str,
         attempt: int,
+        devices: DeviceShares | None = None,
     ) -> None:
+        self._devices = devices
         self._request = request
         self._jobmap = jobmap
         self._endpoint = endpoint
         self._jobid = jobid
+        self._attempt = attempt
         self._own = (f"{JOB_MARK}{jobid}", f"{ATTEMPT}={attempt}")
         self._near = tuple(_app_plan(request, index, environ, cwd) for index in range(len(request.apps)))
-        shared = [f"{name}={environ[name]}" for name in request.shared if name in environ]
+        shared = of_job(request.shared, environ, request.scrub)
         self._far = tuple(
             app._replace(env=(*shared, *forwarded(asked, environ, request.scrub), *app.env))
             for app, asked in zip(self._near, request.apps)
@@ -166,9 +171,15 @@ class _NodePlans:
             return empty_plan(request, world)
         any_rank = here[0] if here else jobmap.placements[0]
         local_size = len(self._on[any_rank.node])
+        rows = tuple(self._rank_plan(placement, local_size, world) for placement in here)
+        apps = self._near if jobmap.nodes[node].local else self._far
+        if request.local_rank_word:
+            from mslaunch.plan.rank_patterns import with_local_ranks
+
+            rows, apps = with_local_ranks(request.local_rank_word, here, rows, apps)
         return NodePlan(
-            ranks=tuple(self._rank_plan(placement, local_size, world) for placement in here),
-            apps=self._near if jobmap.nodes[node].local else self._far,
+            ranks=rows,
+            apps=apps,
             env=(*frameworks.job_env(self._place(any_rank, local_size, world)), *self._own, self._mark(node)),
             defaults=self._defaults,
             together=frameworks.TOGETHER,
@@ -189,10 +200,18 @@ class _NodePlans:
         return f"{NODE_MARK}{self._jobid}@{self._jobmap.nodes[node].name}"
 
     def _rank_plan(self, placement: Placement, local_size: int, world: World) -> RankPlan:
+        place = self._place(placement, local_size, world)
+        env = tuple(frameworks.rank_env(place))
+        if self._devices:
+            env += tuple(self._devices.variables(placement.node, placement.local_rank, local_size))
+        if self._request.rank_variables:
+            from mslaunch.plan.rank_patterns import filled
+
+            env += filled(self._request.rank_variables, place)
         return RankPlan(
             RankId(placement.rank + world.first - self._jobmap.first),
             placement.app,
-            tuple(frameworks.rank_env(self._place(placement, local_size, world))),
+            env,
             placement.cpus,
             _window(self._request, placement.rank) if placement.rank in self._windows else (),
             placement.memory,
@@ -230,6 +249,11 @@ class _NodePlans:
             servers=cluster.servers,
             simulated=cluster.simulated,
             even_cpus=placement.cpus if local and (local.even_cpus or local.even_numa) else (),
+            own_ports=endpoint.own_ports,
+            jobid=self._jobid,
+            attempt=self._attempt,
+            max_restarts=self._request.max_restarts,
+            devices=self._request.devices.each if self._devices else 0,
         )
         return _shared(place, cluster.share) if cluster.share else place
 

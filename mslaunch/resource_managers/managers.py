@@ -26,6 +26,12 @@ if TYPE_CHECKING:
             """
 
 
+#: what each host of a job has of its own, or each user: directories, devices, and what a system says to a task
+_OF_EACH_HOST = (
+    "HOME", "USER", "LOGNAME", "SHELL", "MAIL", "TMPDIR", "XDG_RUNTIME_DIR", "XDG_SESSION_ID",
+    "DBUS_SESSION_BUS_ADDRESS", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES",
+    "ZE_AFFINITY_MASK", "GPU_DEVICE_ORDINAL", "ASCEND_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES",
+)  # fmt: skip
 INNERMOST = "flux"  #: the system that runs inside of jobs of the others
 OPTION = "--resource-manager"
 LEAVE = f"name the hosts with {OPTION} none --hostfile FILE, or this host alone with {OPTION} none"
@@ -47,7 +53,7 @@ class Grant(NamedTuple):
     title: str  # the job in messages: "Slurm's job 17"
     transport: str = "ssh"  # starts agents on other hosts: a word of `transport_table`
     scrub: tuple[str, ...] = ()  # variables, and NAME* patterns, that mean something else in a rank than in an agent
-    shared: tuple[str, ...] = ()  # variables of the job: ranks on other hosts get the launcher's values
+    shared: tuple[str, ...] = ()  # of the job, for ranks on other hosts: the launcher's values of these, or NAME=value
 
 
 def grant_of(slots: Mapping[str, int], title: str, source: str, host: HostAccess) -> Grant:
@@ -59,6 +65,16 @@ def grant_of(slots: Mapping[str, int], title: str, source: str, host: HostAccess
     if not nodes:
         raise LaunchError(f"{title} has no slots: {source} names no host with any", todo=LEAVE)
     return Grant(Allocation(nodes, declared=True), title)
+
+
+def of_script(environ: Mapping[str, str], *systems_own: str) -> tuple[str, ...]:
+    """The variables of a batch script that ranks on other hosts get, whose tasks have those of the submission at most.
+
+    mpirun gives them to its daemons (ompi 4.1 plm_tm_module.c, prrte plm_lsf_module.c), and srun does to its tasks.
+    `systems_own`: beginnings of names that are left to the system.
+    """
+    kept = tuple(word.rstrip("*") for word in systems_own)
+    return tuple(name for name in environ if name not in _OF_EACH_HOST and not name.startswith(kept))
 
 
 def lines_of(path: str, name: str, title: str, host: HostAccess) -> list[str]:

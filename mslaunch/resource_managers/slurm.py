@@ -61,7 +61,7 @@ def grant(host: HostAccess) -> Grant | None:
     if not job or not (environ.get("SLURM_JOB_NODELIST") or environ.get("SLURM_HET_SIZE")):
         return None  # left over: squeue and sacct take them as options
     title = _title(environ, job)
-    in_step = environ.get("SLURM_STEP_ID", _INTERACTIVE) != _INTERACTIVE
+    in_step = _in_step(environ)
     started = environ.get("SLURM_STEP_NUM_TASKS", "1")
     if in_step and started != "1":
         what = f"srun has started mslaunch {started} times, as the tasks of a step of {title}"
@@ -75,6 +75,11 @@ def grant(host: HostAccess) -> Grant | None:
         raise LaunchError(f"{title} has no slots", todo="ask for tasks, as with sbatch --ntasks-per-node=4")
     nodes = tuple(Node(name, tasks, title, local=name == own) for name, tasks in slots.items() if tasks)
     return Grant(Allocation(nodes, declared=True), title, "srun", SCRUB, SHARED)
+
+
+def _in_step(environ: Mapping[str, str]) -> bool:
+    """Whether the launcher is a task of a step which srun made for a command, and has variables of that."""
+    return environ.get("SLURM_STEP_ID", _INTERACTIVE) != _INTERACTIVE
 
 
 def _title(environ: Mapping[str, str], job: str) -> str:
@@ -95,7 +100,7 @@ def components(environ: Mapping[str, str]) -> list[Component]:
 def _component(environ: Mapping[str, str], group: int) -> Component:
     end = "" if group < 0 else f"_HET_GROUP_{group}"
     nodes = _read(expand, environ, f"SLURM_JOB_NODELIST{end}")
-    in_step = environ.get("SLURM_STEP_ID", _INTERACTIVE) != _INTERACTIVE
+    in_step = _in_step(environ)
     name = f"SLURM_JOB_CPUS_PER_NODE{end}" if in_step else f"SLURM_TASKS_PER_NODE{end}"
     slots = _read(counts, environ, name)
     if len(nodes) != len(slots):

@@ -11,7 +11,6 @@ the script is read, and its command is run with -i.
 from __future__ import annotations
 
 import os
-import shlex
 
 from mslaunch.errors import UsageError
 from mslaunch.faststd import TYPE_CHECKING
@@ -65,6 +64,8 @@ class AgentCommand:
 
 def _of_kubexec(path: str) -> tuple[str, ...]:
     """The command of mpi-operator's script, with -i and our places; () for any other script."""
+    import shlex
+
     try:
         lines = read_text(path).splitlines()
         words = shlex.split(lines[-1]) if lines else []

@@ -9,29 +9,49 @@ that a flood from one host does not keep others out; an agent that is cut off ca
 from __future__ import annotations
 
 import os
+import time
 
 from mslaunch.faststd import TYPE_CHECKING, partial, socket
-from mslaunch.protocol.call_proof import CALL, LONGEST, new_nonce, proof, same
+from mslaunch.host.own_addresses import addresses
+from mslaunch.protocol.call_proof import CALL, LONGEST, bytecode, new_nonce, proof, same
+from mslaunch.transport.base import Link
+from mslaunch.transport.bootstrap import modules_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Protocol
 
+    from mslaunch.datamodel.jobmap import Node
     from mslaunch.runtime.loop import Loop, Timer
 
+    class Carrier(Protocol):
+        """The command that has started agents; `open` are the links whose agents may still be there."""
+
+        open: set[CallLink]
+
+        def noise(self) -> bytes:
+            """The last 4 KiB of its standard error."""
+
+        def leave(self, link: CallLink, killed: bool) -> None:
+            """The agent of a link has ended, or is to be `killed`."""
+
+
 _AF_INET, _AF_INET6, _SOCK_STREAM = 2, 10, 1
-_SOL_SOCKET, _SO_REUSEADDR, _IPPROTO_IPV6, _IPV6_V6ONLY = 1, 2, 41, 26
+_IPPROTO_IPV6, _IPV6_V6ONLY = 41, 26
 _IPPROTO_TCP, _TCP_NODELAY = 6, 1
+_SHUT_WR = 1
 _BACKLOG = 1024
 _SECONDS = 5.0  # that a caller has for its proof
 _PER_ADDRESS, _IN_ALL = 8, 256  # callers without a proof
 
 
-def call_terms(port: int, token: bytes, node_variable: str, address_variable: str, addresses: list[str]) -> bytes:
-    """The line that an agent reads behind its program.
+def call_terms(port: int, token: bytes, node: str, address_variable: str, addresses: list[str]) -> bytes:
+    """The line by which an agent calls back.
 
-    The variables, on its host, have the name of the node and the address of the launcher; `addresses` are tried next.
+    `node`: a variable, on its host, that has the name of the node; or `=NAME`, or `call_proof.ARGUMENT`.  The address
+    of the launcher is that of a variable there; `addresses` are tried next.
     """
-    return " ".join((str(port), token.hex(), node_variable, address_variable, *addresses)).encode("ascii") + b"\n"
+    return " ".join((str(port), token.hex(), node, address_variable, *addresses)).encode("ascii") + b"\n"
 
 
 class _Unproved:
@@ -43,21 +63,36 @@ class _Unproved:
         self.limit = limit
         self.received = b""
         self.node = ""
+        self.bytecode = ""
         self.expected = ""  # its proof, once it has said its name
 
 
 class CallListener:
     """Listens on all addresses, at a port that is free."""
 
-    def __init__(self, loop: Loop, token: bytes, admit: Callable[[str, int], bool]) -> None:
-        """`admit(node, fd)` takes the connection of the agent of a node, or refuses it, who has been proved."""
+    def __init__(self, loop: Loop, token: bytes, admit: Callable[[str, int, bytes], bool]) -> None:
+        """`admit(node, fd, first)` takes the connection of the agent of a node, or refuses it, who has been proved.
+
+        `first`: the modules that the agent waits for.
+        """
         self._loop = loop
         self._token = token
         self._admit = admit
         self._callers: list[_Unproved] = []
+        self._modules: dict[bool, bytes] = {}  # by whether they are for a Python that has our bytecode
         self._sock = _listening()
         self.port: int = self._sock.getsockname()[1]
         loop.reader(self._sock.fileno(), self._accept)
+
+    def prepare(self) -> None:
+        """Get ready what most agents will need, while they are being started."""
+        self._modules_for(bytecode())
+
+    def _modules_for(self, kind: str) -> bytes:
+        ours = kind == bytecode()
+        if ours not in self._modules:
+            self._modules[ours] = modules_for(kind)
+        return self._modules[ours]
 
     def close(self) -> None:
         """Listen no more.  May be called twice."""
@@ -118,10 +153,10 @@ class CallListener:
                 self._drop(caller)
             return
         words = line.split(" ")
-        if len(words) != 3 or words[0] != CALL:
+        if len(words) != 4 or words[0] != CALL:
             self._drop(caller)
             return
-        _, theirs, caller.node = words
+        _, theirs, caller.node, caller.bytecode = words
         ours = new_nonce()
         caller.expected = proof("agent", self._token, theirs, ours, caller.node)
         try:
@@ -134,7 +169,7 @@ class CallListener:
         self._forget(caller)
         caller.sock.setsockopt(_IPPROTO_TCP, _TCP_NODELAY, 1)
         fd = caller.sock.detach()
-        if not self._admit(caller.node, fd):
+        if not self._admit(caller.node, fd, self._modules_for(caller.bytecode)):
             os.close(fd)
 
 
@@ -154,3 +189,67 @@ def _listening() -> socket:
     sock.listen(_BACKLOG)
     sock.setblocking(False)
     return sock
+
+
+def reachable() -> list[str]:
+    """Addresses of this host for others; loopback would be the agent's own host."""
+    return [address for address in addresses() if address != "::1" and not address.startswith("127.")]
+
+
+class CallLink(Link):
+    """The connection of an agent that has called back."""
+
+    def __init__(self, node: Node, fd: int, first: bytes, carrier: Carrier) -> None:
+        super().__init__(node, fd, fd)
+        self.first = first
+        self._rest: socket | None = None  # once it is closed
+        self._carrier = carrier
+        carrier.open.add(self)
+
+    def noise(self) -> bytes:
+        """What the command has said that started the agent."""
+        return self._carrier.noise()
+
+    def close(self) -> None:
+        """Close our direction, which the agent takes as the order to end its ranks; the other one tells of its end."""
+        if self.reader >= 0:
+            self._rest = socket(fileno=os.dup(self.reader))
+            try:
+                self._rest.shutdown(_SHUT_WR)
+            except OSError:  # the agent has gone
+                pass
+            super().close()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for the end of this agent, and of its command, once none of its agents is there any more."""
+        ended = self._rest is None or _ends(self._rest, time.monotonic() + seconds)
+        if ended:
+            self._leave(killed=False)
+        return ended
+
+    def kill(self) -> None:
+        """The system kills it, when all others of its command have ended."""
+        self._leave(killed=True)
+
+    def _leave(self, killed: bool) -> None:
+        if self._rest:
+            self._rest.close()
+            self._rest = None
+        self._carrier.leave(self, killed)
+
+
+def _ends(sock: socket, deadline: float) -> bool:
+    """Whether the other side closes the connection; what it still sends is dropped."""
+    from _socket import timeout  # TimeoutError since Python 3.10
+
+    while True:
+        sock.settimeout(max(0.001, deadline - time.monotonic()))
+        try:
+            if not sock.recv(1 << 16):
+                return True
+        except timeout:
+            return False
+        except OSError:
+            return True
+        if time.monotonic() > deadline:
+            return False

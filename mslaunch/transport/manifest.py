@@ -108,6 +108,12 @@ PARTS = {
     "agent.ranks.numa_memory": (
         "mslaunch.agent.ranks.numa_memory",
     ),
+    "agent.ranks.room": (
+        "mslaunch.agent.ranks.devices",
+        "mslaunch.agent.ranks.room",
+        "mslaunch.datamodel.device_kinds",
+        "mslaunch.host.start_limits",
+    ),
     "agent.services.service": (
         "mslaunch.agent.services.mindspore_scheduler",
         "mslaunch.agent.services.readiness",
@@ -125,8 +131,5 @@ PARTS = {
     "host.listeners": (
         "mslaunch.host.connection_owners",
         "mslaunch.host.listeners",
-    ),
-    "host.start_limits": (
-        "mslaunch.host.start_limits",
     ),
 }

@@ -24,6 +24,17 @@ if TYPE_CHECKING:
     from mslaunch.transport.base import OpenContext
 
 
+#: what programs say of a host that may only be starting: OpenSSH (sshconnect.c, kex.c; no address, nobody listens, an
+#: sshd that has no room yet), kubectl and the kubelet (a pod that is not there yet, or whose container does not run
+#: yet), docker and podman
+_STARTING = (
+    "Could not resolve hostname", "Connection refused", "Connection timed out", "No route to host",
+    "kex_exchange_identification", "Connection reset by", '(NotFound): pods "', "container not found",
+    "unable to upgrade connection", "does not have a host assigned", "No such container", "is not running",
+    "no such container",
+)  # fmt: skip
+
+
 class ProcessLink(Link):
     """A link through a child process, which is not started before `begin`."""
 
@@ -89,7 +100,10 @@ class ProcessLink(Link):
             return None
         how = f"was killed by signal {-code}" if code < 0 else f"ended with status {code}"
         what = f"{os.path.basename(self._argv[0])}, which carried the link, {how}"
-        return LinkError(what, self.node.name, code=code if 0 < code < 256 else 255)
+        error = LinkError(what, self.node.name, code=code if 0 < code < 256 else 255)
+        lines = self.noise().decode("utf-8", "replace").splitlines()
+        error.passing = next((line for line in reversed(lines) if any(words in line for words in _STARTING)), "")
+        return error
 
     def _wait_for_status(self) -> int | None:
         """The exit status; a process that has closed its output gets a second to end."""
@@ -100,9 +114,7 @@ class ProcessLink(Link):
     def noise(self) -> bytes:
         """The last 4 KiB of the program's standard error."""
         if self._noise and not self._noise.closed:
-            size = self._noise.seek(0, os.SEEK_END)
-            self._noise.seek(max(0, size - 4096))
-            self._said = self._noise.read()
+            self._said = last_words(self._noise)
         return self._said
 
     def close(self) -> None:
@@ -115,19 +127,31 @@ class ProcessLink(Link):
 
     def wait(self, seconds: float) -> bool:
         """Wait for the program to end, and reap it."""
-        deadline = time.monotonic() + seconds
-        pause = 0.001
-        while self._process and self._process.poll() is None:
-            if time.monotonic() > deadline:
-                return False
-            time.sleep(pause)
-            pause = min(pause * 2, 0.02)
-        return True
+        return not self._process or ended_within(self._process, seconds)
 
     def kill(self) -> None:
         """Kill the program."""
         if self._process:
             self._process.kill()
+
+
+def last_words(file: IO[bytes]) -> bytes:
+    """The last 4 KiB of a file."""
+    size = file.seek(0, os.SEEK_END)
+    file.seek(max(0, size - 4096))
+    return file.read()
+
+
+def ended_within(process: subprocess.Popen[bytes], seconds: float) -> bool:
+    """Whether a child ends within `seconds`; it is reaped then."""
+    deadline = time.monotonic() + seconds
+    pause = 0.001
+    while process.poll() is None:
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(pause)
+        pause = min(pause * 2, 0.02)
+    return True
 
 
 def open_by_rsh(nodes: Sequence[Node], context: OpenContext) -> None:

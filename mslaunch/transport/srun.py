@@ -12,20 +12,16 @@ the step with the job; SIGTERM to srun kills its tasks at once, so srun is not s
 from __future__ import annotations
 
 import os
-import time
 
 from mslaunch.errors import LaunchError, LinkError
 from mslaunch.faststd import TYPE_CHECKING
-from mslaunch.host.own_addresses import addresses
-from mslaunch.protocol.call_proof import CALL, TOKEN
-from mslaunch.transport.base import Link
+from mslaunch.protocol.call_proof import CALL, LONGEST, TOKEN
 from mslaunch.transport.bootstrap import boot_argv, calling_argv
-from mslaunch.transport.call_back import CallListener, call_terms
-from mslaunch.transport.rsh_program import ProcessLink
+from mslaunch.transport.call_back import CallLink, CallListener, call_terms, reachable
+from mslaunch.transport.spawned_command import SpawnedCommand
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from typing import IO
 
     from mslaunch.datamodel.jobmap import Node
     from mslaunch.transport.base import OpenContext
@@ -44,7 +40,9 @@ _OPTIONS = (
 _ELSEWHERE = ("SRUN_CPUS_PER_TASK", "SRUN_INPUT", "SRUN_OUTPUT", "SRUN_ERROR", "SRUN_EXPORT_ENV", "SSH_CONNECTION",
               "SSH_CLIENT", "SSH_TTY", "HOSTNAME")  # fmt: skip
 _LOOK_AGAIN = 0.1  # seconds
-_PLAIN = ("--overlap", "--mpi=none", "--cpu-bind=none", "--kill-on-bad-exit=0", "--wait=0", "--export=ALL", "--mem=0")
+_PATIENCE = 5.0  # seconds that srun may take to end after its tasks
+_PLAIN = ("--chdir=/", "--overlap", "--mpi=none", "--cpu-bind=none", "--kill-on-bad-exit=0", "--wait=0",
+          "--export=ALL", "--mem=0")  # fmt: skip
 
 
 def srun_argv(job: str, group: int, nodes: Sequence[str]) -> list[str]:
@@ -62,84 +60,42 @@ def srun_environ(environ: Mapping[str, str]) -> dict[str, str]:
     return {**kept, "SLURM_EXTERNAL_LAUNCHER": "1"}
 
 
-class CallLink(Link):
-    """The connection of an agent that has called back."""
-
-    def __init__(self, node: Node, fd: int, step: Step) -> None:
-        super().__init__(node, fd, fd)
-        self._step = step
-        step.open.add(self)
-
-    def noise(self) -> bytes:
-        """What srun has said, and the agents."""
-        return self._step.noise()
-
-    def close(self) -> None:
-        """The agent takes it as the order to end its ranks."""
-        super().close()
-        self._step.open.discard(self)
-
-    def wait(self, seconds: float) -> bool:
-        """Wait for srun, once none of its agents has a link any more."""
-        return bool(self._step.open) or self._step.wait(seconds)
-
-    def kill(self) -> None:
-        """Slurm kills what is left on the nodes."""
-        self._step.kill()
-
-
 class Step:
-    """One srun, and what is known of it; `open` are the links to its agents."""
+    """One srun, and what is known of it; `open` are the links whose agents may still be there."""
 
     def __init__(self, argv: Sequence[str], environ: Mapping[str, str], given: bytes) -> None:
         """Start it with `given` as its standard input.  Raises LaunchError if that fails."""
-        import subprocess
-        import tempfile
-
         self.open: set[CallLink] = set()
-        self._noise: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  (it lives as long as the step)
-        fd = os.memfd_create("mslaunch")
-        os.write(fd, given)
-        os.lseek(fd, 0, os.SEEK_SET)
-        self.output, ours = os.pipe()
+        self._lost = False  # an agent may be there that nobody can reach; srun waits for it
         try:
-            self._process = subprocess.Popen(
-                argv, stdin=fd, stdout=ours, stderr=self._noise, env=environ, cwd="/", start_new_session=True
-            )
+            self._srun = SpawnedCommand(argv, environ, given)
         except OSError as error:
-            os.close(self.output)
             what = f"{argv[0]} cannot be run: {error.strerror}"
             todo = "put Slurm's commands in PATH, or add --resource-manager none and name hosts, which SSH then reaches"
             raise LaunchError(what, todo=todo, code=127) from None
-        finally:
-            os.close(fd)
-            os.close(ours)
+        self.output = self._srun.output
 
     @property
     def status(self) -> int | None:
         """The exit status of srun, if it has ended."""
-        return self._process.poll()
+        return self._srun.status
 
     def noise(self) -> bytes:
         """The last 4 KiB of its standard error."""
-        size = self._noise.seek(0, os.SEEK_END)
-        self._noise.seek(max(0, size - 4096))
-        return self._noise.read()
+        return self._srun.noise()
 
-    def wait(self, seconds: float) -> bool:
-        """Whether it has ended, within `seconds`."""
-        deadline = time.monotonic() + seconds
-        pause = 0.001
-        while self._process.poll() is None:
-            if time.monotonic() > deadline:
-                return False
-            time.sleep(pause)
-            pause = min(pause * 2, 0.02)
-        return True
+    def leave(self, link: CallLink, killed: bool) -> None:
+        """The agent of a link has ended, or is to be `killed`.  With the last one srun ends."""
+        self.open.discard(link)
+        self._lost = self._lost or killed
+        if not self.open:
+            self.end(0.0 if self._lost else _PATIENCE)
 
-    def kill(self) -> None:
-        """SIGKILL; Slurm then kills the tasks."""
-        self._process.kill()
+    def end(self, seconds: float) -> None:
+        """Wait so long for its end, and then kill it; Slurm kills its tasks then."""
+        if not self._srun.ended_within(seconds):
+            self._srun.kill()
+        self._srun.close()
 
 
 class _SrunStart:
@@ -156,23 +112,25 @@ class _SrunStart:
         token = os.urandom(TOKEN)
         argv, program = calling_argv(policy.python, policy.timeout)
         self._listener = CallListener(context.loop, token, self._admit)
-        terms = call_terms(self._listener.port, token, "SLURMD_NODENAME", "SLURM_LAUNCH_NODE_IPADDR", _reachable())
+        terms = call_terms(self._listener.port, token, "SLURMD_NODENAME", "SLURM_LAUNCH_NODE_IPADDR", reachable())
         context.closers.append(self._stop)
         self._step = Step([*srun_argv(*self._where, list(self._waiting)), *argv], self._environ, program + terms)
         context.loop.reader(self._step.output, self._read)
         self._output_open = True
         self._limit = self._look = context.loop.after(policy.timeout, self._too_late)
+        self._listener.prepare()
 
-    def _admit(self, name: str, fd: int) -> bool:
+    def _admit(self, name: str, fd: int, first: bytes) -> bool:
         node = self._waiting.pop(name, None)
         if node:
-            self._context.opened(CallLink(node, fd, self._step))
+            self._context.opened(CallLink(node, fd, first, self._step))
             self._stop_if_done()
         return node is not None
 
     def _read(self) -> None:
         data = os.read(self._step.output, 4096)
         *lines, self._said = (self._said + data).split(b"\n")
+        self._said = self._said[-LONGEST:]  # a host may print without end
         for line in lines:
             word, _, rest = line.decode("ascii", "replace").partition(" ")
             if word == CALL:
@@ -186,6 +144,8 @@ class _SrunStart:
         node = self._waiting.pop(name, None)
         if node:
             self._context.notice(f"{name}: its agent cannot call back ({why}), so it gets an srun of its own")
+            from mslaunch.transport.rsh_program import ProcessLink
+
             boot, program = boot_argv(self._context.policy.python, self._context.policy.timeout)
             argv = [*srun_argv(*self._where, [name]), "--unbuffered", *boot]
             self._context.opened(ProcessLink(node, argv, program, self._environ))
@@ -224,12 +184,7 @@ class _SrunStart:
             self._context.loop.reader(self._step.output, None)
             os.close(self._step.output)
             if not self._step.open:
-                self._step.kill()
-
-
-def _reachable() -> list[str]:
-    """Addresses of this host for others; loopback would be the agent's own host."""
-    return [address for address in addresses() if address != "::1" and not address.startswith("127.")]
+                self._step.end(0.0)
 
 
 def _reason(name: str, said: bytes) -> str:

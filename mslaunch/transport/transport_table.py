@@ -13,9 +13,13 @@ if TYPE_CHECKING:
 
 #: word -> opener
 TRANSPORTS = {
+    "blaunch": "transport.batch_tasks:open_by_blaunch",
+    "flux": "transport.batch_tasks:open_by_flux",
+    "qrsh": "transport.qrsh:open_by_qrsh",
     "rsh": "transport.rsh_program:open_by_rsh",
     "srun": "transport.srun:open_by_srun",
     "ssh": "transport.ssh.ssh_link:open_by_ssh",
+    "tm": "transport.batch_tasks:open_by_tm",
 }
 
 

@@ -19,7 +19,6 @@ from bench_lib.contenders import BASE, HYDRA, MPIRUN, OURS, ROOT, Launcher
 from bench_lib.table import Row
 from bench_lib.timing import Sample, Spec, clean_environ, paired, show_progress
 
-CLUSTER = os.path.join(ROOT, "scripts", "cluster")
 TARGETS = {32: 0.4}
 _QUICKER = "    KexAlgorithms ^curve25519-sha256\n"  #: a line of the cluster's, not one that users have
 
@@ -30,31 +29,33 @@ def hosts(launchers: Mapping[str, Launcher], rounds: int, both: bool) -> list[Ro
         raise BenchError("the SSH hosts need root (scripts/cluster)")
     found = []
     for count in (1, 8, 32):
-        with tempfile.TemporaryDirectory(prefix="mslaunch-bench-") as place, _cluster(place, count) as directory:
+        with tempfile.TemporaryDirectory(prefix="mslaunch-bench-") as place, up("cluster", place, count) as directory:
             if both:
                 results = _measure(launchers, directory, place, count, rounds)
                 found += table.rows(f"{count} SSH hosts, curve25519 first", OURS, results)
             _forget_quicker(directory)
             results = _measure(launchers, directory, place, count, rounds)
-            found += table.rows(f"{count} SSH hosts", OURS, results, TARGETS.get(count, 0.0))
+            found += table.rows(f"{count} SSH hosts", OURS, results, {MPIRUN: TARGETS.get(count, 0.0)})
     return found
 
 
 @contextlib.contextmanager
-def _cluster(place: str, count: int) -> Iterator[str]:
+def up(script: str, place: str, count: int) -> Iterator[str]:
+    """Hosts of scripts/cluster, or another script that takes the same words; their directory."""
     directory = os.path.join(place, "cluster")
     try:
-        _say(directory, "up", str(count))
+        say(script, directory, "up", str(count))
         yield directory
     finally:
-        _say(directory, "down")
+        say(script, directory, "down")
 
 
-def _say(directory: str, *words: str) -> str:
-    command = [sys.executable, CLUSTER, "--dir", directory, *words]
+def say(script: str, directory: str, verb: str, *words: str) -> str:
+    """What the script prints.  Raises BenchError with what it says if it fails."""
+    command = [sys.executable, os.path.join(ROOT, "scripts", script), verb, "--dir", directory, *words]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, env=clean_environ())
     if done.returncode:
-        raise BenchError(f"`scripts/cluster {words[0]}` failed: {done.stderr.strip()}")
+        raise BenchError(f"`scripts/{script} {verb}` failed: {done.stderr.strip()}")
     return done.stdout
 
 
@@ -71,7 +72,7 @@ def _forget_quicker(directory: str) -> None:
 def _measure(
     launchers: Mapping[str, Launcher], directory: str, place: str, count: int, rounds: int
 ) -> dict[str, list[Sample]]:
-    names = [line.split()[0] for line in _say(directory, "hostfile").splitlines()]
+    names = [line.split()[0] for line in say("cluster", directory, "hostfile").splitlines()]
     for file_name, text in (("slots", " slots=1\n"), ("colons", ":1\n")):
         with open(os.path.join(place, file_name), "w", encoding="ascii") as file:
             file.write("".join(name + text for name in names))
@@ -83,12 +84,21 @@ def _measure(
         HYDRA: ["-f", colons, "-n", n],
     }
     asked = {name: [launchers[name].path, *words, "true"] for name, words in options.items() if name in launchers}
+    show_progress(f"{count} SSH hosts")
+    return samples(say("cluster", directory, "exec", "head", *inner(asked, rounds, place)))
+
+
+def inner(asked: dict[str, list[str]], rounds: int, place: str) -> list[str]:
+    """The command that measures these, on a host that sees the directory `place`; see `samples`."""
     spec = os.path.join(place, "spec")
     with open(spec, "w", encoding="utf-8") as file:
         json.dump(Spec(asked, rounds, 60.0), file)
-    show_progress(f"{count} SSH hosts")
-    said = _say(directory, "exec", "head", sys.executable, os.path.join(ROOT, "scripts", "bench"), "_inside", spec)
-    return {name: [Sample(*sample) for sample in samples] for name, samples in json.loads(said).items()}
+    return [sys.executable, os.path.join(ROOT, "scripts", "bench"), "_inside", spec]
+
+
+def samples(said: str) -> dict[str, list[Sample]]:
+    """What that command has printed."""
+    return {name: [Sample(*one) for one in found] for name, found in json.loads(said).items()}
 
 
 def inside(path: str) -> None:

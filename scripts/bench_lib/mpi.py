@@ -53,7 +53,7 @@ def start(launchers: Mapping[str, Launcher], rounds: int) -> list[Row]:
             what = f"MPI_Init, MPI_Finalize: {n} ranks of {library.title}"
             results = paired(Spec(asked, rounds, 60.0), what)
             target = INIT_TARGETS.get((library.name, n), 0.0) if theirs != BASE else 0.0
-            found += table.rows(what, OURS, results, target, theirs)
+            found += table.rows(what, OURS, results, {theirs: target})
     return found
 
 
@@ -125,7 +125,7 @@ def traffic(launchers: Mapping[str, Launcher], rounds: int) -> list[Row]:
                     way = "in memory" if hosts == 1 else "between hosts"
                     what = f"{size} one way {way}, {library.title}"
                     results = _printed(asked, rounds, 60.0, what)
-                    found += table.rows(what, OURS, results, TRAFFIC_TARGET, theirs)
+                    found += table.rows(what, OURS, results, {theirs: TRAFFIC_TARGET})
     return found
 
 

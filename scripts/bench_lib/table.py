@@ -12,7 +12,7 @@ from bench_lib.contenders import BASE
 from bench_lib.timing import Sample, cpu_ratios, median, ratio, ratios
 
 HEAD = ("what", "launcher", "median", "fastest", "CPU", "ended well", "mslaunch takes", "target", "")
-TARGET_OF = "mpirun"  #: the targets are against this one
+NO_TARGETS: Mapping[str, float] = {}
 
 
 class Row(NamedTuple):
@@ -21,9 +21,9 @@ class Row(NamedTuple):
 
 
 def rows(
-    what: str, ours: str, results: Mapping[str, Sequence[Sample]], target: float = 0.0, against: str = TARGET_OF
+    what: str, ours: str, results: Mapping[str, Sequence[Sample]], targets: Mapping[str, float] = NO_TARGETS
 ) -> list[Row]:
-    """One row for each launcher; `target` is the ratio to that of `against` that is to be reached (0: none)."""
+    """One row for each launcher; `targets` are the ratios to others that are to be reached (0: none)."""
     found = []
     hopeless = not any(sample.good for sample in results[ours])
     for name, samples in results.items():
@@ -32,7 +32,7 @@ def rows(
         if name == BASE:
             found.append(_compared(cells, ratios(results[ours], samples), cpu_ratios(results[ours], samples)))
         else:
-            found.append(_judged(cells, factor, target if name == against else 0.0, hopeless))
+            found.append(_judged(cells, factor, targets.get(name, 0.0), hopeless))
         what = ""
     return found
 

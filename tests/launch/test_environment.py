@@ -89,13 +89,15 @@ def test_a_launch_within_a_launch_has_its_own_numbers(run, tmp_path, where):
 @WHERE
 def test_stale_variables_are_scrubbed(seen, where):
     stale = {"PMI_RANK": "7", "PMIX_RANK": "7", "OMPI_COMMAND": "x", "TORCHELASTIC_RUN_ID": "x",
+             "TORCHELASTIC_AGENT": "x",
              "RANK": "7", "RANK_TABLE_FILE": "/x", "MS_SCHED_HOST": "9.9.9.9", "MSLAUNCH_STALE": "x",
              "OMPI_COMM_WORLD_RANK": "7"}  # fmt: skip
     (env,) = seen([*where, "-n", "1"], env=stale)
     assert {env.get(name) for name in ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")} == {"0"}
     assert env["MS_SCHED_HOST"] != "9.9.9.9"
     assert env["OMPI_COMMAND"] != "x"
-    assert not {"PMIX_RANK", "TORCHELASTIC_RUN_ID", "RANK_TABLE_FILE", "MSLAUNCH_STALE"} & set(env)
+    assert env["TORCHELASTIC_RUN_ID"] == env["MSLAUNCH_JOBID"]
+    assert not {"PMIX_RANK", "TORCHELASTIC_AGENT", "RANK_TABLE_FILE", "MSLAUNCH_STALE"} & set(env)
 
 
 @WHERE

@@ -270,6 +270,26 @@ def test_a_spare_takes_the_place_of_a_host(start, hosts, gone, instead):
     assert f"; then {instead} takes the place of alpha" in ended.err
 
 
+@pytest.mark.parametrize(
+    ("nodes", "count", "gone", "after", "how"),
+    [
+        ("2:3", 3, 2, ["alpha", "beta"], "gamma is left out, 2 ranks instead of 3"),
+        ("2", 2, 0, ["gamma", "beta"], "gamma takes the place of alpha"),
+    ],
+)
+def test_torchruns_hosts_are_a_range(start, hosts, nodes, count, gone, after, how):
+    """Hosts beyond MAX are spares, and with at least MIN of them the job goes on."""
+    words = [*hosts("alpha\nbeta\ngamma\n"), f"--nnodes={nodes}", "--max-restarts=1", "--no-python"]
+    job = start(["--dialect", "torchrun", *words, *program("again", "wait", 1)], env=hosts.env)
+    job.expect(b"ready", count)
+    hosts.take(["alpha", "beta", "gamma"][gone])
+    kill_agent(job, gone)
+    ended = job.end()
+    assert ended.code == 0, ended.err
+    assert hosts_of(ended.out, len(after)) == after
+    assert notices(ended.err)[-1] == f"attempt 2 of 2: {how}"
+
+
 CORES = counted(cores_here(False), "rank")
 FIRST = {
     "the scheduler's, too": (

@@ -49,7 +49,8 @@ def test_the_usual_names_are_made_and_work(install, tmp_path):
     if (made / "mslaunch").exists():  # the script finds the package by itself, wherever it is
         env["PYTHONPATH"] = ""
     assert "in the dialect of msrun" in call(["msrun", "--version"], tmp_path, **env)
-    for name in set(shims.DEFAULT) - {"msrun"}:
+    assert "in the dialect of torchrun" in call(["torchrun", "--version"], tmp_path, **env)
+    for name in set(shims.DEFAULT) - {"msrun", "torchrun"}:
         said = call([name, "-n", "2", "printenv", "OMPI_COMM_WORLD_RANK"], tmp_path, **env)
         assert sorted(said.split()) == ["0", "1"]
     assert sorted(call(["mpiexec.hydra", "-l", "-n", "2", "echo", "x"], tmp_path, **env).splitlines()) == [
@@ -199,7 +200,7 @@ def test_the_dialect_option_works(tmp_path):
     ("words", "phrase"),
     [
         (["--dialect", "hydr"], "did you mean hydra?"),
-        (["--dialect"], "write --dialect mpirun, hydra or msrun"),
+        (["--dialect"], "write --dialect mpirun, hydra, msrun or torchrun"),
         (["--completion"], "bash, zsh or fish"),
         (["--completion", "bash", "zsh"], "it takes nothing more, got 'zsh'"),
         (["--man", "mpirun"], "it takes nothing more, got 'mpirun'"),
@@ -231,7 +232,9 @@ def test_shims_do_not_cost_a_launch(tmp_path):
     )
     loaded = call([sys.executable, "-S", "-c", text], tmp_path)
     assert "mpirun" in loaded
-    assert not any(name in loaded for name in ("hydra", "msrun", "shims", "completion", "manpage", "help_text"))
+    assert not any(
+        name in loaded for name in ("hydra", "msrun", "torchrun", "shims", "completion", "manpage", "help_text")
+    )
 
 
 def test_the_documentation_of_names_is_that_of_the_table():

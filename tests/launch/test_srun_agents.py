@@ -53,6 +53,12 @@ def test_one_srun_starts_all_agents_and_ranks_see_the_job_and_not_the_step(run, 
     assert len(sruns(tmp_path)) == 1
 
 
+def test_agents_run_sources_where_the_launcher_has_compiled_nothing(run, job, tmp_path) -> None:
+    uncompiled = {"PYTHONPYCACHEPREFIX": str(tmp_path / "empty"), "PYTHONDONTWRITEBYTECODE": "1"}
+    ended = run(["--agent-python", sys.executable, "echo", "here"], env={**job, **uncompiled})
+    assert (ended.code, ended.err, ended.lines) == (0, "", ["here"] * 4)
+
+
 def test_what_the_user_says_of_a_variable_of_the_job_counts(run, job) -> None:
     words = ["-x", "SLURM_NNODES=1", "--agent-python", sys.executable, sys.executable, "-S", "-c", SHOW]
     ended = run(words, env=job)

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -82,6 +83,10 @@ class BatchSystem:
                 raise
         return Ended(process.returncode, out, err)
 
+    def elsewhere(self) -> BatchSystem:
+        """The same system, with an empty directory for work."""
+        return BatchSystem(self._script.name, self._directory, Path(tempfile.mkdtemp(dir=self.work.parent)))
+
     def file(self, name: str, text: str) -> Path:
         path = self.work / name
         path.write_text(text)
@@ -101,21 +106,23 @@ class BatchSystem:
         return [words for words in found if words]  # a zombie has none
 
 
-def wait_until(true: Callable[[], object], tell: Callable[[], object] = lambda: "it never was") -> None:
-    """Poll what has no event to wait for; fails after `BOUND` seconds."""
-    deadline = time.monotonic() + BOUND
+def wait_until(
+    true: Callable[[], object], tell: Callable[[], object] = lambda: "it never was", bound: float = BOUND
+) -> None:
+    """Poll what has no event to wait for; fails after `bound` seconds."""
+    deadline = time.monotonic() + bound
     while not true():
         assert time.monotonic() < deadline, tell()
         time.sleep(0.05)
 
 
 @contextmanager
-def up(script: str, hosts: int, directory: Path) -> Iterator[BatchSystem]:
-    """A batch system on so many hosts."""
+def up(script: str, hosts: int, directory: Path, *words: str) -> Iterator[BatchSystem]:
+    """A batch system on so many hosts; `words`: options of `up`."""
     work = directory / "work"
     work.mkdir()
     system = BatchSystem(script, directory / "c", work)
-    system.verb("up", hosts)
+    system.verb("up", hosts, *words)
     try:
         yield system
     finally:

@@ -26,7 +26,9 @@ def submit(slurm: BatchSystem, *words: str, before: str = "", options: str = "--
     """A job whose four ranks save something; its number, once they run."""
     slurm.file("saves.py", SAVES)
     launch = f"{sys.executable} -m mslaunch {options} {sys.executable} saves.py"
-    script = slurm.file("job.sh", f"#!/bin/sh\n{before}\nexport MARK_OF_TEST={slurm.work}\n{launch}\n")
+    script = slurm.file(
+        "job.sh", f"#!/bin/sh\n{before}\nexport MARK_OF_TEST={slurm.work}\n{launch}\necho the code is $?\n"
+    )
     ended = slurm.run("sbatch", "--parsable", "--open-mode=append", "-N4", "-o", "out", *words, script)
     assert ended.code == 0, ended.err
     wait_until(lambda: len(list(slurm.work.glob("up?.0"))) == 4, lambda: said(slurm))
@@ -100,7 +102,8 @@ def test_the_end_of_a_host_is_named(slurm: BatchSystem) -> None:
     """The last test of this module: the host stays off."""
     job = submit(slurm, options="--grace 1 --lease 2")
     slurm.verb("kill", "n04")
-    wait_until(lambda: "n04" in said(slurm), lambda: said(slurm))
+    wait_until(lambda: "the code is 205" in said(slurm), lambda: said(slurm))
     slurm.run("scancel", job)
     wait_until(lambda: not slurm.alive(f"MARK_OF_TEST={slurm.work}"), lambda: slurm.alive("MARK_OF_TEST"))
     assert "n04" in said(slurm).split("mslaunch: ")[1], said(slurm)
+    assert "still ending" not in said(slurm), "the agents of the other hosts have ended, though srun waits for n04's"

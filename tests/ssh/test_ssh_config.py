@@ -165,7 +165,19 @@ def test_words_of_the_rsh_command(home: Home) -> None:
     assert found.proxy_jump == ("gate:3",)
 
 
-@pytest.mark.parametrize("args", [["-L", "1:a:2"], ["-o", "PKCS11Provider=x"], ["-W"], ["word"], ["-o"], ["-p"]])
+@pytest.mark.parametrize("option", ["GSSAPIAuthentication=no", "ServerAliveInterval 5", "CheckHostIP=no", "Tag=x"])
+def test_options_that_change_nothing_here_are_as_in_a_file(home: Home, option: str) -> None:
+    assert home.look("", "node1", "-o", option).hostname == "node1"
+
+
+def test_an_option_that_cannot_be_honoured_is_refused_as_in_a_file(home: Home) -> None:
+    with pytest.raises(LinkError, match="cannot do what the SSH configuration asks for: checkhostip yes"):
+        home.look("", "node1", "-o", "CheckHostIP=yes")
+
+
+@pytest.mark.parametrize(
+    "args", [["-L", "1:a:2"], ["-o", "Host=x"], ["-o", "NoSuchWord=x"], ["-W"], ["word"], ["-o"], ["-p"]]
+)
 def test_words_that_only_ssh_knows_are_refused(args: list[str]) -> None:
     with pytest.raises(LinkError) as caught:
         parse_agent_args(args)

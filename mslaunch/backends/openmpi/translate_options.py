@@ -54,6 +54,7 @@ _MAPS = {
     "diffable": ("map", "--display-diffable-map"),
 }
 _GRACE = 2.0  # the default, in seconds, of mpirun and of mslaunch
+_CHOOSES = "mpirun starts the ranks; let the program choose by its local rank"
 _LEASE = LinkPolicy().lease  # the default
 _TOOLS_5 = "pmix_tool_support"  #: whether debuggers may find mpirun and its daemons
 
@@ -96,6 +97,8 @@ def refuse(request: Request) -> None:
         ("detailed" in request.output.tag, "--output tag-detailed", f"{_NO_HOST}; use --output tag"),
         (request.stdin == "all", "--stdin all", "mpirun 4.1 hangs with it; give the rank that reads, or read a file"),
         (any(app.mpi != "auto" for app in request.apps), "--mpi", "mpirun serves its ranks itself; leave it out"),
+        (request.devices.each, "--devices-per-rank", _CHOOSES),
+        (request.devices.names, "--devices", _CHOOSES),
         (request.spawn != "auto", "--spawn", "mpirun lets every rank spawn; leave it out"),
         (request.link.python != "python3", "--agent-python", "mpirun's daemons need no Python; leave it out"),
         (

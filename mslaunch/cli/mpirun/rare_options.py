@@ -36,7 +36,7 @@ _REFUSED: tuple[tuple[str, str], ...] = (
     ("prepend-env append-env", "-x sets a variable as a whole; give -x VAR=NEW:$VAR"),
     ("pmix-prefix app-pmix-prefix",
      "the PMIx library is found beside the MPI library of the program; use --mpi pmix:PATH for another"),
-    ("gpu-support", "4.1 has no parameter for it; give -x CUDA_VISIBLE_DEVICES=… to the ranks"),
+    ("gpu-support", "4.1 has no parameter for it; --devices-per-rank N gives each rank accelerators"),
     ("pset", "named sets of processes need a PMIx server; leave it out, MPI_COMM_WORLD has all ranks"),
     ("soft arch file", "mpirun accepts and ignores it; leave it out, and choose hosts with -H or --hostfile"),
     ("bysocket", "it was removed after Open MPI 1.6; use --map-by socket"),
@@ -214,6 +214,12 @@ _PLACE = (
          "them", BIND, placement_readers.cpu_list, "policy.cpu_set"),
     _row("use-hwthread-cpus", "", "count hardware threads as cpus, not cores", BIND, readers.on,
          "policy.hwthread_cpus"),
+    _row("devices-per-rank", "N", "each rank gets N accelerators of its node for itself: its CUDA_VISIBLE_DEVICES, "
+         "ASCEND_RT_VISIBLE_DEVICES, ROCR_VISIBLE_DEVICES or ZE_AFFINITY_MASK names them; refused where a node has "
+         "fewer", BIND, readers.count, "devices.each"),
+    _row("devices", "LIST", "use only these accelerators of each node: 0,2-3, or names as in CUDA_VISIBLE_DEVICES; "
+         "without --devices-per-rank all ranks of a node get them all", BIND, placement_readers.device_names,
+         "devices.names"),
     _row("report-bindings", "", "print which cpus each rank is bound to", BIND, readers.on, "report_bindings"),
 )  # fmt: skip
 
@@ -270,8 +276,8 @@ _LINK = (
     _row("connect-timeout spawn-timeout", "SECONDS", "how long a host may take to connect", LINK, readers.wait,
          "link.timeout", "15"),
     _row("wait-hosts", "SECONDS", "a host whose name has no address, that refuses the connection or drops it is tried "
-         "again for so long. Default: 0, and 300 where an operator of Kubernetes starts the launcher", LINK,
-         readers.span, "link.wait"),
+         "again for so long, also where the program of --rsh-agent says so. Default: 0, and 300 where an operator of "
+         "Kubernetes starts the launcher", LINK, readers.span, "link.wait"),
     _row("agent-python", "PATH", "python on the hosts, 3.8 or newer", LINK, readers.text, "link.python", "python3"),
     _row("resource-manager", "NAME", "the system whose job this launch runs in: slurm, pbs, lsf, gridengine, flux and "
          "others; none: hosts are only those of the command line. Default: found by the environment", HOSTS,

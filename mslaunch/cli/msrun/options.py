@@ -40,8 +40,8 @@ EXTRAS = (
     "H", "hostfile", "x", "pty", "grace", "term-to", "timeout", "warn", "rsh-agent", "ssh-accept-new",
     "resource-manager", "wait-hosts", "connect-timeout", "agent-python", "fanout", "heartbeat", "lease",
     "display-table", "display-allocation", "do-not-launch", "report-bindings", "tag-output", "timestamp-output",
-    "enable-recovery", "max-restarts", "restart", "restart-delay", "min-ranks", "server_num", "scheduler-runs",
-    "q", "v",
+    "devices-per-rank", "devices", "enable-recovery", "max-restarts", "restart", "restart-delay", "min-ranks",
+    "server_num", "scheduler-runs", "q", "v",
 )  # fmt: skip
 
 #: the help of -H, which means something else to mpirun

@@ -10,7 +10,15 @@ A row without a field has a reader that returns (path, value) pairs.  Rare rows 
 from __future__ import annotations
 
 from mslaunch.cli.parser.readers import Expected
-from mslaunch.datamodel.request import AppContext, LinkPolicy, OutputPolicy, Policy, Request, ServicePolicy
+from mslaunch.datamodel.request import (
+    AppContext,
+    DevicePolicy,
+    LinkPolicy,
+    OutputPolicy,
+    Policy,
+    Request,
+    ServicePolicy,
+)
 from mslaunch.errors import UsageError
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 
@@ -284,6 +292,7 @@ def assemble(line: ParsedLine, notes: Sequence[str] = ()) -> Request:
         OutputPolicy(**records.get("output", {})),
         _link_policy(records.get("link", {})),
         cluster=ServicePolicy(**records.get("cluster", {})),
+        devices=DevicePolicy(**records.get("devices", {})),
         **{**fields, "notes": (*fields.get("notes", ()), *notes)},
     )
 

@@ -7,7 +7,7 @@ a later policy leaves nothing of an earlier one.  Whether a machine has such obj
 
 from __future__ import annotations
 
-from mslaunch.cli.parser.readers import Expected, count, meant, shortened, text, yes_no
+from mslaunch.cli.parser.readers import Expected, count, is_number, meant, shortened, text, yes_no
 from mslaunch.faststd import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from mslaunch.cli.parser.readers import Pairs
 
+_DEVICES = 256  # of a node, at most
+_OF_NAMES = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_.:/"  # characters of devices' names
 _LEVELS = ("core", "l1cache", "l2cache", "l3cache", "socket", "numa", "board", "hwthread")
 _POLICIES = ("slot", "node", "seq", *_LEVELS, "dist", "ppr", "package", "rankfile", "sequential", "distance")
 _OBJECTS = ("node", *_LEVELS, "package", "skt", "thread")
@@ -148,6 +150,25 @@ def cpu_list(word: str) -> str:
     if not squeezed or squeezed.strip("0123456789,;:-*sScC") or not any(char.isdigit() for char in squeezed):
         raise Expected("numbers of cpus, such as 0,2-3", "the numbers are logical ones, as lstopo -l shows them")
     return word
+
+
+def device_names(word: str) -> tuple[str, ...]:
+    """Numbers, ranges of them and other names of devices, with commas between: 0,2-3 or GPU-1b2c3d4e."""
+    names = [name for part in word.split(",") for name in _devices(part)]
+    if len(set(names)) < len(names) or len(names) > _DEVICES:
+        raise Expected(f"at most {_DEVICES} devices, each once")
+    return tuple(names)
+
+
+def _devices(part: str) -> list[str]:
+    first, dash, last = part.partition("-")
+    if dash and is_number(first) and is_number(last):
+        numbers = range(int(first), int(last) + 1)[: _DEVICES + 1]
+        if numbers:
+            return [str(number) for number in numbers]
+    elif part[:1].isalnum() and not part.strip(_OF_NAMES):
+        return [str(int(part)) if is_number(part) else part]
+    raise Expected("a list of devices such as 0,2-3")
 
 
 def _policy(name: str, pattern: tuple[tuple[int, str], ...] = ()) -> Pairs:

@@ -15,7 +15,7 @@ from mslaunch.datamodel.node_plan import ANY_HOST
 from mslaunch.datamodel.request import ServicePolicy
 from mslaunch.errors import WireError
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
-from mslaunch.frameworks.table import PORT, SERVICE_PORT
+from mslaunch.frameworks.table import OWN_PORTS, PORT, SERVICE_PORT
 from mslaunch.protocol import control, frames
 
 if TYPE_CHECKING:
@@ -44,13 +44,19 @@ class RendezvousRequest(NamedTuple):
         return "" if self.elsewhere else _LOCALHOST
 
     @property
+    def own_ports(self) -> int:
+        """How many single frameworks have a port of their own; none of them where others launch a part of the job."""
+        return 0 if self.cluster.share or self.cluster.simulated else OWN_PORTS
+
+    @property
     def ports(self) -> dict[int, list[control.PortRequest]]:
-        """The ports that frameworks want, by node; that of the services is the first there, that of rank 0 the last.
+        """The ports that frameworks want, by node: that of the services, those of single frameworks, that of rank 0.
 
         In this order a port that the user has named is not taken for one that may be any.
         """
         cluster, share = self.cluster, self.cluster.share
-        found = {self.first: [control.PortRequest()] if PORT else []}
+        meeting = 0 if share and share.first != 0 else cluster.meeting
+        found = {self.first: [control.PortRequest()] * self.own_ports + [control.PortRequest(meeting)] * bool(PORT)}
         if not SERVICE_PORT or cluster.simulated:
             return found
         if share is None:
@@ -152,11 +158,17 @@ class Rendezvous:
     def _finish(self) -> None:
         settled = {target.purpose: self._settle(target) for target in self._targets}
         warning = "; ".join(text for _, text in settled.values() if text)
-        port, share = self._reserved[self._sought.first].ports[-1] if PORT else 0, self._sought.cluster.share
+        ports, share = self._reserved[self._sought.first].ports, self._sought.cluster.share
+        port, own_ports = ports[-1] if PORT else 0, ports[-1 - self._sought.own_ports : -1]
         address, service_address = (settled.get(purpose, ("", ""))[0] for purpose in (PORT, SERVICE_PORT))
         if share:
-            address, service_address, port = share.address, share.address, share.meeting or port
-        found = Endpoint(address or _LOCALHOST, port, self._service_port(), service_address, self._hosts())
+            address, service_address, port = (
+                share.address,
+                share.address,
+                share.meeting or self._sought.cluster.meeting or port,
+            )
+        service_port, hosts = self._service_port(), self._hosts()
+        found = Endpoint(address or _LOCALHOST, port, service_port, service_address, hosts, own_ports)
         self._done(found, warning)
 
     def _hosts(self) -> tuple[str, ...]:

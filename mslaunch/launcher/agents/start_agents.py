@@ -83,7 +83,7 @@ class AgentPool:
         wait: Callable[[Callable[[], bool]], None],
         dry: bool = False,
         describe_all: bool = False,
-        progress: Callable[[int, int, bool], None] = lambda answered, hosts, over: None,
+        progress: Callable[[int, int, bool, str], None] = lambda answered, hosts, over, again: None,
         *,
         links: OpenLinks | None = None,
     ) -> None:
@@ -92,8 +92,8 @@ class AgentPool:
         `describe_all`: every agent is asked for its topology when it is started, for it cannot be asked later, and
         ranks may get their places only then.
 
-        `progress` gets, after a second, how many of how many hosts have answered; at the end once more, with True.
-        `links`: those of the launch.
+        `progress` gets, after a second, how many of how many hosts have answered, and what is told of those that are
+        tried again; at the end once more, with True.  `links`: those of the launch.
         """
         self._start = partial(ConnectPhase, links or OpenLinks(loop, policy), environ, console.info)
         self._policy = policy
@@ -219,7 +219,7 @@ class ConnectPhase:
         policy: LinkPolicy,
         nodes: Sequence[Node],
         describe: bool = False,
-        progress: Callable[[int, int, bool], None] | None = None,
+        progress: Callable[[int, int, bool, str], None] | None = None,
         done: Callable[[ConnectPhase], None] | None = None,
     ) -> None:
         """`describe`: agents are asked for their topologies.  `progress`: see `AgentPool`.
@@ -359,12 +359,11 @@ class ConnectPhase:
         self._limit = self._loop.after(_LOOK_AGAIN, self._check_clocks)
 
     def _show_progress(self, over: bool = False) -> None:
-        if not self._progress:
-            return
-        if self._shown or not over:
+        if self._progress and (self._shown or not over):
             self._shown = True
-            self._progress(len(self._nodes) - len(self.waiting), len(self._nodes), over)
-        if not over:
+            again = self._retries.about(self.waiting) if self._retries else ""
+            self._progress(len(self._nodes) - len(self.waiting), len(self._nodes), over, again)
+        if self._progress and not over:
             self._progress_timer = self._loop.after(_PROGRESS, self._show_progress)
 
     # --- the end

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from mslaunch.launcher.agents.connection import JobAgents
     from mslaunch.launcher.job.rank_table import ServiceTable
     from mslaunch.launcher.stdio.terminal import Console
+    from mslaunch.plan.device_shares import DeviceShares
 
 _MOST_NOTICES, _NOTICE_BYTES = 8, 400
 _FEW = 12  # ranks of a node that can be started, or will say themselves why not: the question costs a little
@@ -45,6 +46,7 @@ class JobPlans(NamedTuple):
     rendezvous: RendezvousRequest = RendezvousRequest(0, 0)
     counts: Sequence[int] = ()  # ranks of each node
     patience: float = events.PREPARE_SECONDS  # for addresses and ports
+    devices: DeviceShares | None = None  # that the ranks want; it gets the answers before `ranks` is called
 
 
 class Startup:
@@ -73,7 +75,8 @@ class Startup:
         self._began = 0.0
         self._rendezvous = Rendezvous(agents.hellos, agents.host, plans.rendezvous, agents.send, self._found)
         self._endpoint: tuple[Endpoint, str] | None = None  # with a warning, once it is known
-        self._room = {node: count for node, count in enumerate(plans.counts) if count > _FEW}  # not answered yet
+        few = 0 if plans.devices else _FEW
+        self._room = {node: count for node, count in enumerate(plans.counts) if count > few}  # not answered yet
         self._short: dict[str, dict[int, int]] = {}  # what is too little -> nodes, and how many ranks each can start
         self.on: dict[int, Callable[[int, frames.Frame], None]] = {
             frames.RESERVED: self._on_reserved,
@@ -86,8 +89,9 @@ class Startup:
     def begin(self) -> None:
         """Ask the agents for what must be known first."""
         self._rendezvous.begin()
+        devices = b" " + self._make.devices.question if self._make.devices else b""
         for node, count in self._room.items():
-            self._agents.send(node, frames.encode(frames.ROOM, payload=str(count).encode()))
+            self._agents.send(node, frames.encode(frames.ROOM, payload=b"%d%s" % (count, devices)))
 
     # --- addresses and ports, and room
 
@@ -98,9 +102,15 @@ class Startup:
         self._rendezvous.reached(node, control.unpack_record(control.Reached, frame.payload).addresses)
 
     def _on_fits(self, node: int, frame: frames.Frame) -> None:
-        fits, _, reason = frame.payload[:_NOTICE_BYTES].decode("utf-8", "replace").partition(" ")
+        head, _, devices = frame.payload.partition(b"\n")
+        fits, _, reason = head[:_NOTICE_BYTES].decode("utf-8", "replace").partition(" ")
         if node not in self._room or not (fits.isascii() and fits.isdigit()):
             raise meaningless(frame)
+        if self._make.devices and int(fits) >= self._room[node]:
+            try:
+                self._make.devices.found(node, devices.decode("ascii"))
+            except ValueError:  # also of the decoder
+                raise meaningless(frame) from None
         if self._room.pop(node) > int(fits):
             self._short.setdefault(printable(reason), {})[node] = int(fits)
         self._go_on()

@@ -65,18 +65,33 @@ class PatternValues:
         self._rows = list(rows)
         self._service = service or self._rows[0]
         self._addresses = addresses
+        self._local: list[int] = []  # the local ranks, up to the last that was asked for
+        self._on_host: dict[tuple[int, tuple[str, int]], int] = {}  # world and host -> how many of these
         self.ranks = range(first, first + len(self._rows))  #: the numbers of all ranks
         self.worlds = RankNames(len(self._rows), first=first)
 
     def of(self, rank: int) -> dict[str, str]:
-        """The value of each letter for a rank or a service; %w, for our own patterns only, is the world, from 1."""
+        """The value of each letter for a rank or a service.
+
+        For our own patterns only: %w is the world, from 1, and %l the local rank of a rank.
+        """
         if is_service(rank):
             (host, node), world, own = self._service, 1, service_info(rank).name
         else:
             (host, node), (world, number) = self._rows[rank - self.ranks.start], self.worlds.of(rank)
             own = str(number)
         address = self._addresses(node) if self._addresses else host
-        return {"r": own, "g": str(world - 1), "p": str(node), "h": host, "a": address, "%": "%", "w": str(world)}
+        known = {"r": own, "g": str(world - 1), "p": str(node), "h": host, "a": address, "%": "%", "w": str(world)}
+        return known if is_service(rank) else {**known, "l": str(self.local_rank(rank))}
+
+    def local_rank(self, rank: int) -> int:
+        """The number of a rank among those of its host, in its world."""
+        while len(self._local) <= rank - self.ranks.start:
+            at = len(self._local)
+            host = self.worlds.of(self.ranks.start + at)[0], self._rows[at]
+            self._local.append(self._on_host.get(host, 0))
+            self._on_host[host] = self._local[at] + 1
+        return self._local[rank - self.ranks.start]
 
     def add_world(self, rows: Iterable[tuple[str, int]]) -> range:
         """Add the ranks of a world; returns their numbers."""

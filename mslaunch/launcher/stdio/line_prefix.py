@@ -82,7 +82,8 @@ class Prefix:
         self._timestamp = policy.timestamp
         self._pattern = _TAGS.get((policy.style, policy.tag)) or _TAGS["5.0", policy.tag]
         if policy.prepend is not None:
-            file_patterns.check(policy.prepend, "-prepend-pattern")
+            if policy.streams is None:  # else it is ours
+                file_patterns.check(policy.prepend, "-prepend-pattern")
             self._pattern = policy.prepend
         self._pids: dict[int, int] = {}
         self._made: dict[tuple[int, int], bytes] = {}

@@ -23,7 +23,8 @@ from mslaunch.launcher.stdio import file_patterns
 from mslaunch.launcher.stdio.file_patterns import PatternValues
 from mslaunch.launcher.stdio.line_prefix import LineGuard
 from mslaunch.launcher.stdio.log_folders import File, LogFolders
-from mslaunch.launcher.stdio.log_layouts import layouts
+from mslaunch.launcher.stdio.log_layouts import Layout, layouts
+from mslaunch.launcher.stdio.stream_choice import stream_choice
 from mslaunch.launcher.stdio.terminal import write_all
 from mslaunch.protocol.frames import STDERR, STDOUT
 
@@ -52,13 +53,15 @@ class RankLogs:
         self._attempt = attempt
         self._layouts = layouts(policy)
         self._kinds = (STDOUT,) if policy.merge else (STDOUT, STDERR)
-        self.keeps_stdout = any(layout.out for layout in self._layouts)
+        chosen = policy.streams is None or bool(policy.streams.redirects or policy.streams.tee)
+        self.keeps_stdout = chosen and any(layout.out for layout in self._layouts)
         self._files: dict[tuple[int, int], list[File]] = {}
         self._made: set[str] = set()
         self._open: dict[str, int] = {}
         self._folders = LogFolders(notice)
         self._failed: dict[str, str] = {}  # path -> why
         self._of_ranks: set[str] = set()
+        self._streams = stream_choice(policy, places)
         self._guards: dict[str, LineGuard] = {}  # of shared files
         self.by_line: set[int] = set()  #: the kinds of streams that share files; `write` must get whole lines of them
         self._find_shared()
@@ -68,9 +71,23 @@ class RankLogs:
                 rename_old(list(files.values()), self._folders)
             for _, file in self._all_files(places.ranks):
                 self._fd(file)
+            for layout in self._layouts:
+                self._make_folders(layout)
         except LaunchError:
             self.close()
             raise
+
+    def folder(self, rank: int) -> str | None:
+        """The directory of a rank that has one of its own."""
+        found = [layout for layout in self._layouts if layout.folder]
+        values = self._values_of(rank) if found else {}
+        return next((os.path.join(one.base, file_patterns.fill(one.folder, values)) for one in found), None)
+
+    def _make_folders(self, layout: Layout) -> None:
+        """Make the directories of all ranks that have one of their own."""
+        for rank in self._places.ranks if layout.folder else ():
+            path = os.path.join(str(self.folder(rank)), "error.json")
+            self._folders.make(File(path, layout.base, layout.where, layout.private))
 
     def add(self, numbers: Iterable[int]) -> None:
         """Make the files of new ranks or services; one that cannot be made is reported, and the job goes on."""
@@ -120,17 +137,17 @@ class RankLogs:
         if files is None:
             files = self._files[kind, rank] = []
             service, values = is_service(rank), self._values_of(rank)
-            for layout in self._layouts:
+            for layout in self._layouts if self._streams is None or self._streams.kept(kind, rank) else ():
                 below = (service and layout.service) or (layout.out if kind == STDOUT else layout.err)
                 path = os.path.join(layout.base, file_patterns.fill(below, values))
-                path = of_attempt(path, self._attempt)
+                path = path if layout.folder else of_attempt(path, self._attempt)
                 if below and not (service and path in self._of_ranks):
                     files.append(File(path, layout.base, layout.where, layout.private))
         return files
 
     def _values_of(self, rank: int) -> dict[str, str]:
         """The letters of `Layout`."""
-        values = self._places.of(rank)
+        values = {**self._places.of(rank), "t": str(self._attempt - 1)}
         if is_service(rank):
             name = service_info(rank).name
             return {**values, **dict.fromkeys("ndom", name), "v": name.replace(".", "_")}
@@ -158,7 +175,19 @@ class RankLogs:
             os.close(fd)
         self._open.clear()
         self._folders.close()
+        for layout in self._layouts:
+            if layout.passing:
+                remove_empty(layout.base)
         return not self._failed
+
+
+def remove_empty(top: str) -> None:
+    """Remove a directory that was made for this launch, as far as nothing is in it."""
+    for path, _, _ in os.walk(top, topdown=False):
+        try:
+            os.rmdir(path)
+        except OSError:  # it has files
+            pass
 
 
 # --- files of earlier launches and attempts

@@ -72,6 +72,14 @@ class LogFolders:
             path = error.filename if error.filename and error.filename != file.name else file.path
             raise LaunchError(f"{path}: {why}", file.where, _TODO) from None
 
+    def make(self, file: File) -> None:
+        """Make the directories of a file, not the file.  Raises `LaunchError`."""
+        try:
+            self.of(file, make=True)
+        except OSError as error:
+            why = _WHY.get(error.errno or 0, error.strerror)
+            raise LaunchError(f"{error.filename or file.path}: {why}", file.where, _TODO) from None
+
     def reopen(self, file: File) -> int:
         """Open a file that was made before, to append.  Raises OSError and `LaunchError`."""
         return open_own(file.name, os.O_APPEND, self.of(file))

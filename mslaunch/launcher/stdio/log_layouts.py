@@ -22,7 +22,7 @@ class Layout(NamedTuple):
 
     Beside `file_patterns.LETTERS`: %n is the number of a rank, padded to the digits of the number of ranks, %d is
     rank.%n; %m and %o are these two with the number of the world in front, but for the job's own world.  For a service
-    all four are its name, and %v is that with _ for the dot.
+    all four are its name, and %v is that with _ for the dot.  %t, with `folder` only, is the number of restarts before.
     """
 
     base: str
@@ -31,6 +31,8 @@ class Layout(NamedTuple):
     where: str  # what an error names
     service: str = ""  # the pattern for services; "": that of ranks
     private: bool = False  # a directory that is made is for the user alone
+    folder: str = ""  # a directory of each rank, which is there even if no stream is kept; paths then have the attempt
+    passing: bool = False  # `base` is removed at the end if nothing is in it
 
 
 def openmpi4(policy: OutputPolicy, path: str) -> Layout:
@@ -63,12 +65,21 @@ def errfile(policy: OutputPolicy, path: str) -> Layout:
     return Layout(base, "", below, where)
 
 
+def rank_logs(policy: OutputPolicy, path: str) -> Layout:
+    """torchrun's --log-dir: DIR/RUN_xxx/attempt_0/LOCAL_RANK/stdout.log and stderr.log, with error.json beside them."""
+    assert policy.streams
+    folder, made = policy.streams.folder, policy.streams.made
+    where = f"log files in {path}"
+    return Layout(path, f"{folder}/stdout.log", f"{folder}/stderr.log", where, "", made, folder, made)
+
+
 #: field of the `OutputPolicy` -> its layout
 LAYOUTS: dict[str, Callable[[OutputPolicy, str], Layout]] = {
     "directory": openmpi4,
     "file": openmpi5,
     "outfile": outfile,
     "errfile": errfile,
+    "rank_logs": rank_logs,
 }
 
 

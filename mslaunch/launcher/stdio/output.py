@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from mslaunch.launcher.stdio.file_patterns import PatternValues
     from mslaunch.launcher.stdio.line_prefix import LineGuard, LineSplitter, Prefix
     from mslaunch.launcher.stdio.log_files import RankLogs
+    from mslaunch.launcher.stdio.stream_choice import StreamChoice
     from mslaunch.launcher.stdio.xml import XmlDocument
     from mslaunch.runtime.loop import Loop
 
@@ -69,7 +70,12 @@ class Output:
         self._guards: dict[int, LineGuard] = {}  # for each stream that shows lines, that of its device
         self._lines: dict[int, LineSplitter] = {}  # streams that are cut into lines
         self._tails: dict[int, bytes] = {}
+        self._streams: StreamChoice | None = None
         if places:
+            if policy.streams:
+                from mslaunch.launcher.stdio.stream_choice import stream_choice
+
+                self._streams = stream_choice(policy, places)
             self._add_transform(policy, places, info.attempt)
             if policy.paths:
                 from mslaunch.launcher.stdio.log_files import RankLogs
@@ -140,13 +146,14 @@ class Output:
         service = is_service(rank)
         if kind == STDERR or self._merged or service:
             self._tails[rank] = (self._tails.get(rank, b"") + data[-_TAIL:])[-_TAIL:]
-        if kind in self._lines and not service:
+        kept, streams = data, self._streams  # with `streams` files have what was printed, without prefixes
+        if kind in self._lines and not service and (streams is None or streams.prefixed(kind, rank)):
             data = self._lines[kind].feed(kind, rank, data)
-        if not data:
-            return
-        if self.logs:
-            self.logs.write(kind, rank, data)
-        if kind in self._shown and not service and (self._ranks_shown is None or rank in self._ranks_shown):
+        kept = kept if streams else data
+        if kept and self.logs:
+            self.logs.write(kind, rank, kept)
+        chosen = streams.shown(kind, rank) if streams else self._ranks_shown is None or rank in self._ranks_shown
+        if data and kind in self._shown and not service and chosen:
             self._shown[kind].send(self._guards[kind].join(kind, rank, data) if self._guards else data)
 
     def write_unsorted(self, kind: int, data: bytes) -> None:

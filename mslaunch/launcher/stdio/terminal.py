@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from mslaunch.launcher.observers import Observer
     from mslaunch.runtime.loop import Loop
 
+_COLUMNS = 80  # of a terminal that does not tell
 FLUSH_SECONDS = 3.0  #: how long the end of a launch waits for a device that takes nothing
 
 
@@ -149,8 +150,17 @@ class Console:
     def _show_progress(self, record: Any) -> None:
         """A line that replaces the one before, until no host is waited for."""
         if isinstance(record, Connecting):
-            text = "" if record.over else f"connecting {record.answered}/{record.hosts} hosts"
-            self.stderr.send(f"\r\x1b[K{text}".encode())
+            again = f"; tried again: {printable(record.again)}" if record.again else ""
+            text = "" if record.over else f"connecting {record.answered}/{record.hosts} hosts{again}"
+            self.stderr.send(f"\r\x1b[K{text[: self._width - 1]}".encode("utf-8", "replace"))
+
+    @property
+    def _width(self) -> int:
+        """Columns of the terminal: a longer line could not be replaced."""
+        try:
+            return os.get_terminal_size(self._fd).columns or _COLUMNS
+        except OSError:
+            return _COLUMNS
 
     def open_stdout(self, fd: int) -> OutputFd:
         """Standard output; the same device as standard error if it is one terminal, pipe or socket."""

@@ -1,4 +1,4 @@
-"""The number of ranks on each host as msrun counts them: --local_worker_num, or slots, or even shares.
+"""The number of ranks on each host as msrun and torchrun count them: a number for each, or slots, or even shares.
 
 It becomes the slots of the allocation, which mapping then fills.  A host of -H without a number has one slot for
 mpirun; here it has none of its own if no host of that -H has a number, and such hosts share what is left evenly.
@@ -23,6 +23,8 @@ def shared(allocation: Allocation, request: Request) -> Allocation:
     """The allocation with the slots that `policy.per_host` asks for.  Raises `UsageError` if numbers do not add up."""
     each, total = request.policy.per_host, request.apps[0].np
     nodes = allocation.nodes
+    if each and request.policy.nodes:
+        return _nodes_of_torchrun(allocation, each, *request.policy.nodes)
     if each:
         _check_each(len(nodes), each, total)
         return _with(allocation, [each] * len(nodes), "--local_worker_num", each)
@@ -37,6 +39,17 @@ def shared(allocation: Allocation, request: Request) -> Allocation:
     shares = iter([each + (at < more) for at in range(sum(unsaid))])  # the first get one more if it is not even
     slots = [next(shares) if open_ else node.slots or 0 for node, open_ in zip(nodes, unsaid)]
     return _with(allocation, slots, "an even share", max(slots))
+
+
+def _nodes_of_torchrun(allocation: Allocation, each: int, fewest: int, most: int) -> Allocation:
+    """--nnodes MIN:MAX and --nproc-per-node: the first MAX hosts; those after them are spares."""
+    nodes = allocation.nodes
+    if len(nodes) < fewest:
+        what = f"it asks for {counted(fewest, 'host')}, and {counted(len(nodes), 'host')} can be used"
+        raise UsageError(what, "--nnodes", "name more hosts, or lower it")
+    used = nodes[: most or len(nodes)]
+    allocation = allocation._replace(nodes=used, spares=(*nodes[len(used) :], *allocation.spares))
+    return _with(allocation, [each] * len(used), "--nproc-per-node", each)
 
 
 def _check_each(hosts: int, each: int, total: int | None) -> None:
@@ -79,7 +92,9 @@ def _with(allocation: Allocation, slots: Sequence[int], source: str, spare: int)
         for node, many in zip(allocation.nodes, slots)
     )
     spares = tuple(
-        node if node.slots is not None and source != "--local_worker_num" else node._replace(slots=spare)
+        node
+        if node.slots is not None and source not in ("--local_worker_num", "--nproc-per-node")
+        else node._replace(slots=spare)
         for node in allocation.spares
     )
     return allocation._replace(nodes=nodes, spares=spares)

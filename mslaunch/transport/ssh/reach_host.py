@@ -94,7 +94,7 @@ def connect(shared: Shared, config: HostConfig, attempt: ConnectAttempt) -> Conn
             rest = random.uniform(0.1, 0.3) * min(tries, 5)
             if rest >= attempt.deadline.left():
                 hung_up = _hung_up(config, dropped, tries)
-                hung_up.passing = True
+                hung_up.passing = hung_up.what
                 raise hung_up from None
             attempt.pause(rest)
 
@@ -172,7 +172,7 @@ def _connected(config: HostConfig, attempt: ConnectAttempt, patience: int) -> So
             return tcp_stream(config.hostname, config.port, config.family, attempt.deadline, attempt.arm, patience)
         except LinkError as error:
             if not left or attempt.deadline.left() <= _PAUSE:
-                error.passing = True
+                error.passing = error.what
                 raise
         attempt.pause(_PAUSE * random.uniform(0.75, 1.0))
     raise AssertionError("there is at least one attempt")
@@ -227,7 +227,7 @@ def _handshake(shared: Shared, config: HostConfig, stream: SocketStream, deadlin
         raise _nothing_in_common(config, transport.shown, paramiko_transport.offers(transport)) from error
     reason = transport.farewell or (str(error) if error and str(error) else "the host hung up")
     failed = LinkError(f"key exchange: {reason}", config.where)
-    failed.passing = error is None  # the host hung up: its sshd is starting, or too busy
+    failed.passing = "" if error else failed.what  # the host hung up: its sshd is starting, or too busy
     raise failed
 
 

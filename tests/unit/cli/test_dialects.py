@@ -16,7 +16,17 @@ from mslaunch.cli.mpirun.parse import describe
 from mslaunch.cli.msrun.options import EXTRAS as MSRUN_EXTRAS
 from mslaunch.cli.msrun.options import MsrunOptions
 from mslaunch.cli.parser.options import DONE, PASSED, REFUSED
-from mslaunch.datamodel.request import AppContext, LinkPolicy, OutputPolicy, Policy, Request, ServicePolicy
+from mslaunch.cli.torchrun.options import EXTRAS as TORCHRUN_EXTRAS
+from mslaunch.cli.torchrun.options import TorchrunOptions
+from mslaunch.datamodel.request import (
+    AppContext,
+    DevicePolicy,
+    LinkPolicy,
+    OutputPolicy,
+    Policy,
+    Request,
+    ServicePolicy,
+)
 
 CLI = Path(dialects.__file__).parent
 MODULES = [path for path in sorted(CLI.rglob("*.py")) if path.name not in ("dialects.py", "__init__.py")]
@@ -45,10 +55,11 @@ def test_commands_belong_to_one_dialect() -> None:
 
 @pytest.mark.parametrize("row", dialects.DIALECTS, ids=lambda row: row.name)
 def test_each_option_sets_an_existing_field(row: dialects.DialectRow) -> None:
-    own = {"hydra": HydraOptions, "msrun": MsrunOptions}.get(row.name)
+    own = {"hydra": HydraOptions, "msrun": MsrunOptions, "torchrun": TorchrunOptions}.get(row.name)
     records = {"": Request, "app": AppContext, "policy": Policy, "output": OutputPolicy, "link": LinkPolicy}
     known = {f"{name}.{field}".lstrip(".") for name, record in records.items() for field in record._fields}
     known |= {f"cluster.{field}" for field in ServicePolicy._fields}
+    known |= {f"devices.{field}" for field in DevicePolicy._fields}
     known |= {f"own.{field}" for field in (own._fields if own else ("parameter", "appfile", "tune"))}
     about = row.load().describe()
     assert {option.field.rstrip("+") for option in about.table if option.field} <= known
@@ -79,10 +90,17 @@ NOT_IN_MSRUN = NOT_IN_HYDRA - set(MSRUN_EXTRAS) | {
     "stdin",
     "wdir",
 }
+#: torchrun has streams and restarts of its own, and no services
+NOT_IN_TORCHRUN = (NOT_IN_MSRUN | set(MSRUN_EXTRAS)) - set(TORCHRUN_EXTRAS) - {"max-restarts"}
 
 
 @pytest.mark.parametrize(
-    ("name", "extras", "absent"), [("hydra", HYDRA_EXTRAS, NOT_IN_HYDRA), ("msrun", MSRUN_EXTRAS, NOT_IN_MSRUN)]
+    ("name", "extras", "absent"),
+    [
+        ("hydra", HYDRA_EXTRAS, NOT_IN_HYDRA),
+        ("msrun", MSRUN_EXTRAS, NOT_IN_MSRUN),
+        ("torchrun", TORCHRUN_EXTRAS, NOT_IN_TORCHRUN),
+    ],
 )
 def test_every_option_of_mslaunch_is_offered_by_a_dialect_or_left_out_on_purpose(
     name: str, extras: tuple[str, ...], absent: set[str]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from mslaunch.datamodel.node_plan import SERVICE_BASE as SERVICE
 from mslaunch.datamodel.request import ServicePolicy
-from mslaunch.frameworks import mindspore, openmpi, torch
+from mslaunch.frameworks import jax, mindspore, openmpi, torch
 from mslaunch.frameworks import table as frameworks
 from mslaunch.frameworks.contract import ProgramInfo, RankInfo
 
@@ -26,7 +27,7 @@ def environments(counts: list[int]) -> list[dict[str, str]]:
     for node, count in enumerate(counts):
         for local in range(count):
             where = (len(made), sum(counts), local, count, node, len(counts), sum(counts))
-            place = RankInfo(*where, "10.0.0.1", 10001, 10002, bound=True)
+            place = RankInfo(*where, "10.0.0.1", 10001, 10002, bound=True, own_ports=(10003,), jobid="ff")
             words = [*frameworks.job_env(place), *frameworks.app_env(PROGRAM), *frameworks.rank_env(place)]
             env = dict(word.split("=", 1) for word in words)
             assert len(env) == len(words), "no variable is given twice"
@@ -49,7 +50,9 @@ def test_numbers_of_all_frameworks_agree(counts: list[int]) -> None:
             == env["OMPI_COMM_WORLD_NODE_RANK"]
         )
         assert env["LOCAL_WORLD_SIZE"] == env["OMPI_COMM_WORLD_LOCAL_SIZE"] == env["LOCAL_RANK_SIZE"]
-        assert env["NODE_RANK"] == env["GROUP_RANK"]
+        assert env["NODE_RANK"] == env["GROUP_RANK"] and env["GROUP_WORLD_SIZE"] == str(len(counts))
+        assert (env["ROLE_RANK"], env["ROLE_WORLD_SIZE"], env["ROLE_NAME"]) == (env["RANK"], str(size), "default")
+        assert env["JAX_COORDINATOR_PORT"] == "10003" and jax_address(env) == "10.0.0.1:10003"
         assert env["MASTER_ADDR"] == env["MS_SCHED_HOST"] == "10.0.0.1"
         assert (env["MASTER_PORT"], env["MS_SCHED_PORT"]) == ("10001", "10002")
         assert env["MS_ROLE"] == "MS_WORKER"
@@ -64,13 +67,43 @@ def test_numbers_of_all_frameworks_agree(counts: list[int]) -> None:
         assert {env["LOCAL_WORLD_SIZE"] for env in here} == {str(count)}
 
 
+def jax_address(env: dict[str, str]) -> str:
+    """OmpiCluster.get_coordinator_address() of jax 0.10.2."""
+    uri = env["OMPI_MCA_orte_hnp_uri"]
+    found = re.search(r"tcp://(.+?)[,:]|tcp6://\[(.+?)[,\]]", uri)
+    assert found and int(uri.split(".", maxsplit=1)[0]) % 4096 == 0
+    return f"{found[1] or found[2]}:{env['JAX_COORDINATOR_PORT']}"
+
+
+@pytest.mark.parametrize(("address", "port"), [("10.0.0.1", 12345), ("fd00::7", 65535)])
+def test_jax_finds_its_coordinator_and_a_port_for_versions_that_compute_it(address: str, port: int) -> None:
+    place = RankInfo(0, 2, 0, 2, 0, 1, 2, address, 10001, 10002, own_ports=(port,))
+    env = dict(word.split("=", 1) for word in frameworks.job_env(place))
+    assert jax_address(env) == f"{address}:{port}"
+    assert 61440 <= int(env["OMPI_MCA_orte_hnp_uri"].split(".")[0]) // 4096 % 4096 + 61440 <= 65535
+    for without in (place._replace(own_ports=()), place._replace(numbered=False)):
+        assert not [word for word in frameworks.job_env(without) if word.startswith(("JAX_", "OMPI_MCA_orte_hnp_uri"))]
+
+
+def test_a_launch_without_an_id_has_no_variables_of_torchelastic() -> None:
+    place = RankInfo(0, 2, 0, 2, 0, 1, 2, "10.0.0.1", 10001, 10002)
+    assert not [word for word in frameworks.job_env(place) if word.startswith("TORCHELASTIC_")]
+    told = frameworks.job_env(place._replace(jobid="ff", attempt=3, max_restarts=4))
+    assert [word for word in told if word.startswith("TORCHELASTIC_")] == [
+        "TORCHELASTIC_RUN_ID=ff",
+        "TORCHELASTIC_RESTART_COUNT=2",
+        "TORCHELASTIC_MAX_RESTARTS=4",
+    ]
+
+
 def mindspore_takes_mpi(env: dict[str, str]) -> bool:
     """UseMPI() of MindSpore's ms_utils.h without its last condition (MS_ROLE is empty): neither half may be true."""
     return bool(env.get("OMPI_COMMAND") and env.get("PMIX_RANK"))
 
 
-#: what a libmpi takes for the promise of a server or a daemon (mpirun 4.1.4 sets them all), or for an order to use one
-PROMISES = ("PMIX_", "PMI_", "OMPI_MCA_orte_hnp_uri", "OMPI_MCA_orte_local_daemon_uri", "OMPI_MCA_orte_launch",
+#: what a libmpi takes for the promise of a server or a daemon (mpirun 4.1.4 sets them all), or for an order to use one;
+#: not OMPI_MCA_orte_hnp_uri, which JAX wants, and which no libmpi obeys beside the others (tests/frameworks)
+PROMISES = ("PMIX_", "PMI_", "OMPI_MCA_orte_local_daemon_uri", "OMPI_MCA_orte_launch",
             "OMPI_MCA_pmix", "OMPI_MCA_orte_jobfam_session_dir", "OMPI_MCA_orte_top_session_dir", "PRTE_LAUNCHED",
             "OMPI_MCA_orte_precondition_transports")  # fmt: skip
 
@@ -127,6 +160,12 @@ def test_the_longest_argument_list_can_be_started() -> None:
         role=st.sampled_from(["", "scheduler", "server"]),
         numbered=st.booleans(),
         even_cpus=st.lists(st.integers(0, 99), max_size=3).map(tuple),
+        own_ports=st.sampled_from([(), (10003,)]),
+        own_port=st.just(0),
+        jobid=st.sampled_from(["", "ff"]),
+        attempt=st.integers(1, 9),
+        max_restarts=st.integers(0, 9),
+        devices=st.integers(0, 16),
     )
 )
 def test_no_two_frameworks_set_a_variable_differently(place: RankInfo) -> None:
@@ -174,7 +213,7 @@ def test_variables_that_are_set_are_also_scrubbed() -> None:
             assert any(name == one or (one.endswith("*") and name.startswith(one[:-1])) for one in frameworks.SCRUB), (
                 name
             )
-    assert (*openmpi.SCRUB, *torch.SCRUB, *mindspore.SCRUB) == frameworks.SCRUB
+    assert (*openmpi.SCRUB, *torch.SCRUB, *mindspore.SCRUB, *jax.JAX.scrub) == frameworks.SCRUB
     assert all("*" not in name[:-1] for name in frameworks.SCRUB)
 
 

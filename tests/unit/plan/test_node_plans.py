@@ -449,6 +449,19 @@ SHARE = Share(8, 4, "10.0.0.9", 8118, False)
 AT_MASTER = Endpoint("10.0.0.9", 10001, 8118, "10.0.0.9")
 
 
+def test_ranks_on_other_hosts_get_the_variables_of_a_batch_job() -> None:
+    """Names, or names with another value; no variable that a launch around us has left, or of our host or task."""
+    environ = {"JOB_NAME": "net", "PATH": "/tmp/7:/bin", "QRSH_PORT": "n1:1", "RANK": "3", "PWD": "/x", "OTHER": "1"}
+    words = ("JOB_NAME", "QRSH_PORT", "RANK", "PWD", "GONE", "PATH=/bin")
+    app = AppContext(("x",), env=(("JOB_NAME", "asked"),))
+    near, far = plans(app, environ, shared=words, scrub=("QRSH_*",))
+    assert not {"JOB_NAME=net", "PATH=/bin"} & set(near.apps[0].env)
+    assert far.apps[0].env[:2] == ("JOB_NAME=net", "PATH=/bin")
+    assert far.apps[0].env[-1] == "JOB_NAME=asked"
+    names = {word.partition("=")[0] for word in far.apps[0].env}
+    assert not names & {"QRSH_PORT", "RANK", "PWD", "GONE", "OTHER"}
+
+
 def shared(share: Share, jobmap: JobMap = PART, stdin: str = "0") -> NodePlan:
     request = Request((AppContext(("x",)),), cluster=ServicePolicy(first=True, share=share), stdin=stdin)
     (plan,) = make_plans(request, jobmap, {}, "/", AT_MASTER, "ff")

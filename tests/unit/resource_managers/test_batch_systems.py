@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,10 +21,15 @@ FILES = {
     "/pe0": "n1 0 all.q@n1 UNDEFINED\n",
     "/peodd": "n1 four all.q@n1\n",
     "/one": "n1\nn1\n",
+    "/var/spool/pbs/aux/11.head": "n1\nn2\n",
+    "/var/spool/torque/aux/12.head": "n1\nn1\nn2\n",
 }
 COMMANDS = {
-    "flux getattr hostlist": "n[1-3]\n",
-    "flux resource list -s all -n -o {nodelist} {ncores}": "n[1,3] 8\nn2 2\n",
+    "flux getattr hostlist": "n[1-4]\n",
+    "flux resource list -s up -n -o {rlist}": "rank[0,2]/core[0-3],gpu[0-1] rank1/core[0-1]\nrank0/core[4]\n",
+    "qstat -f 8": "Job Id: 8\n    Job_Name = x\n    exec_host = n1/0*2+n2/0*\n\t2+n2/1\n    exec_vnode = (n1)+(n9)\n",
+    "qstat -f 9": "Job Id: 9\n    exec_host = n1/0+n1/1\n    exec_vnode = (n1)\n",
+    "qstat -f 10": "Job Id: 10\n    exec_host = n8/0+n9/1\n",
 }
 
 
@@ -32,15 +39,23 @@ def read(path: str) -> str:
     return FILES[path]
 
 
+def run(argv: Sequence[str]) -> str:
+    if " ".join(argv) not in COMMANDS:
+        raise LaunchError("it failed")
+    return COMMANDS[" ".join(argv)]
+
+
 def found(environ: dict[str, str], wanted: str = "") -> Grant | None:
     rows = {word: row for word, (variable, row) in MANAGERS.items() if variable in environ}
-    host = HostAccess(environ, read, lambda argv: COMMANDS[" ".join(argv)], lambda name: name == "n1")
+    host = HostAccess(environ, read, run, lambda name: name == "n1")
     return detect(rows, host, wanted)
 
 
 PBS = {"PBS_JOBID": "7.head", "PBS_ENVIRONMENT": "PBS_BATCH"}
 LSF = {"LSB_JOBID": "7"}
 SGE = {"JOB_ID": "7"}
+FLUX = {"FLUX_URI": "local:///x"}
+TRANSPORTS = {"PBS's": "tm", "LSF's": "blaunch", "the": "flux", "Grid": "qrsh"}
 
 
 @pytest.mark.parametrize(
@@ -52,13 +67,15 @@ SGE = {"JOB_ID": "7"}
         ({**LSF, "LSB_DJOB_HOSTFILE": "/one"}, "LSF's job 7", {"n1": 2}),
         ({**LSF, "LSB_HOSTS": "n1 n2 n1"}, "LSF's job 7", {"n1": 2, "n2": 1}),
         ({**SGE, "PE_HOSTFILE": "/pe"}, "Grid Engine's job 7", {"n1": 5, "n2": 2}),
-        ({"FLUX_URI": "local:///x"}, "the Flux instance", {"n1": 4, "n2": 2, "n3": 4}),
-        ({"FLUX_URI": "local:///x", **PBS, "PBS_NODEFILE": "/pbs"}, "the Flux instance", {"n1": 4, "n2": 2, "n3": 4}),
+        (FLUX, "the Flux instance", {"n1": 5, "n2": 2, "n3": 4}),  # n4 is down
+        ({**FLUX, **PBS, "PBS_NODEFILE": "/pbs"}, "the Flux instance", {"n1": 5, "n2": 2, "n3": 4}),
+        ({"PBS_JOBID": "11.head"}, "PBS's job 11.head", {"n1": 1, "n2": 1}),  # a cleaned environment
+        ({"PBS_JOBID": "12.head"}, "PBS's job 12.head", {"n1": 2, "n2": 1}),
     ],
 )
 def test_hosts_and_slots(environ: dict[str, str], title: str, slots: dict[str, int]) -> None:
     grant = found(environ)
-    assert grant and (grant.title, grant.transport) == (title, "ssh")
+    assert grant and (grant.title, grant.transport) == (title, TRANSPORTS.get(title.partition(" ")[0], "ssh"))
     assert {node.name: node.slots for node in grant.allocation.nodes} == slots
     assert [node.name for node in grant.allocation.nodes if node.local] == ["n1"]
 
@@ -66,7 +83,11 @@ def test_hosts_and_slots(environ: dict[str, str], title: str, slots: dict[str, i
 @pytest.mark.parametrize(
     "environ",
     [
-        {"PBS_JOBID": "7"},  # left over; a job has PBS_ENVIRONMENT
+        {"PBS_JOBID": "7"},  # left over; qstat knows no such job
+        {"PBS_JOBID": "9"},  # one host
+        {"PBS_JOBID": "10"},  # the job of other hosts
+        {"PBS_JOBID": "../7"},
+        {**FLUX, "FLUX_JOB_ID": "f1", "FLUX_JOB_SIZE": "1"},  # a task of flux run: the instance is not the job's
         {"JOB_ID": "7"},
         {"PE_HOSTFILE": "/pe"},
         {"LOADL_HOSTFILE": "/one"},
@@ -90,6 +111,11 @@ def test_one_host_or_none_is_no_grant(environ: dict[str, str]) -> None:
         ),
         ({**PBS, "PBS_NODEFILE": "/empty"}, "PBS's job 7.head has no slots: PBS_NODEFILE names no host"),
         ({**PBS, "PBS_NODEFILE": "/odd"}, "PBS_NODEFILE: 'n2 -oProxyCommand=x' is not the name of a host"),
+        ({"PBS_JOBID": "8"}, "PBS's job 8 has 2 hosts, and PBS_NODEFILE is not set"),
+        (
+            {**FLUX, "FLUX_JOB_ID": "f1", "FLUX_JOB_SIZE": "8"},
+            "flux has started mslaunch 8 times, as the tasks of its job f1",
+        ),
         (LSF, "the hosts of LSF's job 7 are not known"),
         ({**LSF, "CSM_ALLOCATION_ID": "1"}, "LSF's job 7 is one of jsrun"),
         ({**LSF, "LSB_MCPU_HOSTS": "n1 4 n2"}, "is not a list of hosts and numbers"),
@@ -119,12 +145,45 @@ def test_a_launch_in_a_job_whose_hosts_cannot_be_used_starts_nothing(monkeypatch
     assert len(launch(["true"], options=["--quiet", "-n", "2", "--resource-manager", "none"]).ranks) == 2
 
 
+@pytest.mark.parametrize("said", ["n1 8", "rank9/core0", "rank[0-", "node0/core0", "rank0", "rank0/gpu0", ""])
+def test_what_flux_says_and_we_cannot_read_is_refused(said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(COMMANDS, "flux resource list -s up -n -o {rlist}", said + "\n")
+    with pytest.raises(LaunchError):
+        found(FLUX)
+
+
 @given(st.text(max_size=60))
 def test_no_text_of_a_system_is_a_traceback(text: str) -> None:
     for environ in ({**LSF, "LSB_MCPU_HOSTS": text}, {**PBS, "PBS_NODEFILE": "/t"}, {**SGE, "PE_HOSTFILE": "/t"}):
         rows = {word: row for word, (variable, row) in MANAGERS.items() if variable in environ}
         try:
             grant = detect(rows, HostAccess(environ, lambda path: text, "".join, lambda name: False))
+        except LaunchError:
+            continue
+        assert grant is None or all(node.name and node.slots for node in grant.allocation.nodes)
+
+
+def test_ranks_of_grid_engine_get_what_means_the_same_on_all_hosts() -> None:
+    """The directory of this host's part of the job is first in PATH; elsewhere it may be another user's."""
+    host = {"HOME": "/home/u", "TMPDIR": "/tmp/7.1.all.q", "QUEUE": "all.q", "PATH": "/tmp/7.1.all.q:/opt/bin:/bin"}
+    grant = found({**SGE, "PE_HOSTFILE": "/pe", "NSLOTS": "7", "SGE_TASK_ID": "undefined", **host})
+    assert grant and grant.shared == ("JOB_ID", "NSLOTS", "SGE_TASK_ID", "PATH=/opt/bin:/bin")
+    assert grant.title == "Grid Engine's job 7"
+    grant = found({**SGE, "PE_HOSTFILE": "/pe", "SGE_TASK_ID": "3"})
+    assert grant and grant.title == "Grid Engine's job 7.3"
+
+
+@given(st.text("rank[]0-9/core,gpu ()+*\t\n=execho_s", max_size=60))
+def test_no_answer_of_a_command_is_a_traceback(text: str) -> None:
+    """Of flux, and of qstat where only PBS_JOBID is left."""
+
+    def answer(argv: Sequence[str]) -> str:
+        return "n[0-9]" if "hostlist" in argv else f"exec_host = {text}" if argv[0] == "qstat" else text
+
+    for environ in (FLUX, {"PBS_JOBID": "7"}):
+        rows = {word: row for word, (variable, row) in MANAGERS.items() if variable in environ}
+        try:
+            grant = detect(rows, HostAccess(environ, read, answer, lambda name: name == "n1"))
         except LaunchError:
             continue
         assert grant is None or all(node.name and node.slots for node in grant.allocation.nodes)

@@ -6,6 +6,7 @@ import array
 import ast
 import fcntl
 import importlib.util
+import marshal
 import math
 import shlex
 import subprocess
@@ -18,16 +19,41 @@ from typing import cast
 import pytest
 
 from mslaunch.errors import UsageError
-from mslaunch.transport.bootstrap import bare, boot_argv, make_boot, payload
+from mslaunch.protocol.call_proof import bytecode
+from mslaunch.transport import bootstrap
+from mslaunch.transport.bootstrap import bare, boot_argv, calling_argv, make_boot, modules_for, payload
 from mslaunch.transport.manifest import CORE, PARTS
 
 
 def test_the_payload_is_small_and_whole() -> None:
     data = payload()
-    assert len(data) <= 40_600, "every launch sends it to every host: it should not grow"
+    assert len(data) <= 40_640, "every launch sends it to every host: it should not grow"
     program = zlib.decompress(data).decode()
     compile(program, "payload", "exec")
     assert all(repr(name) in program for name in CORE)
+
+
+@pytest.mark.parametrize(
+    ("kind", "compiled", "sent"),
+    [(bytecode(), True, "code"), (bytecode(), False, "str"), ("cpython-38-550d0d0a", True, "str"), ("", True, "str")],
+)
+def test_an_agent_gets_compiled_modules_only_if_it_has_our_bytecode(
+    kind: str, compiled: bool, sent: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bootstrap, "_is_compiled", lambda: compiled)
+    size, _, data = modules_for(kind).partition(b"\n")
+    assert len(data) == int(size) < 200_000
+    table = marshal.loads(zlib.decompress(data))
+    assert table.keys() == set(CORE)
+    assert {type(code).__name__ for package, code in table.values() if not package} == {sent}
+    assert all(code == "" for package, code in table.values() if package)
+
+
+def test_what_an_agent_needs_to_call_back_is_a_few_kilobytes() -> None:
+    """All else comes on its connection."""
+    _, data = calling_argv("python3", 10)
+    assert len(data) < 6_000
+    assert "mslaunch.agent.main'" not in zlib.decompress(data).decode()
 
 
 IN_PARTS = sorted({module for modules in PARTS.values() for module in modules})

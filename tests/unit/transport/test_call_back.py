@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from mslaunch.agent.call_launcher import _call
-from mslaunch.protocol.call_proof import CALL, LONGEST, TOKEN, new_nonce, proof
+from mslaunch.protocol.call_proof import CALL, LONGEST, TOKEN, bytecode, new_nonce, proof
 from mslaunch.runtime.loop import Loop
 from mslaunch.transport.call_back import CallListener, call_terms
 
@@ -26,7 +26,7 @@ class Listening:
         self.listener = CallListener(loop, KEY, self.admit)
         self.port = self.listener.port
 
-    def admit(self, node: str, fd: int) -> bool:
+    def admit(self, node: str, fd: int, first: bytes) -> bool:
         new = node not in self.admitted
         if new:
             self.admitted[node] = fd
@@ -99,7 +99,7 @@ def test_frames_may_follow_the_proof_at_once(listening: Listening) -> None:
     """A launcher that is slow then finds both in the socket."""
     nonce = new_nonce()
     with listening.connect() as sock:
-        sock.sendall(f"{CALL} {nonce} n1\n".encode())
+        sock.sendall(f"{CALL} {nonce} n1 {bytecode()}\n".encode())
         listening.until(lambda: any(caller.expected for caller in listening.listener._callers))
         theirs, _ = sock.recv(999).decode().split()
         sock.sendall(proof("agent", KEY, nonce, theirs, "n1").encode() + b"\n\0a frame\n")
@@ -132,9 +132,9 @@ def test_an_agent_without_the_token_learns_that_it_is_not_known(
         b"\n",
         b"GET / HTTP/1.1\r\n\r\n",
         b"x" * (LONGEST + 1),
-        f"{CALL} nonce\n".encode(),
-        f"{CALL} nonce n1 more\n".encode(),
-        f"{CALL} nonce n1\nand at once its proof\n".encode(),
+        f"{CALL} nonce n1\n".encode(),
+        f"{CALL} nonce n1 cpython more\n".encode(),
+        f"{CALL} nonce n1 cpython\nand at once its proof\n".encode(),
         bytes(range(256)),
     ],
 )
@@ -149,7 +149,7 @@ def test_a_wrong_proof_is_cut_off(listening: Listening) -> None:
     for who, node, end in (("launcher", "n1", b"\n"), ("agent", "n2", b"\n"), ("agent", "n1", b"x")):
         nonce = new_nonce()
         with listening.connect() as sock:
-            sock.sendall(f"{CALL} {nonce} n1\n".encode())
+            sock.sendall(f"{CALL} {nonce} n1 {bytecode()}\n".encode())
             sock.setblocking(False)
             answer: list[bytes] = []
 

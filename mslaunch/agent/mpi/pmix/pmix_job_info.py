@@ -183,14 +183,18 @@ def prefix_of(library: str) -> str:
     return head if found and "/" not in rest else ""
 
 
+_NOWHERE = "1.0;tcp://127.0.0.1:1"
+
+
 def extra_variables(inherited: Mapping[str, str], library: str, crowded: bool) -> dict[str, str]:
     """Variables that Open MPI needs besides those of libpmix; what is `inherited` stays."""
     prefix = prefix_of(library)
     idle = "1" if crowded else ""
     wanted = {"OPAL_PREFIX": prefix, "PMIX_PREFIX": prefix, "OMPI_MCA_mpi_yield_when_idle": idle}
     wanted = {name: value for name, value in wanted.items() if value and name not in inherited}
-    # 4.1 only checks that a daemon is named; it does not connect to this address
-    return {**wanted, "OMPI_MCA_orte_local_daemon_uri": "1.0;tcp://127.0.0.1:1"}
+    # 4.1 only checks that a daemon is named, and, since OMPI_MCA_orte_hnp_uri is there for JAX, an ompi-server, before
+    # worlds meet (ompi_rte_connect_accept_support of its rte/orte); it does not connect to this address
+    return {**wanted, **dict.fromkeys(("OMPI_MCA_orte_local_daemon_uri", "OMPI_MCA_pmix_server_uri"), _NOWHERE)}
 
 
 class _FromHwloc(ctypes.Structure):

@@ -17,13 +17,11 @@ from typing import NamedTuple
 from mslaunch.errors import LinkError
 from mslaunch.host.files import NO_TEXT
 from mslaunch.transport.ssh.config.algorithms import OFFERED, offered
-from mslaunch.transport.ssh.config.config_keywords import HONOURED, Unjudged, arguments, keyword_of, refusal
+from mslaunch.transport.ssh.config.config_keywords import BLOCK, Unjudged, arguments, keyword_of, refusal
 from mslaunch.transport.ssh.config.config_lines import WAY_OUT, ConfigLine, line_of, lines_of, lowered, read_config
 from mslaunch.transport.ssh.config.config_pass import ConfigPass, Local, host_name
 from mslaunch.transport.ssh.config.ssh_program import account_file, ask_ssh
 
-#: options that may stand on the command line although they change nothing
-HARMLESS = ("loglevel", "forwardx11", "forwardagent", "requesttty", "compression", "controlmaster", "controlpath")
 SYSTEM = "/etc/ssh/ssh_config"
 UNSAFE = r"[\s'\"`$\\;&<>|(){}]"  #: characters that ssh refuses in host and user names
 _SMALLEST_RSA = 1024  # bits; ssh takes none below
@@ -234,7 +232,7 @@ def parse_agent_args(args: Sequence[str]) -> tuple[list[ConfigLine], str]:
 def _option(text: str) -> ConfigLine:
     found = line_of(text, f"-o {text}")
     keyword = keyword_of(found.key) if found else None
-    if not found or not keyword or (keyword.effect != HONOURED and keyword.name not in HARMLESS):
+    if not found or not keyword or keyword.effect == BLOCK:
         raise _unknown(f"-o {text}")
     return found
 

@@ -18,7 +18,15 @@ from mslaunch.cli.mpirun import common_options, rare_options
 from mslaunch.cli.mpirun import parse as mpirun
 from mslaunch.cli.parser.options import REFUSED, Show, by_name, spelled
 from mslaunch.datamodel.node_report import LEVELS
-from mslaunch.datamodel.request import AppContext, LinkPolicy, OutputPolicy, Policy, Request, ServicePolicy
+from mslaunch.datamodel.request import (
+    AppContext,
+    DevicePolicy,
+    LinkPolicy,
+    OutputPolicy,
+    Policy,
+    Request,
+    ServicePolicy,
+)
 from mslaunch.errors import LaunchError, UsageError
 
 ABOUT = mpirun.describe()
@@ -172,6 +180,8 @@ DONE = [
     (["agent-python", "/usr/bin/python3.11"], link(python="/usr/bin/python3.11")),
     (["resource-manager", "slurm"], job(resource_manager="slurm")),
     (["wait-hosts", "60"], link(wait=60.0)),
+    (["devices-per-rank", "2"], job(devices=DevicePolicy(2))),
+    (["devices", "0,2-4,GPU-1b2c"], job(devices=DevicePolicy(0, ("0", "2", "3", "4", "GPU-1b2c")))),
     (["fanout", "8"], link(fanout=8)),
     (["heartbeat", "2.5"], link(heartbeat=2.5)),
     (["lease", "60"], link(lease=60.0)),

@@ -38,6 +38,7 @@ def tries(wait: float | None, environ: dict[str, str]) -> tuple[list[float], str
         if node is not None:
             times.append(round(loop.now() - 100, 3))
         error = LinkError("refused", node.name)
+        error.passing = "refused"
         if not retries.schedule(node, error):
             errors.append(error)
 
@@ -46,6 +47,25 @@ def tries(wait: float | None, environ: dict[str, str]) -> tuple[list[float], str
     loop.run(lambda: bool(errors), 1000)
     loop.close()
     return times[1:], errors[0].what, told
+
+
+def test_what_is_told_of_hosts_that_are_tried_again() -> None:
+    loop = Loop(FastClock())
+    context = OpenContext(LinkPolicy(wait=60), {}, print, print, print, loop, [])
+    retries = HostRetries(context, loop.now(), lambda node: None)
+    hosts = [f"w-{at}" for at in range(6)]
+    assert retries.about(hosts) == ""
+    for host in hosts:
+        what = "its name has no address" if host == "w-1" else "connection refused"
+        error = LinkError("no link", host)
+        error.passing = what
+        assert retries.schedule(Node(host, 1, "-H"), error)
+    clock = loop.now() + 12.4
+    loop.run(lambda: loop.now() >= clock, 12.4)
+    refused = "w-0, w-2, w-3 and 2 more: connection refused"
+    assert retries.about(hosts) == f"12 of 60 s, {refused}; w-1: its name has no address"
+    assert retries.about(["w-1"]) == "12 of 60 s, w-1: its name has no address"
+    loop.close()
 
 
 def test_pauses_grow_and_the_last_try_is_at_the_end() -> None:

@@ -15,8 +15,9 @@ from mslaunch.protocol import control, frames
 from mslaunch.protocol.control import Hello, Reserved
 
 USUAL = ServicePolicy()
-ANSWER = Reserved((10002, 10001), 10003, "token")
-ONE_PORT, OTHER_PORT = Reserved((10001,), 10003, "first"), Reserved((8119,), 10004, "second")
+ANSWER = Reserved((10002, 10005, 10001), 10003, "token")
+OWN = (10005,)  # that of JAX
+ONE_PORT, OTHER_PORT = Reserved((10005, 10001), 10003, "first"), Reserved((8119,), 10004, "second")
 
 
 class Lab:
@@ -60,9 +61,9 @@ class Lab:
 
 def test_one_node_asks_no_other() -> None:
     lab = Lab(("10.0.0.1", "127.0.0.1"))
-    assert [(node, frame.kind, frame.payload) for node, frame in lab.sent] == [(0, frames.RESERVE, b"0 0 @127.0.0.1")]
+    assert [(node, frame.kind, frame.payload) for node, frame in lab.sent] == [(0, frames.RESERVE, b"0 0 0 @127.0.0.1")]
     lab.wireup.reserved(0, ANSWER)
-    assert lab.done == [(Endpoint("127.0.0.1", 10001, 10002), "")]
+    assert lab.done == [(Endpoint("127.0.0.1", 10001, 10002, own_ports=OWN), "")]
 
 
 def test_services_are_for_the_hosts_of_the_job() -> None:
@@ -71,12 +72,12 @@ def test_services_are_for_the_hosts_of_the_job() -> None:
     lab.wireup.reserved(0, ANSWER)
     assert lab.hosts == ()
     lab = Lab(("10.0.0.1", "127.0.0.1"), ("10.0.0.2", "fd00::2", "::1"))
-    assert [frame.payload for _, frame in lab.sent] == [b"0 0"]
+    assert [frame.payload for _, frame in lab.sent] == [b"0 0 0"]
     lab.wireup.reserved(0, ANSWER)
     lab.wireup.reached(1, ["10.0.0.1"])
     assert lab.hosts == ("10.0.0.1", "10.0.0.2", "fd00::2")
     lab = Lab(("10.0.0.1",), elsewhere=True)
-    assert [frame.payload for _, frame in lab.sent] == [b"0 0"]
+    assert [frame.payload for _, frame in lab.sent] == [b"0 0 0"]
     lab.wireup.reserved(0, ANSWER)
     assert lab.hosts == (ANY_HOST,)
 
@@ -94,7 +95,7 @@ def test_the_others_probe_the_node_of_rank_0() -> None:
     lab.wireup.reached(0, ["192.168.0.2", "10.0.0.2"])
     assert lab.done == []
     lab.wireup.reached(2, ["192.168.0.2"])
-    assert lab.done == [(Endpoint("192.168.0.2", 10001, 10002), "")]
+    assert lab.done == [(Endpoint("192.168.0.2", 10001, 10002, own_ports=OWN), "")]
 
 
 def test_the_first_candidate_that_all_reach_wins() -> None:
@@ -119,7 +120,9 @@ def test_no_common_address_is_a_warning() -> None:
     lab.wireup.reached(1, ["10.1.0.1"])
     lab.wireup.reached(2, [])
     lab.wireup.reached(3, ["10.1.0.1"])
-    assert lab.done == [(Endpoint("10.1.0.1", 10001, 10002), "n2 cannot reach n0 at 10.1.0.1 (MASTER_ADDR)")]
+    assert lab.done == [
+        (Endpoint("10.1.0.1", 10001, 10002, own_ports=OWN), "n2 cannot reach n0 at 10.1.0.1 (MASTER_ADDR)")
+    ]
 
 
 def test_a_first_node_without_any_address_does_not_stop_the_launch() -> None:
@@ -132,9 +135,9 @@ def test_a_first_node_without_any_address_does_not_stop_the_launch() -> None:
 @pytest.mark.parametrize(
     ("cluster", "words"),
     [
-        (ServicePolicy(port=8118), b"8118 0 @127.0.0.1"),
-        (ServicePolicy(port=8118, moves=True), b"8118- 0 @127.0.0.1"),
-        (ServicePolicy(moves=True), b"0 0 @127.0.0.1"),
+        (ServicePolicy(port=8118), b"8118 0 0 @127.0.0.1"),
+        (ServicePolicy(port=8118, moves=True), b"8118- 0 0 @127.0.0.1"),
+        (ServicePolicy(moves=True), b"0 0 0 @127.0.0.1"),
         (ServicePolicy(simulated=True), b"0 @127.0.0.1"),
         (ServicePolicy(share=Share(8, 4, "10.0.0.9", 8118, True)), b"8118 0"),
         (ServicePolicy(share=Share(8, 0, "::1", 8118, True), moves=True), b"8118- 0 @::1"),
@@ -162,14 +165,14 @@ def test_the_port_of_a_share_of_all_ranks_may_move() -> None:
 
 def test_a_dry_run_has_no_scheduler() -> None:
     lab = Lab(("10.0.0.1",), ("10.0.0.2",), cluster=ServicePolicy(simulated=True))
-    lab.wireup.reserved(0, ONE_PORT)
+    lab.wireup.reserved(0, Reserved((10001,), 10003, "first"))
     lab.wireup.reached(1, ["10.0.0.1"])
     assert lab.done == [(Endpoint("10.0.0.1", 10001, 0), "")]
 
 
 def test_a_scheduler_elsewhere_has_an_address_of_its_own() -> None:
     lab = Lab(("10.0.0.1",), ("10.0.0.2",), ("10.0.0.3",), service=2, cluster=ServicePolicy(port=8118, moves=True))
-    assert lab.asked() == {0: b"0", 2: b"8118-"}
+    assert lab.asked() == {0: b"0 0", 2: b"8118-"}
     lab.wireup.reserved(2, OTHER_PORT)
     assert lab.wireup.silent() == 0 and len(lab.sent) == 2
     lab.wireup.reserved(0, ONE_PORT)
@@ -182,7 +185,9 @@ def test_a_scheduler_elsewhere_has_an_address_of_its_own() -> None:
     lab.wireup.reached(2, [])
     assert lab.done == [] and lab.wireup.silent() == 1
     lab.wireup.reached(1, ["10.0.0.3"])
-    assert lab.done == [(Endpoint("10.0.0.1", 10001, 8119, "10.0.0.3"), "n2 cannot reach n0 at 10.0.0.1 (MASTER_ADDR)")]
+    assert lab.done == [
+        (Endpoint("10.0.0.1", 10001, 8119, "10.0.0.3", own_ports=OWN), "n2 cannot reach n0 at 10.0.0.1 (MASTER_ADDR)")
+    ]
 
 
 def test_a_host_that_cannot_reach_the_scheduler_is_named() -> None:
@@ -202,7 +207,7 @@ def test_the_address_that_names_the_schedulers_host_comes_first() -> None:
         lab.wireup.reserved(1, OTHER_PORT)
         lab.wireup.reached(0, ["10.0.0.2", "192.168.0.2"])
         lab.wireup.reached(1, ["10.0.0.1"])
-        assert lab.done[0][0] == Endpoint("10.0.0.1", 10001, 8119, "192.168.0.2")
+        assert lab.done[0][0] == Endpoint("10.0.0.1", 10001, 8119, "192.168.0.2", own_ports=OWN)
     lab = Lab(("10.0.0.1",), ("10.0.0.2",), service=1, cluster=ServicePolicy("192.168.7.7"))
     lab.wireup.reserved(0, ONE_PORT)
     lab.wireup.reserved(1, OTHER_PORT)
@@ -213,7 +218,7 @@ def test_the_address_that_names_the_schedulers_host_comes_first() -> None:
 
 def test_unexpected_answers_are_errors() -> None:
     lab = Lab(("10.0.0.1",), ("10.0.0.2",))
-    for answer in (ANSWER._replace(ports=(1,)), ANSWER._replace(ports=(1, 2, 3))):
+    for answer in (ANSWER._replace(ports=(1, 2)), ANSWER._replace(ports=(1, 2, 3, 4))):
         with pytest.raises(WireError):
             lab.wireup.reserved(0, answer)
     with pytest.raises(WireError):
@@ -249,6 +254,7 @@ def test_every_answer_is_awaited_once(data: st.DataObject) -> None:
             lab.wireup.reached(node, [f"10.1.0.{at}" for at in range(count)])
         waiting += [(to, frame.kind) for to, frame in lab.sent[before:]]
     ((endpoint, warning),) = lab.done
-    assert endpoint.service_port == 20000 + service * 10 and endpoint.port == 20000 + first * 10 + (first == service)
+    assert endpoint.service_port == 20000 + service * 10 and endpoint.port == 20001 + first * 10 + (first == service)
+    assert endpoint.own_ports == (endpoint.port - 1,)
     assert endpoint.address == (f"10.1.0.{first}" if count > 1 else "127.0.0.1") and not warning
     assert endpoint.service_address == (f"10.1.0.{service}" if first != service else "")

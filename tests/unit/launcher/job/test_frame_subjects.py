@@ -107,7 +107,7 @@ class TwoHosts:
             loop, JobAgents(agents), self.state, output, JobPlans(self._plans), (0, ()), self.console
         )
         self._fds = (*out, *self._said)
-        self.agents[0].say(frames.RESERVED, NO_RANK, control.pack_record(control.Reserved((5, 6), 7, "t")))
+        self.agents[0].say(frames.RESERVED, NO_RANK, control.pack_record(control.Reserved((5, 8, 6), 7, "t")))
         self.agents[1].say(frames.REACHED, NO_RANK, control.pack_record(control.Reached(("127.0.0.1",))))
         for node in (0, 1):
             self.agents[node].say(frames.STARTED, node, b"100")
@@ -231,7 +231,7 @@ def test_ports_are_reserved_once(two: TwoHosts) -> None:
     """Or all ranks would be started once more."""
     launches = two.agents[1].sent.count(frames.LAUNCH)
     for node in (0, 1):
-        for ports in ((), (5, 6)):
+        for ports in ((), (5, 8, 6)):
             with pytest.raises(WireError):
                 two.agents[node].say(frames.RESERVED, NO_RANK, control.pack_record(control.Reserved(ports, 7, "t")))
     assert two.agents[1].sent.count(frames.LAUNCH) == launches == 1

@@ -81,7 +81,7 @@ class Job:
         return [NodePlan(ranks, (AppPlan(("x",), "/"),), (), world=World())]
 
     def prepare(self) -> None:
-        reserved = control.Reserved((6, 5), 7, "token")
+        reserved = control.Reserved((6, 8, 5), 7, "token")
         self.agent.say(frames.RESERVED, payload=control.pack_record(reserved))
 
     def started(self, *numbers: int) -> None:

@@ -142,7 +142,8 @@ def test_a_world_of_other_nodes_has_no_local_peers() -> None:
 
 
 def test_open_mpi_gets_its_parameters() -> None:
-    daemon = {"OMPI_MCA_orte_local_daemon_uri": "1.0;tcp://127.0.0.1:1"}
+    named = ("OMPI_MCA_orte_local_daemon_uri", "OMPI_MCA_pmix_server_uri")
+    daemon = dict.fromkeys(named, "1.0;tcp://127.0.0.1:1")
     assert extra_variables({}, "/usr/lib/x86_64-linux-gnu/libpmix.so.2", False) == daemon
     crowded = extra_variables({}, "/usr/lib/libpmix.so.2", True)
     assert crowded == {**daemon, "OMPI_MCA_mpi_yield_when_idle": "1"}

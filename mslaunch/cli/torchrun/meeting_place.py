@@ -1,0 +1,153 @@
+"""Which ranks this command starts, and where they meet the others.
+
+There are three cases: all ranks run on this host; this is one of several hosts, each with a command of its own and a
+--node-rank (`Share`); or -H and --hostfile name hosts, and this command starts all of them.  torchrun's own rendezvous
+(c10d, etcd) is not spoken: hosts that have no numbers cannot find each other.
+"""
+
+from __future__ import annotations
+
+import os
+
+from mslaunch.cli.pods import scheduler_address
+from mslaunch.datamodel.request import Request, Share
+from mslaunch.errors import UsageError, counted
+from mslaunch.faststd import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mslaunch.cli.torchrun.options import TorchrunOptions
+
+_PORT = 29500
+_LOOPBACK = "127.0.0.1"
+_BACKENDS = ("static", "c10d")
+_ONE_COMMAND = "start all hosts with one command: -H node1,node2, or --hostfile FILE"
+
+
+def has_hosts(request: Request) -> bool:
+    """Whether the command line names hosts."""
+    return bool(request.apps[0].hosts) or request.apps[0].hostfile is not None
+
+
+def is_alone(own: TorchrunOptions, hosts: bool) -> bool:
+    """Whether nothing was said of a place to meet, so that any on this host will do; `hosts`: -H names some."""
+    named = own.endpoint is not None or own.port is not None
+    return own.standalone or (_most(own) == 1 and not hosts and own.backend == "static" and not named)
+
+
+def run_id(own: TorchrunOptions, hosts: bool) -> str:
+    """The id of the run: a random one where torchrun makes one, and where one command starts all hosts."""
+    if not is_alone(own, hosts) and (own.run_id != "none" or not hosts):
+        return own.run_id
+    digits = os.urandom(16).hex()  # written as a UUID is
+    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+
+
+def placed(request: Request, own: TorchrunOptions) -> Request:
+    """The request with its ranks and where they meet.  Raises `UsageError`."""
+    request = request._replace(policy=request.policy._replace(bind_to=request.policy.bind_to or "none"))
+    if own.restarts:
+        request = request._replace(restart="group", max_restarts=own.restarts)
+    if has_hosts(request):
+        return _on_hosts(request, own)
+    assert isinstance(own.each, int)
+    request = _with_ranks(request, own.each)
+    if is_alone(own, hosts=False):
+        if own.standalone and _most(own) > 1:
+            raise UsageError("it is for one host, and --nnodes asks for more", "--standalone", "leave out one of them")
+        return request
+    _check_backend(own)
+    return _all_here(request, own) if _most(own) == 1 else _shared(request, own, own.each)
+
+
+def _most(own: TorchrunOptions) -> int:
+    return own.nodes[1] if own.nodes else 1
+
+
+def _with_ranks(request: Request, ranks: int | None) -> Request:
+    return request._replace(apps=(request.apps[0]._replace(np=ranks),))
+
+
+def _check_backend(own: TorchrunOptions) -> None:
+    if own.backend not in _BACKENDS:
+        todo = f"give each host its number: --nnodes N --node-rank K --master-addr NODE0; or {_ONE_COMMAND}"
+        raise UsageError(f"mslaunch does not meet others at {own.backend!r}", "--rdzv-backend", todo)
+    if own.backend == "c10d" and _most(own) > 1:
+        host = own.endpoint[0] if own.endpoint else "NODE0"
+        raise UsageError(
+            "hosts without numbers cannot find each other: c10d is a protocol of torch's own",
+            "--rdzv-backend c10d",
+            f"give each its number: --nnodes {_most(own)} --node-rank K --master-addr {host} instead of --rdzv-…; "
+            f"under Slurm K is $SLURM_NODEID\nor {_ONE_COMMAND}",
+        )
+
+
+# --- this host
+
+
+def _all_here(request: Request, own: TorchrunOptions) -> Request:
+    """One host, and a place to meet that the user has named: with c10d only torchrun's own, with static the ranks'."""
+    name, port, where = _named(own)
+    if own.node:
+        raise UsageError(
+            f"there is no host {own.node} among 1", "--node-rank", "hosts are counted from 0; see --nnodes"
+        )
+    if not scheduler_address.is_ours(scheduler_address.resolved(name, where)):
+        raise UsageError(f"{name} is not an address of this host, and there is no other", where, "see --nnodes")
+    if own.backend != "static":
+        return request
+    return request._replace(cluster=request.cluster._replace(meeting=port))
+
+
+def _named(own: TorchrunOptions) -> tuple[str, int, str]:
+    """Host and port where ranks meet, and the option that says so."""
+    if own.endpoint:
+        host, port = own.endpoint
+        if own.backend == "static" and not port:
+            raise UsageError("the port is missing", "--rdzv-endpoint", f"write {host}:{_PORT}")
+        return host, port or _PORT, "--rdzv-endpoint"
+    return own.address or _LOOPBACK, own.port or _PORT, "--master-addr"
+
+
+# --- one of several hosts
+
+
+def _shared(request: Request, own: TorchrunOptions, each: int) -> Request:
+    """The ranks of this host; other commands, with other numbers, start the others."""
+    hosts, (name, port, where) = _most(own), _named(own)
+    if own.node >= hosts:
+        raise UsageError(f"there is no host {own.node} among {hosts}", "--node-rank", "hosts are counted from 0")
+    if own.restarts:
+        raise UsageError(
+            "this command cannot start ranks of other hosts again", "--max-restarts", f"{_ONE_COMMAND}; or leave it out"
+        )
+    address = scheduler_address.resolved(name, where)
+    if not own.node and not scheduler_address.is_ours(address):
+        what = f"with --node-rank 0 ranks meet on this host, and {name} is not an address of it"
+        raise UsageError(what, where, "name this host, or give it another --node-rank")
+    notes = request.notes
+    if own.nodes and own.nodes[0] < hosts:
+        notes += (f"--nnodes {own.nodes[0]}:{hosts}: where hosts have numbers, all {counted(hosts, 'host')} must come",)
+    share = Share(hosts * each, own.node * each, address, 0, master=False, meeting=port)
+    cluster = request.cluster._replace(meeting=port, share=share)
+    return request._replace(cluster=cluster, notes=notes, stdin=request.stdin if not own.node else "none")
+
+
+# --- several hosts
+
+
+def _on_hosts(request: Request, own: TorchrunOptions) -> Request:
+    """This command starts all hosts."""
+    assert isinstance(own.each, int)
+    notes = request.notes
+    if own.standalone:
+        raise UsageError("it is for one host, and hosts are named", "--standalone", "leave out one of them")
+    if own.node:
+        notes += (f"--node-rank {own.node} has no effect: this command starts all hosts",)
+    if own.endpoint or own.address:
+        notes += ("ranks meet on the host of rank 0, at an address that all others reach",)
+    fewest, most = own.nodes or (1, 0)
+    policy = request.policy._replace(map_by="slot", per_host=own.each, nodes=(fewest, most))
+    if own.restarts and fewest < most:
+        request = request._replace(min_ranks=fewest * own.each)
+    cluster = request.cluster._replace(meeting=own.port or 0)
+    return _with_ranks(request._replace(policy=policy, cluster=cluster, notes=notes), None)

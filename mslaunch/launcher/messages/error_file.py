@@ -1,0 +1,66 @@
+"""The error file of a rank of torchrun: what its exception was, for the report and for whoever started us.
+
+A program whose main function is wrapped with torch's `record` writes its exception to TORCHELASTIC_ERROR_FILE
+(torch/distributed/elastic/multiprocessing/errors).  As torchrun does, the file of the rank that failed first is copied
+to the one that this variable names for us, with the exit code of the rank.  The file may hold anything.
+"""
+
+from __future__ import annotations
+
+import os
+
+from mslaunch.faststd import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from mslaunch.datamodel.outcome import Outcome
+    from mslaunch.datamodel.request import Caller
+    from mslaunch.launcher.stdio.log_files import RankLogs
+
+NAME = "error.json"
+VARIABLE = "TORCHELASTIC_ERROR_FILE"
+_MOST = 1 << 20  # bytes of a file that is read
+_LINES = 3  # of its message
+
+
+def with_error_file(outcome: Outcome, logs: RankLogs | None, caller: Caller) -> Outcome:
+    """The outcome with the exception of the rank that failed first, if it has left one in its directory."""
+    failure = outcome.failure
+    folder = logs.folder(failure.rank) if logs and failure and failure.rank is not None else None
+    found = _read(os.path.join(folder, NAME)) if folder and failure else None
+    if failure is None or found is None or folder is None:
+        return outcome
+    _pass_on(found, failure.code, caller)
+    message = found.get("message")
+    text = message.get("message") if isinstance(message, dict) else message
+    lines = str(text or "").strip().splitlines()[:_LINES]
+    return outcome._replace(
+        failure=failure._replace(detail=(*failure.detail, *lines, f"its traceback: {os.path.join(folder, NAME)}"))
+    )
+
+
+def _read(path: str) -> dict[str, Any] | None:
+    import json
+
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            found = json.loads(file.read(_MOST))
+    except (OSError, ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _pass_on(found: dict[str, Any], code: int, caller: Caller) -> None:
+    import json
+
+    path = caller.environ.get(VARIABLE)
+    if not path:
+        return
+    if isinstance(found.get("message"), dict):
+        found["message"]["errorCode"] = code
+    try:
+        with open(os.path.join(caller.cwd, path), "w", encoding="utf-8") as file:
+            json.dump(found, file)
+    except OSError:  # whoever wants it sees that there is none
+        pass

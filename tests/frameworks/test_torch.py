@@ -1,0 +1,67 @@
+"""The real torch (CPU, gloo): DistributedDataParallel on one host and two, and what ranks know of restarts."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from clusters import Cluster
+from framework_jobs import EXAMPLES, NEEDS_TORCH, TORCH, launch, launch_from_head, with_hosts
+
+pytestmark = NEEDS_TORCH
+DDP = EXAMPLES / "ddp_torch.py"
+#: all meet anew in each attempt; rank 1 fails in the first two
+RESTARTED = """
+import os, sys, torch, torch.distributed as dist
+dist.init_process_group("gloo")
+total = torch.ones(1)
+dist.all_reduce(total)
+count = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+print("restart", count, "of", os.environ["TORCHELASTIC_MAX_RESTARTS"], "sum", int(total), flush=True)
+dist.barrier()
+if count < 2 and dist.get_rank() == 1:
+    os._exit(7)
+dist.barrier()
+"""
+
+
+def check(lines: list[str], size: int) -> None:
+    found = [re.fullmatch(rf"rank (\d) of {size}: loss (\S+) -> (\S+), parameters equal", line) for line in lines]
+    assert sorted(int(one[1]) for one in found if one) == list(range(size)), lines
+    assert all(one and float(one[3]) < float(one[2]) / 10 for one in found)
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_ranks_of_one_host_have_equal_parameters(size: int, tmp_path: Path) -> None:
+    done = launch("-n", size, TORCH, DDP, directory=tmp_path)
+    assert done.returncode == 0, done.stderr
+    check(done.stdout.splitlines(), size)
+
+
+@with_hosts
+def test_ranks_of_two_hosts_have_equal_parameters(two_hosts: Cluster, tmp_path: Path) -> None:
+    done = launch_from_head(two_hosts, "-H", "n01:1,n02:2", TORCH, DDP, directory=tmp_path)
+    assert done.code == 0, done.err
+    check(done.lines, 3)
+
+
+def test_a_group_that_starts_again_counts_its_restarts(tmp_path: Path) -> None:
+    done = launch("-n", 2, "--restart", "group", "--max-restarts", 4, TORCH, "-c", RESTARTED, directory=tmp_path)
+    assert done.returncode == 0, done.stderr
+    said = [line for line in done.stdout.splitlines() if line.startswith("restart")]
+    assert sorted(set(said)) == [f"restart {count} of 4 sum 2" for count in range(3)]
+
+
+def test_a_rank_that_starts_again_alone_counts_its_restarts(tmp_path: Path) -> None:
+    script = "import os, sys; count = os.environ['TORCHELASTIC_RESTART_COUNT']; print(count); sys.exit(count < '2')"
+    done = launch("-n", 1, "--max-restarts", 3, TORCH, "-c", script, directory=tmp_path)
+    assert (done.returncode, done.stdout.split()) == (0, ["0", "1", "2"]), done.stderr
+
+
+def test_ranks_are_torchelastics(tmp_path: Path) -> None:
+    """As programs and libraries ask: a launcher has started this process, and serves no store."""
+    script = "import os, torch.distributed as dist; print(dist.is_torchelastic_launched(), *os.environ)"
+    done = launch("-n", 2, TORCH, "-c", script, directory=tmp_path)
+    assert [line.startswith("True ") for line in done.stdout.splitlines()] == [True] * 2, done.stderr
+    assert "USE_AGENT_STORE" not in done.stdout

@@ -1,0 +1,177 @@
+"""The torchrun dialect: readers, what each command starts, where ranks meet, and words under our own name."""
+
+from __future__ import annotations
+
+import re
+import socket
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mslaunch.cli import main
+from mslaunch.cli.parser.readers import Expected
+from mslaunch.cli.torchrun import readers
+from mslaunch.cli.torchrun.options import TABLE
+from mslaunch.datamodel.request import Request
+from mslaunch.errors import UsageError
+
+
+def parse(line: str, **environ: str) -> Request:
+    words = line.split()
+    return main.parse(words, environ, lambda path: "", called="torchrun")
+
+
+def env(line: str, **environ: str) -> dict[str, str | None]:
+    return dict(parse(line, **environ).apps[0].env)
+
+
+def refusal(line: str, **environ: str) -> str:
+    with pytest.raises(UsageError) as error:
+        parse(line, **environ)
+    return str(error.value)
+
+
+# --- readers
+
+
+@given(st.integers(1, 9999), st.integers(1, 9999))
+def test_hosts_are_a_number_or_a_range(fewest: int, most: int) -> None:
+    assert readers.nnodes(str(most)) == (most, most)
+    if fewest <= most:
+        assert readers.nnodes(f"{fewest}:{most}") == (fewest, most)
+    else:
+        with pytest.raises(Expected):
+            readers.nnodes(f"{fewest}:{most}")
+
+
+@given(st.text(max_size=12))
+def test_whatever_is_written_is_read_or_refused(word: str) -> None:
+    for reader in (readers.nnodes, readers.nproc, readers.streams, readers.local_ranks, readers.endpoint, readers.port,
+                   readers.settings, readers.flag, readers.run_id, readers.interval):  # fmt: skip
+        try:
+            reader(word)  # type: ignore[operator]
+        except Expected as error:
+            assert error.what
+
+
+@given(st.dictionaries(st.integers(0, 99), st.integers(0, 3), min_size=1, max_size=5))
+def test_streams_by_local_rank(wanted: dict[int, int]) -> None:
+    assert dict(readers.streams(",".join(f"{rank}:{bits}" for rank, bits in wanted.items()))) == wanted
+
+
+@pytest.mark.parametrize(
+    ("word", "found"),
+    [("n1:29400", ("n1", 29400)), ("n1", ("n1", None)), ("[::1]:5", ("::1", 5)), ("[::1]", ("::1", None)), ("", None)],
+)
+def test_endpoints(word: str, found: object) -> None:
+    assert readers.endpoint(word) == found
+
+
+def test_a_template_becomes_a_pattern() -> None:
+    assert readers.prefix("[${role_name}${local_rank}]:", "tr") == "[tr%l]:"
+    assert readers.prefix("50% $rank@${hostname} ", "x") == "50%% %r@%h "
+
+
+def test_devices_that_are_masked_are_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readers, "_nvidia", lambda: 8)
+    assert readers.devices("gpu", {})[0] == 8
+    assert readers.devices("auto", {"CUDA_VISIBLE_DEVICES": "2,5"})[0] == 2
+    assert readers.devices("gpu", {"CUDA_VISIBLE_DEVICES": ""})[0] == 0
+    monkeypatch.setattr(readers, "_nvidia", lambda: 0)
+    monkeypatch.setattr(readers, "_amd", lambda: 0)
+    monkeypatch.setattr(readers, "_intel", lambda: 0)
+    assert readers.devices("auto", {}) == readers.devices("cpu", {})
+
+
+# --- what one command starts
+
+
+def test_one_of_several_hosts() -> None:
+    request = parse("--nnodes=4 --node-rank=2 --master-addr=127.0.0.1 --nproc-per-node=3 t.py")
+    share = request.cluster.share
+    assert share and (share.size, share.first, share.meeting, share.master) == (12, 6, 29500, False)
+    assert request.apps[0].np == 3 and request.stdin == "none"
+    assert parse("--nnodes=2 --rdzv_endpoint=127.0.0.1:77 t.py").cluster.meeting == 77
+
+
+def test_one_command_for_all_hosts() -> None:
+    request = parse("--nnodes=2:4 --max-restarts=3 -H a,b,c --nproc-per-node=2 --master-port=7 t.py")
+    assert (request.policy.per_host, request.policy.nodes, request.min_ranks) == (2, (2, 4), 4)
+    assert (request.restart, request.max_restarts, request.cluster.meeting) == ("group", 3, 7)
+    assert request.apps[0].np is None and request.cluster.share is None
+    assert parse("-H a,b t.py").policy.nodes == (1, 0)
+
+
+def test_the_id_of_a_run() -> None:
+    assert env("--rdzv-id=j --master-port=5000 t.py")["TORCHELASTIC_RUN_ID"] == "j"
+    assert re.fullmatch(r"[0-9a-f-]{36}", env("t.py")["TORCHELASTIC_RUN_ID"] or "")
+    assert env("--nnodes=2 --master-addr=127.0.0.1 t.py")["TORCHELASTIC_RUN_ID"] == "none"
+
+
+def test_threads_are_one_where_nobody_says_more() -> None:
+    assert env("--nproc-per-node=2 t.py")["OMP_NUM_THREADS"] == "1"
+    assert "OMP_NUM_THREADS" not in env("t.py")
+    assert "OMP_NUM_THREADS" not in env("--nproc-per-node=2 t.py", OMP_NUM_THREADS="4")
+
+
+def test_the_time_to_end() -> None:
+    assert parse("t.py").grace == 30 and parse("--shutdown-timeout=5 t.py").grace == 5
+    assert parse("t.py", TORCH_ELASTIC_SHUTDOWN_TIMEOUT="7").grace == 7
+    assert parse("--grace 3 t.py").grace == 3
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("--rdzv-backend=c10d --rdzv-endpoint=n1:29400 --nnodes=2 t.py", "--node-rank K --master-addr n1"),
+        ("--rdzv-backend=etcd --nnodes=2 t.py", "-H node1,node2"),
+        ("--nnodes=2 --node-rank=2 --master-addr=127.0.0.1 t.py", "no host 2 among 2"),
+        ("--nnodes=2 --master-addr=192.0.2.1 t.py", "is not an address of it"),
+        ("--nnodes=2 --master-addr=127.0.0.1 --max-restarts=1 t.py", "ranks of other hosts"),
+        ("--master-addr=192.0.2.1 --master-port=5 t.py", "not an address of this host"),
+        ("--standalone --nnodes=2 t.py", "is for one host"),
+        ("-H a,b --standalone t.py", "is for one host"),
+        ("-H a,b --nproc-per-node=gpu t.py", "number of ranks on each host"),
+        ("--nnodes=5:2 t.py", "5 is larger than 2"),
+        ("--no-python -m t", "no module"),
+        ("--rdzv-id=a/b t.py", "without '/'"),
+        ("--ma=3 t.py", "could be several"),
+        ("--virtual-local-rank --nproc-per-node=3 t.py", "has 2 for 3 ranks"),
+        ("--nproc-per-node=gpu t.py", "write the number of ranks"),
+        ("", "no script"),
+    ],
+)
+def test_what_cannot_be_done_is_refused(line: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("_nvidia", "_amd"):
+        monkeypatch.setattr(readers, name, lambda: 0)
+    assert said in refusal(line, CUDA_VISIBLE_DEVICES="0,1")
+
+
+def test_a_refused_option_says_what_to_write() -> None:
+    for row in TABLE:
+        if row.status == "refused":
+            assert "; use " in row.help
+
+
+# --- under our own name
+
+
+@pytest.mark.parametrize("word", ["--nproc-per-node=2", "--nproc_per_node=2", "--nnodes=1", "--standalone", "--tee=3"])
+def test_a_first_option_of_torchrun_selects_its_dialect(word: str) -> None:
+    assert main.parse([word, "t.py"], {}, lambda path: "").apps[0].argv[1:] == ("-u", "t.py")
+
+
+def test_words_of_msrun_stay_its_own() -> None:
+    assert main.parse(["--log_dir=x", "--worker_num=2", "net.py"], {}, lambda path: "").output.outfile
+
+
+@pytest.mark.parametrize(("word", "said"), [("--nproc-per-node", "-N N"), ("--no_python", "the program as it is")])
+def test_words_of_torchrun_after_those_of_mpirun(word: str, said: str) -> None:
+    with pytest.raises(UsageError) as error:
+        main.parse(["-n", "2", word, "2", "t.py"], {}, lambda path: "")
+    assert "a word of torchrun" in str(error.value) and said in str(error.value)
+
+
+def test_an_address_is_checked_before_anything_starts() -> None:
+    assert socket.gethostname() and parse("--master-addr=localhost --master-port=5 t.py").cluster.meeting == 5
