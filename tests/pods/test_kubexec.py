@@ -59,9 +59,9 @@ class Kubexec:
     def _first(self, name: str) -> int:
         return self.workers[name].first if name in self.workers else 0
 
-    def wait_quiet(self) -> None:
+    def wait_quiet(self, bound: float = 10.0) -> None:
         for worker in self.workers.values():
-            worker.wait_quiet()
+            worker.wait_quiet(bound)
 
     def launch(self, *words: object, env: dict[str, str], **how: Any) -> Container:
         env = {"KUBERNETES_SERVICE_HOST": self.launcher.address, "KUBERNETES_SERVICE_PORT": str(PORT), **env}
@@ -93,6 +93,8 @@ def job(pods: Pods) -> Iterator[Kubexec]:
 #: examples/v1/tensorflow-benchmarks.yaml of mpi-operator v0.3.0
 OPTIONS = ["--allow-run-as-root", "-np", 2, "-bind-to", "none", "-map-by", "slot", "-x", "NCCL_DEBUG=INFO"]
 OPTIONS += ["-x", "LD_LIBRARY_PATH=/lib", "-x", "PATH", "-mca", "pml", "ob1", "-mca", "btl", "^openib"]
+#: a kubectl that takes longer than 5 s to bring the end is killed, and then the default lease (15 s) ends the agent
+LEASED = 30.0
 KUBECTL = "/opt/kube/kubectl exec -i"
 TEMPLATE = "/opt/kube/kubectl exec --stdin pod/{host} -- sh -c {command}"
 WAITS = "trap 'echo saved; exit 0' TERM; echo ready; while :; do sleep 0.1; done"
@@ -101,10 +103,14 @@ WAITS = "trap 'echo saved; exit 0' TERM; echo ready; while :; do sleep 0.1; done
 @pytest.mark.parametrize("command", ["mpirun", "mslaunch"])
 def test_kubexec(job, command):
     """The script has no standard input, and joins its words again: the agent's command is run with one, unjoined."""
-    script = 'echo "$(hostname) $NCCL_DEBUG"; exit $((OMPI_COMM_WORLD_RANK * 7))'
-    done = job.launch(command, *OPTIONS, "sh", "-c", script, env=ENV).end()
-    assert (done.code, done.lines) == (7, [f"{name} INFO" for name in WORKERS]), done.err
+    done = job.launch(command, *OPTIONS, "sh", "-c", 'echo "$(hostname) $NCCL_DEBUG"', env=ENV).end()
+    assert (done.code, done.lines) == (0, [f"{name} INFO" for name in WORKERS]), done.err
     assert {(pod, stdin) for pod, _, stdin in job.api.executed} == {(name, True) for name in WORKERS}
+
+
+def test_the_exit_code_of_a_rank_behind_kubectl(job):
+    done = job.launch("mpirun", *OPTIONS, "sh", "-c", "exit $((OMPI_COMM_WORLD_RANK * 7))", env=ENV).end()
+    assert done.code == 7, done.err
 
 
 @pytest.mark.parametrize("way", [KUBECTL, TEMPLATE])
@@ -128,7 +134,7 @@ def test_a_launcher_that_is_deleted_ends_ranks_behind_kubectl(job):
     launcher.signal(signal.SIGTERM)
     done = launcher.end()
     assert (done.code, done.out.count(b"saved")) == (1, 2), done.err
-    job.wait_quiet()
+    job.wait_quiet(LEASED)
 
 
 def test_agents_end_by_themselves_where_kubectl_is_gone(job):
