@@ -13,7 +13,7 @@ from mslaunch.frameworks.openmpi import OPENMPI
 from mslaunch.frameworks.torch import TORCH
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from mslaunch.datamodel.node_plan import ServicePlan
     from mslaunch.datamodel.request import ServicePolicy
@@ -36,9 +36,14 @@ OWN_PORTS = sum(framework.own_port for framework in FRAMEWORKS)
 
 def job_env(place: RankInfo) -> list[str]:
     """ "NAME=value" for all ranks of a node; `place` is that of any of them."""
+    return merged(framework.job(seen) for framework, seen in with_own_ports(place))
+
+
+def with_own_ports(place: RankInfo) -> Iterator[tuple[Framework, RankInfo]]:
+    """Each framework, and the place as it sees it: with the port that is its own."""
     ports = iter(place.own_ports)
-    places = (place._replace(own_port=next(ports, 0)) if one.own_port else place for one in FRAMEWORKS)
-    return merged(framework.job(seen) for framework, seen in zip(FRAMEWORKS, places))
+    for framework in FRAMEWORKS:
+        yield framework, place._replace(own_port=next(ports, 0)) if framework.own_port else place
 
 
 def app_env(program: ProgramInfo) -> list[str]:

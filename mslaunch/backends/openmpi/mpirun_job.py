@@ -57,13 +57,14 @@ class MpirunJob(NamedTuple):
         """Seconds between SIGTERM and SIGKILL for mpirun itself, which in turn gives its ranks `request.grace`."""
         return self.request.grace * 2 + _MPIRUN_ENDS
 
-    def endpoint(self, address: str, ports: Sequence[int]) -> Endpoint:
-        """Where ranks meet; `address` is one of this host that all reach, and `ports` are free here.
+    def endpoint(self, address: str, ports: Sequence[int], own_ports: tuple[int, ...] = ()) -> Endpoint:
+        """Where ranks meet; `address` is one of this host that all reach, and all ports are free here.
 
         The scheduler runs on this host and starts when a rank of this host connects; without one there is none.
         """
         meet = address if self.first.local else self.first.name
-        return Endpoint(meet, ports[0], ports[1] if self.here else 0, address, (ANY_HOST,) * self.elsewhere)
+        service_port = ports[1] if self.here else 0
+        return Endpoint(meet, ports[0], service_port, address, (ANY_HOST,) * self.elsewhere, own_ports)
 
     def command_line(self, endpoint: Endpoint, local: LocalPaths, tagged: bool, hostfile: str) -> list[str]:
         """The command line of mpirun; `tagged`: it has to tag its output."""

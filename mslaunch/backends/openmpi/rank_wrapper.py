@@ -11,7 +11,7 @@ from __future__ import annotations
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 from mslaunch.frameworks.contract import RankInfo
 from mslaunch.frameworks.openmpi import OPENMPI
-from mslaunch.frameworks.table import FRAMEWORKS, defaults
+from mslaunch.frameworks.table import FRAMEWORKS, defaults, with_own_ports
 from mslaunch.plan.exported_variables import DEFAULTS
 
 if TYPE_CHECKING:
@@ -150,11 +150,11 @@ def framework_variables(endpoint: Endpoint, jobid: str, taken: Iterable[str]) ->
     """
     rank, size, local_rank, local_size, node = _OF_THE_RANK
     info = RankInfo(rank, size, local_rank, local_size, node, 0, 0, *endpoint[:3])
-    info = info._replace(service_address=endpoint.service_address)
+    info = info._replace(service_address=endpoint.service_address, own_ports=endpoint.own_ports)
     found: dict[str, object] = {"MSLAUNCH_JOBID": jobid}
-    for framework in FRAMEWORKS:
+    for framework, place in with_own_ports(info):
         if framework is not OPENMPI:
-            found |= {**framework.job(info), **framework.rank(info)}
+            found |= {**framework.job(place), **framework.rank(place)}
     found = {name: value for name, value in found.items() if name not in taken}
     of_the_rank = {name: _OF_THE_RANK[value] for name, value in found.items() if value in _OF_THE_RANK}
     fixed = [f"{name}={value}" for name, value in found.items() if name not in of_the_rank]

@@ -144,7 +144,8 @@ class _MpirunLaunch:
     def _plan(self, endpoint: Endpoint) -> list[NodePlan]:
         """The plan of this host, once ports are held."""
         job = self._job
-        meet = job.endpoint(_address(job.allocation), (endpoint.port, endpoint.service_port))
+        ports = endpoint.port, endpoint.service_port
+        meet = job.endpoint(_address(job.allocation), ports, endpoint.own_ports)
         line = job.command_line(meet, self._paths, self._tagged, _in_memory(job.options.hostfile))
         return [job.plan(line, meet)]
 
