@@ -41,6 +41,9 @@ _ELSEWHERE = ("SRUN_CPUS_PER_TASK", "SRUN_INPUT", "SRUN_OUTPUT", "SRUN_ERROR", "
               "SSH_CLIENT", "SSH_TTY", "HOSTNAME")  # fmt: skip
 _LOOK_AGAIN = 0.1  # seconds
 _PATIENCE = 5.0  # seconds that srun may take to end after its tasks
+#: what srun says of a job that has ended, or that there never was (slurm_errno.c, allocate.c); seen with Slurm 22.05
+_ENDED = ("has expired", "Invalid job id specified", "already completing or completed", "Job allocation revoked")
+_NEW_JOB = "ask for another one with salloc or sbatch, or add --resource-manager none and name hosts"
 _PLAIN = ("--chdir=/", "--overlap", "--mpi=none", "--cpu-bind=none", "--kill-on-bad-exit=0", "--wait=0",
           "--export=ALL", "--mem=0")  # fmt: skip
 
@@ -167,7 +170,8 @@ class _SrunStart:
     def _fail(self, reason: Callable[[str], str]) -> None:
         waiting, self._waiting = self._waiting, {}
         for name, node in waiting.items():
-            self._context.failed(node, LinkError(reason(name), name))
+            said = reason(name)
+            self._context.failed(node, LinkError(said, name, _NEW_JOB if any(map(said.count, _ENDED)) else ""))
         self._stop()
 
     def _stop_if_done(self) -> None:

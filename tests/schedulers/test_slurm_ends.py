@@ -107,3 +107,13 @@ def test_the_end_of_a_host_is_named(slurm: BatchSystem) -> None:
     wait_until(lambda: not slurm.alive(f"MARK_OF_TEST={slurm.work}"), lambda: slurm.alive("MARK_OF_TEST"))
     assert "n04" in said(slurm).split("mslaunch: ")[1], said(slurm)
     assert "still ending" not in said(slurm), "the agents of the other hosts have ended, though srun waits for n04's"
+
+
+def test_an_allocation_that_has_ended_is_told_with_what_to_do(slurm: BatchSystem) -> None:
+    """The shell below salloc outlives its job, and keeps the variables."""
+    script = (
+        f"scancel $SLURM_JOB_ID; while squeue -hj $SLURM_JOB_ID | grep .; do :; done; {sys.executable} -m mslaunch id"
+    )
+    ended = slurm.run("salloc", "--no-kill", "-N2", "sh", "-c", f"trap '' HUP TERM; {script} >told 2>&1")
+    told = (slurm.work / "told").read_text()
+    assert "ask for another one with salloc or sbatch" in told and "uid=" not in told, (told, ended.err)
