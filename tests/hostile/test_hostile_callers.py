@@ -1,0 +1,168 @@
+"""Others call while a launcher waits for agents to call back: they get nothing, and the launch goes on without them.
+
+srun is played by a script that holds its tasks back until the others have called: it gets the program and the token on
+its standard input, and runs them for each node, as srun(1) does.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from mslaunch.protocol.call_proof import CALL, LONGEST, bytecode, new_nonce, proof
+
+NODES = ("n1", "n2")
+SRUN = f"""#!/bin/sh
+printf '%s' "$*" >asked
+cat >given.part && mv given.part given
+read -r _ <go
+while [ "$1" != "$PYTHON" ]; do shift; done
+for node in {" ".join(NODES)}; do SLURMD_NODENAME=$node SLURM_LAUNCH_NODE_IPADDR=127.0.0.1 "$@" <given & done
+wait
+"""
+SECONDS = 30.0
+
+
+class Waiting(NamedTuple):
+    """A launcher that waits for its agents, and what is in the terms by which they call."""
+
+    process: subprocess.Popen[str]
+    directory: Path
+    port: int
+    token: bytes
+
+    def connect(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.port), SECONDS)
+
+    def end(self) -> tuple[int, list[str]]:
+        """Let the agents start; how the launch ends, and what its ranks printed."""
+        (self.directory / "go").write_text("go\n")
+        out, err = self.process.communicate(timeout=SECONDS)
+        assert "Traceback" not in err
+        return self.process.returncode, sorted(out.split())
+
+
+@pytest.fixture
+def waiting(tmp_path: Path) -> Iterator[Waiting]:
+    (tmp_path / "srun").write_text(SRUN)
+    (tmp_path / "srun").chmod(0o755)
+    os.mkfifo(tmp_path / "go")
+    job = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n[1-2]", "SLURM_TASKS_PER_NODE": "1(x2)"}
+    environ = {**os.environ, **job, "PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHON": sys.executable}
+    words = [sys.executable, "-m", "mslaunch", "--agent-python", sys.executable, "sh", "-c", "echo $RANK"]
+    with subprocess.Popen(
+        words, cwd=tmp_path, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            deadline = time.monotonic() + SECONDS
+            while not (tmp_path / "given").exists():
+                assert process.poll() is None and time.monotonic() < deadline, process.communicate()
+                select.select([], [], [], 0.01)  # the file appears whole
+            yield Waiting(process, tmp_path, *terms(tmp_path))
+        finally:
+            process.kill()
+            os.close(os.open(tmp_path / "go", os.O_RDWR))  # srun may wait for that
+
+
+def terms(directory: Path) -> tuple[int, bytes]:
+    """The port and the token, which are behind the program."""
+    size = re.search(r"\bn=(\d+)", (directory / "asked").read_text())
+    assert size
+    port, token, *_ = (directory / "given").read_bytes()[int(size[1]) :].decode().split(" ")
+    return int(port), bytes.fromhex(token)
+
+
+def cut_off(sock: socket.socket) -> bool:
+    """Whether the launcher ends this connection."""
+    try:
+        while sock.recv(4096):
+            pass
+    except ConnectionError:
+        pass
+    return True
+
+
+def noise(waiting: Waiting) -> None:
+    for said in (b"GET / HTTP/1.1\r\n\r\n", b"\xff" * (LONGEST + 1), b"\n", f"{CALL} 0 n1\n".encode()):
+        with waiting.connect() as sock:
+            sock.sendall(said)
+            assert cut_off(sock)
+
+
+def without_the_token(waiting: Waiting) -> None:
+    with waiting.connect() as sock:
+        nonce = new_nonce()
+        sock.sendall(f"{CALL} {nonce} n1 {bytecode()}\n".encode())
+        theirs, answer = sock.recv(4096).decode().split()
+        assert waiting.token.hex() not in answer
+        sock.sendall(proof("agent", bytes(32), nonce, theirs, "n1").encode() + b"\n")
+        assert cut_off(sock)
+
+
+def with_the_launchers_own_proof(waiting: Waiting) -> None:
+    """That of a second connection, which gets the nonce of the first as an agent's."""
+    with waiting.connect() as first, waiting.connect() as second:
+        first.sendall(f"{CALL} {new_nonce()} n1 {bytecode()}\n".encode())
+        theirs = first.recv(4096).decode().split()[0]
+        second.sendall(f"{CALL} {theirs} n1 {bytecode()}\n".encode())
+        answer = second.recv(4096).decode().split()[1]
+        first.sendall(f"{answer}\n".encode())
+        assert cut_off(first)
+
+
+def under_another_name(waiting: Waiting) -> None:
+    """A process of the job, which knows the token, for a node that the job has not."""
+    with waiting.connect() as sock:
+        nonce = new_nonce()
+        sock.sendall(f"{CALL} {nonce} n3 {bytecode()}\n".encode())
+        theirs = sock.recv(4096).decode().split()[0]
+        sock.sendall(proof("agent", waiting.token, nonce, theirs, "n3").encode() + b"\n")
+        assert cut_off(sock)
+
+
+def a_line_that_does_not_end(waiting: Waiting) -> None:
+    with waiting.connect() as sock:
+        sock.sendall(f"{CALL} {new_nonce()} ".encode())
+        assert cut_off(sock)
+
+
+@pytest.mark.parametrize(
+    "attack", [noise, without_the_token, with_the_launchers_own_proof, under_another_name, a_line_that_does_not_end]
+)
+def test_the_launch_goes_on(attack: Callable[[Waiting], None], waiting: Waiting) -> None:
+    attack(waiting)
+    assert waiting.end() == (0, ["0", "1"])
+
+
+def test_a_flood_that_stays_does_not_keep_the_agents_out(waiting: Waiting) -> None:
+    flood = [waiting.connect() for _ in range(300)]
+    assert waiting.end() == (0, ["0", "1"])
+    for sock in flood:
+        sock.close()
+
+
+def test_nobody_listens_once_all_have_called(waiting: Waiting) -> None:
+    assert waiting.end() == (0, ["0", "1"])
+    with pytest.raises(ConnectionRefusedError):
+        waiting.connect()
+
+
+def test_the_token_is_on_no_command_line_and_in_no_environment(waiting: Waiting) -> None:
+    token = waiting.token.hex().encode()
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        for name in ("cmdline", "environ"):
+            try:
+                assert token not in Path(f"/proc/{pid}/{name}").read_bytes()
+            except OSError:  # it has ended, or is another user's
+                continue
+    assert waiting.end()[0] == 0
