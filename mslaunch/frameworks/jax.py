@@ -29,4 +29,7 @@ def _coordinator(place: RankInfo) -> dict[str, object]:
     return {"OMPI_MCA_orte_hnp_uri": f"{port * _JOBS}.0;{address}:{port}", "JAX_COORDINATOR_PORT": port}
 
 
-JAX = Framework("JAX", ("jax",), ("JAX_COORDINATOR_PORT",), job=job_env, own_port=True)
+#: JAX itself reads the address (jax/_src/distributed.py), and programs in pods of Kubeflow's Trainer the other two
+SCRUB = ("JAX_COORDINATOR_PORT", "JAX_COORDINATOR_ADDRESS", "JAX_PROCESS_ID", "JAX_NUM_PROCESSES")
+
+JAX = Framework("JAX", ("jax",), SCRUB, job=job_env, own_port=True)

@@ -21,8 +21,23 @@ if TYPE_CHECKING:
 
 FRAMEWORKS: tuple[Framework, ...] = (OPENMPI, TORCH, MINDSPORE, JAX)
 
-#: what must not be inherited from a launch around this one
-SCRUB = tuple(name for framework in FRAMEWORKS for name in framework.scrub)
+#: numbers of one task or pod, which mslaunch does not set, and ranks would take for theirs: whose, and their names.  A
+#: launch that uses the hosts of a batch system also removes what tells of the agents' own tasks there (`Grant.scrub`)
+OUTER_LAUNCHES: dict[str, tuple[str, ...]] = {
+    # srun(1), "OUTPUT ENVIRONMENT VARIABLES"; torch, JAX and Lightning read them
+    "a step of Slurm": ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_GTIDS", "SLURM_TASK_PID",
+                        "SLURM_NTASKS", "SLURM_NPROCS", "SLURM_STEP_*"),
+    "a task of PBS": ("PBS_TASKNUM", "PBS_NODENUM", "PBS_VNODENUM"),
+    "a task of LSF": ("LSB_DJOB_TASKID", "JSM_NAMESPACE_*"),  # read by Lightning's LSFEnvironment
+    "a task of Flux": ("FLUX_TASK_RANK", "FLUX_TASK_LOCAL_ID"),  # flux-environment(7)
+    "a task of PALS": ("PALS_RANKID", "PALS_LOCAL_RANKID", "PALS_NODEID"),
+    "mpirun_rsh of MVAPICH": ("MV2_COMM_WORLD_*",),  # read by Accelerate and Legate
+    # each option of torchrun (torch/distributed/argparse_util.py), set by Kubeflow's PyTorchJob and TrainJob
+    "a pod for torchrun": ("PET_*",),
+    "deepspeed": ("LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE"),  # deepspeed/launcher/launch.py
+}  # fmt: skip
+#: what must not be inherited from a launch around this one: names, and NAME* patterns
+SCRUB = tuple(name for names in (*(one.scrub for one in FRAMEWORKS), *OUTER_LAUNCHES.values()) for name in names)
 #: patterns of the launcher's variables that ranks on all hosts get
 FORWARD = tuple(name for framework in FRAMEWORKS for name in framework.forward)
 #: of these defaults a rank gets none if it has been given one

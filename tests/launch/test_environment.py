@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from launching import COMMAND, program, through_rsh
 
+from mslaunch.frameworks.table import FRAMEWORKS, OUTER_LAUNCHES
+
 TWO = [*through_rsh("alpha:3", "beta:3"), "--map-by", "node"]
 LOCAL = ["--oversubscribe"]
 WHERE = pytest.mark.parametrize("where", [LOCAL, through_rsh("alpha:8")], ids=["local", "remote"])
@@ -86,18 +88,59 @@ def test_a_launch_within_a_launch_has_its_own_numbers(run, tmp_path, where):
         assert {env[name] for name in sizes} == {"2"}
 
 
+LEFT = {**{one.name: one.scrub for one in FRAMEWORKS if one.scrub}, **OUTER_LAUNCHES}
+
+
+@pytest.mark.parametrize("host", ["this", "another"])
+@pytest.mark.parametrize("whose", LEFT)
+def test_what_an_outer_launch_has_left_reaches_no_rank(seen, tmp_path, host, whose):
+    """Each row of the table in docs/frameworks.md; a pattern by a name that it fits, and nothing else sets.
+
+    The other host has them from its login.
+    """
+    left = dict.fromkeys([*(name.replace("*", "LEFT") for name in LEFT[whose]), "KEPT"], "left")
+    login = tmp_path / "login"
+    login.write_text(f'#!/bin/sh\nexport {" ".join(f"{name}=left" for name in left)}\nshift\nexec sh -c "$*"\n')
+    login.chmod(0o755)
+    here = host == "this"
+    where = LOCAL if here else ["--rsh-agent", str(login), "-H", "alpha:8"]
+    (env,) = seen([*where, "-n", "1"], env=left if here else {})
+    assert [name for name, value in env.items() if value == "left"] == ["KEPT"]
+
+
 @WHERE
-def test_stale_variables_are_scrubbed(seen, where):
-    stale = {"PMI_RANK": "7", "PMIX_RANK": "7", "OMPI_COMMAND": "x", "TORCHELASTIC_RUN_ID": "x",
-             "TORCHELASTIC_AGENT": "x",
-             "RANK": "7", "RANK_TABLE_FILE": "/x", "MS_SCHED_HOST": "9.9.9.9", "MSLAUNCH_STALE": "x",
-             "OMPI_COMM_WORLD_RANK": "7"}  # fmt: skip
-    (env,) = seen([*where, "-n", "1"], env=stale)
-    assert {env.get(name) for name in ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")} == {"0"}
-    assert env["MS_SCHED_HOST"] != "9.9.9.9"
-    assert env["OMPI_COMMAND"] != "x"
-    assert env["TORCHELASTIC_RUN_ID"] == env["MSLAUNCH_JOBID"]
-    assert not {"PMIX_RANK", "TORCHELASTIC_AGENT", "RANK_TABLE_FILE", "MSLAUNCH_STALE"} & set(env)
+def test_what_an_outer_mslaunch_has_left_reaches_no_rank(seen, where):
+    (env,) = seen([*where, "-n", "1"], env={"MSLAUNCH_STALE": "left", "MSLAUNCH_ATTEMPT": "7"})
+    assert "MSLAUNCH_STALE" not in env and env["MSLAUNCH_ATTEMPT"] == "1"
+
+
+#: of a pod of the Ascend operator: the number of the pod, and a list (needs of its API, AscendJob); of a batch script
+AROUND = {
+    "RANK": "3", "LOCAL_RANK": "{0,1,2,3}", "WORLD_SIZE": "32", "LOCAL_WORLD_SIZE": "4", "MASTER_PORT": "2222",
+    "NODE_RANK": "3", "SLURM_PROCID": "7", "SLURM_NTASKS": "8", "PMI_RANK": "7", "PMI_SIZE": "8", "PMI_FD": "3",
+    "PMIX_RANK": "7", "TORCHELASTIC_RUN_ID": "x", "TORCHELASTIC_RESTART_COUNT": "4", "OMPI_COMM_WORLD_RANK": "7",
+    "MS_NODE_ID": "7", "MS_SCHED_HOST": "9.9.9.9", "RANK_ID": "7", "JAX_COORDINATOR_ADDRESS": "9.9.9.9:1",
+}  # fmt: skip
+
+
+@WHERE
+def test_ranks_have_their_own_numbers_whatever_is_around(seen, where):
+    ranks = seen([*where, "-n", "2"], env=AROUND)
+    for rank, env in enumerate(ranks):
+        names = ("RANK", "LOCAL_RANK", "RANK_ID", "MS_NODE_ID", "OMPI_COMM_WORLD_RANK")
+        assert [env[name] for name in names] == [str(rank)] * 5
+        assert (env["WORLD_SIZE"], env["LOCAL_WORLD_SIZE"], env["NODE_RANK"]) == ("2", "2", "0")
+        assert (env["TORCHELASTIC_RUN_ID"], env["TORCHELASTIC_RESTART_COUNT"]) == (env["MSLAUNCH_JOBID"], "0")
+        assert env["MASTER_PORT"] != "2222" and env["MS_SCHED_HOST"] != "9.9.9.9"
+        assert not {"SLURM_PROCID", "SLURM_NTASKS", "PMIX_RANK", "JAX_COORDINATOR_ADDRESS"} & set(env)
+
+
+@WHERE
+def test_what_the_user_says_of_such_a_variable_stays(seen, where):
+    given = ["-x", "PET_NNODES=2", "-x", "SLURM_PROCID=5", "-x", "CROSS_RANK", "-x", "MV2_COMM_*"]
+    (env,) = seen([*where, "-n", "1", *given], env={"CROSS_RANK": "1", "MV2_COMM_WORLD_RANK": "1"})
+    assert (env["PET_NNODES"], env["SLURM_PROCID"], env["CROSS_RANK"]) == ("2", "5", "1")
+    assert "MV2_COMM_WORLD_RANK" not in env
 
 
 @WHERE
