@@ -24,6 +24,10 @@ NO_RANK = RankId(-1)  #: in frames: the frame concerns the node
 SERVICE_BASE = ServiceId(-2)  #: the id of the first service; the next one is -3, and so on
 
 ANY_HOST = "*"  #: in place of the addresses of hosts that nobody here knows
+#: variables of proxies (curl(1), urllib.request of Python, gRPC's environment_variables.md), which programs look for in
+#: either case, and where the hosts stand that are reached without one
+PROXIES = ("http_proxy", "https_proxy", "all_proxy", "grpc_proxy")
+NO_PROXY = ("no_proxy", "NO_PROXY")
 
 
 def is_rank(number: int) -> bool:
@@ -120,3 +124,4 @@ class NodePlan(NamedTuple):
     session: bool = False  # each rank gets a session directory, with links to the files that were sent
     index_argv: bool = False  # argv[0] of rank 3 ends in -3
     world: World = World()
+    direct: tuple[str, ...] = ()  # hosts and addresses of the job, which ranks are not to ask a proxy for

@@ -198,6 +198,7 @@ class _Launch:
                 if text := nested_text(app.argv, len(placed.jobmap.placements)):
                     console.info(text)
                     break
+        self._note_proxies()
         if request.display_allocation or request.display_map or request.display_topology or request.do_not_launch:
             from mslaunch.launcher.messages.display_tables import tables
 
@@ -208,6 +209,15 @@ class _Launch:
             except OSError as error:
                 where = "standard error" if to_stderr else "standard output"
                 raise LaunchError(f"the tables cannot be written: {error.strerror}", where) from None
+
+    def _note_proxies(self) -> None:
+        request, environ, jobmap = self._request, self._context.caller.environ, self._attempt.placed.jobmap
+        given = (name for app in request.apps for name, _ in app.env)
+        if any(name[-6:].lower() == "_proxy" for name in (*environ, *given)):
+            from mslaunch.launcher.messages.proxy_note import proxy_text
+
+            if text := proxy_text(request, environ, any(jobmap.nodes[at.node].local for at in jobmap.placements)):
+                self._console.info(text)
 
     def _show_bindings(self) -> None:
         """What can be shown only when all agents have answered."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 
 from mslaunch.datamodel.node_plan import (
+    ANY_HOST,
     JOB_MARK,
     NODE_MARK,
     SERVICE_BASE,
@@ -29,7 +30,7 @@ from mslaunch.frameworks.contract import ProgramInfo, RankInfo
 from mslaunch.plan.exported_variables import ATTEMPT, OWN, defaults, exported, forwarded, of_job
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from mslaunch.datamodel.jobmap import Endpoint, JobMap, Placement
     from mslaunch.datamodel.node_plan import ServicePlan
@@ -159,6 +160,7 @@ class _NodePlans:
         self._on = jobmap.by_node()
         with_ranks = (node for node, rows in enumerate(self._on) if rows)
         self._number = {node: number for number, node in enumerate(with_ranks)}
+        self._direct = direct_hosts(endpoint, [jobmap.nodes[node].name for node in self._number])
         self._readers = stdin_ranks(request, len(jobmap.placements), jobmap.first)
         self._windows = xterm_ranks(request, len(jobmap.placements), jobmap.first)
         self.service = jobmap.service_node
@@ -194,6 +196,7 @@ class _NodePlans:
             and any(app.preload_binary or app.preload_files or app.session_dir for app in request.apps),
             index_argv=request.index_argv,
             world=world._replace(here=self._number[node] if here else -1),
+            direct=self._direct,
         )
 
     def _mark(self, node: int) -> str:
@@ -341,3 +344,18 @@ def _window(request: Request, rank: int) -> tuple[str, ...]:
     """The words before the program of a rank that runs in a window, those of mpirun 4.1.4."""
     hold = ("-hold",) if (request.output.xterm or "").endswith("!") else ()
     return ("xterm", "-T", f"Rank {rank}", *hold, "-e")
+
+
+_THIS_HOST = ("localhost", "127.0.0.1", "::1")
+_DIRECT = 1 << 14  # bytes of a variable that ranks can do with; the kernel's limit is 128 KiB
+
+
+def direct_hosts(endpoint: Endpoint, names: Sequence[str]) -> tuple[str, ...]:
+    """Hosts for `no_proxy` of ranks: where they meet, this host, and all others by `names` and addresses.
+
+    Of a job with too many hosts only the first two.
+    """
+    known = dict.fromkeys((endpoint.address, endpoint.service_address, *_THIS_HOST, *names, *endpoint.hosts))
+    hosts = tuple(host for host in known if host not in ("", ANY_HOST))
+    few = hosts if sum(map(len, hosts)) + len(hosts) < _DIRECT else (endpoint.address, *_THIS_HOST)
+    return tuple(dict.fromkeys(few))

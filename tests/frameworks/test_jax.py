@@ -58,6 +58,14 @@ def test_ranks_of_two_hosts(two_hosts: Cluster, tmp_path: Path) -> None:
     assert (done.code, said(done.out.decode())) == (0, lines(3)), done.err
 
 
+def test_ranks_meet_although_there_is_a_proxy(tmp_path: Path) -> None:
+    """Its gRPC would ask one that is not there (jax#22995)."""
+    done = launch(
+        "-n", "2", JAX, SUM, directory=tmp_path, http_proxy="http://127.0.0.1:9", https_proxy="http://[::1]:9"
+    )
+    assert (done.returncode, said(done.stdout)) == (0, lines(2)), done.stderr
+
+
 def test_a_new_attempt_has_a_new_port(tmp_path: Path) -> None:
     done = launch("-n", 2, "--restart", "group", JAX, "-c", FAILS_ONCE, directory=tmp_path)
     assert done.returncode == 0, done.stderr

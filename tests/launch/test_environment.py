@@ -391,3 +391,29 @@ def test_variables_that_are_not_utf8(run):
     for where in (LOCAL, through_rsh("alpha:8")):
         ended = run([*where, "-n", "1", "-x", f"ODD={odd}", "sh", "-c", 'printf "%s %s" "$ODD" "$1"', "sh", odd])
         assert ended.out == b"\xff\xfe \xff\xfe"
+
+
+#: Python's own client: whether it would ask the proxy for these hosts
+ASKS = """
+import os, urllib.request as u
+hosts = [os.environ["MASTER_ADDR"], "localhost", "alpha", "beta"]
+print(*(bool(u.getproxies()) and not u.proxy_bypass(f"{host}:80") for host in (*hosts, "elsewhere.org")))
+"""
+
+
+@pytest.mark.parametrize("way", ["-x", "login"])
+def test_ranks_reach_each_other_without_the_proxy(run, tmp_path, way):
+    """That of the launcher's host, and that of a login, which the launcher does not know."""
+    login = tmp_path / "login"
+    login.write_text('#!/bin/sh\nexport HTTP_PROXY=http://127.0.0.1:9\nshift\nexec sh -c "$*"\n')
+    login.chmod(0o755)
+    words = ["-x", "http_proxy", *TWO] if way == "-x" else ["--rsh-agent", str(login), "-H", "alpha,beta"]
+    ended = run([*words, "-n", "2", sys.executable, "-c", ASKS], env={"http_proxy": "http://127.0.0.1:9"})
+    assert (ended.code, ended.lines) == (0, ["False False False False True"] * 2), ended.err
+    told = "mslaunch: ranks have http_proxy: the job's own hosts are added to their no_proxy and NO_PROXY\n"
+    assert ended.err.count(told) == (way == "-x")
+
+
+def test_a_proxy_of_the_launcher_that_no_rank_gets_is_not_told(run):
+    ended = run([*TWO, "-n", "2", "env"], env={"http_proxy": "http://127.0.0.1:9"})
+    assert "no_proxy" not in ended.err and b"http_proxy" not in ended.out

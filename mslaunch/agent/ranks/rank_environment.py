@@ -2,11 +2,12 @@
 
 Pure.  From weak to strong: inherited, the node's, the program's, the rank's, PWD, and the program's once more, since
 what it gives last came from the user with -x.  At the end, what stands in `front` (--prefix) goes before the value
-that all of this has left.
+that all of this has left.  Where a proxy is named, the job's own hosts join those that are reached without one.
 """
 
 from __future__ import annotations
 
+from mslaunch.datamodel.node_plan import NO_PROXY, PROXIES
 from mslaunch.faststd import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -32,6 +33,11 @@ def rank_variables(
     env = {**base, **own, **_variables(rank.env), **given, **own}
     for name, value in _variables(app.front).items():
         env[name] = f"{value}:{env[name]}" if env.get(name) else value
+    if plan.direct and any(value and name.lower() in PROXIES for name, value in env.items()):
+        listed = [env[name] for name in NO_PROXY if env.get(name)]
+        if "*" not in listed:  # all hosts; in a list it would be a name
+            hosts = dict.fromkeys((*plan.direct, *filter(None, ",".join(listed).split(","))))
+            env.update(dict.fromkeys(NO_PROXY, ",".join(hosts)))
     left_out = plan.together if any(name in env for name in plan.together) else ()
     defaults = _variables(plan.defaults)
     return {**{name: defaults[name] for name in defaults if name not in left_out}, **env}

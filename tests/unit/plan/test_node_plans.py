@@ -10,12 +10,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mslaunch.datamodel.jobmap import Endpoint, JobMap, Node, Placement
-from mslaunch.datamodel.node_plan import SERVICE_BASE, NodePlan
+from mslaunch.datamodel.node_plan import ANY_HOST, SERVICE_BASE, NodePlan
 from mslaunch.datamodel.request import AppContext, OutputPolicy, Request, ServicePolicy, Share
 from mslaunch.errors import UsageError
 from mslaunch.frameworks import mindspore
 from mslaunch.plan.exported_variables import missing_exports
-from mslaunch.plan.node_plans import first_services, make_plans, make_world, service_plans, stdin_ranks, xterm_ranks
+from mslaunch.plan.node_plans import (
+    direct_hosts,
+    first_services,
+    make_plans,
+    make_world,
+    service_plans,
+    stdin_ranks,
+    xterm_ranks,
+)
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "plans"
 HERE, THERE = Node("head", 2, "-H", local=True), Node("n1", 2, "-H")
@@ -608,3 +616,12 @@ def test_the_name_of_a_world_has_a_number_for_all_and_a_secret() -> None:
 
 def test_a_world_contains_only_hosts_with_ranks() -> None:
     assert make_world(Request((AppContext(("x",)),)), APART, "ff").hosts == ("head", "n1")
+
+
+def test_the_hosts_that_ranks_reach_without_a_proxy() -> None:
+    """Their addresses as well; of so many hosts that the variable would be too long, where the ranks meet."""
+    endpoint = Endpoint("10.0.0.1", 1, 2, "10.0.0.2", ("10.0.0.1", "10.0.0.3"))
+    this = ("localhost", "127.0.0.1", "::1")
+    assert direct_hosts(endpoint, ["a", "b"]) == ("10.0.0.1", "10.0.0.2", *this, "a", "b", "10.0.0.3")
+    assert direct_hosts(endpoint._replace(service_address="", hosts=(ANY_HOST,)), []) == ("10.0.0.1", *this)
+    assert direct_hosts(endpoint, [f"node{number}" for number in range(9999)]) == ("10.0.0.1", *this)

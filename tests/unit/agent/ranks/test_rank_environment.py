@@ -58,3 +58,30 @@ def test_the_agent_and_frameworks_name_the_same_variable() -> None:
 def _split(word: str) -> tuple[str, str]:
     name, _, value = word.partition("=")
     return name, value
+
+
+PROXIED = [
+    ({"https_proxy": "p"}, "a,10.0.0.1"),
+    ({"HTTP_PROXY": "p", "NO_PROXY": "corp,.x"}, "a,10.0.0.1,corp,.x"),
+    ({"all_proxy": "p", "no_proxy": "low,a", "NO_PROXY": "up"}, "a,10.0.0.1,low,up"),
+    ({"grpc_proxy": "p", "no_proxy": ",low,,"}, "a,10.0.0.1,low"),
+]
+
+
+@pytest.mark.parametrize(("inherits", "listed"), PROXIED)
+def test_where_a_proxy_is_named_the_hosts_of_the_job_are_reached_without(inherits: dict[str, str], listed: str) -> None:
+    """In both cases: curl and gRPC read one, Go the other first.  From -x as well."""
+    plan = PLAN._replace(direct=("a", "10.0.0.1"))
+    app = AppPlan(("x",), "/w")
+    given = app._replace(env=tuple(f"{name}={value}" for name, value in inherits.items()))
+    for env in (
+        rank_variables(inherits, app, RankPlan(0, 0, ()), {}, plan),
+        rank_variables({}, given, RankPlan(0, 0, ()), {}, plan),
+    ):
+        assert (env["no_proxy"], env["NO_PROXY"]) == (listed, listed)
+
+
+@pytest.mark.parametrize("inherits", [{}, {"http_proxy": ""}, {"no_proxy": "x"}, {"http_proxy": "p", "NO_PROXY": "*"}])
+def test_without_a_proxy_nothing_is_added(inherits: dict[str, str]) -> None:
+    plan = PLAN._replace(direct=("a",), env=(), defaults=())
+    assert rank_variables(inherits, AppPlan(("x",), "/w"), RankPlan(0, 0, ()), {}, plan) == inherits
