@@ -146,8 +146,9 @@ class Agent:
             frames.FILE: lambda frame: self._session().begin(*control.unpack_record(control.FileHead, frame.payload)),
             frames.DATA: lambda frame: self._session().write(frame.payload),
             frames.DESCRIBE: self._describe,
-            frames.CLEANUP: lambda frame: need("agent.leftovers", lambda: _clean_up(self._link, frame)),
-            frames.ROOM: lambda frame: need("agent.ranks.room", lambda: _answer_room(context, frame)),
+            frames.CLEANUP: _on_demand("agent.leftovers", context),
+            frames.ROOM: _on_demand("agent.ranks.room", context),
+            frames.KEYS: _on_demand("agent.services.http_store", context),
             frames.LEASE: lambda frame: self._guard.tell_lease(*map(float, frame.payload.split())),
             **dict.fromkeys((frames.RELEASE, frames.ANSWER, frames.QUESTION), job.mpi.on_frame),
             frames.PART: self._part,
@@ -291,9 +292,6 @@ def _signal_of(frame: Frame) -> tuple[int, int | None, bool]:
     return int(number), None if frame.rank == NO_RANK else frame.rank, bool(as_term)
 
 
-def _clean_up(link: LauncherLink, frame: Frame) -> None:
-    link.send(frames.CLEANED, NO_RANK, on_demand.get("agent.leftovers").clean_up(frame.payload))
-
-
-def _answer_room(context: AgentContext, frame: Frame) -> None:
-    context.link.send(frames.FITS, NO_RANK, on_demand.get("agent.ranks.room").answer(frame.payload, context.environ))
+def _on_demand(name: str, context: AgentContext) -> Callable[[Frame], None]:
+    """For frames that the `handle` of a part takes, a module that travels on demand."""
+    return lambda frame: context.need(name, lambda: on_demand.get(name).handle(context, frame))

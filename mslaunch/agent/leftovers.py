@@ -12,11 +12,20 @@ import time
 
 from mslaunch.agent.guard import kill_marked
 from mslaunch.agent.ranks.session_dir import remove
-from mslaunch.faststd import signal
+from mslaunch.faststd import TYPE_CHECKING, signal
 from mslaunch.host.processes import is_exiting, read, stat_fields
+from mslaunch.protocol import frames
+
+if TYPE_CHECKING:
+    from mslaunch.agent.launcher_link import AgentContext
 
 _SECONDS = 1.0  # for an agent to end that was killed
 _LOOK_AGAIN = 0.01
+
+
+def handle(context: AgentContext, frame: frames.Frame) -> None:
+    """CLEANUP."""
+    context.link.send(frames.CLEANED, frames.NO_RANK, clean_up(frame.payload))
 
 
 def clean_up(request: bytes) -> bytes:

@@ -112,6 +112,14 @@ class JobMap(NamedTuple):
         return self.placements[0].rank if self.placements else 0
 
 
+class NodeStore(NamedTuple):
+    """A node's server of the job's key store."""
+
+    port: int  # at 127.0.0.1
+    token: str  # with which requests begin
+    interface: str = ""  # of the network that this node shares with rank 0's host; "": unknown
+
+
 class Endpoint(NamedTuple):
     """Where ranks meet: on the host of rank 0, and at the first service."""
 
@@ -121,3 +129,4 @@ class Endpoint(NamedTuple):
     service_address: str = ""  # "": the same
     hosts: tuple[str, ...] = ()  # addresses whose ranks may connect to a service, as in ServicePlan
     own_ports: tuple[int, ...] = ()  # of single frameworks, on the host of rank 0
+    stores: Mapping[int, NodeStore] = {}  # by node, where a key store is served

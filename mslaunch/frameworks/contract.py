@@ -12,6 +12,7 @@ from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from mslaunch.datamodel.jobmap import NodeStore
     from mslaunch.datamodel.node_plan import ServicePlan
     from mslaunch.datamodel.request import ServicePolicy
 
@@ -49,6 +50,10 @@ class RankInfo(NamedTuple):
     attempt: int = 1
     max_restarts: int = 0
     devices: int = 0  # accelerators that the rank has for itself; 0: nothing was said
+    host: str = ""  # name of its node
+    cross_rank: int = 0  # number of its node, among those that have a rank with its local rank
+    cross_size: int = 1  # how many these are
+    store: NodeStore | None = None  # the key store as its node serves it; None: nobody has asked for one
 
 
 class ProgramInfo(NamedTuple):
@@ -93,3 +98,6 @@ class Framework(NamedTuple):
     own_port: bool = False  # one more port on the host of rank 0 is held for this framework alone
     services: Callable[[RankInfo, ServicePolicy], tuple[ServicePlan, ...]] = lambda place, policy: ()
     service: Callable[[int], ServiceInfo] | None = None  # about the service with this id; None: it has none
+    #: the scopes of its key store, and of each the node of its numbers: who may write what, and how many must be done
+    #: before it is emptied; made of the names of nodes, and the node of each rank
+    scopes: Callable[[Sequence[str], Sequence[int]], Mapping[str, Sequence[int]]] = lambda hosts, nodes: {}

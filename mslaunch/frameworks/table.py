@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.frameworks.contract import Framework, ProgramInfo, RankInfo, ServiceInfo
+from mslaunch.frameworks.horovod import HOROVOD
 from mslaunch.frameworks.jax import JAX
 from mslaunch.frameworks.mindspore import MINDSPORE
 from mslaunch.frameworks.openmpi import OPENMPI
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from mslaunch.datamodel.request import ServicePolicy
     from mslaunch.frameworks.contract import Variables
 
-FRAMEWORKS: tuple[Framework, ...] = (OPENMPI, TORCH, MINDSPORE, JAX)
+FRAMEWORKS: tuple[Framework, ...] = (OPENMPI, TORCH, MINDSPORE, JAX, HOROVOD)
 
 #: numbers of one task or pod, which mslaunch does not set, and ranks would take for theirs: whose, and their names.  A
 #: launch that uses the hosts of a batch system also removes what tells of the agents' own tasks there (`Grant.scrub`)
@@ -79,6 +80,11 @@ def defaults(size: int, given: Sequence[Mapping[str, str]], restarts: bool) -> l
 def services(place: RankInfo, policy: ServicePolicy) -> tuple[ServicePlan, ...]:
     """All services that the frameworks ask for; `place` is that of any rank."""
     return tuple(plan for framework in FRAMEWORKS for plan in framework.services(place, policy))
+
+
+def store_scopes(hosts: Sequence[str], nodes: Sequence[int]) -> dict[str, Sequence[int]]:
+    """All scopes of the key store; for the arguments see `Framework.scopes`."""
+    return {name: members for one in FRAMEWORKS for name, members in one.scopes(hosts, nodes).items()}
 
 
 def service_info(number: int) -> ServiceInfo:

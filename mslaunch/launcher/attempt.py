@@ -24,7 +24,7 @@ from mslaunch.launcher.agents.start_agents import AgentPool
 from mslaunch.launcher.job.controller import JobController
 from mslaunch.launcher.job.events import PREPARE_SECONDS
 from mslaunch.launcher.job.job_state import JobState
-from mslaunch.launcher.job.restart_policy import check_fewest, most_restarts, policy_of
+from mslaunch.launcher.job.restart_policy import check_fewest, check_store, most_restarts, policy_of
 from mslaunch.launcher.job.startup import JobPlans
 from mslaunch.launcher.observers import AttemptEnded, AttemptStarted, Connected, Connecting, Staged
 from mslaunch.launcher.stdio.output import AttemptInfo, Output, open_output
@@ -41,7 +41,7 @@ from mslaunch.plan.node_plans import (
 from mslaunch.protocol.frames import STDERR, STDOUT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from typing import Any
 
     from mslaunch.datamodel.jobmap import Endpoint
@@ -154,6 +154,7 @@ class JobAttempt:
         self._stdin_ranks = stdin_ranks(request, ranks, first)
         xterm_ranks(request, ranks, first)
         check_fewest(request, ranks)
+        check_store(request)
         return self.jobmap
 
     @property
@@ -254,12 +255,17 @@ class JobAttempt:
         plans, first = partial(make_plans, *made_of, **names), partial(service_plans, *made_of, **names)
         counts = [len(rows) for rows in jobmap.by_node()]
         patience = max(PREPARE_SECONDS, self.request.link.timeout)
+        scopes: Mapping[str, Sequence[int]] = {}
+        if self.request.horovod:
+            from mslaunch.frameworks.table import store_scopes
+
+            scopes = store_scopes([node.name for node in jobmap.nodes], [row.node for row in jobmap.placements])
         if not self.request.devices.asked:
-            return JobPlans(plans, first, rendezvous, counts, patience)
+            return JobPlans(plans, first, rendezvous, counts, patience, scopes=scopes)
         from mslaunch.plan.device_shares import DeviceShares
 
         devices = DeviceShares(self.request.devices)
-        return JobPlans(partial(plans, devices=devices), first, rendezvous, counts, patience, devices)
+        return JobPlans(partial(plans, devices=devices), first, rendezvous, counts, patience, devices, scopes)
 
     def _make_spawner(self, endpoint: Endpoint, job: RunningJob) -> Spawner:
         """For MPI_Comm_spawn, which few jobs call."""

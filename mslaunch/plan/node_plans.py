@@ -31,6 +31,7 @@ from mslaunch.plan.exported_variables import ATTEMPT, OWN, defaults, exported, f
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from typing import Any
 
     from mslaunch.datamodel.jobmap import Endpoint, JobMap, Placement
     from mslaunch.datamodel.node_plan import ServicePlan
@@ -257,8 +258,18 @@ class _NodePlans:
             attempt=self._attempt,
             max_restarts=self._request.max_restarts,
             devices=self._request.devices.each if self._devices else 0,
+            **self._of_store(placement),
         )
         return _shared(place, cluster.share) if cluster.share else place
+
+    def _of_store(self, placement: Placement) -> dict[str, Any]:
+        """What only frameworks with a key store ask for."""
+        store = self._endpoint.stores.get(placement.node)
+        if store is None:
+            return {}
+        nodes = [node for node, rows in enumerate(self._on) if len(rows) > placement.local_rank]
+        host = self._jobmap.nodes[placement.node].name
+        return {"store": store, "host": host, "cross_rank": nodes.index(placement.node), "cross_size": len(nodes)}
 
 
 def _shared(place: RankInfo, share: Share) -> RankInfo:

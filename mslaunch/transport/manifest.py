@@ -114,6 +114,12 @@ PARTS = {
         "mslaunch.datamodel.device_kinds",
         "mslaunch.host.start_limits",
     ),
+    "agent.services.http_store": (
+        "mslaunch.agent.services.http_requests",
+        "mslaunch.agent.services.http_store",
+        "mslaunch.agent.services.own_interface",
+        "mslaunch.protocol.store_messages",
+    ),
     "agent.services.service": (
         "mslaunch.agent.services.mindspore_scheduler",
         "mslaunch.agent.services.readiness",

@@ -5,9 +5,16 @@ from __future__ import annotations
 from mslaunch.agent.ranks import devices
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.host.start_limits import fits
+from mslaunch.protocol import frames
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import Any
+
+
+def handle(context: Any, frame: frames.Frame) -> None:
+    """ROOM; `context` is the `AgentContext`, whose module imports from this folder."""
+    context.link.send(frames.FITS, frames.NO_RANK, answer(frame.payload, context.environ))
 
 
 def answer(question: bytes, environ: Mapping[str, str]) -> bytes:

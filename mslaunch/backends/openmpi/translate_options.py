@@ -99,6 +99,7 @@ def refuse(request: Request) -> None:
         (any(app.mpi != "auto" for app in request.apps), "--mpi", "mpirun serves its ranks itself; leave it out"),
         (request.devices.each, "--devices-per-rank", _CHOOSES),
         (request.devices.names, "--devices", _CHOOSES),
+        (request.horovod, "--horovod", "mpirun serves no key store; leave it out, and use a Horovod with MPI"),
         (request.spawn != "auto", "--spawn", "mpirun lets every rank spawn; leave it out"),
         (request.link.python != "python3", "--agent-python", "mpirun's daemons need no Python; leave it out"),
         (

@@ -173,8 +173,8 @@ def ignored_choice(*known: str) -> Reader:
 
 
 def one_of(known: Sequence[str]) -> str:
-    """`a, b or c`."""
-    return ", ".join(known[:-1]) + " or " + known[-1]
+    """`a, b or c`, of at least one."""
+    return ", ".join(known[:-1]) + " or " * (len(known) > 1) + known[-1]
 
 
 def meant(word: str, known: Iterable[str], otherwise: str = "") -> str:

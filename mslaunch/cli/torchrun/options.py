@@ -39,7 +39,7 @@ EXAMPLES = (
 EXTRAS = (
     "H", "hostfile", "x", "pty", "grace", "term-to", "timeout", "warn", "rsh-agent", "ssh-accept-new", "bind-to",
     "resource-manager", "wait-hosts", "connect-timeout", "agent-python", "fanout", "heartbeat", "lease",
-    "devices-per-rank", "devices", "display-table", "display-allocation", "do-not-launch", "report-bindings",
+    "devices-per-rank", "devices", "horovod", "display-table", "display-allocation", "do-not-launch", "report-bindings",
     "restart-delay", "q", "v",
 )  # fmt: skip
 #: the help of -H, which means something else to mpirun

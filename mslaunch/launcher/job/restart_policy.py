@@ -28,6 +28,19 @@ def check_fewest(request: Request, ranks: int) -> None:
         )
 
 
+def check_store(request: Request) -> None:
+    """Raises `UsageError` where ranks could not find each other by the key store of --horovod."""
+    if not request.horovod:
+        return
+    option = f"--horovod {request.horovod}"
+    if request.cluster.share:
+        what = "each of several launchers would serve a store of its own, to its part of the ranks"
+        raise UsageError(what, option, "start all ranks by one command, with -H or --hostfile")
+    if policy_of(request).rank_limit:
+        what = "a rank of Horovod that is started again alone does not find the others, which have met already"
+        raise UsageError(what, option, "use --restart group")
+
+
 class RestartPolicy(NamedTuple):
     """What happens when a rank or a service of the job fails."""
 

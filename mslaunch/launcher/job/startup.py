@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from mslaunch.datamodel.node_plan import NodePlan
     from mslaunch.launcher.agents.connection import JobAgents
     from mslaunch.launcher.job.rank_table import ServiceTable
+    from mslaunch.launcher.job.shared_store import SharedStore
     from mslaunch.launcher.stdio.terminal import Console
     from mslaunch.plan.device_shares import DeviceShares
 
@@ -47,6 +48,7 @@ class JobPlans(NamedTuple):
     counts: Sequence[int] = ()  # ranks of each node
     patience: float = events.PREPARE_SECONDS  # for addresses and ports
     devices: DeviceShares | None = None  # that the ranks want; it gets the answers before `ranks` is called
+    scopes: Mapping[str, Sequence[int]] = {}  # of the key store that is to be served, as `Framework.scopes`; {}: none
 
 
 class Startup:
@@ -84,7 +86,9 @@ class Startup:
             frames.SERVES: self._on_serves,
             frames.NOTICE: self._on_notice,
             frames.FITS: self._on_fits,
+            frames.WRITE: self._on_write,
         }
+        self._store: SharedStore | None = None  # once the other answers have come
 
     def begin(self) -> None:
         """Ask the agents for what must be known first."""
@@ -125,8 +129,22 @@ class Startup:
             return
         if self._short:
             self._post(Impossible(job_failure.no_room(self._short, self._make.counts)))
+        elif self._make.scopes:
+            from mslaunch.launcher.job.shared_store import SharedStore
+
+            self._store = SharedStore(self._make.scopes, self._agents.send, self._agents.pending)
+            self._store.begin(self._endpoint[0].address)
         else:
             self._prepared(*self._endpoint)
+
+    def _on_write(self, node: int, frame: frames.Frame) -> None:
+        if self._store is None:
+            raise meaningless(frame)
+        unserved = bool(self._store.missing)
+        self._store.on_frame(node, frame)
+        if unserved and not self._store.missing and self._endpoint:
+            endpoint, warning = self._endpoint
+            self._prepared(endpoint._replace(stores=self._store.places), warning)
 
     def _prepared(self, endpoint: Endpoint, warning: str) -> None:
         if warning:
@@ -142,7 +160,8 @@ class Startup:
 
     def give_up(self) -> None:
         """A node has not answered in time."""
-        node = self._rendezvous.silent() if self._endpoint is None else next(iter(self._room))
+        late = list(self._room) or (self._store.missing if self._store else [])
+        node = self._rendezvous.silent() if self._endpoint is None else late[0]
         what = f"its agent did not answer within {self.patience:g} seconds"
         self._post(events.LinkEnded(node, LinkError(what, self._agents.host(node))))
 

@@ -82,6 +82,7 @@ NOT_IN_HYDRA = {
     "timestamp-output", "tune", "use-hwthread-cpus", "use-regexp", "with-ft", "x", "xml", "xml-file", "xterm",
 }  # fmt: skip
 NOT_IN_MSRUN = NOT_IN_HYDRA - set(MSRUN_EXTRAS) | {
+    "horovod",
     "bind-to",
     "spawn",
     "merge-stderr-to-stdout",

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mslaunch.datamodel.jobmap import NodeStore
 from mslaunch.datamodel.node_plan import SERVICE_BASE as SERVICE
 from mslaunch.datamodel.request import ServicePolicy
-from mslaunch.frameworks import mindspore, openmpi
+from mslaunch.frameworks import horovod, mindspore, openmpi
 from mslaunch.frameworks import table as frameworks
 from mslaunch.frameworks.contract import ProgramInfo, RankInfo
 
@@ -166,12 +167,47 @@ def test_the_longest_argument_list_can_be_started() -> None:
         attempt=st.integers(1, 9),
         max_restarts=st.integers(0, 9),
         devices=st.integers(0, 16),
+        host=st.just("n0"),
+        cross_rank=st.integers(0, 9),
+        cross_size=st.integers(1, 9),
+        store=st.sampled_from([None, NodeStore(1024, "secret", "eth0"), NodeStore(1024, "secret")]),
     )
 )
 def test_no_two_frameworks_set_a_variable_differently(place: RankInfo) -> None:
     words = [*frameworks.job_env(place), *frameworks.rank_env(place), *frameworks.app_env(PROGRAM)]
     names = [word.partition("=")[0] for word in words]
     assert len(names) == len(set(names)), "nor a variable of the node and of the rank"
+
+
+@settings(max_examples=100, deadline=None)
+@given(LAYOUTS)
+def test_scopes_of_horovod_have_the_numbers_of_its_variables(counts: list[int]) -> None:
+    """As horovodrun deals them out: a scope for all, for each host, and for each local rank over all hosts."""
+    hosts = [f"n{node}" for node in range(len(counts))]
+    nodes = [node for node, count in enumerate(counts) for _ in range(count)]
+    found = horovod.scopes(hosts, nodes)
+    assert found["global"] == nodes
+    assert found.keys() == {
+        "global",
+        *(f"local_{host}" for host in hosts),
+        *(f"cross_{at}" for at in range(max(counts))),
+    }
+    for node, count in enumerate(counts):
+        assert found[f"local_n{node}"] == [node] * count
+        for local in range(count):
+            assert found[f"cross_{local}"] == [other for other, size in enumerate(counts) if size > local]
+
+
+def test_horovod_gets_nothing_without_a_store() -> None:
+    """A rank that has HOROVOD_RANK and no store takes itself for the only one, without a word."""
+    assert not any(name.startswith("HOROVOD") for env in environments([2, 1]) for name in env)
+
+
+@pytest.mark.parametrize(
+    ("name", "used"), [("n1.a-b.net", "n1.a-b.net"), ("fd00::1", "fd00::1"), ("a/b#c?d", "a-b-c-d")]
+)
+def test_names_of_hosts_fit_into_a_path(name: str, used: str) -> None:
+    assert horovod.hostname(name) == used
 
 
 def test_a_contradiction_is_an_error() -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from mslaunch.datamodel.node_report import ExitStatus
 from mslaunch.errors import WireError
-from mslaunch.protocol import codec, control, frames, mpi
+from mslaunch.protocol import codec, control, frames, mpi, store_messages
 
 #: records that `unpack_record` reads, and those with blobs
 RECORDS = (
@@ -31,6 +31,9 @@ UNPACKERS: dict[str, Callable[[bytes], Any]] = {
     "unpack_topology": control.unpack_topology,
     "unpack_plan": control.unpack_plan,
     "unpack_part": mpi.unpack_part,
+    "unpack_write": store_messages.unpack_write,
+    "unpack_keys": store_messages.unpack_keys,
+    "expanded": store_messages.expanded,
     **{f"unpack_record {kind.__name__}": partial(control.unpack_record, kind) for kind in RECORDS},
     **{f"unpack_with_blobs {kind.__name__}": partial(mpi.unpack_with_blobs, kind) for kind in WITH_BLOBS},
 }
@@ -64,7 +67,9 @@ def functions(module: ModuleType) -> set[str]:
 def test_every_unpacker_is_tried() -> None:
     """`unpack_runs` is for words of a plan, and raises ValueError, which that of the plan turns into `WireError`."""
     known = {name.partition(" ")[0] for name in UNPACKERS}
-    assert functions(codec) | functions(control) | functions(mpi) == known | {"unpack_runs"}
+    assert functions(codec) | functions(control) | functions(mpi) | functions(store_messages) | {
+        "expanded"
+    } == known | {"unpack_runs"}
 
 
 @pytest.mark.parametrize("name", UNPACKERS)

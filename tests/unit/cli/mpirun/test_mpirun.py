@@ -180,6 +180,7 @@ DONE = [
     (["agent-python", "/usr/bin/python3.11"], link(python="/usr/bin/python3.11")),
     (["resource-manager", "slurm"], job(resource_manager="slurm")),
     (["wait-hosts", "60"], link(wait=60.0)),
+    (["horovod", "gloo"], job(horovod="gloo")),
     (["devices-per-rank", "2"], job(devices=DevicePolicy(2))),
     (["devices", "0,2-4,GPU-1b2c"], job(devices=DevicePolicy(0, ("0", "2", "3", "4", "GPU-1b2c")))),
     (["fanout", "8"], link(fanout=8)),

@@ -26,6 +26,7 @@ from mslaunch.launcher.stdio.output import Output
 from mslaunch.launcher.stdio.terminal import Console, OutputFd
 from mslaunch.protocol import control, frames
 from mslaunch.protocol.mpi import Abort, Alone, Answer, Gathering, Question, pack_abort, pack_with_blobs
+from mslaunch.protocol.store_messages import PUT, StoreMessage
 from mslaunch.runtime.loop import Loop
 
 NO_RANK = frames.NO_RANK
@@ -61,6 +62,7 @@ PAYLOADS = {
     frames.CLEANED: b"0",
     frames.FITS: b"",
     frames.ALIVE: b"",
+    frames.WRITE: StoreMessage(PUT, 1, "global/0", b"x").pack(),
 }
 
 

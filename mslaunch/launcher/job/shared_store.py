@@ -1,0 +1,151 @@
+"""The launcher's end of a job's key store, by which ranks of Horovod find each other.
+
+Each agent serves the store to the ranks of its own host (`agent.services.http_store`) and has a copy of it.  What a
+rank writes comes here, is checked, and goes to the other agents; the writer gets its answer after that, so that all
+copies change in one order.  A host writes for its own ranks only: in a scope that the framework has named, a key is a
+number whose host is known; in any other scope a name belongs to the host that was the first to write it.
+
+A scope is emptied once all of its ranks have said that they are done, as horovodrun's server does
+(horovod/runner/http/http_server.py, `RendezvousHandler.do_DELETE`, 0.28.1), so that Horovod can be started once more.
+"""
+
+from __future__ import annotations
+
+import os
+
+from mslaunch.datamodel.jobmap import NodeStore
+from mslaunch.errors import printable
+from mslaunch.faststd import TYPE_CHECKING, NamedTuple
+from mslaunch.launcher.agents.connection import meaningless
+from mslaunch.protocol import frames
+from mslaunch.protocol.store_messages import (
+    COMPRESSED_SIZE,
+    DELETE,
+    DONE,
+    GONE,
+    PUT,
+    REFUSED,
+    SERVE,
+    SERVED,
+    VALUE,
+    StoreMessage,
+    unpack_write,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+HELD = 1 << 25  #: bytes of values and names, compressed, that a job may hold
+_NAMES_EACH = 256  #: names, for each rank; each process set of Horovod has some
+_ENTRY = 200  # bytes that a name costs besides
+_PENDING = 1 << 25  # bytes on their way to an agent beyond which nothing more is taken
+_INTERFACE = 15  # characters of its name: IFNAMSIZ, netdevice(7)
+
+
+class _Entry(NamedTuple):
+    node: int  # which wrote it
+    size: int
+
+
+class SharedStore:
+    """The store of one attempt; a new attempt has a new one."""
+
+    def __init__(
+        self,
+        scopes: Mapping[str, Sequence[int]],
+        send: Callable[[int, bytes], None],
+        pending: Callable[[int], int],
+    ) -> None:
+        """`scopes`: for each scope that is known before, the node of each of its numbers.
+
+        `send(node, frame)`; `pending(node)` are bytes on their way there.
+        """
+        self._scopes = scopes
+        self._send = send
+        self._pending = pending
+        nodes = {node for members in scopes.values() for node in members}
+        self._tokens = {node: os.urandom(16).hex() for node in sorted(nodes)}
+        self.places: dict[int, NodeStore] = {}  #: by node, of those that have answered
+        self._names: dict[str, _Entry] = {}
+        self._finished: dict[str, set[str]] = {}  # by scope
+        self._size = 0
+        self._most_names = _NAMES_EACH * max(map(len, scopes.values()), default=0)
+
+    @property
+    def missing(self) -> list[int]:
+        """The nodes that do not serve it yet."""
+        return [node for node in self._tokens if node not in self.places]
+
+    def begin(self, address: str) -> None:
+        """Have it served on all nodes; `address` is one of rank 0's host."""
+        for node, token in self._tokens.items():
+            self._tell(node, StoreMessage(SERVE, 0, token, address.encode("ascii")))
+
+    def on_frame(self, node: int, frame: frames.Frame) -> None:
+        """WRITE.  Raises `WireError` for what no agent of ours sends."""
+        message = unpack_write(frame.payload)
+        if node not in self._tokens or (message.what == SERVED) != (node not in self.places):
+            raise meaningless(frame)
+        if message.what == SERVED:
+            if (
+                not 0 < message.number < 1 << 16
+                or len(message.name) > _INTERFACE
+                or printable(message.name) != message.name
+            ):
+                raise meaningless(frame)
+            self.places[node] = NodeStore(message.number, self._tokens[node], message.name)
+        else:
+            applied = self._apply(node, message)
+            self._tell(node, StoreMessage(DONE if applied else REFUSED, message.number))
+
+    def _apply(self, node: int, message: StoreMessage) -> bool:
+        if not self._owns(node, message.name):
+            return False
+        if message.what == DELETE:
+            self._finish(message.name)
+            return True
+        return message.what == PUT and self._put(node, message.name, message.value)
+
+    def _owns(self, node: int, name: str) -> bool:
+        scope, _, key = name.partition("/")
+        members = self._scopes.get(scope)
+        if members is None:
+            entry = self._names.get(name)
+            return entry is None or entry.node == node
+        number = key[len("rank_") :] if key.startswith("rank_") else key
+        return number.isdigit() and len(number) < 10 and int(number) < len(members) and members[int(number)] == node
+
+    def _put(self, node: int, name: str, value: bytes) -> bool:
+        before = self._names.get(name)
+        size = self._size + len(value) + len(name) + _ENTRY - (before.size if before else 0)
+        full = size > HELD or (before is None and len(self._names) >= self._most_names)
+        others = [other for other in self._tokens if other != node]
+        if full or len(value) > COMPRESSED_SIZE or any(self._pending(other) > _PENDING for other in others):
+            return False
+        self._names[name], self._size = _Entry(node, len(value) + len(name) + _ENTRY), size
+        for other in others:
+            self._tell(other, StoreMessage(VALUE, 0, name, value))
+        return True
+
+    def _finish(self, name: str) -> None:
+        """A rank needs nothing of a scope any more."""
+        scope, _, key = name.partition("/")
+        if scope not in self._scopes:
+            self._drop([name])
+            return
+        finished = self._finished.setdefault(scope, set())
+        finished.add(key)
+        if len(finished) == len(self._scopes[scope]):
+            del self._finished[scope]
+            self._drop([known for known in self._names if known.startswith(f"{scope}/")])
+
+    def _drop(self, names: Sequence[str]) -> None:
+        for name in names:
+            entry = self._names.pop(name, None)
+            if entry:
+                self._size -= entry.size
+                for node in self._tokens:
+                    self._tell(node, StoreMessage(GONE, 0, name))
+
+    def _tell(self, node: int, message: StoreMessage) -> None:
+        self._send(node, frames.encode(frames.KEYS, payload=message.pack()))
