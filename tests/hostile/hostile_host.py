@@ -19,7 +19,7 @@ HERE = Path(__file__).resolve()
 sys.path.insert(0, str(HERE.parents[2]))
 
 from mslaunch.datamodel.node_report import LEVELS, ExitStatus, Topology  # noqa: E402
-from mslaunch.protocol import control, frames, mpi  # noqa: E402
+from mslaunch.protocol import control, frames, mpi, store_messages  # noqa: E402
 
 RSH = HERE.parents[1] / "launch" / "programs" / "rsh"
 MIB = 1 << 20
@@ -90,6 +90,8 @@ class Link:
                 self.send(frames.RESERVED, payload=control.pack_record(reserved))
             elif frame.kind == frames.PROBE:
                 self.send(frames.REACHED, payload=control.pack_record(control.Reached(("127.0.0.1",))))
+            elif frame.kind == frames.KEYS and store_messages.unpack_keys(frame.payload).what == store_messages.SERVE:
+                self.write_key(store_messages.SERVED, 1024, "lo")
             elif frame.kind == frames.LAUNCH:
                 plan = control.unpack_plan(frame.payload)
                 log(
@@ -104,6 +106,9 @@ class Link:
                 return frame
             else:
                 return frame
+
+    def write_key(self, *said):
+        self.send(frames.WRITE, payload=store_messages.StoreMessage(*said).pack())
 
     def _launched(self, plan):
         self.plan = plan
@@ -349,6 +354,25 @@ def cores(link):
     link.follow()
 
 
+def store(link):
+    """Writes to the key store: HOSTILE_WORD are names; then its own one, and others without end."""
+    link.begin()
+    names = [*WORD.split(), "global/1", *(f"set/{number}" for number in range(1000))]
+    fine = store_messages.compressed(b"x")
+    for number, name in enumerate(names):
+        for what in (store_messages.DELETE,) if name.endswith("!") else (store_messages.PUT,):
+            link.write_key(what, number, name.rstrip("!"), os.urandom(60_000) if "set" in name else fine)
+    answers = []
+    while len(answers) < len(names):
+        frame = link.receive()
+        said = store_messages.unpack_keys(frame.payload) if frame.kind == frames.KEYS else None
+        if said and said.what in (store_messages.DONE, store_messages.REFUSED):
+            answers.append(said.what)
+    log("answers", answers=answers)
+    link.end_ranks()
+    link.follow()
+
+
 def code(link):
     """An exit code that no process has."""
     link.begin()
@@ -368,7 +392,7 @@ ATTACKS = {
     attack.__name__: attack
     for attack in (
         well, forge, spawn, info, gathers, small_gathers, many_gathers, nuls, words, notices, traces, refusals, lookups,
-        published, unread, parts, deaf, flood, stdin, greeting, cores, code, noise,
+        published, unread, parts, deaf, flood, stdin, greeting, cores, store, code, noise,
     )
 }  # fmt: skip
 

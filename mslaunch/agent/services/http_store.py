@@ -17,6 +17,7 @@ from weakref import WeakKeyDictionary
 
 from mslaunch.agent.services.http_requests import RefusedRequestError, StoreRequest, read_request
 from mslaunch.agent.services.own_interface import interface_towards
+from mslaunch.errors import WireError
 from mslaunch.faststd import TYPE_CHECKING, socket
 from mslaunch.protocol import frames
 from mslaunch.protocol.store_messages import (
@@ -47,7 +48,7 @@ _REQUEST_SECONDS = 3.0  # for a request to come, and for an answer to be taken, 
 _HELD_SECONDS = 1.0  # for what is not there yet; a rank waits for 30 in all by default
 _CHUNK = 1 << 16
 _REASONS = {200: "OK", 400: "Bad Request", 403: "Forbidden", 404: "Not Found", 405: "Method Not Allowed",
-            413: "Payload Too Large", 507: "Insufficient Storage"}  # fmt: skip
+            413: "Payload Too Large", 500: "Internal Server Error", 507: "Insufficient Storage"}  # fmt: skip
 
 _stores: WeakKeyDictionary[LauncherLink, HttpStore] = WeakKeyDictionary()
 
@@ -106,7 +107,7 @@ class HttpStore:
     def _requested(self, connection: _StoreClient, request: StoreRequest, name: str) -> None:
         if request.method == "GET":
             if name in self._values:
-                connection.answer(200, expanded(self._values[name]))
+                _give(connection, self._values[name])
             else:
                 self._held.setdefault(name, []).append(connection)
                 self._loop.after(_HELD_SECONDS, lambda: self._not_found(name, connection))
@@ -142,7 +143,17 @@ class HttpStore:
     def _set(self, name: str, value: bytes) -> None:
         self._values[name] = value
         for connection in self._held.pop(name, ()):
-            connection.answer(200, expanded(value))
+            _give(connection, value)
+
+
+def _give(connection: _StoreClient, value: bytes) -> None:
+    """Answer a GET; a value that another host has not compressed as it should is an error of that host's ranks."""
+    try:
+        body = expanded(value)
+    except WireError:
+        connection.answer(500)
+    else:
+        connection.answer(200, body)
 
 
 class _StoreClient:

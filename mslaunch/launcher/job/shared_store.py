@@ -17,6 +17,7 @@ from mslaunch.datamodel.jobmap import NodeStore
 from mslaunch.errors import printable
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 from mslaunch.launcher.agents.connection import meaningless
+from mslaunch.launcher.mpi.node_quota import NodeQuota
 from mslaunch.protocol import frames
 from mslaunch.protocol.store_messages import (
     COMPRESSED_SIZE,
@@ -35,8 +36,10 @@ from mslaunch.protocol.store_messages import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-HELD = 1 << 25  #: bytes of values and names, compressed, that a job may hold
-_NAMES_EACH = 256  #: names, for each rank; each process set of Horovod has some
+#: bytes of values and names, compressed, that a job may hold, or for each of its ranks if that is more; every node has
+#: the share of its ranks
+HELD, HELD_EACH = 1 << 25, 1 << 17
+NAMES_EACH = 256  #: names for each rank of a node; each process set of Horovod has some
 _ENTRY = 200  # bytes that a name costs besides
 _PENDING = 1 << 25  # bytes on their way to an agent beyond which nothing more is taken
 _INTERFACE = 15  # characters of its name: IFNAMSIZ, netdevice(7)
@@ -68,8 +71,9 @@ class SharedStore:
         self.places: dict[int, NodeStore] = {}  #: by node, of those that have answered
         self._names: dict[str, _Entry] = {}
         self._finished: dict[str, set[str]] = {}  # by scope
-        self._size = 0
-        self._most_names = _NAMES_EACH * max(map(len, scopes.values()), default=0)
+        ranks = max(scopes.values(), key=len, default=())
+        each = max(HELD_EACH, HELD // max(len(ranks), 1))
+        self._quotas = {node: NodeQuota(NAMES_EACH * ranks.count(node), each * ranks.count(node)) for node in nodes}
 
     @property
     def missing(self) -> list[int]:
@@ -116,13 +120,18 @@ class SharedStore:
         return number.isdigit() and len(number) < 10 and int(number) < len(members) and members[int(number)] == node
 
     def _put(self, node: int, name: str, value: bytes) -> bool:
-        before = self._names.get(name)
-        size = self._size + len(value) + len(name) + _ENTRY - (before.size if before else 0)
-        full = size > HELD or (before is None and len(self._names) >= self._most_names)
         others = [other for other in self._tokens if other != node]
-        if full or len(value) > COMPRESSED_SIZE or any(self._pending(other) > _PENDING for other in others):
+        if len(value) > COMPRESSED_SIZE or any(self._pending(other) > _PENDING for other in others):
             return False
-        self._names[name], self._size = _Entry(node, len(value) + len(name) + _ENTRY), size
+        before, new = self._names.get(name), _Entry(node, len(value) + len(name) + _ENTRY)
+        quota = self._quotas[node]
+        if before:
+            quota.give(node, before.size)
+        if not quota.take(node, new.size):
+            if before:
+                quota.take(node, before.size)
+            return False
+        self._names[name] = new
         for other in others:
             self._tell(other, StoreMessage(VALUE, 0, name, value))
         return True
@@ -143,7 +152,7 @@ class SharedStore:
         for name in names:
             entry = self._names.pop(name, None)
             if entry:
-                self._size -= entry.size
+                self._quotas[entry.node].give(entry.node, entry.size)
                 for node in self._tokens:
                     self._tell(node, StoreMessage(GONE, 0, name))
 

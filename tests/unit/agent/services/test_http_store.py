@@ -130,6 +130,14 @@ def test_values_of_other_hosts_come_and_go(host: Host, quick: None) -> None:
     assert host.write(messages.DELETE, "global/0") == 200
 
 
+def test_a_value_that_another_host_has_spoilt(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_store, "_HELD_SECONDS", 2 * BOUND)
+    client = host.request("GET", "global/2")
+    host.until(lambda: host.store._held)
+    host.store.on_message(StoreMessage(messages.VALUE, 0, "global/2", b"no zlib"))
+    assert (host.answer(client), host.get("global/2")) == ((500, b""), (500, b""))
+
+
 def test_what_is_not_there_yet_is_waited_for(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_store, "_HELD_SECONDS", 2 * BOUND)
     clients = [host.request("GET", "global/2") for _ in range(2)]

@@ -243,7 +243,7 @@ def test_the_number_of_ranks_is_given_where_it_is_known():
 def test_the_rendezvous_address_of_ranks(text, address, scheduler):
     endpoint = job_of(text).endpoint("10.0.0.1", (5000, 5001))
     far = any(not node.local for node in job_of(text).allocation.nodes)
-    assert endpoint == (address, 5000, 5001 if scheduler else 0, "10.0.0.1", ("*",) if far else (), ())
+    assert endpoint == Endpoint(address, 5000, 5001 if scheduler else 0, "10.0.0.1", ("*",) if far else ())
 
 
 # --- the wrapper

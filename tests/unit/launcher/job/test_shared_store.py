@@ -134,7 +134,7 @@ def test_bounds() -> None:
     job = Job(scopes(["a"], [0, 0]))
     assert job.write(0, PUT, "global/0", bytes(shared_store.COMPRESSED_SIZE)) == DONE
     assert job.write(0, PUT, "global/1", bytes(shared_store.COMPRESSED_SIZE + 1)) == REFUSED
-    most = 2 * shared_store._NAMES_EACH
+    most = 2 * shared_store.NAMES_EACH
     answers = [job.write(0, PUT, f"set/{at}") for at in range(most)]
     assert answers == [DONE] * (most - 1) + [REFUSED]
     assert job.write(0, DELETE, "set/0") == DONE
@@ -142,6 +142,15 @@ def test_bounds() -> None:
     held = Job(scopes(["a"], [0] * 64))
     written = sum(held.write(0, PUT, f"set/{at}", bytes(60_000)) == DONE for at in range(1000))
     assert 500 < written <= shared_store.HELD // 60_000
+    assert held.write(0, PUT, "set/0", bytes(60_001)) == DONE, "in place of the value before"
+
+
+def test_a_host_that_fills_the_store_leaves_the_others_their_share() -> None:
+    job = Job()
+    for at in range(1000):
+        answer = job.write(2, PUT, f"set/{at}", bytes(60_000))
+    assert answer == REFUSED
+    assert job.write(0, PUT, "global/0", bytes(60_000)) == DONE
 
 
 def test_an_agent_that_does_not_read_gets_no_more() -> None:
