@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 
 from mslaunch.agent.services.http_requests import RefusedRequestError, StoreRequest, read_request
 from mslaunch.agent.services.own_interface import interface_towards
-from mslaunch.errors import WireError
+from mslaunch.errors import LaunchError, WireError
 from mslaunch.faststd import TYPE_CHECKING, socket
 from mslaunch.protocol import frames
 from mslaunch.protocol.store_messages import (
@@ -43,7 +43,8 @@ if TYPE_CHECKING:
     from mslaunch.runtime.loop import Loop
 
 _AF_INET, _SOCK_STREAM = 2, 1
-_CONNECTIONS = 1024  # at once: every rank has one; more are closed, those first that have shown no token
+_STRANGERS = 128  # connections that have shown no token; of more the oldest are closed
+_BACKLOG = 1024
 _REQUEST_SECONDS = 3.0  # for a request to come, and for an answer to be taken, as in http_server.py
 _HELD_SECONDS = 1.0  # for what is not there yet; a rank waits for 30 in all by default
 _CHUNK = 1 << 16
@@ -57,7 +58,12 @@ def handle(context: AgentContext, frame: frames.Frame) -> None:
     """KEYS."""
     message = unpack_keys(frame.payload)
     if message.what == SERVE:
-        store = _stores[context.link] = HttpStore(context.loop, message.name, context.link.send)
+        try:
+            store = _stores[context.link] = HttpStore(context.loop, message.name, context.link.send)
+        except OSError as error:
+            what = f"no key store can be served at 127.0.0.1 (--horovod): {error.strerror}"
+            context.link.not_started(frames.NO_RANK, LaunchError(what, todo="raise ulimit -n there, if it is that"))
+            return
         interface = context.environ.get("HOROVOD_GLOO_IFACE") or interface_towards(message.value.decode("ascii"))
         store.send(StoreMessage(SERVED, store.port, interface))
     else:
@@ -73,12 +79,13 @@ class HttpStore:
         self._send = send
         self._listener = socket(_AF_INET, _SOCK_STREAM)
         self._listener.bind(("127.0.0.1", 0))
-        self._listener.listen(_CONNECTIONS)
+        self._listener.listen(_BACKLOG)
         self._listener.setblocking(False)
         self.port: int = self._listener.getsockname()[1]
         self._prefix = f"/{token}:{self.port}/"
         self._values: dict[str, bytes] = {}  # compressed
-        self._connections: dict[_StoreClient, None] = {}  # in the order in which they came
+        self._clients: set[_StoreClient] = set()
+        self._strangers: dict[_StoreClient, None] = {}  # the newest of them, in the order in which they came
         self._held: dict[str, list[_StoreClient]] = {}  # by name: GETs that wait for it
         self._writes: dict[int, tuple[_StoreClient, StoreMessage]] = {}  # those that the launcher has not answered
         self._count = 0
@@ -95,14 +102,18 @@ class HttpStore:
             fd, _ = self._listener._accept()  # type: ignore[attr-defined]
         except OSError:
             return
-        if len(self._connections) >= _CONNECTIONS:
-            unknown = (known for known in self._connections if not known.proved)
-            next(unknown, next(iter(self._connections))).close()
-        connection = _StoreClient(self._loop, fd, self._prefix, self._requested, self._closed)
-        self._connections[connection] = None
+        while len(self._strangers) >= _STRANGERS:
+            oldest = next(iter(self._strangers))
+            del self._strangers[oldest]
+            if not oldest.proved:
+                oldest.close()
+        client = _StoreClient(self._loop, fd, self._prefix, self._requested, self._closed)
+        self._clients.add(client)
+        self._strangers[client] = None
 
-    def _closed(self, connection: _StoreClient) -> None:
-        self._connections.pop(connection, None)
+    def _closed(self, client: _StoreClient) -> None:
+        self._clients.discard(client)
+        self._strangers.pop(client, None)
 
     def _requested(self, connection: _StoreClient, request: StoreRequest, name: str) -> None:
         if request.method == "GET":

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import socket
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +16,8 @@ from hypothesis import strategies as st
 from mslaunch.agent.services import http_store, own_interface
 from mslaunch.agent.services.http_requests import RefusedRequestError, StoreRequest, read_request
 from mslaunch.agent.services.http_store import HttpStore
+from mslaunch.errors import LaunchError
+from mslaunch.protocol import frames
 from mslaunch.protocol import store_messages as messages
 from mslaunch.protocol.store_messages import StoreMessage, unpack_write
 from mslaunch.runtime.loop import Loop
@@ -95,7 +99,7 @@ def host() -> Iterator[Host]:
         for client in made.clients:
             client.close()
         made.store._listener.close()
-        for connection in list(made.store._connections):
+        for connection in list(made.store._clients):
             connection.close()
     gc.collect()
 
@@ -163,12 +167,12 @@ def test_a_stranger_is_refused_before_his_body_has_come(host: Host) -> None:
 
 def test_a_flood_of_strangers_does_not_keep_ranks_off(host: Host, quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """The oldest connection without the token makes room; one that waits for an answer of the launcher stays."""
-    monkeypatch.setattr(http_store, "_CONNECTIONS", 8)
+    monkeypatch.setattr(http_store, "_STRANGERS", 8)
     rank = host.request("PUT", "global/0", b"v")
     host.until(lambda: host.writes)
     strangers = [host.connect(b"GET /") for _ in range(20)]
     assert host.get("global/1")[0] == 404
-    assert len(host.store._connections) <= 8
+    assert len(host.store._clients) <= 9
     assert host.answer(strangers[0])[0] == 0
     host.store.on_message(StoreMessage(messages.DONE, host.writes[0].number))
     assert host.answer(rank) == (200, b"")
@@ -177,19 +181,36 @@ def test_a_flood_of_strangers_does_not_keep_ranks_off(host: Host, quick: None, m
 def test_who_says_nothing_is_hung_up_on(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_store, "_REQUEST_SECONDS", 0.0)
     assert host.answer(host.connect(b"GET /")) == (0, b"")
-    host.until(lambda: not host.store._connections)
+    host.until(lambda: not host.store._clients)
 
 
 def test_a_rank_that_hangs_up_is_forgotten(host: Host) -> None:
     host.request("PUT", "global/0", b"v").close()
     host.until(lambda: host.writes)
     host.store.on_message(StoreMessage(messages.DONE, host.writes[0].number))
-    host.until(lambda: not host.store._connections)
+    host.until(lambda: not host.store._clients)
     assert host.store._values.keys() == {"global/0"}
 
 
 def test_the_port_is_one_of_this_host_alone(host: Host) -> None:
     assert host.store._listener.getsockname()[0] == "127.0.0.1"
+
+
+def test_a_host_that_cannot_serve_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where no descriptor is left: the launcher ends the job with the sentence, before any rank has started."""
+
+    def no_socket(*kind: int) -> socket.socket:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    said: list[tuple[int, LaunchError]] = []
+    link = SimpleNamespace(send=None, not_started=lambda rank, error: said.append((rank, error)))
+    monkeypatch.setattr(http_store, "socket", no_socket)
+    message = StoreMessage(messages.SERVE, 0, TOKEN, b"127.0.0.1")
+    context: Any = SimpleNamespace(loop=None, link=link, environ={})
+    http_store.handle(context, frames.Frame(frames.KEYS, frames.NO_RANK, message.pack()))
+    ((rank, error),) = said
+    assert rank == frames.NO_RANK
+    assert error.what == "no key store can be served at 127.0.0.1 (--horovod): Too many open files"
 
 
 def allowed(path: str) -> None:

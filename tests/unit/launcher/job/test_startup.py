@@ -24,6 +24,7 @@ from mslaunch.launcher.stdio.file_patterns import PatternValues
 from mslaunch.launcher.stdio.output import Output
 from mslaunch.launcher.stdio.terminal import Console, OutputFd
 from mslaunch.protocol import control, frames
+from mslaunch.protocol.store_messages import StoreMessage, unpack_keys
 from mslaunch.runtime.loop import Loop
 
 FIRST_SERVER = SERVICE - 1
@@ -58,7 +59,7 @@ class Job:
     """A launch of two ranks on one host; `heard` has the messages to the user."""
 
     def __init__(self, loop: Loop, first: dict[int, NodePlan], delay: float = 0.0, count: int = 2, **how: Any) -> None:
-        """`count`: so many ranks the agent is asked for."""
+        """`count`: so many ranks the agent is asked for; `scopes` are those of a key store."""
         nodes = (Node("n0", 2, "-H", local=True),)
         self.loop = loop
         self.agent = Agent(nodes[0])
@@ -70,11 +71,12 @@ class Job:
         terminals = {frames.STDOUT: OutputFd(loop, out[1], "out", console.info), frames.STDERR: console.stderr}
         output = Output(OutputPolicy(), PatternValues([("n0", 0), ("n0", 0)]), terminals, console.info)
         agents: Any = [self.agent]
-        plans = JobPlans(self._plans, lambda end: first, counts=[count])
+        plans = JobPlans(self._plans, lambda end: first, counts=[count], scopes=how.pop("scopes", {}))
         self.launch = JobController(loop, JobAgents(agents), self.state, output, plans, (0, ()), console, **how)
         self._console, self._fds = console, (*out, *self._said)
 
     def _plans(self, endpoint: Endpoint) -> list[NodePlan]:
+        self.stores = endpoint.stores
         if self.refusal:
             raise self.refusal
         ranks = tuple(RankPlan(rank, 0, ()) for rank in range(2))
@@ -146,6 +148,39 @@ def test_without_services_ranks_start_at_once(make: Callable[..., Job]) -> None:
     assert [rank.rank for rank in plan_of(job.agent.sent[0]).ranks] == [0, 1]
     with pytest.raises(WireError, match=r"about a process \(-3\)"):
         job.started(SERVICE - 1)
+
+
+def test_ranks_start_once_the_key_store_is_served(make: Callable[..., Job]) -> None:
+    job = make(scopes={"global": [0, 0]})
+    job.agent.pending = 0
+    with pytest.raises(WireError, match="which means nothing here"):
+        job.agent.say(frames.WRITE, payload=StoreMessage("served", 1024, "lo").pack())
+    job.prepare()
+    (asked,) = job.agent.sent
+    serve = unpack_keys(asked.payload)
+    assert (asked.kind, serve.what, serve.value) == (frames.KEYS, "serve", b"127.0.0.1")
+    job.agent.say(frames.WRITE, payload=StoreMessage("served", 1024, "lo").pack())
+    assert [rank.rank for rank in plan_of(job.agent.sent[1]).ranks] == [0, 1]
+    assert job.stores == {0: (1024, serve.name, "lo")}
+    job.agent.say(frames.WRITE, payload=StoreMessage("put", 1, "global/0", b"v").pack())
+    assert unpack_keys(job.agent.sent[-1].payload) == StoreMessage("done", 1)
+    assert job.agent.kinds() == [frames.KEYS, frames.LAUNCH, frames.KEYS]
+
+
+def test_a_key_store_that_cannot_be_served_ends_the_job(make: Callable[..., Job]) -> None:
+    job = make(scopes={"global": [0, 0]})
+    job.prepare()
+    refused = ExitStatus(1, None, "no key store can be served", "do this")
+    job.agent.say(frames.EXIT, payload=control.pack_record(refused))
+    assert frames.LAUNCH not in job.agent.kinds()
+    assert job.state.failure and job.state.failure.facts["error"] == "no key store can be served"
+
+
+def test_an_agent_that_does_not_serve_the_store_in_time(make: Callable[..., Job]) -> None:
+    job = make(scopes={"global": [0, 0]})
+    job.prepare()
+    job.launch._startup.give_up()
+    assert frames.LAUNCH not in job.agent.kinds() and job.state.failure
 
 
 def test_a_scheduler_that_waits_for_a_connection_is_reported_as_such(make: Callable[..., Job]) -> None:
