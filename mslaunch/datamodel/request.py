@@ -251,6 +251,7 @@ class Request(NamedTuple):
     #: variables of each rank: names, and patterns with %r its rank, %l local rank, %t restarts before this attempt, %%;
     #: or a value for each local rank
     rank_variables: tuple[tuple[str, str | tuple[str, ...]], ...] = ()
+    fill: bool = False  # --fill: {rank} and other names in arguments are replaced by their values
     local_rank_word: str = ""  # in arguments it stands for the local rank; "": no word does
     failure_code: int = 0  # the exit code whatever fails; 0: that of the first failure
     notes: tuple[str, ...] = ()  # what was said and has no effect, a sentence each; the command prints them

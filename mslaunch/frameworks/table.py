@@ -33,8 +33,6 @@ OUTER_LAUNCHES: dict[str, tuple[str, ...]] = {
     "a task of Flux": ("FLUX_TASK_RANK", "FLUX_TASK_LOCAL_ID"),  # flux-environment(7)
     "a task of PALS": ("PALS_RANKID", "PALS_LOCAL_RANKID", "PALS_NODEID"),
     "mpirun_rsh of MVAPICH": ("MV2_COMM_WORLD_*",),  # read by Accelerate and Legate
-    # each option of torchrun (torch/distributed/argparse_util.py), set by Kubeflow's PyTorchJob and TrainJob
-    "a pod for torchrun": ("PET_*",),
     "deepspeed": ("LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE"),  # deepspeed/launcher/launch.py
 }  # fmt: skip
 #: what must not be inherited from a launch around this one: names, and NAME* patterns

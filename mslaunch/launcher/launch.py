@@ -141,6 +141,10 @@ class _Launch:
         """All that can be refused."""
         attempt, request = self._attempt, self._request
         check_warning(request)
+        if request.fill:
+            from mslaunch.plan.rank_patterns import check_names
+
+            check_names(request.apps)
         announce_pid(self._context, request)
         attempt.collect_files()
         if request.restart == "group" and not request.do_not_launch:

@@ -161,7 +161,8 @@ class _NodePlans:
         self._on = jobmap.by_node()
         with_ranks = (node for node, rows in enumerate(self._on) if rows)
         self._number = {node: number for number, node in enumerate(with_ranks)}
-        self._direct = direct_hosts(endpoint, [jobmap.nodes[node].name for node in self._number])
+        self._names = [jobmap.nodes[node].name for node in self._number]
+        self._direct = direct_hosts(endpoint, self._names)
         self._readers = stdin_ranks(request, len(jobmap.placements), jobmap.first)
         self._windows = xterm_ranks(request, len(jobmap.placements), jobmap.first)
         self.service = jobmap.service_node
@@ -176,10 +177,13 @@ class _NodePlans:
         local_size = len(self._on[any_rank.node])
         rows = tuple(self._rank_plan(placement, local_size, world) for placement in here)
         apps = self._near if jobmap.nodes[node].local else self._far
-        if request.local_rank_word:
-            from mslaunch.plan.rank_patterns import with_local_ranks
+        if request.fill or request.local_rank_word:
+            from mslaunch.plan.rank_patterns import filler, with_own_arguments
 
-            rows, apps = with_local_ranks(request.local_rank_word, here, rows, apps)
+            macro = request.local_rank_word
+            fill = filler(self._names) if request.fill else lambda word, at: word.replace(macro, str(at.local_rank))
+            places = [self._place(placement, local_size, world) for placement in here]
+            rows, apps = with_own_arguments(fill, places, rows, apps)
         return NodePlan(
             ranks=rows,
             apps=apps,

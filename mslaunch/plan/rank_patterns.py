@@ -1,17 +1,18 @@
-"""What differs from rank to rank: values of variables as patterns, and a word of arguments for the local rank.
+"""What differs from rank to rank: values of variables as patterns, and words of arguments.
 
-Loaded only for launches that have them; torchrun's TORCHELASTIC_ERROR_FILE and `${local_rank}` are such.
+Loaded only for launches that have them: --fill; torchrun's TORCHELASTIC_ERROR_FILE and `${local_rank}`.
 """
 
 from __future__ import annotations
 
+from mslaunch.errors import UsageError
 from mslaunch.faststd import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
-    from mslaunch.datamodel.jobmap import Placement
     from mslaunch.datamodel.node_plan import AppPlan, RankPlan
+    from mslaunch.datamodel.request import AppContext
     from mslaunch.frameworks.contract import RankInfo
 
 
@@ -31,14 +32,64 @@ def _fill(pattern: str, values: dict[str, int]) -> str:
     return "%".join(parts)
 
 
-def with_local_ranks(
-    word: str, placements: Sequence[Placement], ranks: Sequence[RankPlan], apps: Sequence[AppPlan]
+#: {NAME} in arguments (--fill), but for {hosts}: what stands there
+_NAMES: dict[str, Callable[[RankInfo], object]] = {
+    "rank": lambda place: place.rank,
+    "size": lambda place: place.size,
+    "local_rank": lambda place: place.local_rank,
+    "local_size": lambda place: place.local_size,
+    "node_rank": lambda place: place.node,
+    "nnodes": lambda place: place.nodes,
+    "master_addr": lambda place: place.address,
+    "master_port": lambda place: place.port,
+}
+_HOSTS = "hosts"
+#: {{NAME}}, which stays {NAME}, or {NAME}; other braces are nothing special, so JSON needs no change
+_BRACES = r"\{\{([a-z_]+)\}\}|\{([a-z_]+)\}"
+
+
+def check_names(apps: Iterable[AppContext]) -> None:
+    """Raises UsageError for arguments with a {name} that nothing is known of."""
+    import re
+
+    known = (*_NAMES, _HOSTS)
+    for app in apps:
+        for word in app.argv[1:]:
+            for found in re.finditer(_BRACES, word):
+                if found[2] and found[2] not in known:
+                    what = f"{found[0]} in {word!r} stands for nothing"
+                    names = " ".join(f"{{{name}}}" for name in known)
+                    raise UsageError(what, "--fill", f"write one of {names}, or {{{{{found[2]}}}}} for itself")
+
+
+def filler(hosts: Sequence[str]) -> Callable[[str, RankInfo], str]:
+    """What puts the values for a rank into a word; `hosts` are the names of the job's hosts."""
+    import re
+
+    def fill(word: str, place: RankInfo) -> str:
+        def value(found: re.Match[str]) -> str:
+            name = found[2]
+            if not name:
+                return found[0][1:-1]
+            return ",".join(hosts) if name == _HOSTS else str(_NAMES[name](place))
+
+        return re.sub(_BRACES, value, word)
+
+    return fill
+
+
+def with_own_arguments(
+    fill: Callable[[str, RankInfo], str],
+    places: Sequence[RankInfo],
+    ranks: Sequence[RankPlan],
+    apps: Sequence[AppPlan],
 ) -> tuple[tuple[RankPlan, ...], tuple[AppPlan, ...]]:
-    """The plans where each rank has a program of its own, with its local rank in place of `word` in the arguments."""
-    own = tuple(
-        apps[placement.app]._replace(
-            argv=tuple(each.replace(word, str(placement.local_rank)) for each in apps[placement.app].argv)
-        )
-        for placement in placements
-    )
-    return tuple(rank._replace(app=index) for index, rank in enumerate(ranks)), own or tuple(apps)
+    """The plans where each rank has its own arguments; those with equal ones share a program."""
+    programs: dict[tuple[int, tuple[str, ...]], int] = {}
+    chosen = []
+    for rank, place in zip(ranks, places):
+        program, *words = apps[rank.app].argv
+        argv = (program, *(fill(word, place) for word in words))
+        chosen.append(rank._replace(app=programs.setdefault((rank.app, argv), len(programs))))
+    own = tuple(apps[index]._replace(argv=argv) for index, argv in programs)
+    return tuple(chosen), own or tuple(apps)

@@ -137,9 +137,9 @@ def test_ranks_have_their_own_numbers_whatever_is_around(seen, where):
 
 @WHERE
 def test_what_the_user_says_of_such_a_variable_stays(seen, where):
-    given = ["-x", "PET_NNODES=2", "-x", "SLURM_PROCID=5", "-x", "CROSS_RANK", "-x", "MV2_COMM_*"]
+    given = ["-x", "LOCAL_SIZE=2", "-x", "SLURM_PROCID=5", "-x", "CROSS_RANK", "-x", "MV2_COMM_*"]
     (env,) = seen([*where, "-n", "1", *given], env={"CROSS_RANK": "1", "MV2_COMM_WORLD_RANK": "1"})
-    assert (env["PET_NNODES"], env["SLURM_PROCID"], env["CROSS_RANK"]) == ("2", "5", "1")
+    assert (env["LOCAL_SIZE"], env["SLURM_PROCID"], env["CROSS_RANK"]) == ("2", "5", "1")
     assert "MV2_COMM_WORLD_RANK" not in env
 
 

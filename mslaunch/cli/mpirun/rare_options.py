@@ -147,6 +147,9 @@ _RUN = (
     _row("set-cwd-to-session-dir", "", "start each rank in a directory of its own that is removed at the end", RUN,
          readers.on, "app.session_dir"),
     _row("index-argv-by-rank", "", "argv[0] of rank 3 ends in -3", RUN, readers.on, "index_argv"),
+    _row("fill", "", "put what each rank is in its arguments, for {rank}, {size}, {local_rank}, {local_size}, "
+         "{node_rank}, {nnodes}, {master_addr}, {master_port} and {hosts}, with commas between; {{rank}} stays {rank}",
+         RUN, readers.on, "fill"),
     _row("fwd-environment", "", "give the ranks every variable that is set here, as -x '*'", RUN,
          readers.exactly("app.env+", (("*", None),))),
     _row("personality", "LIST", "accepted: variables of all known libraries are set", RUN, readers.ignored),

@@ -251,7 +251,7 @@ class Spawner:
         context, number = self._context, len(self._worlds) + 1
         request = context.request
         output = request.output._replace(xterm=None)  # without windows
-        request = request._replace(apps=tuple(one.app for one in spawned), stdin="none", output=output)
+        request = request._replace(apps=tuple(one.app for one in spawned), stdin="none", output=output, fill=False)
         world = make_world(request, jobmap, context.jobid, number, context.attempt, secret=context.secret)._replace(
             first=job.names.end, parent=asked.parent, preput=asked.preput
         )

@@ -84,6 +84,7 @@ NOT_IN_HYDRA = {
 NOT_IN_MSRUN = NOT_IN_HYDRA - set(MSRUN_EXTRAS) | {
     "horovod",
     "bind-to",
+    "fill",
     "spawn",
     "merge-stderr-to-stdout",
     "n",

@@ -88,6 +88,7 @@ DONE = [
     (["preload-files", "a,b/c,"], app(preload_files=("a", "b/c"))),
     (["set-cwd-to-session-dir"], app(session_dir=True)),
     (["index-argv-by-rank"], job(index_argv=True)),
+    (["fill"], job(fill=True)),
     (["fwd-environment"], app(env=(("*", None),))),
     (["mpi", "pmi2"], app(mpi="pmi2")),
     (["spawn", "no"], job(spawn="no")),
