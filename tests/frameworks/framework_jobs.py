@@ -17,6 +17,7 @@ from clusters import MARKS, Cluster, Result
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SECONDS = 100  #: four ranks import a framework in 5 on a quiet machine
 JAX = os.environ.get("MSLAUNCH_TEST_JAX_PYTHON", "")
+DASK = os.environ.get("MSLAUNCH_TEST_DASK_PYTHON", "")
 
 
 def _torch() -> str:
@@ -32,6 +33,10 @@ TORCH = os.environ.get("MSLAUNCH_TEST_TORCH_PYTHON") or _torch()
 NEEDS_JAX = [
     pytest.mark.limit(SECONDS + 20),
     pytest.mark.skipif(not os.access(JAX, os.X_OK), reason="MSLAUNCH_TEST_JAX_PYTHON should name a Python with jax"),
+]
+NEEDS_DASK = [
+    pytest.mark.limit(SECONDS + 20),
+    pytest.mark.skipif(not os.access(DASK, os.X_OK), reason="MSLAUNCH_TEST_DASK_PYTHON should name a Python with dask"),
 ]
 NEEDS_TORCH = [
     pytest.mark.limit(SECONDS + 20),
