@@ -329,9 +329,13 @@ def test_packages_linked_to_mpi_are_found(python):
     """Packages that are linked to an MPI library themselves, if the program mentions them."""
     elf_files.write(python.site / "h5py/defs.so", elf_files.elf("libmpi.so.40", runpath=str(python.root / "open")))
     elf_files.write(python.site / "petsc4py/lib/arch/PETSc.so", elf_files.elf("libplain.so"))
+    linked = elf_files.elf("libmpi.so.40", runpath=str(python.root / "open"))
+    elf_files.write(python.site / "horovod/torch/mpi_lib_v2.cpython-311-x86_64-linux-gnu.so", linked)
+    python.script("hvd.py", "import horovod.torch as hvd\n")
     python.script("hdf.py", "import h5py\n")
     python.script("petsc.py", "import petsc4py\n")
     assert named(python.find(python.python, "hdf.py")) == OPEN
+    assert named(python.find(python.python, "hvd.py")) == OPEN
     assert python.find(python.python, "petsc.py") is None
     assert python.find(python.python, "plain.py") is None
 
