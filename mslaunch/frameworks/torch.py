@@ -45,4 +45,8 @@ def rank_env(place: RankInfo) -> dict[str, object]:
     return {**numbers, "LOCAL_RANK": place.local_rank}
 
 
-TORCH = Framework("torch", ("torch", "torchrun"), SCRUB, job=job_env, rank=rank_env, port="MASTER_ADDR")
+#: packages that stand on torch, whose programs need not name it; their names are ordinary words too, so as imports
+_ABOVE = ("accelerate", "deepspeed", "lightning", "pytorch_lightning", "transformers")
+WORDS = ("torch", "torchrun", *(f"{how} {name}" for name in _ABOVE for how in ("import", "from")))
+
+TORCH = Framework("torch", WORDS, SCRUB, job=job_env, rank=rank_env, port="MASTER_ADDR")
