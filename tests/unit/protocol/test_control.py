@@ -59,6 +59,7 @@ PLANS = st.builds(
     st.booleans(),
     st.booleans(),
     WORLDS,
+    TUPLES,
 )
 
 
