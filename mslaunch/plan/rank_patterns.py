@@ -44,8 +44,9 @@ _NAMES: dict[str, Callable[[RankInfo], object]] = {
     "master_port": lambda place: place.port,
 }
 _HOSTS = "hosts"
-#: {{NAME}}, which stays {NAME}, or {NAME}; other braces are nothing special, so JSON needs no change
-_BRACES = r"\{\{([a-z_]+)\}\}|\{([a-z_]+)\}"
+#: {{{NAME}}}, a value in braces, {{NAME}}, which stays {NAME}, or {NAME}; ${NAME} is a shell's own, and other braces are
+#: nothing special, so JSON needs no change
+_BRACES = r"(?<!\$)(?:\{\{\{(?P<inner>[a-z_]+)\}\}\}|\{\{(?P<itself>[a-z_]+)\}\}|\{(?P<name>[a-z_]+)\})"
 
 
 def check_names(apps: Iterable[AppContext]) -> None:
@@ -56,10 +57,11 @@ def check_names(apps: Iterable[AppContext]) -> None:
     for app in apps:
         for word in app.argv[1:]:
             for found in re.finditer(_BRACES, word):
-                if found[2] and found[2] not in known:
-                    what = f"{found[0]} in {word!r} stands for nothing"
-                    names = " ".join(f"{{{name}}}" for name in known)
-                    raise UsageError(what, "--fill", f"write one of {names}, or {{{{{found[2]}}}}} for itself")
+                name = found["inner"] or found["name"]
+                if name and name not in known:
+                    what = f"{{{name}}} in {word!r} stands for nothing"
+                    names = " ".join(f"{{{one}}}" for one in known)
+                    raise UsageError(what, "--fill", f"write one of {names}, or {{{{{name}}}}} for itself")
 
 
 def filler(hosts: Sequence[str]) -> Callable[[str, RankInfo], str]:
@@ -68,10 +70,11 @@ def filler(hosts: Sequence[str]) -> Callable[[str, RankInfo], str]:
 
     def fill(word: str, place: RankInfo) -> str:
         def value(found: re.Match[str]) -> str:
-            name = found[2]
+            name = found["inner"] or found["name"]
             if not name:
-                return found[0][1:-1]
-            return ",".join(hosts) if name == _HOSTS else str(_NAMES[name](place))
+                return f"{{{found['itself']}}}"
+            filled = ",".join(hosts) if name == _HOSTS else str(_NAMES[name](place))
+            return f"{{{filled}}}" if found["inner"] else filled
 
         return re.sub(_BRACES, value, word)
 

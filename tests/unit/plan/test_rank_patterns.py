@@ -24,15 +24,22 @@ fill = filler(["a", "b"])
 def test_a_name_is_replaced_by_its_value_and_stays_in_two_braces(name: str) -> None:
     check_names([AppContext(("x", f"{{{name}}}"))])
     assert fill(f"--a={{{name}}},{{{{{name}}}}}", PLACE) == f"--a={KNOWN[name]},{{{name}}}"
+    assert fill(f"{{{{{{{name}}}}}}}", PLACE) == f"{{{KNOWN[name]}}}", "a value in braces"
+
+
+def test_a_variable_of_a_shell_is_the_shells_own() -> None:
+    words = ["echo ${rank} ${any_name} $rank", "a=${size}{size}"]
+    check_names([AppContext(("sh", "-c", word)) for word in words])
+    assert [fill(word, PLACE) for word in words] == ["echo ${rank} ${any_name} $rank", "a=${size}8"]
 
 
 @given(
-    st.lists(st.sampled_from(["{rank}", "{{rank}}", "{hosts}", "{", "}", '"a":', "$(rank)", "{ rank }", "%r", "{}"]))
+    st.lists(st.sampled_from(["{rank}", "{{rank}}", "{{{rank}}}", "${rank}", "{hosts}", "{", "}", '"a":', "$(rank)", "{ rank }", "%r", "{}"]))
 )
 def test_other_braces_are_nothing_special(parts: list[str]) -> None:
     """Each name by itself, whatever stands around it, but for a brace that makes two of one."""
     word = " ".join(parts)
-    values = {"{rank}": "5", "{{rank}}": "{rank}", "{hosts}": "a,b"}
+    values = {"{rank}": "5", "{{rank}}": "{rank}", "{{{rank}}}": "{5}", "{hosts}": "a,b"}
     assert fill(word, PLACE) == " ".join(values.get(part, part) for part in parts)
     check_names([AppContext(("x", word))])
 
@@ -42,7 +49,7 @@ def test_a_word_without_a_brace_is_itself(word: str) -> None:
     assert fill(word, PLACE) == word
 
 
-@pytest.mark.parametrize("word", ["{rnak}", "--x={RANK}{world}", '{"a":{b}}'])
+@pytest.mark.parametrize("word", ["{rnak}", "{{{rnak}}}", "--x={RANK}{world}", '{"a":{b}}'])
 def test_a_name_that_stands_for_nothing_is_refused(word: str) -> None:
     with pytest.raises(UsageError, match="stands for nothing") as refused:
         check_names([AppContext(("{any}", word))])
