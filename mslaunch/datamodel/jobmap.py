@@ -120,6 +120,13 @@ class NodeStore(NamedTuple):
     interface: str = ""  # of the network that this node shares with rank 0's host; "": unknown
 
 
+class RankPorts(NamedTuple):
+    """Where the ranks of a node can be reached, by local rank."""
+
+    address: str
+    ports: tuple[int, ...]
+
+
 class Endpoint(NamedTuple):
     """Where ranks meet: on the host of rank 0, and at the first service."""
 
@@ -130,3 +137,4 @@ class Endpoint(NamedTuple):
     hosts: tuple[str, ...] = ()  # addresses whose ranks may connect to a service, as in ServicePlan
     own_ports: tuple[int, ...] = ()  # of single frameworks, on the host of rank 0
     stores: Mapping[int, NodeStore] = {}  # by node, where a key store is served
+    rank_ports: Mapping[int, RankPorts] = {}  # by node, where each rank wants a port

@@ -243,6 +243,7 @@ class Request(NamedTuple):
     cluster: ServicePolicy = ServicePolicy()
     devices: DevicePolicy = DevicePolicy()
     horovod: str = ""  # --horovod: "gloo": a key store is served, for builds that have no MPI
+    env_for: tuple[str, ...] = ()  # --env-for: words of `frameworks.on_request.ON_REQUEST`
     detach: bool = False  # the command returns when the ranks run, and the launcher stays (cli/jobs)
     resource_manager: str = ""  # --resource-manager: a word of `launcher.launch.MANAGERS`, "none"; "": which is there
     backend: str = ""  # --backend: who starts the ranks; "openmpi", "openmpi:PLACE"; "": we do

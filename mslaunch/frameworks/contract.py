@@ -54,6 +54,8 @@ class RankInfo(NamedTuple):
     cross_rank: int = 0  # number of its node, among those that have a rank with its local rank
     cross_size: int = 1  # how many these are
     store: NodeStore | None = None  # the key store as its node serves it; None: nobody has asked for one
+    asked: tuple[str, ...] = ()  # words of `on_request.ON_REQUEST` that the user has named (--env-for)
+    rank_addresses: tuple[str, ...] = ()  # HOST:PORT of each rank, where a framework wants one; (): none are known
 
 
 class ProgramInfo(NamedTuple):
@@ -96,6 +98,7 @@ class Framework(NamedTuple):
     port: str = ""
     service_port: str = ""
     own_port: bool = False  # one more port on the host of rank 0 is held for this framework alone
+    rank_port: bool = False  # each rank has a port on its host (`RankInfo.rank_addresses`); only in `ON_REQUEST`
     services: Callable[[RankInfo, ServicePolicy], tuple[ServicePlan, ...]] = lambda place, policy: ()
     service: Callable[[int], ServiceInfo] | None = None  # about the service with this id; None: it has none
     #: the scopes of its key store, and of each the node of its numbers: who may write what, and how many must be done

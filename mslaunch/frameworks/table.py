@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 FRAMEWORKS: tuple[Framework, ...] = (OPENMPI, TORCH, MINDSPORE, JAX, HOROVOD)
 
+#: words, as `Framework.words`, of those whose rows are only loaded where they are asked for (`on_request`)
+THREADED = {"TensorFlow": ("tensorflow", "keras"), "Paddle": ("paddle",)}
+
 #: numbers of one task or pod, which mslaunch does not set, and ranks would take for theirs: whose, and their names.  A
 #: launch that uses the hosts of a batch system also removes what tells of the agents' own tasks there (`Grant.scrub`)
 OUTER_LAUNCHES: dict[str, tuple[str, ...]] = {
@@ -34,6 +37,11 @@ OUTER_LAUNCHES: dict[str, tuple[str, ...]] = {
     "a task of PALS": ("PALS_RANKID", "PALS_LOCAL_RANKID", "PALS_NODEID"),
     "mpirun_rsh of MVAPICH": ("MV2_COMM_WORLD_*",),  # read by Accelerate and Legate
     "deepspeed": ("LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE"),  # deepspeed/launcher/launch.py
+    # launch/controllers/collective.py; --env-for sets them
+    "paddle.distributed.launch": ("PADDLE_TRAINER_ID", "PADDLE_TRAINERS_NUM", "PADDLE_TRAINER_ENDPOINTS",
+                                  "PADDLE_CURRENT_ENDPOINT", "PADDLE_MASTER", "PADDLE_GLOBAL_*", "PADDLE_LOCAL_*",
+                                  "PADDLE_RANK_IN_NODE", "PADDLE_NNODES"),
+    "a launcher of oneCCL": ("CCL_LOCAL_RANK", "CCL_LOCAL_SIZE"),
 }  # fmt: skip
 #: what must not be inherited from a launch around this one: names, and NAME* patterns
 SCRUB = tuple(name for names in (*(one.scrub for one in FRAMEWORKS), *OUTER_LAUNCHES.values()) for name in names)
@@ -50,7 +58,8 @@ OWN_PORTS = sum(framework.own_port for framework in FRAMEWORKS)
 
 def job_env(place: RankInfo) -> list[str]:
     """ "NAME=value" for all ranks of a node; `place` is that of any of them."""
-    return merged(framework.job(seen) for framework, seen in with_own_ports(place))
+    found = [framework.job(seen) for framework, seen in with_own_ports(place)]
+    return merged([*found, *(framework.job(place) for framework in _requested(place))])
 
 
 def with_own_ports(place: RankInfo) -> Iterator[tuple[Framework, RankInfo]]:
@@ -67,7 +76,15 @@ def app_env(program: ProgramInfo) -> list[str]:
 
 def rank_env(place: RankInfo) -> list[str]:
     """ "NAME=value" for one rank."""
-    return merged(framework.rank(place) for framework in FRAMEWORKS)
+    return merged(framework.rank(place) for framework in (*FRAMEWORKS, *_requested(place)))
+
+
+def _requested(place: RankInfo) -> tuple[Framework, ...]:
+    if not place.asked:
+        return ()
+    from mslaunch.frameworks.on_request import requested
+
+    return requested(place.asked)
 
 
 def defaults(size: int, given: Sequence[Mapping[str, str]], restarts: bool) -> list[str]:
@@ -105,7 +122,8 @@ def merged(parts: Iterable[Variables]) -> list[str]:
 
 def unbound_in(text: str) -> str:
     """The framework that this text of a program names, if its ranks are not bound by default; "" if none."""
-    return next((one.name for one in FRAMEWORKS if any(_names(text, word) for word in one.words)), "")
+    known = (*((one.name, one.words) for one in FRAMEWORKS), *THREADED.items())
+    return next((name for name, words in known if any(_names(text, word) for word in words)), "")
 
 
 def _names(text: str, word: str) -> bool:

@@ -155,6 +155,10 @@ class JobAttempt:
         xterm_ranks(request, ranks, first)
         check_fewest(request, ranks)
         check_store(request)
+        if request.env_for:
+            from mslaunch.plan.rank_addresses import check_requested
+
+            check_requested(request)
         return self.jobmap
 
     @property
@@ -252,6 +256,10 @@ class JobAttempt:
         names: dict[str, Any] = {"jobid": context.jobid, "attempt": self.number, "secret": context.secret}
         beside = cluster.share is not None and cluster.share.size > len(jobmap.placements)  # ranks of other launchers
         rendezvous = RendezvousRequest(jobmap.placements[0].node, jobmap.service_node, cluster, beside)
+        if self.request.env_for:
+            from mslaunch.plan.rank_addresses import ports_wanted
+
+            rendezvous = rendezvous._replace(rank_ports=ports_wanted(self.request, jobmap))
         plans, first = partial(make_plans, *made_of, **names), partial(service_plans, *made_of, **names)
         counts = [len(rows) for rows in jobmap.by_node()]
         patience = max(PREPARE_SECONDS, self.request.link.timeout)

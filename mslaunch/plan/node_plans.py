@@ -163,6 +163,11 @@ class _NodePlans:
         self._number = {node: number for number, node in enumerate(with_ranks)}
         self._names = [jobmap.nodes[node].name for node in self._number]
         self._direct = direct_hosts(endpoint, self._names)
+        self._addresses: tuple[str, ...] = ()
+        if endpoint.rank_ports:
+            from mslaunch.plan.rank_addresses import rank_addresses
+
+            self._addresses = rank_addresses(jobmap, endpoint.rank_ports)
         self._readers = stdin_ranks(request, len(jobmap.placements), jobmap.first)
         self._windows = xterm_ranks(request, len(jobmap.placements), jobmap.first)
         self.service = jobmap.service_node
@@ -262,6 +267,8 @@ class _NodePlans:
             attempt=self._attempt,
             max_restarts=self._request.max_restarts,
             devices=self._request.devices.each if self._devices else 0,
+            asked=self._request.env_for,
+            rank_addresses=self._addresses,
             **self._of_store(placement),
         )
         return _shared(place, cluster.share) if cluster.share else place

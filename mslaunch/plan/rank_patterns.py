@@ -44,8 +44,8 @@ _NAMES: dict[str, Callable[[RankInfo], object]] = {
     "master_port": lambda place: place.port,
 }
 _HOSTS = "hosts"
-#: {{{NAME}}}, a value in braces, {{NAME}}, which stays {NAME}, or {NAME}; ${NAME} is a shell's own, and other braces are
-#: nothing special, so JSON needs no change
+#: {{{NAME}}}, a value in braces, {{NAME}}, which stays {NAME}, or {NAME}; ${NAME} is a shell's own, and other braces
+#: are nothing special, so JSON needs no change
 _BRACES = r"(?<!\$)(?:\{\{\{(?P<inner>[a-z_]+)\}\}\}|\{\{(?P<itself>[a-z_]+)\}\}|\{(?P<name>[a-z_]+)\})"
 
 

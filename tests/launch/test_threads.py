@@ -8,7 +8,8 @@ import pytest
 
 SHOW = "import os; print(len(os.sched_getaffinity(0)), os.environ.get('OMP_NUM_THREADS'))\n"
 ALL = len(os.sched_getaffinity(0))
-IMPORTS = ("torch", "jax", "lightning", "deepspeed", "accelerate", "transformers", "mindspore", "horovod.torch")
+IMPORTS = ("torch", "jax", "lightning", "deepspeed", "accelerate", "transformers", "mindspore", "horovod.torch",
+           "tensorflow.keras", "paddle")  # fmt: skip
 pytestmark = pytest.mark.skipif(ALL < 2, reason="needs two cpus to tell one from all")
 
 

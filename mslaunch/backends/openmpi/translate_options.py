@@ -100,6 +100,7 @@ def refuse(request: Request) -> None:
         (request.devices.each, "--devices-per-rank", _CHOOSES),
         (request.devices.names, "--devices", _CHOOSES),
         (request.horovod, "--horovod", "mpirun serves no key store; leave it out, and use a Horovod with MPI"),
+        (request.env_for, "--env-for", "mpirun's ranks have no ports of their own; leave it out, and use -x"),
         (request.fill, "--fill", "mpirun gives all ranks of a program the same arguments; leave it out"),
         (request.spawn != "auto", "--spawn", "mpirun lets every rank spawn; leave it out"),
         (request.link.python != "python3", "--agent-python", "mpirun's daemons need no Python; leave it out"),

@@ -163,6 +163,8 @@ _RUN = (
          "known to be one of MPI", RUN, readers.choice("auto", "yes", "no"), "spawn", "auto"),
     _row("horovod", "gloo", "serve the key store by which ranks of a Horovod without MPI find each other, on each host "
          "to its own ranks (docs/frameworks.md)", RUN, readers.choice("gloo"), "horovod"),
+    _row("env-for", "LIST", "also give ranks the variables of these frameworks, with commas between: tf (TF_CONFIG), "
+         "paddle, oneccl (docs/frameworks.md)", RUN, readers.words_of("tf", "paddle", "oneccl"), "env_for"),
     _row("backend", "openmpi[:PLACE]", "let an installed Open MPI, 4.1 or newer, start the ranks: the mpirun on PATH, "
          "or that at PLACE, a directory or the file itself (docs/backend.md)", RUN, _backend, "backend"),
     _row("stream-buffering", "0|1|2", "how the library of the ranks buffers stdout: not, by line, fully (5.0)", RUN,

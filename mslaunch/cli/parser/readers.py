@@ -167,6 +167,19 @@ def choice(*known: str) -> Reader:
     return read
 
 
+def words_of(*known: str) -> Reader:
+    """The reader of a list of some words, with commas between, in any case; each once, in the order of the table."""
+
+    def read(text: str) -> tuple[str, ...]:
+        words = text.lower().split(",")
+        for word in words:
+            if word not in known:
+                raise Expected(f"a list of {one_of(known)}", meant(word, known))
+        return tuple(word for word in known if word in words)
+
+    return read
+
+
 def ignored_choice(*known: str) -> Reader:
     """The reader of one of some words, without effect."""
     return lambda word: nothing(choice(*known)(word))

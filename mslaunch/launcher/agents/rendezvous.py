@@ -10,7 +10,7 @@ Where all ranks are on one host they meet at its loopback address: nothing is to
 
 from __future__ import annotations
 
-from mslaunch.datamodel.jobmap import Endpoint
+from mslaunch.datamodel.jobmap import Endpoint, RankPorts
 from mslaunch.datamodel.node_plan import ANY_HOST
 from mslaunch.datamodel.request import ServicePolicy
 from mslaunch.errors import WireError
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 _LOCALHOST = "127.0.0.1"
+_RANKS = "its ranks, --env-for"  # why an address is wanted, in messages
 
 
 class RendezvousRequest(NamedTuple):
@@ -31,6 +32,7 @@ class RendezvousRequest(NamedTuple):
     service: int  # the node of the services
     cluster: ServicePolicy = ServicePolicy()
     elsewhere: bool = False  # ranks run on hosts where we have no agent
+    rank_ports: Mapping[int, int] = {}  # ports for ranks, by node, where each wants one
 
     @property
     def address(self) -> str:
@@ -50,21 +52,26 @@ class RendezvousRequest(NamedTuple):
 
     @property
     def ports(self) -> dict[int, list[control.PortRequest]]:
-        """The ports that frameworks want, by node: that of the services, those of single frameworks, that of rank 0.
+        """The ports that frameworks want, by node: of the services, of each rank, of single frameworks, of rank 0.
 
         In this order a port that the user has named is not taken for one that may be any.
         """
         cluster, share = self.cluster, self.cluster.share
         meeting = 0 if share and share.first != 0 else cluster.meeting
         found = {self.first: [control.PortRequest()] * self.own_ports + [control.PortRequest(meeting)] * bool(PORT)}
-        if not SERVICE_PORT or cluster.simulated:
+        for node, count in self.rank_ports.items():
+            found[node] = [control.PortRequest()] * count + found.get(node, [])
+        if not self.serves:
             return found
-        if share is None:
-            named = control.PortRequest(cluster.port, bool(cluster.port and cluster.moves))
-            found.setdefault(self.service, []).insert(0, named)
-        elif share.master:
-            found.setdefault(self.service, []).insert(0, control.PortRequest(share.port, cluster.moves))
+        port = share.port if share else cluster.port
+        found.setdefault(self.service, []).insert(0, control.PortRequest(port, bool(port and cluster.moves)))
         return found
+
+    @property
+    def serves(self) -> bool:
+        """Whether there are services of ours, which want a port."""
+        share = self.cluster.share
+        return bool(SERVICE_PORT) and not self.cluster.simulated and (share is None or share.master)
 
 
 class _ProbeTarget(NamedTuple):
@@ -117,8 +124,10 @@ class Rendezvous:
             self._finish()
             return
         self._targets = [self._target(self._sought.first, PORT)]
-        if self._sought.service in self._reserved and self._sought.service != self._sought.first:
-            self._targets.append(self._target(self._sought.service, SERVICE_PORT))
+        others = dict.fromkeys(self._sought.rank_ports, _RANKS)
+        if self._sought.serves:
+            others[self._sought.service] = SERVICE_PORT
+        self._targets += [self._target(node, why) for node, why in others.items() if node != self._sought.first]
         for other in self._hellos:
             self._probing[other] = [target for target in self._targets if target.node != other]
             self._probe(other)
@@ -156,11 +165,13 @@ class Rendezvous:
             self._finish()
 
     def _finish(self) -> None:
-        settled = {target.purpose: self._settle(target) for target in self._targets}
+        settled = {target.node: self._settle(target) for target in self._targets}
         warning = "; ".join(text for _, text in settled.values() if text)
         ports, share = self._reserved[self._sought.first].ports, self._sought.cluster.share
         port, own_ports = ports[-1] if PORT else 0, ports[-1 - self._sought.own_ports : -1]
-        address, service_address = (settled.get(purpose, ("", ""))[0] for purpose in (PORT, SERVICE_PORT))
+        address = settled.get(self._sought.first, ("", ""))[0]
+        apart = self._sought.serves and self._sought.service != self._sought.first
+        service_address = settled.get(self._sought.service, ("", ""))[0] if apart else ""
         if share:
             address, service_address, port = (
                 share.address,
@@ -169,7 +180,14 @@ class Rendezvous:
             )
         service_port, hosts = self._service_port(), self._hosts()
         found = Endpoint(address or _LOCALHOST, port, service_port, service_address, hosts, own_ports)
-        self._done(found, warning)
+        places = {node: settled.get(node, ("", ""))[0] or found.address for node in self._sought.rank_ports}
+        ranks = {node: RankPorts(places[node], self._rank_ports(node)) for node in places}
+        self._done(found._replace(rank_ports=ranks), warning)
+
+    def _rank_ports(self, node: int) -> tuple[int, ...]:
+        """The ports that it holds for its ranks."""
+        before = int(self._sought.serves and node == self._sought.service)
+        return self._reserved[node].ports[before : before + self._sought.rank_ports[node]]
 
     def _hosts(self) -> tuple[str, ...]:
         """The addresses from which ranks may connect to a service, besides those of its own host."""

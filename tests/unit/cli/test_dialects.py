@@ -83,6 +83,7 @@ NOT_IN_HYDRA = {
 }  # fmt: skip
 NOT_IN_MSRUN = NOT_IN_HYDRA - set(MSRUN_EXTRAS) | {
     "horovod",
+    "env-for",
     "bind-to",
     "fill",
     "spawn",

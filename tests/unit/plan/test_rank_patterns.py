@@ -34,7 +34,24 @@ def test_a_variable_of_a_shell_is_the_shells_own() -> None:
 
 
 @given(
-    st.lists(st.sampled_from(["{rank}", "{{rank}}", "{{{rank}}}", "${rank}", "{hosts}", "{", "}", '"a":', "$(rank)", "{ rank }", "%r", "{}"]))
+    st.lists(
+        st.sampled_from(
+            [
+                "{rank}",
+                "{{rank}}",
+                "{{{rank}}}",
+                "${rank}",
+                "{hosts}",
+                "{",
+                "}",
+                '"a":',
+                "$(rank)",
+                "{ rank }",
+                "%r",
+                "{}",
+            ]
+        )
+    )
 )
 def test_other_braces_are_nothing_special(parts: list[str]) -> None:
     """Each name by itself, whatever stands around it, but for a brace that makes two of one."""

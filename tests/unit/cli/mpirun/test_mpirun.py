@@ -182,6 +182,7 @@ DONE = [
     (["resource-manager", "slurm"], job(resource_manager="slurm")),
     (["wait-hosts", "60"], link(wait=60.0)),
     (["horovod", "gloo"], job(horovod="gloo")),
+    (["env-for", "paddle,TF"], job(env_for=("tf", "paddle"))),
     (["devices-per-rank", "2"], job(devices=DevicePolicy(2))),
     (["devices", "0,2-4,GPU-1b2c"], job(devices=DevicePolicy(0, ("0", "2", "3", "4", "GPU-1b2c")))),
     (["fanout", "8"], link(fanout=8)),

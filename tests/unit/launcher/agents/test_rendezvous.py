@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mslaunch.datamodel.jobmap import Endpoint, JobMap, Node, Placement
+from mslaunch.datamodel.jobmap import Endpoint, JobMap, Node, Placement, RankPorts
 from mslaunch.datamodel.node_plan import ANY_HOST
 from mslaunch.datamodel.request import ServicePolicy, Share
 from mslaunch.errors import WireError
@@ -31,6 +31,7 @@ class Lab:
         seen: dict[int, str] | None = None,
         cluster: ServicePolicy = USUAL,
         elsewhere: bool = False,
+        rank_ports: dict[int, int] | None = None,
     ) -> None:
         hellos = {
             node: Hello(f"h{node}", 1, 2, 2, "3.8.0", found, (seen or {}).get(node, ""))
@@ -39,7 +40,7 @@ class Lab:
         self.sent: list[tuple[int, frames.Frame]] = []
         self.done: list[tuple[Endpoint, str]] = []
         hosts = [f"n{node}" for node in hellos]
-        sought = RendezvousRequest(first, service if service >= 0 else first, cluster, elsewhere)
+        sought = RendezvousRequest(first, service if service >= 0 else first, cluster, elsewhere, rank_ports or {})
         self.hosts: tuple[str, ...] = ()  # that may connect to services
         self.wireup = Rendezvous(hellos, hosts.__getitem__, sought, self._send, self._done)
         self.wireup.begin()
@@ -188,6 +189,40 @@ def test_a_scheduler_elsewhere_has_an_address_of_its_own() -> None:
     assert lab.done == [
         (Endpoint("10.0.0.1", 10001, 8119, "10.0.0.3", own_ports=OWN), "n2 cannot reach n0 at 10.0.0.1 (MASTER_ADDR)")
     ]
+
+
+def test_ranks_have_ports_beside_those_of_the_scheduler_and_of_rank_0() -> None:
+    """On one host: of these the scheduler's comes first, and rank 0's last."""
+    lab = Lab(("10.0.0.1",), rank_ports={0: 2}, cluster=ServicePolicy(port=8118))
+    assert lab.asked() == {0: b"8118 0 0 0 0 @127.0.0.1"}
+    lab.wireup.reserved(0, Reserved((8118, 7001, 7002, 10005, 10001), 0, ""))
+    held = {0: RankPorts("127.0.0.1", (7001, 7002))}
+    assert lab.done == [(Endpoint("127.0.0.1", 10001, 8118, own_ports=OWN, rank_ports=held), "")]
+
+
+def test_the_hosts_of_ranks_are_probed_by_all_others() -> None:
+    lab = Lab(("10.0.0.1",), ("10.0.0.2",), ("10.0.0.3", "10.1.0.3"), service=1, rank_ports={0: 1, 2: 2})
+    assert lab.asked() == {0: b"0 0 0", 1: b"0", 2: b"0 0"}
+    lab.wireup.reserved(0, Reserved((7001, 10005, 10001), 1, "0"))
+    lab.wireup.reserved(1, Reserved((8119,), 2, "1"))
+    lab.wireup.reserved(2, Reserved((7003, 7004), 3, "2"))
+    own = {0: ["10.0.0.1"], 1: ["10.0.0.2"], 2: ["10.0.0.3", "10.1.0.3"]}
+    for node in own:
+        for target in [target for target in (0, 2, 1) if target != node]:
+            assert lab.done == []
+            lab.wireup.reached(node, own[target] if (node, target) != (1, 2) else ["10.1.0.3"])
+    held = {0: RankPorts("10.0.0.1", (7001,)), 2: RankPorts("10.1.0.3", (7003, 7004))}
+    assert lab.done == [(Endpoint("10.0.0.1", 10001, 8119, "10.0.0.2", own_ports=OWN, rank_ports=held), "")]
+
+
+def test_a_host_that_cannot_reach_ranks_is_named() -> None:
+    lab = Lab(("10.0.0.1",), ("10.0.0.2",), rank_ports={0: 1, 1: 1}, cluster=ServicePolicy(simulated=True))
+    lab.wireup.reserved(0, Reserved((7001, 10001), 1, "0"))
+    lab.wireup.reserved(1, Reserved((7002,), 2, "1"))
+    lab.wireup.reached(0, [])
+    lab.wireup.reached(1, ["10.0.0.1"])
+    assert lab.done[0][1] == "n0 cannot reach n1 at 10.0.0.2 (its ranks, --env-for)"
+    assert lab.done[0][0].rank_ports[1] == RankPorts("10.0.0.2", (7002,))
 
 
 def test_a_host_that_cannot_reach_the_scheduler_is_named() -> None:
