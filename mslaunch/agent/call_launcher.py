@@ -128,7 +128,7 @@ def _call(addresses: list[str], port: int, token: bytes, node: str) -> tuple[soc
                 sock.settimeout(min(_TRY, max(0.1, deadline - time.monotonic())))
                 sock.connect((address, port))
                 sock.setsockopt(_IPPROTO_TCP, _TCP_NODELAY, 1)
-                _prove(sock, token, node)
+                prove(sock, token, node)
             except OSError as error:
                 sock.close()
                 if address == addresses[0]:
@@ -142,11 +142,18 @@ def _call(addresses: list[str], port: int, token: bytes, node: str) -> tuple[soc
     return None, why
 
 
-def _prove(sock: socket, token: bytes, node: str) -> None:
-    """Both sides prove that they know the token; raises OSError if the other one does not."""
+class WrongProofError(OSError):
+    """Somebody who does not know the token listens there."""
+
+
+def prove(sock: socket, token: bytes, node: str, kind: str = "") -> None:
+    """Both sides prove that they know the token.  Raises `WrongProofError` if the other does not, or another OSError.
+
+    `kind`: what the caller is, in a word.
+    """
     nonce = new_nonce()
-    sock.sendall(f"{CALL} {nonce} {node} {bytecode()}\n".encode("ascii", "replace"))
+    sock.sendall(f"{CALL} {nonce} {node} {kind or bytecode()}\n".encode("ascii", "replace"))
     theirs, _, answer = _line(lambda: sock.recv(1)).partition(" ")
     if not same(answer, proof("launcher", token, nonce, theirs, node)):
-        raise OSError("somebody else listens there")
+        raise WrongProofError("somebody else listens there")
     sock.sendall(proof("agent", token, nonce, theirs, node).encode() + b"\n")

@@ -182,6 +182,29 @@ class Share(NamedTuple):
     by_operator: bool = False  # an operator of Kubernetes starts the other parts, each in a pod of its own
     role: str = ""  # what our one process is if it is no rank: "scheduler", "server"
     meeting: int = 0  # the port of rank 0's host where ranks meet, if that is known; 0: any
+    node: int = 0  # the number of this host, and how many there are, if each may have another number of ranks
+    nodes: int = 0  # 0: each has as many as this one
+
+
+class HostMeeting(NamedTuple):
+    """Commands on several hosts that start one job together, and have no numbers: where and how they meet."""
+
+    host: str  # the endpoint as it was written
+    address: str  # and as an IP address
+    port: int
+    hosts_meeting: bool  # it is on this host
+    least: int  # hosts
+    most: int
+    ranks: int  # of this one
+    run_id: str
+    secret_file: str
+    join_seconds: float = 600.0
+    last_call: float = 30.0  # seconds for more than the fewest
+
+    @property
+    def where(self) -> str:
+        """The endpoint in messages."""
+        return f"{self.host} port {self.port}"
 
 
 class ServicePolicy(NamedTuple):
@@ -197,6 +220,7 @@ class ServicePolicy(NamedTuple):
     servers: int = 0  # --server_num: services besides the first
     cpus: tuple[int, ...] = ()  # that the first is bound to
     share: Share | None = None
+    host_meeting: HostMeeting | None = None  # the share is known when all have met; until then it is that of the first
     simulated: bool = False  # a dry run of the framework's: every rank by itself, and no services
     meeting: int = 0  # the port at which ranks meet, on rank 0's host; 0: any that is free
 

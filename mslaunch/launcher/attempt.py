@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from mslaunch.launcher.mpi.mpi_frames import RunningJob
     from mslaunch.launcher.mpi.spawn_ranks import Spawner
     from mslaunch.launcher.observers import Observers
+    from mslaunch.launcher.peers.job_peers import JobPeers
     from mslaunch.launcher.stdio.terminal import Console, OutputFd
     from mslaunch.resource_managers.managers import Grant
     from mslaunch.runtime.loop import Loop
@@ -75,6 +76,7 @@ class LaunchContext(NamedTuple):
     jobid: str
     secret: str  # of its MPI worlds, see `make_world`
     grant: Grant | None = None  # of a resource manager; None: the command line names the hosts
+    peers: JobPeers | None = None  # commands on other hosts that have met with this one
 
     @property
     def seconds(self) -> float:
@@ -240,11 +242,15 @@ class JobAttempt:
         context.observers.emit(AttemptStarted, self.number, len(jobmap.placements))
         self.output.on_progress(controller.on_drained)
         context.interrupts.attach(controller.post)
+        if context.peers:
+            context.peers.attach(controller.post)
         try:
             controller.run()
             controller.finish()
         finally:
             context.interrupts.detach()
+            if context.peers:
+                context.peers.detach()
         if records:
             records.end()
             context.observers.emit(AttemptEnded, self.number, self._failure())

@@ -30,6 +30,7 @@ TIMED_OUT = "timed out"
 INTERRUPTED = "interrupted"
 UNREAD = "unread"
 TOO_LARGE = "too large"
+ELSEWHERE = "elsewhere"  # in the part that a command on another host has started
 # of a rank that called MPI_Comm_spawn
 SPAWN_FAILED = "spawn failed"
 

@@ -52,7 +52,24 @@ _SPARE = 4 << 20  # bytes of address space, never touched
 def run(request: Request, caller: Caller) -> Outcome:
     """Launch, and wait for the end.  Raises `LaunchError` for whatever is wrong before a rank was started."""
     with Loop() as loop:
-        return _Launch(make_context(loop, request, caller), request).run()
+        context = make_context(loop, request, caller)
+        if request.cluster.host_meeting and not request.do_not_launch:
+            return _run_with_peers(context, request)
+        return _Launch(context, request).run()
+
+
+def _run_with_peers(context: LaunchContext, request: Request) -> Outcome:
+    """Meet the commands on other hosts, and run this one's part; they learn how it ended."""
+    from mslaunch.launcher.peers.meet import MeetingContext, meet
+
+    request, peers = meet(MeetingContext(context.loop, context.interrupts, context.console), request)
+    try:
+        outcome = _Launch(context._replace(peers=peers), request).run()
+    except LaunchError as error:
+        peers.tell(None, error)
+        raise
+    peers.tell(outcome)
+    return outcome
 
 
 def make_context(loop: Loop, request: Request, caller: Caller) -> LaunchContext:

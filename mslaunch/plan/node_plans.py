@@ -289,8 +289,8 @@ def _shared(place: RankInfo, share: Share) -> RankInfo:
         size=share.size,
         sizes=(share.size,),
         slots=share.size,
-        node=(share.first or 0) // place.local_size,
-        nodes=-(-share.size // place.local_size),
+        node=share.node if share.nodes else (share.first or 0) // place.local_size,
+        nodes=share.nodes or -(-share.size // place.local_size),
         role=share.role,
         numbered=share.first is not None,
     )

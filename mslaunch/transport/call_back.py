@@ -1,9 +1,7 @@
-"""The listener for agents that call back, the only socket on which a launcher listens.
+"""The listener for agents that call back, the socket on which a launcher waits for them.
 
-It is open from the start of the agents until all have called or nobody is waited for.  Whoever connects has five
-seconds to prove that it knows the token, which agents get on their standard input (`protocol.call_proof`); it learns
-nothing before.  Of one address eight connections at most may be without a proof, the newest ones, and 256 in all, so
-that a flood from one host does not keep others out; an agent that is cut off calls again.
+It is open from the start of the agents until all have called or nobody is waited for.  Whoever connects has to prove
+that it knows the token, which agents get on their standard input (`proved_callers`).
 """
 
 from __future__ import annotations
@@ -11,18 +9,19 @@ from __future__ import annotations
 import os
 import time
 
-from mslaunch.faststd import TYPE_CHECKING, partial, socket
+from mslaunch.faststd import TYPE_CHECKING, socket
 from mslaunch.host.own_addresses import addresses
-from mslaunch.protocol.call_proof import CALL, LONGEST, bytecode, new_nonce, proof, same
+from mslaunch.protocol.call_proof import bytecode
 from mslaunch.transport.base import Link
 from mslaunch.transport.bootstrap import modules_for
+from mslaunch.transport.proved_callers import ProvedCallers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Protocol
 
     from mslaunch.datamodel.jobmap import Node
-    from mslaunch.runtime.loop import Loop, Timer
+    from mslaunch.runtime.loop import Loop
 
     class Carrier(Protocol):
         """The command that has started agents; `open` are the links whose agents may still be there."""
@@ -38,11 +37,8 @@ if TYPE_CHECKING:
 
 _AF_INET, _AF_INET6, _SOCK_STREAM = 2, 10, 1
 _IPPROTO_IPV6, _IPV6_V6ONLY = 41, 26
-_IPPROTO_TCP, _TCP_NODELAY = 6, 1
 _SHUT_WR = 1
 _BACKLOG = 1024
-_SECONDS = 5.0  # that a caller has for its proof
-_PER_ADDRESS, _IN_ALL = 8, 256  # callers without a proof
 
 
 def call_terms(port: int, token: bytes, node: str, address_variable: str, addresses: list[str]) -> bytes:
@@ -54,19 +50,6 @@ def call_terms(port: int, token: bytes, node: str, address_variable: str, addres
     return " ".join((str(port), token.hex(), node, address_variable, *addresses)).encode("ascii") + b"\n"
 
 
-class _Unproved:
-    """A connection without a proof."""
-
-    def __init__(self, sock: socket, address: str, limit: Timer) -> None:
-        self.sock = sock
-        self.address = address
-        self.limit = limit
-        self.received = b""
-        self.node = ""
-        self.bytecode = ""
-        self.expected = ""  # its proof, once it has said its name
-
-
 class CallListener:
     """Listens on all addresses, at a port that is free."""
 
@@ -75,14 +58,11 @@ class CallListener:
 
         `first`: the modules that the agent waits for.
         """
-        self._loop = loop
-        self._token = token
         self._admit = admit
-        self._callers: list[_Unproved] = []
         self._modules: dict[bool, bytes] = {}  # by whether they are for a Python that has our bytecode
-        self._sock = _listening()
-        self.port: int = self._sock.getsockname()[1]
-        loop.reader(self._sock.fileno(), self._accept)
+        sock = _listening()
+        self.port: int = sock.getsockname()[1]
+        self._callers = ProvedCallers(loop, token, sock, self._proved)
 
     def prepare(self) -> None:
         """Get ready what most agents will need, while they are being started."""
@@ -96,80 +76,11 @@ class CallListener:
 
     def close(self) -> None:
         """Listen no more.  May be called twice."""
-        while self._callers:
-            self._drop(self._callers[0])
-        if self._sock.fileno() >= 0:
-            self._loop.reader(self._sock.fileno(), None)
-            self._sock.close()
+        self._callers.close()
 
-    def _accept(self) -> None:
-        try:
-            fd, peer = self._sock._accept()  # type: ignore[attr-defined]
-        except OSError:  # it has gone, or there are no descriptors: an agent calls again
-            return
-        sock = socket(fileno=fd)
-        sock.setblocking(False)
-        limit = self._loop.after(_SECONDS, lambda: self._drop(caller))
-        caller = _Unproved(sock, peer[0], limit)
-        same_host = [one for one in self._callers if one.address == caller.address]
-        if len(same_host) >= _PER_ADDRESS:
-            self._drop(same_host[0])
-        elif len(self._callers) >= _IN_ALL:
-            self._drop(self._callers[0])
-        self._callers.append(caller)
-        self._loop.reader(fd, partial(self._read, caller))
-
-    def _drop(self, caller: _Unproved) -> None:
-        self._forget(caller)
-        caller.sock.close()
-
-    def _forget(self, caller: _Unproved) -> None:
-        caller.limit.cancel()
-        self._callers.remove(caller)
-        self._loop.reader(caller.sock.fileno(), None)
-
-    def _read(self, caller: _Unproved) -> None:
-        # an agent waits for our proof, but its first frame may follow its own proof at once, and is not for us
-        most = len(caller.expected) + 1 - len(caller.received) if caller.expected else LONGEST
-        try:
-            piece = caller.sock.recv(most)
-        except BlockingIOError:
-            return
-        except OSError:
-            piece = b""
-        caller.received += piece
-        line, end, rest = caller.received.partition(b"\n")
-        if not piece or rest or (not end and len(line) >= (len(caller.expected) or LONGEST) + 1):
-            self._drop(caller)
-        elif end:
-            caller.received = b""
-            self._answer(caller, line.decode("ascii", "replace"))
-
-    def _answer(self, caller: _Unproved, line: str) -> None:
-        if caller.expected:
-            if same(line, caller.expected):
-                self._hand_over(caller)
-            else:
-                self._drop(caller)
-            return
-        words = line.split(" ")
-        if len(words) != 4 or words[0] != CALL:
-            self._drop(caller)
-            return
-        _, theirs, caller.node, caller.bytecode = words
-        ours = new_nonce()
-        caller.expected = proof("agent", self._token, theirs, ours, caller.node)
-        try:
-            answer = f"{ours} {proof('launcher', self._token, theirs, ours, caller.node)}\n"
-            caller.sock.send(answer.encode())
-        except OSError:
-            self._drop(caller)
-
-    def _hand_over(self, caller: _Unproved) -> None:
-        self._forget(caller)
-        caller.sock.setsockopt(_IPPROTO_TCP, _TCP_NODELAY, 1)
-        fd = caller.sock.detach()
-        if not self._admit(caller.node, fd, self._modules_for(caller.bytecode)):
+    def _proved(self, node: str, kind: str, sock: socket) -> None:
+        fd = sock.detach()
+        if not self._admit(node, fd, self._modules_for(kind)):
             os.close(fd)
 
 

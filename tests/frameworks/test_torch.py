@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 from clusters import Cluster
-from framework_jobs import EXAMPLES, NEEDS_TORCH, TORCH, launch, launch_from_head, with_hosts
+from framework_jobs import EXAMPLES, NEEDS_TORCH, SECONDS, TORCH, launch, launch_from_head, with_hosts
 
 pytestmark = NEEDS_TORCH
 DDP = EXAMPLES / "ddp_torch.py"
+TORCHS = {"PYTHON_EXEC": TORCH}  # the dialect runs scripts by that
 #: all meet anew in each attempt; rank 1 fails in the first two
 RESTARTED = """
 import os, sys, torch, torch.distributed as dist
@@ -44,6 +45,29 @@ def test_ranks_of_two_hosts_have_equal_parameters(two_hosts: Cluster, tmp_path: 
     done = launch_from_head(two_hosts, "-H", "n01:1,n02:2", TORCH, DDP, directory=tmp_path)
     assert done.code == 0, done.err
     check(done.lines, 3)
+
+
+@with_hosts
+def test_torchruns_line_on_each_host(two_hosts: Cluster, tmp_path: Path) -> None:
+    """The same words on both, as for the real torchrun: c10d, and no numbers.  The hosts' homes are not shared."""
+    line = ["--nnodes=2", "--nproc-per-node=2", "--rdzv-backend=c10d", "--rdzv-endpoint=n01:29400", "--rdzv-id=ddp"]
+    for host in ("n01", "n02"):
+        place = two_hosts.home(host) / ".config" / "mslaunch"
+        place.mkdir(parents=True, exist_ok=True)
+        (place / "rendezvous-secret").write_text("0123456789abcdef")
+        (place / "rendezvous-secret").chmod(0o600)
+    jobs = [
+        two_hosts.start_on(host, "--dialect", "torchrun", *line, DDP, cwd=tmp_path, env=TORCHS)
+        for host in ("n02", "n01")
+    ]
+    try:
+        ends = [job.end(SECONDS) for job in jobs]
+    finally:
+        for job in jobs:
+            job.destroy()
+    assert [end.code for end in ends] == [0, 0], [end.err for end in ends]
+    check([line for end in ends for line in end.lines], 4)
+    assert sorted(len(end.lines) for end in ends) == [2, 2]
 
 
 def test_a_group_that_starts_again_counts_its_restarts(tmp_path: Path) -> None:

@@ -116,8 +116,12 @@ class Cluster:
 
     def start(self, *words: object, cwd: Path, env: dict[str, str] | None = None, **how: Any) -> Job:
         """The command, on the head, with the environment of a user who has set nothing."""
+        return self.start_on("head", *words, cwd=cwd, env=env, **how)
+
+    def start_on(self, host: str, *words: object, cwd: Path, env: dict[str, str] | None = None, **how: Any) -> Job:
+        """The same on another host."""
         kept = {"PATH": os.environ.get("PATH", os.defpath), "PYTHONPATH": str(ROOT), "LANG": "C.UTF-8", **(env or {})}
-        return Job(self.command("exec", "head", sys.executable, "-m", "mslaunch", *words), cwd=cwd, env=kept, **how)
+        return Job(self.command("exec", host, sys.executable, "-m", "mslaunch", *words), cwd=cwd, env=kept, **how)
 
     def home(self, host: str) -> Path:
         return self.directory / "home" / host

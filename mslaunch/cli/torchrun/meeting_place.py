@@ -1,23 +1,28 @@
 """Which ranks this command starts, and where they meet the others.
 
-There are three cases: all ranks run on this host; this is one of several hosts, each with a command of its own and a
---node-rank (`Share`); or -H and --hostfile name hosts, and this command starts all of them.  torchrun's own rendezvous
-(c10d, etcd) is not spoken: hosts that have no numbers cannot find each other.
+There are four cases: all ranks run here; this is one of several hosts, each with a command of its own and a
+--node-rank (`Share`); the same without numbers, which they get when they meet (`HostMeeting`); or -H and --hostfile
+name hosts, and this command starts all of them.  torchrun's own protocols (c10d, etcd) are not spoken: all commands
+are mslaunch's.
 """
 
 from __future__ import annotations
 
 import os
 
+from mslaunch.cli.parser.readers import is_number
 from mslaunch.cli.pods import scheduler_address
-from mslaunch.datamodel.request import Request, Share
+from mslaunch.datamodel.request import HostMeeting, Request, Share
 from mslaunch.errors import UsageError, counted
 from mslaunch.faststd import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from mslaunch.cli.torchrun.options import TorchrunOptions
 
 _PORT = 29500
+_C10D_PORT = 29400  # c10d_rendezvous_backend.py
 _LOOPBACK = "127.0.0.1"
 _BACKENDS = ("static", "c10d")
 _ONE_COMMAND = "start all hosts with one command: -H node1,node2, or --hostfile FILE"
@@ -42,6 +47,14 @@ def run_id(own: TorchrunOptions, hosts: bool) -> str:
     return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
 
 
+def secret_file(environ: Mapping[str, str]) -> str:
+    """Where the secret lies that commands without numbers share, unless --rdzv-conf secret_file=FILE says so."""
+    base = environ.get("XDG_CONFIG_HOME", "")
+    if not base.startswith("/"):
+        base = os.path.join(environ.get("HOME") or os.path.expanduser("~"), ".config")
+    return os.path.join(base, "mslaunch", "rendezvous-secret")
+
+
 def placed(request: Request, own: TorchrunOptions) -> Request:
     """The request with its ranks and where they meet.  Raises `UsageError`."""
     request = request._replace(policy=request.policy._replace(bind_to=request.policy.bind_to or "none"))
@@ -56,7 +69,9 @@ def placed(request: Request, own: TorchrunOptions) -> Request:
             raise UsageError("it is for one host, and --nnodes asks for more", "--standalone", "leave out one of them")
         return request
     _check_backend(own)
-    return _all_here(request, own) if _most(own) == 1 else _shared(request, own, own.each)
+    if _most(own) == 1:
+        return _all_here(request, own)
+    return _gathered(request, own, own.each) if own.backend == "c10d" else _shared(request, own, own.each)
 
 
 def _most(own: TorchrunOptions) -> int:
@@ -71,14 +86,6 @@ def _check_backend(own: TorchrunOptions) -> None:
     if own.backend not in _BACKENDS:
         todo = f"give each host its number: --nnodes N --node-rank K --master-addr NODE0; or {_ONE_COMMAND}"
         raise UsageError(f"mslaunch does not meet others at {own.backend!r}", "--rdzv-backend", todo)
-    if own.backend == "c10d" and _most(own) > 1:
-        host = own.endpoint[0] if own.endpoint else "NODE0"
-        raise UsageError(
-            "hosts without numbers cannot find each other: c10d is a protocol of torch's own",
-            "--rdzv-backend c10d",
-            f"give each its number: --nnodes {_most(own)} --node-rank K --master-addr {host} instead of --rdzv-…; "
-            f"under Slurm K is $SLURM_NODEID\nor {_ONE_COMMAND}",
-        )
 
 
 # --- this host
@@ -130,6 +137,39 @@ def _shared(request: Request, own: TorchrunOptions, each: int) -> Request:
     share = Share(hosts * each, own.node * each, address, 0, master=False, meeting=port)
     cluster = request.cluster._replace(meeting=port, share=share)
     return request._replace(cluster=cluster, notes=notes, stdin=request.stdin if not own.node else "none")
+
+
+def _gathered(request: Request, own: TorchrunOptions, each: int) -> Request:
+    """The ranks of this host, whose number is found when all have met."""
+    if not own.endpoint:
+        todo = f"write --rdzv-endpoint NODE1:{_C10D_PORT}, the same on each host"
+        raise UsageError("hosts without numbers meet at an endpoint", "--rdzv-backend c10d", todo)
+    if own.restarts:
+        raise UsageError(
+            "this command cannot start ranks of other hosts again", "--max-restarts", f"{_ONE_COMMAND}; or leave it out"
+        )
+    (host, port), (fewest, most), conf = own.endpoint, own.nodes or (1, 1), dict(own.conf)
+    address = scheduler_address.resolved(host, "--rdzv-endpoint")
+    meeting = HostMeeting(
+        host, address, port or _C10D_PORT, _is_host(conf, address), fewest, most, each, own.run_id, own.secret_file,
+        _seconds(conf, "join_timeout", 600.0), _seconds(conf, "last_call_timeout", 30.0),
+    )  # fmt: skip
+    share = Share(most * each, 0, address, 0, master=False)
+    return request._replace(cluster=request.cluster._replace(share=share, host_meeting=meeting))
+
+
+def _is_host(conf: Mapping[str, str], address: str) -> bool:
+    said = conf.get("is_host", "").lower()
+    if said not in ("", "1", "true", "t", "yes", "y", "0", "false", "f", "no", "n"):
+        raise UsageError(f"is_host is true or false, not {said!r}", "--rdzv-conf")
+    return said[:1] in ("1", "t", "y") if said else scheduler_address.is_ours(address)
+
+
+def _seconds(conf: Mapping[str, str], key: str, default: float) -> float:
+    said = conf.get(key, "")
+    if said and not (is_number(said) and int(said)):
+        raise UsageError(f"{key} is a number of seconds, not {said!r}", "--rdzv-conf", f"as {key}={default:g}")
+    return float(said or default)
 
 
 # --- several hosts

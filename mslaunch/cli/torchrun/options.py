@@ -30,6 +30,10 @@ EXAMPLES = (
         "torchrun --nnodes=2 --node-rank=0 --master-addr=node1 --nproc-per-node=8 train.py",
     ),
     (
+        "the same line on each of two hosts, which get their numbers when they meet on node1",
+        "torchrun --nnodes=2 --nproc-per-node=8 --rdzv-backend=c10d --rdzv-endpoint=node1:29400 train.py",
+    ),
+    (
         "at least 3 hosts, at most 4, and all ranks again from their checkpoints if one fails",
         "torchrun --nnodes=3:4 --max-restarts=3 --hostfile hosts --nproc-per-node=8 train.py",
     ),
@@ -87,6 +91,7 @@ class TorchrunOptions(NamedTuple):
     shown: tuple[int, ...] | None = None  # --local-ranks-filter
     virtual: bool = False  # --virtual-local-rank
     patience: int | None = None  # --shutdown-timeout
+    secret_file: str = ""  # by which commands without numbers know each other
 
 
 def _row(
@@ -125,14 +130,15 @@ TABLE: tuple[Option, ...] = (
     _row("local-addr", "HOST", "as MASTER_ADDR, on one host without --master-port", HOSTS, "own.local_address",
          own_readers.address),
     _row("standalone", "", "one host, whatever else says where ranks meet", HOSTS, "own.standalone"),
-    _row("rdzv-backend", "static|c10d", "static: hosts have numbers; c10d: on one host, or with -H or --hostfile",
+    _row("rdzv-backend", "static|c10d", "static: hosts have numbers; c10d: they get them when all have met",
          HOSTS, "own.backend", readers.text, "static"),
     _row("rdzv-endpoint", "HOST[:PORT]", "instead of --master-addr and --master-port", HOSTS, "own.endpoint",
          own_readers.endpoint),
     _row("rdzv-id", "ID", "as TORCHELASTIC_RUN_ID, and in the name of the directory for logs", HOSTS, "own.run_id",
          own_readers.run_id, "none; without --master-port on one host a random one"),
-    _row("rdzv-conf", "KEY=VALUE,…", "accepted: mslaunch waits for no other command; torch's own timeouts are the "
-         "program's", HOSTS, "own.conf", own_readers.settings),
+    _row("rdzv-conf", "KEY=VALUE,…", "for c10d: join_timeout, seconds for all to come (600); last_call_timeout, for "
+         "more than the fewest (30); is_host; secret_file, which all commands share "
+         "(~/.config/mslaunch/rendezvous-secret); other keys are accepted", HOSTS, "own.conf", own_readers.settings),
     _row("log-dir", "DIR", "DIR/ID_xxx/attempt_N/LOCAL_RANK has stdout.log, stderr.log and error.json of each rank; "
          "with -H RANK instead of LOCAL_RANK; /dev/null: none", IO, "own.logs", readers.text,
          "a new one in TMPDIR or /tmp, which is removed at the end if it is empty"),

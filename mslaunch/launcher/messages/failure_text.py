@@ -213,6 +213,7 @@ _OTHERS: dict[str, Callable[[Facts], tuple[str, Details]]] = {
         ("with --output-filename ranks would go on, and their files be whole",),
     ),
     job_failure.TOO_LARGE: _too_large,
+    job_failure.ELSEWHERE: lambda facts: (f"the job has failed on {facts['host']}: {facts['why']}", ()),
 }
 
 

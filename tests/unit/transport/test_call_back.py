@@ -100,7 +100,7 @@ def test_frames_may_follow_the_proof_at_once(listening: Listening) -> None:
     nonce = new_nonce()
     with listening.connect() as sock:
         sock.sendall(f"{CALL} {nonce} n1 {bytecode()}\n".encode())
-        listening.until(lambda: any(caller.expected for caller in listening.listener._callers))
+        listening.until(lambda: any(caller.expected for caller in listening.listener._callers.waiting))
         theirs, _ = sock.recv(999).decode().split()
         sock.sendall(proof("agent", KEY, nonce, theirs, "n1").encode() + b"\n\0a frame\n")
         listening.until(lambda: "n1" in listening.admitted)
@@ -172,20 +172,20 @@ def test_a_flood_of_mute_connections_keeps_no_agent_out(listening: Listening) ->
     mute = [listening.connect() for _ in range(300)]
     sock, why = call(listening, "n1")
     assert sock and not why
-    assert len(listening.listener._callers) <= 8
+    assert len(listening.listener._callers.waiting) <= 8
     for one in (sock, *mute):
         one.close()
 
 
 def test_a_mute_connection_is_ended(listening: Listening, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mslaunch.transport.call_back._SECONDS", 0.05)
+    monkeypatch.setattr("mslaunch.transport.proved_callers._SECONDS", 0.05)
     with listening.connect() as sock:
         assert listening.ended(sock)
 
 
 def test_nobody_listens_after_the_end(listening: Listening) -> None:
     with listening.connect() as sock:
-        listening.until(lambda: listening.listener._callers)
+        listening.until(lambda: listening.listener._callers.waiting)
         listening.listener.close()
         assert listening.ended(sock)
     with pytest.raises(ConnectionRefusedError):

@@ -13,8 +13,10 @@ from mslaunch.cli import main
 from mslaunch.cli.parser.readers import Expected
 from mslaunch.cli.torchrun import readers
 from mslaunch.cli.torchrun.options import TABLE
-from mslaunch.datamodel.request import Request
+from mslaunch.datamodel.request import HostMeeting, Request
 from mslaunch.errors import UsageError
+
+_MEET = "--rdzv-backend=c10d --rdzv-endpoint=127.0.0.1 --nnodes=2:4"
 
 
 def parse(line: str, **environ: str) -> Request:
@@ -115,6 +117,20 @@ def test_threads_are_one_where_nobody_says_more() -> None:
     assert "OMP_NUM_THREADS" not in env("--nproc-per-node=2 t.py", OMP_NUM_THREADS="4")
 
 
+def test_hosts_without_numbers_meet_at_the_endpoint() -> None:
+    request = parse(f"{_MEET} --nproc-per-node=3 --rdzv-id=j t.py", HOME="/home/joe")
+    found = request.cluster.host_meeting
+    assert found == HostMeeting(
+        "127.0.0.1", "127.0.0.1", 29400, True, 2, 4, 3, "j", "/home/joe/.config/mslaunch/rendezvous-secret"
+    )
+    assert request.apps[0].np == 3 and request.cluster.share is not None
+    conf = "--rdzv-conf=join_timeout=7,last_call_timeout=2,is_host=0,secret_file=/s,read_timeout=5"
+    found = parse(f"{_MEET.replace('127.0.0.1', '192.0.2.1:77')} {conf} t.py").cluster.host_meeting
+    assert found == HostMeeting("192.0.2.1", "192.0.2.1", 77, False, 2, 4, 1, "none", "/s", 7, 2)
+    assert parse(f"{_MEET} t.py", XDG_CONFIG_HOME="/c").cluster.host_meeting.secret_file.startswith("/c/mslaunch/")
+    assert parse(f"{_MEET} -H a,b t.py").cluster.host_meeting is None, "one command starts all"
+
+
 def test_the_time_to_end() -> None:
     assert parse("t.py").grace == 30 and parse("--shutdown-timeout=5 t.py").grace == 5
     assert parse("t.py", TORCH_ELASTIC_SHUTDOWN_TIMEOUT="7").grace == 7
@@ -124,7 +140,12 @@ def test_the_time_to_end() -> None:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("--rdzv-backend=c10d --rdzv-endpoint=n1:29400 --nnodes=2 t.py", "--node-rank K --master-addr n1"),
+        ("--rdzv-backend=c10d --nnodes=2 t.py", "--rdzv-endpoint NODE1:29400"),
+        ("--rdzv-backend=c10d --rdzv-endpoint=127.0.0.1 --nnodes=2 --max-restarts=1 t.py", "ranks of other hosts"),
+        (f"{_MEET} --rdzv-conf=join_timeout=0 t.py", "join_timeout is a number of seconds"),
+        (f"{_MEET} --rdzv-conf=last_call_timeout=x t.py", "as last_call_timeout=30"),
+        (f"{_MEET} --rdzv-conf=is_host=perhaps t.py", "is_host is true or false"),
+        ("--rdzv-backend=c10d --rdzv-endpoint=no.such.host.invalid --nnodes=2 t.py", "cannot be resolved"),
         ("--rdzv-backend=etcd --nnodes=2 t.py", "-H node1,node2"),
         ("--nnodes=2 --node-rank=2 --master-addr=127.0.0.1 t.py", "no host 2 among 2"),
         ("--nnodes=2 --master-addr=192.0.2.1 t.py", "is not an address of it"),

@@ -1,0 +1,137 @@
+"""Callers who must prove that they know a token: those of one listening socket.
+
+Whoever connects has five seconds for the proof (`protocol.call_proof`), and learns nothing before.  Of one address
+eight connections at most may be without a proof, the newest ones, and 256 in all, so that a flood from one host does
+not keep others out; who is cut off calls again.
+"""
+
+from __future__ import annotations
+
+from mslaunch.faststd import TYPE_CHECKING, partial, socket
+from mslaunch.protocol.call_proof import CALL, LONGEST, new_nonce, proof, same
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mslaunch.runtime.loop import Loop, Timer
+
+_IPPROTO_TCP, _TCP_NODELAY = 6, 1
+_SECONDS = 5.0  # that a caller has for its proof
+_PER_ADDRESS, _IN_ALL = 8, 256  # callers without a proof
+
+
+class _Unproved:
+    """A connection without a proof."""
+
+    def __init__(self, sock: socket, address: str, limit: Timer) -> None:
+        self.sock = sock
+        self.address = address
+        self.limit = limit
+        self.received = b""
+        self.name = ""
+        self.kind = ""
+        self.expected = ""  # its proof, once it has said its name
+
+
+class ProvedCallers:
+    """Accepts connections, and hands over those with a proof."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        token: bytes,
+        sock: socket,
+        admit: Callable[[str, str, socket], None],
+        refused: Callable[[str, bool], None] = lambda address, ours: None,
+    ) -> None:
+        """`sock` listens.  `admit(name, kind, connection)` gets what a caller has said of itself, which is proved.
+
+        `refused(address, ours)` hears of the others; `ours`: it knows the protocol, but not the token.
+        """
+        self._loop = loop
+        self._token = token
+        self._sock = sock
+        self._admit = admit
+        self._refused = refused
+        self.waiting: list[_Unproved] = []  #: connections without a proof
+        loop.reader(sock.fileno(), self._accept)
+
+    def close(self) -> None:
+        """Listen no more.  May be called twice."""
+        while self.waiting:
+            self._drop(self.waiting[0])
+        if self._sock.fileno() >= 0:
+            self._loop.reader(self._sock.fileno(), None)
+            self._sock.close()
+
+    def _accept(self) -> None:
+        try:
+            fd, peer = self._sock._accept()  # type: ignore[attr-defined]
+        except OSError:  # it has gone, or there are no descriptors: it calls again
+            return
+        sock = socket(fileno=fd)
+        sock.setblocking(False)
+        limit = self._loop.after(_SECONDS, lambda: self._drop(caller))
+        caller = _Unproved(sock, peer[0], limit)
+        same_host = [one for one in self.waiting if one.address == caller.address]
+        if len(same_host) >= _PER_ADDRESS:
+            self._drop(same_host[0])
+        elif len(self.waiting) >= _IN_ALL:
+            self._drop(self.waiting[0])
+        self.waiting.append(caller)
+        self._loop.reader(fd, partial(self._read, caller))
+
+    def _refuse(self, caller: _Unproved, ours: bool) -> None:
+        self._drop(caller)
+        self._refused(caller.address, ours)
+
+    def _drop(self, caller: _Unproved) -> None:
+        self._forget(caller)
+        caller.sock.close()
+
+    def _forget(self, caller: _Unproved) -> None:
+        caller.limit.cancel()
+        self.waiting.remove(caller)
+        self._loop.reader(caller.sock.fileno(), None)
+
+    def _read(self, caller: _Unproved) -> None:
+        # an agent waits for our proof, but its first frame may follow its own proof at once, and is not for us
+        most = len(caller.expected) + 1 - len(caller.received) if caller.expected else LONGEST
+        try:
+            piece = caller.sock.recv(most)
+        except BlockingIOError:
+            return
+        except OSError:
+            piece = b""
+        caller.received += piece
+        line, end, rest = caller.received.partition(b"\n")
+        if not piece or rest or (not end and len(line) >= (len(caller.expected) or LONGEST) + 1):
+            self._refuse(caller, bool(caller.expected))
+        elif end:
+            caller.received = b""
+            self._answer(caller, line.decode("ascii", "replace"))
+
+    def _answer(self, caller: _Unproved, line: str) -> None:
+        if caller.expected:
+            if same(line, caller.expected):
+                self._hand_over(caller)
+            else:
+                self._refuse(caller, True)
+            return
+        words = line.split(" ")
+        if len(words) != 4 or words[0] != CALL:
+            self._refuse(caller, False)
+            return
+        _, theirs, caller.name, caller.kind = words
+        ours = new_nonce()
+        caller.expected = proof("agent", self._token, theirs, ours, caller.name)
+        try:
+            answer = f"{ours} {proof('launcher', self._token, theirs, ours, caller.name)}\n"
+            caller.sock.send(answer.encode())
+        except OSError:
+            self._drop(caller)
+
+    def _hand_over(self, caller: _Unproved) -> None:
+        self._forget(caller)
+        caller.sock.setsockopt(_IPPROTO_TCP, _TCP_NODELAY, 1)
+        self._admit(caller.name, caller.kind, caller.sock)

@@ -1,0 +1,222 @@
+"""Strangers, and commands with the secret that keep to no protocol, where commands on several hosts meet (c10d)."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from mslaunch.protocol.call_proof import CALL, LONGEST, new_nonce, proof
+
+SECONDS = 30.0
+SECRET = b"0123456789abcdef0123456789abcdef"
+TOKEN = blake2b(SECRET, digest_size=32).digest()
+JOIN = {"join": ["other", 1, 2, 2, "none"]}
+
+
+class Meeting(NamedTuple):
+    """An endpoint of this host, and the environment of commands that meet there."""
+
+    port: int
+    environ: dict[str, str]
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        meet = ["--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{self.port}"]
+        argv = [sys.executable, "-m", "mslaunch", "--dialect", "torchrun", *meet, "--rdzv-conf=join_timeout=25"]
+        return subprocess.Popen(
+            [*argv, *words, "--no-python", "sh", "-c", "echo $RANK"],
+            env=self.environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+    def connect(self) -> socket.socket:
+        """A connection with the command that listens, once it does."""
+        deadline = time.monotonic() + SECONDS
+        while True:
+            try:
+                return socket.create_connection(("127.0.0.1", self.port), SECONDS)
+            except ConnectionRefusedError:
+                assert time.monotonic() < deadline
+                select.select([], [], [], 0.02)
+
+    def proved(self) -> socket.socket:
+        """One of somebody who knows the secret."""
+        sock, nonce = self.connect(), new_nonce()
+        sock.sendall(f"{CALL} {nonce} peer meet-1\n".encode())
+        theirs, answer = line(sock).split()
+        assert answer == proof("launcher", TOKEN, nonce, theirs, "peer")
+        sock.sendall(proof("agent", TOKEN, nonce, theirs, "peer").encode() + b"\n")
+        return sock
+
+
+def line(sock: socket.socket) -> str:
+    text = b""
+    while not text.endswith(b"\n"):
+        piece = sock.recv(1)
+        assert piece, text
+        text += piece
+    return text.decode()
+
+
+def cut_off(sock: socket.socket) -> bool:
+    try:
+        while sock.recv(4096):
+            pass
+    except ConnectionError:
+        pass
+    return True
+
+
+@pytest.fixture
+def meeting(tmp_path: Path) -> Meeting:
+    (tmp_path / "mslaunch").mkdir()
+    (tmp_path / "mslaunch" / "rendezvous-secret").write_bytes(SECRET)
+    (tmp_path / "mslaunch" / "rendezvous-secret").chmod(0o600)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    return Meeting(port, {**os.environ, "XDG_CONFIG_HOME": str(tmp_path), "OMP_NUM_THREADS": "1"})
+
+
+@pytest.fixture
+def host(meeting: Meeting) -> Iterator[subprocess.Popen[str]]:
+    """The command that listens."""
+    with meeting.start() as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def both_end_well(meeting: Meeting, host: subprocess.Popen[str]) -> str:
+    """A command that knows the secret comes, and the job runs; what the host has said."""
+    with meeting.start() as guest:
+        try:
+            out, err = guest.communicate(timeout=SECONDS)
+        finally:
+            guest.kill()
+    first, said = host.communicate(timeout=SECONDS)
+    assert (host.returncode, guest.returncode, first + out) == (0, 0, "0\n1\n"), (said, err)
+    assert "Traceback" not in said + err
+    return said
+
+
+def noise(meeting: Meeting) -> None:
+    for said in (b"GET / HTTP/1.1\r\n\r\n", b"\xff" * (LONGEST + 1), b"\n", f"{CALL} 0 n1\n".encode()):
+        with meeting.connect() as sock:
+            sock.sendall(said)
+            assert cut_off(sock)
+
+
+def without_the_secret(meeting: Meeting) -> None:
+    with meeting.connect() as sock:
+        nonce = new_nonce()
+        sock.sendall(f"{CALL} {nonce} peer meet-1\n".encode())
+        theirs = line(sock).split()[0]
+        sock.sendall(proof("agent", bytes(32), nonce, theirs, "peer").encode() + b"\n")
+        sock.sendall(json.dumps(JOIN).encode() + b"\n")
+        assert cut_off(sock)
+
+
+def with_the_hosts_own_proof(meeting: Meeting) -> None:
+    with meeting.connect() as first, meeting.connect() as second:
+        first.sendall(f"{CALL} {new_nonce()} peer meet-1\n".encode())
+        theirs = line(first).split()[0]
+        second.sendall(f"{CALL} {theirs} peer meet-1\n".encode())
+        first.sendall(line(second).split()[1].encode() + b"\n")
+        assert cut_off(first)
+
+
+def a_flood(meeting: Meeting) -> None:
+    socks = [meeting.connect() for _ in range(300)]
+    for sock in socks[:-8]:
+        assert cut_off(sock)
+    for sock in socks:
+        sock.close()
+
+
+@pytest.mark.parametrize("attack", [noise, without_the_secret, with_the_hosts_own_proof, a_flood])
+def test_strangers_learn_nothing_and_the_others_meet(
+    meeting: Meeting, host: subprocess.Popen[str], attack: Callable[[Meeting], None]
+) -> None:
+    attack(meeting)
+    said = both_end_well(meeting, host)
+    assert len(said.splitlines()) <= 7, "a few are named, not each of a flood"
+
+
+ODD: list[Any] = [
+    b"no json\n", b"[]\n", b"{}\n", b'{"a": 1, "b": 2}\n', b"[" * 40000 + b"\n", b"x" * 70000,
+    {"join": None}, {"join": []}, {"join": ["h", "x", 2, 2, "none"]}, {"go": [1, [1, 1], 5]}, {"failed": ["h", "w", 1]},
+    {"join": ["h", 0, 2, 2, "none"]}, {"join": ["h", -5, 2, 2, "none"]}, {"join": [["h"], 1, 2]}, {"done": 1},
+    b"\xff\n", {"join": ["h", float("inf"), 2, 2, "none"]},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("said", ODD, ids=range(len(ODD)))
+def test_a_command_with_the_secret_that_says_what_has_no_meaning_is_cut_off(
+    meeting: Meeting, host: subprocess.Popen[str], said: Any
+) -> None:
+    with meeting.proved() as sock:
+        sock.sendall(said if isinstance(said, bytes) else json.dumps(said).encode() + b"\n")
+        answer = sock.recv(4096)
+        assert not answer or b"refused" in answer
+    both_end_well(meeting, host)
+
+
+def test_one_that_leaves_again_is_not_counted(meeting: Meeting, host: subprocess.Popen[str]) -> None:
+    """It has closed its connection before the last one comes, and the host has seen that: it answers in order."""
+    for _ in range(3):
+        with meeting.proved() as sock:
+            sock.sendall(json.dumps({"join": ["h", 1, 3, 3, "none"]}).encode() + b"\n")
+            assert "refused" in line(sock)
+    both_end_well(meeting, host)
+
+
+@contextmanager
+def fake_host(meeting: Meeting) -> Iterator[tuple[socket.socket, subprocess.Popen[str]]]:
+    """The connection of a command that has called, and that command."""
+    with (
+        socket.create_server(("127.0.0.1", meeting.port)) as server,
+        meeting.start() as guest,
+        server.accept()[0] as sock,
+    ):
+        yield sock, guest
+
+
+@pytest.mark.parametrize(
+    "go", [[0, [1, 1], 5], [2, [1, 1], 5], [1, [1, 0], 5], [1, [1, 2], 5], [1, [1, 1], 0], [1, [1, 1], 70000], [], "x"]
+)
+def test_a_host_that_says_what_cannot_be_starts_nothing(meeting: Meeting, go: Any) -> None:
+    """It knows the secret; a command that called it says so and ends."""
+    with fake_host(meeting) as (sock, guest):
+        try:
+            _, theirs, name, _ = line(sock).split()
+            ours = new_nonce()
+            sock.sendall(f"{ours} {proof('launcher', TOKEN, theirs, ours, name)}\n".encode())
+            assert line(sock).strip() == proof("agent", TOKEN, theirs, ours, name) and "join" in line(sock)
+            sock.sendall(json.dumps({"go": go}).encode() + b"\n")
+            out, err = guest.communicate(timeout=SECONDS)
+        finally:
+            guest.kill()
+    assert (guest.returncode, out) == (1, "") and "Traceback" not in err and "ended before all had come" in err
+
+
+def test_a_host_without_the_secret_gets_no_proof(meeting: Meeting) -> None:
+    with fake_host(meeting) as (sock, guest):
+        try:
+            _, theirs, name, _ = line(sock).split()
+            sock.sendall(f"{new_nonce()} {proof('launcher', bytes(32), theirs, theirs, name)}\n".encode())
+            assert sock.recv(4096) == b""
+            out, err = guest.communicate(timeout=SECONDS)
+        finally:
+            guest.kill()
+    assert (guest.returncode, out) == (1, "") and "does not know our secret" in err

@@ -1,0 +1,154 @@
+"""torchrun's line on each host, without numbers: the commands meet, start their parts, and end together."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from launching import Job, Result, environment, wait_until
+from test_torchrun_launches import free_port
+
+SHOW = ["sh", "-c", "echo $RANK $LOCAL_RANK $GROUP_RANK $WORLD_SIZE $GROUP_WORLD_SIZE $LOCAL_WORLD_SIZE"]
+
+
+class Hosts:
+    """Commands that meet at one endpoint of this host; each has an environment of its own."""
+
+    def __init__(self, home: Path) -> None:
+        self.port = free_port()
+        self.home = home
+        self.jobs: list[Job] = []
+
+    def start(self, *words: object, nnodes: str = "2", home: str = "home", conf: str = "join_timeout=40") -> Job:
+        meet = [f"--nnodes={nnodes}", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{self.port}"]
+        argv = ["--dialect", "torchrun", *meet, f"--rdzv-conf={conf}", *map(str, words)]
+        env = environment(HOME=str(self.home / home), XDG_CONFIG_HOME="", OMP_NUM_THREADS="1")
+        self.jobs.append(Job(argv, env))
+        return self.jobs[-1]
+
+    def wait_listening(self) -> None:
+        """Until the first command listens at the endpoint."""
+        state = f":{self.port:04X} 00000000:0000 0A"
+        wait_until(lambda: state in Path("/proc/net/tcp").read_text())
+
+    def ends(self) -> list[Result]:
+        ends = [job.end() for job in self.jobs]
+        for job in self.jobs:
+            job.wait_gone()
+        return ends
+
+
+@pytest.fixture
+def hosts(tmp_path: Path) -> Iterator[Hosts]:
+    made = Hosts(tmp_path)
+    yield made
+    for job in made.jobs:
+        job.destroy()
+
+
+def test_hosts_get_numbers_and_may_differ_in_their_ranks(hosts: Hosts) -> None:
+    for each in (2, 1, 3):
+        hosts.start(f"--nproc-per-node={each}", "--no-python", *SHOW, nnodes="3")
+    ends = hosts.ends()
+    assert [end.code for end in ends] == [0, 0, 0], [end.err for end in ends]
+    rows = sorted([*map(int, line.split())] for end in ends for line in end.lines)
+    assert [row[0] for row in rows] == list(range(6))
+    assert {row[3] for row in rows} == {6} and {row[4] for row in rows} == {3}
+    by_node = {node: [row[1] for row in rows if row[2] == node] for node in range(3)}
+    assert sorted(map(len, by_node.values())) == [1, 2, 3]
+    assert all(local == list(range(len(local))) for local in by_node.values())
+    assert all(row[5] == len(by_node[row[2]]) for row in rows)
+
+
+def test_ranks_of_all_hosts_meet_at_one_place(hosts: Hosts) -> None:
+    for _ in range(2):
+        hosts.start("--no-python", "sh", "-c", "echo $MASTER_ADDR:$MASTER_PORT $TORCHELASTIC_RUN_ID", "--rdzv-id=x")
+    lines = [line for end in hosts.ends() for line in end.lines]
+    assert len(lines) == 2 and len(set(lines)) == 1 and lines[0].startswith("127.0.0.1:")
+
+
+def test_a_failure_on_one_host_ends_all_and_is_told_on_each(hosts: Hosts) -> None:
+    for _ in range(3):
+        hosts.start("--no-python", "sh", "-c", "test $RANK = 2 && exit 7; exec sleep 60", nnodes="3")
+    ends = hosts.ends()
+    assert [end.code for end in ends] == [1, 1, 1]
+    own = [end.err for end in ends if "mslaunch: rank 2 ended with exit code 7" in end.err]
+    others = [end.err for end in ends if ": rank 2 ended with exit code 7, after" in end.err]
+    assert len(own) == 1 and len(others) == 2, [end.err for end in ends]
+    assert all(text.startswith("mslaunch: the job has failed on ") for text in others)
+
+
+def test_a_command_that_is_killed_is_missed(hosts: Hosts, tmp_path: Path) -> None:
+    """The ranks of the others end; so do those of the command that died, by its own agent."""
+    for _ in range(2):
+        hosts.start("--no-python", "sh", "-c", f"echo $RANK >{tmp_path}/up.$RANK; echo up; exec sleep 60")
+    for job in hosts.jobs:
+        job.expect(b"up")
+    os.kill(hosts.jobs[1].process.pid, signal.SIGKILL)
+    end = hosts.jobs[0].end()
+    assert end.code == 1 and "its command has ended without a word" in end.err, end.err
+    for job in hosts.jobs:
+        job.wait_gone()
+
+
+def test_ctrl_c_on_one_host_ends_all(hosts: Hosts) -> None:
+    for _ in range(2):
+        hosts.start("--no-python", "sh", "-c", "echo up; exec sleep 60")
+    for job in hosts.jobs:
+        job.expect(b"up")
+    hosts.jobs[1].process.send_signal(signal.SIGINT)
+    ends = hosts.ends()
+    assert [end.code for end in ends] == [1, 1] and "ended by SIGINT" in ends[0].err
+
+
+def test_a_program_that_is_missing_on_one_host_ends_all(hosts: Hosts) -> None:
+    hosts.start("--no-python", "sleep", "60")
+    hosts.start("--no-python", "/nowhere/program")
+    ends = hosts.ends()
+    assert [end.code for end in ends] == [1, 1]
+    assert all("'/nowhere/program' does not exist" in end.err for end in ends)
+
+
+def test_fewer_hosts_start_after_the_last_call(hosts: Hosts) -> None:
+    for _ in range(2):
+        hosts.start("--no-python", *SHOW, nnodes="2:4", conf="last_call_timeout=1")
+    ends = hosts.ends()
+    assert sorted(line for end in ends for line in end.lines) == ["0 0 0 2 2 1", "1 0 1 2 2 1"], ends
+
+
+def test_hosts_that_do_not_come_are_counted(hosts: Hosts) -> None:
+    for _ in range(2):
+        hosts.start("--no-python", "echo", "started", nnodes="3", conf="join_timeout=2")
+    ends = hosts.ends()
+    assert [(end.code, end.out) for end in ends] == [(1, b"")] * 2
+    assert any("1 more host of --nnodes 3" in end.err and "did not come within 2 s" in end.err for end in ends)
+
+
+@pytest.mark.parametrize(
+    ("words", "nnodes", "why"),
+    [(["--rdzv-id=k"], "2", "another job meets there"), ([], "3", "--nnodes is")],
+    ids=["id", "nnodes"],
+)
+def test_a_line_that_differs_is_told_and_the_others_wait_on(
+    hosts: Hosts, words: list[str], nnodes: str, why: str
+) -> None:
+    hosts.start("--no-python", *SHOW)
+    hosts.wait_listening()
+    odd = hosts.start(*words, "--no-python", *SHOW, nnodes=nnodes).end()
+    assert odd.code == 1 and why in odd.err and len(odd.err.splitlines()) <= 2 and not odd.out
+    hosts.start("--no-python", *SHOW)
+    ends = [hosts.jobs[0].end(), hosts.jobs[2].end()]
+    assert [end.code for end in ends] == [0, 0] and why in ends[0].err
+
+
+def test_a_host_without_the_secret_is_told_what_to_copy(hosts: Hosts) -> None:
+    hosts.start("--no-python", *SHOW)
+    hosts.wait_listening()
+    odd = hosts.start("--no-python", *SHOW, home="elsewhere").end()
+    assert odd.code == 1 and "does not know our secret" in odd.err and "copy " in odd.err
+    hosts.start("--no-python", *SHOW)
+    ends = [hosts.jobs[0].end(), hosts.jobs[2].end()]
+    assert [end.code for end in ends] == [0, 0] and "does not know the secret" in ends[0].err
