@@ -87,7 +87,7 @@ def refused(port: int, moves: bool, error: OSError) -> LaunchError:
     """Why a port cannot be held; 0: any would have done, `moves`: one of those below it, too."""
     if not port:
         return LaunchError(f"no free TCP port was found: {error.strerror}")
-    todo = "name another port: --master_port PORT, or --scheduler HOST:PORT"
+    todo = "name another port: --scheduler HOST:PORT; among msrun's words --master_port, among torchrun's --master-port"
     if error.errno != EADDRINUSE:
         return LaunchError(f"port {port} cannot be used: {error.strerror}", todo=todo)
     if moves:

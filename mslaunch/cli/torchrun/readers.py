@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 DEVICES = ("auto", "cpu", "gpu", "xpu")
 MACROS = {"${role_name}": "", "${local_rank}": "%l", "${rank}": "%r", "${hostname}": "%h"}
 _COUNTED = {"gpu": "/dev/nvidia0 or AMD card is visible", "xpu": "Intel card is visible"}
+_NO_LIMIT = 1 << 16
 _ALL = -1  # in pairs of `StreamPolicy`: every local rank
 
 
@@ -142,56 +143,29 @@ def usual(*known: str) -> object:
     return read
 
 
-def devices(kind: str, environ: Mapping[str, str]) -> tuple[int, str]:
+def devices(kind: str, environ: Mapping[str, str], root: str = "") -> tuple[int, str]:
     """How many devices of a kind this host has, and what was counted; 0 if none is found.
 
-    gpu: CUDA_VISIBLE_DEVICES, else /dev/nvidia0 and those after it, else AMD's nodes of /sys/class/kfd that have memory
-    of their own; xpu: ZE_AFFINITY_MASK, else Intel's render nodes; auto: the first of both that is found, else cpus.
+    gpu: NVIDIA's, else AMD's; xpu: Intel's; auto: the first of both that is found, else cpus.  A variable that limits
+    them counts only as far as there are devices, as with torch.  `root` is prepended to /dev and /sys.
     """
     if kind == "cpu":
         return len(os.sched_getaffinity(0)), "cpus that this process may use"
-    gpus = _masked(environ, "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
-    found = {
-        "gpu": _nvidia() or _amd() if gpus is None else min(gpus, _nvidia() or _amd()),
-        "xpu": min(_intel(), 9999 if (masked := _masked(environ, "ZE_AFFINITY_MASK")) is None else masked),
+    from mslaunch.agent.ranks.devices import found
+
+    here = {one.name: len(names) for one, names in found({}, root)}
+    gpus = here.get("nvidia") or here.get("amd", 0)
+    counts = {
+        "gpu": min(gpus, *_limits(environ, "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")),
+        "xpu": min(here.get("intel", 0), *_limits(environ, "ZE_AFFINITY_MASK")),
     }
     if kind != "auto":
-        return found[kind], _COUNTED[kind]
-    kind = next((name for name, many in found.items() if many), "cpu")
-    return devices(kind, environ)
+        return counts[kind], _COUNTED[kind]
+    kind = next((name for name, many in counts.items() if many), "cpu")
+    return devices(kind, environ, root)
 
 
-def _masked(environ: Mapping[str, str], *names: str) -> int | None:
+def _limits(environ: Mapping[str, str], *names: str) -> list[int]:
+    """How many devices each of these variables names, and a number that is no limit."""
     lists = [environ[name] for name in names if name in environ]
-    return min((len([one for one in words.split(",") if one.strip()]) for words in lists), default=None)
-
-
-def _nvidia() -> int:
-    return sum(name.startswith("nvidia") and name[6:].isdigit() for name in _names("/dev"))
-
-
-def _amd() -> int:
-    return sum(
-        "simd_count 0\n" not in _text(f"/sys/class/kfd/kfd/topology/nodes/{node}/properties")
-        for node in _names("/sys/class/kfd/kfd/topology/nodes")
-    )
-
-
-def _intel() -> int:
-    cards = [name for name in _names("/sys/class/drm") if name.startswith("renderD")]
-    return sum(_text(f"/sys/class/drm/{card}/device/vendor").strip() == "0x8086" for card in cards)
-
-
-def _names(path: str) -> list[str]:
-    try:
-        return os.listdir(path)
-    except OSError:
-        return []
-
-
-def _text(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8") as file:
-            return file.read()
-    except OSError:
-        return "simd_count 0\n"
+    return [len([one for one in words.split(",") if one.strip()]) for words in lists] + [_NO_LIMIT]

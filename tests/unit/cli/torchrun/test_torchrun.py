@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import socket
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -75,15 +76,26 @@ def test_a_template_becomes_a_pattern() -> None:
     assert readers.prefix("50% $rank@${hostname} ", "x") == "50%% %r@%h "
 
 
-def test_devices_that_are_masked_are_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(readers, "_nvidia", lambda: 8)
-    assert readers.devices("gpu", {})[0] == 8
-    assert readers.devices("auto", {"CUDA_VISIBLE_DEVICES": "2,5"})[0] == 2
-    assert readers.devices("gpu", {"CUDA_VISIBLE_DEVICES": ""})[0] == 0
-    monkeypatch.setattr(readers, "_nvidia", lambda: 0)
-    monkeypatch.setattr(readers, "_amd", lambda: 0)
-    monkeypatch.setattr(readers, "_intel", lambda: 0)
-    assert readers.devices("auto", {}) == readers.devices("cpu", {})
+def test_devices_that_are_masked_are_not_counted(tmp_path: Path) -> None:
+    root = str(tmp_path)
+    assert readers.devices("auto", {}, root) == readers.devices("cpu", {}, root)
+    assert readers.devices("gpu", {"CUDA_VISIBLE_DEVICES": "0"}, root)[0] == 0, "there is none"
+    (tmp_path / "dev").mkdir()
+    for number in range(8):
+        (tmp_path / "dev" / f"nvidia{number}").touch()
+    (tmp_path / "dev" / "nvidiactl").touch()
+    assert readers.devices("gpu", {}, root)[0] == 8
+    assert readers.devices("auto", {"CUDA_VISIBLE_DEVICES": "2,5"}, root)[0] == 2
+    assert readers.devices("gpu", {"CUDA_VISIBLE_DEVICES": ""}, root)[0] == 0
+
+
+def test_amds_devices_are_those_of_the_agent(tmp_path: Path) -> None:
+    """Nodes of the KFD with a GPU's number; CPUs are nodes, too."""
+    for node, gpu in enumerate(("0", "4711", "4712")):
+        (tmp_path / f"sys/class/kfd/kfd/topology/nodes/{node}").mkdir(parents=True)
+        (tmp_path / f"sys/class/kfd/kfd/topology/nodes/{node}/gpu_id").write_text(f"{gpu}\n")
+    assert readers.devices("gpu", {}, str(tmp_path))[0] == 2
+    assert readers.devices("gpu", {"HIP_VISIBLE_DEVICES": "1"}, str(tmp_path))[0] == 1
 
 
 # --- what one command starts
@@ -164,8 +176,7 @@ def test_the_time_to_end() -> None:
     ],
 )
 def test_what_cannot_be_done_is_refused(line: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("_nvidia", "_amd"):
-        monkeypatch.setattr(readers, name, lambda: 0)
+    monkeypatch.setattr("mslaunch.agent.ranks.devices.found", lambda environ, root: [])
     assert said in refusal(line, CUDA_VISIBLE_DEVICES="0,1")
 
 
