@@ -149,6 +149,7 @@ class Agent:
             frames.CLEANUP: _on_demand("agent.leftovers", context),
             frames.ROOM: _on_demand("agent.ranks.room", context),
             frames.KEYS: _on_demand("agent.services.http_store", context),
+            frames.AWAIT: _on_demand("agent.services.rank_port", context),
             frames.LEASE: lambda frame: self._guard.tell_lease(*map(float, frame.payload.split())),
             **dict.fromkeys((frames.RELEASE, frames.ANSWER, frames.QUESTION), job.mpi.on_frame),
             frames.PART: self._part,

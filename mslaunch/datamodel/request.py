@@ -30,6 +30,7 @@ class AppContext(NamedTuple):
     #: its -genvnone, names its -genvlist.  Ranks on the launching host inherit everything in any case, as with both.
     forward: tuple[str, ...] = ("OMPI_*", "PMIX_*")
     mpi: str = "auto"  # --mpi: auto, pmi1, pmi2, pmix, pmix:PATH (of libpmix), none
+    ready: int = 0  # --ready: programs behind it start once its first rank listens there; -1: at MASTER_PORT
 
 
 class LocalBinding(NamedTuple):
@@ -226,6 +227,7 @@ class ServicePolicy(NamedTuple):
 
 
 NO_HOSTFILE = "none"  #: --default-hostfile none: as if nobody had named one (ompi_info, orte_default_hostfile)
+READY_SECONDS = 300.0  #: for a rank, from its start until it listens at the port of --ready
 DEFAULT_SLOTS = "orte_set_default_slots"  # a parameter of mpirun: the slots of hosts for which none are given
 
 
@@ -277,6 +279,7 @@ class Request(NamedTuple):
     #: or a value for each local rank
     rank_variables: tuple[tuple[str, str | tuple[str, ...]], ...] = ()
     fill: bool = False  # --fill: {rank} and other names in arguments are replaced by their values
+    ready_timeout: float = READY_SECONDS  # --ready-timeout
     local_rank_word: str = ""  # in arguments it stands for the local rank; "": no word does
     failure_code: int = 0  # the exit code whatever fails; 0: that of the first failure
     notes: tuple[str, ...] = ()  # what was said and has no effect, a sentence each; the command prints them

@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from mslaunch.launcher.observers import Observers
     from mslaunch.launcher.peers.job_peers import JobPeers
     from mslaunch.launcher.stdio.terminal import Console, OutputFd
+    from mslaunch.plan.program_steps import ProgramStep
     from mslaunch.resource_managers.managers import Grant
     from mslaunch.runtime.loop import Loop
 
@@ -161,6 +162,12 @@ class JobAttempt:
             from mslaunch.plan.rank_addresses import check_requested
 
             check_requested(request)
+        self._steps: Sequence[ProgramStep] = ()
+        if any(app.ready for app in request.apps):
+            from mslaunch.plan.program_steps import check_order, steps_of
+
+            check_order(request)
+            self._steps = steps_of(request, self.jobmap)
         return self.jobmap
 
     @property
@@ -221,7 +228,12 @@ class JobAttempt:
         share = request.cluster.share
         streams = 1 if request.output.merge else 2
         shared = share is not None and share.master and share.size > len(jobmap.placements)
-        self.state = JobState(jobmap, policy_of(request), streams, request.grace, shared)
+        order = None
+        if self._steps:
+            from mslaunch.launcher.job.program_starts import ProgramStarts
+
+            order = ProgramStarts(self._steps, request.ready_timeout)
+        self.state = JobState(jobmap, policy_of(request), streams, request.grace, shared, order)
         records = None
         if context.observers:
             from mslaunch.launcher.job.job_records import JobRecords
@@ -274,12 +286,13 @@ class JobAttempt:
             from mslaunch.frameworks.table import store_scopes
 
             scopes = store_scopes([node.name for node in jobmap.nodes], [row.node for row in jobmap.placements])
-        if not self.request.devices.asked:
-            return JobPlans(plans, first, rendezvous, counts, patience, scopes=scopes)
-        from mslaunch.plan.device_shares import DeviceShares
+        devices = None
+        if self.request.devices.asked:
+            from mslaunch.plan.device_shares import DeviceShares
 
-        devices = DeviceShares(self.request.devices)
-        return JobPlans(partial(plans, devices=devices), first, rendezvous, counts, patience, devices, scopes)
+            devices = DeviceShares(self.request.devices)
+            plans = partial(plans, devices=devices)
+        return JobPlans(plans, first, rendezvous, counts, patience, devices, scopes, self._steps)
 
     def _make_spawner(self, endpoint: Endpoint, job: RunningJob) -> Spawner:
         """For MPI_Comm_spawn, which few jobs call."""

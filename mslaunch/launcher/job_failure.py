@@ -16,6 +16,7 @@ ABORTED = "aborted"
 PROTOCOL = "protocol"
 SINGLETON = "singleton"
 NOT_RESTARTED = "not restarted"
+NOT_READY = "not ready"
 # of hosts and services
 INTRUDED = "intruded"
 NOT_STARTED = "not started"

@@ -120,6 +120,12 @@ PARTS = {
         "mslaunch.agent.services.own_interface",
         "mslaunch.protocol.store_messages",
     ),
+    "agent.services.rank_port": (
+        "mslaunch.agent.services.rank_port",
+        "mslaunch.agent.services.readiness",
+        "mslaunch.host.connection_owners",
+        "mslaunch.host.listeners",
+    ),
     "agent.services.service": (
         "mslaunch.agent.services.mindspore_scheduler",
         "mslaunch.agent.services.readiness",

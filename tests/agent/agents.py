@@ -21,6 +21,7 @@ GIVEN = (
     b"agent.services.service",
     b"host.listeners",
     b"agent.port_claims",
+    b"agent.services.rank_port",
     b"host.connection_owners",
     b"agent.ranks.numa_memory",
     b"agent.stack_traces",

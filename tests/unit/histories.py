@@ -9,6 +9,7 @@ from mslaunch.datamodel.node_report import ExitStatus
 from mslaunch.datamodel.outcome import Failure
 from mslaunch.launcher.job import events
 from mslaunch.launcher.job.job_state import JobState
+from mslaunch.launcher.job.program_starts import ProgramStarts
 from mslaunch.launcher.job.restart_policy import RestartPolicy
 from mslaunch.launcher.messages import failure_text
 from mslaunch.launcher.messages.closing_report import restarts_text
@@ -36,9 +37,10 @@ def make_state(
     shared: bool = False,
     delay: float = 0.0,
     grace: float = 2.0,
+    order: ProgramStarts | None = None,
 ) -> JobState:
     policy = RestartPolicy(abort_on_failure, recovery, max_restarts, restart, delay)
-    return JobState(jobmap, policy, streams, grace, shared)
+    return JobState(jobmap, policy, streams, grace, shared, order)
 
 
 def exited(

@@ -8,7 +8,7 @@ ranges: it gets the hosts as -H where that can express them, otherwise in a file
 from __future__ import annotations
 
 from mslaunch.datamodel.node_report import LEVELS
-from mslaunch.datamodel.request import AppContext, LinkPolicy
+from mslaunch.datamodel.request import READY_SECONDS, AppContext, LinkPolicy
 from mslaunch.errors import UsageError
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 from mslaunch.plan.exported_variables import matching
@@ -102,6 +102,8 @@ def refuse(request: Request) -> None:
         (request.horovod, "--horovod", "mpirun serves no key store; leave it out, and use a Horovod with MPI"),
         (request.env_for, "--env-for", "mpirun's ranks have no ports of their own; leave it out, and use -x"),
         (request.fill, "--fill", "mpirun gives all ranks of a program the same arguments; leave it out"),
+        (any(app.ready for app in request.apps), "--ready", "mpirun starts all programs at once; leave it out"),
+        (request.ready_timeout != READY_SECONDS, "--ready-timeout", "mpirun starts all programs at once; leave it out"),
         (request.spawn != "auto", "--spawn", "mpirun lets every rank spawn; leave it out"),
         (request.link.python != "python3", "--agent-python", "mpirun's daemons need no Python; leave it out"),
         (

@@ -150,6 +150,10 @@ _RUN = (
     _row("fill", "", "put what each rank is in its arguments, for {rank}, {size}, {local_rank}, {local_size}, "
          "{node_rank}, {nnodes}, {master_addr}, {master_port} and {hosts}, with commas between; {{rank}} stays {rank}",
          RUN, readers.on, "fill"),
+    _row("ready", "PORT", "programs behind the next ':' start once the first rank of this one listens at PORT on its "
+         "host; {master_port}: at MASTER_PORT", RUN, readers.ready_port, "app.ready"),
+    _row("ready-timeout", "SECONDS", "how long a rank may take until it listens at the PORT of --ready; after that the "
+         "job is ended", RUN, readers.wait, "ready_timeout", "300"),
     _row("fwd-environment", "", "give the ranks every variable that is set here, as -x '*'", RUN,
          readers.exactly("app.env+", (("*", None),))),
     _row("personality", "LIST", "accepted: variables of all known libraries are set", RUN, readers.ignored),

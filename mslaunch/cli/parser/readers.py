@@ -82,6 +82,16 @@ def port(word: str) -> int:
     return int(word)
 
 
+def ready_port(word: str) -> int:
+    """The same, or {master_port}, which is not known yet: -1."""
+    if word == "{master_port}":
+        return -1
+    try:
+        return port(word)
+    except Expected:
+        raise Expected("a port from 1 to 65535, or {master_port}") from None
+
+
 def number(word: str) -> float:
     """A plain decimal number, of any sign, below 1e9 in size."""
     try:

@@ -44,7 +44,7 @@ SUBJECTS = {
     **dict.fromkeys((frames.STARTED, frames.STDOUT, frames.STDERR), OF_RANK | OF_SERVICE),
     frames.EXIT: OF_NODE | OF_RANK | OF_SERVICE,
     frames.TRACES: OF_NODE | OF_RANK,
-    frames.SERVES: OF_SERVICE,
+    frames.SERVES: OF_RANK | OF_SERVICE,
     frames.NOTICE: OF_NODE | OF_SERVICE,
 }  # fmt: skip
 _CHUNK = 1 << 18

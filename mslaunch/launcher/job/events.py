@@ -31,12 +31,19 @@ class Prepared(NamedTuple):
     """Addresses and ports are known; `services` start before the ranks: number and node of each."""
 
     services: tuple[tuple[int, int], ...] = ()
+    meeting: int = 0  # the port at which ranks meet
 
 
 class Serves(NamedTuple):
     """A service is ready for ranks: it listens, or will be started when one of them connects."""
 
     service: int
+
+
+class PortOpened(NamedTuple):
+    """A rank listens at the port for which ranks of other programs wait (`AwaitPort`)."""
+
+    rank: int
 
 
 class Started(NamedTuple):
@@ -161,7 +168,18 @@ class Serve(NamedTuple):
 
 
 class Start(NamedTuple):
-    """Send all agents their plans."""
+    """Send all agents their plans, or with --ready what they start at this step."""
+
+    step: int = 0
+
+
+class AwaitPort(NamedTuple):
+    """`PortOpened` must follow once the process `pid` of a rank, or one that it has started, listens at `port`."""
+
+    rank: int
+    node: int
+    pid: int
+    port: int
 
 
 class End(NamedTuple):
@@ -253,6 +271,7 @@ class Notify(NamedTuple):
 
 PREPARE = "prepare"  #: for addresses and ports, on all hosts together
 SERVE, SERVE_SECONDS = "serve", 30.0  #: for services that start before the ranks
+READY = "ready"  #: for the port of a rank that ranks of other programs wait for (--ready-timeout)
 TRACES, TRACE_SECONDS = "traces", 10.0  #: for --get-stack-traces, on all hosts at once
 TRACES_ARRIVE = 5.0  #: seconds more until the stacks must have come
 KILL, KILL_NOW, NOT_ENDING = "kill", "kill now", 10.0  #: after SIGKILL, when a host counts as impossible to end

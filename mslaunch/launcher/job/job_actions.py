@@ -98,6 +98,7 @@ class JobActions:
             events.GiveUpPreparing: lambda action: startup.give_up(),
             events.Serve: lambda action: startup.serve(action.nodes),
             events.Start: self._start,
+            events.AwaitPort: startup.await_port,
             events.End: self._end,
             events.Idle: lambda action: self._send_all(action.nodes, frames.encode(frames.END, payload=b"idle")),
             events.Restart: self._restart,
@@ -140,9 +141,12 @@ class JobActions:
             self._send(node, frame)
 
     def _start(self, action: events.Start) -> None:
-        self._parts.startup.start()
-        self._parts.mpi.add_world(self._parts.startup.plans[0].world)
-        self._parts.stdin.resume()
+        parts, order = self._parts, self._parts.state.order
+        parts.startup.start(action.step)
+        if not action.step:
+            parts.mpi.add_world(parts.startup.plans[0].world)
+        parts.stdin.waits = order is not None and not order.reached(parts.stdin.targets)
+        parts.stdin.resume()
 
     def _end(self, action: events.End) -> None:
         grace = 0.0 if action.now else self._parts.state.grace

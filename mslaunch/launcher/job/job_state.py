@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mslaunch.datamodel.jobmap import JobMap
+    from mslaunch.launcher.job.program_starts import ProgramStarts
     from mslaunch.launcher.job.rank_table import MpiWorld, RankState
 
 PREPARING, STARTING, RUNNING, ENDING = "preparing", "starting", "running", "ending"
@@ -39,14 +40,16 @@ class JobState:
         streams: int = 2,
         grace: float = 0.0,
         shared: bool = False,
+        order: ProgramStarts | None = None,
     ) -> None:
-        """`streams`: of each rank; `grace`: seconds from TERM to KILL; `shared`: other launchers need the services."""
+        """`streams` of each rank; `grace` in seconds; `shared`: other launchers need services; `order` of --ready."""
         self.table = RankTable(jobmap, streams)
         self.grace = grace
         self.phase = PREPARING
         self.begun = False  # the ranks were told to start
         self._policy = policy
         self._shared = shared
+        self.order = order
         self._cause = first_cause.FirstCause(policy)
         self._tracing: set[int] = set()  # nodes
         self._paused = False
@@ -55,6 +58,7 @@ class JobState:
             events.Began: lambda event: self._timers.set(events.PREPARE, event.seconds),
             events.Prepared: self._prepared,
             events.Serves: self._serves,
+            events.PortOpened: self._port_opened,
             events.Started: self._started,
             events.Exited: self._exited,
             events.StreamEnded: self._stream_ended,
@@ -94,6 +98,8 @@ class JobState:
 
     def _prepared(self, event: events.Prepared) -> list[Any]:
         cancel = self._timers.cancel(events.PREPARE)
+        if self.order:
+            self.order.meeting = event.meeting
         if self.failure:
             return cancel
         if not event.services:
@@ -109,7 +115,13 @@ class JobState:
     def _begin(self) -> list[Any]:
         self.phase = RUNNING
         self.begun = True
-        return [*self._timers.cancel(events.SERVE), Start()]
+        start = self.order.begin(self._timers) if self.order else [Start()]
+        return [*self._timers.cancel(events.SERVE), *start]
+
+    def _port_opened(self, event: events.PortOpened) -> list[Any]:
+        if not self.order or self.phase != RUNNING or self._cause.overdue:
+            return []
+        return self.order.opened(event.rank, self._timers)
 
     def _started(self, event: events.Started) -> list[Any]:
         if is_service(event.rank):
@@ -119,7 +131,8 @@ class JobState:
         rank.pid = event.pid
         if rank.world.failed:
             return [Kill(rank.rank, rank.node)]
-        return [Spawned(rank.world.number)] if rank.world.started(rank) else []
+        await_port = self.order.started(rank, self._timers) if self.order and self.phase == RUNNING else []
+        return [Spawned(rank.world.number)] if rank.world.started(rank) else await_port
 
     # --- processes that end
 
@@ -146,6 +159,8 @@ class JobState:
 
     def _ended_well(self, rank: RankState) -> list[Any]:
         """With recovery the others go on without a rank that did not finalize, until they wait for it."""
+        if self.order and self.order.head == rank.rank:
+            return self._fail(self.order.ended(rank))
         who = rank.waited_for_by()
         if who and self._policy.survives and rank.in_mpi:
             self._cause.note(first_cause.missing(rank, who))
@@ -160,6 +175,8 @@ class JobState:
         rank.ended = True
         if policy.rank_limit and rank.in_mpi:
             return self._fail(first_cause.exited(rank, in_mpi=True))
+        if self.order and self.order.head == rank.rank:
+            return self._fail(self.order.ended(rank))
         failure = first_cause.exited(rank)
         if policy.ends_job(rank):
             return self._fail(failure)
@@ -249,6 +266,8 @@ class JobState:
     def _mpi_event(self, event: Any) -> list[Any]:
         rank = self.table.ranks[event.rank]
         failure = first_cause.mpi_failure(event, rank)
+        if not failure and rank.in_mpi and self.order and self.order.head >= 0:
+            failure = self.order.in_mpi(rank)
         return self._fail(failure, rank.world) if failure else []
 
     # --- from outside, and time
@@ -314,6 +333,8 @@ class JobState:
         if timer == events.SERVE:
             awaited = tuple(self.table.services.awaited)
             return [*self._begin(), Notify("not ready", {"services": awaited, "seconds": events.SERVE_SECONDS})]
+        if timer == events.READY:
+            return self._fail(self.order.late(self.table.ranks[self.order.head])) if self.order else []
         if timer == events.TRACES:
             return self._traced(events.Traced(tuple(self._tracing)))
         if timer in (events.KILL, events.KILL_NOW):
@@ -342,7 +363,10 @@ class JobState:
             return []
         self.phase = ENDING
         self._cause.settle(failure)
-        return self._timers.cancel(events.SERVE) + self._end(self._audience)
+        if self.order and self.begun:
+            self.table.leave_out(self.order.held())
+        timers = [action for timer in (events.SERVE, events.READY) for action in self._timers.cancel(timer)]
+        return timers + self._end(self._audience)
 
     def _end(self, nodes: tuple[int, ...], now: bool = False) -> list[Any]:
         limit = self._timers.set(

@@ -239,6 +239,12 @@ class RankTable:
         self.ranks.update((rank.rank, rank) for rank in world.ranks)
         return first
 
+    def leave_out(self, ranks: Iterable[int]) -> None:
+        """The job ends before these were to start."""
+        for rank in map(self.ranks.__getitem__, ranks):
+            if not rank.ended:
+                rank.ended, rank.streams, rank.reason = True, 0, "not started"
+
     def stream_ended(self, number: int) -> None:
         """One stream of a rank or service has ended."""
         member = (self.services.members if is_service(number) else self.ranks).get(number)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 
+from mslaunch.datamodel.node_plan import is_rank
 from mslaunch.errors import LinkError, printable
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 from mslaunch.frameworks.table import service_info
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from mslaunch.launcher.job.shared_store import SharedStore
     from mslaunch.launcher.stdio.terminal import Console
     from mslaunch.plan.device_shares import DeviceShares
+    from mslaunch.plan.program_steps import ProgramStep
 
 _MOST_NOTICES, _NOTICE_BYTES = 8, 400
 _FEW = 12  # ranks of a node that can be started, or will say themselves why not: the question costs a little
@@ -49,6 +51,7 @@ class JobPlans(NamedTuple):
     patience: float = events.PREPARE_SECONDS  # for addresses and ports
     devices: DeviceShares | None = None  # that the ranks want; it gets the answers before `ranks` is called
     scopes: Mapping[str, Sequence[int]] = {}  # of the key store that is to be served, as `Framework.scopes`; {}: none
+    steps: Sequence[ProgramStep] = ()  # in which ranks start; (): all at once
 
 
 class Startup:
@@ -75,6 +78,7 @@ class Startup:
         self._notices: dict[int, int] = {}  # how many have come from each node
         self._first: Mapping[int, NodePlan] = {}
         self._began = 0.0
+        self._awaited: events.AwaitPort | None = None
         self._rendezvous = Rendezvous(agents.hellos, agents.host, plans.rendezvous, agents.send, self._found)
         self._endpoint: tuple[Endpoint, str] | None = None  # with a warning, once it is known
         few = 0 if plans.devices else _FEW
@@ -156,7 +160,7 @@ class Startup:
         first = [(service.number, node) for node, plan in self._first.items() for service in plan.services]
         later = [(service.number, node) for node, plan in enumerate(self.plans) for service in plan.services]
         self.services.update((*first, *later))
-        self._post(events.Prepared(tuple(first)))
+        self._post(events.Prepared(tuple(first), endpoint.port))
 
     def give_up(self) -> None:
         """A node has not answered in time."""
@@ -178,6 +182,9 @@ class Startup:
         self._began = time.monotonic()
 
     def _on_serves(self, node: int, frame: frames.Frame) -> None:
+        if is_rank(frame.rank):
+            self._on_port_open(node, frame)
+            return
         info = service_info(frame.rank)
         if info.listens and self.endpoint:
             known = self._services.members.get(frame.rank)
@@ -197,10 +204,33 @@ class Startup:
 
     # --- ranks
 
-    def start(self) -> None:
-        """Send all agents their plans."""
+    def start(self, step: int) -> None:
+        """Send all agents their plans, or what they start at this step."""
         for node, plan in enumerate(self.plans):
-            self._launch(node, plan)
+            if self._make.steps:
+                from mslaunch.plan.program_steps import part_of
+
+                part = part_of(plan, self._make.steps, step)
+            else:
+                part = plan
+            if part:
+                self._launch(node, part)
+
+    def await_port(self, action: events.AwaitPort) -> None:
+        """Ask an agent for the port of a rank, for which others wait."""
+        self._awaited, self._began = action, time.monotonic()
+        payload = b"%d %d" % (action.pid, action.port)
+        self._agents.send(action.node, frames.encode(frames.AWAIT, action.rank, payload))
+
+    def _on_port_open(self, node: int, frame: frames.Frame) -> None:
+        awaited = self._awaited
+        if awaited is None or awaited.rank != frame.rank:
+            raise meaningless(frame)
+        self._awaited = None
+        after = f"after {time.monotonic() - self._began:.2f} s"
+        where = f"port {awaited.port} on {self._agents.host(node)}"
+        self._console.verbose(f"rank {awaited.rank} listens at {where}, {after}; the next program starts")
+        self._post(events.PortOpened(awaited.rank))
 
     def _launch(self, node: int, plan: NodePlan) -> None:
         self._agents.send(node, frames.encode(frames.LAUNCH, payload=control.pack_plan(plan)))

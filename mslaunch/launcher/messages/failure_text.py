@@ -77,6 +77,20 @@ def _not_restarted(facts: Facts) -> tuple[str, Details]:
     return f" could not be started again: {facts['error']}", ()
 
 
+def _not_ready(facts: Facts) -> tuple[str, Details]:
+    port, why = f"port {facts['port']}", facts["why"]
+    if why == "late":
+        seconds = f"{facts['seconds']:g} {'second' if facts['seconds'] == 1 else 'seconds'}"
+        return f" did not listen at {port} within {seconds} (--ready-timeout)", ()
+    if why == "mpi":
+        head = "it" if facts["rank"] == facts["head"] else f"rank {facts['head']}"
+        what = f" is in MPI_Init, where all ranks meet, and others are not started before {head} listens at {port}"
+        return what, ("let MPI_Init be called after that, or give --mpi none for ranks that are no job of MPI",)
+    status = facts["status"]
+    stay = "is it a program that goes on in the background? Let it stay: ray start needs --block"
+    return f", for whose {port} the next program waits, {ending(status)}", (stay,) * (status.code == 0)
+
+
 def _not_spawned(facts: Facts) -> tuple[str, Details]:
     waiting = "Open MPI 4.1 tells only this rank of it, and the others would wait for ever"
     return f" {spawn_text(facts)}", (waiting,)
@@ -194,6 +208,7 @@ _OF_RANK: dict[str, Callable[[Facts], tuple[str, Details]]] = {
     job_failure.SINGLETON: _singleton,
     job_failure.NOT_RESTARTED: _not_restarted,
     job_failure.SPAWN_FAILED: _not_spawned,
+    job_failure.NOT_READY: _not_ready,
 }
 _OTHERS: dict[str, Callable[[Facts], tuple[str, Details]]] = {
     job_failure.INTRUDED: _intruded,

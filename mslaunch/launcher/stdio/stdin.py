@@ -30,12 +30,18 @@ class Stdin:
         self._fd = fd if _is_open(fd) else -1
         self._send = send
         self._unread = dict.fromkeys(targets, 0)
+        self.targets = targets
+        self.waits = False  #: some of them have not been started
         self._ended = not targets
         self._reading = False
 
     def resume(self) -> None:
         """Read if a rank has room and the terminal permits it.  First called when ranks are about to run."""
-        want = not self._ended and max(self._unread.values(), default=WINDOW) < WINDOW and self._in_foreground()
+        want = (
+            not (self._ended or self.waits)
+            and max(self._unread.values(), default=WINDOW) < WINDOW
+            and self._in_foreground()
+        )
         if want and self._fd < 0:
             self._read()
         elif want != self._reading:

@@ -76,6 +76,7 @@ NOT_IN_HYDRA = {
     "leave-session-attached", "map-by", "max-restarts", "mca", "memory-alloc-kinds", "min-ranks", "mpi",
     "no-aggregate-help", "nolocal", "nooversubscribe", "noprefix", "novm", "output", "output-directory",
     "output-filename", "oversubscribe", "pernode", "personality", "pmixmca", "ppr", "prefix", "preload-files",
+    "ready", "ready-timeout",
     "npersocket", "prtemca", "rank-by", "report-bindings", "report-child-jobs-separately", "report-pid",
     "report-state-on-timeout", "report-uri", "restart", "restart-delay", "rf", "runtime-options", "s",
     "scheduler", "scheduler-runs", "server_num", "set-cwd-to-session-dir", "stream-buffering", "tag-output",

@@ -44,7 +44,12 @@ class PmiServer:
         self.released = self._waits.released
 
     def add(self, world: World, cpus: Mapping[int, Sequence[int]] = {}) -> None:
-        """A world, before its first rank starts.  PMI has no word for where ranks are bound."""
+        """A world, before its first rank starts.  PMI has no word for where ranks are bound.
+
+        It comes again with ranks that start later (--ready).
+        """
+        if any(client.space.world == world for client in self._clients.values()):
+            return
         space = KeySpace(world)
         for number in space.here:
             self._clients[world.first + number] = Client(self._launcher, world.first + number, space)

@@ -90,7 +90,12 @@ class PmixServer:
         self._loop.reader(self._server.fd, self.listen)
 
     def add(self, world: World, cpus: Mapping[int, Sequence[int]] = {}) -> None:
-        """A world, on every node, before any of its ranks starts; `cpus`: where those of this node are bound."""
+        """A world, on every node, before any of its ranks starts; `cpus`: where those of this node are bound.
+
+        It comes again with ranks that start later (--ready), which then count as not bound.
+        """
+        if world.name in self._worlds.names():
+            return
         hosts, host = list(world.hosts), self._context.host
         if world.here >= 0 and hosts[world.here] != host:
             hosts[world.here] = host  # the name by which libpmix finds the ranks of this node
