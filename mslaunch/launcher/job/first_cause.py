@@ -133,11 +133,11 @@ def service_ended(member: RankState, event: events.Exited, begun: bool) -> JobFa
     return JobFailure(job_failure.SERVICE_ENDED, facts, member.node, quoted)
 
 
-def host_lost(event: events.LinkEnded, begun: bool) -> JobFailure:
-    """A connection ended while ranks ran, or before."""
+def host_lost(event: events.LinkEnded, begun: bool, here: bool = True) -> JobFailure:
+    """A connection ended while ranks ran (`here`: there, too), or before."""
     kind = job_failure.HOST_LOST if begun else job_failure.AGENT_LOST
     code = EXIT_LOST if begun or event.error is None else event.error.code
-    return JobFailure(kind, {"error": event.error}, event.node, None, code)
+    return JobFailure(kind, {"error": event.error, "here": here}, event.node, None, code)
 
 
 def agent_ending(event: events.AgentEnding) -> JobFailure:

@@ -246,12 +246,13 @@ class JobState:
         table = self.table
         table.alive.discard(event.node)
         missed = table.services.lost(event.node)
-        failure = first_cause.host_lost(event, self.begun)
+        here = [rank for rank in table.ranks.values() if rank.node == event.node]
+        failure = first_cause.host_lost(event, self.begun, any(rank.pid or rank.past for rank in here))
         if not self.begun:
             return self._fail(failure)
-        here = [rank for rank in table.ranks.values() if rank.node == event.node]
         lost = [rank for rank in here if not rank.over]
         cut = not event.given_up and not all(rank.ended for rank in lost)
+        table.leave_out(self.order.held() if self.order and lost else ())
         for rank in lost:
             rank.lose()
         if lost:

@@ -174,7 +174,8 @@ def _agent_lost(facts: Facts) -> tuple[str, Details]:
 
 
 def _host_lost(facts: Facts) -> tuple[str, Details]:
-    return "the host was lost while ranks ran there", _why(facts["error"])
+    when = "while ranks ran there" if facts.get("here", True) else "before its ranks were started"
+    return f"the host was lost {when}", _why(facts["error"])
 
 
 def _why(error: LaunchError | None) -> Details:

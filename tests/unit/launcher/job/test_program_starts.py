@@ -156,7 +156,16 @@ def test_whatever_ends_the_job_ends_the_wait(event: Any, code: int) -> None:
 def test_the_host_of_the_head_is_lost() -> None:
     state = state_of()
     assert actions(state, *HEAD, LinkEnded(0))[-1] == End((1,))
-    assert (state.finished, state.code, reasons(state)) == (True, EXIT_LOST, ["lost", "lost", "not started"])
+    assert (state.finished, state.code, reasons(state)) == (True, EXIT_LOST, ["lost", "not started", "not started"])
+    assert failure_of(state).what == "the host was lost while ranks ran there"
+
+
+def test_a_host_is_lost_whose_ranks_wait() -> None:
+    state = state_of()
+    assert actions(state, *HEAD, LinkEnded(1))[-1] == End((0,))
+    assert failure_of(state).what == "the host was lost before its ranks were started"
+    actions(state, exited(0, 0, None, signal.SIGTERM, asked=True), *over(0)[1:])
+    assert (state.finished, state.code, reasons(state)) == (True, EXIT_LOST, ["ended", "not started", "not started"])
 
 
 def test_no_program_starts_while_stacks_are_read() -> None:

@@ -19,10 +19,12 @@ from mslaunch.launcher.agents.connection import JobAgents
 from mslaunch.launcher.job import events
 from mslaunch.launcher.job.controller import JobController
 from mslaunch.launcher.job.events import Interrupted, Signalled
+from mslaunch.launcher.job.program_starts import ProgramStarts
 from mslaunch.launcher.job.startup import JobPlans
 from mslaunch.launcher.stdio.file_patterns import PatternValues
 from mslaunch.launcher.stdio.output import Output
 from mslaunch.launcher.stdio.terminal import Console, OutputFd
+from mslaunch.plan.program_steps import MEETING_PORT, ProgramStep
 from mslaunch.protocol import control, frames
 from mslaunch.protocol.store_messages import StoreMessage, unpack_keys
 from mslaunch.runtime.loop import Loop
@@ -64,14 +66,18 @@ class Job:
         self.loop = loop
         self.agent = Agent(nodes[0])
         self.jobmap = JobMap(nodes, (Placement(0, 0, 0, 0), Placement(1, 0, 0, 1)), 2)
-        self.state = make_state(self.jobmap, max_restarts=2, delay=delay, grace=1.0)
+        steps: tuple[ProgramStep, ...] = how.pop("steps", ())
+        order = ProgramStarts(steps, 30.0) if steps else None
+        self.state = make_state(self.jobmap, max_restarts=2, delay=delay, grace=1.0, order=order)
         self.refusal: UsageError | None = None
         out, self._said = os.pipe(), os.pipe()
         console = Console(loop, self._said[1], quiet=False, verbose=True)
         terminals = {frames.STDOUT: OutputFd(loop, out[1], "out", console.info), frames.STDERR: console.stderr}
         output = Output(OutputPolicy(), PatternValues([("n0", 0), ("n0", 0)]), terminals, console.info)
         agents: Any = [self.agent]
-        plans = JobPlans(self._plans, lambda end: first, counts=[count], scopes=how.pop("scopes", {}))
+        plans = JobPlans(self._plans, lambda end: first, counts=[count], scopes=how.pop("scopes", {}))._replace(
+            steps=steps
+        )
         self.launch = JobController(loop, JobAgents(agents), self.state, output, plans, (0, ()), console, **how)
         self._console, self._fds = console, (*out, *self._said)
 
@@ -148,6 +154,28 @@ def test_without_services_ranks_start_at_once(make: Callable[..., Job]) -> None:
     assert [rank.rank for rank in plan_of(job.agent.sent[0]).ranks] == [0, 1]
     with pytest.raises(WireError, match=r"about a process \(-3\)"):
         job.started(SERVICE - 1)
+
+
+@pytest.mark.parametrize("port", [6379, MEETING_PORT])
+def test_the_next_program_starts_when_the_head_listens(make: Callable[..., Job], port: int) -> None:
+    job = make(steps=(ProgramStep(frozenset({0}), 0, port), ProgramStep(frozenset({1}))))
+    with pytest.raises(WireError, match=r"about a process \(0\)"):
+        job.agent.say(frames.SERVES, 0)
+    job.prepare()
+    (launched,) = job.agent.sent
+    assert [rank.rank for rank in plan_of(launched).ranks] == [0]
+    job.started(0)
+    asked = job.agent.sent[1]
+    assert job.launch._startup.endpoint
+    at = port if port > 0 else job.launch._startup.endpoint.port
+    assert (asked.kind, asked.rank, asked.payload) == (frames.AWAIT, 0, b"99 %d" % at)
+    with pytest.raises(WireError, match=r"about a process \(1\)"):
+        job.agent.say(frames.SERVES, 1)
+    job.agent.say(frames.SERVES, 0)
+    assert [rank.rank for rank in plan_of(job.agent.sent[2]).ranks] == [1]
+    assert f"rank 0 listens at port {at} on n0, after 0." in job.heard()
+    with pytest.raises(WireError, match=r"about a process \(0\)"):
+        job.agent.say(frames.SERVES, 0)
 
 
 def test_ranks_start_once_the_key_store_is_served(make: Callable[..., Job]) -> None:
