@@ -70,7 +70,10 @@ def stranger(request: Any) -> Iterator[int]:
     if other and os.geteuid():
         pytest.skip("only root can start a process of another user")
     argv = ["/usr/bin/python3" if other else sys.executable, "-S", "-c", LISTENS + STAYS]
-    process = subprocess.Popen(argv, stdout=subprocess.PIPE, env={"OMPI_COMM_WORLD_RANK": "0"}, cwd="/", **other)
+    env = {"OMPI_COMM_WORLD_RANK": "0"}
+    if other:  # who knows the number of the job can claim to be of it, and root can read that
+        env["MSLAUNCH_NODE"] = "1@n0"
+    process = subprocess.Popen(argv, stdout=subprocess.PIPE, env=env, cwd="/", **other)
     assert process.stdout
     try:
         yield int(process.stdout.readline())

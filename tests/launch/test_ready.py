@@ -63,9 +63,10 @@ def test_workers_start_when_the_head_listens(start, port, hosts):
     assert f"rank 0 listens at port {port} on " in ended.err
 
 
-def test_the_port_of_the_job(run):
+@pytest.mark.parametrize("dialect", ["mpirun", "hydra"])
+def test_the_port_of_the_job(run, dialect):
     """{master_port} is free on rank 0's host, and known to all ranks."""
-    words = ["--fill", "-n", "1", "--ready", "{master_port}", *python(HEAD, "{master_port}", 1)]
+    words = ["--dialect", dialect, "--fill", "-n", "1", "--ready", "{master_port}", *python(HEAD, "{master_port}", 1)]
     ended = run([*words, ":", "-n", "1", *python(WORKER, "{master_port}")])
     assert (ended.code, ended.lines) == (0, ["head", "rank 1 of 2 hello"]), ended.err
 

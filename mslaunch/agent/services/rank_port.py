@@ -73,10 +73,10 @@ class _RankPort:
 
 
 def _marked_as(pid: int, known: Iterable[int]) -> Iterable[int]:
-    """Other processes that have the variables of this one that name the job, the node and the rank."""
+    """Other processes of our user that have the variables of this one that name the job, the node and the rank."""
     marks = _marks(pid)
     others = set(numbers()).difference(known, [os.getpid()]) if len(marks) > 1 else ()
-    return (other for other in others if marks <= _marks(other))
+    return (other for other in others if _users([other]) == {os.geteuid()} and marks <= _marks(other))
 
 
 def _marks(pid: int) -> set[bytes]:

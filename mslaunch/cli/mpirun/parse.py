@@ -58,9 +58,6 @@ def parse(argv: Sequence[str], environ: Mapping[str, str], read_text: ReadText) 
         from mslaunch.cli.parser import conflicting_options
 
         request = conflicting_options.recovering(request, line.job)
-    if "ready_timeout" in line.job and not any(app.ready for app in request.apps):
-        note = "--ready-timeout has no effect: no program has --ready"
-        request = request._replace(notes=(*request.notes, note))
     return request._replace(detach=False) if request.do_not_launch else request
 
 

@@ -286,6 +286,8 @@ def assemble(line: ParsedLine, notes: Sequence[str] = ()) -> Request:
     apps = [(argv, settings.over(line.shared).records().get("app", {})) for argv, settings in line.programs]
     records = line.job.records()
     fields = records[""]
+    if "ready_timeout" in fields and not any(app.get("ready") for _, app in apps):
+        notes = (*notes, "--ready-timeout has no effect: no program has --ready")
     return Request(
         tuple(AppContext(argv, **app) for argv, app in apps),
         Policy(**records.get("policy", {})),
