@@ -158,6 +158,17 @@ def _run(argv: Sequence[str], called: str) -> int:
     request = parse(argv, os.environ, read_text, called)
     for note in request.notes if not request.quiet else ():
         _write_error(f"mslaunch: note: {note}\n")
+    from mslaunch.transport.fork import discard_ahead, fork_ahead
+
+    if not (request.names_hosts or request.backend or request.detach or request.do_not_launch):
+        fork_ahead()
+    try:
+        return _launched(request, argv, called)
+    finally:
+        discard_ahead()
+
+
+def _launched(request: Request, argv: Sequence[str], called: str) -> int:
     from mslaunch.datamodel.request import Caller
     from mslaunch.launcher.launch import MANAGERS, run
 
