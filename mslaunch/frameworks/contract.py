@@ -91,6 +91,8 @@ class Framework(NamedTuple):
     #: for a rank that has no value of its own: number of ranks, what the user gave (strongest first), whether failed
     #: ranks are started again
     defaults: Callable[[int, Sequence[Mapping[str, str]], bool], Variables] = lambda size, given, restarts: {}
+    #: "NAME=value" for a rank that has no value of its own, has its host for itself, and is not bound (`words`)
+    lone: tuple[str, ...] = ()
     together: tuple[str, ...] = ()  #: names among `defaults` of which a rank gets none if the user gave one of them
     #: variables that get the address of a port, which is held before the ranks start, and probed from the other hosts:
     #: a free port on the host of rank 0 (`RankInfo.port`), and the port of the services (`service_port`); "": no port.

@@ -47,6 +47,8 @@ OUTER_LAUNCHES: dict[str, tuple[str, ...]] = {
 SCRUB = tuple(name for names in (*(one.scrub for one in FRAMEWORKS), *OUTER_LAUNCHES.values()) for name in names)
 #: patterns of the launcher's variables that ranks on all hosts get
 FORWARD = tuple(name for framework in FRAMEWORKS for name in framework.forward)
+#: "NAME=value" for a rank that is not bound and has its host for itself
+LONE = tuple(word for framework in FRAMEWORKS for word in framework.lone)
 #: of these defaults a rank gets none if it has been given one
 TOGETHER = tuple(name for framework in FRAMEWORKS for name in framework.together)
 #: the variables that get the addresses at which ports are wanted, on the hosts of rank 0 and of the services

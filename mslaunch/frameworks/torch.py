@@ -49,4 +49,8 @@ def rank_env(place: RankInfo) -> dict[str, object]:
 _ABOVE = ("accelerate", "deepspeed", "lightning", "pytorch_lightning", "transformers")
 WORDS = ("torch", "torchrun", *(f"{how} {name}" for name in _ABOVE for how in ("import", "from")))
 
-TORCH = Framework("torch", WORDS, SCRUB, job=job_env, rank=rank_env, port="MASTER_ADDR")
+#: MKL reads OMPI_COMM_WORLD_LOCAL_SIZE, and then takes fewer threads than there are cpus: 1 of 2 for one rank (torch
+#: 2.14 of PyPI for x86, MKL 2024.2), unless it is told to keep to their number (oneMKL Developer Guide, MKL_DYNAMIC)
+LONE = ("MKL_DYNAMIC=FALSE",)
+
+TORCH = Framework("torch", WORDS, SCRUB, job=job_env, rank=rank_env, port="MASTER_ADDR", lone=LONE)

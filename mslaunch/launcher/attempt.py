@@ -278,7 +278,10 @@ class JobAttempt:
             from mslaunch.plan.rank_addresses import ports_wanted
 
             rendezvous = rendezvous._replace(rank_ports=ports_wanted(self.request, jobmap))
-        plans, first = partial(make_plans, *made_of, **names), partial(service_plans, *made_of, **names)
+        plans, first = (
+            partial(make_plans, *made_of, **names, unbound=self.placed.unbound),
+            partial(service_plans, *made_of, **names),
+        )
         counts = [len(rows) for rows in jobmap.by_node()]
         patience = max(PREPARE_SECONDS, self.request.link.timeout)
         scopes: Mapping[str, Sequence[int]] = {}

@@ -30,7 +30,7 @@ from mslaunch.frameworks.contract import ProgramInfo, RankInfo
 from mslaunch.plan.exported_variables import ATTEMPT, OWN, defaults, exported, forwarded, of_job
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Container, Mapping, Sequence
     from typing import Any
 
     from mslaunch.datamodel.jobmap import Endpoint, JobMap, Placement
@@ -51,14 +51,16 @@ def make_plans(
     *,
     secret: str = "",
     devices: DeviceShares | None = None,
+    unbound: Container[int] = (),
 ) -> list[NodePlan]:
     """One plan for each of `jobmap.nodes`, also for one without ranks.
 
     `jobid` is a number in hexadecimal, `secret` that of `make_world`; `world` is one that MPI_Comm_spawn makes, by
     default that of the job, with its services, unless these are started before (`service_plans`).  `devices` has the
-    answers of all agents; None: nobody has asked.  Raises UsageError for a variable that cannot be passed on.
+    answers of all agents; None: nobody has asked.  `unbound` are the app contexts that are not bound because their
+    programs have threads.  Raises UsageError for a variable that cannot be passed on.
     """
-    plans = _NodePlans(request, jobmap, environ, cwd, endpoint, jobid, attempt, devices)
+    plans = _NodePlans(request, jobmap, environ, cwd, endpoint, jobid, attempt, devices, unbound=unbound)
     services = () if world or first_services(request, jobmap) else plans.services()
     world = world or make_world(request, jobmap, jobid, attempt=attempt, secret=secret)
     return [plans.of(node, world, services if node == plans.service else ()) for node in range(len(jobmap.nodes))]
@@ -141,8 +143,11 @@ class _NodePlans:
         jobid: str,
         attempt: int,
         devices: DeviceShares | None = None,
+        *,
+        unbound: Container[int] = (),
     ) -> None:
         self._devices = devices
+        self._unbound = unbound
         self._request = request
         self._jobmap = jobmap
         self._endpoint = endpoint
@@ -193,7 +198,7 @@ class _NodePlans:
             ranks=rows,
             apps=apps,
             env=(*frameworks.job_env(self._place(any_rank, local_size, world)), *self._own, self._mark(node)),
-            defaults=self._defaults,
+            defaults=self._defaults + frameworks.LONE * (len(here) == 1 and here[0].app in self._unbound),
             together=frameworks.TOGETHER,
             scrub=(*frameworks.SCRUB, *OWN, *request.scrub),
             services=services,

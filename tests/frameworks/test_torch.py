@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,13 @@ def test_torchruns_line_on_each_host(two_hosts: Cluster, tmp_path: Path) -> None
     assert [end.code for end in ends] == [0, 0], [end.err for end in ends]
     check([line for end in ends for line in end.lines], 4)
     assert sorted(len(end.lines) for end in ends) == [2, 2]
+
+
+def test_one_rank_has_as_many_threads_as_without_a_launcher(tmp_path: Path) -> None:
+    """torch with MKL (PyPI, x86) had half of them or fewer."""
+    words = [TORCH, "-c", "import torch; print(torch.get_num_threads())"]
+    alone = subprocess.run(words, capture_output=True, text=True, check=True, timeout=SECONDS)
+    assert launch("-n", 1, *words, directory=tmp_path).stdout == alone.stdout
 
 
 def test_a_group_that_starts_again_counts_its_restarts(tmp_path: Path) -> None:

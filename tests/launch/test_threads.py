@@ -22,6 +22,32 @@ def test_ranks_of_a_framework_have_all_cpus(run, tmp_path, name, ranks):
     assert (ended.code, ended.lines) == (0, [f"{ALL} None"] * ranks), ended.err
 
 
+@pytest.mark.parametrize(
+    ("words", "script", "given", "found"),
+    [
+        (["-n", "1"], "import torch", {}, "FALSE"),
+        (["-n", "1"], "import lightning", {}, "FALSE"),
+        (["-n", "1"], "import torch", {"MKL_DYNAMIC": "TRUE"}, "TRUE"),
+        (["-n", "1", "-x", "MKL_DYNAMIC=TRUE"], "import torch", {}, "TRUE"),
+        (["-n", "1", "--bind-to", "hwthread"], "import torch", {}, None),
+        (["-n", "2", "--oversubscribe"], "import torch", {}, None),
+        (["-n", "1"], "import numpy", {}, None),
+    ],
+)
+def test_a_rank_of_torch_that_is_alone_on_its_host_keeps_all_threads_of_mkl(run, tmp_path, words, script, given, found):
+    show = f"import os; print(os.environ.get('MKL_DYNAMIC'))\nif 0:\n    {script}\n"
+    (tmp_path / "train.py").write_text(show)
+    ended = run([*words, "python3", str(tmp_path / "train.py")], env=given)
+    assert set(ended.lines) == {str(found)}, ended.err
+
+
+def test_torchruns_line_for_one_rank_keeps_them_too(run, tmp_path):
+    (tmp_path / "train.py").write_text("import os; print(os.environ.get('MKL_DYNAMIC'))\n")
+    for more, found in (([], "FALSE"), (["--nproc-per-node=2"], "None")):
+        ended = run(["--dialect", "torchrun", *more, str(tmp_path / "train.py")])
+        assert set(ended.lines) == {found}, ended.err
+
+
 def test_ranks_that_are_to_be_bound_are(run, tmp_path):
     (tmp_path / "train.py").write_text(f"{SHOW}if 0:\n    import lightning\n")
     ended = run(["-n", "1", "--bind-to", "hwthread", "python3", str(tmp_path / "train.py")])

@@ -28,6 +28,7 @@ from mslaunch.cli.torchrun.options import (
 )
 from mslaunch.errors import UsageError
 from mslaunch.faststd import TYPE_CHECKING, partial
+from mslaunch.frameworks.table import LONE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -180,7 +181,10 @@ def variables(own: TorchrunOptions, environ: Mapping[str, str]) -> tuple[tuple[s
         known["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "1"
     if own.local_address and own.port is None and not own.endpoint:
         known["MASTER_ADDR"] = own.local_address
-    if "OMP_NUM_THREADS" not in environ and own.each != 1:
+    if own.each == 1:
+        lone = (word.partition("=") for word in LONE)
+        known.update({name: value for name, _, value in lone if name not in environ})
+    elif "OMP_NUM_THREADS" not in environ:
         known["OMP_NUM_THREADS"] = "1"
     return tuple(known.items())
 
