@@ -30,7 +30,7 @@ from accelerate import Accelerator
 one = Accelerator(cpu=True)
 total = one.gather(torch.tensor([float(one.process_index)])).sum().item()
 print(f"process {one.process_index} of {one.num_processes}, {one.local_process_index} here: {total:g}", flush=True)
-torch.distributed.destroy_process_group()  # or Gloo of torch 2.14 aborts now and then, if another rank ends first
+torch.distributed.destroy_process_group()  # or Gloo aborts more often where another rank ends first
 """
 
 
