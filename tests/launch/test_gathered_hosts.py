@@ -11,6 +11,7 @@ import pytest
 from launching import Job, Result, environment, wait_until
 from test_torchrun_launches import free_port
 
+NAME = "127.1"  # the C library takes it for 127.0.0.1, as it would a name of this host
 SHOW = ["sh", "-c", "echo $RANK $LOCAL_RANK $GROUP_RANK $WORLD_SIZE $GROUP_WORLD_SIZE $LOCAL_WORLD_SIZE"]
 
 
@@ -68,6 +69,16 @@ def test_ranks_of_all_hosts_meet_at_one_place(hosts: Hosts) -> None:
         hosts.start("--no-python", "sh", "-c", "echo $MASTER_ADDR:$MASTER_PORT $TORCHELASTIC_RUN_ID", "--rdzv-id=x")
     lines = [line for end in hosts.ends() for line in end.lines]
     assert len(lines) == 2 and len(set(lines)) == 1 and lines[0].startswith("127.0.0.1:")
+
+
+def test_an_endpoint_with_a_name_is_reached_at_every_address(hosts: Hosts, tmp_path: Path) -> None:
+    """As 127.0.1.1 may be that of a host's name on the host itself."""
+    words = ["--nnodes=2", "--rdzv-backend=c10d", "--no-python", *SHOW]
+    env = environment(HOME=str(tmp_path), XDG_CONFIG_HOME="", OMP_NUM_THREADS="1")
+    for name, host in ((NAME, "is_host=1"), ("127.0.0.3", "is_host=0")):
+        meet = [f"--rdzv-endpoint={name}:{hosts.port}", f"--rdzv-conf=join_timeout=30,{host}"]
+        hosts.jobs.append(Job(["--dialect", "torchrun", *meet, *words], env))
+    assert sorted(line for end in hosts.ends() for line in end.lines) == ["0 0 0 2 2 1", "1 0 1 2 2 1"]
 
 
 def test_a_failure_on_one_host_ends_all_and_is_told_on_each(hosts: Hosts) -> None:

@@ -98,7 +98,7 @@ def _all_here(request: Request, own: TorchrunOptions) -> Request:
         raise UsageError(
             f"there is no host {own.node} among 1", "--node-rank", "hosts are counted from 0; see --nnodes"
         )
-    if not scheduler_address.is_ours(scheduler_address.resolved(name, where)):
+    if not _is_here(name, scheduler_address.resolved(name, where)):
         raise UsageError(f"{name} is not an address of this host, and there is no other", where, "see --nnodes")
     if own.backend != "static":
         return request
@@ -128,7 +128,7 @@ def _shared(request: Request, own: TorchrunOptions, each: int) -> Request:
             "this command cannot start ranks of other hosts again", "--max-restarts", f"{_ONE_COMMAND}; or leave it out"
         )
     address = scheduler_address.resolved(name, where)
-    if not own.node and not scheduler_address.is_ours(address):
+    if not own.node and not _is_here(name, address):
         what = f"with --node-rank 0 ranks meet on this host, and {name} is not an address of it"
         raise UsageError(what, where, "name this host, or give it another --node-rank")
     notes = request.notes
@@ -151,18 +151,25 @@ def _gathered(request: Request, own: TorchrunOptions, each: int) -> Request:
     (host, port), (fewest, most), conf = own.endpoint, own.nodes or (1, 1), dict(own.conf)
     address = scheduler_address.resolved(host, "--rdzv-endpoint")
     meeting = HostMeeting(
-        host, address, port or _C10D_PORT, _is_host(conf, address), fewest, most, each, own.run_id, own.secret_file,
-        _seconds(conf, "join_timeout", 600.0), _seconds(conf, "last_call_timeout", 30.0),
+        host, address, port or _C10D_PORT, _is_host(conf, host, address), fewest, most, each, own.run_id,
+        own.secret_file, _seconds(conf, "join_timeout", 600.0), _seconds(conf, "last_call_timeout", 30.0),
     )  # fmt: skip
     share = Share(most * each, 0, address, 0, master=False)
     return request._replace(cluster=request.cluster._replace(share=share, host_meeting=meeting))
 
 
-def _is_host(conf: Mapping[str, str], address: str) -> bool:
+def _is_host(conf: Mapping[str, str], host: str, address: str) -> bool:
     said = conf.get("is_host", "").lower()
     if said not in ("", "1", "true", "t", "yes", "y", "0", "false", "f", "no", "n"):
         raise UsageError(f"is_host is true or false, not {said!r}", "--rdzv-conf")
-    return said[:1] in ("1", "t", "y") if said else scheduler_address.is_ours(address)
+    return said[:1] in ("1", "t", "y") if said else _is_here(host, address)
+
+
+def _is_here(name: str, address: str) -> bool:
+    """Whether a place is this host; Debian gives a host's own name the address 127.0.1.1, which no interface lists."""
+    from mslaunch.host.own_addresses import is_local
+
+    return is_local(name) or scheduler_address.is_ours(address)
 
 
 def _seconds(conf: Mapping[str, str], key: str, default: float) -> float:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 _AF_INET, _AF_INET6, _SOCK_STREAM = 2, 10, 1
 _SOL_SOCKET, _SO_REUSEADDR = 1, 2
+_IPPROTO_IPV6, _IPV6_V6ONLY = 41, 26
 _BACKLOG = 1024
 _TRY = 2.0  # seconds for one connection, and for the proof
 _PAUSE = 0.5  # between two tries
@@ -73,11 +74,18 @@ def meet(context: MeetingContext, request: Request) -> tuple[Request, JobPeers]:
 
 
 def _listening(asked: HostMeeting) -> socket | None:
-    """At the address of the endpoint; None if another command on this host does so already."""
-    sock = socket(_AF_INET6 if ":" in asked.address else _AF_INET, _SOCK_STREAM)
+    """At the endpoint; None if another command on this host listens there already.
+
+    A name may have another address elsewhere, such as 127.0.1.1 on the host itself, so a name means all addresses.
+    """
+    every = asked.host not in (asked.address, "localhost")
+    ipv6 = ":" in asked.address
+    sock = socket(_AF_INET6 if ipv6 else _AF_INET, _SOCK_STREAM)
     try:
         sock.setsockopt(_SOL_SOCKET, _SO_REUSEADDR, 1)
-        sock.bind((asked.address, asked.port))
+        if every and ipv6:
+            sock.setsockopt(_IPPROTO_IPV6, _IPV6_V6ONLY, 0)
+        sock.bind((("::" if ipv6 else "0.0.0.0") if every else asked.address, asked.port))
         sock.listen(_BACKLOG)
         sock.setblocking(False)
     except OSError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 from pathlib import Path
@@ -141,6 +142,18 @@ def test_hosts_without_numbers_meet_at_the_endpoint() -> None:
     assert found == HostMeeting("192.0.2.1", "192.0.2.1", 77, False, 2, 4, 1, "none", "/s", 7, 2)
     assert parse(f"{_MEET} t.py", XDG_CONFIG_HOME="/c").cluster.host_meeting.secret_file.startswith("/c/mslaunch/")
     assert parse(f"{_MEET} -H a,b t.py").cluster.host_meeting is None, "one command starts all"
+
+
+def test_the_name_of_this_host_is_here_whatever_address_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Debian's installer writes it into /etc/hosts with 127.0.1.1."""
+    monkeypatch.setattr("mslaunch.cli.pods.scheduler_address.resolved", lambda host, where: "127.0.1.1")
+    own = os.uname().nodename
+    found = parse(f"--rdzv-backend=c10d --rdzv-endpoint={own}:5 --nnodes=2 t.py").cluster.host_meeting
+    assert found is not None and found.hosts_meeting and found.address == "127.0.1.1"
+    other = parse("--rdzv-backend=c10d --rdzv-endpoint=elsewhere:5 --nnodes=2 t.py").cluster.host_meeting
+    assert other is not None and not other.hosts_meeting
+    assert parse(f"--nnodes=2 --master-addr={own} t.py").cluster.share is not None
+    assert parse(f"--master-addr={own} --master-port=7 t.py").cluster.meeting == 7
 
 
 def test_the_time_to_end() -> None:
