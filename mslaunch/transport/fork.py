@@ -86,6 +86,7 @@ def _wait_for_end(pid: int, deadline: float) -> None:
 
 #: the agent that was forked ahead: its pid, and our ends of its pipes; [] once it is taken
 _ahead: list[tuple[int, int, int]] = []
+_released: list[int] = []  # pids of those that nobody has taken
 
 
 def fork_ahead() -> None:
@@ -99,12 +100,20 @@ def fork_ahead() -> None:
         _ahead.append(_fork([]))
 
 
-def discard_ahead() -> None:
-    """End the agent that was forked ahead, if no node has taken it: the end of its link is its order to end."""
+def release_ahead() -> None:
+    """Let the agent that was forked ahead end, if no node has taken it: the end of its link is its order to end."""
     while _ahead:
         pid, reader, writer = _ahead.pop()
         os.close(reader)
         os.close(writer)
+        _released.append(pid)
+
+
+def discard_ahead() -> None:
+    """The same, and wait for its end."""
+    release_ahead()
+    while _released:
+        pid = _released.pop()
         if not _reaped(pid, _KILLED):
             os.kill(pid, signal.SIGKILL)
 

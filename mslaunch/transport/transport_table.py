@@ -24,7 +24,10 @@ TRANSPORTS = {
 
 
 def open_remote(nodes: Sequence[Node], context: OpenContext) -> None:
-    """Open a link to each node, by the transport of the policy."""
+    """Open a link to each node, by the transport of the policy.  Nodes of this host have been opened before."""
+    from mslaunch.transport.fork import release_ahead
+
+    release_ahead()
     word = context.policy.transport
     if word not in TRANSPORTS:
         raise UsageError(f"there is no transport {word!r}", nodes[0].name, f"use one of {', '.join(TRANSPORTS)}")

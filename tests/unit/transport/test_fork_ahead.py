@@ -48,6 +48,21 @@ fork.discard_ahead()
 fork.discard_ahead()
 assert not mine() and set(os.listdir("/proc/self/fd")) == fds
 """
+#: as in a batch job whose hosts are all others
+RELEASED = """
+from mslaunch.errors import UsageError
+from mslaunch.transport.transport_table import open_remote
+
+fork.fork_ahead()
+(ahead,) = mine()
+try:
+    open_remote([Node("far", 1, "-H")], SimpleNamespace(policy=SimpleNamespace(transport="none such")))
+except UsageError:
+    pass
+os.waitid(os.P_PID, ahead, os.WEXITED | os.WNOWAIT)
+fork.discard_ahead()
+assert not mine()
+"""
 THREADS = """
 done = threading.Event()
 thread = threading.Thread(target=done.wait)
@@ -59,7 +74,9 @@ assert not mine()
 """
 
 
-@pytest.mark.parametrize("script", [TAKEN, DISCARDED, THREADS], ids=["taken", "discarded", "threads"])
+@pytest.mark.parametrize(
+    "script", [TAKEN, DISCARDED, RELEASED, THREADS], ids=["taken", "discarded", "released", "threads"]
+)
 def test_what_becomes_of_it(script: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", BEGIN + script], capture_output=True, timeout=30, check=False, text=True
