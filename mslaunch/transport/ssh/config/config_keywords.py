@@ -172,9 +172,13 @@ def refusal(name: str, value: list[str], where: str) -> LinkError | None:
     return LinkError(f"mslaunch's own SSH cannot do what the SSH configuration asks for: {shown}", where, WAY_OUT)
 
 
+_LONGEST_TIME = 100  # characters
+
+
 def seconds(text: str) -> int | None:
     """A time of ssh_config(5), as in `90` and `1m30s`; None if it is none."""
-    if not re.fullmatch(r"(?:[0-9]+[smhdwSMHDW]?)+", text):
+    # only the last number may have no unit, so there is one way to match, however long the text is
+    if not 0 < len(text) <= _LONGEST_TIME or not re.fullmatch(r"(?:[0-9]+[smhdwSMHDW])*[0-9]*", text):
         return None
     units = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
     total = sum(int(number) * units[unit.lower()] for number, unit in re.findall("([0-9]+)([a-zA-Z]?)", text))
