@@ -149,11 +149,16 @@ class WrongProofError(OSError):
 def prove(sock: socket, token: bytes, node: str, kind: str = "") -> None:
     """Both sides prove that they know the token.  Raises `WrongProofError` if the other does not, or another OSError.
 
-    `kind`: what the caller is, in a word.
+    `kind`: what the caller is, in a word.  The time limit of `sock` is one for the answer as a whole.
     """
-    nonce = new_nonce()
+    nonce, deadline = new_nonce(), time.monotonic() + (sock.gettimeout() or _TRY)
+
+    def read() -> bytes:
+        sock.settimeout(max(0.001, deadline - time.monotonic()))  # for the whole line: its bytes may come one by one
+        return sock.recv(1)
+
     sock.sendall(f"{CALL} {nonce} {node} {kind or bytecode()}\n".encode("ascii", "replace"))
-    theirs, _, answer = _line(lambda: sock.recv(1)).partition(" ")
+    theirs, _, answer = _line(read).partition(" ")
     if not same(answer, proof("launcher", token, nonce, theirs, node)):
         raise WrongProofError("somebody else listens there")
     sock.sendall(proof("agent", token, nonce, theirs, node).encode() + b"\n")

@@ -44,6 +44,13 @@ NEEDS_TORCH = [
 ]
 
 
+def on_demand(variable: str, package: str) -> tuple[str, pytest.MarkDecorator]:
+    """The Python that a variable names, and the mark of tests that need it; without it they are skipped, loudly."""
+    python = os.environ.get(variable, "")
+    why = f"NOT TESTED, tested on demand: {variable} names a Python with {package}"
+    return python, pytest.mark.skipif(not os.access(python, os.X_OK), reason=why)
+
+
 def with_hosts(test: Callable[..., None]) -> Callable[..., None]:
     """For a test that takes `two_hosts`."""
     for mark in MARKS:

@@ -13,16 +13,10 @@ from pathlib import Path
 
 import pytest
 from clusters import Cluster
-from framework_jobs import SECONDS, launch, launch_from_head, with_hosts
+from framework_jobs import SECONDS, launch, launch_from_head, on_demand, with_hosts
 
-ACCELERATE = os.environ.get("MSLAUNCH_TEST_ACCELERATE_PYTHON", "")
-pytestmark = [
-    pytest.mark.limit(SECONDS + 20),
-    pytest.mark.skipif(
-        not os.access(ACCELERATE, os.X_OK),
-        reason="NOT TESTED, tested on demand: MSLAUNCH_TEST_ACCELERATE_PYTHON names a Python with accelerate",
-    ),
-]
+ACCELERATE, ON_DEMAND = on_demand("MSLAUNCH_TEST_ACCELERATE_PYTHON", "accelerate")
+pytestmark = [pytest.mark.limit(SECONDS + 20), ON_DEMAND]
 PROGRAM = """
 import torch
 from accelerate import Accelerator

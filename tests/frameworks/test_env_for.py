@@ -7,24 +7,15 @@ A stand-in does what both do first: each rank serves at the address that is its 
 from __future__ import annotations
 
 import json
-import os
 import sys
 from pathlib import Path
 
 import pytest
 from clusters import Cluster
-from framework_jobs import SECONDS, launch, launch_from_head, with_hosts
+from framework_jobs import SECONDS, launch, launch_from_head, on_demand, with_hosts
 
-TENSORFLOW = os.environ.get("MSLAUNCH_TEST_TENSORFLOW_PYTHON", "")
-PADDLE = os.environ.get("MSLAUNCH_TEST_PADDLE_PYTHON", "")
-NEEDS_TENSORFLOW = pytest.mark.skipif(
-    not os.access(TENSORFLOW, os.X_OK),
-    reason="NOT TESTED, tested on demand: MSLAUNCH_TEST_TENSORFLOW_PYTHON names a Python with tensorflow-cpu",
-)
-NEEDS_PADDLE = pytest.mark.skipif(
-    not os.access(PADDLE, os.X_OK),
-    reason="NOT TESTED, tested on demand: MSLAUNCH_TEST_PADDLE_PYTHON names a Python with paddlepaddle",
-)
+TENSORFLOW, NEEDS_TENSORFLOW = on_demand("MSLAUNCH_TEST_TENSORFLOW_PYTHON", "tensorflow-cpu")
+PADDLE, NEEDS_PADDLE = on_demand("MSLAUNCH_TEST_PADDLE_PYTHON", "paddlepaddle")
 pytestmark = pytest.mark.limit(SECONDS + 20)
 
 SERVER = """

@@ -12,7 +12,6 @@ MSLAUNCH_TEST_RAY_PYTHON names a Python with ray; its `ray` is beside it.  The s
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -20,13 +19,9 @@ from pathlib import Path
 
 import pytest
 from clusters import Cluster
-from framework_jobs import SECONDS, launch, launch_from_head, with_hosts
+from framework_jobs import SECONDS, launch, launch_from_head, on_demand, with_hosts
 
-RAY = os.environ.get("MSLAUNCH_TEST_RAY_PYTHON", "")
-NEEDS_RAY = pytest.mark.skipif(
-    not os.access(RAY, os.X_OK),
-    reason="NOT TESTED, tested on demand: MSLAUNCH_TEST_RAY_PYTHON names a Python with ray",
-)
+RAY, NEEDS_RAY = on_demand("MSLAUNCH_TEST_RAY_PYTHON", "ray")
 pytestmark = pytest.mark.limit(SECONDS + 20)
 
 #: both: the arguments are what is played, an address, and how many are served before it ends

@@ -6,21 +6,16 @@ takes a quarter of an hour and the headers of torch, so it is tested on demand.
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
 import pytest
 from clusters import Cluster
-from framework_jobs import EXAMPLES, SECONDS, launch, launch_from_head, with_hosts
+from framework_jobs import EXAMPLES, SECONDS, launch, launch_from_head, on_demand, with_hosts
 
-HOROVOD = os.environ.get("MSLAUNCH_TEST_HOROVOD_PYTHON", "")
+HOROVOD, NEEDS_HOROVOD = on_demand("MSLAUNCH_TEST_HOROVOD_PYTHON", "horovod.torch")
 CLIENT = Path(__file__).with_name("horovod_client.py")
 SUM = EXAMPLES / "allreduce_horovod.py"
-NEEDS_HOROVOD = pytest.mark.skipif(
-    not os.access(HOROVOD, os.X_OK),
-    reason="NOT TESTED, tested on demand: MSLAUNCH_TEST_HOROVOD_PYTHON names a Python with horovod.torch",
-)
 pytestmark = pytest.mark.limit(SECONDS + 20)
 #: the second time, and a process set besides, need scopes that were emptied, and names that nobody knew before
 AGAIN = """

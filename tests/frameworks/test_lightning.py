@@ -6,21 +6,14 @@ MSLAUNCH_TEST_LIGHTNING_PYTHON names a Python with it: pip install pytorch-light
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 from clusters import Cluster
-from framework_jobs import SECONDS, launch, launch_from_head, with_hosts
+from framework_jobs import SECONDS, launch, launch_from_head, on_demand, with_hosts
 
-LIGHTNING = os.environ.get("MSLAUNCH_TEST_LIGHTNING_PYTHON", "")
-pytestmark = [
-    pytest.mark.limit(SECONDS + 20),
-    pytest.mark.skipif(
-        not os.access(LIGHTNING, os.X_OK),
-        reason="NOT TESTED, tested on demand: MSLAUNCH_TEST_LIGHTNING_PYTHON names a Python with pytorch_lightning",
-    ),
-]
+LIGHTNING, ON_DEMAND = on_demand("MSLAUNCH_TEST_LIGHTNING_PYTHON", "pytorch_lightning")
+pytestmark = [pytest.mark.limit(SECONDS + 20), ON_DEMAND]
 #: arguments: ranks of a host, hosts
 PROGRAM = """
 import os, sys

@@ -6,21 +6,14 @@ pip install torch transformers accelerate && DS_BUILD_OPS=0 pip install deepspee
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 from clusters import Cluster
-from framework_jobs import SECONDS, launch, launch_from_head, with_hosts
+from framework_jobs import SECONDS, launch, launch_from_head, on_demand, with_hosts
 
-TRAINERS = os.environ.get("MSLAUNCH_TEST_TRAINERS_PYTHON", "")
-pytestmark = [
-    pytest.mark.limit(SECONDS + 20),
-    pytest.mark.skipif(
-        not os.access(TRAINERS, os.X_OK),
-        reason="NOT TESTED, tested on demand: MSLAUNCH_TEST_TRAINERS_PYTHON names a Python with deepspeed and its like",
-    ),
-]
+TRAINERS, ON_DEMAND = on_demand("MSLAUNCH_TEST_TRAINERS_PYTHON", "deepspeed and transformers")
+pytestmark = [pytest.mark.limit(SECONDS + 20), ON_DEMAND]
 DEEPSPEED = """
 import os
 

@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from strangers import cut_off, make_noise, send_back_its_own_proof
 
-from mslaunch.protocol.call_proof import CALL, LONGEST, bytecode, new_nonce, proof
+from mslaunch.protocol.call_proof import CALL, bytecode, new_nonce, proof
 
 NODES = ("n1", "n2")
 SRUN = f"""#!/bin/sh
@@ -82,21 +83,8 @@ def terms(directory: Path) -> tuple[int, bytes]:
     return int(port), bytes.fromhex(token)
 
 
-def cut_off(sock: socket.socket) -> bool:
-    """Whether the launcher ends this connection."""
-    try:
-        while sock.recv(4096):
-            pass
-    except ConnectionError:
-        pass
-    return True
-
-
 def noise(waiting: Waiting) -> None:
-    for said in (b"GET / HTTP/1.1\r\n\r\n", b"\xff" * (LONGEST + 1), b"\n", f"{CALL} 0 n1\n".encode()):
-        with waiting.connect() as sock:
-            sock.sendall(said)
-            assert cut_off(sock)
+    make_noise(waiting.connect)
 
 
 def without_the_token(waiting: Waiting) -> None:
@@ -110,14 +98,7 @@ def without_the_token(waiting: Waiting) -> None:
 
 
 def with_the_launchers_own_proof(waiting: Waiting) -> None:
-    """That of a second connection, which gets the nonce of the first as an agent's."""
-    with waiting.connect() as first, waiting.connect() as second:
-        first.sendall(f"{CALL} {new_nonce()} n1 {bytecode()}\n".encode())
-        theirs = first.recv(4096).decode().split()[0]
-        second.sendall(f"{CALL} {theirs} n1 {bytecode()}\n".encode())
-        answer = second.recv(4096).decode().split()[1]
-        first.sendall(f"{answer}\n".encode())
-        assert cut_off(first)
+    send_back_its_own_proof(waiting.connect, "n1", bytecode())
 
 
 def under_another_name(waiting: Waiting) -> None:

@@ -8,6 +8,7 @@ import select
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,8 +17,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from strangers import cut_off, line, make_noise, send_back_its_own_proof
 
-from mslaunch.protocol.call_proof import CALL, LONGEST, new_nonce, proof
+from mslaunch.host.free_ports import Listener
+from mslaunch.protocol.call_proof import CALL, new_nonce, proof
 
 SECONDS = 30.0
 SECRET = b"0123456789abcdef0123456789abcdef"
@@ -31,11 +34,11 @@ class Meeting(NamedTuple):
     port: int
     environ: dict[str, str]
 
-    def start(self, *words: str) -> subprocess.Popen[str]:
+    def start(self, *words: str, join: str = "25", script: str = "echo $RANK") -> subprocess.Popen[str]:
         meet = ["--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{self.port}"]
-        argv = [sys.executable, "-m", "mslaunch", "--dialect", "torchrun", *meet, "--rdzv-conf=join_timeout=25"]
+        argv = [sys.executable, "-m", "mslaunch", "--dialect", "torchrun", *meet, f"--rdzv-conf=join_timeout={join}"]
         return subprocess.Popen(
-            [*argv, *words, "--no-python", "sh", "-c", "echo $RANK"],
+            [*argv, *words, "--no-python", "sh", "-c", script],
             env=self.environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
 
@@ -59,32 +62,14 @@ class Meeting(NamedTuple):
         return sock
 
 
-def line(sock: socket.socket) -> str:
-    text = b""
-    while not text.endswith(b"\n"):
-        piece = sock.recv(1)
-        assert piece, text
-        text += piece
-    return text.decode()
-
-
-def cut_off(sock: socket.socket) -> bool:
-    try:
-        while sock.recv(4096):
-            pass
-    except ConnectionError:
-        pass
-    return True
-
-
 @pytest.fixture
 def meeting(tmp_path: Path) -> Meeting:
     (tmp_path / "mslaunch").mkdir()
     (tmp_path / "mslaunch" / "rendezvous-secret").write_bytes(SECRET)
     (tmp_path / "mslaunch" / "rendezvous-secret").chmod(0o600)
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    return Meeting(port, {**os.environ, "XDG_CONFIG_HOME": str(tmp_path), "OMP_NUM_THREADS": "1"})
+    listener = Listener()  # below the ports of outgoing connections
+    listener.close()
+    return Meeting(listener.port, {**os.environ, "XDG_CONFIG_HOME": str(tmp_path), "OMP_NUM_THREADS": "1"})
 
 
 @pytest.fixture
@@ -111,10 +96,8 @@ def both_end_well(meeting: Meeting, host: subprocess.Popen[str]) -> str:
 
 
 def noise(meeting: Meeting) -> None:
-    for said in (b"GET / HTTP/1.1\r\n\r\n", b"\xff" * (LONGEST + 1), b"\n", f"{CALL} 0 n1\n".encode()):
-        with meeting.connect() as sock:
-            sock.sendall(said)
-            assert cut_off(sock)
+    for _ in range(3):
+        make_noise(meeting.connect)
 
 
 def without_the_secret(meeting: Meeting) -> None:
@@ -128,12 +111,7 @@ def without_the_secret(meeting: Meeting) -> None:
 
 
 def with_the_hosts_own_proof(meeting: Meeting) -> None:
-    with meeting.connect() as first, meeting.connect() as second:
-        first.sendall(f"{CALL} {new_nonce()} peer meet-1\n".encode())
-        theirs = line(first).split()[0]
-        second.sendall(f"{CALL} {theirs} peer meet-1\n".encode())
-        first.sendall(line(second).split()[1].encode() + b"\n")
-        assert cut_off(first)
+    send_back_its_own_proof(meeting.connect, "peer", "meet-1")
 
 
 def a_flood(meeting: Meeting) -> None:
@@ -182,11 +160,11 @@ def test_one_that_leaves_again_is_not_counted(meeting: Meeting, host: subprocess
 
 
 @contextmanager
-def fake_host(meeting: Meeting) -> Iterator[tuple[socket.socket, subprocess.Popen[str]]]:
+def fake_host(meeting: Meeting, script: str = "echo $RANK") -> Iterator[tuple[socket.socket, subprocess.Popen[str]]]:
     """The connection of a command that has called, and that command."""
     with (
         socket.create_server(("127.0.0.1", meeting.port)) as server,
-        meeting.start() as guest,
+        meeting.start(script=script) as guest,
         server.accept()[0] as sock,
     ):
         yield sock, guest
@@ -220,3 +198,54 @@ def test_a_host_without_the_secret_gets_no_proof(meeting: Meeting) -> None:
         finally:
             guest.kill()
     assert (guest.returncode, out) == (1, "") and "does not know our secret" in err
+
+
+def test_a_host_that_answers_byte_by_byte_is_not_waited_for(meeting: Meeting) -> None:
+    """Each byte would come in time, and a line has thousands of them."""
+    gone = threading.Event()
+
+    def dribble(server: socket.socket) -> None:
+        with server.accept()[0] as sock:
+            while not gone.wait(0.3):
+                try:
+                    sock.sendall(b"0")
+                except OSError:
+                    return
+
+    with socket.create_server(("127.0.0.1", meeting.port)) as server:
+        thread = threading.Thread(target=dribble, args=(server,))
+        thread.start()
+        with meeting.start(join="1") as guest:
+            try:
+                out, err = guest.communicate(timeout=SECONDS)
+            finally:
+                gone.set()
+                guest.kill()
+                thread.join()
+    assert (guest.returncode, out) == (1, "") and "nobody could be reached there" in err
+
+
+def test_one_that_was_refused_cannot_ask_again(meeting: Meeting, host: subprocess.Popen[str]) -> None:
+    """Each time it would print a line at the host."""
+    with meeting.proved() as sock:
+        sock.sendall((json.dumps({"join": ["h", 1, 3, 3, "none"]}).encode() + b"\n") * 50)
+        assert cut_off(sock)
+    assert both_end_well(meeting, host).count("cannot take part") == 1
+
+
+def test_the_words_of_another_host_are_one_line_without_control_characters(meeting: Meeting) -> None:
+    with fake_host(meeting, "sleep 60") as (sock, guest):
+        try:
+            _, theirs, name, _ = line(sock).split()
+            ours = new_nonce()
+            sock.sendall(f"{ours} {proof('launcher', TOKEN, theirs, ours, name)}\n".encode())
+            assert line(sock).strip() and "join" in line(sock)
+            sock.sendall(json.dumps({"go": [1, [1, 1], 29999]}).encode() + b"\n")
+            said = ["h\x1b[2J", "all is well\nmslaunch: rank 7 ended\x07", 3]
+            sock.sendall(json.dumps({"failed": said}).encode() + b"\n")
+            _, err = guest.communicate(timeout=SECONDS)
+        finally:
+            guest.kill()
+    (text,) = (one for one in err.splitlines() if "has failed on" in one)
+    assert text.startswith("mslaunch: the job has failed on h?[2J: all is well mslaunch: rank 7 ended?")
+    assert guest.returncode == 1 and "\x1b" not in err and "\x07" not in err

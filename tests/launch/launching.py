@@ -16,6 +16,8 @@ import time
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
+from mslaunch.host.free_ports import Listener
+
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = Path(__file__).resolve().parent / "programs"
 BOUND = 30.0  # seconds for anything that should take less than one; the machine may be busy
@@ -31,6 +33,13 @@ def through_rsh(*hosts: str, agent: str = "rsh") -> list[str]:
     """The options that reach `hosts` (NAME[:SLOTS]) through our rsh."""
     words = ["--rsh-agent", f"{sys.executable} {PROGRAMS / agent}", "--agent-python", sys.executable]
     return [*words, "-H", ",".join(hosts)] if hosts else words
+
+
+def free_port() -> int:
+    """Below those that the kernel gives to outgoing connections, so that none takes it before its test does."""
+    listener = Listener()
+    listener.close()
+    return listener.port
 
 
 def environment(**more: str) -> dict[str, str]:

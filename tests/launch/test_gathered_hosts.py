@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from launching import Job, Result, environment, wait_until
-from test_torchrun_launches import free_port
+from launching import Job, Result, environment, free_port, wait_until
 
 NAME = "127.1"  # the C library takes it for 127.0.0.1, as it would a name of this host
 SHOW = ["sh", "-c", "echo $RANK $LOCAL_RANK $GROUP_RANK $WORLD_SIZE $GROUP_WORLD_SIZE $LOCAL_WORLD_SIZE"]
@@ -131,11 +130,13 @@ def test_fewer_hosts_start_after_the_last_call(hosts: Hosts) -> None:
 
 
 def test_hosts_that_do_not_come_are_counted(hosts: Hosts) -> None:
-    for _ in range(2):
-        hosts.start("--no-python", "echo", "started", nnodes="3", conf="join_timeout=2")
+    hosts.start("--no-python", "echo", "started", nnodes="3", conf="join_timeout=5")
+    hosts.wait_listening()
+    hosts.start("--no-python", "echo", "started", nnodes="3")
     ends = hosts.ends()
     assert [(end.code, end.out) for end in ends] == [(1, b"")] * 2
-    assert any("1 more host of --nnodes 3" in end.err and "did not come within 2 s" in end.err for end in ends)
+    what = "1 more host of --nnodes 3"
+    assert all(what in end.err and "did not come within 5 s" in end.err for end in ends), ends
 
 
 @pytest.mark.parametrize(

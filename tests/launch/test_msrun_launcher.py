@@ -12,9 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from launching import BOUND, environment, wait_until
-
-from mslaunch.host.free_ports import Listener
+from launching import BOUND, environment, free_port, wait_until
 
 SCRIPT = """#!/bin/bash
 workers=8 here=8 address=127.0.0.1 port=8118 node=0 logs=output/msrun_log join=False seconds=7200
@@ -62,12 +60,6 @@ def start(tmp_path: Path):  # type: ignore[no-untyped-def]
         return subprocess.Popen(line, cwd=tmp_path, env=env, **how)  # type: ignore[call-overload, no-any-return]
 
     return started
-
-
-def free_port() -> int:
-    listener = Listener()
-    listener.close()
-    return listener.port
 
 
 def check(directory: Path, ranks: int, local: int) -> None:

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from launching import Job, Result, environment, through_rsh
+from launching import Job, Result, environment, free_port, through_rsh
 
 SHOW = ["sh", "-c", "echo $RANK $LOCAL_RANK $GROUP_RANK $WORLD_SIZE $GROUP_WORLD_SIZE"]
 
@@ -22,11 +22,6 @@ def run(*words: object, **env: str) -> Result:
     done = job.end()
     job.wait_gone()
     return done
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 def test_one_command_for_all_hosts() -> None:

@@ -10,6 +10,7 @@ from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.launcher import job_failure
 from mslaunch.launcher.job_failure import JobFailure
 from mslaunch.launcher.mpi.mpi_frames import Impossible
+from mslaunch.launcher.peers.participants import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,7 +54,7 @@ class JobPeers:
             self._links[link] = False
         elif kind == "failed":
             host, why, code = value
-            self._fail(link, str(host)[:_TEXT], str(why)[:_TEXT], int(code) & 0xFF or EXIT_USAGE)
+            self._fail(link, one_line(host, _TEXT), one_line(why, _TEXT), int(code) & 0xFF or EXIT_USAGE)
         else:
             raise ValueError(kind)
 

@@ -12,10 +12,10 @@ import os
 from errno import EADDRINUSE
 
 from mslaunch.datamodel.request import Share
-from mslaunch.errors import LaunchError, counted, printable
+from mslaunch.errors import LaunchError, counted
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple, socket
-from mslaunch.launcher.peers.hosts_roll import Arrival, nodes_text, numbered, objection, own_arrival
 from mslaunch.launcher.peers.job_peers import JobPeers
+from mslaunch.launcher.peers.participants import nodes_text, numbered, objection, one_line, own_entry, said_by
 from mslaunch.launcher.peers.peer_link import KIND, PeerLink
 from mslaunch.launcher.peers.rendezvous_secret import read_or_make
 
@@ -34,7 +34,8 @@ _BACKLOG = 1024
 _TRY = 2.0  # seconds for one connection, and for the proof
 _PAUSE = 0.5  # between two tries
 _QUIET = 3.0  # seconds before a user is told who is waited for
-_TOLD = 5  # strangers that are named
+_TOLD = 5  # callers who cannot take part that are named
+_REASON = 500  # characters of another host's reason that are shown
 
 
 class MeetingContext(NamedTuple):
@@ -43,6 +44,16 @@ class MeetingContext(NamedTuple):
     loop: Loop
     interrupts: Interrupts
     console: Console
+
+
+class _Meeting(NamedTuple):
+    """What both sides of a meeting know."""
+
+    context: MeetingContext
+    asked: HostMeeting
+    host: str  # the name of this one
+    token: bytes
+    peers: JobPeers
 
 
 class Part(NamedTuple):
@@ -59,18 +70,15 @@ def meet(context: MeetingContext, request: Request) -> tuple[Request, JobPeers]:
     asked = request.cluster.host_meeting
     assert asked is not None
     token, host = read_or_make(asked.secret_file), os.uname().nodename
-    peers = JobPeers(host)
+    meeting = _Meeting(context, asked, host, token, JobPeers(host))
     sock = _listening(asked) if asked.hosts_meeting else None
-    if sock is not None:
-        part = _Host(context, asked, host, token, peers).wait(sock)
-    else:
-        part = _Guest(context, asked, host, token, peers).wait()
+    part = _MeetingParticipant(meeting).wait() if sock is None else _MeetingHost(meeting).wait(sock)
     first = sum(part.sizes[: part.node])
     share = Share(
         sum(part.sizes), first, part.address, 0, master=False, meeting=part.port, node=part.node, nodes=len(part.sizes)
     )
     cluster = request.cluster._replace(meeting=part.port, share=share)
-    return request._replace(cluster=cluster, stdin=request.stdin if not part.node else "none"), peers
+    return request._replace(cluster=cluster, stdin=request.stdin if not part.node else "none"), meeting.peers
 
 
 def _listening(asked: HostMeeting) -> socket | None:
@@ -96,19 +104,16 @@ def _listening(asked: HostMeeting) -> socket | None:
     return sock
 
 
-class _Host:
+class _MeetingHost:
     """The command at which the others meet."""
 
-    def __init__(self, context: MeetingContext, asked: HostMeeting, host: str, token: bytes, peers: JobPeers) -> None:
-        self._context = context
-        self._asked = asked
-        self._token = token
-        self._peers = peers
-        self._arrivals = [own_arrival(asked, host)]
-        self._links: list[PeerLink] = []  # of the arrivals after the first
+    def __init__(self, meeting: _Meeting) -> None:
+        self._context, self._asked, host, self._token, self._peers = meeting
+        self._participants = [own_entry(self._asked, host)]
+        self._links: list[PeerLink] = []  # of the participants after the first
         self._unsaid: set[PeerLink] = set()  # have not said yet who they are
         self._last_call = False  # nobody more is waited for
-        self._strangers = 0
+        self._told = 0  # how often the user has heard of somebody who cannot take part
         self._gone = False  # all have been told to go
 
     def wait(self, sock: socket) -> Part:
@@ -121,7 +126,7 @@ class _Host:
         self._time_last_call()
         try:
             self._context.interrupts.wait(self._complete, asked.join_seconds)
-            if len(self._arrivals) < asked.least:
+            if len(self._participants) < asked.least:
                 raise LaunchError(f"{self._missing()} did not come within {asked.join_seconds:g} s", asked.where, _SAME)
             return self._go()
         except LaunchError as error:
@@ -134,13 +139,13 @@ class _Host:
                 link.close()
 
     def _complete(self) -> bool:
-        return self._last_call or len(self._arrivals) >= self._asked.most
+        return self._last_call or len(self._participants) >= self._asked.most
 
     def _missing(self) -> str:
-        here, asked = len(self._arrivals), self._asked
-        names = ", ".join(one.host for one in self._arrivals)
+        here, asked = len(self._participants), self._asked
+        names = ", ".join(one.host for one in self._participants)
         more = counted(max(1, asked.least - here), "more host")
-        return f"{more} of --nnodes {nodes_text(self._arrivals[0])} (here: {names})"
+        return f"{more} of --nnodes {nodes_text(self._participants[0])} (here: {names})"
 
     def _admit(self, name: str, kind: str, sock: socket) -> None:
         if kind == KIND:
@@ -149,14 +154,16 @@ class _Host:
             sock.close()
 
     def _refused(self, address: str, ours: bool) -> None:
-        self._strangers += 1
-        if self._strangers > _TOLD:
-            return
         if ours:
             text = f"a command on {address} does not know the secret in {self._asked.secret_file}: copy it there"
         else:
             text = f"what has called from {address} is no mslaunch: a real torchrun cannot take part"
-        self._context.console.info(text)
+        self._tell(text)
+
+    def _tell(self, text: str) -> None:
+        self._told += 1
+        if self._told <= _TOLD:
+            self._context.console.info(text)
 
     def _heard(self, link: PeerLink, kind: str, value: Any) -> None:
         if self._gone:
@@ -164,33 +171,34 @@ class _Host:
             return
         if kind != "join" or link not in self._unsaid:
             raise ValueError(kind)
-        host, ranks, least, most, run_id = value
-        new = Arrival(str(host), int(ranks), int(least), int(most), str(run_id))
-        why = objection(self._arrivals[0], new, len(self._arrivals))
-        if why or new.ranks < 1:
-            link.send("refused", why or "it has no ranks")
-            self._context.console.info(f"{printable(new.host)} cannot take part: {printable(why)}")
+        new = said_by(value)
+        why = objection(self._participants[0], new, len(self._participants))
+        if why:
+            link.send("refused", why)
+            link.close()
+            self._unsaid.discard(link)
+            self._tell(f"{new.host} cannot take part: {one_line(why, _REASON)}")
             return
         link.host = new.host
         self._unsaid.discard(link)
         self._links.append(link)
-        self._arrivals.append(new)
+        self._participants.append(new)
         self._time_last_call()
 
     def _time_last_call(self) -> None:
         """When the fewest are here, more are waited for only so long."""
-        if len(self._arrivals) == self._asked.least:
+        if len(self._participants) == self._asked.least:
             self._context.loop.after(self._asked.last_call, self._call_last)
 
     def _call_last(self) -> None:
-        self._last_call = len(self._arrivals) >= self._asked.least
+        self._last_call = len(self._participants) >= self._asked.least
 
     def _left(self, link: PeerLink) -> None:
         if self._gone:
             self._peers.ended(link)
         elif link in self._links:
             at = self._links.index(link)
-            del self._links[at], self._arrivals[at + 1]
+            del self._links[at], self._participants[at + 1]
         self._unsaid.discard(link)
 
     def _go(self) -> Part:
@@ -199,7 +207,7 @@ class _Host:
         listener = Listener()
         port = listener.port
         listener.close()  # an agent of ours holds it until ranks start
-        places, self._gone = numbered(self._arrivals), True
+        places, self._gone = numbered(self._participants), True
         for link in self._links:
             self._peers.add(link)
         for link, node in zip(list(self._links), places.nodes[1:]):
@@ -209,19 +217,15 @@ class _Host:
     def _dismiss(self, error: LaunchError) -> None:
         """Tell those who have come that nothing will be started."""
         for link in self._links:
-            link.send("refused", f"the command on {self._arrivals[0].host} has ended: {error.what}")
+            link.send("refused", f"the command on {self._participants[0].host} has ended: {error.what}")
             link.close()
 
 
-class _Guest:
+class _MeetingParticipant:
     """A command that calls the host of the meeting."""
 
-    def __init__(self, context: MeetingContext, asked: HostMeeting, host: str, token: bytes, peers: JobPeers) -> None:
-        self._context = context
-        self._asked = asked
-        self._host = host
-        self._token = token
-        self._peers = peers
+    def __init__(self, meeting: _Meeting) -> None:
+        self._context, self._asked, self._host, self._token, self._peers = meeting
         self._part: Part | None = None
         self._error = ""  # why it cannot take part
         self._address = ""
@@ -232,7 +236,7 @@ class _Guest:
         began = self._context.loop.now()
         link = self._connect(began)
         link.host = asked.host
-        link.send("join", list(own_arrival(asked, self._host)))
+        link.send("join", list(own_entry(asked, self._host)))
         left = max(1.0, asked.join_seconds + asked.last_call - (self._context.loop.now() - began))
         try:
             interrupts.wait(lambda: bool(self._part or self._error), left)
@@ -288,7 +292,7 @@ class _Guest:
         if self._part:
             self._peers.heard(link, kind, value)
         elif kind == "refused":
-            self._error = str(value)
+            self._error = one_line(value, _REASON) or "it did not say why"
         elif kind == "go":
             node, sizes, port = value
             found = Part(int(node), tuple(map(int, sizes)), self._address, int(port))
