@@ -175,3 +175,8 @@ def memory_of(pid: int) -> int:
 def alive(pid: int) -> bool:
     """It runs (a zombie does not)."""
     return state_of(pid) not in ("", "Z")
+
+
+def without_warnings(text: str) -> str:
+    """What the real mpirun says, without the line of its parent of ssh that sometimes loses a race with it."""
+    return "".join(line for line in text.splitlines(keepends=True) if "Warning: setpgid" not in line)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from launching import Job, Result, environment, program
+from launching import Job, Result, environment, program, without_warnings
 from stages import ROOT, Cluster
 
 from mslaunch.backends.openmpi.find_mpirun import find
@@ -324,11 +324,6 @@ def elsewhere(pair: Cluster, backend: str, tmp_path: Path) -> Iterator[Callable[
         return Result(ended.code, ended.out, ended.err)
 
     yield run_there
-
-
-def without_warnings(text: str) -> str:
-    """mpirun's parent of ssh sometimes loses a race with it, and says so."""
-    return "".join(line for line in text.splitlines(keepends=True) if "Warning: setpgid" not in line)
 
 
 @pytest.mark.root

@@ -156,6 +156,14 @@ class KubeApi:
             await writer.drain()
         finally:
             incoming.cancel()
+            await _end(process)
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """A process that goes on when this server ends is ended with it, and waited for."""
+    if process.returncode is None:
+        process._transport.close()  # closes the pipes, too, which its children may keep open
+        await asyncio.wait_for(process.wait(), 20)
 
 
 async def _take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, stdin: asyncio.StreamWriter | None) -> None:

@@ -267,9 +267,11 @@ class JobState:
     def _mpi_event(self, event: Any) -> list[Any]:
         rank = self.table.ranks[event.rank]
         failure = first_cause.mpi_failure(event, rank)
-        if not failure and rank.in_mpi and self.order and self.order.head >= 0:
-            failure = self.order.in_mpi(rank)
-        return self._fail(failure, rank.world) if failure else []
+        if failure:
+            return self._fail(failure, rank.world)
+        if self.order and isinstance(event, mpi_frames.Joined) and self.phase == RUNNING:
+            return self.order.in_mpi(rank, self._timers)
+        return []
 
     # --- from outside, and time
 
@@ -335,7 +337,8 @@ class JobState:
             awaited = tuple(self.table.services.awaited)
             return [*self._begin(), Notify("not ready", {"services": awaited, "seconds": events.SERVE_SECONDS})]
         if timer == events.READY:
-            return self._fail(self.order.late(self.table.ranks[self.order.head])) if self.order else []
+            late = self.order and self.order.head >= 0 and self.order.late(self.table.ranks[self.order.head])
+            return self._fail(late) if late else []
         if timer == events.TRACES:
             return self._traced(events.Traced(tuple(self._tracing)))
         if timer in (events.KILL, events.KILL_NOW):

@@ -11,6 +11,8 @@ from mslaunch.launcher import job_failure
 from mslaunch.launcher.job.events import READY, AwaitPort, Start
 from mslaunch.launcher.job_failure import JobFailure
 
+SEEN_SECONDS = 2.0  #: in which an agent sees an open port; it looks some times a second where looking is slow
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
     from typing import Any
@@ -69,6 +71,12 @@ class ProgramStarts:
         self._at += 1
         return [*timers.cancel(READY), *self.begin(timers)]
 
+    def in_mpi(self, rank: RankState, timers: JobTimers) -> list[Any]:
+        """A rank has called MPI_Init: it listens already, and will be seen to, or it never will."""
+        if rank.rank != self.head:
+            return []
+        return [*timers.cancel(READY), *timers.set(READY, min(self._seconds, SEEN_SECONDS))]
+
     # --- failures
 
     def ended(self, rank: RankState) -> JobFailure:
@@ -76,11 +84,9 @@ class ProgramStarts:
         return self._failure("ended", rank, rank.status.shell_code or EXIT_USAGE)
 
     def late(self, rank: RankState) -> JobFailure:
-        """The time is over."""
-        return self._failure("late", rank, EXIT_TIMEOUT)
-
-    def in_mpi(self, rank: RankState) -> JobFailure:
-        """A rank has called MPI_Init, and waits there for ranks that wait for the port."""
+        """The time is over; a head in MPI_Init waits there for ranks that wait for its port."""
+        if not rank.in_mpi:
+            return self._failure("late", rank, EXIT_TIMEOUT)
         failure = self._failure("mpi", rank, EXIT_USAGE)
         return failure._replace(rank=None)  # it did nothing wrong, and would do it again in another attempt
 

@@ -83,8 +83,7 @@ def _not_ready(facts: Facts) -> tuple[str, Details]:
         seconds = f"{facts['seconds']:g} {'second' if facts['seconds'] == 1 else 'seconds'}"
         return f" did not listen at {port} within {seconds} (--ready-timeout)", ()
     if why == "mpi":
-        head = "it" if facts["rank"] == facts["head"] else f"rank {facts['head']}"
-        what = f" is in MPI_Init, where all ranks meet, and others are not started before {head} listens at {port}"
+        what = f" is in MPI_Init, where all ranks meet, and others are not started before it listens at {port}"
         return what, ("let MPI_Init be called after that, or give --mpi none for ranks that are no job of MPI",)
     status = facts["status"]
     stay = "is it a program that goes on in the background? Let it stay: ray start needs --block"

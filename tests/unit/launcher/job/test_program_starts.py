@@ -31,7 +31,7 @@ from mslaunch.launcher.job.events import (
     Traced,
 )
 from mslaunch.launcher.job.job_state import ENDING, JobState
-from mslaunch.launcher.job.program_starts import ProgramStarts
+from mslaunch.launcher.job.program_starts import SEEN_SECONDS, ProgramStarts
 from mslaunch.launcher.mpi.mpi_frames import Joined, Left
 from mslaunch.plan.program_steps import MEETING_PORT, ProgramStep
 
@@ -177,9 +177,24 @@ def test_no_program_starts_while_stacks_are_read() -> None:
 
 def test_mpi_cannot_meet_ranks_that_wait() -> None:
     state = state_of()
-    assert actions(state, *HEAD, Joined(0))[-1] == ENDED
+    actions(state, *HEAD)
+    assert actions(state, Joined(0)) == [CANCEL, SetTimer(READY, SEEN_SECONDS)]
+    assert actions(state, TimerFired(READY)) == [ENDED]
     what = "rank 0 is in MPI_Init, where all ranks meet, and others are not started before it listens at port 6379"
     assert failure_of(state).what == what
+
+
+def test_a_head_in_mpi_may_listen_already() -> None:
+    state = state_of()
+    actions(state, *HEAD, Joined(0))
+    assert actions(state, PortOpened(0)) == [CANCEL, Start(1)], "the agent looks some times a second"
+
+
+def test_others_than_the_head_may_wait_in_mpi() -> None:
+    state = state_of(THREE)
+    actions(state, *HEAD, PortOpened(0), Started(1, 101))
+    assert actions(state, Joined(0)) == []
+    assert actions(state, PortOpened(1)) == [CANCEL, Start(2)]
 
 
 def test_mpi_meets_once_all_run() -> None:
