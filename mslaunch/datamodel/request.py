@@ -188,7 +188,7 @@ class Share(NamedTuple):
 
 
 class HostMeeting(NamedTuple):
-    """Commands on several hosts that start one job together, and have no numbers: where and how they meet."""
+    """Commands on several hosts that start one job together: where and how they meet."""
 
     host: str  # the endpoint as it was written
     address: str  # and as an IP address
@@ -201,6 +201,8 @@ class HostMeeting(NamedTuple):
     secret_file: str
     join_seconds: float = 600.0
     last_call: float = 30.0  # seconds for more than the fewest
+    restarts: int = 0  # how often all ranks are started again; all commands say the same
+    number: int | None = None  # of this host, where hosts have numbers; ranks then meet at the port of the endpoint
 
     @property
     def where(self) -> str:

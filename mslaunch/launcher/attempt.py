@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from mslaunch.launcher.agents.staging import StagedFile
     from mslaunch.launcher.agents.start_agents import OpenLinks
     from mslaunch.launcher.interrupts import Interrupts
+    from mslaunch.launcher.job.job_records import JobRecords
     from mslaunch.launcher.mpi.mpi_frames import RunningJob
     from mslaunch.launcher.mpi.spawn_ranks import Spawner
     from mslaunch.launcher.observers import Observers
@@ -234,11 +235,7 @@ class JobAttempt:
 
             order = ProgramStarts(self._steps, request.ready_timeout)
         self.state = JobState(jobmap, policy_of(request), streams, request.grace, shared, order)
-        records = None
-        if context.observers:
-            from mslaunch.launcher.job.job_records import JobRecords
-
-            records = JobRecords(context.observers.emit, self.state, self.number, self.output.write)
+        records = self._records()
         agents = JobAgents(self.agents, context.links.suspend)
         controller = JobController(
             context.loop,
@@ -255,9 +252,11 @@ class JobAttempt:
         self.output.on_progress(controller.on_drained)
         context.interrupts.attach(controller.post)
         if context.peers:
-            context.peers.attach(controller.post)
+            context.peers.attach(controller.post, self.state)
         try:
             controller.run()
+            if context.peers:
+                context.peers.settle(context.loop, context.console.info)
             controller.finish()
         finally:
             context.interrupts.detach()
@@ -266,6 +265,15 @@ class JobAttempt:
         if records:
             records.end()
             context.observers.emit(AttemptEnded, self.number, self._failure())
+
+    def _records(self) -> JobRecords | None:
+        """For observers, if there are any."""
+        emit = self._context.observers.emit
+        if not self._context.observers:
+            return None
+        from mslaunch.launcher.job.job_records import JobRecords
+
+        return JobRecords(emit, self.state, self.number, self.output.write, self._failure)
 
     def _plans(self) -> JobPlans:
         """What is made once ports and addresses are known."""

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
     from mslaunch.datamodel.request import Request
     from mslaunch.launcher.attempt import LaunchContext
-    from mslaunch.launcher.host_replacement import HostReplacement
+    from mslaunch.launcher.host_replacement import HostReplacement, HostsOfPeers
 
 
 class GroupRestart:
     """All attempts of a launch but the first; `request` is that of the first."""
 
-    def __init__(self, context: LaunchContext, request: Request, hosts: HostReplacement) -> None:
+    def __init__(self, context: LaunchContext, request: Request, hosts: HostReplacement | HostsOfPeers) -> None:
         self._context = context
         self._request = request
         self._hosts = hosts
@@ -46,14 +46,14 @@ class GroupRestart:
                 kept = before.close_output() and kept
                 self._run(attempt)
             except NoPlaceError as error:
-                outcome = _with_reason(outcome, error.lines)
+                outcome = self._with_reason(outcome, error.lines)
                 break
             except LaunchError as error:
                 if error is self._context.interrupts.error:
                     past.append(_record(before, outcome, ""))
                     outcome = outcome._replace(code=error.code, failure=Failure(error.what, code=error.code))
                 else:
-                    outcome = _with_reason(outcome, [f"not started again: {error}"])
+                    outcome = self._with_reason(outcome, [f"not started again: {error}"])
                 break
             past.append(_record(before, outcome, changed))
             outcome = attempt.outcome()
@@ -87,6 +87,13 @@ class GroupRestart:
             console.info(f"{attempt_text(attempt.number, self._attempts)}: {changed}")
         return attempt, changed
 
+    def _with_reason(self, outcome: Outcome, lines: Sequence[str]) -> Outcome:
+        """The last outcome, and why no attempt follows; commands on other hosts hear of it."""
+        assert outcome.failure
+        if self._context.peers:
+            self._context.peers.no_other(lines[0])
+        return outcome._replace(failure=outcome.failure._replace(detail=(*lines, *outcome.failure.detail)))
+
     @staticmethod
     def _run(attempt: JobAttempt) -> None:
         try:
@@ -101,8 +108,3 @@ class GroupRestart:
 def _record(attempt: JobAttempt, outcome: Outcome, changed: str) -> Attempt:
     assert outcome.failure
     return Attempt(attempt.number, outcome.failure, outcome.seconds, changed)
-
-
-def _with_reason(outcome: Outcome, lines: Sequence[str]) -> Outcome:
-    assert outcome.failure
-    return outcome._replace(failure=outcome.failure._replace(detail=(*lines, *outcome.failure.detail)))

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from mslaunch.datamodel.jobmap import Allocation, JobMap, Node
     from mslaunch.datamodel.request import Request
     from mslaunch.launcher.attempt import JobAttempt
+    from mslaunch.launcher.peers.job_meeting import JobMeeting
     from mslaunch.launcher.restart_candidates import Candidate
 
 _PROBE_SECONDS = 5.0  #: at most, for a host that was lost
@@ -162,6 +163,31 @@ class HostReplacement:
                 raise error
         self._gone.update(gone)
         self._lost.update(gone)
+
+
+class HostsOfPeers:
+    """As `HostReplacement`; which hosts there are is decided where the commands meet."""
+
+    def __init__(self, meeting: JobMeeting) -> None:
+        self._meeting = meeting
+
+    def connect_first(self, attempt: JobAttempt, notice: Callable[[str], None]) -> None:
+        """The request of the attempt is that of a command that has met the others."""
+        _connect_here(attempt, attempt.request)
+
+    def connect_again(self, attempt: JobAttempt, before: JobAttempt) -> str:
+        """The same when all have met once more; returns what is different.
+
+        Raises `LaunchError` if too few have come, or somebody wants no other attempt.
+        """
+        request, changed = self._meeting.again(attempt.number)
+        _connect_here(attempt, request)
+        return changed
+
+
+def _connect_here(attempt: JobAttempt, request: Request) -> None:
+    attempt.place(request, attempt.count_cores(attempt.named_hosts()))
+    attempt.connect()
 
 
 def _service_node(request: Request, allocation: Allocation) -> str:

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
     from mslaunch.datamodel.jobmap import Allocation
     from mslaunch.datamodel.request import Caller
-    from mslaunch.launcher.host_replacement import HostReplacement
+    from mslaunch.launcher.host_replacement import HostReplacement, HostsOfPeers
+    from mslaunch.launcher.peers.job_meeting import JobMeeting
     from mslaunch.resource_managers.managers import Grant
 
 #: the word of a system -> a variable that says that a launch may run under it, and its resource manager
@@ -60,15 +61,21 @@ def run(request: Request, caller: Caller) -> Outcome:
 
 def _run_with_peers(context: LaunchContext, request: Request) -> Outcome:
     """Meet the commands on other hosts, and run this one's part; they learn how it ended."""
-    from mslaunch.launcher.peers.meet import MeetingContext, meet
+    from mslaunch.launcher.peers.job_meeting import JobMeeting
+    from mslaunch.launcher.peers.meeting_records import MeetingContext
 
-    request, peers = meet(MeetingContext(context.loop, context.interrupts, context.console), request)
+    meeting = JobMeeting(MeetingContext(context.loop, context.interrupts, context.console), request)
+    peers = meeting.peers
     try:
-        outcome = _Launch(context._replace(peers=peers), request).run()
+        request = meeting.first()
+        context.observers.add(peers.observe)
+        outcome = _Launch(context._replace(peers=peers), request, meeting).run()
+        peers.tell(outcome)
     except LaunchError as error:
         peers.tell(None, error)
         raise
-    peers.tell(outcome)
+    finally:
+        meeting.close()
     return outcome
 
 
@@ -113,12 +120,14 @@ def _grant(request: Request, caller: Caller) -> Grant | None:
 class _Launch:
     """From the request to the outcome."""
 
-    def __init__(self, context: LaunchContext, request: Request) -> None:
+    def __init__(self, context: LaunchContext, request: Request, meeting: JobMeeting | None = None) -> None:
         self._context = context
         self._console = context.console
         self._request = request
-        self._hosts: HostReplacement | None = None  # with --restart group
-        self._attempt = JobAttempt(context, request, 1)  # the last that has run
+        self._meeting = meeting  # with commands on other hosts
+        self._hosts: HostReplacement | HostsOfPeers | None = None  # with --restart group
+        number = meeting.peers.attempt if meeting else 1
+        self._attempt = JobAttempt(context, request, number)  # the last that has run
         self._spare = bytes(_SPARE)
 
     def run(self) -> Outcome:
@@ -165,9 +174,7 @@ class _Launch:
         announce_pid(self._context, request)
         attempt.collect_files()
         if request.restart == "group" and not request.do_not_launch:
-            from mslaunch.launcher.host_replacement import HostReplacement
-
-            self._hosts = HostReplacement(request)
+            self._hosts = self._all_hosts()
             self._hosts.connect_first(attempt, self._console.info)
         else:
             attempt.place(request, attempt.count_cores(attempt.named_hosts()))
@@ -183,6 +190,12 @@ class _Launch:
         if late:
             attempt.open_output()
         self._show_bindings()
+
+    def _all_hosts(self) -> HostReplacement | HostsOfPeers:
+        """Those of all attempts."""
+        from mslaunch.launcher.host_replacement import HostReplacement, HostsOfPeers
+
+        return HostsOfPeers(self._meeting) if self._meeting else HostReplacement(self._request)
 
     # --- the end
 

@@ -86,6 +86,14 @@ class OutputCounted(NamedTuple):
     stderr: int
 
 
+class JobFailed(NamedTuple):
+    """An attempt has failed, and what runs of it is being ended; `failure` is the cause as far as it is known now."""
+
+    time: float
+    number: int
+    failure: Failure
+
+
 class AttemptEnded(NamedTuple):
     """All processes of an attempt have ended; `failure` is why it failed."""
 
@@ -111,6 +119,10 @@ class Observers:
 
     def __bool__(self) -> bool:
         return bool(self._observers)
+
+    def add(self, observer: Observer) -> None:
+        """One more."""
+        self._observers.append(observer)
 
     def emit(self, kind: Callable[..., Any], *facts: Any) -> None:
         """A record of this kind, made now."""

@@ -25,7 +25,7 @@ from mslaunch.protocol.call_proof import CALL, new_nonce, proof
 SECONDS = 30.0
 SECRET = b"0123456789abcdef0123456789abcdef"
 TOKEN = blake2b(SECRET, digest_size=32).digest()
-JOIN = {"join": ["other", 1, 2, 2, "none"]}
+JOIN = {"join": ["other", 1, 2, 2, "none", 0, None]}
 
 
 class Meeting(NamedTuple):
@@ -133,9 +133,12 @@ def test_strangers_learn_nothing_and_the_others_meet(
 
 ODD: list[Any] = [
     b"no json\n", b"[]\n", b"{}\n", b'{"a": 1, "b": 2}\n', b"[" * 40000 + b"\n", b"x" * 70000,
-    {"join": None}, {"join": []}, {"join": ["h", "x", 2, 2, "none"]}, {"go": [1, [1, 1], 5]}, {"failed": ["h", "w", 1]},
-    {"join": ["h", 0, 2, 2, "none"]}, {"join": ["h", -5, 2, 2, "none"]}, {"join": [["h"], 1, 2]}, {"done": 1},
-    b"\xff\n", {"join": ["h", float("inf"), 2, 2, "none"]},
+    {"join": None}, {"join": []}, {"join": ["h", "x", 2, 2, "none", 0, None]}, {"go": [1, [1, 1], 5, 1]},
+    {"failed": ["h", "w", 1, 0]}, {"ready": 1}, {"over": "h"},
+    {"join": ["h", 0, 2, 2, "none", 0, None]}, {"join": ["h", -5, 2, 2, "none", 0, None]}, {"join": [["h"], 1, 2]},
+    {"done": 1}, {"join": ["h", 1, 2, 2, "none"]}, {"join": ["h", 1, 2, 2, "none", -1, None]},
+    {"join": ["h", 1, 2, 2, "none", 0, 2]},
+    b"\xff\n", {"join": ["h", float("inf"), 2, 2, "none", 0, None]},
 ]  # fmt: skip
 
 
@@ -154,7 +157,7 @@ def test_one_that_leaves_again_is_not_counted(meeting: Meeting, host: subprocess
     """It has closed its connection before the last one comes, and the host has seen that: it answers in order."""
     for _ in range(3):
         with meeting.proved() as sock:
-            sock.sendall(json.dumps({"join": ["h", 1, 3, 3, "none"]}).encode() + b"\n")
+            sock.sendall(json.dumps({"join": ["h", 1, 3, 3, "none", 0, None]}).encode() + b"\n")
             assert "refused" in line(sock)
     both_end_well(meeting, host)
 
@@ -171,7 +174,20 @@ def fake_host(meeting: Meeting, script: str = "echo $RANK") -> Iterator[tuple[so
 
 
 @pytest.mark.parametrize(
-    "go", [[0, [1, 1], 5], [2, [1, 1], 5], [1, [1, 0], 5], [1, [1, 2], 5], [1, [1, 1], 0], [1, [1, 1], 70000], [], "x"]
+    "go",
+    [
+        [0, [1, 1], 5, 1],
+        [2, [1, 1], 5, 1],
+        [1, [1, 0], 5, 1],
+        [1, [1, 2], 5, 1],
+        [1, [1, 1], 0, 1],
+        [1, [1, 1], 70000, 1],
+        [1, [1, 1], 5, 0],
+        [1, [1, 1], 5, 2],
+        [1, [1, 1], 5],
+        [],
+        "x",
+    ],
 )
 def test_a_host_that_says_what_cannot_be_starts_nothing(meeting: Meeting, go: Any) -> None:
     """It knows the secret; a command that called it says so and ends."""
@@ -228,7 +244,7 @@ def test_a_host_that_answers_byte_by_byte_is_not_waited_for(meeting: Meeting) ->
 def test_one_that_was_refused_cannot_ask_again(meeting: Meeting, host: subprocess.Popen[str]) -> None:
     """Each time it would print a line at the host."""
     with meeting.proved() as sock:
-        sock.sendall((json.dumps({"join": ["h", 1, 3, 3, "none"]}).encode() + b"\n") * 50)
+        sock.sendall((json.dumps({"join": ["h", 1, 3, 3, "none", 0, None]}).encode() + b"\n") * 50)
         assert cut_off(sock)
     assert both_end_well(meeting, host).count("cannot take part") == 1
 
@@ -240,8 +256,8 @@ def test_the_words_of_another_host_are_one_line_without_control_characters(meeti
             ours = new_nonce()
             sock.sendall(f"{ours} {proof('launcher', TOKEN, theirs, ours, name)}\n".encode())
             assert line(sock).strip() and "join" in line(sock)
-            sock.sendall(json.dumps({"go": [1, [1, 1], 29999]}).encode() + b"\n")
-            said = ["h\x1b[2J", "all is well\nmslaunch: rank 7 ended\x07", 3]
+            sock.sendall(json.dumps({"go": [1, [1, 1], 29999, 1]}).encode() + b"\n")
+            said = ["h\x1b[2J", "all is well\nmslaunch: rank 7 ended\x07", 3, 0]
             sock.sendall(json.dumps({"failed": said}).encode() + b"\n")
             _, err = guest.communicate(timeout=SECONDS)
         finally:

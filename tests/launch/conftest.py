@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from gathered import Hosts
 from launching import Job, Result, environment
 
 
@@ -31,3 +32,12 @@ def start(tmp_path: Any) -> Iterator[Callable[..., Job]]:
 def run(start: Callable[..., Job]) -> Callable[..., Result]:
     """Run the command to its end."""
     return lambda words, bound=30.0, **how: start(words, **how).end(bound)
+
+
+@pytest.fixture
+def hosts(tmp_path: Any) -> Iterator[Hosts]:
+    """Commands that meet; what they have left is ended."""
+    made = Hosts(tmp_path)
+    yield made
+    for job in made.jobs:
+        job.destroy()

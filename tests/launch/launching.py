@@ -68,21 +68,30 @@ class Job:
         self.mark = f"TEST_MARK_{os.getpid()}_{time.monotonic_ns()}"
         how = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **how}
         self.process = subprocess.Popen([*COMMAND, *words], env={**env, self.mark: "1"}, start_new_session=True, **how)
-        self.out = b""
+        self.out = self.err = b""
         self.pid = self.process.pid
 
     def expect(self, word: bytes, count: int = 1, bound: float = BOUND) -> bytes:
         """Read standard output until `word` was there `count` times; returns all that has been read so far."""
-        assert self.process.stdout
-        with selectors.DefaultSelector() as selector:
-            selector.register(self.process.stdout, selectors.EVENT_READ)
-            deadline = time.monotonic() + bound
-            while self.out.count(word) < count:
-                assert selector.select(deadline - time.monotonic()), f"no {word!r} x {count} in {self.out!r}"
-                data = os.read(self.process.stdout.fileno(), 1 << 16)
-                assert data, f"the end came before {word!r} x {count}: {self.out!r} {self._errors()}"
-                self.out += data
+        self.out = self._expect(self.process.stdout, self.out, word, count, bound)
         return self.out
+
+    def expect_error(self, word: bytes, bound: float = BOUND) -> bytes:
+        """The same of standard error."""
+        self.err = self._expect(self.process.stderr, self.err, word, 1, bound)
+        return self.err
+
+    def _expect(self, stream: IO[bytes] | None, text: bytes, word: bytes, count: int, bound: float) -> bytes:
+        assert stream
+        with selectors.DefaultSelector() as selector:
+            selector.register(stream, selectors.EVENT_READ)
+            deadline = time.monotonic() + bound
+            while text.count(word) < count:
+                assert selector.select(deadline - time.monotonic()), f"no {word!r} x {count} in {text!r}"
+                data = os.read(stream.fileno(), 1 << 16)
+                assert data, f"the end came before {word!r} x {count}: {text!r} {self._errors()}"
+                text += data
+        return text
 
     def pids(self, word: str = "ready") -> list[int]:
         """The process ids that ranks have said after `word`."""
@@ -103,7 +112,8 @@ class Job:
         except subprocess.TimeoutExpired:
             self.destroy()
             raise
-        return Result(self.process.returncode, self.out + (out or b""), (err or b"").decode("utf-8", "replace"))
+        said = (self.err + (err or b"")).decode("utf-8", "replace")
+        return Result(self.process.returncode, self.out + (out or b""), said)
 
     def left(self) -> dict[int, str]:
         """Process ids and command lines of all that carry our mark and live."""

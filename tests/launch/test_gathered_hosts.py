@@ -4,49 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from launching import Job, Result, environment, free_port, wait_until
+from gathered import Hosts
+from launching import Job, environment
 
 NAME = "127.1"  # the C library takes it for 127.0.0.1, as it would a name of this host
 SHOW = ["sh", "-c", "echo $RANK $LOCAL_RANK $GROUP_RANK $WORLD_SIZE $GROUP_WORLD_SIZE $LOCAL_WORLD_SIZE"]
-
-
-class Hosts:
-    """Commands that meet at one endpoint of this host; each has an environment of its own."""
-
-    def __init__(self, home: Path) -> None:
-        self.port = free_port()
-        self.home = home
-        self.jobs: list[Job] = []
-
-    def start(self, *words: object, nnodes: str = "2", home: str = "home", conf: str = "join_timeout=40") -> Job:
-        meet = [f"--nnodes={nnodes}", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{self.port}"]
-        argv = ["--dialect", "torchrun", *meet, f"--rdzv-conf={conf}", *map(str, words)]
-        env = environment(HOME=str(self.home / home), XDG_CONFIG_HOME="", OMP_NUM_THREADS="1")
-        self.jobs.append(Job(argv, env))
-        return self.jobs[-1]
-
-    def wait_listening(self) -> None:
-        """Until the first command listens at the endpoint."""
-        state = f":{self.port:04X} 00000000:0000 0A"
-        wait_until(lambda: state in Path("/proc/net/tcp").read_text())
-
-    def ends(self) -> list[Result]:
-        ends = [job.end() for job in self.jobs]
-        for job in self.jobs:
-            job.wait_gone()
-        return ends
-
-
-@pytest.fixture
-def hosts(tmp_path: Path) -> Iterator[Hosts]:
-    made = Hosts(tmp_path)
-    yield made
-    for job in made.jobs:
-        job.destroy()
 
 
 def test_hosts_get_numbers_and_may_differ_in_their_ranks(hosts: Hosts) -> None:

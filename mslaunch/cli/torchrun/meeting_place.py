@@ -2,8 +2,8 @@
 
 There are four cases: all ranks run here; this is one of several hosts, each with a command of its own and a
 --node-rank (`Share`); the same without numbers, which they get when they meet (`HostMeeting`); or -H and --hostfile
-name hosts, and this command starts all of them.  torchrun's own protocols (c10d, etcd) are not spoken: all commands
-are mslaunch's.
+name hosts, and this command starts all of them.  Commands with numbers meet only if ranks may be started again.
+torchrun's own protocols (c10d, etcd) are not spoken: all commands are mslaunch's.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from mslaunch.cli.parser.readers import is_number
 from mslaunch.cli.pods import scheduler_address
 from mslaunch.datamodel.request import HostMeeting, Request, Share
 from mslaunch.errors import UsageError, counted
-from mslaunch.faststd import TYPE_CHECKING
+from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -123,10 +123,6 @@ def _shared(request: Request, own: TorchrunOptions, each: int) -> Request:
     hosts, (name, port, where) = _most(own), _named(own)
     if own.node >= hosts:
         raise UsageError(f"there is no host {own.node} among {hosts}", "--node-rank", "hosts are counted from 0")
-    if own.restarts:
-        raise UsageError(
-            "this command cannot start ranks of other hosts again", "--max-restarts", f"{_ONE_COMMAND}; or leave it out"
-        )
     address = scheduler_address.resolved(name, where)
     if not own.node and not _is_here(name, address):
         what = f"with --node-rank 0 ranks meet on this host, and {name} is not an address of it"
@@ -136,6 +132,9 @@ def _shared(request: Request, own: TorchrunOptions, each: int) -> Request:
         notes += (f"--nnodes {own.nodes[0]}:{hosts}: where hosts have numbers, all {counted(hosts, 'host')} must come",)
     share = Share(hosts * each, own.node * each, address, 0, master=False, meeting=port)
     cluster = request.cluster._replace(meeting=port, share=share)
+    if own.restarts:
+        here = _MeetingPoint(name, address, port, not own.node)
+        cluster = cluster._replace(host_meeting=_meeting(own, here, (hosts, hosts), each)._replace(number=own.node))
     return request._replace(cluster=cluster, notes=notes, stdin=request.stdin if not own.node else "none")
 
 
@@ -144,18 +143,29 @@ def _gathered(request: Request, own: TorchrunOptions, each: int) -> Request:
     if not own.endpoint:
         todo = f"write --rdzv-endpoint NODE1:{_C10D_PORT}, the same on each host"
         raise UsageError("hosts without numbers meet at an endpoint", "--rdzv-backend c10d", todo)
-    if own.restarts:
-        raise UsageError(
-            "this command cannot start ranks of other hosts again", "--max-restarts", f"{_ONE_COMMAND}; or leave it out"
-        )
-    (host, port), (fewest, most), conf = own.endpoint, own.nodes or (1, 1), dict(own.conf)
-    address = scheduler_address.resolved(host, "--rdzv-endpoint")
-    meeting = HostMeeting(
-        host, address, port or _C10D_PORT, _is_host(conf, host, address), fewest, most, each, own.run_id,
-        own.secret_file, _seconds(conf, "join_timeout", 600.0), _seconds(conf, "last_call_timeout", 30.0),
-    )  # fmt: skip
-    share = Share(most * each, 0, address, 0, master=False)
+    host, port = own.endpoint
+    address, nodes = scheduler_address.resolved(host, "--rdzv-endpoint"), own.nodes or (1, 1)
+    here = _MeetingPoint(host, address, port or _C10D_PORT, _is_host(dict(own.conf), host, address))
+    meeting = _meeting(own, here, nodes, each)
+    share = Share(nodes[1] * each, 0, address, 0, master=False)
     return request._replace(cluster=request.cluster._replace(share=share, host_meeting=meeting))
+
+
+class _MeetingPoint(NamedTuple):
+    """Where commands meet."""
+
+    host: str
+    address: str
+    port: int
+    here: bool
+
+
+def _meeting(own: TorchrunOptions, at: _MeetingPoint, nodes: tuple[int, int], each: int) -> HostMeeting:
+    conf = dict(own.conf)
+    join, last = _seconds(conf, "join_timeout", 600.0), _seconds(conf, "last_call_timeout", 30.0)
+    return HostMeeting(
+        at.host, at.address, at.port, at.here, *nodes, each, own.run_id, own.secret_file, join, last, own.restarts or 0
+    )
 
 
 def _is_host(conf: Mapping[str, str], host: str, address: str) -> bool:

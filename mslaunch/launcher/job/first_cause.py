@@ -79,6 +79,8 @@ class FirstCause:
         failure = self.failure
         if failure is None or self.stopped or not self._policy.group:
             return False
+        if failure.kind == job_failure.ELSEWHERE:
+            return bool(failure.facts["again"])
         return failure.kind in job_failure.BY_HOST or (failure.rank is not None and begun)
 
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.launcher.job.events import Exited, LinkEnded, Started
-from mslaunch.launcher.job.job_state import ENDING
-from mslaunch.launcher.observers import AllStarted, OutputCounted, RankEnded, RankStarted
+from mslaunch.launcher.job.job_state import ENDING, PREPARING
+from mslaunch.launcher.observers import AllStarted, JobFailed, OutputCounted, RankEnded, RankStarted
 from mslaunch.protocol.frames import STDERR, STDOUT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from mslaunch.datamodel.outcome import Failure
     from mslaunch.launcher.job.job_state import JobState
 
 
@@ -19,12 +20,20 @@ class JobRecords:
     """Of the job of one attempt; `emit` is that of `Observers`, `write` that of the output."""
 
     def __init__(
-        self, emit: Callable[..., None], state: JobState, attempt: int, write: Callable[[int, int, bytes], None]
+        self,
+        emit: Callable[..., None],
+        state: JobState,
+        attempt: int,
+        write: Callable[[int, int, bytes], None],
+        failure: Callable[[], Failure | None],
     ) -> None:
+        """`failure` puts the cause of the job's failure into words."""
         self._emit = emit
         self._state = state
         self._attempt = attempt
         self._write = write
+        self._failure = failure
+        self._failed = False
         self._printed = {STDOUT: 0, STDERR: 0}  # bytes
         self._all_started = False
 
@@ -47,6 +56,10 @@ class JobRecords:
             for member in (*table.ranks.values(), *table.services.members.values()):
                 if member.node == event.node and member.reason == "lost" and member.pid:
                     self._ended(member.rank, member.node, None, None, True)
+
+        if not self._failed and self._state.failure and self._state.phase in (PREPARING, ENDING):
+            self._failed = True
+            self._emit(JobFailed, self._attempt, self._failure())
 
     def _ended(self, rank: int, node: int, *how: Any) -> None:
         table = self._state.table

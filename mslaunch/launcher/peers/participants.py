@@ -23,6 +23,8 @@ class Participant(NamedTuple):
     least: int
     most: int
     run_id: str
+    restarts: int = 0
+    number: int | None = None  # where each command has been given one
 
 
 class Places(NamedTuple):
@@ -34,9 +36,10 @@ class Places(NamedTuple):
 
 def said_by(value: Any) -> Participant:
     """What a command says of itself.  Raises ValueError or its like for what has no meaning."""
-    host, ranks, least, most, run_id = value
-    found = Participant(one_line(host, _NAME), int(ranks), int(least), int(most), str(run_id))
-    if found.ranks < 1:
+    host, ranks, least, most, run_id, restarts, number = value
+    given = None if number is None else int(number)
+    found = Participant(one_line(host, _NAME), int(ranks), int(least), int(most), str(run_id), int(restarts), given)
+    if found.ranks < 1 or found.restarts < 0 or not 0 <= (given or 0) < found.most:
         raise ValueError(value)
     return found
 
@@ -48,17 +51,30 @@ def one_line(text: object, most: int) -> str:
 
 def own_entry(asked: HostMeeting, host: str) -> Participant:
     """That of this command."""
-    return Participant(host, asked.ranks, asked.least, asked.most, asked.run_id)
+    return Participant(host, asked.ranks, asked.least, asked.most, asked.run_id, asked.restarts, asked.number)
 
 
-def objection(first: Participant, new: Participant, here: int) -> str:
-    """Why `new` cannot take part where `first` is the host, and `here` commands have come; "": it can."""
+def objection(first: Participant, new: Participant) -> str:
+    """Why the line of `new` is none for the job whose host is `first`; "": it is one."""
     if new.run_id != first.run_id:
         return f"another job meets there: its --rdzv-id is {first.run_id!r}, and {new.host} has {new.run_id!r}"
     if (new.least, new.most) != (first.least, first.most):
         return f"--nnodes is {nodes_text(first)} on {first.host}, and {nodes_text(new)} on {new.host}"
-    if here >= first.most:
-        return f"{counted(first.most, 'host')} have come already, as many as --nnodes says"
+    if new.restarts != first.restarts:
+        return f"--max-restarts is {first.restarts} on {first.host}, and {new.restarts} on {new.host}"
+    if (new.number is None) != (first.number is None):
+        with_number, without = (first, new) if new.number is None else (new, first)
+        return f"hosts have numbers for {with_number.host} (--node-rank), and none for {without.host} (c10d)"
+    return ""
+
+
+def no_place(here: Sequence[Participant], new: Participant) -> str:
+    """Why there is no place for `new` beside those that have come; "": there is one."""
+    if len(here) >= here[0].most:
+        return f"{counted(here[0].most, 'host')} have come already, as many as --nnodes says"
+    for one in here:
+        if new.number is not None and new.number == one.number:
+            return f"--node-rank is {new.number} on {one.host} and on {new.host}"
     return ""
 
 
@@ -68,9 +84,15 @@ def nodes_text(one: Participant) -> str:
 
 
 def numbered(participants: Sequence[Participant]) -> Places:
-    """Numbers for all: the first, on whose host the others meet, gets 0, and the others follow by their names."""
-    others = sorted(range(1, len(participants)), key=lambda at: (natural(participants[at].host), at))
-    order = [0, *others]
+    """Numbers for all: those that they have, or the first, on whose host the others meet, gets 0.
+
+    The others follow by their names then.
+    """
+
+    def place(at: int) -> tuple[int, list[tuple[int, str]], int]:
+        return participants[at].number or 0, natural(participants[at].host), at
+
+    order = [0, *sorted(range(1, len(participants)), key=place)]
     nodes = [0] * len(order)
     for number, at in enumerate(order):
         nodes[at] = number

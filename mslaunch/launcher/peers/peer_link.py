@@ -1,8 +1,12 @@
 """The connection of two commands that know each other: lines of JSON, each of them one message.
 
-caller  {"join": [HOST, RANKS, LEAST, MOST, RUN_ID]}
-host    {"refused": WHY}, or, when all have come, {"go": [NODE, [RANKS OF EACH NODE], PORT]}
-either  {"failed": [HOST, WHY, CODE]}: the job is to end; or {"done": HOST}: its ranks have ended well
+caller  {"join": [HOST, RANKS, LEAST, MOST, RUN_ID, RESTARTS, NUMBER]}: NUMBER is null where hosts have none
+host    {"refused": WHY}, or {"wait": HOSTS}: the job runs on so many, and goes on without this one until it is
+        started again; or, when all have come, {"go": [NODE, [RANKS OF EACH NODE], PORT, ATTEMPT]}
+either  {"failed": [HOST, WHY, CODE, ATTEMPT]}: this attempt is to end; ATTEMPT is 0 if no other may follow
+        {"done": HOST}: its ranks have ended well
+caller  {"ready": ATTEMPT}: its ranks of this attempt have ended, and it takes part in the next
+host    {"over": HOST}: the ranks of all hosts have ended well
 """
 
 from __future__ import annotations

@@ -9,9 +9,10 @@ from histories import exited, make_state
 
 from mslaunch.datamodel.jobmap import JobMap, Node, Placement
 from mslaunch.datamodel.node_plan import SERVICE_BASE
+from mslaunch.datamodel.outcome import Failure
 from mslaunch.launcher.job.events import Interrupted, LinkEnded, Prepared, Started, StreamEnded
 from mslaunch.launcher.job.job_records import JobRecords
-from mslaunch.launcher.observers import AllStarted, Observers, RankEnded, RankStarted, Staged
+from mslaunch.launcher.observers import AllStarted, JobFailed, Observers, RankEnded, RankStarted, Staged
 
 NODES = (Node("n0", 2, "-H"),)
 FAILED = [exited(0, 0, 3, None), StreamEnded(0), StreamEnded(0)]
@@ -21,7 +22,8 @@ def records_of(*events: Any) -> list[Any]:
     """The records of a job of two ranks that may be restarted."""
     records: list[Any] = []
     state = make_state(JobMap(NODES, (Placement(0, 0, 0, 0), Placement(1, 0, 0, 1)), 2), max_restarts=2)
-    job = JobRecords(Observers(0, [records.append], pytest.fail).emit, state, 1, pytest.fail)
+    emit = Observers(0, [records.append], pytest.fail).emit
+    job = JobRecords(emit, state, 1, pytest.fail, lambda: Failure("it failed"))
     for event in (Prepared(), *events):
         state.on(event)
         job.observe(event)
@@ -36,13 +38,20 @@ def test_the_start_of_all_ranks_is_recorded_once() -> None:
 
 def test_a_job_that_is_being_ended_does_not_count_as_started() -> None:
     records = records_of(Started(0, 10), Interrupted("SIGINT"), Started(1, 11))
-    assert [type(record) for record in records] == [RankStarted, RankStarted]
+    assert [type(record) for record in records] == [RankStarted, JobFailed, RankStarted]
+
+
+def test_a_failure_is_recorded_once_and_when_the_others_are_told_to_end() -> None:
+    ends = exited(0, 0, 143, None), exited(1, 0, 143, None)
+    records = records_of(Started(0, 10), Started(1, 11), Interrupted("SIGINT"), *ends)
+    assert [type(record) for record in records[3:]] == [JobFailed, RankEnded, RankEnded]
+    assert records[3][1:] == (1, Failure("it failed"))
 
 
 def test_ranks_and_services_that_are_lost_with_their_host_have_ended() -> None:
     started = Started(0, 10), Started(1, 11), Started(SERVICE_BASE, 12)
     records = records_of(*started, exited(0, 0, 0, None), StreamEnded(0), LinkEnded(0))
-    assert [record[1:] for record in records[4:]] == [
+    assert [record[1:] for record in records[4:] if isinstance(record, RankEnded)] == [
         ("rank 0", "n0", 0, None, False),
         ("rank 1", "n0", None, None, True),
         ("the MindSpore scheduler", "n0", None, None, True),

@@ -166,7 +166,6 @@ def test_the_time_to_end() -> None:
     ("line", "said"),
     [
         ("--rdzv-backend=c10d --nnodes=2 t.py", "--rdzv-endpoint NODE1:29400"),
-        ("--rdzv-backend=c10d --rdzv-endpoint=127.0.0.1 --nnodes=2 --max-restarts=1 t.py", "ranks of other hosts"),
         (f"{_MEET} --rdzv-conf=join_timeout=0 t.py", "join_timeout is a number of seconds"),
         (f"{_MEET} --rdzv-conf=last_call_timeout=x t.py", "as last_call_timeout=30"),
         (f"{_MEET} --rdzv-conf=is_host=perhaps t.py", "is_host is true or false"),
@@ -174,7 +173,6 @@ def test_the_time_to_end() -> None:
         ("--rdzv-backend=etcd --nnodes=2 t.py", "-H node1,node2"),
         ("--nnodes=2 --node-rank=2 --master-addr=127.0.0.1 t.py", "no host 2 among 2"),
         ("--nnodes=2 --master-addr=192.0.2.1 t.py", "is not an address of it"),
-        ("--nnodes=2 --master-addr=127.0.0.1 --max-restarts=1 t.py", "ranks of other hosts"),
         ("--master-addr=192.0.2.1 --master-port=5 t.py", "not an address of this host"),
         ("--standalone --nnodes=2 t.py", "is for one host"),
         ("-H a,b --standalone t.py", "is for one host"),

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mslaunch.launcher.peers.participants import Participant, natural, numbered, objection
+from mslaunch.launcher.peers.participants import Participant, natural, no_place, numbered, objection
 
 FIRST = Participant("node9", 4, 2, 2, "job")
 names = st.text("abn0123456789-.", min_size=1, max_size=8)
@@ -35,14 +35,33 @@ def test_two_names_compare(one: str, other: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("new", "here", "why"),
+    ("new", "why"),
     [
-        (FIRST._replace(host="n1"), 1, ""),
-        (FIRST._replace(host="n1", ranks=9), 1, ""),
-        (FIRST._replace(host="n1", run_id="k"), 1, "another job meets there: its --rdzv-id is 'job', and n1 has 'k'"),
-        (FIRST._replace(host="n1", most=3), 1, "--nnodes is 2 on node9, and 2:3 on n1"),
-        (FIRST._replace(host="n1"), 2, "2 hosts have come already, as many as --nnodes says"),
+        (FIRST._replace(host="n1"), ""),
+        (FIRST._replace(host="n1", ranks=9), ""),
+        (FIRST._replace(host="n1", run_id="k"), "another job meets there: its --rdzv-id is 'job', and n1 has 'k'"),
+        (FIRST._replace(host="n1", most=3), "--nnodes is 2 on node9, and 2:3 on n1"),
+        (FIRST._replace(host="n1", restarts=3), "--max-restarts is 0 on node9, and 3 on n1"),
+        (FIRST._replace(host="n1", number=1), "hosts have numbers for n1 (--node-rank), and none for node9 (c10d)"),
     ],
 )
-def test_who_cannot_take_part_is_told_why(new: Participant, here: int, why: str) -> None:
-    assert objection(FIRST, new, here) == why
+def test_who_has_another_line_is_told_why(new: Participant, why: str) -> None:
+    assert objection(FIRST, new) == why
+
+
+def test_there_are_as_many_places_as_nnodes_says() -> None:
+    assert not no_place([FIRST], FIRST._replace(host="n1"))
+    assert "2 hosts have come already" in no_place([FIRST, FIRST], FIRST._replace(host="n1"))
+
+
+def test_a_number_is_given_once() -> None:
+    first, other = FIRST._replace(number=0, most=3), FIRST._replace(host="n1", number=0)
+    assert no_place([first], other) == "--node-rank is 0 on node9 and on n1"
+    assert not no_place([first], other._replace(number=2))
+
+
+@given(st.permutations(range(1, 6)))
+def test_numbers_that_were_given_stay(order: list[int]) -> None:
+    hosts = [FIRST._replace(host=f"n{9 - number}", ranks=number + 1, number=number) for number in [0, *order]]
+    places = numbered(hosts)
+    assert places.nodes == (0, *order) and places.sizes == (1, 2, 3, 4, 5, 6)

@@ -1,0 +1,134 @@
+"""A command that calls the host of a meeting, and is told which part of the ranks it starts."""
+
+from __future__ import annotations
+
+from mslaunch.errors import LaunchError, counted
+from mslaunch.faststd import TYPE_CHECKING, socket
+from mslaunch.launcher.peers.meeting_records import QUIET, REASON, SAME_LINE, Part
+from mslaunch.launcher.peers.participants import one_line, own_entry
+from mslaunch.launcher.peers.peer_link import KIND, PeerLink
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from mslaunch.launcher.peers.meeting_records import MeetingFacts
+
+_AF_INET, _AF_INET6, _SOCK_STREAM = 2, 10, 1
+_TRY = 2.0  # seconds for one connection, and for the proof
+_PAUSE = 0.5  # between two tries
+
+
+class MeetingParticipant:
+    """A command that calls the host of the meeting."""
+
+    def __init__(self, meeting: MeetingFacts) -> None:
+        self._meeting = meeting
+        self._asked = meeting.asked
+        self._link: PeerLink | None = None
+        self._part: Part | None = None  # of the attempt that runs
+        self._error = ""  # why it cannot take part
+        self._address = ""
+
+    def first(self) -> Part:
+        """Until the host says that all have come.  Raises `LaunchError`."""
+        asked, now = self._asked, self._meeting.context.loop.now
+        began = now()
+        link = self._link = self._connect(began)
+        link.host = asked.host
+        link.send("join", list(own_entry(asked, self._meeting.host)))
+        return self._await_part(max(1.0, asked.join_seconds + asked.last_call - (now() - began)))
+
+    def again(self, attempt: int) -> Part:
+        """Say that the ranks here have ended, and wait for the others.  Raises `LaunchError`."""
+        assert self._link
+        self._part = None
+        self._link.send("ready", attempt - 1)
+        return self._await_part(2 * self._asked.join_seconds + self._asked.last_call)
+
+    def close(self) -> None:
+        """The job is over."""
+
+    def _await_part(self, seconds: float) -> Part:
+        link, asked = self._link, self._asked
+        assert link
+        try:
+            self._meeting.wait(lambda: bool(self._part or self._error), seconds)
+        finally:
+            if not self._part:
+                link.close()
+        if self._part is None:
+            what = self._error or f"the others did not come within {asked.join_seconds:g} s"
+            raise LaunchError(what, asked.where, "" if self._error else SAME_LINE)
+        return self._part
+
+    def _connect(self, began: float) -> PeerLink:
+        asked, why, told = self._asked, "", False
+        context = self._meeting.context
+        while True:
+            try:
+                return PeerLink(context.loop, self._call(), self._heard, self._ended)
+            except OSError as error:
+                why = error.strerror or str(error)
+            gone = context.loop.now() - began
+            if gone > asked.join_seconds:
+                todo = f"{SAME_LINE}; the command on that host has to run, and no firewall be in between"
+                raise LaunchError(f"nobody could be reached there within {gone:.0f} s: {why}", asked.where, todo)
+            if gone > QUIET and not told:
+                told = True
+                context.console.info(f"waiting for the command at {asked.where} ({why})")
+            context.interrupts.wait(lambda: False, _PAUSE)
+
+    def _call(self) -> socket:
+        """A connection with somebody who knows the secret.
+
+        Raises OSError if nobody listens there, `LaunchError` if somebody else does.
+        """
+        from mslaunch.agent.call_launcher import WrongProofError, prove
+
+        asked = self._asked
+        sock = socket(_AF_INET6 if ":" in asked.address else _AF_INET, _SOCK_STREAM)
+        try:
+            sock.settimeout(_TRY)
+            sock.connect((asked.address, asked.port))
+            self._address = asked.address
+            prove(sock, self._meeting.token, "peer", KIND)
+        except WrongProofError:
+            sock.close()
+            todo = f"copy {asked.secret_file} from that host to this one; a real torchrun cannot take part"
+            raise LaunchError("what listens there does not know our secret", asked.where, todo) from None
+        except OSError:
+            sock.close()
+            raise
+        return sock
+
+    def _heard(self, link: PeerLink, kind: str, value: Any) -> None:
+        if self._part:
+            self._meeting.peers.heard(link, kind, value)
+        elif kind == "refused":
+            self._error = one_line(value, REASON) or "it did not say why"
+        elif kind == "wait":
+            hosts = counted(max(1, int(value)), "host")
+            self._meeting.context.console.info(f"the job runs on {hosts}; this one takes part when it is started again")
+        elif kind == "go":
+            self._go(link, value)
+        elif kind == "failed" and self._meeting.peers.attempt:  # between two attempts
+            self._meeting.peers.heard(link, kind, value)
+        else:
+            raise ValueError(kind)
+
+    def _go(self, link: PeerLink, value: Any) -> None:
+        node, sizes, port, attempt = value
+        found = Part(int(node), tuple(map(int, sizes)), self._address, int(port), int(attempt))
+        peers, asked = self._meeting.peers, self._asked
+        if not (0 < found.node < len(sizes) and 0 < found.port < 65536 and min(found.sizes) > 0):
+            raise ValueError(value)
+        if found.sizes[found.node] != asked.ranks or not peers.attempt < found.attempt <= asked.restarts + 1:
+            raise ValueError(value)
+        self._part = found
+        peers.begin(found.attempt, [link])
+
+    def _ended(self, link: PeerLink) -> None:
+        if self._part:
+            self._meeting.peers.ended(link)
+        else:
+            self._error = self._error or "the command there has ended before all had come"
