@@ -51,6 +51,17 @@ def on_demand(variable: str, package: str) -> tuple[str, pytest.MarkDecorator]:
     return python, pytest.mark.skipif(not os.access(python, os.X_OK), reason=why)
 
 
+def with_trainers(variable: str) -> tuple[str, list[pytest.MarkDecorator]]:
+    """The Python of tests of Accelerate, DeepSpeed, Lightning or transformers, and their marks.
+
+    scripts/test has made it (tests/requirements/trainers.txt), unless a variable names one with other versions.
+    """
+    variables = dict.fromkeys((variable, "MSLAUNCH_TEST_TRAINERS_PYTHON"))
+    python = next(filter(None, map(os.environ.get, variables)), "")
+    why = f"NOT TESTED, not installed: {' or '.join(variables)} should name its Python, got {python!r}"
+    return python, [pytest.mark.limit(SECONDS + 20), pytest.mark.skipif(not os.access(python, os.X_OK), reason=why)]
+
+
 def with_hosts(test: Callable[..., None]) -> Callable[..., None]:
     """For a test that takes `two_hosts`."""
     for mark in MARKS:

@@ -1,7 +1,6 @@
 """The real Accelerate, on CPUs: its own detection in our ranks, and its own launcher through our mpirun.
 
-MSLAUNCH_TEST_ACCELERATE_PYTHON names a Python with accelerate; one of Debian's torch takes 20 s to make:
-/usr/bin/python3 -m venv --system-site-packages DIR && DIR/bin/pip install 'accelerate<0.30' 'numpy<2'
+MSLAUNCH_TEST_ACCELERATE_PYTHON names a Python with another version than that of tests/requirements/trainers.txt.
 """
 
 from __future__ import annotations
@@ -11,12 +10,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 from clusters import Cluster
-from framework_jobs import SECONDS, launch, launch_from_head, on_demand, with_hosts
+from framework_jobs import SECONDS, launch, launch_from_head, with_hosts, with_trainers
 
-ACCELERATE, ON_DEMAND = on_demand("MSLAUNCH_TEST_ACCELERATE_PYTHON", "accelerate")
-pytestmark = [pytest.mark.limit(SECONDS + 20), ON_DEMAND]
+ACCELERATE, pytestmark = with_trainers("MSLAUNCH_TEST_ACCELERATE_PYTHON")
 PROGRAM = """
 import torch
 from accelerate import Accelerator
