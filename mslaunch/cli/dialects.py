@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from mslaunch.cli.parser.dialect_contract import Dialect
 
 OWN = "mslaunch"
+#: a command of Open MPI that starts nothing, by which programs see whether Open MPI is there (`cli.ompi_info`)
+INFO = "ompi_info"
+#: commands that both Open MPI and MPICH have: of a link called so, what it leads to decides
+SHARED = ("mpirun", "mpiexec")
 SHELLS = ("bash", "zsh", "fish")
 _LINKS = 40  # so many links in a row are followed, as by the kernel
 
@@ -63,7 +67,7 @@ ACTIONS: tuple[Option, ...] = tuple(
         (("dialect",), "|".join(NAMES), "the words that follow are in this dialect", NAMES[0]),
         (("install-shims",), "DIR [NAME…]",
          "make links in DIR that are called mpirun, mpiexec, mpiexec.hydra, msrun and torchrun, or NAME (also orterun, "
-         "mpiexec=hydra), and select that dialect", ""),
+         "mpirun=hydra, mpiexec=hydra), and select that dialect; also ompi_info, by which programs see Open MPI", ""),
         (("status",), "[JOB]", "show what became of detached jobs (msrun's --join=False), or of one; then the exit "
          "code is 0 while it runs, and the job's once it has ended", ""),
         (("stop",), "JOB", "end a detached job, and wait until it has ended", ""),
@@ -76,18 +80,18 @@ ACTIONS: tuple[Option, ...] = tuple(
 def called_as(path: str) -> str:
     """The name of the command.
 
-    mpiexec is both Open MPI's and MPICH's: of a link called so, the first other name of a launcher that it leads to.
+    Of a link that is called mpirun or mpiexec, the first other name of a launcher that it leads to.
     """
     name = os.path.basename(path)
     for _ in range(_LINKS):
-        if os.path.basename(path) != "mpiexec":
+        if os.path.basename(path) not in SHARED:
             break
         try:
             path = os.path.join(os.path.dirname(path), os.readlink(path))
         except OSError:
             break
     target = os.path.basename(path)
-    return target if name == "mpiexec" and target in COMMANDS else name
+    return target if name in SHARED and target in COMMANDS else name
 
 
 def by_name(name: str) -> DialectRow:

@@ -17,6 +17,7 @@ from mslaunch.cli.dialects import (
     ACTIONS,
     COMMANDS,
     DIALECTS,
+    INFO,
     NAMES,
     OWN,
     SHELLS,
@@ -79,10 +80,14 @@ def parse(
     row = COMMANDS.get(name)
     if argv and argv[0][:1] == "-":
         chosen, argv = _first(argv, environ)
-        if chosen is None and row is None and argv:
+        if chosen is None and row is None and name != INFO and argv:
             chosen = marked(argv[0])
         if chosen:
             row, name = chosen, OWN
+    if name == INFO:
+        from mslaunch.cli import ompi_info
+
+        raise Show(ompi_info.answer(argv))
     if row is None:
         row, name = DIALECTS[0], OWN
     dialect = row.load()

@@ -1,7 +1,8 @@
 """--install-shims: links called mpirun, mpiexec, msrun … that start mslaunch in that dialect.
 
 A shim is a symbolic link to the `mslaunch` command of this interpreter.  Where there is none (`python -m mslaunch`), a
-small script in DIR takes its place.  `mpiexec=hydra` is a link to mpiexec.hydra beside it.
+small script in DIR takes its place.  `mpiexec=hydra` is a link to mpiexec.hydra beside it.  `ompi_info` is no launcher
+and would hide that of an Open MPI, so it is made only if it is named.
 """
 
 from __future__ import annotations
@@ -11,13 +12,14 @@ import shlex
 import sys
 from collections.abc import Sequence
 
-from mslaunch.cli.dialects import COMMANDS, DIALECTS, OWN
+from mslaunch.cli.dialects import COMMANDS, DIALECTS, INFO, OWN, SHARED
 from mslaunch.cli.parser import readers
 from mslaunch.errors import LaunchError, UsageError
 
 DEFAULT = tuple(name for row in DIALECTS for name in row.shims)
 _OPTION = "--install-shims"
 _MARK = "# a shim of mslaunch"
+_HIDES = f"{INFO} hides that of an Open MPI behind it in PATH, which alone knows what its library was built with."
 
 
 def install(words: Sequence[str]) -> str:
@@ -46,6 +48,7 @@ def install(words: Sequence[str]) -> str:
             f"They are used once {directory} stands in front of PATH; for bash, zsh and sh:",
             f"    export PATH={shlex.quote(directory)}:$PATH; hash -r",
             f"To check: {links[0][0]} --version. To undo: remove the links.",
+            *[_HIDES] * ((INFO, OWN) in links),
         ]
     )
 
@@ -65,14 +68,17 @@ def is_ours(path: str) -> bool:
 def _asked(word: str) -> tuple[str, str]:
     """(name, what it leads to) of `mpirun`, or of `mpiexec=hydra`."""
     name, equals, dialect = word.partition("=")
+    if word == INFO:
+        return word, OWN
     if name not in COMMANDS:
-        todo = readers.meant(name, tuple(COMMANDS), f"the names are {', '.join(COMMANDS)}")
+        known = (*COMMANDS, INFO)
+        todo = readers.meant(name, known, f"the names are {', '.join(known)}")
         raise UsageError(f"{name!r} is not the name of a launcher", _OPTION, todo)
     if not equals or dialect == COMMANDS[name].name:
         return name, OWN
     target = COMMANDS.get(f"{name}.{dialect}")
-    if name != "mpiexec" or target is None or target.name != dialect:
-        todo = "only mpiexec has a choice: mpiexec=hydra"
+    if name not in SHARED or target is None or target.name != dialect:
+        todo = "only mpirun and mpiexec have a choice: mpirun=hydra, mpiexec=hydra"
         raise UsageError(f"{name} cannot take the dialect {dialect!r}", _OPTION, todo)
     return name, f"{name}.{dialect}"
 

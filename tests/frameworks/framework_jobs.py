@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "hosts"))
+sys.path += [str(Path(__file__).resolve().parents[1] / folder) for folder in ("hosts", "launch")]
 from clusters import MARKS, Cluster, Result
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

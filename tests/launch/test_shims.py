@@ -78,6 +78,45 @@ def test_mpiexec_is_open_mpi_s_unless_asked(install, tmp_path):
     assert "Open MPI" in call([mpiexec, "--version"], tmp_path)
 
 
+def test_mpirun_is_mpich_s_if_asked(install, tmp_path):
+    """The mpirun of MPICH and of Intel MPI is hydra."""
+    mpirun = tmp_path / "shims" / "mpirun"
+    install("shims", "mpirun=hydra")
+    assert os.readlink(mpirun) == "mpirun.hydra"
+    assert "HYDRA" in call([mpirun, "--version"], tmp_path)
+    assert call([mpirun, "-l", "-n", "1", "echo", "x"], tmp_path) == "[0] x\n"
+    install("shims", "mpirun")
+    assert "Open MPI" in call([mpirun, "--version"], tmp_path)
+
+
+def test_ompi_info_is_made_if_asked_and_says_what_it_is(install, tmp_path):
+    install("shims")
+    info = tmp_path / "shims" / "ompi_info"
+    assert not info.exists(), "it would hide a real one"
+    assert "ompi_info hides that of an Open MPI" in install("shims", "mpirun", "ompi_info")
+    assert shims.is_ours(str(info))
+    version = call([tmp_path / "shims" / "mpirun", "--version"], tmp_path).splitlines()[0].split()[-1]
+    said = call([info], tmp_path)
+    assert f"\n                Open MPI: {version}\n" in said and "Package: mslaunch " in said
+    for words in (["--version"], ["-V"]):
+        lines = call([info, *words], tmp_path).splitlines()
+        assert lines[0] == f"Open MPI v{version}" and lines[-1].startswith("mslaunch ")
+    for word in ("--parsable", "--parseable"):
+        lines = call([info, word], tmp_path).splitlines()
+        assert lines[0].startswith("package:mslaunch ") and lines[1:] == [f"ompi:version:full:{version}"]
+    assert "usage: ompi_info" in call([info, "--help"], tmp_path)
+
+
+@pytest.mark.parametrize(
+    "words", [["--all"], ["--param", "btl", "tcp"], ["--parsable", "-a"], ["--worker_num=2"], ["x"], [""]], ids=str
+)
+def test_ompi_info_refuses_what_only_a_library_knows(tmp_path, words):
+    call([sys.executable, "-m", "mslaunch", "--install-shims", "shims", "ompi_info"], tmp_path)
+    said = call([tmp_path / "shims" / "ompi_info", *words], tmp_path, code=1)
+    assert said.startswith("mslaunch: ") and "there is no MPI library that it could describe" in said
+    assert len(said.splitlines()) == 2, said
+
+
 def test_installing_again_changes_nothing(install, tmp_path):
     install("shims", "mpirun", "mpiexec=hydra")
     before = {path.name: (path.lstat().st_ino, path.lstat().st_mtime_ns) for path in (tmp_path / "shims").iterdir()}
@@ -113,8 +152,10 @@ def test_files_of_others_are_never_replaced(install, tmp_path, kind):
         ([""], "DIR is missing"),
         (["d", "mprun"], "did you mean mpirun?"),
         (["d", "mpicc"], "not the name of a launcher"),
-        (["d", "mpirun=hydra"], "only mpiexec has a choice"),
-        (["d", "mpiexec=msrun"], "only mpiexec has a choice"),
+        (["d", "mpirun=msrun"], "only mpirun and mpiexec have a choice"),
+        (["d", "mpiexec=msrun"], "only mpirun and mpiexec have a choice"),
+        (["d", "orterun=hydra"], "only mpirun and mpiexec have a choice"),
+        (["d", "ompi_info=hydra"], "not the name of a launcher"),
         (["/dev/null/d"], "no shims can be made there: a part of the path is a file"),
         (["/dev/null"], "no shims can be made there: a part of the path is a file"),
     ],
@@ -233,7 +274,8 @@ def test_shims_do_not_cost_a_launch(tmp_path):
     loaded = call([sys.executable, "-S", "-c", text], tmp_path)
     assert "mpirun" in loaded
     assert not any(
-        name in loaded for name in ("hydra", "msrun", "torchrun", "shims", "completion", "manpage", "help_text")
+        name in loaded
+        for name in ("hydra", "msrun", "torchrun", "shims", "ompi_info", "completion", "manpage", "help_text")
     )
 
 

@@ -154,7 +154,7 @@ MISTAKES = {
     "words behind a shell": "--completion bash zsh",
     "no directory for shims": "--install-shims",
     "an unknown name of a shim": "--install-shims shims mprun",
-    "a dialect that a shim cannot have": "--install-shims shims mpirun=hydra",
+    "a dialect that a shim cannot have": "--install-shims shims mpirun=msrun",
     "hydra: -x of mpirun": "--dialect hydra -x A a",
     "hydra: --mca of mpirun": "--dialect hydra --mca btl tcp a",
     "hydra: --oversubscribe of mpirun": "--dialect hydra --oversubscribe a",
