@@ -655,6 +655,7 @@ def test_classes_and_files_that_pages_name_exist(path: Path) -> None:
 SLEEPERS = {
     "schedulers/batch_systems.py": "what jobs of a batch system do on other hosts has no event",
     "compat/stage.py": "does what recorded cases say, which pauses are a part of; looks for files and orphans, bounded",
+    "compat/torchrun_two_hosts.py": "looks again and again, with a bound, whether a torchrun listens, or ended",
     "hosts/test_hosts_much.py": "looks whether a rank with a slow reader writes nothing more: silence takes time",
     "hosts/clusters.py": "looks again and again, with a bound, at the process tables of other hosts",
     "launch/launching.py": "wait_until: what a process of another session does has no event for us; bounded",
