@@ -79,6 +79,39 @@ def test_ctrl_c_on_one_host_ends_all(hosts: Hosts) -> None:
     assert [end.code for end in ends] == [1, 1] and "ended by SIGINT" in ends[0].err
 
 
+def test_the_host_stays_when_its_ranks_have_ended_and_passes_on_that_another_fails(
+    hosts: Hosts, tmp_path: Path
+) -> None:
+    script = f"""case $GROUP_RANK in
+      0) exit 0 ;;
+      1) until test -e {tmp_path}/go; do sleep 0.05; done; exit 7 ;;
+      2) exec sleep 60 ;;
+    esac"""
+    host = hosts.start("--no-python", "sh", "-c", f"echo up; {script}", nnodes="3")
+    hosts.wait_listening()
+    others = [hosts.start("--no-python", "sh", "-c", f"echo up; {script}", nnodes="3") for _ in range(2)]
+    for job in hosts.jobs:
+        job.expect(b"up")
+    host.expect_error(b"waiting for those of the other hosts")
+    (tmp_path / "go").touch()
+    ends = [job.end() for job in others] + [host.end()]
+    assert [end.code for end in ends] == [1, 1, 1], ends
+    told = [end.err for end in ends if end.err.startswith("mslaunch: the job has failed on ")]
+    assert len(told) == 2 and all(": rank 1 ended with exit code 7" in text for text in told), ends
+
+
+def test_ctrl_c_at_the_host_whose_ranks_have_ended_ends_the_others(hosts: Hosts) -> None:
+    host = hosts.start("--no-python", "sh", "-c", "echo up; test $RANK = 0 || exec sleep 60")
+    hosts.wait_listening()
+    hosts.start("--no-python", "sh", "-c", "echo up; test $RANK = 0 || exec sleep 60")
+    for job in hosts.jobs:
+        job.expect(b"up")
+    host.expect_error(b"waiting for those of the other hosts")
+    host.send(signal.SIGINT)
+    ends = hosts.ends()
+    assert [end.code for end in ends] == [1, 1] and all("ended by SIGINT" in end.err for end in ends), ends
+
+
 def test_a_program_that_is_missing_on_one_host_ends_all(hosts: Hosts) -> None:
     hosts.start("--no-python", "sleep", "60")
     hosts.start("--no-python", "/nowhere/program")
