@@ -47,12 +47,24 @@ def run_id(own: TorchrunOptions, hosts: bool) -> str:
     return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
 
 
-def secret_file(environ: Mapping[str, str]) -> str:
-    """Where the secret lies that commands without numbers share, unless --rdzv-conf secret_file=FILE says so."""
-    base = environ.get("XDG_CONFIG_HOME", "")
+def secret_file(own: TorchrunOptions, environ: Mapping[str, str]) -> str:
+    """Where the secret lies that commands without numbers share; "": nobody knows a home directory."""
+    named, base, home = dict(own.conf).get("secret_file", ""), environ.get("XDG_CONFIG_HOME", ""), _home(environ)
+    if named:
+        return named if named[:2] != "~/" else home and os.path.join(home, named[2:])
     if not base.startswith("/"):
-        base = os.path.join(environ.get("HOME") or os.path.expanduser("~"), ".config")
-    return os.path.join(base, "mslaunch", "rendezvous-secret")
+        base = home and os.path.join(home, ".config")
+    return base and os.path.join(base, "mslaunch", "rendezvous-secret")
+
+
+def _home(environ: Mapping[str, str]) -> str:
+    """That of this user; "": none is known, as in a container whose user is only a number."""
+    import pwd
+
+    try:
+        return environ.get("HOME") or pwd.getpwuid(os.geteuid()).pw_dir
+    except KeyError:
+        return ""
 
 
 def placed(request: Request, own: TorchrunOptions) -> Request:
@@ -161,6 +173,10 @@ class _MeetingPoint(NamedTuple):
 
 
 def _meeting(own: TorchrunOptions, at: _MeetingPoint, nodes: tuple[int, int], each: int) -> HostMeeting:
+    if not own.secret_file:
+        what = "this user has no home directory, where the secret of all commands would be"
+        todo = "name a file that this user alone can read: --rdzv-conf=secret_file=FILE"
+        raise UsageError(what, "--rdzv-backend c10d" if own.backend == "c10d" else "--max-restarts", todo)
     conf = dict(own.conf)
     join, last = _seconds(conf, "join_timeout", 600.0), _seconds(conf, "last_call_timeout", 30.0)
     return HostMeeting(

@@ -70,9 +70,10 @@ def parse(argv: Sequence[str], environ: Mapping[str, str], read_text: ReadText) 
     line.programs = [Program(program(words, own, environ), settings)]
     line = line.over(ParsedLine([("app.forward", ("*",))]))
     hosts = meeting_place.has_hosts(assemble(line))
-    secret = dict(own.conf).get("secret_file") or meeting_place.secret_file(environ)
     each = _ranks_of(own, hosts, environ)
-    own = own._replace(run_id=meeting_place.run_id(own, hosts), each=each, secret_file=secret)
+    own = own._replace(run_id=meeting_place.run_id(own, hosts), each=each)
+    if own.backend == "c10d" or own.restarts:
+        own = own._replace(secret_file=meeting_place.secret_file(own, environ))
     request = assemble(line.over(ParsedLine([("app.env+", variables(own, environ))])))
     request = meeting_place.placed(request, own)
     request = rank_logs.logged(request, own, environ, own.run_id, hosts)

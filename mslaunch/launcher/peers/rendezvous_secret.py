@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
+from errno import ELOOP
 
 from mslaunch.errors import LaunchError
 
@@ -26,7 +27,8 @@ def read_or_make(path: str) -> bytes:
             _make(path)
             text = _read(path)
     except OSError as error:
-        raise LaunchError(f"it cannot be used: {error.strerror}", path, "commands on several hosts need it") from None
+        what = "it is a link" if error.errno == ELOOP else f"it cannot be used: {error.strerror}"
+        raise LaunchError(what, path, "commands on several hosts need one: --rdzv-conf=secret_file=FILE") from None
     if not _FEWEST <= len(text) <= _MOST:
         todo = f"remove it, and copy the new one, which the next run makes, to the other hosts: {path}"
         raise LaunchError(f"it has {len(text)} bytes, and a secret {_FEWEST} to {_MOST}", path, todo)
@@ -48,8 +50,7 @@ def _read(path: str) -> bytes:
 
 def _make(path: str) -> None:
     """A new one, in one step: commands on other hosts may do the same on the same file server."""
-    folder = os.path.dirname(path)
-    os.makedirs(folder, 0o700, exist_ok=True)
+    os.makedirs(os.path.dirname(path) or ".", 0o700, exist_ok=True)
     own = f"{path}.{os.urandom(8).hex()}"
     fd = os.open(own, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     try:

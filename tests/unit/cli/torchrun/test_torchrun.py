@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import re
 import socket
 from pathlib import Path
@@ -142,6 +143,28 @@ def test_hosts_without_numbers_meet_at_the_endpoint() -> None:
     assert found == HostMeeting("192.0.2.1", "192.0.2.1", 77, False, 2, 4, 1, "none", "/s", 7, 2)
     assert parse(f"{_MEET} t.py", XDG_CONFIG_HOME="/c").cluster.host_meeting.secret_file.startswith("/c/mslaunch/")
     assert parse(f"{_MEET} -H a,b t.py").cluster.host_meeting is None, "one command starts all"
+
+
+def test_the_secret_is_in_a_home_directory_and_never_in_the_current_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a container whose user is only a number has none."""
+
+    def secret(conf: str, **environ: str) -> str:
+        found = parse(f"{_MEET} {conf} t.py", **environ).cluster.host_meeting
+        assert found
+        return found.secret_file
+
+    assert secret("--rdzv-conf=secret_file=~/s", HOME="/home/joe") == "/home/joe/s"
+    home = pwd.getpwuid(os.geteuid()).pw_dir
+    assert secret("", HOME="") == secret("") == f"{home}/.config/mslaunch/rendezvous-secret"
+
+    def unknown(uid: int) -> None:
+        raise KeyError(uid)
+
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
+    for conf in ("", "--rdzv-conf=secret_file=~/s"):
+        assert "secret_file=FILE" in refusal(f"{_MEET} {conf} t.py"), conf
+    assert secret("--rdzv-conf=secret_file=/s") == "/s"
+    parse("t.py")
 
 
 def test_the_name_of_this_host_is_here_whatever_address_it_has(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,11 @@ def test_a_new_secret_is_made_once_and_for_its_user_alone(tmp_path: Path) -> Non
     assert os.listdir(path.parent) == ["secret"]
 
 
+def test_a_name_without_a_directory_is_one_in_the_current_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert read_or_make("secret") == read_or_make(str(tmp_path / "secret"))
+
+
 def test_commands_that_make_it_at_the_same_time_have_one(tmp_path: Path) -> None:
     found: list[bytes] = []
     together = threading.Barrier(8)
@@ -59,8 +64,9 @@ def test_what_is_no_file_of_ours_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe", 0o600)
     (tmp_path / "short").write_text("0123456789abcde")
     (tmp_path / "short").chmod(0o600)
-    for name in ("link", "pipe", "short", "real/below"):
-        with pytest.raises(LaunchError):
+    whys = {"link": "is a link", "pipe": "is no regular file", "short": "has 15 bytes", "real/below": "cannot be used"}
+    for name, why in whys.items():
+        with pytest.raises(LaunchError, match=why):
             read_or_make(str(tmp_path / name))
 
 
