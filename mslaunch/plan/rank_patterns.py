@@ -46,7 +46,7 @@ _NAMES: dict[str, Callable[[RankInfo], object]] = {
 _HOSTS = "hosts"
 #: {{{NAME}}}, a value in braces, {{NAME}}, which stays {NAME}, or {NAME}; ${NAME} is a shell's own, and other braces
 #: are nothing special, so JSON needs no change
-_BRACES = r"(?<!\$)(?:\{\{\{(?P<inner>[a-z_]+)\}\}\}|\{\{(?P<itself>[a-z_]+)\}\}|\{(?P<name>[a-z_]+)\})"
+_BRACES = r"\{\{\{(?P<inner>[a-z_]+)\}\}\}|\{\{(?P<itself>[a-z_]+)\}\}|(?<!\$)\{(?P<name>[a-z_]+)\}"
 
 
 def check_names(apps: Iterable[AppContext]) -> None:

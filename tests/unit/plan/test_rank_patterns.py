@@ -28,9 +28,13 @@ def test_a_name_is_replaced_by_its_value_and_stays_in_two_braces(name: str) -> N
 
 
 def test_a_variable_of_a_shell_is_the_shells_own() -> None:
-    words = ["echo ${rank} ${any_name} $rank", "a=${size}{size}"]
+    words = ["echo ${rank} ${any_name} $rank", "a=${size}{size}", "${{rank}} ${{any_name}}"]
     check_names([AppContext(("sh", "-c", word)) for word in words])
-    assert [fill(word, PLACE) for word in words] == ["echo ${rank} ${any_name} $rank", "a=${size}8"]
+    assert [fill(word, PLACE) for word in words] == [
+        "echo ${rank} ${any_name} $rank",
+        "a=${size}8",
+        "${rank} ${any_name}",
+    ]
 
 
 @given(
