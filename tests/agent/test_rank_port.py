@@ -87,7 +87,7 @@ def test_the_port_of_a_stranger_does_not_count(agent: TestedAgent, stranger: int
     pid, port = started(agent, LISTENS + STAYS)
     await_port(agent, pid, stranger)
     text = agent.expect(frames.NOTICE).payload.decode()
-    assert text.startswith(f"port {stranger} is open by process ") and text.endswith("rank 0, which is waited for")
+    assert text.startswith(f"port {stranger} is held by process ") and text.endswith("rank 0, which is waited for")
     await_port(agent, pid, port)  # the agent is asked again, as after a restart: it answers for this one only
     assert agent.expect(frames.SERVES).rank == 0
     assert not [frame for frame in agent.frames if frame.kind in (frames.SERVES, frames.NOTICE)]

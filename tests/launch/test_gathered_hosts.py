@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -152,6 +154,28 @@ def test_a_line_that_differs_is_told_and_the_others_wait_on(
     hosts.start("--no-python", *SHOW)
     ends = [hosts.jobs[0].end(), hosts.jobs[2].end()]
     assert [end.code for end in ends] == [0, 0] and why in ends[0].err
+
+
+@pytest.mark.parametrize("answer", [b"", b"HTTP/1.0 400 Bad Request\r\n\r\n"], ids=["closes", "answers"])
+def test_a_port_of_this_host_that_another_process_has_is_told_with_its_name(hosts: Hosts, answer: bytes) -> None:
+    script = f"""
+import socket
+server = socket.create_server(("127.0.0.1", {hosts.port}))
+while True:
+    caller, _ = server.accept()
+    caller.recv(100)
+    caller.sendall({answer!r})
+    caller.close()
+"""
+    with subprocess.Popen([sys.executable, "-c", script]) as stranger:
+        try:
+            hosts.wait_listening()
+            end = hosts.start("--no-python", *SHOW, conf="join_timeout=2").end()
+        finally:
+            stranger.kill()
+    assert end.code == 1 and not end.out
+    assert f"the port is taken by process {stranger.pid} (" in end.err.splitlines()[-2], end.err
+    assert "choose another port" in end.err.splitlines()[-1], end.err
 
 
 def test_a_host_without_the_secret_is_told_what_to_copy(hosts: Hosts) -> None:

@@ -112,7 +112,7 @@ def test_the_port_of_another_process_does_not_count(run):
             ["--stdin", "none", *words[:-1], "import signal; signal.pause()", ":", "-n", "1", "echo", "started"]
         )
     assert (ended.code, ended.out) == (110, b""), ended.err
-    assert f"port {port} is open by process " in ended.err and "but not by rank 0, which is waited for" in ended.err
+    assert f"port {port} is held by process " in ended.err and "but not by rank 0, which is waited for" in ended.err
     assert f"rank 0 did not listen at port {port} within 0.5 seconds (--ready-timeout) on " in ended.err
     assert "not started: rank 1" in ended.err
 

@@ -61,7 +61,7 @@ class _RankPort:
             who_listens = f"whether rank {self._rank} listens there cannot be told, for it has started another user's"
             self._tell(f"{at} is open; {who_listens} process; it is taken for the rank's")
         elif not who:
-            self._tell(f"{at} is open{by_whom(self._port)}, but not by rank {self._rank}, which is waited for")
+            self._tell(f"{at} is held{by_whom(self._port)}, but not by rank {self._rank}, which is waited for")
             return False
         self._link.send(frames.SERVES, self._rank)
         return True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from errno import EADDRINUSE
+from errno import EADDRINUSE, EADDRNOTAVAIL
 
 from mslaunch.errors import LaunchError, counted
 from mslaunch.faststd import TYPE_CHECKING, socket
@@ -53,7 +53,8 @@ def listening(asked: HostMeeting) -> socket | None:
         sock.close()
         if error.errno == EADDRINUSE and asked.number is None:
             return None
-        raise LaunchError(f"it cannot be listened at: {error.strerror}", asked.where, "choose another port") from None
+        todo = "name this host, or leave out is_host" if error.errno == EADDRNOTAVAIL else "choose another port"
+        raise LaunchError(f"it cannot be listened at: {error.strerror}", asked.where, todo) from None
     return sock
 
 
@@ -136,16 +137,18 @@ class MeetingHost:
 
     def _time_last_call(self) -> None:
         """When the fewest are here, more are waited for only so long."""
-        if len(self._here()) >= self._asked.least:
+        if len(self._here()) < self._asked.least:
             self._cancel_last_call()
+        elif not self._last_call_timer:
             self._last_call_timer = self._meeting.context.loop.after(self._asked.last_call, self._call_last)
 
     def _cancel_last_call(self) -> None:
         if self._last_call_timer:
             self._last_call_timer.cancel()
+            self._last_call_timer = None
 
     def _call_last(self) -> None:
-        self._last_call = len(self._here()) >= self._asked.least
+        self._last_call = True
 
     def _go(self, attempt: int) -> Part:
         port = self._asked.port
@@ -206,7 +209,7 @@ class MeetingHost:
 
     def _join(self, link: PeerLink, new: Participant) -> None:
         self._members[link] = new
-        if len(self._here()) == self._asked.least and not self._runs:
+        if not self._runs:
             self._time_last_call()
 
     def _keep(self, link: PeerLink, new: Participant) -> str:
@@ -225,6 +228,8 @@ class MeetingHost:
     def _left(self, link: PeerLink) -> None:
         if self._members.pop(link, None):
             self._peers.ended(link)
+            if not self._runs:
+                self._time_last_call()
         self._spares.pop(link, None)
         self._unsaid.discard(link)
 

@@ -11,11 +11,13 @@ from mslaunch.launcher.peers.peer_link import KIND, PeerLink
 if TYPE_CHECKING:
     from typing import Any
 
+    from mslaunch.datamodel.request import HostMeeting
     from mslaunch.launcher.peers.meeting_records import MeetingFacts
 
 _AF_INET, _AF_INET6, _SOCK_STREAM = 2, 10, 1
 _TRY = 2.0  # seconds for one connection, and for the proof
 _PAUSE = 0.5  # between two tries
+_FREE = "end that process, or choose another port"
 
 
 class MeetingParticipant:
@@ -72,7 +74,9 @@ class MeetingParticipant:
             gone = context.loop.now() - began
             if gone > asked.join_seconds:
                 todo = f"{SAME_LINE}; the command on that host has to run, and no firewall be in between"
-                raise LaunchError(f"nobody could be reached there within {gone:.0f} s: {why}", asked.where, todo)
+                taken = _taken(asked)
+                what = f"nobody could be reached there within {gone:.0f} s: {why}{taken}"
+                raise LaunchError(what, asked.where, _FREE if taken else todo)
             if gone > QUIET and not told:
                 told = True
                 context.console.info(f"waiting for the command at {asked.where} ({why})")
@@ -95,7 +99,9 @@ class MeetingParticipant:
         except WrongProofError:
             sock.close()
             todo = f"copy {asked.secret_file} from that host to this one; a real torchrun cannot take part"
-            raise LaunchError("what listens there does not know our secret", asked.where, todo) from None
+            if taken := _taken(asked):
+                todo = f"{_FREE}; if it is a command of this job, copy its secret to {asked.secret_file}"
+            raise LaunchError(f"what listens there does not know our secret{taken}", asked.where, todo) from None
         except OSError:
             sock.close()
             raise
@@ -132,3 +138,11 @@ class MeetingParticipant:
             self._meeting.peers.ended(link)
         else:
             self._error = self._error or "the command there has ended before all had come"
+
+
+def _taken(asked: HostMeeting) -> str:
+    """Who has the port of the endpoint, if that is on this host; "": it is not, or nobody has."""
+    from mslaunch.host.listeners import by_whom, sockets
+
+    here = asked.hosts_meeting and sockets(asked.port)
+    return f"; the port is taken{by_whom(asked.port)}" if here else ""
