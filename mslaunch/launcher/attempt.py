@@ -86,6 +86,15 @@ class LaunchContext(NamedTuple):
         return time.monotonic() - self.began
 
 
+def check_shared(request: Request) -> None:
+    """Raises `UsageError` for what ranks are to find each other by, if one command could not serve all of them."""
+    check_store(request)
+    if request.env_for:
+        from mslaunch.plan.rank_addresses import check_requested
+
+        check_requested(request)
+
+
 class JobAttempt:
     """One attempt; `number` counts from 1."""
 
@@ -158,11 +167,7 @@ class JobAttempt:
         self._stdin_ranks = stdin_ranks(request, ranks, first)
         xterm_ranks(request, ranks, first)
         check_fewest(request, ranks)
-        check_store(request)
-        if request.env_for:
-            from mslaunch.plan.rank_addresses import check_requested
-
-            check_requested(request)
+        check_shared(request)
         self._steps: Sequence[ProgramStep] = ()
         if any(app.ready for app in request.apps):
             from mslaunch.plan.program_steps import check_order, steps_of

@@ -15,7 +15,7 @@ from mslaunch.errors import EXIT_USAGE, LaunchError, UsageError, no_memory
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.host.files import read_text
 from mslaunch.launcher.agents.start_agents import OpenLinks
-from mslaunch.launcher.attempt import JobAttempt, LaunchContext, is_this_host
+from mslaunch.launcher.attempt import JobAttempt, LaunchContext, check_shared, is_this_host
 from mslaunch.launcher.interrupts import Interrupts, check_warning
 from mslaunch.launcher.observers import LaunchEnded, Observers
 from mslaunch.launcher.stdio.terminal import Console, write_all
@@ -64,6 +64,8 @@ def _run_with_peers(context: LaunchContext, request: Request) -> Outcome:
     from mslaunch.launcher.peers.job_meeting import JobMeeting
     from mslaunch.launcher.peers.meeting_records import MeetingContext
 
+    check_warning(request)  # rather than when all have come
+    check_shared(request)
     meeting = JobMeeting(MeetingContext(context.loop, context.interrupts, context.console), request)
     peers = meeting.peers
     try:

@@ -156,6 +156,18 @@ def test_a_line_that_differs_is_told_and_the_others_wait_on(
     assert [end.code for end in ends] == [0, 0] and why in ends[0].err
 
 
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [(["--env-for", "tf"], "--env-for tf"), (["--horovod", "gloo"], "--horovod gloo"), (["--warn", "5"], "--warn")],
+    ids=["env-for", "horovod", "warn"],
+)
+def test_a_line_that_no_host_could_start_is_refused_before_the_others_come(
+    hosts: Hosts, words: list[str], why: str
+) -> None:
+    end = hosts.start(*words, "--no-python", *SHOW).end(bound=20)
+    assert end.code == 1 and end.err.startswith(f"mslaunch: {why}: "), end.err
+
+
 @pytest.mark.parametrize("answer", [b"", b"HTTP/1.0 400 Bad Request\r\n\r\n"], ids=["closes", "answers"])
 def test_a_port_of_this_host_that_another_process_has_is_told_with_its_name(hosts: Hosts, answer: bytes) -> None:
     script = f"""
