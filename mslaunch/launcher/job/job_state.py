@@ -313,7 +313,9 @@ class JobState:
         return [*notice, *ends, *self._timers.set(events.DRAIN_INTERRUPTED, self.grace + events.STUCK)]
 
     def _forward(self, signum: int, *then: Any) -> list[Any]:
-        return [events.Forward(int(signum)), *then] if self.begun else []
+        order = self.order if self.phase == RUNNING else None
+        clock = order.signalled(signum, self.table.ranks, self._timers) if order else []
+        return [events.Forward(int(signum)), *clock, *then] if self.begun else []
 
     def _unread(self, event: events.Unread) -> list[Any]:
         if self.table.ranks_ended:

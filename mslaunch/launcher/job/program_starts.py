@@ -6,7 +6,7 @@ A part of the state of a job; it is there only if a program has --ready.  Method
 from __future__ import annotations
 
 from mslaunch.errors import EXIT_TIMEOUT, EXIT_USAGE
-from mslaunch.faststd import TYPE_CHECKING
+from mslaunch.faststd import TYPE_CHECKING, signal
 from mslaunch.launcher import job_failure
 from mslaunch.launcher.job.events import READY, AwaitPort, Start
 from mslaunch.launcher.job_failure import JobFailure
@@ -14,7 +14,7 @@ from mslaunch.launcher.job_failure import JobFailure
 SEEN_SECONDS = 2.0  #: in which an agent sees an open port; it looks some times a second where looking is slow
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from typing import Any
 
     from mslaunch.launcher.job.events import JobTimers
@@ -76,6 +76,14 @@ class ProgramStarts:
         if rank.rank != self.head:
             return []
         return [*timers.cancel(READY), *timers.set(READY, min(self._seconds, SEEN_SECONDS))]
+
+    def signalled(self, signum: int, ranks: Mapping[int, RankState], timers: JobTimers) -> list[Any]:
+        """A head that is suspended cannot listen: it has its whole time again when it goes on."""
+        if signum == signal.SIGSTOP:
+            return timers.cancel(READY)
+        if signum != signal.SIGCONT or self.head < 0:
+            return []
+        return timers.set(READY, min(self._seconds, SEEN_SECONDS) if ranks[self.head].in_mpi else self._seconds)
 
     # --- failures
 

@@ -22,10 +22,12 @@ from mslaunch.launcher.job.events import (
     PortOpened,
     Prepared,
     Restart,
+    Resumed,
     SetTimer,
     Start,
     Started,
     StreamEnded,
+    Suspended,
     TimedOut,
     TimerFired,
     Traced,
@@ -134,6 +136,24 @@ def test_the_time_is_limited() -> None:
     assert failure_of(state).what == "rank 0 did not listen at port 6379 within 60 seconds (--ready-timeout)"
     actions(state, *over(0, None, signal.SIGTERM))
     assert (state.finished, state.code) == (True, EXIT_TIMEOUT)
+
+
+def test_a_job_that_is_suspended_loses_no_time_of_it() -> None:
+    state = state_of()
+    actions(state, *HEAD)
+    assert actions(state, Suspended()) == [CANCEL]
+    assert actions(state, Resumed()) == [SET]
+    assert actions(state, Resumed()) == [], "it runs"
+    actions(state, PortOpened(0))
+    assert actions(state, Suspended(), Resumed()) == [], "nobody is waited for"
+
+
+def test_neither_does_one_that_ends_or_has_a_head_in_mpi() -> None:
+    state = state_of()
+    actions(state, *HEAD, Joined(0))
+    assert actions(state, Suspended(), Resumed()) == [CANCEL, SetTimer(READY, SEEN_SECONDS)]
+    actions(state, Interrupted("SIGINT"))
+    assert actions(state, Suspended(), Resumed()) == []
 
 
 @pytest.mark.parametrize(
