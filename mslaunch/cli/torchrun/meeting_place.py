@@ -201,7 +201,8 @@ def _is_here(name: str, address: str) -> bool:
 def _seconds(conf: Mapping[str, str], key: str, default: float) -> float:
     said = conf.get(key, "")
     if said and not (is_number(said) and int(said)):
-        raise UsageError(f"{key} is a number of seconds, not {said!r}", "--rdzv-conf", f"as {key}={default:g}")
+        what = f"{key} is a number of seconds, at least 1, not {said!r}"
+        raise UsageError(what, "--rdzv-conf", f"as {key}={default:g}")
     return float(said or default)
 
 

@@ -89,7 +89,7 @@ def settings(word: str) -> tuple[tuple[str, str], ...]:
     """--rdzv-conf: KEY=VALUE with commas between."""
     pairs = [part.strip().partition("=") for part in word.split(",")] if word.strip() else []
     if not all(key.strip() and value.strip() for key, _, value in pairs):
-        raise Expected("KEY=VALUE with commas between", "as timeout=60,read_timeout=60")
+        raise Expected("KEY=VALUE with commas between", "as join_timeout=60,last_call_timeout=10")
     return tuple((key.strip(), value.strip()) for key, _, value in pairs)
 
 
