@@ -93,3 +93,19 @@ def test_a_refused_launch_ends_with_its_message(words: list[str], tmp_path: Path
         [sys.executable, "-m", "mslaunch", *words], capture_output=True, timeout=20, check=False, cwd=tmp_path
     )
     assert done.returncode == 1 and done.stderr and b"Traceback" not in done.stderr
+
+
+#: in a process that goes on, so that nothing ends with it
+REFUSED = """
+from mslaunch.cli.main import command
+
+assert command(["-n", "9", "--nooversubscribe", "true"]) == 1
+assert not fork._ahead and not mine()
+"""
+
+
+def test_a_refused_launch_has_ended_its_agent_when_it_returns() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", BEGIN + REFUSED], capture_output=True, timeout=30, check=False, text=True
+    )
+    assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr
