@@ -64,9 +64,9 @@ class Job:
         self.node_of = {first + rank: node for node, here in enumerate(ranks) for rank in here}
         self.node_of_rank = {rank: node for node, here in enumerate(ranks) for rank in here}
         hosts = tuple(f"n{node}" for node in range(len(ranks)))
-        base = World(name, first, hosts, tuple(map(tuple, ranks)), sizes=(size,), slots=8)._replace(**said)
+        self.world = World(name, first, hosts, tuple(map(tuple, ranks)), sizes=(size,), slots=8)._replace(**said)
         for node, engine in enumerate(self.nodes):
-            engine.add(base._replace(here=node))
+            engine.add(self.world._replace(here=node))
 
     def gather(self, node: int, part: Gathering) -> None:
         parts = self.parts.setdefault((part.op, part.members), {})

@@ -88,6 +88,15 @@ def got(job: Job, rank: int, key: str) -> str:
     return job.say(rank, f"cmd=get kvsname=77 key={key}").partition("value=")[2]
 
 
+def test_a_world_that_comes_again_keeps_what_its_ranks_have_put() -> None:
+    """With --ready it comes with each program's ranks."""
+    job = Job([0, 1])
+    job.begin(0)
+    job.say(0, put("a", "b"))
+    job.nodes[0].add(job.world._replace(here=0))
+    assert got(job, 0, "a") == "b"
+
+
 def test_puts_travel_with_the_fence() -> None:
     job = Job([0, 1], [2])
     job.begin()
