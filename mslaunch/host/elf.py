@@ -40,6 +40,7 @@ class Elf(NamedTuple):
     names: tuple[int, int]  # where the names of its symbols are: offset in the file, size
     symbols: int = 0  # where their table is
     blank: tuple[int, int] = (0, 0)  # the addresses that are not filled from the file, but with zeros
+    base: int = 0  # the address of the file's beginning; not 0 in a program that is not position-independent
 
 
 def read(path: str) -> Elf | None:
@@ -75,7 +76,7 @@ def variable(elf: Elf, name: bytes) -> tuple[int, int] | None:
     for entry in range(0, len(table) - 23, 24):
         if table.startswith(wanted, entry):
             address, size = struct.unpack_from("<QQ", table, entry + 8)
-            return (address, size) if elf.blank[0] <= address < elf.blank[1] else None
+            return (address - elf.base, size) if elf.blank[0] <= address < elf.blank[1] else None
     return None
 
 
@@ -105,7 +106,8 @@ def _parsed(path: str, fd: int) -> Elf | None:
         return Elf(path, machine, "", (), (), (), (0, 0))  # static
     section = os.pread(fd, min(where[1], _DYNAMIC), where[0])
     found = _dynamic(path, machine, fd, section[: len(section) & ~15], loads)
-    return found and found._replace(blank=blank)
+    base = next((address for address, _, offset in loads if not offset), 0)
+    return found and found._replace(blank=blank, base=base)
 
 
 def _dynamic(path: str, machine: int, fd: int, section: bytes, loads: list[tuple[int, int, int]]) -> Elf | None:

@@ -74,7 +74,7 @@ class Alone(NamedTuple):
     """A rank has loaded an MPI library that nobody here serves, so it believes to be the only one (ALONE)."""
 
     library: str  # path
-    family: str  # Open MPI, MPICH, Intel MPI
+    family: str  # Open MPI, MPICH, Intel MPI; or Horovod without MPI
     certain: bool  # it has been initialised, too
     offered: str  # what we offered: pmi, pmix, none
 

@@ -74,6 +74,12 @@ PARTS = {
         "mslaunch.host.dynamic_linker",
         "mslaunch.host.elf",
     ),
+    "agent.mpi.lone_horovod": (
+        "mslaunch.agent.mpi.elf_local_symbols",
+        "mslaunch.agent.mpi.live_environment",
+        "mslaunch.agent.mpi.lone_horovod",
+        "mslaunch.host.elf",
+    ),
     "agent.mpi.pmi.pmi_server": (
         "mslaunch.agent.mpi.pmi",
         "mslaunch.agent.mpi.pmi.key_value_store",

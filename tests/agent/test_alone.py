@@ -100,7 +100,12 @@ class Looked:
     def begin(self, **pids):
         self.pids = {int(name[1:]): pid for name, pid in pids.items()}
         self.watch = SingletonWatch(
-            self.loop, self.look, self.met.__contains__, lambda rank: "pmi", lambda *one: self.reports.append(one)
+            self.loop,
+            self.look,
+            self.met.__contains__,
+            lambda rank: "pmi",
+            lambda *one: self.reports.append(one),
+            lambda name, then: then(),
         )
 
     def look(self):

@@ -71,6 +71,15 @@ def test_it_is_started_again_and_has_process_sets(tmp_path: Path) -> None:
 
 
 @NEEDS_HOROVOD
+def test_ranks_without_a_store_are_not_left_alone(tmp_path: Path) -> None:
+    """The build has no MPI, and its symbols."""
+    done = launch(
+        "-n", 2, HOROVOD, "-c", "import time, horovod.torch as hvd; hvd.init(); time.sleep(90)", directory=tmp_path
+    )
+    assert done.returncode == 1 and "came up alone, as rank 0 of 1, with Horovod" in done.stderr
+
+
+@NEEDS_HOROVOD
 def test_all_ranks_again(tmp_path: Path) -> None:
     words = ["-n", "2", "--restart", "group", "--horovod", "gloo", HOROVOD, "-c", FAILS_ONCE]
     done = launch(*words, directory=tmp_path)

@@ -1,4 +1,4 @@
-"""Singletons: ranks whose MPI library has come up as rank 0 of 1, since they never contacted us.
+"""Singletons: ranks whose MPI library, or Horovod, has come up as rank 0 of 1, since they never contacted us.
 
 A libmpi that finds no launcher does so silently, n times.  So the memory maps of ranks, and of what they started, are
 read from time to time.  A library that is mapped may never be used.  *Certain* is only that MPI_Init has run: variables
@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import time
 
+from mslaunch.agent import on_demand
 from mslaunch.agent.mpi.libmpi_maker import NAMES, maker
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.host import elf
@@ -18,8 +19,11 @@ from mslaunch.protocol.mpi import Alone
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from typing import Any
 
     from mslaunch.runtime.loop import Loop, Timer
+
+    Need = Callable[[str, Callable[[], None]], None]
 
 #: seconds between looks; the last one counts again and again
 LOOKS = (0.05, 0.1, 0.25, 0.6, 2.0, 7.0, 20.0, 60.0)
@@ -30,6 +34,8 @@ _SLICE = 0.004  # seconds of looking at once
 _PAUSE = 0.004
 _PER_RANK = 64  # processes that are looked at
 _NAMES = tuple(name.encode() for name in NAMES)
+#: mpi_lib.*.so, of torch mpi_lib_v2.*.so, below horovod/FRAMEWORK (setup.py of Horovod 0.28.1, `ext_modules`)
+_HOROVOD = b"/mpi_lib"
 
 #: variables that are 0 until MPI_Init sets them, and the least that they are then (found by experiment): the state of
 #: Open MPI 4 and 5 (2: MPI_Init is over), and a pointer of MPICH 4.0 and Intel MPI
@@ -53,7 +59,8 @@ class SingletonWatch:
     """Looks at ranks until each has been reported or has contacted us.
 
     `pids` returns rank -> process id of those that run; `contacted(rank)` and `offered(rank)` (pmi, pmix) say more.
-    `report` is called at most twice for a rank: when a library is there, and when it was initialised.
+    `report` is called at most twice for a rank: when a library is there, and when it was initialised.  `need` goes on
+    when a module is here.
     """
 
     def __init__(
@@ -63,12 +70,14 @@ class SingletonWatch:
         contacted: Callable[[int], bool],
         offered: Callable[[int], str],
         report: Callable[[int, Alone], None],
+        need: Need,
     ) -> None:
         self._loop = loop
         self._pids = pids
         self._contacted = contacted
         self._offered = offered
         self._report = report
+        self._need = need
         self._reported: dict[tuple[int, int], bool] = {}  # rank and pid -> that it was certain
         self._suspects: set[tuple[int, int]] = set()  # a proof was seen once
         self._before = 0  # how many there were when this look began
@@ -112,7 +121,7 @@ class SingletonWatch:
             self._timer = self._loop.after(due, self._look)
 
     def _look_at(self, rank: int, pid: int) -> None:
-        found, key = find(pid), (rank, pid)
+        found, key = find(pid, self._need), (rank, pid)
         if not found:
             self._suspects.discard(key)
             return
@@ -125,23 +134,24 @@ class SingletonWatch:
             self._report(rank, Alone(path, made_by, certain, self._offered(rank)))
 
 
-def find(pid: int) -> tuple[str, str, bool] | None:
+def find(pid: int, need: Need = lambda name, then: then()) -> tuple[str, str, bool] | None:
     """The MPI library in the memory of a process or of one that it started: path, maker, whether it is initialised.
 
-    None if there is none.  Processes of another launcher are left out, and those that may not be inspected.
+    None if there is none.  Processes of another launcher are left out, and those that may not be inspected.  A Horovod
+    is only found once it is initialised, and not before its module is here.
     """
     loaded = None
     for one in _family(pid):
         maps = read(f"/proc/{one}/maps")
         for path, inode, start in _libraries(maps):
-            library = _known(one, path, inode)
+            library = _known(one, path, inode, need)
             if library is None or (one != pid and _launched(one, pid)):
                 continue
-            initialised = _SEGMENT in maps or library.proven(one, start)
+            initialised = library.proven(one, start, maps)
             found = os.fsdecode(path), library.made_by, initialised
             if initialised:
                 return found
-            loaded = loaded or found
+            loaded = loaded or (None if _HOROVOD in path else found)
     return loaded
 
 
@@ -168,16 +178,25 @@ def _launched(pid: int, rank: int) -> bool:
 
 
 def _libraries(maps: bytes) -> Iterator[tuple[bytes, int, int]]:
-    """Path, inode and address of each MPI library, which is that of its first byte."""
-    at = maps.find(b"/libmpi")
+    """Path, inode and address of each MPI library, and of Horovod's, which is that of its first byte."""
+    for path, inode, start in _files_named(maps, b"/libmpi"):
+        if path.rpartition(b"/")[2].startswith(_NAMES):
+            yield path, inode, start
+    for path, inode, start in _files_named(maps, _HOROVOD):
+        if path.split(b"/")[-3:-2] == [b"horovod"]:
+            yield path, inode, start
+
+
+def _files_named(maps: bytes, begin: bytes) -> Iterator[tuple[bytes, int, int]]:
+    """The same of each file whose path has these bytes."""
+    at = maps.find(begin)
     seen = set()
     while at >= 0:
         end = maps.find(b"\n", at)
         line = maps[maps.rfind(b"\n", 0, at) + 1 : end]
         words = line.split(None, 5)  # addresses, rights, offset, device, inode, path
-        at = maps.find(b"/libmpi", end) if end >= 0 else -1
-        name = words[5].rpartition(b"/")[2] if len(words) == 6 and words[5] not in seen else b""
-        if name.startswith(_NAMES) and not int(words[2], 16):  # the file's beginning
+        at = maps.find(begin, end) if end >= 0 else -1
+        if len(words) == 6 and words[5] not in seen and not int(words[2], 16):  # the file's beginning
             seen.add(words[5])
             yield words[5], int(words[4]), int(words[0].partition(b"-")[0], 16)
 
@@ -190,8 +209,10 @@ class _LoadedLibrary:
         found = [(elf.variable(file, name), least) for name, least in _PROOFS if self.made_by]
         self._proofs = [(*place, least) for place, least in found if place and place[1] in (4, 8)]
 
-    def proven(self, pid: int, start: int) -> bool:
-        """True if a variable proves it in this process, which has the library's first byte at `start`."""
+    def proven(self, pid: int, start: int, maps: bytes) -> bool:
+        """True if a variable, or a file, proves it in this process, which has the library's first byte at `start`."""
+        if _SEGMENT in maps:
+            return True
         if not self._proofs:
             return False
         try:
@@ -209,20 +230,30 @@ class _LoadedLibrary:
             os.close(memory)
 
 
-_files: dict[tuple[bytes, int], _LoadedLibrary | None] = {}
+_files: dict[tuple[bytes, int], Any] = {}
 
 
-def _known(pid: int, path: bytes, inode: int) -> _LoadedLibrary | None:
-    """The library of a file as the process sees it, which may be in a container; None if it is not MPI's."""
+def _known(pid: int, path: bytes, inode: int, need: Need) -> Any:
+    """The library of a file as the process sees it, which may be in a container; None if it is not MPI's.
+
+    A `_LoadedLibrary`, or a `LoneHorovod`.
+    """
     key = path, inode
     if key not in _files:
         whole = f"/proc/{pid}/root{os.fsdecode(path)}"
-        library = None
         try:
-            if os.stat(whole).st_ino == inode:
-                file = elf.read(whole)
-                library = _LoadedLibrary(file) if file else None
+            if os.stat(whole).st_ino != inode:
+                return _files.setdefault(key, None)
         except OSError:
             return None
-        _files[key] = library if library and library.made_by else None
-    return _files[key]
+        if _HOROVOD in path:
+            need("agent.mpi.lone_horovod", lambda: _files.setdefault(key, _horovod(whole)))
+        else:
+            file = elf.read(whole)
+            library = _LoadedLibrary(file) if file else None
+            _files[key] = library if library and library.made_by else None
+    return _files.get(key)
+
+
+def _horovod(path: str) -> Any:
+    return on_demand.get("agent.mpi.lone_horovod").library(path)

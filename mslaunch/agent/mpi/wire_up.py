@@ -161,6 +161,7 @@ class MpiWireUp:
             self._joined.__contains__,
             lambda rank: self._offers[rank].family,
             self._alone,
+            self._need,
         )
 
     def _alone(self, rank: int, alone: Any) -> None:

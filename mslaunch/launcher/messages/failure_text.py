@@ -5,6 +5,7 @@ from __future__ import annotations
 from mslaunch.datamodel.outcome import Failure
 from mslaunch.errors import counted
 from mslaunch.faststd import TYPE_CHECKING
+from mslaunch.frameworks.horovod import HOROVOD
 from mslaunch.frameworks.table import service_info
 from mslaunch.launcher import job_failure
 from mslaunch.launcher.rank_names import ranks_text
@@ -236,7 +237,9 @@ _OTHERS: dict[str, Callable[[Facts], tuple[str, Details]]] = {
 
 
 def advice(family: str, offered: str) -> str:
-    """Advice for a rank that runs as an MPI singleton; `offered`: what it could have used, pmi or pmix."""
+    """Advice for a rank that runs as a singleton of MPI or Horovod; `offered`: what it could have used, pmi or pmix."""
+    if family == HOROVOD.name:
+        return "this Horovod has no MPI: give --horovod gloo, or --mpi none if each rank is to run alone"
     if family == "Open MPI" and offered != "pmix":
         return "start it with --mpi pmix: mslaunch did not see that the program uses Open MPI"
     if family != "Open MPI" and offered == "pmix":

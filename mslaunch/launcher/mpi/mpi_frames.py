@@ -2,7 +2,8 @@
 
 Most jobs have no MPI program, so what serves one is imported when its first frame arrives.  Worlds have names here, and
 ranks have their numbers in frames.  A rank that loads an MPI library which it was offered no protocol for is only
-mentioned, until it has come up as a singleton.  Then the job ends, since each rank would do the whole work.
+mentioned, until it has come up as a singleton.  Then the job ends, since each rank would do the whole work.  Of a
+Horovod that two ranks must do: one may be meant to train alone, beside other programs.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class Aborted(NamedTuple):
 
 
 class CameAlone(NamedTuple):
-    """A rank runs an MPI library that it was offered no protocol for, and came up as a singleton."""
+    """A rank runs an MPI library that it was offered no protocol for, or a Horovod, and came up as a singleton."""
 
     rank: int
     library: str
@@ -117,6 +118,7 @@ class MpiFrames:
         self._lost: list[int] = []  # nodes
         self._worlds: dict[str, World] = {}
         self._mentioned: set[str] = set()  # libraries
+        self._alone: dict[int, CameAlone] = {}  # ranks with a Horovod
         self._parts: set[tuple[int, str]] = set()  # that were sent, by node
         self._on: dict[int, Callable[[int, frames.Frame], None]] = {
             frames.NEED: self._send_part,
@@ -216,13 +218,21 @@ class MpiFrames:
         self._job.post(Aborted(frame.rank, *abort))
 
     def _on_singleton(self, node: int, frame: frames.Frame) -> None:
+        from mslaunch.frameworks.horovod import HOROVOD
         from mslaunch.protocol.mpi import Alone
 
         alone = unpack_record(Alone, frame.payload)
         if alone.certain:
-            self._job.post(CameAlone(frame.rank, alone.library, alone.family, alone.offered))
+            event = CameAlone(frame.rank, alone.library, alone.family, alone.offered)
+            if alone.family == HOROVOD.name:
+                self._alone[frame.rank] = event
+                if len(self._alone) == 1:
+                    return
+                event = self._alone[min(self._alone)]
+            self._job.post(event)
         elif (
-            alone.library not in self._mentioned
+            alone.family != HOROVOD.name
+            and alone.library not in self._mentioned
             and len(self._mentioned) < _MENTIONED
             and alone.offered != "none"
             and (alone.family == "Open MPI") != (alone.offered == "pmix")

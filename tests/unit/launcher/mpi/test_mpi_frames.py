@@ -100,6 +100,16 @@ def test_an_unexpected_library_is_mentioned_once(family: str, offered: str, noti
         assert agents.notices[0].startswith(head)
 
 
+def test_two_ranks_with_a_lone_horovod_are_an_error() -> None:
+    """One may be meant to be alone: the first of several programs, or a rank that evaluates what others train."""
+    agents = Agents()
+    for rank, certain in ((3, False), (3, True), (3, True), (1, False)):
+        agents.say(rank // 2, frames.ALONE, rank, alone("Horovod", certain, "pmix"))
+    assert agents.events == [] and agents.notices == []
+    agents.say(0, frames.ALONE, 1, alone("Horovod", True, "pmi"))
+    assert agents.events == [events.CameAlone(1, LIBRARY, "Horovod", "pmi")]
+
+
 def test_a_host_that_names_many_libraries_is_not_quoted_for_ever() -> None:
     agents = Agents()
     for number in range(100):
