@@ -362,6 +362,8 @@ def test_the_daemon_of_a_worker_takes_its_configuration(tmp_path: Path, need: An
     text = (FOLDER / "sshd_config").read_text(encoding="utf-8")
     assert "HostKey /home/mpiuser/.ssh/id_rsa" in text
     (tmp_path / "config").write_text(text.replace("/home/mpiuser/.ssh", str(tmp_path)))
+    if os.geteuid() == 0:
+        Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # what Debian's service makes; sshd asks for it
     done = subprocess.run([sshd, "-T", "-f", tmp_path / "config"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert {"port 2222", "permitrootlogin no", "passwordauthentication no", "strictmodes no"} <= set(

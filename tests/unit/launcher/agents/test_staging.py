@@ -6,6 +6,7 @@ import errno
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -210,14 +211,17 @@ def test_all_hosts_get_all_files(hosts: tuple[Loop, Host, Host], here: Path) -> 
 def test_a_slow_host_holds_little_in_memory_and_is_given_up(
     hosts: tuple[Loop, Host, Host], here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Time passes when the other one has got something: so long it is not in doubt who is slow."""
     monkeypatch.setattr(staging, "PATIENCE", 0.05)
     loop, slow, quick = hosts
+    clock = SimpleNamespace(monotonic=lambda: 1.0 if len(quick.got) > 1 else 0.0)
+    monkeypatch.setattr(staging, "time", clock)
     loop.reader(quick.reader, quick.read)
     with open(here / "data", "wb") as file:
         file.truncate(32 << 20)
     parcels = collect(Request((files("data"),)), {}, str(here))
     with pytest.raises(UnreachedError, match="took nothing for") as caught:
-        send_files(loop, [slow.peer, quick.peer], parcels, loop.run)
+        send_files(loop, [slow.peer, quick.peer], parcels, lambda until: loop.run(until, 30))
     assert caught.value.where == "n1"
     assert HIGH <= slow.peer.pending < HIGH + (1 << 17)
     assert len(quick.got) > 1, "the other one does not wait for it"
