@@ -1,14 +1,14 @@
 """The secret that commands on several hosts share: the contents of a file that only its user may read.
 
 A home directory that all hosts mount has it for all of them; else it has to be copied there once.  As with ssh(1),
-a file that others may read or write is refused.
+a file that others may read or write is refused.  A link is followed, as to the files of a volume of Kubernetes: it can
+only lead to another file that this user alone may read.
 """
 
 from __future__ import annotations
 
 import os
 import stat
-from errno import ELOOP
 
 from mslaunch.errors import LaunchError
 
@@ -27,8 +27,11 @@ def read_or_make(path: str) -> bytes:
             _make(path)
             text = _read(path)
     except OSError as error:
-        what = "it is a link" if error.errno == ELOOP else f"it cannot be used: {error.strerror}"
-        raise LaunchError(what, path, "commands on several hosts need one: --rdzv-conf=secret_file=FILE") from None
+        raise LaunchError(
+            f"it cannot be used: {error.strerror}",
+            path,
+            "commands on several hosts need one: --rdzv-conf=secret_file=FILE",
+        ) from None
     if not _FEWEST <= len(text) <= _MOST:
         todo = f"remove it, and copy the new one, which the next run makes, to the other hosts: {path}"
         raise LaunchError(f"it has {len(text)} bytes, and a secret {_FEWEST} to {_MOST}", path, todo)
@@ -36,7 +39,7 @@ def read_or_make(path: str) -> bytes:
 
 
 def _read(path: str) -> bytes:
-    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     with open(fd, "rb") as file:
         facts = os.fstat(fd)
         if not stat.S_ISREG(facts.st_mode):

@@ -60,14 +60,29 @@ def test_a_file_that_others_can_use_is_refused(tmp_path: Path, mode: int) -> Non
 def test_what_is_no_file_of_ours_is_refused(tmp_path: Path) -> None:
     (tmp_path / "real").write_text("0123456789abcdef")
     (tmp_path / "real").chmod(0o600)
-    (tmp_path / "link").symlink_to("real")
+    (tmp_path / "link").symlink_to("open")
+    (tmp_path / "open").write_text("0123456789abcdef")
+    (tmp_path / "open").chmod(0o644)
     os.mkfifo(tmp_path / "pipe", 0o600)
     (tmp_path / "short").write_text("0123456789abcde")
     (tmp_path / "short").chmod(0o600)
-    whys = {"link": "is a link", "pipe": "is no regular file", "short": "has 15 bytes", "real/below": "cannot be used"}
+    whys = {
+        "link": "others may read",
+        "pipe": "is no regular file",
+        "short": "has 15 bytes",
+        "real/below": "cannot be used",
+    }
     for name, why in whys.items():
         with pytest.raises(LaunchError, match=why):
             read_or_make(str(tmp_path / name))
+
+
+def test_a_link_leads_to_a_secret_as_in_a_volume_of_kubernetes(tmp_path: Path) -> None:
+    (tmp_path / "..data").mkdir()
+    (tmp_path / "..data" / "secret").write_text("0123456789abcdef")
+    (tmp_path / "..data" / "secret").chmod(0o400)
+    (tmp_path / "secret").symlink_to("..data/secret")
+    assert read_or_make(str(tmp_path / "secret")) == read_or_make(str(tmp_path / "..data" / "secret"))
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED, only root can give a file away")
