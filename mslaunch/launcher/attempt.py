@@ -24,7 +24,7 @@ from mslaunch.launcher.agents.start_agents import AgentPool
 from mslaunch.launcher.job.controller import JobController
 from mslaunch.launcher.job.events import PREPARE_SECONDS
 from mslaunch.launcher.job.job_state import JobState
-from mslaunch.launcher.job.restart_policy import check_fewest, check_store, most_restarts, policy_of
+from mslaunch.launcher.job.restart_policy import check_fewest, check_shared, most_restarts, policy_of
 from mslaunch.launcher.job.startup import JobPlans
 from mslaunch.launcher.observers import AttemptEnded, AttemptStarted, Connected, Connecting, Staged
 from mslaunch.launcher.stdio.output import AttemptInfo, Output, open_output
@@ -84,15 +84,6 @@ class LaunchContext(NamedTuple):
     def seconds(self) -> float:
         """Time since the launch began."""
         return time.monotonic() - self.began
-
-
-def check_shared(request: Request) -> None:
-    """Raises `UsageError` for what ranks are to find each other by, if one command could not serve all of them."""
-    check_store(request)
-    if request.env_for:
-        from mslaunch.plan.rank_addresses import check_requested
-
-        check_requested(request)
 
 
 class JobAttempt:

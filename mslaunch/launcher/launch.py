@@ -15,8 +15,9 @@ from mslaunch.errors import EXIT_USAGE, LaunchError, UsageError, no_memory
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.host.files import read_text
 from mslaunch.launcher.agents.start_agents import OpenLinks
-from mslaunch.launcher.attempt import JobAttempt, LaunchContext, check_shared, is_this_host
+from mslaunch.launcher.attempt import JobAttempt, LaunchContext, is_this_host
 from mslaunch.launcher.interrupts import Interrupts, check_warning
+from mslaunch.launcher.job.restart_policy import check_shared
 from mslaunch.launcher.observers import LaunchEnded, Observers
 from mslaunch.launcher.stdio.terminal import Console, write_all
 from mslaunch.plan.exported_variables import missing_exports

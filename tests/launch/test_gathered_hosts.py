@@ -130,9 +130,9 @@ def test_fewer_hosts_start_after_the_last_call(hosts: Hosts) -> None:
 
 
 def test_hosts_that_do_not_come_are_counted(hosts: Hosts) -> None:
-    hosts.start("--no-python", "echo", "started", nnodes="3", conf="join_timeout=5")
-    hosts.wait_listening()
-    hosts.start("--no-python", "echo", "started", nnodes="3")
+    guest = hosts.start("--no-python", "echo", "started", nnodes="3", conf="join_timeout=40,is_host=0")
+    guest.expect_error(b"waiting for the command at")  # and comes at once, when there is one
+    hosts.start("--no-python", "echo", "started", nnodes="3", conf="join_timeout=5,is_host=1")
     ends = hosts.ends()
     assert [(end.code, end.out) for end in ends] == [(1, b"")] * 2
     what = "1 more host of --nnodes 3"

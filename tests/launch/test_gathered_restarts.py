@@ -109,15 +109,16 @@ def test_with_fewer_hosts_the_job_goes_on_after_the_last_call(hosts: Hosts, tmp_
 
 
 def test_a_lost_host_that_nobody_replaces_ends_the_job(hosts: Hosts, tmp_path: Path) -> None:
-    for _ in range(3):
-        hosts.start(*AGAIN, stay(tmp_path), nnodes="3", conf="join_timeout=4")
-        hosts.wait_listening()
+    guests = [hosts.start(*AGAIN, stay(tmp_path), nnodes="3", conf="join_timeout=40,is_host=0") for _ in range(2)]
+    for job in guests:
+        job.expect_error(b"waiting for the command at")  # and come at once, when there is one
+    hosts.start(*AGAIN, stay(tmp_path), nnodes="3", conf="join_timeout=6,is_host=1")
     for job in hosts.jobs:
         job.expect(b"up")
-    os.kill(hosts.jobs[2].process.pid, signal.SIGKILL)
-    for job in hosts.jobs[:2]:
+    os.kill(guests[0].process.pid, signal.SIGKILL)
+    for job in hosts.jobs[1:]:
         end = job.end()
-        assert end.code and "1 more host of --nnodes 3" in end.err and "did not come within 4 s" in end.err, end
+        assert end.code and "1 more host of --nnodes 3" in end.err and "did not come within 6 s" in end.err, end
         assert "Traceback" not in end.err
 
 

@@ -156,6 +156,14 @@ def _gathered(request: Request, own: TorchrunOptions, each: int) -> Request:
         todo = f"write --rdzv-endpoint NODE1:{_C10D_PORT}, the same on each host"
         raise UsageError("hosts without numbers meet at an endpoint", "--rdzv-backend c10d", todo)
     host, port = own.endpoint
+    if port == 0:
+        what = "port 0 is any that is free, which the other hosts could not know"
+        raise UsageError(what, "--rdzv-endpoint", f"write {host}:{_C10D_PORT}, the same on each host")
+    if own.node or own.address or own.port:
+        note = (
+            "--node-rank, --master-addr and --master-port have no effect with c10d: hosts get numbers where they meet"
+        )
+        request = request._replace(notes=(*request.notes, note))
     address, nodes = scheduler_address.resolved(host, "--rdzv-endpoint"), own.nodes or (1, 1)
     here = _MeetingPoint(host, address, port or _C10D_PORT, _is_host(dict(own.conf), host, address))
     meeting = _meeting(own, here, nodes, each)

@@ -41,6 +41,15 @@ def check_store(request: Request) -> None:
         raise UsageError(what, option, "use --restart group")
 
 
+def check_shared(request: Request) -> None:
+    """Raises `UsageError` for what ranks are to find each other by, if one command could not serve all of them."""
+    check_store(request)
+    if request.env_for:
+        from mslaunch.plan.rank_addresses import check_requested
+
+        check_requested(request)
+
+
 class RestartPolicy(NamedTuple):
     """What happens when a rank or a service of the job fails."""
 

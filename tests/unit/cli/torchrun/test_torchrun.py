@@ -145,6 +145,13 @@ def test_hosts_without_numbers_meet_at_the_endpoint() -> None:
     assert parse(f"{_MEET} -H a,b t.py").cluster.host_meeting is None, "one command starts all"
 
 
+def test_numbers_have_no_effect_where_hosts_meet_without_them() -> None:
+    assert not parse(f"{_MEET} t.py").notes
+    for words in ("--node-rank=1", "--master-addr=n9", "--master-port=29500"):
+        (note,) = parse(f"{_MEET} {words} t.py").notes
+        assert "have no effect" in note
+
+
 def test_the_secret_is_in_a_home_directory_and_never_in_the_current_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """As a container whose user is only a number has none."""
 
@@ -192,6 +199,7 @@ def test_the_time_to_end() -> None:
         (f"{_MEET} --rdzv-conf=join_timeout=0 t.py", "join_timeout is a number of seconds"),
         (f"{_MEET} --rdzv-conf=last_call_timeout=x t.py", "as last_call_timeout=30"),
         (f"{_MEET} --rdzv-conf=is_host=perhaps t.py", "is_host is true or false"),
+        ("--rdzv-backend=c10d --rdzv-endpoint=127.0.0.1:0 --nnodes=2 t.py", "write 127.0.0.1:29400"),
         ("--rdzv-backend=c10d --rdzv-endpoint=no.such.host.invalid --nnodes=2 t.py", "cannot be resolved"),
         ("--rdzv-backend=etcd --nnodes=2 t.py", "-H node1,node2"),
         ("--nnodes=2 --node-rank=2 --master-addr=127.0.0.1 t.py", "no host 2 among 2"),
