@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from clusters import Cluster
+from clusters import Cluster, Result
 from framework_jobs import EXAMPLES, NEEDS_TORCH, SECONDS, TORCH, launch, launch_from_head, with_hosts
 
 pytestmark = NEEDS_TORCH
@@ -52,23 +52,42 @@ def test_ranks_of_two_hosts_have_equal_parameters(two_hosts: Cluster, tmp_path: 
 def test_torchruns_line_on_each_host(two_hosts: Cluster, tmp_path: Path) -> None:
     """The same words on both, as for the real torchrun: c10d, and no numbers.  The hosts' homes are not shared."""
     line = ["--nnodes=2", "--nproc-per-node=2", "--rdzv-backend=c10d", "--rdzv-endpoint=n01:29400", "--rdzv-id=ddp"]
-    for host in ("n01", "n02"):
+    ends = on_each_host(two_hosts, tmp_path, *((host, [*line, str(DDP)]) for host in ("n02", "n01")))
+    check([line for end in ends for line in end.lines], 4)
+    assert sorted(len(end.lines) for end in ends) == [2, 2]
+
+
+def on_each_host(two_hosts: Cluster, directory: Path, *lines: tuple[str, list[str]]) -> list[Result]:
+    """How a command with torchrun's words on each host ends; all know one secret, and each ends well."""
+    for host, _ in lines:
         place = two_hosts.home(host) / ".config" / "mslaunch"
         place.mkdir(parents=True, exist_ok=True)
         (place / "rendezvous-secret").write_text("0123456789abcdef")
         (place / "rendezvous-secret").chmod(0o600)
-    jobs = [
-        two_hosts.start_on(host, "--dialect", "torchrun", *line, DDP, cwd=tmp_path, env=TORCHS)
-        for host in ("n02", "n01")
-    ]
+    jobs = [two_hosts.start_on(host, "--dialect", "torchrun", *line, cwd=directory, env=TORCHS) for host, line in lines]
     try:
         ends = [job.end(SECONDS) for job in jobs]
     finally:
         for job in jobs:
             job.destroy()
-    assert [end.code for end in ends] == [0, 0], [end.err for end in ends]
-    check([line for end in ends for line in end.lines], 4)
-    assert sorted(len(end.lines) for end in ends) == [2, 2]
+    assert [end.code for end in ends] == [0] * len(lines), [end.err for end in ends]
+    return ends
+
+
+@with_hosts
+@pytest.mark.parametrize("numbers", [False, True], ids=["c10d", "with numbers"])
+def test_hosts_with_a_command_each_start_again_together(two_hosts: Cluster, tmp_path: Path, numbers: bool) -> None:
+    """Of the real torchrun (2.13) only the host that failed restarts, and Gloo finds stale addresses in its store."""
+
+    def line(node: int) -> list[str]:
+        c10d = ["--rdzv-backend=c10d", "--rdzv-endpoint=n01:29400"]
+        where = [f"--node-rank={node}", "--master-addr=n01", "--master-port=29510"] if numbers else c10d
+        return ["--nnodes=2", "--nproc-per-node=2", "--max-restarts=4", *where, "--no-python", TORCH, "-c", RESTARTED]
+
+    ends = on_each_host(two_hosts, tmp_path, ("n02", line(1)), ("n01", line(0)))
+    for end in ends:
+        said = [text for text in end.lines if text.startswith("restart")]
+        assert sorted(set(said)) == [f"restart {count} of 4 sum 4" for count in range(3)], end
 
 
 def test_one_rank_has_as_many_threads_as_without_a_launcher(tmp_path: Path) -> None:
