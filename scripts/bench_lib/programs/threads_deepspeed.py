@@ -29,5 +29,5 @@ for index in range(STEPS):
         begin = time.perf_counter()
     engine.backward(engine(batch).square().mean())
     engine.step()
-print(f"seconds {(time.perf_counter() - begin) / (STEPS - WARM)}\nthreads {torch.get_num_threads()}", flush=True)
+print(f"seconds {(time.perf_counter() - begin) / (STEPS - WARM)} threads {torch.get_num_threads()}", flush=True)
 torch.distributed.destroy_process_group()

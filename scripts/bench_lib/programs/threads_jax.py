@@ -29,4 +29,4 @@ begin, steps = time.perf_counter(), 0
 while steps < 3 or time.perf_counter() - begin < 1.5:
     weights = jax.block_until_ready(step(weights))
     steps += 1
-print(f"seconds {(time.perf_counter() - begin) / steps}\nthreads {len(os.sched_getaffinity(0))}", flush=True)
+print(f"seconds {(time.perf_counter() - begin) / steps} threads {len(os.sched_getaffinity(0))}", flush=True)

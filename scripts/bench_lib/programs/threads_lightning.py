@@ -43,7 +43,7 @@ class Network(LightningModule):
 
     def on_train_end(self):
         took = (time.perf_counter() - self.begin) / (STEPS - WARM)
-        print(f"seconds {took}\nthreads {torch.get_num_threads()}", flush=True)
+        print(f"seconds {took} threads {torch.get_num_threads()}", flush=True)
 
 
 quiet = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)

@@ -23,4 +23,4 @@ begin, steps = time.perf_counter(), 0
 while steps < 3 or time.perf_counter() - begin < 1.5:
     step()
     steps += 1
-print(f"seconds {(time.perf_counter() - begin) / steps}\nthreads {torch.get_num_threads()}", flush=True)
+print(f"seconds {(time.perf_counter() - begin) / steps} threads {torch.get_num_threads()}", flush=True)
