@@ -265,3 +265,33 @@ def test_the_words_of_another_host_are_one_line_without_control_characters(meeti
     (text,) = (one for one in err.splitlines() if "has failed on" in one)
     assert text.startswith("mslaunch: the job has failed on h?[2J: all is well mslaunch: rank 7 ended?")
     assert guest.returncode == 1 and "\x1b" not in err and "\x07" not in err
+
+
+IN_A_JOB: list[Any] = [
+    {"over": "h"}, {"ready": 7}, {"go": [1, [1, 1], 5, 1]}, {"failed": ["h", "w", 1, 9]}, {"failed": ["h", "w", 1, -1]},
+    {"failed": "h"}, b"no json\n", JOIN,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("said", IN_A_JOB, ids=range(len(IN_A_JOB)))
+def test_a_command_that_says_what_has_no_meaning_while_ranks_run_is_lost_and_replaced(
+    meeting: Meeting, said: Any
+) -> None:
+    script = "if test $TORCHELASTIC_RESTART_COUNT = 0; then exec sleep 60; fi; echo again"
+    join = json.dumps({"join": ["h", 1, 2, 2, "none", 1, None]}).encode() + b"\n"
+    with meeting.start("--max-restarts=1", script=script) as host:
+        try:
+            with meeting.proved() as odd:
+                odd.sendall(join)
+                assert json.loads(line(odd))["go"][3] == 1
+                odd.sendall(said if isinstance(said, bytes) else json.dumps(said).encode() + b"\n")
+                assert cut_off(odd)
+            with meeting.proved() as other:
+                other.sendall(join)
+                answer = json.loads(line(other))
+                assert (answer if "go" in answer else json.loads(line(other)))["go"][3] == 2  # it may be told to wait
+                other.sendall(b'{"done": "h"}\n')
+                out, err = host.communicate(timeout=SECONDS)
+        finally:
+            host.kill()
+    assert (host.returncode, out) == (0, "again\n") and "Traceback" not in err, err
