@@ -226,10 +226,23 @@ def _answer(line: Line, top: Path, port: str, codes: list[int], ends: list[tuple
     return {"rc": codes, "seen": seen, "stdout": streams[0], "stderr": streams[1], "logs": logs}
 
 
-def answers() -> dict[str, dict[str, Any]]:
+def answers(path: Path = ANSWERS) -> dict[str, dict[str, Any]]:
     """The recorded ones, by the names of lines."""
-    known: dict[str, dict[str, Any]] = json.loads(ANSWERS.read_text(encoding="utf-8"))
+    known: dict[str, dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
     return known
+
+
+def record(came: dict[str, dict[str, Any]], path: Path, check: bool) -> int:
+    """Write what came of each line, or with `check` tell what has changed; the exit code."""
+    if not check:
+        text = ",\n".join(f"{json.dumps(name)}: {json.dumps(one, sort_keys=True)}" for name, one in came.items())
+        path.write_text(f"{{\n{text}\n}}\n", encoding="utf-8")
+        return 0
+    known = answers(path)
+    changed = [name for name, one in came.items() if known.get(name) != one]
+    for name in changed:
+        print(f"{name}\n  recorded {json.dumps(known.get(name))}\n  now      {json.dumps(came[name])}")
+    return 1 if changed else 0
 
 
 def main(words: list[str]) -> int:
@@ -238,14 +251,7 @@ def main(words: list[str]) -> int:
     python = shutil.which(launcher[0]) or launcher[0]
     with ThreadPoolExecutor(AT_ONCE) as pool:
         came = dict(zip((line.name for line in LINES), pool.map(lambda line: run(line, launcher, python), LINES)))
-    if not check:
-        text = ",\n".join(f"{json.dumps(name)}: {json.dumps(one, sort_keys=True)}" for name, one in came.items())
-        ANSWERS.write_text(f"{{\n{text}\n}}\n", encoding="utf-8")
-        return 0
-    changed = [name for name, one in came.items() if answers().get(name) != one]
-    for name in changed:
-        print(f"{name}\n  recorded {json.dumps(answers().get(name))}\n  now      {json.dumps(came[name])}")
-    return 1 if changed else 0
+    return record(came, ANSWERS, check)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,8 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from torchrun_lines import record
+
 HERE = Path(__file__).resolve().parent
 ANSWERS = HERE / "torchrun" / "two_hosts.json"
 CLUSTER = [sys.executable, str(HERE.parents[1] / "scripts" / "cluster")]
@@ -166,12 +168,6 @@ def _answer(top: Path, codes: dict[str, int | None]) -> dict[str, Any]:
     return {"rc": codes, "errors": errors, "seen": seen, "logs": logs}
 
 
-def answers() -> dict[str, dict[str, Any]]:
-    """The recorded ones, by the names of lines."""
-    known: dict[str, dict[str, Any]] = json.loads(ANSWERS.read_text(encoding="utf-8"))
-    return known
-
-
 def main(words: list[str]) -> int:
     """Record, or with --check compare."""
     check, launcher = words[:1] == ["--check"], words[1:] if words[:1] == ["--check"] else words
@@ -182,14 +178,7 @@ def main(words: list[str]) -> int:
             came = {line.name: json.loads(json.dumps(run(line, launcher, [*cluster, "exec"]))) for line in LINES}
         finally:
             subprocess.run([*cluster, "down"], check=True, stdout=subprocess.DEVNULL)
-    if not check:
-        text = ",\n".join(f"{json.dumps(name)}: {json.dumps(one, sort_keys=True)}" for name, one in came.items())
-        ANSWERS.write_text(f"{{\n{text}\n}}\n", encoding="utf-8")
-        return 0
-    changed = [name for name, one in came.items() if answers().get(name) != one]
-    for name in changed:
-        print(f"{name}\n  recorded {json.dumps(answers().get(name))}\n  now      {json.dumps(came[name])}")
-    return 1 if changed else 0
+    return record(came, ANSWERS, check)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,8 @@ import pytest
 from clusters import ROOT, Cluster, cluster_of
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "compat"))
-from torchrun_two_hosts import LINES, Line, answers, run
+from torchrun_lines import answers
+from torchrun_two_hosts import ANSWERS, LINES, Line, run
 
 pytestmark = pytest.mark.limit(150)
 ADDRESS = re.compile(r"\d+\.\d+\.\d+\.\d+")
@@ -50,7 +51,7 @@ def compared(seen: dict[str, dict[str, str]], without: set[str]) -> dict[str, di
     "line", [line for line in LINES if line.endpoint == "n01" and not line.plan], ids=Line.name.fget
 )
 def test_ranks_see_what_they_saw_under_torchrun(line: Line, two_hosts: Cluster, tmp_path: Path) -> None:
-    theirs, found = answers()[line.name], ours(line, two_hosts, tmp_path)
+    theirs, found = answers(ANSWERS)[line.name], ours(line, two_hosts, tmp_path)
     assert (found["rc"], found["logs"]) == (theirs["rc"], theirs["logs"]), found
     assert compared(found["seen"], set()) == compared(theirs["seen"], set())
     (address,) = {env["MASTER_ADDR"] for env in found["seen"].values()}
@@ -59,7 +60,7 @@ def test_ranks_see_what_they_saw_under_torchrun(line: Line, two_hosts: Cluster, 
 
 @pytest.mark.parametrize("line", [line for line in LINES if "max-restarts" in line.words], ids=Line.name.fget)
 def test_all_hosts_start_again_in_the_same_rounds(line: Line, two_hosts: Cluster, tmp_path: Path) -> None:
-    theirs, found = answers()[line.name], ours(line, two_hosts, tmp_path)
+    theirs, found = answers(ANSWERS)[line.name], ours(line, two_hosts, tmp_path)
     assert found["rc"] == theirs["rc"], found
     assert compared(found["seen"], COUNTED) == compared(theirs["seen"], COUNTED)
     for who, env in found["seen"].items():
@@ -70,8 +71,8 @@ def test_all_hosts_start_again_in_the_same_rounds(line: Line, two_hosts: Cluster
     "line", [line for line in LINES if line.plan and "max-restarts" not in line.words], ids=Line.name.fget
 )
 def test_a_failure_has_the_codes_of_torchrun(line: Line, two_hosts: Cluster, tmp_path: Path) -> None:
-    assert ours(line, two_hosts, tmp_path)["rc"] == answers()[line.name]["rc"]
+    assert ours(line, two_hosts, tmp_path)["rc"] == answers(ANSWERS)[line.name]["rc"]
 
 
 def test_every_line_on_two_hosts_was_recorded() -> None:
-    assert [line.name for line in LINES] == list(answers())
+    assert [line.name for line in LINES] == list(answers(ANSWERS))

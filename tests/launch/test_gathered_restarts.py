@@ -77,42 +77,42 @@ def test_the_others_hear_of_a_failure_before_the_ranks_beside_it_have_ended(host
     assert "rank 1 ended with exit code 7" in ends[1].err, ends
 
 
-def stay(path: Path) -> str:
-    """Ranks of the first attempt stay, those of others end well."""
-    return script(f"test {COUNT} = 0 && echo up && exec sleep 60")
+#: ranks of the first attempt stay, those of others end well
+STAY = script(f"test {COUNT} = 0 && echo up && exec sleep 60")
 
 
-def test_a_command_that_is_killed_is_replaced_by_one_that_comes(hosts: Hosts, tmp_path: Path) -> None:
-    for _ in range(2):
-        hosts.start(*AGAIN, stay(tmp_path))
+def run_and_stay(hosts: Hosts, commands: int = 2, **how: str) -> None:
+    """Start so many commands, the first of them at the endpoint, until their ranks run."""
+    for _ in range(commands):
+        hosts.start(*AGAIN, STAY, **how)
         hosts.wait_listening()
     for job in hosts.jobs:
         job.expect(b"up")
+
+
+def test_a_command_that_is_killed_is_replaced_by_one_that_comes(hosts: Hosts) -> None:
+    run_and_stay(hosts)
     os.kill(hosts.jobs[1].process.pid, signal.SIGKILL)
-    new = hosts.start(*AGAIN, stay(tmp_path))
+    new = hosts.start(*AGAIN, STAY)
     assert [row[:3] for row in rows(new)] == [["r1/2", "n1/2", "c1"]]
     end = hosts.jobs[0].end()
     assert end.code == 0 and "r0/2 n0/2 c1" in end.out.decode(), end
     assert "attempt 1 of 3" in end.err and "its command has ended without a word" in end.err
 
 
-def test_with_fewer_hosts_the_job_goes_on_after_the_last_call(hosts: Hosts, tmp_path: Path) -> None:
-    for _ in range(2):
-        hosts.start(*AGAIN, stay(tmp_path), nnodes="1:2", conf="last_call_timeout=2,join_timeout=40")
-        hosts.wait_listening()
-    for job in hosts.jobs:
-        job.expect(b"up")
+def test_with_fewer_hosts_the_job_goes_on_after_the_last_call(hosts: Hosts) -> None:
+    run_and_stay(hosts, nnodes="1:2", conf="last_call_timeout=2,join_timeout=40")
     os.kill(hosts.jobs[1].process.pid, signal.SIGKILL)
     end = hosts.jobs[0].end()
     assert end.code == 0 and "r0/1 n0/1 c1" in end.out.decode(), end
     assert "1 host instead of 2" in end.err
 
 
-def test_a_lost_host_that_nobody_replaces_ends_the_job(hosts: Hosts, tmp_path: Path) -> None:
-    guests = [hosts.start(*AGAIN, stay(tmp_path), nnodes="3", conf="join_timeout=40,is_host=0") for _ in range(2)]
+def test_a_lost_host_that_nobody_replaces_ends_the_job(hosts: Hosts) -> None:
+    guests = [hosts.start(*AGAIN, STAY, nnodes="3", conf="join_timeout=40,is_host=0") for _ in range(2)]
     for job in guests:
         job.expect_error(b"waiting for the command at")  # and come at once, when there is one
-    hosts.start(*AGAIN, stay(tmp_path), nnodes="3", conf="join_timeout=6,is_host=1")
+    hosts.start(*AGAIN, STAY, nnodes="3", conf="join_timeout=6,is_host=1")
     for job in hosts.jobs:
         job.expect(b"up")
     os.kill(guests[0].process.pid, signal.SIGKILL)
@@ -122,26 +122,30 @@ def test_a_lost_host_that_nobody_replaces_ends_the_job(hosts: Hosts, tmp_path: P
         assert "Traceback" not in end.err
 
 
-def test_sigterm_of_one_command_is_the_loss_of_its_host(hosts: Hosts, tmp_path: Path) -> None:
+def test_sigterm_of_one_command_is_the_loss_of_its_host(hosts: Hosts) -> None:
     """A supervisor, such as Kubernetes, ends it so; the others go on."""
-    for _ in range(2):
-        hosts.start(*AGAIN, stay(tmp_path), nnodes="1:2", conf="last_call_timeout=1,join_timeout=40")
-        hosts.wait_listening()
-    for job in hosts.jobs:
-        job.expect(b"up")
+    run_and_stay(hosts, nnodes="1:2", conf="last_call_timeout=1,join_timeout=40")
     hosts.jobs[1].process.send_signal(signal.SIGTERM)
     ends = hosts.ends()
     assert [end.code for end in ends] == [0, 1] and "ended by SIGTERM" in ends[0].err, ends
     assert "r0/1 n0/1 c1" in ends[0].out.decode()
 
 
-@pytest.mark.parametrize("who", [0, 1])
-def test_ctrl_c_ends_all(hosts: Hosts, tmp_path: Path, who: int) -> None:
+def test_sigterm_while_the_others_are_waited_for_is_the_loss_of_a_host_as_well(hosts: Hosts) -> None:
+    run_and_stay(hosts, 3, nnodes="3")
+    os.kill(hosts.jobs[2].process.pid, signal.SIGKILL)
+    hosts.jobs[0].expect_error(b"for 1 more host of --nnodes 3")
+    hosts.jobs[1].process.send_signal(signal.SIGTERM)
+    assert hosts.jobs[1].end().code == 1
     for _ in range(2):
-        hosts.start(*AGAIN, stay(tmp_path))
-        hosts.wait_listening()
-    for job in hosts.jobs:
-        job.expect(b"up")
+        hosts.start(*AGAIN, STAY, nnodes="3")
+    ends = [job.end() for job in (hosts.jobs[0], *hosts.jobs[3:])]
+    assert [end.code for end in ends] == [0, 0, 0] and "r0/3 n0/3 c1" in ends[0].out.decode(), ends
+
+
+@pytest.mark.parametrize("who", [0, 1])
+def test_ctrl_c_ends_all(hosts: Hosts, who: int) -> None:
+    run_and_stay(hosts)
     hosts.jobs[who].process.send_signal(signal.SIGINT)
     ends = hosts.ends()
     assert [end.code for end in ends] == [1, 1] and all("ended by SIGINT" in end.err for end in ends), ends
@@ -166,7 +170,7 @@ def test_a_command_whose_ranks_have_ended_well_starts_again_with_the_others(
     assert all(f"r{rank}/2 n{rank}/2 c1" in end.out.decode() for rank, end in enumerate(ends))
 
 
-def test_ctrl_c_while_a_command_waits_for_the_others(hosts: Hosts, tmp_path: Path) -> None:
+def test_ctrl_c_while_a_command_waits_for_the_others(hosts: Hosts) -> None:
     for _ in range(2):
         hosts.start(*AGAIN, "test $RANK = 1 || exec sleep 60")
         hosts.wait_listening()
@@ -176,13 +180,9 @@ def test_ctrl_c_while_a_command_waits_for_the_others(hosts: Hosts, tmp_path: Pat
     assert [end.code for end in ends] == [1, 1] and all("ended by SIGINT" in end.err for end in ends), ends
 
 
-def test_one_more_command_waits_until_there_is_a_place(hosts: Hosts, tmp_path: Path) -> None:
-    for _ in range(2):
-        hosts.start(*AGAIN, stay(tmp_path))
-        hosts.wait_listening()
-    for job in hosts.jobs:
-        job.expect(b"up")
-    spare = hosts.start(*AGAIN, stay(tmp_path))
+def test_one_more_command_waits_until_there_is_a_place(hosts: Hosts) -> None:
+    run_and_stay(hosts)
+    spare = hosts.start(*AGAIN, STAY)
     spare.expect_error(b"the job runs on 2 hosts")
     os.kill(hosts.jobs[1].process.pid, signal.SIGKILL)
     assert [row[:3] for row in rows(spare)] == [["r1/2", "n1/2", "c1"]]
@@ -205,12 +205,8 @@ def test_a_command_that_waits_in_vain_is_told_that_the_job_is_over(hosts: Hosts,
     assert [job.end().code for job in hosts.jobs[:2]] == [0, 0]
 
 
-def test_the_command_where_all_meet_is_not_replaced(hosts: Hosts, tmp_path: Path) -> None:
-    for _ in range(2):
-        hosts.start(*AGAIN, stay(tmp_path))
-        hosts.wait_listening()
-    for job in hosts.jobs:
-        job.expect(b"up")
+def test_the_command_where_all_meet_is_not_replaced(hosts: Hosts) -> None:
+    run_and_stay(hosts)
     os.kill(hosts.jobs[0].process.pid, signal.SIGKILL)
     end = hosts.jobs[1].end()
     assert end.code and "its command has ended without a word" in end.err and "started again" not in end.err, end

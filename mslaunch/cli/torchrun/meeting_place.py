@@ -48,7 +48,7 @@ def run_id(own: TorchrunOptions, hosts: bool) -> str:
 
 
 def secret_file(own: TorchrunOptions, environ: Mapping[str, str]) -> str:
-    """Where the secret lies that commands without numbers share; "": nobody knows a home directory."""
+    """Where the secret lies that commands which meet share; "": nobody knows a home directory."""
     named, base, home = dict(own.conf).get("secret_file", ""), environ.get("XDG_CONFIG_HOME", ""), _home(environ)
     if named:
         return named if named[:2] != "~/" else home and os.path.join(home, named[2:])

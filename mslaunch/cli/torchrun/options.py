@@ -91,7 +91,7 @@ class TorchrunOptions(NamedTuple):
     shown: tuple[int, ...] | None = None  # --local-ranks-filter
     virtual: bool = False  # --virtual-local-rank
     patience: int | None = None  # --shutdown-timeout
-    secret_file: str = ""  # by which commands without numbers know each other
+    secret_file: str = ""  # by which commands that meet know each other
 
 
 def _row(

@@ -136,7 +136,7 @@ class JobPeers:
     def settle(self, loop: Loop, say: Callable[[str], None]) -> None:
         """The ranks here have ended well: until those of all have, or one has failed.
 
-        Node 0 stays, since the others hear of each other through it; they do if all ranks may be started again.
+        Node 0 stays, since the others hear of each other through it; those stay only if ranks may be started again.
         Bounded by the ranks of the others: a host that is lost fails, and so does the job at --timeout.
         """
         state = self._state
@@ -160,11 +160,11 @@ class JobPeers:
 
     def all_ready(self) -> bool:
         """Whether the ranks of all who take part have ended, so that another attempt may begin."""
-        return all(one == _READY for one in self._links.values())
+        return not self.late()
 
-    def is_ready(self, link: PeerLink) -> bool:
-        """Whether this one's have."""
-        return self._links.get(link) == _READY
+    def late(self) -> list[PeerLink]:
+        """Those whose ranks have not; who has come since then has none."""
+        return [link for link, one in self._links.items() if one != _READY]
 
     def tell(self, outcome: Outcome | None, error: LaunchError | None = None) -> None:
         """The end of this command's part, or why it could not start; others have heard already of what came from them.

@@ -30,7 +30,7 @@ _AF_INET, _AF_INET6, _SOCK_STREAM = 2, 10, 1
 _SOL_SOCKET, _SO_REUSEADDR = 1, 2
 _IPPROTO_IPV6, _IPV6_V6ONLY = 41, 26
 _BACKLOG = 1024
-_TOLD = 5  # callers who cannot take part that are named
+_TOLD = 5  # callers who cannot take part, or not yet, that are named
 _SPARES = 256  # commands that wait for a place
 
 
@@ -75,7 +75,7 @@ class MeetingHost:
         self._spares: dict[PeerLink, Participant] = {}  # have come while ranks run
         self._unsaid: set[PeerLink] = set()  # have not said yet who they are
         self._last_call = False  # nobody more is waited for
-        self._told = 0  # how often the user has heard of somebody who cannot take part
+        self._told = 0  # how often the user has heard of somebody who cannot take part, or not yet
         self._runs = False  # all members have been told to go
         self._size = 0  # hosts of the last attempt
         self._last_call_timer: Timer | None = None
@@ -94,7 +94,7 @@ class MeetingHost:
         peers = self._peers
         self._runs = self._last_call = False
         self._meeting.wait(peers.all_ready, self._asked.join_seconds)
-        for link in [link for link in self._members if not peers.is_ready(link)]:
+        for link in peers.late():
             self._dismiss(link, "its ranks did not end in time")
             self._left(link)
         while self._spares and len(self._here()) < self._asked.most:
@@ -218,7 +218,7 @@ class MeetingHost:
             return f"{len(self._spares)} others wait for a place already"
         self._spares[link] = new
         link.send("wait", len(self._here()))
-        self._meeting.context.console.info(f"{new.host} takes part when the ranks are started again")
+        self._tell(f"{new.host} takes part when the ranks are started again")
         return ""
 
     def _dismiss(self, link: PeerLink, why: str) -> None:
