@@ -10,15 +10,18 @@ with one for all, they delete the files of one another's tasks, and qrsh fails o
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import os
 import re
+import time
 from collections.abc import Mapping
 
-from scheduler_lib.command import Hosts, System
+from scheduler_lib.command import Hosts, SchedulerError, System
 
 PROGRAMS = "/usr/lib/gridengine"  # of Debian's packages
 DEFAULTS = "/usr/share/gridengine"
 ARC = "lx-amd64"
+QMASTER_STARTS = 30.0  # seconds that it may take on a busy machine
 
 _BOOTSTRAP = """\
 admin_user              none
@@ -74,12 +77,35 @@ def _start(hosts: Hosts) -> None:
     environ = _environ(hosts.directory)
     _write_cell(hosts)
     _initialize(hosts, environ)
-    hosts.on("head", "sge_qmaster", environ=environ)
+    _start_qmaster(hosts, environ)
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         execds = [pool.submit(hosts.on, name, "sge_execd", environ=environ) for name in hosts.names]  # 1 s each
         _configure(hosts, environ)
         for execd in execds:
             execd.result()
+
+
+def _start_qmaster(hosts: Hosts, environ: dict[str, str]) -> None:
+    """Start it, and wait until it answers: its command returns before it listens, on a busy machine long before."""
+    hosts.on("head", "sge_qmaster", environ=environ)
+    deadline = time.monotonic() + QMASTER_STARTS
+    while True:
+        try:
+            hosts.on("head", "qconf", "-sh", environ=environ)
+        except SchedulerError as error:
+            if time.monotonic() > deadline:
+                raise SchedulerError(f"{error}; sge_qmaster says: {_said_by_qmaster(hosts)}") from None
+            time.sleep(0.05)  # it has no event for it
+        else:
+            return
+
+
+def _said_by_qmaster(hosts: Hosts) -> str:
+    """The end of its log, which is in /tmp of the head until it knows its spool."""
+    for path in (hosts.path("qmaster/messages"), "/tmp/messages"):
+        with contextlib.suppress(OSError), open(path, encoding="utf-8", errors="replace") as file:
+            return " ".join(file.read()[-300:].split())
+    return "nothing"
 
 
 def _write_cell(hosts: Hosts) -> None:

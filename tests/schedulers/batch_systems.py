@@ -56,7 +56,7 @@ class BatchSystem:
         return [sys.executable, str(self._script), verb, "--dir", str(self._directory), *map(str, words)]
 
     def verb(self, verb: str, *words: object) -> str:
-        done = subprocess.run(self.argv(verb, *words), capture_output=True, text=True, timeout=BOUND, check=False)
+        done = subprocess.run(self.argv(verb, *words), capture_output=True, text=True, timeout=3 * BOUND, check=False)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
