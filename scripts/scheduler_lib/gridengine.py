@@ -101,10 +101,9 @@ def _start_qmaster(hosts: Hosts, environ: dict[str, str]) -> None:
 
 
 def _said_by_qmaster(hosts: Hosts) -> str:
-    """The end of its log, which is in /tmp of the head until it knows its spool."""
-    for path in (hosts.path("qmaster/messages"), "/tmp/messages"):
-        with contextlib.suppress(OSError), open(path, encoding="utf-8", errors="replace") as file:
-            return " ".join(file.read()[-300:].split())
+    """The end of its log."""
+    with contextlib.suppress(OSError), open(hosts.path("qmaster/messages"), encoding="utf-8", errors="replace") as file:
+        return " ".join(file.read()[-300:].split())
     return "nothing"
 
 
