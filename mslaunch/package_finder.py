@@ -62,6 +62,11 @@ def install(package: ModuleType) -> None:
         sys.meta_path.insert(0, PackageFinder(package.__name__, loader.path.rpartition("/")[0]))
 
 
+def installed() -> bool:
+    """Whether this process is the command's own, which alone installs it."""
+    return any(isinstance(finder, PackageFinder) for finder in sys.meta_path)
+
+
 def _is_there(file: str) -> bool:
     try:
         stat(file)

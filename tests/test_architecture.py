@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import pytest
 
-from mslaunch.transport.manifest import CORE, PARTS
+from mslaunch.transport.bootstrap.manifest import CORE, PARTS
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "mslaunch"
@@ -55,7 +55,11 @@ KINDS = {"backends"}
 #: who may import a module by its name
 LOADERS = {"faststd": "load, for rows of tables", "agent.on_demand": "get, for parts that travel"}
 #: who may ask where a module lies, without importing it
-FINDERS = {"under_mpirun": "whether MindSpore is installed", "package_finder": "types of a finder"}
+FINDERS = {
+    "under_mpirun": "whether MindSpore is installed",
+    "package_finder": "types of a finder",
+    "transport.ssh.paramiko_import": "paramiko",
+}
 #: what of importlib imports nothing
 HARMLESS = ("importlib.util", "importlib.machinery")
 #: classes with more than 20 methods, inherited ones counted; may only shrink, to six (reasons: docs/design.md)
@@ -441,7 +445,8 @@ def test_a_plain_launch_loads_no_more_modules_than_before(tmp_path: Path) -> Non
 def test_the_way_to_the_first_rank_imports_nothing_heavy() -> None:
     program = (
         "import sys; sys.path.insert(0, sys.argv[1]); before = set(sys.modules)\n"
-        "import mslaunch.cli.main, mslaunch.launcher.launch, mslaunch.agent.main, mslaunch.transport.fork\n"
+        "import mslaunch.cli.main, mslaunch.launcher.launch, mslaunch.transport.fork\n"
+        "import mslaunch.agent.main, mslaunch.agent.agent\n"
         "print(*sorted(set(sys.modules) - before))"
     )
     done = subprocess.run(

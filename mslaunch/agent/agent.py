@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import select
-import sys
 
 from mslaunch.agent import on_demand
 from mslaunch.agent.guard import adopt_orphans, end_leftovers
@@ -15,8 +14,7 @@ from mslaunch.agent.launcher_link import AgentContext, LauncherLink
 from mslaunch.agent.node_job import NodeJob
 from mslaunch.agent.ports import Ports
 from mslaunch.faststd import TYPE_CHECKING, signal
-from mslaunch.host.own_addresses import addresses
-from mslaunch.host.usable_cpus import count_cores, usable_cpus
+from mslaunch.host.usable_cpus import usable_cpus
 from mslaunch.protocol import control, frames
 from mslaunch.protocol.frames import NO_RANK, Frame
 from mslaunch.runtime.loop import Loop
@@ -28,18 +26,17 @@ if TYPE_CHECKING:
     from mslaunch.agent.stack_traces import Tracer
 
 
-def serve(link: tuple[int, int], guard: tuple[int, int], environ: Mapping[str, str], ssh: str) -> None:
-    """Serve the link, its reader and its writer, until it ends.
+def serve(link: tuple[int, int], guard: tuple[int, int], environ: Mapping[str, str], path: str) -> None:
+    """Serve the link, its reader and its writer, until it ends; HELLO has been sent.
 
-    `guard`: see `guard.guarded`.  `environ` is what ranks inherit; `ssh` is its SSH_CONNECTION, if the link may be one.
+    `guard`: see `guard.guarded`.  `environ` is what ranks inherit; `path`: of the session directory.
     """
     with Loop() as loop:
-        agent = Agent(loop, link, guard, environ)
+        agent = Agent(loop, link, guard, environ, path)
         for name in ("SIGINT", "SIGHUP", "SIGPIPE", "SIGTSTP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGALRM", "SIGTTOU"):
             loop.signal(getattr(signal, name), None)
         loop.signal(signal.SIGTERM, agent.terminate)
         try:
-            agent.hello(ssh)
             loop.run(lambda: agent.done)
         except Exception as error:
             agent.fault(error)
@@ -49,7 +46,6 @@ def serve(link: tuple[int, int], guard: tuple[int, int], environ: Mapping[str, s
 
 
 _ADOPTS = 0.05  # seconds after a launch in which the guard alone adopts orphans: short jobs do not pay for it
-_ADDRESSES = 256  # that HELLO names; a host with thousands of containers has more interfaces
 
 
 class _GuardPipes:
@@ -119,10 +115,12 @@ class _GuardPipes:
 class Agent:
     """One agent: its link, guard, ports and files, and the job of its node."""
 
-    def __init__(self, loop: Loop, link: tuple[int, int], guard: tuple[int, int], environ: Mapping[str, str]) -> None:
+    def __init__(
+        self, loop: Loop, link: tuple[int, int], guard: tuple[int, int], environ: Mapping[str, str], path: str
+    ) -> None:
         self._loop = loop
         self._environ = environ
-        self._path = os.path.abspath(f"{environ.get('TMPDIR') or '/tmp'}/mslaunch-{os.getpid()}-{os.urandom(8).hex()}")
+        self._path = path
         self._guard = _GuardPipes(loop, guard, self.upstream_lost)
         self._lost = self._terminated = False
         self._deferred: list[Frame] = []
@@ -159,22 +157,6 @@ class Agent:
     def done(self) -> bool:
         """The launcher is gone, or this agent is to end, and nothing is left to end."""
         return self._job.over and (self._lost or (self._terminated and not self._link.pending))
-
-    def hello(self, ssh: str) -> None:
-        """The first frame that an agent sends.
-
-        srun and others hand on the SSH_CONNECTION of the host that they run on: then the server is not this host.
-        Link-local addresses, which have a %, are not among `addresses()`.
-        """
-        cpus, found, seen_from = usable_cpus(), addresses(), ""
-        words = ssh.split()  # sshd(8): client, port, server, port
-        if len(words) == 4 and (words[2] in found or words[2].startswith("127.") or "%" in words[2]):
-            seen_from = words[0]
-            found = list(dict.fromkeys([words[2], *found]))
-        version = ".".join(map(str, sys.version_info[:3]))
-        numbers = (os.getpid(), len(cpus), count_cores(cpus))
-        hello = control.Hello(os.uname().nodename, *numbers, version, tuple(found[:_ADDRESSES]), seen_from, self._path)
-        self._link.send(frames.HELLO, NO_RANK, control.pack_record(hello))
 
     def fault(self, error: Exception) -> None:
         """An error of our own: kill the ranks, and send the traceback; for want of memory a sentence that says so."""

@@ -57,12 +57,10 @@ def _become_agent(terms: str, modules: dict[str, object]) -> str:
     found, why = _call(known, int(port), bytes.fromhex(token), _node(terms))
     if found:
         modules.update(_modules(found))
-        from mslaunch.agent.main import remote_main
-
         for fd in (0, 1):
             os.dup2(found.fileno(), fd)
         found.close()
-        remote_main()
+        exec(str(modules.pop("")), {"SOURCES": modules})
     return why
 
 

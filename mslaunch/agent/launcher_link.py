@@ -55,7 +55,6 @@ class LauncherLink:
         self._held = False  # the launcher has said PAUSE
         os.set_blocking(self._reader, False)
         loop.reader(self._reader, self._read)
-        self._writer.send(frames.MAGIC)  # first of all, so that even an early FAULT is found
 
     def _read(self) -> None:
         try:

@@ -31,6 +31,14 @@ def get(name: str) -> ModuleType:
     return module
 
 
+def add(modules: Mapping[str, tuple[bool, object]]) -> None:
+    """More modules for the finder that has found this one, where it is the bootstrap's; see `agent_program`."""
+    for finder in sys.meta_path:
+        table = getattr(finder, "sources", None)
+        if table is not None:
+            table.update(modules)
+
+
 def _find(name: str) -> ModuleType | None:
     """The module, or None if it is not here; raises `LaunchError` if this Python has not all that it needs."""
     whole = f"mslaunch.{name}"
@@ -65,10 +73,7 @@ class ModuleRequests:
 
     def came(self, sources: Mapping[str, str]) -> None:
         """Whole names of modules, and their sources; only packages, whose `__init__` is empty, have none."""
-        for finder in sys.meta_path:
-            table = getattr(finder, "sources", None)
-            if table is not None:
-                table.update((name, (not source, source)) for name, source in sources.items())
+        add({name: (not source, source) for name, source in sources.items()})
         for name in [name for name in self._waiting if here(name)]:
             for then in self._waiting.pop(name):
                 then()

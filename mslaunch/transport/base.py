@@ -32,13 +32,6 @@ if TYPE_CHECKING:
             """
 
 
-class Boot(NamedTuple):
-    """How to start an agent on a host that has nothing but python3."""
-
-    command: str  # one line for any login shell
-    payload: bytes  # the first bytes on its standard input
-
-
 class OpenContext(NamedTuple):
     """What an opener is given."""
 
@@ -59,8 +52,9 @@ class Link:
     then says why.  `reader` and `writer` may be one descriptor, a socket, so only `close` closes them.
     """
 
-    #: what the launcher must write before any frame: the payload of a bootstrap
-    first = b""
+    #: what the launcher must write before any frame, once the host has asked (`protocol.program_request`): the program
+    #: for the kind of its Python; None if the agent has it already
+    program: Callable[[str], bytes] | None = None
     #: of the remote command, once it has ended, for transports that learn it
     exit_status: int | None = None
 

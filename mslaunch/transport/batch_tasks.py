@@ -16,7 +16,7 @@ import os
 from mslaunch.errors import LaunchError, LinkError
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple, partial
 from mslaunch.protocol.call_proof import ARGUMENT, CALL, LONGEST, NO_CALL, TOKEN
-from mslaunch.transport.bootstrap import calling_script, file_argv
+from mslaunch.transport.bootstrap.command_lines import calling_script, file_argv
 from mslaunch.transport.call_back import CallListener, call_terms, reachable
 from mslaunch.transport.rsh_program import ended_within, last_words
 from mslaunch.transport.token_file import UNREADABLE, TokenFile

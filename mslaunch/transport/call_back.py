@@ -13,7 +13,7 @@ from mslaunch.faststd import TYPE_CHECKING, socket
 from mslaunch.host.own_addresses import addresses
 from mslaunch.protocol.call_proof import bytecode
 from mslaunch.transport.base import Link
-from mslaunch.transport.bootstrap import modules_for
+from mslaunch.transport.bootstrap.agent_program import program_for
 from mslaunch.transport.proved_callers import ProvedCallers
 
 if TYPE_CHECKING:
@@ -59,20 +59,13 @@ class CallListener:
         `first`: the modules that the agent waits for.
         """
         self._admit = admit
-        self._modules: dict[bool, bytes] = {}  # by whether they are for a Python that has our bytecode
         sock = _listening()
         self.port: int = sock.getsockname()[1]
         self._callers = ProvedCallers(loop, token, sock, self._proved)
 
     def prepare(self) -> None:
         """Get ready what most agents will need, while they are being started."""
-        self._modules_for(bytecode())
-
-    def _modules_for(self, kind: str) -> bytes:
-        ours = kind == bytecode()
-        if ours not in self._modules:
-            self._modules[ours] = modules_for(kind)
-        return self._modules[ours]
+        program_for(bytecode())
 
     def close(self) -> None:
         """Listen no more.  May be called twice."""
@@ -80,7 +73,7 @@ class CallListener:
 
     def _proved(self, node: str, kind: str, sock: socket) -> None:
         fd = sock.detach()
-        if not self._admit(node, fd, self._modules_for(kind)):
+        if not self._admit(node, fd, program_for(kind)):
             os.close(fd)
 
 

@@ -130,10 +130,10 @@ def open_local(nodes: Sequence[Node], context: OpenContext) -> None:
         else:
             import sys
 
-            from mslaunch.transport.bootstrap import boot_argv
+            from mslaunch.transport.bootstrap.command_lines import boot_argv
             from mslaunch.transport.rsh_program import ProcessLink
 
-            links.append(ProcessLink(node, *boot_argv(sys.executable, context.policy.timeout)))
+            links.append(ProcessLink(node, boot_argv(sys.executable, context.policy.timeout)))
     for link in links:
         context.opened(link)
 

@@ -24,7 +24,7 @@ import os
 
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.transport.batch_tasks import TasksStart, Way
-from mslaunch.transport.bootstrap import calling_boot
+from mslaunch.transport.bootstrap.command_lines import calling_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -53,12 +53,12 @@ def open_by_qrsh(nodes: Sequence[Node], context: OpenContext) -> None:
         open_by_ssh(nodes, context)
         return
 
-    boot = calling_boot(context.policy.python, context.policy.timeout)
+    line, program = calling_line(context.policy.python, context.policy.timeout)
 
     def way(calling: Calling) -> Way:
         return Way(
-            lambda node: [qrsh, "-inherit", node.name, boot.command],
-            lambda node: boot.payload + calling.terms(f"={node.name}"),
+            lambda node: [qrsh, "-inherit", node.name, line],
+            lambda node: program + calling.terms(f"={node.name}"),
             lambda: None,
             _refusal,
             held=True,

@@ -1,7 +1,6 @@
 """The transport `rsh`: a program of the user's, such as ssh or kubectl exec, whose input and output are the link.
 
-How it is called: `agent_command`.  The event loop writes the payload as the pipe takes it: a program like ssh reads
-nothing before it has logged in, and 64 of them would wait for one another.
+How it is called: `agent_command`.
 """
 
 from __future__ import annotations
@@ -13,7 +12,8 @@ from mslaunch.errors import LinkError
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.transport.agent_command import AgentCommand
 from mslaunch.transport.base import Link
-from mslaunch.transport.bootstrap import make_boot
+from mslaunch.transport.bootstrap.agent_program import program_for
+from mslaunch.transport.bootstrap.command_lines import boot_line
 
 if TYPE_CHECKING:
     import subprocess
@@ -38,10 +38,11 @@ _STARTING = (
 class ProcessLink(Link):
     """A link through a child process, which is not started before `begin`."""
 
-    def __init__(self, node: Node, argv: Sequence[str], first: bytes, environ: Mapping[str, str] | None = None) -> None:
+    program = staticmethod(program_for)
+
+    def __init__(self, node: Node, argv: Sequence[str], environ: Mapping[str, str] | None = None) -> None:
         (self._child_in, writer), (reader, self._child_out) = os.pipe(), os.pipe()
         super().__init__(node, reader, writer)
-        self.first = first
         self._argv = argv
         self._environ = environ  # None: ours
         self._process: subprocess.Popen[bytes] | None = None
@@ -157,7 +158,7 @@ def ended_within(process: subprocess.Popen[bytes], seconds: float) -> bool:
 def open_by_rsh(nodes: Sequence[Node], context: OpenContext) -> None:
     """A process for each node; see `base.Opener`."""
     policy = context.policy
-    boot = make_boot(policy.python, policy.timeout)
+    line = boot_line(policy.python, policy.timeout)
     agent = AgentCommand(policy)
     for node in nodes:
-        context.opened(ProcessLink(node, agent.argv(node, boot.command), boot.payload))
+        context.opened(ProcessLink(node, agent.argv(node, line)))

@@ -16,7 +16,7 @@ import os
 from mslaunch.errors import LaunchError, LinkError
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.protocol.call_proof import CALL, LONGEST, TOKEN
-from mslaunch.transport.bootstrap import boot_argv, calling_argv
+from mslaunch.transport.bootstrap.command_lines import boot_argv, calling_argv
 from mslaunch.transport.call_back import CallLink, CallListener, call_terms, reachable
 from mslaunch.transport.spawned_command import SpawnedCommand
 
@@ -149,9 +149,9 @@ class _SrunStart:
             self._context.notice(f"{name}: its agent cannot call back ({why}), so it gets an srun of its own")
             from mslaunch.transport.rsh_program import ProcessLink
 
-            boot, program = boot_argv(self._context.policy.python, self._context.policy.timeout)
+            boot = boot_argv(self._context.policy.python, self._context.policy.timeout)
             argv = [*srun_argv(*self._where, [name]), "--unbuffered", *boot]
-            self._context.opened(ProcessLink(node, argv, program, self._environ))
+            self._context.opened(ProcessLink(node, argv, self._environ))
             self._stop_if_done()
 
     def _look_for_end(self, status: int | None = None) -> None:

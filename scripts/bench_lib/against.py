@@ -15,10 +15,12 @@ UPPER_END = 1.03  #: of the interval: what no change may exceed
 COUNT_HEAD = ("count", "this tree", "base", "")
 _PAYLOAD = """\
 try:
-    from mslaunch.transport.bootstrap import payload
+    from mslaunch.transport.bootstrap.agent_program import program_for
+    from mslaunch.protocol.call_proof import bytecode
+    print(len(program_for(bytecode())))
 except ImportError:
-    from mslaunch.link.bootstrap import payload
-print(len(payload()))
+    from mslaunch.transport.bootstrap import payload
+    print(len(payload()))
 """
 _LAUNCH = "import sys; sys.argv[1:] = ['-n', '1', 'true']; from mslaunch.__main__ import main; main()"
 
@@ -37,7 +39,7 @@ def _counts(python: str) -> dict[str, int]:
     ours = {name for name in names if name.partition(".")[0] == "mslaunch"}
     packages = {name for name in ours if any(other.startswith(f"{name}.") for other in ours)}
     return {
-        "bytes of the payload for an SSH host": int(_run([python, "-I", "-c", _PAYLOAD]).stdout),
+        "bytes of the program for an SSH host": int(_run([python, "-I", "-c", _PAYLOAD]).stdout),
         "modules of mslaunch that a launch imports": len(ours - packages),
         "packages of mslaunch that it imports": len(packages),
         "other modules that it imports": len(names - ours) - 1,  # the heading

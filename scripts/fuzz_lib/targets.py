@@ -51,12 +51,16 @@ def as_text(data: bytes) -> str:
 
 def _frames(data: bytes) -> None:
     from mslaunch.protocol.frames import Decoder
+    from mslaunch.protocol.program_request import ProgramRequest
 
     cut = data[0] if data else 0
     decoder = Decoder(magic=bool(cut & 1))
     for piece in (data[1 : 1 + cut], data[1 + cut :]):
         decoder.feed(piece)
     assert len(decoder.noise) <= 1 << 20
+    request = ProgramRequest(lambda kind, held: None)
+    through = b"".join(map(request.feed, (data[1 : 1 + cut], data[1 + cut :])))
+    assert len(data) - 200 <= len(through + request.held) + 1 <= len(data) or not data
 
 
 def _control(data: bytes) -> None:

@@ -14,7 +14,9 @@ from mslaunch.datamodel.node_plan import AppPlan, NodePlan, RankPlan
 from mslaunch.datamodel.node_report import ExitStatus
 from mslaunch.protocol import control, frames
 from mslaunch.protocol.mpi import pack_part
-from mslaunch.transport.bootstrap import boot_argv, part
+from mslaunch.protocol.program_request import ASKS
+from mslaunch.transport.bootstrap.agent_program import part, program_for
+from mslaunch.transport.bootstrap.command_lines import boot_argv
 
 BOUND = 20.0  # seconds for what should take a few milliseconds
 GIVEN = (
@@ -41,14 +43,13 @@ class TestedAgent:
 
     def __init__(self, python: str = sys.executable, limit: int = 0, timeout: float = BOUND, **environ: str) -> None:
         """`limit`: its limit of open files; 0 for the limit of the test.  `timeout`: until its payload has come."""
-        argv, payload = boot_argv(python, timeout)
+        argv = boot_argv(python, timeout)
         if limit:
             argv = ["sh", "-c", f'ulimit -n {limit}; exec "$0" "$@"', *argv]
         env = {"PATH": os.environ.get("PATH", os.defpath), **environ}
         self.process = subprocess.Popen(
             argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env, bufsize=0
         )
-        self.payload = payload
         self.frames: list[frames.Frame] = []
         self.given: list[str] = []  # the parts that have been sent
         self._decoder = frames.Decoder(magic=True)
@@ -58,9 +59,16 @@ class TestedAgent:
         assert self.process.stdin
         self.process.stdin.write(data)
 
+    def program(self) -> bytes:
+        """What the interpreter asks for, once it has asked."""
+        assert self.process.stdout
+        line = self.process.stdout.readline()
+        assert line.startswith(b"\0" + ASKS.encode()) and line.endswith(b"\n"), line
+        return program_for(line[len(ASKS) + 1 : -1].decode())
+
     def begin(self) -> control.Hello:
-        """Send the payload, and wait for HELLO."""
-        self.raw(self.payload)
+        """Send the program, and wait for HELLO."""
+        self.raw(self.program())
         return control.unpack_record(control.Hello, self.expect(frames.HELLO).payload)
 
     def send(self, kind: int, rank: int = frames.NO_RANK, payload: bytes = b"") -> None:

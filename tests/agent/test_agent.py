@@ -234,9 +234,9 @@ MUTE_AGENT = """\
 import os, signal, sys
 sys.path.insert(0, sys.argv[1])
 from mslaunch.agent import main
-main.serve = lambda *_: os.kill(os.getpid(), signal.SIGSTOP)
+main._say_hello = lambda *_: os.kill(os.getpid(), signal.SIGSTOP)
 signal.alarm(1)
-main.remote_main()
+main.remote_main(0)
 """
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from mslaunch.errors import UsageError
 from mslaunch.protocol import frames
-from mslaunch.transport.bootstrap import boot_argv, make_boot
+from mslaunch.transport.bootstrap.command_lines import boot_argv, boot_line
 
 FOUND = glob.glob(os.path.expanduser("~/.pyenv/versions/*/bin/python3")) + glob.glob("/usr/bin/python3")
 PYTHONS = [sys.executable, *(path for path in sorted(FOUND) if not re.search(r"/(2|3\.[0-7])\.", path))]
@@ -33,45 +33,58 @@ def test_agents_start_on_every_python(boot, python):
     assert agent.exit(0).code == 4
 
 
-def test_a_payload_may_arrive_in_pieces(boot):
+def test_a_program_may_arrive_in_pieces(boot):
     agent = boot()
-    for at in range(0, len(agent.payload) - 1, 997):
-        agent.raw(agent.payload[at : min(at + 997, len(agent.payload) - 1)])
-    agent.raw(agent.payload[-1:])
+    program = agent.program()
+    for at in range(0, len(program) - 1, 997):
+        agent.raw(program[at : min(at + 997, len(program) - 1)])
+    agent.raw(program[-1:])
     agent.expect(frames.HELLO)
 
 
-@pytest.mark.parametrize("size", [0, 1, 100, -1])
-def test_a_payload_that_is_cut_short(boot, size):
+@pytest.mark.parametrize(("size", "error"), [(0, b"ValueError"), (2, b"zlib.error"), (100, b"zlib.error")])
+def test_a_program_that_is_cut_short(boot, size, error):
     agent = boot()
-    agent.raw(agent.payload[:size])
+    agent.raw(agent.program()[:size])
     agent.process.stdin.close()
     assert agent.wait() != 0
     assert agent.process.stdout.read() == b""
-    assert b"zlib.error" in agent.process.stderr.read()
+    assert error in agent.process.stderr.read()
 
 
-def test_a_payload_that_never_comes_is_not_waited_for(boot):
-    """As when a network is cut meanwhile.  An agent that has its payload lives on."""
-    cut, whole = boot(timeout=0.5), boot(timeout=0.5)
-    cut.raw(cut.payload[:-1])
+def test_a_program_whose_second_half_is_cut_short(boot):
+    """The agent has said HELLO by then, and nothing of the job has been started."""
+    agent = boot()
+    agent.raw(agent.program()[:-1])
+    agent.expect(frames.HELLO)
+    agent.process.stdin.close()
+    assert agent.wait() != 0
+    assert agent.process.stdout.read() == agent.process.stderr.read() == b""
+
+
+def test_a_program_that_never_comes_is_not_waited_for(boot):
+    """As when a network is cut meanwhile.  An agent that has its program lives on."""
+    whole, cut, half = (boot(timeout=1.5) for _ in range(3))
     whole.begin()
+    cut.raw(cut.program()[:1000])
+    half.raw(half.program()[:-1])
     whole.launch(plan("sh", "-c", "cat; exit 4", stdin=(0,)))
     assert cut.wait() == -signal.SIGALRM
+    assert half.wait() == 128 + signal.SIGALRM
     whole.send(frames.STDIN, 0, b"")
     assert whole.exit(0).code == 4
 
 
-def test_a_payload_that_is_garbage(boot):
+def test_a_program_that_is_garbage(boot):
     agent = boot()
-    agent.raw(bytes(len(agent.payload)))
+    agent.raw(b"1000\n" + bytes(1000))
     assert agent.wait() != 0
     assert b"zlib.error" in agent.process.stderr.read()
 
 
 def test_the_command_line_survives_any_shell():
     """No character that a login shell would change."""
-    line = make_boot("/opt/python 3/bin/python3", 15.0).command
+    line = boot_line("/opt/python 3/bin/python3", 15.0)
     assert line.count("'") == 4 and "\n" not in line
     assert not set("$`\\!") & set(line)
 
@@ -79,7 +92,7 @@ def test_the_command_line_survives_any_shell():
 @pytest.mark.parametrize("name", ["it's", "a\\b", "a\nb", "hey!"])
 def test_a_python_that_cannot_be_quoted(name):
     with pytest.raises(UsageError):
-        make_boot(name, 15.0)
+        boot_line(name, 15.0)
 
 
 def test_an_environment_that_would_change_python(boot, tmp_path):
@@ -99,8 +112,8 @@ def test_an_old_python_is_reported():
     if not old:
         pytest.skip("no old Python here")
     for python in old:
-        argv, payload = boot_argv(python, 15.0)
-        ended = subprocess.run(argv[:1] + argv[3:], input=payload, capture_output=True, timeout=BOUND, check=False)
+        argv = boot_argv(python, 15.0)
+        ended = subprocess.run(argv[:1] + argv[3:], input=b"", capture_output=True, timeout=BOUND, check=False)
         assert ended.returncode == 1
         assert re.fullmatch(rb"mslaunch: python \d\.\d+\.\d+ is older than 3.8\s*", ended.stderr)
 

@@ -26,10 +26,10 @@ def test_the_numbers_of_cpus_and_cores(boot):
     assert (hello.cpus, hello.cores) == (len(OURS), count_cores(OURS))
 
 
-def test_a_request_may_follow_the_payload_at_once(boot):
-    """Frames may follow the payload at once; the answer comes behind HELLO."""
+def test_a_request_may_follow_the_program_at_once(boot):
+    """Frames may follow the program at once; the answer comes behind HELLO."""
     agent = boot()
-    agent.raw(agent.payload + frames.encode(frames.DESCRIBE))
+    agent.raw(agent.program() + frames.encode(frames.DESCRIBE))
     found = control.unpack_topology(agent.expect(frames.TOPOLOGY).payload)
     assert found == read_topology(OURS)
     assert [frame.kind for frame in agent.frames] == [frames.HELLO]

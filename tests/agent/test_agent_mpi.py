@@ -24,7 +24,7 @@ from mslaunch.protocol.mpi import (
     pack_with_blobs,
     unpack_with_blobs,
 )
-from mslaunch.transport.bootstrap import part
+from mslaunch.transport.bootstrap.agent_program import part
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "unit"))
 

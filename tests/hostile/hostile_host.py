@@ -10,7 +10,6 @@ appended to the file HOSTILE_LOG, a line of JSON each, and `gone` once the launc
 
 import json
 import os
-import re
 import sys
 import threading
 from pathlib import Path
@@ -19,7 +18,7 @@ HERE = Path(__file__).resolve()
 sys.path.insert(0, str(HERE.parents[2]))
 
 from mslaunch.datamodel.node_report import LEVELS, ExitStatus, Topology  # noqa: E402
-from mslaunch.protocol import control, frames, mpi, store_messages  # noqa: E402
+from mslaunch.protocol import control, frames, mpi, program_request, store_messages  # noqa: E402
 
 RSH = HERE.parents[1] / "launch" / "programs" / "rsh"
 MIB = 1 << 20
@@ -39,14 +38,19 @@ class Gone(Exception):
 class Link:
     """The agent's end; `plan` is the last LAUNCH that had ranks."""
 
-    def __init__(self, host, skipped):
+    def __init__(self, host):
         self.host = host
         self.plan = None
         self._decoder = frames.Decoder()
         self._came = []
         self._answers = 0
-        while skipped:
-            skipped -= len(self._read(skipped))
+        self.write(f"\0{program_request.ASKS}of no kind\n".encode())
+        size = b""
+        while not size.endswith(b"\n"):
+            size += self._read(1)
+        left = int(size)
+        while left:
+            left -= len(self._read(left))
 
     def _read(self, size=1 << 16):
         data = os.read(0, size)
@@ -401,9 +405,8 @@ def main():
     host, command = sys.argv[1:]
     if not host.startswith("evil"):
         os.execv(sys.executable, [sys.executable, str(RSH), host, command])
-    skipped = int(re.findall(r"n=(\d+);", command)[0])
     try:
-        link = Link(host, skipped)
+        link = Link(host)
         ATTACKS[os.environ["HOSTILE_ATTACK"]](link)
     except Gone:
         log("gone")

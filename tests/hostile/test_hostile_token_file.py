@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from mslaunch.transport.bootstrap import file_argv
+from mslaunch.transport.bootstrap.command_lines import file_argv
 from mslaunch.transport.token_file import NAME, UNREADABLE, TokenFile
 
 PROGRAM = b"print('it ran', sys.argv[1])\n"

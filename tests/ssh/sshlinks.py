@@ -12,7 +12,6 @@ from sshd import Sshd, SshLab
 
 from mslaunch.datamodel.jobmap import Node
 from mslaunch.datamodel.request import LinkPolicy
-from mslaunch.transport.base import Boot
 from mslaunch.transport.ssh.ssh_link import SshLink, make_links
 
 
@@ -24,24 +23,24 @@ class Opener:
         self.notices: list[str] = []
         self.links: list[SshLink] = []
 
-    def __call__(self, where: Sshd | Node | str, command: str = "cat", payload: bytes = b"", **policy: Any) -> SshLink:
-        return self.many([where], command, payload, None, **policy)[0]
+    def __call__(self, where: Sshd | Node | str, command: str = "cat", first: bytes = b"", **policy: Any) -> SshLink:
+        return self.many([where], command, first, None, **policy)[0]
 
     def many(
         self,
         places: Sequence[Sshd | Node | str],
         command: str = "cat",
-        payload: bytes = b"",
+        first: bytes = b"",
         begun: int | None = None,
         **policy: Any,
     ) -> list[SshLink]:
-        """`begun`: how many are begun; None: all of them."""
+        """`first` is sent to each that is begun.  `begun`: how many are; None: all of them."""
         nodes = [self.node(place) for place in places]
-        boot = Boot(command, payload)
-        links = make_links(nodes, boot, LinkPolicy(**policy), self.lab.environ, self.notices.append)
+        links = make_links(nodes, command, LinkPolicy(**policy), self.lab.environ, self.notices.append)
         self.links += links
         for link in links[:begun]:
             link.begin()
+            write(link, first)
         return links
 
     @staticmethod
@@ -60,7 +59,10 @@ def read(link: SshLink, size: int = -1, seconds: float = 30.0) -> bytes:
     while size < 0 or len(data) < size:
         if not select.select([link.reader], [], [], max(0.0, end - time.monotonic()))[0]:
             raise AssertionError(f"nothing more after {len(data)} bytes; failure {link.failure()}, {link.noise()!r}")
-        more = os.read(link.reader, 1 << 16 if size < 0 else min(1 << 16, size - len(data)))
+        try:
+            more = os.read(link.reader, 1 << 16 if size < 0 else min(1 << 16, size - len(data)))
+        except ConnectionResetError:  # it ended before it took what was written early
+            break
         if not more:
             break
         data += more

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from mslaunch.transport.ssh import paramiko_transport
+from mslaunch.transport.ssh import command_channel, paramiko_transport
 
 ROOT = Path(__file__).parents[2]
 BOUND = 60.0  # seconds
@@ -23,11 +23,10 @@ DIAL = """
 import sys
 from mslaunch.datamodel.jobmap import Node
 from mslaunch.datamodel.request import LinkPolicy
-from mslaunch.transport.base import Boot
 from mslaunch.transport.ssh.ssh_link import make_links
 home, port = sys.argv[1:]
 nodes = [Node("127.0.0.1", 1, "test", port=int(port))]
-[link] = make_links(nodes, Boot("true", b""), LinkPolicy(), {"HOME": home}, print)
+[link] = make_links(nodes, "true", LinkPolicy(), {"HOME": home}, print)
 link.begin()
 assert link.wait(60)
 print(link.failure())
@@ -156,6 +155,11 @@ PRIVATE = {
         "_send_message": "sends messages of authentication",
     },
     "packet.Packetizer": {"start_handshake": "starts no timer thread"},
+    "channel.Channel": {
+        "_set_transport": "asks for a channel without waiting",
+        "_set_window": "asks for a channel without waiting",
+        "_wait_for_event": "waits until the command runs",
+    },
 }
 ON_INSTANCES = (
     "_handler_table",
@@ -164,12 +168,16 @@ ON_INSTANCES = (
     "initial_kex_done",
     "session_id",
     "remote_version",
+    "_channels",
+    "_channel_counter",
+    "channel_events",
+    "channels_seen",
 )
 
 
 def test_private_names_of_paramiko_are_there() -> None:
     paramiko = paramiko_transport.load_paramiko()
-    see = "mslaunch/transport/ssh/paramiko_transport.py uses it; see there before pyproject.toml allows this version"
+    see = "mslaunch/transport/ssh uses it; see there before pyproject.toml allows this version"
     for place, names in PRIVATE.items():
         owner = paramiko
         for part in place.split("."):
@@ -186,6 +194,9 @@ def test_private_names_of_paramiko_are_there() -> None:
 
 def test_the_list_of_private_names_is_complete() -> None:
     text = Path(paramiko_transport.__file__).read_text(encoding="utf-8")
+    channels = Path(command_channel.__file__).read_text(encoding="utf-8")
+    assert set(re.findall(r"(?<=channel)\.(_\w+)", channels)) == set(PRIVATE["channel.Channel"])
+    assert set(re.findall(r"transport\.(_\w+|channel\w+)", channels)) <= {*PRIVATE["Transport"], *ON_INSTANCES}
     used = set(re.findall(r"(?:transport|Transport|super\(\)|_transport)\.(_[a-z]\w+)", text))
     used |= set(
         re.findall(

@@ -192,15 +192,16 @@ def test_passphrases(tmp_path: Path, kind: str, more: tuple[str, ...]) -> None:
 
 ASKER = """
 import os, sys
-from mslaunch.transport.base import Boot
 from mslaunch.transport.ssh.ssh_link import make_links
 from mslaunch.datamodel.jobmap import Node
 from mslaunch.datamodel.request import LinkPolicy
 environ = {"HOME": sys.argv[1]}
 nodes = [Node(place.rpartition(":")[0], 1, "", port=int(place.rpartition(":")[2])) for place in sys.argv[2:]]
-links = make_links(nodes, Boot("cat", b"x"), LinkPolicy(timeout=5), environ, print)
+links = make_links(nodes, "cat", LinkPolicy(timeout=5), environ, print)
 for link in links:
     link.begin()
+for link in links:
+    os.write(link.writer, b"x")
 for link in links:
     print("got", os.read(link.reader, 1), link.failure(), flush=True)
 """
@@ -228,13 +229,12 @@ def test_the_passphrase_is_asked_once_at_the_terminal(lab: SshLab) -> None:
 
 QUITTER = """
 import sys
-from mslaunch.transport.base import Boot
 from mslaunch.transport.ssh.ssh_link import make_links
 from mslaunch.datamodel.jobmap import Node
 from mslaunch.datamodel.request import LinkPolicy
 place = sys.argv[2].rpartition(":")
 nodes = [Node(place[0], 1, "", port=int(place[2]))] * 3
-links = make_links(nodes, Boot("cat", b"x"), LinkPolicy(), {"HOME": sys.argv[1]}, print)
+links = make_links(nodes, "cat", LinkPolicy(), {"HOME": sys.argv[1]}, print)
 for link in links:
     link.begin()
 sys.stdin.readline()

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from mslaunch.datamodel.node_report import Topology
+    from mslaunch.protocol.program_request import ProgramRequest
     from mslaunch.runtime.loop import Loop
     from mslaunch.transport.base import Link
 
-#: the phases, in order: the link waits for its turn; it is being opened, with the command that runs an interpreter
-#: there; it has taken the agent's program, or needs none from us; the agent runs; all that was asked of it is known,
-#: and frames are for whoever is attached
-STARTED, INTERPRETER_KNOWN, PAYLOAD_SENT, HELLO_CAME, READY = range(5)
+#: the phases, in order: the link is being opened, or waits for its turn; an interpreter there has asked for the agent's
+#: program, where it has to; the agent runs; all that was asked of it is known, and frames are for whoever is attached
+OPENING, PROGRAM_SENT, HELLO_CAME, READY = range(4)
 
 #: whom a frame of an agent may be about: its node, one of the ranks there, one of the services there
 OF_NODE, OF_RANK, OF_SERVICE = 1, 2, 4
@@ -120,7 +120,7 @@ class AgentConnection:
         """`describe`: the agent is asked for its topology at once, which costs no round trip."""
         self.link = link
         self.node = link.node
-        self.phase = STARTED
+        self.phase = OPENING
         self.hello: control.Hello | None = None
         self.greeted = 0.0  # when HELLO came
         self.topology: Topology | None = None
@@ -136,23 +136,18 @@ class AgentConnection:
         self._describe = describe
         self._loop = loop
         self._decoder = frames.Decoder(frames.UP, magic=True)
-        self._payload_left = len(link.first)
-        # a broken link: the reader will see the end
-        self._writer = Writer(loop, link.writer, _ignore, self._wrote)
+        self._request = self._awaited_request()
+        self._writer = Writer(loop, link.writer, _ignore, self._wrote)  # a broken link: the reader will see the end
         self.say = self._writer.say  #: a short frame that goes out at once
         self.share = partial(setattr, self._writer, "lock")  #: with a `Lock`: another thread may `say` something
         self.detach()
         os.set_blocking(link.reader, False)
-        if link.first:
-            self._writer.send(link.first)
         if describe:
             self.send(frames.encode(frames.DESCRIBE))
         loop.reader(link.reader, self._read)
 
     def begin(self) -> None:
         """Open the link."""
-        if self.phase == STARTED:  # a link that needs no turn may have brought HELLO already
-            self.phase = INTERPRETER_KNOWN if self._payload_left else PAYLOAD_SENT
         self.link.begin()
 
     # --- who owns it
@@ -193,14 +188,24 @@ class AgentConnection:
 
     def send(self, frame: bytes) -> None:
         """One frame, down.  Of a long one no copies are made: it may go to many agents."""
-        self._writer.send(frame if len(frame) <= _CHUNK else memoryview(frame))
+        (self._request or self._writer).send(frame if len(frame) <= _CHUNK else memoryview(frame))
+
+    def _awaited_request(self) -> ProgramRequest | None:
+        """What holds frames back until the host has asked for the agent's program; None if it has that."""
+        program = self.link.program
+        if not program:
+            return None
+
+        def answer(kind: str, held: list[bytes | memoryview]) -> None:
+            self._request, self.phase = None, PROGRAM_SENT
+            self._writer.send(program(kind), *held)
+
+        from mslaunch.protocol.program_request import ProgramRequest
+
+        return ProgramRequest(answer)
 
     def _wrote(self, size: int) -> None:
         self.spoke = self._loop.now()
-        if self._payload_left:
-            self._payload_left = max(0, self._payload_left - size)
-            if not self._payload_left and self.phase == INTERPRETER_KNOWN:
-                self.phase = PAYLOAD_SENT
         self._on_sent(size)
 
     # --- up
@@ -220,7 +225,7 @@ class AgentConnection:
             self.busy = False
             return
         try:
-            for frame in self._decoder.feed(data):
+            for frame in self._decoder.feed(self._request.feed(data) if self._request else data):
                 if self.ended:
                     return
                 if frame.kind == frames.FAULT:
@@ -242,7 +247,7 @@ class AgentConnection:
             return
         if not is_about(frame, here=False):
             raise meaningless(frame)
-        if frame.kind == frames.HELLO and not self.hello:
+        if frame.kind == frames.HELLO and not self.hello and not self._request:
             self.hello = _checked(control.unpack_record(control.Hello, frame.payload))
             self.phase, self.greeted = HELLO_CAME, self.heard
         elif frame.kind == frames.TOPOLOGY and self._describe and not self.topology:
@@ -280,7 +285,7 @@ class AgentConnection:
             return
         from mslaunch.launcher.agents.diagnose_start import explain
 
-        self._end(explain(self.link, self._decoder.noise))
+        self._end(explain(self.link, self._decoder.noise + (self._request.held if self._request else b"")))
 
     def _end(self, error: LinkError | None) -> None:
         self._stop()

@@ -27,6 +27,7 @@ class Authentication(NamedTuple):
     deadline: Deadline
     arm: Arm
     lost: Callable[[], str]  # why the connection ended
+    ahead: Callable[[], None] | None = None  # sends what may follow a proof at once, to a host that allows it
 
 
 def authenticate(talk: AuthSession, login: Authentication) -> None:
@@ -36,7 +37,7 @@ def authenticate(talk: AuthSession, login: Authentication) -> None:
     if not login.config.public_keys:
         what = "authentication: the SSH configuration forbids keys (PubkeyAuthentication, PreferredAuthentications)"
         raise LinkError(what, login.config.where, f"mslaunch uses keys only. {WAY_OUT}")
-    reply = talk.begin()
+    reply = talk.begin(wait=not login.ahead)
     if reply.kind != "gone":
         reply = _offer_all(talk, login, candidates(login.keyring, login.config, login.home), tried, troubles)
         if reply.kind == "welcome":
@@ -52,19 +53,22 @@ def _offer_all(
     talk: AuthSession, login: Authentication, offers: Sequence[Identity], tried: list[str], troubles: list[str]
 ) -> Reply:
     last = Reply("no")
+    only = len(offers) == 1  # whoever has several keys would often send it in vain, and the host writes that to its log
     for identity in offers:
         reason = _ruled_out(login.config, identity)
         if reason:
             troubles.append(reason)
             continue
         tried.append(identity.label)
-        last = _offer(talk, login, identity, troubles) or last
+        last = _offer(talk, login, identity, troubles, only) or last
         if last.kind != "no" or last.partial or (last.methods and "publickey" not in last.methods):
             return last
     return last if last.methods else talk.none(login.config.user)
 
 
-def _offer(talk: AuthSession, login: Authentication, identity: Identity, troubles: list[str]) -> Reply | None:
+def _offer(
+    talk: AuthSession, login: Authentication, identity: Identity, troubles: list[str], only: bool
+) -> Reply | None:
     """Offer one key; None, and the reason in `troubles`, if it could not be offered."""
     user = login.config.user
     identity = identity._replace(algorithms=login.config.algorithms["pubkeyacceptedalgorithms"])
@@ -88,7 +92,7 @@ def _offer(talk: AuthSession, login: Authentication, identity: Identity, trouble
             troubles.append(reason)
             return None
     try:
-        return talk.prove(user, identity)
+        return talk.prove(user, identity, login.ahead if only and login.ahead else lambda: None)
     except OSError as error:
         troubles.append(f"{identity.label}: {error}")
         return None

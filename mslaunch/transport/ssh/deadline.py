@@ -58,3 +58,4 @@ class ConnectAttempt(NamedTuple):
     arm: Arm  # takes what to call if the link is closed; raises ConnectCancelled if it already is
     pause: Callable[[float], Any]  # waits between two tries; raises ConnectCancelled
     trail: tuple[str, ...] = ()  # the hosts whose ProxyJump led here
+    line: str = ""  # the command to be started there; "": none

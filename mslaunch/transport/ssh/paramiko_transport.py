@@ -6,17 +6,19 @@ and its log; `AuthSession` replaces paramiko's client half of RFC 4252.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import queue
-import sys
 import threading
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mslaunch.errors import LinkError
 from mslaunch.transport.ssh.config.config_lines import WAY_OUT
+from mslaunch.transport.ssh.ed25519_host_key import Ed25519HostKey
+from mslaunch.transport.ssh.paramiko_import import import_paramiko
 from mslaunch.transport.ssh.user_keys import CERT, Identity, pack, usable_algorithms
 
 if TYPE_CHECKING:
@@ -46,17 +48,11 @@ def load_paramiko() -> Any:
     """Import paramiko, once and without its warnings; raises LinkError if it is not installed."""
     with _importing, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about old ciphers that are not used here
-        hidden = "invoke" not in sys.modules
-        if hidden:
-            sys.modules["invoke"] = None  # type: ignore[assignment]
         try:
-            import paramiko
+            paramiko = import_paramiko()
         except ImportError as error:
             todo = "pip install paramiko, or use the ssh program: --rsh-agent ssh"
             raise LinkError(f"paramiko cannot be imported: {error}", "", todo) from error
-        finally:
-            if hidden:
-                del sys.modules["invoke"]
     logger = logging.getLogger("paramiko")
     if logger.level == logging.NOTSET:
         logger.setLevel(logging.CRITICAL + 1)  # errors are reported once, by our own messages
@@ -68,6 +64,7 @@ def transport_class() -> Any:
     """The class of all transports."""
     paramiko = load_paramiko()
     known_kex = dict(paramiko.Transport._kex_info)
+    known_keys = {**paramiko.Transport._key_info, "ssh-ed25519": Ed25519HostKey}
     if _ALIAS in known_kex:
         known_kex[_ALIAS.partition("@")[0]] = known_kex[_ALIAS]
 
@@ -78,6 +75,7 @@ def transport_class() -> Any:
     class Tuned(paramiko.Transport):  # type: ignore[name-defined, misc]
         _active_check_timeout = 3600.0
         _kex_info = known_kex
+        _key_info = known_keys
 
         def __init__(self, stream: SocketStream) -> None:
             super().__init__(stream, default_window_size=WINDOW, packetizer_class=Packets)
@@ -150,6 +148,7 @@ class AuthSession:
         self._transport = transport
         self._replies: queue.SimpleQueue[Reply] = queue.SimpleQueue()
         self._welcome = False
+        self._service_asked = False  # and not yet granted
         self.banner = b""
         self._handler_table = {
             6: lambda m: self._replies.put(Reply("service")),
@@ -180,15 +179,32 @@ class AuthSession:
         return self._welcome
 
     def _ask(self, message: bytes) -> Reply:
+        return self._wait() if self._send(message) else Reply("gone")
+
+    def _send(self, message: bytes) -> bool:
         try:
             self._transport._send_message(load_paramiko().Message(message))
         except (OSError, EOFError):
-            return Reply("gone")
+            return False
+        return True
+
+    def _wait(self) -> Reply:
+        self._await_service()
         return self._replies.get()  # `abort` puts "gone" there
 
-    def begin(self) -> Reply:
-        """Ask for the authentication service."""
-        return self._ask(b"\x05" + pack("ssh-userauth"))
+    def begin(self, wait: bool = True) -> Reply:
+        """Ask for the authentication service; without `wait`, its answer is awaited together with the next one."""
+        if not self._send(b"\x05" + pack("ssh-userauth")):
+            return Reply("gone")
+        self._service_asked = True
+        return self._await_service() if wait else Reply("service")
+
+    def _await_service(self) -> Reply:
+        reply = self._replies.get() if self._service_asked else Reply("service")
+        self._service_asked = False
+        if reply.kind == "gone":
+            self._replies.put(reply)  # for the next one who waits
+        return reply
 
     def none(self, user: str) -> Reply:
         """Ask which methods the host offers."""
@@ -198,14 +214,21 @@ class AuthSession:
         """Ask whether the host would accept this key."""
         return self._ask(self._request(user, identity, b"\0"))
 
-    def prove(self, user: str, identity: Identity) -> Reply:
-        """Offer a key with a signature; raises OSError if the signer refuses."""
+    def prove(self, user: str, identity: Identity, ahead: Callable[[], None] = lambda: None) -> Reply:
+        """Offer a key with a signature; raises OSError if the signer refuses.
+
+        `ahead` is called when that is sent; what it sends, the host reads once it has answered.
+        """
         request = self._request(user, identity, b"\1")
         assert identity.sign is not None
         algorithm = self._algorithm(identity)
         algorithm = algorithm[: -len(CERT)] if algorithm.endswith(CERT) else algorithm
         signature = identity.sign(pack(self._transport.session_id) + request, algorithm)
-        return self._ask(request + pack(signature))
+        if not self._send(request + pack(signature)):
+            return Reply("gone")
+        with contextlib.suppress(OSError, EOFError):  # its end is the answer
+            ahead()
+        return self._wait()
 
     def _request(self, user: str, identity: Identity, signed: bytes) -> bytes:
         head = b"\x32" + pack(user, "ssh-connection", "publickey")
@@ -216,6 +239,7 @@ class AuthSession:
         ours = usable_algorithms(identity.type, identity.algorithms)
         if len(ours) < 2:
             return ours[0] if ours else identity.type
+        self._await_service()  # the host tells before what it knows
         said = self._transport.server_extensions.get("server-sig-algs", b"")
         known = (said.decode("ascii", "replace") if isinstance(said, bytes) else str(said)).split(",")
         only_256 = "rsa-sha2-512" not in known and "rsa-sha2-256" in known

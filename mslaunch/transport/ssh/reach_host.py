@@ -6,7 +6,6 @@ A connection that is dropped before the banner is tried again, since that is how
 
 from __future__ import annotations
 
-import random
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -15,6 +14,12 @@ from mslaunch.datamodel.request import LinkPolicy
 from mslaunch.errors import LinkError
 from mslaunch.transport.ssh import paramiko_transport
 from mslaunch.transport.ssh.authenticate import Authentication, authenticate
+from mslaunch.transport.ssh.command_channel import (
+    RequestedCommand,
+    is_sequential,
+    request_command,
+    wait_until_started,
+)
 from mslaunch.transport.ssh.config.config_lines import WAY_OUT
 from mslaunch.transport.ssh.config.ssh_config import HostConfig, Resolver
 from mslaunch.transport.ssh.deadline import ConnectAttempt, ConnectCancelled, Deadline
@@ -57,6 +62,21 @@ class Connection:
         self.transport = transport
         self.stream = stream
         self.below = below
+        self.requested: RequestedCommand | None = None  # where a command was asked for ahead
+
+    def request(self, line: str) -> None:
+        """Ask for a channel and a command on it, without waiting."""
+        self.requested = request_command(self.transport, line)
+
+    def start(self, line: str, seconds: float) -> Any:
+        """The channel with the command running on it; raises what paramiko does, after `seconds` at the latest."""
+        if not self.requested and is_sequential(self.transport):
+            self.request(line)
+        if self.requested:
+            return wait_until_started(self.transport, self.requested)
+        channel = self.transport.open_session(timeout=seconds)
+        channel.exec_command(line)
+        return channel
 
     def opened(self) -> None:
         """The command runs: lift the deadline."""
@@ -91,12 +111,18 @@ def connect(shared: Shared, config: HostConfig, attempt: ConnectAttempt) -> Conn
         try:
             return _once(shared, config, attempt)
         except _Dropped as dropped:
-            rest = random.uniform(0.1, 0.3) * min(tries, 5)
+            rest = _between(0.1, 0.3) * min(tries, 5)
             if rest >= attempt.deadline.left():
                 hung_up = _hung_up(config, dropped, tries)
                 hung_up.passing = hung_up.what
                 raise hung_up from None
             attempt.pause(rest)
+
+
+def _between(least: float, most: float) -> float:
+    from random import uniform  # few hosts need it
+
+    return uniform(least, most)
 
 
 class _Dropped(Exception):  # noqa: N818
@@ -142,7 +168,7 @@ def _jump(shared: Shared, config: HostConfig, attempt: ConnectAttempt) -> Connec
     hop = shared.resolver().host(name, user, port)
     hop = hop._replace(proxy_jump=config.proxy_jump[:-1] or hop.proxy_jump)
     try:
-        return connect(shared, hop, attempt._replace(trail=trail))
+        return connect(shared, hop, attempt._replace(trail=trail, line=""))
     except LinkError as error:
         error.what += f" (on the way to {config.name}, ProxyJump)"
         raise
@@ -174,7 +200,7 @@ def _connected(config: HostConfig, attempt: ConnectAttempt, patience: int) -> So
             if not left or attempt.deadline.left() <= _PAUSE:
                 error.passing = error.what
                 raise
-        attempt.pause(_PAUSE * random.uniform(0.75, 1.0))
+        attempt.pause(_PAUSE * _between(0.75, 1.0))
     raise AssertionError("there is at least one attempt")
 
 
@@ -267,10 +293,12 @@ def _quote(data: bytes) -> str:
 
 
 def _log_in(shared: Shared, connection: Connection, attempt: ConnectAttempt) -> None:
-    stream, home = connection.stream, shared.resolver().home
+    stream, home, transport = connection.stream, shared.resolver().home, connection.transport
     login = Authentication(connection.config, shared.keyring, home, attempt.deadline, attempt.arm, connection.lost)
+    if attempt.line and is_sequential(transport):
+        login = login._replace(ahead=lambda: connection.request(attempt.line))
     try:
-        authenticate(connection.transport.auth_handler, login)
+        authenticate(transport.auth_handler, login)
         attempt.arm(stream.close)
     except LinkError:
         if stream.late:

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 from mslaunch.datamodel.jobmap import Node
 from mslaunch.datamodel.request import LinkPolicy
 from mslaunch.errors import LinkError
-from mslaunch.transport.base import Boot, Link, OpenContext
-from mslaunch.transport.bootstrap import make_boot
+from mslaunch.transport.base import Link, OpenContext
+from mslaunch.transport.bootstrap.agent_program import program_for
+from mslaunch.transport.bootstrap.command_lines import boot_line
 from mslaunch.transport.ssh.deadline import ConnectAttempt, ConnectCancelled, Deadline
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ CHUNK = 1 << 16
 
 def make_links(
     nodes: Sequence[Node],
-    boot: Boot,
+    line: str,
     policy: LinkPolicy,
     environ: Mapping[str, str],
     notice: Callable[[str], None],
@@ -51,25 +52,27 @@ def make_links(
                 made.append(Shared(policy, environ, notice))
             return made[0]
 
-    return [SshLink(node, boot, shared) for node in nodes]
+    return [SshLink(node, line, shared) for node in nodes]
 
 
 def open_by_ssh(nodes: Sequence[Node], context: OpenContext) -> None:
     """All nodes; see `base.Opener`."""
-    boot = make_boot(context.policy.python, context.policy.timeout)
-    for link in make_links(nodes, boot, context.policy, context.environ, context.notice):
+    line = boot_line(context.policy.python, context.policy.timeout)
+    for link in make_links(nodes, line, context.policy, context.environ, context.notice):
         context.opened(link)
 
 
 class SshLink(Link):
     """The launcher's end of a link over SSH; `exit_status` is that of the remote command, once it is known."""
 
-    def __init__(self, node: Node, boot: Boot, shared: Callable[[], Shared]) -> None:
+    program = staticmethod(program_for)
+
+    def __init__(self, node: Node, line: str, shared: Callable[[], Shared]) -> None:
         """`shared` returns what all links have in common; called by the thread that connects."""
         near, self._far = socket.socketpair()
         fd = near.detach()
         super().__init__(node, fd, fd)
-        self._boot = boot
+        self._line = line
         self._shared = shared
         self._begun = False
         self._lock = threading.Lock()
@@ -139,7 +142,9 @@ class SshLink(Link):
             self._pause(0)
             deadline = self._deadline = Deadline(shared.policy.timeout)
             config = shared.resolver().host(self.node.called, self.node.user, self.node.port)
-            self._connection = connect(shared, config, ConnectAttempt(deadline, self._arm, self._pause))
+            self._connection = connect(
+                shared, config, ConnectAttempt(deadline, self._arm, self._pause, line=self._line)
+            )
             channel = self._start(self._connection, deadline)
             for move in (self._up, self._err, self._down):
                 threading.Thread(target=self._carry, args=(move, channel), daemon=True, name=self.node.name).start()
@@ -157,9 +162,8 @@ class SshLink(Link):
         """A channel with the command running on it."""
         name, stream = connection.config.where, connection.stream
         try:
-            channel = connection.transport.open_session(timeout=deadline.left() + 1)
-            self._arm(stream.close)  # the last moment at which nothing has been started yet
-            channel.exec_command(self._boot.command)
+            self._arm(stream.close)  # nothing but an interpreter that waits for its program may be running there
+            channel = connection.start(self._line, deadline.left() + 1)
             connection.opened()
             self._arm(lambda: None)  # from here on closing means end of stream for the command
             return channel
@@ -206,7 +210,6 @@ class SshLink(Link):
     def _down(self, channel: Any) -> None:
         """Move bytes from the launcher to the host, then end both directions."""
         with contextlib.suppress(OSError, EOFError):
-            channel.sendall(self._boot.payload)
             while data := self._far.recv(CHUNK):
                 channel.sendall(data)
         with contextlib.suppress(OSError, EOFError):

@@ -11,14 +11,15 @@ import contextlib
 import errno
 import os
 import socket
-import subprocess
-import tempfile
 import threading
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mslaunch.errors import LinkError
 from mslaunch.transport.ssh.deadline import Arm, ConnectCancelled, Deadline
+
+if TYPE_CHECKING:
+    import subprocess
 
 AHEAD = 1 << 16  #: bytes read at one time; paramiko itself asks for 16 and then for the rest of a packet
 DEAD_AFTER = 30  #: seconds without an answer before a silent host counts as lost (TCP_USER_TIMEOUT, keepalive)
@@ -130,6 +131,8 @@ class ProxyChild:
 
     def end(self) -> None:
         """Give it a second to end, now that its streams are closed; then terminate it."""
+        import subprocess
+
         try:
             self._process.wait(1)
         except subprocess.TimeoutExpired:
@@ -141,6 +144,9 @@ class ProxyChild:
 
 def proxy_stream(command: str, environ: Mapping[str, str], deadline: Deadline, arm: Arm) -> SocketStream:
     """Start a ProxyCommand as ssh_config(5) says: by the user's shell, with `exec`, stdin and stdout the connection."""
+    import subprocess
+    import tempfile
+
     near, far = socket.socketpair()
     log = tempfile.TemporaryFile()  # noqa: SIM115 - closed by ProxyChild.end
     shell = environ.get("SHELL") or "/bin/sh"

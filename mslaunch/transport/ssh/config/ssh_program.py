@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
 from collections.abc import Mapping, Sequence
 
 from mslaunch.errors import LinkError
@@ -13,12 +11,16 @@ from mslaunch.transport.ssh.config.config_lines import WAY_OUT, lines_of
 
 def succeeds(command: str, environ: Mapping[str, str]) -> bool:
     """Whether a command of Match exec ends with 0, in the user's shell as ssh runs it."""
+    import subprocess
+
     shell = environ.get("SHELL") or "/bin/sh"
     return subprocess.run([shell, "-c", command], stdin=subprocess.DEVNULL, check=False).returncode == 0
 
 
 def ask_ssh(name: str, args: Sequence[str], environ: Mapping[str, str], reason: str) -> dict[str, list[str]]:
     """What `ssh -G` prints for a host and differs from what it prints without any configuration.  Raises LinkError."""
+    import shutil
+
     program = shutil.which("ssh", path=environ.get("PATH"))
     if not program:
         raise LinkError(f"{reason}, and there is no ssh program to ask", name, f"Rewrite it. {WAY_OUT}")
@@ -27,6 +29,8 @@ def ask_ssh(name: str, args: Sequence[str], environ: Mapping[str, str], reason: 
 
 
 def _printed(program: str, args: Sequence[str], environ: Mapping[str, str], reason: str) -> dict[str, list[str]]:
+    import subprocess
+
     done = subprocess.run(
         [program, "-G", *args], env=dict(environ), stdin=subprocess.DEVNULL, capture_output=True, check=False
     )

@@ -12,13 +12,13 @@ from mslaunch.datamodel.jobmap import Node
 from mslaunch.errors import LinkError
 from mslaunch.launcher.agents.connection import (
     HELLO_CAME,
-    INTERPRETER_KNOWN,
-    PAYLOAD_SENT,
+    OPENING,
+    PROGRAM_SENT,
     READY,
-    STARTED,
     AgentConnection,
 )
 from mslaunch.protocol import control, frames
+from mslaunch.protocol.program_request import ASKS
 from mslaunch.runtime.loop import Loop
 
 
@@ -28,7 +28,7 @@ class Link:
     exit_status = None
 
     def __init__(self, reader: int, writer: int) -> None:
-        self.reader, self.writer, self.node, self.first = reader, writer, Node("n1", 1, "-H"), b""
+        self.reader, self.writer, self.node, self.program = reader, writer, Node("n1", 1, "-H"), None
 
     def begin(self) -> None:
         pass
@@ -75,10 +75,11 @@ def test_frames_of_any_size_go_down_whole_and_in_order(size: int) -> None:
 class Host:
     """The agent's side of a link: bytes are written when a test says so."""
 
-    def __init__(self, loop: Loop, describe: bool = False) -> None:
+    def __init__(self, loop: Loop, describe: bool = False, program: Any = None) -> None:
         (down, mine), (ours, self.up) = os.pipe(), os.pipe()
         self.down = down
         link: Any = Link(ours, mine)
+        link.program = program
         self.loop = loop
         self.connection = AgentConnection(loop, link, describe=describe)
         self.ends: list[LinkError | None] = []
@@ -187,28 +188,55 @@ def test_a_frame_for_an_unknown_rank_ends_the_link(host: Host) -> None:
 
 
 def test_a_connection_passes_through_its_phases(host: Host) -> None:
-    """A link that carries the payload itself counts as having sent it once it has begun."""
-    assert host.connection.phase == STARTED
+    assert host.connection.phase == OPENING
     host.connection.begin()
-    assert host.connection.phase == PAYLOAD_SENT
     host.say(frames.MAGIC, HELLO)
     host.loop.run(lambda: host.connection.phase == READY)
 
 
-def test_a_payload_is_sent_when_the_link_has_taken_all_of_it() -> None:
-    (down, mine), (ours, up) = os.pipe(), os.pipe()
-    link: Any = Link(ours, mine)
-    link.first = bytes(1 << 20)
+ASKED = b"noise\0" + ASKS.encode() + b"kind\n"
+
+
+@pytest.fixture
+def asking() -> Iterator[Host]:
     with Loop() as loop:
-        connection = AgentConnection(loop, link)
-        connection.begin()
-        loop.run(lambda: False, 0.01)
-        assert connection.phase == INTERPRETER_KNOWN
-        loop.reader(down, lambda: os.read(down, 1 << 16))
-        loop.run(lambda: connection.phase == PAYLOAD_SENT)
-        connection.close()
-    for fd in (up, down):
-        os.close(fd)
+        made = Host(loop, program=lambda kind: b"the program for " + kind.encode() + b";")
+        yield made
+        made.connection.close()
+        os.close(made.down)
+
+
+def test_frames_wait_behind_the_program_until_the_host_has_asked(asking: Host) -> None:
+    terms = frames.encode(frames.LEASE, payload=b"1 5")
+    asking.connection.send(terms)
+    asking.loop.run(lambda: False, 0.01)
+    asking.say(ASKED[:9])
+    asking.loop.run(lambda: False, 0.01)
+    os.set_blocking(asking.down, False)
+    with pytest.raises(BlockingIOError):
+        os.read(asking.down, 100)
+    asking.say(ASKED[9:])
+    asking.loop.run(lambda: asking.connection.phase == PROGRAM_SENT and not asking.connection.pending)
+    asking.connection.send(terms)
+    asking.loop.run(lambda: not asking.connection.pending)
+    assert os.read(asking.down, 1000) == b"the program for kind;" + terms + terms
+    asking.say(frames.MAGIC, HELLO)
+    asking.loop.run(lambda: asking.connection.phase == READY)
+
+
+def test_an_agent_that_never_asked_for_its_program_is_none_of_ours(asking: Host) -> None:
+    asking.attach()
+    asking.say(frames.MAGIC, HELLO, HELLO)
+    asking.loop.run(lambda: bool(asking.ends))
+    assert "means nothing here" in str(asking.ends[0])
+
+
+def test_what_looked_like_a_question_is_told_with_the_rest(asking: Host) -> None:
+    asking.attach()
+    asking.say(b"Welcome\0mslaunch pyth")
+    os.close(asking.up)
+    asking.loop.run(lambda: bool(asking.ends))
+    assert "Welcome" in str(asking.ends[0]) and "mslaunch pyth" in str(asking.ends[0])
 
 
 # --- an agent that has died, and what its descriptors are used for next

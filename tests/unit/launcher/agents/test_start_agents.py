@@ -34,7 +34,7 @@ from mslaunch.datamodel.node_report import Topology
 from mslaunch.protocol import control, frames
 hello = control.pack_record(control.Hello("h", 1, 4, 2, "3.8.0", ()))
 said = frames.MAGIC + frames.encode(frames.HELLO, payload=hello) + {more}
-sys.stdout.buffer.write(said)
+sys.stdout.buffer.write(b"\\0mslaunch python x\\n" + said)
 sys.stdout.flush()
 {stays} and sys.stdin.buffer.read()
 """

@@ -1,6 +1,7 @@
 """What travels to other hosts: written by scripts/make-manifest, which follows the imports of the agent.
 
-`CORE` is sent to every host at once.  `PARTS` are sent when an agent asks for one, by the name of its entry module.
+`CORE` is sent to every host at once, `FIRST` of it in front: what an agent and its guard need until the rest has come.
+`PARTS` are sent when an agent asks for one, by the name of its entry module.
 """
 
 from __future__ import annotations
@@ -57,6 +58,32 @@ CORE = (
     "mslaunch.runtime.fd_writer",
     "mslaunch.runtime.loop",
     "mslaunch.runtime.program_streams",
+)
+
+FIRST = (
+    "mslaunch.agent",
+    "mslaunch.agent.guard",
+    "mslaunch.agent.main",
+    "mslaunch.agent.mpi",
+    "mslaunch.agent.mpi.shm_cleanup",
+    "mslaunch.agent.on_demand",
+    "mslaunch.agent.ranks",
+    "mslaunch.agent.ranks.session_dir",
+    "mslaunch.datamodel",
+    "mslaunch.datamodel.node_plan",
+    "mslaunch.datamodel.node_report",
+    "mslaunch.errors",
+    "mslaunch.faststd",
+    "mslaunch.host",
+    "mslaunch.host.files",
+    "mslaunch.host.own_addresses",
+    "mslaunch.host.piped_files",
+    "mslaunch.host.processes",
+    "mslaunch.host.usable_cpus",
+    "mslaunch.protocol",
+    "mslaunch.protocol.codec",
+    "mslaunch.protocol.control",
+    "mslaunch.protocol.frames",
 )
 
 PARTS = {
