@@ -23,6 +23,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 CACHE = os.path.abspath(os.environ.get("MSLAUNCH_TEST_CACHE") or os.path.join(ROOT, ".cache", "test-venv"))
 OURS, MPIRUN, HYDRA, TORCHRUN, MSRUN = "mslaunch", "mpirun", "mpiexec.hydra", "torchrun", "msrun"
 BASE = "base"  #: mslaunch of another checkout
+SSH, SSHS = "ssh", "ssh, all at once"  #: `ssh` itself: `true` on one host, or a short Python on all
 
 
 class Launcher(NamedTuple):

@@ -30,7 +30,7 @@ def rows(
         factor = ratio(results[ours], samples) if name != ours else float("nan")
         cells = (what, name, *measured(samples), times(factor))
         if name == BASE:
-            found.append(_compared(cells, ratios(results[ours], samples), cpu_ratios(results[ours], samples)))
+            found.append(compared(cells, ratios(results[ours], samples), cpu_ratios(results[ours], samples)))
         else:
             found.append(_judged(cells, factor, targets.get(name, 0.0), hopeless))
         what = ""
@@ -52,7 +52,7 @@ def measured(samples: Sequence[Sample]) -> tuple[str, ...]:
     return seconds(median(samples)), seconds(min(sample.seconds for sample in good)), seconds(cpu), ended
 
 
-def _compared(cells: tuple[str, ...], wall: Sequence[float], cpu: Sequence[float]) -> Row:
+def compared(cells: tuple[str, ...], wall: Sequence[float], cpu: Sequence[float]) -> Row:
     """With the 95 % intervals of the ratios; the upper end of that of wall time counts."""
     reached = interval(wall)[1] <= UPPER_END  # never true of a nan
     took = _interval_text(wall) + (f", CPU {_interval_text(cpu)}" if cpu else "")

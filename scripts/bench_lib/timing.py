@@ -9,12 +9,15 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import resource
 import select
 import signal
 import statistics
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
+
+from bench_lib import host_cpu
 
 _PR_SET_CHILD_SUBREAPER = 36
 _PERSONAL = tuple(f"PYTHON{name}" for name in ("DONTWRITEBYTECODE", "UNBUFFERED", "PATH", "HOME", "WARNINGS"))
@@ -24,11 +27,16 @@ class Sample(NamedTuple):
     """One run.  (ru_maxrss is of no use for `peak`: after a spawn it begins with what *we* have.)"""
 
     seconds: float
-    cpu: float  #: seconds of the launcher and all that was waited for, ranks as well
+    cpu: float  #: seconds of the launcher and all that it started here, ranks as well
     status: int  #: as of waitstatus_to_exitcode; meaningless if it hung
     hung: bool
     peak: int  #: KiB, peak RSS of the launcher's processes, ranks not counted, summed; 0: not watched
     arrived: int  #: bytes that left by a pipe; -1: not counted
+    hosts: float = 0.0  #: seconds of CPU of the SSH hosts, with their sshd; 0: not measured
+
+    @property
+    def all_cpu(self) -> float:
+        return self.cpu + self.hosts
 
     @property
     def good(self) -> bool:
@@ -44,6 +52,7 @@ class Spec(NamedTuple):
     sink: str = "null"
     expect: int = -1
     program: tuple[str, ...] = ()  #: what the ranks run; given, the memory of all others is watched
+    hosts: Sequence[Sequence[int]] = ()  #: given, the CPU of these hosts is measured; see host_cpu
 
 
 def clean_environ() -> dict[str, str]:
@@ -57,7 +66,9 @@ def paired(spec: Spec, progress: str = "") -> dict[str, list[Sample]]:
     with adopting():
         for turn in range(spec.rounds + 1):
             for name, argv in list(spec.commands.items())[:: -1 if turn % 2 else 1]:
+                before = host_cpu.seconds(spec.hosts)
                 sample = bounded(argv, spec.bound, spec.sink, spec.program)
+                sample = sample._replace(hosts=host_cpu.when_idle(spec.hosts) - before)
                 if 0 <= spec.expect != sample.arrived and sample.good:
                     sample = sample._replace(status=1)  # it ended well, but bytes are missing
                 if turn:
@@ -89,6 +100,7 @@ def adopting() -> Iterator[None]:
 def bounded(argv: Sequence[str], bound: float, sink: str = "null", program: Sequence[str] = ()) -> Sample:
     """Run `argv` for at most `bound` seconds, then kill it."""
     counter = Counter() if sink == "pipe" else None
+    before = _cpu_of_children()
     begin = time.perf_counter()
     pid = start(argv, clean_environ(), counter.entry if counter else -1)
     if counter:
@@ -101,11 +113,18 @@ def bounded(argv: Sequence[str], bound: float, sink: str = "null", program: Sequ
     seconds = time.perf_counter() - begin
     if hung:
         os.kill(pid, signal.SIGKILL)
-    _, status, usage = os.wait4(pid, 0)
+    status = os.waitpid(pid, 0)[1]
     sweep(counter.pid if counter else 0)
+    cpu = _cpu_of_children() - before
     arrived = counter.result() if counter else -1
-    code, cpu = os.waitstatus_to_exitcode(status), usage.ru_utime + usage.ru_stime
+    code = os.waitstatus_to_exitcode(status)
     return Sample(seconds, cpu, code, hung, sum(peaks.values()), arrived)
+
+
+def _cpu_of_children() -> float:
+    """Of all that were reaped until now, orphans included: mpirun does not wait for its `ssh`."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def watch(pid: int, program: Sequence[str], peaks: dict[int, int]) -> None:
@@ -210,7 +229,7 @@ def ratios(ours: Sequence[Sample], theirs: Sequence[Sample]) -> list[float]:
 
 def cpu_ratios(ours: Sequence[Sample], theirs: Sequence[Sample]) -> list[float]:
     """The same of their CPU time, which other work on the machine changes less; none where it was not measured."""
-    return [a.cpu / b.cpu for a, b in zip(ours, theirs) if a.good and b.good and b.cpu]
+    return [a.all_cpu / b.all_cpu for a, b in zip(ours, theirs) if a.good and b.good and b.all_cpu]
 
 
 def ratio(ours: Sequence[Sample], theirs: Sequence[Sample]) -> float:
