@@ -17,6 +17,7 @@ import elf_files  # noqa: E402
 from mpi_lib import libraries  # noqa: E402
 
 from mslaunch.agent.mpi import singleton  # noqa: E402
+from mslaunch.agent.mpi.protocols import Offer  # noqa: E402
 from mslaunch.agent.mpi.singleton import SingletonWatch, find  # noqa: E402
 from mslaunch.protocol.mpi import Alone  # noqa: E402
 from mslaunch.runtime.loop import Loop  # noqa: E402
@@ -102,8 +103,8 @@ class Looked:
         self.watch = SingletonWatch(
             self.loop,
             self.look,
-            self.met.__contains__,
-            lambda rank: "pmi",
+            self.met,
+            dict.fromkeys(self.pids, Offer("pmi")),
             lambda *one: self.reports.append(one),
             lambda name, then: then(),
         )

@@ -18,9 +18,10 @@ from mslaunch.host.processes import children, read
 from mslaunch.protocol.mpi import Alone
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Container, Iterator, Mapping
     from typing import Any
 
+    from mslaunch.agent.mpi.protocols import Offer
     from mslaunch.runtime.loop import Loop, Timer
 
     Need = Callable[[str, Callable[[], None]], None]
@@ -58,7 +59,8 @@ _OF_A_LAUNCHER = (
 class SingletonWatch:
     """Looks at ranks until each has been reported or has contacted us.
 
-    `pids` returns rank -> process id of those that run; `contacted(rank)` and `offered(rank)` (pmi, pmix) say more.
+    `pids` returns rank -> process id of those that run; ranks that are not in `offers` do not matter, and those that
+    are in `joined` have contacted us.
     `report` is called at most twice for a rank: when a library is there, and when it was initialised.  `need` goes on
     when a module is here.
     """
@@ -67,15 +69,15 @@ class SingletonWatch:
         self,
         loop: Loop,
         pids: Callable[[], dict[int, int]],
-        contacted: Callable[[int], bool],
-        offered: Callable[[int], str],
+        joined: Container[int],
+        offers: Mapping[int, Offer],
         report: Callable[[int, Alone], None],
         need: Need,
     ) -> None:
         self._loop = loop
         self._pids = pids
-        self._contacted = contacted
-        self._offered = offered
+        self._joined = joined
+        self._offers = offers
         self._report = report
         self._need = need
         self._reported: dict[tuple[int, int], bool] = {}  # rank and pid -> that it was certain
@@ -101,7 +103,8 @@ class SingletonWatch:
 
     def _unknown(self) -> list[tuple[int, int]]:
         """Ranks that may still be reported, and their processes."""
-        return [one for one in self._pids().items() if not self._reported.get(one) and not self._contacted(one[0])]
+        known = [one for one in self._pids().items() if one[0] in self._offers and one[0] not in self._joined]
+        return [one for one in known if not self._reported.get(one)]
 
     def _go_on(self) -> None:
         """Look for a short time: the maps of a large program take the kernel 2 ms, and output must be read, too."""
@@ -109,7 +112,7 @@ class SingletonWatch:
         until = time.monotonic() + _SLICE
         while self._waiting and time.monotonic() < until:
             rank, pid = self._waiting.pop(0)
-            if not self._contacted(rank):
+            if rank not in self._joined:
                 self._look_at(rank, pid)
         if self._waiting:
             self._timer = self._loop.after(_PAUSE, self._go_on)
@@ -131,7 +134,7 @@ class SingletonWatch:
             self._suspects.add(key)
         if certain or key not in self._reported:
             self._reported[key] = certain
-            self._report(rank, Alone(path, made_by, certain, self._offered(rank)))
+            self._report(rank, Alone(path, made_by, certain, self._offers[rank].family))
 
 
 def find(pid: int, need: Need = lambda name, then: then()) -> tuple[str, str, bool] | None:

@@ -68,9 +68,6 @@ class MpiWireUp:
         self._worlds.append((world, cpus))
         if self._servers:
             self._servers.add(world, cpus)
-        if world.size > 1 and not self._watched and self._choices.anything:
-            self._watched = True
-            self._loop.after(_FIRST_LOOK, lambda: self._need("agent.mpi.singleton", self._watch))
 
     def variables(self, world: World, app: int, rank: int) -> tuple[dict[str, str], PmiSocket | None]:
         """What `rank`, of the program `app`, finds in its environment, and the socket on which it may speak PMI.
@@ -79,6 +76,9 @@ class MpiWireUp:
         """
         if self._singletons:
             self._singletons.again()
+        elif world.size > 1 and not self._watched and self._choices.anything:
+            self._watched = True
+            self._loop.after(_FIRST_LOOK, self._look)
         offer = self._choices.of(world, app)
         if offer is None:
             return {}, None
@@ -154,14 +154,15 @@ class MpiWireUp:
             self._send(frames.ABORT, rank, pack_abort(abort))
         self._send(frames.JOINED, rank, title.encode())
 
+    def _look(self) -> None:
+        """Where all ranks have ended by now, nothing is sent for."""
+        self._watched = bool(self._pids())
+        if self._watched:
+            self._need("agent.mpi.singleton", self._watch)
+
     def _watch(self) -> None:
         self._singletons = on_demand.get("agent.mpi.singleton").SingletonWatch(
-            self._loop,
-            lambda: {rank: pid for rank, pid in self._pids().items() if rank in self._offers},
-            self._joined.__contains__,
-            lambda rank: self._offers[rank].family,
-            self._alone,
-            self._need,
+            self._loop, self._pids, self._joined, self._offers, self._alone, self._need
         )
 
     def _alone(self, rank: int, alone: Any) -> None:
