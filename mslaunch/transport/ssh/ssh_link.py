@@ -1,8 +1,8 @@
 """The transport `ssh`: links through paramiko, a socketpair to the launcher each, with threads that move the bytes.
 
-A thread connects the host.  An open link has two threads that move bytes, and one for standard error; they block, so
-that whoever is slow slows the other side and no buffer grows.  When the launcher closes its end of the socketpair, the
-thread that feeds the host sees the end of the stream and passes it on to the agent.
+A thread connects the host, and then moves bytes from it to the launcher; another one moves bytes to the host.  They
+block, so that whoever is slow slows the other side and no buffer grows.  When the launcher closes its end of the
+socketpair, the thread that feeds the host sees the end of the stream and passes it on to the agent.
 """
 
 from __future__ import annotations
@@ -60,6 +60,22 @@ def open_by_ssh(nodes: Sequence[Node], context: OpenContext) -> None:
     line = boot_line(context.policy.python, context.policy.timeout)
     for link in make_links(nodes, line, context.policy, context.environ, context.notice):
         context.opened(link)
+
+
+class _Arrival:
+    """The event of both pipes of a channel, standard output and error: something has come, or the end."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+        self.set = self._event.set
+
+    def wait(self) -> None:
+        """Until something has come since the last time."""
+        self._event.wait()
+        self._event.clear()
+
+    def clear(self) -> None:
+        """Do nothing: paramiko says that one of the pipes is empty, and the other may not be."""
 
 
 class SshLink(Link):
@@ -146,8 +162,8 @@ class SshLink(Link):
                 shared, config, ConnectAttempt(deadline, self._arm, self._pause, line=self._line)
             )
             channel = self._start(self._connection, deadline)
-            for move in (self._up, self._err, self._down):
-                threading.Thread(target=self._carry, args=(move, channel), daemon=True, name=self.node.name).start()
+            threading.Thread(target=self._carry, args=(self._down, channel), daemon=True, name=self.node.name).start()
+            self._carry(self._up, channel)
             return
         except ConnectCancelled:
             pass
@@ -188,11 +204,24 @@ class SshLink(Link):
             self._end()
 
     def _up(self, channel: Any) -> None:
-        """Move bytes from the host to the launcher, to the end, even if the launcher takes no more."""
-        with contextlib.suppress(OSError):
-            while data := channel.recv(CHUNK):
-                with contextlib.suppress(OSError):
-                    self._far.sendall(data)
+        """Move bytes from the host to the launcher, to the end, even if the launcher takes no more.
+
+        Standard error is for `noise`.
+        """
+        came = _Arrival()
+        for pipe in (channel.in_buffer, channel.in_stderr_buffer):
+            pipe.set_event(came)
+        over = False
+        while not over:
+            came.wait()
+            over = channel.eof_received or channel.closed  # nothing is added after that
+            with contextlib.suppress(OSError):
+                while channel.recv_stderr_ready():
+                    self._noise = (self._noise + channel.recv_stderr(CHUNK))[-LAST:]
+                while channel.recv_ready():
+                    data = channel.recv(CHUNK)
+                    with contextlib.suppress(OSError):
+                        self._far.sendall(data)
         channel.status_event.wait(STATUS)
         self._note_end(channel)
         self._shut(socket.SHUT_WR)
@@ -201,11 +230,6 @@ class SshLink(Link):
         self._remote_over.set()
         self._finish.set()
         self._shut(socket.SHUT_RDWR)
-
-    def _err(self, channel: Any) -> None:
-        with contextlib.suppress(OSError):
-            while data := channel.recv_stderr(CHUNK):
-                self._noise = (self._noise + data)[-LAST:]
 
     def _down(self, channel: Any) -> None:
         """Move bytes from the launcher to the host, then end both directions."""
