@@ -24,6 +24,7 @@ CACHE = os.path.abspath(os.environ.get("MSLAUNCH_TEST_CACHE") or os.path.join(RO
 OURS, MPIRUN, HYDRA, TORCHRUN, MSRUN = "mslaunch", "mpirun", "mpiexec.hydra", "torchrun", "msrun"
 BASE = "base"  #: mslaunch of another checkout
 SSH, SSHS = "ssh", "ssh, all at once"  #: `ssh` itself: `true` on one host, or a short Python on all
+BARE = "python -c pass"  #: of the environment that mslaunch is installed in
 
 
 class Launcher(NamedTuple):
@@ -94,6 +95,11 @@ def local(launcher: Launcher, n: int, program: Sequence[str]) -> list[str]:
         MSRUN: [f"--worker_num={n}", f"--local_worker_num={n}", "--join=True", "--master_port=8765"],
     }
     return [launcher.path, *options[launcher.name], *program]
+
+
+def bare(launcher: Launcher) -> dict[str, list[str]]:
+    """The bare interpreter of an mslaunch: what no launcher in Python can be faster than."""
+    return {BARE: [os.path.join(os.path.dirname(launcher.path), "python"), "-c", "pass"]}
 
 
 def install(python: str, root: str = ROOT) -> str:

@@ -167,6 +167,15 @@ def commands(launchers: Mapping[str, Launcher], case: Case, names: Sequence[str]
     return asked
 
 
+def slots_file(directory: str, place: str, text: str) -> str:
+    """A file in `place` of the cluster's hosts, each with `text` behind it."""
+    path = os.path.join(place, f"hosts{text.strip()}")
+    names = [line.split()[0] for line in say("cluster", directory, "hostfile").splitlines()]
+    with open(path, "w", encoding="ascii") as file:
+        file.write("".join(f"{name}{text}\n" for name in names))
+    return path
+
+
 def inner(
     asked: dict[str, list[str]], rounds: int, place: str, bound: float = 60.0, files: host_cpu.Files = ()
 ) -> list[str]:
