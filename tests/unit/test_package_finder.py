@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
+import py_compile
 import subprocess
 import sys
 from importlib.machinery import PathFinder
@@ -37,7 +40,8 @@ def test_it_finds_what_pythons_own_finder_finds(finder, name):
     same = ("name", "origin", "has_location", "submodule_search_locations", "parent", "cached")
     assert {key: getattr(ours, key) for key in same} == {key: getattr(theirs, key) for key in same}
     if theirs.submodule_search_locations is None:
-        assert (type(ours.loader), ours.loader.path) == (type(theirs.loader), theirs.loader.path)
+        assert isinstance(ours.loader, type(theirs.loader))
+        assert (ours.loader.name, ours.loader.path) == (theirs.loader.name, theirs.loader.path)
 
 
 def test_other_names_are_left_to_the_next_finder(finder):
@@ -78,3 +82,54 @@ def test_a_compiled_file_is_written_and_used(tmp_path):
     assert Path(done[0]).is_file()
     assert Path(done[0]).is_relative_to(tmp_path)
     assert done[1] == str(FOLDER / "errors.py")
+
+
+@pytest.fixture
+def module(tmp_path):
+    """Imports `made.one`, whose source is in `tmp_path`, afresh."""
+    tail = "." + importlib.util.cache_from_source("one.py").rpartition("/one.")[2]
+    finder = package_finder.PackageFinder("made", str(tmp_path), tail)
+
+    def load():
+        spec = finder.find_spec("made.one")
+        loaded = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(loaded)
+        return loaded
+
+    return load
+
+
+def write(path: Path, text: str, seconds: int) -> None:
+    path.write_text(text)
+    os.utime(path, (seconds, seconds))
+
+
+def test_a_compiled_file_that_fits_its_source_is_all_that_is_read(tmp_path, module, monkeypatch):
+    write(tmp_path / "one.py", "value = 1", 1000)
+    py_compile.compile(str(tmp_path / "one.py"))
+    monkeypatch.setattr(importlib.machinery.SourceFileLoader, "get_data", None)
+    monkeypatch.setattr(importlib.machinery.SourceFileLoader, "path_stats", None)
+    loaded = module()
+    assert loaded.value == 1
+    assert loaded.__cached__ == importlib.util.cache_from_source(str(tmp_path / "one.py"))
+    assert loaded.__loader__.get_code("made.one").co_filename == str(tmp_path / "one.py")
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("value = 2", 1001), ("value = 22", 1000)])
+def test_a_source_that_has_changed_is_compiled_again(tmp_path, module, text, seconds):
+    write(tmp_path / "one.py", "value = 1", 1000)
+    assert module().value == 1  # compiled and written
+    write(tmp_path / "one.py", text, seconds)
+    assert module().value == int(text.split()[-1])
+    assert module().value == int(text.split()[-1])
+
+
+@pytest.mark.parametrize("mode", [py_compile.PycInvalidationMode.CHECKED_HASH, None])
+def test_other_compiled_files_are_left_to_python(tmp_path, module, mode):
+    """One that is checked by the hash of its source, and one of another Python."""
+    write(tmp_path / "one.py", "value = 1", 1000)
+    compiled = Path(py_compile.compile(str(tmp_path / "one.py"), invalidation_mode=mode))
+    if mode is None:
+        compiled.write_bytes(b"\0\0\r\n" + compiled.read_bytes()[4:])
+    write(tmp_path / "one.py", "value = 2", 1000)
+    assert module().value == 2
