@@ -6,12 +6,15 @@ Refused options are only named, in one paragraph; using one prints what to use i
 from __future__ import annotations
 
 import os
-import textwrap
-from collections.abc import Iterable
 
 from mslaunch.cli.dialects import ACTIONS, DIALECTS, by_name
-from mslaunch.cli.parser.dialect_contract import DialectHelp
 from mslaunch.cli.parser.options import REFUSED, Option, Variable, spelled
+from mslaunch.faststd import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from mslaunch.cli.parser.dialect_contract import DialectHelp
 
 PARAMETERS_TITLE = "Parameters (--mca, or OMPI_MCA_KEY) that steer mslaunch"
 VARIABLES_TITLE = "Other variables that steer mslaunch; options win"
@@ -66,9 +69,9 @@ def merged(rows: Iterable[Variable]) -> list[tuple[str, str]]:
 
 
 def help_text(about: DialectHelp, width: int) -> str:
-    """The whole help, without a final newline, in lines of at most `width` columns (held between 60 and 100)."""
+    """The whole help, without a final newline, in lines of `width` columns (held between 60 and 100); see `wrap`."""
     width = max(60, min(width, 100))
-    parts = [about.usage, textwrap.fill(_INTRO, width), textwrap.fill(about.syntax, width)]
+    parts = [about.usage, _fill(_INTRO, width), _fill(about.syntax, width)]
     for group, members in groups(about.table).items():
         rows = [_entry(names_of(option), described(option), width) for option in members if option.status != REFUSED]
         parts += _part(group, rows)
@@ -76,8 +79,7 @@ def help_text(about: DialectHelp, width: int) -> str:
         parts += _part(title, [_entry(names, meaning, width) for names, meaning in merged(variables)])
     names = refused(about.table)
     if names:
-        sentence = "Refused, each with what to use instead: " + names
-        parts.append(textwrap.fill(sentence, width, break_on_hyphens=False))
+        parts.append(_fill("Refused, each with what to use instead: " + names, width))
     parts += _part("Examples", [f"  # {what}\n  {command}" for what, command in about.examples])
     return "\n\n".join(parts)
 
@@ -93,8 +95,27 @@ def described(option: Option) -> str:
 
 
 def _entry(names: str, meaning: str, width: int) -> str:
-    lines = textwrap.wrap(meaning, width - _COLUMN, break_on_hyphens=False)
+    lines = wrap(meaning, width - _COLUMN)
     if len(names) > _COLUMN - 4:
-        heads = textwrap.wrap(names, width - 2, break_on_hyphens=False)
+        heads = wrap(names, width - 2)
         return "\n".join([*("  " + head for head in heads), *(" " * _COLUMN + line for line in lines)])
     return "\n".join([("  " + names).ljust(_COLUMN) + lines[0], *(" " * _COLUMN + line for line in lines[1:])])
+
+
+def _fill(text: str, width: int) -> str:
+    return "\n".join(wrap(text, width))
+
+
+def wrap(text: str, width: int) -> list[str]:
+    """The words of `text` in lines of at most `width` characters; a longer word has a line of its own.
+
+    textwrap imports re and compiles large patterns, which takes half as long as all of --help.
+    """
+    lines = [""]
+    for word in text.split():
+        joined = f"{lines[-1]} {word}".lstrip()
+        if len(joined) <= width or not lines[-1]:
+            lines[-1] = joined
+        else:
+            lines.append(word)
+    return lines

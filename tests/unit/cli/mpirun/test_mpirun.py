@@ -638,11 +638,12 @@ def test_defaults_in_the_help_match_the_records():
                 assert option.read(option.default) == value, option.names
 
 
-def test_parsing_imports_no_slow_module():
+def test_parsing_and_help_import_no_slow_module():
     code = (
         "import sys; before = set(sys.modules)\n"
         "from mslaunch.cli.main import parse\n"
         "parse(['-n', '2', '-x', 'A=1', '-mca', 'plm_rsh_agent', 'ssh -p 2', 'prog'], {}, str)\n"
+        "from mslaunch.cli.help_text import text; text('mpirun')\n"
         "slow = 're typing enum textwrap difflib argparse shlex shutil socket json inspect collections'.split()\n"
         "print(*[name for name in slow if name in set(sys.modules) - before])"
     )
