@@ -13,8 +13,8 @@ import stat
 
 from mslaunch.agent.ranks.rank import ProcessEvents, RankProcess, open_fds
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple, signal
-from mslaunch.host.files import head_of
 from mslaunch.host.processes import link, numbers, stat_fields
+from mslaunch.host.system_files import head_of
 from mslaunch.protocol.control import StackTrace
 from mslaunch.protocol.frames import NO_RANK
 

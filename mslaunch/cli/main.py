@@ -36,7 +36,6 @@ from mslaunch.cli.parser.options import (
 )
 from mslaunch.errors import EXIT_USAGE, LaunchError, UsageError, no_memory
 from mslaunch.faststd import TYPE_CHECKING
-from mslaunch.host.files import read_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -160,7 +159,7 @@ def _require_end(option: str, words: Sequence[str]) -> None:
 
 
 def _run(argv: Sequence[str], called: str) -> int:
-    request = parse(argv, os.environ, read_text, called)
+    request = parse(argv, os.environ, _read_text, called)
     for note in request.notes if not request.quiet else ():
         _write_error(f"mslaunch: note: {note}\n")
     from mslaunch.transport.fork import discard_ahead, fork_ahead
@@ -250,6 +249,14 @@ def _open_standard_streams() -> None:
         if getattr(sys, name) is None:
             stream = os.fdopen(fd, "w", encoding="utf-8", errors="replace", closefd=False)
             setattr(sys, name, stream)
+
+
+def _read_text(path: str) -> str:
+    """A file that the user has named; raises OSError.  Most files of Open MPI's are not there, and need no reader."""
+    os.stat(path)
+    from mslaunch.host.files import read_text
+
+    return read_text(path)
 
 
 def _cwd() -> str:

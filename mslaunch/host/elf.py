@@ -9,7 +9,7 @@ import os
 import struct
 
 from mslaunch.faststd import NamedTuple
-from mslaunch.host.files import head_of
+from mslaunch.host.system_files import head_of
 
 #: e_machine -> what Debian calls it in the names of its directories
 MACHINES = {62: "x86_64", 183: "aarch64", 243: "riscv64", 258: "loongarch64", 21: "powerpc64le"}

@@ -1,44 +1,31 @@
-"""Reads of files and directories; what cannot be read is empty, but `read_bytes` and `read_text` raise OSError."""
+"""Reads of files that the user has named, which may be pipes, as of `<(command)`, FIFOs, terminals, /dev/null.
+
+No agent has to read any, so that this does not travel.  What a shell gives is read as it always was, but only for a
+bounded time, and of a bounded size.  Directories and other devices, such as /dev/zero, are refused.  It differs from a
+plain read(2) in that signals and limits of time end it.
+"""
 
 from __future__ import annotations
 
+import errno
 import os
+import select
 import stat
-from errno import EFBIG, EINVAL, ETIMEDOUT
+import time
 
 from mslaunch.faststd import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mslaunch.host.piped_files import Wait
+    Wait = Callable[[int, float], bool]  # whether a descriptor can be read within so many seconds
 
-MOST = 16 << 20  #: bytes of a file that the user has named
-NO_TEXT = (EINVAL, EFBIG, ETIMEDOUT)  #: errno of what `read_bytes` itself refuses: a device, a large file, a FIFO
-
-
-def head_of(path: str, size: int, offset: int = 0) -> bytes:
-    """At most `size` bytes of a file.  Nothing of what is no regular file."""
-    try:
-        if not stat.S_ISREG(os.stat(path).st_mode):  # to open a FIFO takes its writer from the program that it is for
-            return b""
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except (OSError, ValueError):
-        return b""
-    try:
-        return os.pread(fd, size, offset)  # fails for what is no file
-    except (OSError, OverflowError):
-        return b""
-    finally:
-        os.close(fd)
-
-
-def listed(folder: str) -> list[str]:
-    """The names in a directory."""
-    try:
-        return os.listdir(folder)
-    except (OSError, ValueError):
-        return []
+MOST = 16 << 20  #: bytes of a file
+#: errno of what `read_bytes` itself refuses: a device, a large file, a FIFO
+NO_TEXT = (errno.EINVAL, errno.EFBIG, errno.ETIMEDOUT)
+SECONDS = 60.0  #: until the end must have come
+WRITER_SECONDS = 5.0  #: until a FIFO must have a writer
+_CHUNK = 1 << 16
 
 
 def read_text(path: str, wait: Wait | None = None) -> str:
@@ -49,7 +36,7 @@ def read_text(path: str, wait: Wait | None = None) -> str:
 def read_bytes(path: str, wait: Wait | None = None, check: Callable[[os.stat_result], None] | None = None) -> bytes:
     """The at most `MOST` bytes of a file that the user has named.  Raises OSError, and what `check` raises.
 
-    `piped_files` reads what is no regular file, and says what `wait` is.
+    Of what is no regular file the bytes come until its end, and `wait` waits for them.
     """
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     try:
@@ -61,11 +48,60 @@ def read_bytes(path: str, wait: Wait | None = None, check: Callable[[os.stat_res
             while len(data) <= MOST and (more := os.read(fd, 1 << 20)):
                 data += more
         else:
-            from mslaunch.host.piped_files import read
-
-            data = read(fd, MOST, wait)
+            data = _read_other(fd, MOST, wait)
     finally:
         os.close(fd)
     if len(data) > MOST:
-        raise OSError(EFBIG, f"it is larger than {MOST >> 20} MiB")
+        raise OSError(errno.EFBIG, f"it is larger than {MOST >> 20} MiB")
     return data
+
+
+def _read_other(fd: int, most: int, wait: Wait | None = None) -> bytes:
+    """What comes until the end, at most `most` bytes and a chunk; `fd` does not block.  Raises OSError."""
+    mode = os.fstat(fd).st_mode
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    if stat.S_ISCHR(mode) and not os.isatty(fd):
+        return _read_null(fd)
+    if not (stat.S_ISFIFO(mode) or stat.S_ISCHR(mode)):
+        raise OSError(errno.EINVAL, "it is neither a file nor a pipe")
+    return _read_stream(fd, most, wait or _wait, _is_named(fd))
+
+
+def _read_null(fd: int) -> bytes:
+    """Nothing, of /dev/null."""
+    if os.fstat(fd).st_rdev != os.stat(os.devnull).st_rdev:
+        raise OSError(errno.EINVAL, "it is a device")
+    return b""
+
+
+def _read_stream(fd: int, most: int, wait: Wait, named: bool) -> bytes:
+    deadline = time.monotonic() + SECONDS
+    found = bytearray()
+    if named and not wait(fd, WRITER_SECONDS):
+        raise OSError(errno.ETIMEDOUT, f"it is a FIFO that nobody writes to; waited {WRITER_SECONDS:g} s")
+    while len(found) <= most:
+        try:
+            data = os.read(fd, _CHUNK)
+        except BlockingIOError:
+            if not wait(fd, max(0.0, deadline - time.monotonic())):
+                raise OSError(errno.ETIMEDOUT, f"its end did not come within {SECONDS:g} s") from None
+            continue
+        if not data:
+            break
+        found += data
+        if time.monotonic() > deadline:  # a writer that is never done, a few bytes at a time
+            raise OSError(errno.ETIMEDOUT, f"its end did not come within {SECONDS:g} s")
+    return bytes(found)
+
+
+def _is_named(fd: int) -> bool:
+    """Whether it is a FIFO of a file system.  Without a writer an unnamed pipe has ended; a named one waits for it."""
+    return stat.S_ISFIFO(os.fstat(fd).st_mode) and not os.readlink(f"/proc/self/fd/{fd}").startswith("pipe:")
+
+
+def _wait(fd: int, seconds: float) -> bool:
+    """Signals act as the process has it, and the wait goes on if it has none of that (PEP 475)."""
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    return bool(poll.poll(seconds * 1000))

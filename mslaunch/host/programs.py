@@ -11,7 +11,7 @@ import os
 
 from mslaunch.errors import EXIT_NOT_FOUND, EXIT_NOT_STARTED, LaunchError
 from mslaunch.faststd import TYPE_CHECKING
-from mslaunch.host.files import head_of
+from mslaunch.host.system_files import head_of
 
 if TYPE_CHECKING:
     from mslaunch.datamodel.node_plan import AppPlan, RankPlan

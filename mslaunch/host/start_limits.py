@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
-from mslaunch.host.files import listed
 from mslaunch.host.processes import numbers, read
+from mslaunch.host.system_files import listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 from mslaunch.faststd import TYPE_CHECKING
-from mslaunch.host.files import head_of
+from mslaunch.host.system_files import head_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence

@@ -15,8 +15,8 @@ from mslaunch.datamodel.node_plan import SERVICE_BASE
 from mslaunch.datamodel.outcome import Failure, Outcome
 from mslaunch.datamodel.request import Request
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple, partial
-from mslaunch.host.files import head_of, read_text
 from mslaunch.host.own_addresses import addresses, is_local
+from mslaunch.host.system_files import head_of
 from mslaunch.host.usable_cpus import cores_here
 from mslaunch.launcher.agents.connection import JobAgents, UnreachedError
 from mslaunch.launcher.agents.rendezvous import RendezvousRequest
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     from mslaunch.datamodel.jobmap import Endpoint
     from mslaunch.datamodel.request import AppContext, Caller
-    from mslaunch.host.piped_files import Wait
+    from mslaunch.host.files import Wait
     from mslaunch.launcher.agents.connection import AgentConnection
     from mslaunch.launcher.agents.staging import StagedFile
     from mslaunch.launcher.agents.start_agents import OpenLinks
@@ -377,6 +377,8 @@ def allocation_of(
     request: Request, hwthreads: bool = False, wait: Wait | None = None, granted: Grant | None = None
 ) -> Allocation:
     """The hosts that a request names, as far as this host knows their slots; `wait` is that of `read_text`."""
+    from mslaunch.host.files import read_text
+
     read, job = partial(read_text, wait=wait), (granted.allocation, granted.title) if granted else ()
     return allocate(request, read, is_this_host, os.uname().nodename, cores_here(hwthreads), *job)
 

@@ -13,7 +13,6 @@ from mslaunch.datamodel.outcome import Failure, Outcome
 from mslaunch.datamodel.request import Request
 from mslaunch.errors import EXIT_USAGE, LaunchError, UsageError, no_memory
 from mslaunch.faststd import TYPE_CHECKING
-from mslaunch.host.files import read_text
 from mslaunch.launcher.agents.start_agents import OpenLinks
 from mslaunch.launcher.attempt import JobAttempt, LaunchContext, is_this_host
 from mslaunch.launcher.interrupts import Interrupts, check_warning
@@ -115,6 +114,7 @@ def _grant(request: Request, caller: Caller) -> Grant | None:
     }
     if not found:
         return None
+    from mslaunch.host.files import read_text
     from mslaunch.resource_managers.managers import HostAccess, detect, run_command
 
     return detect(found, HostAccess(caller.environ, read_text, run_command, is_this_host), wanted)

@@ -94,7 +94,7 @@ def fork_ahead() -> None:
     if not _ahead and _count_threads() == 1:
         # what both need is loaded once
         from mslaunch.host import own_addresses, usable_cpus  # noqa: F401
-        from mslaunch.protocol import control  # noqa: F401
+        from mslaunch.protocol import control, frames  # noqa: F401
         from mslaunch.runtime import fd_writer, loop  # noqa: F401
 
         _ahead.append(_fork([]))

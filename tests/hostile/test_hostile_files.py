@@ -17,7 +17,7 @@ import pytest
 from launching import COMMAND, Job, environment, wait_until
 
 from mslaunch.errors import LinkError
-from mslaunch.host import piped_files
+from mslaunch.host import files
 from mslaunch.host.files import MOST
 from mslaunch.transport.ssh.config.ssh_config import HostConfig, Resolver
 from mslaunch.transport.ssh.host_key_rules import refuse_key
@@ -195,7 +195,7 @@ SSH_READERS: dict[str, Callable[[Path, str], object]] = {
 @pytest.fixture(params=["fifo", "sparse", "zero"])
 def no_file(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The path of one; the time that a FIFO has for its writer is short, and memory is counted."""
-    monkeypatch.setattr(piped_files, "WRITER_SECONDS", 0.01)
+    monkeypatch.setattr(files, "WRITER_SECONDS", 0.01)
     made = {"fifo": fifo, "sparse": sparse, "zero": lambda folder: Path("/dev/zero")}[request.param](tmp_path)
     tracemalloc.start()
     yield str(made)

@@ -16,7 +16,7 @@ from mslaunch.agent.mpi.openmpi_hint import PYTHONS, SHELLS, WRAPPERS, lines, ma
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 from mslaunch.host.dynamic_linker import Loader
 from mslaunch.host.elf import Elf, strings
-from mslaunch.host.files import head_of
+from mslaunch.host.system_files import head_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

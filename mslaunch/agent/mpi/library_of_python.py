@@ -12,7 +12,7 @@ import os
 
 from mslaunch.agent.mpi.openmpi_hint import PACKAGES
 from mslaunch.faststd import TYPE_CHECKING
-from mslaunch.host.files import head_of, listed
+from mslaunch.host.system_files import head_of, listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

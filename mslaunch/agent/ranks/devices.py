@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from mslaunch.datamodel.device_kinds import AMD, ASCEND, INTEL, NVIDIA
 from mslaunch.faststd import TYPE_CHECKING
-from mslaunch.host.files import listed
 from mslaunch.host.processes import read
+from mslaunch.host.system_files import listed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

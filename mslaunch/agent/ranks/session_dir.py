@@ -12,7 +12,7 @@ import os
 
 from mslaunch.errors import EXIT_NOT_STARTED, LaunchError
 from mslaunch.faststd import TYPE_CHECKING
-from mslaunch.host.files import listed
+from mslaunch.host.system_files import listed
 
 if TYPE_CHECKING:
     from collections.abc import Callable

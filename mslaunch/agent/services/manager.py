@@ -11,7 +11,7 @@ from mslaunch.agent import on_demand
 from mslaunch.agent.mpi.openmpi_hint import PLAIN, dynamic_names
 from mslaunch.agent.ports import ServicePort
 from mslaunch.faststd import TYPE_CHECKING
-from mslaunch.host.files import head_of
+from mslaunch.host.system_files import head_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

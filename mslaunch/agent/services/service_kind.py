@@ -11,8 +11,8 @@ from mslaunch.agent.ranks.rank_environment import inherited, rank_variables
 from mslaunch.datamodel.node_plan import RankId, RankPlan
 from mslaunch.errors import LaunchError
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
-from mslaunch.host.files import head_of
 from mslaunch.host.programs import check_wdir, command, find_program, is_python_name
+from mslaunch.host.system_files import head_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from mslaunch.host import dynamic_linker as loader
 from mslaunch.host import elf
 from mslaunch.host.dynamic_linker import Cache, Loader
-from mslaunch.host.files import head_of
+from mslaunch.host.system_files import head_of
 
 QUICK = 0.5  #: seconds that reading one file may take, on a busy machine
 

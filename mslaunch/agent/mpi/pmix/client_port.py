@@ -14,8 +14,8 @@ from errno import EAGAIN
 from mslaunch.agent.mpi.pmix.relayed_client import RelayedClient
 from mslaunch.faststd import TYPE_CHECKING, partial, socket
 from mslaunch.host.connection_owners import owner
-from mslaunch.host.files import listed
 from mslaunch.host.processes import link
+from mslaunch.host.system_files import listed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
-from mslaunch.host.files import head_of, listed
+from mslaunch.host.system_files import head_of, listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
