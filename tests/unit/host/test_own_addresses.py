@@ -1,10 +1,17 @@
-"""The local address of connections to another host, tested over loopback only."""
+"""The addresses of this host, and the local one of connections to another, tested over loopback only."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
-from mslaunch.host.own_addresses import source_address
+import mslaunch
+from mslaunch.host.own_addresses import addresses, source_address
+
+ROOT = Path(mslaunch.__file__).parents[1]
 
 
 @pytest.mark.parametrize(
@@ -25,3 +32,19 @@ def test_an_address_is_used_as_it_is(host: str, own: str) -> None:
 def test_a_name_is_looked_up_on_request() -> None:
     assert source_address("localhost", resolve=True) in ("127.0.0.1", "::1")
     assert source_address("no.such.host.invalid", resolve=True) == ""
+
+
+def test_the_interfaces_are_listed_without_the_package_collections() -> None:
+    """Which array imports: it takes longer than all that an agent does before HELLO.  It can still be imported."""
+    program = (
+        "import sys; sys.path.insert(0, sys.argv[1])\n"
+        "from mslaunch.host.own_addresses import addresses\n"
+        "print(*addresses())\n"
+        "print(*sorted({'collections', 'collections.abc'} & set(sys.modules)))\n"
+        "import collections.abc\n"
+        "print(collections.abc.MutableSequence.__name__)"
+    )
+    words = [sys.executable, "-I", "-S", "-c", program, str(ROOT)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.splitlines() == [" ".join(addresses()), "", "MutableSequence"]
+    assert "127.0.0.1" in addresses()
