@@ -52,6 +52,9 @@ class NodeJob:
         self._size = 0  # how many ranks run, once those of the last plan do
         self._placement = FdPlacement()
         self._paused = False
+        #: the file, its arguments, and whether it gets a terminal, of the ranks that are being started: for 64 of them,
+        #: to look for one program 64 times took longer than all else but to start it
+        self._commands: dict[tuple[object, ...], tuple[str, list[str], bool]] = {}
         self._unbound = ""  # why the memory of the last rank that was started is not bound
         self._reported = ""  # the same, as was reported last
         self.waiting = 0  #: plans whose ranks cannot start yet, since a module is on its way
@@ -114,6 +117,7 @@ class NodeJob:
     def _start_all(self, plan: NodePlan, base: Mapping[str, str]) -> None:
         self.waiting -= 1
         self._link.busy(True)
+        self._commands.clear()
         self.mpi.begin(plan.world, {rank.rank: rank.cpus for rank in plan.ranks})
         for rank in sorted(plan.ranks, key=lambda rank: rank.app):
             self._link.busy(True)
@@ -141,16 +145,21 @@ class NodeJob:
     def _spawn(self, plan: NodePlan, rank: RankPlan, app: AppPlan, base: Mapping[str, str]) -> RankProcess:
         folder = self._context.session().rank_dir(f"rank.{rank.rank}") if plan.session else ""
         wdir = folder if app.in_session else app.wdir
-        check_wdir(wdir)
         given, pmi = self.mpi.variables(plan.world, rank.app, rank.rank)
         given["PWD"] = wdir
         if folder:
             given["OMPI_FILE_LOCATION"] = folder
         try:
-            os.chdir(wdir)
             env = rank_variables(base, app, rank, given, plan)
-            path, argv = command(app, rank, plan.index_argv, env.get("PATH", os.defpath), wdir)
-            pty = plan.pty == "yes" or (plan.pty == "auto" and not is_python(path))
+            search = env.get("PATH", os.defpath)
+            key = rank.app, rank.wrapper, wdir, search, plan.index_argv and rank.rank
+            if key not in self._commands:
+                check_wdir(wdir)
+                path, argv = command(app, rank, plan.index_argv, search, wdir)
+                pty = plan.pty == "yes" or (plan.pty == "auto" and not is_python(path))
+                self._commands[key] = path, argv, pty
+            path, argv, pty = self._commands[key]
+            os.chdir(wdir)
             process = RankProcess(rank.rank, self._context.loop, self._events)
             with bound(rank.cpus, rank.memory) as binding:
                 fds = open_fds(rank.rank in plan.stdin, plan.merge, pty, self._size)
@@ -177,6 +186,7 @@ class NodeJob:
         counted = (f"OMPI_MCA_orte_num_restarts={count}", f"TORCHELASTIC_RESTART_COUNT={count}")
         env = (*rank.env, *counted, f"MSLAUNCH_ATTEMPT={count + 1}")
         self._link.busy(True)
+        self._commands.clear()
         self._start(plan, rank._replace(env=env), inherited(self._context.environ, plan))
         self._link.busy(False)
 

@@ -33,14 +33,17 @@ def rank_variables(
     env = {**base, **own, **_variables(rank.env), **given, **own}
     for name, value in _variables(app.front).items():
         env[name] = f"{value}:{env[name]}" if env.get(name) else value
-    if plan.direct and any(value and name.lower() in PROXIES for name, value in env.items()):
+    # " ".join: to look at each name of each rank took a tenth of its start
+    if plan.direct and "_proxy" in " ".join(env).lower() and any(env[name] for name in env if name.lower() in PROXIES):
         listed = [env[name] for name in NO_PROXY if env.get(name)]
         if "*" not in listed:  # all hosts; in a list it would be a name
             hosts = dict.fromkeys((*plan.direct, *filter(None, ",".join(listed).split(","))))
             env.update(dict.fromkeys(NO_PROXY, ",".join(hosts)))
     left_out = plan.together if any(name in env for name in plan.together) else ()
-    defaults = _variables(plan.defaults)
-    return {**{name: defaults[name] for name in defaults if name not in left_out}, **env}
+    for name, value in _variables(plan.defaults).items():
+        if name not in left_out:
+            env.setdefault(name, value)
+    return env
 
 
 def _variables(words: Iterable[str]) -> dict[str, str]:
