@@ -19,19 +19,25 @@ if TYPE_CHECKING:
     from typing import Any, NamedTuple
 else:
     try:
-        import _heapq as heapq
         import _signal as signal
-        import _struct as struct
         from _functools import partial
         from _operator import itemgetter
-        from _socket import socket
     except ImportError:  # an interpreter without one of these C cores
-        import heapq
         import signal
-        import struct
         from functools import partial
         from operator import itemgetter
-        from socket import socket
+
+    def __getattr__(name: str) -> Any:
+        """What commands that launch nothing do not need is imported when it is first asked for."""
+        if name not in ("heapq", "socket", "struct"):
+            raise AttributeError(name)
+        try:
+            found = __import__("_" + name)
+        except ImportError:
+            found = __import__(name)
+        found = found.socket if name == "socket" else found
+        globals()[name] = found
+        return found
 
     class _RecordType(type):
         """Makes a class whose annotations name its fields; the values given to them are the defaults."""

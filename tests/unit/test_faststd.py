@@ -5,12 +5,18 @@ from __future__ import annotations
 import copy
 import pickle
 import signal as real_signal
+import subprocess
+import sys
 import typing
+from pathlib import Path
 
 import pytest
 
+import mslaunch
 from mslaunch.datamodel.jobmap import Node
 from mslaunch.faststd import NamedTuple, signal, socket
+
+ROOT = Path(mslaunch.__file__).parents[1]
 
 
 class Small(NamedTuple):
@@ -72,3 +78,18 @@ def test_the_core_of_signal_and_socket_is_the_real_one() -> None:
     with_socket = socket()
     assert with_socket.fileno() >= 0
     with_socket.close()
+
+
+def test_what_only_launches_need_is_imported_when_asked_for() -> None:
+    program = (
+        "import sys; sys.path.insert(0, sys.argv[1])\n"
+        "from mslaunch import faststd\n"
+        "cores = {'_heapq', '_socket', '_struct'}\n"
+        "print(*cores & set(sys.modules))\n"
+        "from mslaunch.faststd import heapq, socket, struct\n"
+        "import _heapq, _socket, _struct\n"
+        "print(heapq is _heapq, socket is _socket.socket, struct is _struct, hasattr(faststd, 'other'))"
+    )
+    words = [sys.executable, "-I", "-S", "-c", program, str(ROOT)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.splitlines() == ["", "True True True False"]
