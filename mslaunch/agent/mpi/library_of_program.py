@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 
 from mslaunch.agent.mpi import library_of_python
+from mslaunch.agent.mpi.idle_ucx_modules import idle_modules
 from mslaunch.agent.mpi.libmpi_maker import NAMES, maker
 from mslaunch.agent.mpi.openmpi_hint import PYTHONS, SHELLS, WRAPPERS, lines, may_be_program, which
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
@@ -21,6 +22,7 @@ from mslaunch.host.system_files import head_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    Program = tuple[str, list[str], Mapping[str, str], str]
 
 _LOOKUPS = 40
 _SHELL_TEXT = 1 << 16
@@ -35,6 +37,17 @@ class MpiLibrary(NamedTuple):
     path: str  # of libmpi itself, links followed
     pmix: str = ""  # the libpmix.so.2 that belongs to it, absolute; "" if none was found
     embedded: bool = False  # it has a PMIx of its own inside: there is no libpmix that belongs to it
+    spares: Mapping[str, str] = {}  # variables that spare its ranks to look for hardware that is not here
+
+
+def choose(asked: str, program: Program) -> tuple[str, str, MpiLibrary | None, Mapping[str, str] | None]:
+    """The `Offer` for a program that may be Open MPI's; `asked` is auto, pmix, or pmix:PATH."""
+    found = find(*program)
+    kind, _, path = asked.partition(":")
+    if kind == "auto" and not (found and found.family == "pmix"):
+        return "pmi", "", None, found and found.spares
+    found = found or MpiLibrary("pmix", "Open MPI", "")
+    return "pmix", "", found._replace(pmix=path or find_pmix(found, program[2])), None
 
 
 def find(path: str, argv: Sequence[str], env: Mapping[str, str], wdir: str) -> MpiLibrary | None:
@@ -105,7 +118,7 @@ class _Search:
     def _library(self, libmpi: Elf, made_by: str) -> MpiLibrary:
         path = os.path.realpath(os.path.join(self._loader.wdir, libmpi.path))
         if made_by != "Open MPI":
-            return MpiLibrary("pmi", made_by, path)
+            return MpiLibrary("pmi", made_by, path, spares=idle_modules(libmpi, self._loader))
         return MpiLibrary("pmix", made_by, path, *pmix_of(libmpi, path, self._loader))
 
     def _python(self, path: str, argv: Sequence[str], elf: Elf) -> MpiLibrary | None:

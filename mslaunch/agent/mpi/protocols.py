@@ -54,6 +54,7 @@ class Offer(NamedTuple):
     family: str
     demanded: str = ""  # the protocol that they must speak; "": any of the family
     library: Any = None  # the `MpiLibrary` that is served; None: they speak on sockets
+    spares: Mapping[str, str] | None = None  # `MpiLibrary.spares`, if it is known that they do
 
 
 class ProtocolChoices:
@@ -63,6 +64,7 @@ class ProtocolChoices:
         """`need` goes on when a module is here."""
         self._need = need
         self._offers: dict[tuple[str, int], Offer] = {}  # world, program
+        self.sure = False  #: some ranks are known to speak on sockets
         loop.after(0.0, _import_hint)  # between HELLO and LAUNCH nobody waits for us
 
     def prepare(self, world: World, programs: Sequence[tuple[int, AppPlan, Program]], then: Callable[[], None]) -> None:
@@ -82,10 +84,12 @@ class ProtocolChoices:
                 self._offers[world.name, number] = Offer("pmi", kind if row else "")
 
         def choose() -> None:
+            detect = on_demand.get("agent.mpi.library_of_program")
             for number, app, program in unsure:
-                self._offers[world.name, number] = _choose(app.mpi, program)
-            serve = any(offer.library for offer in self._offers.values())
-            self._need(server_module("pmix"), then) if serve else then()
+                self._offers[world.name, number] = Offer(*detect.choose(app.mpi, program))
+            offers = self._offers.values()
+            self.sure = any(offer.spares is not None for offer in offers)
+            self._need(server_module("pmix"), then) if any(offer.library for offer in offers) else then()
 
         self._need("agent.mpi.library_of_program", choose) if unsure else then()
 
@@ -101,17 +105,6 @@ class ProtocolChoices:
 
 def _import_hint() -> None:
     import mslaunch.agent.mpi.openmpi_hint  # noqa: F401
-
-
-def _choose(asked: str, program: Program) -> Offer:
-    """The offer for a program that may be Open MPI's; `asked` is auto, pmix, or pmix:PATH."""
-    detect = on_demand.get("agent.mpi.library_of_program")
-    found = detect.find(*program)
-    kind, _, path = asked.partition(":")
-    if kind == "auto" and not (found and found.family == "pmix"):
-        return Offer("pmi")
-    found = found or detect.MpiLibrary("pmix", "Open MPI", "")
-    return Offer("pmix", library=found._replace(pmix=path or detect.find_pmix(found, program[2])))
 
 
 def pmi_variables(world: World, rank: int) -> dict[str, str]:

@@ -68,6 +68,8 @@ class MpiWireUp:
         self._worlds.append((world, cpus))
         if self._servers:
             self._servers.add(world, cpus)
+        if self._choices.sure:  # once the ranks are started: a server takes as long to load as their libraries
+            self._loop.soon(lambda: self._need(server_module("pmi"), self._start_pmi))
 
     def variables(self, world: World, app: int, rank: int) -> tuple[dict[str, str], PmiSocket | None]:
         """What `rank`, of the program `app`, finds in its environment, and the socket on which it may speak PMI.
@@ -96,7 +98,7 @@ class MpiWireUp:
             what = f"no socket could be made on which a rank may speak PMI: {error.strerror}"
             raise LaunchError(what, todo="raise ulimit -n there, or give --mpi none if it is no MPI program") from None
         self._sockets[rank] = socket
-        return {**given, **pmi_variables(world, rank - world.first)}, socket
+        return {**given, **(offer.spares or {}), **pmi_variables(world, rank - world.first)}, socket
 
     # --- servers
 

@@ -93,11 +93,13 @@ PARTS = {
         "mslaunch.agent.leftovers",
     ),
     "agent.mpi.library_of_program": (
+        "mslaunch.agent.mpi.idle_ucx_modules",
         "mslaunch.agent.mpi.libmpi_maker",
         "mslaunch.agent.mpi.library_of_program",
         "mslaunch.agent.mpi.library_of_python",
         "mslaunch.host.dynamic_linker",
         "mslaunch.host.elf",
+        "mslaunch.host.files",
     ),
     "agent.mpi.lone_horovod": (
         "mslaunch.agent.mpi.elf_local_symbols",
