@@ -137,23 +137,14 @@ def unpack_record(kind: type[T], payload: bytes) -> T:
     return checked(kind.__name__, lambda: record_of(kind, unpack(payload)))
 
 
-def pack_ports(ports: Iterable[PortRequest], address: str = "") -> bytes:
-    """The payload of RESERVE: words, `0`, `8118` or `8118-`; and `@127.0.0.1`, where all ranks are on one host.
-
-    `address`: where services listen, and nothing is to be proved to other hosts; "": at all addresses.
-    """
-    words = [f"{wanted.port}{'-' * wanted.moves}" for wanted in ports]
-    return " ".join([*words, f"@{address}"] if address else words).encode()
-
-
 def unpack_address(payload: bytes) -> str:
-    """The `address` of `pack_ports`."""
+    """The address behind the ports of RESERVE, where services listen; "": all."""
     return payload.decode("ascii", "replace").partition("@")[2].strip()
 
 
 @strict
 def unpack_ports(payload: bytes) -> list[PortRequest]:
-    """The inverse of `pack_ports`."""
+    """The ports of RESERVE."""
     words = payload.decode("ascii").partition("@")[0].split()
     ports = [PortRequest(int(word[:-1] if word[-1] == "-" else word), word[-1] == "-") for word in words]
     if not all(0 <= wanted.port < 1 << 16 for wanted in ports):
@@ -198,12 +189,16 @@ def unpack_topology(payload: bytes) -> Topology:
 _OWN_RECORDS = ("ranks", "apps", "services", "world")  # the fields of a plan that are records themselves
 
 
-def pack_plan(plan: NodePlan) -> bytes:
-    """The payload of LAUNCH.  Ranks are packed more tightly than other records, since there are many."""
+def pack_plan(plan: NodePlan, world: Mapping[str, Sequence[str]] = {}) -> bytes:
+    """The payload of LAUNCH.  Ranks are packed more tightly than other records, since there are many.
+
+    `world`: hosts and ranks of its world, as `plan.folded_worlds` writes those of a large one.
+    """
     fields = {
         **fields_of(plan, "", _OWN_RECORDS),
         **fields_of(plan.world, "world.", ("ranks",)),
-        "world.ranks": map(pack_runs, plan.world.ranks),
+        "world.ranks": (" ".join(f"{rank}:1:1" for rank in row) + "/1/0" for row in plan.world.ranks),
+        **world,
         "ranks": [str(rank.rank) for rank in plan.ranks],
     }
     listed: dict[str, Sequence[Record]] = {"app": plan.apps, "service": plan.services}
@@ -238,7 +233,13 @@ def unpack_plan(payload: bytes) -> NodePlan:
         ranks=tuple(ranks),
         apps=_records_of(AppPlan, fields, "app"),
         services=_records_of(ServicePlan, fields, "service"),
-        world=record_of(World, fields, "world.", ranks=tuple(map(unpack_runs, fields["world.ranks"]))),
+        world=record_of(
+            World,
+            fields,
+            "world.",
+            hosts=tuple(one for word in fields["world.hosts"] for one in _hosts_of(word)),
+            ranks=tuple(one for word in fields["world.ranks"] for one in _ranks_of(word)),
+        ),
     )
 
 
@@ -247,25 +248,11 @@ def _records_of(kind: type[T], fields: Mapping[str, Sequence[str]], name: str) -
     return tuple(record_of(kind, fields, f"{name}.{index}.") for index in range(int(count)))
 
 
-def pack_runs(numbers: Iterable[int]) -> str:
-    """Ascending numbers in short: runs of one step, `first:count:step` with blanks between."""
-    runs: list[list[int]] = []
-    for number in numbers:
-        run = runs[-1] if runs else None
-        if run and run[1] == 1:
-            run[1:] = [2, number - run[0]]
-        elif run and number == run[0] + run[1] * run[2]:
-            run[1] += 1
-        else:
-            runs.append([number, 1, 1])
-    return " ".join(":".join(map(str, run)) for run in runs)
-
-
 _MOST_RANKS = 1 << 20  #: of a world
 
 
 def unpack_runs(text: str) -> tuple[int, ...]:
-    """The inverse of `pack_runs`; raises ValueError for anything else."""
+    """Ascending numbers from runs of one step, `first:count:step`; raises ValueError for anything else."""
     numbers: list[int] = []
     for word in text.split():
         first, count, step = map(int, word.split(":"))
@@ -273,3 +260,18 @@ def unpack_runs(text: str) -> tuple[int, ...]:
             raise ValueError(word)
         numbers += range(first, first + count * step, step)
     return tuple(numbers)
+
+
+def _hosts_of(word: str) -> Iterable[str]:
+    """`PREFIX/FIRST/COUNT/SUFFIX`, hosts whose names differ by a number, or one name."""
+    if word.count("/") < 3:
+        return (word,)
+    prefix, first, count, suffix = word.split("/")
+    return (f"{prefix}{int(first) + at:0{len(first)}}{suffix}" for at in range(min(int(count), _MOST_RANKS)))
+
+
+def _ranks_of(word: str) -> Iterable[tuple[int, ...]]:
+    """`RUNS/COUNT/STRIDE`: so many nodes, the ranks of each so much higher than those of the one before."""
+    runs, count, stride = word.split("/")
+    row = unpack_runs(runs)
+    return (tuple(rank + at * int(stride) for rank in row) for at in range(min(int(count), _MOST_RANKS)))

@@ -16,6 +16,7 @@ from mslaunch.agent.services.mindspore_scheduler import PATIENCE
 from mslaunch.agent.services.readiness import IDLE
 from mslaunch.datamodel.node_plan import SERVICE_BASE, AppPlan, NodePlan, ServicePlan
 from mslaunch.datamodel.node_report import ExitStatus
+from mslaunch.launcher.agents.rendezvous import pack_ports
 from mslaunch.protocol import control, frames
 
 #: stands for MindSpore's extension; it obeys whoever connects
@@ -85,7 +86,7 @@ class Lab:
         self._printed = b""
         (folder / "site" / "mindspore").mkdir(parents=True)
         (folder / "site" / "mindspore" / "_c_expression.py").write_text(EXTENSION)
-        agent.send(frames.RESERVE, payload=control.pack_ports([control.PortRequest(), control.PortRequest()]))
+        agent.send(frames.RESERVE, payload=pack_ports([control.PortRequest(), control.PortRequest()]))
         self.other, self.port = control.unpack_record(control.Reserved, agent.expect(frames.RESERVED).payload).ports
 
     def write(self, name: str, text: str) -> str:
@@ -559,7 +560,7 @@ def test_the_end_of_the_link_ends_services(lab):
 
 
 def reserve(agent, *wanted) -> tuple[int, ...]:
-    agent.send(frames.RESERVE, payload=control.pack_ports(control.PortRequest(*one) for one in wanted))
+    agent.send(frames.RESERVE, payload=pack_ports(control.PortRequest(*one) for one in wanted))
     return control.unpack_record(control.Reserved, agent.expect(frames.RESERVED).payload).ports
 
 

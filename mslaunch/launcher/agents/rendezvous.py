@@ -19,10 +19,19 @@ from mslaunch.frameworks.table import OWN_PORTS, PORT, SERVICE_PORT
 from mslaunch.protocol import control, frames
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 _LOCALHOST = "127.0.0.1"
 _RANKS = "its ranks, --env-for"  # why an address is wanted, in messages
+
+
+def pack_ports(ports: Iterable[control.PortRequest], address: str = "") -> bytes:
+    """The payload of RESERVE: words, `0`, `8118` or `8118-`; and `@127.0.0.1`, where all ranks are on one host.
+
+    `address`: where services listen, and nothing is to be proved to other hosts; "": at all addresses.
+    """
+    words = [f"{wanted.port}{'-' * wanted.moves}" for wanted in ports]
+    return " ".join([*words, f"@{address}"] if address else words).encode()
 
 
 class RendezvousRequest(NamedTuple):
@@ -109,7 +118,7 @@ class Rendezvous:
         """Ask for ports."""
         for node, ports in self._ports.items():
             address = self._sought.address if len(self._hellos) == 1 else ""
-            self._send(node, frames.encode(frames.RESERVE, payload=control.pack_ports(ports, address)))
+            self._send(node, frames.encode(frames.RESERVE, payload=pack_ports(ports, address)))
 
     def reserved(self, node: int, answer: control.Reserved) -> None:
         """RESERVED: the node holds its ports; when all do, the others probe."""

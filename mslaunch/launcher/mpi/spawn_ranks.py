@@ -90,6 +90,7 @@ class Spawner:
         request, environ = context.request, context.environ
         self._policy = SpawnPolicy(request.spawn, context.allocation.nodes, job.in_mpi, environ, context.cwd)
         self._policy.add_world(first.first, [context.jobmap.nodes[row.node].name for row in context.jobmap.placements])
+        self._folded: dict[str, Mapping[str, Sequence[str]]] = {}  # hosts and ranks of each world, in short
         self._quota = NodeQuota(_WAITING, _WAITING_SIZE)
         self._told: dict[int, int] = {}  # node -> failed spawns
 
@@ -281,7 +282,12 @@ class Spawner:
         return make_plans(request, jobmap, environ, cwd, context.endpoint, context.jobid, world, context.attempt)
 
     def _launch(self, node: int, plan: NodePlan) -> None:
-        self._job.send(node, frames.encode(frames.LAUNCH, payload=control.pack_plan(plan)))
+        from mslaunch.plan.folded_worlds import folded
+
+        if plan.world.name not in self._folded:
+            self._folded[plan.world.name] = folded(plan.world)
+        payload = control.pack_plan(plan, self._folded[plan.world.name])
+        self._job.send(node, frames.encode(frames.LAUNCH, payload=payload))
 
     def settled(self, number: int, error: str) -> None:
         """All ranks of a world run, or (`error`) it is being ended."""

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from mslaunch.errors import WireError
 from mslaunch.host.listeners import by_whom, holder, refused, sockets
+from mslaunch.launcher.agents.rendezvous import pack_ports
 from mslaunch.protocol import control
 
 
@@ -60,13 +61,13 @@ def test_descriptions_of_listeners() -> None:
     st.one_of(st.just(""), st.ip_addresses().map(str)),
 )
 def test_port_requests_survive_a_round_trip(ports: list[control.PortRequest], address: str) -> None:
-    payload = control.pack_ports(ports, address)
+    payload = pack_ports(ports, address)
     assert (control.unpack_ports(payload), control.unpack_address(payload)) == (ports, address)
 
 
 def test_port_requests_are_short() -> None:
     wanted = [control.PortRequest(), control.PortRequest(8118), control.PortRequest(8118, True)]
-    assert control.pack_ports(wanted) == b"0 8118 8118-"
+    assert pack_ports(wanted) == b"0 8118 8118-"
 
 
 @pytest.mark.parametrize("payload", [b"-1", b"65536", b"x", b"8118--", b"-", b"8118+", b"\xff"])
