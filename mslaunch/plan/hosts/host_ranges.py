@@ -13,7 +13,7 @@ from mslaunch.faststd import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-MAX_NAMES = 65536  #: more names than this are a typing error
+MAX_NAMES = 1 << 18  #: more names than this are a typing error
 _DIGITS = frozenset("0123456789")
 _MAX_WIDTH = 18  # digits of one number
 
@@ -35,7 +35,7 @@ def expand(text: str) -> list[str]:
     """The names that a host list stands for, in order; zero padding is kept, `a,b[1-2]` are three names.
 
     Several brackets in one name count like the digits of an odometer, the last one fastest.  Raises LaunchError for
-    brackets that do not pair, numbers that are none, ranges that run backwards, and for more than 65536 names.
+    brackets that do not pair, numbers that are none, ranges that run backwards, and for more than MAX_NAMES names.
     """
     names: list[str] = []
     for entry in split(text):
@@ -119,7 +119,8 @@ def _group(names: Sequence[str], at: int) -> tuple[str, str, list[str]]:
     head = len(prefix)
     suffix = _shared([name[head:][::-1] for name in pair])[::-1]
     numbers = []
-    for name in names[at : at + MAX_NAMES]:
+    for place in range(at, min(len(names), at + MAX_NAMES)):  # no slice: there may be as many groups as names
+        name = names[place]
         number = name[head : len(name) - len(suffix)]
         fits = len(name) > head + len(suffix) and name.startswith(prefix) and name.endswith(suffix)
         if not (fits and _foldable(name) and _DIGITS.issuperset(number) and len(number) <= _MAX_WIDTH):

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from mslaunch.datamodel.jobmap import HostLine
 from mslaunch.errors import HostfileError, UsageError
+from mslaunch.plan.hosts.host_ranges import MAX_NAMES
 from mslaunch.plan.hosts.hostfile import MAX_SLOTS, parse, parse_hosts
 
 FEW = settings(max_examples=50, deadline=None)  # a file is done within two seconds, on a busy machine too
@@ -180,8 +181,8 @@ def test_an_unterminated_comment_is_reported_with_its_first_line() -> None:
 
 
 def test_too_many_hosts_are_refused() -> None:
-    with pytest.raises(HostfileError, match="more than 65536 hosts"):
-        parse("n[1-40000]\n" * 3, "hf")
+    with pytest.raises(HostfileError, match=f"more than {MAX_NAMES} hosts"):
+        parse(f"n[1-{MAX_NAMES * 2 // 3}]\n" * 2, "hf")
 
 
 # ------------------------------------------------------------------------------------------------------ properties
@@ -375,7 +376,7 @@ def test_the_words_of_the_host_option_are_read(text: str, hosts: list[tuple[obje
         ("a b", 'cannot hold " "'),
         ("a@b@c", "more than one @"),
         ("n[1-2", "no ]"),
-        ("n[1-65536],m", "more than 65536 hosts"),
+        (f"n[1-{MAX_NAMES}],m", f"more than {MAX_NAMES} hosts"),
     ],
 )
 def test_malformed_host_options_are_refused(text: str, why: str) -> None:
