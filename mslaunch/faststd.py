@@ -75,7 +75,7 @@ else:
             return tuple.__new__(cls, values)
 
         def _replace(self, **named: Any) -> Any:
-            return type(self)(**{**self._asdict(), **named})
+            return type(self)(*[*map(named.pop, self._fields, self)], **named)
 
         def _asdict(self) -> dict:
             return dict(zip(self._fields, self))

@@ -184,6 +184,7 @@ def _launched(request: Request, argv: Sequence[str], called: str) -> int:
         from mslaunch.host.freed_memory import return_freed_memory
 
         return_freed_memory()  # not for `api.launch`: the process is its caller's
+        gc.set_threshold(20_000, 50)  # plans are records without circles; looking for some takes a sixth of the time
     caller = Caller(os.environ, _cwd())
     gc.freeze()
     gc.enable()

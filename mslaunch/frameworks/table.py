@@ -78,7 +78,7 @@ def app_env(program: ProgramInfo) -> list[str]:
 
 def rank_env(place: RankInfo) -> list[str]:
     """ "NAME=value" for one rank."""
-    return merged(framework.rank(place) for framework in (*FRAMEWORKS, *_requested(place)))
+    return merged([framework.rank(place) for framework in (*FRAMEWORKS, *_requested(place))])
 
 
 def _requested(place: RankInfo) -> tuple[Framework, ...]:
@@ -114,12 +114,21 @@ def service_info(number: int) -> ServiceInfo:
 
 def merged(parts: Iterable[Variables]) -> list[str]:
     """ "NAME=value" of all parts.  Raises ValueError if two of them set one variable differently."""
+    listed = list(parts)
+    found: dict[str, object] = {}
+    for part in listed:
+        found.update(part)
+    if len(found) < sum(map(len, listed)):
+        _check_alike(listed)
+    return [f"{name}={value}" for name, value in found.items()]
+
+
+def _check_alike(parts: Iterable[Variables]) -> None:
     found: dict[str, str] = {}
     for part in parts:
         for name, value in part.items():
             if found.setdefault(name, str(value)) != str(value):
                 raise ValueError(f"two frameworks set {name}, to {found[name]!r} and {str(value)!r}")
-    return [f"{name}={value}" for name, value in found.items()]
 
 
 def unbound_in(text: str) -> str:

@@ -127,14 +127,19 @@ def bind(jobmap: JobMap, policy: Policy, topologies: Mapping[str, Topology], unb
 
         return bind_locally(jobmap, policy.local, topologies)
     placements = list(jobmap.placements)
+    known: dict[tuple[int, tuple[tuple[str, int], ...]], list[tuple[int, ...]]] = {}  # of nodes that are alike
     for node, here in zip(jobmap.nodes, jobmap.by_node()):
         mine = [row for row in here if not row.cpus and row.app not in unbound]
         topology = topologies.get(node.name)
         if not topology or not topology.cpus:
             _cannot(policy, node.name, "it does not tell its cpus")
             continue
-        for row, places in zip(mine, _NodeBinding(node.name, topology, policy, len(placements)).bound(mine)):
-            placements[row.rank] = row._replace(cpus=tuple(sorted(topology.cpus[place] for place in places)))
+        alike = id(topology), tuple(row.locale for row in mine)
+        if alike not in known:
+            bound = _NodeBinding(node.name, topology, policy, len(placements)).bound(mine)
+            known[alike] = [tuple(sorted(topology.cpus[place] for place in places)) for places in bound]
+        for row, cpus in zip(mine, known[alike]):
+            placements[row.rank] = row._replace(cpus=cpus)
     return jobmap._replace(placements=tuple(placements))
 
 

@@ -168,6 +168,7 @@ class _NodePlans:
         self._number = {node: number for number, node in enumerate(with_ranks)}
         self._names = [jobmap.nodes[node].name for node in self._number]
         self._direct = direct_hosts(endpoint, self._names)
+        self._alike: tuple[str, RankInfo] | None = None  # a world, and what its ranks have in common
         self._addresses: tuple[str, ...] = ()
         if endpoint.rank_ports:
             from mslaunch.plan.rank_addresses import rank_addresses
@@ -246,27 +247,33 @@ class _NodePlans:
         return tuple(plan._replace(hosts=self._endpoint.hosts) for plan in frameworks.services(place, policy))
 
     def _place(self, placement: Placement, local_size: int, world: World) -> RankInfo:
-        jobmap, endpoint, cluster = self._jobmap, self._endpoint, self._request.cluster
-        slots, local = jobmap.nodes[placement.node].slots, self._request.policy.local
-        place = RankInfo(
+        slots, local = self._jobmap.nodes[placement.node].slots, self._request.policy.local
+        if self._alike is None or self._alike[0] != world.name:
+            self._alike = world.name, self._in_job(world)
+        place = self._alike[1]._replace(
             rank=placement.rank,
-            size=len(jobmap.placements),
             local_rank=placement.local_rank,
             local_size=local_size,
             node=self._number[placement.node],
-            nodes=len(self._number),
-            slots=jobmap.slots,
-            address=endpoint.address,
-            port=endpoint.port,
-            service_port=endpoint.service_port,
-            job=world.number,
-            sizes=world.sizes,
             bound=bool(placement.cpus),
             crowded=slots is not None and local_size > slots,
+            even_cpus=placement.cpus if local and (local.even_cpus or local.even_numa) else (),
+            **self._of_store(placement),
+        )
+        share = self._request.cluster.share
+        return _shared(place, share) if share else place
+
+    def _in_job(self, world: World) -> RankInfo:
+        """What all ranks of a world have in common; the rest is that of none of them."""
+        jobmap, endpoint, cluster = self._jobmap, self._endpoint, self._request.cluster
+        return RankInfo(
+            *(0, len(jobmap.placements), 0, 0, 0, len(self._number), jobmap.slots),
+            *(endpoint.address, endpoint.port, endpoint.service_port),
+            job=world.number,
+            sizes=world.sizes,
             service_address=endpoint.service_address,
             servers=cluster.servers,
             simulated=cluster.simulated,
-            even_cpus=placement.cpus if local and (local.even_cpus or local.even_numa) else (),
             own_ports=endpoint.own_ports,
             jobid=self._jobid,
             attempt=self._attempt,
@@ -274,9 +281,7 @@ class _NodePlans:
             devices=self._request.devices.each if self._devices else 0,
             asked=self._request.env_for,
             rank_addresses=self._addresses,
-            **self._of_store(placement),
         )
-        return _shared(place, cluster.share) if cluster.share else place
 
     def _of_store(self, placement: Placement) -> dict[str, Any]:
         """What only frameworks with a key store ask for."""

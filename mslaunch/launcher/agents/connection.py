@@ -116,8 +116,8 @@ def _is_numeric(address: str) -> bool:
 class AgentConnection:
     """One agent; `error` says why it `ended`, None without a reason."""
 
-    def __init__(self, loop: Loop, link: Link, describe: bool = False) -> None:
-        """`describe`: the agent is asked for its topology at once, which costs no round trip."""
+    def __init__(self, loop: Loop, link: Link, describe: dict[bytes, Topology] | None = None) -> None:
+        """`describe`: the agent is asked for its topology at once, which costs no round trip; it has those known."""
         self.link = link
         self.node = link.node
         self.phase = OPENING
@@ -142,7 +142,7 @@ class AgentConnection:
         self.share = partial(setattr, self._writer, "lock")  #: with a `Lock`: another thread may `say` something
         self.detach()
         os.set_blocking(link.reader, False)
-        if describe:
+        if describe is not None:
             self.send(frames.encode(frames.DESCRIBE))
         loop.reader(link.reader, self._read)
 
@@ -250,11 +250,13 @@ class AgentConnection:
         if frame.kind == frames.HELLO and not self.hello and not self._request:
             self.hello = _checked(control.unpack_record(control.Hello, frame.payload))
             self.phase, self.greeted = HELLO_CAME, self.heard
-        elif frame.kind == frames.TOPOLOGY and self._describe and not self.topology:
-            self.topology = control.unpack_topology(frame.payload)
+        elif frame.kind == frames.TOPOLOGY and self._describe is not None and not self.topology:
+            self.topology = self._describe.get(frame.payload) or control.unpack_topology(frame.payload)
+            if len(frame.payload) < _CHUNK:  # most hosts of a job are alike
+                self._describe[frame.payload] = self.topology
         else:
             raise meaningless(frame)
-        if self.hello and (self.topology or not self._describe):
+        if self.hello and (self.topology or self._describe is None):
             self.phase = READY
             self._on_ready()
 

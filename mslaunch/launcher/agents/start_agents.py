@@ -37,6 +37,7 @@ class OpenLinks:
         self.loop = loop
         self._lease = policy.pace, policy.lease
         self._terms = frames.encode(frames.LEASE, payload=b"%g %g" % self._lease)
+        self.topologies: dict[bytes, Topology] = {}  #: by their frames: hosts that are alike have one
         self.made: list[AgentConnection] = []  #: all that have not been asked for `lost` after their end
         self._open: list[AgentConnection] = []
         self._due = 0.0  # the first heartbeat; 0: nobody was connected yet
@@ -272,7 +273,7 @@ class ConnectPhase:
         if self._closed:
             link.close()
             return
-        connection = AgentConnection(self._loop, link, self._describe)
+        connection = AgentConnection(self._loop, link, self._links.topologies if self._describe else None)
         self._links.add(connection)
         self._connections[link.node.name] = connection
         connection.attach(partial(self._on_end, link.node), on_ready=partial(self._settle, link.node))

@@ -77,7 +77,7 @@ class Startup:
         self.services: dict[int, int] = {}  #: the node of each that may run
         self._notices: dict[int, int] = {}  # how many have come from each node
         self._first: Mapping[int, NodePlan] = {}
-        self._world: Mapping[str, Sequence[str]] = {}  # hosts and ranks of a job on several hosts, in short
+        self._alike: Mapping[str, Sequence[str]] = {}  # what the plans of a job on several hosts have in common
         self._began = 0.0
         self._awaited: events.AwaitPort | None = None
         self._rendezvous = Rendezvous(agents.hellos, agents.host, plans.rendezvous, agents.send, self._found)
@@ -234,11 +234,11 @@ class Startup:
         self._post(events.PortOpened(awaited.rank))
 
     def _launch(self, node: int, plan: NodePlan) -> None:
-        if not self._world and len(self.plans) > 1:
-            from mslaunch.plan.folded_worlds import folded
+        if not self._alike and len(self.plans) > 1:
+            from mslaunch.plan.folded_worlds import alike
 
-            self._world = folded(plan.world)
-        self._agents.send(node, frames.encode(frames.LAUNCH, payload=control.pack_plan(plan, self._world)))
+            self._alike = alike(plan)
+        self._agents.send(node, frames.encode(frames.LAUNCH, payload=control.pack_plan(plan, self._alike)))
 
 
 def _endpoint_text(endpoint: Endpoint) -> str:

@@ -223,5 +223,5 @@ def numbered(rows: Iterable[tuple[int, int, Locale]]) -> list[Placement]:
     placements = []
     for rank, (app, node, locale) in enumerate(rows):
         local = locals_[node] = locals_.get(node, -1) + 1
-        placements.append(Placement(rank, app, node, local, (), locale))
+        placements.append(Placement(rank, app, node, local, (), locale, ()))
     return placements

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from mslaunch.datamodel.jobmap import Node
+from mslaunch.datamodel.node_report import LEVELS, Topology
 from mslaunch.errors import LinkError
 from mslaunch.launcher.agents.connection import (
     HELLO_CAME,
@@ -81,7 +82,7 @@ class Host:
         link: Any = Link(ours, mine)
         link.program = program
         self.loop = loop
-        self.connection = AgentConnection(loop, link, describe=describe)
+        self.connection = AgentConnection(loop, link, describe={} if describe else None)
         self.ends: list[LinkError | None] = []
         self.heard: list[frames.Frame] = []
 
@@ -143,6 +144,23 @@ def test_a_crash_before_the_host_is_described() -> None:
         assert [traceback_of(error) for error in host.ends] == [FAULT]
         host.connection.close()
         os.close(host.down)
+
+
+def test_hosts_that_say_the_same_about_their_cpus_share_one_topology() -> None:
+    each = (0, 1)
+    said = frames.encode(frames.TOPOLOGY, payload=control.pack_topology(Topology(each, (each,) * len(LEVELS), each)))
+    with Loop() as loop:
+        hosts = [Host(loop, describe=True) for _ in range(2)]
+        for host in hosts[1:]:
+            host.connection._describe = hosts[0].connection._describe
+        for host in hosts:
+            host.say(frames.MAGIC, HELLO, said)
+        loop.run(lambda: all(host.connection.phase == READY for host in hosts))
+        assert hosts[0].connection.topology is hosts[1].connection.topology
+        for host in hosts:
+            host.connection.close()
+            os.close(host.up)
+            os.close(host.down)
 
 
 def test_a_crash_while_the_connection_has_no_owner(host: Host) -> None:
