@@ -168,6 +168,7 @@ class _NodePlans:
         self._number = {node: number for number, node in enumerate(with_ranks)}
         self._names = [jobmap.nodes[node].name for node in self._number]
         self._direct = direct_hosts(endpoint, self._names)
+        self._cross: dict[int, dict[int, int]] = {}  # local rank -> node -> its number among those that have one
         self._alike: tuple[str, RankInfo] | None = None  # a world, and what its ranks have in common
         self._addresses: tuple[str, ...] = ()
         if endpoint.rank_ports:
@@ -288,9 +289,12 @@ class _NodePlans:
         store = self._endpoint.stores.get(placement.node)
         if store is None:
             return {}
-        nodes = [node for node, rows in enumerate(self._on) if len(rows) > placement.local_rank]
-        host = self._jobmap.nodes[placement.node].name
-        return {"store": store, "host": host, "cross_rank": nodes.index(placement.node), "cross_size": len(nodes)}
+        at = placement.local_rank
+        if at not in self._cross:
+            nodes = [node for node, rows in enumerate(self._on) if len(rows) > at]
+            self._cross[at] = {node: number for number, node in enumerate(nodes)}
+        numbers, host = self._cross[at], self._jobmap.nodes[placement.node].name
+        return {"store": store, "host": host, "cross_rank": numbers[placement.node], "cross_size": len(numbers)}
 
 
 def _shared(place: RankInfo, share: Share) -> RankInfo:

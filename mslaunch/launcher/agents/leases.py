@@ -65,10 +65,9 @@ class Leases:
             self._thread = Thread(target=self._stand_in, daemon=True, name="signs of life")
             self._thread.start()
         last, spoken = now - self._lease, now - heartbeat / 2
+        self._links[:] = [connection for connection in self._links if connection.open]  # one step for the thread
         for connection in self._links.copy() if not self._limit else ():
-            if not connection.open:
-                self._links.remove(connection)
-            elif not connection.hello:
+            if not connection.hello:
                 continue
             elif late:
                 connection.heard = now

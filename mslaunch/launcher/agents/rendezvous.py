@@ -112,6 +112,7 @@ class Rendezvous:
         self._reserved: dict[int, control.Reserved] = {}
         self._targets: list[_ProbeTarget] = []
         self._probing: dict[int, list[_ProbeTarget]] = {}  # node -> what it probes now, and then
+        self._missing = 0  # answers of probes
         self._reached: dict[tuple[int, int], Sequence[str]] = {}  # target, node -> addresses
 
     def begin(self) -> None:
@@ -139,6 +140,7 @@ class Rendezvous:
         self._targets += [self._target(node, why) for node, why in others.items() if node != self._sought.first]
         for other in self._hellos:
             self._probing[other] = [target for target in self._targets if target.node != other]
+            self._missing += len(self._probing[other])
             self._probe(other)
 
     def _target(self, node: int, purpose: str) -> _ProbeTarget:
@@ -169,8 +171,9 @@ class Rendezvous:
         if not self._probing.get(node):
             raise WireError("it has reached what it was not asked to probe")
         self._reached[self._probing[node].pop(0).node, node] = addresses
+        self._missing -= 1
         self._probe(node)
-        if not any(self._probing.values()):
+        if not self._missing:
             self._finish()
 
     def _finish(self) -> None:

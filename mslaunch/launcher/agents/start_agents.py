@@ -129,7 +129,8 @@ class AgentPool:
     def require(self, nodes: Sequence[Node]) -> list[AgentConnection]:
         """A connection to each of these nodes, in their order; the others are closed."""
         connections = self._connect(nodes)
-        lost = {found.node.name: found.error or _ended(found.node.name) for found in connections if found.ended}
+        early = partial(LaunchError, "the agent ended before the ranks were started", code=EXIT_LOST)
+        lost = {at.node.name: at.error or early(where=at.node.name) for at in connections if at.ended}
         if lost:
             raise UnreachedError(lost, len(nodes))
         names = {node.name for node in nodes}
@@ -205,10 +206,6 @@ class AgentPool:
         return [self._connected[node.name] for node in nodes]
 
 
-def _ended(host: str) -> LaunchError:
-    return LaunchError("the agent ended before the ranks were started", host, code=EXIT_LOST)
-
-
 class ConnectPhase:
     """Connections on their way to READY, by the name of their node."""
 
@@ -241,7 +238,9 @@ class ConnectPhase:
         self._progress = progress
         self._shown = False
         self._connections: dict[str, AgentConnection] = {}
-        self._queue: list[AgentConnection] = []  # they wait for their turn
+        self._queue: list[AgentConnection] = []  # from `_turn` on they wait for their turn, if they are here, too:
+        self._queued: set[AgentConnection] = set()
+        self._turn = 0
         self._free = max(1, policy.fanout)
         self._began = loop.now()
         self._closed = False
@@ -267,8 +266,6 @@ class ConnectPhase:
         out = {*self.failed, *self.waiting}
         return [connection for connection in self.connections if connection.node.name not in out]
 
-    # --- events
-
     def _opened(self, link: Link) -> None:
         if self._closed:
             link.close()
@@ -278,12 +275,25 @@ class ConnectPhase:
         self._connections[link.node.name] = connection
         connection.attach(partial(self._on_end, link.node), on_ready=partial(self._settle, link.node))
         self._queue.append(connection)
+        self._queued.add(connection)
         self._begin_next()
 
     def _begin_next(self) -> None:
-        while self._free and self._queue:
-            self._free -= 1
-            self._queue.pop(0).begin()
+        while self._free and self._queued:
+            connection = self._queue[self._turn]
+            self._turn += 1
+            if connection in self._queued:
+                self._queued.discard(connection)
+                self._free -= 1
+                connection.begin()
+
+    def _end_turn(self, connection: AgentConnection | None) -> None:
+        """Another may have its turn; one that has answered before its own needs none."""
+        if connection in self._queued:
+            self._queued.discard(connection)
+        elif connection:
+            self._free += 1
+        self._begin_next()
 
     def _on_end(self, node: Node, error: LinkError | None) -> None:
         self._not_opened(node, error or LinkError("its agent ended at once", node.name))
@@ -306,13 +316,9 @@ class ConnectPhase:
         if not self._retries.schedule(node, error):
             return False
         connection = self._connections.pop(node.name, None)
-        if connection in self._queue:
-            self._queue.remove(connection)
-        elif connection:
-            self._free += 1
         if connection:
             connection.close()
-        self._begin_next()
+        self._end_turn(connection)
         return True
 
     def _open_again(self, node: Node) -> None:
@@ -328,12 +334,7 @@ class ConnectPhase:
         if node.name not in self.waiting:
             return
         self.waiting.discard(node.name)
-        connection = self._connections.get(node.name)
-        if connection in self._queue:  # it has answered before its turn, and needs none
-            self._queue.remove(connection)
-        elif connection:
-            self._free += 1
-        self._begin_next()
+        self._end_turn(self._connections.get(node.name))
         if not self.waiting and self._done:
             self._loop.soon(self._finish)
 
@@ -383,8 +384,7 @@ class ConnectPhase:
     def close(self) -> None:
         """Wait no longer, and close what is not READY."""
         self.stop()
-        reached = self.reached
-        close_all([connection for connection in self.connections if connection not in reached])
+        close_all(list(set(self.connections).difference(self.reached)))
 
 
 def _open_links(nodes: Sequence[Node], context: OpenContext) -> None:

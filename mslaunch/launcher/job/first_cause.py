@@ -109,7 +109,8 @@ def mpi_failure(event: Any, rank: RankState) -> JobFailure | None:
     A rank that ended well can become a failure here, when another one calls MPI_Init.
     """
     if isinstance(event, Joined):
-        rank.used_mpi = rank.in_mpi = True
+        rank.in_mpi = True
+        rank.use_mpi(True)
         gone = rank.world.missing_rank()
         return missing(gone) if gone else None
     if isinstance(event, Left):

@@ -173,9 +173,8 @@ class JobActions:
         self._parts.agents.suspend()  # us too, or the shell would wait for us
 
     def _trace(self, action: events.Trace) -> None:
-        ranks = self._parts.state.table.ranks.values()
         for node in action.nodes:
-            self.traces_due[node] = 1 + _TRACES * sum(rank.node == node for rank in ranks)
+            self.traces_due[node] = 1 + _TRACES * len(self._parts.state.table.on(node))
         self._send_all(action.nodes, frames.encode(frames.TRACE, payload=f"{events.TRACE_SECONDS:g}".encode()))
 
     def _report(self, action: events.ReportState) -> None:

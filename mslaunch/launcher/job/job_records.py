@@ -53,7 +53,7 @@ class JobRecords:
         elif isinstance(event, Exited) and not event.status.error:
             self._ended(event.rank, event.node, event.status.code, event.status.signal)
         elif isinstance(event, LinkEnded):
-            for member in (*table.ranks.values(), *table.services.members.values()):
+            for member in (*table.on(event.node), *table.services.members.values()):
                 if member.node == event.node and member.reason == "lost" and member.pid:
                     self._ended(member.rank, member.node, None, None, True)
 

@@ -92,7 +92,7 @@ class JobState:
         """Nothing is left to wait for."""
         if self.phase in (PREPARING, STARTING):
             return self.phase == PREPARING and self.failure is not None
-        return self.table.services.over and (not self.begun or all(rank.over for rank in self.table.ranks.values()))
+        return self.table.services.over and (not self.begun or self.table.ranks_over)
 
     # --- before the ranks run
 
@@ -150,7 +150,7 @@ class JobState:
         quiet = self.phase == ENDING or rank.world.failed
         if not quiet and event.status.shell_code:
             return self._rank_failed(rank) + self._end_services()
-        rank.ended = True
+        rank.end()
         if quiet:
             self._cause.replace_by_end(rank)
             rank.reason = "ended" if rank.killed else ""
@@ -172,7 +172,7 @@ class JobState:
         if policy.restarts_rank(rank) and not self._cause.overdue:
             rank.begin_again()
             return self._restart(rank, policy.rank_limit, policy.delay)
-        rank.ended = True
+        rank.end()
         if policy.rank_limit and rank.in_mpi:
             return self._fail(first_cause.exited(rank, in_mpi=True))
         if self.order and self.order.head == rank.rank:
@@ -193,7 +193,8 @@ class JobState:
         return [*self._timers.delay(order, delay), notice]  # which may find that nobody reads, and end the job
 
     def _never_ran(self, rank: RankState, event: events.Exited) -> list[Any]:
-        rank.ended, rank.streams = True, 0
+        rank.streams = 0
+        rank.end()
         if not rank.restarts:
             rank.status, rank.reason = event.status, "not started"
             return (
@@ -246,7 +247,7 @@ class JobState:
         table = self.table
         table.alive.discard(event.node)
         missed = table.services.lost(event.node)
-        here = [rank for rank in table.ranks.values() if rank.node == event.node]
+        here = table.on(event.node)
         failure = first_cause.host_lost(event, self.begun, any(rank.pid or rank.past for rank in here))
         if not self.begun:
             return self._fail(failure)

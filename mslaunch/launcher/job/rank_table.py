@@ -75,7 +75,18 @@ class RankState:
         self.ended = False
         self.streams += self._each
         self.pid = None
-        self.used_mpi = self.in_mpi = False
+        self.in_mpi = False
+        self.use_mpi(False)
+
+    def end(self) -> None:
+        """Its process has ended, and no other will start."""
+        self.ended = True
+        self.world.ended(self)
+
+    def use_mpi(self, on: bool) -> None:
+        """It has called MPI_Init, or is to begin again."""
+        self.world.in_use += on - self.used_mpi
+        self.used_mpi = on
 
     def lose(self) -> None:
         """Its host was lost."""
@@ -94,7 +105,7 @@ class RankState:
             return ""
         if self.world.spawned:
             return "parent"
-        return "mpi" if any(other.used_mpi for other in self.world.ranks) else ""
+        return "mpi" if self.world.in_use else ""
 
 
 class MpiWorld:
@@ -105,7 +116,9 @@ class MpiWorld:
         self.mpi = mpi
         self.ranks: list[RankState] = []
         self.failed = False  # it could not be spawned; what runs of it is killed, and fails nothing
+        self.in_use = 0  # ranks that have called MPI_Init
         self._waiting: set[int] = set()  # ranks that have not run yet
+        self._without: list[RankState] = []  # ranks that have ended without MPI_Init
 
     @property
     def spawned(self) -> bool:
@@ -135,8 +148,14 @@ class MpiWorld:
         return [rank for rank in self.ranks if rank.pid and not rank.ended]
 
     def missing_rank(self) -> RankState | None:
-        """A rank that has ended by itself without MPI_Init."""
-        return next((rank for rank in self.ranks if rank.ended and not rank.used_mpi and not rank.reason), None)
+        """The first rank that has ended by itself without MPI_Init; asked whenever one calls that."""
+        found = [rank for rank in self._without if not rank.used_mpi and not rank.reason]
+        return min(found, key=lambda rank: rank.rank, default=None)
+
+    def ended(self, rank: RankState) -> None:
+        """The process of one of its ranks has ended."""
+        if not rank.used_mpi:
+            self._without.append(rank)
 
 
 class ServiceTable:
@@ -218,6 +237,9 @@ class RankTable:
         self.alive = set(range(len(self.hosts)))  # nodes whose connection has not ended
         self.names = RankNames()
         self.ranks: dict[int, RankState] = {}
+        self._on: dict[int, list[RankState]] = {}  # by node
+        self._all: list[RankState] = []
+        self._ended = self._over = 0  # so many of them, from the first on, have ended or are over, and remain it
         self.services = ServiceTable()
         self._streams = streams
         self.first = self.add_world([placement.node for placement in jobmap.placements], first=jobmap.first)
@@ -237,6 +259,9 @@ class RankTable:
         world = MpiWorld(self.names.of(first)[0], mpi)
         world.fill([RankState(first + rank, node, self._streams, world) for rank, node in enumerate(nodes)])
         self.ranks.update((rank.rank, rank) for rank in world.ranks)
+        self._all += world.ranks
+        for rank in world.ranks:
+            self._on.setdefault(rank.node, []).append(rank)
         return first
 
     def leave_out(self, ranks: Iterable[int]) -> None:
@@ -252,6 +277,10 @@ class RankTable:
             member.streams -= 1
 
     # --- questions
+
+    def on(self, node: int) -> Sequence[RankState]:
+        """The ranks of a node."""
+        return self._on.get(node, ())
 
     def running(self) -> dict[str, int]:
         """How many ranks each live host has that have not ended; those about to start count."""
@@ -272,8 +301,17 @@ class RankTable:
 
     @property
     def ranks_ended(self) -> bool:
-        """No process of a rank is left."""
-        return all(rank.ended for rank in self.ranks.values())
+        """No process of a rank is left.  Asked for each that ends, so those known to have ended are not looked at."""
+        while self._ended < len(self._all) and self._all[self._ended].ended:
+            self._ended += 1
+        return self._ended == len(self._all)
+
+    @property
+    def ranks_over(self) -> bool:
+        """No process and no stream of a rank is left; asked in each round of the loop."""
+        while self._over < len(self._all) and self._all[self._over].over:
+            self._over += 1
+        return self._over == len(self._all)
 
     @property
     def all_started(self) -> bool:

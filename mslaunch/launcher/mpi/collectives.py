@@ -68,6 +68,7 @@ class Collectives:
         self._ended: dict[str, set[int]] = {}
         self._lost: set[int] = set()  # nodes
         self._open: dict[tuple[str, tuple[str, ...]], list[dict[int, bytes]]] = {}
+        self._wanted: dict[tuple[str, tuple[str, ...]], set[int]] = {}  # the nodes of each of these
         self._open_quota = NodeQuota(_OPEN, _OPEN_SIZE)
         self._held = 0  # bytes of all open collectives
         self._names = NameService(self._answer)
@@ -86,7 +87,8 @@ class Collectives:
     def gathered(self, node: int, payload: bytes) -> None:
         """GATHER of a node."""
         part = unpack_with_blobs(Gathering, payload)
-        wanted = self._nodes(part.members)
+        key = part.op, part.members
+        wanted = self._wanted.get(key) or self._nodes(part.members)
         if node not in wanted:
             raise WireError(f"it takes part in a collective ({part.op}) of which it has no member")
         blob = b"".join(part.blobs)
@@ -94,7 +96,8 @@ class Collectives:
             what = f"its collectives that are not complete are more than {_OPEN}, or {_OPEN_SIZE >> 20} MiB"
             raise WireError(what, todo="it may be another program than an agent of ours")
         self._held += len(blob)
-        queue = self._open.setdefault((part.op, part.members), [])
+        queue = self._open.setdefault(key, [])
+        self._wanted[key] = wanted
         parts = next((parts for parts in queue if node not in parts), None)
         if parts is None:
             parts = {}
@@ -114,7 +117,7 @@ class Collectives:
         queue = self._open[part.op, part.members]
         queue.remove(parts)
         if not queue:
-            del self._open[part.op, part.members]
+            del self._open[part.op, part.members], self._wanted[part.op, part.members]
         for node, blob in parts.items():
             self._held -= len(blob)
             self._open_quota.give(node, _weight(part.members, blob))

@@ -117,6 +117,7 @@ class MpiFrames:
         self._collectives: Collectives | None = None
         self._lost: list[int] = []  # nodes
         self._worlds: dict[str, World] = {}
+        self._sizes: dict[str, int] = {}  # of these, which are counted once
         self._mentioned: set[str] = set()  # libraries
         self._alone: dict[int, CameAlone] = {}  # ranks with a Horovod
         self._parts: set[tuple[int, str]] = set()  # that were sent, by node
@@ -138,14 +139,17 @@ class MpiFrames:
     def add_world(self, world: World) -> None:
         """The ranks of a world are about to start."""
         self._worlds[world.name] = world
+        self._sizes[world.name] = world.size
         if self._collectives:
             self._add_to(self._collectives, world)
 
     def ended(self, number: int) -> None:
         """A rank has ended, and is not restarted."""
-        found = [world for world in self._worlds.values() if 0 <= number - world.first < world.size]
-        if self._collectives and found:
-            self._collectives.ended(found[0].name, number - found[0].first)
+        if self._collectives:
+            worlds = self._worlds.values()
+            found = next((world for world in worlds if 0 <= number - world.first < self._sizes[world.name]), None)
+            if found:
+                self._collectives.ended(found.name, number - found.first)
 
     def lost(self, node: int) -> None:
         """The connection to a node has ended."""
@@ -177,8 +181,9 @@ class MpiFrames:
         return self._collectives
 
     def _add_to(self, collectives: Collectives, world: World) -> None:
-        hosts = {rank: host for host, ranks in zip(world.hosts, world.ranks) for rank in ranks}
-        collectives.add_world(world.name, [self._job.hosts.index(hosts[rank]) for rank in range(world.size)])
+        number = {host: node for node, host in reversed(list(enumerate(self._job.hosts)))}
+        nodes = {rank: number[host] for host, ranks in zip(world.hosts, world.ranks) for rank in ranks}
+        collectives.add_world(world.name, [nodes[rank] for rank in range(len(nodes))])
 
     def _spawn(self, node: int, question: Question, done: Callable[[Answer], None]) -> None:
         if self._spawner is None:

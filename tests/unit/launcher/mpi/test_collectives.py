@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -354,3 +355,25 @@ def test_who_does_not_read_answers_gets_no_more() -> None:
     nodes.ask(1, 2, "lookup", names=["large"])
     nodes.pending = 0
     nodes.ask(0, 9, "lookup", names=["large"])
+
+
+class _ReadOnce(list):
+    """The nodes of a world, which are gone through once for a collective."""
+
+    reads = 0
+
+    def __iter__(self) -> Any:
+        self.reads += 1
+        return super().__iter__()
+
+
+def test_the_nodes_of_a_collective_are_found_once_however_many_take_part() -> None:
+    world = _ReadOnce(range(100))
+    nodes = Nodes(w7=world)
+    world.reads = 0
+    for node in range(100):
+        nodes.gather(node, "7", blob=b"x")
+    assert len(nodes.heard()) == 100
+    assert world.reads == 1
+    nodes.gather(3, "7")
+    assert world.reads == 2  # the next one: nothing is kept of what is complete
