@@ -28,6 +28,7 @@ LAST = 4096  #: bytes of standard error that are kept
 LINGER = 5.0  #: seconds an agent has to end after its launcher closed the link
 STATUS = 0.5  #: seconds the end of the stream waits for the exit status, which sshd sends just after it
 CHUNK = 1 << 16
+WAITING = 1 << 10  #: bytes asked for while nothing comes: Python holds memory for that many as long as it waits
 
 
 def make_links(
@@ -234,7 +235,9 @@ class SshLink(Link):
     def _down(self, channel: Any) -> None:
         """Move bytes from the launcher to the host, then end both directions."""
         with contextlib.suppress(OSError, EOFError):
-            while data := self._far.recv(CHUNK):
+            room = WAITING
+            while data := self._far.recv(room):
+                room = CHUNK if len(data) == room else WAITING
                 channel.sendall(data)
         with contextlib.suppress(OSError, EOFError):
             channel.shutdown_write()

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import subprocess
 
 AHEAD = 1 << 16  #: bytes read at one time; paramiko itself asks for 16 and then for the rest of a packet
+WAITING = 1 << 10  #: the same while nothing comes: Python holds memory for that many as long as it waits
 DEAD_AFTER = 30  #: seconds without an answer before a silent host counts as lost (TCP_USER_TIMEOUT, keepalive)
 
 
@@ -41,6 +42,7 @@ class SocketStream:
         self.error: OSError | None = None
         self.head = b""
         self._ahead = b""
+        self._room = WAITING
         self._down = False
 
     def recv(self, size: int) -> bytes:
@@ -64,7 +66,9 @@ class SocketStream:
                     self._carrier.settimeout(left and max(left, 0.01))
                 if self._quickack:  # the kernel clears it again; without it Nagle in sshd costs 40 ms a stage
                     self._carrier.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
-                return bytes(self._carrier.recv(AHEAD))
+                data = bytes(self._carrier.recv(self._room))
+                self._room = AHEAD if len(data) == self._room else WAITING
+                return data
             except OSError as error:
                 # our own timeout has no errno, unlike TCP's; the clock may have been halted meanwhile
                 if error.errno is None and isinstance(error, socket.timeout):
