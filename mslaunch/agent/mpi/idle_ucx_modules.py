@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 from mslaunch.faststd import TYPE_CHECKING
-from mslaunch.host.files import listed
+from mslaunch.host.system_files import listed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

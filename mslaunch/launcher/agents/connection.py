@@ -108,9 +108,8 @@ def _is_numeric(address: str) -> bool:
         _socket.inet_pton(family, number)
     except (OSError, ValueError):
         return False
-    return not interface or (
-        family == _socket.AF_INET6 and interface.replace("-", "").replace("_", "").replace(".", "").isalnum()
-    )
+    letters = interface.replace("-", "").replace("_", "").replace(".", "")
+    return not interface or (family == _socket.AF_INET6 and letters.isalnum())
 
 
 class AgentConnection:

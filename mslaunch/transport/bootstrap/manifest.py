@@ -99,7 +99,6 @@ PARTS = {
         "mslaunch.agent.mpi.library_of_python",
         "mslaunch.host.dynamic_linker",
         "mslaunch.host.elf",
-        "mslaunch.host.files",
     ),
     "agent.mpi.lone_horovod": (
         "mslaunch.agent.mpi.elf_local_symbols",
