@@ -194,12 +194,11 @@ class AgentConnection:
         program = self.link.program
         if not program:
             return None
+        from mslaunch.protocol.program_request import ProgramRequest
 
         def answer(kind: str, held: list[bytes | memoryview]) -> None:
             self._request, self.phase = None, PROGRAM_SENT
             self._writer.send(program(kind), *held)
-
-        from mslaunch.protocol.program_request import ProgramRequest
 
         return ProgramRequest(answer)
 
