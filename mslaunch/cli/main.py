@@ -181,11 +181,12 @@ def _launched(request: Request, argv: Sequence[str], called: str) -> int:
         from mslaunch.backends.backend_table import run
 
     if request.names_hosts or granting:
-        from mslaunch.host.freed_memory import return_freed_memory
-
-        return_freed_memory()  # not for `api.launch`: the process is its caller's
         gc.set_threshold(20_000, 50)  # plans are records without circles; looking for some takes a sixth of the time
     caller = Caller(os.environ, _cwd())
+    if request.names_hosts or granting:
+        from mslaunch.launcher.reused_memory import reuse_freed_memory
+
+        caller = caller._replace(on_loop=reuse_freed_memory())  # not for `api.launch`: the process is its caller's
     gc.freeze()
     gc.enable()
     if request.detach:

@@ -303,3 +303,4 @@ class Caller(NamedTuple):
     stderr: int = 2
     signals: bool = True  # handle SIGINT and its like; possible in the main thread only
     observers: tuple[Callable[[Any], None], ...] = ()  # see `launcher/observers.py`
+    on_loop: Callable[[Any], None] | None = None  # called with the loop of the launch, before anything else

@@ -53,6 +53,8 @@ _SPARE = 4 << 20  # bytes of address space, never touched
 def run(request: Request, caller: Caller) -> Outcome:
     """Launch, and wait for the end.  Raises `LaunchError` for whatever is wrong before a rank was started."""
     with Loop() as loop:
+        if caller.on_loop:
+            caller.on_loop(loop)
         context = make_context(loop, request, caller)
         if request.cluster.host_meeting and not request.do_not_launch:
             return _run_with_peers(context, request)

@@ -101,7 +101,7 @@ class Decoder:
         self._bounds = bounds
         self._buffer = b""  # the beginning of a header, or what may be one of the magic
         self._kind = self._rank = 0  # of the frame that is coming
-        self._payload = bytearray()  # as far as it has come
+        self._pieces: list[bytes] = []  # of its payload, as far as they have come
         self._missing = 0  # bytes that it lacks
         self._waiting_for_magic = magic
         self._noise = b""
@@ -120,14 +120,14 @@ class Decoder:
         """The frames that `data` completes; raises `WireError` if it cannot be ours."""
         missing = self._missing
         if missing:
+            pieces = self._pieces
+            pieces.append(data[:missing])
             if len(data) < missing:
-                self._payload += data
+                if len(pieces) > 999:  # each takes some room besides its bytes
+                    pieces[:] = [b"".join(pieces)]
                 self._missing = missing - len(data)
                 return []
-            self._payload += data[:missing]
-            whole = Frame(self._kind, self._rank, bytes(self._payload))
-            self._payload = bytearray()
-            return self._cut(data, missing, [whole])
+            return self._cut(data, missing, [Frame(self._kind, self._rank, b"".join(pieces))])
         if self._buffer:
             data = self._buffer + data
         if self._waiting_for_magic:
@@ -148,7 +148,7 @@ class Decoder:
             end = start + length
             if end > size:
                 self._kind, self._rank, self._missing = kind, rank, end - size
-                self._payload += data[start:]
+                self._pieces = [data[start:]]
                 start = size
                 break
             frames.append(Frame(kind, rank, data[start:end]))

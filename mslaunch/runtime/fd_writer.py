@@ -154,4 +154,4 @@ class Writer:
             done += 1
         del self._queue[:done]
         if size:
-            self._queue[0] = self._queue[0][size:]
+            self._queue[0] = memoryview(self._queue[0])[size:]  # no copy: a pipe may take a little of much

@@ -16,7 +16,7 @@ from bench_lib import BenchError, table
 from bench_lib.contenders import HYDRA, MPIRUN, OURS, Launcher
 from bench_lib.hosts import inner, samples, say, up
 from bench_lib.table import Row
-from bench_lib.timing import Sample, show_progress
+from bench_lib.timing import Sample, Spec, show_progress
 
 NODES = 4
 HOSTS = [f"n{number:02d}" for number in range(1, NODES + 1)]
@@ -92,7 +92,7 @@ class _Job:
             hosts = sorted(self._run(command).split())
             if hosts != HOSTS:
                 raise BenchError(f"{name} does not use all {NODES} nodes of the job, but {' '.join(hosts) or 'none'}")
-        return samples(self._run(inner(self._commands(launchers, "true"), rounds, self._files)))
+        return samples(self._run(inner(Spec(self._commands(launchers, "true"), rounds, 60.0), self._files)))
 
     def _commands(self, launchers: Mapping[str, Launcher], program: str) -> dict[str, list[str]]:
         n = ["-n", str(NODES)]

@@ -141,7 +141,7 @@ def _measure(
     asked, rounds = commands(launchers, case, names, place), max(rounds, case.rounds)
     show_progress(f"{case.count} SSH hosts")
     with host_cpu.opened(directory) as files:
-        command = inner(asked, rounds, place, case.bound, files)
+        command = inner(Spec(asked, rounds, case.bound, hosts=files), place)
         bound = 600 + (rounds + 1) * len(asked) * (case.bound + host_cpu.PATIENCE)
         inherited = [fd for pair in files for fd in pair]
         return samples(say("cluster", directory, "exec", "head", *command, bound=bound, inherited=inherited))
@@ -176,14 +176,12 @@ def slots_file(directory: str, place: str, text: str) -> str:
     return path
 
 
-def inner(
-    asked: dict[str, list[str]], rounds: int, place: str, bound: float = 60.0, files: host_cpu.Files = ()
-) -> list[str]:
-    """The command that measures these, on a host that sees the directory `place`; see `samples`."""
-    spec = os.path.join(place, "spec")
-    with open(spec, "w", encoding="utf-8") as file:
-        json.dump(Spec(asked, rounds, bound, hosts=files), file)
-    return [sys.executable, os.path.join(ROOT, "scripts", "bench"), "_inside", spec]
+def inner(spec: Spec, place: str) -> list[str]:
+    """The command that measures `spec`, on a host that sees the directory `place`; see `samples`."""
+    path = os.path.join(place, "spec")
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(spec, file)
+    return [sys.executable, os.path.join(ROOT, "scripts", "bench"), "_inside", path]
 
 
 def samples(said: str) -> dict[str, list[Sample]]:

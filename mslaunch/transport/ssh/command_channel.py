@@ -10,6 +10,7 @@ servers are asked step by step.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from mslaunch.transport.ssh.paramiko_transport import WINDOW, load_paramiko
@@ -31,8 +32,11 @@ def is_sequential(transport: Any) -> bool:
     return str(transport.remote_version).startswith("SSH-2.0-OpenSSH_")
 
 
-def request_command(transport: Any, line: str) -> RequestedCommand:
-    """Ask a host that `is_sequential` for its first channel, and for a command on it; wait for nothing."""
+def request_command(transport: Any, line: str, prepare: Callable[[Any], None]) -> RequestedCommand:
+    """Ask a host that `is_sequential` for its first channel, and for a command on it; wait for nothing.
+
+    `prepare` gets the channel before anything can come on it.
+    """
     number = 0
     channel = load_paramiko().channel.Channel(number)
     answered = threading.Event()
@@ -42,6 +46,7 @@ def request_command(transport: Any, line: str) -> RequestedCommand:
     transport.channels_seen[number] = True
     channel._set_transport(transport)
     channel._set_window(WINDOW, _PACKET)
+    prepare(channel)
     for kind, text in (
         (90, pack("session") + _number(number) + _number(WINDOW) + _number(_PACKET)),
         (98, _number(_FIRST) + pack("exec") + b"\1" + pack(line)),

@@ -8,9 +8,12 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mslaunch.faststd import NamedTuple
+
+if TYPE_CHECKING:
+    import socket
 
 
 class ConnectCancelled(Exception):  # noqa: N818 - not an error: the launcher asked for it
@@ -48,6 +51,13 @@ class Deadline:
                 self._halted = None
 
 
+class CommandRequest(NamedTuple):
+    """A command to be started on a host, and what takes its output."""
+
+    line: str  # for the login shell
+    sink: socket.socket
+
+
 Arm = Callable[[Callable[[], None]], None]  #: see `ConnectAttempt.arm`
 
 
@@ -58,4 +68,4 @@ class ConnectAttempt(NamedTuple):
     arm: Arm  # takes what to call if the link is closed; raises ConnectCancelled if it already is
     pause: Callable[[float], Any]  # waits between two tries; raises ConnectCancelled
     trail: tuple[str, ...] = ()  # the hosts whose ProxyJump led here
-    line: str = ""  # the command to be started there; "": none
+    command: CommandRequest | None = None  # to be started there

@@ -14,6 +14,7 @@ from mslaunch.datamodel.request import LinkPolicy
 from mslaunch.errors import LinkError
 from mslaunch.transport.ssh import paramiko_transport
 from mslaunch.transport.ssh.authenticate import Authentication, authenticate
+from mslaunch.transport.ssh.channel_output import take_output
 from mslaunch.transport.ssh.command_channel import (
     RequestedCommand,
     is_sequential,
@@ -22,7 +23,7 @@ from mslaunch.transport.ssh.command_channel import (
 )
 from mslaunch.transport.ssh.config.config_lines import WAY_OUT
 from mslaunch.transport.ssh.config.ssh_config import HostConfig, Resolver
-from mslaunch.transport.ssh.deadline import ConnectAttempt, ConnectCancelled, Deadline
+from mslaunch.transport.ssh.deadline import CommandRequest, ConnectAttempt, ConnectCancelled, Deadline
 from mslaunch.transport.ssh.known_hosts import HostKeyCheck
 from mslaunch.transport.ssh.tcp_and_proxy import DEAD_AFTER, SocketStream, proxy_stream, tcp_stream
 from mslaunch.transport.ssh.user_keys import Keyring, unpack
@@ -64,18 +65,22 @@ class Connection:
         self.below = below
         self.requested: RequestedCommand | None = None  # where a command was asked for ahead
 
-    def request(self, line: str) -> None:
+    def request(self, command: CommandRequest) -> None:
         """Ask for a channel and a command on it, without waiting."""
-        self.requested = request_command(self.transport, line)
+        self.requested = request_command(self.transport, command.line, lambda channel: self._take(channel, command))
 
-    def start(self, line: str, seconds: float) -> Any:
+    def _take(self, channel: Any, command: CommandRequest) -> None:
+        self.stream.before_read = take_output(channel, command.sink)
+
+    def start(self, command: CommandRequest, seconds: float) -> Any:
         """The channel with the command running on it; raises what paramiko does, after `seconds` at the latest."""
         if not self.requested and is_sequential(self.transport):
-            self.request(line)
+            self.request(command)
         if self.requested:
             return wait_until_started(self.transport, self.requested)
         channel = self.transport.open_session(timeout=seconds)
-        channel.exec_command(line)
+        self._take(channel, command)
+        channel.exec_command(command.line)
         return channel
 
     def opened(self) -> None:
@@ -168,7 +173,7 @@ def _jump(shared: Shared, config: HostConfig, attempt: ConnectAttempt) -> Connec
     hop = shared.resolver().host(name, user, port)
     hop = hop._replace(proxy_jump=config.proxy_jump[:-1] or hop.proxy_jump)
     try:
-        return connect(shared, hop, attempt._replace(trail=trail, line=""))
+        return connect(shared, hop, attempt._replace(trail=trail, command=None))
     except LinkError as error:
         error.what += f" (on the way to {config.name}, ProxyJump)"
         raise
@@ -295,8 +300,9 @@ def _quote(data: bytes) -> str:
 def _log_in(shared: Shared, connection: Connection, attempt: ConnectAttempt) -> None:
     stream, home, transport = connection.stream, shared.resolver().home, connection.transport
     login = Authentication(connection.config, shared.keyring, home, attempt.deadline, attempt.arm, connection.lost)
-    if attempt.line and is_sequential(transport):
-        login = login._replace(ahead=lambda: connection.request(attempt.line))
+    command = attempt.command
+    if command and is_sequential(transport):
+        login = login._replace(ahead=lambda: connection.request(command))
     try:
         authenticate(transport.auth_handler, login)
         attempt.arm(stream.close)

@@ -19,12 +19,11 @@ from mslaunch.errors import LinkError
 from mslaunch.transport.base import Link, OpenContext
 from mslaunch.transport.bootstrap.agent_program import program_for
 from mslaunch.transport.bootstrap.command_lines import boot_line
-from mslaunch.transport.ssh.deadline import ConnectAttempt, ConnectCancelled, Deadline
+from mslaunch.transport.ssh.deadline import CommandRequest, ConnectAttempt, ConnectCancelled, Deadline
 
 if TYPE_CHECKING:
     from mslaunch.transport.ssh.reach_host import Connection, Shared
 
-LAST = 4096  #: bytes of standard error that are kept
 LINGER = 5.0  #: seconds an agent has to end after its launcher closed the link
 STATUS = 0.5  #: seconds the end of the stream waits for the exit status, which sshd sends just after it
 CHUNK = 1 << 16
@@ -63,22 +62,6 @@ def open_by_ssh(nodes: Sequence[Node], context: OpenContext) -> None:
         context.opened(link)
 
 
-class _Arrival:
-    """The event of both pipes of a channel, standard output and error: something has come, or the end."""
-
-    def __init__(self) -> None:
-        self._event = threading.Event()
-        self.set = self._event.set
-
-    def wait(self) -> None:
-        """Until something has come since the last time."""
-        self._event.wait()
-        self._event.clear()
-
-    def clear(self) -> None:
-        """Do nothing: paramiko says that one of the pipes is empty, and the other may not be."""
-
-
 class SshLink(Link):
     """The launcher's end of a link over SSH; `exit_status` is that of the remote command, once it is known."""
 
@@ -89,7 +72,7 @@ class SshLink(Link):
         near, self._far = socket.socketpair()
         fd = near.detach()
         super().__init__(node, fd, fd)
-        self._line = line
+        self._command = CommandRequest(line, self._far)
         self._shared = shared
         self._begun = False
         self._lock = threading.Lock()
@@ -99,7 +82,7 @@ class SshLink(Link):
         self._finish = threading.Event()  # either of them
         self._gone = threading.Event()  # everything is released
         self._failure: LinkError | None = None
-        self._noise = b""
+        self._channel: Any = None  # with the command running on it
         self._connection: Connection | None = None
         self._deadline: Deadline | None = None  # from when its turn came
 
@@ -122,8 +105,11 @@ class SshLink(Link):
 
     def noise(self) -> bytes:
         """The last 4 KiB of the remote standard error, and of a ProxyCommand's."""
+        from mslaunch.transport.ssh.channel_output import LAST
+
         below = self._connection.stream.noise() if self._connection else b""
-        return (below + self._noise)[-LAST:]
+        kept = self._channel.in_stderr_buffer.kept if self._channel else b""
+        return (below + kept)[-LAST:]
 
     def close(self) -> None:
         """An attempt that is under way is cancelled; nothing is started on the host then."""
@@ -159,10 +145,9 @@ class SshLink(Link):
             self._pause(0)
             deadline = self._deadline = Deadline(shared.policy.timeout)
             config = shared.resolver().host(self.node.called, self.node.user, self.node.port)
-            self._connection = connect(
-                shared, config, ConnectAttempt(deadline, self._arm, self._pause, line=self._line)
-            )
-            channel = self._start(self._connection, deadline)
+            attempt = ConnectAttempt(deadline, self._arm, self._pause, command=self._command)
+            self._connection = connect(shared, config, attempt)
+            channel = self._channel = self._start(self._connection, deadline)
             threading.Thread(target=self._carry, args=(self._down, channel), daemon=True, name=self.node.name).start()
             self._carry(self._up, channel)
             return
@@ -180,7 +165,7 @@ class SshLink(Link):
         name, stream = connection.config.where, connection.stream
         try:
             self._arm(stream.close)  # nothing but an interpreter that waits for its program may be running there
-            channel = connection.start(self._line, deadline.left() + 1)
+            channel = connection.start(self._command, deadline.left() + 1)
             connection.opened()
             self._arm(lambda: None)  # from here on closing means end of stream for the command
             return channel
@@ -205,24 +190,8 @@ class SshLink(Link):
             self._end()
 
     def _up(self, channel: Any) -> None:
-        """Move bytes from the host to the launcher, to the end, even if the launcher takes no more.
-
-        Standard error is for `noise`.
-        """
-        came = _Arrival()
-        for pipe in (channel.in_buffer, channel.in_stderr_buffer):
-            pipe.set_event(came)
-        over = False
-        while not over:
-            came.wait()
-            over = channel.eof_received or channel.closed  # nothing is added after that
-            with contextlib.suppress(OSError):
-                while channel.recv_stderr_ready():
-                    self._noise = (self._noise + channel.recv_stderr(CHUNK))[-LAST:]
-                while channel.recv_ready():
-                    data = channel.recv(CHUNK)
-                    with contextlib.suppress(OSError):
-                        self._far.sendall(data)
+        """See that bytes move from the host to the launcher, to the end, even if the launcher takes no more."""
+        channel.in_buffer.wait()
         channel.status_event.wait(STATUS)
         self._note_end(channel)
         self._shut(socket.SHUT_WR)

@@ -12,7 +12,7 @@ import errno
 import os
 import socket
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mslaunch.errors import LinkError
@@ -21,7 +21,7 @@ from mslaunch.transport.ssh.deadline import Arm, ConnectCancelled, Deadline
 if TYPE_CHECKING:
     import subprocess
 
-AHEAD = 1 << 16  #: bytes read at one time; paramiko itself asks for 16 and then for the rest of a packet
+AHEAD = 1 << 18  #: bytes read at one time; paramiko itself asks for 16 and then for the rest of a packet
 WAITING = 1 << 10  #: the same while nothing comes: Python holds memory for that many as long as it waits
 DEAD_AFTER = 30  #: seconds without an answer before a silent host counts as lost (TCP_USER_TIMEOUT, keepalive)
 
@@ -41,17 +41,20 @@ class SocketStream:
         self.late = False
         self.error: OSError | None = None
         self.head = b""
-        self._ahead = b""
+        self._ahead, self._at = b"", 0  # what was read ahead, and how much of it was taken
         self._room = WAITING
+        self.before_read: Callable[[], None] = lambda: None  #: called when all that has come was taken
         self._down = False
 
     def recv(self, size: int) -> bytes:
         """Read at most `size` bytes; b"" at the end, after an error, and once the deadline has passed."""
-        if not self._ahead:
-            self._ahead = self._fetch()
+        if self._at >= len(self._ahead):
+            self.before_read()
+            self._ahead, self._at = self._fetch(), 0
             if len(self.head) < 256:
                 self.head += self._ahead[:256]
-        data, self._ahead = self._ahead[:size], self._ahead[size:]
+        data = self._ahead[self._at : self._at + size]
+        self._at += size
         return data
 
     def _fetch(self) -> bytes:
@@ -67,7 +70,7 @@ class SocketStream:
                 if self._quickack:  # the kernel clears it again; without it Nagle in sshd costs 40 ms a stage
                     self._carrier.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
                 data = bytes(self._carrier.recv(self._room))
-                self._room = AHEAD if len(data) == self._room else WAITING
+                self._room = AHEAD if len(data) >= WAITING else WAITING
                 return data
             except OSError as error:
                 # our own timeout has no errno, unlike TCP's; the clock may have been halted meanwhile
