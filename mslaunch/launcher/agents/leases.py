@@ -13,7 +13,6 @@ import os
 
 from mslaunch.errors import LinkError
 from mslaunch.faststd import TYPE_CHECKING, partial, signal
-from mslaunch.launcher.agents.unused_memory import UnusedMemory
 from mslaunch.protocol import frames
 
 if TYPE_CHECKING:
@@ -51,7 +50,6 @@ class Leases:
         for connection in links:
             connection.share(self.lock)
         self._thread: Thread | None = None
-        self._memory = UnusedMemory()
         self._unanswered: set[AgentConnection] = set()
         self._limit: Timer | None = None
 
@@ -81,7 +79,6 @@ class Leases:
             elif connection.spoke < spoken:
                 connection.spoke = now
                 connection.say(_ALIVE)
-        self._memory.give_back(heartbeat)
         self._due = now + heartbeat
         self._loop.after(heartbeat, self.beat)
 
