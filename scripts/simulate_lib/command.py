@@ -49,7 +49,7 @@ def main(words: Sequence[str]) -> int:
     if given.write:
         from simulate_lib.plot import plot
 
-        table.write(_PAGE, steps, [_summary(notes)])
+        table.write(_PAGE, steps, [*notes, _summary(notes)])
         plot(_PLOT, steps)
     for note in notes:
         print(note)

@@ -37,7 +37,8 @@ FENCE_MOST = 20_000  #: hosts: every node gets what all have put, which is 600 G
 LATE = 2.0  #: seconds
 TIMEOUT = 3.0  #: of --connect-timeout, where a host never answers
 _SPARE = 64  # descriptors besides those of links
-_LEASE = ("--lease", "300")  # one process plays all agents, and may be late where theirs would not; signs of life go
+#: one process plays all agents, and may be late where theirs would not; `scripts/bench heartbeats` has signs of life
+_LEASE = ("--lease", "0")
 
 
 def name_of(index: int) -> str:
