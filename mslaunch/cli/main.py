@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import gc
 import os
+import stat
 import sys
 
 from mslaunch.cli.dialects import (
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from mslaunch.datamodel.request import Request
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_SMALL = 1 << 16  # bytes
 _EXHAUSTED = (11, 12, 23, 24)  # EAGAIN, ENOMEM, ENFILE, EMFILE
 
 
@@ -254,8 +256,14 @@ def _open_standard_streams() -> None:
 
 
 def _read_text(path: str) -> str:
-    """A file that the user has named; raises OSError.  Most files of Open MPI's are not there, and need no reader."""
-    os.stat(path)
+    """A file that the user has named; raises OSError.  A small one, as those of Open MPI are, is only opened.
+
+    Pipes, devices, and files of /proc, whose size is 0, are for `host.files`, which need not be imported otherwise.
+    """
+    status = os.stat(path)
+    if stat.S_ISREG(status.st_mode) and 0 < status.st_size < _SMALL:
+        with open(path, encoding="utf-8", errors="surrogateescape") as file:
+            return file.read()
     from mslaunch.host.files import read_text
 
     return read_text(path)

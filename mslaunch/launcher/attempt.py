@@ -14,7 +14,7 @@ from mslaunch.datamodel.jobmap import Allocation, JobMap
 from mslaunch.datamodel.node_plan import SERVICE_BASE
 from mslaunch.datamodel.outcome import Failure, Outcome
 from mslaunch.datamodel.request import Request
-from mslaunch.faststd import TYPE_CHECKING, NamedTuple, partial
+from mslaunch.faststd import TYPE_CHECKING, NamedTuple, load, partial
 from mslaunch.host.own_addresses import addresses, is_local
 from mslaunch.host.system_files import head_of
 from mslaunch.host.usable_cpus import cores_here
@@ -377,9 +377,12 @@ def allocation_of(
     request: Request, hwthreads: bool = False, wait: Wait | None = None, granted: Grant | None = None
 ) -> Allocation:
     """The hosts that a request names, as far as this host knows their slots; `wait` is that of `read_text`."""
-    from mslaunch.host.files import read_text
 
-    read, job = partial(read_text, wait=wait), (granted.allocation, granted.title) if granted else ()
+    def read(path: str) -> str:
+        text: str = load("host.files:read_text")(path, wait)
+        return text
+
+    job = (granted.allocation, granted.title) if granted else ()
     return allocate(request, read, is_this_host, os.uname().nodename, cores_here(hwthreads), *job)
 
 
