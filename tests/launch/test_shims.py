@@ -268,7 +268,8 @@ def test_the_name_of_the_command_says_the_dialect(called, name):
 def test_shims_do_not_cost_a_launch(tmp_path):
     names = "sorted(name for name in sys.modules if name.startswith('mslaunch.cli'))"
     text = (
-        "import sys\nfrom mslaunch.cli.main import parse, read_text\nparse(['-n', '1', 'x'], {}, read_text)\n"
+        "import sys\nfrom mslaunch.cli.main import parse\nfrom mslaunch.host.files import read_text\n"
+        "parse(['-n', '1', 'x'], {}, read_text)\n"
         f"print({names})"
     )
     loaded = call([sys.executable, "-S", "-c", text], tmp_path)
