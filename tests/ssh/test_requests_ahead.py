@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -97,9 +98,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     found: list[bool] = []
     request = command_channel.request_command
 
-    def note(transport: Any, line: str) -> command_channel.RequestedCommand:
+    def note(transport: Any, *how: Any) -> command_channel.RequestedCommand:
         found.append(transport.auth_handler.is_authenticated())
-        return request(transport, line)
+        return request(transport, *how)
 
     monkeypatch.setattr("mslaunch.transport.ssh.reach_host.request_command", note)
     return found
@@ -121,6 +122,24 @@ def test_a_user_with_several_keys_waits_until_one_is_accepted(lab: SshLab, opene
     assert read(opener(host, "printf x"), 1) == b"x"
     assert asked == [True]
     assert "dispatch_protocol_error" not in host.log()
+
+
+@pytest.mark.sshd
+def test_a_command_may_be_over_before_its_start_is_looked_at(
+    lab: SshLab, opener: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wait = command_channel.wait_until_started
+
+    def late(transport: Any, requested: command_channel.RequestedCommand) -> Any:
+        requested.channel.status_event.wait(20)
+        while transport._channels.get(requested.channel.chanid) is not None:
+            time.sleep(0.001)
+        return wait(transport, requested)
+
+    monkeypatch.setattr("mslaunch.transport.ssh.reach_host.wait_until_started", late)
+    link = opener(lab.sshd(), "printf x; exit 7")
+    assert read(link) == b"x"
+    assert link.wait(20) and link.exit_status == 7 and link.failure() is None
 
 
 @pytest.mark.sshd

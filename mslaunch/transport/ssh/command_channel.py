@@ -62,7 +62,7 @@ def wait_until_started(transport: Any, requested: RequestedCommand) -> Any:
     """
     requested.answered.wait()
     channel = requested.channel
-    if transport._channels.get(channel.chanid) is None:
+    if not channel.active:  # it never was; a command that has ended meanwhile has closed it, too
         raise transport.get_exception() or EOFError("no channel was opened")
     channel._wait_for_event()
     return channel
