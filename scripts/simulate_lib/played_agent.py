@@ -11,7 +11,9 @@ from typing import NamedTuple
 from mslaunch.datamodel.node_report import ExitStatus, Topology
 from mslaunch.errors import WireError
 from mslaunch.protocol import codec, control, frames
+from mslaunch.protocol.call_proof import bytecode
 from mslaunch.protocol.mpi import Gathering, Released, pack_with_blobs, unpack_with_blobs
+from mslaunch.protocol.program_request import ASKS
 
 CORES = 8
 LAUNCHER = "192.0.2.1"  # as the hosts see it
@@ -64,16 +66,16 @@ class PlayedAgent:
     """The agent of the host `index`; `send(bytes)` writes to its link."""
 
     __slots__ = (
-        "_decoder", "_described", "_payload_left", "_send", "_traits", "ended", "fences", "found", "greeted", "index",
+        "_decoder", "_described", "_program_left", "_send", "_traits", "ended", "fences", "found", "greeted", "index",
         "launched", "ranks", "world",
     )  # fmt: skip
 
-    def __init__(self, index: int, payload: int, traits: Traits, send: Callable[[bytes], None]) -> None:
-        """`payload`: the bytes of the bootstrap that come first."""
+    def __init__(self, index: int, program: int, traits: Traits, send: Callable[[bytes], None]) -> None:
+        """`program`: the bytes that come first, once it has asked for them."""
         self.index = index
         self._traits = traits
         self._send = send
-        self._payload_left = payload
+        self._program_left = program
         self._decoder = frames.Decoder(frames.DOWN)
         self._described = self.greeted = False
         self.ranks: list[int] = []
@@ -81,6 +83,11 @@ class PlayedAgent:
         self.launched = self.ended = False
         self.fences = 0  # that are complete
         self.found = 0  # keys that were looked up, and had the value that they should
+
+    def ask(self) -> None:
+        """An interpreter runs, and asks for the agent's program; not on the host that never answers."""
+        if self._traits.silent != self.index:
+            self._send(b"\0%s%s\n" % (ASKS.encode(), bytecode().encode()))
 
     def hello(self) -> None:
         """The interpreter runs the agent."""
@@ -103,13 +110,13 @@ class PlayedAgent:
 
     def feed(self, data: bytes) -> None:
         """Bytes from the launcher; raises WireError for what is none of its frames."""
-        if self._payload_left:
-            taken = min(self._payload_left, len(data))
-            self._payload_left -= taken
+        if self._program_left:
+            taken = min(self._program_left, len(data))
+            self._program_left -= taken
             data = data[taken:]
         for frame in self._decoder.feed(data):
             self._receive(frame)
-        if not (self._payload_left or self.greeted or self._silent):
+        if not (self._program_left or self.greeted or self._silent):
             self.hello()
 
     @property

@@ -14,7 +14,7 @@ from mslaunch.datamodel.jobmap import Node
 from mslaunch.errors import LinkError
 from mslaunch.transport import transport_table
 from mslaunch.transport.base import Link, OpenContext
-from mslaunch.transport.bootstrap import make_boot
+from mslaunch.transport.bootstrap.agent_program import program_for
 from simulate_lib.one_stream import OneStream
 from simulate_lib.played_agent import Traits
 
@@ -24,9 +24,10 @@ WORD = "played"
 class PlayedLink(Link):
     """A socketpair; `call(index)` has the process that plays take the far end for a host that is called."""
 
-    def __init__(self, node: Node, index: int, fd: int, payload: bytes, call: Callable[[int], None]) -> None:
+    program = staticmethod(program_for)
+
+    def __init__(self, node: Node, index: int, fd: int, call: Callable[[int], None]) -> None:
         super().__init__(node, fd, fd)
-        self.first = payload
         self._index = index
         self._call = call
         self._begun = self.refused = False
@@ -73,21 +74,20 @@ class PlayedTransport:
             context.loop.reader(self._orders.fileno(), self._read)
             if self._links:
                 self._links.on_message = self.on_message
-        payload = make_boot(context.policy.python, context.policy.timeout).payload
         for node in nodes:
             index = self._index_of(node.name)
-            link = self._link(node, index, payload)
+            link = self._link(node, index)
             link.refused = self._traits.refuses(index)
             context.opened(link)
 
-    def _link(self, node: Node, index: int, payload: bytes) -> PlayedLink:
+    def _link(self, node: Node, index: int) -> PlayedLink:
         if self._links:
             links, number = self._links, self._links.open()
-            return PlayedLink(node, index, number, payload, lambda index: links.call(number, index))
+            return PlayedLink(node, index, number, lambda index: links.call(number, index))
         near, far = socket.socketpair()
         socket.send_fds(self._orders, [b"%d" % index], [far.fileno()])
         far.close()
-        return PlayedLink(node, index, near.detach(), payload, self._call)
+        return PlayedLink(node, index, near.detach(), self._call)
 
     def _call(self, index: int) -> None:
         self._orders.send(b"call %d" % index)

@@ -40,11 +40,11 @@ class _End:
 class Player:
     """All played hosts; `orders` is a socket to the launcher's process, `stream` that of links without descriptors."""
 
-    def __init__(self, orders: socket.socket, stream: socket.socket | None, traits: Traits, payload: int) -> None:
+    def __init__(self, orders: socket.socket, stream: socket.socket | None, traits: Traits, program: int) -> None:
         self._orders = orders
         self._stream = Stream(stream) if stream else None
         self._traits = traits
-        self._payload = payload
+        self._program = program
         self._poll = select.epoll()
         self._ends: dict[int, _End] = {}  # by descriptor, or number
         self._waiting: dict[int, int] = {}  # links whose turn has not come: index -> descriptor
@@ -164,10 +164,11 @@ class Player:
         if self._traits.refuses(index):
             self._close(end)
             return
-        end.agent = PlayedAgent(index, self._payload, self._traits, lambda data: self._send(end, data))
+        end.agent = PlayedAgent(index, self._program, self._traits, lambda data: self._send(end, data))
         if not number:
             os.set_blocking(fd, False)
             self._poll.register(fd, select.EPOLLIN)
+        end.agent.ask()
         if self._traits.is_late(index):
             self._late.append((time.monotonic() + self._traits.late, fd))
 
@@ -228,7 +229,7 @@ def _unread(fd: int) -> int:
     return count[0]
 
 
-def fork_player(traits: Traits, payload: int, stream: bool) -> tuple[socket.socket, socket.socket | None, int]:
+def fork_player(traits: Traits, program: int, stream: bool) -> tuple[socket.socket, socket.socket | None, int]:
     """Start the process that plays; returns the socket for orders, that of links without descriptors, and its id."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     near, far = socket.socketpair() if stream else (None, None)
@@ -245,7 +246,7 @@ def fork_player(traits: Traits, payload: int, stream: bool) -> tuple[socket.sock
             near.close()
         gc.freeze()
         gc.disable()
-        Player(theirs, far, traits, payload).run()
+        Player(theirs, far, traits, program).run()
         code = 0
     except (WireError, OSError) as error:
         print(f"the played hosts: {error}", file=sys.stderr, flush=True)

@@ -11,8 +11,9 @@ from mslaunch.cli.main import parse
 from mslaunch.datamodel.jobmap import Endpoint
 from mslaunch.datamodel.request import Caller, Request
 from mslaunch.errors import LaunchError
-from mslaunch.host.files import head_of, read_text
+from mslaunch.host.files import read_text
 from mslaunch.host.freed_memory import return_freed_memory
+from mslaunch.host.system_files import head_of
 from mslaunch.launcher import observers
 from mslaunch.launcher.attempt import allocation_of, is_this_host
 from mslaunch.launcher.job.job_state import JobState
@@ -23,7 +24,8 @@ from mslaunch.plan.folded_worlds import alike
 from mslaunch.plan.mapping.pipeline import place
 from mslaunch.plan.node_plans import make_plans
 from mslaunch.protocol import control
-from mslaunch.transport.bootstrap import make_boot
+from mslaunch.protocol.call_proof import bytecode
+from mslaunch.transport.bootstrap.agent_program import program_for
 from simulate_lib import SimulateError
 from simulate_lib.measure import Step, Stopwatch, allow_descriptors, kernel_memory, peak
 from simulate_lib.one_stream import OneStream
@@ -163,8 +165,8 @@ class Played:
 
     def __init__(self, nodes: int, traits: Traits) -> None:
         self.real = allow_descriptors(nodes + _SPARE) >= nodes + _SPARE
-        payload = len(make_boot("python3", TIMEOUT).payload)
-        self.socket, stream, self.pid = fork_player(traits, payload, stream=not self.real)
+        program = len(program_for(bytecode()))
+        self.socket, stream, self.pid = fork_player(traits, program, stream=not self.real)
         links = OneStream(stream) if stream else None
         self.transport = PlayedTransport(self.socket, traits, index_of, links)
 
