@@ -125,6 +125,18 @@ def test_a_user_with_several_keys_waits_until_one_is_accepted(lab: SshLab, opene
 
 
 @pytest.mark.sshd
+@pytest.mark.parametrize("known", [True, False])
+def test_a_host_whose_key_is_not_known_is_told_nothing_of_the_user(lab: SshLab, opener: Opener, known: bool) -> None:
+    """Nothing is asked ahead of the check of its key: neither the name of the user, nor a signature, nor a command."""
+    host = lab.sshd("LogLevel DEBUG1", known=known)
+    link = opener(host, "printf x")
+    assert read(link) == (b"x" if known else b"")
+    assert (link.failure() is None) is known
+    log = host.wait_log("Connection closed by" if not known else "Closing connection to")
+    assert ("userauth-request for user" in log) is known
+
+
+@pytest.mark.sshd
 def test_a_command_may_be_over_before_its_start_is_looked_at(
     lab: SshLab, opener: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
