@@ -52,7 +52,9 @@ class Link:
     then says why.  `reader` and `writer` may be one descriptor, a socket, so only `close` closes them.
     """
 
-    #: what the launcher must write before any frame, once the host has asked (`protocol.program_request`): the program
+    #: what the launcher must write before any frame: the program of an agent that has called back
+    first = b""
+    #: the same, once the host has asked (`protocol.program_request`): the program
     #: for the kind of its Python; None if the agent has it already
     program: Callable[[str], bytes] | None = None
     #: of the remote command, once it has ended, for transports that learn it

@@ -19,6 +19,7 @@ sys.path.insert(0, str(HERE.parents[2]))
 
 from mslaunch.datamodel.node_report import LEVELS, ExitStatus, Topology  # noqa: E402
 from mslaunch.protocol import control, frames, mpi, program_request, store_messages  # noqa: E402
+from mslaunch.transport.bootstrap.agent_program import program_for  # noqa: E402
 
 RSH = HERE.parents[1] / "launch" / "programs" / "rsh"
 MIB = 1 << 20
@@ -48,7 +49,7 @@ class Link:
         size = b""
         while not size.endswith(b"\n"):
             size += self._read(1)
-        left = int(size)
+        left = len(program_for("of no kind")) - len(size)  # with the half that is not counted
         while left:
             left -= len(self._read(left))
 

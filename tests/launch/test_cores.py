@@ -18,7 +18,7 @@ import sys
 sys.path.insert(0, {root!r})
 from mslaunch.datamodel.node_report import Topology
 from mslaunch.protocol import control, frames
-sys.stdout.buffer.write(b"\0mslaunch python x\n")
+sys.stdout.buffer.write(b"\\0mslaunch python x\\n")
 hello = control.Hello("there", 1, 8, 4, "3.8.0", ())
 sys.stdout.buffer.write(frames.MAGIC + frames.encode(frames.HELLO, payload=control.pack_record(hello)))
 machine = Topology((0, 1), ((0, 1), (0, 0), (), (), (), (0, 0), (0, 0), ()))

@@ -72,9 +72,8 @@ def meaningless(frame: frames.Frame) -> WireError:
 
 def _fault(text: str, host: str) -> LinkError:
     """What FAULT says: a traceback, or a sentence."""
-    if not text.startswith("Traceback"):
-        return LinkError(text, host)
-    return LinkError("internal error in the agent (please report this)", host, text)
+    crash = text.startswith("Traceback")
+    return LinkError("internal error in the agent (please report this)", host, text) if crash else LinkError(text, host)
 
 
 def _refuse(frame: frames.Frame) -> None:
@@ -123,8 +122,7 @@ class AgentConnection:
         self.hello: control.Hello | None = None
         self.greeted = 0.0  # when HELLO came
         self.topology: Topology | None = None
-        self.open = True
-        self.ended = False
+        self.open, self.ended = True, False
         self.error: LinkError | None = None
         self.crashed = False  # the agent sent why it cannot go on
         self.terminated = False  # the agent is being ended in order, by itself or by somebody else
@@ -141,6 +139,8 @@ class AgentConnection:
         self.share = partial(setattr, self._writer, "lock")  #: with a `Lock`: another thread may `say` something
         self.detach()
         os.set_blocking(link.reader, False)
+        if link.first:
+            self._writer.send(link.first)
         if describe is not None:
             self.send(frames.encode(frames.DESCRIBE))
         loop.reader(link.reader, self._read)

@@ -30,6 +30,7 @@ class Link:
 
     def __init__(self, reader: int, writer: int) -> None:
         self.reader, self.writer, self.node, self.program = reader, writer, Node("n1", 1, "-H"), None
+        self.first = b""
 
     def begin(self) -> None:
         pass
