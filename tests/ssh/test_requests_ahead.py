@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -143,9 +142,9 @@ def test_a_command_may_be_over_before_its_start_is_looked_at(
     wait = command_channel.wait_until_started
 
     def late(transport: Any, requested: command_channel.RequestedCommand) -> Any:
-        requested.channel.status_event.wait(20)
-        while transport._channels.get(requested.channel.chanid) is not None:
-            time.sleep(0.001)
+        forgotten, forget = threading.Event(), transport._channels.delete
+        transport._channels.delete = lambda number: (forget(number), forgotten.set())
+        assert transport._channels.get(requested.channel.chanid) is None or forgotten.wait(20)
         return wait(transport, requested)
 
     monkeypatch.setattr("mslaunch.transport.ssh.reach_host.wait_until_started", late)
