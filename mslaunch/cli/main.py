@@ -182,13 +182,12 @@ def _launched(request: Request, argv: Sequence[str], called: str) -> int:
     if request.backend:
         from mslaunch.backends.backend_table import run
 
-    if request.names_hosts or granting:
-        gc.set_threshold(20_000, 50)  # plans are records without circles; looking for some takes a sixth of the time
     caller = Caller(os.environ, _cwd())
-    if request.names_hosts or granting:
+    if request.names_hosts or granting:  # not for `api.launch`: the process is its caller's
         from mslaunch.launcher.reused_memory import reuse_freed_memory
 
-        caller = caller._replace(on_loop=reuse_freed_memory())  # not for `api.launch`: the process is its caller's
+        gc.set_threshold(20_000, 50)  # plans are records without circles; looking for some takes a sixth of the time
+        caller = caller._replace(on_loop=reuse_freed_memory())
     gc.freeze()
     gc.enable()
     if request.detach:

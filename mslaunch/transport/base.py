@@ -54,8 +54,8 @@ class Link:
 
     #: what the launcher must write before any frame: the program of an agent that has called back
     first = b""
-    #: the same, once the host has asked (`protocol.program_request`): the program
-    #: for the kind of its Python; None if the agent has it already
+    #: the same, once the host has asked (`protocol.program_request`): the program for the kind of its Python; None if
+    #: the agent has it already
     program: Callable[[str], bytes] | None = None
     #: of the remote command, once it has ended, for transports that learn it
     exit_status: int | None = None

@@ -49,11 +49,11 @@ def main(words: Sequence[str]) -> int:
     if given.write:
         from simulate_lib.plot import plot
 
-        table.write(_PAGE, steps, [*notes, _summary(notes)])
+        table.write(_PAGE, steps, [*notes, _summary(steps, notes)])
         plot(_PLOT, steps)
     for note in notes:
         print(note)
-    print(_summary(notes))
+    print(_summary(steps, notes))
     return 2 if failed else int(bool(notes))
 
 
@@ -123,6 +123,8 @@ def _judge(steps: Sequence[Step]) -> list[str]:
     return notes
 
 
-def _summary(notes: Sequence[str]) -> str:
+def _summary(steps: Sequence[Step], notes: Sequence[str]) -> str:
+    if len({step.nodes for step in steps}) < 2:
+        return "Growth was not judged: that takes two numbers of hosts."
     fast = [note for note in notes if note.startswith("GROWS")]
     return f"{len(fast)} steps grow faster than N log N." if fast else "No step grows faster than N log N."

@@ -162,6 +162,13 @@ def read_line(link: object) -> bytes:
     return line
 
 
+def test_errors_without_end_do_not_hold_the_output_up(lab: SshLab, opener: Opener) -> None:
+    """Both streams of a channel share a window, which is widened for what is only kept in part."""
+    link = opener(lab.sshd(), "head -c 5000000 /dev/zero >&2; echo last words >&2; printf x")
+    assert read(link) == b"x"
+    assert link.wait(5) and link.noise().endswith(b"last words\n")
+
+
 def test_a_command_that_is_not_there_leaves_its_status(lab: SshLab, opener: Opener) -> None:
     link = opener(lab.sshd(), "no-such-program-here", b"early")
     assert read(link) == b""
