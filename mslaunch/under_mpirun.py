@@ -4,8 +4,8 @@
     mslaunch.under_mpirun.export_comm_world()                the same from within a program
 
 Rank and size come from mpi4py's COMM_WORLD, the node-local rank from Split_type(COMM_TYPE_SHARED), the address from
-rank 0's host.  This is the only module that changes os.environ.  For MindSpore, rank 0 has a child that listens at the
-scheduler's port and becomes the scheduler on the first connection.
+rank 0's host.  This is the only module that changes os.environ.  For MindSpore, rank 0 has a child that holds the
+scheduler's port and becomes the scheduler as soon as rank 0 loads MindSpore.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ if TYPE_CHECKING:
 _USAGE = "mpiexec -n 4 python -m mslaunch.under_mpirun SCRIPT|-m MODULE|-c CODE [ARGUMENTS]"
 _TOGETHER = 10.0  #: seconds to wait for the other ranks before the scheduler is ended
 
-#: the child of rank 0: arguments are the descriptor it listens at, rank 0's process, and the scheduler's command line
+#: the child of rank 0: standard input says when to begin; arguments are the descriptor that holds the port, rank 0's
+#: process, and the scheduler's command line
 _WAITER = """\
-import ctypes, os, select, sys
+import ctypes, os, sys
 ctypes.CDLL(None).prctl(1, 15, 0, 0, 0)  # SIGTERM when rank 0 ends, however that happens
 if os.getppid() != int(sys.argv[2]):
     sys.exit()
@@ -40,7 +41,9 @@ try:
     os.sched_setaffinity(0, range(os.cpu_count()))  # rank 0 may be bound to one core, which it needs itself
 except OSError:
     pass
-select.select([listener], [], [])
+if not os.read(0, 1):
+    sys.exit()
+os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
 os.close(listener)
 os.execv(sys.argv[3], sys.argv[3:])
 """
@@ -155,8 +158,6 @@ def _place(world: Any) -> tuple[RankInfo, list[Listener]]:
     local.Free()
     address = _address([gathered[first][1] for first in firsts])
     held = [Listener(), Listener(address="" if len(firsts) > 1 else address)] if rank == 0 else []
-    if held:
-        held[1].listen()
     rendezvous = world.bcast((address, *(listener.port for listener in held)))
     place = RankInfo(rank, size, local_rank, local_size, firsts.index(leader), len(firsts), size, *rendezvous)
     return place, held
@@ -189,8 +190,39 @@ def _wait_for_scheduler(place: RankInfo, held: Sequence[Listener]) -> Popen[byte
     listener = held[1].fileno()
     command = [sys.executable, "-S", "-c", _WAITER, str(listener), str(os.getpid()), *scheduler_command(interpreter)]
     env = scheduler_env(interpreter.env, plan.env)
-    null = subprocess.DEVNULL
-    return subprocess.Popen(command, stdin=null, stdout=null, env=env, pass_fds=(listener,))
+    pipe, null = subprocess.PIPE, subprocess.DEVNULL
+    waiter = subprocess.Popen(command, stdin=pipe, stdout=null, env=env, pass_fds=(listener,))
+    begin = _BeginWithMindSpore(waiter)
+    if "mindspore" in sys.modules:
+        begin()
+    else:
+        sys.meta_path.insert(0, begin)
+    return waiter
+
+
+class _BeginWithMindSpore:
+    """A finder of modules that finds none: it tells the child of rank 0 to begin when MindSpore is imported.
+
+    Workers that ask before there is a scheduler may try again for 80 s (MindSpore 2.10, measured), so the first
+    connection is too late a sign.  A module within the package is the sign, since many look whether there is a package.
+    """
+
+    def __init__(self, waiter: Popen[bytes]) -> None:
+        self._waiter = waiter
+
+    def __call__(self) -> None:
+        pipe = self._waiter.stdin
+        if pipe is None or pipe.closed:
+            return
+        try:
+            pipe.write(b"\n")
+            pipe.close()
+        except OSError:  # the child was ended; the workers will say that no scheduler answers
+            pass
+
+    def find_spec(self, fullname: str, path: object = None, target: object = None) -> None:
+        if fullname.startswith("mindspore."):
+            self()
 
 
 def _end_together(world: Any, waiter: Popen[bytes] | None) -> None:

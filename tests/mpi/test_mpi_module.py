@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -124,6 +125,30 @@ def test_a_launch_does_not_import_it(tmp_path: Path) -> None:
     )
 
 
+def test_the_scheduler_begins_when_mindspore_is_imported(library: Library, here: Stage) -> None:
+    """Not at the first connection: workers that come before the scheduler try again for up to 80 s."""
+    package = here.directory / "mindspore"
+    package.mkdir()
+    (package / "__init__.py").write_text("from mindspore import _c_expression\n")
+    (package / "_c_expression.py").write_text("")
+    (package / "communication.py").write_text(
+        "import os, time\ndef init():\n    os.mkfifo('begun.' + os.environ['MS_ROLE'])\n    time.sleep(60)\n"
+    )
+    program = """\
+import importlib.util, os, time
+name = "begun.MS_SCHED"
+importlib.util.find_spec("mindspore")
+assert not os.path.exists(name)
+import mindspore
+end = time.monotonic() + 30
+while not os.path.exists(name) and time.monotonic() < end:
+    time.sleep(0.01)
+print("begun", os.path.exists(name))
+"""
+    done = run(library, here, script(here, program))
+    assert (done.returncode, done.stdout.split()) == (0, ["begun", "True"] * 2), done.stderr
+
+
 @pytest.mark.mindspore
 @pytest.mark.limit(300)
 @pytest.mark.skipif(not MIND, reason="NOT TESTED, not installed: MindSpore (MSLAUNCH_TEST_MINDSPORE_PYTHON)")
@@ -136,6 +161,9 @@ def test_mindspore_trains_under_mpirun(here: Stage) -> None:
     net = ROOT / "examples" / "mindspore" / "net.py"
     argv = libraries.native(library, here.place, 2, [MIND, "-m", "mslaunch.under_mpirun", str(net)])
     env = libraries.environment(PYTHONPATH=str(ROOT))
-    done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=250, check=False, errors="replace")
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert done.stdout.count("parameters equal on all 2 ranks") == 2
+    for _ in range(2):
+        done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=120, check=False, errors="replace")
+        good = done.stdout.count("parameters equal on all 2 ranks") == 2
+        if not (good and done.returncode == 128 + signal.SIGSEGV):  # else at exit, which is MindSpore's: `Launch.train`
+            break
+    assert (done.returncode, good) == (0, True), done.stderr[-2000:]
