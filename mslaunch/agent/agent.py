@@ -78,10 +78,11 @@ class _GuardPipes:
         It is a job that lasts: what is freed from now on goes back to the system.
         """
         if not self._adopts:
-            from mslaunch.host.freed_memory import return_freed_memory
+            from mslaunch.runtime.reused_memory import reuse_freed_memory
 
             self._adopts = True
-            return_freed_memory()
+            if give_back := reuse_freed_memory():
+                give_back(self._loop)
             if adopt_orphans():
                 self._loop.reap_adopted()
 

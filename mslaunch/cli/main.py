@@ -184,7 +184,7 @@ def _launched(request: Request, argv: Sequence[str], called: str) -> int:
 
     caller = Caller(os.environ, _cwd())
     if request.names_hosts or granting:  # not for `api.launch`: the process is its caller's
-        from mslaunch.launcher.reused_memory import reuse_freed_memory
+        from mslaunch.runtime.reused_memory import reuse_freed_memory
 
         gc.set_threshold(20_000, 50)  # plans are records without circles; looking for some takes a sixth of the time
         caller = caller._replace(on_loop=reuse_freed_memory())

@@ -12,7 +12,6 @@ from mslaunch.datamodel.jobmap import Endpoint
 from mslaunch.datamodel.request import Caller, Request
 from mslaunch.errors import LaunchError
 from mslaunch.host.files import read_text
-from mslaunch.host.freed_memory import return_freed_memory
 from mslaunch.host.system_files import head_of
 from mslaunch.launcher import observers
 from mslaunch.launcher.attempt import allocation_of, is_this_host
@@ -25,6 +24,7 @@ from mslaunch.plan.mapping.pipeline import place
 from mslaunch.plan.node_plans import make_plans
 from mslaunch.protocol import control
 from mslaunch.protocol.call_proof import bytecode
+from mslaunch.runtime.reused_memory import reuse_freed_memory
 from mslaunch.transport.bootstrap.agent_program import program_for
 from simulate_lib import SimulateError
 from simulate_lib.measure import Step, Stopwatch, allow_descriptors, kernel_memory, peak
@@ -270,7 +270,7 @@ def _caller(*observing: Callable[[Any], None]) -> Caller:
 
 def _settle() -> None:
     """As the command does before it launches."""
-    return_freed_memory()
+    reuse_freed_memory()
     gc.set_threshold(20_000, 50)
     gc.freeze()
     gc.enable()

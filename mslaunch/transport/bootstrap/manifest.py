@@ -40,7 +40,6 @@ CORE = (
     "mslaunch.faststd",
     "mslaunch.host",
     "mslaunch.host.free_ports",
-    "mslaunch.host.freed_memory",
     "mslaunch.host.own_addresses",
     "mslaunch.host.processes",
     "mslaunch.host.programs",
@@ -57,6 +56,7 @@ CORE = (
     "mslaunch.runtime.fd_writer",
     "mslaunch.runtime.loop",
     "mslaunch.runtime.program_streams",
+    "mslaunch.runtime.reused_memory",
 )
 
 FIRST = (

@@ -1,4 +1,4 @@
-"""Memory that the launcher's buffers have used goes back to the system: measured in a process of its own."""
+"""Memory that buffers have used is used again, and goes back to the system: measured in a process of its own."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[3]
 PROGRAM = """
 import os, sys, threading
 sys.path.insert(0, sys.argv[1])
-from mslaunch.launcher.reused_memory import reuse_freed_memory
+from mslaunch.runtime.reused_memory import reuse_freed_memory
 class Loop:
     timers = []
     def after(self, seconds, callback):
@@ -44,6 +44,19 @@ for _ in range(int(sys.argv[2])):
 print(resident() - before)
 """
 
+#: a link's reads, each of which is freed before the next; writes how many page faults they took
+READS = """
+import resource, sys
+sys.path.insert(0, sys.argv[1])
+from mslaunch.runtime.reused_memory import reuse_freed_memory
+assert reuse_freed_memory()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for number in range(1000):
+    data = b"x" * (200_000 + number)
+    del data
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
 
 @pytest.mark.parametrize(("times", "bound"), [(1, 8192), (2, 8192)])
 def test_what_is_free_goes_back_again_and_again(times: int, bound: int) -> None:
@@ -55,5 +68,13 @@ def test_between_these_times_it_is_kept() -> None:
 
 
 def _growth(times: int) -> int:
-    words = [sys.executable, "-I", "-S", "-c", PROGRAM, str(ROOT), str(times)]
-    return int(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
+    return _number(PROGRAM, str(times))
+
+
+def test_a_buffer_is_used_again() -> None:
+    assert _number(READS) < 1000, "50,000 if each were mapped"
+
+
+def _number(program: str, *words: str) -> int:
+    argv = [sys.executable, "-I", "-S", "-c", program, str(ROOT), *words]
+    return int(subprocess.run(argv, check=True, capture_output=True, text=True).stdout)
