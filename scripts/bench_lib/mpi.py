@@ -21,7 +21,10 @@ from bench_lib.table import Row
 from bench_lib.timing import Sample, Spec, adopting, clean_environ, paired, show_progress, sweep
 
 PROGRAMS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "programs")
-INIT_TARGETS = {("openmpi4", 4): 0.8, ("openmpi4", 32): 0.8, ("mpich", 32): 1.3}
+INIT_TARGETS = {
+    ("openmpi4", 4): 0.7, ("openmpi4", 32): 0.7, ("openmpi5", 4): 0.7, ("openmpi5", 32): 0.7,
+    ("mpich", 4): 1.2, ("mpich", 32): 1.0,
+}  # fmt: skip
 COMPILED = ("mpich", "openmpi4", "openmpi5")
 DELAY = 50.0  #: ms, one way between head and hosts
 TRAFFIC_TARGET = 1.25  #: what is called noise
