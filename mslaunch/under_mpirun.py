@@ -157,7 +157,7 @@ def _place(world: Any) -> tuple[RankInfo, list[Listener]]:
     firsts = sorted({first for first, _ in gathered})
     local.Free()
     address = _address([gathered[first][1] for first in firsts])
-    held = [Listener(), Listener(address="" if len(firsts) > 1 else address)] if rank == 0 else []
+    held = [Listener(), Listener()] if rank == 0 else []
     rendezvous = world.bcast((address, *(listener.port for listener in held)))
     place = RankInfo(rank, size, local_rank, local_size, firsts.index(leader), len(firsts), size, *rendezvous)
     return place, held

@@ -125,28 +125,50 @@ def test_a_launch_does_not_import_it(tmp_path: Path) -> None:
     )
 
 
-def test_the_scheduler_begins_when_mindspore_is_imported(library: Library, here: Stage) -> None:
-    """Not at the first connection: workers that come before the scheduler try again for up to 80 s."""
+@pytest.mark.parametrize("order", ["import mindspore after", "import mindspore before"])
+def test_the_scheduler_begins_when_mindspore_is_imported(library: Library, here: Stage, order: str) -> None:
+    """Not at the first connection: workers that come before the scheduler try again for up to 80 s.
+
+    A package plays MindSpore; its scheduler says its role to rank 0, which waits for that and connects to nothing.
+    """
     package = here.directory / "mindspore"
     package.mkdir()
     (package / "__init__.py").write_text("from mindspore import _c_expression\n")
     (package / "_c_expression.py").write_text("")
     (package / "communication.py").write_text(
-        "import os, time\ndef init():\n    os.mkfifo('begun.' + os.environ['MS_ROLE'])\n    time.sleep(60)\n"
+        "import os\ndef init():\n    with open('begun', 'w') as fifo:\n        fifo.write(os.environ['MS_ROLE'])\n"
     )
-    program = """\
-import importlib.util, os, time
-name = "begun.MS_SCHED"
-importlib.util.find_spec("mindspore")
-assert not os.path.exists(name)
-import mindspore
-end = time.monotonic() + 30
-while not os.path.exists(name) and time.monotonic() < end:
-    time.sleep(0.01)
-print("begun", os.path.exists(name))
+    os.mkfifo(here.directory / "begun")
+    export = "from mslaunch.under_mpirun import export_comm_world\nexport_comm_world()\n"
+    load = "import mindspore\n"
+    wait = """\
+import os, select
+if os.environ["RANK"] == "0":
+    fifo = os.open("begun", os.O_RDONLY | os.O_NONBLOCK)
+    select.select([fifo], [], [], 30)
+    print(os.read(fifo, 100).decode())
 """
-    done = run(library, here, script(here, program))
-    assert (done.returncode, done.stdout.split()) == (0, ["begun", "True"] * 2), done.stderr
+    text = (export + load if order.endswith("after") else load + export) + wait
+    program = [library.python, str(script(here, text))]
+    argv = libraries.native(library, here.place, 2, program)
+    env = libraries.environment(PYTHONPATH=f"{ROOT}:{here.directory}")
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=60, check=False, cwd=here.directory)
+    assert (done.returncode, done.stdout.split()) == (0, ["MS_SCHED"]), done.stderr
+
+
+def test_a_look_for_mindspore_begins_nothing(tmp_path: Path) -> None:
+    """As `importlib.util.find_spec` looks; an import of the package looks for its modules as well."""
+    program = """\
+import subprocess, sys
+from mslaunch.under_mpirun import _BeginWithMindSpore
+waiter = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+finder = _BeginWithMindSpore(waiter)
+print([finder.find_spec("mindspore"), finder.find_spec("mindspore_lite.x")], waiter.stdin.closed)
+print([finder.find_spec("mindspore.common"), finder.find_spec("mindspore.nn")], waiter.stdin.closed)
+print(waiter.stdout.read(), waiter.wait())
+"""
+    done = python(program, tmp_path)
+    assert done.stdout == "[None, None] False\n[None, None] True\nb'\\n' 0\n", done.stderr
 
 
 @pytest.mark.mindspore
