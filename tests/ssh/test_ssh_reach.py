@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sshd import Sshd, SshLab, free_port
@@ -16,6 +17,7 @@ from sshlinks import Opener, failure, read
 
 from mslaunch.datamodel.jobmap import Node
 from mslaunch.errors import EXIT_UNREACHED
+from mslaunch.transport.ssh import paramiko_transport
 
 pytestmark = pytest.mark.sshd
 
@@ -95,6 +97,31 @@ def test_silence_after_the_connection(lab: SshLab, opener: Opener) -> None:
         message = failure(opener(node, timeout=0.4))
         assert "no SSH banner within 0.4 s" in message
         assert 0.3 < time.monotonic() - begin < 5
+
+
+def test_a_host_hears_who_we_are_while_paramiko_is_imported(
+    lab: SshLab, opener: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It answers with its KEXINIT meanwhile.  That it is said once, a real sshd checks."""
+    greeted = threading.Event()
+    transport_class = paramiko_transport.transport_class
+    host = lab.sshd(known=False)
+
+    def imported() -> Any:
+        assert greeted.wait(20), "nothing came before the import had ended"
+        return transport_class()
+
+    def handle(connection: socket.socket, number: int) -> None:
+        assert connection.recv(4, socket.MSG_PEEK | socket.MSG_WAITALL) == b"SSH-"
+        greeted.set()
+        relay(connection, host)
+
+    monkeypatch.setattr(paramiko_transport, "transport_class", imported)
+    with server(handle) as node:
+        lab.known_hosts(host.known_line.replace(host.name, f"[127.0.0.1]:{node.port}"))
+        link = opener(node, "cat", b"x")
+        assert read(link, 1) == b"x"
+        link.close()
 
 
 def test_silence_after_the_banner(lab: SshLab, opener: Opener) -> None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from mslaunch.transport.ssh.tcp_and_proxy import SocketStream
 
 WINDOW = 1 << 20  #: bytes a host may send before the launcher has read; bounds the memory of an unread link
+_SAID = b"SSH-2.0-paramiko_mslaunch\r\n"  # who we are (RFC 4253, 4.2)
 _ALIAS = "curve25519-sha256@libssh.org"  #: paramiko knows only this name of RFC 8731's
 #: keyword of ssh_config(5) -> where paramiko's options keep it, and what it has
 _OPTIONS = {
@@ -60,17 +61,48 @@ def load_paramiko() -> Any:
 
 
 @functools.cache
+def import_ahead() -> None:
+    """Begin to import paramiko in a thread, once: 100 ms for which the network need not wait."""
+    threading.Thread(target=_import_quietly, daemon=True, name="import paramiko").start()
+
+
+def _import_quietly() -> None:
+    with contextlib.suppress(LinkError):  # whoever needs it says so
+        load_paramiko()
+
+
+def greet(stream: SocketStream) -> None:
+    """Say who we are as soon as there is a stream, and before paramiko is imported.
+
+    The host answers with its KEXINIT meanwhile: a round trip less where that takes less than the import.
+    """
+    with contextlib.suppress(OSError, EOFError):  # whoever reads the stream finds its end
+        stream.send(_SAID)
+        stream.acknowledge_at_once()
+
+
+def _packetizer_class(paramiko: Any) -> Any:
+    class Packets(paramiko.packet.Packetizer):  # type: ignore[misc]
+        def start_handshake(self, timeout: float) -> None:
+            """Start no timer thread: the stream has the deadline."""
+
+        def write_all(self, out: bytes) -> None:
+            """Not what `greet` has said."""
+            if out != _SAID:
+                super().write_all(out)
+
+    return Packets
+
+
+@functools.cache
 def transport_class() -> Any:
     """The class of all transports."""
     paramiko = load_paramiko()
+    packetizer = _packetizer_class(paramiko)
     known_kex = dict(paramiko.Transport._kex_info)
     known_keys = {**paramiko.Transport._key_info, "ssh-ed25519": Ed25519HostKey}
     if _ALIAS in known_kex:
         known_kex[_ALIAS.partition("@")[0]] = known_kex[_ALIAS]
-
-    class Packets(paramiko.packet.Packetizer):  # type: ignore[name-defined, misc]
-        def start_handshake(self, timeout: float) -> None:
-            """Start no timer thread: the stream has the deadline."""
 
     class Tuned(paramiko.Transport):  # type: ignore[name-defined, misc]
         _active_check_timeout = 3600.0
@@ -78,7 +110,8 @@ def transport_class() -> Any:
         _key_info = known_keys
 
         def __init__(self, stream: SocketStream) -> None:
-            super().__init__(stream, default_window_size=WINDOW, packetizer_class=Packets)
+            super().__init__(stream, default_window_size=WINDOW, packetizer_class=packetizer)
+            self.local_version = _SAID.decode().rstrip()
             self.farewell = ""
             self.auth_handler = AuthSession(self)
             self.banner_timeout = self.handshake_timeout = self.auth_timeout = 3600

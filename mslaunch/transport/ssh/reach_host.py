@@ -145,8 +145,10 @@ def _once(shared: Shared, config: HostConfig, attempt: ConnectAttempt) -> Connec
     try:
         below = _jump(shared, config, attempt)
         opened += [below.close] if below else []
+        paramiko_transport.import_ahead()
         stream = _carrier(shared, config, attempt, below)
         opened.append(stream.release)
+        paramiko_transport.greet(stream)
         transport = _handshake(shared, config, stream, deadline)
         connection = Connection(config, transport, stream, below)
         opened[:] = [connection.close]
