@@ -162,6 +162,8 @@ def usual(place: Path) -> dict[str, list[str]]:
 @example((["Host other", "Include one"], ["Host *", "User ann", "Match all", "User eve"], []))
 @example((["\u212aexAlgorithms curve25519-sha256", "HostName h%x"], [], []))
 @example((["HostName %%h", "Match final", "User ann"], [], []))
+@example((["Host node1.lab", "Include two", "IdentitiesOnly yes"], [], ["Match final"]))
+@example((["HostName Other", "Host other", "Port 11", "Host node1.lab", "User bob", "Match final"], [], []))
 @given(_texts)
 def test_the_same_as_ssh_or_both_refuse(place: Path, usual: dict[str, list[str]], texts: tuple[list[str], ...]) -> None:
     main, one, two = (place / name for name in ("config", "one", "two"))

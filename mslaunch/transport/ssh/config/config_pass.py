@@ -72,14 +72,17 @@ def host_name(text: str, name: str) -> str:
 
 
 class ConfigPass:
-    """The values for one host, and where each stands."""
+    """The values for one host, and where each stands.
+
+    In the final pass, Host is compared with HostName, in small letters (OpenSSH 9.2).
+    """
 
     def __init__(self, name: str, local: Local, lines: ReadLines, system: str) -> None:
         self.values: dict[str, list[str]] = {}
         self.where: dict[str, str] = {}
         self.wants_final = False
         self._final = False
-        self._name = name
+        self._name = self._called = name  # `_called`: what Host is compared with
         self._local = local
         self._lines = lines
         self._system = system
@@ -90,7 +93,8 @@ class ConfigPass:
             self._read(path, guarded, path != self._system, (True, False), 0)
         if self.wants_final:
             self._final = True
-            self.values["hostname"] = [lowered(self._host()).replace("%", "%%")]  # its tokens are replaced
+            self._called = lowered(self._host())
+            self.values["hostname"] = [self._called.replace("%", "%%")]  # its tokens are replaced
             for path, guarded in files:
                 self._read(path, guarded, path != self._system, (True, False), 0)
 
@@ -127,7 +131,7 @@ class ConfigPass:
     def _is_for_host(self, patterns: Sequence[str], line: ConfigLine) -> bool:
         if not all(patterns):
             raise LinkError("host: empty argument", line.where)
-        return pattern_matches(patterns, self._name)
+        return pattern_matches(patterns, self._called)
 
     def take(self, line: ConfigLine) -> None:
         """Apply an option of the command line."""
