@@ -3,8 +3,8 @@
 paramiko keeps what has come in an array of bytes, from which another thread takes it: two copies and two changes of
 threads for each packet of 32 KiB, which took longer than to decrypt it.  Here the thread that decrypts also writes to
 the launcher's socket, all packets that it has read ahead at once.  It may block there, since the launcher reads a link
-until its end, whatever ranks have to wait for.  The window is widened by the link's own thread, because in a key
-exchange that has to wait for paramiko's.
+until its end, whatever ranks have to wait for.  It widens the window, too, and waits for nobody: a key exchange, which
+nothing else may interrupt, is its own work, and once that is over it comes back to what is due.
 """
 
 from __future__ import annotations
@@ -20,72 +20,66 @@ from mslaunch.transport.ssh.paramiko_transport import WINDOW, load_paramiko
 
 _WINDOW_ADJUST = 93  # RFC 4254
 LAST = 4096  #: bytes of standard error that are kept
+_AT_ONCE = 64  # packets in one call; IOV_MAX of Linux is 1,024
 _WIDEN = WINDOW // 4  # bytes that have come when the window is widened
 
 
 class ChannelOutput:
     """Takes the place of the `paramiko.BufferedPipe` of a channel: `feed` and `close` are called by paramiko."""
 
-    def __init__(self, channel: Any, sink: socket.socket) -> None:
-        """`sink` blocks."""
+    def __init__(self, channel: Any, sink: socket.socket, over: Callable[[], None]) -> None:
+        """`sink` blocks.  `over` is called when nothing more comes, perhaps more than once."""
         self._channel = channel
         self._sink = sink
+        self._over = over
         self._lock = threading.Lock()
         self._held: list[bytes] = []  # packets to be passed on together
-        self._waiting = 0  # bytes of these, and of those that the launcher takes just now
+        self._waiting = 0  # bytes that the launcher takes just now
         self._taken = 0  # bytes that were passed on since the window was widened
-        self._due = threading.Event()  # the window is to be widened, or this is the end
-        self._ended = False
+        self.ended = False
 
     def count(self, size: int) -> None:
         """So many bytes came besides, and were taken."""
-        with self._lock:
-            self._taken += size
-            due = self._taken >= _WIDEN
-        if due:
-            self._due.set()
+        self._taken += size
 
     def feed(self, data: bytes) -> None:
         """One packet of the host."""
-        with self._lock:
-            self._held.append(data)
-            self._waiting += len(data)
+        self._held.append(data)
 
     def flush(self) -> None:
         """Pass on what has come, before more is waited for; it is dropped if the launcher takes no more."""
-        with self._lock:
+        with self._lock:  # a link that is closed flushes, too
             held, self._held = self._held, []
         if held:
-            data = b"".join(held)
+            self._waiting = size = sum(map(len, held))
             with contextlib.suppress(OSError):
-                self._sink.sendall(data)
-            with self._lock:
-                self._waiting -= len(data)
-            self.count(len(data))
+                _send_all(self._sink, held)
+            self._waiting = 0
+            self._taken += size
+        if self._taken >= _WIDEN and self._channel.transport.clear_to_send.is_set():
+            size, self._taken = self._taken, 0
+            text = struct.pack(">BII", _WINDOW_ADJUST, self._channel.remote_chanid, size)
+            with contextlib.suppress(OSError, EOFError):
+                self._channel.transport._send_message(load_paramiko().Message(text))
 
     def close(self) -> None:
         """The stream has ended."""
         self.flush()
-        self._ended = True
-        self._due.set()
+        self.ended = True
+        self._over()
 
     def __len__(self) -> int:
         """How many bytes wait for the launcher: at most what was read ahead."""
         return self._waiting
 
-    def wait(self) -> None:
-        """Widen the window, until the stream has ended."""
-        while True:
-            self._due.wait()
-            self._due.clear()
-            with self._lock:
-                size, self._taken = self._taken, 0
-            if self._ended:
-                return
-            if size:
-                text = struct.pack(">BII", _WINDOW_ADJUST, self._channel.remote_chanid, size)
-                with contextlib.suppress(OSError, EOFError):
-                    self._channel.transport._send_user_message(load_paramiko().Message(text))
+
+def _send_all(sink: socket.socket, parts: list[bytes]) -> None:
+    """Send them in order, and copy none of them as long as `sink` takes all at once."""
+    sent = sink.sendmsg(parts[:_AT_ONCE])
+    for part in parts:
+        if sent < len(part):
+            sink.sendall(memoryview(part)[sent:])
+        sent = max(0, sent - len(part))
 
 
 class ChannelNoise:
@@ -109,8 +103,11 @@ class ChannelNoise:
         return 0
 
 
-def take_output(channel: Any, sink: socket.socket) -> Callable[[], None]:
-    """Let what comes on a new channel go to `sink`; what is returned is to be called before more is waited for."""
-    output = channel.in_buffer = ChannelOutput(channel, sink)
+def take_output(channel: Any, sink: socket.socket, over: Callable[[], None]) -> Callable[[], None]:
+    """Let what comes on a new channel go to `sink`, and call `over` at its end.
+
+    What is returned is to be called before more is waited for.
+    """
+    output = channel.in_buffer = ChannelOutput(channel, sink, over)
     channel.in_stderr_buffer = ChannelNoise(output)
     return output.flush

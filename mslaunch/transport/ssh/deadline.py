@@ -52,10 +52,11 @@ class Deadline:
 
 
 class CommandRequest(NamedTuple):
-    """A command to be started on a host, and what takes its output."""
+    """A command to be started on a host, what takes its output, and what is called at the end of that."""
 
     line: str  # for the login shell
     sink: socket.socket
+    over: Callable[[], None]
 
 
 Arm = Callable[[Callable[[], None]], None]  #: see `ConnectAttempt.arm`

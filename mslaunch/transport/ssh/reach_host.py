@@ -70,7 +70,7 @@ class Connection:
         self.requested = request_command(self.transport, command.line, lambda channel: self._take(channel, command))
 
     def _take(self, channel: Any, command: CommandRequest) -> None:
-        self.stream.before_read = take_output(channel, command.sink)
+        self.stream.before_read = take_output(channel, command.sink, command.over)
 
     def start(self, command: CommandRequest, seconds: float) -> Any:
         """The channel with the command running on it; raises what paramiko does, after `seconds` at the latest."""

@@ -1,8 +1,9 @@
 """The transport `ssh`: links through paramiko, a socketpair to the launcher each, with threads that move the bytes.
 
-A thread connects the host, and then moves bytes from it to the launcher; another one moves bytes to the host.  They
-block, so that whoever is slow slows the other side and no buffer grows.  When the launcher closes its end of the
-socketpair, the thread that feeds the host sees the end of the stream and passes it on to the agent.
+A thread connects the host, and then moves bytes to it; paramiko's own moves bytes from it to the launcher
+(`channel_output`).  They block, so that whoever is slow slows the other side and no buffer grows.  When the launcher
+closes its end of the socketpair, the thread that feeds the host sees the end of the stream and passes it on to the
+agent.  When the host ends its stream first, that thread is woken by the end of its own.
 """
 
 from __future__ import annotations
@@ -72,14 +73,13 @@ class SshLink(Link):
         near, self._far = socket.socketpair()
         fd = near.detach()
         super().__init__(node, fd, fd)
-        self._command = CommandRequest(line, self._far)
+        self._command = CommandRequest(line, self._far, self._host_ended)
         self._shared = shared
         self._begun = False
         self._lock = threading.Lock()
         self._cancel: Callable[[], None] = lambda: None
-        self._closing = threading.Event()  # the launcher closed its end
-        self._remote_over = threading.Event()  # nothing more comes, and the remote command is over
-        self._finish = threading.Event()  # either of them
+        self._closing = False  # the launcher closed its end
+        self._woken = threading.Event()  # it did, or the host's stream has ended
         self._gone = threading.Event()  # everything is released
         self._failure: LinkError | None = None
         self._channel: Any = None  # with the command running on it
@@ -115,9 +115,9 @@ class SshLink(Link):
         """An attempt that is under way is cancelled; nothing is started on the host then."""
         super().close()
         with self._lock:
-            self._closing.set()
+            self._closing = True
             cancel, self._cancel = self._cancel, lambda: None
-        self._finish.set()
+        self._woken.set()
         cancel()
         if not self._begun:
             self._end()
@@ -128,12 +128,13 @@ class SshLink(Link):
 
     def _arm(self, cancel: Callable[[], None]) -> None:
         with self._lock:
-            if self._closing.is_set():
+            if self._closing:
                 raise ConnectCancelled
             self._cancel = cancel
 
     def _pause(self, seconds: float) -> None:
-        if self._closing.wait(seconds):
+        self._woken.wait(seconds)
+        if self._closing:
             raise ConnectCancelled
 
     def _open(self) -> None:
@@ -147,10 +148,11 @@ class SshLink(Link):
             config = shared.resolver().host(self.node.called, self.node.user, self.node.port)
             attempt = ConnectAttempt(deadline, self._arm, self._pause, command=self._command)
             self._connection = connect(shared, config, attempt)
-            channel = self._channel = self._start(self._connection, deadline)
-            threading.Thread(target=self._carry, args=(self._down, channel), daemon=True, name=self.node.name).start()
-            self._carry(self._up, channel)
-            return
+            self._channel = self._start(self._connection, deadline)
+            self._feed(self._channel)
+            self._finish(self._channel)
+        except MemoryError:
+            self._failure = LinkError("mslaunch has no more memory for its connection", self.node.name)
         except ConnectCancelled:
             pass
         except LinkError as error:
@@ -172,7 +174,7 @@ class SshLink(Link):
         except ConnectCancelled:
             raise
         except Exception as error:
-            if self._closing.is_set():
+            if self._closing:
                 raise ConnectCancelled from error
             if stream.late:
                 what = f"the command was not started within {deadline.seconds:g} s"
@@ -181,45 +183,47 @@ class SshLink(Link):
             todo = "It let us in and then refused: is the account allowed to run commands, is MaxSessions 0?"
             raise LinkError(f"the command was not started: {reason}", name, todo) from error
 
-    def _carry(self, move: Callable[[Any], None], channel: Any) -> None:
-        """One direction, in a thread; without memory the link ends."""
-        try:
-            move(channel)
-        except MemoryError:
-            self._failure = self._failure or LinkError("mslaunch has no more memory for its connection", self.node.name)
-            self._end()
-
-    def _up(self, channel: Any) -> None:
-        """See that bytes move from the host to the launcher, to the end, even if the launcher takes no more."""
-        channel.in_buffer.wait()
-        channel.status_event.wait(STATUS)
-        self._note_end(channel)
-        self._shut(socket.SHUT_WR)
-        channel.status_event.wait()  # set by the exit status, or by the end of the channel
-        self._note_end(channel)
-        self._remote_over.set()
-        self._finish.set()
-        self._shut(socket.SHUT_RDWR)
-
-    def _down(self, channel: Any) -> None:
-        """Move bytes from the launcher to the host, then end both directions."""
+    def _feed(self, channel: Any) -> None:
+        """Move bytes from the launcher to the host, until either side has ended, and then the end of the stream."""
         with contextlib.suppress(OSError, EOFError):
-            room = WAITING
-            while data := self._far.recv(room):
-                room = CHUNK if len(data) == room else WAITING
+            while data := self._next():
                 channel.sendall(data)
         with contextlib.suppress(OSError, EOFError):
             channel.shutdown_write()
-        self._finish.wait()
-        self._remote_over.wait(LINGER)
+
+    def _next(self) -> bytes:
+        try:
+            return self._far.recv(CHUNK, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return self._far.recv(WAITING)
+
+    def _host_ended(self) -> None:
+        """Nothing more comes: wake the thread that feeds the host.  Called by paramiko's."""
+        with contextlib.suppress(OSError):
+            self._far.shutdown(socket.SHUT_RD)
+        self._woken.set()
+
+    def _finish(self, channel: Any) -> None:
+        """Wait for the host's end, once the launcher has closed no longer than LINGER; then end both directions."""
+        output = channel.in_buffer
+        self._woken.wait()
+        if not output.ended:
+            self._woken.clear()
+        if not output.ended:
+            self._woken.wait(LINGER)
+        if output.ended:
+            channel.status_event.wait(STATUS)
+            self._note_end(channel)
+            self._shut(socket.SHUT_WR)
+            channel.status_event.wait(LINGER)  # set by the exit status, or by the end of the channel
+        self._note_end(channel)
         with contextlib.suppress(OSError, EOFError):
             channel.close()
-        self._end(LINGER)
 
     def _note_end(self, channel: Any) -> None:
         if channel.exit_status >= 0:
             self.exit_status = channel.exit_status
-        elif not channel.eof_received and not self._closing.is_set() and self._failure is None and self._connection:
+        elif not channel.eof_received and not self._closing and self._failure is None and self._connection:
             reason = self._connection.lost() or "the host hung up"
             todo = "Is the host still up? Its agent ends the ranks there as soon as it sees the same."
             self._failure = LinkError(f"the connection was lost: {reason}", self._connection.config.where, todo)
@@ -228,11 +232,10 @@ class SshLink(Link):
         with contextlib.suppress(OSError):
             self._far.shutdown(how)
 
-    def _end(self, linger: float = 0.0) -> None:
-        """Release everything; the launcher sees the end of the stream.  `linger`: for the thread that writes to it."""
+    def _end(self) -> None:
+        """Release everything; the launcher sees the end of the stream."""
         self._shut(socket.SHUT_RDWR)
         if self._connection:
             self._connection.close()
-        self._remote_over.wait(linger)
         self._far.close()
         self._gone.set()
