@@ -21,6 +21,7 @@ from mslaunch.transport.base import Link, OpenContext
 from mslaunch.transport.bootstrap.agent_program import program_for
 from mslaunch.transport.bootstrap.command_lines import boot_line
 from mslaunch.transport.ssh.deadline import CommandRequest, ConnectAttempt, ConnectCancelled, Deadline
+from mslaunch.transport.ssh.tcp_and_proxy import AHEAD
 
 if TYPE_CHECKING:
     from mslaunch.transport.ssh.reach_host import Connection, Shared
@@ -71,6 +72,7 @@ class SshLink(Link):
     def __init__(self, node: Node, line: str, shared: Callable[[], Shared]) -> None:
         """`shared` returns what all links have in common; called by the thread that connects."""
         near, self._far = socket.socketpair()
+        self._far.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, AHEAD)  # what one read brings is passed on at once
         fd = near.detach()
         super().__init__(node, fd, fd)
         self._command = CommandRequest(line, self._far, self._host_ended)
