@@ -67,7 +67,8 @@ class SocketStream:
             try:
                 if left or self._carrier.gettimeout() is not None:
                     self._carrier.settimeout(left and max(left, 0.01))
-                self.acknowledge_at_once()
+                if deadline or self._room == WAITING:  # much data is acknowledged without that
+                    self.acknowledge_at_once()
                 data = bytes(self._carrier.recv(self._room))
                 self._room = AHEAD if len(data) >= WAITING else WAITING
                 return data
