@@ -20,12 +20,14 @@ if TYPE_CHECKING:
 else:
     try:
         import _signal as signal
+        from _collections import _tuplegetter as field_of
         from _functools import partial
-        from _operator import itemgetter
     except ImportError:  # an interpreter without one of these C cores
         import signal
         from functools import partial
-        from operator import itemgetter
+
+        def field_of(index: int, doc: object) -> property:
+            return property(lambda record: record[index])
 
     def __getattr__(name: str) -> Any:
         """What commands that launch nothing do not need is imported when it is first asked for."""
@@ -48,7 +50,7 @@ else:
             fields = tuple(namespace.get("__annotations__", ()))
             defaults = {field: namespace[field] for field in fields if field in namespace}
             for index, field in enumerate(fields):
-                namespace[field] = property(itemgetter(index))
+                namespace[field] = field_of(index, None)
             namespace.update(__slots__=(), _fields=fields, _field_defaults=defaults)
             return type.__new__(mcls, name, bases, namespace)
 
@@ -56,6 +58,7 @@ else:
         """`typing.NamedTuple` as far as this package uses it."""
 
         __slots__ = ()
+        _make = classmethod(tuple.__new__)
 
         def __new__(cls, *args: Any, **named: Any) -> Any:
             """A record, its fields given by place or by name."""
@@ -72,10 +75,13 @@ else:
                     raise TypeError(f"{cls.__name__} needs a value for {field!r}")
             if named:
                 raise TypeError(f"{cls.__name__} has no field {sorted(named)}, or it was given twice")
-            return tuple.__new__(cls, values)
+            return cls._make(values)
 
         def _replace(self, **named: Any) -> Any:
-            return type(self)(*[*map(named.pop, self._fields, self)], **named)
+            made = self._make(map(named.pop, self._fields, self))
+            if named:
+                raise TypeError(f"{type(self).__name__} has no field {sorted(named)}")
+            return made
 
         def _asdict(self) -> dict:
             return dict(zip(self._fields, self))
