@@ -65,7 +65,9 @@ def scopes(hosts: Sequence[str], nodes: Sequence[int]) -> dict[str, list[int]]:
     `hosts` are the names of the nodes; `nodes` has the node of each rank, ascending.
     """
     found: dict[str, list[int]] = {"global": list(nodes)}
-    counts = {node: nodes.count(node) for node in sorted(set(nodes))}
+    counts = dict.fromkeys(sorted(set(nodes)), 0)
+    for node in nodes:
+        counts[node] += 1
     for node, count in counts.items():
         found[f"local_{hostname(hosts[node])}"] = [node] * count
         for local_rank in range(count):

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 
+from mslaunch.datamodel.jobmap import Placement
 from mslaunch.datamodel.node_report import LEVELS
 from mslaunch.errors import AllocationError, UsageError, counted
 from mslaunch.faststd import TYPE_CHECKING
@@ -21,7 +22,7 @@ from mslaunch.frameworks.table import unbound_in
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 
-    from mslaunch.datamodel.jobmap import JobMap, Placement
+    from mslaunch.datamodel.jobmap import JobMap
     from mslaunch.datamodel.node_report import Topology
     from mslaunch.datamodel.request import AppContext, Policy, Request
 
@@ -139,7 +140,8 @@ def bind(jobmap: JobMap, policy: Policy, topologies: Mapping[str, Topology], unb
             bound = _NodeBinding(node.name, topology, policy, len(placements)).bound(mine)
             known[alike] = [tuple(sorted(topology.cpus[place] for place in places)) for places in bound]
         for row, cpus in zip(mine, known[alike]):
-            placements[row.rank] = row._replace(cpus=cpus)
+            rank, app, at, local_rank, _, locale, memory = row
+            placements[rank] = Placement._make((rank, app, at, local_rank, cpus, locale, memory))
     return jobmap._replace(placements=tuple(placements))
 
 

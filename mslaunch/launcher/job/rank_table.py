@@ -22,7 +22,20 @@ _SERVICE_STREAMS = 2
 
 
 class RankState:
-    """One rank or service; `rank` is its number in frames."""
+    """One rank or service; `rank` is its number in frames.
+
+    What is true of every rank before it starts stands in the class, which takes half the time and memory.
+    """
+
+    pid: int | None = None
+    ended = False
+    status = ExitStatus()
+    reason = ""  # as in `RankStatus`
+    restarts = 0
+    past: tuple[ExitStatus, ...] = ()  # how its earlier processes ended
+    used_mpi = False  # has called MPI_Init
+    in_mpi = False  # has called MPI_Init, and not MPI_Finalize since
+    aborted = False  # has called MPI_Abort
 
     def __init__(self, rank: int, node: int, streams: int, world: MpiWorld | None = None) -> None:
         self.rank = rank
@@ -30,15 +43,6 @@ class RankState:
         self.streams = streams  # that are still open, of all of its processes
         self._each = streams  # of one process
         self.world = world or MpiWorld(1)
-        self.pid: int | None = None
-        self.ended = False
-        self.status = ExitStatus()
-        self.reason = ""  # as in `RankStatus`
-        self.restarts = 0
-        self.past: list[ExitStatus] = []  # how its earlier processes ended
-        self.used_mpi = False  # has called MPI_Init
-        self.in_mpi = False  # has called MPI_Init, and not MPI_Finalize since
-        self.aborted = False  # has called MPI_Abort
 
     @property
     def over(self) -> bool:
@@ -67,7 +71,7 @@ class RankState:
     def begin_again(self) -> None:
         """Its process has failed, and will be restarted."""
         self.restarts += 1
-        self.past.append(self.status)
+        self.past += (self.status,)
         self.reset()
 
     def reset(self) -> None:
@@ -133,7 +137,7 @@ class MpiWorld:
     def fill(self, ranks: Sequence[RankState]) -> None:
         """Add its ranks."""
         self.ranks += ranks
-        self._waiting.update(rank.rank for rank in ranks)
+        self._waiting.update([rank.rank for rank in ranks])
 
     def started(self, rank: RankState) -> bool:
         """One of its ranks runs; True if the world was spawned and this was the last rank to start."""
@@ -258,10 +262,10 @@ class RankTable:
         first = self.names.add(len(nodes), first)
         world = MpiWorld(self.names.of(first)[0], mpi)
         world.fill([RankState(first + rank, node, self._streams, world) for rank, node in enumerate(nodes)])
-        self.ranks.update((rank.rank, rank) for rank in world.ranks)
+        self.ranks.update(zip(range(first, self.names.end), world.ranks))
         self._all += world.ranks
-        for rank in world.ranks:
-            self._on.setdefault(rank.node, []).append(rank)
+        for rank, node in zip(world.ranks, nodes):
+            self._on.setdefault(node, []).append(rank)
         return first
 
     def leave_out(self, ranks: Iterable[int]) -> None:

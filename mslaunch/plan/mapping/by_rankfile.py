@@ -14,7 +14,7 @@ from mslaunch.plan.hosts.host_names import YES
 from mslaunch.plan.mapping.topology_view import WHOLE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Container, Sequence
 
     from mslaunch.datamodel.jobmap import RankLine
     from mslaunch.plan.mapping.slot_counts import MappingJob
@@ -32,7 +32,7 @@ def map_by_rankfile(job: MappingJob) -> list[Placement]:
     lines = {line.rank: line for line in job.allocation.ranks}
     made: list[Placement] = []
     for app, context in enumerate(job.request.apps):
-        mine = job.slots.all_of(app)
+        mine = set(job.slots.all_of(app))
         begin = len(made)
         end = begin + context.np if context.np is not None else len(lines)
         if end <= begin:
@@ -46,7 +46,7 @@ def map_by_rankfile(job: MappingJob) -> list[Placement]:
     return made
 
 
-def _placed(job: MappingJob, app: int, line: RankLine, mine: Sequence[int]) -> Placement:
+def _placed(job: MappingJob, app: int, line: RankLine, mine: Container[int]) -> Placement:
     node, machines = line.node, job.machines
     if node not in mine:
         raise AllocationError(

@@ -109,10 +109,10 @@ def turns(machines: TopologyView, node: int, level: str, before: int, count: int
 
     A node without such objects is taken as a whole.
     """
-    objects = machines.count(node, level)
+    objects = machines.objects(node, level)
     if not objects:
         return [WHOLE] * count
-    return [(level, at % objects) for at in range(before, before + count)]
+    return [objects[at % len(objects)] for at in range(before, before + count)]
 
 
 def span(slots: SlotCounts, machines: TopologyView, mine: Sequence[int], wanted: int, level: str) -> list[int]:

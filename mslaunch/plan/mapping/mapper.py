@@ -91,13 +91,12 @@ def _check_numbers(request: Request) -> None:
 def _as_map(placements: Sequence[Placement], slots: SlotCounts) -> JobMap:
     """The map, without the nodes that got no rank."""
     used = [node for node, count in enumerate(slots.used) if count]
-    index = {node: at for at, node in enumerate(used)}
+    if used and used[-1] >= len(used):  # there are nodes without a rank before it
+        index = {node: at for at, node in enumerate(used)}
+        placements = [placement._replace(node=index[placement.node]) for placement in placements]
     return JobMap(
         nodes=tuple(slots.nodes[node] for node in used),
-        placements=tuple(
-            placement if index[placement.node] == placement.node else placement._replace(node=index[placement.node])
-            for placement in placements
-        ),
+        placements=tuple(placements),
         slots=sum(slots.slots),
         oversubscribed=any(slots.used[node] > slots.slots[node] for node in used),
     )

@@ -18,7 +18,7 @@ from mslaunch.plan.mapping.slot_counts import numbered
 from mslaunch.plan.mapping.topology_view import WHOLE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from mslaunch.datamodel.jobmap import Placement
     from mslaunch.plan.mapping.slot_counts import MappingJob
@@ -35,7 +35,7 @@ def map_in_rounds(job: MappingJob) -> list[Placement]:
     return numbered(_dealt(job))
 
 
-def _dealt(job: MappingJob) -> Iterator[tuple[int, int, Locale]]:
+def _dealt(job: MappingJob) -> Iterator[tuple[int, int, Sequence[Locale]]]:
     slots = job.slots
     each = [job.policy.ppn or many for many in slots.slots]
     turns = itertools.cycle([node for node, many in enumerate(each) for _ in range(many)])
@@ -43,14 +43,14 @@ def _dealt(job: MappingJob) -> Iterator[tuple[int, int, Locale]]:
         for node in itertools.islice(turns, sum(each) if context.np is None else context.np):
             slots.take(node, 1)
             slots.asked += 1
-            yield app, node, WHOLE
+            yield app, node, (WHOLE,)
 
 
-def _rows(job: MappingJob) -> Iterator[tuple[int, int, Locale]]:
+def _rows(job: MappingJob) -> Iterator[tuple[int, int, Sequence[Locale]]]:
     slots, sequences = job.slots, job.allocation.sequences
     listed: list[int] = []
     for app, context in enumerate(job.request.apps):
-        mine = slots.all_of(app)
+        mine = set(slots.all_of(app))
         own = sequences[app] if app < len(sequences) else ()
         listed = [node for node in own if node in mine] or listed
         wanted = len(listed) if context.np is None else context.np
@@ -66,5 +66,5 @@ def _rows(job: MappingJob) -> Iterator[tuple[int, int, Locale]]:
                 raise slots.refusal(f"not enough slots: {slots.nodes[node].name} has none left for rank {slots.asked}")
             slots.take(node, 1)
             slots.asked += 1
-            yield app, node, WHOLE
+            yield app, node, (WHOLE,)
         listed = listed[wanted:]

@@ -16,7 +16,7 @@ from mslaunch.errors import AllocationError, counted
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from mslaunch.datamodel.jobmap import Allocation, Node
     from mslaunch.datamodel.request import Policy, Request
@@ -193,7 +193,7 @@ def app_by_app(job: MappingJob, places: Places) -> list[Placement]:
     return numbered(_rows(job, places))
 
 
-def _rows(job: MappingJob, places: Places) -> Iterator[tuple[int, int, Locale]]:
+def _rows(job: MappingJob, places: Places) -> Iterator[tuple[int, int, Sequence[Locale]]]:
     policy, slots, machines = job.policy, job.slots, job.machines
     for app, context in enumerate(job.request.apps):
         mine = slots.open_to(app, whole=bool(policy.ppr) and context.np is None)
@@ -203,25 +203,24 @@ def _rows(job: MappingJob, places: Places) -> Iterator[tuple[int, int, Locale]]:
                 machines.check_cpus(node, locales, policy)
             slots.take(node, len(locales))
             slots.asked += len(locales)
-        for node, locale in _ranked(taken, slots.mapped, policy, machines):
-            yield app, node, locale
+        if policy.rank_by == "slot":  # nearly always, and without another module
+            for node in slots.mapped:
+                yield app, node, taken.get(node, ())
+            continue
+        from mslaunch.plan.mapping.ranking import ranked
+
+        for node, locale in ranked(taken, slots.mapped, policy, machines):
+            yield app, node, (locale,)
 
 
-def _ranked(
-    taken: Mapping[int, Sequence[Locale]], order: Sequence[int], policy: Policy, machines: TopologyView
-) -> list[tuple[int, Locale]]:
-    if policy.rank_by == "slot":  # nearly always, and without another module
-        return [(node, locale) for node in order for locale in taken.get(node, ())]
-    from mslaunch.plan.mapping.ranking import ranked
-
-    return ranked(taken, order, policy, machines)
-
-
-def numbered(rows: Iterable[tuple[int, int, Locale]]) -> list[Placement]:
-    """Placements of (app, node, locale) in rank order: ranks and local ranks counted through."""
-    locals_: dict[int, int] = {}
-    placements = []
-    for rank, (app, node, locale) in enumerate(rows):
-        local = locals_[node] = locals_.get(node, -1) + 1
-        placements.append(Placement(rank, app, node, local, (), locale, ()))
-    return placements
+def numbered(rows: Iterable[tuple[int, int, Sequence[Locale]]]) -> list[Placement]:
+    """Placements in rank order, of (app, node, locales of its next ranks): ranks and local ranks counted through."""
+    used: dict[int, int] = {}
+    made: list[Placement] = []
+    for app, node, locales in rows:
+        rank, local = len(made), used.get(node, 0)
+        used[node] = local + len(locales)
+        made += [
+            Placement._make((rank + at, app, node, local + at, (), locale, ())) for at, locale in enumerate(locales)
+        ]
+    return made

@@ -38,7 +38,7 @@ class TopologyView:
         self.nodes = nodes
         self._known = topologies
         self.topologies = [topologies.get(node.name) or flats[max(1, node.slots or 1)] for node in nodes]
-        self._counts: dict[tuple[int, str], int] = {}
+        self._objects: dict[tuple[int, str], list[Locale]] = {}  # by id of a topology, which nodes that are alike share
 
     def is_known(self, node: int) -> bool:
         """Whether this node's topology is its own, and not a flat one in its place."""
@@ -46,10 +46,16 @@ class TopologyView:
 
     def count(self, node: int, level: str) -> int:
         """How many objects of this level the node has."""
-        key = (node, level)
-        if key not in self._counts:
-            self._counts[key] = max(self.topologies[node].row(level), default=-1) + 1
-        return self._counts[key]
+        return len(self.objects(node, level))
+
+    def objects(self, node: int, level: str) -> Sequence[Locale]:
+        """The objects of this level that the node has."""
+        topology = self.topologies[node]
+        found = self._objects.get((id(topology), level))
+        if found is None:
+            numbers = range(max(topology.row(level), default=-1) + 1)
+            found = self._objects[id(topology), level] = [(level, number) for number in numbers]
+        return found
 
     def inside(self, node: int, locale: Locale) -> list[int]:
         """The places in `Topology.cpus` of the hardware threads of one object, or of the whole node."""
