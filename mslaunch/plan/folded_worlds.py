@@ -11,19 +11,7 @@ from mslaunch.faststd import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from mslaunch.datamodel.node_plan import NodePlan, World
-
 _WIDEST = 18  # digits of a number that is counted
-
-
-def folded(world: World) -> dict[str, Sequence[str]]:
-    """The fields for `control.pack_plan`."""
-    return {"world.hosts": folded_names(world.hosts), "world.ranks": folded_rows(world.ranks)}
-
-
-def alike(plan: NodePlan) -> dict[str, Sequence[str]]:
-    """Of any plan of a job the fields that all have, each a list of words once and for all."""
-    return {**folded(plan.world), "scrub": plan.scrub, "together": plan.together, "direct": plan.direct}
 
 
 def folded_names(names: Iterable[str]) -> list[str]:

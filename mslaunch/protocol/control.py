@@ -12,14 +12,9 @@ from mslaunch.protocol.codec import checked, integer, pack, strict, unpack
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-    from typing import Any, Protocol, TypeVar
+    from typing import Any, TypeVar
 
     T = TypeVar("T")
-
-    class Record(Protocol):
-        """A NamedTuple."""
-
-        def _asdict(self) -> dict[str, Any]: ...
 
 
 class Hello(NamedTuple):
@@ -99,17 +94,16 @@ _READERS: dict[str, Callable[[str], object]] = {
 }
 
 
-def _word(value: object) -> str:
-    """A flag is "yes" or ""; what is not known is ""."""
-    if value is None or isinstance(value, bool):
-        return "yes" if value else ""
-    return str(value)
+def words_of(value: Any) -> Iterable[str]:
+    """One word, or one for each of several values.  A flag is "yes" or ""; what is not known is ""."""
+    if isinstance(value, (tuple, list)):
+        return map(str, value)
+    return ("yes" if value is True else "" if value is None or value is False else str(value),)
 
 
-def fields_of(record: Record, prefix: str = "", without: Collection[str] = ()) -> dict[str, Iterable[str]]:
-    """The fields of a record by their names, each of one word or, for a tuple, of one a value."""
-    items = [(name, value) for name, value in record._asdict().items() if name not in without]
-    return {prefix + name: map(_word, value if isinstance(value, tuple) else (value,)) for name, value in items}
+def fields_of(record: Any, prefix: str = "", without: Collection[str] = ()) -> dict[str, Iterable[str]]:
+    """The fields of a record by their names."""
+    return {prefix + name: words_of(value) for name, value in zip(record._fields, record) if name not in without}
 
 
 def record_of(kind: Callable[..., T], fields: Mapping[str, Sequence[str]], prefix: str = "", /, **known: object) -> T:
@@ -127,7 +121,7 @@ def record_of(kind: Callable[..., T], fields: Mapping[str, Sequence[str]], prefi
     return kind(**values)
 
 
-def pack_record(record: Record) -> bytes:
+def pack_record(record: Any) -> bytes:
     """The payload of a record whose fields are words, numbers and flags, or tuples of these."""
     return pack(fields_of(record))
 
@@ -186,33 +180,33 @@ def unpack_topology(payload: bytes) -> Topology:
     return Topology(cpus, objects, numa)
 
 
-_OWN_RECORDS = ("ranks", "apps", "services", "world")  # the fields of a plan that are records themselves
-
-
-def pack_plan(plan: NodePlan, world: Mapping[str, Sequence[str]] = {}) -> bytes:
-    """The payload of LAUNCH.  Ranks are packed more tightly than other records, since there are many.
-
-    `world`: hosts and ranks of its world, as `plan.folded_worlds` writes those of a large one.
-    """
-    fields = {
-        **fields_of(plan, "", _OWN_RECORDS),
-        **fields_of(plan.world, "world.", ("ranks",)),
-        "world.ranks": (" ".join(f"{rank}:1:1" for rank in row) + "/1/0" for row in plan.world.ranks),
-        **world,
-        "ranks": [str(rank.rank) for rank in plan.ranks],
-    }
-    listed: dict[str, Sequence[Record]] = {"app": plan.apps, "service": plan.services}
-    for name, records in listed.items():
-        fields[f"{name}s"] = [str(len(records))]
-        for index, record in enumerate(records):
-            fields.update(fields_of(record, f"{name}.{index}."))
-    for rank in plan.ranks:
-        fields[f"rank.{rank.rank}"] = [str(rank.app), " ".join(map(str, rank.cpus)), *rank.env]
-        if rank.wrapper:
-            fields[f"wrapper.{rank.rank}"] = rank.wrapper
-        if rank.memory:
-            fields[f"memory.{rank.rank}"] = map(str, rank.memory)
+def pack_plan(plan: NodePlan) -> bytes:
+    """The payload of LAUNCH; of many, `alike_plans` makes smaller ones, and sooner."""
+    fields: dict[str, Iterable[str]] = {}
+    for name, value in zip(plan._fields, plan):
+        fields.update(plan_fields(name, value))
     return pack(fields)
+
+
+def plan_fields(name: str, value: Any) -> dict[str, Iterable[str]]:
+    """One field of a plan.  Ranks are packed more tightly than other records, since there are many."""
+    fields: dict[str, Iterable[str]] = {name: words_of(value)}
+    if name == "world":
+        fields = fields_of(value, "world.")
+        fields["world.ranks"] = [" ".join(f"{rank}:1:1" for rank in row) + "/1/0" for row in value.ranks]
+    if name in ("apps", "services"):
+        fields = {name: (str(len(value)),)}
+        for index, record in enumerate(value):
+            fields.update(fields_of(record, f"{name[:-1]}.{index}."))
+    if name == "ranks":
+        fields = {name: [str(rank.rank) for rank in value]}
+        for number, app, env, cpus, wrapper, memory in value:
+            fields[f"rank.{number}"] = [str(app), " ".join(map(str, cpus)), *env]
+            if wrapper:
+                fields[f"wrapper.{number}"] = words_of(wrapper)
+            if memory:
+                fields[f"memory.{number}"] = words_of(memory)
+    return fields
 
 
 @strict

@@ -102,14 +102,9 @@ def pack_abort(abort: Abort) -> bytes:
     return pack_record(abort._replace(text=abort.text.replace("\0", " ")[:_TEXT]))
 
 
-def pack_part(sources: Mapping[str, str]) -> bytes:
-    """The payload of PART: modules that only some jobs need, and their sources."""
-    return pack({name: [source] for name, source in sources.items()})
-
-
 @strict
 def unpack_part(payload: bytes) -> dict[str, str]:
-    """The inverse of `pack_part`."""
+    """The payload of PART: modules that only some jobs need, and their sources."""
     return {name: source for name, (source,) in unpack(payload).items()}
 
 

@@ -113,6 +113,7 @@ def _mpi(data: bytes) -> None:
 
 def _mpi_seeds() -> list[bytes]:
     from mslaunch.protocol import control, mpi
+    from mslaunch.transport.bootstrap.agent_program import pack_part
 
     parts = [
         mpi.Gathering("fence", ("0", "0.1"), (b"xyz", b"")),
@@ -122,7 +123,7 @@ def _mpi_seeds() -> list[bytes]:
     ]
     return [
         *(bytes([kind]) + mpi.pack_with_blobs(part) for kind, part in enumerate(parts)),
-        b"\4" + mpi.pack_part({"a.b": "import os"}),
+        b"\4" + pack_part({"a.b": "import os"}),
         b"\5" + mpi.pack_abort(mpi.Abort(1, "bye")),
         b"\6" + control.pack_record(mpi.Alone("/lib/libmpi.so", "MPICH", True, "pmi")),
     ]

@@ -19,10 +19,9 @@ from mslaunch.launcher.job.job_state import JobState
 from mslaunch.launcher.job.restart_policy import policy_of
 from mslaunch.launcher.launch import run as launch
 from mslaunch.launcher.messages.closing_report import unreached_text
-from mslaunch.plan.folded_worlds import alike
 from mslaunch.plan.mapping.pipeline import place
 from mslaunch.plan.node_plans import make_plans
-from mslaunch.protocol import control
+from mslaunch.protocol.alike_plans import AlikePlans
 from mslaunch.protocol.call_proof import bytecode
 from mslaunch.runtime.reused_memory import reuse_freed_memory
 from mslaunch.transport.bootstrap.agent_program import program_for
@@ -87,9 +86,9 @@ def plan(nodes: int) -> list[Step]:
     plans = make_plans(request, placed.jobmap, os.environ, os.getcwd(), endpoint, "12345678", secret="0" * 32)
     watch.mark("plans")
     longest = total = 0
-    common = alike(plans[0])
+    packer = AlikePlans()
     for each in plans:
-        size = len(control.pack_plan(each, common))
+        size = len(packer.pack(each))
         longest, total = max(size, longest), total + size
     watch.mark("plans to frames", f"{total / nodes:.0f} bytes a frame, the longest {longest}")
     if len(state.table.ranks) != nodes * RANKS or len(plans) != nodes:

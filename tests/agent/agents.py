@@ -13,9 +13,8 @@ from typing import Any
 from mslaunch.datamodel.node_plan import AppPlan, NodePlan, RankPlan
 from mslaunch.datamodel.node_report import ExitStatus
 from mslaunch.protocol import control, frames
-from mslaunch.protocol.mpi import pack_part
 from mslaunch.protocol.program_request import ASKS
-from mslaunch.transport.bootstrap.agent_program import part, program_for
+from mslaunch.transport.bootstrap.agent_program import pack_part, part, program_for
 from mslaunch.transport.bootstrap.command_lines import boot_argv
 
 BOUND = 20.0  # seconds for what should take a few milliseconds

@@ -20,11 +20,10 @@ from mslaunch.protocol.mpi import (
     Gathering,
     Question,
     Released,
-    pack_part,
     pack_with_blobs,
     unpack_with_blobs,
 )
-from mslaunch.transport.bootstrap.agent_program import part
+from mslaunch.transport.bootstrap.agent_program import pack_part, part
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "unit"))
 

@@ -93,8 +93,7 @@ def _request(connection: AgentConnection, jobid: str, now: float) -> bytes:
 
 def _part() -> bytes:
     """What the agents need for this; it goes ahead of the request, and saves them the question."""
-    from mslaunch.protocol.mpi import pack_part
-    from mslaunch.transport.bootstrap.agent_program import part
+    from mslaunch.transport.bootstrap.agent_program import pack_part, part
 
     return frames.encode(frames.PART, payload=pack_part(part(PART)))
 

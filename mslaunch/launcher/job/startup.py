@@ -77,7 +77,7 @@ class Startup:
         self.services: dict[int, int] = {}  #: the node of each that may run
         self._notices: dict[int, int] = {}  # how many have come from each node
         self._first: Mapping[int, NodePlan] = {}
-        self._alike: Mapping[str, Sequence[str]] = {}  # what the plans of a job on several hosts have in common
+        self._pack: Callable[[NodePlan], bytes] = control.pack_plan
         self._began = 0.0
         self._awaited: events.AwaitPort | None = None
         self._rendezvous = Rendezvous(agents.hellos, agents.host, plans.rendezvous, agents.send, self._found)
@@ -158,6 +158,10 @@ class Startup:
         self._console.verbose(_endpoint_text(endpoint))
         self._first = self._make.services(endpoint)
         self.plans = self._make.ranks(endpoint)
+        if len(self.plans) > 1:
+            from mslaunch.protocol.alike_plans import AlikePlans
+
+            self._pack = AlikePlans().pack
         first = [(service.number, node) for node, plan in self._first.items() for service in plan.services]
         later = [(service.number, node) for node, plan in enumerate(self.plans) for service in plan.services]
         self.services.update((*first, *later))
@@ -234,11 +238,7 @@ class Startup:
         self._post(events.PortOpened(awaited.rank))
 
     def _launch(self, node: int, plan: NodePlan) -> None:
-        if not self._alike and len(self.plans) > 1:
-            from mslaunch.plan.folded_worlds import alike
-
-            self._alike = alike(plan)
-        self._agents.send(node, frames.encode(frames.LAUNCH, payload=control.pack_plan(plan, self._alike)))
+        self._agents.send(node, frames.encode(frames.LAUNCH, payload=self._pack(plan)))
 
 
 def _endpoint_text(endpoint: Endpoint) -> str:

@@ -201,8 +201,7 @@ class MpiFrames:
 
     def _send_part(self, node: int, frame: frames.Frame) -> None:
         """An agent needs modules that did not travel with it."""
-        from mslaunch.protocol.mpi import pack_part
-        from mslaunch.transport.bootstrap.agent_program import part
+        from mslaunch.transport.bootstrap.agent_program import pack_part, part
 
         name = frame.payload.decode("ascii", "replace")
         if (node, name) in self._parts:

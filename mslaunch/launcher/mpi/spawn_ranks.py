@@ -16,7 +16,8 @@ from mslaunch.launcher.mpi.node_quota import NodeQuota
 from mslaunch.launcher.mpi.spawn_policy import SpawnPolicy
 from mslaunch.plan.mapping.spawn_placement import SpawnCommand, SpawnPlacement, place_spawned, understand
 from mslaunch.plan.node_plans import empty_plan, make_plans, make_world
-from mslaunch.protocol import control, frames
+from mslaunch.protocol import frames
+from mslaunch.protocol.alike_plans import AlikePlans
 from mslaunch.protocol.codec import integer
 from mslaunch.protocol.mpi import Answer
 
@@ -90,7 +91,7 @@ class Spawner:
         request, environ = context.request, context.environ
         self._policy = SpawnPolicy(request.spawn, context.allocation.nodes, job.in_mpi, environ, context.cwd)
         self._policy.add_world(first.first, [context.jobmap.nodes[row.node].name for row in context.jobmap.placements])
-        self._folded: dict[str, Mapping[str, Sequence[str]]] = {}  # hosts and ranks of each world, in short
+        self._payloads = AlikePlans()
         self._quota = NodeQuota(_WAITING, _WAITING_SIZE)
         self._told: dict[int, int] = {}  # node -> failed spawns
 
@@ -282,12 +283,7 @@ class Spawner:
         return make_plans(request, jobmap, environ, cwd, context.endpoint, context.jobid, world, context.attempt)
 
     def _launch(self, node: int, plan: NodePlan) -> None:
-        from mslaunch.plan.folded_worlds import folded
-
-        if plan.world.name not in self._folded:
-            self._folded[plan.world.name] = folded(plan.world)
-        payload = control.pack_plan(plan, self._folded[plan.world.name])
-        self._job.send(node, frames.encode(frames.LAUNCH, payload=payload))
+        self._job.send(node, frames.encode(frames.LAUNCH, payload=self._payloads.pack(plan)))
 
     def settled(self, number: int, error: str) -> None:
         """All ranks of a world run, or (`error`) it is being ended."""

@@ -12,11 +12,12 @@ import sys
 
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.protocol.call_proof import bytecode
+from mslaunch.protocol.codec import pack
 from mslaunch.transport.bootstrap.bare_source import bare
 from mslaunch.transport.bootstrap.manifest import CORE, FIRST, PARTS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
     from types import CodeType
 
 #: the first entry of the table: installs a finder for the others
@@ -77,6 +78,11 @@ def table_of(names: Iterable[str], entry: str, compiled: bool) -> bytes:
 def part(name: str) -> dict[str, str]:
     """The sources of a part by the names of its modules, "" for packages; raises KeyError if there is no such part."""
     return {module: _source(module)[1] for module in PARTS[name]}
+
+
+def pack_part(sources: Mapping[str, str]) -> bytes:
+    """The payload of PART, which `protocol.mpi.unpack_part` reads."""
+    return pack({name: [source] for name, source in sources.items()})
 
 
 def _file(name: str) -> tuple[bool, str]:

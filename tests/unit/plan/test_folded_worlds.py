@@ -7,8 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mslaunch.datamodel.node_plan import NodePlan, World
-from mslaunch.plan.folded_worlds import folded, folded_names, folded_rows, pack_runs
+from mslaunch.plan.folded_worlds import folded_names, folded_rows, pack_runs
 from mslaunch.protocol import control
+from mslaunch.protocol.alike_plans import AlikePlans
 
 NAMES = st.one_of(
     st.builds(
@@ -20,7 +21,7 @@ ROWS = st.lists(st.integers(0, 30), unique=True, max_size=4).map(sorted).map(tup
 
 
 def again(world: World) -> World:
-    return control.unpack_plan(control.pack_plan(NodePlan((), (), (), world=world), folded(world))).world
+    return control.unpack_plan(AlikePlans().pack(NodePlan((), (), (), world=world))).world
 
 
 def regular(nodes: int, each: int = 8) -> World:
@@ -38,10 +39,8 @@ def test_any_world_survives(names: list[str], rows: list[tuple[int, ...]]) -> No
 @pytest.mark.parametrize("nodes", [2, 999, 10_000])
 def test_a_world_of_hosts_that_are_counted_takes_the_same_words_whatever_its_size(nodes: int) -> None:
     world = regular(nodes)
-    assert folded(world) == {
-        "world.hosts": [f"node/000000/{nodes}/"],
-        "world.ranks": [f"0:8:1/{nodes}/8"],
-    }
+    assert folded_names(world.hosts) == [f"node/000000/{nodes}/"]
+    assert folded_rows(world.ranks) == [f"0:8:1/{nodes}/8"]
     assert again(world) == world
 
 

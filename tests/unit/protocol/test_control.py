@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from mslaunch.datamodel.node_plan import AppPlan, NodePlan, RankPlan, ServicePlan, World
 from mslaunch.datamodel.node_report import LEVELS, ExitStatus, Topology
 from mslaunch.errors import WireError
-from mslaunch.plan.folded_worlds import folded, pack_runs
+from mslaunch.plan.folded_worlds import pack_runs
 from mslaunch.protocol import control
+from mslaunch.protocol.alike_plans import AlikePlans
 from mslaunch.protocol.codec import pack
 from mslaunch.protocol.control import Hello, Reserved
 
@@ -81,9 +82,18 @@ def test_runs_are_of_ranks_that_a_job_can_have(text: str) -> None:
 def test_a_plan_survives_a_round_trip(plan: NodePlan) -> None:
     again = control.unpack_plan(control.pack_plan(plan))
     assert again == plan
-    assert control.unpack_plan(control.pack_plan(plan, folded(plan.world))) == plan
+    assert control.unpack_plan(AlikePlans().pack(plan)) == plan
     assert [type(rank) for rank in again.ranks] == [RankPlan] * len(plan.ranks)
     assert type(again.merge) is bool
+
+
+@FEW
+@given(st.lists(PLANS, min_size=1, max_size=3))
+def test_plans_with_fields_alike_survive_one_after_the_other(plans: list[NodePlan]) -> None:
+    mixed = [plan._replace(env=plans[0].env, world=plans[-1].world, ranks=plans[-1].ranks) for plan in plans]
+    packer = AlikePlans()
+    for plan in (*plans, *mixed, *plans):
+        assert control.unpack_plan(packer.pack(plan)) == plan
 
 
 @FEW

@@ -13,6 +13,7 @@ from mslaunch.errors import WireError
 from mslaunch.protocol import mpi
 from mslaunch.protocol.control import pack_record, unpack_record
 from mslaunch.protocol.mpi import Abort, Alone, Answer, Gathering, Question, Released
+from mslaunch.transport.bootstrap.agent_program import pack_part
 
 FEW = settings(max_examples=60, deadline=None)
 WORDS = st.text(st.characters(blacklist_characters="\0", blacklist_categories=("Cs",)), max_size=8)
@@ -98,7 +99,7 @@ def test_alone(alone: Alone) -> None:
 
 def test_a_part() -> None:
     sources = {"mslaunch.agent.mpi.pmi.pmi_server": "import os\n", "mslaunch.agent.mpi.pmi.key_value_store": ""}
-    assert mpi.unpack_part(mpi.pack_part(sources)) == sources
+    assert mpi.unpack_part(pack_part(sources)) == sources
 
 
 @settings(max_examples=300, deadline=None)
