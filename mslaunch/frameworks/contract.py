@@ -11,6 +11,7 @@ from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from typing import Any
 
     from mslaunch.datamodel.jobmap import NodeStore
     from mslaunch.datamodel.node_plan import ServicePlan
@@ -58,6 +59,23 @@ class RankInfo(NamedTuple):
     rank_addresses: tuple[str, ...] = ()  # HOST:PORT of each rank, where a framework wants one; (): none are known
 
 
+class Blank:
+    """A number in the place of many ranks at once, which each of them has otherwise.
+
+    A framework may use it as the value of a variable, and for nothing else: all else that could be done with it fails.
+    """
+
+    def _refuse(self, *_: object) -> Any:
+        raise TypeError("the number of a rank or a node is not known yet: it can only be the value of a variable")
+
+    __bool__ = __eq__ = __format__ = __repr__ = __str__ = _refuse
+    __hash__ = None  # type: ignore[assignment]
+
+
+RANK: Any = Blank()  #: as `RankInfo.rank` of many ranks
+NODE: Any = Blank()  #: as `RankInfo.node` of many nodes
+
+
 class ProgramInfo(NamedTuple):
     """One of the job's programs, the same for all of its ranks."""
 
@@ -85,7 +103,9 @@ class Framework(NamedTuple):
     words: tuple[str, ...] = ()
     scrub: tuple[str, ...] = ()  # names, and NAME* patterns, that a launch around this one may have left behind
     forward: tuple[str, ...] = ()  # the launcher's variables that ranks on all hosts get
-    job: Callable[[RankInfo], Variables] = lambda place: {}  # variables of all ranks of a node
+    #: variables of all ranks of a node.  Here and in `rank`, what is alike in a job is asked for once: so `place.rank`
+    #: and `place.node` may be a `Blank`, unless each rank has addresses of its own (`store`, `rank_addresses`)
+    job: Callable[[RankInfo], Variables] = lambda place: {}
     program: Callable[[ProgramInfo], Variables] = lambda program: {}  # of all ranks of a program
     rank: Callable[[RankInfo], Variables] = lambda place: {}  # of one rank
     #: for a rank that has no value of its own: number of ranks, what the user gave (strongest first), whether failed

@@ -19,7 +19,7 @@ from mslaunch.launcher.interrupts import Interrupts, check_warning
 from mslaunch.launcher.job.restart_policy import check_shared
 from mslaunch.launcher.observers import LaunchEnded, Observers
 from mslaunch.launcher.stdio.terminal import Console, write_all
-from mslaunch.plan.exported_variables import missing_exports
+from mslaunch.plan.rank_variables import missing_exports
 from mslaunch.runtime.loop import Loop
 
 if TYPE_CHECKING:

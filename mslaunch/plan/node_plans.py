@@ -26,16 +26,15 @@ from mslaunch.datamodel.node_plan import (
 from mslaunch.errors import UsageError
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.frameworks import table as frameworks
-from mslaunch.frameworks.contract import ProgramInfo, RankInfo
-from mslaunch.plan.exported_variables import ATTEMPT, OWN, defaults, exported, forwarded, of_job
+from mslaunch.frameworks.contract import ProgramInfo
+from mslaunch.plan.rank_variables import ATTEMPT, OWN, FrameworkVariables, defaults, exported, forwarded, of_job
 
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping, Sequence
-    from typing import Any
 
     from mslaunch.datamodel.jobmap import Endpoint, JobMap, Placement
     from mslaunch.datamodel.node_plan import ServicePlan
-    from mslaunch.datamodel.request import Request, Share
+    from mslaunch.datamodel.request import Request
     from mslaunch.plan.device_shares import DeviceShares
 
 
@@ -60,10 +59,10 @@ def make_plans(
     answers of all agents; None: nobody has asked.  `unbound` are the app contexts that are not bound because their
     programs have threads.  Raises UsageError for a variable that cannot be passed on.
     """
-    plans = _NodePlans(request, jobmap, environ, cwd, endpoint, jobid, attempt, devices, unbound=unbound)
+    own = world or make_world(request, jobmap, jobid, attempt=attempt, secret=secret)
+    plans = _NodePlans(request, jobmap, environ, cwd, endpoint, jobid, attempt, own, devices=devices, unbound=unbound)
     services = () if world or first_services(request, jobmap) else plans.services()
-    world = world or make_world(request, jobmap, jobid, attempt=attempt, secret=secret)
-    return [plans.of(node, world, services if node == plans.service else ()) for node in range(len(jobmap.nodes))]
+    return [plans.of(node, services if node == plans.service else ()) for node in range(len(jobmap.nodes))]
 
 
 def service_plans(
@@ -80,9 +79,9 @@ def service_plans(
     """The services that are started before the ranks: for their node, by number, a plan without ranks."""
     if not first_services(request, jobmap):
         return {}
-    plans = _NodePlans(request, jobmap, environ, cwd, endpoint, jobid, attempt)
     world = make_world(request, jobmap, jobid, attempt=attempt, secret=secret)
-    return {plans.service: plans.of(plans.service, world, plans.services(), ranks=False)}
+    plans = _NodePlans(request, jobmap, environ, cwd, endpoint, jobid, attempt, world)
+    return {plans.service: plans.of(plans.service, plans.services(), ranks=False)}
 
 
 def first_services(request: Request, jobmap: JobMap) -> tuple[ServiceId, ...]:
@@ -114,12 +113,16 @@ def make_world(
     """
     digits = str(int(jobid, 16) + (attempt - 1 << 16) & 0xFFFF0000 | number)
     used = [(node.name, rows) for node, rows in zip(jobmap.nodes, jobmap.by_node()) if rows]
+    first = jobmap.first
+    sizes = [0] * len(request.apps)
+    for placement in jobmap.placements:
+        sizes[placement.app] += 1
     return World(
         name=f"{digits}-{secret}" if secret else digits,
-        first=jobmap.first,
+        first=first,
         hosts=tuple(name for name, _ in used),
-        ranks=tuple(tuple(placement.rank - jobmap.first for placement in rows) for _, rows in used),
-        sizes=tuple(sum(placement.app == app for placement in jobmap.placements) for app in range(len(request.apps))),
+        ranks=tuple(tuple([placement.rank - first for placement in rows]) for _, rows in used),
+        sizes=tuple(sizes),
         slots=jobmap.slots,
     )
 
@@ -131,7 +134,7 @@ def empty_plan(request: Request, world: World) -> NodePlan:
 
 
 class _NodePlans:
-    """What the plans of one launch, or of one world, are made of."""
+    """What the plans of one launch, or of one world, are made of; what they have alike is the same object in all."""
 
     def __init__(
         self,
@@ -142,8 +145,9 @@ class _NodePlans:
         endpoint: Endpoint,
         jobid: str,
         attempt: int,
-        devices: DeviceShares | None = None,
+        world: World,
         *,
+        devices: DeviceShares | None = None,
         unbound: Container[int] = (),
     ) -> None:
         self._devices = devices
@@ -151,91 +155,90 @@ class _NodePlans:
         self._request = request
         self._jobmap = jobmap
         self._endpoint = endpoint
-        self._jobid = jobid
-        self._attempt = attempt
-        self._own = (f"{JOB_MARK}{jobid}", f"{ATTEMPT}={attempt}")
+        self._world = world
         self._near = tuple(_app_plan(request, index, environ, cwd) for index in range(len(request.apps)))
         shared = of_job(request.shared, environ, request.scrub)
         self._far = tuple(
             app._replace(env=(*shared, *forwarded(asked, environ, request.scrub), *app.env))
             for app, asked in zip(self._near, request.apps)
         )
-        self._defaults = defaults(request, environ, len(jobmap.placements))
-        if request.output.xterm and "DISPLAY" in environ:  # unless the way there brought one along (ssh -X)
-            self._defaults += (f"DISPLAY={environ['DISPLAY']}",)
         self._on = jobmap.by_node()
-        with_ranks = (node for node, rows in enumerate(self._on) if rows)
-        self._number = {node: number for number, node in enumerate(with_ranks)}
-        self._names = [jobmap.nodes[node].name for node in self._number]
-        self._direct = direct_hosts(endpoint, self._names)
-        self._cross: dict[int, dict[int, int]] = {}  # local rank -> node -> its number among those that have one
-        self._alike: tuple[str, RankInfo] | None = None  # a world, and what its ranks have in common
-        self._addresses: tuple[str, ...] = ()
-        if endpoint.rank_ports:
-            from mslaunch.plan.rank_addresses import rank_addresses
-
-            self._addresses = rank_addresses(jobmap, endpoint.rank_ports)
+        each = request.devices.each if devices else 0
+        self._frameworks = FrameworkVariables(request, jobmap, endpoint, world, jobid, attempt, each)
+        self._marks = f"{JOB_MARK}{jobid}", f"{ATTEMPT}={attempt}", f"{NODE_MARK}{jobid}@"
         self._readers = stdin_ranks(request, len(jobmap.placements), jobmap.first)
         self._windows = xterm_ranks(request, len(jobmap.placements), jobmap.first)
+        self._plan = self._of_all(environ)
         self.service = jobmap.service_node
 
-    def of(self, node: int, world: World, services: tuple[ServicePlan, ...], ranks: bool = True) -> NodePlan:
-        """The plan of a node; `ranks` False: with what its services need, and without its ranks."""
-        request, jobmap = self._request, self._jobmap
-        here = self._on[node] if ranks else []
-        if not (here or services):
-            return empty_plan(request, world)
-        any_rank = here[0] if here else jobmap.placements[0]
-        local_size = len(self._on[any_rank.node])
-        rows = tuple(self._rank_plan(placement, local_size, world) for placement in here)
-        apps = self._near if jobmap.nodes[node].local else self._far
-        if request.fill or request.local_rank_word:
-            from mslaunch.plan.rank_patterns import filler, with_own_arguments
-
-            macro = request.local_rank_word
-            fill = filler(self._names) if request.fill else lambda word, at: word.replace(macro, str(at.local_rank))
-            places = [self._place(placement, local_size, world) for placement in here]
-            rows, apps = with_own_arguments(fill, places, rows, apps)
+    def _of_all(self, environ: Mapping[str, str]) -> NodePlan:
+        """What all nodes with ranks have alike."""
+        request = self._request
+        given = defaults(request, environ, len(self._jobmap.placements))
+        if request.output.xterm and "DISPLAY" in environ:  # unless the way there brought one along (ssh -X)
+            given += (f"DISPLAY={environ['DISPLAY']}",)
         return NodePlan(
-            ranks=rows,
-            apps=apps,
-            env=(*frameworks.job_env(self._place(any_rank, local_size, world)), *self._own, self._mark(node)),
-            defaults=self._defaults + frameworks.LONE * (len(here) == 1 and here[0].app in self._unbound),
+            (),
+            (),
+            (),
+            defaults=given,
             together=frameworks.TOGETHER,
             scrub=(*frameworks.SCRUB, *OWN, *request.scrub),
-            services=services,
-            stdin=tuple(RankId(placement.rank) for placement in here if placement.rank in self._readers),
             merge=request.output.merge,
             pty=request.output.pty,
             grace=request.grace,
             term_to=request.term_to or "rank",
-            session=bool(here)
-            and any(app.preload_binary or app.preload_files or app.session_dir for app in request.apps),
+            session=any(app.preload_binary or app.preload_files or app.session_dir for app in request.apps),
             index_argv=request.index_argv,
-            world=world._replace(here=self._number[node] if here else -1),
-            direct=self._direct,
+            direct=direct_hosts(self._endpoint, self._world.hosts),
         )
 
-    def _mark(self, node: int) -> str:
-        return f"{NODE_MARK}{self._jobid}@{self._jobmap.nodes[node].name}"
+    def of(self, node: int, services: tuple[ServicePlan, ...], ranks: bool = True) -> NodePlan:
+        """The plan of a node; `ranks` False: with what its services need, and without its ranks."""
+        request, jobmap = self._request, self._jobmap
+        here = self._on[node] if ranks else []
+        if not (here or services):
+            return empty_plan(request, self._world)
+        any_rank = here[0] if here else jobmap.placements[0]
+        local_size = len(self._on[any_rank.node])
+        rows = self._rank_plans(here)
+        apps = self._near if jobmap.nodes[node].local else self._far
+        if request.fill or request.local_rank_word:
+            from mslaunch.plan.rank_patterns import filler, with_own_arguments
 
-    def _rank_plan(self, placement: Placement, local_size: int, world: World) -> RankPlan:
-        place = self._place(placement, local_size, world)
-        env = tuple(frameworks.rank_env(place))
-        if self._devices:
-            env += tuple(self._devices.variables(placement.node, placement.local_rank, local_size))
-        if self._request.rank_variables:
-            from mslaunch.plan.rank_patterns import filled
-
-            env += filled(self._request.rank_variables, place)
-        return RankPlan(
-            RankId(placement.rank + world.first - self._jobmap.first),
-            placement.app,
-            env,
-            placement.cpus,
-            _window(self._request, placement.rank) if placement.rank in self._windows else (),
-            placement.memory,
+            macro, hosts = request.local_rank_word, self._world.hosts
+            fill = filler(hosts) if request.fill else lambda word, at: word.replace(macro, str(at.local_rank))
+            places = [self._frameworks.place(row, local_size) for row in here]
+            rows, apps = with_own_arguments(fill, places, rows, apps)
+        of_job, of_attempt, of_node = self._marks
+        env = self._frameworks.of_node(any_rank, local_size)
+        lone = len(here) == 1 and here[0].app in self._unbound
+        return self._plan._replace(
+            ranks=rows,
+            apps=apps,
+            env=(*env, of_job, of_attempt, of_node + jobmap.nodes[node].name),
+            defaults=self._plan.defaults + frameworks.LONE * lone,
+            services=services,
+            stdin=tuple([RankId(row.rank) for row in here if row.rank in self._readers]) if self._readers else (),
+            session=self._plan.session and bool(here),
+            world=self._world._replace(here=self._frameworks.number[node] if here else -1),
         )
+
+    def _rank_plans(self, here: Sequence[Placement]) -> tuple[RankPlan, ...]:
+        shift, windows = self._world.first - self._jobmap.first, self._windows
+        patterns = self._request.rank_variables
+        made = []
+        for row, words in zip(here, self._frameworks.of_ranks(here)):
+            rank, app, node, local_rank, cpus, _, memory = row
+            if self._devices:
+                words.extend(self._devices.variables(node, local_rank, len(here)))
+            if patterns:
+                from mslaunch.plan.rank_patterns import filled
+
+                words.extend(filled(patterns, self._frameworks.place(row, len(here))))
+            window = _window(self._request, rank) if rank in windows else ()
+            made.append(RankPlan._make((rank + shift, app, tuple(words), cpus, window, memory)))
+        return tuple(made)
 
     def services(self) -> tuple[ServicePlan, ...]:
         """All services that there may be."""
@@ -243,71 +246,9 @@ class _NodePlans:
             return ()
         cluster = self._request.cluster
         first = bool(first_services(self._request, self._jobmap))
-        place = self._place(self._jobmap.placements[0], 1, World())
+        place = self._frameworks.place(self._jobmap.placements[0], 1)
         policy = cluster._replace(first=first, cpus=cluster.cpus or self._jobmap.service_cpus)
         return tuple(plan._replace(hosts=self._endpoint.hosts) for plan in frameworks.services(place, policy))
-
-    def _place(self, placement: Placement, local_size: int, world: World) -> RankInfo:
-        slots, local = self._jobmap.nodes[placement.node].slots, self._request.policy.local
-        if self._alike is None or self._alike[0] != world.name:
-            self._alike = world.name, self._in_job(world)
-        place = self._alike[1]._replace(
-            rank=placement.rank,
-            local_rank=placement.local_rank,
-            local_size=local_size,
-            node=self._number[placement.node],
-            bound=bool(placement.cpus),
-            crowded=slots is not None and local_size > slots,
-            even_cpus=placement.cpus if local and (local.even_cpus or local.even_numa) else (),
-            **self._of_store(placement),
-        )
-        share = self._request.cluster.share
-        return _shared(place, share) if share else place
-
-    def _in_job(self, world: World) -> RankInfo:
-        """What all ranks of a world have in common; the rest is that of none of them."""
-        jobmap, endpoint, cluster = self._jobmap, self._endpoint, self._request.cluster
-        return RankInfo(
-            *(0, len(jobmap.placements), 0, 0, 0, len(self._number), jobmap.slots),
-            *(endpoint.address, endpoint.port, endpoint.service_port),
-            job=world.number,
-            sizes=world.sizes,
-            service_address=endpoint.service_address,
-            servers=cluster.servers,
-            simulated=cluster.simulated,
-            own_ports=endpoint.own_ports,
-            jobid=self._jobid,
-            attempt=self._attempt,
-            max_restarts=self._request.max_restarts,
-            devices=self._request.devices.each if self._devices else 0,
-            asked=self._request.env_for,
-            rank_addresses=self._addresses,
-        )
-
-    def _of_store(self, placement: Placement) -> dict[str, Any]:
-        """What only frameworks with a key store ask for."""
-        store = self._endpoint.stores.get(placement.node)
-        if store is None:
-            return {}
-        at = placement.local_rank
-        if at not in self._cross:
-            nodes = [node for node, rows in enumerate(self._on) if len(rows) > at]
-            self._cross[at] = {node: number for number, node in enumerate(nodes)}
-        numbers, host = self._cross[at], self._jobmap.nodes[placement.node].name
-        return {"store": store, "host": host, "cross_rank": numbers[placement.node], "cross_size": len(numbers)}
-
-
-def _shared(place: RankInfo, share: Share) -> RankInfo:
-    """The same in a job of which we start a part; nodes are numbered as if all had as many ranks (msrun)."""
-    return place._replace(
-        size=share.size,
-        sizes=(share.size,),
-        slots=share.size,
-        node=share.node if share.nodes else (share.first or 0) // place.local_size,
-        nodes=share.nodes or -(-share.size // place.local_size),
-        role=share.role,
-        numbered=share.first is not None,
-    )
 
 
 def _app_plan(request: Request, index: int, environ: Mapping[str, str], cwd: str) -> AppPlan:
@@ -335,13 +276,13 @@ def _app_plan(request: Request, index: int, environ: Mapping[str, str], cwd: str
 # --- ranks that the user has chosen by number
 
 
-def stdin_ranks(request: Request, size: int, first: int = 0) -> tuple[int, ...]:
+def stdin_ranks(request: Request, size: int, first: int = 0) -> Sequence[int]:
     """The ranks, of the `size` from `first` on, that get the launcher's standard input.
 
     Raises UsageError for a rank that does not exist.
     """
     if request.stdin == "all":
-        return tuple(range(first, first + size))
+        return range(first, first + size)
     if request.stdin == "none":
         return ()
     rank, whole = int(request.stdin), _whole(request, size)
@@ -356,7 +297,7 @@ def _whole(request: Request, size: int) -> int:
     return share.size if share and share.first is not None else size
 
 
-def xterm_ranks(request: Request, size: int, first: int = 0) -> tuple[int, ...]:
+def xterm_ranks(request: Request, size: int, first: int = 0) -> Sequence[int]:
     """Those of them that run in windows of their own; raises UsageError for one that does not exist."""
     text, whole = request.output.xterm, _whole(request, size)
     if text is None:
@@ -366,7 +307,7 @@ def xterm_ranks(request: Request, size: int, first: int = 0) -> tuple[int, ...]:
     ranks: list[int] = []
     for part in text.rstrip("!").split(","):
         if part.strip() == "-1":
-            return tuple(range(first, first + size))
+            return range(first, first + size)
         numbers = bounds(part)
         if not numbers:
             raise UsageError(f"{part!r} is no rank", "--xterm", "give ranks, as in 0,2-3, or -1 for all of them")

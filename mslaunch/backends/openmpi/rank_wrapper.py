@@ -12,7 +12,7 @@ from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 from mslaunch.frameworks.contract import RankInfo
 from mslaunch.frameworks.openmpi import OPENMPI
 from mslaunch.frameworks.table import FRAMEWORKS, defaults, with_own_ports
-from mslaunch.plan.exported_variables import DEFAULTS
+from mslaunch.plan.rank_variables import DEFAULTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

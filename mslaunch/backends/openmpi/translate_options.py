@@ -11,7 +11,7 @@ from mslaunch.datamodel.node_report import LEVELS
 from mslaunch.datamodel.request import READY_SECONDS, AppContext, LinkPolicy
 from mslaunch.errors import UsageError
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
-from mslaunch.plan.exported_variables import matching
+from mslaunch.plan.rank_variables import matching
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -4,7 +4,7 @@ As in mpirun 4.1.4 (by experiment): of the same option twice the last one counts
 different things are an error; -N and its like beside --map-by say how many ranks a node takes and --map-by where they
 go, unless it is a ppr, which overrides them with a note.  This concerns the command line alone, which overrides the
 environment and files silently.  Two values of one variable (-x A=1 -x A=2) are no error here, as they are with mpirun:
-`plan.exported_variables` takes the last one.
+`plan.rank_variables` takes the last one.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from mslaunch.datamodel.node_plan import PROXIES
 from mslaunch.faststd import TYPE_CHECKING
-from mslaunch.plan.exported_variables import exported, forwarded
+from mslaunch.plan.rank_variables import exported, forwarded
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -11,7 +11,7 @@ import os
 
 from mslaunch.errors import LaunchError
 from mslaunch.faststd import TYPE_CHECKING
-from mslaunch.plan.exported_variables import exported, forwarded
+from mslaunch.plan.rank_variables import exported, forwarded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

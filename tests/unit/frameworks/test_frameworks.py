@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -15,7 +18,7 @@ from mslaunch.datamodel.node_plan import SERVICE_BASE as SERVICE
 from mslaunch.datamodel.request import ServicePolicy
 from mslaunch.frameworks import horovod, mindspore, openmpi
 from mslaunch.frameworks import table as frameworks
-from mslaunch.frameworks.contract import ProgramInfo, RankInfo
+from mslaunch.frameworks.contract import NODE, RANK, ProgramInfo, RankInfo
 
 FIRST_SERVER = SERVICE - 1
 
@@ -211,9 +214,33 @@ def test_names_of_hosts_fit_into_a_path(name: str, used: str) -> None:
 
 
 def test_a_contradiction_is_an_error() -> None:
-    assert frameworks.merged([{"A": 1}, {"A": "1", "B": 2}]) == ["A=1", "B=2"]
+    assert frameworks.merged([{"A": 1}, {"A": "1", "B": 2}]) == {"A": "1", "B": 2}
     with pytest.raises(ValueError, match="two frameworks set A, to '1' and '2'"):
         frameworks.merged([{"A": 1}, {"A": 2}])
+
+
+@pytest.mark.parametrize("simulated", [False, True])
+@pytest.mark.parametrize("numbered", [False, True])
+def test_what_is_asked_for_many_ranks_at_once_is_what_each_would_get(simulated: bool, numbered: bool) -> None:
+    place = RankInfo(RANK, 8, 1, 2, NODE, 4, 8, "10.0.0.1", 10001, 10002, own_ports=(10003,), jobid="ff", bound=True)
+    place = place._replace(simulated=simulated, numbered=numbered, asked=("oneccl", "tf", "paddle"))
+    rank, job = frameworks.rank_template(place), frameworks.job_template(place)
+    for number, node in [(0, 0), (7, 3), (1234, 99)]:
+        one = place._replace(rank=number, node=node)
+        assert rank.filled(number, node) == frameworks.rank_env(one)
+        assert job.filled(number, node) == frameworks.job_env(one)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        str, repr, bool, int, hash, json.dumps, lambda number: f"{number}", lambda number: number + 1,
+        lambda number: number == 0, lambda number: number < 1, lambda number: ["a"][number],
+    ],
+)  # fmt: skip
+def test_a_number_that_is_not_known_yet_can_only_be_a_value(use: Callable[[Any], object]) -> None:
+    with pytest.raises(TypeError):
+        use(RANK)
 
 
 @pytest.mark.parametrize(

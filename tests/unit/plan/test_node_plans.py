@@ -14,7 +14,6 @@ from mslaunch.datamodel.node_plan import ANY_HOST, SERVICE_BASE, NodePlan
 from mslaunch.datamodel.request import AppContext, OutputPolicy, Request, ServicePolicy, Share
 from mslaunch.errors import UsageError
 from mslaunch.frameworks import mindspore
-from mslaunch.plan.exported_variables import missing_exports
 from mslaunch.plan.node_plans import (
     direct_hosts,
     first_services,
@@ -24,6 +23,7 @@ from mslaunch.plan.node_plans import (
     stdin_ranks,
     xterm_ranks,
 )
+from mslaunch.plan.rank_variables import missing_exports
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "plans"
 HERE, THERE = Node("head", 2, "-H", local=True), Node("n1", 2, "-H")
@@ -555,7 +555,7 @@ def test_ranks_of_a_share_that_read_standard_input(stdin: str, readers: tuple[in
 def test_windows_of_ranks_of_a_share() -> None:
     request = Request((AppContext(("x",)),), cluster=ServicePolicy(share=SHARE))
     assert xterm_ranks(request._replace(output=OutputPolicy(xterm="0,5")), 2, 4) == (0, 5)
-    assert xterm_ranks(request._replace(output=OutputPolicy(xterm="-1")), 2, 4) == (4, 5)
+    assert tuple(xterm_ranks(request._replace(output=OutputPolicy(xterm="-1")), 2, 4)) == (4, 5)
 
 
 # --- for any map
