@@ -193,13 +193,12 @@ class FrameworkVariables:
         """ "NAME=value" of each rank of a node."""
         if self._apart:
             return [frameworks.rank_env(self.place(row, len(rows))) for row in rows]
-        made = []
+        known, made = self._of_ranks, []
         for row in rows:
             kind = self._kind(row, len(rows))
-            template = self._of_ranks.get(kind)
-            if template is None:
-                template = self._of_ranks[kind] = frameworks.rank_template(self._place_of(kind))
-            made.append(template.filled(row.rank, self.number[row.node]))
+            if kind not in known:
+                known[kind] = frameworks.rank_template(self._place_of(kind))
+            made.append(known[kind].filled(row.rank, self.number[row.node]))
         return made
 
     def place(self, row: Placement, local_size: int) -> RankInfo:
