@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 SLOW = 1.0  #: seconds after which progress is shown
 _PROGRESS = 0.2  # seconds between reports of progress
-_LOOK_AGAIN = 0.25  # seconds between looks at the links' clocks
+_LOOK_AGAIN = 0.25  # seconds between looks at the links' clocks, or longer: many links may have 5 % of the time
 
 
 class OpenLinks:
@@ -346,7 +346,7 @@ class ConnectPhase:
 
     def _check_clocks(self) -> None:
         """Each link has its own: one may wait for its turn, or for a person who types a passphrase."""
-        seconds = self._seconds
+        begin, seconds = self._loop.now(), self._seconds
         for node in [node for node in self._nodes if node.name in self.waiting]:
             connection = self._connections.get(node.name)
             if connection and not connection.link.overdue(seconds):
@@ -358,7 +358,7 @@ class ConnectPhase:
             spoken = connection is not None and connection.phase >= HELLO_CAME
             error = LinkError(f"no answer within {seconds:g} seconds", node.name, "" if spoken else todo)
             self._not_opened(node, (connection and connection.link.failure()) or error)
-        self._limit = self._loop.after(_LOOK_AGAIN, self._check_clocks)
+        self._limit = self._loop.after(max(_LOOK_AGAIN, 20 * (self._loop.now() - begin)), self._check_clocks)
 
     def _show_progress(self, over: bool = False) -> None:
         if self._progress and (self._shown or not over):
