@@ -138,6 +138,23 @@ def test_closing_ends_what_does_not_end_by_itself(lab: SshLab, opener: Opener, m
     assert link.wait(5)
 
 
+def test_a_host_that_ends_its_stream_and_reads_nothing_is_seen_to_have_ended(
+    lab: SshLab, opener: Opener, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread that feeds it waits for room in its window, which never comes."""
+    full = tmp_path / "full"
+    monkeypatch.setattr("mslaunch.transport.ssh.ssh_link.LINGER", 0.2)
+    link = opener(lab.sshd(), f"echo ready; until [ -e {full} ]; do sleep 0.05; done; exec >&- 2>&-; exec sleep 60")
+    assert read(link, 6) == b"ready\n"
+    os.set_blocking(link.writer, False)
+    while select.select([], [link.writer], [], 1.0)[1]:
+        os.write(link.writer, bytes(1 << 16))
+    full.touch()
+    assert read(link) == b""
+    link.close()
+    assert link.wait(5)
+
+
 def test_closing_while_the_host_floods_us_ends_at_once(lab: SshLab, opener: Opener) -> None:
     link = opener(lab.sshd(), "trap '' PIPE; cat /dev/zero & cat >/dev/null; kill $!")
     read(link, 1)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from mslaunch.transport.ssh.reach_host import Connection, Shared
 
 LINGER = 5.0  #: seconds an agent has to end after its launcher closed the link
-STATUS = 0.5  #: seconds the end of the stream waits for the exit status, which sshd sends just after it
+STATUS = 0.5  #: seconds the end of the stream waits for the exit status, which sshd sends just after it, or is noticed
 CHUNK = 1 << 16
 WAITING = 1 << 10  #: bytes asked for while nothing comes: Python holds memory for that many as long as it waits
 
@@ -187,9 +187,15 @@ class SshLink(Link):
 
     def _feed(self, channel: Any) -> None:
         """Move bytes from the launcher to the host, until either side has ended, and then the end of the stream."""
+        channel.settimeout(STATUS)
         with contextlib.suppress(OSError, EOFError):
             while data := self._next():
-                channel.sendall(data)
+                while data:
+                    try:
+                        data = data[channel.send(data) :]
+                    except socket.timeout:  # no room in its window, which nobody widens after the end
+                        if channel.in_buffer.ended:
+                            data = b""
         with contextlib.suppress(OSError, EOFError):
             channel.shutdown_write()
 
