@@ -6,6 +6,11 @@ scripts may already test for are Open MPI 4.1's or the shell's (docs/exit-codes.
 
 from __future__ import annotations
 
+from mslaunch.faststd import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 EXIT_USAGE = 1  #: bad option, hostfile, allocation or mapping; also: ended by SIGINT, SIGTERM or SIGHUP
 EXIT_TIMEOUT = 110  #: --timeout was reached (ETIMEDOUT, as mpirun)
 EXIT_NOT_STARTED = 126  #: the program is no executable, or its working directory is missing
@@ -73,3 +78,15 @@ class LinkError(LaunchError):
 
     def __init__(self, what: str, where: str = "", todo: str = "", code: int = EXIT_UNREACHED) -> None:
         super().__init__(what, where, todo, code)
+
+
+class UnreachedError(LaunchError):
+    """Hosts could not be used; connections to the others are kept."""
+
+    def __init__(self, by_node: Mapping[str, LaunchError], hosts: int) -> None:
+        """`by_node` has an error for each, by the name of the node; `hosts`: how many were asked for."""
+        self.by_node = dict(sorted(by_node.items(), key=lambda item: item[1].where))
+        self.errors = list(self.by_node.values())
+        first = self.errors[0]
+        super().__init__(first.what, first.where, first.todo, first.code)
+        self.hosts = hosts

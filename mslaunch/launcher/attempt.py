@@ -14,11 +14,12 @@ from mslaunch.datamodel.jobmap import Allocation, JobMap
 from mslaunch.datamodel.node_plan import SERVICE_BASE
 from mslaunch.datamodel.outcome import Failure, Outcome
 from mslaunch.datamodel.request import Request
+from mslaunch.errors import UnreachedError
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple, load, partial
 from mslaunch.host.own_addresses import addresses, is_local
 from mslaunch.host.system_files import head_of
 from mslaunch.host.usable_cpus import cores_here
-from mslaunch.launcher.agents.connection import JobAgents, UnreachedError
+from mslaunch.launcher.agents.connection import JobAgents
 from mslaunch.launcher.agents.rendezvous import RendezvousRequest
 from mslaunch.launcher.agents.start_agents import AgentPool
 from mslaunch.launcher.job.controller import JobController
@@ -30,14 +31,7 @@ from mslaunch.launcher.observers import AttemptEnded, AttemptStarted, Connected,
 from mslaunch.launcher.stdio.output import AttemptInfo, Output, open_output
 from mslaunch.launcher.stdio.terminal import FLUSH_SECONDS
 from mslaunch.plan.mapping.pipeline import Placed, allocate, place
-from mslaunch.plan.node_plans import (
-    first_services,
-    has_services,
-    make_plans,
-    service_plans,
-    stdin_ranks,
-    xterm_ranks,
-)
+from mslaunch.plan.node_plans import first_services, has_services, make_plans, service_plans, stdin_ranks, xterm_ranks
 from mslaunch.protocol.frames import STDERR, STDOUT
 
 if TYPE_CHECKING:

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import os
 
-from mslaunch.errors import AllocationError, LaunchError, UsageError
+from mslaunch.errors import AllocationError, LaunchError, UnreachedError, UsageError
 from mslaunch.faststd import TYPE_CHECKING
-from mslaunch.launcher.agents.connection import UnreachedError
 from mslaunch.launcher.attempt import is_this_host
 from mslaunch.launcher.messages.notices import no_host_text
 from mslaunch.launcher.restart_candidates import (

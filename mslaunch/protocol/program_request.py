@@ -25,6 +25,7 @@ class ProgramRequest:
     def __init__(self, answer: Callable[[str, list[bytes | memoryview]], None]) -> None:
         """`answer(kind, frames)` is called once, with the frames that have waited."""
         self._answer = answer
+        self._answered = False
         self._frames: list[bytes | memoryview] = []
         self.held = b""  #: what may be the beginning of the line
 
@@ -39,7 +40,7 @@ class ProgramRequest:
         end = data.find(b"\n", at) if at >= 0 else -1
         if end >= 0:
             self.held = b""
-            self._answer(data[at + len(_MARK) : end].decode("ascii", "replace").strip(), self._frames)
+            self._answer_once(data[at + len(_MARK) : end].decode("ascii", "replace").strip())
             return data[:at] + data[end + 1 :]
         if at < 0:
             ends = range(max(0, len(data) - len(_MARK)), len(data))
@@ -48,3 +49,12 @@ class ProgramRequest:
             raise WireError("it asked for its program in a line without end")
         self.held = data[at:]
         return data[:at]
+
+    def expire(self) -> None:
+        """Wait no longer: the question was lost, perhaps, and no host refuses the program for any Python."""
+        self._answer_once("")
+
+    def _answer_once(self, kind: str) -> None:
+        if not self._answered:
+            self._answered = True
+            self._answer(kind, self._frames)

@@ -57,6 +57,8 @@ class Link:
     #: the same, once the host has asked (`protocol.program_request`): the program for the kind of its Python; None if
     #: the agent has it already
     program: Callable[[str], bytes] | None = None
+    #: seconds after which a program goes unasked, by transports that may lose the question; 0: never
+    unasked = 0.0
     #: of the remote command, once it has ended, for transports that learn it
     exit_status: int | None = None
 

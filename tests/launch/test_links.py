@@ -169,8 +169,15 @@ def test_a_host_that_stalls(run, tmp_path):
     assert time.monotonic() - began < 5
     assert ended.code == 255
     assert "beta: no answer within 2 seconds" in ended.err
+    assert "  | rsh: beta: waiting for its key to be confirmed" in ended.err
     assert "alpha" not in ended.err and "gamma" not in ended.err
     assert os.listdir(tmp_path) == []
+
+
+def test_a_program_that_loses_what_a_host_says_first(run):
+    """The question for the agent's program is lost, so it goes unasked."""
+    ended = run([*THREE, "-n", "3", "echo", "here"], env={"RSH_LOSES": "beta"})
+    assert (ended.code, ended.lines, ended.err) == (0, ["here"] * 3, "")
 
 
 def test_one_bad_host_of_three(run, tmp_path):

@@ -10,13 +10,13 @@ import os
 import time
 
 from mslaunch.datamodel.node_plan import NO_RANK, is_rank
-from mslaunch.errors import LaunchError, LinkError, WireError
+from mslaunch.errors import LinkError, WireError
 from mslaunch.faststd import TYPE_CHECKING, partial
 from mslaunch.protocol import control, frames
 from mslaunch.runtime.fd_writer import Writer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from mslaunch.datamodel.node_report import Topology
     from mslaunch.protocol.program_request import ProgramRequest
@@ -148,6 +148,8 @@ class AgentConnection:
     def begin(self) -> None:
         """Open the link."""
         self.link.begin()
+        if self._request and self.link.unasked:
+            self._loop.after(self.link.unasked, self._request.expire)
 
     # --- who owns it
 
@@ -277,6 +279,15 @@ class AgentConnection:
         self.close()
         self._end(error)
 
+    def todo(self) -> str:
+        """What to do about it if it does not answer in time."""
+        from mslaunch.launcher.agents.diagnose_start import unanswered
+
+        return "" if self.hello else unanswered(self.link, self._printed())
+
+    def _printed(self) -> bytes:
+        return self._decoder.noise + (self._request.held if self._request else b"")
+
     def _stream_ended(self) -> None:
         self._stop()
         self.link.stream_ended()
@@ -285,7 +296,7 @@ class AgentConnection:
             return
         from mslaunch.launcher.agents.diagnose_start import explain
 
-        self._end(explain(self.link, self._decoder.noise + (self._request.held if self._request else b"")))
+        self._end(explain(self.link, self._printed()))
 
     def _end(self, error: LinkError | None) -> None:
         self._stop()
@@ -370,18 +381,6 @@ class JobAgents:
         if on != self.paused:
             self.paused = on
             self.send_all(frames.encode(frames.PAUSE if on else frames.RESUME))
-
-
-class UnreachedError(LaunchError):
-    """Hosts could not be used; the pool keeps the connections to the others."""
-
-    def __init__(self, by_node: Mapping[str, LaunchError], hosts: int) -> None:
-        """`by_node` has an error for each, by the name of the node; `hosts`: how many were asked for."""
-        self.by_node = dict(sorted(by_node.items(), key=lambda item: item[1].where))
-        self.errors = list(self.by_node.values())
-        first = self.errors[0]
-        super().__init__(first.what, first.where, first.todo, first.code)
-        self.hosts = hosts
 
 
 def close_all(connections: Sequence[AgentConnection], seconds: float = 5.0) -> list[str]:

@@ -32,6 +32,12 @@ def explain(link: Link, printed: bytes) -> LinkError:
     return LinkError(f"it accepted the login, but no agent started there{ended}", host, todo)
 
 
+def unanswered(link: Link, printed: bytes) -> str:
+    """What to do about a host whose agent has not answered in time; `printed` as for `explain`."""
+    todo = "does its login shell wait for input?  --connect-timeout gives it more time"
+    return "\n".join(filter(None, [todo, _quoted(_readable(printed + link.noise()))]))
+
+
 _MISSING = ("command not found", ": not found", "unknown command", "python3: no such file", "python: no such file")
 _KNOWN = (
     (

@@ -11,10 +11,10 @@ import os
 import stat
 import time
 
-from mslaunch.errors import LaunchError, LinkError, UsageError
+from mslaunch.errors import LaunchError, LinkError, UnreachedError, UsageError
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 from mslaunch.host.programs import find_program
-from mslaunch.launcher.agents.connection import UnreachedError, is_about, meaningless
+from mslaunch.launcher.agents.connection import is_about, meaningless
 from mslaunch.protocol import control, frames
 from mslaunch.runtime.fd_writer import HIGH, LOW
 

@@ -7,9 +7,9 @@ nothing is started, and every host is assumed to be like this one, as mpirun doe
 
 from __future__ import annotations
 
-from mslaunch.errors import EXIT_LOST, LaunchError, LinkError
+from mslaunch.errors import EXIT_LOST, LaunchError, LinkError, UnreachedError
 from mslaunch.faststd import TYPE_CHECKING, partial
-from mslaunch.launcher.agents.connection import HELLO_CAME, AgentConnection, UnreachedError, close_all
+from mslaunch.launcher.agents.connection import AgentConnection, close_all
 from mslaunch.protocol import frames
 from mslaunch.transport.base import OpenContext
 
@@ -354,9 +354,8 @@ class ConnectPhase:
             tried = self._retries.last_try(node.name) if self._retries else self._began
             if not connection and self._loop.now() - tried <= seconds:
                 continue
-            todo = "does its login shell wait for input?  --connect-timeout gives it more time"
-            spoken = connection is not None and connection.phase >= HELLO_CAME
-            error = LinkError(f"no answer within {seconds:g} seconds", node.name, "" if spoken else todo)
+            todo = connection.todo() if connection else "--connect-timeout gives it more time"
+            error = LinkError(f"no answer within {seconds:g} seconds", node.name, todo)
             self._not_opened(node, (connection and connection.link.failure()) or error)
         self._limit = self._loop.after(max(_LOOK_AGAIN, 20 * (self._loop.now() - begin)), self._check_clocks)
 

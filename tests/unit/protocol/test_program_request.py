@@ -61,3 +61,15 @@ def test_a_question_without_end_is_refused() -> None:
 
 def test_a_carriage_return_of_a_terminal_is_no_part_of_it() -> None:
     assert fed(MARK + b"cpython-311-a70d0d0a\r\n", []) == (b"", [("cpython-311-a70d0d0a", [])])
+
+
+def test_a_question_that_comes_after_the_wait_is_taken_and_not_answered_again() -> None:
+    answers: Answers = []
+    request = ProgramRequest(lambda kind, held: answers.append((kind, [bytes(frame) for frame in held])))
+    request.send(b"lease")
+    assert request.feed(MARK[:3]) == b""
+    request.expire()
+    assert answers == [("", [b"lease"])]
+    assert request.feed(MARK[3:] + b"cpython-311-a70d0d0a\nrest") == b"rest"
+    request.expire()
+    assert len(answers) == 1

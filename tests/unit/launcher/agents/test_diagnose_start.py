@@ -6,7 +6,7 @@ import pytest
 
 from mslaunch.datamodel.jobmap import Node
 from mslaunch.errors import LinkError
-from mslaunch.launcher.agents.diagnose_start import explain
+from mslaunch.launcher.agents.diagnose_start import explain, unanswered
 from mslaunch.transport.base import Link
 
 
@@ -78,3 +78,10 @@ def test_quoted_output_is_short_and_printable() -> None:
     lines = error.todo.splitlines()
     assert len(lines) == 7 and lines[1] == "  | line 15"
     assert "\x1b" not in error.todo and max(map(len, lines)) <= 204
+
+
+def test_a_host_that_does_not_answer_in_time_is_shown_with_what_it_printed() -> None:
+    said = unanswered(Silent(b"Password:\n"), b"Welcome\n").splitlines()
+    assert said[0].startswith("does its login shell wait for input?")
+    assert said[1:] == ["it printed:", "  | Welcome", "  | Password:"]
+    assert unanswered(Silent(), b"").count("\n") == 0

@@ -12,9 +12,9 @@ import pytest
 
 from mslaunch.datamodel.jobmap import Node
 from mslaunch.datamodel.request import AppContext, Request
-from mslaunch.errors import LaunchError, LinkError
+from mslaunch.errors import LaunchError, LinkError, UnreachedError
 from mslaunch.launcher.agents import staging
-from mslaunch.launcher.agents.connection import READY, AgentConnection, UnreachedError
+from mslaunch.launcher.agents.connection import READY, AgentConnection
 from mslaunch.launcher.agents.staging import collect, send_files
 from mslaunch.protocol import control, frames
 from mslaunch.runtime.fd_writer import HIGH
