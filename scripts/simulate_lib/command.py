@@ -115,8 +115,8 @@ def _judge(steps: Sequence[Step]) -> list[str]:
     notes = [f"GROWS TOO FAST: {found}" for found in growth.too_fast(steps)]
     for step in steps:
         if step.name == "all of the plan" and step.nodes >= SIZES[-1]:
-            if step.seconds > PLAN_SECONDS:
-                cpu = f"{step.seconds:.0f} s ({step.cpu:.0f} s of CPU time)"
+            if step.cpu > PLAN_SECONDS:  # one process, so that other work on the machine does not count
+                cpu = f"{step.cpu:.0f} s of CPU time ({step.seconds:.0f} s passed)"
                 notes.append(f"TOO SLOW: {step.nodes:,} hosts are planned in {cpu}, not {PLAN_SECONDS:g} s")
             if step.grown > PLAN_BYTES:
                 notes.append(f"TOO LARGE: planning {step.nodes:,} hosts takes {step.grown >> 20} MiB")

@@ -234,6 +234,20 @@ def test_a_pty_changes_no_byte(run):
     assert ended.out == b"a\r\n\x03\x04\x1a\x1c \t\x7fb\n"
 
 
+@pytest.mark.parametrize("where", [[], through_rsh("alpha")], ids=["local", "remote"])
+def test_the_memory_of_output_is_used_again(run, where):
+    """Of launcher and agents: to give it back at once costs a page fault for each 4 KiB that ranks print."""
+
+    def faults(blocks: int) -> int:
+        before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_minflt
+        write = f"import os\nfor _ in range({blocks}):\n    os.write(1, bytes(65536))"
+        assert len(run([*where, "-n", "1", sys.executable, "-c", write], bound=60).out) == blocks * 65536
+        return resource.getrusage(resource.RUSAGE_CHILDREN).ru_minflt - before
+
+    more = 800
+    assert faults(80 + more) - faults(80) < more * 4  # of 16 pages each
+
+
 # --- back-pressure
 
 

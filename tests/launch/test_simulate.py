@@ -124,9 +124,10 @@ def test_a_step_that_costs_next_to_nothing_is_not_judged() -> None:
 
 
 def test_slow_or_large_planning_is_a_failure() -> None:
-    notes = command._judge([Step("all of the plan", 100_000, 21.0, 19.0, 5 << 30)])
+    """By CPU time: on a busy machine more time passes."""
+    notes = command._judge([Step("all of the plan", 100_000, 21.0, 20.5, 5 << 30)])
     assert [note.split(":")[0] for note in notes] == ["TOO SLOW", "TOO LARGE"]
-    assert command._judge([Step("all of the plan", 100_000, 19.0, 19.0, 3 << 30)]) == []
+    assert command._judge([Step("all of the plan", 100_000, 30.0, 19.0, 3 << 30)]) == []
 
 
 # --- the table

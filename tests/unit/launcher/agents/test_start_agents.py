@@ -313,3 +313,39 @@ def test_no_more_than_fanout_are_begun_at_a_time(loop: Loop, monkeypatch: pytest
         os.close(ends[name][1])
     for down, _ in ends.values():
         os.close(down)
+
+
+def test_looks_at_many_clocks_take_a_twentieth_of_the_time(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With 100,000 links one look takes long, and all that answers meanwhile waits."""
+    clock, delays = [0.0], [0.0]
+
+    class Slow(Link):
+        def overdue(self, seconds: float) -> bool:
+            clock[0] += 0.05
+            return False
+
+    ends: list[int] = []
+
+    def open_slow(nodes: Sequence[Node], context: OpenContext) -> None:
+        for node in nodes:
+            (down, writer), (reader, up) = os.pipe(), os.pipe()
+            ends.extend((down, up))
+            context.opened(Slow(node, reader, writer))
+
+    monkeypatch.setattr(transport_table, "load", lambda row: open_slow)
+    phases = [
+        ConnectPhase(OpenLinks(loop, LinkPolicy()), {}, str, LinkPolicy(), nodes)  # type: ignore[arg-type]
+        for nodes in ([Node(f"n{number}", 1, "-H") for number in range(size)] for size in (20, 0))
+    ]
+    with monkeypatch.context() as patched:
+        patched.setattr(loop, "now", lambda: clock[0])
+        patched.setattr(loop, "after", lambda seconds, call: delays.append(seconds))
+        for phase in phases:
+            phase._check_clocks()
+    assert delays[1:] == [pytest.approx(20 * 20 * 0.05), 0.25], "and not more often than four times a second"
+    for phase in phases:
+        phase._limit = phase._progress_timer
+        phase.close()
+        assert close_all(phase.connections) == []
+    for fd in ends:
+        os.close(fd)
