@@ -33,12 +33,7 @@ def ports_wanted(request: Request, jobmap: JobMap) -> dict[int, int]:
 
 
 def rank_addresses(jobmap: JobMap, held: Mapping[int, RankPorts]) -> tuple[str, ...]:
-    """HOST:PORT of each rank; () for ranks that others have spawned, for which no ports were held.
-
-    Raises `UsageError` if they do not fit into a variable.
-    """
-    if jobmap.first:
-        return ()
+    """HOST:PORT of each rank.  Raises `UsageError` if they do not fit into a variable."""
     found = tuple(_joined(held[row.node].address, held[row.node].ports[row.local_rank]) for row in jobmap.placements)
     if sum(map(len, found)) + _SEPARATOR * len(found) > _VARIABLE - _AROUND:
         what = f"the addresses of {len(found)} ranks do not fit into a variable, which holds {_VARIABLE >> 10} KiB"

@@ -26,6 +26,7 @@ class ProgramRequest:
         """`answer(kind, frames)` is called once, with the frames that have waited."""
         self._answer = answer
         self._answered = False
+        self.cancel: Callable[[], None] = lambda: None  #: what ends the wait after which to `expire`
         self._frames: list[bytes | memoryview] = []
         self.held = b""  #: what may be the beginning of the line
 
@@ -54,7 +55,12 @@ class ProgramRequest:
         """Wait no longer: the question was lost, perhaps, and no host refuses the program for any Python."""
         self._answer_once("")
 
+    def close(self) -> None:
+        """Nobody waits any more."""
+        self.cancel()
+        self._answered = True
+
     def _answer_once(self, kind: str) -> None:
         if not self._answered:
-            self._answered = True
+            self.close()
             self._answer(kind, self._frames)

@@ -29,6 +29,9 @@ _FORMS = {
     "docker": _IN_CONTAINER,
     "podman": _IN_CONTAINER,
 }
+#: programs that may lose what a host says first: kubectl 1.30 to 1.32 drops what comes before it has opened its
+#: streams (Kubernetes' issue 131189), of answers that came together with the connection 1 in 100 here
+_LOSING = ("kubectl", "oc", "kubexec.sh")
 _KUBEXEC_END = ["--", "/bin/sh", "-c", "$*"]
 
 
@@ -45,6 +48,8 @@ class AgentCommand:
         self._words = words
         self._args = policy.agent_args
         self._ssh = name == "ssh"
+        #: whether the program may lose what a host says first
+        self.may_lose = any(os.path.basename(word) in _LOSING for word in words)
         self._placed = any(_HOST in word for word in words)
         if self._placed != (_COMMAND in words):
             what = f"{' '.join(words)} has not both {_HOST} and, as a word of its own, {_COMMAND}"

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from mslaunch.transport.base import OpenContext
 
 
+#: seconds after which the agent's program goes unasked, where the question may have been lost
+_UNASKED = 2.0
 #: what programs say of a host that may only be starting: OpenSSH (sshconnect.c, kex.c; no address, nobody listens, an
 #: sshd that has no room yet), kubectl and the kubelet (a pod that is not there yet, or whose container does not run
 #: yet), docker and podman
@@ -39,9 +41,6 @@ class ProcessLink(Link):
     """A link through a child process, which is not started before `begin`."""
 
     program = staticmethod(program_for)
-    #: kubectl 1.30 to 1.32 drops what comes before it has opened its streams (Kubernetes' issue 131189): of the
-    #: answers that came together with the connection, 1 in 100 here
-    unasked = 2.0
 
     def __init__(self, node: Node, argv: Sequence[str], environ: Mapping[str, str] | None = None) -> None:
         (self._child_in, writer), (reader, self._child_out) = os.pipe(), os.pipe()
@@ -164,4 +163,6 @@ def open_by_rsh(nodes: Sequence[Node], context: OpenContext) -> None:
     line = boot_line(policy.python, policy.timeout)
     agent = AgentCommand(policy)
     for node in nodes:
-        context.opened(ProcessLink(node, agent.argv(node, line)))
+        link = ProcessLink(node, agent.argv(node, line))
+        link.unasked = _UNASKED if agent.may_lose else 0.0
+        context.opened(link)

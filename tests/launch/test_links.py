@@ -174,9 +174,13 @@ def test_a_host_that_stalls(run, tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-def test_a_program_that_loses_what_a_host_says_first(run):
-    """The question for the agent's program is lost, so it goes unasked."""
-    ended = run([*THREE, "-n", "3", "echo", "here"], env={"RSH_LOSES": "beta"})
+def test_a_program_that_loses_what_a_host_says_first(run, tmp_path):
+    """The question for the agent's program is lost, so it goes unasked.  Only kubectl is known to do that."""
+    script = tmp_path / "kubexec.sh"
+    script.write_text(f'#!/bin/sh\nexec {PROGRAMS / "rsh"} "$@"\n')
+    script.chmod(0o755)
+    words = ["--rsh-agent", script, "-H", "alpha,beta,gamma", "-n", "3", "echo", "here"]
+    ended = run(words, env={"RSH_LOSES": "beta"})
     assert (ended.code, ended.lines, ended.err) == (0, ["here"] * 3, "")
 
 

@@ -45,6 +45,14 @@ def test_files_of_spawned_ranks(run, where, tmp_path):
 
 
 @WHERE
+@pytest.mark.parametrize("framework", ["tf", "paddle"])
+def test_spawned_ranks_get_no_addresses_of_others(run, where, framework):
+    """--env-for holds ports for the ranks of the job, not for those that they spawn."""
+    ended = run([*where, "--env-for", framework, *spawner(2, "me", "child", "addresses")])
+    assert (ended.code, ended.lines.count("addresses: []")) == (0, 2), ended.err
+
+
+@WHERE
 def test_a_child_that_fails_ends_the_job(run, where):
     ended = run([*where, "--output-filename", "logs", *spawner(1, "me", "child", "fail", "stay")])
     host = os.uname().nodename if where is HERE else "beta"

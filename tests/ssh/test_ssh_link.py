@@ -7,12 +7,15 @@ import os
 import select
 import signal
 import socket
+import sys
 import time
 from pathlib import Path
 
 import pytest
 from sshd import SshLab
 from sshlinks import Opener, failure, read, write
+
+from mslaunch.transport.ssh.ssh_link import SshLink
 
 pytestmark = pytest.mark.sshd
 
@@ -29,7 +32,11 @@ def test_bytes_that_were_written_early_come_first(lab: SshLab, opener: Opener) -
 @pytest.mark.parametrize("options", ["", "RekeyLimit 300K"])
 def test_five_megabytes_both_ways_arrive_intact(lab: SshLab, opener: Opener, options: str) -> None:
     """Also while the host asks for new keys again and again."""
-    link = opener(lab.sshd(options), "cat")
+    echoed(opener(lab.sshd(options), "cat"))
+
+
+def echoed(link: SshLink) -> None:
+    """Five megabytes go and come at the same time."""
     sent = os.urandom(5 << 20)
     os.set_blocking(link.writer, False)
     left, came = memoryview(sent), bytearray()
@@ -41,6 +48,62 @@ def test_five_megabytes_both_ways_arrive_intact(lab: SshLab, opener: Opener, opt
         if readable:
             came += os.read(link.reader, 1 << 16)
     assert came == sent
+
+
+#: as ncat and corkscrew: while it writes, it reads nothing
+RELAY = """
+import os, select, socket, sys
+far = socket.create_connection(("{host}", {port}))
+while True:
+    for source in select.select([0, far], [], [])[0]:
+        data = os.read(0, 65536) if source == 0 else far.recv(65536)
+        if not data:
+            sys.exit()
+        if source == 0:
+            far.sendall(data)
+        else:
+            while data:
+                data = data[os.write(1, data) :]
+"""
+
+
+def relayed(lab: SshLab, opener: Opener, folder: Path, command: str) -> SshLink:
+    """A link through such a ProxyCommand, whose pid is in `folder`/pid."""
+    host, program = lab.sshd(known=False), folder / "relay.py"
+    program.write_text(f"open({str(folder / 'pid')!r}, 'w').write(str(__import__('os').getpid()))")
+    program.write_text(program.read_text() + RELAY.format(host=host.address, port=host.port))
+    lab.known_hosts(f"inside {host.known_line.split(' ', 1)[1]}")
+    lab.config(f"Host node1\n HostKeyAlias inside\n ProxyCommand {sys.executable} {program}\n")
+    return opener("node1", command)
+
+
+def test_a_proxycommand_that_reads_nothing_while_it_writes(lab: SshLab, opener: Opener, tmp_path: Path) -> None:
+    """Much goes and much comes: the thread that reads the host waits for nobody who sends."""
+    size = 40 << 20
+    link = relayed(lab, opener, tmp_path, f"head -c {size} /dev/zero & exec cat >/dev/null")
+    os.set_blocking(link.writer, False)
+    came = 0
+    while came < size:
+        readable, writable, _ = select.select([link.reader], [link.writer], [], 10)
+        assert readable or writable, came
+        if writable:
+            os.write(link.writer, bytes(1 << 16))
+        if readable:
+            came += len(os.read(link.reader, 1 << 16))
+
+
+def test_a_proxycommand_that_takes_nothing_more_can_be_left(
+    lab: SshLab, opener: Opener, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mslaunch.transport.ssh.ssh_link.LINGER", 0.2)
+    link = relayed(lab, opener, tmp_path, "echo ready; exec cat >/dev/null")
+    assert read(link, 6) == b"ready\n"
+    os.kill(int((tmp_path / "pid").read_text()), signal.SIGSTOP)
+    fill(link)
+    link.close()
+    assert not link.wait(1.0)
+    link.kill()
+    assert link.wait(5)
 
 
 def test_an_unread_link_stops_the_host_and_holds_no_memory(
@@ -146,13 +209,41 @@ def test_a_host_that_ends_its_stream_and_reads_nothing_is_seen_to_have_ended(
     monkeypatch.setattr("mslaunch.transport.ssh.ssh_link.LINGER", 0.2)
     link = opener(lab.sshd(), f"echo ready; until [ -e {full} ]; do sleep 0.05; done; exec >&- 2>&-; exec sleep 60")
     assert read(link, 6) == b"ready\n"
-    os.set_blocking(link.writer, False)
-    while select.select([], [link.writer], [], 1.0)[1]:
-        os.write(link.writer, bytes(1 << 16))
+    fill(link)
     full.touch()
     assert read(link) == b""
     link.close()
     assert link.wait(5)
+
+
+def test_a_host_that_reads_nothing_is_left_when_its_time_is_over(
+    lab: SshLab, opener: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mslaunch.transport.ssh.ssh_link.LINGER", 0.2)
+    link = opener(lab.sshd(), "echo ready; exec sleep 60")
+    assert read(link, 6) == b"ready\n"
+    fill(link)
+    link.close()
+    assert link.wait(5)
+
+
+def fill(link: SshLink) -> None:
+    """Write until nobody takes more."""
+    os.set_blocking(link.writer, False)
+    while select.select([], [link.writer], [], 1.0)[1]:
+        os.write(link.writer, bytes(1 << 16))
+
+
+def test_closing_again_gives_the_host_no_less_time(lab: SshLab, opener: Opener, tmp_path: Path) -> None:
+    mark, go = tmp_path / "ended", tmp_path / "go"
+    link = opener(lab.sshd(), f"echo ready; cat >/dev/null; until [ -e {go} ]; do sleep 0.05; done; echo >{mark}")
+    assert read(link, 6) == b"ready\n"
+    link.close()
+    assert not link.wait(1.0)
+    link.close()
+    assert not link.wait(1.0)
+    go.touch()
+    assert link.wait(5) and mark.exists()
 
 
 def test_closing_while_the_host_floods_us_ends_at_once(lab: SshLab, opener: Opener) -> None:

@@ -126,8 +126,7 @@ class AgentConnection:
         self.error: LinkError | None = None
         self.crashed = False  # the agent sent why it cannot go on
         self.terminated = False  # the agent is being ended in order, by itself or by somebody else
-        self.silent = False  # it was given up, or has given us up
-        self.busy = False  # the agent is starting processes
+        self.silent = self.busy = False  # it was given up, or has given us up; the agent is starting processes
         self.heard = self.spoke = loop.now()  #: when bytes came last, and when they went
         self.on_suspended: Callable[[], None] = _ignore  # the agent does not expect to hear of us
         self._describe = describe
@@ -149,7 +148,7 @@ class AgentConnection:
         """Open the link."""
         self.link.begin()
         if self._request and self.link.unasked:
-            self._loop.after(self.link.unasked, self._request.expire)
+            self._request.cancel = self._loop.after(self.link.unasked, self._request.expire).cancel
 
     # --- who owns it
 
@@ -307,6 +306,8 @@ class AgentConnection:
         self.open = False
         self._loop.reader(self.link.reader, None)  # the writer may have closed itself already: a broken pipe
         self._writer.close()
+        if self._request:
+            self._request.close()
 
     def close(self) -> None:
         """Close the link: the agent ends what it still holds."""

@@ -188,7 +188,7 @@ class JobController:
 
     def _spawner(self, job: RunningJob) -> Spawner:
         assert self._make_spawner and self._startup.endpoint
-        return self._make_spawner(self._startup.endpoint._replace(stores={}), job)
+        return self._make_spawner(self._startup.endpoint._replace(stores={}, rank_ports={}), job)
 
     def _is_ending(self) -> bool:
         return self.state.phase == ENDING

@@ -3,8 +3,9 @@
 paramiko keeps what has come in an array of bytes, from which another thread takes it: two copies and two changes of
 threads for each packet of 32 KiB, which took longer than to decrypt it.  Here the thread that decrypts also writes to
 the launcher's socket, all packets that it has read ahead at once.  It may block there, since the launcher reads a link
-until its end, whatever ranks have to wait for.  It widens the window, too, and waits for nobody: a key exchange, which
-nothing else may interrupt, is its own work, and once that is over it comes back to what is due.
+until its end, whatever ranks have to wait for.  It widens the window, too, where it need not wait for that: a
+ProxyCommand may read nothing until we have read what it writes.  A key exchange, which nothing else may interrupt, is
+its own work, and once that is over it comes back to what is due.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ class ChannelOutput:
         self._held: list[bytes] = []  # packets to be passed on together
         self._waiting = 0  # bytes that the launcher takes just now
         self._taken = 0  # bytes that were passed on since the window was widened
+        self._widening = False  # another thread does
         self.ended = False
 
     def count(self, size: int) -> None:
@@ -57,10 +59,38 @@ class ChannelOutput:
             self._waiting = 0
             self._taken += size
         if self._taken >= _WIDEN and self._channel.transport.clear_to_send.is_set():
-            size, self._taken = self._taken, 0
-            text = struct.pack(">BII", _WINDOW_ADJUST, self._channel.remote_chanid, size)
-            with contextlib.suppress(OSError, EOFError):
-                self._channel.transport._send_message(load_paramiko().Message(text))
+            self._widen()
+
+    def _widen(self) -> None:
+        transport = self._channel.transport
+        lock = transport.packetizer._Packetizer__write_lock  # an RLock; whoever holds it sends
+        if lock.acquire(blocking=False):
+            try:
+                if transport.sock.has_room():
+                    self._adjust(transport._send_message, self._take_due())
+                    return
+            finally:
+                lock.release()
+        if not self._widening:
+            self._widening, due = True, self._take_due()
+            try:
+                threading.Thread(target=self._widen_later, args=(due,), daemon=True).start()
+            except RuntimeError:  # no room for a thread: again after the next packet
+                self._widening, self._taken = False, due
+
+    def _take_due(self) -> int:
+        due, self._taken = self._taken, 0
+        return due
+
+    def _widen_later(self, size: int) -> None:
+        with contextlib.suppress(Exception):  # paramiko's own, too: whoever reads sees the end
+            self._adjust(self._channel.transport._send_user_message, size)  # waits until no keys are exchanged
+        self._widening = False
+
+    def _adjust(self, send: Callable[[Any], None], size: int) -> None:
+        text = struct.pack(">BII", _WINDOW_ADJUST, self._channel.remote_chanid, size)
+        with contextlib.suppress(OSError, EOFError):
+            send(load_paramiko().Message(text))
 
     def close(self) -> None:
         """The stream has ended."""

@@ -1,9 +1,9 @@
 """The transport `ssh`: links through paramiko, a socketpair to the launcher each, with threads that move the bytes.
 
-A thread connects the host, and then moves bytes to it; paramiko's own moves bytes from it to the launcher
-(`channel_output`).  They block, so that whoever is slow slows the other side and no buffer grows.  When the launcher
-closes its end of the socketpair, the thread that feeds the host sees the end of the stream and passes it on to the
-agent.  When the host ends its stream first, that thread is woken by the end of its own.
+A thread connects the host, and then moves bytes to it (`channel_input`); paramiko's own moves bytes from it to the
+launcher (`channel_output`).  They block, so that whoever is slow slows the other side and no buffer grows.  When the
+launcher closes its end of the socketpair, the thread that feeds the host sees the end of the stream and passes it on to
+the agent.  When the host ends its stream first, that thread is woken by the end of its own.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from mslaunch.errors import LinkError
 from mslaunch.transport.base import Link, OpenContext
 from mslaunch.transport.bootstrap.agent_program import program_for
 from mslaunch.transport.bootstrap.command_lines import boot_line
+from mslaunch.transport.ssh.channel_input import ChannelInput
 from mslaunch.transport.ssh.deadline import CommandRequest, ConnectAttempt, ConnectCancelled, Deadline
 from mslaunch.transport.ssh.tcp_and_proxy import AHEAD
 
@@ -27,9 +29,7 @@ if TYPE_CHECKING:
     from mslaunch.transport.ssh.reach_host import Connection, Shared
 
 LINGER = 5.0  #: seconds an agent has to end after its launcher closed the link
-STATUS = 0.5  #: seconds the end of the stream waits for the exit status, which sshd sends just after it, or is noticed
-CHUNK = 1 << 16
-WAITING = 1 << 10  #: bytes asked for while nothing comes: Python holds memory for that many as long as it waits
+STATUS = 0.5  #: seconds the end of the stream waits for the exit status, which sshd sends just after it
 
 
 def make_links(
@@ -75,6 +75,7 @@ class SshLink(Link):
         self._far.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, AHEAD)  # what one read brings is passed on at once
         fd = near.detach()
         super().__init__(node, fd, fd)
+        self._input = ChannelInput(self._far)
         self._command = CommandRequest(line, self._far, self._host_ended)
         self._shared = shared
         self._begun = False
@@ -117,7 +118,8 @@ class SshLink(Link):
         """An attempt that is under way is cancelled; nothing is started on the host then."""
         super().close()
         with self._lock:
-            self._closing = True
+            if not self._closing:
+                self._closing, self._input.until = True, time.monotonic() + LINGER
             cancel, self._cancel = self._cancel, lambda: None
         self._woken.set()
         cancel()
@@ -127,6 +129,11 @@ class SshLink(Link):
     def wait(self, seconds: float) -> bool:
         """True once the connection and its threads are gone."""
         return self._gone.wait(seconds)
+
+    def kill(self) -> None:
+        """Cut the connection: a ProxyCommand may take nothing more, and let the thread that feeds it wait."""
+        if self._connection:
+            self._connection.stream.close()
 
     def _arm(self, cancel: Callable[[], None]) -> None:
         with self._lock:
@@ -151,7 +158,7 @@ class SshLink(Link):
             attempt = ConnectAttempt(deadline, self._arm, self._pause, command=self._command)
             self._connection = connect(shared, config, attempt)
             self._channel = self._start(self._connection, deadline)
-            self._feed(self._channel)
+            self._input.feed(self._channel)
             self._finish(self._channel)
         except MemoryError:
             self._failure = LinkError("mslaunch has no more memory for its connection", self.node.name)
@@ -185,41 +192,15 @@ class SshLink(Link):
             todo = "It let us in and then refused: is the account allowed to run commands, is MaxSessions 0?"
             raise LinkError(f"the command was not started: {reason}", name, todo) from error
 
-    def _feed(self, channel: Any) -> None:
-        """Move bytes from the launcher to the host, until either side has ended, and then the end of the stream."""
-        channel.settimeout(STATUS)
-        with contextlib.suppress(OSError, EOFError):
-            while data := self._next():
-                while data:
-                    try:
-                        data = data[channel.send(data) :]
-                    except socket.timeout:  # no room in its window, which nobody widens after the end
-                        if channel.in_buffer.ended:
-                            data = b""
-        with contextlib.suppress(OSError, EOFError):
-            channel.shutdown_write()
-
-    def _next(self) -> bytes:
-        try:
-            return self._far.recv(CHUNK, socket.MSG_DONTWAIT)
-        except BlockingIOError:
-            return self._far.recv(WAITING)
-
     def _host_ended(self) -> None:
         """Nothing more comes: wake the thread that feeds the host.  Called by paramiko's."""
-        with contextlib.suppress(OSError):
-            self._far.shutdown(socket.SHUT_RD)
+        self._input.end()
         self._woken.set()
 
     def _finish(self, channel: Any) -> None:
         """Wait for the host's end, once the launcher has closed no longer than LINGER; then end both directions."""
-        output = channel.in_buffer
         self._woken.wait()
-        if not output.ended:
-            self._woken.clear()
-        if not output.ended:
-            self._woken.wait(LINGER)
-        if output.ended:
+        if self._input.over.wait(max(0.0, min(LINGER, self._input.until - time.monotonic()))):
             channel.status_event.wait(STATUS)
             self._note_end(channel)
             self._shut(socket.SHUT_WR)

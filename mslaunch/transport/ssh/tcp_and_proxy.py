@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import select
 import socket
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -94,6 +95,16 @@ class SocketStream:
                 self.error = self.error or error
             raise
 
+    def has_room(self) -> bool:
+        """Whether a short message can be sent without waiting."""
+        if not isinstance(self._carrier, socket.socket):
+            return bool(self._carrier.send_ready())
+        if self._carrier.fileno() < 0:
+            return False
+        room = select.poll()
+        room.register(self._carrier, select.POLLOUT)
+        return bool(room.poll(0))
+
     def settimeout(self, seconds: float | None) -> None:
         """Do nothing: the deadline decides."""
 
@@ -142,14 +153,16 @@ class ProxyChild:
         return self._last
 
     def end(self) -> None:
-        """Give it a second to end, now that its streams are closed; then terminate it."""
+        """Give it a second to end, now that its streams are closed; then terminate, and then kill it."""
         import subprocess
 
-        try:
-            self._process.wait(1)
-        except subprocess.TimeoutExpired:
-            self._process.terminate()
-            self._process.wait()
+        for insist in (self._process.terminate, self._process.kill):
+            try:
+                self._process.wait(1)
+                break
+            except subprocess.TimeoutExpired:
+                insist()
+        self._process.wait()
         self.noise()
         self._log.close()
 

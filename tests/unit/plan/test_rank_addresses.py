@@ -21,11 +21,11 @@ PLACE = RankInfo(1, 2, 1, 2, 0, 1, 2, "10.0.0.1", 1001, 1002, asked=tuple(ON_REQ
 SERVED = PLACE._replace(rank_addresses=("10.0.0.1:1", "[fd00::2]:2"))
 
 
-def job(counts: list[int], first: int = 0) -> JobMap:
+def job(counts: list[int]) -> JobMap:
     """So many ranks on each node."""
     nodes = tuple(Node(f"n{number}", None, "-H") for number in range(len(counts)))
     on = [(node, local) for node, count in enumerate(counts) for local in range(count)]
-    return JobMap(nodes, tuple(Placement(first + rank, 0, *where) for rank, where in enumerate(on)), len(on))
+    return JobMap(nodes, tuple(Placement(rank, 0, *where) for rank, where in enumerate(on)), len(on))
 
 
 def asked(*words: str, **more: object) -> Request:
@@ -45,7 +45,6 @@ def test_every_rank_has_one_of_the_ports_of_its_host(counts: list[int]) -> None:
 def test_no_ports_where_nobody_serves() -> None:
     assert ports_wanted(asked("oneccl"), job([2])) == {}
     assert ports_wanted(asked("tf", cluster=ServicePolicy(simulated=True)), job([2])) == {}
-    assert rank_addresses(job([2], first=4), {0: RankPorts("10.0.0.1", (1, 2))}) == (), "spawned by ranks"
 
 
 def test_addresses_that_no_variable_holds_are_refused() -> None:

@@ -73,3 +73,13 @@ def test_a_question_that_comes_after_the_wait_is_taken_and_not_answered_again() 
     assert request.feed(MARK[3:] + b"cpython-311-a70d0d0a\nrest") == b"rest"
     request.expire()
     assert len(answers) == 1
+
+
+def test_who_has_left_gets_no_program() -> None:
+    answers: Answers = []
+    cancelled: list[bool] = []
+    request = ProgramRequest(lambda kind, held: answers.append((kind, [])))
+    request.cancel = lambda: cancelled.append(True)
+    request.close()
+    request.expire()
+    assert cancelled == [True] and not answers
