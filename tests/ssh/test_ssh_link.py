@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from sshd import SshLab
+from sshd import Sshd, SshLab
 from sshlinks import Opener, failure, read, write
 
 from mslaunch.transport.ssh.ssh_link import SshLink
@@ -67,14 +67,15 @@ while True:
 """
 
 
-def relayed(lab: SshLab, opener: Opener, folder: Path, command: str) -> SshLink:
-    """A link through such a ProxyCommand, whose pid is in `folder`/pid."""
+def relayed(lab: SshLab, opener: Opener, folder: Path, command: str, beyond: Sshd | None = None) -> SshLink:
+    """A link through such a ProxyCommand, whose pid is in `folder`/pid; to a host `beyond` by ProxyJump."""
     host, program = lab.sshd(known=False), folder / "relay.py"
     program.write_text(f"open({str(folder / 'pid')!r}, 'w').write(str(__import__('os').getpid()))")
     program.write_text(program.read_text() + RELAY.format(host=host.address, port=host.port))
     lab.known_hosts(f"inside {host.known_line.split(' ', 1)[1]}")
-    lab.config(f"Host node1\n HostKeyAlias inside\n ProxyCommand {sys.executable} {program}\n")
-    return opener("node1", command)
+    jump = f"Host node2\n HostName {beyond.address}\n Port {beyond.port}\n ProxyJump node1\n" if beyond else ""
+    lab.config(f"Host node1\n HostKeyAlias inside\n ProxyCommand {sys.executable} {program}\n{jump}")
+    return opener("node2" if beyond else "node1", command)
 
 
 def test_a_proxycommand_that_reads_nothing_while_it_writes(lab: SshLab, opener: Opener, tmp_path: Path) -> None:
@@ -98,12 +99,45 @@ def test_a_proxycommand_that_takes_nothing_more_can_be_left(
     monkeypatch.setattr("mslaunch.transport.ssh.ssh_link.LINGER", 0.2)
     link = relayed(lab, opener, tmp_path, "echo ready; exec cat >/dev/null")
     assert read(link, 6) == b"ready\n"
-    os.kill(int((tmp_path / "pid").read_text()), signal.SIGSTOP)
+    relay = int((tmp_path / "pid").read_text())
+    os.kill(relay, signal.SIGSTOP)
     fill(link)
     link.close()
     assert not link.wait(1.0)
     link.kill()
+    assert dies(relay), "a launcher that exits now leaves nothing behind"
     assert link.wait(5)
+
+
+def dies(pid: int) -> bool:
+    """Whether a process has been killed, and is gone or waited for."""
+    end = time.monotonic() + 0.8  # before anybody else would kill it
+    while time.monotonic() < end:
+        try:
+            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+                return True
+        except FileNotFoundError:
+            return True
+        select.select([], [], [], 0.01)
+    return False
+
+
+def test_a_jump_host_that_takes_nothing_more_can_be_left(
+    lab: SshLab, opener: Opener, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever leaves it waits for no thread that sends."""
+    monkeypatch.setattr("mslaunch.transport.ssh.ssh_link.LINGER", 0.2)
+    last = lab.sshd()
+    link = relayed(lab, opener, tmp_path, "echo ready; exec cat >/dev/null", beyond=last)
+    assert read(link, 6) == b"ready\n"
+    os.kill(int((tmp_path / "pid").read_text()), signal.SIGSTOP)
+    fill(link)
+    link.close()
+    assert not link.wait(1.0)
+    began = time.monotonic()
+    link.kill()
+    assert time.monotonic() - began < 2
+    assert link.wait(10)
 
 
 def test_an_unread_link_stops_the_host_and_holds_no_memory(

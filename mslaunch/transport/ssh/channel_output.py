@@ -5,7 +5,8 @@ threads for each packet of 32 KiB, which took longer than to decrypt it.  Here t
 the launcher's socket, all packets that it has read ahead at once.  It may block there, since the launcher reads a link
 until its end, whatever ranks have to wait for.  It widens the window, too, where it need not wait for that: a
 ProxyCommand may read nothing until we have read what it writes.  A key exchange, which nothing else may interrupt, is
-its own work, and once that is over it comes back to what is due.
+its own work, and once that is over it comes back to what is due.  (One that we begin, as paramiko does after 512 MiB,
+waits for whoever sends all the same.)
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class ChannelOutput:
         self._channel = channel
         self._sink = sink
         self._over = over
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # of what is held and due
         self._held: list[bytes] = []  # packets to be passed on together
         self._waiting = 0  # bytes that the launcher takes just now
         self._taken = 0  # bytes that were passed on since the window was widened
@@ -41,8 +42,9 @@ class ChannelOutput:
         self.ended = False
 
     def count(self, size: int) -> None:
-        """So many bytes came besides, and were taken."""
-        self._taken += size
+        """So many bytes were taken."""
+        with self._lock:
+            self._taken += size
 
     def feed(self, data: bytes) -> None:
         """One packet of the host."""
@@ -57,7 +59,7 @@ class ChannelOutput:
             with contextlib.suppress(OSError):
                 _send_all(self._sink, held)
             self._waiting = 0
-            self._taken += size
+            self.count(size)
         if self._taken >= _WIDEN and self._channel.transport.clear_to_send.is_set():
             self._widen()
 
@@ -67,27 +69,39 @@ class ChannelOutput:
         if lock.acquire(blocking=False):
             try:
                 if transport.sock.has_room():
-                    self._adjust(transport._send_message, self._take_due())
+                    self._adjust(transport._send_message)
                     return
             finally:
                 lock.release()
-        if not self._widening:
-            self._widening, due = True, self._take_due()
-            try:
-                threading.Thread(target=self._widen_later, args=(due,), daemon=True).start()
-            except RuntimeError:  # no room for a thread: again after the next packet
-                self._widening, self._taken = False, due
+        with self._lock:
+            if self._widening:
+                return  # and looks again when it has
+            self._widening = True
+        try:
+            threading.Thread(target=self._widen_elsewhere, daemon=True).start()
+        except RuntimeError:  # no room for a thread
+            self._widening = False
+            self._adjust(transport._send_message)
 
-    def _take_due(self) -> int:
-        due, self._taken = self._taken, 0
-        return due
+    def _widen_elsewhere(self) -> None:
+        """In a thread, which may wait, until nothing is due."""
+        while True:
+            with self._lock:
+                if self._taken < _WIDEN or not self._channel.transport.is_active():
+                    self._widening = False
+                    return
+            self._adjust(self._send_between_keys)
 
-    def _widen_later(self, size: int) -> None:
-        with contextlib.suppress(Exception):  # paramiko's own, too: whoever reads sees the end
-            self._adjust(self._channel.transport._send_user_message, size)  # waits until no keys are exchanged
-        self._widening = False
+    def _send_between_keys(self, message: Any) -> None:
+        transport = self._channel.transport
+        while transport.is_active():
+            with contextlib.suppress(load_paramiko().ssh_exception.SSHException):  # keys take longer than 30 s
+                transport._send_user_message(message)
+                return
 
-    def _adjust(self, send: Callable[[Any], None], size: int) -> None:
+    def _adjust(self, send: Callable[[Any], None]) -> None:
+        with self._lock:
+            size, self._taken = self._taken, 0
         text = struct.pack(">BII", _WINDOW_ADJUST, self._channel.remote_chanid, size)
         with contextlib.suppress(OSError, EOFError):
             send(load_paramiko().Message(text))

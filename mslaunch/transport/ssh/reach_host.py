@@ -96,6 +96,13 @@ class Connection:
             return error.strerror or str(error)
         return str(self.transport.farewell) or (self.below.lost() if self.below else "")
 
+    def cut(self) -> None:
+        """Cut the lowest connection, without waiting for anybody: whoever sends or reads on any of them wakes."""
+        if self.below:
+            self.below.cut()
+        else:
+            self.stream.cut()
+
     def close(self) -> None:
         """Shut down this connection and those below it, and close their descriptors."""
         self.transport.close()

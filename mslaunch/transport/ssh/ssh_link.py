@@ -133,7 +133,7 @@ class SshLink(Link):
     def kill(self) -> None:
         """Cut the connection: a ProxyCommand may take nothing more, and let the thread that feeds it wait."""
         if self._connection:
-            self._connection.stream.close()
+            self._connection.cut()
 
     def _arm(self, cancel: Callable[[], None]) -> None:
         with self._lock:

@@ -116,6 +116,12 @@ class SocketStream:
             if not isinstance(self._carrier, socket.socket):  # a channel: its shutdown does not wake its reader
                 self._carrier.close()
 
+    def cut(self) -> None:
+        """The same, and kill the ProxyCommand."""
+        self.close()
+        if self._child:
+            self._child.kill()
+
     @property
     def _closed(self) -> bool:  # read by paramiko
         return self._down
@@ -151,6 +157,10 @@ class ProxyChild:
             size = os.fstat(self._log.fileno()).st_size
             self._last = os.pread(self._log.fileno(), 4096, max(0, size - 4096))
         return self._last
+
+    def kill(self) -> None:
+        """Kill it, and do not wait."""
+        self._process.kill()
 
     def end(self) -> None:
         """Give it a second to end, now that its streams are closed; then terminate, and then kill it."""

@@ -13,6 +13,8 @@ from mslaunch.datamodel.jobmap import Node
 from mslaunch.datamodel.request import LinkPolicy
 from mslaunch.errors import UsageError
 from mslaunch.transport.agent_command import AgentCommand
+from mslaunch.transport.base import Link, OpenContext
+from mslaunch.transport.rsh_program import open_by_rsh
 
 COMMAND = "exec python3 -c 'x y'"
 IN_POD = ["pod-0", "--", "/bin/sh", "-c", COMMAND]
@@ -79,6 +81,26 @@ def test_another_script_of_that_name_is_run_as_it_is(text: str, tmp_path: Path) 
     assert argv(str(script)) == [str(script), "pod-0", COMMAND]
     script.write_text(text)
     assert argv(str(script)) == [str(script), "pod-0", COMMAND]
+
+
+@pytest.mark.parametrize(
+    ("words", "lost"),
+    [
+        ("ssh", False),
+        ("docker exec -i", False),
+        ("my-run {host} {command}", False),
+        ("kubectl exec -i", True),
+        ("sudo /opt/bin/oc exec -i {host} -- sh -c {command}", True),
+    ],
+)
+def test_only_what_may_lose_a_question_gets_the_program_unasked(words: str, lost: bool) -> None:
+    """Elsewhere a start-up file of a slow login might read it."""
+    opened: list[Link] = []
+    policy = LinkPolicy(agent=tuple(words.split()))
+    context = OpenContext(policy, {}, str, opened.append, pytest.fail, None, [])  # type: ignore[arg-type]
+    open_by_rsh([Node("pod-0", 1, "")], context)
+    assert (opened[0].unasked > 0) is lost
+    opened[0].close()
 
 
 @given(st.text(st.characters(blacklist_categories=("Cs",), blacklist_characters="\0"), min_size=1))

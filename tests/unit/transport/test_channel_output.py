@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import select
 import socket
 import struct
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +21,10 @@ from mslaunch.transport.ssh.paramiko_transport import WINDOW
 Ends = tuple[socket.socket, socket.socket]
 
 
+def nothing() -> None:
+    pass
+
+
 class _RecordingTransport:
     """Notes what is sent to the host."""
 
@@ -25,9 +32,26 @@ class _RecordingTransport:
         self.sent: list[bytes] = []
         self.clear_to_send = threading.Event()  # not set: keys are being exchanged
         self.clear_to_send.set()
+        self.writing = threading.RLock()
+        self.packetizer = SimpleNamespace(_Packetizer__write_lock=self.writing)
+        self.room = True
+        self.sock = SimpleNamespace(has_room=lambda: self.room)
+        self.after_send: Callable[[], None] = nothing
+
+    def is_active(self) -> bool:
+        return True
 
     def _send_message(self, message: Any) -> None:
-        self.sent.append(message.asbytes())
+        with self.writing:
+            self.sent.append(message.asbytes())
+
+    def _send_user_message(self, message: Any) -> None:
+        self._send_message(message)
+        self.after_send()
+
+    def widened_by(self) -> int:
+        """In all."""
+        return sum(int.from_bytes(text[5:], "big") for text in self.sent)
 
 
 class _OpenChannel:
@@ -41,10 +65,6 @@ class _OpenChannel:
 
 def widened(size: int) -> bytes:
     return struct.pack(">BII", 93, 7, size)
-
-
-def nothing() -> None:
-    pass
 
 
 @pytest.fixture
@@ -113,6 +133,73 @@ def test_what_a_launcher_that_has_gone_does_not_take_widens_the_window_too(ends:
     output.feed(bytes(WINDOW // 4))
     output.flush()
     assert channel.transport.sent == [widened(WINDOW // 4)]
+
+
+def test_who_reads_waits_for_nobody_who_sends(ends: Ends) -> None:
+    """A ProxyCommand may read nothing until we have read what it writes."""
+    channel = _OpenChannel()
+    transport = channel.transport
+    output = ChannelOutput(channel, ends[1], nothing)
+    before = threading.active_count()
+    with transport.writing:
+        reading = threading.Thread(target=lambda: [output.count(WINDOW // 4), output.flush()] * 2)
+        reading.start()
+        reading.join(10)
+        assert not reading.is_alive()
+        assert transport.sent == []
+    _wait_until(lambda: threading.active_count() == before)
+    assert transport.widened_by() == WINDOW // 4
+
+
+def test_where_sending_would_wait_another_thread_does_it(ends: Ends) -> None:
+    channel = _OpenChannel()
+    output = ChannelOutput(channel, ends[1], nothing)
+    channel.transport.room = False
+    before = threading.active_count()
+    output.count(WINDOW // 2)
+    output.flush()
+    _wait_until(lambda: threading.active_count() == before)
+    assert channel.transport.sent == [widened(WINDOW // 2)]
+
+
+def test_what_falls_due_while_another_thread_sends_is_sent_as_well(ends: Ends) -> None:
+    """The host may have used its window up, so that nothing more comes to remind us."""
+    channel = _OpenChannel()
+    transport = channel.transport
+    output = ChannelOutput(channel, ends[1], nothing)
+    transport.room = False
+
+    def more_comes() -> None:
+        transport.after_send = nothing
+        output.count(WINDOW // 2)
+        output.flush()
+
+    transport.after_send = more_comes
+    before = threading.active_count()
+    output.count(WINDOW // 2)
+    output.flush()
+    _wait_until(lambda: threading.active_count() == before)
+    assert transport.widened_by() == WINDOW
+
+
+def test_without_a_thread_who_reads_sends_it(ends: Ends, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    channel = _OpenChannel()
+    output = ChannelOutput(channel, ends[1], nothing)
+    channel.transport.room = False
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    output.count(WINDOW // 2)
+    output.flush()
+    assert channel.transport.sent == [widened(WINDOW // 2)]
+
+
+def _wait_until(true: Callable[[], bool]) -> None:
+    end = time.monotonic() + 10
+    while not true():
+        assert time.monotonic() < end
+        select.select([], [], [], 0.001)
 
 
 class _ShortSink:
