@@ -3,7 +3,8 @@
     NUL "mslaunch python " KIND LF        KIND as `call_proof.bytecode`, or anything else
 
 The launcher answers with a size in decimal and LF, and so many bytes: the program
-(`transport.bootstrap.agent_program`).  Frames may follow at once.
+(`transport.bootstrap.agent_program`).  Frames may follow at once.  Where the question may be lost (`Link.unasked`), the
+launcher does not wait for ever, and sends what any Python can read.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class ProgramRequest:
         return data[:at]
 
     def expire(self) -> None:
-        """Wait no longer: the question was lost, perhaps, and no host refuses the program for any Python."""
+        """Wait no longer: the question may be lost, and every Python takes the program as source."""
         self._answer_once("")
 
     def close(self) -> None:

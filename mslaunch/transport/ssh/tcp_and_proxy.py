@@ -117,7 +117,7 @@ class SocketStream:
                 self._carrier.close()
 
     def cut(self) -> None:
-        """The same, and kill the ProxyCommand."""
+        """Shut down both directions, and kill the ProxyCommand, without waiting for it."""
         self.close()
         if self._child:
             self._child.kill()

@@ -140,26 +140,32 @@ def test_who_reads_waits_for_nobody_who_sends(ends: Ends) -> None:
     channel = _OpenChannel()
     transport = channel.transport
     output = ChannelOutput(channel, ends[1], nothing)
-    before = threading.active_count()
+
+    def read_twice() -> None:
+        for _ in range(2):
+            output.count(WINDOW // 4)
+            output.flush()
+
     with transport.writing:
-        reading = threading.Thread(target=lambda: [output.count(WINDOW // 4), output.flush()] * 2)
+        reading = threading.Thread(target=read_twice)
         reading.start()
         reading.join(10)
         assert not reading.is_alive()
         assert transport.sent == []
-    _wait_until(lambda: threading.active_count() == before)
-    assert transport.widened_by() == WINDOW // 4
+    _wait_until(lambda: transport.widened_by() == WINDOW // 2)
 
 
 def test_where_sending_would_wait_another_thread_does_it(ends: Ends) -> None:
     channel = _OpenChannel()
     output = ChannelOutput(channel, ends[1], nothing)
     channel.transport.room = False
-    before = threading.active_count()
+    senders: list[threading.Thread] = []
+    channel.transport.after_send = lambda: senders.append(threading.current_thread())
     output.count(WINDOW // 2)
     output.flush()
-    _wait_until(lambda: threading.active_count() == before)
+    _wait_until(lambda: bool(senders))
     assert channel.transport.sent == [widened(WINDOW // 2)]
+    assert senders[0] is not threading.current_thread()
 
 
 def test_what_falls_due_while_another_thread_sends_is_sent_as_well(ends: Ends) -> None:
@@ -175,11 +181,9 @@ def test_what_falls_due_while_another_thread_sends_is_sent_as_well(ends: Ends) -
         output.flush()
 
     transport.after_send = more_comes
-    before = threading.active_count()
     output.count(WINDOW // 2)
     output.flush()
-    _wait_until(lambda: threading.active_count() == before)
-    assert transport.widened_by() == WINDOW
+    _wait_until(lambda: transport.widened_by() == WINDOW)
 
 
 def test_without_a_thread_who_reads_sends_it(ends: Ends, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -315,6 +315,31 @@ def test_no_more_than_fanout_are_begun_at_a_time(loop: Loop, monkeypatch: pytest
         os.close(down)
 
 
+@pytest.mark.parametrize("asks", [True, False])
+def test_who_has_asked_or_left_is_not_sent_its_program_later(loop: Loop, asks: bool) -> None:
+    """The timer would keep each connection of an attempt until it fires."""
+
+    class Losing(Link):
+        program = staticmethod(lambda kind: b"program for " + kind.encode())
+        unasked = 60.0
+
+    (down, writer), (reader, up) = os.pipe(), os.pipe()
+    connection = AgentConnection(loop, Losing(THERE, reader, writer))
+    connection.begin()
+    assert [timer.callback for _, _, timer in loop._timers] != [None]
+    if asks:
+        os.write(up, b"\0mslaunch python x\n")
+        loop.run(lambda: connection.phase > 0, 5)
+        loop.run(lambda: not connection.pending, 5)
+        assert os.read(down, 100) == b"program for x"
+    else:
+        connection.close()
+    assert [timer for _, _, timer in loop._timers if timer.callback] == []
+    connection.close()
+    os.close(down)
+    os.close(up)
+
+
 def test_looks_at_many_clocks_take_a_twentieth_of_the_time(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
     """With 100,000 links one look takes long, and all that answers meanwhile waits."""
     clock, delays = [0.0], [0.0]
