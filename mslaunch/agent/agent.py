@@ -123,7 +123,7 @@ class Agent:
         self._environ = environ
         self._path = path
         self._guard = _GuardPipes(loop, guard, self.upstream_lost)
-        self._lost = self._terminated = False
+        self._lost = self._abandons = self._terminated = False
         self._deferred: list[Frame] = []
         self._files: SessionDir | None = None
         self._tracer: Tracer | None = None
@@ -240,9 +240,12 @@ class Agent:
             self._tracer.stop()  # first: a process that a debugger has stopped takes no signal
 
     def close(self) -> None:
-        """Nothing runs any more."""
+        """Nothing runs any more.
+
+        Whoever has ended the launcher while ranks ran may be about to kill the guard, too: batch systems do.
+        """
         self._guard.wake()
-        if self._guard.gone:
+        if self._guard.gone or self._abandons:
             end_leftovers(self._job.marks)
         self._job.mpi.close()
         if self._files:
@@ -264,6 +267,7 @@ class Agent:
         """The launcher or the guard is gone: end what we hold."""
         if not self._lost:
             self._lost = True
+            self._abandons = bool(self._job.pids())
             self._link.close()
             self._ports.close()
             self._stop_tracing()

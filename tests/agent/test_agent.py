@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import resource
+import select
 import signal
 import socket
 import subprocess
@@ -18,6 +19,7 @@ from agents import BOUND, plan, state_of, wait_gone
 
 import mslaunch
 from mslaunch.datamodel.node_report import ExitStatus
+from mslaunch.host.processes import children
 from mslaunch.protocol import control, frames
 
 
@@ -272,6 +274,20 @@ def test_a_guard_that_is_killed(agent):
     assert parent_of(mine) == agent.process.pid
     agent.process.kill()
     wait_gone(mine, *pids)
+
+
+def test_an_agent_without_a_launcher_does_not_leave_orphans_to_its_guard(agent):
+    """Grid Engine and others kill the guard when the launcher has ended: at any time, so also when the agent has."""
+    script = 'setsid sh -c "echo ready; exec sleep 1000" & wait'
+    (pid,) = _started(agent, script=script, env=("MSLAUNCH_NODE=1@n0",))
+    (orphan,) = children(pid)
+    ends = [os.pidfd_open(one) for one in (parent_of(pid), orphan)]
+    agent.hang_up()
+    assert select.select(ends[:1], [], [], 20)[0]
+    ended = select.select(ends[1:], [], [], 0)[0]
+    for end in ends:
+        os.close(end)
+    assert ended
 
 
 def test_an_internal_error_is_reported(agent):
