@@ -62,7 +62,7 @@ def holder(wanted: Collection[str], pids: Iterable[int]) -> int | None:
     for pid in pids:
         try:
             fds = os.listdir(f"/proc/{pid}/fd")
-        except FileNotFoundError:
+        except (FileNotFoundError, ProcessLookupError):  # it has ended, perhaps just now
             continue
         except OSError:
             hidden = True

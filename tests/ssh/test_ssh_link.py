@@ -126,7 +126,7 @@ def dies(pid: int) -> bool:
         try:
             if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
                 return True
-        except FileNotFoundError:
+        except (FileNotFoundError, ProcessLookupError):  # proc(5): it may end between open and read
             return True
         select.select([], [], [], 0.01)
     return False
