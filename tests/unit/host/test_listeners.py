@@ -34,6 +34,12 @@ def test_the_listener_of_a_port_is_found(family: socket.AddressFamily) -> None:
 def test_processes_that_are_gone_or_not_ours_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     assert holder({"socket:[1]"}, [os.getpid(), 2**22 + 1]) is None
 
+    def gone(path: str) -> list[str]:
+        raise ProcessLookupError(errno.ESRCH, "No such process")
+
+    monkeypatch.setattr(os, "listdir", gone)
+    assert holder({"socket:[1]"}, [os.getpid()]) is None
+
     def denied(path: str) -> list[str]:
         raise PermissionError(errno.EACCES, "Permission denied")
 
