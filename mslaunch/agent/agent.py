@@ -123,7 +123,7 @@ class Agent:
         self._environ = environ
         self._path = path
         self._guard = _GuardPipes(loop, guard, self.upstream_lost)
-        self._lost = self._abandons = self._terminated = False
+        self._lost = self._adopting = self._terminated = False
         self._deferred: list[Frame] = []
         self._files: SessionDir | None = None
         self._tracer: Tracer | None = None
@@ -240,13 +240,10 @@ class Agent:
             self._tracer.stop()  # first: a process that a debugger has stopped takes no signal
 
     def close(self) -> None:
-        """Nothing runs any more.
-
-        Whoever has ended the launcher while ranks ran may be about to kill the guard, too: batch systems do.
-        """
+        """Nothing runs any more."""
         self._guard.wake()
-        if self._guard.gone or self._abandons:
-            end_leftovers(self._job.marks)
+        if self._guard.gone or self._adopting:
+            end_leftovers(self._job.marks if self._guard.gone else ())
         self._job.mpi.close()
         if self._files:
             self._files.close()
@@ -258,8 +255,7 @@ class Agent:
         if self._job.pids() and not self._lost:
             self._terminated = True
             self._link.send(frames.ENDING)
-            self._stop_tracing()
-            self._job.termination.abandon()
+            self._abandon()
         else:
             self.upstream_lost()
 
@@ -267,11 +263,20 @@ class Agent:
         """The launcher or the guard is gone: end what we hold."""
         if not self._lost:
             self._lost = True
-            self._abandons = bool(self._job.pids())
             self._link.close()
             self._ports.close()
-            self._stop_tracing()
-            self._job.termination.abandon()
+            self._abandon()
+
+    def _abandon(self) -> None:
+        """End all ranks, and what these leave: a batch system that ends the job kills the guard at any time.
+
+        By descent alone: ranks of the next attempt, which may run here already, have our mark as well.
+        """
+        self._stop_tracing()
+        if self._job.pids():
+            self._adopting = True
+            self._guard.adopt()
+        self._job.termination.abandon()
 
 
 def _signal_of(frame: Frame) -> tuple[int, int | None, bool]:

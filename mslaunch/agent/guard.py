@@ -109,10 +109,11 @@ def adopt_orphans() -> bool:
 
 
 def end_leftovers(marks: Iterable[str]) -> None:
-    """In an agent without a guard, once its ranks have ended: end what they left, as the guard would have done.
+    """In an agent that may have lost its guard, once its ranks have ended: end what they left, as the guard would do.
 
-    Orphans from before the time at which the agent adopted any have gone to another process; they are found by the
-    variables of the job that they were started with, unless they have dropped these.
+    Orphans from before the time at which the agent adopted any have gone to another process: to the guard, or without
+    one to whoever is above it.  These are found by `marks`, variables of the job that they were started with, unless
+    they have dropped them.
     """
     _end_orphans()
     for mark in marks:

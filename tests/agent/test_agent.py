@@ -276,18 +276,40 @@ def test_a_guard_that_is_killed(agent):
     wait_gone(mine, *pids)
 
 
-def test_an_agent_without_a_launcher_does_not_leave_orphans_to_its_guard(agent):
-    """Grid Engine and others kill the guard when the launcher has ended: at any time, so also when the agent has."""
+def _ends_orphans_itself(agent, end):
+    """Whether an orphan of a rank has ended before the agent has, and so not by its guard."""
     script = 'setsid sh -c "echo ready; exec sleep 1000" & wait'
-    (pid,) = _started(agent, script=script, env=("MSLAUNCH_NODE=1@n0",))
+    (pid,) = _started(agent, script=script)
     (orphan,) = children(pid)
     ends = [os.pidfd_open(one) for one in (parent_of(pid), orphan)]
-    agent.hang_up()
+    end(parent_of(pid))
     assert select.select(ends[:1], [], [], 20)[0]
     ended = select.select(ends[1:], [], [], 0)[0]
-    for end in ends:
-        os.close(end)
-    assert ended
+    for fd in ends:
+        os.close(fd)
+    return bool(ended)
+
+
+def test_an_agent_without_a_launcher_does_not_leave_orphans_to_its_guard(agent):
+    """Grid Engine and others kill the guard when the launcher has ended: at any time, so also when the agent has."""
+    assert _ends_orphans_itself(agent, lambda pid: agent.hang_up())
+
+
+def test_an_agent_that_is_told_to_end_does_not_leave_orphans_to_its_guard(agent):
+    assert _ends_orphans_itself(agent, lambda pid: os.kill(pid, signal.SIGTERM))
+
+
+def test_an_agent_without_a_launcher_spares_the_next_attempt(agent):
+    """Its ranks may run here already: they have the same mark, and a guard of their own."""
+    mark = "MSLAUNCH_NODE=1@n0"
+    _started(agent, env=(mark,), grace=0.1)
+    with subprocess.Popen(["sleep", "1000"], env=dict([mark.split("=")])) as other:
+        try:
+            agent.hang_up()
+            assert agent.wait() == 0
+            assert other.poll() is None
+        finally:
+            other.kill()
 
 
 def test_an_internal_error_is_reported(agent):
