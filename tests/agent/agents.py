@@ -40,9 +40,19 @@ class TestedAgent:
 
     __test__ = False
 
-    def __init__(self, python: str = sys.executable, limit: int = 0, timeout: float = BOUND, **environ: str) -> None:
-        """`limit`: its limit of open files; 0 for the limit of the test.  `timeout`: until its payload has come."""
-        argv = boot_argv(python, timeout)
+    def __init__(
+        self,
+        python: str = sys.executable,
+        limit: int = 0,
+        timeout: float = BOUND,
+        argv: Sequence[str] = (),
+        **environ: str,
+    ) -> None:
+        """`limit`: its limit of open files; 0 for the limit of the test.  `timeout`: until its payload has come.
+
+        `argv`: what starts it instead of the bootstrap.
+        """
+        argv = argv or boot_argv(python, timeout)
         if limit:
             argv = ["sh", "-c", f'ulimit -n {limit}; exec "$0" "$@"', *argv]
         env = {"PATH": os.environ.get("PATH", os.defpath), **environ}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from agents import TestedAgent
@@ -13,7 +14,7 @@ def boot() -> Iterator[Callable[..., TestedAgent]]:
     """Start agents; each must be gone after the test, once its link is closed."""
     agents: list[TestedAgent] = []
 
-    def start(**how: str) -> TestedAgent:
+    def start(**how: Any) -> TestedAgent:
         agents.append(TestedAgent(**how))
         return agents[-1]
 

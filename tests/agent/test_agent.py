@@ -6,7 +6,6 @@ import contextlib
 import errno
 import os
 import resource
-import select
 import signal
 import socket
 import subprocess
@@ -276,27 +275,35 @@ def test_a_guard_that_is_killed(agent):
     wait_gone(mine, *pids)
 
 
-def _ends_orphans_itself(agent, end):
-    """Whether an orphan of a rank has ended before the agent has, and so not by its guard."""
-    script = 'setsid sh -c "echo ready; exec sleep 1000" & wait'
-    (pid,) = _started(agent, script=script)
+UNGUARDED = """
+import os
+from mslaunch.agent.agent import serve
+from mslaunch.protocol.frames import MAGIC
+alive, ours = os.pipe()
+names, directories = os.pipe()
+os.write(ours, b"!")  # as if there were a guard, and it were ready
+os.write(1, MAGIC)
+serve((0, 1), (alive, directories), dict(os.environ), os.devnull)
+"""
+
+
+def _hang_up(agent):
+    agent.hang_up()
+
+
+@pytest.mark.parametrize("end", [_hang_up, lambda agent: agent.process.terminate()], ids=["no launcher", "SIGTERM"])
+def test_an_agent_does_not_leave_orphans_to_its_guard(boot, end):
+    """Batch systems that end a job kill the guard at any time, so also when the agent has just ended."""
+    agent = boot(argv=[sys.executable, "-c", UNGUARDED])
+    (pid,) = _started(agent, script='setsid sh -c "echo ready; exec sleep 1000" & wait')
     (orphan,) = children(pid)
-    ends = [os.pidfd_open(one) for one in (parent_of(pid), orphan)]
-    end(parent_of(pid))
-    assert select.select(ends[:1], [], [], 20)[0]
-    ended = select.select(ends[1:], [], [], 0)[0]
-    for fd in ends:
-        os.close(fd)
-    return bool(ended)
-
-
-def test_an_agent_without_a_launcher_does_not_leave_orphans_to_its_guard(agent):
-    """Grid Engine and others kill the guard when the launcher has ended: at any time, so also when the agent has."""
-    assert _ends_orphans_itself(agent, lambda pid: agent.hang_up())
-
-
-def test_an_agent_that_is_told_to_end_does_not_leave_orphans_to_its_guard(agent):
-    assert _ends_orphans_itself(agent, lambda pid: os.kill(pid, signal.SIGTERM))
+    try:
+        end(agent)
+        assert agent.wait() == 0
+        assert state_of(orphan) == ""
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(orphan, signal.SIGKILL)
 
 
 def test_an_agent_without_a_launcher_spares_the_next_attempt(agent):

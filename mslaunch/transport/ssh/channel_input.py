@@ -11,7 +11,7 @@ import threading
 import time
 from typing import Any
 
-STATUS = 0.5  #: seconds after which it is noticed that a host has ended and reads nothing more
+_LOOK_AGAIN = 0.5  # seconds after which it is noticed that a host has ended and reads nothing more
 _CHUNK = 1 << 16
 _WAITING = 1 << 10  # bytes asked for while nothing comes: Python holds memory for that many as long as it waits
 
@@ -32,7 +32,7 @@ class ChannelInput:
 
     def feed(self, channel: Any) -> None:
         """All that comes, and then the end of the stream."""
-        channel.settimeout(STATUS)
+        channel.settimeout(_LOOK_AGAIN)
         with contextlib.suppress(OSError, EOFError):
             while (data := self._next()) and self._sent(channel, data):
                 pass
