@@ -240,7 +240,11 @@ class Agent:
             self._tracer.stop()  # first: a process that a debugger has stopped takes no signal
 
     def close(self) -> None:
-        """Nothing runs any more."""
+        """Nothing runs any more.
+
+        While there is a guard, orphans are ended by descent alone: ranks of the next attempt, which may run here
+        already, have our mark as well.
+        """
         self._guard.wake()
         if self._guard.gone or self._adopting:
             end_leftovers(self._job.marks if self._guard.gone else ())
@@ -255,7 +259,8 @@ class Agent:
         if self._job.pids() and not self._lost:
             self._terminated = True
             self._link.send(frames.ENDING)
-            self._abandon()
+            self._stop_tracing()
+            self._job.termination.abandon()
         else:
             self.upstream_lost()
 
@@ -263,20 +268,13 @@ class Agent:
         """The launcher or the guard is gone: end what we hold."""
         if not self._lost:
             self._lost = True
+            if self._job.pids():  # a batch system that ends the job kills the guard at any time
+                self._adopting = True
+                self._guard.adopt()
             self._link.close()
             self._ports.close()
-            self._abandon()
-
-    def _abandon(self) -> None:
-        """End all ranks, and what these leave: a batch system that ends the job kills the guard at any time.
-
-        By descent alone: ranks of the next attempt, which may run here already, have our mark as well.
-        """
-        self._stop_tracing()
-        if self._job.pids():
-            self._adopting = True
-            self._guard.adopt()
-        self._job.termination.abandon()
+            self._stop_tracing()
+            self._job.termination.abandon()
 
 
 def _signal_of(frame: Frame) -> tuple[int, int | None, bool]:
