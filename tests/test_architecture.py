@@ -71,6 +71,8 @@ STARTERS = {
     "detached.detach",
     "agent.guard",
     "agent.ranks.rank",
+    "launcher.monitoring.event_command",
+    "launcher.monitoring.event_file",
     "transport.fork",
     "resource_managers.managers",
     "transport.batch_tasks",

@@ -182,7 +182,7 @@ def _launched(request: Request, argv: Sequence[str], called: str) -> int:
     if request.backend:
         from mslaunch.backends.backend_table import run
 
-    caller = Caller(os.environ, _cwd())
+    caller = Caller(os.environ, _cwd(), command=lambda: _recorded(request, argv, called))
     if request.names_hosts or granting:  # not for `api.launch`: the process is its caller's
         from mslaunch.runtime.reused_memory import reuse_freed_memory
 
@@ -191,18 +191,24 @@ def _launched(request: Request, argv: Sequence[str], called: str) -> int:
     gc.freeze()
     gc.enable()
     if request.detach:
-        from mslaunch.cli.job_commands import recorded
         from mslaunch.detached.detach import detach
 
         return detach(
             request,
-            recorded(request, (called, *argv)),
+            caller.command(),
             caller.environ,
             caller.cwd,
             lambda observer: run(request, caller._replace(observers=(observer,))),
             _run_reported,
         )
     return run(request, caller).code
+
+
+def _recorded(request: Request, argv: Sequence[str], called: str) -> list[str]:
+    """The words of the command line without values of variables."""
+    from mslaunch.cli.job_commands import recorded
+
+    return recorded(request, (called, *argv))
 
 
 def _run_reported(act: Callable[[], int]) -> int:

@@ -228,6 +228,22 @@ class ServicePolicy(NamedTuple):
     meeting: int = 0  # the port at which ranks meet, on rank 0's host; 0: any that is free
 
 
+class MonitorPolicy(NamedTuple):
+    """What is told of a launch while it runs, and kept of it."""
+
+    events: str = ""  # --events: a file
+    on_event: tuple[str, ...] = ()  # --on-event: a command, split into words
+    record: str = ""  # --record: a directory for run.json; "": that of the logs, if they have one; "none"
+    metrics: str = ""  # --metrics: a file for node_exporter
+    progress: str = "auto"  # --progress: auto, yes, no, plain
+
+    @property
+    def asked(self) -> bool:
+        """Whether a file or a command was named."""
+        return bool(self.events or self.on_event or self.metrics or self.record not in ("", NO_RECORD))
+
+
+NO_RECORD = "none"  #: --record none
 NO_HOSTFILE = "none"  #: --default-hostfile none: as if nobody had named one (ompi_info, orte_default_hostfile)
 READY_SECONDS = 300.0  #: for a rank, from its start until it listens at the port of --ready
 DEFAULT_SLOTS = "orte_set_default_slots"  # a parameter of mpirun: the slots of hosts for which none are given
@@ -270,6 +286,7 @@ class Request(NamedTuple):
     verbose: bool = False
     cluster: ServicePolicy = ServicePolicy()
     devices: DevicePolicy = DevicePolicy()
+    monitor: MonitorPolicy = MonitorPolicy()
     horovod: str = ""  # --horovod: "gloo": a key store is served, for builds that have no MPI
     env_for: tuple[str, ...] = ()  # --env-for: words of `frameworks.on_request.ON_REQUEST`
     detach: bool = False  # the command returns when the ranks run, and the launcher stays (cli/jobs)
@@ -304,3 +321,4 @@ class Caller(NamedTuple):
     signals: bool = True  # handle SIGINT and its like; possible in the main thread only
     observers: tuple[Callable[[Any], None], ...] = ()  # see `launcher/observers.py`
     on_loop: Callable[[Any], None] | None = None  # called with the loop of the launch, before anything else
+    command: Callable[[], list[str]] = list  # the words of the command line, without values of variables

@@ -200,7 +200,8 @@ class JobAttempt:
         """Connect an agent on every host with ranks, and send the files."""
         self.agents = self.pool.require(self.jobmap.nodes)
         observers = self._context.observers
-        observers.emit(Connected, tuple(node.name for node in self.jobmap.nodes))
+        hosts = tuple(node.name for node in self.jobmap.nodes)
+        observers.emit(Connected, hosts, tuple(agent.hello for agent in self.agents))
         if self._files:
             from mslaunch.launcher.agents.staging import send_files
 
@@ -238,7 +239,7 @@ class JobAttempt:
             make_spawner=self._make_spawner,
             records=records,
         )
-        context.observers.emit(AttemptStarted, self.number, len(jobmap.placements))
+        context.observers.emit(AttemptStarted, self.number, len(jobmap.placements), self.placed)
         self.output.on_progress(controller.on_drained)
         context.interrupts.attach(controller.post)
         if context.peers:
@@ -258,12 +259,13 @@ class JobAttempt:
 
     def _records(self) -> JobRecords | None:
         """For observers, if there are any."""
-        emit = self._context.observers.emit
-        if not self._context.observers:
+        observers = self._context.observers
+        if not observers:
             return None
         from mslaunch.launcher.job.job_records import JobRecords
 
-        return JobRecords(emit, self.state, self.number, self.output.write, self._failure)
+        heard = observers.heard if observers.listeners else None
+        return JobRecords(observers.emit, self.state, self.number, self.output.write, self._failure, heard)
 
     def _plans(self) -> JobPlans:
         """What is made once ports and addresses are known."""

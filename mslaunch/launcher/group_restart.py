@@ -12,6 +12,7 @@ from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.launcher.attempt import JobAttempt
 from mslaunch.launcher.job.restart_policy import most_restarts
 from mslaunch.launcher.messages.notices import again_text, attempt_text, limit_text
+from mslaunch.launcher.observers import Restarting
 from mslaunch.launcher.restart_candidates import NoPlaceError
 
 if TYPE_CHECKING:
@@ -83,6 +84,7 @@ class GroupRestart:
         except BaseException:
             attempt.pool.close()
             raise
+        self._context.observers.emit(Restarting, attempt.number, outcome.failure, changed)
         if changed:
             console.info(f"{attempt_text(attempt.number, self._attempts)}: {changed}")
         return attempt, changed

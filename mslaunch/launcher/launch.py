@@ -17,7 +17,7 @@ from mslaunch.launcher.agents.start_agents import OpenLinks
 from mslaunch.launcher.attempt import JobAttempt, LaunchContext, is_this_host
 from mslaunch.launcher.interrupts import Interrupts, check_warning
 from mslaunch.launcher.job.restart_policy import check_shared
-from mslaunch.launcher.observers import LaunchEnded, Observers
+from mslaunch.launcher.observers import LaunchEnded, LaunchRefused, Observers
 from mslaunch.launcher.stdio.terminal import Console, write_all
 from mslaunch.plan.rank_variables import missing_exports
 from mslaunch.runtime.loop import Loop
@@ -56,9 +56,15 @@ def run(request: Request, caller: Caller) -> Outcome:
         if caller.on_loop:
             caller.on_loop(loop)
         context = make_context(loop, request, caller)
-        if request.cluster.host_meeting and not request.do_not_launch:
-            return _run_with_peers(context, request)
-        return _Launch(context, request).run()
+        try:
+            if request.cluster.host_meeting and not request.do_not_launch:
+                return _run_with_peers(context, request)
+            return _Launch(context, request).run()
+        except BaseException as error:
+            context.observers.emit(LaunchRefused, error)
+            raise
+        finally:
+            context.observers.close()
 
 
 def _run_with_peers(context: LaunchContext, request: Request) -> Outcome:
@@ -92,6 +98,10 @@ def make_context(loop: Loop, request: Request, caller: Caller) -> LaunchContext:
     interrupts = Interrupts(loop, request, caller.signals, links.suspend)
     observers = Observers(began, [*console.observers, *caller.observers], console.info)
     jobid, secret = os.urandom(4).hex(), os.urandom(16).hex()
+    if request.monitor.asked or request.output.paths:
+        from mslaunch.launcher.monitoring.monitors import add_monitors
+
+        add_monitors(loop, request, caller, observers, console, jobid)
     grant = _grant(request, caller)
     interrupts.granted = grant.title if grant else ""
     return LaunchContext(loop, caller, console, stdout, interrupts, links, observers, began, jobid, secret, grant)
@@ -212,13 +222,15 @@ class _Launch:
             from mslaunch.launcher.messages.error_file import with_error_file
 
             outcome = with_error_file(outcome, self._attempt.output.logs, self._context.caller)
-        self._context.observers.emit(LaunchEnded, outcome)
         report = ""
         if outcome.failure or outcome.attempts or outcome.restarts:
             from mslaunch.launcher.messages.closing_report import outcome_text
 
             report = outcome_text(outcome, self._attempt.output.log_of(outcome.failure))
-        self._console.finish(report, stuck)
+        self._context.observers.emit(LaunchEnded, outcome, report)
+        self._console.write(report)
+        self._context.observers.close()
+        self._console.finish(stuck)
         return outcome
 
     # --- what is shown

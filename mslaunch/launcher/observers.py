@@ -15,8 +15,13 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mslaunch.datamodel.outcome import Failure, Outcome
+    from mslaunch.plan.mapping.pipeline import Placed
+    from mslaunch.protocol.control import Hello
 
     Observer = Callable[[Any], None]
+    Listener = Callable[
+        [int, int, bytes], None
+    ]  # STDOUT or STDERR, the number of a rank or service, bytes; b"": its end
 
 
 class Connecting(NamedTuple):
@@ -34,6 +39,7 @@ class Connected(NamedTuple):
 
     time: float
     hosts: tuple[str, ...]
+    hellos: tuple[Hello | None, ...] = ()  # what the agent of each host said of it
 
 
 class Staged(NamedTuple):
@@ -49,6 +55,7 @@ class AttemptStarted(NamedTuple):
     time: float
     number: int
     ranks: int
+    placed: Placed | None = None  # where they are
 
 
 class RankStarted(NamedTuple):
@@ -58,6 +65,8 @@ class RankStarted(NamedTuple):
     name: str
     host: str
     pid: int
+    rank: int = -1  # its number in frames
+    starts: int = 1  # 2 and more: it was started again
 
 
 class AllStarted(NamedTuple):
@@ -76,6 +85,8 @@ class RankEnded(NamedTuple):
     code: int | None
     signal: int | None
     lost: bool = False  # with its host; how the process ends is not known
+    rank: int = -1
+    by_us: bool = False  # mslaunch has ended it, because of the failure of another, or as it was asked
 
 
 class OutputCounted(NamedTuple):
@@ -102,19 +113,38 @@ class AttemptEnded(NamedTuple):
     failure: Failure | None
 
 
+class Restarting(NamedTuple):
+    """Another attempt is about to start all ranks; `changed` says what is different in it, if anything is."""
+
+    time: float
+    number: int
+    failure: Failure  # of the attempt before
+    changed: str
+
+
+class LaunchRefused(NamedTuple):
+    """The launch is over and no rank was started: `error` says why, and nothing follows."""
+
+    time: float
+    error: BaseException
+
+
 class LaunchEnded(NamedTuple):
     """The launch is over; its report follows."""
 
     time: float
     outcome: Outcome
+    report: str = ""  # the closing block
 
 
 class Observers:
-    """Gives each record to all observers; `warn` tells the user that one was dropped."""
+    """Gives each record to all observers, and what ranks print to all listeners; `warn` tells that one was dropped."""
 
     def __init__(self, began: float, observers: Iterable[Observer], warn: Callable[[str], None]) -> None:
-        self._began = began
+        self.listeners: list[Listener] = []
+        self.began = began  #: on the clock of time.monotonic
         self._observers = list(observers)
+        self._closers: list[Callable[[], None]] = []
         self._warn = warn
 
     def __bool__(self) -> bool:
@@ -124,13 +154,34 @@ class Observers:
         """One more."""
         self._observers.append(observer)
 
+    def listen(self, listener: Listener) -> None:
+        """Give what processes print to `listener` as well, before it is shown."""
+        self.listeners.append(listener)
+
+    def on_close(self, closer: Callable[[], None]) -> None:
+        """Call `closer` when the launch is over, while its loop still runs."""
+        self._closers.append(closer)
+
+    def close(self) -> None:
+        """Nothing follows."""
+        while self._closers:
+            self._guarded(lambda: None, self._closers.pop())
+
+    def heard(self, kind: int, rank: int, data: bytes) -> None:
+        """A process has printed `data`."""
+        for listener in list(self.listeners):
+            self._guarded(lambda gone=listener: self.listeners.remove(gone), listener, kind, rank, data)  # type: ignore[misc]
+
     def emit(self, kind: Callable[..., Any], *facts: Any) -> None:
         """A record of this kind, made now."""
         if self._observers:
-            record = kind(time.monotonic() - self._began, *facts)
+            record = kind(time.monotonic() - self.began, *facts)
             for observer in list(self._observers):
-                try:
-                    observer(record)
-                except Exception as error:
-                    self._observers.remove(observer)
-                    self._warn(f"an observer of this launch failed and gets no more records: {error!r}")
+                self._guarded(lambda gone=observer: self._observers.remove(gone), observer, record)  # type: ignore[misc]
+
+    def _guarded(self, drop: Callable[[], object], act: Callable[..., None], *args: Any) -> None:
+        try:
+            act(*args)
+        except Exception as error:
+            drop()
+            self._warn(f"an observer of this launch failed and gets no more records: {error!r}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -33,6 +34,19 @@ def of_end(expected: Expected, code: int, said: str) -> list[str]:
     if code != 0 and "mslaunch:" not in said:
         wrong.append("it failed without a word")
     return wrong
+
+
+def of_events(sandbox: Sandbox, code: int | None) -> list[str]:
+    """The file of --events has one `end`, which is the last, with the launch's exit code, and no value of -x."""
+    text = (sandbox.run / "events").read_text(errors="replace") if (sandbox.run / "events").exists() else ""
+    wrong = ["the events have a value of -x"] if f"CHAOS_RUN={sandbox.run}" in text else []
+    events = [json.loads(line) for line in text.splitlines()]
+    names = [event["event"] for event in events]
+    if names.count("end") != 1 or names[-1] != "end":
+        return [*wrong, f"the events end in {names[-2:]}, with {names.count('end')} end(s)"]
+    said = events[-1]["code"]
+    same = code is None or said == code or code < 0  # of a launcher that was killed
+    return wrong if same else [*wrong, f"the last event says exit code {said}, and it was {code}"]
 
 
 def of_output(cell: Cell, expected: Expected, sandbox: Sandbox, struck: float) -> list[str]:

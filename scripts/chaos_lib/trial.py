@@ -59,6 +59,7 @@ class Launch:
         ]
         command = [PYTHON, "-m", "mslaunch", "-n", str(words.count), "--map-by", "seq", "--hostfile", "hosts"]
         command += ["--output-filename", logs, "-x", f"PYTHONPATH={site}", "-x", f"CHAOS_RUN={self._run}"]
+        command += ["--events", str(self._run / "events")]
         command += [*words.options, *options, *(["--detach"] if self.detached else []), *program]
         env = {"PATH": os.environ.get("PATH", os.defpath), "PYTHONPATH": str(ROOT), "LANG": "C.UTF-8"}
         env.update(clock_of("head", sandbox) if cell.what == "clock" else {})
@@ -158,6 +159,8 @@ class Trial:
             code = launch.code()
             said = launch.said()
             wrong += [*left, *checks.of_end(self.expected, code, said)]
+            if self.sandbox.alive("head"):  # the code of a detached job's command may be its own
+                wrong += checks.of_events(self.sandbox, None if launch.detached else code)
             wrong += checks.of_output(self.cell, self.expected, self.sandbox, self._struck)
             return Result(name, tuple(wrong), "", code, self._ended - self._struck, quiet, said[-1500:])
         finally:

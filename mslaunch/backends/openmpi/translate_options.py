@@ -42,6 +42,10 @@ REFUSED: tuple[tuple[str, str, str], ...] = (
     ("prepend", "-prepend-pattern", f"{_NO_HOST}; use --tag-output"),
     ("preload_binary", "--preload-binary", "mpirun would send a shell instead; put the program on a shared disk"),
     ("preload_files", "--preload-files", "mpirun loses permissions and folders; put the files on a shared disk"),
+    ("events", "--events", "mpirun does not tell what its ranks do; leave it out"),
+    ("on_event", "--on-event", "mpirun does not tell what its ranks do; leave it out"),
+    ("metrics", "--metrics", "mpirun does not tell what its ranks do; leave it out"),
+    ("record", "--record", "mpirun does not tell what its ranks do; leave it out"),
     ("session_dir", "--set-cwd-to-session-dir", "mpirun's session directories are its own; use --wdir"),
 )
 _LEVELS_4 = {"l1cache": "L1cache", "l2cache": "L2cache", "l3cache": "L3cache"}
@@ -88,7 +92,10 @@ class MpirunOptions(NamedTuple):
 def refuse(request: Request) -> None:
     """Raises `UsageError` for options that mpirun cannot obey."""
     for field, option, why in REFUSED:
-        if any(getattr(part, field, None) for part in (request, request.output, request.cluster, *request.apps)):
+        if any(
+            getattr(part, field, None)
+            for part in (request, request.output, request.cluster, request.monitor, *request.apps)
+        ):
             _refuse(option, why)
     abort = "-mca orte_abort_on_non_zero_status"
     for wrong, option, why in (

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from mslaunch.cli.mpirun.common_options import BIND, END, EVERYDAY, HOSTS, IO, LINK, NOT_HERE, PLACE, RUN, TELL
 from mslaunch.cli.mpirun.mindspore_options import CLUSTER, MINDSPORE_OPTIONS
+from mslaunch.cli.mpirun.monitoring_options import MONITOR, MONITORING_OPTIONS
 from mslaunch.cli.parser import openmpi5_readers, placement_readers, readers
 from mslaunch.cli.parser.options import DONE, PASSED, REFUSED, Option, read_words
 from mslaunch.faststd import TYPE_CHECKING
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 #: the order in which help shows them
-GROUPS = (RUN, HOSTS, PLACE, BIND, IO, END, CLUSTER, LINK, TELL, NOT_HERE)
+GROUPS = (RUN, HOSTS, PLACE, BIND, IO, END, MONITOR, CLUSTER, LINK, TELL, NOT_HERE)
 #: names that are refused, and why; what to use instead
 _REFUSED: tuple[tuple[str, str], ...] = (
     ("dvm hnp dvm-uri max-vm-size terminate ompi-server",
@@ -333,6 +334,7 @@ RARE: tuple[Option, ...] = (
     *_PLACE,
     *_IO,
     *_END,
+    *MONITORING_OPTIONS,
     *MINDSPORE_OPTIONS,
     *_LINK,
     *_TELL,

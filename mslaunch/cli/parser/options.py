@@ -14,6 +14,7 @@ from mslaunch.datamodel.request import (
     AppContext,
     DevicePolicy,
     LinkPolicy,
+    MonitorPolicy,
     OutputPolicy,
     Policy,
     Request,
@@ -295,6 +296,7 @@ def assemble(line: ParsedLine, notes: Sequence[str] = ()) -> Request:
         _link_policy(records.get("link", {})),
         cluster=ServicePolicy(**records.get("cluster", {})),
         devices=DevicePolicy(**records.get("devices", {})),
+        monitor=MonitorPolicy(**records.get("monitor", {})),
         **{**fields, "notes": (*fields.get("notes", ()), *notes)},
     )
 

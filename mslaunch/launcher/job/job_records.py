@@ -26,13 +26,15 @@ class JobRecords:
         attempt: int,
         write: Callable[[int, int, bytes], None],
         failure: Callable[[], Failure | None],
+        heard: Callable[[int, int, bytes], None] | None = None,
     ) -> None:
-        """`failure` puts the cause of the job's failure into words."""
+        """`failure` puts the cause of the job's failure into words; `heard` gets what is printed as well."""
         self._emit = emit
         self._state = state
         self._attempt = attempt
         self._write = write
         self._failure = failure
+        self._heard = heard
         self._failed = False
         self._printed = {STDOUT: 0, STDERR: 0}  # bytes
         self._all_started = False
@@ -40,18 +42,24 @@ class JobRecords:
     def write(self, kind: int, rank: int, data: bytes) -> None:
         """Count what a process prints, and write it."""
         self._printed[kind] += len(data)
+        if self._heard:
+            self._heard(kind, rank, data)
         self._write(kind, rank, data)
 
     def observe(self, event: Any) -> None:
         """The records that follow from an event, after the job has acted on it."""
         table = self._state.table
         if isinstance(event, Started):
-            self._emit(RankStarted, table.names.name(event.rank), table.hosts[event.node], event.pid)
+            member = table.ranks.get(event.rank)
+            starts = 1 + (member.run_count if member else 0)
+            name, host = table.names.name(event.rank), table.hosts[event.node]
+            self._emit(RankStarted, name, host, event.pid, event.rank, starts)
             if not self._all_started and table.all_started and self._state.phase != ENDING:
                 self._all_started = True
                 self._emit(AllStarted, self._attempt)
         elif isinstance(event, Exited) and not event.status.error:
-            self._ended(event.rank, event.node, event.status.code, event.status.signal)
+            status = event.status
+            self._ended(event.rank, event.node, status.code, status.signal, False, status.asked)
         elif isinstance(event, LinkEnded):
             for member in (*table.on(event.node), *table.services.members.values()):
                 if member.node == event.node and member.reason == "lost" and member.pid:
@@ -61,9 +69,11 @@ class JobRecords:
             self._failed = True
             self._emit(JobFailed, self._attempt, self._failure())
 
-    def _ended(self, rank: int, node: int, *how: Any) -> None:
+    def _ended(
+        self, rank: int, node: int, code: int | None, signal: int | None, lost: bool, by_us: bool = False
+    ) -> None:
         table = self._state.table
-        self._emit(RankEnded, table.names.name(rank), table.hosts[node], *how)
+        self._emit(RankEnded, table.names.name(rank), table.hosts[node], code, signal, lost, rank, by_us)
 
     def end(self) -> None:
         """The last byte has come."""

@@ -168,9 +168,8 @@ class Console:
             self._stdout = OutputFd(self._loop, fd, "standard output", self.info)
         return self._stdout
 
-    def finish(self, report: str, stuck: Sequence[str]) -> None:
-        """Write the report, and the hosts whose agents are `stuck`; wait a moment for the reader, and close."""
-        self.write(report)
+    def finish(self, stuck: Sequence[str]) -> None:
+        """Write the hosts whose agents are `stuck`; wait a moment for the reader, and close."""
         if stuck:
             self.info(f"still ending: {', '.join(stuck)}")
         self._loop.run(lambda: not self.stderr.pending, FLUSH_SECONDS)

@@ -22,6 +22,7 @@ from mslaunch.datamodel.request import (
     AppContext,
     DevicePolicy,
     LinkPolicy,
+    MonitorPolicy,
     OutputPolicy,
     Policy,
     Request,
@@ -59,6 +60,7 @@ def test_each_option_sets_an_existing_field(row: dialects.DialectRow) -> None:
     records = {"": Request, "app": AppContext, "policy": Policy, "output": OutputPolicy, "link": LinkPolicy}
     known = {f"{name}.{field}".lstrip(".") for name, record in records.items() for field in record._fields}
     known |= {f"cluster.{field}" for field in ServicePolicy._fields}
+    known |= {f"monitor.{field}" for field in MonitorPolicy._fields}
     known |= {f"devices.{field}" for field in DevicePolicy._fields}
     known |= {f"own.{field}" for field in (own._fields if own else ("parameter", "appfile", "tune"))}
     about = row.load().describe()

@@ -33,7 +33,9 @@ def records_of(*events: Any) -> list[Any]:
 def test_the_start_of_all_ranks_is_recorded_once() -> None:
     records = records_of(Started(1, 11), *FAILED[:0], Started(0, 10), *FAILED, Started(0, 12))
     assert [type(record) for record in records] == [RankStarted, RankStarted, AllStarted, RankEnded, RankStarted]
-    assert records[0][1:] == ("rank 1", "n0", 11) and records[3][1:] == ("rank 0", "n0", 3, None, False)
+    assert records[0][1:] == ("rank 1", "n0", 11, 1, 1)
+    assert records[3][1:] == ("rank 0", "n0", 3, None, False, 0, False)
+    assert records[4][1:] == ("rank 0", "n0", 12, 0, 2)
 
 
 def test_a_job_that_is_being_ended_does_not_count_as_started() -> None:
@@ -52,9 +54,9 @@ def test_ranks_and_services_that_are_lost_with_their_host_have_ended() -> None:
     started = Started(0, 10), Started(1, 11), Started(SERVICE_BASE, 12)
     records = records_of(*started, exited(0, 0, 0, None), StreamEnded(0), LinkEnded(0))
     assert [record[1:] for record in records[4:] if isinstance(record, RankEnded)] == [
-        ("rank 0", "n0", 0, None, False),
-        ("rank 1", "n0", None, None, True),
-        ("the MindSpore scheduler", "n0", None, None, True),
+        ("rank 0", "n0", 0, None, False, 0, False),
+        ("rank 1", "n0", None, None, True, 1, False),
+        ("the MindSpore scheduler", "n0", None, None, True, SERVICE_BASE, False),
     ]
 
 

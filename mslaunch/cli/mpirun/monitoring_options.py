@@ -1,0 +1,22 @@
+"""The options that tell of a launch while it runs, and keep a record of it."""
+
+from __future__ import annotations
+
+from mslaunch.cli.parser import readers
+from mslaunch.cli.parser.options import Option
+
+MONITOR = "Watching, and what is kept"
+
+
+MONITORING_OPTIONS = (
+    Option(("record",), "DIR|none", "write the record of the run, DIR/run.json: command, hosts, map, times of each "
+           "rank, exit codes, cause; none: not even beside the logs", MONITOR, "monitor.record", readers.text,
+           "beside the logs, if their directory is named"),
+    Option(("events",), "FILE", "write each event as a line of JSON, as described in docs/events.md; the last one is "
+           "`end` in every case", MONITOR, "monitor.events", readers.text),
+    Option(("on-event",), "CMD", "run this command, without a shell, when the launch fails, restarts, hangs or ends; "
+           "it gets the event on its standard input, its name in MSLAUNCH_EVENT, and 10 seconds", MONITOR,
+           "monitor.on_event", readers.shell_words),
+    Option(("metrics",), "FILE", "keep metrics of the launch in a file for the textfile collector of Prometheus' "
+           "node_exporter", MONITOR, "monitor.metrics", readers.text),
+)  # fmt: skip

@@ -1,0 +1,99 @@
+"""--on-event CMD: a command that is run when a launch fails, restarts, hangs or ends.
+
+The event is on its standard input.  It cannot change how the launch goes: its exit code is only told, and after ten
+seconds it is killed.
+"""
+
+from __future__ import annotations
+
+import os
+
+from mslaunch.faststd import TYPE_CHECKING, signal
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Callable, Mapping, Sequence
+
+    from mslaunch.runtime.loop import Loop
+
+OPTION = "--on-event"
+EVENTS = ("failed", "restart", "hang", "end")  #: for which it is run
+SECONDS = 10.0
+_AT_ONCE = 8  # commands that run at one time
+_LOOK = 0.05  # seconds
+_MUCH = 1 << 16  # bytes that a pipe takes at once (pipe(7))
+
+
+class EventCommand:
+    """Runs `words`, without a shell, once for each event of `EVENTS`; the variable MSLAUNCH_EVENT has its name."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        words: Sequence[str],
+        environ: Mapping[str, str],
+        cwd: str,
+        notice: Callable[[str], None],
+    ) -> None:
+        self._loop = loop
+        self._words = list(words)
+        self._environ = environ
+        self._cwd = cwd
+        self._notice = notice
+        self._running: list[subprocess.Popen[bytes]] = []
+        self._told = False
+
+    def take(self, name: str, text: str) -> None:
+        """Run the command, if this event is one of those."""
+        if name not in EVENTS:
+            return
+        if len(self._running) >= _AT_ONCE:
+            self._tell(f"{_AT_ONCE} of them run already; it is not run for this event: {name}")
+            return
+        import subprocess
+
+        try:
+            process = subprocess.Popen(
+                self._words,
+                stdin=subprocess.PIPE,
+                stdout=2,
+                env={**self._environ, "MSLAUNCH_EVENT": name},
+                cwd=self._cwd,
+                start_new_session=True,
+            )
+        except OSError as error:
+            self._tell(f"{self._words[0]} cannot be run: {error.strerror}")
+            return
+        assert process.stdin
+        try:
+            os.write(process.stdin.fileno(), text.encode("utf-8", "replace")[: _MUCH - 1] + b"\n")
+            process.stdin.close()
+        except OSError:  # it does not read
+            pass
+        self._running.append(process)
+        self._watch(process, self._loop.now() + SECONDS)
+
+    def _watch(self, process: subprocess.Popen[bytes], deadline: float) -> None:
+        """Look again and again whether it has ended: a launch in a thread gets no SIGCHLD."""
+        if process.poll() is None and self._loop.now() > deadline:
+            self._tell(f"{self._words[0]} was killed, since it still ran after {SECONDS:g} seconds")
+            try:
+                os.killpg(process.pid, signal.SIGKILL)
+            except OSError:
+                pass
+            process.wait()
+        if process.poll() is None:
+            self._loop.after(_LOOK, lambda: self._watch(process, deadline))
+            return
+        self._running.remove(process)
+        if process.returncode > 0:
+            self._tell(f"{self._words[0]} ended with exit code {process.returncode}")
+
+    def _tell(self, text: str) -> None:
+        if not self._told:  # once is enough
+            self._told = True
+            self._notice(f"{OPTION}: {text}")
+
+    def close(self) -> None:
+        """Wait for what still runs."""
+        self._loop.run(lambda: not self._running, SECONDS + 1.0)

@@ -1,0 +1,147 @@
+"""Events of a launch as JSON: an object for each record that observers get, described in docs/events.md.
+
+The values of -x are secrets as far as we know: they are blanked wherever they occur in a text.  A failure's details are
+left out, since they quote what ranks have printed.
+"""
+
+from __future__ import annotations
+
+from mslaunch.faststd import TYPE_CHECKING
+from mslaunch.launcher import observers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Any
+
+    from mslaunch.datamodel.outcome import Failure
+    from mslaunch.datamodel.request import Request
+
+    Facts = dict[str, Any]
+
+SCHEMA = 1  #: of events and of run.json; a change that readers must know of raises it
+BLANK = "…"
+_SHORT = 4  # a value of fewer characters, such as 1 or yes, is no secret, and would blank half of a text
+
+
+def time_text(seconds: float) -> str:
+    """A time since the epoch as RFC 3339 has it, in UTC, with milliseconds."""
+    import time
+
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{int(seconds % 1 * 1000):03}Z"
+
+
+class SecretValues:
+    """The values of -x, which no text may contain."""
+
+    def __init__(self, values: Iterable[str | None]) -> None:
+        self._values = sorted({value for value in values if value and len(value) >= _SHORT}, key=len, reverse=True)
+
+    def blanked(self, value: Any) -> Any:
+        """The same text, or list or object of texts, with values replaced."""
+        if isinstance(value, str):
+            for secret in self._values:
+                value = value.replace(secret, BLANK)
+            return value
+        if isinstance(value, (list, tuple)):
+            return [self.blanked(item) for item in value]
+        if isinstance(value, dict):
+            return {key: self.blanked(item) for key, item in value.items()}
+        return value
+
+
+def secret_values(request: Request, environ: Any) -> SecretValues:
+    """Those of a launch: given on the command line, or by name, from `environ`."""
+    given = [value if value is not None else environ.get(name) for app in request.apps for name, value in app.env]
+    return SecretValues(given)
+
+
+def cause_of(failure: Failure | None) -> Facts | None:
+    """Why something failed, in one sentence, and whose failure it is; None if it went well."""
+    if failure is None:
+        return None
+    text = failure.what + (f" on {failure.host}" if failure.host else "")
+    return {"text": text, "rank": failure.rank, "host": failure.host or None, "code": failure.code}
+
+
+def refusal(error: BaseException) -> Facts:
+    """The same of what ended a launch before any rank ran."""
+    code = getattr(error, "code", 1)
+    return {"text": str(error) or repr(error), "rank": None, "host": None, "code": code if isinstance(code, int) else 1}
+
+
+def _rank(record: Any) -> Facts:
+    from mslaunch.datamodel.node_plan import is_service
+
+    number = None if record.rank < 0 or is_service(record.rank) else record.rank
+    return {"rank": number, "name": record.name, "host": record.host}
+
+
+def _started(record: observers.RankStarted) -> Facts:
+    return {**_rank(record), "pid": record.pid, "starts": record.starts}
+
+
+def _ended(record: observers.RankEnded) -> Facts:
+    how = {"code": record.code, "signal": record.signal, "lost": record.lost, "by_mslaunch": record.by_us}
+    return {**_rank(record), **how}
+
+
+def _connecting(record: observers.Connecting) -> Facts:
+    return {"answered": record.answered, "hosts": record.hosts, "over": record.over}
+
+
+#: a record -> the name of its event, and what it says beside `attempt` and times
+EVENTS: dict[type, tuple[str, Callable[[Any], Facts]]] = {
+    observers.Connecting: ("connecting", _connecting),
+    observers.Connected: ("connected", lambda record: {"hosts": list(record.hosts)}),
+    observers.Staged: ("staged", lambda record: {"files": record.files}),
+    observers.AttemptStarted: ("attempt_started", lambda record: {"ranks": record.ranks}),
+    observers.RankStarted: ("rank_started", _started),
+    observers.AllStarted: ("all_started", lambda record: {}),
+    observers.RankEnded: ("rank_ended", _ended),
+    observers.OutputCounted: ("output", lambda record: {"stdout": record.stdout, "stderr": record.stderr}),
+    observers.JobFailed: ("failed", lambda record: {"cause": cause_of(record.failure)}),
+    observers.AttemptEnded: ("attempt_ended", lambda record: {"cause": cause_of(record.failure)}),
+    observers.Restarting: ("restart", lambda record: {"cause": cause_of(record.failure), "changed": record.changed}),
+    observers.LaunchRefused: (
+        "end",
+        lambda record: {"code": refusal(record.error)["code"], "cause": refusal(record.error)},
+    ),
+    observers.LaunchEnded: (
+        "end",
+        lambda record: {"code": record.outcome.code, "cause": cause_of(record.outcome.failure)},
+    ),
+}
+
+
+class EventTexts:
+    """Makes the events of one launch, which began at `wall`, in seconds since the epoch; each is JSON of one line."""
+
+    def __init__(self, jobid: str, wall: float, secrets: SecretValues) -> None:
+        self._jobid = jobid
+        self._wall = wall
+        self._secrets = secrets
+        self._attempt = 1
+        self._ended = False
+
+    def begin(self, **facts: Any) -> str:
+        """The first event."""
+        return self.text("begin", 0.0, {"schema": SCHEMA, **facts})
+
+    def of(self, record: Any) -> tuple[str, str] | None:
+        """The name of a record's event and the event; None if it has none, or the launch is over."""
+        row = EVENTS.get(type(record))
+        if row is None or self._ended:
+            return None
+        name, facts = row
+        if isinstance(record, (observers.AttemptStarted, observers.Restarting)):
+            self._attempt = record.number
+        self._ended = name == "end"
+        return name, self.text(name, record.time, {"attempt": self._attempt, **facts(record)})
+
+    def text(self, name: str, seconds: float, facts: Facts) -> str:
+        """One event."""
+        import json
+
+        when = {"seconds": round(seconds, 3), "time": time_text(self._wall + seconds)}
+        event = {"event": name, "job": self._jobid, **when, **facts}
+        return json.dumps(self._secrets.blanked(event), ensure_ascii=False)

@@ -1,0 +1,154 @@
+"""The record of a run, run.json: what was started, where, when each part of it happened, and how it ended.
+
+docs/run.schema.json describes it.  It is written when an attempt starts its ranks and when the launch is over: a
+launcher that was killed leaves one whose state is `running`.  Times are in seconds since the launch began.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from mslaunch.errors import LaunchError
+from mslaunch.faststd import TYPE_CHECKING
+from mslaunch.launcher import observers
+from mslaunch.launcher.monitoring.attempt_records import AttemptRecords
+from mslaunch.launcher.monitoring.event_texts import SCHEMA, cause_of, refusal, time_text
+from mslaunch.launcher.stdio.own_files import create_own
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from mslaunch.launcher.monitoring.activity import Activity
+    from mslaunch.launcher.monitoring.event_texts import SecretValues
+
+    Facts = dict[str, Any]
+
+NAME = "run.json"
+OPTION = "--record"
+
+
+class RunRecord:
+    """Observes a launch, and writes its record to `folder`; `facts` are known from the start (`LaunchFacts`)."""
+
+    def __init__(
+        self,
+        folder: str,
+        required: bool,
+        facts: Facts,
+        wall: float,
+        activity: Activity,
+        secrets: SecretValues,
+        notice: Callable[[str], None],
+    ) -> None:
+        """`required`: the user asked for the record; `wall`: seconds since the epoch at the beginning."""
+        self._folder = folder
+        self._required = required
+        self._wall = wall
+        self._activity = activity
+        self._secrets = secrets
+        self._notice = notice
+        self._facts = {"schema": SCHEMA, **facts, "began": time_text(wall), "ended": None, "seconds": None}
+        self._facts.update(state="running", code=None, cause=None, report="")
+        self._attempts = AttemptRecords(activity)
+        self._hangs: list[Facts] = []
+
+    def prepare(self) -> None:
+        """Make the directory, if --record names it.  Raises `LaunchError`."""
+        try:
+            os.makedirs(self._folder, exist_ok=True)
+            os.close(create_own(self._path + ".new"))
+        except OSError as error:
+            what = f"{self._path} cannot be written: {error.strerror}"
+            raise LaunchError(what, OPTION, "name a directory that you can write") from None
+
+    @property
+    def _path(self) -> str:
+        return os.path.join(self._folder, NAME)
+
+    def observe(self, record: Any) -> None:
+        """Note what a record says."""
+        if self._facts["state"] != "running":
+            return
+        self._attempts.observe(record)
+        if isinstance(record, observers.AttemptStarted):
+            self._write("running")
+        elif isinstance(record, observers.LaunchRefused):
+            cause = refusal(record.error)
+            self._end(record.time, cause["code"], cause, str(record.error))
+        elif isinstance(record, observers.LaunchEnded):
+            self._end(record.time, record.outcome.code, cause_of(record.outcome.failure), record.report)
+
+    def hang(self, when: float, text: str) -> None:
+        """A hang was reported."""
+        self._hangs.append({"seconds": round(when, 3), "text": text})
+
+    def _end(self, when: float, code: int, cause: Facts | None, report: str) -> None:
+        self._facts.update(ended=time_text(self._wall + when), seconds=round(when, 3))
+        self._facts.update(code=code, cause=cause, report=report)
+        self._write("ended")
+
+    def _write(self, state: str) -> None:
+        import json
+
+        self._facts["state"] = state
+        self._attempts.refresh()
+        rate = self._activity.rate
+        whole = {
+            **self._facts,
+            "hosts": self._attempts.hosts,
+            "output": {"interval": rate.interval, "bytes": rate.sizes},
+            "attempts": self._attempts.attempts,
+            "restarts": self._attempts.restarts,
+            "hangs": self._hangs,
+        }
+        try:
+            self._replace(json.dumps(self._secrets.blanked(whole), ensure_ascii=False, indent=1))
+        except OSError as error:
+            if self._required or error.errno != 2:  # logs that could not be made have been told of
+                self._notice(f"{self._path} cannot be written: {error.strerror}")
+
+    def _replace(self, text: str) -> None:
+        """Write the file under another name first, so that no reader sees half of it."""
+        new = self._path + ".new"
+        fd = create_own(new)
+        with os.fdopen(fd, "w", encoding="utf-8", errors="replace") as file:
+            file.write(text + "\n")
+        os.replace(new, self._path)
+
+
+def launch_facts(jobid: str, command: list[str], cwd: str, environ: Any, exported: list[str]) -> Facts:
+    """What is known of a launch from the start; of variables only names."""
+    from mslaunch import __version__
+
+    return {
+        "mslaunch": __version__,
+        "python": ".".join(map(str, sys.version_info[:3])),
+        "job": jobid,
+        "command": command,
+        "cwd": cwd,
+        "host": os.uname().nodename,
+        "pid": os.getpid(),
+        "environment": sorted(environ),
+        "exported": exported,
+    }
+
+
+def folder_of(request: Any, cwd: str) -> tuple[str, bool] | None:
+    """The directory of the record, and whether the user named it; None: no record is kept.
+
+    Without --record it lies with the logs, if their directory was named.
+    """
+    from mslaunch.datamodel.request import NO_RECORD
+    from mslaunch.launcher.stdio.log_layouts import layouts
+
+    named = request.monitor.record
+    if named == NO_RECORD:
+        return None
+    if named:
+        return os.path.join(cwd, named), True
+    for layout in layouts(request.output)[:1]:
+        if layout.base not in ("", ".") and not layout.passing:
+            return os.path.join(cwd, layout.base), False
+    return None

@@ -1,0 +1,172 @@
+"""--events, --on-event, --record and --metrics: what a launch tells, and what it leaves, in every kind of end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from launching import Job, environment, wait_until
+
+SECRET = "sesame-open-4711"
+
+
+def events_of(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def launch(*words: object, **env: str) -> Job:
+    return Job([str(word) for word in words], environment(**env))
+
+
+def names(path: Path) -> list[str]:
+    return [event["event"] for event in events_of(path)]
+
+
+def test_a_launch_that_goes_well(tmp_path: Path) -> None:
+    file, rec = tmp_path / "events", tmp_path / "rec"
+    words = ("-n", 2, "-x", f"KEY={SECRET}", "--events", file, "--record", rec, "sh", "-c", "echo one; echo $KEY >&2")
+    assert launch(*words).end().code == 0
+    assert names(file) == [
+        "begin", "connected", "attempt_started", "rank_started", "rank_started", "all_started", "rank_ended",
+        "rank_ended", "output", "attempt_ended", "end",
+    ] or sorted(names(file)[3:8]) == sorted(["rank_started"] * 2 + ["all_started"] + ["rank_ended"] * 2)  # fmt: skip
+    events = events_of(file)
+    assert {event["job"] for event in events} == {events[0]["job"]}
+    assert [event["seconds"] for event in events] == sorted(event["seconds"] for event in events)
+    assert events[-1]["code"] == 0 and events[-1]["cause"] is None
+    output = next(event for event in events if event["event"] == "output")
+    assert (output["stdout"], output["stderr"]) == (8, 2 * len(SECRET) + 2)
+    record = json.loads((rec / "run.json").read_text())
+    assert (record["state"], record["code"], record["exported"]) == ("ended", 0, ["KEY"])
+    assert record["command"][:5] == ["mslaunch", "-n", "2", "-x", "KEY=…"] and "PATH" in record["environment"]
+    (attempt,) = record["attempts"]
+    assert [rank["code"] for rank in attempt["ranks"]] == [0, 0]
+    assert [rank["bytes"] for rank in attempt["ranks"]] == [4 + len(SECRET) + 1] * 2
+    assert attempt["began"] <= attempt["connected"] <= attempt["started"] <= attempt["all_started"] <= attempt["ended"]
+    for path in (file, rec / "run.json"):
+        assert SECRET not in path.read_text()
+
+
+def test_a_rank_that_fails(tmp_path: Path) -> None:
+    file, rec, hook = tmp_path / "events", tmp_path / "rec", tmp_path / "hook"
+    words = ("-n", 2, "--events", file, "--record", rec, "--on-event", f"tee -a {hook}")
+    done = launch(*words, "sh", "-c", "[ $RANK = 1 ] && exit 7; exec sleep 100").end()
+    assert done.code == 7
+    cause = {"text": f"rank 1 ended with exit code 7 on {os.uname().nodename}", "rank": 1, "code": 7}
+    ends = [event for event in events_of(file) if event["event"] == "end"]
+    assert [end["code"] for end in ends] == [7] and ends[0]["cause"].items() >= cause.items()
+    record = json.loads((rec / "run.json").read_text())
+    assert record["cause"].items() >= cause.items() and "rank 1 ended with exit code 7" in record["report"]
+    one, two = record["attempts"][0]["ranks"]
+    assert (two["code"], two["by_mslaunch"]) == (7, False) and (one["signal"], one["by_mslaunch"]) == (15, True)
+    assert names(hook) == ["failed", "end"]
+
+
+def test_a_launch_that_is_refused_ends_too(tmp_path: Path) -> None:
+    file, rec = tmp_path / "events", tmp_path / "rec"
+    done = launch("-n", 2, "--hostfile", tmp_path / "none", "--events", file, "--record", rec, "true").end()
+    assert done.code and names(file) == ["begin", "end"]
+    assert json.loads((rec / "run.json").read_text())["code"] == done.code == events_of(file)[-1]["code"]
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+def test_there_is_one_end_however_the_launcher_ends(tmp_path: Path, signum: int) -> None:
+    file, rec = tmp_path / "events", tmp_path / "rec"
+    job = launch("-n", 2, "--events", file, "--record", rec, "sh", "-c", "echo ready $$; exec sleep 100")
+    job.expect(b"ready", 2)
+    job.send(signum)
+    job.end()
+    wait_until(lambda: names(file)[-1] == "end")
+    job.wait_gone()
+    assert names(file).count("end") == 1
+    state = json.loads((rec / "run.json").read_text())["state"]
+    assert state == ("running" if signum == signal.SIGKILL else "ended")
+    if signum == signal.SIGKILL:
+        assert events_of(file)[-1]["cause"]["text"] == "the launcher was killed"
+        assert events_of(file)[-1]["seconds"] > 0
+
+
+def test_a_restart_is_told_of_and_recorded(tmp_path: Path) -> None:
+    file, rec = tmp_path / "events", tmp_path / "rec"
+    words = ("-n", 2, "--restart", "group", "--max-restarts", 1, "--events", file, "--record", rec)
+    done = launch(*words, "sh", "-c", "[ $MSLAUNCH_ATTEMPT$RANK = 11 ] && exit 7; exit 0").end()
+    assert done.code == 0, done
+    assert names(file).count("attempt_started") == 2 and names(file).count("restart") == 1
+    record = json.loads((rec / "run.json").read_text())
+    assert [attempt["number"] for attempt in record["attempts"]] == [1, 2]
+    assert record["attempts"][0]["cause"]["code"] == 7 and record["attempts"][1]["cause"] is None
+    assert [restart["rank"] for restart in record["restarts"]] == [None]
+
+
+def test_a_rank_that_is_started_again_alone_is_recorded(tmp_path: Path) -> None:
+    rec, flag = tmp_path / "rec", tmp_path / "flag"
+    words = ("-n", 2, "--restart", "rank", "--max-restarts", 1, "--record", rec)
+    script = f"[ $RANK = 1 ] && [ ! -e {flag} ] && : >{flag} && exit 7; exit 0"
+    assert launch(*words, "sh", "-c", script).end().code == 0
+    record = json.loads((rec / "run.json").read_text())
+    assert [restart["rank"] for restart in record["restarts"]] == [1]
+    assert [rank["starts"] for rank in record["attempts"][0]["ranks"]] == [1, 2]
+
+
+def test_the_record_lies_beside_the_logs_that_were_named(tmp_path: Path) -> None:
+    assert launch("-n", 1, "--output-filename", tmp_path / "logs", "true").end().code == 0
+    assert json.loads((tmp_path / "logs" / "run.json").read_text())["state"] == "ended"
+    assert launch("-n", 1, "--output-filename", tmp_path / "more", "--record", "none", "true").end().code == 0
+    assert os.listdir(tmp_path / "more") == ["1"]
+
+
+def test_a_command_that_hangs_is_killed_and_changes_nothing(tmp_path: Path) -> None:
+    script = tmp_path / "hook"
+    script.write_text("#!/bin/sh\necho $MSLAUNCH_EVENT $$ >>" + str(tmp_path / "ran") + "\nexec sleep 1000\n")
+    script.chmod(0o755)
+    job = launch("-n", 1, "--on-event", script, "true")
+    done = job.end()
+    assert done.code == 0 and "was killed, since it still ran after 10 seconds" in done.err
+    job.wait_gone()
+    assert (tmp_path / "ran").read_text().split()[0] == "end"
+
+
+def test_a_command_that_fails_is_told_and_changes_nothing() -> None:
+    done = launch("-n", 1, "--on-event", "false", "true").end()
+    assert done.code == 0 and done.err == "mslaunch: --on-event: false ended with exit code 1\n"
+    done = launch("-n", 1, "--on-event", "/no/such/command", "true").end()
+    assert done.code == 0 and "/no/such/command cannot be run: No such file" in done.err
+
+
+def test_metrics_are_those_of_node_exporters_format(tmp_path: Path) -> None:
+    file = tmp_path / "job.prom"
+    done = launch("-n", 3, "--metrics", file, "sh", "-c", "echo four; [ $RANK = 0 ] && exit 5; exit 0").end()
+    assert done.code == 5 and os.listdir(tmp_path) == ["job.prom"]
+    values = {}
+    for line in file.read_text().splitlines():
+        if line[0] != "#":
+            name, _, rest = line.partition("{")
+            values[name] = float(rest.rpartition(" ")[2])
+    assert values["mslaunch_exit_code"] == 5 and values["mslaunch_up"] == 0 and values["mslaunch_ranks"] == 3
+    assert values["mslaunch_output_bytes_total"] == 15 and values["mslaunch_ranks_running"] == 0
+
+
+@pytest.mark.parametrize("option", ["--events", "--metrics", "--record"])
+def test_a_file_that_cannot_be_written_refuses_the_launch(tmp_path: Path, option: str) -> None:
+    (tmp_path / "file").write_text("")
+    done = launch("-n", 1, option, tmp_path / "file" / "below", "sh", "-c", "echo ran").end()
+    assert done.code == 1 and done.out == b"" and option in done.err and "Traceback" not in done.err
+
+
+@pytest.mark.parametrize("option", ["--events", "--metrics"])
+def test_no_link_is_followed(tmp_path: Path, option: str) -> None:
+    victim, link = tmp_path / "victim", tmp_path / "link"
+    victim.write_text("precious")
+    link.symlink_to(victim)
+    launch("-n", 1, option, link, "true").end()
+    assert victim.read_text() == "precious"
+
+
+def test_a_backend_refuses_what_it_cannot_tell(tmp_path: Path) -> None:
+    for option, value in (("--events", "e"), ("--on-event", "true"), ("--metrics", "m"), ("--record", "r")):
+        done = launch("-n", 1, "--backend", "openmpi", option, tmp_path / value, "true").end()
+        assert done.code == 1 and option in done.err

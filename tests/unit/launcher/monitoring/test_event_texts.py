@@ -1,0 +1,62 @@
+"""Events as JSON: which there are, and that no value of -x is in one."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mslaunch.datamodel.outcome import Failure, Outcome
+from mslaunch.errors import LaunchError
+from mslaunch.launcher import observers
+from mslaunch.launcher.monitoring.event_texts import EVENTS, EventTexts, SecretValues, time_text
+
+
+def event(record: Any, *secrets: str) -> Any:
+    made = EventTexts("1a2b3c4d", 1000.0, SecretValues(secrets)).of(record)
+    assert made
+    assert "\n" not in made[1]
+    return json.loads(made[1])
+
+
+def test_a_time_has_milliseconds_and_is_that_of_utc() -> None:
+    assert time_text(1.0625) == "1970-01-01T00:00:01.062Z"
+
+
+def test_every_record_has_an_event() -> None:
+    records = {
+        value
+        for value in vars(observers).values()
+        if isinstance(value, type) and issubclass(value, tuple) and "time" in getattr(value, "_fields", ())
+    }
+    assert set(EVENTS) == records
+
+
+def test_nothing_follows_the_end() -> None:
+    texts = EventTexts("1a2b3c4d", 0.0, SecretValues(()))
+    first = texts.of(observers.LaunchEnded(1.0, Outcome(0, ())))
+    assert first and first[0] == "end" and json.loads(first[1])["code"] == 0
+    assert texts.of(observers.LaunchRefused(2.0, LaunchError("no"))) is None
+
+
+def test_the_end_of_a_refused_launch_says_why() -> None:
+    said = event(observers.LaunchRefused(0.5, LaunchError("it is not there", "n01", code=127)))
+    assert (said["event"], said["code"], said["cause"]["text"]) == ("end", 127, "n01: it is not there")
+
+
+def test_a_rank_has_its_number_and_a_service_has_none() -> None:
+    assert event(observers.RankStarted(0.1, "rank 3", "n01", 77, 3))["rank"] == 3
+    assert event(observers.RankStarted(0.1, "the MindSpore scheduler", "n01", 77, -2))["rank"] is None
+
+
+@given(st.lists(st.text(min_size=4, max_size=12), min_size=1, max_size=4), st.text(max_size=40))
+def test_no_value_of_x_is_in_an_event(values: list[str], text: str) -> None:
+    failure = Failure(text + values[0] + text, values[-1], 1, 1, (values[0],))
+    texts = EventTexts("1a2b3c4d", 1000.0, SecretValues(["…", None, *values]))
+    made = texts.of(observers.JobFailed(0.0, 1, failure))
+    assert made
+    cause = json.loads(made[1])["cause"]
+    blanked = [part for part in values if part.strip("…")]
+    assert not [value for value in blanked for said in (cause["text"], cause["host"] or "") if value in said]
