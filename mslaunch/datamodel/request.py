@@ -255,6 +255,7 @@ class Request(NamedTuple):
     restart_delay: float = 0.0  # seconds from a failure to the new start
     #: --min-ranks: a group that lost hosts may be started again with so many; 0: with all or not at all
     min_ranks: int = 0
+    progress_file: str | None = None  # --progress-file: what changes when the program gets ahead; from the directory
     state_on_timeout: bool = False  # --report-state-on-timeout
     stack_traces: bool = False  # --get-stack-traces
     report_pid: str | None = None  # "-" stdout, "+" stderr, or a file

@@ -50,6 +50,7 @@ def test_delay_and_minimum_are_read():
     assert "no effect" in parsed("--restart-delay 1").notes[0]
     assert parsed("--restart-delay 1 --max-restarts 1").notes == ()
     assert not parsed("--detach --do-not-launch").detach
+    assert parsed("--restart group --progress-file ckpt").progress_file == "ckpt"
 
 
 @pytest.mark.parametrize(
@@ -130,6 +131,7 @@ def test_parameter_servers_and_the_program_of_the_scheduler():
         "--scheduler :8118",
         "--server_num 1",
         "--scheduler-runs light",
+        "--progress-file ckpt",
     ],
 )
 def test_the_openmpi_backend_refuses_them(line):
