@@ -13,6 +13,7 @@ from mslaunch.launcher.attempt import JobAttempt
 from mslaunch.launcher.job.restart_policy import most_restarts
 from mslaunch.launcher.messages.notices import again_text, attempt_text, limit_text
 from mslaunch.launcher.restart_candidates import NoPlaceError
+from mslaunch.launcher.restart_pace import RestartPace
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,6 +31,8 @@ class GroupRestart:
         self._request = request
         self._hosts = hosts
         self._attempts = most_restarts(request) + 1
+        self._pace = RestartPace(request, context.caller.cwd, context.loop.now, context.console.info)
+        self._pace.began()  # the ranks of the first are about to be started
 
     def run(self, attempt: JobAttempt, outcome: Outcome) -> tuple[JobAttempt, Outcome, bool]:
         """From the first attempt and its outcome to the last that ran, and the outcome of the launch.
@@ -44,9 +47,10 @@ class GroupRestart:
             try:
                 attempt, changed = self._prepare(before, outcome)
                 kept = before.close_output() and kept
+                self._pace.began()
                 self._run(attempt)
             except NoPlaceError as error:
-                outcome = self._with_reason(outcome, error.lines)
+                outcome = self._with_reason(outcome, error.lines, error.code)
                 break
             except LaunchError as error:
                 if error is self._context.interrupts.error:
@@ -66,10 +70,11 @@ class GroupRestart:
         Raises `NoPlaceError`, or `LaunchError` for what is wrong with more than a host.
         """
         console, interrupts = self._context.console, self._context.interrupts
+        self._pace.failed()
         if before.number >= self._attempts:
             raise NoPlaceError([limit_text(before.number, self._attempts)])
         assert outcome.failure
-        delay = self._request.restart_delay
+        delay = self._pace.delay
         console.info(again_text(before.number, self._attempts, outcome.failure, delay))
         stuck = before.close_agents()
         if stuck:
@@ -87,12 +92,14 @@ class GroupRestart:
             console.info(f"{attempt_text(attempt.number, self._attempts)}: {changed}")
         return attempt, changed
 
-    def _with_reason(self, outcome: Outcome, lines: Sequence[str]) -> Outcome:
+    def _with_reason(self, outcome: Outcome, lines: Sequence[str], code: int = 0) -> Outcome:
         """The last outcome, and why no attempt follows; commands on other hosts hear of it."""
         assert outcome.failure
         if self._context.peers:
             self._context.peers.no_other(lines[0])
-        return outcome._replace(failure=outcome.failure._replace(detail=(*lines, *outcome.failure.detail)))
+        code = code or outcome.code
+        failure = outcome.failure._replace(code=code, detail=(*lines, *outcome.failure.detail))
+        return outcome._replace(code=code, failure=failure)
 
     @staticmethod
     def _run(attempt: JobAttempt) -> None:

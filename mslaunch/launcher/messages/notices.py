@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mslaunch.errors import counted
+from mslaunch.errors import counted, printable
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.frameworks.table import service_info
 from mslaunch.launcher.messages.failure_text import advice, ending, signal_name, spawn_text
@@ -55,6 +55,17 @@ def again_text(number: int, attempts: int, failure: Failure, delay: float) -> st
 def limit_text(number: int, attempts: int) -> str:
     """The detail of a failure after the last attempt that --max-restarts allows."""
     return f"not started again: this was {attempt_text(number, attempts)} (--max-restarts)"
+
+
+def no_progress_text(path: str, attempts: int) -> str:
+    """The detail of a failure after attempts that did not change --progress-file."""
+    said = f"not started again: {printable(path)} has not changed in {counted(attempts, 'attempt')}"
+    return f"{said} (--max-no-progress); do not requeue the job"
+
+
+def no_answer_text(path: str) -> str:
+    """The notice about a file system that hangs."""
+    return f"--progress-file {printable(path)}: the file system does not answer, so it is not known whether it changes"
 
 
 def no_host_text(
