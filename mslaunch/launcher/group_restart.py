@@ -83,7 +83,7 @@ class GroupRestart:
         attempt = JobAttempt(self._context, self._request, before.number + 1)
         try:
             attempt.collect_files()  # as they are now
-            changed = self._hosts.connect_again(attempt, before)
+            changed = self._hosts.connect_again(attempt, before, self._await_devices)
             attempt.open_output()
         except BaseException:
             attempt.pool.close()
@@ -91,6 +91,20 @@ class GroupRestart:
         if changed:
             console.info(f"{attempt_text(attempt.number, self._attempts)}: {changed}")
         return attempt, changed
+
+    def _await_devices(self, attempt: JobAttempt) -> None:
+        """Until what was killed has let go of accelerators; raises `UnreachedError` for a host that is lost then."""
+        context, request = self._context, self._request
+        if not request.device_wait:
+            return
+        from mslaunch.launcher.agents.device_wait import wait_for_devices
+        from mslaunch.protocol.held_devices import HeldQuestion
+
+        def question() -> HeldQuestion:
+            return HeldQuestion(context.seconds, request.devices.names)
+
+        wait, notice = context.interrupts.wait, context.console.info
+        wait_for_devices(context.loop, attempt.agents, question, request.device_wait, wait, notice)
 
     def _with_reason(self, outcome: Outcome, lines: Sequence[str], code: int = 0) -> Outcome:
         """The last outcome, and why no attempt follows; commands on other hosts hear of it."""

@@ -75,7 +75,7 @@ class HostReplacement:
         try:
             while not self._counts:
                 self._count(attempt, past, ours)
-            changed = self._try_all(attempt, past._replace(size=sum(self._counts)), here, ours)
+            changed = self._try_all(attempt, past._replace(size=sum(self._counts)), here, ours, lambda _: None)
         except NoPlaceError as refused:
             notice(refused.lines[0])
             raise UnreachedError(self._gone, error.hosts + len(self._gone) - len(error.by_node)) from None
@@ -95,9 +95,10 @@ class HostReplacement:
         except UnreachedError as error:
             self._note(error.by_node, ours)
 
-    def connect_again(self, attempt: JobAttempt, before: JobAttempt) -> str:
+    def connect_again(self, attempt: JobAttempt, before: JobAttempt, check: Callable[[JobAttempt], None]) -> str:
         """The same for an attempt that follows on `before`; returns what is different.
 
+        `check` is called once all hosts are connected, and raises `UnreachedError` for those that are of no use.
         Raises `NoPlaceError`, or `LaunchError` for what is wrong with more than a host.
         """
         host = before.request.cluster.host
@@ -106,10 +107,15 @@ class HostReplacement:
         here, ours = _names(past, before.jobmap.nodes)
         self._gone.clear()
         self._lost.update(before.state.table.lost_hosts)
-        return self._try_all(attempt, past, here, ours)
+        return self._try_all(attempt, past, here, ours, check)
 
     def _try_all(
-        self, attempt: JobAttempt, past: PreviousAttempt, here: Mapping[str, Node], ours: Collection[str]
+        self,
+        attempt: JobAttempt,
+        past: PreviousAttempt,
+        here: Mapping[str, Node],
+        ours: Collection[str],
+        check: Callable[[JobAttempt], None],
     ) -> str:
         """Connect all hosts of the first candidate that has room on hosts which can be reached."""
         while True:
@@ -118,6 +124,7 @@ class HostReplacement:
                 slots = attempt.count_cores(past.allocation, self._gone)  # of hosts that can be reached
                 changed = self._place(attempt, past._replace(allocation=slots))
                 attempt.connect()
+                check(attempt)
             except UnreachedError as error:
                 self._note(error.by_node, ours)
             else:
@@ -174,13 +181,14 @@ class HostsOfPeers:
         """The request of the attempt is that of a command that has met the others."""
         _connect_here(attempt, attempt.request)
 
-    def connect_again(self, attempt: JobAttempt, before: JobAttempt) -> str:
+    def connect_again(self, attempt: JobAttempt, before: JobAttempt, check: Callable[[JobAttempt], None]) -> str:
         """The same when all have met once more; returns what is different.
 
         Raises `LaunchError` if too few have come, or somebody wants no other attempt.
         """
         request, changed = self._meeting.again(attempt.number)
         _connect_here(attempt, request)
+        check(attempt)
         return changed
 
 

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from mslaunch.datamodel.request import Request
     from mslaunch.errors import LaunchError
     from mslaunch.launcher.rank_names import RankNames
+    from mslaunch.protocol.held_devices import Holder
+
+_HOLDERS = 8  # processes that a notice names
 
 
 def notice_text(kind: str, facts: Mapping[str, Any], names: RankNames, hosts: Sequence[str]) -> str:
@@ -55,6 +58,21 @@ def again_text(number: int, attempts: int, failure: Failure, delay: float) -> st
 def limit_text(number: int, attempts: int) -> str:
     """The detail of a failure after the last attempt that --max-restarts allows."""
     return f"not started again: this was {attempt_text(number, attempts)} (--max-restarts)"
+
+
+def held_text(holders: Mapping[str, Sequence[Holder]], seconds: float, over: bool) -> str:
+    """The notice about devices that are still held, by host; `over`: they were waited for as long as may be."""
+    rows = [(host, one) for host, held in holders.items() for one in held]
+    named = "; ".join(f"{_holder(one)} on {host}" for host, one in rows[:_HOLDERS])
+    more = f"; and {counted(len(rows) - _HOLDERS, 'other')}" if len(rows) > _HOLDERS else ""
+    if over:
+        return f"after {seconds:g} s (--device-wait) the ranks are started all the same: {named}{more}"
+    return f"the ranks wait for at most {seconds:g} s (--device-wait): {named}{more}"
+
+
+def _holder(one: Holder) -> str:
+    who = printable(f"process {one.pid} ({one.name}, user {one.user})".replace("\n", "?").replace("\t", "?"))
+    return f"{who} still holds {printable(one.device)}" if one.device else f"{who} is still ending"
 
 
 def no_progress_text(path: str, attempts: int) -> str:
