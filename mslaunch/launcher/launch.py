@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
     from mslaunch.datamodel.jobmap import Allocation
     from mslaunch.datamodel.request import Caller
-    from mslaunch.launcher.group_restart import GroupRestart
-    from mslaunch.launcher.host_replacement import HostReplacement, HostsOfPeers
     from mslaunch.launcher.peers.job_meeting import JobMeeting
+    from mslaunch.launcher.recovery.group_restart import GroupRestart
+    from mslaunch.launcher.recovery.host_replacement import HostReplacement, HostsOfPeers
     from mslaunch.resource_managers.managers import Grant
 
 #: the word of a system -> a variable that says that a launch may run under it, and its resource manager
@@ -166,7 +166,7 @@ class _Launch:
         """With --restart group: what starts all ranks again."""
         if not self._hosts:
             return None
-        from mslaunch.launcher.group_restart import GroupRestart
+        from mslaunch.launcher.recovery.group_restart import GroupRestart
 
         return GroupRestart(self._context, self._request, self._hosts)
 
@@ -186,7 +186,7 @@ class _Launch:
         attempt.collect_files()
         if request.restart == "group" and not request.do_not_launch:
             self._hosts = self._all_hosts()
-            self._hosts.connect_first(attempt, self._console.info)
+            self._hosts.connect_first(attempt)
         else:
             attempt.place(request, attempt.count_cores(attempt.named_hosts()))
         self._show_tables(attempt.allocation)
@@ -204,9 +204,9 @@ class _Launch:
 
     def _all_hosts(self) -> HostReplacement | HostsOfPeers:
         """Those of all attempts."""
-        from mslaunch.launcher.host_replacement import HostReplacement, HostsOfPeers
+        from mslaunch.launcher.recovery.host_replacement import HostReplacement, HostsOfPeers
 
-        return HostsOfPeers(self._meeting) if self._meeting else HostReplacement(self._request)
+        return HostsOfPeers(self._meeting) if self._meeting else HostReplacement(self._request, self._console.info)
 
     # --- the end
 

@@ -75,6 +75,11 @@ def _holder(one: Holder) -> str:
     return f"{who} still holds {printable(one.device)}" if one.device else f"{who} is still ending"
 
 
+def quarantine_text(host: str) -> str:
+    """The notice about a host that is left out though it can be reached."""
+    return f"{host} has failed twice within 10 minutes, and is left out while another spare is there"
+
+
 def no_progress_text(path: str, attempts: int) -> str:
     """The detail of a failure after attempts that did not change --progress-file."""
     said = f"not started again: {printable(path)} has not changed in {counted(attempts, 'attempt')}"

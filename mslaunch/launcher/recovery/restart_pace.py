@@ -13,7 +13,7 @@ from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.host.file_state import state_of
 from mslaunch.launcher.job.restart_policy import policy_of
 from mslaunch.launcher.messages.notices import no_answer_text, no_progress_text
-from mslaunch.launcher.restart_candidates import NoPlaceError
+from mslaunch.launcher.recovery.restart_candidates import NoPlaceError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

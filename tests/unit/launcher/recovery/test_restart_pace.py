@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from mslaunch.datamodel.request import AppContext, Request
 from mslaunch.host.file_state import FileState
 from mslaunch.launcher.job.restart_policy import RestartPolicy
-from mslaunch.launcher.restart_candidates import NoPlaceError
-from mslaunch.launcher.restart_pace import RestartPace
+from mslaunch.launcher.recovery.restart_candidates import NoPlaceError
+from mslaunch.launcher.recovery.restart_pace import RestartPace
 
 GROUP = Request((AppContext(("x",)),), restart="group", max_restarts=9)
 

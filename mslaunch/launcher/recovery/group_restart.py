@@ -12,15 +12,15 @@ from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.launcher.attempt import JobAttempt
 from mslaunch.launcher.job.restart_policy import most_restarts
 from mslaunch.launcher.messages.notices import again_text, attempt_text, limit_text
-from mslaunch.launcher.restart_candidates import NoPlaceError
-from mslaunch.launcher.restart_pace import RestartPace
+from mslaunch.launcher.recovery.restart_candidates import NoPlaceError
+from mslaunch.launcher.recovery.restart_pace import RestartPace
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mslaunch.datamodel.request import Request
     from mslaunch.launcher.attempt import LaunchContext
-    from mslaunch.launcher.host_replacement import HostReplacement, HostsOfPeers
+    from mslaunch.launcher.recovery.host_replacement import HostReplacement, HostsOfPeers
 
 
 class GroupRestart:
