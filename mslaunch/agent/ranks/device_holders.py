@@ -72,18 +72,24 @@ def holders(files: set[str], seconds: float) -> list[Holder]:
     found = []
     for pid in numbers():
         fields = stat_fields(pid)
-        if len(fields) < 20 or fields[0] == b"Z" or int(fields[19]) < began:
+        if len(fields) < 20 or int(fields[19]) < began:
             continue
-        held = _held(pid, files)
+        ended = fields[0] == b"Z"  # its first thread; others may still hang in a driver
+        if ended and int(fields[17]) < 2:
+            continue
+        held = _held(pid, files, numbers(f"/proc/{pid}/task") if ended else ())
         if held or (_is_ours(pid) and is_exiting(pid)):
             found.append(Holder(pid, os.fsdecode(read(f"/proc/{pid}/comm").strip()), _user(pid), held))
     return found
 
 
-def _held(pid: int, files: set[str]) -> str:
-    """The first of the files that a process has open, or ""."""
-    descriptors = listed(f"/proc/{pid}/fd")[:_DESCRIPTORS]
-    return min(files.intersection(link(pid, f"fd/{number}") for number in descriptors), default="")
+def _held(pid: int, files: set[str], threads: Sequence[int] = ()) -> str:
+    """The first of the files that a process has open, or ""; where its first thread has ended, as `threads` have."""
+    found: set[str] = set()
+    for folder in [f"task/{thread}/fd" for thread in threads] or ["fd"]:
+        descriptors = listed(f"/proc/{pid}/{folder}")[:_DESCRIPTORS]
+        found |= files.intersection(link(pid, f"{folder}/{number}") for number in descriptors)
+    return min(found, default="")
 
 
 def _is_ours(pid: int) -> bool:

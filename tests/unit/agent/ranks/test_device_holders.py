@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from mslaunch.agent.ranks import device_holders
 from mslaunch.agent.ranks.device_holders import answer, device_files, holders
 from mslaunch.errors import WireError
+from mslaunch.host.processes import stat_fields
 from mslaunch.protocol.codec import pack
 from mslaunch.protocol.held_devices import (
     MOST,
@@ -112,6 +114,29 @@ def test_what_is_being_killed_counts(tmp_path: Path, hold: Callable[..., int], m
     monkeypatch.setattr(device_holders, "is_exiting", lambda one: one == pid)
     found = holders({"/dev/nvidia0"}, 60.0)
     assert [(one.pid, one.device) for one in found] == [(pid, "")]
+
+
+def test_a_process_whose_first_thread_has_ended_counts(tmp_path: Path) -> None:
+    """As one that was killed while another thread hangs in a driver; and one that waits for its parent does not."""
+    root = made(tmp_path, "nvidia0")
+    file = f"{root}/dev/nvidia0"
+    script = (
+        "import ctypes, os, sys, threading\nheld = open(sys.argv[1])\n"
+        "threading.Thread(target=os.read, args=(0, 1)).start()\n"
+        "print('ready', flush=True)\nctypes.CDLL(None).pthread_exit(None)"
+    )
+    words = [sys.executable, "-c", script, file]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stdin is not None
+        assert process.stdout.readline() == b"ready\n"
+        deadline = time.monotonic() + 30
+        while stat_fields(process.pid)[0] != b"Z":
+            assert time.monotonic() < deadline
+        assert [(one.pid, one.device) for one in holders({file}, 60.0)] == [(process.pid, file)]
+        process.kill()
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        assert stat_fields(process.pid)[0] == b"Z"
+        assert holders({file}, 60.0) == []
 
 
 def test_a_user_without_a_name_has_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
