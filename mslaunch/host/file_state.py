@@ -26,10 +26,13 @@ class FileState(NamedTuple):
     entries: int = 0  # 1 for a file; 0: there is none
 
 
+NOTHING = FileState()  #: of what is not there, or may not be read
+
+
 def state_of(path: str, seconds: float = SECONDS) -> FileState | None:
     """The state of `path`, a link to it followed; None if that is not known within `seconds`.
 
-    What is not there, or may not be read, has the state `FileState()`.
+    What is not there, or may not be read, has the state NOTHING.
     """
     import threading
 

@@ -17,6 +17,7 @@ class HeldQuestion(NamedTuple):
 
     seconds: float  # since the job began: what has run for longer is none of it
     names: tuple[str, ...] = ()  # the devices that ranks may use (--devices); (): all
+    jobid: str = ""  # what runs for another job of ours is left out
 
 
 class Holder(NamedTuple):
@@ -30,13 +31,13 @@ class Holder(NamedTuple):
 
 def pack_question(question: HeldQuestion) -> bytes:
     """The payload of HELD."""
-    return pack({"seconds": [f"{question.seconds:.3f}"], "names": question.names})
+    return pack({"seconds": [f"{question.seconds:.3f}"], "names": question.names, "jobid": [question.jobid]})
 
 
 def unpack_question(payload: bytes) -> HeldQuestion:
     """The same, read by the agent."""
     fields = unpack(payload)
-    return HeldQuestion(float(fields["seconds"][0]), tuple(fields["names"]))
+    return HeldQuestion(float(fields["seconds"][0]), tuple(fields["names"]), fields["jobid"][0])
 
 
 def pack_holders(holders: Sequence[Holder]) -> bytes:

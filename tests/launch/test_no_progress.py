@@ -19,7 +19,8 @@ def attempts(out: bytes) -> list[str]:
 
 
 @pytest.mark.parametrize("where", [["--oversubscribe"], TWO], ids=["local", "two hosts"])
-def test_a_job_that_dies_at_the_same_step_ends(run, where):
+def test_a_job_that_dies_at_the_same_step_ends(run, tmp_path, where):
+    (tmp_path / "ckpt").mkdir()
     ended = run([*where, *GROUP, "--max-restarts", "9", "-n", "2", *FAILS, "true"])
     assert ended.code == 93
     assert attempts(ended.out) == ["1", "2", "3"]
@@ -56,7 +57,8 @@ def test_with_the_options_of_torchrun_the_code_is_the_same(run, tmp_path):
     words = ["--dialect", "torchrun", "--nproc-per-node", "1", "--max-restarts", "5", *GROUP[2:]]
     ended = run([*words, "--max-no-progress", "2", "fails.py"])
     assert ended.code == 93
-    assert "ckpt has not changed in 2 attempts" in ended.err
+    assert "--progress-file ckpt: it is not there, or cannot be read" in ended.err
+    assert "ckpt was not there after 2 attempts (--max-no-progress)" in ended.err
     ended = run([*words[:-2], "--max-restarts", "1", "fails.py"])
     assert ended.code == 1
 

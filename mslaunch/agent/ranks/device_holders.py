@@ -1,8 +1,9 @@
 """The processes that hold accelerators of this host open, though the ranks of the attempt before have ended.
 
 Found by the links in /proc/PID/fd, which this user may read of its own processes, and root of all.  A process that is
-older than the job is left out: it is a daemon, or somebody's who has the device anyway, and would not be waited for in
-vain.  One that is being killed shows no descriptors, while the driver may still free its memory; so it counts as well.
+older than the job is left out: it is a daemon, or somebody's who has the device anyway.  So is one of another job of
+mslaunch, which may have other devices: both would be waited for in vain.  One that is being killed shows no
+descriptors, while the driver may still free its memory; so it counts as well.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import time
 
 from mslaunch.agent.ranks.devices import visible
 from mslaunch.datamodel.device_kinds import AMD, ASCEND, INTEL, NVIDIA
+from mslaunch.datamodel.node_plan import JOB_MARK
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.host.processes import is_exiting, link, numbers, read, stat_fields
 from mslaunch.host.system_files import head_of, listed
@@ -46,7 +48,7 @@ def answer(payload: bytes, environ: Mapping[str, str], root: str = "") -> bytes:
     """The payload of HOLDERS, for that of HELD; `environ` is what ranks inherit, `root` a folder with a /dev."""
     question = unpack_question(payload)
     files = device_files(environ, question.names, root)
-    return pack_holders(holders(files, question.seconds)[:MOST] if files else [])
+    return pack_holders(holders(files, question.seconds, question.jobid)[:MOST] if files else [])
 
 
 def device_files(environ: Mapping[str, str], names: Sequence[str], root: str = "") -> set[str]:
@@ -66,8 +68,11 @@ def device_files(environ: Mapping[str, str], names: Sequence[str], root: str = "
     return found
 
 
-def holders(files: set[str], seconds: float) -> list[Holder]:
-    """The processes that have begun in the last so many seconds, and hold one of these files or are being killed."""
+def holders(files: set[str], seconds: float, jobid: str = "") -> list[Holder]:
+    """The processes that have begun in the last so many seconds, and hold one of these files or are being killed.
+
+    Those that have the mark of another job than `jobid` are left out.
+    """
     began = (time.clock_gettime(time.CLOCK_BOOTTIME) - seconds) * os.sysconf("SC_CLK_TCK")
     found = []
     for pid in numbers():
@@ -78,7 +83,7 @@ def holders(files: set[str], seconds: float) -> list[Holder]:
         if ended and int(fields[17]) < 2:
             continue
         held = _held(pid, files, numbers(f"/proc/{pid}/task") if ended else ())
-        if held or (_is_ours(pid) and is_exiting(pid)):
+        if not _is_of_another_job(pid, jobid) if held else (_is_ours(pid) and is_exiting(pid)):
             found.append(Holder(pid, os.fsdecode(read(f"/proc/{pid}/comm").strip()), _user(pid), held))
     return found
 
@@ -90,6 +95,12 @@ def _held(pid: int, files: set[str], threads: Sequence[int] = ()) -> str:
         descriptors = listed(f"/proc/{pid}/{folder}")[:_DESCRIPTORS]
         found |= files.intersection(link(pid, f"{folder}/{number}") for number in descriptors)
     return min(found, default="")
+
+
+def _is_of_another_job(pid: int, jobid: str) -> bool:
+    """A process whose environment names a job; nobody else's can be read."""
+    marks = [word for word in read(f"/proc/{pid}/environ").split(b"\0") if word.startswith(JOB_MARK.encode())]
+    return bool(marks) and marks[-1] != f"{JOB_MARK}{jobid}".encode()
 
 
 def _is_ours(pid: int) -> bool:

@@ -80,9 +80,15 @@ def quarantine_text(host: str) -> str:
     return f"{host} has failed twice within 10 minutes, and is left out while another spare is there"
 
 
-def no_progress_text(path: str, attempts: int) -> str:
-    """The detail of a failure after attempts that did not change --progress-file."""
-    said = f"not started again: {printable(path)} has not changed in {counted(attempts, 'attempt')}"
+def not_there_text(path: str) -> str:
+    """The notice at the first of several failures."""
+    return f"--progress-file {printable(path)}: it is not there, or cannot be read, on the host of mslaunch"
+
+
+def no_progress_text(path: str, attempts: int, there: bool = True) -> str:
+    """The detail of a failure after attempts that did not change --progress-file, or did not make it."""
+    what = "has not changed in" if there else "was not there after"
+    said = f"not started again: {printable(path)} {what} {counted(attempts, 'attempt')}"
     return f"{said} (--max-no-progress); do not requeue the job"
 
 

@@ -101,7 +101,7 @@ class GroupRestart:
         from mslaunch.protocol.held_devices import HeldQuestion
 
         def question() -> HeldQuestion:
-            return HeldQuestion(context.seconds, request.devices.names)
+            return HeldQuestion(context.seconds, request.devices.names, context.jobid)
 
         wait, notice = context.interrupts.wait, context.console.info
         wait_for_devices(context.loop, attempt.agents, question, request.device_wait, wait, notice)

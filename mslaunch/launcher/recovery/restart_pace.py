@@ -10,9 +10,9 @@ import os
 
 from mslaunch.errors import EXIT_NO_PROGRESS
 from mslaunch.faststd import TYPE_CHECKING
-from mslaunch.host.file_state import state_of
+from mslaunch.host.file_state import NOTHING, state_of
 from mslaunch.launcher.job.restart_policy import policy_of
-from mslaunch.launcher.messages.notices import no_answer_text, no_progress_text
+from mslaunch.launcher.messages.notices import no_answer_text, no_progress_text, not_there_text
 from mslaunch.launcher.recovery.restart_candidates import NoPlaceError
 
 if TYPE_CHECKING:
@@ -58,7 +58,8 @@ class RestartPace:
         self._quick = 1 if steady else self._quick + 1
         most = self._request.max_no_progress
         if self._path is not None and self._unchanged >= most:
-            raise NoPlaceError([no_progress_text(self._request.progress_file or "", most)], EXIT_NO_PROGRESS)
+            there = self._state != NOTHING
+            raise NoPlaceError([no_progress_text(self._request.progress_file or "", most, there)], EXIT_NO_PROGRESS)
 
     @property
     def delay(self) -> float:
@@ -73,6 +74,8 @@ class RestartPace:
         self._state = state
         if before is None:
             return False
+        if state == NOTHING and not self._unchanged:
+            self._notice(not_there_text(self._request.progress_file or ""))
         self._unchanged = self._unchanged + 1 if state == before else 0
         return state != before
 

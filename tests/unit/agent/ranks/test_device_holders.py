@@ -42,8 +42,8 @@ def hold() -> Iterator[Callable[..., int]]:
     """Start a process that has a file open, by a name of its own; returns its number."""
     running: list[subprocess.Popen[str]] = []
 
-    def begin(path: Path, name: str = "trainer") -> int:
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    def begin(path: Path, name: str = "trainer", **env: str) -> int:
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "env": {**os.environ, **env}}
         running.append(subprocess.Popen([sys.executable, "-c", HOLD, str(path), name], text=True, **pipes))  # type: ignore[call-overload]
         assert running[-1].stdout is not None and running[-1].stdout.readline() == "ready\n"
         return running[-1].pid
@@ -108,6 +108,14 @@ def test_what_is_older_than_the_job_is_not_waited_for(tmp_path: Path, hold: Call
     assert holders(files, -1.0) == []
 
 
+def test_another_job_of_ours_is_not_waited_for(tmp_path: Path, hold: Callable[..., int]) -> None:
+    """It may have other devices of the host."""
+    root = made(tmp_path, "nvidia0")
+    hold(tmp_path / "dev" / "nvidia0", MSLAUNCH_JOBID="00ff00ff")
+    pid = hold(tmp_path / "dev" / "nvidia0", MSLAUNCH_JOBID="12345678")
+    assert [one.pid for one in holders({f"{root}/dev/nvidia0"}, 60.0, "12345678")] == [pid]
+
+
 def test_what_is_being_killed_counts(tmp_path: Path, hold: Callable[..., int], monkeypatch: pytest.MonkeyPatch) -> None:
     """Its descriptors are gone while the driver may still free its memory."""
     pid = hold(tmp_path / made(tmp_path, "nvidia0") / "dev" / "nvidia0")
@@ -152,10 +160,10 @@ def test_an_answer_is_read_as_it_was_written(found: list[Holder]) -> None:
     assert unpack_holders(pack_holders(found)) == found
 
 
-@given(st.floats(0, 1e9), st.lists(words, max_size=5))
-def test_a_question_is_read_as_it_was_written(seconds: float, names: list[str]) -> None:
-    read = unpack_question(pack_question(HeldQuestion(seconds, tuple(names))))
-    assert read.names == tuple(names) and abs(read.seconds - seconds) <= 0.001
+@given(st.floats(0, 1e9), st.lists(words, max_size=5), words)
+def test_a_question_is_read_as_it_was_written(seconds: float, names: list[str], jobid: str) -> None:
+    read = unpack_question(pack_question(HeldQuestion(seconds, tuple(names), jobid)))
+    assert (read.names, read.jobid) == (tuple(names), jobid) and abs(read.seconds - seconds) <= 0.001
 
 
 @pytest.mark.parametrize(

@@ -86,6 +86,20 @@ def test_attempts_in_a_row_count(most: int, found: list[FileState | None], attem
     assert attempts_until_the_end(request, *found) == attempts
 
 
+def test_a_file_that_is_not_there_is_told_at_the_first_failure() -> None:
+    launch = Launch(GROUP._replace(progress_file="ck\x1bpt"), *[FileState()] * 4)
+    launch.attempt()
+    said = ["--progress-file ck?pt: it is not there, or cannot be read, on the host of mslaunch"]
+    assert launch.said == said
+    launch.attempt()
+    with pytest.raises(NoPlaceError) as caught:
+        launch.attempt()
+    assert caught.value.lines == [
+        "not started again: ck?pt was not there after 3 attempts (--max-no-progress); do not requeue the job"
+    ]
+    assert launch.said == said
+
+
 def test_a_file_system_that_does_not_answer_is_told() -> None:
     launch = Launch(GROUP._replace(progress_file="/shared/ck\x1bpt"), *states(1), None)
     launch.attempt()
