@@ -19,11 +19,11 @@ pytestmark = MARKS
 HOSTS = "n01 slots=1\nn02 slots=1\nn03 slots=1 spare\n"
 #: rank 1 does what $1 says, in each attempt; the other waits
 SCRIPT = 'echo "attempt $MSLAUNCH_ATTEMPT rank $RANK on $(hostname)"; [ $RANK = 1 ] || exec sleep 1001; eval "$1"'
-#: a /dev with a device of NVIDIA, seen by this host alone
+#: a /dev with a device of Ascend, seen by this host alone
 DEVICES = """
     mkdir /run/real /run/dev && mount --rbind /dev /run/real
     for name in null zero urandom random tty ptmx pts shm fd; do ln -sfn /run/real/$name /run/dev/$name; done
-    touch /run/dev/nvidia0 && mount --rbind /run/dev /dev
+    touch /run/dev/davinci0 && mount --rbind /run/dev /dev
 """
 
 
@@ -46,7 +46,7 @@ def second_host(out: bytes) -> list[str]:
 @contextmanager
 def held(cluster: Cluster, host: str) -> Iterator[subprocess.Popen[str]]:
     """A process there that holds its device, until its input ends."""
-    words = cluster.command("exec", host, "sh", "-c", "exec 3< /dev/nvidia0; echo ready; read line")
+    words = cluster.command("exec", host, "sh", "-c", "exec 3< /dev/davinci0; echo ready; read line")
     with subprocess.Popen(words, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd="/") as process:
         assert process.stdout is not None and process.stdout.readline() == "ready\n"
         yield process
@@ -83,7 +83,7 @@ def test_a_device_that_is_held_there_is_waited_for(launch, four, tmp_path):
             while b"still holds" not in line:
                 line = said.readline()
                 assert line, "the end came first"
-            assert re.search(rb"process \d+ \(sh, user root\) still holds /dev/nvidia0 on n02", line)
+            assert re.search(rb"process \d+ \(sh, user root\) still holds /dev/davinci0 on n02", line)
             assert b"attempt 2" not in job.out
             holder.communicate("\n", timeout=BOUND)
         ended = job.end()

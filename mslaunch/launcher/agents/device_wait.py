@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 PART = "agent.ranks.device_holders"
 SAY = 5.0  #: seconds after which the user is told who holds what
 _AGAIN = 0.25  # seconds from an answer to the next question
-_ANSWER = 10.0  # seconds for the last answer, once it does not matter any more
+_ANSWER = 15.0  # seconds for an answer; an agent that takes longer is of no use
 
 
 def wait_for_devices(
@@ -49,11 +49,7 @@ def wait_for_devices(
             notice(held_text(_by_host(nodes), seconds, over=True))
         for node in nodes:
             node.stop()
-        wait(lambda: not any(node.waiting for node in nodes), _ANSWER)
-        late = [node.name for node in nodes if node.waiting]
-        if late:
-            what = f"its agent did not say within {seconds + _ANSWER:g} s who holds its devices"
-            raise UnreachedError({name: LinkError(what, name) for name in late}, len(nodes))
+        wait(lambda: not any(node.waiting for node in nodes), _ANSWER)  # nobody else expects these answers
     finally:
         for node in nodes:
             node.close()
@@ -81,16 +77,18 @@ class _HeldNode:
         self._stopped = False
         connection.attach(self._on_end, self._on_frame)
         connection.send(part)
-        self._timer = loop.after(0, self._ask)
+        self._timer = self._limit = loop.after(0, self._ask)
 
     def _ask(self) -> None:
         self.waiting = True
+        self._limit = self._loop.after(_ANSWER, self._give_up)
         self._connection.send(frames.encode(frames.HELD, payload=pack_question(self._question())))
 
     def _on_frame(self, frame: frames.Frame) -> None:
         if frame.kind != frames.HOLDERS or not is_about(frame, here=False) or not self.waiting:
             raise meaningless(frame)
         self.waiting = False
+        self._limit.cancel()
         self.holders = unpack_holders(frame.payload)
         self.free = not self.holders
         if not (self.free or self._stopped):
@@ -100,6 +98,9 @@ class _HeldNode:
         error = error or LinkError("its agent ended before the ranks were started", self.name)
         raise UnreachedError({self.name: error}, self._hosts)
 
+    def _give_up(self) -> None:
+        self._on_end(LinkError(f"its agent did not say within {_ANSWER:g} s who holds its devices", self.name))
+
     def stop(self) -> None:
         """Ask no more."""
         self._stopped = True
@@ -107,6 +108,7 @@ class _HeldNode:
 
     def close(self) -> None:
         self.stop()
+        self._limit.cancel()
         self._connection.detach()
 
 

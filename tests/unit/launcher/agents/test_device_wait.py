@@ -91,12 +91,13 @@ def test_an_agent_that_ends_or_says_nothing_is_lost() -> None:
     with Loop() as loop:
         for answer in (LinkError("the connection has ended", "b"), None):
             with pytest.raises(UnreachedError) as caught:
-                waited(loop, [Agent(loop, "a", []), Agent(loop, "b", answer)], 0.01)
+                waited(loop, [Agent(loop, "a", []), Agent(loop, "b", answer)], 60.0)
             assert list(caught.value.by_node) == ["b"]
 
 
-def test_an_agent_that_answers_late_is_waited_for() -> None:
+def test_an_agent_that_answers_late_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its answer would be a frame that nobody expects."""
+    monkeypatch.setattr(device_wait, "_ANSWER", 30.0)
     with Loop() as loop:
         agent = Agent(loop, "a", None)
         loop.after(0.03, lambda: agent.say(pack_holders([])))
