@@ -147,6 +147,7 @@ class Agent:
             frames.DESCRIBE: self._describe,
             frames.CLEANUP: _on_demand("agent.leftovers", context),
             frames.ROOM: _on_demand("agent.ranks.room", context),
+            frames.HELD: _on_demand("agent.ranks.device_holders", context),
             frames.KEYS: _on_demand("agent.services.http_store", context),
             frames.AWAIT: _on_demand("agent.services.rank_port", context),
             frames.LEASE: lambda frame: self._guard.tell_lease(*map(float, frame.payload.split())),

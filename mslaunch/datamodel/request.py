@@ -271,6 +271,12 @@ class Request(NamedTuple):
     restart_delay: float = 0.0  # seconds from a failure to the new start
     #: --min-ranks: a group that lost hosts may be started again with so many; 0: with all or not at all
     min_ranks: int = 0
+    max_restart_delay: float = 0.0  # --max-restart-delay: up to which the delay doubles; 0: it does not
+    progress_file: str | None = None  # --progress-file: a file or directory that changes when the program gets ahead
+    max_no_progress: int = (
+        3  # --max-no-progress: attempts in a row that do not change it, after which there is no other
+    )
+    device_wait: float = 60.0  # --device-wait: seconds for devices that other processes hold, before another attempt
     state_on_timeout: bool = False  # --report-state-on-timeout
     stack_traces: bool = False  # --get-stack-traces
     report_pid: str | None = None  # "-" stdout, "+" stderr, or a file

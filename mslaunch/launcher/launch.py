@@ -11,7 +11,7 @@ import time
 
 from mslaunch.datamodel.outcome import Failure, Outcome
 from mslaunch.datamodel.request import Request
-from mslaunch.errors import EXIT_USAGE, LaunchError, UsageError, no_memory
+from mslaunch.errors import EXIT_NO_PROGRESS, EXIT_USAGE, LaunchError, UsageError, no_memory
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.launcher.agents.start_agents import OpenLinks
 from mslaunch.launcher.attempt import JobAttempt, LaunchContext, is_this_host
@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 
     from mslaunch.datamodel.jobmap import Allocation
     from mslaunch.datamodel.request import Caller
-    from mslaunch.launcher.host_replacement import HostReplacement, HostsOfPeers
     from mslaunch.launcher.peers.job_meeting import JobMeeting
+    from mslaunch.launcher.recovery.group_restart import GroupRestart
+    from mslaunch.launcher.recovery.host_replacement import HostReplacement, HostsOfPeers
     from mslaunch.resource_managers.managers import Grant
 
 #: the word of a system -> a variable that says that a launch may run under it, and its resource manager
@@ -153,13 +154,10 @@ class _Launch:
             self._prepare()
             if self._request.do_not_launch:
                 return Outcome(0, (), None, self._context.seconds)
+            restart = self._restart()
             self._attempt.run_ranks()
             outcome = self._attempt.outcome()
-            if self._attempt.state.restartable:
-                from mslaunch.launcher.group_restart import GroupRestart
-
-                assert self._hosts
-                restart = GroupRestart(self._context, self._request, self._hosts)
+            if restart and self._attempt.state.restartable:
                 self._attempt, outcome, kept = restart.run(self._attempt, outcome)
         except MemoryError:
             self._spare = b""  # the end of the job needs memory, too
@@ -173,6 +171,14 @@ class _Launch:
             self._context.links.close()
         kept = self._attempt.end_output() and kept
         return self._report(outcome if kept else with_lost_output(outcome), stuck)
+
+    def _restart(self) -> GroupRestart | None:
+        """With --restart group: what starts all ranks again."""
+        if not self._hosts:
+            return None
+        from mslaunch.launcher.recovery.group_restart import GroupRestart
+
+        return GroupRestart(self._context, self._request, self._hosts)
 
     def _close_output(self) -> None:
         self._attempt.close_output()
@@ -190,7 +196,7 @@ class _Launch:
         attempt.collect_files()
         if request.restart == "group" and not request.do_not_launch:
             self._hosts = self._all_hosts()
-            self._hosts.connect_first(attempt, self._console.info)
+            self._hosts.connect_first(attempt)
         else:
             attempt.place(request, attempt.count_cores(attempt.named_hosts()))
         self._show_tables(attempt.allocation)
@@ -208,15 +214,16 @@ class _Launch:
 
     def _all_hosts(self) -> HostReplacement | HostsOfPeers:
         """Those of all attempts."""
-        from mslaunch.launcher.host_replacement import HostReplacement, HostsOfPeers
+        from mslaunch.launcher.recovery.host_replacement import HostReplacement, HostsOfPeers
 
-        return HostsOfPeers(self._meeting) if self._meeting else HostReplacement(self._request)
+        return HostsOfPeers(self._meeting) if self._meeting else HostReplacement(self._request, self._console.info)
 
     # --- the end
 
     def _report(self, outcome: Outcome, stuck: Sequence[str]) -> Outcome:
         outcome = outcome._replace(seconds=self._context.seconds)
-        if outcome.code and self._request.failure_code:
+        stays = outcome.code == EXIT_NO_PROGRESS and self._request.progress_file is not None
+        if outcome.code and self._request.failure_code and not stays:
             outcome = outcome._replace(code=self._request.failure_code)
         if outcome.failure and self._request.output.streams:
             from mslaunch.launcher.messages.error_file import with_error_file

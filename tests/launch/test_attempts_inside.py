@@ -11,7 +11,7 @@ import pytest
 from mslaunch import launch
 from mslaunch.errors import UsageError
 from mslaunch.launcher import attempt as job_attempt
-from mslaunch.launcher import group_restart
+from mslaunch.launcher.recovery import group_restart
 from mslaunch.runtime.loop import Loop
 
 GROUP = ["--restart", "group", "--quiet", "--max-restarts"]

@@ -549,6 +549,61 @@ def test_a_group_that_has_shrunk_grows_again(start, hosts):
     assert notices(ended.err)[-1] == "attempt 3 of 4: beta comes in, 2 ranks instead of 1"
 
 
+# --- hosts that fail again and again
+
+
+def kill_rank(job, rank: int, attempt: int) -> None:
+    """SIGKILL for a rank, as for want of memory."""
+    os.kill(ready(job.out, attempt)[rank][0], signal.SIGKILL)
+
+
+LEFT_OUT = "beta has failed twice within 10 minutes, and is left out while another spare is there"
+
+
+@pytest.mark.parametrize("kill", [kill_rank, kill_agent], ids=["rank", "agent"])
+def test_a_host_that_failed_twice_gives_way_to_a_spare(start, hosts, kill):
+    text = "alpha slots=1\nbeta slots=1\ngamma spare\n"
+    job = start([*hosts(text), *GROUP, "-n", "2", *program("again", "wait", 2)], env=hosts.env)
+    for attempt in (1, 2):
+        job.expect(b"attempt %d ready" % attempt, 2)
+        kill(job, 1, attempt=attempt)
+    ended = job.end()
+    assert ended.code == 0
+    assert hosts_of(ended.out, 2) == ["alpha", "beta"]
+    assert hosts_of(ended.out, 3) == ["alpha", "gamma"]
+    assert notices(ended.err)[-1] == "attempt 3 of 4: gamma takes the place of beta"
+    assert ended.err.count(LEFT_OUT) == 1
+
+
+def test_it_is_the_last_spare(start, hosts):
+    """It is taken again rather than that there be no other attempt."""
+    text = "alpha slots=1\nbeta slots=1\ngamma spare\ndelta spare\n"
+    words = [*GROUP, "--max-restarts", "4", "-n", "2", *program("again", "wait", 4)]
+    job = start([*hosts(text), *words], env=hosts.env)
+    for attempt in (1, 2, 3, 4):
+        job.expect(b"attempt %d ready" % attempt, 2)
+        if attempt > 2:
+            hosts.take(ready(job.out, attempt)[1][1])
+            kill_agent(job, 1, attempt=attempt)
+        else:
+            kill_rank(job, 1, attempt)
+    ended = job.end()
+    assert ended.code == 0
+    assert [hosts_of(ended.out, attempt)[1] for attempt in (2, 3, 4, 5)] == ["beta", "gamma", "delta", "beta"]
+    assert ended.err.count(LEFT_OUT) == 1
+
+
+@pytest.mark.parametrize(("spare", "how"), [("", "SIGKILL"), ("gamma spare\n", "3")])
+def test_without_a_spare_or_after_an_exit_code_it_stays(run, hosts, spare, how):
+    ended = run(
+        [*hosts("alpha slots=1\nbeta slots=1\n" + spare), *GROUP, "-n", "2", *program("again", how, 3, 1)],
+        env=hosts.env,
+    )
+    assert ended.code == 0
+    assert hosts_of(ended.out, 4) == ["alpha", "beta"]
+    assert "left out" not in ended.err
+
+
 # --- orders
 
 

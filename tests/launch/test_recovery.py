@@ -125,6 +125,16 @@ def test_a_new_start_may_be_delayed(run, where):
     assert second - first >= 0.3 and third - second >= 0.3
 
 
+def test_the_delay_of_one_rank_may_grow(run):
+    script = "echo $MSLAUNCH_ATTEMPT $(date +%s.%N); [ $MSLAUNCH_ATTEMPT = 4 ]"
+    delays = ["--restart-delay", "0.2", "--max-restart-delay", "60"]
+    ended = run(["-n", "1", "--max-restarts", "3", *delays, "sh", "-c", script])
+    assert ended.code == 0
+    assert [line.partition(" in ")[2][:5] for line in restarts(ended.err)] == ["0.2 s", "0.4 s", "0.8 s"]
+    times = [float(line.split()[1]) for line in ended.lines]
+    assert all(after - before >= least for before, after, least in zip(times, times[1:], (0.2, 0.4, 0.8)))
+
+
 @pytest.mark.parametrize("where", [["--oversubscribe"], TWO], ids=["local", "two hosts"])
 def test_ctrl_c_does_not_wait_for_a_delayed_start(start, where):
     job = start([*where, "-n", "2", "--max-restarts", "9", "--restart-delay", "3600", "sh", "-c", "echo life; exit 3"],

@@ -36,10 +36,11 @@ def make_state(
     restart: str = "",
     shared: bool = False,
     delay: float = 0.0,
+    max_delay: float = 0.0,
     grace: float = 2.0,
     order: ProgramStarts | None = None,
 ) -> JobState:
-    policy = RestartPolicy(abort_on_failure, recovery, max_restarts, restart, delay)
+    policy = RestartPolicy(abort_on_failure, recovery, max_restarts, restart, delay, max_delay)
     return JobState(jobmap, policy, streams, grace, shared, order)
 
 

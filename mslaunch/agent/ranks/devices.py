@@ -49,13 +49,16 @@ def found(environ: Mapping[str, str], root: str = "") -> list[tuple[DeviceKind, 
     here = []
     for kind, count in _COUNTS.items():
         value = environ.get(kind.variable)
-        names = [str(number) for number in range(count(root))] if value is None else _listed(value)
+        names = [str(number) for number in range(count(root))] if value is None else visible(value) or []
         if names:
             here.append((kind, names))
     return here
 
 
-def _listed(value: str) -> list[str]:
+def visible(value: str | None) -> list[str] | None:
+    """The names that a variable has, by which a process chooses devices; None if it is not set."""
+    if value is None:
+        return None
     names = []
     for word in value.split(","):
         name = word.strip()

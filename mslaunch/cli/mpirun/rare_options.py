@@ -9,6 +9,7 @@ from __future__ import annotations
 from mslaunch.cli.mpirun.common_options import BIND, END, EVERYDAY, HOSTS, IO, LINK, NOT_HERE, PLACE, RUN, TELL
 from mslaunch.cli.mpirun.mindspore_options import CLUSTER, MINDSPORE_OPTIONS
 from mslaunch.cli.mpirun.monitoring_options import MONITOR, MONITORING_OPTIONS
+from mslaunch.cli.mpirun.restart_options import RESTART_OPTIONS
 from mslaunch.cli.parser import openmpi5_readers, placement_readers, readers
 from mslaunch.cli.parser.options import DONE, PASSED, REFUSED, Option, read_words
 from mslaunch.faststd import TYPE_CHECKING
@@ -262,15 +263,7 @@ _END = (
     _row("enable-recovery continuous", "", "the other ranks continue when one fails", END, readers.on, "recovery"),
     _row("disable-recovery", "", "a rank that fails ends the job", END,
          lambda: [("recovery", False), ("max_restarts", 0)], default="so"),
-    _row("max-restarts", "N", "restart a rank that failed, at most so often", END, readers.count_or_zero,
-         "max_restarts", "0"),
-    _row("restart", "none|rank|group", "what is restarted when a rank fails: rank: that rank; group: all ranks and "
-         "MindSpore's scheduler; as often as --max-restarts says, or 3 times. A scheduler that fails by itself is "
-         "restarted by itself. Default: rank if --max-restarts is given, else none", END,
-         readers.choice("none", "rank", "group"), "restart"),
-    _row("restart-delay", "SECONDS", "from a failure to the restart", END, readers.span, "restart_delay", "0"),
-    _row("min-ranks", "N", "with --restart group: if hosts are lost and no spare replaces them, continue with fewer "
-         "ranks, but at least so many; without it the number of ranks stays the same", END, readers.count, "min_ranks"),
+    *RESTART_OPTIONS,
     _row("detach", "", "return once all ranks run; mslaunch --status shows their state, --stop JOB ends them", END,
          readers.on, "detach"),
     _row("with-ft", "mpi|ulfm|no", "as -mca mpi_ft_enable 1 --enable-recovery (5.0)", END, _tolerant, status=PASSED),

@@ -77,11 +77,31 @@ def recovering(request: Request, job: Settings) -> Request:
     if request.min_ranks and len(request.apps) > 1:
         what = "with several programs it is not clear which one gets fewer ranks"
         raise UsageError(what, "--min-ranks", "leave it out, and let spares replace lost hosts")
-    if request.restart_delay and not request.max_restarts:
-        note = "--restart-delay has no effect: nothing is started again without --restart or --max-restarts"
-        request = request._replace(notes=(*request.notes, note))
+    request = restarting(request, job)
     # --enable-recovery alone lets the other ranks go on, which a group cannot do
     return request._replace(recovery=request.recovery and how != "group")
+
+
+def restarting(request: Request, job: Settings) -> Request:
+    """The request with notes about options of restarts that have no effect.  Raises `UsageError` for contradictions."""
+    delay, most = request.restart_delay, request.max_restart_delay
+    if most and most < delay:
+        raise UsageError(
+            f"it is less than --restart-delay {delay:g}", "--max-restart-delay", "raise it, or leave it out"
+        )
+    if job.last("max_no_progress") and request.progress_file is None:
+        raise UsageError("nothing shows progress", "--max-no-progress", "add --progress-file PATH")
+    never = "nothing is started again without --restart or --max-restarts"
+    alone = "it is for --restart group"
+    group = request.restart == "group"
+    idle = [
+        (bool(delay) and not request.max_restarts, "--restart-delay", never),
+        (bool(most) and not request.max_restarts, "--max-restart-delay", never),
+        (request.progress_file is not None and not group, "--progress-file", alone),
+        (job.last("device_wait") is not None and not group, "--device-wait", alone),
+    ]
+    notes = tuple(f"{option} has no effect: {why}" for has_none, option, why in idle if has_none)
+    return request._replace(notes=(*request.notes, *notes))
 
 
 def _agreed(claims: Sequence[Setting], what: str) -> list[str]:

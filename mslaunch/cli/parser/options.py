@@ -34,7 +34,15 @@ PASSED = "passed on"
 REFUSED = "refused"
 #: fields that may contradict each other (`cli.parser.conflicting_options.recovering`)
 POD_VARIABLES = ("MS_ROLE", "MINDX_TASK_ID")  #: each pod of which `cli.pods` knows has one of them
-RECOVERY = {"restart", "restart_delay", "min_ranks"}
+RECOVERY = {
+    "restart",
+    "restart_delay",
+    "max_restart_delay",
+    "min_ranks",
+    "progress_file",
+    "max_no_progress",
+    "device_wait",
+}
 _SHORT = 90  # a help text of at most so many letters is repeated in a refusal
 _SHORTEST_LEASE = 0.5  # seconds
 #: hyphen, non-breaking hyphen, figure dash, en dash, em dash, bar, minus: what typesetting makes of two dashes

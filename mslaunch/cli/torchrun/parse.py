@@ -11,7 +11,7 @@ import os
 import sys
 
 from mslaunch.cli.parser import options
-from mslaunch.cli.parser.options import Option, ParsedLine, Program, assemble, from_environ, own_fields
+from mslaunch.cli.parser.options import RECOVERY, Option, ParsedLine, Program, assemble, from_environ, own_fields
 from mslaunch.cli.parser.readers import is_number
 from mslaunch.cli.torchrun import meeting_place, rank_logs, readers
 from mslaunch.cli.torchrun.options import (
@@ -77,6 +77,10 @@ def parse(argv: Sequence[str], environ: Mapping[str, str], read_text: ReadText) 
     request = assemble(line.over(ParsedLine([("app.env+", variables(own, environ))])))
     request = meeting_place.placed(request, own)
     request = rank_logs.logged(request, own, environ, own.run_id, hosts)
+    if line.job.keys() & RECOVERY:
+        from mslaunch.cli.parser.conflicting_options import restarting
+
+        request = restarting(request, line.job)
     return _settled(request, own, environ, "grace" in line.job)
 
 

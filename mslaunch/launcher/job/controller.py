@@ -118,7 +118,7 @@ class JobController:
             raise meaningless(frame)
         self._console.verbose(f"{table.names.name(frame.rank)} is process {pid} on {table.hosts[node]}")
         self._output.started(frame.rank, pid)
-        self.post(events.Started(frame.rank, pid, node))
+        self.post(events.Started(frame.rank, pid, node, self._loop.now()))
 
     def _on_output(self, node: int, frame: frames.Frame) -> None:
         self._pressure.came(node, frame.payload)
@@ -133,7 +133,7 @@ class JobController:
         if not self._is_possible(frame.rank, status):
             raise meaningless(frame)
         self._stdin.rank_ended(frame.rank)
-        self.post(events.Exited(frame.rank, node, status))
+        self.post(events.Exited(frame.rank, node, status, self._loop.now()))
         table = self.state.table
         if is_service(frame.rank) and not status.error:
             from mslaunch.launcher.messages.failure_text import ending

@@ -52,6 +52,7 @@ class Started(NamedTuple):
     rank: int
     pid: int
     node: int = 0
+    at: float = 0.0  # seconds, by a clock that goes steadily
 
 
 class Exited(NamedTuple):
@@ -60,6 +61,7 @@ class Exited(NamedTuple):
     rank: int
     node: int
     status: ExitStatus
+    at: float = 0.0  # by the clock of `Started`
 
 
 class StreamEnded(NamedTuple):

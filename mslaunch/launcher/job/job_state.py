@@ -128,7 +128,7 @@ class JobState:
             self.table.services.started(event.rank, event.node, event.pid)
             return []
         rank = self.table.ranks[event.rank]
-        rank.pid = event.pid
+        rank.pid, rank.began = event.pid, event.at
         if rank.world.failed:
             return [Kill(rank.rank, rank.node)]
         await_port = self.order.started(rank, self._timers) if self.order and self.phase == RUNNING else []
@@ -149,7 +149,7 @@ class JobState:
         rank.status = event.status
         quiet = self.phase == ENDING or rank.world.failed
         if not quiet and event.status.shell_code:
-            return self._rank_failed(rank) + self._end_services()
+            return self._rank_failed(rank, event.at - rank.began) + self._end_services()
         rank.end()
         if quiet:
             self._cause.replace_by_end(rank)
@@ -167,11 +167,11 @@ class JobState:
             return []
         return self._fail(first_cause.missing(rank, who), rank.world) if who else []
 
-    def _rank_failed(self, rank: RankState) -> list[Any]:
+    def _rank_failed(self, rank: RankState, seconds: float) -> list[Any]:
         policy = self._policy
         if policy.restarts_rank(rank) and not self._cause.overdue:
-            rank.begin_again()
-            return self._restart(rank, policy.rank_limit, policy.delay)
+            rank.begin_again(policy.is_steady(seconds))
+            return self._restart(rank, policy.rank_limit, policy.delay_before(rank.quick))
         rank.end()
         if policy.rank_limit and rank.in_mpi:
             return self._fail(first_cause.exited(rank, in_mpi=True))

@@ -31,7 +31,9 @@ class RankState:
     ended = False
     status = ExitStatus()
     reason = ""  # as in `RankStatus`
+    began = 0.0  # when its process has started, in seconds of `events.Started`
     restarts = 0
+    quick = 0  # failures in a row, each soon after its process has started
     past: tuple[ExitStatus, ...] = ()  # how its earlier processes ended
     used_mpi = False  # has called MPI_Init
     in_mpi = False  # has called MPI_Init, and not MPI_Finalize since
@@ -68,9 +70,10 @@ class RankState:
         """How many processes followed the first; the last order to start one may have had no effect."""
         return self.restarts - (self.restarts > 0 and self.pid is None)
 
-    def begin_again(self) -> None:
-        """Its process has failed, and will be restarted."""
+    def begin_again(self, steady: bool = True) -> None:
+        """Its process has failed, and will be restarted; `steady`: it has run for long."""
         self.restarts += 1
+        self.quick = 1 if steady else self.quick + 1
         self.past += (self.status,)
         self.reset()
 

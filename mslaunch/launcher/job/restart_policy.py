@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from mslaunch.launcher.job.rank_table import RankState
 
 RESTARTS = 3  #: how often all ranks are started again by default
+FIRST_DELAY = 1.0  #: seconds, with --max-restart-delay alone
+_MOST_DOUBLINGS = 30
 
 
 def most_restarts(request: Request) -> int:
@@ -44,6 +46,9 @@ def check_store(request: Request) -> None:
 def check_shared(request: Request) -> None:
     """Raises `UsageError` for what ranks are to find each other by, if one command could not serve all of them."""
     check_store(request)
+    if request.progress_file is not None and request.cluster.share and request.restart == "group":
+        what = "each of several commands would judge by itself whether the job gets ahead"
+        raise UsageError(what, "--progress-file", "start all hosts with one command, -H or --hostfile")
     if request.env_for:
         from mslaunch.plan.rank_addresses import check_requested
 
@@ -57,7 +62,8 @@ class RestartPolicy(NamedTuple):
     recovery: bool = False  # nor does one that a signal ends
     max_restarts: int = 0  # of each rank; implies recovery
     restart: str = ""  # "group": any failure ends the attempt, and only services are restarted within it
-    delay: float = 0.0  # seconds before a rank is restarted
+    delay: float = 0.0  # seconds from a failure to the restart
+    max_delay: float = 0.0  # up to which that doubles with each failure soon after a start; 0: it does not
 
     @property
     def group(self) -> bool:
@@ -79,6 +85,17 @@ class RestartPolicy(NamedTuple):
         """The others go on, whichever rank fails."""
         return (self.recovery or self.rank_limit > 0) and not self.group
 
+    def is_steady(self, seconds: float) -> bool:
+        """Whether what ran for so long is no reason to wait longer than at first."""
+        return seconds >= self.max_delay
+
+    def delay_before(self, failures: int) -> float:
+        """Seconds from a failure to the restart, where it is the last of so many in a row, each soon after a start."""
+        if not self.max_delay:
+            return self.delay
+        doubled = (self.delay or FIRST_DELAY) * 2.0 ** min(max(failures - 1, 0), _MOST_DOUBLINGS)
+        return max(self.delay, min(doubled, self.max_delay))
+
     def ends_job(self, rank: RankState) -> bool:
         """Whether the failure of this rank ends the job."""
         return not self.survives and (self.abort_on_failure or self.group or bool(rank.status.signal))
@@ -98,4 +115,5 @@ DEFAULT = RestartPolicy()
 def policy_of(request: Request) -> RestartPolicy:
     """The policy that a request asks for."""
     restarts = most_restarts(request) or request.max_restarts
-    return RestartPolicy(request.abort_on_failure, request.recovery, restarts, request.restart, request.restart_delay)
+    delays = request.restart_delay, request.max_restart_delay
+    return RestartPolicy(request.abort_on_failure, request.recovery, restarts, request.restart, *delays)

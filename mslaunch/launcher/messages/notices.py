@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mslaunch.errors import counted
+from mslaunch.errors import counted, printable
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.frameworks.table import service_info
 from mslaunch.launcher.messages.failure_text import advice, ending, signal_name, spawn_text
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from mslaunch.datamodel.request import Request
     from mslaunch.errors import LaunchError
     from mslaunch.launcher.rank_names import RankNames
+    from mslaunch.protocol.held_devices import Holder
+
+_HOLDERS = 8  # processes that a notice names
 
 
 def notice_text(kind: str, facts: Mapping[str, Any], names: RankNames, hosts: Sequence[str]) -> str:
@@ -55,6 +58,43 @@ def again_text(number: int, attempts: int, failure: Failure, delay: float) -> st
 def limit_text(number: int, attempts: int) -> str:
     """The detail of a failure after the last attempt that --max-restarts allows."""
     return f"not started again: this was {attempt_text(number, attempts)} (--max-restarts)"
+
+
+def held_text(holders: Mapping[str, Sequence[Holder]], seconds: float, over: bool) -> str:
+    """The notice about devices that are still held, by host; `over`: they were waited for as long as may be."""
+    rows = [(host, one) for host, held in holders.items() for one in held]
+    named = "; ".join(f"{_holder(one)} on {host}" for host, one in rows[:_HOLDERS])
+    more = f"; and {counted(len(rows) - _HOLDERS, 'other')}" if len(rows) > _HOLDERS else ""
+    if over:
+        return f"after {seconds:g} s (--device-wait) the ranks are started all the same: {named}{more}"
+    return f"the ranks wait for at most {seconds:g} s (--device-wait): {named}{more}"
+
+
+def _holder(one: Holder) -> str:
+    who = printable(f"process {one.pid} ({one.name}, user {one.user})".replace("\n", "?").replace("\t", "?"))
+    return f"{who} still holds {printable(one.device)}" if one.device else f"{who} is still ending"
+
+
+def quarantine_text(host: str) -> str:
+    """The notice about a host that is left out though it can be reached."""
+    return f"{host} has failed twice within 10 minutes, and is left out while another spare is there"
+
+
+def not_there_text(path: str) -> str:
+    """The notice at the first of several failures."""
+    return f"--progress-file {printable(path)}: it is not there, or cannot be read, on the host of mslaunch"
+
+
+def no_progress_text(path: str, attempts: int, there: bool = True) -> str:
+    """The detail of a failure after attempts that did not change --progress-file, or did not make it."""
+    what = "has not changed in" if there else "was not there after"
+    said = f"not started again: {printable(path)} {what} {counted(attempts, 'attempt')}"
+    return f"{said} (--max-no-progress); do not requeue the job"
+
+
+def no_answer_text(path: str) -> str:
+    """The notice about a file system that hangs."""
+    return f"--progress-file {printable(path)}: the file system does not answer, so it is not known whether it changes"
 
 
 def no_host_text(

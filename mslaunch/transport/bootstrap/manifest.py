@@ -137,6 +137,12 @@ PARTS = {
     "agent.port_claims": (
         "mslaunch.agent.port_claims",
     ),
+    "agent.ranks.device_holders": (
+        "mslaunch.agent.ranks.device_holders",
+        "mslaunch.agent.ranks.devices",
+        "mslaunch.datamodel.device_kinds",
+        "mslaunch.protocol.held_devices",
+    ),
     "agent.ranks.numa_memory": (
         "mslaunch.agent.ranks.numa_memory",
     ),

@@ -78,7 +78,9 @@ NOT_IN_HYDRA = {
     "leave-session-attached", "map-by", "max-restarts", "mca", "memory-alloc-kinds", "min-ranks", "mpi",
     "no-aggregate-help", "nolocal", "nooversubscribe", "noprefix", "novm", "output", "output-directory",
     "output-filename", "oversubscribe", "pernode", "personality", "pmixmca", "ppr", "prefix", "preload-files",
-    "npersocket", "prtemca", "rank-by", "report-bindings", "report-child-jobs-separately", "report-pid",
+    "npersocket", "device-wait", "max-no-progress", "max-restart-delay", "progress-file",
+    "prtemca", "rank-by", "report-bindings", "report-child-jobs-separately",
+    "report-pid",
     "report-state-on-timeout", "report-uri", "restart", "restart-delay", "rf", "runtime-options", "s",
     "scheduler", "scheduler-runs", "server_num", "set-cwd-to-session-dir", "stream-buffering", "tag-output",
     "timestamp-output", "tune", "use-hwthread-cpus", "use-regexp", "with-ft", "x", "xml", "xml-file", "xterm",
@@ -123,9 +125,9 @@ def test_every_option_of_mslaunch_is_offered_by_a_dialect_or_left_out_on_purpose
 #: fields that the command, the allocation or the launcher's output uses with every backend; and those of our
 #: own agents, which mean nothing without them
 NOT_FOR_A_BACKEND = {
-    "app.hosts", "app.mpi", "backend", "cluster.first", "default_hostfile", "detach", "do_not_launch", "link.python",
-    "link.timeout", "min_ranks", "output.timestamp", "output.xml", "output.xml_file", "policy.per_host", "report_pid",
-    "report_uri", "restart_delay", "verbose",
+    "app.hosts", "app.mpi", "backend", "cluster.first", "default_hostfile", "detach", "device_wait", "do_not_launch",
+    "link.python", "link.timeout", "max_no_progress", "min_ranks", "output.timestamp", "output.xml",
+    "output.xml_file", "policy.per_host", "report_pid", "report_uri", "restart_delay", "verbose",
 }  # fmt: skip
 
 

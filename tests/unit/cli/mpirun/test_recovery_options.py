@@ -50,6 +50,30 @@ def test_delay_and_minimum_are_read():
     assert "no effect" in parsed("--restart-delay 1").notes[0]
     assert parsed("--restart-delay 1 --max-restarts 1").notes == ()
     assert not parsed("--detach --do-not-launch").detach
+    request = parsed("--restart group --max-restart-delay 60 --progress-file ckpt --max-no-progress 5 --device-wait 9")
+    assert (request.progress_file, request.max_no_progress, request.device_wait) == ("ckpt", 5, 9.0)
+    assert (request.max_restart_delay, request.notes) == (60.0, ())
+
+
+@pytest.mark.parametrize(
+    ("line", "option"),
+    [
+        ("--restart-delay 1", "--restart-delay"),
+        ("--max-restart-delay 1", "--max-restart-delay"),
+        ("--progress-file ckpt", "--progress-file"),
+        ("--device-wait 5", "--device-wait"),
+    ],
+)
+def test_what_has_no_effect_is_told(line, option):
+    for request in (parsed(line), parse(["--dialect", "torchrun", *line.split(), "t.py"], {})):
+        assert [note.partition(" has no effect: ")[0] for note in request.notes] == [option]
+    assert parsed(f"--restart group {line}").notes == ()
+
+
+@pytest.mark.parametrize("line", ["--progress-file ckpt", "--device-wait 5"])
+def test_what_a_group_alone_can_use_is_told(line):
+    (note,) = parsed(f"--restart rank {line}").notes
+    assert note == f"{line.split()[0]} has no effect: it is for --restart group"
 
 
 @pytest.mark.parametrize(
@@ -60,6 +84,16 @@ def test_delay_and_minimum_are_read():
         ("--restart group --max-restarts 0", "--restart group", "contradicts"),
         ("--restart rank --disable-recovery", "--restart rank", "contradicts"),
         ("--restart-delay -1", "--restart-delay", "0 or more"),
+        (
+            "--restart group --restart-delay 9 --max-restart-delay 8",
+            "--max-restart-delay",
+            "less than --restart-delay 9",
+        ),
+        ("--max-restart-delay 0", "--max-restart-delay", "more than 0"),
+        ("--restart group --max-no-progress 2", "--max-no-progress", "add --progress-file"),
+        ("--restart group --progress-file x --max-no-progress 0", "--max-no-progress", "1 or more"),
+        ("--restart group --progress-file=", "--progress-file", "not empty"),
+        ("--device-wait -1", "--device-wait", "0 or more"),
         ("--min-ranks 2", "--min-ranks", "--restart group"),
         ("--min-ranks 2 --restart rank", "--min-ranks", "--restart group"),
         ("-n 2 --min-ranks 1 --restart group a : -n 2", "--min-ranks", "several programs"),
@@ -130,6 +164,8 @@ def test_parameter_servers_and_the_program_of_the_scheduler():
         "--scheduler :8118",
         "--server_num 1",
         "--scheduler-runs light",
+        "--progress-file ckpt",
+        "--max-restart-delay 9",
     ],
 )
 def test_the_openmpi_backend_refuses_them(line):

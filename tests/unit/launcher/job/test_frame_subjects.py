@@ -62,6 +62,7 @@ PAYLOADS = {
     frames.CLEANED: b"0",
     frames.FITS: b"",
     frames.ALIVE: b"",
+    frames.HOLDERS: b"",
     frames.WRITE: StoreMessage(PUT, 1, "global/0", b"x").pack(),
 }
 

@@ -83,6 +83,15 @@ def test_a_restart_waits_for_its_delay() -> None:
     assert played(state_of(max_restarts=2, delay=7.0), failed)[1:] == [(10, Restart(1, 0, 1))]
 
 
+def test_the_delay_of_a_rank_doubles_until_it_has_run_for_long() -> None:
+    state = state_of(max_restarts=9, delay=2.0, max_delay=7.0)
+    history: list[tuple[float, Any]] = [(0, Prepared()), (0, Started(0, 9)), (0, Started(1, 9, 0, 0))]
+    for start, end in ((0, 1), (3, 4), (8, 9), (16, 17), (24, 31), (33, 34)):
+        history += [(start, Started(1, 9, 0, start)), (end, exited(1, 0, 3, None)._replace(at=float(end)))]
+    starts = [now for now, action in played(state, history) if isinstance(action, Restart)]
+    assert starts == [1 + 2, 4 + 4, 9 + 7, 17 + 7, 31 + 2, 34 + 4]
+
+
 def test_the_end_of_a_job_cancels_a_delayed_restart() -> None:
     history = [*RUN, (3, exited(1, 0, 3, None)), (4, Interrupted("SIGINT"))]
     actions = played(state_of(max_restarts=2, delay=7.0), history, until=5.0)

@@ -7,12 +7,14 @@ or a log is opened, in the first attempt too, since it decides which hosts are i
 from __future__ import annotations
 
 import os
+import time
 
 from mslaunch.errors import AllocationError, LaunchError, UnreachedError, UsageError
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.launcher.attempt import is_this_host
-from mslaunch.launcher.messages.notices import no_host_text
-from mslaunch.launcher.restart_candidates import (
+from mslaunch.launcher.messages.notices import no_host_text, quarantine_text
+from mslaunch.launcher.recovery.quarantine import Quarantine, failed_hosts
+from mslaunch.launcher.recovery.restart_candidates import (
     NoPlaceError,
     PreviousAttempt,
     candidates,
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
     from mslaunch.datamodel.request import Request
     from mslaunch.launcher.attempt import JobAttempt
     from mslaunch.launcher.peers.job_meeting import JobMeeting
-    from mslaunch.launcher.restart_candidates import Candidate
+    from mslaunch.launcher.recovery.restart_candidates import Candidate
 
 _PROBE_SECONDS = 5.0  #: at most, for a host that was lost
 
@@ -39,13 +41,17 @@ _PROBE_SECONDS = 5.0  #: at most, for a host that was lost
 class HostReplacement:
     """What one launch knows, over all of its attempts, about hosts that do not answer."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: Request, notice: Callable[[str], None]) -> None:
+        """`notice` tells the user."""
         self._request = request
+        self._notice = notice
         self._counts: list[int] = []  # ranks of each program
         self._lost: set[str] = set()  # all hosts that were ever lost
         self._gone: dict[str, LaunchError] = {}  # those that cannot be reached now, by name
+        self._quarantine = Quarantine()
+        self._avoided: set[str] = set()  # of those in quarantine, which the user knows to be left out
 
-    def connect_first(self, attempt: JobAttempt, notice: Callable[[str], None]) -> None:
+    def connect_first(self, attempt: JobAttempt) -> None:
         """Place the ranks of the first attempt and connect its agents; as without --restart if all hosts answer.
 
         Raises `UnreachedError` if there is no way without those that do not.
@@ -60,29 +66,24 @@ class HostReplacement:
             attempt.connect()
         except UnreachedError as error:
             past = PreviousAttempt(0, allocation, 0, request.cluster.host, service_node)
-            self._replace(attempt, past, nodes, error, notice)
+            self._replace(attempt, past, nodes, error)
 
     def _replace(
-        self,
-        attempt: JobAttempt,
-        past: PreviousAttempt,
-        nodes: Sequence[Node],
-        error: UnreachedError,
-        notice: Callable[[str], None],
+        self, attempt: JobAttempt, past: PreviousAttempt, nodes: Sequence[Node], error: UnreachedError
     ) -> None:
         here, ours = _names(past, nodes)
         self._note(error.by_node, ours)
         try:
             while not self._counts:
                 self._count(attempt, past, ours)
-            changed = self._try_all(attempt, past._replace(size=sum(self._counts)), here, ours)
+            changed = self._try_all(attempt, past._replace(size=sum(self._counts)), here, ours, lambda _: None)
         except NoPlaceError as refused:
-            notice(refused.lines[0])
+            self._notice(refused.lines[0])
             raise UnreachedError(self._gone, error.hosts + len(self._gone) - len(error.by_node)) from None
         for why in self._gone.values():
-            notice(str(why))
+            self._notice(str(why))
         if changed:
-            notice(changed)
+            self._notice(changed)
 
     def _count(self, attempt: JobAttempt, past: PreviousAttempt, ours: Collection[str]) -> None:
         """Find out how many ranks there are to be, or which more hosts cannot be reached."""
@@ -95,9 +96,10 @@ class HostReplacement:
         except UnreachedError as error:
             self._note(error.by_node, ours)
 
-    def connect_again(self, attempt: JobAttempt, before: JobAttempt) -> str:
+    def connect_again(self, attempt: JobAttempt, before: JobAttempt, check: Callable[[JobAttempt], None]) -> str:
         """The same for an attempt that follows on `before`; returns what is different.
 
+        `check` is called once all hosts are connected, and raises `UnreachedError` for those that are of no use.
         Raises `NoPlaceError`, or `LaunchError` for what is wrong with more than a host.
         """
         host = before.request.cluster.host
@@ -106,10 +108,16 @@ class HostReplacement:
         here, ours = _names(past, before.jobmap.nodes)
         self._gone.clear()
         self._lost.update(before.state.table.lost_hosts)
-        return self._try_all(attempt, past, here, ours)
+        self._quarantine.note(failed_hosts(before.state), time.monotonic())
+        return self._try_all(attempt, past, here, ours, check)
 
     def _try_all(
-        self, attempt: JobAttempt, past: PreviousAttempt, here: Mapping[str, Node], ours: Collection[str]
+        self,
+        attempt: JobAttempt,
+        past: PreviousAttempt,
+        here: Mapping[str, Node],
+        ours: Collection[str],
+        check: Callable[[JobAttempt], None],
     ) -> str:
         """Connect all hosts of the first candidate that has room on hosts which can be reached."""
         while True:
@@ -118,6 +126,7 @@ class HostReplacement:
                 slots = attempt.count_cores(past.allocation, self._gone)  # of hosts that can be reached
                 changed = self._place(attempt, past._replace(allocation=slots))
                 attempt.connect()
+                check(attempt)
             except UnreachedError as error:
                 self._note(error.by_node, ours)
             else:
@@ -132,7 +141,7 @@ class HostReplacement:
     def _place(self, attempt: JobAttempt, past: PreviousAttempt) -> str:
         """Place the ranks as the first candidate says that has room; returns what is different then."""
         refused: LaunchError | None = None
-        for candidate in self._candidates(attempt, past):
+        for candidate, avoided in self._candidates(attempt, past):
             self._probe_lost(attempt, candidate.allocation.nodes)
             try:
                 jobmap = attempt.place(candidate.request, attempt.count_cores(candidate.allocation))
@@ -140,15 +149,26 @@ class HostReplacement:
                 refused = error if candidate.size < sum(self._counts) else refused or error
                 continue
             if len(jobmap.placements) == candidate.size:
+                self._tell_avoided(avoided)
                 return candidate.changed
         room = self._room(attempt, past)
         raise NoPlaceError(no_host_text(self._request, sum(self._counts), past.number > 0, self._gone, room, refused))
 
-    def _candidates(self, attempt: JobAttempt, past: PreviousAttempt) -> Iterator[Candidate]:
+    def _candidates(self, attempt: JobAttempt, past: PreviousAttempt) -> Iterator[tuple[Candidate, Sequence[str]]]:
+        """Best first, each with the hosts in quarantine that it does without."""
         request, counts, gone = self._request, self._counts, frozenset(self._gone)
-        yield from candidates(request, counts, past, gone)
+        for avoided in self._quarantine.avoided(past.allocation, gone):
+            for candidate in candidates(request, counts, past, gone.union(avoided)):
+                yield candidate, avoided
         if may_shrink(request):
-            yield from smaller_candidates(request, counts, past, gone, self._room(attempt, past))
+            for candidate in smaller_candidates(request, counts, past, gone, self._room(attempt, past)):
+                yield candidate, ()
+
+    def _tell_avoided(self, avoided: Sequence[str]) -> None:
+        for host in avoided:
+            if host not in self._avoided:
+                self._avoided.add(host)
+                self._notice(quarantine_text(host))
 
     def _room(self, attempt: JobAttempt, past: PreviousAttempt) -> int:
         """Slots of all hosts that can be reached."""
@@ -170,17 +190,18 @@ class HostsOfPeers:
     def __init__(self, meeting: JobMeeting) -> None:
         self._meeting = meeting
 
-    def connect_first(self, attempt: JobAttempt, notice: Callable[[str], None]) -> None:
+    def connect_first(self, attempt: JobAttempt) -> None:
         """The request of the attempt is that of a command that has met the others."""
         _connect_here(attempt, attempt.request)
 
-    def connect_again(self, attempt: JobAttempt, before: JobAttempt) -> str:
+    def connect_again(self, attempt: JobAttempt, before: JobAttempt, check: Callable[[JobAttempt], None]) -> str:
         """The same when all have met once more; returns what is different.
 
         Raises `LaunchError` if too few have come, or somebody wants no other attempt.
         """
         request, changed = self._meeting.again(attempt.number)
         _connect_here(attempt, request)
+        check(attempt)
         return changed
 
 

@@ -13,14 +13,15 @@ from mslaunch.launcher.attempt import JobAttempt
 from mslaunch.launcher.job.restart_policy import most_restarts
 from mslaunch.launcher.messages.notices import again_text, attempt_text, limit_text
 from mslaunch.launcher.observers import Restarting
-from mslaunch.launcher.restart_candidates import NoPlaceError
+from mslaunch.launcher.recovery.restart_candidates import NoPlaceError
+from mslaunch.launcher.recovery.restart_pace import RestartPace
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mslaunch.datamodel.request import Request
     from mslaunch.launcher.attempt import LaunchContext
-    from mslaunch.launcher.host_replacement import HostReplacement, HostsOfPeers
+    from mslaunch.launcher.recovery.host_replacement import HostReplacement, HostsOfPeers
 
 
 class GroupRestart:
@@ -31,6 +32,8 @@ class GroupRestart:
         self._request = request
         self._hosts = hosts
         self._attempts = most_restarts(request) + 1
+        self._pace = RestartPace(request, context.caller.cwd, context.loop.now, context.console.info)
+        self._pace.began()  # the ranks of the first are about to be started
 
     def run(self, attempt: JobAttempt, outcome: Outcome) -> tuple[JobAttempt, Outcome, bool]:
         """From the first attempt and its outcome to the last that ran, and the outcome of the launch.
@@ -45,9 +48,10 @@ class GroupRestart:
             try:
                 attempt, changed = self._prepare(before, outcome)
                 kept = before.close_output() and kept
+                self._pace.began()
                 self._run(attempt)
             except NoPlaceError as error:
-                outcome = self._with_reason(outcome, error.lines)
+                outcome = self._with_reason(outcome, error.lines, error.code)
                 break
             except LaunchError as error:
                 if error is self._context.interrupts.error:
@@ -67,10 +71,11 @@ class GroupRestart:
         Raises `NoPlaceError`, or `LaunchError` for what is wrong with more than a host.
         """
         console, interrupts = self._context.console, self._context.interrupts
+        self._pace.failed()
         if before.number >= self._attempts:
             raise NoPlaceError([limit_text(before.number, self._attempts)])
         assert outcome.failure
-        delay = self._request.restart_delay
+        delay = self._pace.delay
         console.info(again_text(before.number, self._attempts, outcome.failure, delay))
         stuck = before.close_agents()
         if stuck:
@@ -79,7 +84,7 @@ class GroupRestart:
         attempt = JobAttempt(self._context, self._request, before.number + 1)
         try:
             attempt.collect_files()  # as they are now
-            changed = self._hosts.connect_again(attempt, before)
+            changed = self._hosts.connect_again(attempt, before, self._await_devices)
             attempt.open_output()
         except BaseException:
             attempt.pool.close()
@@ -89,12 +94,28 @@ class GroupRestart:
             console.info(f"{attempt_text(attempt.number, self._attempts)}: {changed}")
         return attempt, changed
 
-    def _with_reason(self, outcome: Outcome, lines: Sequence[str]) -> Outcome:
+    def _await_devices(self, attempt: JobAttempt) -> None:
+        """Until what was killed has let go of accelerators; raises `UnreachedError` for a host that is lost then."""
+        context, request = self._context, self._request
+        if not request.device_wait:
+            return
+        from mslaunch.launcher.agents.device_wait import wait_for_devices
+        from mslaunch.protocol.held_devices import HeldQuestion
+
+        def question() -> HeldQuestion:
+            return HeldQuestion(context.seconds, request.devices.names, context.jobid)
+
+        wait, notice = context.interrupts.wait, context.console.info
+        wait_for_devices(context.loop, attempt.agents, question, request.device_wait, wait, notice)
+
+    def _with_reason(self, outcome: Outcome, lines: Sequence[str], code: int = 0) -> Outcome:
         """The last outcome, and why no attempt follows; commands on other hosts hear of it."""
         assert outcome.failure
         if self._context.peers:
             self._context.peers.no_other(lines[0])
-        return outcome._replace(failure=outcome.failure._replace(detail=(*lines, *outcome.failure.detail)))
+        code = code or outcome.code
+        failure = outcome.failure._replace(code=code, detail=(*lines, *outcome.failure.detail))
+        return outcome._replace(code=code, failure=failure)
 
     @staticmethod
     def _run(attempt: JobAttempt) -> None:

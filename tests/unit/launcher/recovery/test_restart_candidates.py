@@ -7,7 +7,7 @@ import pytest
 from mslaunch.datamodel.jobmap import Allocation, Node
 from mslaunch.datamodel.request import AppContext, Policy, Request, ServicePolicy
 from mslaunch.launcher.job.restart_policy import most_restarts
-from mslaunch.launcher.restart_candidates import (
+from mslaunch.launcher.recovery.restart_candidates import (
     Candidate,
     PreviousAttempt,
     candidates,

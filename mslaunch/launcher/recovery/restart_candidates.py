@@ -23,11 +23,12 @@ if TYPE_CHECKING:
 
 
 class NoPlaceError(Exception):
-    """No candidate is left; the lines say why."""
+    """No other attempt is made; the lines say why.  `code` is then the exit code; 0: that of the last failure."""
 
-    def __init__(self, lines: Sequence[str]) -> None:
+    def __init__(self, lines: Sequence[str], code: int = 0) -> None:
         super().__init__(*lines)
         self.lines = lines
+        self.code = code
 
 
 class PreviousAttempt(NamedTuple):
