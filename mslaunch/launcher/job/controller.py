@@ -157,18 +157,21 @@ class JobController:
 
     def _on_traces(self, node: int, frame: frames.Frame) -> None:
         """The stack of a process, or that these were all of the node."""
-        due = self._actions.traces_due
-        if not due.get(node):
+        if not self._actions.stacks.take(node):
             raise meaningless(frame)
-        due[node] -= 1
-        if frame.rank == NO_RANK:
+        if frame.rank != NO_RANK:
+            trace = control.unpack_record(control.StackTrace, frame.payload)
+            self._actions.stacks.came(frame.rank, node, trace)
+        elif self._actions.stacks.over(node):
             self.post(events.Traced((node,)))
-            return
-        from mslaunch.launcher.messages.timeout_report import trace_text
 
-        table, trace = self.state.table, control.unpack_record(control.StackTrace, frame.payload)
-        self._console.print(trace_text(table.names.name(frame.rank), table.hosts[node], trace))
-        self._pressure.written()
+    def collect_stacks(self, done: Callable[[str], None]) -> None:
+        """Look at what all ranks do, and end nothing: `done` gets the text once, within 6 s; at the end at the latest.
+
+        It is called from the loop, perhaps before this returns.
+        """
+        self._actions.stacks.asked.append(done)
+        self.post(events.StacksAsked())
 
     def _on_ending(self, node: int, frame: frames.Frame) -> None:
         self._agents.terminated(node)
@@ -182,16 +185,13 @@ class JobController:
     def _running_job(self) -> RunningJob:
         table = self.state.table
         return RunningJob(
-            table.hosts, table.names, table.running, table.in_mpi, table.ended, self._is_ending, self._agents.send,
-            self._agents.pending, self.post, self._notify, self._add_agent, self._add_world,
+            table.hosts, table.names, table.running, table.in_mpi, table.ended, lambda: self.state.phase == ENDING,
+            self._agents.send, self._agents.pending, self.post, self._notify, self._add_agent, self._add_world,
         )  # fmt: skip
 
     def _spawner(self, job: RunningJob) -> Spawner:
         assert self._make_spawner and self._startup.endpoint
         return self._make_spawner(self._startup.endpoint._replace(stores={}, rank_ports={}), job)
-
-    def _is_ending(self) -> bool:
-        return self.state.phase == ENDING
 
     def _notify(self, kind: str, facts: Any) -> None:
         self._actions.notify(kind, facts)
