@@ -65,7 +65,7 @@ def test_stacks_without_a_tool(run, tmp_path):
     ended = run(words, env={"PATH": f"{tmp_path}:{os.environ.get('PATH', os.defpath)}"})
     assert ended.code == 110
     assert "from /proc (gdb: not allowed)" in ended.err
-    assert re.search(r"before the ranks are ended: rank 0 (running|in system call \w+)", ended.err), ended.err
+    assert re.search(r"before the ranks are ended: rank 0 (running|in the system call \w+)", ended.err), ended.err
 
 
 def test_a_failure_does_not_wait_for_a_tool_that_hangs(run, tmp_path):

@@ -166,11 +166,18 @@ def _of_eu_stack(words: str) -> StackFrame | None:
 
 
 def _of_proc(lines: list[str], pid: int) -> Iterator[tuple[int, StackFrame | None]]:
-    """`thread 12 sleep: S (sleeping), in hrtimer_nanosleep, system call 230 (clock_nanosleep)`."""
+    """`thread 12 sleep: S (sleeping), in hrtimer_nanosleep, system call 230 (clock_nanosleep)`.
+
+    Of the lines about the stack in the kernel those of a thread that is stuck there are kept.
+    """
+    thread, stuck = pid, False
     for line in lines:
+        if line.startswith("  [<") and stuck:
+            yield thread, _frame(line.partition("] ")[2].partition("+")[0])
         if line.startswith("thread "):
             number, _, rest = line[7:].partition(" ")
             parts = rest.rpartition(": ")[2].split(", ")
+            thread, stuck = _number(number, pid), parts[0].startswith("D")
             sleeps = next((part[3:] for part in parts if part.startswith("in ")), "")
             call = next((part[len(CALL) :] for part in parts if part.startswith(CALL)), "")
             name = call.partition("(")[2].rstrip(")") or call
@@ -180,4 +187,4 @@ def _of_proc(lines: list[str], pid: int) -> Iterator[tuple[int, StackFrame | Non
                 function = CALL + name
             else:
                 function, sleeps = (sleeps, "") if sleeps else (parts[0].partition(" ")[2].strip("()"), "")
-            yield _number(number, pid), _frame(function, sleeps)
+            yield thread, _frame(function + ", which no signal ends" * stuck, sleeps)

@@ -81,6 +81,8 @@ class StackGroup(NamedTuple):
         first, *outer = self.process.frames
         if first.function == RUNNING:
             return RUNNING
+        if first.function.startswith(CALL):
+            return f"in the {first.function}"
         own = (frame for frame in outer if frame.python and not frame.library)
         place = first.place if first.line and not first.library else ""
         if not place:
