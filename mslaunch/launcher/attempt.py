@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from mslaunch.launcher.agents.staging import StagedFile
     from mslaunch.launcher.agents.start_agents import OpenLinks
     from mslaunch.launcher.interrupts import Interrupts
-    from mslaunch.launcher.job.job_records import JobRecords
+    from mslaunch.launcher.job.job_records import JobWatcher
     from mslaunch.launcher.mpi.mpi_frames import RunningJob
     from mslaunch.launcher.mpi.spawn_ranks import Spawner
     from mslaunch.launcher.observers import Observers
@@ -256,14 +256,19 @@ class JobAttempt:
             records.end()
             context.observers.emit(AttemptEnded, self.number, self._failure())
 
-    def _records(self) -> JobRecords | None:
-        """For observers, if there are any."""
-        emit = self._context.observers.emit
-        if not self._context.observers:
-            return None
-        from mslaunch.launcher.job.job_records import JobRecords
+    def _records(self) -> JobWatcher | None:
+        """For observers and --hang-timeout, if there are any."""
+        context, records = self._context, None
+        if context.observers:
+            from mslaunch.launcher.job.job_records import JobRecords
 
-        return JobRecords(emit, self.state, self.number, self.output.write, self._failure)
+            records = JobRecords(context.observers.emit, self.state, self.number, self.output.write, self._failure)
+        if not self.request.hang.seconds:
+            return records
+        from mslaunch.launcher.monitoring.hang_watch import HangWatch
+
+        post, write = context.interrupts.post, self.output.write
+        return HangWatch(context.loop, self.request, self.state, write, records, post, self._caller.cwd)
 
     def _plans(self) -> JobPlans:
         """What is made once ports and addresses are known."""

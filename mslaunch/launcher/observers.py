@@ -86,6 +86,13 @@ class OutputCounted(NamedTuple):
     stderr: int
 
 
+class HangFound(NamedTuple):
+    """No rank has printed anything for too long (--hang-timeout); `text` says what they do, as far as it is known."""
+
+    time: float
+    text: str
+
+
 class JobFailed(NamedTuple):
     """An attempt has failed, and what runs of it is being ended; `failure` is the cause as far as it is known now."""
 

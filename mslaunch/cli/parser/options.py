@@ -13,6 +13,7 @@ from mslaunch.cli.parser.readers import Expected
 from mslaunch.datamodel.request import (
     AppContext,
     DevicePolicy,
+    HangPolicy,
     LinkPolicy,
     OutputPolicy,
     Policy,
@@ -303,6 +304,7 @@ def assemble(line: ParsedLine, notes: Sequence[str] = ()) -> Request:
         _link_policy(records.get("link", {})),
         cluster=ServicePolicy(**records.get("cluster", {})),
         devices=DevicePolicy(**records.get("devices", {})),
+        hang=HangPolicy(**records.get("hang", {})),
         **{**fields, "notes": (*fields.get("notes", ()), *notes)},
     )
 

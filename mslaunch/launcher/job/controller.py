@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from mslaunch.datamodel.node_plan import World
     from mslaunch.errors import LinkError
     from mslaunch.launcher.agents.connection import AgentConnection, JobAgents
-    from mslaunch.launcher.job.job_records import JobRecords
+    from mslaunch.launcher.job.job_records import JobWatcher
     from mslaunch.launcher.job.job_state import JobState
     from mslaunch.launcher.job.startup import JobPlans
     from mslaunch.launcher.mpi.spawn_ranks import Spawner
@@ -48,11 +48,11 @@ class JobController:
         *,
         write: Callable[[int, int, bytes], None] | None = None,
         make_spawner: Callable[[Endpoint, RunningJob], Spawner] | None = None,
-        records: JobRecords | None = None,
+        records: JobWatcher | None = None,
     ) -> None:
         """`stdin`: a descriptor, and the ranks that get what it has.
 
-        `write` takes what processes print instead of `output.write`; `records` are for observers.
+        `write` takes what processes print instead of `output.write`; so does `records`, and the events of the job.
         """
         self._loop = loop
         self._agents = agents

@@ -119,7 +119,7 @@ def outward(frames: Sequence[StackFrame]) -> tuple[StackFrame, ...]:
         while at + 1 < python and _of_system(cleaned[at]) and _of_system(cleaned[at + 1]):
             at += 1
         if at < len(cleaned) and _of_system(cleaned[at]):
-            first = StackFrame(cleaned[at].function.lstrip("_"))
+            first = StackFrame(_of_users(cleaned[at].function))
     outer = cleaned[at + 1 :] if first else cleaned[at:]
     if interpreter:
         outer = [frame for frame in outer if frame.python or not frame.function.startswith(_INTERPRETER)]
@@ -134,6 +134,12 @@ def _plain(frame: StackFrame) -> str:
     head, _, tail = name.partition(".")
     name = head if head.isidentifier() and tail else name
     return name[5:] if name.startswith("__GI_") else name
+
+
+def _of_users(name: str) -> str:
+    """The name by which programs call a function of the C library: `pause` of `__libc_pause`."""
+    name = name.lstrip("_")
+    return name[5:] if name.startswith("libc_") else name
 
 
 def _collective(frame: StackFrame) -> str:

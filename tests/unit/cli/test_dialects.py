@@ -21,6 +21,7 @@ from mslaunch.cli.torchrun.options import TorchrunOptions
 from mslaunch.datamodel.request import (
     AppContext,
     DevicePolicy,
+    HangPolicy,
     LinkPolicy,
     OutputPolicy,
     Policy,
@@ -60,6 +61,7 @@ def test_each_option_sets_an_existing_field(row: dialects.DialectRow) -> None:
     known = {f"{name}.{field}".lstrip(".") for name, record in records.items() for field in record._fields}
     known |= {f"cluster.{field}" for field in ServicePolicy._fields}
     known |= {f"devices.{field}" for field in DevicePolicy._fields}
+    known |= {f"hang.{field}" for field in HangPolicy._fields}
     known |= {f"own.{field}" for field in (own._fields if own else ("parameter", "appfile", "tune"))}
     about = row.load().describe()
     assert {option.field.rstrip("+") for option in about.table if option.field} <= known
