@@ -8,7 +8,6 @@ ranks wait for a terminal, or while this process itself is stopped.
 from __future__ import annotations
 
 import os
-import time
 
 from mslaunch.datamodel.node_plan import is_service
 from mslaunch.errors import UsageError
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from mslaunch.runtime.loop import Loop, Timer
 
 _REPORTS = 5  #: of one silence (--on-hang report)
-_POLL = 0.1  # seconds
+_POLL, _LOOKS = 0.1, 4  # seconds between looks whether the file's state is known; how often it is asked for in time
 _LATE = 1.0  # seconds: a timer that fires so much later shows that this process was stopped
 _ACTIVITY = (events.Started, events.Exited, events.LinkEnded, events.Resumed, events.Spawned)
 
@@ -94,8 +93,6 @@ class HangWatch:
         if isinstance(event, _ACTIVITY):
             self._act()
         if isinstance(event, events.Started) and not self._timer and self._state.table.all_started:
-            if self._file:
-                self._file.ask(self._now())
             self._wait()
         elif isinstance(event, events.Suspended):
             self._held.add(events.Suspended)
@@ -118,9 +115,13 @@ class HangWatch:
     # --- the silence
 
     def _wait(self) -> None:
-        """Look again when the time can be over."""
+        """Look again when the time can be over; for the sake of the file some times before."""
+        seconds = self._last + self._seconds * (self._reports + 1) - self._now()
         self._asked = False
-        self._look_in(self._last + self._seconds * (self._reports + 1) - self._now())
+        if self._file:
+            seconds = min(seconds, self._seconds / _LOOKS)
+            self._file.ask(self._now())
+        self._look_in(seconds)
 
     def _look_in(self, seconds: float) -> None:
         due = self._now() + max(seconds, 0.0)
@@ -129,20 +130,21 @@ class HangWatch:
     def _look(self, due: float) -> None:
         if self._state.phase != RUNNING or self._state.finished:
             return
-        if self._held or self._now() - due > _LATE:
+        now = self._now()
+        if self._held or now - due > _LATE:
             self._act()
+        answered = self._file is None or self._file.answered(now)
+        if self._file and answered and self._file.changed():
+            self._last, self._reports = max(self._last, self._file.began), 0
         silence = self._seconds * (self._reports + 1)
-        if self._now() < self._last + silence:
+        if now < self._last + silence:
             self._wait()
-        elif self._file and not self._asked:
+        elif self._file and not self._asked:  # once more, for what was written since
             self._asked = True
-            self._file.ask(self._now())
+            self._file.ask(now)
             self._look_in(_POLL)
-        elif self._file and not self._file.answered(self._now()):
+        elif not answered:
             self._look_in(_POLL)
-        elif self._file and self._file.changed():
-            self._last, self._reports = max(self._last, self._now() - self._file.age), 0
-            self._wait()
         else:
             self._found(silence)
 
@@ -157,38 +159,32 @@ class HangWatch:
 
 
 class _WatchedFile:
-    """Whether a file has changed since it was asked about before; a thread looks, and may get no answer."""
+    """Whether a file changes between one look and the next; a thread looks, and may get no answer."""
 
     def __init__(self, name: str, path: str) -> None:
         self.name = name  #: as the user wrote it
+        self.began = 0.0  #: when the last look began
         self._path = path
         self._before: FileState | None = None
-        self._found: list[FileState | None] = []
-        self._until = 0.0
+        self._found: list[FileState | None] = [None]
 
     def ask(self, now: float) -> None:
-        """Begin to look."""
+        """Begin a look, unless one goes on."""
+        if not self.answered(now):
+            return
         import threading
 
-        self.changed()
-        self._until = now + SECONDS + _POLL
+        self.began = now
         found: list[FileState | None] = []
         self._found = found
         threading.Thread(target=lambda: found.append(state_of(self._path)), daemon=True).start()
 
     def answered(self, now: float) -> bool:
-        """Whether the look is over, or has taken too long."""
-        return bool(self._found) or now >= self._until
+        """Whether the last look is over, or has taken too long."""
+        return bool(self._found) or now > self.began + SECONDS + _POLL
 
     def changed(self) -> bool:
-        """Whether it has, as far as is known: not at the first look, nor where there is no answer."""
+        """Whether the last look found a change, as far as is known: not if it is the first, or got no answer."""
         state, before = self._found[0] if self._found else None, self._before
         self._before = state or before
         return None not in (state, before) and state != before
-
-    @property
-    def age(self) -> float:
-        """Seconds since its last change; 0 if that is not known, as where clocks differ."""
-        newest = self._before.newest / 1e9 if self._before else 0.0
-        age = time.time() - newest
-        return age if newest and age > 0 else 0.0
