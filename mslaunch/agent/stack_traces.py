@@ -76,7 +76,7 @@ class DebuggerCommand(NamedTuple):
 TOOLS = (
     DebuggerCommand("py-spy", ("dump", "--native", "--full-filenames", "--pid", "PID"), python=True, slow=True),
     DebuggerCommand("py-spy", ("dump", "--pid", "PID"), python=True),
-    DebuggerCommand("eu-stack", ("-p", "PID")),
+    DebuggerCommand("eu-stack", ("-m", "-p", "PID")),
     DebuggerCommand("gstack", ("PID",)),
     DebuggerCommand("gdb", ("-nx", "-batch", "-p", "PID", "-ex", "thread apply all backtrace 64")),
 )

@@ -49,7 +49,7 @@ def _traces(agent, seconds=b"10"):
 
 def test_a_tool_prints_the_stacks(boot, tools):
     """For each process of each rank; what a debugger says before and after the stack is left out."""
-    tools("eu-stack", 'echo "[New LWP $2]"; echo "Thread 1 of $2"; echo "#0  here"; echo "[Inferior 1 detached]"')
+    tools("eu-stack", 'echo "[New LWP $3]"; echo "Thread 1 of $3"; echo "#0  here"; echo "[Inferior 1 detached]"')
     agent = boot(PATH=tools.path)
     pids = _launched(agent, "sh", "-c", WAIT, ranks=2)
     found = _traces(agent)
@@ -115,7 +115,7 @@ time.sleep(1000)
 
 def test_a_hang_is_shown_as_it_was_before_the_debugger_stopped_it(boot, tools, tmp_path):
     (tmp_path / "slow.py").write_text(_SLOW)
-    tools("eu-stack", f'exec {sys.executable} -S {tmp_path / "slow.py"} "$2"')
+    tools("eu-stack", f'exec {sys.executable} -S {tmp_path / "slow.py"} "$3"')
     agent = boot(PATH=tools.path)
     (pid,) = _launched(agent, sys.executable, "-Suc", "import signal; print('ready'); signal.pause()")
     ((_, traced),) = _traces(agent, b"3")

@@ -39,7 +39,7 @@ def test_the_state_of_each_rank(run, where):
 @WHERE
 def test_the_stacks_of_the_ranks(run, where, tmp_path):
     """Before they are ended, each by a tool of its host; here by one of ours."""
-    (tmp_path / "eu-stack").write_text('#!/bin/sh\necho "#0  0x7f in_$2"\n')
+    (tmp_path / "eu-stack").write_text('#!/bin/sh\necho "#0  0x7f in_$3"\n')
     (tmp_path / "eu-stack").chmod(0o755)
     path = f"{tmp_path}:{os.environ.get('PATH', os.defpath)}"
     words = ["-n", "4", "--timeout", "2", "--get-stack-traces", "sh", "-c", '"$@"; exit 0', "sh", *program("wait")]

@@ -15,6 +15,7 @@ CALL = "system call "  #: begins the function of a thread of which only the syst
 _FRAMES, _THREADS = 64, 64  # that are kept of a thread, and of a process
 _NAME, _FILE = 120, 200  # letters
 _LIBRARIES = ("site-packages/", "dist-packages/")
+_PACKAGES = ("torch/", "mindspore/")  # at the beginning of a file that py-spy has shortened
 
 
 class StackFrame(NamedTuple):
@@ -35,6 +36,8 @@ class StackFrame(NamedTuple):
         for mark in _LIBRARIES:
             if mark in self.file:
                 return self.file.rpartition(mark)[2]
+        if self.file.startswith(_PACKAGES):
+            return self.file
         _, mark, tail = self.file.partition("/lib/python3")
         return tail.partition("/")[2] if mark and self.python else ""
 

@@ -146,7 +146,7 @@ def _collective(frame: StackFrame) -> str:
     """The name of a function in which ranks wait for each other, as programs write it; "" if it is none."""
     name = frame.function
     if frame.python:
-        return name if frame.library.endswith(_COLLECTIVE) or frame.file in _COLLECTIVE else ""
+        return name if frame.library.endswith(_COLLECTIVE) else ""
     plain = name[1:] if name[:4] in ("PMPI", "pmpi", "pncc") else name
     if plain.startswith("MPI_") and plain[4:5].isupper():
         return plain
