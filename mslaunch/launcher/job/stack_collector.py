@@ -5,6 +5,7 @@ Loaded when stacks are wanted.  Of each rank only one process is kept, without a
 
 from __future__ import annotations
 
+from mslaunch.errors import printable
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.launcher.job.events import ASKED, ON_FAILURE, ON_HANG, StacksShown
 from mslaunch.launcher.messages import stack_groups
@@ -59,13 +60,13 @@ class StackCollector:
         names, hosts = self._table.names, self._table.hosts
         groups = stack_groups.groups_of(self._found)
         self._found = {}
-        text = stack_groups.sentence(groups, names)
+        text = printable(stack_groups.sentence(groups, names))
         missing = [hosts[node] for node in action.missing]
-        if action.why != (ASKED,):
+        if set(action.why) != {ASKED}:
             self._say(stack_groups.report(_head(action), groups, names, missing))
         asked, self.asked = self.asked, []
         for done in asked:
-            done(stack_groups.report("" if groups else "no rank runs", groups, names, missing))
+            done(printable(stack_groups.report("" if groups else "no rank runs", groups, names, missing)))
         return StacksShown(action.why, text, stack_groups.odd_ranks(groups))
 
     def close(self) -> None:

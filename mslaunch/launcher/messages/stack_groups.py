@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _SAID = 4  #: groups in the sentence
 _SHOWN = 12  #: groups whose stacks are shown
 _LINES = 40  #: of a stack
+_WORD = 300  # letters
 _UNKNOWN = StackFrame("code without names")
 #: functions of CPython -> what the program called
 _BUILT_IN = {
@@ -95,9 +96,14 @@ def process_stack(host: str, traced: StackTrace) -> ProcessStack:
     """What a tool has found out, without what differs from one moment to the next."""
     threads = threads_of(traced.tool, traced.text, traced.pid)
     main, *others = [outward(thread.frames) for thread in threads] or [(_UNKNOWN,)]
-    note = traced.text.partition("\n")[0] if traced.tool == "/proc" else ""
+    note = _word(traced.text.partition("\n")[0]) if traced.tool == "/proc" else ""
     names = tuple(frames[0].function for frames in others)
-    return ProcessStack(host, traced.pid, traced.name, traced.tool, main, names, note)
+    return ProcessStack(host, traced.pid, _word(traced.name), _word(traced.tool), main, names, note)
+
+
+def _word(text: str) -> str:
+    """On one line, and bounded: it comes from another host."""
+    return " ".join(text[:_WORD].split())
 
 
 def outward(frames: Sequence[StackFrame]) -> tuple[StackFrame, ...]:

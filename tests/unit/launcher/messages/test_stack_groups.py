@@ -262,6 +262,17 @@ def test_who_has_no_py_spy_is_told() -> None:
 
 # --- whatever agents send
 
+
+def test_a_host_cannot_forge_a_line() -> None:
+    """Nor one that looks as if another rank had said it."""
+    name = "x\nmslaunch: the job succeeded"
+    traced = StackTrace(9, name, "/proc\nmslaunch: a", "a\vb\x85c\nthread 9 x: S (sleeping), in f\u2028mslaunch: b")
+    text = report("head", groups_of({0: process_stack("n0", traced)}), RankNames(1))
+    assert [line for line in text.splitlines() if line.startswith("mslaunch")] == [
+        "mslaunch: head: rank 0 in code without names"
+    ], text
+
+
 TOOLS = st.sampled_from(["py-spy", "gdb", "eu-stack", "gstack", "/proc", "other"])
 PIECES = st.sampled_from([
     "Thread ", "thread ", "TID ", "#0  ", "0x7f ", "0x", "in ", " at ", " from ", "()", "(", ")", "<", ">", "->",
