@@ -220,7 +220,9 @@ class Agent:
     def _trace(self, seconds: float) -> None:
         """Look at the stacks of all ranks for so many seconds at most."""
         pids = {} if self._job.termination.begun else self._job.pids()
-        self._tracer = on_demand.get("agent.stack_traces").Tracer(self._loop, pids, self._environ, self._traced)
+        self._stop_tracing()  # the launcher waits no longer for a round that came before
+        traces = on_demand.get("agent.stack_traces")
+        self._tracer = traces.Tracer(self._loop, pids, self._environ, self._traced, self._job.program_folders())
         self._tracer.begin(seconds)
 
     def _traced(self, rank: int, traced: control.StackTrace | None) -> None:

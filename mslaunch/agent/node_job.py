@@ -54,7 +54,7 @@ class NodeJob:
         self._paused = False
         #: the file, its arguments, and whether it gets a terminal, of the ranks that are being started: for 64 of them,
         #: to look for one program 64 times took longer than all else but to start it
-        self._commands: dict[tuple[object, ...], tuple[str, list[str], bool]] = {}
+        self._commands: dict[tuple[int, object, str, str, object], tuple[str, list[str], bool]] = {}
         self._unbound = ""  # why the memory of the last rank that was started is not bound
         self._reported = ""  # the same, as was reported last
         self.waiting = 0  #: plans whose ranks cannot start yet, since a module is on its way
@@ -67,6 +67,13 @@ class NodeJob:
     def pids(self) -> dict[int, int]:
         """Rank -> process id, of those that run."""
         return {rank.number: rank.pid for rank in self._ranks.values() if rank.running}
+
+    def program_folders(self) -> list[str]:
+        """Where the programs of its ranks lie, then the directories of their PATH."""
+        found: dict[str, None] = {}
+        for (_, _, wdir, search, _), (path, _, _) in self._commands.items():
+            found.update(dict.fromkeys((os.path.dirname(os.path.join(wdir, path)), *search.split(":"))))
+        return list(found)
 
     # --- the beginning
 

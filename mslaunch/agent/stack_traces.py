@@ -1,9 +1,11 @@
-"""Stacks of the ranks, for --get-stack-traces: from a debugger of this host, or else from /proc.
+"""Stacks of the ranks: from a debugger of this host, or else from /proc.
 
 The first tool that is there is run for each process of each rank (a rank may be a shell with the program below it), a
-few at a time.  Each process is looked at in /proc before a tool stops it: else a tool that does not finish would show
-itself as what the process waits for.  A process's command line is never read: the kernel makes the reader wait for a
-process that hangs while it changes its memory, and such processes are what one looks for here.
+few at a time.  py-spy is asked for the functions of libraries too (--native), which takes it long where they are large;
+when half of the time is over, it is asked for those of Python only.  Each process is looked at in /proc before a tool
+stops it: else a tool that does not finish would show itself as what the process waits for.  A process's command line is
+never read: the kernel makes the reader wait for a process that hangs while it changes its memory, and such processes
+are what one looks for here.
 """
 
 from __future__ import annotations
@@ -28,6 +30,8 @@ _PER_RANK = 8  # processes that are looked at
 _TEXT = 1 << 16  # bytes of output kept of one process
 _LINE = 300
 _THREADS = 32
+_WATCHED = 0.25  # seconds in which a thread that computes, or looks again and again, uses the cpu
+_BUSY = 0.05  # of that time
 _PLACES = ("/usr/local/bin", "/usr/bin", "/bin")
 _BEGINS = ("Thread", "TID ", "#0")  # where the part of a tool's output begins that is worth keeping
 _STATES = {
@@ -65,12 +69,14 @@ class DebuggerCommand(NamedTuple):
     tool: str
     args: tuple[str, ...]
     python: bool = False  # it knows Python, and nothing else
+    slow: bool = False  # perhaps: it is asked while there is time
 
 
 #: the first that is there is asked
 TOOLS = (
+    DebuggerCommand("py-spy", ("dump", "--native", "--full-filenames", "--pid", "PID"), python=True, slow=True),
     DebuggerCommand("py-spy", ("dump", "--pid", "PID"), python=True),
-    DebuggerCommand("eu-stack", ("-p", "PID")),
+    DebuggerCommand("eu-stack", ("-m", "-p", "PID")),
     DebuggerCommand("gstack", ("PID",)),
     DebuggerCommand("gdb", ("-nx", "-batch", "-p", "PID", "-ex", "thread apply all backtrace 64")),
 )
@@ -88,22 +94,35 @@ class Tracer:
         pids: Mapping[int, int],
         environ: Mapping[str, str],
         found: Callable[[int, StackTrace | None], None],
+        folders: Sequence[str] = (),
     ) -> None:
+        """`folders`: where py-spy may lie besides PATH, as where the programs of the ranks lie."""
         self._loop = loop
         self._found = found
         self._path = environ.get("PATH", "").split(":")
+        self._folders = folders
         self._env = {name: environ[name] for name in ("PATH", "HOME", "LANG") if name in environ}
         members = _sessions(set(pids.values()))
         self._waiting = [
             _DebuggerRun(rank, pid) for rank, leader in pids.items() for pid in members[leader][:_PER_RANK]
         ]
         self._looking: list[_DebuggerRun] = []
-        self._stopped = False
+        self._began = loop.now()
+        self._used = {look.pid: _cpu_seconds(look.pid) for look in self._waiting}
+        self._hurried = self._stopped = False
 
     def begin(self, seconds: float) -> None:
         """Start looking; after `seconds`, be content with /proc for what is left."""
+        self._loop.after(seconds / 2, self._hurry)
         self._loop.after(seconds, self.stop)
         self._go_on()
+
+    def _hurry(self) -> None:
+        """No more slow tools; those that run are ended, and others asked."""
+        self._hurried = True
+        for look in self._looking:
+            if look.process and look.slow and not self._stopped:
+                look.process.signal(signal.SIGKILL)
 
     def stop(self) -> None:
         """End the tools (the kernel lets go of the process that one looks at), and report the rest from /proc."""
@@ -112,11 +131,19 @@ class Tracer:
         for look in self._looking:
             if look.process:
                 look.process.signal(signal.SIGKILL)
-            reason = f"{look.tool} took too long; before it stopped the process:"
-            self._found(look.rank, look.before(reason, _partial(look)))
+            reason = f"{look.tool} took too long; before it stopped the process:" if look.process else look.reason
+            self._found(look.rank, self._by_proc(look, reason, _partial(look)))
         for look in self._waiting:
-            self._found(look.rank, from_proc(look.pid, "there was no time to ask a debugger"))
+            look.threads = threads_of(look.pid)
+            self._found(look.rank, self._by_proc(look, "there was no time to ask a debugger"))
         self._finish()
+
+    def _by_proc(self, look: _DebuggerRun, reason: str, more: Sequence[str] = ()) -> StackTrace:
+        """What /proc said, and `more` of the tool."""
+        used, seconds = _cpu_seconds(look.pid) - self._used[look.pid], self._loop.now() - self._began
+        busy = f", used the CPU for {used:.2f} of {seconds:.2f} s" if used > _BUSY * seconds else ""
+        lines = [line + busy * line.startswith(f"thread {look.pid} ") for line in look.threads]
+        return StackTrace(look.pid, _read(look.pid, "comm"), "/proc", _bounded([reason, *lines, *more]))
 
     def _finish(self) -> None:
         self._stopped = True
@@ -125,7 +152,7 @@ class Tracer:
     def _go_on(self) -> None:
         while not self._stopped and self._waiting and len(self._looking) < max(2, os.cpu_count() or 1):
             look = self._waiting.pop(0)
-            look.commands = _commands(look.pid, self._path)
+            look.commands = _commands(look.pid, self._path, self._folders)
             look.threads = threads_of(look.pid)
             self._looking.append(look)
             self._ask(look)
@@ -135,8 +162,10 @@ class Tracer:
     def _ask(self, look: _DebuggerRun) -> None:
         """The next tool, or /proc when there is none."""
         while look.commands:
-            command = look.commands.pop(0)
-            look.tool, look.data = os.path.basename(command[0]), b""
+            slow, command = look.commands.pop(0)
+            if slow and self._hurried:
+                continue
+            look.tool, look.slow, look.data = os.path.basename(command[0]), slow, b""
             process = RankProcess(look.rank, self._loop, look.events)
             try:
                 process.start(command[0], command, self._env, open_fds(merge=True))
@@ -147,7 +176,13 @@ class Tracer:
             look.then = lambda: self._answered(look)
             process.watch(True)
             return
-        self._report(look, look.before(look.reason))
+        look.process = None
+        seconds = self._began + _WATCHED - self._loop.now()
+        self._loop.after(max(0.0, seconds), lambda: self._give_up(look))
+
+    def _give_up(self, look: _DebuggerRun) -> None:
+        if not self._stopped:
+            self._report(look, self._by_proc(look, look.reason))
 
     def _answered(self, look: _DebuggerRun) -> None:
         if self._stopped:
@@ -155,7 +190,10 @@ class Tracer:
         look.process = None
         output = look.data.decode("utf-8", "replace")
         text = worth_keeping(output)
-        if text:
+        if look.killed:  # to save time
+            look.reason = f"{look.tool} took too long"
+            self._ask(look)
+        elif text:
             self._report(look, StackTrace(look.pid, _read(look.pid, "comm"), look.tool, text))
         else:
             words = [line for line in output.splitlines() if line.strip()]
@@ -173,9 +211,10 @@ class _DebuggerRun:
 
     reason = "no debugger was found there: py-spy, eu-stack, gstack or gdb would show more"
     tool = ""
+    slow = killed = False  # the tool
     data = b""
     process: RankProcess | None = None
-    commands: list[list[str]]
+    commands: list[tuple[bool, list[str]]]  # whether it is slow, and its command line
     threads: list[str]  # as they were before the first tool
     then: Callable[[], None]
 
@@ -184,32 +223,32 @@ class _DebuggerRun:
         self.pid = pid
         self.events = ProcessEvents(self._output, self._exited)
 
-    def before(self, reason: str, more: Sequence[str] = ()) -> StackTrace:
-        """What /proc said, and `more` of the tool."""
-        return StackTrace(self.pid, _read(self.pid, "comm"), "/proc", _bounded([reason, *self.threads, *more]))
-
     def _output(self, kind: int, rank: int, data: bytes) -> None:
         if len(self.data) < _TEXT:
             self.data += data
 
     def _exited(self, rank: int, status: ExitStatus) -> None:
+        self.killed = status.signal == signal.SIGKILL
         if self.process:
             self.process.retire(self.then)
 
 
-def _commands(pid: int, path: list[str]) -> list[list[str]]:
-    """The command lines for `pid`, best first; a tool for Python may also stand beside the interpreter."""
+def _commands(pid: int, path: Sequence[str], folders: Sequence[str]) -> list[tuple[bool, list[str]]]:
+    """Slow or not, and the command lines for `pid`, best first.
+
+    A tool for Python may also lie beside the interpreter, or in `folders`, unless anybody may put a program there.
+    """
     folder, name = os.path.split(link(pid, "exe"))
     python = name.startswith(("python", "pypy"))
     places = [place for place in (*path, *_PLACES) if place.startswith("/")]
     found = []
-    for tool, args, only_python in TOOLS:
+    for tool, args, only_python, slow in TOOLS:
         if only_python and not python:
             continue
-        beside = [folder] if only_python and not _public(folder) else []
+        beside = [each for each in (folder, *folders) if only_python and each.startswith("/") and not _public(each)]
         file = next((f"{place}/{tool}" for place in (*places, *beside) if os.access(f"{place}/{tool}", os.X_OK)), "")
         if file:
-            found.append([file, *(str(pid) if word == "PID" else word for word in args)])
+            found.append((slow, [file, *(str(pid) if word == "PID" else word for word in args)]))
     return found
 
 
@@ -238,9 +277,10 @@ def _partial(look: _DebuggerRun) -> list[str]:
     return [f"what {look.tool} had said by then:", *text.splitlines()] if text else []
 
 
-def from_proc(pid: int, reason: str) -> StackTrace:
-    """From /proc, as it is now."""
-    return StackTrace(pid, _read(pid, "comm"), "/proc", _bounded([reason, *threads_of(pid)]))
+def _cpu_seconds(pid: int) -> float:
+    """What its main thread has used of the cpu."""
+    fields = stat_fields(f"{pid}/task/{pid}")
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") if len(fields) > 12 else 0.0
 
 
 def _bounded(lines: list[str]) -> str:

@@ -244,6 +244,15 @@ class MonitorPolicy(NamedTuple):
 
 
 NO_RECORD = "none"  #: --record none
+
+
+class HangPolicy(NamedTuple):
+    """When a job counts as hung, and what is done then."""
+
+    seconds: float = 0.0  # --hang-timeout: no rank has printed anything for so long; 0: no watch is kept
+    then: str = ""  # --on-hang: "end", "restart" as after a failure, "report"; "": "end"
+
+
 NO_HOSTFILE = "none"  #: --default-hostfile none: as if nobody had named one (ompi_info, orte_default_hostfile)
 READY_SECONDS = 300.0  #: for a rank, from its start until it listens at the port of --ready
 DEFAULT_SLOTS = "orte_set_default_slots"  # a parameter of mpirun: the slots of hosts for which none are given
@@ -279,6 +288,8 @@ class Request(NamedTuple):
     device_wait: float = 60.0  # --device-wait: seconds for devices that other processes hold, before another attempt
     state_on_timeout: bool = False  # --report-state-on-timeout
     stack_traces: bool = False  # --get-stack-traces
+    hang: HangPolicy = HangPolicy()
+    stacks_on: tuple[str, ...] = ("hang",)  # --stacks-on: when stacks are looked at: "timeout", "failure", "hang"
     report_pid: str | None = None  # "-" stdout, "+" stderr, or a file
     report_uri: str | None = None  # the same
     index_argv: bool = False  # --index-argv-by-rank: argv[0] of rank 3 ends in -3

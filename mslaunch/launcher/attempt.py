@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from mslaunch.launcher.agents.staging import StagedFile
     from mslaunch.launcher.agents.start_agents import OpenLinks
     from mslaunch.launcher.interrupts import Interrupts
-    from mslaunch.launcher.job.job_records import JobRecords
+    from mslaunch.launcher.job.job_records import JobWatcher
     from mslaunch.launcher.mpi.mpi_frames import RunningJob
     from mslaunch.launcher.mpi.spawn_ranks import Spawner
     from mslaunch.launcher.observers import Observers
@@ -257,15 +257,20 @@ class JobAttempt:
             records.end()
             context.observers.emit(AttemptEnded, self.number, self._failure())
 
-    def _records(self) -> JobRecords | None:
-        """For observers, if there are any."""
-        observers = self._context.observers
-        if not observers:
-            return None
-        from mslaunch.launcher.job.job_records import JobRecords
+    def _records(self) -> JobWatcher | None:
+        """For observers and --hang-timeout, if there are any."""
+        context, write, records = self._context, self.output.write, None
+        if context.observers:
+            from mslaunch.launcher.job.job_records import JobRecords
 
-        heard = observers.heard if observers.listeners else None
-        return JobRecords(observers.emit, self.state, self.number, self.output.write, self._failure, heard)
+            emit, heard = context.observers.emit, context.observers.listener
+            records = JobRecords(emit, self.state, self.number, write, self._failure, heard)
+        if not self.request.hang.seconds:
+            return records
+        from mslaunch.launcher.monitoring.hang_watch import HangWatch
+
+        post = context.interrupts.post
+        return HangWatch(context.loop, self.request, self.state, write, records, post, self._caller.cwd)
 
     def _plans(self) -> JobPlans:
         """What is made once ports and addresses are known."""

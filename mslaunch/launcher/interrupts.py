@@ -27,8 +27,12 @@ _FORWARDED = ("SIGUSR1", "SIGUSR2", "SIGALRM")
 _ECHO = 3.0  # seconds in which a resource manager may send SIGTERM again: to the script, its processes and each step
 
 
-def check_warning(request: Request) -> None:
-    """Raises `UsageError` for a --warn that could not be sent."""
+def check_limits(request: Request) -> None:
+    """Raises `UsageError` for a --warn that could not be sent, and for hangs that could not be found."""
+    if any(request.hang):
+        from mslaunch.launcher.monitoring.hang_watch import check_hangs
+
+        check_hangs(request)
     if not request.warn:
         return
     seconds = request.warn[1]
@@ -58,7 +62,8 @@ class Interrupts:
         self._receive: Callable[[Any], None] = self._note
         self._handle({**{name: Interrupted(name) for name in _ENDING}, "SIGTSTP": Suspended()})
         if request.timeout:
-            limit = TimedOut(request.timeout, request.timeout_from, request.stack_traces, request.state_on_timeout)
+            stacks = request.stack_traces or "timeout" in request.stacks_on
+            limit = TimedOut(request.timeout, request.timeout_from, stacks, request.state_on_timeout)
             loop.after(request.timeout, lambda: self.post(limit))
             if request.warn:
                 warning = Warned(*request.warn)

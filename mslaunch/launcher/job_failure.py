@@ -28,6 +28,7 @@ HOST_LOST = "host lost"
 AGENT_TERMINATED = "agent terminated"
 # of the whole job
 TIMED_OUT = "timed out"
+HUNG = "hung"
 INTERRUPTED = "interrupted"
 UNREAD = "unread"
 TOO_LARGE = "too large"

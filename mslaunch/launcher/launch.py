@@ -15,7 +15,7 @@ from mslaunch.errors import EXIT_NO_PROGRESS, EXIT_USAGE, LaunchError, UsageErro
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.launcher.agents.start_agents import OpenLinks
 from mslaunch.launcher.attempt import JobAttempt, LaunchContext, is_this_host
-from mslaunch.launcher.interrupts import Interrupts, check_warning
+from mslaunch.launcher.interrupts import Interrupts, check_limits
 from mslaunch.launcher.job.restart_policy import check_shared
 from mslaunch.launcher.observers import LaunchEnded, LaunchRefused, Observers
 from mslaunch.launcher.stdio.terminal import Console, write_all
@@ -73,7 +73,7 @@ def _run_with_peers(context: LaunchContext, request: Request) -> Outcome:
     from mslaunch.launcher.peers.job_meeting import JobMeeting
     from mslaunch.launcher.peers.meeting_records import MeetingContext
 
-    check_warning(request)  # rather than when all have come
+    check_limits(request)  # rather than when all have come
     check_shared(request)
     meeting = JobMeeting(MeetingContext(context.loop, context.interrupts, context.console), request)
     peers = meeting.peers
@@ -187,7 +187,7 @@ class _Launch:
     def _prepare(self) -> None:
         """All that can be refused."""
         attempt, request = self._attempt, self._request
-        check_warning(request)
+        check_limits(request)
         if request.fill:
             from mslaunch.plan.rank_patterns import check_names
 

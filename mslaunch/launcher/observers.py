@@ -97,6 +97,13 @@ class OutputCounted(NamedTuple):
     stderr: int
 
 
+class HangFound(NamedTuple):
+    """No rank has printed anything for too long (--hang-timeout); `text` says what they do, as far as it is known."""
+
+    time: float
+    text: str
+
+
 class JobFailed(NamedTuple):
     """An attempt has failed, and what runs of it is being ended; `failure` is the cause as far as it is known now."""
 
@@ -157,6 +164,11 @@ class Observers:
     def listen(self, listener: Listener) -> None:
         """Give what processes print to `listener` as well, before it is shown."""
         self.listeners.append(listener)
+
+    @property
+    def listener(self) -> Listener | None:
+        """What gets all that is printed; None: nobody listens."""
+        return self.heard if self.listeners else None
 
     def on_close(self, closer: Callable[[], None]) -> None:
         """Call `closer` when the launch is over, while its loop still runs."""

@@ -49,7 +49,7 @@ def _traces(agent, seconds=b"10"):
 
 def test_a_tool_prints_the_stacks(boot, tools):
     """For each process of each rank; what a debugger says before and after the stack is left out."""
-    tools("eu-stack", 'echo "[New LWP $2]"; echo "Thread 1 of $2"; echo "#0  here"; echo "[Inferior 1 detached]"')
+    tools("eu-stack", 'echo "[New LWP $3]"; echo "Thread 1 of $3"; echo "#0  here"; echo "[Inferior 1 detached]"')
     agent = boot(PATH=tools.path)
     pids = _launched(agent, "sh", "-c", WAIT, ranks=2)
     found = _traces(agent)
@@ -115,7 +115,7 @@ time.sleep(1000)
 
 def test_a_hang_is_shown_as_it_was_before_the_debugger_stopped_it(boot, tools, tmp_path):
     (tmp_path / "slow.py").write_text(_SLOW)
-    tools("eu-stack", f'exec {sys.executable} -S {tmp_path / "slow.py"} "$2"')
+    tools("eu-stack", f'exec {sys.executable} -S {tmp_path / "slow.py"} "$3"')
     agent = boot(PATH=tools.path)
     (pid,) = _launched(agent, sys.executable, "-Suc", "import signal; print('ready'); signal.pause()")
     ((_, traced),) = _traces(agent, b"3")
@@ -150,10 +150,9 @@ def test_a_rank_without_a_process(agent):
 
 def test_stacks_from_the_kernel():
     """Of a process that is ours: a line for each thread, and never nothing."""
-    traced = stack_traces.from_proc(os.getpid(), "no tool")
-    assert traced.text.splitlines()[0] == "no tool"
-    assert f"thread {os.getpid()} " in traced.text and "R (running)" in traced.text
-    assert stack_traces.from_proc(2**22 + 1, "no tool").text.splitlines() == ["no tool", "it has ended meanwhile"]
+    lines = stack_traces.threads_of(os.getpid())
+    assert lines[0].startswith(f"thread {os.getpid()} ") and "R (running)" in lines[0]
+    assert stack_traces.threads_of(2**22 + 1) == ["it has ended meanwhile"]
 
 
 @pytest.mark.parametrize(

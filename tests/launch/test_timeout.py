@@ -39,22 +39,19 @@ def test_the_state_of_each_rank(run, where):
 @WHERE
 def test_the_stacks_of_the_ranks(run, where, tmp_path):
     """Before they are ended, each by a tool of its host; here by one of ours."""
-    (tmp_path / "eu-stack").write_text('#!/bin/sh\necho "#0  in $2"\n')
+    (tmp_path / "eu-stack").write_text('#!/bin/sh\necho "#0  0x7f in_$3"\n')
     (tmp_path / "eu-stack").chmod(0o755)
     path = f"{tmp_path}:{os.environ.get('PATH', os.defpath)}"
     words = ["-n", "4", "--timeout", "2", "--get-stack-traces", "sh", "-c", '"$@"; exit 0', "sh", *program("wait")]
     ended = run([*where, *words], env={"PATH": path, "RSH_PATH": path})
     assert ended.code == 110
     blocks = re.findall(
-        r"^mslaunch: rank (\d) on (\S+), process (\d+) \((.*)\), from (eu-stack|py-spy).*:\n  \| (.*)",
-        ended.err,
-        re.M,
+        r"^  rank (\d) on (\S+), process (\d+) \((.*)\), from (eu-stack|py-spy).*:\n  \| (.*)", ended.err, re.M
     )
     assert {block[0] for block in blocks} == set("0123"), ended.err
-    names = {block[3] for block in blocks}
-    assert len(names) == 2 and "sh" in names  # the shell, and the program below it
+    assert "sh" not in {block[3] for block in blocks}  # but the program below it
     for _, host, pid, _, tool, line in blocks:
-        assert tool != "eu-stack" or line == f"#0  in {pid}"
+        assert tool != "eu-stack" or line == f"in_{pid}"
         assert host in ("alpha", "beta") if where is TWO else host == os.uname().nodename
     assert ended.err.index("process ") < ended.err.index("the job was still running after 2 seconds (--timeout)")
 
@@ -67,8 +64,8 @@ def test_stacks_without_a_tool(run, tmp_path):
     words = ["-n", "1", "--timeout", "2", "--get-stack-traces", *program("wait")]
     ended = run(words, env={"PATH": f"{tmp_path}:{os.environ.get('PATH', os.defpath)}"})
     assert ended.code == 110
-    assert "from /proc" in ended.err and "  | gdb: not allowed" in ended.err
-    assert re.search(r"^  \| thread \d+ python\S*: [RS] \((running|sleeping)\)", ended.err, re.M), ended.err
+    assert "from /proc (gdb: not allowed)" in ended.err
+    assert re.search(r"before the ranks are ended: rank 0 (running|in the system call \w+)", ended.err), ended.err
 
 
 def test_a_failure_does_not_wait_for_a_tool_that_hangs(run, tmp_path):

@@ -60,7 +60,7 @@ def tell(state: JobState, *happened: Any) -> list[Any]:
         elif isinstance(action, events.Restart):
             status, limit = notice["status"], notice["limit"]
             found.append(Restart(action.rank, action.node, ending(status), action.number, limit))
-        elif not isinstance(action, (events.SetTimer, events.CancelTimer, events.ReportState)):
+        elif not isinstance(action, (events.SetTimer, events.CancelTimer, events.ReportState, events.ShowStacks)):
             found.append(action)
     return found
 

@@ -8,7 +8,7 @@ ranges: it gets the hosts as -H where that can express them, otherwise in a file
 from __future__ import annotations
 
 from mslaunch.datamodel.node_report import LEVELS
-from mslaunch.datamodel.request import READY_SECONDS, AppContext, LinkPolicy
+from mslaunch.datamodel.request import READY_SECONDS, AppContext, LinkPolicy, Request
 from mslaunch.errors import UsageError
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 from mslaunch.plan.rank_variables import matching
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from mslaunch.backends.openmpi.find_mpirun import OpenMpiInstallation
     from mslaunch.datamodel.jobmap import Allocation, Node
-    from mslaunch.datamodel.request import Policy, Request
+    from mslaunch.datamodel.request import Policy
 
 _NO_HOST = "mpirun does not report which host runs a rank"
 #: fields of a request that are refused when set: the field, the option, why; what to do
@@ -34,6 +34,8 @@ REFUSED: tuple[tuple[str, str, str], ...] = (
     ("servers", "--server_num", "mpirun starts ranks only; leave it out"),
     ("state_on_timeout", "--report-state-on-timeout", "mpirun does not report the state of its ranks; leave it out"),
     ("stack_traces", "--get-stack-traces", "the ranks belong to mpirun; leave it out"),
+    ("seconds", "--hang-timeout", "the ranks belong to mpirun; leave it out"),
+    ("then", "--on-hang", "the ranks belong to mpirun; leave it out"),
     ("resource_manager", "--resource-manager", "mpirun looks for one by itself; give --mca ras and plm"),
     ("term_to", "--term-to", "mpirun sends SIGTERM to the process groups of its ranks; leave it out"),
     ("warn", "--warn", "mpirun forwards USR1 and USR2 to process groups only; leave it out, and send it with kill"),
@@ -62,6 +64,7 @@ _MAPS = {
 _GRACE = 2.0  # the default, in seconds, of mpirun and of mslaunch
 _CHOOSES = "mpirun starts the ranks; let the program choose by its local rank"
 _LEASE = LinkPolicy().lease  # the default
+_STACKS_ON = Request._field_defaults["stacks_on"]
 _TOOLS_5 = "pmix_tool_support"  #: whether debuggers may find mpirun and its daemons
 
 
@@ -96,7 +99,7 @@ def refuse(request: Request) -> None:
     for field, option, why in REFUSED:
         if any(
             getattr(part, field, None)
-            for part in (request, request.output, request.cluster, request.monitor, *request.apps)
+            for part in (request, request.output, request.cluster, request.monitor, request.hang, *request.apps)
         ):
             _refuse(option, why)
     abort = "-mca orte_abort_on_non_zero_status"
@@ -106,6 +109,7 @@ def refuse(request: Request) -> None:
         ("detailed" in request.output.tag, "--output tag-detailed", f"{_NO_HOST}; use --output tag"),
         (request.stdin == "all", "--stdin all", "mpirun 4.1 hangs with it; give the rank that reads, or read a file"),
         (any(app.mpi != "auto" for app in request.apps), "--mpi", "mpirun serves its ranks itself; leave it out"),
+        (request.stacks_on != _STACKS_ON, "--stacks-on", "the ranks belong to mpirun; leave it out"),
         (request.devices.each, "--devices-per-rank", _CHOOSES),
         (request.devices.names, "--devices", _CHOOSES),
         (request.horovod, "--horovod", "mpirun serves no key store; leave it out, and use a Horovod with MPI"),

@@ -7,6 +7,7 @@ what to use instead.  Rows that are accepted without effect ask for what always 
 from __future__ import annotations
 
 from mslaunch.cli.mpirun.common_options import BIND, END, EVERYDAY, HOSTS, IO, LINK, NOT_HERE, PLACE, RUN, TELL
+from mslaunch.cli.mpirun.hang_options import HANG_OPTIONS
 from mslaunch.cli.mpirun.mindspore_options import CLUSTER, MINDSPORE_OPTIONS
 from mslaunch.cli.mpirun.monitoring_options import MONITOR, MONITORING_OPTIONS
 from mslaunch.cli.mpirun.restart_options import RESTART_OPTIONS
@@ -258,8 +259,7 @@ _END = (
          "SIGUSR1@120", END, readers.warning, "warn"),
     _row("report-state-on-timeout", "", "print the state of each rank when --timeout is reached", END, readers.on,
          "state_on_timeout"),
-    _row("get-stack-traces", "", "print the stacks of the ranks when --timeout is reached", END, readers.on,
-         "stack_traces"),
+    *HANG_OPTIONS,
     _row("enable-recovery continuous", "", "the other ranks continue when one fails", END, readers.on, "recovery"),
     _row("disable-recovery", "", "a rank that fails ends the job", END,
          lambda: [("recovery", False), ("max_restarts", 0)], default="so"),

@@ -42,7 +42,8 @@ EXTRAS = (
     "display-table", "display-allocation", "do-not-launch", "report-bindings", "tag-output", "timestamp-output",
     "devices-per-rank", "devices", "enable-recovery", "max-restarts", "restart", "restart-delay", "min-ranks",
     "record", "events", "on-event", "metrics",
-    "max-restart-delay", "progress-file", "max-no-progress", "device-wait", "server_num", "scheduler-runs", "q", "v",
+    "max-restart-delay", "progress-file", "max-no-progress", "device-wait", "server_num", "scheduler-runs",
+    "hang-timeout", "on-hang", "stacks-on", "q", "v",
 )  # fmt: skip
 
 #: the help of -H, which means something else to mpirun

@@ -97,7 +97,11 @@ def restarting(request: Request, job: Settings) -> Request:
     idle = [
         (bool(delay) and not request.max_restarts, "--restart-delay", never),
         (bool(most) and not request.max_restarts, "--max-restart-delay", never),
-        (request.progress_file is not None and not group, "--progress-file", alone),
+        (
+            request.progress_file is not None and not (group or request.hang.seconds),
+            "--progress-file",
+            f"{alone}, or for --hang-timeout",
+        ),
         (job.last("device_wait") is not None and not group, "--device-wait", alone),
     ]
     notes = tuple(f"{option} has no effect: {why}" for has_none, option, why in idle if has_none)

@@ -13,6 +13,7 @@ from mslaunch.cli.parser.readers import Expected
 from mslaunch.datamodel.request import (
     AppContext,
     DevicePolicy,
+    HangPolicy,
     LinkPolicy,
     MonitorPolicy,
     OutputPolicy,
@@ -305,6 +306,7 @@ def assemble(line: ParsedLine, notes: Sequence[str] = ()) -> Request:
         cluster=ServicePolicy(**records.get("cluster", {})),
         devices=DevicePolicy(**records.get("devices", {})),
         monitor=MonitorPolicy(**records.get("monitor", {})),
+        hang=HangPolicy(**records.get("hang", {})),
         **{**fields, "notes": (*fields.get("notes", ()), *notes)},
     )
 

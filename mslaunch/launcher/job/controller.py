@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from mslaunch.datamodel.node_plan import World
     from mslaunch.errors import LinkError
     from mslaunch.launcher.agents.connection import AgentConnection, JobAgents
-    from mslaunch.launcher.job.job_records import JobRecords
+    from mslaunch.launcher.job.job_records import JobWatcher
     from mslaunch.launcher.job.job_state import JobState
     from mslaunch.launcher.job.startup import JobPlans
     from mslaunch.launcher.mpi.spawn_ranks import Spawner
@@ -48,11 +48,11 @@ class JobController:
         *,
         write: Callable[[int, int, bytes], None] | None = None,
         make_spawner: Callable[[Endpoint, RunningJob], Spawner] | None = None,
-        records: JobRecords | None = None,
+        records: JobWatcher | None = None,
     ) -> None:
         """`stdin`: a descriptor, and the ranks that get what it has.
 
-        `write` takes what processes print instead of `output.write`; `records` are for observers.
+        `write` takes what processes print instead of `output.write`; so does `records`, and the events of the job.
         """
         self._loop = loop
         self._agents = agents
@@ -157,18 +157,21 @@ class JobController:
 
     def _on_traces(self, node: int, frame: frames.Frame) -> None:
         """The stack of a process, or that these were all of the node."""
-        due = self._actions.traces_due
-        if not due.get(node):
+        if not self._actions.stacks.take(node):
             raise meaningless(frame)
-        due[node] -= 1
-        if frame.rank == NO_RANK:
+        if frame.rank != NO_RANK:
+            trace = control.unpack_record(control.StackTrace, frame.payload)
+            self._actions.stacks.came(frame.rank, node, trace)
+        elif self._actions.stacks.over(node):
             self.post(events.Traced((node,)))
-            return
-        from mslaunch.launcher.messages.timeout_report import trace_text
 
-        table, trace = self.state.table, control.unpack_record(control.StackTrace, frame.payload)
-        self._console.print(trace_text(table.names.name(frame.rank), table.hosts[node], trace))
-        self._pressure.written()
+    def collect_stacks(self, done: Callable[[str], None]) -> None:
+        """Look at what all ranks do, and end nothing: `done` gets the text once, within 6 s; at the end at the latest.
+
+        It is called from the loop, perhaps before this returns.
+        """
+        self._actions.stacks.asked.append(done)
+        self.post(events.StacksAsked())
 
     def _on_ending(self, node: int, frame: frames.Frame) -> None:
         self._agents.terminated(node)
@@ -182,16 +185,13 @@ class JobController:
     def _running_job(self) -> RunningJob:
         table = self.state.table
         return RunningJob(
-            table.hosts, table.names, table.running, table.in_mpi, table.ended, self._is_ending, self._agents.send,
-            self._agents.pending, self.post, self._notify, self._add_agent, self._add_world,
+            table.hosts, table.names, table.running, table.in_mpi, table.ended, lambda: self.state.phase == ENDING,
+            self._agents.send, self._agents.pending, self.post, self._notify, self._add_agent, self._add_world,
         )  # fmt: skip
 
     def _spawner(self, job: RunningJob) -> Spawner:
         assert self._make_spawner and self._startup.endpoint
         return self._make_spawner(self._startup.endpoint._replace(stores={}, rank_ports={}), job)
-
-    def _is_ending(self) -> bool:
-        return self.state.phase == ENDING
 
     def _notify(self, kind: str, facts: Any) -> None:
         self._actions.notify(kind, facts)

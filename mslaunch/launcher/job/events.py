@@ -93,10 +93,31 @@ class TimedOut(NamedTuple):
     report: bool = False  # so is the state of each rank
 
 
+class Hung(NamedTuple):
+    """--hang-timeout: no rank has printed anything for so many seconds."""
+
+    seconds: float
+    then: str = "end"  # --on-hang
+    stacks: bool = True  # those of the ranks are wanted
+    file: str = ""  # --progress-file, which has not changed either
+
+
+class StacksAsked(NamedTuple):
+    """Somebody wants to see the stacks of all ranks; nothing is ended."""
+
+
 class Traced(NamedTuple):
     """The stacks of the ranks on `nodes` have come, or will not come any more."""
 
     nodes: tuple[int, ...]
+
+
+class StacksShown(NamedTuple):
+    """The user has been told what the ranks do, `why` as in `ShowStacks`."""
+
+    why: tuple[str, ...]
+    text: str  # what all of them do, in one sentence
+    odd: tuple[int, ...] = ()  # the fewest ranks that do the same, while others do something else
 
 
 class Interrupted(NamedTuple):
@@ -141,6 +162,10 @@ class TimerFired(NamedTuple):
     """The time of a timer (`SetTimer`) is over."""
 
     timer: str
+
+
+#: the time limits of a job, and all that is about the stacks of its ranks, but `Traced`
+ABOUT_STACKS = (TimedOut, Hung, StacksAsked, StacksShown)
 
 
 # --- actions
@@ -241,9 +266,18 @@ class Spawned(NamedTuple):
 
 
 class Trace(NamedTuple):
-    """Ask for the stacks of all ranks on `nodes`; `Traced` must follow."""
+    """Ask for the stacks of all ranks on `nodes`, which have so many seconds; `Traced` must follow."""
 
     nodes: tuple[int, ...]
+    seconds: float = 10.0
+
+
+class ShowStacks(NamedTuple):
+    """Tell the user, or who has asked, what the ranks do; `StacksShown` must follow."""
+
+    why: tuple[str, ...]  # ON_TIMEOUT, ON_FAILURE, ON_HANG, ASKED
+    missing: tuple[int, ...] = ()  # nodes that have not answered
+    hung: Hung | None = None
 
 
 class ReportState(NamedTuple):
@@ -274,8 +308,8 @@ class Notify(NamedTuple):
 PREPARE = "prepare"  #: for addresses and ports, on all hosts together
 SERVE, SERVE_SECONDS = "serve", 30.0  #: for services that start before the ranks
 READY = "ready"  #: for the port of a rank that ranks of other programs wait for (--ready-timeout)
-TRACES, TRACE_SECONDS = "traces", 10.0  #: for --get-stack-traces, on all hosts at once
-TRACES_ARRIVE = 5.0  #: seconds more until the stacks must have come
+TRACES = "traces"  #: for the stacks of ranks, on all hosts at once
+ON_TIMEOUT, ON_FAILURE, ON_HANG, ASKED = "timeout", "failure", "hang", "asked"  #: why they are wanted
 KILL, KILL_NOW, NOT_ENDING = "kill", "kill now", 10.0  #: after SIGKILL, when a host counts as impossible to end
 DRAIN_INTERRUPTED, DRAIN_TIMED_OUT = "drain interrupted", "drain timed out"
 STUCK = 3.0  #: for a terminal that nobody reads, once a signal or --timeout has ended the job

@@ -28,8 +28,13 @@ class FirstCause:
     def __init__(self, policy: RestartPolicy) -> None:
         self._policy = policy
         self.failure: JobFailure | None = None
-        self.overdue: JobFailure | None = None  # --timeout was reached, but stacks are wanted before the end
+        self.overdue: JobFailure | None = None  # it will end the job, once the stacks that are wanted have come
         self.stopped = False  # somebody wants no more of this job: Ctrl-C, --timeout, a reader that has gone
+
+    @property
+    def held(self) -> bool:
+        """A failure of ranks or hosts ends the job soon (--stacks-on failure): those that follow are victims."""
+        return self.overdue is not None and self.overdue.kind not in (job_failure.TIMED_OUT, job_failure.HUNG)
 
     def note(self, failure: JobFailure) -> None:
         """A failure that need not end the job."""
@@ -47,6 +52,7 @@ class FirstCause:
         by_abort = self.failure is not None and self.failure.kind == job_failure.ABORTED
         if by_abort and not any(rank.aborted for rank in ranks):
             self.failure = failure
+            self.overdue = self.overdue and failure
 
     def replace_by_system(self, failure: JobFailure) -> None:
         """`failure`, the end of the job by its resource manager, replaces what SIGTERM from there has done."""
@@ -79,7 +85,7 @@ class FirstCause:
         failure = self.failure
         if failure is None or self.stopped or not self._policy.group:
             return False
-        if failure.kind == job_failure.ELSEWHERE:
+        if failure.kind in (job_failure.ELSEWHERE, job_failure.HUNG):
             return bool(failure.facts["again"])
         return failure.kind in job_failure.BY_HOST or (failure.rank is not None and begun)
 

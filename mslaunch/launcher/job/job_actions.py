@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from mslaunch.launcher.agents.connection import JobAgents
     from mslaunch.launcher.job.job_state import JobState
+    from mslaunch.launcher.job.stack_collector import StackCollector
     from mslaunch.launcher.job.startup import Startup
     from mslaunch.launcher.mpi.mpi_frames import MpiFrames
     from mslaunch.launcher.stdio.output import Output
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from mslaunch.runtime.loop import Loop, Timer
 
 _LATE, _PIECE = 1 << 25, 64  # bytes; what buffers of a fast and long line hold, and what each frame costs besides
-_TRACES = 32  # of one rank: its process and some below it, perhaps by more than one tool
 
 
 class BackPressure:
@@ -90,7 +90,7 @@ class JobActions:
         self._send = parts.agents.send
         self._post = post
         self._timers: dict[str, Timer] = {}
-        self.traces_due: dict[int, int] = {}  #: node -> how many stacks may still come
+        self._stacks: StackCollector | None = None
         startup, mpi = parts.startup, parts.mpi
         self._on: dict[type, Callable[[Any], None]] = {
             events.SetTimer: self._set_timer,
@@ -109,6 +109,7 @@ class JobActions:
             events.ResumeInput: lambda action: parts.stdin.resume(),
             events.Spawned: lambda action: mpi.settled(action.world, action.error),
             events.Trace: self._trace,
+            events.ShowStacks: self._show_stacks,
             events.ReportState: self._report,
             events.GiveUp: self._give_up,
             events.DropOutput: self._drop_output,
@@ -123,6 +124,17 @@ class JobActions:
         """The job is over: no timer fires any more."""
         for timer in self._timers.values():
             timer.cancel()
+        if self._stacks:
+            self._stacks.close()
+
+    @property
+    def stacks(self) -> StackCollector:
+        """Those that were asked for."""
+        if self._stacks is None:
+            from mslaunch.launcher.job.stack_collector import StackCollector
+
+            self._stacks = StackCollector(self._parts.state.table, self._parts.console.print)
+        return self._stacks
 
     def notify(self, kind: str, facts: Mapping[str, Any]) -> None:
         """Tell the user."""
@@ -174,8 +186,13 @@ class JobActions:
 
     def _trace(self, action: events.Trace) -> None:
         for node in action.nodes:
-            self.traces_due[node] = 1 + _TRACES * len(self._parts.state.table.on(node))
-        self._send_all(action.nodes, frames.encode(frames.TRACE, payload=f"{events.TRACE_SECONDS:g}".encode()))
+            self.stacks.begin(node)
+        self._send_all(action.nodes, frames.encode(frames.TRACE, payload=f"{action.seconds:g}".encode()))
+
+    def _show_stacks(self, action: events.ShowStacks) -> None:
+        shown = self.stacks.show(action)
+        self._parts.pressure.written()
+        self._post(shown)
 
     def _report(self, action: events.ReportState) -> None:
         from mslaunch.launcher.messages.timeout_report import state_text

@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 from mslaunch.faststd import TYPE_CHECKING
-from mslaunch.launcher.job.events import Exited, LinkEnded, Started
+from mslaunch.launcher.job.events import ON_HANG, Exited, Hung, LinkEnded, StacksShown, Started
 from mslaunch.launcher.job.job_state import ENDING, PREPARING
-from mslaunch.launcher.observers import AllStarted, JobFailed, OutputCounted, RankEnded, RankStarted
+from mslaunch.launcher.messages.failure_text import hung_text
+from mslaunch.launcher.observers import AllStarted, HangFound, JobFailed, OutputCounted, RankEnded, RankStarted
 from mslaunch.protocol.frames import STDERR, STDOUT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
+    from typing import Any, Protocol
 
     from mslaunch.datamodel.outcome import Failure
     from mslaunch.launcher.job.job_state import JobState
+
+    class JobWatcher(Protocol):
+        """Takes what processes print on its way to the output, and each event after the job has acted on it."""
+
+        def write(self, kind: int, rank: int, data: bytes) -> None:
+            """A process has printed `data`; b"": a stream has ended."""
+
+        def observe(self, event: Any) -> None:
+            """An event."""
+
+        def end(self) -> None:
+            """The last byte has come."""
 
 
 class JobRecords:
@@ -64,6 +77,11 @@ class JobRecords:
             for member in (*table.on(event.node), *table.services.members.values()):
                 if member.node == event.node and member.reason == "lost" and member.pid:
                     self._ended(member.rank, member.node, None, None, True)
+
+        elif isinstance(event, StacksShown) and ON_HANG in event.why:
+            self._emit(HangFound, event.text)
+        elif isinstance(event, Hung) and not event.stacks:
+            self._emit(HangFound, hung_text(event.seconds, event.file))
 
         if not self._failed and self._state.failure and self._state.phase in (PREPARING, ENDING):
             self._failed = True

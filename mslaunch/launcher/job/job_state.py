@@ -9,11 +9,11 @@ once, but the job is not finished before the last output has come.
 from __future__ import annotations
 
 from mslaunch.datamodel.node_plan import NO_RANK, is_service
-from mslaunch.errors import EXIT_LOST, EXIT_TIMEOUT, EXIT_USAGE
+from mslaunch.errors import EXIT_LOST, EXIT_USAGE
 from mslaunch.faststd import TYPE_CHECKING, signal
 from mslaunch.launcher import job_failure
 from mslaunch.launcher.job import events, first_cause
-from mslaunch.launcher.job.events import End, Idle, Kill, Notify, Restart, Serve, Spawned, Start, Trace
+from mslaunch.launcher.job.events import End, Idle, Kill, Notify, Restart, Serve, Spawned, Start
 from mslaunch.launcher.job.rank_table import RankTable
 from mslaunch.launcher.job.restart_policy import DEFAULT, RestartPolicy
 from mslaunch.launcher.job_failure import JobFailure
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from mslaunch.datamodel.jobmap import JobMap
     from mslaunch.launcher.job.program_starts import ProgramStarts
     from mslaunch.launcher.job.rank_table import MpiWorld, RankState
+    from mslaunch.launcher.job.stack_rounds import StackRounds
 
 PREPARING, STARTING, RUNNING, ENDING = "preparing", "starting", "running", "ending"
 
@@ -51,7 +52,7 @@ class JobState:
         self._shared = shared
         self.order = order
         self._cause = first_cause.FirstCause(policy)
-        self._tracing: set[int] = set()  # nodes
+        self._stacks: StackRounds | None = None  # once those of the ranks may be wanted
         self._paused = False
         self._timers = events.JobTimers()
         self._handlers: dict[type, Callable[[Any], list[Any]]] = {
@@ -64,8 +65,8 @@ class JobState:
             events.StreamEnded: self._stream_ended,
             events.LinkEnded: self._link_ended,
             events.AgentEnding: lambda event: self._fail(first_cause.agent_ending(event)),
-            events.TimedOut: self._timed_out,
-            events.Traced: self._traced,
+            **dict.fromkeys(events.ABOUT_STACKS, self._look),
+            events.Traced: lambda event: self._look(event) if self._stacks else [],
             events.Interrupted: self._interrupted,
             events.Signalled: lambda event: self._forward(event.signum),
             events.Warned: lambda event: [events.Warn(*event)] if self.phase == RUNNING else [],
@@ -147,7 +148,7 @@ class JobState:
         if event.status.error:
             return self._never_ran(rank, event) + self._end_services()
         rank.status = event.status
-        quiet = self.phase == ENDING or rank.world.failed
+        quiet = self.phase == ENDING or self._cause.held or rank.world.failed
         if not quiet and event.status.shell_code:
             return self._rank_failed(rank, event.at - rank.began) + self._end_services()
         rank.end()
@@ -259,11 +260,11 @@ class JobState:
         if lost:
             if cut:
                 self._cause.replace(failure, *here)
-            return self._fail(failure) + self._end_services()
+            return self._fail(failure) + self._end_services() + self.on(events.Traced((event.node,)))
         if missed and not table.ranks_ended:
             facts = {"numbers": missed, "error": event.error}
             return self._fail(JobFailure(job_failure.SERVICE_LOST, facts, event.node, None, EXIT_LOST))
-        return self._end_services() + self._traced(events.Traced((event.node,)))
+        return self._end_services() + self.on(events.Traced((event.node,)))
 
     def _mpi_event(self, event: Any) -> list[Any]:
         rank = self.table.ranks[event.rank]
@@ -276,26 +277,17 @@ class JobState:
 
     # --- from outside, and time
 
-    def _timed_out(self, event: events.TimedOut) -> list[Any]:
-        facts = {"seconds": event.seconds, "source": event.source}
-        failure = JobFailure(job_failure.TIMED_OUT, facts, code=EXIT_TIMEOUT)
-        self._cause.stopped = True
-        report: list[Any] = [events.ReportState(event.seconds)] if event.report and self.phase == RUNNING else []
-        looking = events.TRACE_SECONDS + events.TRACES_ARRIVE if event.traces else 0.0
-        drain = self._timers.set(events.DRAIN_TIMED_OUT, looking + self.grace + events.STUCK)
-        ranks = self.table.ranks.values()
-        nodes = {rank.node for rank in ranks if rank.pid and not rank.ended} & self.table.alive
-        if not (event.traces and nodes and self.phase == RUNNING):
-            return [*report, *self._fail(failure), *drain]
-        self._cause.failure = self._cause.overdue = failure
-        self._tracing = nodes
-        return [*report, Trace(tuple(sorted(nodes))), *self._timers.set(events.TRACES, looking), *drain]
+    def _rounds(self) -> StackRounds:
+        if self._stacks is None:
+            from mslaunch.launcher.job.stack_rounds import StackRounds
 
-    def _traced(self, event: events.Traced) -> list[Any]:
-        self._tracing.difference_update(event.nodes)
-        if self._cause.overdue and not self._tracing and self.phase == RUNNING:
-            return self._fail(self._cause.overdue)
-        return []
+            self._stacks = StackRounds(self.table, self._timers, self._cause, self._policy, self.grace)
+        return self._stacks
+
+    def _look(self, event: Any) -> list[Any]:
+        """Time limits, and what else may want the stacks of the ranks."""
+        actions, failure = self._rounds().on(event, self.phase == RUNNING)
+        return [*actions, *(self._fail(failure) if failure else ())]
 
     def _interrupted(self, event: events.Interrupted) -> list[Any]:
         late = event.job and self.phase == ENDING and not self._cause.stopped
@@ -343,7 +335,7 @@ class JobState:
             late = self.order and self.order.head >= 0 and self.order.late(self.table.ranks[self.order.head])
             return self._fail(late) if late else []
         if timer == events.TRACES:
-            return self._traced(events.Traced(tuple(self._tracing)))
+            return self._look(event)
         if timer in (events.KILL, events.KILL_NOW):
             # no process withstands SIGKILL for long but one that hangs in the kernel: its host is given up
             if self._paused:  # all may have ended, but for the ends of their streams
@@ -368,6 +360,9 @@ class JobState:
             return []
         if self.phase == ENDING:
             return []
+        before = self._rounds().before_end(failure) if self._policy.stacks and self.phase == RUNNING else None
+        if before is not None:
+            return before
         self.phase = ENDING
         self._cause.settle(failure)
         if self.order and self.begun:

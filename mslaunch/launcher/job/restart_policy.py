@@ -64,6 +64,7 @@ class RestartPolicy(NamedTuple):
     restart: str = ""  # "group": any failure ends the attempt, and only services are restarted within it
     delay: float = 0.0  # seconds from a failure to the restart
     max_delay: float = 0.0  # up to which that doubles with each failure soon after a start; 0: it does not
+    stacks: bool = False  # --stacks-on failure: those of the others are looked at before they are ended
 
     @property
     def group(self) -> bool:
@@ -116,4 +117,5 @@ def policy_of(request: Request) -> RestartPolicy:
     """The policy that a request asks for."""
     restarts = most_restarts(request) or request.max_restarts
     delays = request.restart_delay, request.max_restart_delay
-    return RestartPolicy(request.abort_on_failure, request.recovery, restarts, request.restart, *delays)
+    stacks = "failure" in request.stacks_on
+    return RestartPolicy(request.abort_on_failure, request.recovery, restarts, request.restart, *delays, stacks)

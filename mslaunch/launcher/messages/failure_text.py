@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mslaunch.datamodel.outcome import Failure
-from mslaunch.errors import counted
+from mslaunch.errors import counted, printable
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.frameworks.horovod import HOROVOD
 from mslaunch.frameworks.table import service_info
@@ -201,6 +201,17 @@ def timeout_text(seconds: float, source: str) -> str:
     return f"the job was still running after {seconds:g} {'second' if seconds == 1 else 'seconds'} ({source})"
 
 
+def _hung(facts: Facts) -> tuple[str, Details]:
+    text = facts["text"]
+    return hung_text(facts["seconds"], facts["file"]) + " (--hang-timeout)", (text,) if text else ()
+
+
+def hung_text(seconds: float, file: str) -> str:
+    """--hang-timeout; `file` is that of --progress-file."""
+    changed = f", and {printable(file)} has not changed" if file else ""
+    return f"no rank has printed anything for {seconds:g} {'second' if seconds == 1 else 'seconds'}{changed}"
+
+
 _OF_RANK: dict[str, Callable[[Facts], tuple[str, Details]]] = {
     job_failure.EXITED: _exited,
     job_failure.MISSING: _missing,
@@ -223,6 +234,7 @@ _OTHERS: dict[str, Callable[[Facts], tuple[str, Details]]] = {
         ("does that host shut down, or did somebody kill processes there?",),
     ),
     job_failure.TIMED_OUT: _timed_out,
+    job_failure.HUNG: _hung,
     job_failure.INTERRUPTED: lambda facts: (interrupted_text(facts["signal"], facts.get("job", "")), ()),
     job_failure.UNREAD: lambda facts: (
         "nobody reads standard output any more",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mslaunch.errors import counted, printable
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.frameworks.table import service_info
-from mslaunch.launcher.messages.failure_text import advice, ending, signal_name, spawn_text
+from mslaunch.launcher.messages.failure_text import advice, ending, hung_text, signal_name, spawn_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -32,6 +32,11 @@ def notice_text(kind: str, facts: Mapping[str, Any], names: RankNames, hosts: Se
         where = f"{names.name(facts['rank'])} {ending(status)} on {hosts[facts['node']]}"
         when = f" in {delay:g} s" if delay else ""
         return f"{where}; started again{when}, {facts['number']} of {facts['limit']}"
+    if kind == "hung":
+        return hung_text(facts["seconds"], facts["file"])
+    if kind == "hung ranks":
+        what = hung_text(facts["seconds"], facts["file"])
+        return f"{what}; {names.names(facts['ranks'])} killed, to be started again"
     if kind == "spawn failed":
         return f"{names.name(facts['rank'])} {spawn_text(facts)}"
     if kind == "unexpected library":

@@ -1,4 +1,4 @@
-"""The reports after --timeout: the state of each rank, and the stacks of its processes."""
+"""The report after --timeout: the state of each rank."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ if TYPE_CHECKING:
 
     from mslaunch.datamodel.outcome import RankStatus
     from mslaunch.launcher.rank_names import RankNames
-    from mslaunch.protocol.control import StackTrace
 
 _SINGLY = 32  #: up to so many ranks in the same state get a line each; more share one
 _WIDTH = 60  #: of a column but the last
@@ -60,11 +59,3 @@ def _cut(text: str) -> str:
 def _aligned(table: Sequence[tuple[str, ...]]) -> str:
     widths = [max(len(row[column]) for row in table) for column in range(3)]
     return "".join("  " + "  ".join([*map(str.ljust, row, widths), row[3]]) + "\n" for row in table)
-
-
-def trace_text(rank: str, host: str, traced: StackTrace) -> str:
-    """--get-stack-traces: a block for one process; `rank` is the name of its rank."""
-    python = traced.name.startswith("python") and traced.tool != "py-spy"
-    more = "; install py-spy there for the lines of Python" if python else ""
-    head = f"mslaunch: {rank} on {host}, process {traced.pid} ({traced.name}), from {traced.tool}{more}:"
-    return "\n".join([head, *(f"  | {line}" for line in traced.text.splitlines())]) + "\n"

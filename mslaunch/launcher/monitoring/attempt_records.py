@@ -26,6 +26,7 @@ class AttemptRecords:
     def __init__(self, activity: Activity) -> None:
         self.attempts: list[Facts] = []
         self.restarts: list[Facts] = []
+        self.hangs: list[Facts] = []
         self._activity = activity
         self._hosts: dict[str, Facts] = {}
         self._ranks: dict[int, Facts] = {}  # of the last attempt, by their numbers in frames
@@ -38,6 +39,7 @@ class AttemptRecords:
             observers.AllStarted: self._all_started,
             observers.RankEnded: self._rank_ended,
             observers.JobFailed: self._failed,
+            observers.HangFound: self._hang,
             observers.AttemptEnded: self._attempt_ended,
             observers.Restarting: self._restarting,
         }
@@ -122,6 +124,9 @@ class AttemptRecords:
     def _rank_ended(self, record: observers.RankEnded) -> None:
         how = {"code": record.code, "signal": record.signal, "lost": record.lost, "by_mslaunch": record.by_us}
         self._rank(record).update(ended=_rounded(record.time), **how)
+
+    def _hang(self, record: observers.HangFound) -> None:
+        self.hangs.append({"seconds": _rounded(record.time), "text": record.text})
 
     def _failed(self, record: observers.JobFailed) -> None:
         self.attempts[-1].update(failed=_rounded(record.time), cause=cause_of(record.failure))

@@ -100,6 +100,7 @@ EVENTS: dict[type, tuple[str, Callable[[Any], Facts]]] = {
     observers.RankEnded: ("rank_ended", _ended),
     observers.OutputCounted: ("output", lambda record: {"stdout": record.stdout, "stderr": record.stderr}),
     observers.JobFailed: ("failed", lambda record: {"cause": cause_of(record.failure)}),
+    observers.HangFound: ("hang", lambda record: {"text": record.text}),
     observers.AttemptEnded: ("attempt_ended", lambda record: {"cause": cause_of(record.failure)}),
     observers.Restarting: ("restart", lambda record: {"cause": cause_of(record.failure), "changed": record.changed}),
     observers.LaunchRefused: (

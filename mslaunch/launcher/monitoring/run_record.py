@@ -52,7 +52,6 @@ class RunRecord:
         self._facts = {"schema": SCHEMA, **facts, "began": time_text(wall), "ended": None, "seconds": None}
         self._facts.update(state="running", code=None, cause=None, report="")
         self._attempts = AttemptRecords(activity)
-        self._hangs: list[Facts] = []
 
     def prepare(self) -> None:
         """Make the directory, if --record names it.  Raises `LaunchError`."""
@@ -80,10 +79,6 @@ class RunRecord:
         elif isinstance(record, observers.LaunchEnded):
             self._end(record.time, record.outcome.code, cause_of(record.outcome.failure), record.report)
 
-    def hang(self, when: float, text: str) -> None:
-        """A hang was reported."""
-        self._hangs.append({"seconds": round(when, 3), "text": text})
-
     def _end(self, when: float, code: int, cause: Facts | None, report: str) -> None:
         self._facts.update(ended=time_text(self._wall + when), seconds=round(when, 3))
         self._facts.update(code=code, cause=cause, report=report)
@@ -101,7 +96,7 @@ class RunRecord:
             "output": {"interval": rate.interval, "bytes": rate.sizes},
             "attempts": self._attempts.attempts,
             "restarts": self._attempts.restarts,
-            "hangs": self._hangs,
+            "hangs": self._attempts.hangs,
         }
         try:
             self._replace(json.dumps(self._secrets.blanked(whole), ensure_ascii=False, indent=1))

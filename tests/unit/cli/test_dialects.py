@@ -21,6 +21,7 @@ from mslaunch.cli.torchrun.options import TorchrunOptions
 from mslaunch.datamodel.request import (
     AppContext,
     DevicePolicy,
+    HangPolicy,
     LinkPolicy,
     MonitorPolicy,
     OutputPolicy,
@@ -62,6 +63,7 @@ def test_each_option_sets_an_existing_field(row: dialects.DialectRow) -> None:
     known |= {f"cluster.{field}" for field in ServicePolicy._fields}
     known |= {f"monitor.{field}" for field in MonitorPolicy._fields}
     known |= {f"devices.{field}" for field in DevicePolicy._fields}
+    known |= {f"hang.{field}" for field in HangPolicy._fields}
     known |= {f"own.{field}" for field in (own._fields if own else ("parameter", "appfile", "tune"))}
     about = row.load().describe()
     assert {option.field.rstrip("+") for option in about.table if option.field} <= known

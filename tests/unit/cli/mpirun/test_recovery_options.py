@@ -73,7 +73,7 @@ def test_what_has_no_effect_is_told(line, option):
 @pytest.mark.parametrize("line", ["--progress-file ckpt", "--device-wait 5"])
 def test_what_a_group_alone_can_use_is_told(line):
     (note,) = parsed(f"--restart rank {line}").notes
-    assert note == f"{line.split()[0]} has no effect: it is for --restart group"
+    assert note.startswith(f"{line.split()[0]} has no effect: it is for --restart group")
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ def played(state: JobState, history: list[tuple[float, Any]], until: float = 100
                 timers[action.timer] = now + action.seconds
             elif isinstance(action, CancelTimer):
                 del timers[action.timer]
-            elif not isinstance(action, events.Notify):
+            elif not isinstance(action, (events.Notify, events.ShowStacks)):
                 found.append((now, action))
 
 

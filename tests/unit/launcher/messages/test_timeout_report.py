@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from histories import exited, make_state
 
 from mslaunch.datamodel.jobmap import JobMap, Node, Placement
 from mslaunch.launcher.job.events import LinkEnded, Prepared, Started, StreamEnded
 from mslaunch.launcher.job.job_state import JobState
-from mslaunch.launcher.messages.timeout_report import state_text, trace_text
-from mslaunch.protocol.control import StackTrace
+from mslaunch.launcher.messages.timeout_report import state_text
 
 
 def job(ranks: int, hosts: int, *events: Any, **how: Any) -> JobState:
@@ -81,16 +79,3 @@ def test_lines_of_the_table_are_bounded() -> None:
     text = report(job(4000, 2, *(event for rank in range(0, 4000, 2) for event in over(rank))), 60)
     assert len(text.splitlines()) == 4
     assert max(map(len, text.splitlines())) < 140
-
-
-@pytest.mark.parametrize(
-    ("name", "tool", "more"),
-    [
-        ("a.out", "gdb", ""),
-        ("python3", "gdb", "; install py-spy there for the lines of Python"),
-        ("python3", "py-spy", ""),
-    ],
-)
-def test_a_stack_is_printed_as_a_block(name: str, tool: str, more: str) -> None:
-    text = trace_text("rank 3", "n2", StackTrace(42, name, tool, "Thread 1:\n#0  f ()"))
-    assert text == f"mslaunch: rank 3 on n2, process 42 ({name}), from {tool}{more}:\n  | Thread 1:\n  | #0  f ()\n"
