@@ -177,6 +177,24 @@ def test_a_missing_script_is_refused(run, jobs, tmp_path, words):
     assert not JobRegistry(jobs).entries() and not list(tmp_path.glob("*.log"))
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--detach", "-H", "localhost:2", "-n", "2", "python3", "gone.py"],
+        ["--detach", *through_rsh("alpha", "beta"), "-n", "2", "python3", "-u", "gone.py"],
+        ["--worker_num=2", "-H", "localhost:2", "--log_dir=logs", "gone.py"],
+    ],
+    ids=["here", "elsewhere", "msrun"],
+)
+def test_a_script_that_an_agent_does_not_find_is_refused(run, jobs, tmp_path, words):
+    """It counted as a job that runs, whose reason nobody saw."""
+    refused = run(words, env=jobs)
+    assert refused.code == 127 and refused.out == b"", refused
+    assert refused.err.count(f"there is no file {tmp_path}/gone.py for python") == 1, refused.err
+    assert "not started: ranks 0-1" in refused.err
+    assert not JobRegistry(jobs).entries()
+
+
 @pytest.mark.parametrize("closed", [(1,), (0, 1), (0, 1, 2), ()], ids=str)
 def test_a_standard_output_that_takes_nothing(start, jobs, ask, tmp_path, closed):
     os.mkfifo(tmp_path / "gate")
