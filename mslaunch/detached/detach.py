@@ -73,11 +73,14 @@ def _check_scripts(request: Request, cwd: str) -> None:
 
 
 def _facts(request: Request, cwd: str) -> dict[str, object]:
+    import shlex
+
     from mslaunch.launcher.stdio.log_layouts import layouts
 
     bases = [os.path.normpath(os.path.join(cwd, layout.base)) for layout in layouts(request.output)]
     counts = [app.np for app in request.apps]
     return {
+        "program": " : ".join(shlex.join(app.argv) for app in request.apps),
         "cwd": cwd,
         "began": time.time(),
         "ranks": sum(filter(None, counts)) if None not in counts else None,
