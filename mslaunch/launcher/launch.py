@@ -11,7 +11,7 @@ import time
 
 from mslaunch.datamodel.outcome import Failure, Outcome
 from mslaunch.datamodel.request import Request
-from mslaunch.errors import EXIT_NO_PROGRESS, EXIT_USAGE, LaunchError, UsageError, no_memory
+from mslaunch.errors import EXIT_NO_PROGRESS, EXIT_USAGE, LaunchError, UsageError, counted, no_memory
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.launcher.agents.start_agents import OpenLinks
 from mslaunch.launcher.attempt import JobAttempt, LaunchContext, is_this_host
@@ -247,7 +247,7 @@ class _Launch:
         request, console, placed = self._request, self._console, self._attempt.placed
         if not allocation.declared and placed.jobmap.oversubscribed:
             ranks, cores = len(placed.jobmap.placements), allocation.nodes[0].slots
-            console.info(f"{ranks} ranks share {cores} core{'s' if cores != 1 else ''}")
+            console.info(f"{ranks} ranks share {counted(cores or 0, 'core')}")
         report_missing_exports(self._context, request)
         for app in request.apps:
             if os.path.basename(app.argv[0]) in LAUNCHERS or "-m" in app.argv[1:4]:

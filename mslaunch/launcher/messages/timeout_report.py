@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mslaunch.errors import counted
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.launcher.messages.failure_text import ending
 from mslaunch.plan.hosts.host_ranges import fold
@@ -44,7 +45,7 @@ def state_of(status: RankStatus, restarts: int, ended: bool, streams: int) -> st
         return "lost with its host" if status.reason == "lost" else status.reason
     else:
         words = ending(status) + (", but its output is still open" if streams else "")
-    return words + (f", started again {restarts} time{'s' * (restarts > 1)}" if restarts else "")
+    return words + (f", started again {counted(restarts, 'time')}" if restarts else "")
 
 
 def _folded(worlds: RankNames, statuses: Sequence[RankStatus]) -> tuple[str, str, str]:
