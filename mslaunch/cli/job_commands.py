@@ -121,8 +121,12 @@ def _detail(entry: JobEntry) -> str:
         ("to end it", f"mslaunch --stop {entry.number}" if lives else ""),
     )
     lines = [f"  {name}: {value}" for name, value in rows if value]
-    block = facts.get("block", "").removeprefix("mslaunch: ").splitlines()
-    lines += ["  how it ended:", *(f"    {line}" for line in block)] if block else []
+    for name, text in (
+        ("how it ended", facts.get("block", "")),
+        ("waiting", facts.get("waiting", "") if lives else ""),
+    ):
+        block = text.removeprefix("mslaunch: ").splitlines()
+        lines += [f"  {name}:", *(f"    {line}" for line in block)] if block else []
     return printable("\n".join([f"job {entry.number} {_outcome(entry, state)}", *lines]))
 
 

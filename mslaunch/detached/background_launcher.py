@@ -13,7 +13,7 @@ import time
 from mslaunch.detached.launcher_pid import process
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.launcher.messages.failure_text import interrupted_text
-from mslaunch.launcher.observers import AllStarted, LaunchEnded
+from mslaunch.launcher.observers import AllStarted, LaunchEnded, Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,6 +64,8 @@ def run(entry: JobEntry, launch: Launch, run_reported: Runner, writer: int) -> i
         if isinstance(record, AllStarted) and not report.over:
             _note(entry, running=time.time())
             report.write("started", os.fstat(1).st_size)
+        elif isinstance(record, Waiting):
+            _note(entry, waiting=record.text)
         elif isinstance(record, LaunchEnded):
             outcomes.append(record.outcome)
 

@@ -60,6 +60,10 @@ def run(request: Request, caller: Caller) -> Outcome:
         try:
             if request.cluster.host_meeting and not request.do_not_launch:
                 return _run_with_peers(context, request)
+            if request.cluster.share and not request.do_not_launch:
+                from mslaunch.launcher.peers.absent_ranks import watch
+
+                watch(request, loop, context.observers, context.console.info)
             return _Launch(context, request).run()
         except BaseException as error:
             context.observers.emit(LaunchRefused, error)
