@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from mslaunch.errors import counted
+from mslaunch.errors import counted, printable
 from mslaunch.faststd import TYPE_CHECKING
+from mslaunch.host.programs import script_of
+from mslaunch.launcher.messages.closing_report import exception
 from mslaunch.launcher.messages.failure_text import ending
 from mslaunch.plan.hosts.host_ranges import fold
 
@@ -61,6 +63,14 @@ def _cut(text: str) -> str:
 def _aligned(table: Sequence[tuple[str, ...]]) -> str:
     widths = [max(len(row[column]) for row in table) for column in range(3)]
     return "".join("  " + "  ".join([*map(str.ljust, row, widths), row[3]]) + "\n" for row in table)
+
+
+def traceback_text(name: str, seconds: float, lines: Sequence[str], argv: Sequence[str], in_mpi: bool) -> str:
+    """The rank `name`, which runs `argv`, has printed a traceback so long before the end; `lines` are its last ones."""
+    raised = exception(list(map(printable, lines)))
+    text = f"{name} printed a traceback {seconds:.0f} s before" + (f" ({raised})" if raised else "")
+    script = script_of(argv) if in_mpi else ""
+    return text + (f"; {argv[0]} -m mpi4py {script} would have ended the job" if script else "")
 
 
 def trace_text(rank: str, host: str, traced: StackTrace) -> str:
