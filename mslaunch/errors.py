@@ -25,9 +25,11 @@ def printable(text: str) -> str:
     return "".join(char if char.isprintable() or char in "\n\t" else "?" for char in text)
 
 
-def counted(number: int, word: str) -> str:
-    """`1 slot`, `2 slots`."""
-    return f"{number} {word}" if number == 1 else f"{number} {word}s"
+def counted(number: float, word: str) -> str:
+    """`1 slot`, `2 slots`, `0.5 seconds`."""
+    if number == 1:
+        return f"1 {word}"
+    return f"{number:g} {word}s" if isinstance(number, float) else f"{number} {word}s"
 
 
 class LaunchError(Exception):

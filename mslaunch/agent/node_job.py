@@ -13,7 +13,7 @@ from mslaunch.agent.termination import Termination
 from mslaunch.datamodel.node_plan import NO_RANK, NODE_MARK, RankPlan, is_service
 from mslaunch.errors import LaunchError
 from mslaunch.faststd import TYPE_CHECKING
-from mslaunch.host.programs import check_wdir, command, explain_spawn, is_python
+from mslaunch.host.programs import check_script, check_wdir, command, explain_spawn, is_python
 from mslaunch.protocol.frames import STDERR, STDOUT
 
 if TYPE_CHECKING:
@@ -163,6 +163,7 @@ class NodeJob:
             if key not in self._commands:
                 check_wdir(wdir)
                 path, argv = command(app, rank, plan.index_argv, search, wdir)
+                check_script(app.argv, wdir)
                 pty = plan.pty == "yes" or (plan.pty == "auto" and not is_python(path))
                 self._commands[key] = path, argv, pty
             path, argv, pty = self._commands[key]

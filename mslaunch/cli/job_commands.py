@@ -19,7 +19,9 @@ from mslaunch.faststd import signal
 
 _KILLED = 137
 _PATIENCE = 20.0  #: seconds beyond the grace of the ranks, until a job counts as one that does not end
-_WIDTH = 60
+_PROGRAM = 40  # columns of a program on a terminal
+_LEAST = 20  # columns of a program and its command line there, however narrow it is
+_LONG, _SHORT = "%Y-%m-%d %H:%M:%S", "%m-%d %H:%M:%S"
 _HIDDEN = "…"
 
 
@@ -61,7 +63,9 @@ def _words_of_programs(request: Request, words: Sequence[str]) -> set[int]:
 def status(words: Sequence[str], environ: Mapping[str, str]) -> Show:
     """What --status shows, of all jobs or of one.  Raises `LaunchError`."""
     if not words:
-        return Show(_table(JobRegistry(environ).entries()) or f"no job was detached here in the last {DAYS} days")
+        columns = os.get_terminal_size(1).columns if os.isatty(1) else 0
+        table = _table(JobRegistry(environ).entries(), columns)
+        return Show(table or f"no job was detached here in the last {DAYS} days")
     entry = _find("--status", words, environ)
     return Show(_detail(entry), {"ended": entry.facts.get("code", 0), "killed": _KILLED}.get(entry.state, 0))
 
@@ -72,6 +76,7 @@ def stop(words: Sequence[str], environ: Mapping[str, str]) -> Show:
     job = f"job {entry.number}"
     while entry.state in ("starting", "running"):  # twice if the recorded process was still the command
         asked = entry.process
+        entry.ask_to_stop()
         asked.send(signal.SIGTERM)
         if not asked.wait(float(entry.facts["grace"]) + _PATIENCE):
             todo = f"see {entry.log}; a second --stop {entry.number} ends it at once"
@@ -112,25 +117,44 @@ def _detail(entry: JobEntry) -> str:
         ("started", _time(facts["began"])),
         ("launcher", f"process {entry.process.pid}" if lives else ""),
         ("logs", facts["logs"]),
-        ("launcher log", entry.log),
+        ("launcher's log", entry.log),
         ("to end it", f"mslaunch --stop {entry.number}" if lives else ""),
     )
-    lines = (f"  {name}: {value}" for name, value in rows if value)
+    lines = [f"  {name}: {value}" for name, value in rows if value]
+    for name, text in (
+        ("how it ended", facts.get("block", "")),
+        ("waiting", facts.get("waiting", "") if lives else ""),
+    ):
+        block = text.removeprefix("mslaunch: ").splitlines()
+        lines += [f"  {name}:", *(f"    {line}" for line in block)] if block else []
     return printable("\n".join([f"job {entry.number} {_outcome(entry, state)}", *lines]))
 
 
-def _table(entries: Iterable[JobEntry]) -> str:
-    rows = [("JOB", "STATE", "SINCE", "RANKS", "COMMAND")]
+def _table(entries: Iterable[JobEntry], columns: int) -> str:
+    """A row for each job, with its program before its command line; it is cut to `columns`, 0: to none."""
+    rows = [("JOB", "STATE", "STARTED", "ENDED", "RANKS")]
+    lines = [("PROGRAM", "COMMAND")]
     for entry in entries:
         state, facts = entry.state, entry.facts
-        command = shlex.join(facts["command"])
+        end = _time(facts["ended"], _SHORT) if "ended" in facts else "-"
         state += f", {facts['code']}" if state == "ended" else ""
-        short = command if len(command) <= _WIDTH else command[: _WIDTH - 1] + "…"
-        rows.append((str(entry.number), state, _time(entry.since), str(facts["ranks"] or "-"), short))
-    widths = [max(len(row[at]) for row in rows) for at in range(4)]
-    lines = ["  ".join([*(cell.ljust(width) for cell, width in zip(row, widths)), row[4]]) for row in rows]
-    return printable("\n".join(lines)) if len(rows) > 1 else ""
+        rows.append((str(entry.number), state, _time(facts["began"], _SHORT), end, str(facts["ranks"] or "-")))
+        lines.append((facts.get("program", "-"), shlex.join(facts["command"])))
+    if len(rows) == 1:
+        return ""
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    longest = max(len(program) for program, _ in lines)
+    left = max(columns - sum(widths) - 2 * len(widths), _LEAST) if columns else 0
+    wide = min(longest, _PROGRAM) if columns else longest
+    texts = (f"{_cut(program, wide).ljust(wide)}  {command}" for program, command in lines)
+    heads = ("  ".join(map(str.ljust, row, widths)) for row in rows)
+    return printable("\n".join(f"{head}  {_cut(text, left)}".rstrip() for head, text in zip(heads, texts)))
 
 
-def _time(seconds: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
+def _cut(text: str, columns: int) -> str:
+    """At most so many characters; 0: all of it."""
+    return text if not columns or len(text) <= columns else text[: columns - 1] + "…"
+
+
+def _time(seconds: float, form: str = _LONG) -> str:
+    return time.strftime(form, time.localtime(seconds))

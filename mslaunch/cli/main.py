@@ -295,5 +295,6 @@ def _refuse(error: LaunchError) -> None:
 def _write_error(text: str) -> None:
     try:
         sys.stderr.buffer.write(text.encode("utf-8", "replace"))
+        sys.stderr.buffer.flush()  # the launch writes past it
     except (OSError, AttributeError):
         pass

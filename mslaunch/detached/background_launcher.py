@@ -12,7 +12,8 @@ import time
 
 from mslaunch.detached.launcher_pid import process
 from mslaunch.faststd import TYPE_CHECKING
-from mslaunch.launcher.observers import AllStarted, LaunchEnded
+from mslaunch.launcher.messages.failure_text import interrupted_text
+from mslaunch.launcher.observers import AllStarted, LaunchEnded, Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,14 +64,16 @@ def run(entry: JobEntry, launch: Launch, run_reported: Runner, writer: int) -> i
         if isinstance(record, AllStarted) and not report.over:
             _note(entry, running=time.time())
             report.write("started", os.fstat(1).st_size)
+        elif isinstance(record, Waiting):
+            _note(entry, waiting=record.text)
         elif isinstance(record, LaunchEnded):
             outcomes.append(record.outcome)
 
     code = run_reported(lambda: launch(observe).code)
     sys.stderr.flush()
-    outcome = outcomes[0] if outcomes else None
+    outcome = _as_asked(outcomes[0], entry.stop_asked) if outcomes else None
     ranks = len(outcome.ranks) if outcome else entry.facts["ranks"]
-    _note(entry, ended=time.time(), code=code, how=_how(outcome), ranks=ranks)
+    _note(entry, ended=time.time(), code=code, how=_how(outcome), block=_block(outcome), ranks=ranks)
     any_started = outcome and (outcome.attempts or any(rank.pid for rank in outcome.ranks))
     report.write("ended" if any_started else "refused", os.fstat(1).st_size)
     return code
@@ -82,6 +85,24 @@ def _note(entry: JobEntry, **facts: object) -> None:
         entry.note(**facts)
     except OSError as error:
         sys.stderr.write(f"mslaunch: {entry.folder}: {error.strerror}; --status cannot report this job\n")
+
+
+def _as_asked(outcome: Outcome, stopped: bool) -> Outcome:
+    """The outcome with --stop in the place of the signal that it has sent, if that has ended the job."""
+    failure = outcome.failure
+    if not (stopped and failure and failure.what == interrupted_text("SIGTERM", "")):
+        return outcome
+    return outcome._replace(failure=failure._replace(what="stopped by --stop"))
+
+
+def _block(outcome: Outcome | None) -> str:
+    """The closing block, as a launch that is not detached shows it; with --quiet, too, for --status was asked."""
+    if outcome is None or outcome.failure is None:
+        return ""
+    from mslaunch.launcher.messages.closing_report import outcome_text
+
+    failed = [status for status in (*outcome.ranks, *outcome.services) if status.rank == outcome.failure.rank]
+    return outcome_text(outcome, failed[0].stderr or failed[0].stdout if failed else None)
 
 
 def _how(outcome: Outcome | None) -> str:

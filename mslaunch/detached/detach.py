@@ -14,8 +14,9 @@ import time
 from mslaunch.detached import background_launcher
 from mslaunch.detached.job_registry import JobEntry, JobRegistry
 from mslaunch.detached.launcher_pid import ProcessIdentity, process
-from mslaunch.errors import EXIT_NOT_FOUND, EXIT_USAGE, LaunchError
+from mslaunch.errors import EXIT_USAGE, LaunchError
 from mslaunch.faststd import TYPE_CHECKING, signal
+from mslaunch.host.programs import check_script
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -64,26 +65,22 @@ def detach(
 
 
 def _check_scripts(request: Request, cwd: str) -> None:
-    """Refuse a Python script that does not exist: the interpreter starts well, and its error would go unseen.
-
-    Files of other hosts cannot be checked here.
-    """
+    """Refuse a Python script that is not on this host, before there are log files; agents check the others."""
     for app in request.apps:
         elsewhere = app.hosts or app.sequence or app.hostfile is not None or request.default_hostfile is not None
-        python = os.path.basename(app.argv[0]).rstrip("0123456789.") == "python"
-        if elsewhere or app.session_dir or not python or len(app.argv) < 2 or app.argv[1][:1] in ("-", ""):
-            continue
-        path = os.path.join(cwd, app.wdir or "", app.argv[1])
-        if not os.path.exists(path):
-            raise LaunchError(f"there is no file {path} for {app.argv[0]}", code=EXIT_NOT_FOUND)
+        if not elsewhere and not app.session_dir:
+            check_script(app.argv, os.path.join(cwd, app.wdir or ""))
 
 
 def _facts(request: Request, cwd: str) -> dict[str, object]:
+    import shlex
+
     from mslaunch.launcher.stdio.log_layouts import layouts
 
     bases = [os.path.normpath(os.path.join(cwd, layout.base)) for layout in layouts(request.output)]
     counts = [app.np for app in request.apps]
     return {
+        "program": " : ".join(shlex.join(app.argv) for app in request.apps),
         "cwd": cwd,
         "began": time.time(),
         "ranks": sum(filter(None, counts)) if None not in counts else None,

@@ -50,6 +50,22 @@ class JobEntry:
         return os.path.join(self.folder, "launcher.log")
 
     @property
+    def stop_asked(self) -> bool:
+        """Whether --stop was called for it."""
+        return os.path.exists(self._stop_mark)
+
+    def ask_to_stop(self) -> None:
+        """Note that --stop was called; in a file of its own, because its launcher writes the other one."""
+        try:
+            os.close(os.open(self._stop_mark, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        except OSError:  # a full disk: the job is ended all the same
+            pass
+
+    @property
+    def _stop_mark(self) -> str:
+        return os.path.join(self.folder, "stopped")
+
+    @property
     def process(self) -> ProcessIdentity:
         """Its launcher."""
         return ProcessIdentity(*self.facts["process"])

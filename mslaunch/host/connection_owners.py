@@ -144,6 +144,15 @@ def column(address: str) -> bytes:
     return b"".join(b"%08X" % word for word in words)
 
 
+def plain_address(text: bytes) -> str:
+    """The address of such a column; an IPv4 one that stands in a socket of IPv6 as it is."""
+    import _socket
+
+    words = (int(text[at : at + 8], 16) for at in range(0, len(text), 8))
+    packed = b"".join(word.to_bytes(4, sys.byteorder) for word in words)
+    return _plain((_socket.inet_ntop(_AF_INET if len(packed) == 4 else _AF_INET6, packed), 0))[0]
+
+
 def _family(address: str) -> int:
     return _AF_INET6 if ":" in address else _AF_INET
 

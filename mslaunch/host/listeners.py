@@ -10,8 +10,8 @@ import os
 from errno import EADDRINUSE
 
 from mslaunch.errors import LaunchError
-from mslaunch.faststd import TYPE_CHECKING
-from mslaunch.host.connection_owners import column, user_name
+from mslaunch.faststd import TYPE_CHECKING, NamedTuple
+from mslaunch.host.connection_owners import column, plain_address, user_name
 from mslaunch.host.processes import link, numbers, strings
 
 if TYPE_CHECKING:
@@ -22,12 +22,30 @@ _ESTABLISHED = b"01"
 _SHOWN = 80  # characters of a command line
 
 
+class ConnectionEnd(NamedTuple):
+    """One end of an established connection, which a process of this host has."""
+
+    own: tuple[str, int]  # address and port
+    other: tuple[str, int]
+    socket: str  # the link in /proc/PID/fd
+
+
+def connections(port: int) -> list[ConnectionEnd]:
+    """The ends on this host of all connections to `port`, here or elsewhere: who listens there, and who has called."""
+    return [
+        ConnectionEnd((plain_address(at), number), (plain_address(peer), there), f"socket:[{inode.decode()}]")
+        for name in ("tcp", "tcp6")
+        for number, state, inode, _, at, peer, there in _table(name)
+        if port in (number, there) and state == _ESTABLISHED
+    ]
+
+
 def sockets(port: int, address: str = "") -> dict[str, int]:
     """The links in /proc/PID/fd of processes that listen at `port` and `address` ("": any), and their users."""
     found = {}
     wanted = column(address) if address else b""
     for name in ("tcp", "tcp6"):
-        for number, state, inode, uid, at in _table(name):
+        for number, state, inode, uid, at, _, _ in _table(name):
             if state != _LISTEN:
                 break
             if number == port and (at.endswith(wanted) or not at.strip(b"0")):
@@ -40,8 +58,8 @@ def connected(port: int) -> bool:
     return any(row[:2] == (port, _ESTABLISHED) for name in ("tcp", "tcp6") for row in _table(name))
 
 
-def _table(name: str) -> Iterator[tuple[int, bytes, bytes, bytes, bytes]]:
-    """Local port, state, inode, user and local address of each socket.
+def _table(name: str) -> Iterator[tuple[int, bytes, bytes, bytes, bytes, bytes, int]]:
+    """Local port, state, inode, user and local address of each socket; address and port of the other end.
 
     proc(5): number, local address:port, remote one, state, …, the eighth word is the user, the tenth the inode.
     """
@@ -51,7 +69,8 @@ def _table(name: str) -> Iterator[tuple[int, bytes, bytes, bytes, bytes]]:
             for line in file:
                 words = line.split(None, 10)
                 address, _, port = words[1].rpartition(b":")
-                yield int(port, 16), words[3], words[9], words[7], address
+                peer, _, there = words[2].rpartition(b":")
+                yield int(port, 16), words[3], words[9], words[7], address, peer, int(there, 16)
     except OSError:  # no IPv6
         return
 

@@ -14,9 +14,13 @@ from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.host.system_files import head_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from mslaunch.datamodel.node_plan import AppPlan, RankPlan
 
 _PYTHONS = ("python", "pypy")
+_FLAGS = frozenset("bBdEiIOPqRsSuvx")  # options of python that take no value, and after which a script follows
+_VALUED = ("-W", "-X")  # those that take one
 _SPAWN_ERRORS = {
     errno.ENOEXEC: "{name} is no program for this machine, or a script whose first line is not #!",
     errno.ENOENT: "the interpreter that {name} asks for in its first line is missing",  # the file itself is there
@@ -84,6 +88,33 @@ def check_wdir(wdir: str) -> None:
         if not met:
             what = f"the working directory {wdir} {problem}"
             raise LaunchError(what, todo="make it there, or name another with --wdir", code=EXIT_NOT_STARTED)
+
+
+def check_script(argv: Sequence[str], wdir: str) -> None:
+    """Raises `LaunchError` if `argv` gives Python a script that is not there: Python itself says so too late.
+
+    By then the job counts as running, and a detached one has nobody who reads what Python prints.
+    """
+    name = script_of(argv)
+    path = os.path.join(wdir, name)
+    if name and not os.path.exists(path):
+        todo = "it has to be on each host that has ranks: copy it there, or let --preload-files send it"
+        raise LaunchError(f"there is no file {path} for {argv[0]}", todo=todo, code=EXIT_NOT_FOUND)
+
+
+def script_of(argv: Sequence[str]) -> str:
+    """The script that a command line of Python names; "" if it names none, as with -c and -m, or is not Python's."""
+    if not is_python_name(argv[0]):
+        return ""
+    words = iter(argv[1:])
+    for word in words:
+        if word[:1] != "-":
+            return word
+        if word in _VALUED:
+            next(words, "")
+        elif word == "-" or not (word.startswith(_VALUED) or _FLAGS.issuperset(word[1:])):
+            break
+    return ""
 
 
 def explain_spawn(name: str, error: OSError) -> LaunchError:

@@ -14,7 +14,7 @@ from mslaunch.datamodel.jobmap import Allocation, JobMap
 from mslaunch.datamodel.node_plan import SERVICE_BASE
 from mslaunch.datamodel.outcome import Failure, Outcome
 from mslaunch.datamodel.request import Request
-from mslaunch.errors import UnreachedError
+from mslaunch.errors import EXIT_TIMEOUT, UnreachedError
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple, load, partial
 from mslaunch.host.own_addresses import addresses, is_local
 from mslaunch.host.system_files import head_of
@@ -186,7 +186,9 @@ class JobAttempt:
             {STDOUT: context.stdout, STDERR: context.console.stderr},
             context.console.info,
             self._addresses() if policy.needs_addresses and self.agents else None,
-            AttemptInfo(self.number, 0 < self.number <= most_restarts(self.request), services),
+            AttemptInfo(
+                self.number, 0 < self.number <= most_restarts(self.request), services, bool(self.request.timeout)
+            ),
         )
         self._opened = True
 
@@ -259,18 +261,13 @@ class JobAttempt:
 
     def _records(self) -> JobWatcher | None:
         """For observers and --hang-timeout, if there are any."""
-        context, write, records = self._context, self.output.write, None
-        if context.observers:
-            from mslaunch.launcher.job.job_records import JobRecords
+        context, request = self._context, self.request
+        if not (context.observers or request.hang.seconds):
+            return None
+        from mslaunch.launcher.monitoring.watched_job import WatchedJob
 
-            emit, heard = context.observers.emit, context.observers.listener
-            records = JobRecords(emit, self.state, self.number, write, self._failure, heard)
-        if not self.request.hang.seconds:
-            return records
-        from mslaunch.launcher.monitoring.hang_watch import HangWatch
-
-        post = context.interrupts.post
-        return HangWatch(context.loop, self.request, self.state, write, records, post, self._caller.cwd)
+        job = WatchedJob(self.state, self.number, self.output.write, self._failure)
+        return job.watcher(context.observers, request, context.loop, context.interrupts.post, self._caller.cwd)
 
     def _plans(self) -> JobPlans:
         """What is made once ports and addresses are known."""
@@ -340,6 +337,10 @@ class JobAttempt:
             from mslaunch.launcher.messages.closing_report import restarts_text, with_last_words
 
             failure = with_last_words(failure, self.output.tail) if failure else None
+            if failure and failure.code == EXIT_TIMEOUT and self.output.tracebacks:
+                from mslaunch.launcher.late_tracebacks import with_tracebacks
+
+                failure = with_tracebacks(failure, self.request, self.jobmap, table, self.output, self._context.began)
             restarts = tuple(
                 restarts_text(table.names.name(member.rank), table.hosts[member.node], member.past, member.run_count)
                 for member in restarted

@@ -11,7 +11,7 @@ import time
 
 from mslaunch.datamodel.outcome import Failure, Outcome
 from mslaunch.datamodel.request import Request
-from mslaunch.errors import EXIT_NO_PROGRESS, EXIT_USAGE, LaunchError, UsageError, no_memory
+from mslaunch.errors import EXIT_NO_PROGRESS, EXIT_USAGE, LaunchError, UsageError, counted, no_memory
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.launcher.agents.start_agents import OpenLinks
 from mslaunch.launcher.attempt import JobAttempt, LaunchContext, is_this_host
@@ -60,6 +60,10 @@ def run(request: Request, caller: Caller) -> Outcome:
         try:
             if request.cluster.host_meeting and not request.do_not_launch:
                 return _run_with_peers(context, request)
+            if request.cluster.share and not request.do_not_launch:
+                from mslaunch.launcher.peers.absent_ranks import watch
+
+                watch(request, loop, context.observers, context.console.info)
             return _Launch(context, request).run()
         except BaseException as error:
             context.observers.emit(LaunchRefused, error)
@@ -247,7 +251,7 @@ class _Launch:
         request, console, placed = self._request, self._console, self._attempt.placed
         if not allocation.declared and placed.jobmap.oversubscribed:
             ranks, cores = len(placed.jobmap.placements), allocation.nodes[0].slots
-            console.info(f"{ranks} ranks share {cores} core{'s' if cores != 1 else ''}")
+            console.info(f"{ranks} ranks share {counted(cores or 0, 'core')}")
         report_missing_exports(self._context, request)
         for app in request.apps:
             if os.path.basename(app.argv[0]) in LAUNCHERS or "-m" in app.argv[1:4]:

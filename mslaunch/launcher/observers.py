@@ -89,6 +89,13 @@ class RankEnded(NamedTuple):
     by_us: bool = False  # mslaunch has ended it, because of the failure of another, or as it was asked
 
 
+class Waiting(NamedTuple):
+    """Ranks that other commands start have not come to where all meet; "": they have, or nobody waits any more."""
+
+    time: float
+    text: str  # who is here, and what to do
+
+
 class OutputCounted(NamedTuple):
     """How many bytes the ranks and services of an attempt have written."""
 

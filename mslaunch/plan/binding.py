@@ -51,7 +51,7 @@ def check(policy: Policy) -> None:
     cpu = "hwthread" if uses_hwthreads(policy) else "core"
     if policy.pe and policy.bind_to not in ("", "none", cpu):
         raise UsageError(
-            f"PE={policy.pe} gives each rank {policy.pe} cpus, which cannot be one {policy.bind_to}",
+            f"PE={policy.pe} gives each rank {counted(policy.pe, 'cpu')}, which cannot be one {policy.bind_to}",
             f"--bind-to {policy.bind_to}",
             f"with PE=n only --bind-to {cpu} can be said, and is what happens if nothing is",
         )
@@ -254,7 +254,8 @@ class _NodeBinding:
         cpus = sorted(set(self._cpus))
         if ranks > len(cpus):
             raise AllocationError(
-                f"{ranks} ranks on {self._name}, and --cpu-list {self._policy.cpu_set} names {len(cpus)} cpus",
+                f"{ranks} ranks on {self._name}, and --cpu-list {self._policy.cpu_set} names "
+                f"{counted(len(cpus), 'cpu')}",
                 f"--bind-to {ORDERED}",
                 "list a cpu for each rank of a node, or ask for fewer ranks",
             )

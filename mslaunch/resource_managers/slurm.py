@@ -14,7 +14,7 @@ processes of its steps, our agents and ranks among them, and SIGKILL after KillW
 from __future__ import annotations
 
 from mslaunch.datamodel.jobmap import Allocation, Node
-from mslaunch.errors import LaunchError
+from mslaunch.errors import LaunchError, counted
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 from mslaunch.resource_managers.managers import Grant
 from mslaunch.resource_managers.node_lists import counts, expand
@@ -104,7 +104,9 @@ def _component(environ: Mapping[str, str], group: int) -> Component:
     name = f"SLURM_JOB_CPUS_PER_NODE{end}" if in_step else f"SLURM_TASKS_PER_NODE{end}"
     slots = _read(counts, environ, name)
     if len(nodes) != len(slots):
-        raise LaunchError(f"{name}={environ[name]} is for {len(slots)} nodes, and the job has {len(nodes)}", todo=_JOB)
+        raise LaunchError(
+            f"{name}={environ[name]} is for {counted(len(slots), 'node')}, and the job has {len(nodes)}", todo=_JOB
+        )
     each = environ.get("SLURM_CPUS_PER_TASK", "1") if in_step else "1"
     share = int(each) if each.isascii() and each.isdigit() and 0 < len(each) < 7 else 1
     return Component(group, nodes, [cpus // max(1, share) for cpus in slots])

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 
-from mslaunch.errors import LaunchError, LinkError
+from mslaunch.errors import LaunchError, LinkError, counted
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple, partial
 from mslaunch.protocol.call_proof import ARGUMENT, CALL, LONGEST, NO_CALL, TOKEN
 from mslaunch.transport.bootstrap.command_lines import calling_script, file_argv
@@ -247,7 +247,7 @@ class TasksStart:
         if found:
             node, task = found
             said, seconds = _last_line(task.noise()), self._context.policy.timeout
-            what = said or f"no agent has called back within {seconds:g} seconds"
+            what = said or f"no agent has called back within {counted(seconds, 'second')}"
             self._context.failed(node, LinkError(what, name, _TODO))
             task.end(0.0)
             self._start_next()

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 
-from mslaunch.errors import LaunchError, LinkError
+from mslaunch.errors import LaunchError, LinkError, counted
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.protocol.call_proof import CALL, LONGEST, TOKEN
 from mslaunch.transport.bootstrap.command_lines import boot_argv, calling_argv
@@ -165,7 +165,7 @@ class _SrunStart:
 
     def _too_late(self) -> None:
         said, seconds = self._step.noise(), self._context.policy.timeout
-        self._fail(lambda name: _reason(name, said) or f"no agent has called back within {seconds:g} seconds")
+        self._fail(lambda name: _reason(name, said) or f"no agent has called back within {counted(seconds, 'second')}")
 
     def _fail(self, reason: Callable[[str], str]) -> None:
         waiting, self._waiting = self._waiting, {}

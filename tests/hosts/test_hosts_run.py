@@ -177,6 +177,7 @@ def test_the_variable_itself_arrives(run):
     ("make", "words", "code", "says"),
     [
         ("echo '#!/bin/sh' > {0}; chmod 755 {0}", ("{0}",), 127, "the program '{0}' does not exist"),
+        ("echo 'print(1)' > {0}", ("python3", "-u", "{0}"), 127, "there is no file {0} for python3"),
         ("mkdir {0}", ("--wdir", "{0}", "true"), 126, "the working directory {0} does not exist"),
     ],
 )

@@ -92,10 +92,32 @@ def test_the_command_returns_when_all_ranks_run_and_stop_ends_them(detach, ask, 
     assert shown.code == 0 and b"job 1 has been running since" in shown.out and b"ranks: 2" in shown.out
     assert b" running " in ask("--status").out
     stopped = ask("--stop", "1")
-    assert stopped.code == 0 and b"exit code 1: ended by SIGTERM" in stopped.out
+    assert stopped.code == 0 and b"exit code 1: stopped by --stop\n" in stopped.out
     assert not entry.process.lives
-    assert ask("--status", "1").code == 1
+    shown = ask("--status", "1")
+    assert shown.code == 1 and b"how it ended:\n    stopped by --stop, after " in shown.out
+    assert b"SIGTERM" not in shown.out and b"      ended by mslaunch: ranks 0-1\n" in shown.out
     assert "ended by mslaunch: ranks 0-1" in Path(entry.log).read_text()
+
+
+def test_a_job_that_others_than_stop_have_ended(detach, ask):
+    _, entry = detach("-n", "1", *BLOCKED)
+    entry.process.send(signal.SIGTERM)
+    wait_for_end(entry)
+    assert b"exit code 1: ended by SIGTERM" in ask("--status", "1").out
+
+
+def test_status_says_why_a_job_failed(detach, ask, tmp_path):
+    """Also of a quiet job, in whose log there is no block."""
+    script = "echo $$ > pid.0; read line < gate; echo 'ValueError: boom' >&2; exit 7"
+    _, entry = detach("-q", "-n", "1", "--output-filename", "logs", "sh", "-c", script)
+    answer(tmp_path, "\n", 1)
+    wait_for_end(entry)
+    shown = ask("--status", "1").out.decode()
+    assert f"launcher's log: {entry.log}" in shown
+    lines = shown.partition("  how it ended:\n    rank 0 ended with exit code 7 on ")[2].splitlines()
+    assert lines[1] == "      | ValueError: boom" and lines[2].startswith("      log: logs/"), shown
+    assert Path(entry.log).read_text() == "ValueError: boom\n"
 
 
 @pytest.mark.parametrize(("text", "code", "how"), [("0\n", 0, "all ranks succeeded"), ("3\n", 3, "rank 0 ")])
@@ -175,6 +197,24 @@ def test_a_missing_script_is_refused(run, jobs, tmp_path, words):
     assert refused.code == 127
     assert f"mslaunch: there is no file {tmp_path}/gone" in refused.err
     assert not JobRegistry(jobs).entries() and not list(tmp_path.glob("*.log"))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--detach", "-H", "localhost:2", "-n", "2", "python3", "gone.py"],
+        ["--detach", *through_rsh("alpha", "beta"), "-n", "2", "python3", "-u", "gone.py"],
+        ["--worker_num=2", "-H", "localhost:2", "--log_dir=logs", "gone.py"],
+    ],
+    ids=["here", "elsewhere", "msrun"],
+)
+def test_a_script_that_an_agent_does_not_find_is_refused(run, jobs, tmp_path, words):
+    """It counted as a job that runs, whose reason nobody saw."""
+    refused = run(words, env=jobs)
+    assert refused.code == 127 and refused.out == b"", refused
+    assert refused.err.count(f"there is no file {tmp_path}/gone.py for python") == 1, refused.err
+    assert "not started: ranks 0-1" in refused.err
+    assert not JobRegistry(jobs).entries()
 
 
 @pytest.mark.parametrize("closed", [(1,), (0, 1), (0, 1, 2), ()], ids=str)

@@ -78,6 +78,14 @@ def test_a_missing_program_is_reported(run, where):
 
 
 @WHERE
+def test_a_missing_script_is_reported(run, where, tmp_path):
+    ended = run([*where, "-n", "4", "python3", "-u", "exmples/net.py"])
+    assert ended.code == 127 and ended.out == b""
+    assert ended.err.count(f"there is no file {tmp_path}/exmples/net.py for python3") == 1, ended.err
+    assert "not started: ranks 0-3" in ended.err and "--preload-files" in ended.err
+
+
+@WHERE
 def test_a_missing_path_is_reported(run, where):
     ended = run([*where, "-n", "2", "./no/such/program"])
     assert ended.code == 127

@@ -125,3 +125,33 @@ def test_a_report_that_cannot_be_written_is_an_error(run):
         ended = run([option, "no/such/place", "-n", "1", "echo", "begun"])
         assert (ended.code, ended.out) == (1, b"")
         assert ended.err.startswith(f"mslaunch: {option}: ") and "No such file or directory" in ended.err
+
+
+RAISES = """
+import os, sys, time
+if os.environ["OMPI_COMM_WORLD_RANK"] == "1":
+    try:
+        raise ValueError("bad input on 1")
+    except ValueError:
+        import traceback
+        traceback.print_exc()
+time.sleep(1000)
+"""
+
+
+def test_a_traceback_before_the_time_limit_is_told(run, tmp_path):
+    """As of mpi4py: the exception of one rank leaves all of them waiting."""
+    (tmp_path / "raises.py").write_text(RAISES)
+    ended = run(["--oversubscribe", "-n", "2", "--timeout", "3", sys.executable, "raises.py"])
+    assert ended.code == 110
+    assert re.search(r"\n  rank 1 printed a traceback [0-3] s before \(ValueError: bad input on 1\)\n", ended.err), (
+        ended.err
+    )
+
+
+def test_a_traceback_that_the_time_limit_has_caused_is_not(run, tmp_path):
+    raises = (
+        "import signal, sys, time; signal.signal(15, lambda *_: 1 / 0); print('ready', flush=True); time.sleep(1000)"
+    )
+    ended = run(["-n", "1", "--timeout", "2", sys.executable, "-c", raises])
+    assert ended.code == 110 and "ZeroDivisionError" in ended.err and "printed a traceback" not in ended.err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import subprocess
 import sys
 from pathlib import Path
 
@@ -53,6 +54,39 @@ def test_one_command_on_each_host() -> None:
     ends = [job.end() for job in jobs]
     assert [end.lines for end in ends] == [["0 0 0 4 2", "1 1 0 4 2"], ["2 0 1 4 2", "3 1 1 4 2"]], ends
     assert [end.code for end in ends] == [0, 0]
+
+
+MEETS = """
+import os, socket, sys
+place = "127.0.0.1", int(os.environ["MASTER_PORT"])
+if os.environ["RANK"] == "0":
+    server = socket.create_server(place)
+line = socket.create_connection(place)
+if os.environ["RANK"] == "0":
+    both = [server.accept()[0] for _ in range(2)]
+    sys.stdin.read()
+else:
+    line.recv(1)
+"""
+
+
+def test_a_host_that_was_forgotten_is_told(tmp_path: Path) -> None:
+    """The ranks that are here wait for the others in silence."""
+    (tmp_path / "meets.py").write_text(MEETS)
+    words = ["--nnodes=2", f"--master-port={free_port()}", "--no-python", sys.executable, tmp_path / "meets.py"]
+    first = Job(["--dialect", "torchrun", *map(str, words)], environment(), stdin=subprocess.PIPE)
+    said = first.expect_error(b"-H HOST1,HOST2\n").decode()
+    assert (
+        f"mslaunch: 1 of 2 ranks is here; they wait for 1 more at 127.0.0.1, {words[1][9:].replace('port=', 'port ')}\n"
+        in said
+    )
+    assert "--node-rank (0 here, 1 there)" in said
+    second = torchrun("--node-rank=1", *words)
+    first.expect_error(b"all 2 are here")
+    ends = [first.end(), second.end()]
+    assert [end.code for end in ends] == [0, 0], ends
+    for job in (first, second):
+        job.wait_gone()
 
 
 def test_a_port_that_is_taken_is_told_before_anything_starts(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from trainings import EXAMPLES, MARKS, NET, Launch, check_training, launch_in
+from trainings import EXAMPLES, LAUNCHER, MARK, MARKS, NET, Job, Launch, check_training, environment, launch_in
 
 pytestmark = MARKS
 
@@ -36,6 +36,18 @@ def test_training_with_the_command_line_of_msrun(launch: Launch) -> None:
         check_training((logs / f"worker_{rank}.log").read_text(), rank, workers)
     assert "meta_server_node" in (logs / "scheduler.log").read_text()
     assert job.out.read_text().count(f"parameters equal on all {workers} ranks") == workers  # --join=True shows all
+
+
+def test_a_host_that_was_forgotten_is_told_and_may_still_come(launch: Launch) -> None:
+    words = ["--worker_num=2", "--local_worker_num=1", "--join=True", "--cluster_time_out=90"]
+    first = launch.start(*words, "--node_rank=0", "--log_dir=first", str(NET))
+    first.wait_for("1 of 2 workers is here; MindSpore waits for 1 more at 127.0.0.1, port 8118", first.err)
+    other = launch.directory / "other"  # as if it were another host
+    other.mkdir()
+    line_there = [*LAUNCHER, *words, "--node_rank=1", "--log_dir=second", str(NET)]
+    second = Job(line_there, other, environment(**{MARK: str(launch.directory)}))
+    first.wait_for("mslaunch: all 2 are here", first.err)
+    assert (first.end(), second.end()) == (0, 0), first.said + second.said
 
 
 def test_a_taken_port_is_reported_before_anything_starts(launch: Launch) -> None:

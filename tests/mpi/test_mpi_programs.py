@@ -155,6 +155,18 @@ def test_a_child_that_cannot_be_started(library, stage, python):
 # --- the ways to end
 
 
+def test_an_exception_that_hangs_the_job_is_in_the_report_of_the_time_limit(library, here, tmp_path):
+    program = tmp_path / "raises.py"
+    program.write_text(
+        "from mpi4py import MPI\nworld = MPI.COMM_WORLD\nworld.barrier()\n"
+        "if world.rank:\n    raise ValueError('bad input')\nworld.recv(source=1)\n"
+    )
+    ended = here.run(library, 2, [library.python, str(program)], "--timeout", "10")
+    assert ended.code == 110, ended.err
+    assert "s before (ValueError: bad input); " in ended.err
+    assert f"-m mpi4py {program} would have ended the job" in ended.err
+
+
 @pytest.mark.parametrize("code", [7, 1, 255])
 def test_abort(library, stage, python, code):
     """Its code is the command's, in one closing block, which names the rank and the call.

@@ -11,7 +11,7 @@ from mslaunch.cli.hydra import config_file
 from mslaunch.cli.hydra.options import EXAMPLES, EXTRAS, OTHERS, TABLE, USAGE, VARIABLES, HydraOptions
 from mslaunch.cli.parser import options
 from mslaunch.cli.parser.options import Index, Option, assemble, own_fields
-from mslaunch.errors import UsageError
+from mslaunch.errors import UsageError, counted
 from mslaunch.faststd import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -198,6 +198,6 @@ def _hosts(entries: Sequence[HostLine], ranks: int, own: HydraOptions) -> Iterat
     if own.rankmap is None:
         return machinefile.deal(entries)
     if len(own.rankmap) < ranks:
-        what = f"it has hosts for {len(own.rankmap)} ranks, {ranks} start"
+        what = f"it has hosts for {counted(len(own.rankmap), 'rank')}, {ranks} start"
         raise UsageError(what, "-rankmap", "name a host for each rank")
     return machinefile.by_rankmap(entries, own.rankmap)

@@ -14,7 +14,7 @@ from mslaunch.cli.parser.options import POD_VARIABLES
 from mslaunch.cli.parser.readers import is_number
 from mslaunch.cli.pods import scheduler_address
 from mslaunch.datamodel.request import Request, Share
-from mslaunch.errors import UsageError
+from mslaunch.errors import UsageError, counted
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.host.own_addresses import source_address
 
@@ -83,7 +83,7 @@ def _numbers(own: MsrunOptions) -> tuple[int, int, list[str]]:
     if said is None and here is not None and not others:
         total = here
         if here != _WORKERS:
-            notes = [f"--worker_num is not given, so the job has the {here} workers of --local_worker_num"]
+            notes = [f"--worker_num is not given, so the job has the {counted(here, 'worker')} of --local_worker_num"]
     else:
         total = said or max(_WORKERS, here or 0)
     local = here or (min(total, _WORKERS) if others else total)

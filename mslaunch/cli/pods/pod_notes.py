@@ -5,6 +5,7 @@ from __future__ import annotations
 from mslaunch.cli.pods import scheduler_address
 from mslaunch.cli.pods.operator_pod import SCHEDULER, OperatorPod
 from mslaunch.datamodel.request import Share
+from mslaunch.errors import counted
 from mslaunch.faststd import NamedTuple
 
 
@@ -46,7 +47,9 @@ def summary(pod: OperatorPod, share: Share, local: int) -> str:
     """What this pod does in the job."""
     at = f"[{pod.address}]:{pod.port}" if ":" in pod.address else f"{pod.address}:{pod.port}"
     if share.role == SCHEDULER:
-        return f"pod of {pod.operator}: the scheduler of {pod.total} workers, at {at}; messages call it rank 0"
+        return (
+            f"pod of {pod.operator}: the scheduler of {counted(pod.total, 'worker')}, at {at}; messages call it rank 0"
+        )
     if share.role:
         return f"pod of {pod.operator}: parameter server {pod.number}; the scheduler is at {at}"
     if share.first is None:

@@ -7,7 +7,7 @@ nothing is started, and every host is assumed to be like this one, as mpirun doe
 
 from __future__ import annotations
 
-from mslaunch.errors import EXIT_LOST, LaunchError, LinkError, UnreachedError
+from mslaunch.errors import EXIT_LOST, LaunchError, LinkError, UnreachedError, counted
 from mslaunch.faststd import TYPE_CHECKING, partial
 from mslaunch.launcher.agents.connection import AgentConnection, close_all
 from mslaunch.protocol import frames
@@ -162,7 +162,7 @@ class AgentPool:
     def _log_hello(self, connection: AgentConnection) -> None:
         if connection.hello:
             host, pid, cpus, cores, python = connection.hello[:5]
-            has = f"{cores} cores, {cpus} cpus" if cores != cpus else f"{cpus} cpus"
+            has = counted(cpus, "cpu") if cores == cpus else f"{counted(cores, 'core')}, {counted(cpus, 'cpu')}"
             self._console.verbose(f"{connection.node.name}: agent {pid} on {host}, Python {python}, {has}")
 
     def disconnect_all(self) -> None:
@@ -355,7 +355,7 @@ class ConnectPhase:
             if not connection and self._loop.now() - tried <= seconds:
                 continue
             todo = connection.todo() if connection else "--connect-timeout gives it more time"
-            error = LinkError(f"no answer within {seconds:g} seconds", node.name, todo)
+            error = LinkError(f"no answer within {counted(seconds, 'second')}", node.name, todo)
             self._not_opened(node, (connection and connection.link.failure()) or error)
         self._limit = self._loop.after(max(_LOOK_AGAIN, 20 * (self._loop.now() - begin)), self._check_clocks)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 
 from mslaunch.datamodel.node_plan import is_rank
-from mslaunch.errors import LinkError, printable
+from mslaunch.errors import LinkError, counted, printable
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 from mslaunch.frameworks.table import service_info
 from mslaunch.launcher import job_failure
@@ -171,7 +171,7 @@ class Startup:
         """A node has not answered in time."""
         late = list(self._room) or (self._store.missing if self._store else [])
         node = self._rendezvous.silent() if self._endpoint is None else late[0]
-        what = f"its agent did not answer within {self.patience:g} seconds"
+        what = f"its agent did not answer within {counted(self.patience, 'second')}"
         self._post(events.LinkEnded(node, LinkError(what, self._agents.host(node))))
 
     # --- services

@@ -81,7 +81,7 @@ def _not_restarted(facts: Facts) -> tuple[str, Details]:
 def _not_ready(facts: Facts) -> tuple[str, Details]:
     port, why = f"port {facts['port']}", facts["why"]
     if why == "late":
-        seconds = f"{facts['seconds']:g} {'second' if facts['seconds'] == 1 else 'seconds'}"
+        seconds = counted(facts["seconds"], "second")
         return f" did not listen at {port} within {seconds} (--ready-timeout)", ()
     if why == "mpi":
         what = f" is in MPI_Init, where all ranks meet, and others are not started before it listens at {port}"
@@ -198,7 +198,7 @@ def interrupted_text(signal: str, job: str) -> str:
 
 def timeout_text(seconds: float, source: str) -> str:
     """--timeout, while ranks run."""
-    return f"the job was still running after {seconds:g} {'second' if seconds == 1 else 'seconds'} ({source})"
+    return f"the job was still running after {counted(seconds, 'second')} ({source})"
 
 
 def _hung(facts: Facts) -> tuple[str, Details]:

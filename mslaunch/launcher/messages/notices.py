@@ -118,7 +118,7 @@ def no_host_text(
     if shrinks:
         what += f", fewer than --min-ranks {request.min_ranks}"
     elif request.min_ranks:
-        what += f" for {size} ranks; --min-ranks is for jobs of one program"
+        what += f" for {counted(size, 'rank')}; --min-ranks is for jobs of one program"
     else:
         what += f" for {counted(size, 'rank')}"
         if single and room:

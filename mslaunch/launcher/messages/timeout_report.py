@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from mslaunch.errors import counted, printable
 from mslaunch.faststd import TYPE_CHECKING
+from mslaunch.host.programs import script_of
+from mslaunch.launcher.messages.closing_report import exception
 from mslaunch.launcher.messages.failure_text import ending
 from mslaunch.plan.hosts.host_ranges import fold
 
@@ -43,7 +46,7 @@ def state_of(status: RankStatus, restarts: int, ended: bool, streams: int) -> st
         return "lost with its host" if status.reason == "lost" else status.reason
     else:
         words = ending(status) + (", but its output is still open" if streams else "")
-    return words + (f", started again {restarts} time{'s' * (restarts > 1)}" if restarts else "")
+    return words + (f", started again {counted(restarts, 'time')}" if restarts else "")
 
 
 def _folded(worlds: RankNames, statuses: Sequence[RankStatus]) -> tuple[str, str, str]:
@@ -59,3 +62,11 @@ def _cut(text: str) -> str:
 def _aligned(table: Sequence[tuple[str, ...]]) -> str:
     widths = [max(len(row[column]) for row in table) for column in range(3)]
     return "".join("  " + "  ".join([*map(str.ljust, row, widths), row[3]]) + "\n" for row in table)
+
+
+def traceback_text(name: str, seconds: float, lines: Sequence[str], argv: Sequence[str], in_mpi: bool) -> str:
+    """The rank `name`, which runs `argv`, has printed a traceback so long before the end; `lines` are its last ones."""
+    raised = exception(list(map(printable, lines)))
+    text = f"{name} printed a traceback {seconds:.0f} s before" + (f" ({raised})" if raised else "")
+    script = script_of(argv) if in_mpi else ""
+    return text + (f"; {argv[0]} -m mpi4py {script} would have ended the job" if script else "")

@@ -8,6 +8,7 @@ ranks are started again, each attempt has an Output of its own on the same termi
 from __future__ import annotations
 
 import os
+import time
 
 from mslaunch.datamodel.jobmap import JobMap
 from mslaunch.datamodel.node_plan import SERVICE_BASE, is_service
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from mslaunch.launcher.stdio.xml import XmlDocument
     from mslaunch.runtime.loop import Loop
 
+_TRACEBACK = b"Traceback (most recent call last):"
 _TAIL = 4096  #: bytes of stderr that are kept of each rank, for the report of a failure
 
 
@@ -37,6 +39,7 @@ class AttemptInfo(NamedTuple):
     attempt: int = 1
     more: bool = False  # another attempt may follow: the XML document on stdout stays open until `Output.end`
     services: tuple[int, ...] = (SERVICE_BASE,)  # those that may be started
+    limited: bool = False  # by --timeout, whose report tells who printed a traceback before
 
 
 _ONLY = AttemptInfo()
@@ -70,6 +73,8 @@ class Output:
         self._guards: dict[int, LineGuard] = {}  # for each stream that shows lines, that of its device
         self._lines: dict[int, LineSplitter] = {}  # streams that are cut into lines
         self._tails: dict[int, bytes] = {}
+        #: when each rank has printed the head of a traceback last (time.monotonic); None: nobody will ask
+        self.tracebacks: dict[int, float] | None = {} if info.limited else None
         self._streams: StreamChoice | None = None
         if places:
             if policy.streams:
@@ -146,6 +151,8 @@ class Output:
         service = is_service(rank)
         if kind == STDERR or self._merged or service:
             self._tails[rank] = (self._tails.get(rank, b"") + data[-_TAIL:])[-_TAIL:]
+            if self.tracebacks is not None and _TRACEBACK in data:
+                self.tracebacks[rank] = time.monotonic()
         kept, streams = data, self._streams  # with `streams` files have what was printed, without prefixes
         if kind in self._lines and not service and (streams is None or streams.prefixed(kind, rank)):
             data = self._lines[kind].feed(kind, rank, data)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from mslaunch.datamodel.jobmap import Allocation, Node
 from mslaunch.datamodel.request import DEFAULT_SLOTS, NO_HOSTFILE
-from mslaunch.errors import AllocationError, HostfileError
+from mslaunch.errors import AllocationError, HostfileError, counted
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 from mslaunch.plan.hosts.host_names import KEEP_DOMAINS, chosen, first_said, in_order, left_out, local_first, naming_of
 from mslaunch.plan.hosts.hostfile import parse, parse_hosts
@@ -178,7 +178,7 @@ def _again(old: Node, new: Node, line: HostLine) -> Node:
     slots = (1 if old.slots is None else old.slots) + 1
     most = old.max_slots if new.max_slots is None else new.max_slots
     if most is not None and slots > most:
-        what = f"{who} has {slots} slots now, more than its max_slots={most}"
+        what = f"{who} has {counted(slots, 'slot')} now, more than its max_slots={most}"
         raise HostfileError(what, line.source, "leave the line out, or raise max_slots")
     source = f"{old.source},{line.source.rpartition(':')[2]}" if len(old.source) < 40 else old.source
     return first_said(old, new)._replace(slots=slots, max_slots=most, source=source)

@@ -57,10 +57,11 @@ def _check_each(hosts: int, each: int, total: int | None) -> None:
         return
     todo = "change one of the numbers; or give each host its own, as in -H node01:3,node02:1"
     if total > hosts * each:
-        what = f"{counted(hosts, 'host')} with {each} workers each make {hosts * each}, and {total} are asked for"
+        have = f"{counted(hosts, 'host')} with {counted(each, 'worker')} each"
+        what = f"{have} make {hosts * each}, and {total} are asked for"
         raise UsageError(what, "--worker_num", f"name more hosts, or {todo}")
     if total % each:
-        what = f"{total} workers cannot be {each} on each host"
+        what = f"{counted(total, 'worker')} cannot be {each} on each host"
         raise UsageError(what, "--local_worker_num", todo)
 
 

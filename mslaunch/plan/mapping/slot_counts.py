@@ -131,7 +131,7 @@ class SlotCounts:
             most = "" if one.max_slots is None else f", at most {one.max_slots}"
             rows.append((one.name, f"{slots}{most}", one.source))
         more = len(self._mine) - _SHOWN
-        lines = [*aligned(rows), *([f"and {more} more nodes"] if more > 0 else [])]
+        lines = [*aligned(rows), *([f"and {counted(more, 'more node')}"] if more > 0 else [])]
         before = f" (the programs before took {self.asked})" if self.asked else ""
         way = "ask for fewer ranks, give the hosts more slots (slots=N, -H HOST:N), or add --oversubscribe"
         if self.over:

@@ -7,8 +7,10 @@ import os
 import resource
 import signal
 import stat
+import struct
 import subprocess
 import sys
+import termios
 import threading
 import time
 from collections.abc import Iterator
@@ -190,16 +192,40 @@ def test_status_without_jobs(environ: dict[str, str]) -> None:
 
 
 def test_status_lists_all_jobs(environ: dict[str, str]) -> None:
-    add(environ)
-    add(environ, running=time.time(), ranks=None, command=["msrun", "x" * 99])
+    long = ["msrun", "--worker_num=2", "x" * 99, "net.py"]
+    add(environ, began=86400.0 * 365)
+    add(environ, running=time.time(), ranks=None, command=long, program="python net.py")
     ended(environ)
     add(environ, process=me()._replace(start="1"))
     head, *rows = job_commands.status([], environ).text.splitlines()
-    assert head.split() == ["JOB", "STATE", "SINCE", "RANKS", "COMMAND"]
-    assert [row[: head.index("SINCE")].split(None, 1) for row in rows] == [
+    assert head.split() == ["JOB", "STATE", "STARTED", "ENDED", "RANKS", "PROGRAM", "COMMAND"]
+    assert [row[: head.index("STARTED")].split(None, 1) for row in rows] == [
         ["1", "starting  "], ["2", "running   "], ["3", "ended, 3  "], ["4", "killed    "],
     ]  # fmt: skip
-    assert rows[0].endswith("  4      mslaunch --detach 'a b'") and rows[1].endswith("…") and "  -  " in rows[1]
+    assert [row[head.index("ENDED") : head.index("RANKS")].strip() == "-" for row in rows] == [True, True, False, True]
+    assert rows[0][head.index("STARTED") :].startswith("01-01 "), "when it started, not since when it is in this state"
+    assert rows[0].endswith("  4      -              mslaunch --detach 'a b'")
+    assert rows[1].endswith(f"-      python net.py  {' '.join(long)}"), "not cut, for nobody knows how wide a file is"
+
+
+@pytest.mark.parametrize("columns", [40, 80, 120, 400])
+def test_the_list_on_a_terminal_has_the_program_first(environ: dict[str, str], columns: int) -> None:
+    """Two jobs of one long command line differ by their program."""
+    command = ["mslaunch", "--worker_num=2", "--local_worker_num=1", "-H", "n01,n02", "--log_dir=/home/me/logs"]
+    for name in ("one.py", "two.py"):
+        add(environ, command=[*command, name], program=f"python {name}")
+    add(environ, command=[*command, "z" * 90], program=f"python {'z' * 90}")
+    reader, writer = os.openpty()
+    fcntl.ioctl(writer, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    words = "from mslaunch.cli.main import command; import sys; sys.exit(command(['--status']))"
+    env = {**environ, "PYTHONPATH": str(Path(job_commands.__file__).parents[2])}
+    subprocess.run([sys.executable, "-c", words], stdout=writer, env=env, check=True)
+    os.close(writer)
+    head, one, two, third = os.read(reader, 1 << 16).decode().splitlines()
+    os.close(reader)
+    assert "  python one.py" in one and "  python two.py" in two and "…" in third
+    assert columns < 70 or max(map(len, (head, one, two, third))) <= columns
+    assert (" ".join(command) in one) == (columns == 400)
 
 
 def test_status_of_one_job_has_its_exit_code(environ: dict[str, str]) -> None:
@@ -216,6 +242,17 @@ def test_status_of_one_job_has_its_exit_code(environ: dict[str, str]) -> None:
         shown = job_commands.status([str(entry.number)], environ)
         assert shown.code == code and all(word in shown.text for word in words), shown.text
     assert "--stop" not in job_commands.status(["2"], environ).text
+
+
+def test_status_of_one_job_has_its_closing_block(environ: dict[str, str]) -> None:
+    block = "mslaunch: rank 0 ended with exit code 2 on n01, after 0.2 s\n  | can't open\x1b\n  log: mlx/worker_0.log\n"
+    add(environ, ended=time.time(), code=2, how="rank 0 ended with exit code 2 on n01", block=block)
+    shown = job_commands.status(["1"], environ).text
+    assert "  launcher's log: /" in shown
+    assert shown.endswith(
+        "  how it ended:\n    rank 0 ended with exit code 2 on n01, after 0.2 s\n      | can't open?\n"
+        "      log: mlx/worker_0.log"
+    )
 
 
 @pytest.mark.parametrize("act", [job_commands.status, job_commands.stop])

@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mslaunch.datamodel.node_plan import AppPlan, RankPlan
 from mslaunch.errors import LaunchError
-from mslaunch.host.programs import check_wdir, command, explain_spawn, find_program, is_python
+from mslaunch.host.programs import (
+    check_script,
+    check_wdir,
+    command,
+    explain_spawn,
+    find_program,
+    is_python,
+    script_of,
+)
 
 
 @pytest.fixture
@@ -139,3 +151,51 @@ def test_python_interpreters_are_recognised(tmp_path: Path, name: str, text: byt
     if text is not None:
         (tmp_path / name).write_bytes(text)
     assert is_python(str(tmp_path / name)) == expected
+
+
+@pytest.mark.parametrize(
+    ("line", "script"),
+    [
+        ("python net.py", "net.py"),
+        ("/usr/bin/python3.11 -u net.py -c x", "net.py"),
+        ("python -uB -O -W ignore -X dev net.py", "net.py"),
+        ("python -Wignore -Xdev net.py", "net.py"),
+        ("pypy3 dir", "dir"),
+        ("python -m net", ""),
+        ("python -um net net.py", ""),
+        ("python -c pass net.py", ""),
+        ("python - net.py", ""),
+        ("python --help-all net.py", ""),
+        ("python -V net.py", ""),
+        ("python", ""),
+        ("python -W", ""),
+        ("python-config net.py", ""),
+        ("sh net.py", ""),
+    ],
+)
+def test_the_script_of_a_command_line(line: str, script: str) -> None:
+    assert script_of(line.split()) == script
+
+
+@given(st.lists(st.sampled_from(["-u", "-B", "-OO", "-s", "-I", "-Wd", "-X dev", "-W ignore", "-q"]), max_size=5))
+def test_options_of_python_do_not_hide_its_script(options: list[str]) -> None:
+    words = [word for option in options for word in option.split()]
+    assert script_of(["python", *words, "net.py", "-m", "more"]) == "net.py"
+
+
+def test_python_takes_the_same_word_for_its_script(tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text("import sys; print(sys.argv)")
+    words = ["-uB", "-O", "-W", "ignore", "-Xdev", "-qsI", "net.py", "-c", "x"]
+    said = subprocess.run([sys.executable, *words], cwd=tmp_path, check=True, capture_output=True, text=True).stdout
+    assert said == "['net.py', '-c', 'x']\n" and script_of(["python", *words]) == "net.py"
+
+
+def test_a_script_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(LaunchError, match=f"there is no file {tmp_path}/sub/net.py for python3") as caught:
+        check_script(["python3", "sub/net.py"], str(tmp_path))
+    assert caught.value.code == 127 and "--preload-files" in caught.value.todo
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "net.py").touch()
+    check_script(["python3", "sub/net.py"], str(tmp_path))
+    check_script(["python3", f"{tmp_path}/sub"], "/")  # a directory may have a __main__.py
+    check_script(["sh", "sub/gone.py"], str(tmp_path))

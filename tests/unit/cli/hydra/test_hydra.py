@@ -451,7 +451,7 @@ def test_a_program_may_have_an_argument_named_configfile(words):
         (["-f", "none", "prog"], "-f", "none"),
         (["-rankmap", "0", "prog"], "-rankmap", "no hosts are named"),
         (["-rankmap", "0,5", "-hosts", "a,b", "-n", "2", "prog"], "-rankmap", "no host 5"),
-        (["-rankmap", "0", "-hosts", "a,b", "-n", "2", "prog"], "-rankmap", "1 ranks, 2 start"),
+        (["-rankmap", "0", "-hosts", "a,b", "-n", "2", "prog"], "-rankmap", "1 rank, 2 start"),
         (["-rankmap", "x", "-hosts", "a", "prog"], "-rankmap", "(0,2,2)"),
         (["-rankmap", "-1", "-hosts", "a", "prog"], "-rankmap", "(0,2,2)"),
         (["-skip-launch-node", "prog"], "-skip-launch-node", "no hosts"),
