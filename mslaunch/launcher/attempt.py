@@ -151,6 +151,10 @@ class JobAttempt:
         ranks, first = len(self.jobmap.placements), self.jobmap.first
         self._stdin_ranks = stdin_ranks(request, ranks, first)
         xterm_ranks(request, ranks, first)
+        if self.number == 1 and (request.output.fold or request.output.shown):
+            from mslaunch.launcher.stdio.output_checks import check_output
+
+            check_output(request, ranks)
         check_fewest(request, ranks)
         check_shared(request)
         self._steps: Sequence[ProgramStep] = ()

@@ -39,7 +39,7 @@ EXAMPLES = (
 EXTRAS = (
     "H", "hostfile", "x", "pty", "grace", "term-to", "timeout", "warn", "rsh-agent", "ssh-accept-new",
     "resource-manager", "wait-hosts", "connect-timeout", "agent-python", "fanout", "heartbeat", "lease",
-    "display-table", "display-allocation", "do-not-launch", "report-bindings", "tag-output", "timestamp-output",
+    "display-table", "display-allocation", "do-not-launch", "report-bindings", "tag-output", "timestamp-output", "fold",
     "devices-per-rank", "devices", "enable-recovery", "max-restarts", "restart", "restart-delay", "min-ranks",
     "record", "events", "on-event", "metrics",
     "max-restart-delay", "progress-file", "max-no-progress", "device-wait", "server_num", "scheduler-runs", "q", "v",

@@ -96,6 +96,7 @@ NOT_IN_MSRUN = NOT_IN_HYDRA - set(MSRUN_EXTRAS) | {
     "merge-stderr-to-stdout",
     "n",
     "path",
+    "show-ranks",
     "stdin",
     "wdir",
 }
