@@ -291,6 +291,7 @@ class Request(NamedTuple):
     do_not_launch: bool = False
     quiet: bool = False
     verbose: bool = False
+    color: str = "auto"  # --color: auto, yes, no
     cluster: ServicePolicy = ServicePolicy()
     devices: DevicePolicy = DevicePolicy()
     monitor: MonitorPolicy = MonitorPolicy()

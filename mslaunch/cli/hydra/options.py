@@ -28,7 +28,8 @@ EXTRAS = (
     "pty", "merge-stderr-to-stdout", "grace", "term-to", "timeout", "warn", "rsh-agent", "ssh-accept-new",
     "resource-manager", "wait-hosts", "connect-timeout", "agent-python", "fanout", "heartbeat", "lease", "spawn",
     "devices-per-rank", "devices", "horovod", "env-for", "fill", "ready", "ready-timeout", "display-table",
-    "display-allocation", "do-not-launch", "record", "events", "on-event", "metrics", "fold", "show-ranks", "q",
+    "display-allocation", "do-not-launch", "record", "events", "on-event", "metrics", "fold", "show-ranks", "color",
+    "q",
 )  # fmt: skip
 _demux = readers.ignored_choice("poll", "select")
 USAGE = "Usage: mslaunch --dialect hydra [options] program [arguments]"

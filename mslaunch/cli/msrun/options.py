@@ -41,8 +41,8 @@ EXTRAS = (
     "resource-manager", "wait-hosts", "connect-timeout", "agent-python", "fanout", "heartbeat", "lease",
     "display-table", "display-allocation", "do-not-launch", "report-bindings", "tag-output", "timestamp-output", "fold",
     "devices-per-rank", "devices", "enable-recovery", "max-restarts", "restart", "restart-delay", "min-ranks",
-    "record", "events", "on-event", "metrics",
-    "max-restart-delay", "progress-file", "max-no-progress", "device-wait", "server_num", "scheduler-runs", "q", "v",
+    "record", "events", "on-event", "metrics", "max-restart-delay", "progress-file", "max-no-progress", "device-wait",
+    "server_num", "scheduler-runs", "color", "q", "v",
 )  # fmt: skip
 
 #: the help of -H, which means something else to mpirun

@@ -45,7 +45,7 @@ EXTRAS = (
     "resource-manager", "wait-hosts", "connect-timeout", "agent-python", "fanout", "heartbeat", "lease",
     "devices-per-rank", "devices", "horovod", "env-for", "display-table", "display-allocation", "do-not-launch",
     "record", "events", "on-event", "metrics", "report-bindings", "restart-delay", "max-restart-delay",
-    "progress-file", "max-no-progress", "device-wait", "fold", "q", "v",
+    "progress-file", "max-no-progress", "device-wait", "fold", "color", "q", "v",
 )  # fmt: skip
 #: the help of -H, which means something else to mpirun
 HOSTS_HELP = "hosts of all ranks, NAME with commas between; --nproc-per-node ranks on each; may be repeated"

@@ -154,6 +154,7 @@ DONE = [
     (["xterm", "0,2-3!"], output(xterm="0,2-3!")),
     (["xterm", "-1"], output(xterm="-1")),
     (["fold"], output(fold=True)),
+    (["color", "no"], job(color="no")),
     (["show-ranks", "4,0-1,1"], output(shown=(0, 1, 4))),
     (["stdin", "3"], job(stdin="3")),
     (["stdin", "none"], job(stdin="none")),
