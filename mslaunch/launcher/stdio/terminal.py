@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from mslaunch.runtime.loop import Loop
 
 _COLUMNS = 80  # of a terminal that does not tell
+_NAMED_AFTER = 1.0  # seconds of progress, which begins after one, until the hosts that are waited for are named
+_MOST_NAMED = 1000  # of more no line has room
 FLUSH_SECONDS = 3.0  #: how long the end of a launch waits for a device that takes nothing
 
 
@@ -129,6 +131,7 @@ class Console:
         self._quiet = quiet
         self._verbose = verbose
         self._paint = paint
+        self._connecting: float | None = None  # when progress began to be shown
         #: the function that shows progress, on a terminal
         self.observers: list[Observer] = [self._show_progress] if not quiet and os.isatty(fd) else []
 
@@ -155,8 +158,14 @@ class Console:
     def _show_progress(self, record: Any) -> None:
         """A line that replaces the one before, until no host is waited for."""
         if isinstance(record, Connecting):
-            again = f"; tried again: {printable(record.again)}" if record.again else ""
-            text = "" if record.over else f"connecting {record.answered}/{record.hosts} hosts{again}"
+            began = self._connecting if self._connecting is not None else record.time
+            self._connecting = None if record.over else began
+            about = f"; tried again: {record.again}" if record.again else ""
+            if not about and record.time - began >= _NAMED_AFTER and 0 < len(record.waiting) <= _MOST_NAMED:
+                from mslaunch.plan.hosts.host_ranges import fold
+
+                about = f", waiting for {fold(sorted(record.waiting))}"
+            text = "" if record.over else printable(f"connecting {record.answered}/{record.hosts} hosts{about}")
             self.stderr.send(f"\r\x1b[K{text[: self._width - 1]}".encode("utf-8", "replace"))
 
     @property
