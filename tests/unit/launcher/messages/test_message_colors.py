@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mslaunch.errors import printable
@@ -77,6 +77,7 @@ def test_a_line_that_was_not_understood_may_still_say_no(line: str, choice: str)
     assert choice_of(line.split()) == choice
 
 
+@settings(deadline=None)
 @given(st.sampled_from(["error", "notice", "detail"]), st.text(max_size=40), st.booleans())
 def test_nothing_but_colors_is_added_and_all_are_ended(kind: str, text: str, ours: bool) -> None:
     text = printable(("mslaunch: rank 3 and ranks 0-1, 5 of world 2 " if ours else "") + text)

@@ -7,7 +7,7 @@ import sys
 import traceback
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mslaunch.launcher.stdio.line_blocks import BlockSplitter
@@ -66,17 +66,20 @@ def printed_by_python(text: str) -> bytes:
 CUTS = st.lists(st.integers(0, 1 << 16), max_size=8)
 
 
+@settings(deadline=None)
 @given(st.lists(st.binary(max_size=6) | st.sampled_from([b"", b"a", b"\t"]), max_size=8), CUTS)
 def test_lines_are_blocks_however_they_come(lines: list[bytes], cuts: list[int]) -> None:
     lines = [line.replace(b"\n", b"").replace(b"\r", b"") for line in lines]
     assert fed(b"".join(line + b"\n" for line in lines), cuts) == lines
 
 
+@settings(deadline=None)
 @given(CUTS)
 def test_an_unfinished_line_is_a_block_at_the_end_of_its_stream(cuts: list[int]) -> None:
     assert fed(b"a\n\nrest", cuts) == [b"a", b"", b"rest"]
 
 
+@settings(deadline=None)
 @given(CUTS)
 def test_of_a_line_that_was_written_again_and_again_the_last_state_is_left(cuts: list[int]) -> None:
     assert fed(b"a\r\n\r 10%\r 20%\r100%\ndone\r\n50%\r60%\r", cuts) == [b"a", b"100%", b"done", b"60%"]
@@ -96,6 +99,7 @@ def test_a_line_without_an_end_is_cut() -> None:
     assert b"".join(blocks) == b"x" * (5 * LONGEST) and max(map(len, blocks)) <= 2 * LONGEST
 
 
+@settings(deadline=None)
 @given(CUTS)
 def test_the_number_that_torch_puts_before_lines_is_left_out_if_it_is_that_of_the_rank(cuts: list[int]) -> None:
     text = b"[rank3]: loss\n[rank4]: loss\n[rank3]:[W1] note\n[rank3]: \n"
@@ -104,6 +108,7 @@ def test_the_number_that_torch_puts_before_lines_is_left_out_if_it_is_that_of_th
 
 @pytest.mark.parametrize("program", [PLAIN, CAUSED, DEEP], ids=["plain", "with causes", "recursion"])
 @pytest.mark.parametrize("prefix", [b"", b"[rank0]: "])
+@settings(deadline=None)
 @given(cuts=CUTS)
 def test_a_traceback_is_one_block_and_its_last_line(program: str, prefix: bytes, cuts: list[int]) -> None:
     text = TEXTS[program]
@@ -117,6 +122,7 @@ TEXTS = {program: printed_by_python(program) for program in (PLAIN, CAUSED, DEEP
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="exception groups came with 3.11")
+@settings(deadline=None)
 @given(cuts=CUTS)
 def test_a_traceback_of_a_group_is_one_block(cuts: list[int]) -> None:
     text = GROUPED
@@ -140,6 +146,7 @@ def traceback_text() -> bytes:
         return traceback.format_exc().encode()
 
 
+@settings(deadline=None)
 @given(
     st.lists(
         st.sampled_from([*TEXTS[CAUSED].splitlines(keepends=True), b"\n", b"x\n", b"  y\n", b"half"]), max_size=20
