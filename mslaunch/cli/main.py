@@ -62,7 +62,7 @@ def main() -> None:
 def command(argv: Sequence[str], called: str = OWN) -> int:
     """Run a command line; `called` is the path of the command.  Returns the exit code."""
     _open_standard_streams()
-    return _run_reported(lambda: _run(argv, called))
+    return _run_reported(lambda: _run(argv, called), argv)
 
 
 def parse(
@@ -163,7 +163,7 @@ def _require_end(option: str, words: Sequence[str]) -> None:
 def _run(argv: Sequence[str], called: str) -> int:
     request = parse(argv, os.environ, _read_text, called)
     for note in request.notes if not request.quiet else ():
-        _write_error(f"mslaunch: note: {note}\n")
+        _write_error(f"mslaunch: note: {note}\n", "notice", argv)
     from mslaunch.transport.fork import discard_ahead, fork_ahead
 
     if not (request.names_hosts or request.backend or request.detach or request.do_not_launch):
@@ -211,24 +211,24 @@ def _recorded(request: Request, argv: Sequence[str], called: str) -> list[str]:
     return recorded(request, (called, *argv))
 
 
-def _run_reported(act: Callable[[], int]) -> int:
+def _run_reported(act: Callable[[], int], argv: Sequence[str] = ()) -> int:
     """The exit code of `act`; prints the text that it shows or the error that it raises."""
     try:
         return act()
     except Show as shown:
         return _show(shown)
     except LaunchError as error:
-        _refuse(error)
+        _refuse(error, argv)
         return error.code
     except MemoryError:
-        _refuse(no_memory())
+        _refuse(no_memory(), argv)
         return EXIT_USAGE
     except OSError as error:
         hint = "ulimit -a shows the limits of this shell" if error.errno in _EXHAUSTED else ""
         where = str(error.filename or "")
         if where.startswith(_PACKAGE):  # a module that could not be imported: no file of the user's
             where = ""
-        _refuse(LaunchError(f"the system refused: {error.strerror or error}", where, hint))
+        _refuse(LaunchError(f"the system refused: {error.strerror or error}", where, hint), argv)
         return EXIT_USAGE
     except KeyboardInterrupt:  # before the launch handles it
         return 1
@@ -285,14 +285,22 @@ def _cwd() -> str:
         raise LaunchError("the current directory is gone", todo="change to one that exists") from None
 
 
-def _refuse(error: LaunchError) -> None:
+def _refuse(error: LaunchError, argv: Sequence[str] = ()) -> None:
     from mslaunch.launcher.messages.closing_report import unreached_text
 
     errors = getattr(error, "errors", None)
-    _write_error(unreached_text(errors, error.hosts) if errors else f"mslaunch: {error}\n")  # type: ignore[attr-defined]
+    text = unreached_text(errors, error.hosts) if errors else f"mslaunch: {error}\n"  # type: ignore[attr-defined]
+    _write_error(text, "error", argv)
 
 
-def _write_error(text: str) -> None:
+def _write_error(text: str, kind: str, argv: Sequence[str]) -> None:
+    try:
+        from mslaunch.launcher.messages.message_colors import choice_of, painter
+
+        paint = painter(choice_of(argv), os.environ, 2)
+        text = paint(kind, text) if paint else text
+    except (ImportError, OSError, MemoryError):  # what is to be told may be that nothing more can be opened
+        pass
     try:
         sys.stderr.buffer.write(text.encode("utf-8", "replace"))
         sys.stderr.buffer.flush()  # the launch writes past it

@@ -107,6 +107,7 @@ class OutputPolicy(NamedTuple):
     xterm: str | None = None  # --xterm: `0,2-3`, -1 for all; a final ! holds the windows
     keep: bool = False  # files of an earlier launch are not emptied but renamed: FILE.1, FILE.2 …
     shown: tuple[int, ...] | None = None  # the ranks whose output reaches the terminal; None: all of them
+    fold: bool = False  # --fold: equal lines of ranks are shown once
     rank_logs: str | None = None  # torchrun's --log-dir, with `streams`
     streams: StreamPolicy | None = None
 
@@ -301,6 +302,7 @@ class Request(NamedTuple):
     do_not_launch: bool = False
     quiet: bool = False
     verbose: bool = False
+    color: str = "auto"  # --color: auto, yes, no
     cluster: ServicePolicy = ServicePolicy()
     devices: DevicePolicy = DevicePolicy()
     monitor: MonitorPolicy = MonitorPolicy()

@@ -151,6 +151,10 @@ class JobAttempt:
         ranks, first = len(self.jobmap.placements), self.jobmap.first
         self._stdin_ranks = stdin_ranks(request, ranks, first)
         xterm_ranks(request, ranks, first)
+        if self.number == 1 and (request.output.fold or request.output.shown):
+            from mslaunch.launcher.stdio.output_checks import check_output
+
+            check_output(request, ranks)
         check_fewest(request, ranks)
         check_shared(request)
         self._steps: Sequence[ProgramStep] = ()
@@ -349,17 +353,12 @@ class JobAttempt:
 
     def close_agents(self) -> list[str]:
         """Close all agents, and end what lost ones have left; returns the hosts whose agents would not end."""
-        context = self._context
-        stuck = self.pool.close()
-        lost = [connection for connection in context.links.made if connection.lost]
-        context.links.made.clear()
-        if lost:
-            from mslaunch.launcher.agents.cleanup import clean_up
+        context, stuck = self._context, self.pool.close()
+        if any(connection.lost for connection in context.links.made):
+            from mslaunch.launcher.agents.cleanup import clean_up_lost
 
-            for host, killed in clean_up(context.loop, self.pool.call, lost, context.jobid).items():
-                context.console.verbose(f"{host}: killed what the lost agent had left, processes: {killed}")
-            stuck += self.pool.close()
-            context.links.made.clear()
+            stuck += clean_up_lost(context.loop, self.pool, context.links.made, context.jobid, context.console.verbose)
+        context.links.made.clear()
         return stuck
 
     def close_output(self) -> bool:

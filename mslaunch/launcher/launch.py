@@ -23,7 +23,7 @@ from mslaunch.plan.rank_variables import missing_exports
 from mslaunch.runtime.loop import Loop
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from mslaunch.datamodel.jobmap import Allocation
     from mslaunch.datamodel.request import Caller
@@ -97,7 +97,7 @@ def _run_with_peers(context: LaunchContext, request: Request) -> Outcome:
 def make_context(loop: Loop, request: Request, caller: Caller) -> LaunchContext:
     """What the attempts of a launch share; the clock starts."""
     began = time.monotonic()
-    console = Console(loop, caller.stderr, request.quiet, request.verbose)
+    console = Console(loop, caller.stderr, request.quiet, request.verbose, _paint(request, caller))
     stdout = console.open_stdout(caller.stdout)
     links = OpenLinks(loop, request.link)
     interrupts = Interrupts(loop, request, caller.signals, links.suspend)
@@ -110,6 +110,16 @@ def make_context(loop: Loop, request: Request, caller: Caller) -> LaunchContext:
     grant = _grant(request, caller)
     interrupts.granted = grant.title if grant else ""
     return LaunchContext(loop, caller, console, stdout, interrupts, links, observers, began, jobid, secret, grant)
+
+
+def _paint(request: Request, caller: Caller) -> Callable[[str, str], str] | None:
+    """How messages are coloured; None: not at all, as where nobody looks at a terminal."""
+    forced = "FORCE_COLOR" in caller.environ or "CLICOLOR_FORCE" in caller.environ
+    if not (forced or request.color == "yes" or os.isatty(caller.stderr)):
+        return None  # without an import
+    from mslaunch.launcher.messages.message_colors import painter
+
+    return painter(request.color, caller.environ, caller.stderr)
 
 
 def _grant(request: Request, caller: Caller) -> Grant | None:
@@ -239,7 +249,7 @@ class _Launch:
 
             report = outcome_text(outcome, self._attempt.output.log_of(outcome.failure))
         self._context.observers.emit(LaunchEnded, outcome, report)
-        self._console.write(report)
+        self._console.write(report, "error" if outcome.failure else "notice")
         self._context.observers.close()
         self._console.finish(stuck)
         return outcome

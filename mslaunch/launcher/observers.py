@@ -32,6 +32,7 @@ class Connecting(NamedTuple):
     hosts: int
     over: bool  # no host is waited for any more
     again: str = ""  # the hosts that are tried again, why, and for how long (--wait-hosts)
+    waiting: frozenset[str] = frozenset()  # the hosts that have not answered
 
 
 class Connected(NamedTuple):

@@ -21,6 +21,13 @@ TARGETS = {1: {}, 4: {MPIRUN: 0.65, BARE: 2.8}, 64: {MPIRUN: 0.6, HYDRA: 1.6}, 5
 TEXT_TARGET = 1.5  #: of --help and --version, against a bare interpreter
 TORCHRUN_TARGET = 0.5
 OUTPUT_TARGET = 0.3
+FOLD = "mslaunch --fold"
+FOLD_TARGETS = {(64, 1000): {OURS: 1.1}, (8, 20_000): {}}  #: of the time without, by ranks and lines of each
+EQUAL = """\
+import sys
+lines = [f"epoch 1 step {number}: loss 0.5, 12.3 samples a second\\n" for number in range(int(sys.argv[1]))]
+sys.stdout.write("".join(lines))
+"""
 WRITER = """\
 import os, sys
 block = (b"x" * 99 + b"\\n") * 655
@@ -76,4 +83,16 @@ def output(launchers: Mapping[str, Launcher], rounds: int, total: int) -> list[R
             asked = commands(launchers, MPI_LIKE, 2, program)
             spec = Spec(asked, rounds, 60.0, sink, total if sink == "pipe" else -1, tuple(program))
             found += table.rows(what, OURS, timing.paired(spec, what), {MPIRUN: OUTPUT_TARGET})
+    return found
+
+
+def folded(launchers: Mapping[str, Launcher], rounds: int) -> list[Row]:
+    """Equal lines of many ranks, shown once and shown as they come."""
+    found = []
+    for (ranks, lines), targets in FOLD_TARGETS.items():
+        for sink in ("null", "pipe"):
+            what = f"{ranks} × {lines} equal lines to {'/dev/null' if sink == 'null' else 'a pipe'}"
+            words = local(launchers[OURS], ranks, [sys.executable, "-S", "-c", EQUAL, str(lines)])
+            spec = Spec({FOLD: [words[0], "--fold", *words[1:]], OURS: words}, rounds, 60.0, sink)
+            found += table.rows(what, FOLD, timing.paired(spec, what), targets)
     return found

@@ -6,6 +6,7 @@ import hashlib
 import os
 import re
 import resource
+import select
 import shutil
 import subprocess
 import sys
@@ -418,3 +419,66 @@ def test_descriptors_of_the_caller_stay_with_it(start, tmp_path):
 def _holds(pid: int, pipe: int) -> bool:
     inode = os.fstat(pipe).st_ino
     return any(os.stat(f"/proc/{pid}/fd/{fd}").st_ino == inode for fd in os.listdir(f"/proc/{pid}/fd") if int(fd) > 2)
+
+
+# --- colours of messages
+
+
+def _on_terminal(words, tmp_path, **variables) -> bytes:
+    """What the command writes to a terminal that is its standard output and standard error."""
+    main, other = os.openpty()
+    process = subprocess.Popen(
+        [*COMMAND, *words],
+        stdin=subprocess.DEVNULL,
+        stdout=other,
+        stderr=other,
+        env=environment(**variables),
+        cwd=tmp_path,
+        start_new_session=True,
+    )
+    os.close(other)
+    seen = b""
+    try:
+        while select.select([main], [], [], 30)[0]:
+            seen += os.read(main, 1 << 16)
+    except OSError:  # EIO: nobody has the other side any more
+        pass
+    finally:
+        os.close(main)
+        process.wait(30)
+    return seen.replace(b"\r\n", b"\n")
+
+
+FAILING = ["-n", "2", "--oversubscribe", "--pty", "no", "sh", "-c", 'echo "words of $RANK"; exit $RANK']
+
+
+def test_messages_have_colors_on_a_terminal_and_output_of_ranks_has_none(tmp_path):
+    seen = _on_terminal(FAILING, tmp_path, TERM="xterm")
+    assert b"\x1b[1;31mmslaunch:\x1b[0m\x1b[31m \x1b[1mrank 1\x1b[0;31m ended with exit code 1" in seen
+    assert sorted(line for line in seen.splitlines() if b"words" in line) == [b"words of 0", b"words of 1"]
+    refused = _on_terminal(["-n", "four", "true"], tmp_path, TERM="xterm")
+    assert refused.startswith(b"\x1b[1;31mmslaunch:\x1b[0m\x1b[31m -n: ")
+
+
+@pytest.mark.parametrize(
+    ("words", "variables"),
+    [
+        ([], {"TERM": "dumb"}),
+        ([], {}),
+        ([], {"TERM": "xterm", "NO_COLOR": "1"}),
+        (["--color", "no"], {"TERM": "xterm", "FORCE_COLOR": "1"}),
+    ],
+)
+def test_a_terminal_may_be_left_without_colors(tmp_path, words, variables):
+    for line in ([*words, *FAILING], [*words, "-n", "four", "true"]):
+        seen = _on_terminal(line, tmp_path, **variables)
+        assert b"mslaunch: " in seen and b"\x1b" not in seen
+
+
+def test_colors_in_a_pipe_are_for_those_who_ask(run):
+    plain = run(FAILING).err
+    assert "\x1b" not in plain
+    for ended in (run(["--color", "yes", *FAILING]), run(FAILING, env={"FORCE_COLOR": "1"})):
+        assert "\x1b[1mrank 1" in ended.err and ended.code == 1 and b"\x1b" not in ended.out
+        without = re.sub(r"\x1b\[[0-9;]*m", "", ended.err)
+        assert re.sub(r"\d+\.\d s", "", without) == re.sub(r"\d+\.\d s", "", plain)

@@ -121,7 +121,7 @@ class _MpirunLaunch:
             stuck = pool.close()
         outcome = outcome_of(failure, signum, demux, output, job.size, context.seconds)
         outcome = outcome if output.close() else with_lost_output(outcome)
-        self._console.write(outcome_text(outcome._replace(ranks=()), output.log_of(outcome.failure)))
+        self._console.write(outcome_text(outcome._replace(ranks=()), output.log_of(outcome.failure)), "error")
         self._console.finish(stuck)
         return outcome
 

@@ -41,6 +41,8 @@ REFUSED: tuple[tuple[str, str, str], ...] = (
     ("warn", "--warn", "mpirun forwards USR1 and USR2 to process groups only; leave it out, and send it with kill"),
     ("index_argv", "--index-argv-by-rank", "mpirun starts a shell before the program; leave it out"),
     ("xterm", "--xterm", "mslaunch needs the output that the windows would take; leave it out"),
+    ("fold", "--fold", "mpirun may delay a line for longer than equal lines wait for each other; leave it out"),
+    ("shown", "--show-ranks", "mpirun shows all ranks; leave it out, and use --output-filename"),
     ("outfile", "-outfile-pattern", f"{_NO_HOST}; use --output-filename"),
     ("errfile", "-errfile-pattern", f"{_NO_HOST}; use --output-filename"),
     ("prepend", "-prepend-pattern", f"{_NO_HOST}; use --tag-output"),

@@ -56,7 +56,7 @@ _REFUSED: tuple[tuple[str, str], ...] = (
     ("aff", "it is an option of IBM's mpirun; use --bind-to core, or --bind-to none for off"),
     ("gpu", "it is an option of IBM's mpirun; leave it out: the MPI library of the ranks decides what it does"),
     ("pmi", "it is an option of srun; use --mpi pmi1, pmi2 or pmix, or leave it out, which finds the right one"),
-    ("stdout-proc", "all ranks are shown; use --output-filename PATH for files of each, or --tag-output and grep"),
+    ("stdout-proc", "it has another name here; use --show-ranks RANKS"),
     ("ckpoint ckpointlib ckpoint-interval ckpoint-prefix ckpoint-num",
      "no checkpoints of processes are made; let the program write its own"),
     ("ppn perhost", "it is an option of mpiexec.hydra; use -N N, or begin with --dialect hydra"),
@@ -246,6 +246,10 @@ _IO = (
     _row("xml-file", "FILE", "the same, in a file", IO, readers.text, "output.xml_file"),
     _row("xterm", "RANKS", "show these ranks in xterm windows: 0,2-3, or -1 for all; a final ! holds the windows",
          IO, openmpi5_readers.xterm, "output.xterm"),
+    _row("fold", "", "show lines that several ranks print within a tenth of a second once, after the numbers of the "
+         "ranks: [0-7] text; files have what each rank has printed (docs/output.md)", IO, readers.on, "output.fold"),
+    _row("show-ranks", "RANKS", "only what these ranks print reaches the terminal: 0,2-3; files have all", IO,
+         openmpi5_readers.shown_ranks, "output.shown"),
     _row("pty", "auto|yes|no", "whether stdout of the ranks is a terminal, so that programs flush each line", IO,
          readers.choice("auto", "yes", "no"), "output.pty", "auto"),
 )  # fmt: skip
@@ -319,6 +323,9 @@ _TELL = (
     _row("report-uri", "-|+|FILE", "the same for a name of this launch, in place of mpirun's URI", TELL,
          readers.text, "report_uri"),
     _row("d debug-devel debug-daemons show-progress", "", "as --verbose", TELL, readers.on, "verbose"),
+    _row("color", "auto|yes|no", "whether messages of mslaunch have colours; auto: on a terminal, unless NO_COLOR, "
+         "CLICOLOR=0 or TERM=dumb says no; or where CLICOLOR_FORCE or FORCE_COLOR asks for them", TELL,
+         readers.choice("auto", "yes", "no"), "color", "auto"),
     _row("no-aggregate-help", "", "accepted: each error is printed once", TELL, readers.nothing),
 )  # fmt: skip
 

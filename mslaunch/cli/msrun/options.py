@@ -39,11 +39,11 @@ EXAMPLES = (
 EXTRAS = (
     "H", "hostfile", "x", "pty", "grace", "term-to", "timeout", "warn", "rsh-agent", "ssh-accept-new",
     "resource-manager", "wait-hosts", "connect-timeout", "agent-python", "fanout", "heartbeat", "lease",
-    "display-table", "display-allocation", "do-not-launch", "report-bindings", "tag-output", "timestamp-output",
+    "display-table", "display-allocation", "do-not-launch", "report-bindings", "tag-output", "timestamp-output", "fold",
     "devices-per-rank", "devices", "enable-recovery", "max-restarts", "restart", "restart-delay", "min-ranks",
     "record", "events", "on-event", "metrics",
     "max-restart-delay", "progress-file", "max-no-progress", "device-wait", "server_num", "scheduler-runs",
-    "hang-timeout", "on-hang", "stacks-on", "q", "v",
+    "hang-timeout", "on-hang", "stacks-on", "color", "q", "v",
 )  # fmt: skip
 
 #: the help of -H, which means something else to mpirun

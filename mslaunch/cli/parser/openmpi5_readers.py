@@ -19,6 +19,7 @@ _OUTPUT = (
     "tag", "tag-detailed", "tag-fullname", "rank", "timestamp", "xml", "merge-stderr-to-stdout", "dir", "file",
     "nocopy", "copy", "nojobid", "raw", "pattern",
 )  # fmt: skip
+_MOST_RANKS = 1 << 22  # that --show-ranks may name
 _DISPLAY = (
     "allocation", "map", "map-devel", "bindings", "topo", "cpus", "proctable", "parseable", "parsable",
 )  # fmt: skip
@@ -153,6 +154,14 @@ def xterm(word: str) -> str:
     if not all(map(bounds, chosen.split(","))) or len(word) - len(chosen) > 1:
         raise Expected("ranks, such as 0,2-3, or -1 for all; a final ! holds the windows")
     return word
+
+
+def shown_ranks(word: str) -> tuple[int, ...]:
+    """--show-ranks: ranks as `0,2-3`."""
+    parts = [bounds(part) for part in word.split(",")]
+    if not all(parts) or sum(last - first for first, last in filter(None, parts)) > _MOST_RANKS:
+        raise Expected("ranks, such as 0,2-3")
+    return tuple(sorted({rank for first, last in filter(None, parts) for rank in range(first, last + 1)}))
 
 
 def signals(word: str) -> Pairs:

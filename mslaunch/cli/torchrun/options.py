@@ -46,7 +46,7 @@ EXTRAS = (
     "devices-per-rank", "devices", "horovod", "env-for", "display-table", "display-allocation", "do-not-launch",
     "record", "events", "on-event", "metrics",
     "report-bindings", "restart-delay", "max-restart-delay", "progress-file", "max-no-progress",
-    "device-wait", "hang-timeout", "on-hang", "stacks-on", "q", "v",
+    "device-wait", "hang-timeout", "on-hang", "stacks-on", "fold", "color", "q", "v",
 )  # fmt: skip
 #: the help of -H, which means something else to mpirun
 HOSTS_HELP = "hosts of all ranks, NAME with commas between; --nproc-per-node ranks on each; may be repeated"

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from mslaunch.datamodel.jobmap import Node
     from mslaunch.launcher.agents.connection import AgentConnection
+    from mslaunch.launcher.agents.start_agents import AgentPool
     from mslaunch.runtime.loop import Loop
 
     Reached = Callable[[list[AgentConnection], list[LaunchError]], None]
@@ -23,6 +24,17 @@ if TYPE_CHECKING:
 PART = "agent.leftovers"
 SECONDS = 5.0  #: for all hosts together, from connecting to the answer
 SILENT_SECONDS = 2.0  #: the same if all have fallen silent: they may be cut off, and then end their part by themselves
+
+
+def clean_up_lost(
+    loop: Loop, pool: AgentPool, made: list[AgentConnection], jobid: str, tell: Callable[[str], None]
+) -> list[str]:
+    """The same for those of the connections `made` that were lost; returns the hosts whose new agents would not end."""
+    lost = [connection for connection in made if connection.lost]
+    made.clear()
+    for host, killed in clean_up(loop, pool.call, lost, jobid).items():
+        tell(f"{host}: killed what the lost agent had left, processes: {killed}")
+    return pool.close()
 
 
 def clean_up(

@@ -84,7 +84,7 @@ class AgentPool:
         wait: Callable[[Callable[[], bool]], None],
         dry: bool = False,
         describe_all: bool = False,
-        progress: Callable[[int, int, bool, str], None] = lambda answered, hosts, over, again: None,
+        progress: Callable[[int, int, bool, str, frozenset[str]], None] = lambda *progress: None,
         *,
         links: OpenLinks | None = None,
     ) -> None:
@@ -93,8 +93,8 @@ class AgentPool:
         `describe_all`: every agent is asked for its topology when it is started, for it cannot be asked later, and
         ranks may get their places only then.
 
-        `progress` gets, after a second, how many of how many hosts have answered, and what is told of those that are
-        tried again; at the end once more, with True.  `links`: those of the launch.
+        `progress` gets, after a second, how many of how many hosts have answered, what is told of those that are tried
+        again, and who has not answered; at the end once more, with True.  `links`: those of the launch.
         """
         self._start = partial(ConnectPhase, links or OpenLinks(loop, policy), environ, console.info)
         self._policy = policy
@@ -217,7 +217,7 @@ class ConnectPhase:
         policy: LinkPolicy,
         nodes: Sequence[Node],
         describe: bool = False,
-        progress: Callable[[int, int, bool, str], None] | None = None,
+        progress: Callable[[int, int, bool, str, frozenset[str]], None] | None = None,
         done: Callable[[ConnectPhase], None] | None = None,
     ) -> None:
         """`describe`: agents are asked for their topologies.  `progress`: see `AgentPool`.
@@ -363,7 +363,7 @@ class ConnectPhase:
         if self._progress and (self._shown or not over):
             self._shown = True
             again = self._retries.about(self.waiting) if self._retries else ""
-            self._progress(len(self._nodes) - len(self.waiting), len(self._nodes), over, again)
+            self._progress(len(self._nodes) - len(self.waiting), len(self._nodes), over, again, frozenset(self.waiting))
         if self._progress and not over:
             self._progress_timer = self._loop.after(_PROGRESS, self._show_progress)
 

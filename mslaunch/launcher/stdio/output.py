@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from mslaunch.datamodel.outcome import Failure, RankStatus
     from mslaunch.launcher.stdio.file_patterns import PatternValues
+    from mslaunch.launcher.stdio.fold_lines import FoldedOutput
     from mslaunch.launcher.stdio.line_prefix import LineGuard, LineSplitter, Prefix
     from mslaunch.launcher.stdio.log_files import RankLogs
     from mslaunch.launcher.stdio.stream_choice import StreamChoice
@@ -48,8 +49,9 @@ _ONLY = AttemptInfo()
 class Output:
     """Where the bytes of all ranks and services go.
 
-    `places` is needed for files, prefixes and XML.  `terminals` are the sinks for STDOUT and STDERR, one object if both
-    are one device; `xml_file` takes the XML document instead of stdout; `notice` tells the user something, once.
+    `places` is needed for files, prefixes, XML and --fold.  `terminals` are the sinks for STDOUT and STDERR, one object
+    if both are one device; `xml_file` takes the XML document instead of stdout; `fold` takes what the terminals show;
+    `notice` tells the user something, once.
     """
 
     def __init__(
@@ -60,8 +62,10 @@ class Output:
         notice: Callable[[str], None],
         xml_file: OutputFd | None = None,
         info: AttemptInfo = _ONLY,
+        fold: FoldedOutput | None = None,
     ) -> None:
         self._places = places
+        self._fold = fold
         self._terminals = terminals
         self._devices = list(dict.fromkeys([*terminals.values(), *([xml_file] if xml_file else [])]))
         self._xml_file = xml_file
@@ -160,7 +164,11 @@ class Output:
         if kept and self.logs:
             self.logs.write(kind, rank, kept)
         chosen = streams.shown(kind, rank) if streams else self._ranks_shown is None or rank in self._ranks_shown
-        if data and kind in self._shown and not service and chosen:
+        if service or not chosen or kind not in self._shown:
+            return
+        if self._fold:
+            self._fold.feed(kind, rank, data)
+        elif data:
             self._shown[kind].send(self._guards[kind].join(kind, rank, data) if self._guards else data)
 
     def write_unsorted(self, kind: int, data: bytes) -> None:
@@ -194,6 +202,8 @@ class Output:
         for device in self._devices:
             if device.pending:
                 device.drop()
+                if self._fold:
+                    self._fold.drop(device)
                 self._shown = {kind: sink for kind, sink in self._shown.items() if self._device(sink) is not device}
 
     def _device(self, sink: OutputFd | XmlDocument) -> OutputFd:
@@ -206,6 +216,8 @@ class Output:
         for lines in self._lines.values():
             for kind, rank in lines.unfinished():
                 self.write(kind, rank, b"")
+        if self._fold:
+            self._fold.finish()
         if self._document and self._continues:
             self._document.begin()
         elif self._document:
@@ -238,6 +250,8 @@ class Output:
 
     def close(self) -> bool:
         """Close the files; True if every byte is where it was asked for."""
+        if self._fold:  # of a launch that ends by an error
+            self._fold.finish()
         kept = self.logs.close() if self.logs else True
         if self._xml_file:
             self._xml_file.close()
@@ -258,14 +272,20 @@ def open_output(
     `addresses` gives those of hosts by their index in the map, if `policy.needs_addresses`.  Raises `LaunchError` if a
     file or directory cannot be made, or a pattern cannot be read.
     """
-    if not (policy.paths or policy.has_prefix or policy.as_xml):
+    if not (policy.paths or policy.has_prefix or policy.as_xml or policy.fold):
         return Output(policy, None, terminals, notice, info=info)
     from mslaunch.launcher.stdio.file_patterns import values_of_job
 
     places = values_of_job(jobmap, addresses)
+    fold = None
+    if policy.fold:
+        from mslaunch.launcher.stdio.fold_lines import FoldedOutput
+
+        ranks = len(places.ranks if policy.shown is None else policy.shown)
+        fold = FoldedOutput(loop, terminals, places.worlds, ranks)
     xml_file = None if policy.xml_file is None else _open_xml(loop, policy, policy.xml_file, notice, info.attempt)
     try:
-        return Output(policy, places, terminals, notice, xml_file, info)
+        return Output(policy, places, terminals, notice, xml_file, info, fold)
     except LaunchError:
         if xml_file:
             xml_file.close()

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from mslaunch.runtime.loop import Loop
 
 _COLUMNS = 80  # of a terminal that does not tell
+_NAMED_AFTER = 1.0  # seconds of progress, which begins after one, until the hosts that are waited for are named
+_MOST_NAMED = 1000  # of more no line has room
 FLUSH_SECONDS = 3.0  #: how long the end of a launch waits for a device that takes nothing
 
 
@@ -115,43 +117,55 @@ class OutputFd:
 class Console:
     """The launcher's own messages on descriptor `fd`, its standard error, which the ranks' standard error shares.
 
+    `paint(kind, text)` colours messages (`messages.message_colors`); None: they have no colours.
     --quiet silences notices and the closing report, but no error that ends the command: `cli.main` prints these.
     """
 
-    def __init__(self, loop: Loop, fd: int, quiet: bool, verbose: bool) -> None:
+    def __init__(
+        self, loop: Loop, fd: int, quiet: bool, verbose: bool, paint: Callable[[str, str], str] | None = None
+    ) -> None:
         self.stderr = OutputFd(loop, fd, "standard error", lambda text: None)
         self._stdout = self.stderr
         self._loop = loop
         self._fd = fd
         self._quiet = quiet
         self._verbose = verbose
+        self._paint = paint
+        self._connecting: float | None = None  # when progress began to be shown
         #: the function that shows progress, on a terminal
         self.observers: list[Observer] = [self._show_progress] if not quiet and os.isatty(fd) else []
 
     def info(self, text: str) -> None:
         """One line, or a few, unless --quiet was given."""
-        self.write(f"mslaunch: {text}\n")
+        self.write(f"mslaunch: {text}\n", "notice")
 
     def verbose(self, text: str) -> None:
         """A message for --verbose."""
         if self._verbose:
-            self.info(text)
+            self.write(f"mslaunch: {text}\n", "detail")
 
-    def write(self, text: str) -> None:
-        """Text as it is."""
+    def write(self, text: str, kind: str = "") -> None:
+        """Text as it is, but for the colours of its kind."""
         if not self._quiet:
-            self.print(text)
+            self.print(text, kind)
 
-    def print(self, text: str) -> None:
+    def print(self, text: str, kind: str = "") -> None:
         """Text that an option asked for, with --quiet too."""
         if text:
-            self.stderr.send(printable(text).encode("utf-8", "replace"))
+            text = printable(text)
+            self.stderr.send((self._paint(kind, text) if self._paint and kind else text).encode("utf-8", "replace"))
 
     def _show_progress(self, record: Any) -> None:
         """A line that replaces the one before, until no host is waited for."""
         if isinstance(record, Connecting):
-            again = f"; tried again: {printable(record.again)}" if record.again else ""
-            text = "" if record.over else f"connecting {record.answered}/{record.hosts} hosts{again}"
+            began = self._connecting if self._connecting is not None else record.time
+            self._connecting = None if record.over else began
+            about = f"; tried again: {record.again}" if record.again else ""
+            if not about and record.time - began >= _NAMED_AFTER and 0 < len(record.waiting) <= _MOST_NAMED:
+                from mslaunch.plan.hosts.host_ranges import fold
+
+                about = f", waiting for {fold(sorted(record.waiting))}"
+            text = "" if record.over else printable(f"connecting {record.answered}/{record.hosts} hosts{about}")
             self.stderr.send(f"\r\x1b[K{text[: self._width - 1]}".encode("utf-8", "replace"))
 
     @property

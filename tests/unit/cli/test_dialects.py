@@ -98,6 +98,7 @@ NOT_IN_MSRUN = NOT_IN_HYDRA - set(MSRUN_EXTRAS) | {
     "merge-stderr-to-stdout",
     "n",
     "path",
+    "show-ranks",
     "stdin",
     "wdir",
 }
@@ -129,7 +130,7 @@ def test_every_option_of_mslaunch_is_offered_by_a_dialect_or_left_out_on_purpose
 NOT_FOR_A_BACKEND = {
     "app.hosts", "app.mpi", "backend", "cluster.first", "default_hostfile", "detach", "device_wait", "do_not_launch",
     "link.python", "link.timeout", "max_no_progress", "min_ranks", "output.timestamp", "output.xml",
-    "output.xml_file", "policy.per_host", "report_pid", "report_uri", "restart_delay", "verbose",
+    "output.xml_file", "policy.per_host", "report_pid", "report_uri", "restart_delay", "verbose", "color",
 }  # fmt: skip
 
 
