@@ -181,8 +181,8 @@ class JobAttempt:
 
     def open_output(self) -> None:
         """Open terminals and files; those whose names have addresses in them only after `connect`."""
-        context, policy = self._context, self.request.output
-        services = first_services(self.request, self.jobmap) or (SERVICE_BASE,) * has_services(self.request)
+        context, request, policy = self._context, self.request, self.request.output
+        services = first_services(request, self.jobmap) or (SERVICE_BASE,) * has_services(request)
         self.output = open_output(
             policy,
             self.jobmap,
@@ -190,9 +190,7 @@ class JobAttempt:
             {STDOUT: context.stdout, STDERR: context.console.stderr},
             context.console.info,
             self._addresses() if policy.needs_addresses and self.agents else None,
-            AttemptInfo(
-                self.number, 0 < self.number <= most_restarts(self.request), services, bool(self.request.timeout)
-            ),
+            AttemptInfo(self.number, 0 < self.number <= most_restarts(request), services, bool(request.timeout)),
         )
         self._opened = True
 
