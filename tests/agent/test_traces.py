@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import time
 
 import pytest
 from agents import plan, wait_gone
@@ -190,3 +191,80 @@ def test_a_tool_beside_the_program(boot, tmp_path, tool, mode, asked):
     _launched(agent, str(folder / "python3"), "-c", WAIT)
     said = [traced.text for _, traced in _traces(agent) if traced.name == "python3"]
     assert [text == "#0  planted" for text in said] == [asked]
+
+
+NATIVE = """case "$*" in *--native*) {native};; esac
+echo 'Thread 1 (idle): "MainThread"'; echo '    plain (x.py:3)'"""
+
+
+def test_py_spy_that_takes_long_for_libraries_is_asked_for_python_alone(boot, tools):
+    """When half of the time is over; what it has printed until then is dropped."""
+    tools("py-spy", NATIVE.format(native="echo 'Thread 1'; exec sleep 1000"))
+    agent = boot(PATH=tools.path)
+    _launched(agent, sys.executable, "-uc", "print('ready'); import signal; signal.pause()", ranks=4)
+    found = _traces(agent, b"4")
+    assert [(traced.tool, traced.text.splitlines()[1:]) for _, traced in found] == [
+        ("py-spy", ["    plain (x.py:3)"])
+    ] * 4
+
+
+def test_py_spy_that_knows_no_libraries_is_asked_for_python_alone(boot, tools):
+    tools("py-spy", NATIVE.format(native="echo 'error: unexpected argument --native' >&2; exit 2"))
+    agent = boot(PATH=tools.path)
+    _launched(agent, sys.executable, "-uc", "print('ready'); import signal; signal.pause()")
+    ((_, traced),) = _traces(agent)
+    assert (traced.tool, traced.text.splitlines()[1]) == ("py-spy", "    plain (x.py:3)")
+
+
+@pytest.mark.parametrize(("mode", "asked"), [(0o755, True), (0o1777, False)])
+@pytest.mark.parametrize("how", ["started", "on the PATH of the rank"])
+def test_py_spy_in_the_environment_of_the_program(boot, tmp_path, how, mode, asked):
+    """The interpreter of a venv is a link to one elsewhere, and only the program that was started tells of the venv."""
+    folder = tmp_path / "venv" / "bin"
+    folder.mkdir(parents=True)
+    (folder / "python").symlink_to(os.path.realpath(sys.executable))
+    (folder / "py-spy").write_text("#!/bin/sh\necho 'Thread 1 (idle)'; echo '    found (x.py:3)'\n")
+    (folder / "py-spy").chmod(0o755)
+    folder.chmod(mode)
+    agent = boot(PATH=os.defpath)
+    program = [str(folder / "python")]
+    if how != "started":
+        program = ["/bin/sh", "-c", f'exec {os.path.realpath(sys.executable)} "$@"', "sh"]
+    agent.begin()
+    words = [*program, "-Suc", "print('ready'); import signal; signal.pause()"]
+    agent.launch(plan(*words, pty="no", env=(f"PATH={folder}:{os.defpath}",)))
+    assert agent.output(frames.STDOUT, 0, 6) == b"ready\n"
+    ((_, traced),) = _traces(agent)
+    assert ("found (x.py:3)" in traced.text) == asked
+
+
+def test_another_question_ends_the_one_before(boot, tools):
+    """As many answers come as questions, each with its end."""
+    tools("eu-stack", "exec sleep 1000")
+    agent = boot(PATH=tools.path)
+    _launched(agent, "sh", "-c", WAIT)
+    agent.send(frames.TRACE, payload=b"1000")
+    agent.give("agent.stack_traces")
+    began = time.monotonic()
+    found = _traces(agent, b"0.5")
+    assert found, "of the first"
+    assert agent.expect(frames.TRACES).rank != frames.NO_RANK
+    while agent.expect(frames.TRACES).rank != frames.NO_RANK:
+        pass
+    assert time.monotonic() - began < 20
+
+
+def test_without_a_tool_a_process_that_polls_counts_as_running(boot, tools):
+    """Though it sleeps at most moments, as an MPI library does that waits."""
+    for name in ("py-spy", "eu-stack", "gstack", "gdb"):
+        tools(name, "exit 1")
+    busy = "    t = time.perf_counter()\n    while time.perf_counter() < t + .004: pass\n"
+    program = f"import time\nprint('ready')\nwhile True:\n{busy}    time.sleep(.004)"
+    agent = boot(PATH=tools.path)
+    _launched(agent, sys.executable, "-Suc", program)
+    ((_, traced),) = _traces(agent)
+    assert ", used the CPU for 0." in traced.text.splitlines()[1]
+    other = boot(PATH=tools.path)
+    _launched(other, sys.executable, "-Suc", "print('ready'); import signal; signal.pause()")
+    ((_, traced),) = _traces(other)
+    assert "used the CPU" not in traced.text

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from mslaunch.launcher.rank_names import RankNames
     from mslaunch.protocol.control import StackTrace
 
+    _Key = tuple[tuple[str, str, int], ...]
+
 _SAID = 4  #: groups in the sentence
 _SHOWN = 12  #: groups whose stacks are shown
 _LINES = 40  #: of a stack
@@ -65,16 +67,17 @@ class ProcessStack(NamedTuple):
         return self.name in _WRAPPERS or self.frames[0].function in _WAITS
 
     @property
-    def key(self) -> tuple[tuple[str, str, int], ...]:
+    def key(self) -> _Key:
         """Equal for stacks that are equal, wherever libraries lie on each host."""
         return tuple((frame.function, frame.short, frame.line) for frame in self.frames)
 
 
 class StackGroup(NamedTuple):
-    """Ranks that do the same, ascending, and the process of the first."""
+    """Ranks that do the same, ascending, and the process of one of them."""
 
     ranks: tuple[int, ...]
     process: ProcessStack
+    example: int  # that rank
 
     @property
     def what(self) -> str:
@@ -178,11 +181,22 @@ def chosen(one: ProcessStack | None, other: ProcessStack) -> ProcessStack:
 
 
 def groups_of(stacks: Mapping[int, ProcessStack]) -> list[StackGroup]:
-    """Ranks with equal stacks together; small groups first, for the odd rank is what one looks for."""
-    alike: dict[object, list[int]] = {}
+    """Ranks with equal stacks together; small groups first, for the odd rank is what one looks for.
+
+    A stack that ends at a line of Python belongs to the one that goes on from there into a library, if there is one
+    such: a tool cannot follow all code of libraries, and was perhaps asked for the lines of Python only.
+    """
+    alike: dict[_Key, list[int]] = {}
     for rank in sorted(stacks):
         alike.setdefault(stacks[rank].key, []).append(rank)
-    groups = [StackGroup(tuple(ranks), stacks[ranks[0]]) for ranks in alike.values()]
+    longer: dict[_Key, list[_Key]] = {}
+    for key, ranks in alike.items():
+        at = next((at for at, frame in enumerate(stacks[ranks[0]].frames) if frame.python), 0)
+        if at:
+            longer.setdefault(key[at:], []).append(key)
+    for key in [key for key in alike if len(longer.get(key, ())) == 1]:
+        alike[longer[key][0]] += alike.pop(key)
+    groups = [StackGroup(tuple(sorted(ranks)), stacks[ranks[0]], ranks[0]) for ranks in alike.values()]
     return sorted(groups, key=lambda group: (len(group.ranks), group.ranks))
 
 
@@ -221,7 +235,7 @@ def report(head: str, groups: Sequence[StackGroup], names: RankNames, missing: I
 
 def _shown(group: StackGroup, names: RankNames) -> list[str]:
     process, ranks = group.process, group.ranks
-    who = names.names(ranks) + (f", of which {names.name(ranks[0])}" if len(ranks) > 1 else "")
+    who = names.names(ranks) + (f", of which {names.name(group.example)}" if len(ranks) > 1 else "")
     lines = [
         f"  {who} on {process.host}, process {process.pid} ({process.name}), from {process.tool}{_advice(process)}:"
     ]
