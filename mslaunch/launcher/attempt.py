@@ -190,7 +190,7 @@ class JobAttempt:
             {STDOUT: context.stdout, STDERR: context.console.stderr},
             context.console.info,
             self._addresses() if policy.needs_addresses and self.agents else None,
-            AttemptInfo(self.number, 0 < self.number <= most_restarts(request), services, bool(request.timeout)),
+            AttemptInfo(self.number, 0 < self.number <= most_restarts(request), services, request.timeout),
         )
         self._opened = True
 

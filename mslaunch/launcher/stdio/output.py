@@ -40,7 +40,7 @@ class AttemptInfo(NamedTuple):
     attempt: int = 1
     more: bool = False  # another attempt may follow: the XML document on stdout stays open until `Output.end`
     services: tuple[int, ...] = (SERVICE_BASE,)  # those that may be started
-    limited: bool = False  # by --timeout, whose report tells who printed a traceback before
+    limit: float | None = None  # --timeout, whose report tells who printed a traceback before
 
 
 _ONLY = AttemptInfo()
@@ -78,7 +78,7 @@ class Output:
         self._lines: dict[int, LineSplitter] = {}  # streams that are cut into lines
         self._tails: dict[int, bytes] = {}
         #: when each rank has printed the head of a traceback last (time.monotonic); None: nobody will ask
-        self.tracebacks: dict[int, float] | None = {} if info.limited else None
+        self.tracebacks: dict[int, float] | None = {} if info.limit else None
         self._streams: StreamChoice | None = None
         if places:
             if policy.streams:
