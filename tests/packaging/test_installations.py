@@ -60,6 +60,8 @@ def test_it_works_on_each_python(version: str, installed: Callable[[str], Path],
     assert run(python, "-c", "import sys; print('%d.%d' % sys.version_info[:2])").strip() == version
     assert run(command, "--version").splitlines()[0] == VERSION
     assert run(python, "-m", "mslaunch", "--version").splitlines()[0] == VERSION
+    facts = run(command, "--version", "--verbose")
+    assert "a wheel, by uv, " in facts and "paramiko -" not in facts and "not known" not in facts
     assert Path(run(python, "-c", ALL_MODULES).strip()).is_relative_to(place)
     assert run(python, "-c", CALLED).split() == ["0", mslaunch.__version__]
     for start in ([command], [python, "-m", "mslaunch"]):
@@ -105,7 +107,7 @@ def test_the_shells_find_the_completion(shell: str, here: Path, need: Callable[.
 def test_pipx(distributions: Distributions, tmp_path: Path) -> None:
     """Installs, runs a job, makes shims and the man page, and takes all away again."""
     env = clean(
-        PIPX_HOME=str(tmp_path / "home"), PIPX_BIN_DIR=str(tmp_path / "bin"), PIPX_MAN_DIR=str(tmp_path / "man"),
+        PIPX_HOME=str(tmp_path / "pipx"), PIPX_BIN_DIR=str(tmp_path / "bin"), PIPX_MAN_DIR=str(tmp_path / "man"),
         HOME=str(tmp_path), PIPX_DEFAULT_PYTHON=PYTHONS.get(HERE, sys.executable),
         PATH=f"{tmp_path}/bin:{os.environ['PATH']}",
     )  # fmt: skip
@@ -114,6 +116,7 @@ def test_pipx(distributions: Distributions, tmp_path: Path) -> None:
     command = tmp_path / "bin" / "mslaunch"
     assert call([command, "--version"], env=env).splitlines()[0] == VERSION
     assert call([command, "-n", "1", "sh", "-c", "echo rank $RANK"], env=env) == "rank 0\n"
+    assert "a wheel, by pipx, " in call([command, "--version", "--verbose"], env=env)
     assert (tmp_path / "man" / "man1" / "mslaunch.1").read_text(encoding="utf-8").startswith(".TH MSLAUNCH")
     call([command, "--install-shims", tmp_path / "shims"], env=env)
     assert "(Open MPI)" in call([tmp_path / "shims" / "mpirun", "--version"], env=env)
@@ -124,7 +127,7 @@ def test_pipx(distributions: Distributions, tmp_path: Path) -> None:
 
 def test_uv_tool(uv: str, distributions: Distributions, tmp_path: Path) -> None:
     env = clean(
-        UV_TOOL_DIR=str(tmp_path / "tools"), UV_TOOL_BIN_DIR=str(tmp_path / "bin"), HOME=str(tmp_path),
+        UV_TOOL_DIR=str(tmp_path / "uv" / "tools"), UV_TOOL_BIN_DIR=str(tmp_path / "bin"), HOME=str(tmp_path),
         PATH=f"{tmp_path}/bin:{os.environ['PATH']}", UV_CACHE_DIR=str(tmp_path / "cache"),
     )  # fmt: skip
     python = ["--python", PYTHONS.get(HERE, sys.executable)]
@@ -132,6 +135,7 @@ def test_uv_tool(uv: str, distributions: Distributions, tmp_path: Path) -> None:
     command = tmp_path / "bin" / "mslaunch"
     assert call([command, "--version"], env=env).splitlines()[0] == VERSION
     assert call([command, "-n", "1", "sh", "-c", "echo rank $RANK"], env=env) == "rank 0\n"
+    assert "a wheel, by uv tool, " in call([command, "--version", "--verbose"], env=env)
     call([command, "--install-shims", tmp_path / "shims"], env=env)
     assert "(Open MPI)" in call([tmp_path / "shims" / "mpirun", "--version"], env=env)
     call([uv, "tool", "uninstall", "mslaunch"], env=env)
