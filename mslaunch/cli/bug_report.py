@@ -78,9 +78,9 @@ def _installation() -> str:
     root = os.path.dirname(package)
     if not os.path.isdir(package):
         return f"an archive, {root}"
-    import importlib.metadata as metadata  # noqa: PLR0402 - a test tells it by this from what imports
+    import importlib.metadata
 
-    found = [one for one in metadata.distributions(name="mslaunch", path=[root]) if one.read_text("WHEEL")]
+    found = [one for one in importlib.metadata.distributions(name="mslaunch", path=[root]) if one.read_text("WHEEL")]
     if found:
         tool = next((name for name in ("pipx", "uv/tools") if f"/{name}/" in root), "")
         by = (found[0].read_text("INSTALLER") or "an unknown installer").strip()
@@ -99,13 +99,13 @@ def _python() -> Iterator[str]:
 
 
 def _packages() -> list[str]:
-    import importlib.metadata as metadata  # noqa: PLR0402 - a test tells it by this from what imports
+    import importlib.metadata
 
     found = []
     for name in _PACKAGES:
         try:
-            found.append(f"{name} {metadata.version(name)}")
-        except metadata.PackageNotFoundError:
+            found.append(f"{name} {importlib.metadata.version(name)}")
+        except importlib.metadata.PackageNotFoundError:
             found.append(f"{name} -")
     return [", ".join(found)]
 

@@ -97,10 +97,10 @@ def parse(
         return in_pod(request, environ) if pods and not row.reads_pods else request
     except VersionRequested:
         text = _version(dialect.version(name), argv, environ)
-    except HelpRequested:
-        from mslaunch.cli import help_text
+    except HelpRequested as asked:
+        from mslaunch.cli import help_topics
 
-        text = help_text.text(row.name)
+        text = help_topics.text(row.name, asked.topic)
     except UnknownOptionError as error:
         from mslaunch.cli import unknown_options
 

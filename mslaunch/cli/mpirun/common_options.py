@@ -142,5 +142,12 @@ EVERYDAY: tuple[Option, ...] = (
         "",
         show_version,
     ),
-    Option(("h", "help"), "", "print this and exit", TELL, "", show_help),
+    Option(
+        ("h", "help"),
+        "[TOPIC]",
+        "print the everyday options; what belongs to a topic; one option; or all",
+        TELL,
+        "",
+        show_help,
+    ),
 )
