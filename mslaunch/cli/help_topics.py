@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 ALL = "all"
 _WIDTH = 80  # of the screen, which fits 24 lines
-_SHOWN_EXAMPLES = 3
+_SHOWN_EXAMPLES = 2
 _INTRO = "Start the ranks of a job on one host or many, and end them together."
 
 
