@@ -19,10 +19,19 @@ EXIT_NOT_FOUND = 127  #: the program was not found
 EXIT_LOST = 205  #: the agent of a host was lost while ranks ran (as mpirun)
 EXIT_UNREACHED = 255  #: a host could not be reached (as ssh)
 
+_ENOENT = 2
+
 
 def printable(text: str) -> str:
     """`text` for a terminal: what is neither printable nor a blank becomes "?", since it may come from another host."""
     return "".join(char if char.isprintable() or char in "\n\t" else "?" for char in text)
+
+
+def reason(error: OSError) -> str:
+    """`/dev/null is missing`, or what the system said, with the file if there is one."""
+    if error.filename is None:
+        return error.strerror or str(error)
+    return f"{error.filename} is missing" if error.errno == _ENOENT else f"{error.filename}: {error.strerror}"
 
 
 def counted(number: float, word: str) -> str:

@@ -3,7 +3,8 @@
 A test that needs a real part (an sshd, Open MPI, MindSpore, root) skips itself if the part is missing.  On a
 developer's machine the summary counts and names these skips.  Where `CI` is set each of them fails the run, because
 every part must be present there, and a silent skip would be a test that cannot fail.  The exceptions (`OUTSIDE`) are
-files that lie beside the project, not in it, and frameworks that take too long to install.
+files that lie beside the project, not in it, frameworks that take too long to install, and versions of Python that no
+registry has.
 
 The limit is an alarm signal, not a thread, so it ends a test that hangs in a system call; a second timer prints the
 stack of every thread if even that does not help.
@@ -27,7 +28,7 @@ import pytest
 MINDSPORE = re.compile(r'from trainings import|mark\.mindspore|MINDSPORE_PYTHON|"--dialect", "msrun"')
 TESTS = Path(__file__).parent
 #: in a skip for a part that no command can install, or that takes too long to install each time; it fails no run
-OUTSIDE = ("no schemas of operators", "tested on demand")
+OUTSIDE = ("no schemas of operators", "tested on demand", "not installed: Python 3.")
 LIMIT = 120.0  #: seconds a test may take; the marker limit(seconds) gives it another bound
 
 

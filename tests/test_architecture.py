@@ -59,15 +59,17 @@ FINDERS = {
     "under_mpirun": "whether MindSpore is installed",
     "package_finder": "types of a finder",
     "transport.ssh.paramiko_import": "paramiko",
+    "cli.bug_report": "versions of installed packages",
 }
 #: what of importlib imports nothing
-HARMLESS = ("importlib.util", "importlib.machinery")
+HARMLESS = ("importlib.util", "importlib.machinery", "importlib.metadata")
 #: classes with more than 20 methods, inherited ones counted; may only shrink, to six (reasons: docs/design.md)
 LARGE_CLASSES = {
     "launcher.job.job_state.JobState": 34,
 }
 #: who may start processes
 STARTERS = {
+    "cli.bug_report",
     "detached.detach",
     "agent.guard",
     "agent.ranks.rank",

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from mslaunch.datamodel.node_report import ExitStatus
     from mslaunch.host.free_ports import Listener
 
+_NO_TERMINAL = "no pseudo-terminal can be opened (see /dev/ptmx and /dev/pts), so --pty yes gives the ranks pipes"
+
 
 class NodeJob:
     """One node's ranks and services."""
@@ -57,6 +59,7 @@ class NodeJob:
         self._commands: dict[tuple[int, object, str, str, object], tuple[str, list[str], bool]] = {}
         self._unbound = ""  # why the memory of the last rank that was started is not bound
         self._reported = ""  # the same, as was reported last
+        self._told_of_pipes = False  # that --pty yes gave ranks no terminal
         self.waiting = 0  #: plans whose ranks cannot start yet, since a module is on its way
 
     @property
@@ -171,6 +174,9 @@ class NodeJob:
             process = RankProcess(rank.rank, self._context.loop, self._events)
             with bound(rank.cpus, rank.memory) as binding:
                 fds = open_fds(rank.rank in plan.stdin, plan.merge, pty, self._size)
+                if plan.pty == "yes" and not (self._told_of_pipes or os.isatty(fds.child[1])):
+                    self._link.notice(NO_RANK, _NO_TERMINAL)
+                    self._told_of_pipes = True
                 process.start(path, argv, env, fds, self._placement, pmi)
         except OSError as error:
             raise explain_spawn(app.argv[0], error) from None

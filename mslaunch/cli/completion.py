@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from mslaunch.cli import help_text
+from mslaunch.cli import help_text, help_topics
 from mslaunch.cli.dialects import OF_OWN_NAME
 from mslaunch.cli.parser.options import REFUSED, Option, spelled
 from mslaunch.datamodel.node_report import LEVELS
@@ -15,6 +15,7 @@ from mslaunch.faststd import NamedTuple
 
 #: values that the row of an option does not list
 _WORDS = {
+    "h": help_topics.words(),
     "map-by": ("slot", "node", *LEVELS, "ppr:", "seq"),
     "rank-by": ("slot", "node", *LEVELS),
     "bind-to": ("none", *LEVELS, "cpu-list"),
@@ -166,7 +167,10 @@ def _spec(row: _Row, name: str) -> str:
     """One option as _arguments takes it; it may be repeated."""
     glue = "=" if len(row.values) == 1 and len(name) > 1 else ""
     actions = {"files": "_files", "hosts": "_hosts", "words": f"({_plain(' '.join(row.words))})", "": " "}
-    values = "".join(f":{_plain(value)}:{actions[row.kind] if not at else ' '}" for at, value in enumerate(row.values))
+    colon = "::" if row.values and row.values[0][:1] == "[" else ":"  # of a value that may be left out
+    values = "".join(
+        f"{colon}{_plain(value)}:{actions[row.kind] if not at else ' '}" for at, value in enumerate(row.values)
+    )
     return f"'*{spelled(name)}{glue}[{_plain(row.help)}]{values}'"
 
 

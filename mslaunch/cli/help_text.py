@@ -1,11 +1,9 @@
-"""The help text of a dialect, made of its table: options by group, their defaults, and examples.
+"""The help text of a dialect, made of its table: options by group, their defaults, and examples; and parts of it.
 
 Refused options are only named, in one paragraph; using one prints what to use instead.
 """
 
 from __future__ import annotations
-
-import os
 
 from mslaunch.cli.dialects import ACTIONS, DIALECTS, by_name
 from mslaunch.cli.parser.options import REFUSED, Option, Variable, spelled
@@ -31,15 +29,6 @@ def documentation(name: str) -> DialectHelp:
     if name == DIALECTS[0].name:
         return about._replace(shared=ACTIONS)
     return about._replace(shared=tuple(row._replace(group=SHARED) for row in about.shared))
-
-
-def text(name: str) -> str:
-    """What --help prints in this dialect, as wide as the terminal."""
-    try:
-        width = os.get_terminal_size(1).columns
-    except OSError:
-        width = 80
-    return help_text(documentation(name), width)
 
 
 def names_of(option: Option) -> str:
@@ -73,10 +62,10 @@ def help_text(about: DialectHelp, width: int) -> str:
     width = max(60, min(width, 100))
     parts = [about.usage, _fill(_INTRO, width), _fill(about.syntax, width)]
     for group, members in groups(about.table).items():
-        rows = [_entry(names_of(option), described(option), width) for option in members if option.status != REFUSED]
+        rows = [entry_of(option, width) for option in members if option.status != REFUSED]
         parts += _part(group, rows)
     for title, variables in ((PARAMETERS_TITLE, about.parameters), (VARIABLES_TITLE, about.variables)):
-        parts += _part(title, [_entry(names, meaning, width) for names, meaning in merged(variables)])
+        parts += _part(title, [entry(names, meaning, width) for names, meaning in merged(variables)])
     names = refused(about.table)
     if names:
         parts.append(_fill("Refused, each with what to use instead: " + names, width))
@@ -94,7 +83,27 @@ def described(option: Option) -> str:
     return option.help + (f" (default: {option.default})" if option.default else "")
 
 
-def _entry(names: str, meaning: str, width: int) -> str:
+def entry_of(option: Option, width: int) -> str:
+    """One option with its names, values, meaning and default."""
+    return entry(names_of(option), described(option), width)
+
+
+def short_entry(option: Option, meaning: str, width: int) -> str:
+    """One line of at most `width` letters: an option and its values, and `meaning`, or the beginning of its own."""
+    head = min((names_of(option._replace(names=option.names[:count])) for count in (1, 2)), key=_misfit)
+    head = f"  {head}".ljust(_COLUMN - 2) + "  "
+    text = meaning or option.help.partition("; ")[0]
+    lines = wrap(text, width - len(head))
+    return head + (wrap(text, width - len(head) - 2)[0] + " …" if lines[1:] else lines[0])
+
+
+def _misfit(head: str) -> int:
+    """How badly a text fits the column: the longest that does is best, else the shortest."""
+    return len(head) if len(head) > _COLUMN - 4 else -len(head)
+
+
+def entry(names: str, meaning: str, width: int) -> str:
+    """Names in a column, and what they mean beside or below it."""
     lines = wrap(meaning, width - _COLUMN)
     if len(names) > _COLUMN - 4:
         heads = wrap(names, width - 2)

@@ -96,11 +96,11 @@ def parse(
         request = dialect.parse(argv, environ, read_text)
         return in_pod(request, environ) if pods and not row.reads_pods else request
     except VersionRequested:
-        text = dialect.version(name)
-    except HelpRequested:
-        from mslaunch.cli import help_text
+        text = _version(dialect.version(name), argv, environ)
+    except HelpRequested as asked:
+        from mslaunch.cli import help_topics
 
-        text = help_text.text(row.name)
+        text = help_topics.text(row.name, asked.topic)
     except UnknownOptionError as error:
         from mslaunch.cli import unknown_options
 
@@ -108,6 +108,18 @@ def parse(
         refused.code = error.code  # which dialects set
         raise refused from None
     raise Show(text)
+
+
+def _version(text: str, argv: Sequence[str], environ: Mapping[str, str]) -> str:
+    """What --version shows: more if --verbose stands beside it."""
+    if argv[1:] or len(argv[0]) == len("-Vv"):
+        from mslaunch.cli import bug_report
+
+        if bug_report.wanted(argv):
+            from mslaunch.launcher.launch import MANAGERS
+
+            return bug_report.report(text, environ, {word: variable for word, (variable, _) in MANAGERS.items()})
+    return text
 
 
 def in_pod(request: Request, environ: Mapping[str, str]) -> Request:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mslaunch import __version__, errors
-from mslaunch.cli import help_text
+from mslaunch.cli import help_text, help_topics
 from mslaunch.cli.dialects import OF_OWN_NAME
 from mslaunch.cli.help_text import described, groups, merged, names_of, refused
 from mslaunch.cli.parser.options import REFUSED
@@ -30,7 +30,9 @@ Several programs make one job when a lone ':' stands between them.
 Called as mpirun, mpiexec, orterun, mpiexec.hydra, msrun or torchrun (see --install-shims), or with --dialect as its
 first word, it takes the command line of that launcher; --help then shows the options of that one.
 A line that begins with an option of its own is msrun's (--worker_num=8) or torchrun's (--nproc-per-node=8).
-"""
+
+mslaunch --help prints the everyday options, --help all everything, --help OPTION one option, and --help TOPIC what
+belongs to a topic. The topics are """  # help_topics.words() follows
 _CODES = (
     ("0", "every rank ended with 0"),
     ("N", "the rank that failed first exited with N, or was killed by signal N - 128"),
@@ -50,7 +52,8 @@ _FILES = (
 def page() -> str:
     """The page, in roff with the man macros."""
     about, *others = (help_text.documentation(row.name) for row in OF_OWN_NAME)
-    parts = [_HEAD, ".SH DESCRIPTION", *_paragraphs(_DESCRIPTION), ".SH OPTIONS"]
+    topics = ", ".join(help_topics.words())
+    parts = [_HEAD, ".SH DESCRIPTION", *_paragraphs(f"{_DESCRIPTION}{topics}."), ".SH OPTIONS"]
     for group, members in groups(about.table).items():
         rows = [_entry(names_of(option), described(option)) for option in members if option.status != REFUSED]
         parts += [f".SS {_text(group)}", *rows] if rows else []

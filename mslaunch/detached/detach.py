@@ -14,7 +14,7 @@ import time
 from mslaunch.detached import background_launcher
 from mslaunch.detached.job_registry import JobEntry, JobRegistry
 from mslaunch.detached.launcher_pid import ProcessIdentity, process
-from mslaunch.errors import EXIT_USAGE, LaunchError
+from mslaunch.errors import EXIT_USAGE, LaunchError, reason
 from mslaunch.faststd import TYPE_CHECKING, signal
 from mslaunch.host.programs import check_script
 
@@ -48,6 +48,10 @@ def detach(
     this = process(os.getpid())
     if this is None:
         raise LaunchError("without it a detached job could not be found again", "/proc", "stay with the job")
+    try:
+        os.close(os.open(os.devnull, os.O_RDONLY))
+    except OSError as error:
+        raise LaunchError(f"no detached job can be started here: {reason(error)}", "--detach") from None
     entry = JobRegistry(environ).add(command=list(command), process=this, **_facts(request, cwd))
     sys.stdout.flush()
     sys.stderr.flush()

@@ -29,6 +29,7 @@ KEPT = 100  #: jobs that have ended and are still listed, at most
 DAYS = 7  #: and for how long
 _LOCK_SECONDS = 5.0
 _POLL_SECONDS = 0.01
+_OPEN_LOCK = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 _FACTS = {"began", "command", "cwd", "grace", "logs", "process", "ranks"}  # that every job has
 
 
@@ -166,10 +167,11 @@ class JobRegistry:
             try:
                 _make_private(folder)
                 _require_own(folder)
+                os.close(os.open(os.path.join(folder, "lock"), _OPEN_LOCK, 0o600))  # it may lie on a read-only disk
                 return folder
             except OSError as error:
-                what = f"the registry of detached jobs cannot be made: {error.strerror}"
-                todo = f"name a directory that can be made in {VARIABLE}"
+                what = f"the registry of detached jobs cannot be made or written: {error.strerror}"
+                todo = f"name another directory, which you can write to, in {VARIABLE}"
                 refused = refused or LaunchError(what, folder, todo)
             except LaunchError as error:  # somebody has just made it
                 refused = refused or error
@@ -281,7 +283,7 @@ def _read_facts(folder: str) -> dict[str, Any] | None:
 @contextmanager
 def _locked(path: str) -> Iterator[int]:
     """Holds the lock of the registry; gives the descriptor of its file, which contains the last number given."""
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    fd = os.open(path, _OPEN_LOCK, 0o600)
     deadline = time.monotonic() + _LOCK_SECONDS
     try:
         while not _lock(fd):

@@ -62,14 +62,22 @@ def _limits() -> Iterator[Limit]:
 
 
 def _of_cgroups() -> Iterator[Limit]:
-    """Those of our control group and of all above it (cgroups(7)); the names of version 2, then those of version 1."""
+    for folder in control_groups("pids", "memory"):
+        yield from _of_group(folder)
+
+
+def control_groups(*wanted: str) -> Iterator[str]:
+    """The folders of our control group and of all above it (cgroups(7)), for these controllers of version 1.
+
+    Those of version 2 have files of all controllers.
+    """
     for line in read("/proc/self/cgroup").splitlines():
         _, controllers, path = os.fsdecode(line).split(":", 2)
-        version1 = [name for name in controllers.split(",") if name in ("pids", "memory")]
+        version1 = [name for name in controllers.split(",") if name in wanted]
         for root in [f"{_CGROUPS}/{name}" for name in version1] or [_CGROUPS] * (not controllers):
             group = path.rstrip("/")
             while True:
-                yield from _of_group(root + group)
+                yield root + group
                 if not group:
                     break
                 group = group.rpartition("/")[0]

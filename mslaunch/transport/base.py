@@ -59,6 +59,8 @@ class Link:
     program: Callable[[str], bytes] | None = None
     #: seconds after which a program goes unasked, by transports that may lose the question; 0: never
     unasked = 0.0
+    #: whether the agent is on this host, started without a login
+    here = False
     #: of the remote command, once it has ended, for transports that learn it
     exit_status: int | None = None
 

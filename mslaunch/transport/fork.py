@@ -14,6 +14,7 @@ import os
 import select
 import time
 
+from mslaunch.errors import LinkError, reason
 from mslaunch.faststd import TYPE_CHECKING, signal
 from mslaunch.transport.base import Link
 
@@ -25,11 +26,14 @@ if TYPE_CHECKING:
 
 _F_SETPIPE_SZ = 1031
 _PIPE_SIZE = 1 << 20
+LIMITS = "ulimit -u, and pids.max of a control group, limit the processes of a user"  # where fork fails
 _KILLED = 2.0  # seconds that a guard has for the rest, once its agent was killed
 
 
 class ForkLink(Link):
     """A link to an agent that is a child of this process."""
+
+    here = True
 
     def __init__(self, node: Node, reader: int, writer: int, pid: int) -> None:
         super().__init__(node, reader, writer)
@@ -134,6 +138,7 @@ def open_local(nodes: Sequence[Node], context: OpenContext) -> None:
             from mslaunch.transport.rsh_program import ProcessLink
 
             links.append(ProcessLink(node, boot_argv(sys.executable, context.policy.timeout)))
+            links[-1].here = True
     for link in links:
         context.opened(link)
 
@@ -161,11 +166,18 @@ def _fork(close: Iterable[int]) -> tuple[int, int, int]:
     /proc, where it cannot see which descriptors there are.
     """
     down, up = _pipe(), _pipe()
-    pid = os.fork()
+    try:
+        pid = os.fork()
+    except OSError as error:
+        for fd in (*down, *up):
+            os.close(fd)
+        raise LinkError(f"no agent could be started here: {reason(error)}", todo=LIMITS) from None
     if not pid:
         status = 70
         try:
             status = _be_agent(down[0], up[1], [down[1], up[0], *close])
+        except OSError as error:  # before the agent spoke, so it is taken for what a host says in place of HELLO
+            os.write(up[1], reason(error).encode("utf-8", "replace"))
         finally:
             os._exit(status)
     os.close(down[0])

@@ -35,7 +35,7 @@ DELIBERATE: dict[str, tuple[str, ...]] = {
     "Running as root is never refused: in a container every user is root.": ("cli-050", "cli-052", "cli-055"),
     "A rank may start a job of its own; mpirun refuses to run inside one of its ranks.": ("env-035",),
     "A value may follow its option after '=': --np=2.": ("cli-007",),
-    "--help is mslaunch's own text: options in groups, with their defaults and examples.": ("cli-047",),
+    "--help is mslaunch's own text: everyday options, and more by topic; an unknown one is an error.": ("cli-047",),
     "--version names mslaunch, so that bug reports do not go to Open MPI.": ("cli-045",),
     "-mca after the program's name belongs to the program: options end there.": ("env-032",),
     "-x on the command line also holds for the programs of --app.": ("mpmd-app-x",),

@@ -103,7 +103,11 @@ class SessionDir:
 
     def _cannot_make(self, error: OSError) -> LaunchError:
         what = f"no session directory could be made in {self._base}: {error.strerror}"
-        return LaunchError(what, todo="see TMPDIR of that host's login", code=EXIT_NOT_STARTED)
+        return LaunchError(
+            what,
+            todo="TMPDIR names another place, on this host or in a start-up file of that one",
+            code=EXIT_NOT_STARTED,
+        )
 
     def close(self) -> None:
         """Remove it with all that is in it."""

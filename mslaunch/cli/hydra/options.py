@@ -23,6 +23,12 @@ LINK = "Reaching the hosts"
 TELL = "Information"
 LATER = "Refused"
 
+#: the everyday options, as `DialectHelp.everyday` has them
+SCREEN = tuple(
+    (name, "")
+    for name in ("n", "hosts", "f", "ppn", "wdir", "genv", "genvlist", "bind-to", "l", "outfile-pattern", "launcher",
+                 "print-rank-map")
+)  # fmt: skip
 #: options of mslaunch itself, by their first names in the table of mpirun
 EXTRAS = (
     "pty", "merge-stderr-to-stdout", "grace", "term-to", "timeout", "warn", "rsh-agent", "ssh-accept-new",
@@ -230,6 +236,7 @@ TABLE: tuple[Option, ...] = (
            readers.exactly("display_map", "ranks")),
     Option(("v", "verbose", "debug"), "", "report what is being done", TELL, "verbose", readers.on),
     Option(("info", "version"), "", "print the version and exit", TELL, "", show_version),
-    Option(("h", "help"), "", "print this and exit", TELL, "", show_help),
+    Option(("h", "help"), "[TOPIC]", "print the everyday options; what belongs to a topic; one option; or all", TELL,
+           "", show_help),
     *(Option(tuple(names.split()), value, why, LATER, status=REFUSED) for names, value, why in _REFUSED),
 )  # fmt: skip

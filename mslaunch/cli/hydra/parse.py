@@ -8,7 +8,7 @@ ends the job, also one that does not use MPI.
 from __future__ import annotations
 
 from mslaunch.cli.hydra import config_file
-from mslaunch.cli.hydra.options import EXAMPLES, EXTRAS, OTHERS, TABLE, USAGE, VARIABLES, HydraOptions
+from mslaunch.cli.hydra.options import EXAMPLES, EXTRAS, OTHERS, SCREEN, TABLE, USAGE, VARIABLES, HydraOptions
 from mslaunch.cli.parser import options
 from mslaunch.cli.parser.options import Index, Option, assemble, own_fields
 from mslaunch.errors import UsageError, counted
@@ -76,7 +76,7 @@ def describe() -> DialectHelp:
     """Every option and variable."""
     from mslaunch.cli.parser.dialect_contract import DialectHelp
 
-    return DialectHelp("mpiexec.hydra", USAGE, TABLE, extras(), (), VARIABLES, OTHERS, EXAMPLES)
+    return DialectHelp("mpiexec.hydra", USAGE, TABLE, extras(), (), VARIABLES, OTHERS, EXAMPLES, everyday=SCREEN)
 
 
 def _require_once(line: ParsedLine) -> None:

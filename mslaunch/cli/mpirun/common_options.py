@@ -134,6 +134,20 @@ EVERYDAY: tuple[Option, ...] = (
     ),
     Option(("q", "quiet"), "", "print only errors of the launch", TELL, "quiet", readers.on),
     Option(("v", "verbose"), "", "report what is being done", TELL, "verbose", readers.on),
-    Option(("V", "version"), "", "print the version and exit", TELL, "", show_version),
-    Option(("h", "help"), "", "print this and exit", TELL, "", show_help),
+    Option(
+        ("V", "version"),
+        "",
+        "print the version and exit; with --verbose also the facts for a bug report",
+        TELL,
+        "",
+        show_version,
+    ),
+    Option(
+        ("h", "help"),
+        "[TOPIC]",
+        "print the everyday options; what belongs to a topic; one option; or all",
+        TELL,
+        "",
+        show_help,
+    ),
 )

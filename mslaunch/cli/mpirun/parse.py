@@ -80,11 +80,12 @@ def version(called: str) -> str:
 def describe() -> DialectHelp:
     """Every option, group by group, and every parameter and variable that steers the launch."""
     from mslaunch.cli.mpirun.mca_parameters import PARAMETERS
-    from mslaunch.cli.mpirun.rare_options import GROUPS
+    from mslaunch.cli.mpirun.rare_options import GROUPS, SCREEN
     from mslaunch.cli.parser.dialect_contract import DialectHelp
 
     table = sorted((*EVERYDAY, *rare()), key=lambda option: GROUPS.index(option.group))
-    return DialectHelp("mpirun", USAGE, tuple(table), parameters=PARAMETERS, variables=VARIABLES, examples=EXAMPLES)
+    about = DialectHelp("mpirun", USAGE, tuple(table), parameters=PARAMETERS, variables=VARIABLES, examples=EXAMPLES)
+    return about._replace(everyday=SCREEN)
 
 
 def _intel_per_host(line: ParsedLine, word: str) -> None:

@@ -20,6 +20,21 @@ if TYPE_CHECKING:
 
 #: the order in which help shows them
 GROUPS = (RUN, HOSTS, PLACE, BIND, IO, END, MONITOR, CLUSTER, LINK, TELL, NOT_HERE)
+#: the everyday options, as `DialectHelp.everyday` has them
+SCREEN = (
+    ("n", ""),
+    ("H", "hosts, NAME[:SLOTS] with commas between"),
+    ("hostfile", ""),
+    ("x", "set a variable for the ranks, or forward it"),
+    ("map-by", "where: slot, node, core, numa, ppr:N:node"),
+    ("bind-to", "none, core, socket, numa: the cpus they get"),
+    ("output-filename", "a directory with the output of each rank"),
+    ("tag-output", "begin each line with its rank"),
+    ("timeout", ""),
+    ("restart", "what starts again when a rank fails"),
+    ("detach", "return once all ranks run; see --help jobs"),
+    ("do-not-launch", "start nothing; with --display-map: show the plan"),
+)
 #: names that are refused, and why; what to use instead
 _REFUSED: tuple[tuple[str, str], ...] = (
     ("dvm hnp dvm-uri max-vm-size terminate ompi-server",

@@ -35,6 +35,21 @@ EXAMPLES = (
         "msrun --worker_num=4 --restart group --join=True net.py",
     ),
 )
+#: the everyday options, as `DialectHelp.everyday` has them
+SCREEN = (
+    ("worker_num", ""),
+    ("local_worker_num", "workers on this host, or on each named one"),
+    ("H", "hosts of all workers, NAME[:WORKERS]"),
+    ("hostfile", ""),
+    ("master_addr", "host of the scheduler"),
+    ("master_port", "port of the scheduler"),
+    ("node_rank", "number of this host, where each has its own command"),
+    ("log_dir", "where worker_N.log and scheduler.log go"),
+    ("join", "show the output and wait, or return once workers run"),
+    ("bind_core", "whether each worker gets cpus of its own"),
+    ("restart", "what starts again when a worker fails"),
+    ("timeout", ""),
+)
 #: options of mslaunch itself, by their first names in the table of mpirun
 EXTRAS = (
     "H", "hostfile", "x", "pty", "grace", "term-to", "timeout", "warn", "rsh-agent", "ssh-accept-new",
@@ -174,5 +189,6 @@ TABLE: tuple[Option, ...] = (
            "there are enough, and run it there; or as JSON says: {\"device0\": [\"0\"]}, or a file with bind_config",
            PLACE, "own.numa", _binding, "False"),
     Option(("version",), "", "print the version and exit", TELL, "", show_version),
-    Option(("h", "help"), "", "print this and exit", TELL, "", show_help),
+    Option(("h", "help"), "[TOPIC]", "print the everyday options; what belongs to a topic; one option; or all", TELL,
+           "", show_help),
 )  # fmt: skip

@@ -9,7 +9,7 @@ the job goes on in the background.
 from __future__ import annotations
 
 from mslaunch.cli.msrun import cluster
-from mslaunch.cli.msrun.options import EXAMPLES, EXTRAS, HOSTS_HELP, SYNTAX, TABLE, USAGE, MsrunOptions
+from mslaunch.cli.msrun.options import EXAMPLES, EXTRAS, HOSTS_HELP, SCREEN, SYNTAX, TABLE, USAGE, MsrunOptions
 from mslaunch.cli.parser import options
 from mslaunch.cli.parser.options import RECOVERY, Option, ParsedLine, Program, assemble, own_fields
 from mslaunch.errors import UsageError
@@ -82,7 +82,7 @@ def describe() -> DialectHelp:
     """Every option."""
     from mslaunch.cli.parser.dialect_contract import DialectHelp
 
-    return DialectHelp("msrun", USAGE, TABLE, extras(), examples=EXAMPLES, syntax=SYNTAX)
+    return DialectHelp("msrun", USAGE, TABLE, extras(), examples=EXAMPLES, syntax=SYNTAX, everyday=SCREEN)
 
 
 def _settled(request: Request, own: MsrunOptions, environ: Mapping[str, str], read_text: ReadText) -> Request:

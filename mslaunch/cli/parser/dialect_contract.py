@@ -51,6 +51,7 @@ class DialectHelp(NamedTuple):
     others: tuple[tuple[str, str], ...] = ()  # more variables, and what becomes of each
     examples: tuple[tuple[str, str], ...] = ()  # what it does, the command
     syntax: str = SYNTAX
+    everyday: tuple[tuple[str, str], ...] = ()  # first names of options for a screen, with a short meaning, or ""
     instead: Mapping[str, str] = {}  # its options, and what the dialect of our own name has for them
 
     @property

@@ -60,7 +60,11 @@ class Show(Exception):  # noqa: N818 - no error: the command was asked to print 
 
 
 class HelpRequested(Exception):  # noqa: N818 - no error
-    """--help was given."""
+    """--help was given, with a topic or without one, which is ""."""
+
+    def __init__(self, topic: str = "") -> None:
+        super().__init__(topic)
+        self.topic = topic
 
 
 class VersionRequested(Exception):  # noqa: N818 - no error
@@ -84,7 +88,7 @@ class Option(NamedTuple):
     """
 
     names: tuple[str, ...]  # without dashes; the first one is the one to learn
-    metavar: str  # one word for each value, "" for a flag
+    metavar: str  # one word for each value, "" for a flag; one in brackets may be left out
     help: str
     group: str
     field: str = ""  # path; "": `read` returns (path, value) pairs
@@ -193,9 +197,9 @@ class Index(dict):  # type: ignore[type-arg]  # a subscript would run at import
         return None
 
 
-def show_help() -> NoReturn:
+def show_help(topic: str = "") -> NoReturn:
     """The reader of --help."""
-    raise HelpRequested
+    raise HelpRequested(topic)
 
 
 def show_version() -> NoReturn:
@@ -344,7 +348,8 @@ def _is_bundle(index: Index, word: str) -> bool:
     letters = word[1:]
     if letters[:1] == "-" or len(letters) < 2 or letters in index:
         return False
-    return all(option and not option.metavar and option.status != REFUSED for option in map(index.get, letters))
+    flags = all(option and option.metavar[:1] in ("", "[") for option in map(index.get, letters))
+    return flags and all(index[letter].status != REFUSED for letter in letters)
 
 
 def _option(index: Index, word: str) -> tuple[Option, str, str | None]:
@@ -369,6 +374,9 @@ def _values(index: Index, option: Option, name: str, value: str | None, pending:
         how = "it takes no value" if not wanted else "write its words apart, without '='"
         raise UsageError(f"{how}, got {value!r}", name, f"write {' '.join([name, *wanted])}")
     following = pending[-1] if pending else None
+    if option.metavar[:1] == "[":
+        last = len(pending) == 1 and _bare(pending[-1]) in index  # --help --map-by
+        return [pending.pop()] if following is not None and (following[:1] != "-" or last) else []
     if wanted and (following is None or following == "--" or (following[:1] == "-" and _bare(following) in index)):
         before = "at the end of the line" if following is None else f"before {following!r}"
         meaning = f": {option.help}" if len(option.help) <= _SHORT else ""

@@ -39,6 +39,21 @@ EXAMPLES = (
     ),
     ("logs of each rank, and on the terminal too", "torchrun --nproc-per-node=2 --log-dir=logs --tee=3 train.py"),
 )
+#: the everyday options, as `DialectHelp.everyday` has them
+SCREEN = (
+    ("nproc-per-node", "ranks on each host"),
+    ("H", "hosts of all ranks, with commas between"),
+    ("hostfile", ""),
+    ("nnodes", "hosts; MIN:MAX: at least and at most"),
+    ("node-rank", "number of this host, where each has its own command"),
+    ("master-addr", "the host of node 0"),
+    ("master-port", "the port at which ranks meet"),
+    ("rdzv-backend", "c10d: hosts get their numbers when they meet"),
+    ("rdzv-endpoint", "where hosts meet"),
+    ("max-restarts", ""),
+    ("log-dir", "logs of each rank"),
+    ("tee", "3: stdout and stderr to files, and shown"),
+)
 #: options of mslaunch itself, by their first names in the table of mpirun
 EXTRAS = (
     "H", "hostfile", "x", "pty", "grace", "term-to", "timeout", "warn", "rsh-agent", "ssh-accept-new", "bind-to",
@@ -163,7 +178,8 @@ TABLE: tuple[Option, ...] = (
     _row("event-log-handler", "null", "accepted if it is null: mslaunch loads no handlers of torch", TELL, "",
          own_readers.usual("null"), "null"),
     Option(("version",), "", "print the version and exit", TELL, "", show_version),
-    Option(("h", "help"), "", "print this and exit", TELL, "", show_help),
+    Option(("h", "help"), "[TOPIC]", "print the everyday options; what belongs to a topic; one option; or all", TELL,
+           "", show_help),
     _refused("logs-specs", "it names Python code of an installed package; use --log-dir, --redirects and --tee"),
     _refused("numa-binding", "it binds ranks beside the GPU that torch would give them; use --bind-to numa, or socket"),
     _refused("duplicate-stdout-filters duplicate-stderr-filters",

@@ -19,6 +19,7 @@ from mslaunch.cli.torchrun.options import (
     EXTRAS,
     HOSTS_HELP,
     INSTEAD,
+    SCREEN,
     SIGNALS,
     SYNTAX,
     TABLE,
@@ -212,6 +213,5 @@ def describe() -> DialectHelp:
     """Every option."""
     from mslaunch.cli.parser.dialect_contract import DialectHelp
 
-    return DialectHelp(
-        "torchrun", USAGE, TABLE, extras(), variables=VARIABLES, examples=EXAMPLES, syntax=SYNTAX, instead=INSTEAD
-    )
+    about = DialectHelp("torchrun", USAGE, TABLE, extras(), variables=VARIABLES, examples=EXAMPLES, syntax=SYNTAX)
+    return about._replace(everyday=SCREEN, instead=INSTEAD)

@@ -5,11 +5,17 @@ Their words come before the agent's magic on the stream itself (a login shell th
 
 from __future__ import annotations
 
+import os
+
 from mslaunch.errors import LinkError, printable
 from mslaunch.faststd import TYPE_CHECKING
+from mslaunch.transport.fork import LIMITS
 
 if TYPE_CHECKING:
     from mslaunch.transport.base import Link
+
+_EAGAIN = 11
+_LONGEST = 200  # letters of a line that a host has said
 
 
 def explain(link: Link, printed: bytes) -> LinkError:
@@ -25,6 +31,11 @@ def explain(link: Link, printed: bytes) -> LinkError:
     if failure is not None:
         failure.todo = "\n".join(filter(None, [failure.todo, _quoted(said)]))
         return failure
+    if link.here:  # nobody has logged in
+        *before, last = said.splitlines() or [""]
+        what = f"no agent could be started here{': ' * bool(last)}{last[:_LONGEST]}"
+        todo = LIMITS if last == os.strerror(_EAGAIN) else ""
+        return LinkError(what, host, "\n".join(filter(None, [_quoted("\n".join(before)), todo])))
     if said:
         return LinkError("it answered, but no agent started there", host, _quoted(said))
     ended = f" (its shell ended with status {status})" if status is not None else ""
@@ -64,4 +75,4 @@ def _readable(data: bytes) -> str:
 
 def _quoted(said: str, lines: int = 6) -> str:
     kept = [line for line in said.splitlines() if line.strip()][-lines:]
-    return "it printed:\n" + "\n".join(f"  | {line[:200]}" for line in kept) if kept else ""
+    return "it printed:\n" + "\n".join(f"  | {line[:_LONGEST]}" for line in kept) if kept else ""

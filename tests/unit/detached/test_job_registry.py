@@ -320,7 +320,7 @@ def test_a_registry_that_cannot_be_made_is_an_error(environ: dict[str, str], tmp
     (tmp_path / "file").write_text("")
     nowhere = {"MSLAUNCH_JOBS": str(tmp_path / "file" / "jobs")}
     assert JobRegistry(nowhere).entries() == []
-    with pytest.raises(LaunchError, match="cannot be made: Not a directory") as caught:
+    with pytest.raises(LaunchError, match="cannot be made or written: Not a directory") as caught:
         add(nowhere)
     assert caught.value.where == nowhere["MSLAUNCH_JOBS"] and "MSLAUNCH_JOBS" in caught.value.todo
 

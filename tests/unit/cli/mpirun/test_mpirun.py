@@ -607,7 +607,7 @@ def test_version_under_another_name_begins_as_the_originals(called):
     assert f"mslaunch {mslaunch.__version__}" in "".join(others)
 
 
-@pytest.mark.parametrize("words", [["-h"], ["--help"], ["-help"], ["--help", "mapping"], ["-q", "-h", "--foo"]])
+@pytest.mark.parametrize("words", [["-h"], ["--help"], ["-help"], ["--help", "all"], ["-q", "-h", "--foo"]])
 def test_help_prints_the_options(words):
     with pytest.raises(Show) as caught:
         parse(words, {})
@@ -655,7 +655,7 @@ def test_parsing_and_help_import_no_slow_module():
         "import sys; before = set(sys.modules)\n"
         "from mslaunch.cli.main import parse\n"
         "parse(['-n', '2', '-x', 'A=1', '-mca', 'plm_rsh_agent', 'ssh -p 2', 'prog'], {}, str)\n"
-        "from mslaunch.cli.help_text import text; text('mpirun')\n"
+        "from mslaunch.cli.help_topics import text; text('mpirun'); text('mpirun', 'all')\n"
         "slow = 're typing enum textwrap difflib argparse shlex shutil socket _socket _heapq json inspect'.split()\n"
         "slow.append('collections')\n"
         "print(*[name for name in slow if name in set(sys.modules) - before])"

@@ -27,6 +27,7 @@ class Link:
     """Two pipes."""
 
     exit_status = None
+    here = False
 
     def __init__(self, reader: int, writer: int) -> None:
         self.reader, self.writer, self.node, self.program = reader, writer, Node("n1", 1, "-H"), None

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import errno
+import os
+
 import pytest
 
 from mslaunch.datamodel.jobmap import Node
-from mslaunch.errors import LinkError
+from mslaunch.errors import LinkError, reason
 from mslaunch.launcher.agents.diagnose_start import explain, unanswered
 from mslaunch.transport.base import Link
+from mslaunch.transport.fork import LIMITS
 
 
 class Silent(Link):
@@ -85,3 +89,31 @@ def test_a_host_that_does_not_answer_in_time_is_shown_with_what_it_printed() -> 
     assert said[0].startswith("does its login shell wait for input?")
     assert said[1:] == ["it printed:", "  | Welcome", "  | Password:"]
     assert unanswered(Silent(), b"").count("\n") == 0
+
+
+class Local(Silent):
+    """The same of an agent on this host."""
+
+    here = True
+
+
+@pytest.mark.parametrize(
+    ("said", "what", "todo"),
+    [
+        (b"/dev/null is missing", "no agent could be started here: /dev/null is missing", ""),
+        (b"", "no agent could be started here", ""),
+        (b"two\nlines\n", "no agent could be started here: lines", "it printed:\n  | two"),
+        (os.strerror(errno.EAGAIN).encode(), f"no agent could be started here: {os.strerror(errno.EAGAIN)}", LIMITS),
+        (b"\x1b[31mred", "no agent could be started here: [31mred", ""),
+    ],
+)
+def test_nobody_has_logged_in_on_this_host(said: bytes, what: str, todo: str) -> None:
+    error = explain(Local(), said)
+    assert (error.what, error.todo, error.where) == (what, todo, "n7")
+
+
+def test_what_the_system_refused_is_named_with_its_file() -> None:
+    assert reason(FileNotFoundError(errno.ENOENT, "No such file", "/dev/null")) == "/dev/null is missing"
+    assert reason(PermissionError(errno.EACCES, "Permission denied", "/x")) == "/x: Permission denied"
+    assert reason(OSError(errno.EAGAIN, "try again")) == "try again"
+    assert reason(OSError("odd")) == "odd"
