@@ -8,7 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 LINK = re.compile(r"(?<!\\)\]\((?P<target>[^)\s]+)(?: \"[^\"]*\")?\)")
 HEADING = re.compile(r"^#{1,6} +(.+?)(?: +#+)?$", re.MULTILINE)
-CODE = re.compile(r"^( *)(```+).*?^\1\2 *$|^(?:(?: {4}|\t).*\n)+|`+[^`\n]+`+", re.MULTILINE | re.DOTALL)
+CODE = re.compile(r"^( *)(```+).*?^\1\2 *$|(?<=\n\n)(?:(?: {4}|\t)[^\n]*\n)+|`+[^`\n]+`+", re.MULTILINE | re.DOTALL)
 
 
 def without_code(text: str) -> str:

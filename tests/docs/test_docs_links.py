@@ -27,12 +27,12 @@ def test_a_broken_link_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     page = tmp_path / "page.md"
     page.write_text(
         "# Page\n\n[a](other.md#two-words) [b](#page) [c](https://x.invalid/) `[d](in-code.md)`\n\n"
-        "[e](gone.md) [f](other.md#no-heading)\n\n[g](#gone)\n\n    [h](in-code.md)\n"
+        "[e](gone.md) [f](other.md#no-heading)\n\n    [g](in-code.md)\n\n```\n[h](in-code.md)\n```\n[i](#gone)\n"
     )
     assert broken_links(page) == [
         "page.md:5: there is no file gone.md",
         "page.md:5: other.md has no heading #no-heading",
-        "page.md:7: page.md has no heading #gone",
+        "page.md:12: page.md has no heading #gone",
     ]
 
 
