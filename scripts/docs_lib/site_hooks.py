@@ -1,8 +1,8 @@
 """What mkdocs.yml adds to mkdocs, so that pages written for GitHub make the site as they are.
 
 They link to `../CONTRIBUTING.md` or `../examples/…`: such files become part of the site, and links to them are turned.
-Fences may carry words for a test, which Python-Markdown would not take for a fence, and code in a table has `\\|` for a
-bar, which it would print.
+Fences may carry words for a test, with which Python-Markdown would not take them for fences.  Code in a table has `\\|`
+for a bar, which it would print.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
 
 
 def as_python_markdown(text: str) -> str:
-    """Text for GitHub as Python-Markdown reads it: fences with their language alone, bars in code of tables bare."""
-    text = re.sub(r"^(\s*```+[\w-]+) .*$", r"\1", text, flags=re.MULTILINE)
+    """Text for GitHub as Python-Markdown reads it: fences have no more than a title, and bars in code no backslash."""
+    text = re.sub(r"^(\s*```+[\w-]+(?: title=\"[^\"]*\"$)?).*$", r"\1", text, flags=re.MULTILINE)
     row = re.compile(r"^\|.*$", re.MULTILINE)
     return row.sub(lambda found: re.sub(r"`[^`]+`", lambda code: code[0].replace(r"\|", "|"), found[0]), text)
