@@ -100,6 +100,18 @@ def test_a_log_that_was_copied_and_truncated_goes_on_at_its_beginning(tmp_path: 
         job.destroy()
 
 
+def test_the_links_of_shims_are_found_and_removed(tmp_path: Path) -> None:
+    (line,) = re.findall(r"^    (find ~/shims .*?)  +#", PAGE, re.MULTILINE)
+    mslaunch = Path(sys.executable).with_name("mslaunch")
+    shims = tmp_path / "shims"
+    words = [mslaunch, "--install-shims", str(shims)]
+    subprocess.run(words, check=True, stdout=subprocess.DEVNULL, env=environment(HOME=str(tmp_path)))
+    (shims / "other").symlink_to("/bin/true")
+    assert len(list(shims.iterdir())) > 4
+    subprocess.run(["sh", "-c", line], check=True, env=environment(HOME=str(tmp_path)))
+    assert [path.name for path in shims.iterdir()] == ["other"]
+
+
 def test_a_launch_leaves_nothing_in_the_home_directory(tmp_path: Path) -> None:
     home, jobs = tmp_path / "home", tmp_path / "jobs"
     home.mkdir()

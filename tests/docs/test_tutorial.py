@@ -218,6 +218,20 @@ def test_the_tutorial_can_be_followed(shell: Shell, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_the_command_of_the_readme_installs_and_runs(shell: Shell, tmp_path: Path) -> None:
+    blocks = re.findall(r"(?<=\n\n) {4}(.*)\n(?=\n)", (ROOT / "README.md").read_text(encoding="utf-8"))
+    first, second = blocks[:2]
+    assert second == "scripts/test"
+    assert os.access(ROOT / second, os.X_OK)
+    assert shell.run("python3 -m venv .venv; . .venv/bin/activate; export PIP_QUIET=1") == []
+    printed = shell.run(first)
+    assert sum(line.endswith("token passed 4 hands, sum 6, ok") for line in printed) == 4, printed
+    assert shell.run("command -v mslaunch") == [str(tmp_path / "mslaunch" / ".venv" / "bin" / "mslaunch")]
+    kept = tmp_path / "mslaunch" / "log_output" / "1"
+    assert sorted(path.name for path in kept.iterdir()) == [f"rank.{rank}" for rank in range(4)]
+
+
+@pytest.mark.slow
 @pytest.mark.mindspore
 @pytest.mark.limit(400)
 @pytest.mark.skipif(not MINDSPORE, reason="MSLAUNCH_TEST_MINDSPORE_PYTHON should name a Python that has MindSpore")
