@@ -503,7 +503,7 @@ def test_ranks_with_unknown_numbers_get_none() -> None:
         assert set(known) == {
             "LOCAL_RANK", "LOCAL_RANK_SIZE", "RANK_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_NODE_RANK",
             "OMPI_FIRST_RANKS",
-        }  # fmt: skip
+        }, "a framework sets the number of a rank only if `place.numbered`; or name it here, if it is none"  # fmt: skip
         assert env["DEVICE_ID"] == str(rank.rank) and env["OMPI_MCA_orte_ess_node_rank"] == str(rank.rank)
 
 

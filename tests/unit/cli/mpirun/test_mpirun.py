@@ -239,7 +239,10 @@ def test_every_supported_option_has_a_case():
     of_files = {"app", "tune", "am", "amca"}  # test_parameter_files
     of_restarts = {"restart-delay", "max-restart-delay", "min-ranks", "progress-file", "max-no-progress", "device-wait"}
     of_hangs = {"hang-timeout", "on-hang", "stacks-on"}  # test_hang_options
-    assert {words[0] for words, _ in DONE} == done - of_files - of_restarts - of_hangs - {"h", "help", "V", "version"}
+    cases = {words[0] for words, _ in DONE}
+    missing = done - of_files - of_restarts - of_hangs - {"h", "help", "V", "version"} - cases
+    assert not missing, f"add to DONE, above, a line with {missing} and the request that it makes"
+    assert not cases - done, f"take the lines with {cases - done} out of DONE: no option has that name"
 
 
 def test_an_option_that_changes_nothing_says_so():
@@ -464,7 +467,8 @@ def test_two_options_for_output_files_are_refused():
 
 def test_each_launch_parameter_has_a_case():
     of_files = {"mca_base_param_file_prefix", "mca_base_envar_file_prefix"}  # test_parameter_files.py
-    assert {row.name for row in PARAMETERS} == {key for key, _, _ in STEERED} | of_files
+    cases = {key for key, _, _ in STEERED} | of_files
+    assert {row.name for row in PARAMETERS} == cases, "each row of PARAMETERS has a case in STEERED, above"
 
 
 def test_only_known_parameters_are_looked_up():
