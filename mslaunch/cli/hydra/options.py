@@ -30,6 +30,7 @@ EXTRAS = (
     "devices-per-rank", "devices", "horovod", "env-for", "fill", "ready", "ready-timeout", "display-table",
     "display-allocation", "do-not-launch", "hang-timeout", "on-hang", "stacks-on", "record", "events", "on-event",
     "metrics", "q",
+    "check", "json", "health-check", "health-check-timeout",
 )  # fmt: skip
 _demux = readers.ignored_choice("poll", "select")
 USAGE = "Usage: mslaunch --dialect hydra [options] program [arguments]"

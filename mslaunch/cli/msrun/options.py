@@ -44,6 +44,7 @@ EXTRAS = (
     "record", "events", "on-event", "metrics",
     "max-restart-delay", "progress-file", "max-no-progress", "device-wait", "server_num", "scheduler-runs",
     "hang-timeout", "on-hang", "stacks-on", "q", "v",
+    "check", "json", "health-check", "health-check-timeout",
 )  # fmt: skip
 
 #: the help of -H, which means something else to mpirun

@@ -47,6 +47,7 @@ EXTRAS = (
     "record", "events", "on-event", "metrics",
     "report-bindings", "restart-delay", "max-restart-delay", "progress-file", "max-no-progress",
     "device-wait", "hang-timeout", "on-hang", "stacks-on", "q", "v",
+    "check", "json", "health-check", "health-check-timeout",
 )  # fmt: skip
 #: the help of -H, which means something else to mpirun
 HOSTS_HELP = "hosts of all ranks, NAME with commas between; --nproc-per-node ranks on each; may be repeated"
