@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 EXIT_USAGE = 1  #: bad option, hostfile, allocation or mapping; also: ended by SIGINT, SIGTERM or SIGHUP
+EXIT_FOUND = 3  #: --check has found something; no rank was started
 EXIT_NO_PROGRESS = 93  #: attempt after attempt did not get ahead: do not requeue (as NVIDIA's ft_launcher)
 EXIT_TIMEOUT = 110  #: --timeout was reached (ETIMEDOUT, as mpirun)
 EXIT_NOT_STARTED = 126  #: the program is no executable, or its working directory is missing

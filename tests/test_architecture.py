@@ -29,7 +29,7 @@ PACKAGE = ROOT / "mslaunch"
 LAYERS = (
     ("cli", "api", "under_mpirun", "reports", "__main__", "__init__"),
     ("detached",),
-    ("backends",),
+    ("backends", "preflight"),
     ("launcher",),
     ("transport", "resource_managers"),
     ("agent",),

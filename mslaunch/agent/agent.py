@@ -150,6 +150,7 @@ class Agent:
             frames.HELD: _on_demand("agent.ranks.device_holders", context),
             frames.KEYS: _on_demand("agent.services.http_store", context),
             frames.AWAIT: _on_demand("agent.services.rank_port", context),
+            frames.CHECK: _on_demand("agent.checks.answer_checks", context),
             frames.LEASE: lambda frame: self._guard.tell_lease(*map(float, frame.payload.split())),
             **dict.fromkeys((frames.RELEASE, frames.ANSWER, frames.QUESTION), job.mpi.on_frame),
             frames.PART: self._part,

@@ -182,7 +182,7 @@ def _run(argv: Sequence[str], called: str) -> int:
         _write_error(f"mslaunch: note: {note}\n", "notice", argv)
     from mslaunch.transport.fork import discard_ahead, fork_ahead
 
-    if not (request.names_hosts or request.backend or request.detach or request.do_not_launch):
+    if not (request.names_hosts or request.backend or request.detach or request.do_not_launch or request.check):
         fork_ahead()
     try:
         return _launched(request, argv, called)
@@ -195,7 +195,11 @@ def _launched(request: Request, argv: Sequence[str], called: str) -> int:
     from mslaunch.launcher.launch import MANAGERS, run
 
     granting = any(variable in os.environ for variable, _ in MANAGERS.values())
-    if request.backend:
+    if request.check:
+        from mslaunch.preflight.run_check import run
+
+        request = request._replace(detach=False)
+    elif request.backend:
         from mslaunch.backends.backend_table import run
 
     caller = Caller(os.environ, _cwd(), command=lambda: _recorded(request, argv, called))

@@ -308,6 +308,10 @@ class Request(NamedTuple):
     monitor: MonitorPolicy = MonitorPolicy()
     horovod: str = ""  # --horovod: "gloo": a key store is served, for builds that have no MPI
     env_for: tuple[str, ...] = ()  # --env-for: words of `frameworks.on_request.ON_REQUEST`
+    check: str = ""  # --check: "launch", "hosts" (no program was named); "": the ranks are started
+    json: bool = False  # --json: what --check has found, as JSON
+    health_check: tuple[str, ...] = ()  # --health-check: a command for each host, split into words
+    health_timeout: float = 60.0  # --health-check-timeout
     detach: bool = False  # the command returns when the ranks run, and the launcher stays (cli/jobs)
     resource_manager: str = ""  # --resource-manager: a word of `launcher.launch.MANAGERS`, "none"; "": which is there
     backend: str = ""  # --backend: who starts the ranks; "openmpi", "openmpi:PLACE"; "": we do

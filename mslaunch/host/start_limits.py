@@ -61,11 +61,6 @@ def _limits() -> Iterator[Limit]:
     yield from _of_cgroups()
 
 
-def _of_cgroups() -> Iterator[Limit]:
-    for folder in control_groups("pids", "memory"):
-        yield from _of_group(folder)
-
-
 def control_groups(*wanted: str) -> Iterator[str]:
     """The folders of our control group and of all above it (cgroups(7)), for these controllers of version 1.
 
@@ -83,16 +78,28 @@ def control_groups(*wanted: str) -> Iterator[str]:
                 group = group.rpartition("/")[0]
 
 
+def _of_cgroups() -> Iterator[Limit]:
+    """The names of version 2, then those of version 1."""
+    for folder in control_groups("pids", "memory"):
+        yield from _of_group(folder)
+
+
 def _of_group(folder: str) -> Iterator[Limit]:
     most, now = _number(read(f"{folder}/pids.max")), _number(read(f"{folder}/pids.current"))
     if most is not None and now is not None:
         yield _limit(most - now, f"{most} processes in its control group (pids.max)")
+    for size, most, left in memory_of_group(folder):
+        what = f"{most >> 20} MiB of memory in its control group ({size}), of which each takes {_SIZE}"
+        yield _limit(left // _MEMORY, what)
+
+
+def memory_of_group(folder: str) -> Iterator[tuple[str, int, int]]:
+    """The name of a limit of memory, the limit, and what is left of it, in bytes."""
     for size, used in (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes")):
         most, now = _number(read(f"{folder}/{size}")), _number(read(f"{folder}/{used}"))
         if most is not None and now is not None:
             left = most - now + _cached(read(f"{folder}/memory.stat").split())  # which the kernel takes back first
-            what = f"{most >> 20} MiB of memory in its control group ({size}), of which each takes {_SIZE}"
-            yield _limit(left // _MEMORY, what)
+            yield size, most, left
 
 
 def _cached(stat: list[bytes]) -> int:

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from mslaunch.launcher.observers import Observers
     from mslaunch.launcher.peers.job_peers import JobPeers
     from mslaunch.launcher.stdio.terminal import Console, OutputFd
+    from mslaunch.plan.mapping.pipeline import Ask
     from mslaunch.plan.program_steps import ProgramStep
     from mslaunch.resource_managers.managers import Grant
     from mslaunch.runtime.loop import Loop
@@ -136,13 +137,13 @@ class JobAttempt:
         policy = self.request.policy
         return policy.hwthread_cpus or policy.bind_to == "hwthread"
 
-    def place(self, request: Request, allocation: Allocation) -> JobMap:
-        """Map the ranks; from now on `request` and `allocation` are those of the attempt."""
+    def place(self, request: Request, allocation: Allocation, ask: Ask | None = None) -> JobMap:
+        """Map the ranks; from now on `request` and `allocation` are those of the attempt.  `ask`: for topologies."""
         self.request, self.allocation = self._under_grant(request), allocation
         self.placed = place(
             request,
             allocation,
-            self.pool.topologies,
+            ask or self.pool.topologies,
             is_this_host,
             os.uname().nodename,
             partial(head_of, size=_SCRIPT),
@@ -159,10 +160,7 @@ class JobAttempt:
         check_shared(request)
         self._steps: Sequence[ProgramStep] = ()
         if any(app.ready for app in request.apps):
-            from mslaunch.plan.program_steps import check_order, steps_of
-
-            check_order(request)
-            self._steps = steps_of(request, self.jobmap)
+            self._steps = load("plan.program_steps:checked_steps")(request, self.jobmap)
         return self.jobmap
 
     @property
@@ -175,9 +173,7 @@ class JobAttempt:
     def collect_files(self) -> None:
         """Find the files that are to be sent, before any host is connected."""
         if any(app.preload_binary or app.preload_files for app in self.request.apps):
-            from mslaunch.launcher.agents.staging import collect
-
-            self._files = collect(self.request, self._caller.environ, self._caller.cwd)
+            self._files = load("launcher.agents.staging:collect")(self.request, self._caller.environ, self._caller.cwd)
 
     def open_output(self) -> None:
         """Open terminals and files; those whose names have addresses in them only after `connect`."""
@@ -202,7 +198,9 @@ class JobAttempt:
 
     def connect(self) -> None:
         """Connect an agent on every host with ranks, and send the files."""
-        self.agents = self.pool.require(self.jobmap.nodes)
+        self.agents, wait = self.pool.require(self.jobmap.nodes), self._context.interrupts.wait
+        if self.request.health_check:
+            load("launcher.agents.health_check:require_healthy")(self.request, self.agents, wait)
         observers = self._context.observers
         hosts = tuple(node.name for node in self.jobmap.nodes)
         observers.emit(Connected, hosts, tuple(agent.hello for agent in self.agents))
@@ -210,7 +208,7 @@ class JobAttempt:
             from mslaunch.launcher.agents.staging import send_files
 
             try:
-                send_files(self._context.loop, self.agents, self._files, self._context.interrupts.wait)
+                send_files(self._context.loop, self.agents, self._files, wait)
             except UnreachedError:  # an agent that has got a part of them cannot be used again
                 self.pool.disconnect_all()
                 raise

@@ -38,6 +38,12 @@ def check_order(request: Request) -> None:
         raise UsageError(what, option, "start all ranks by one command, with -H or --hostfile")
 
 
+def checked_steps(request: Request, jobmap: JobMap) -> tuple[ProgramStep, ...]:
+    """As `steps_of`; raises as `check_order`."""
+    check_order(request)
+    return steps_of(request, jobmap)
+
+
 def ready_option(port: int) -> str:
     """The option as it was written."""
     return f"--ready {'{master_port}' if port == MEETING_PORT else port}"

@@ -20,12 +20,13 @@ MAX_PAYLOAD = 1 << 27  #: bytes of the longest frame of any kind
 
 # down: launcher to agent
 LAUNCH, STDIN, SIGNAL, END, RESERVE, PROBE, RESTART, TRACE, FILE, DATA, DESCRIBE = range(1, 12)
-RELEASE, ANSWER, QUESTION, PART, PAUSE, RESUME, CLEANUP, ROOM, LEASE, KEYS, AWAIT, HELD = range(12, 24)
+RELEASE, ANSWER, QUESTION, PART, PAUSE, RESUME, CLEANUP, ROOM, LEASE, KEYS, AWAIT, HELD, CHECK = range(12, 25)
 # up: agent to launcher
 HELLO, RESERVED, REACHED, STARTED, STDOUT, STDERR, EXIT, STDIN_TAKEN, FAULT, TRACES, STORED, TOPOLOGY = range(65, 77)
-NEED, JOINED, LEFT, ABORT, ALONE, GATHER, ASK, REPLY, SERVES, NOTICE, ENDING, CLEANED, FITS, ALIVE, WRITE, HOLDERS = (
-    range(77, 93)
-)
+(
+    NEED, JOINED, LEFT, ABORT, ALONE, GATHER, ASK, REPLY, SERVES, NOTICE, ENDING, CLEANED, FITS, ALIVE, WRITE, HOLDERS,
+    CHECKED,
+) = range(77, 94)  # fmt: skip
 #: those of an agent whose ranks are MPI programs
 OF_MPI = (NEED, JOINED, LEFT, ABORT, ALONE, GATHER, ASK, REPLY)
 
@@ -51,6 +52,7 @@ DOWN = _bounds(
         ANSWER: 1 << 25,
         QUESTION: 1 << 25,
         PART: 1 << 25,
+        CHECK: 1 << 25,  # the environment of ranks is in it
         STDIN: 1 << 20,
         DATA: 1 << 20,
     },

@@ -4,9 +4,10 @@
 
 LISTENER is the descriptor of a listening unix socket (SOCK_SEQPACKET); each FD is the TAP device of the port NAME.
 One connection carries one command: `delay MS`, `loss PERCENT`, `cut NAME`, `cut-to NAME` (nothing reaches it),
-`cut-from NAME` (nothing leaves it), `heal NAME` or `status`; the answer is `ok` and perhaps more, or an error.  Loss
-and delay apply once, when a frame arrives.  Frames wait in one queue, so they
-never overtake each other, even when the delay shrinks.
+`cut-from NAME` (nothing leaves it), `heal NAME` or `status`; the answer is `ok` and perhaps more, or an error.  With a
+NAME behind it, `delay` or `loss` is that of the link of one port, with two that of the way between them.  Loss and
+delay apply once, when a frame arrives.  Frames that take the same way never overtake each other, even when the delay
+shrinks.
 
 It waits with select(2), whose timeout is in microseconds; epoll(7) and poll(2) round to a millisecond.
 """
@@ -21,7 +22,7 @@ import signal
 import socket
 import sys
 import time
-from collections import deque
+from heapq import heappop, heappush
 
 BURST = 32  # frames taken from one port before the others have their turn
 FRAME = 65536
@@ -38,27 +39,50 @@ class Switch:
         self.mute: set[int] = set()  # ports from which nothing is taken
         self.deaf: set[int] = set()  # and to which nothing is sent
         self.seen: dict[bytes, int] = {}  # Ethernet address -> port
-        self.waiting: deque[tuple[float, int, bytes]] = deque()  # due, port it came from, frame
+        #: of some links: their one or two ports -> what is set, delay in seconds and loss
+        self.links: dict[frozenset[int], dict[str, float]] = {}
+        self.waiting: list[tuple[float, int, int, bytes]] = []  # a heap: due, number, port it came from, frame
+        self.last: dict[tuple[int, int | None], float] = {}  # when the last frame of a way is due
+        self.taken = 0
         self.passed = 0
         self.dropped = 0
 
     def take(self, port: int, frame: bytes, now: float) -> None:
         """A frame came in."""
-        lost = self.loss and random.random() < self.loss
+        target = self._target(frame)
+        delay, loss = self._of_way(port, target) if self.links else (self.delay, self.loss)
+        lost = loss and random.random() < loss
         if port in self.mute or lost or len(self.waiting) >= QUEUE:
             self.dropped += 1
             return
         self.seen[frame[6:12]] = port
-        self.waiting.append((now + self.delay, port, frame))
+        due = self.last[port, target] = max(now + delay, self.last.get((port, target), 0.0))
+        self.taken += 1
+        heappush(self.waiting, (due, self.taken, port, frame))
+
+    def _target(self, frame: bytes) -> int | None:
+        """The port that a frame is for; None: all."""
+        return None if frame[0] & 1 else self.seen.get(frame[:6])  # odd: to a group
+
+    def _of_way(self, source: int, target: int | None) -> tuple[float, float]:
+        """Delay and loss from one port to another: what was set for these two, else for one of them, else for all."""
+        ports = [source] if target is None else [source, target]
+        keys = [frozenset(ports), *(frozenset((port,)) for port in ports)]
+        found = [self.links[key] for key in keys if key in self.links]
+        delay, loss = (
+            next((row[what] for row in found if what in row), usual)
+            for what, usual in (("delay", self.delay), ("loss", self.loss))
+        )
+        return delay, loss
 
     def deliver(self, now: float) -> float | None:
         """Send what is due; seconds until the next is, or None."""
         while self.waiting:
-            due, source, frame = self.waiting[0]
+            due, _, source, frame = self.waiting[0]
             if due > now:
                 return due - now
-            self.waiting.popleft()
-            target = None if frame[0] & 1 else self.seen.get(frame[:6])  # odd: to a group, so to all
+            heappop(self.waiting)
+            target = self._target(frame)
             for port in self.ports.values() if target is None else (target,):
                 if port != source:
                     self._send(port, frame)
@@ -81,10 +105,16 @@ class Switch:
             port = self.ports[value]
             (self.deaf.add if word in ("cut", "cut-to") else self.deaf.discard)(port)
             (self.mute.add if word in ("cut", "cut-from") else self.mute.discard)(port)
-        elif word == "delay":
-            self.delay = float(value) / 1000
-        elif word == "loss":
-            self.loss = float(value) / 100
+        elif word in ("delay", "loss"):
+            number, *names = value.split()
+            amount = float(number) / (1000 if word == "delay" else 100)
+            if not all(name in self.ports for name in names):
+                return "no such port"
+            if names:
+                self.links.setdefault(frozenset(self.ports[name] for name in names), {})[word] = amount
+            else:
+                setattr(self, word, amount)
+                self.links.clear()
         elif word == "status":
             return f"ok {self.passed} frames passed, {self.dropped} dropped"
         else:

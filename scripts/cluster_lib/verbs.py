@@ -9,6 +9,7 @@ import contextlib
 import os
 import socket
 import time
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from cluster_lib import ClusterError, build, files, kernel, network, outfit, tools
@@ -165,13 +166,20 @@ def kill(directory: Directory, name: str) -> None:
         place.process.kill()
 
 
-def set_network(directory: Directory, what: str, value: float) -> None:
-    """Change the one-way delay (ms) or the loss (percent) of every link."""
+def set_network(directory: Directory, what: str, value: float, names: Sequence[str] = ()) -> None:
+    """Change the one-way delay (ms) or the loss (percent) of every link, of that of one place, or between two."""
     _check(what, value)
     with directory.locked():
         state = directory.running()
         if state.network == "bridge":
             raise ClusterError(f"a plain bridge has no {what}: start the cluster with `up N --delay 0` to set it later")
+        for name in names:
+            state.find_alive(name)
+        if names:
+            if state.network != "switch":
+                raise ClusterError("single links have settings of their own only where the network is the switch")
+            network.ask_switch(directory.path, f"{what} {value} {' '.join(names)}")
+            return
         state = state._replace(delay=value) if what == "delay" else state._replace(loss=value)
         if state.network == "switch":
             network.ask_switch(directory.path, f"{what} {value}")

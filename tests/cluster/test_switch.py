@@ -172,3 +172,27 @@ def test_a_host_that_is_gone_does_not_stop_the_others(wire):
     assert w.hosts["c"].recv(99)[12:] == b"1"
     assert w.switch.dropped == 1
     del w.hosts["b"]
+
+
+def test_links_of_one_port_and_between_two(wire):
+    w = wire()
+    for name in "abc":
+        w.send(name, ALL, b"hello")  # the switch learns where they are
+    w.switch.deliver(0)
+    w.got()
+    assert w.switch.obey("delay 20 a") == "ok"
+    assert w.switch.obey("delay 5 a b") == "ok"
+    assert w.switch.obey("loss 100 b c") == "ok"
+    assert w.switch.obey("delay 5 a x") == "no such port"
+    for source, target in ("ab", "ac", "ca", "bc", "cb"):
+        w.send(source, target, f"{source}{target}".encode())
+    assert w.switch.deliver(0.0) == pytest.approx(0.005)
+    assert w.got() == {}
+    assert w.switch.deliver(0.006) == pytest.approx(0.014)
+    assert w.got() == {"b": [b"ab"]}  # what the slower link holds is not waited for
+    assert w.switch.deliver(0.021) is None
+    assert w.got() == {"c": [b"ac"], "a": [b"ca"]}
+    assert w.switch.obey("delay 0") == "ok"  # of all
+    w.send("a", "c", b"now", now=0.03)
+    w.switch.deliver(0.03)
+    assert w.got() == {"c": [b"now"]}

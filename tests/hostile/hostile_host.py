@@ -18,7 +18,7 @@ HERE = Path(__file__).resolve()
 sys.path.insert(0, str(HERE.parents[2]))
 
 from mslaunch.datamodel.node_report import LEVELS, ExitStatus, Topology  # noqa: E402
-from mslaunch.protocol import control, frames, mpi, program_request, store_messages  # noqa: E402
+from mslaunch.protocol import check_messages, control, frames, mpi, program_request, store_messages  # noqa: E402
 from mslaunch.transport.bootstrap.agent_program import program_for  # noqa: E402
 
 RSH = HERE.parents[1] / "launch" / "programs" / "rsh"
@@ -385,6 +385,49 @@ def code(link):
     link.follow()
 
 
+EVIL = "\x1b[2J\x1b]0;owned\x07 all is well\nn01  clock  nothing\n"
+
+
+def _facts(frame):
+    """An answer to CHECK that an honest agent could give, but for its texts and numbers."""
+    word, rest = check_messages.word_of(frame.payload)
+    big, many = 1 << 70, (EVIL,) * 500
+    if word == check_messages.HOST:
+        ports = control.unpack_record(check_messages.HostQuestion, rest).ports
+        return check_messages.pack_check(word, check_messages.HostFacts(
+            float("nan"), float("inf"), EVIL, EVIL, (big, -big), (big, big), many, (big, 0), EVIL, (0, 0), big, -big,
+            big, float("-inf"), many, (EVIL,) * len(ports), EVIL,
+        ))  # fmt: skip
+    if word == check_messages.PROGRAMS:
+        names = tuple(f"{EVIL}{number}" for number in range(200))
+        said = check_messages.ProgramFacts(0, EVIL, EVIL, EVIL, EVIL, EVIL, big, EVIL, EVIL, names, names)
+        return check_messages.pack_programs([said])
+    if word == check_messages.LISTEN:
+        return check_messages.pack_check(word, check_messages.Listening(1, "0" * 32, "0" * 32))
+    if word == check_messages.MEASURE:
+        lie = check_messages.LinkFacts("", EVIL, float("nan"), float("inf"), big, big)
+        return check_messages.pack_check(word, lie)
+    return check_messages.pack_check(word, check_messages.CommandFacts(EVIL, big, EVIL * 100))
+
+
+def checks(link):
+    """Answers to CHECK: HOSTILE_WORD is lie, garbage, twice, other (another word), silent, or unasked."""
+    link.hello()
+    if WORD == "unasked":
+        link.send(frames.CHECKED, payload=b"host\n")
+    while True:
+        frame = link.receive()
+        if frame.kind != frames.CHECK or WORD == "silent":
+            continue
+        word, _ = check_messages.word_of(frame.payload)
+        log("asked", word=word)
+        other = check_messages.pack_check(check_messages.COMMAND, check_messages.CommandFacts("", 0, ""))
+        answers = {"garbage": os.urandom(5000), "other": other}
+        answer = answers.get(WORD) or _facts(frame)
+        for _ in range(2 if WORD == "twice" else 1):
+            link.send(frames.CHECKED, payload=answer)
+
+
 def noise(link):
     """Bytes before the magic, without end."""
     for _ in range(300):
@@ -397,7 +440,7 @@ ATTACKS = {
     attack.__name__: attack
     for attack in (
         well, forge, spawn, info, gathers, small_gathers, many_gathers, nuls, words, notices, traces, refusals, lookups,
-        published, unread, parts, deaf, flood, stdin, greeting, cores, store, code, noise,
+        published, unread, parts, deaf, flood, stdin, greeting, cores, store, code, checks, noise,
     )
 }  # fmt: skip
 

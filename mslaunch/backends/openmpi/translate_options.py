@@ -28,6 +28,7 @@ REFUSED: tuple[tuple[str, str, str], ...] = (
     ("max_restarts", "--max-restarts", "mpirun does not start a rank again; leave it out"),
     ("max_restart_delay", "--max-restart-delay", "mpirun does not start ranks again; leave it out"),
     ("progress_file", "--progress-file", "nothing is started again, and nobody looks at it; leave it out"),
+    ("health_check", "--health-check", "mslaunch reaches no host then; let a script run it on each host before"),
     ("detach", "--detach", "mpirun stays with its terminal; leave it out, and use nohup and &"),
     ("host", "--scheduler", "mpirun does not place the scheduler; leave it out"),
     ("port", "--scheduler", "mpirun does not choose the port of the scheduler; leave it out"),

@@ -35,6 +35,7 @@ EXTRAS = (
     "resource-manager", "wait-hosts", "connect-timeout", "agent-python", "fanout", "heartbeat", "lease", "spawn",
     "devices-per-rank", "devices", "horovod", "env-for", "fill", "ready", "ready-timeout", "display-table",
     "display-allocation", "do-not-launch", "hang-timeout", "on-hang", "stacks-on", "record", "events", "on-event",
+    "check", "json", "health-check", "health-check-timeout",
     "metrics", "fold", "show-ranks", "color", "q",
 )  # fmt: skip
 _demux = readers.ignored_choice("poll", "select")

@@ -32,6 +32,10 @@ def parse(argv: Sequence[str], environ: Mapping[str, str], read_text: ReadText) 
     """
     index = Index(TABLE, extras)
     line = options.parse_line(index, config_file.programs_of(index, argv, read_text))
+    if "check" in line.job:
+        from mslaunch.cli.parser.check_options import without_program
+
+        without_program(line)
     options.require_programs(line.programs, ":" in argv)
     _require_once(line)
     of_each = {setting.program: setting.value for setting in line.job.get("own.hosts", ())}

@@ -41,6 +41,10 @@ def parse(argv: Sequence[str], environ: Mapping[str, str], read_text: ReadText) 
     if "own.appfile" in line.job:
         _read_appfile(index, line, read_text, notes)
     else:
+        if "check" in line.job:
+            from mslaunch.cli.parser.check_options import without_program
+
+            without_program(line)
         options.require_programs(line.programs, ":" in argv)
     if "output.directory" in line.job or any(path.startswith("policy.") for path in line.job):
         from mslaunch.cli.parser import conflicting_options

@@ -12,6 +12,7 @@ from mslaunch.cli.mpirun.mindspore_options import CLUSTER, MINDSPORE_OPTIONS
 from mslaunch.cli.mpirun.monitoring_options import MONITOR, MONITORING_OPTIONS
 from mslaunch.cli.mpirun.restart_options import RESTART_OPTIONS
 from mslaunch.cli.parser import openmpi5_readers, placement_readers, readers
+from mslaunch.cli.parser.check_options import CHECK_OPTIONS
 from mslaunch.cli.parser.options import DONE, PASSED, REFUSED, Option, read_words
 from mslaunch.faststd import TYPE_CHECKING
 
@@ -353,6 +354,7 @@ RARE: tuple[Option, ...] = (
     *MINDSPORE_OPTIONS,
     *_LINK,
     *_TELL,
+    *CHECK_OPTIONS,
     *(Option(tuple(names.split()), "", why, NOT_HERE, status=REFUSED) for names, why in _REFUSED),
 )
 

@@ -58,6 +58,7 @@ EXTRAS = (
     "devices-per-rank", "devices", "enable-recovery", "max-restarts", "restart", "restart-delay", "min-ranks",
     "record", "events", "on-event", "metrics",
     "max-restart-delay", "progress-file", "max-no-progress", "device-wait", "server_num", "scheduler-runs",
+    "check", "json", "health-check", "health-check-timeout",
     "hang-timeout", "on-hang", "stacks-on", "color", "q", "v",
 )  # fmt: skip
 

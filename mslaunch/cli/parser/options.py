@@ -302,6 +302,8 @@ def assemble(line: ParsedLine, notes: Sequence[str] = ()) -> Request:
     fields = records[""]
     if "ready_timeout" in fields and not any(app.get("ready") for _, app in apps):
         notes = (*notes, "--ready-timeout has no effect: no program has --ready")
+    if "json" in fields and "check" not in fields:
+        notes = (*notes, "--json has no effect without --check")
     return Request(
         tuple(AppContext(argv, **app) for argv, app in apps),
         Policy(**records.get("policy", {})),

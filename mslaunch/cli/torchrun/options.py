@@ -61,6 +61,7 @@ EXTRAS = (
     "devices-per-rank", "devices", "horovod", "env-for", "display-table", "display-allocation", "do-not-launch",
     "record", "events", "on-event", "metrics",
     "report-bindings", "restart-delay", "max-restart-delay", "progress-file", "max-no-progress",
+    "check", "json", "health-check", "health-check-timeout",
     "device-wait", "hang-timeout", "on-hang", "stacks-on", "fold", "color", "q", "v",
 )  # fmt: skip
 #: the help of -H, which means something else to mpirun

@@ -127,10 +127,11 @@ def test_every_option_of_mslaunch_is_offered_by_a_dialect_or_left_out_on_purpose
 
 
 #: fields that the command, the allocation or the launcher's output uses with every backend; and those of our
-#: own agents, which mean nothing without them
+#: own agents, which mean nothing without them (--check never comes to a backend)
 NOT_FOR_A_BACKEND = {
-    "app.hosts", "app.mpi", "backend", "cluster.first", "default_hostfile", "detach", "device_wait", "do_not_launch",
-    "link.python", "link.timeout", "max_no_progress", "min_ranks", "output.timestamp", "output.xml",
+    "app.hosts", "app.mpi", "backend", "check", "cluster.first", "default_hostfile", "detach", "device_wait",
+    "do_not_launch", "health_timeout", "json", "link.python", "link.timeout", "max_no_progress", "min_ranks",
+    "output.timestamp", "output.xml",
     "output.xml_file", "policy.per_host", "report_pid", "report_uri", "restart_delay", "verbose", "color",
 }  # fmt: skip
 

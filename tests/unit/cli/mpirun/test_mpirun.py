@@ -188,6 +188,10 @@ DONE = [
     (["agent-python", "/usr/bin/python3.11"], link(python="/usr/bin/python3.11")),
     (["resource-manager", "slurm"], job(resource_manager="slurm")),
     (["wait-hosts", "60"], link(wait=60.0)),
+    (["check"], job(check="launch")),
+    (["json"], job(json=True, notes=("--json has no effect without --check",))),
+    (["health-check", "sh -c 'exit 1'"], job(health_check=("sh", "-c", "exit 1"))),
+    (["health-check-timeout", "5"], job(health_timeout=5.0)),
     (["horovod", "gloo"], job(horovod="gloo")),
     (["env-for", "paddle,TF"], job(env_for=("tf", "paddle"))),
     (["record", "rec"], job(monitor=MonitorPolicy(record="rec"))),
@@ -893,3 +897,16 @@ def test_options_are_sorted_by_their_groups():
     assert {option.group for option in TABLE} == set(rare_options.GROUPS)
     groups = [option.group for option in TABLE]
     assert groups == sorted(groups, key=rare_options.GROUPS.index)
+
+
+def test_hosts_alone_can_be_checked():
+    for words in (["--check"], ["--check", "--hostfile", "hosts"], ["--json", "--check", "-n", "3"]):
+        found = parse(words, {})
+        assert (found.check, found.apps[0].argv) == ("hosts", ("true",))
+    assert parse(["--check", "prog"], {}).check == "launch"
+    with pytest.raises(UsageError, match="no program"):
+        parse(["--check", "-n", "1", "prog", ":", "-n", "1"], {})
+    with pytest.raises(UsageError, match="a command, such as"):
+        parse(["--health-check", "  ", "prog"], {})
+    with pytest.raises(UsageError, match="quoted"):
+        parse(["--health-check", "sh -c 'x", "prog"], {})

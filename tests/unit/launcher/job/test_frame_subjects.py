@@ -63,6 +63,7 @@ PAYLOADS = {
     frames.FITS: b"",
     frames.ALIVE: b"",
     frames.HOLDERS: b"",
+    frames.CHECKED: b"host\n",
     frames.WRITE: StoreMessage(PUT, 1, "global/0", b"x").pack(),
 }
 

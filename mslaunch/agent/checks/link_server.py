@@ -1,0 +1,115 @@
+"""The end of a measurement that listens: for --check, each host lets the others connect, and answers them.
+
+Who connects sends a token that only the launcher and this agent know, and gets a proof; then `p` is answered by `p`, a
+block of data that begins with `d` by nothing, and `e` by `e`.  Time, bytes and the number of connections are bounded.
+"""
+
+from __future__ import annotations
+
+import os
+
+from mslaunch.faststd import TYPE_CHECKING
+from mslaunch.host.free_ports import Listener
+from mslaunch.protocol.check_messages import Listening
+
+if TYPE_CHECKING:
+    from mslaunch.faststd import socket
+    from mslaunch.runtime.loop import Loop
+
+BLOCK = 1 << 16  #: bytes of a block of data, its first letter included
+_MOST_BYTES = 64 << 20  # of a connection
+_SECONDS = 8.0  # of a connection
+_AT_ONCE = 32  # connections
+
+
+class LinkServer:
+    """Listens until the agent ends."""
+
+    def __init__(self, loop: Loop) -> None:
+        """Raises OSError if there is no free port."""
+        self._loop = loop
+        self._listener = Listener()
+        self._listener.listen()
+        self.listening = Listening(self._listener.port, os.urandom(16).hex(), os.urandom(16).hex())
+        self._open: set[_MeasuringPeer] = set()
+        loop.reader(self._listener.fileno(), self._accept)
+
+    def _accept(self) -> None:
+        try:
+            client = self._listener.accept()
+        except OSError:
+            return
+        if len(self._open) >= _AT_ONCE:
+            client.close()
+            return
+        client.setblocking(False)
+        self._open.add(_MeasuringPeer(self._loop, client, self.listening, self._open))
+
+
+class _MeasuringPeer:
+    """One connection, from its token to its end."""
+
+    def __init__(self, loop: Loop, client: socket, listening: Listening, others: set[_MeasuringPeer]) -> None:
+        self._loop = loop
+        self._client = client
+        self._token, self._proof = listening.token.encode(), listening.proof.encode()
+        self._others = others
+        self._proved = False
+        self._begun = b""  # of the token
+        self._missing = 0  # bytes of a block
+        self._bytes = 0
+        self._timer = loop.after(_SECONDS, self._close)
+        loop.reader(client.fileno(), self._read)
+
+    def _read(self) -> None:
+        try:
+            data = self._client.recv(1 << 18)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        self._bytes += len(data)
+        if not data or self._bytes > _MOST_BYTES or not self._take(data):
+            self._close()
+
+    def _take(self, data: bytes) -> bool:
+        """Whether the connection goes on."""
+        answer = b""
+        if not self._proved:
+            from hmac import compare_digest
+
+            self._begun += data
+            if len(self._begun) < len(self._token):
+                return True
+            said, data = self._begun[: len(self._token)], self._begun[len(self._token) :]
+            if not compare_digest(said, self._token):
+                return False
+            self._proved, answer = True, self._proof
+        at = 0
+        while at < len(data):
+            skipped = min(self._missing, len(data) - at)
+            at += skipped
+            self._missing -= skipped
+            if at >= len(data):
+                break
+            letter = data[at : at + 1]
+            at += 1
+            if letter == b"d":
+                self._missing = BLOCK - 1
+            elif letter in (b"p", b"e") and len(answer) < 100:
+                answer += letter
+            else:
+                return False
+        return self._say(answer)
+
+    def _say(self, answer: bytes) -> bool:
+        try:
+            return not answer or self._client.send(answer) == len(answer)  # a few bytes, which always find room
+        except OSError:
+            return False
+
+    def _close(self) -> None:
+        self._timer.cancel()
+        self._loop.reader(self._client.fileno(), None)
+        self._client.close()
+        self._others.discard(self)

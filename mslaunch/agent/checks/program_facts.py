@@ -1,0 +1,193 @@
+"""What the programs of a launch are on this host: whether they can be started, and what their Python has.
+
+An interpreter is asked for its version and for those of the packages that the script imports.  Nothing is imported for
+that, and the script is not run.
+"""
+
+from __future__ import annotations
+
+import os
+
+from mslaunch.agent.checks.bounded_command import run_command
+from mslaunch.agent.checks.script_imports import find_script, imported_names
+from mslaunch.agent.ranks.rank_environment import inherited, rank_variables
+from mslaunch.errors import LaunchError
+from mslaunch.faststd import TYPE_CHECKING, NamedTuple
+from mslaunch.host.programs import check_wdir, command, find_program, is_python, is_python_name
+from mslaunch.host.system_files import head_of
+from mslaunch.protocol.check_messages import ProgramFacts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mslaunch.agent.launcher_link import AgentContext
+    from mslaunch.datamodel.node_plan import NodePlan, RankPlan
+
+_SECONDS = 4.0  # for an interpreter that is asked
+_KEPT = 1 << 14  # bytes of its answer
+_TEXT = 2000  # characters of an error
+_DIGESTED = 16 << 20  # bytes of a file
+#: What an interpreter is asked to run: its arguments are the folder of the script and the names of modules.
+_PROBE = r"""
+import os, sys
+from importlib.util import find_spec
+try:
+    from importlib import metadata
+except ImportError:
+    metadata = None
+sys.path[0] = sys.argv[1]
+known = set(sys.builtin_module_names) | set(getattr(sys, "stdlib_module_names", ()))
+def version(name, spec):
+    try:
+        return metadata.version(name)
+    except Exception:
+        pass
+    folders = list(spec.submodule_search_locations or ())
+    place = os.path.dirname(folders[0] if folders else spec.origin or "")
+    for entry in sorted(os.listdir(place)) if place else ():
+        if entry.endswith(".dist-info"):
+            try:
+                with open(os.path.join(place, entry, "top_level.txt")) as file:
+                    if name in file.read(65536).split():
+                        return entry[:-10].rpartition("-")[2]
+            except (OSError, ValueError):
+                pass
+    return ""
+print("mslaunch:", sys.version.split()[0], sys.prefix)
+for name in sys.argv[2:]:
+    if name in known:
+        continue
+    try:
+        spec = find_spec(name)
+        print(name, "-" if spec is None else version(name, spec))
+    except Exception:
+        print(name, "")
+"""
+
+
+class _InterpreterQuestion(NamedTuple):
+    """An interpreter that is to be asked."""
+
+    facts: ProgramFacts
+    argv: list[str]
+    env: dict[str, str]
+    wdir: str
+
+
+def collect(context: AgentContext, plan: NodePlan, done: Callable[[list[ProgramFacts]], None]) -> None:
+    """Look at each program of the plan; `done` gets the facts, in a few seconds at most."""
+    base = inherited(context.environ, plan)
+    firsts = sorted({rank.app: rank for rank in reversed(plan.ranks)}.items())
+    found: list[ProgramFacts] = []
+    probes: list[_InterpreterQuestion] = []
+    for app, rank in firsts:
+        facts, probe = _look(plan, app, rank, base)
+        if probe:
+            probes.append(probe)
+        else:
+            found.append(facts)
+    left = [len(probes)]
+
+    def answered(facts: ProgramFacts) -> None:
+        found.append(facts)
+        left[0] -= 1
+        if not left[0]:
+            done(sorted(found))
+
+    for probe in probes:
+        _ask(context, probe, answered)
+    if not probes:
+        done(found)
+
+
+def _look(
+    plan: NodePlan, number: int, rank: RankPlan, base: dict[str, str]
+) -> tuple[ProgramFacts, _InterpreterQuestion | None]:
+    """The facts that files tell, and the interpreter that can tell more."""
+    app = plan.apps[number]
+    env = rank_variables(base, app, rank, {"PWD": app.wdir}, plan)
+    search = env.get("PATH", os.defpath)
+    if app.in_session:  # neither the directory nor what is sent there exists yet
+        return ProgramFacts(number), None
+    try:
+        check_wdir(app.wdir)
+        path, argv = command(app, rank._replace(wrapper=()), False, search, app.wdir)
+    except LaunchError as error:
+        return ProgramFacts(number, error.what[:_TEXT], error.todo[:_TEXT]), None
+    path = os.path.join(app.wdir, path)
+    facts = ProgramFacts(number, path=path, wdir_free=_free(app.wdir))
+    interpreter = _interpreter(path, argv, search, app.wdir)
+    if not interpreter:
+        return facts._replace(digest=_digest(path)), None
+    python, words = interpreter
+    kind, script = find_script(words)
+    if kind == "file":
+        whole = os.path.join(app.wdir, script)
+        if not os.path.exists(whole):
+            todo = f"looked at {whole}"
+            return facts._replace(error=f"the script {script!r} does not exist", todo=todo), None
+        facts = facts._replace(script=script, digest=_digest(whole))
+        folder, names = os.path.dirname(whole), imported_names(head_of(whole, _DIGESTED))
+    elif kind == "module":
+        folder, names = app.wdir, [script.partition(".")[0]]
+    else:
+        folder, names = app.wdir, imported_names(script.encode("utf-8", "surrogateescape"))
+    return facts, _InterpreterQuestion(facts, [python, "-c", _PROBE, folder, *names], env, app.wdir)
+
+
+def _interpreter(path: str, argv: list[str], search: str, wdir: str) -> tuple[str, list[str]] | None:
+    """The Python that a program is or that its first line names, and the words after it; None for other programs."""
+    if is_python_name(path):
+        return path, argv[1:]
+    if not is_python(path):
+        return None
+    words = head_of(path, 256).split(b"\n", 1)[0][2:].decode("utf-8", "surrogateescape").split()
+    if words and os.path.basename(words[0]) == "env":
+        words = [word for word in words[1:] if not word.startswith("-")]
+    try:
+        return os.path.join(wdir, find_program(words[0], search, wdir)), [*words[1:], path, *argv[1:]]
+    except (LaunchError, IndexError):
+        return None
+
+
+def _ask(context: AgentContext, probe: _InterpreterQuestion, answered: Callable[[ProgramFacts], None]) -> None:
+    def ended(code: int, output: bytes, late: bool) -> None:
+        answered(probe.facts if late or code else _told(probe.facts, output.decode("utf-8", "replace")))
+
+    try:
+        os.chdir(probe.wdir)
+        run_command(context.loop, probe.argv, probe.env, _SECONDS, _KEPT, ended)
+    except OSError:
+        answered(probe.facts)
+
+
+def _told(facts: ProgramFacts, output: str) -> ProgramFacts:
+    """The facts with what the interpreter has printed; start-up files of its own may have printed more."""
+    lines = output.splitlines()
+    first = next((at for at, line in enumerate(lines) if line.startswith("mslaunch: ")), None)
+    if first is None:
+        return facts
+    _, version, prefix = (lines[first] + "  ").split(" ", 2)
+    pairs = [line.partition(" ")[::2] for line in lines[first + 1 :]]
+    names, versions = tuple(name for name, _ in pairs), tuple(version for _, version in pairs)
+    return facts._replace(python=version, prefix=prefix.strip(), modules=names, versions=versions)
+
+
+def _free(folder: str) -> int:
+    try:
+        found = os.statvfs(folder)
+    except OSError:
+        return -1
+    return found.f_bavail * found.f_frsize
+
+
+def _digest(path: str) -> str:
+    """Alike for files of the same content; of a large one its size and its beginning count."""
+    import zlib
+
+    data = head_of(path, _DIGESTED)
+    try:
+        size = os.stat(path).st_size
+    except OSError:
+        return ""
+    return f"{size} {zlib.crc32(data):08x}"

@@ -1,0 +1,75 @@
+"""What --check knows of hosts and links, and what it has found: records."""
+
+from __future__ import annotations
+
+from mslaunch.faststd import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from mslaunch.datamodel.jobmap import Node
+    from mslaunch.errors import LaunchError
+    from mslaunch.protocol.check_messages import HostFacts, LinkFacts, ProgramFacts
+
+
+class HostReport(NamedTuple):
+    """One host of the launch."""
+
+    node: Node
+    ranks: int = 0  # that it would get
+    ports: tuple[int, ...] = ()  # that must be free there
+    error: LaunchError | None = None  # why it could not be reached or used
+    facts: HostFacts | None = None
+    offset: float = 0.0  # seconds that its clock is ahead of ours
+    doubt: float = 0.0  # by which that may be wrong
+    programs: tuple[ProgramFacts, ...] = ()
+    unwell: LaunchError | None = None  # why --health-check failed
+
+    @property
+    def name(self) -> str:
+        """The name of the node."""
+        return self.node.name
+
+
+class LinkReport(NamedTuple):
+    """A measurement from one host to another."""
+
+    source: str
+    target: str
+    facts: LinkFacts
+
+
+class Finding(NamedTuple):
+    """Something that is wrong, or different from other hosts."""
+
+    hosts: tuple[str, ...]  # names of nodes; (): the launch as a whole
+    check: str  # a word: clock, program, disk …
+    what: str  # a clause about the hosts
+    repair: tuple[str, ...]  # commands, or what else is to be done
+
+
+def on_host(node: Node, command: str) -> str:
+    """A command line that runs a command on a node."""
+    if node.local:
+        return command
+    import shlex
+
+    words = ["ssh", *(["-p", str(node.port)] if node.port else ())]
+    words.append(f"{node.user}@{node.called}" if node.user else node.called)
+    return f"{shlex.join(words)} {_quoted(command)}"
+
+
+def copy_to(node: Node, path: str) -> str:
+    """A command line that copies a file of this host to the same place on a node."""
+    import shlex
+
+    host = f"[{node.called}]" if ":" in node.called else node.called
+    words = ["scp", "-p", *(["-P", str(node.port)] if node.port else ()), path]
+    return shlex.join([*words, f"{node.user}@{host}:{path}" if node.user else f"{host}:{path}"])
+
+
+def _quoted(command: str) -> str:
+    """A command as one argument; with the quotation marks that are read best."""
+    import shlex
+
+    if "'" in command and not any(mark in command for mark in '"$`\\!'):
+        return f'"{command}"'
+    return shlex.quote(command)

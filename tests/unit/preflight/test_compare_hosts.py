@@ -1,0 +1,105 @@
+"""Hosts that differ from the others: who is named, and that equal hosts are not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from host_reports import anything, program, report
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mslaunch.preflight.ask_hosts import cleaned
+from mslaunch.preflight.check_records import HostReport
+from mslaunch.preflight.compare_hosts import HERE, differences
+from mslaunch.protocol.check_messages import HostFacts, ProgramFacts
+
+
+def found(*reports: HostReport) -> list[tuple[tuple[str, ...], str, str, str]]:
+    return [(one.hosts, one.check, one.what, "\n".join(one.repair)) for one in differences(reports)]
+
+
+def others(count: int = 3) -> list[HostReport]:
+    return [report(f"n{number:02}") for number in range(2, 2 + count)]
+
+
+def test_equal_hosts_do_not_differ() -> None:
+    assert found(report("n01"), *others()) == []
+    assert found(report("n01")) == []
+    assert found() == []
+
+
+@pytest.mark.parametrize(
+    ("odd", "check", "what"),
+    [
+        (report("n01", memlock=(65536, 65536)), "memlock", "64 KiB of memory can be locked (ulimit -l), on 3 hosts"),
+        (report("n01", memory_limit=1 << 30), "cgroup", "limited to 1 GiB of memory, on 3 hosts there is no limit"),
+        (report("n01", cpu_limit=2.0), "cgroup", "limited to 2 cpus, on 3 hosts not limited"),
+        (report("n01", devices=("NVIDIA 7",)), "devices", "its accelerators are NVIDIA 7, on 3 hosts they are none"),
+        (report("n01", programs=[program(python="3.9.1")]), "interpreter", "Python 3.9.1, on 3 hosts it is 3.11.2"),
+        (report("n01", programs=[program(digest="11 abd")]), "program", "train.py differs from that on 3 hosts"),
+        (report("n01", programs=[program(versions=("2.0",))]), "package", "'numpy' is 2.0, on 3 hosts it is 1.26.0"),
+        (report("n01", programs=[program(versions=("-",))]), "package", "'numpy' is missing, on 3 hosts it is 1.26.0"),
+        (report("n01")._replace(offset=-90.0), "clock", "its clock is 90.0 s behind of the others"),
+        (report("n01", hostname="n02"), "host name", "it calls itself 'n02', as n02 does"),
+    ],
+)
+def test_the_odd_host_is_named(odd: HostReport, check: str, what: str) -> None:
+    ((hosts, named, text, todo),) = found(*others(), odd)
+    assert (hosts, named) == (("n01",), check)
+    assert what in text
+    assert todo
+
+
+def test_more_is_no_fault() -> None:
+    assert found(*others(), report("n01", memlock=(-1, -1))) == []
+    limited = [report(f"n{number}", memory_limit=1 << 30) for number in range(3)]
+    assert found(*limited, report("n9")) == []
+
+
+def test_of_two_hosts_the_second_is_named() -> None:
+    ((hosts, _, what, todo),) = found(report("n01"), report("n02", programs=[program(versions=("2.0",))]))
+    assert (hosts, what) == (("n02",), "the package 'numpy' is 2.0, on n01 it is 1.26.0")
+    assert todo == "ssh n02 '/usr/bin/python3 -m pip install numpy==1.26.0'"
+
+
+def test_a_package_that_no_host_has() -> None:
+    missing = [report(name, programs=[program(versions=("-",))]) for name in ("n01", "n02")]
+    assert [(hosts, check) for hosts, check, _, _ in found(*missing)] == [(("n01",), "package"), (("n02",), "package")]
+
+
+def test_programs_of_the_system_may_differ() -> None:
+    binary = program(path="/usr/bin/hostname", script="", python="", digest="1 a", modules=(), versions=())
+    assert found(report("n01", programs=[binary]), report("n02", programs=[binary._replace(digest="1 b")])) == []
+    own = binary._replace(path="/home/me/sim")
+    assert len(found(report("n01", programs=[own]), report("n02", programs=[own._replace(digest="1 b")]))) == 1
+
+
+def test_two_names_of_one_machine() -> None:
+    one, two = report("n01"), report("alias", machine="boot-of-n01 pid net", hostname="n01")
+    ((hosts, check, what, todo),) = found(one, two)
+    assert (hosts, check) == (("alias",), "same machine")
+    assert "the same machine as n01" in what
+    assert "leave out alias (hosts:1)" in todo
+
+
+def test_a_clock_of_this_host_that_is_wrong() -> None:
+    hosts = [report(f"n{number}")._replace(offset=50.0) for number in range(3)]
+    assert [(hosts, what) for hosts, _, what, _ in found(*hosts)] == [
+        ((HERE,), "its clock is 50.0 s behind of that of the hosts")
+    ]
+
+
+def test_what_is_not_known_for_certain_is_not_told() -> None:
+    slow = report("n01")._replace(offset=3.0, doubt=3.0)
+    assert found(*others(), slow) == []
+
+
+@given(st.lists(st.tuples(anything(HostFacts), anything(ProgramFacts)), max_size=4))
+def test_any_facts_become_findings_or_none(said: list[Any]) -> None:
+    reports = [
+        report(f"n{at}")._replace(facts=cleaned(facts), programs=(cleaned(of_program),))
+        for at, (facts, of_program) in enumerate(said)
+    ]
+    for finding in differences(reports):
+        assert set(finding.hosts) <= {HERE, *(one.name for one in reports)}
