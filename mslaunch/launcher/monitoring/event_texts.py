@@ -98,6 +98,7 @@ EVENTS: dict[type, tuple[str, Callable[[Any], Facts]]] = {
     observers.RankStarted: ("rank_started", _started),
     observers.AllStarted: ("all_started", lambda record: {}),
     observers.RankEnded: ("rank_ended", _ended),
+    observers.Waiting: ("waiting", lambda record: {"text": record.text}),
     observers.OutputCounted: ("output", lambda record: {"stdout": record.stdout, "stderr": record.stderr}),
     observers.JobFailed: ("failed", lambda record: {"cause": cause_of(record.failure)}),
     observers.HangFound: ("hang", lambda record: {"text": record.text}),
