@@ -28,7 +28,7 @@ PACKAGE = ROOT / "mslaunch"
 #: top first; a module imports from its own layer and those below
 LAYERS = (
     ("cli", "api", "under_mpirun", "reports", "__main__", "__init__"),
-    ("detached",),
+    ("jobs",),
     ("backends", "preflight"),
     ("launcher",),
     ("transport", "resource_managers"),
@@ -70,7 +70,7 @@ LARGE_CLASSES = {
 #: who may start processes
 STARTERS = {
     "cli.bug_report",
-    "detached.detach",
+    "jobs.detach",
     "agent.guard",
     "agent.ranks.rank",
     "launcher.monitoring.event_command",
@@ -194,7 +194,7 @@ def test_reports_read_the_record_and_nothing_else_of_a_launch() -> None:
             if name.startswith("reports."):
                 assert other.startswith(allowed) or other in ("plan", "reports"), f"{name}:{line} imports {other}"
             elif other.startswith("reports."):
-                assert name == "cli.report_command", f"{name}:{line}: only --report needs {other}"
+                assert name == "cli.actions.report_command", f"{name}:{line}: only --report needs {other}"
 
 
 # --- folders

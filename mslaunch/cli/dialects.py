@@ -68,9 +68,12 @@ ACTIONS: tuple[Option, ...] = tuple(
         (("install-shims",), "DIR [NAME…]",
          "make links in DIR that are called mpirun, mpiexec, mpiexec.hydra, msrun and torchrun, or NAME (also orterun, "
          "mpirun=hydra, mpiexec=hydra), and select that dialect; also ompi_info, by which programs see Open MPI", ""),
-        (("status",), "[JOB]", "show what became of detached jobs (msrun's --join=False), or of one; then the exit "
-         "code is 0 while it runs, and the job's once it has ended", ""),
-        (("stop",), "JOB", "end a detached job, and wait until it has ended", ""),
+        (("status",), "[JOB]", "show the jobs that run here, and what became of detached ones (msrun's "
+         "--join=False), or of one; then the exit code is 0 while it runs, and the job's once it has ended", ""),
+        (("stop",), "JOB", "end a job, and wait until it has ended", ""),
+        (("top",), "JOB", "show the ranks of a job that runs: state, CPU, memory, last line, silence", ""),
+        (("stacks",), "JOB", "show where each rank of a job that runs is, equal stacks once", ""),
+        (("logs",), "JOB [-r RANKS] [-f]", "show the log files of a job, or of some ranks; -f: follow them", ""),
         (("report",), "FILE [-o PAGE]", "write a page (HTML) that shows the run whose run.json is FILE: run.html "
          "beside it, or PAGE, - for standard output", ""),
         (("completion",), "|".join(SHELLS), "print the completion of this shell", ""),

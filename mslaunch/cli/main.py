@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from mslaunch.datamodel.request import Request
+    from mslaunch.launcher.attempt import LaunchContext
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _SMALL = 1 << 16  # bytes
@@ -144,11 +145,19 @@ def _first(argv: Sequence[str], environ: Mapping[str, str]) -> tuple[DialectRow 
 
         raise Show(shims.install(words))
     if action in ("status", "stop"):
-        from mslaunch.cli import job_commands
+        from mslaunch.cli.actions import job_commands
 
         raise (job_commands.status if action == "status" else job_commands.stop)(words, environ)
+    if action in ("top", "stacks"):
+        from mslaunch.cli.actions import live_commands
+
+        raise (live_commands.top if action == "top" else live_commands.stacks)(words, environ)
+    if action == "logs":
+        from mslaunch.cli.actions import job_logs
+
+        raise job_logs.logs(words, environ)
     if action == "report":
-        from mslaunch.cli import report_command
+        from mslaunch.cli.actions import report_command
 
         raise report_command.report(words)
     if action == "completion":
@@ -211,22 +220,35 @@ def _launched(request: Request, argv: Sequence[str], called: str) -> int:
     gc.freeze()
     gc.enable()
     if request.detach:
-        from mslaunch.detached.detach import detach
+        from mslaunch.jobs.detach import detach
 
         return detach(
             request,
             caller.command(),
             caller.environ,
             caller.cwd,
-            lambda observer: run(request, caller._replace(observers=(observer,))),
+            lambda observer, on_context: run(request, caller._replace(observers=(observer,), on_context=on_context)),
             _run_reported,
         )
+    if not request.backend:
+        caller = caller._replace(on_context=lambda context: _enter_later(context, request))
     return run(request, caller).code
+
+
+def _enter_later(context: LaunchContext, request: Request) -> None:
+    """Once the launch has run for a second, others may ask what it does."""
+
+    def enter() -> None:
+        from mslaunch.jobs.live_job import enter
+
+        enter(context, request)
+
+    context.loop.after(1.0, enter)
 
 
 def _recorded(request: Request, argv: Sequence[str], called: str) -> list[str]:
     """The words of the command line without values of variables."""
-    from mslaunch.cli.job_commands import recorded
+    from mslaunch.cli.actions.job_commands import recorded
 
     return recorded(request, (called, *argv))
 

@@ -344,4 +344,5 @@ class Caller(NamedTuple):
     signals: bool = True  # handle SIGINT and its like; possible in the main thread only
     observers: tuple[Callable[[Any], None], ...] = ()  # see `launcher/observers.py`
     on_loop: Callable[[Any], None] | None = None  # called with the loop of the launch, before anything else
+    on_context: Callable[[Any], None] | None = None  # called with the `LaunchContext`, before a host is connected
     command: Callable[[], list[str]] = list  # the words of the command line, without values of variables

@@ -243,7 +243,7 @@ class JobAttempt:
         )
         context.observers.emit(AttemptStarted, self.number, len(jobmap.placements), self.placed)
         self.output.on_progress(controller.on_drained)
-        context.interrupts.attach(controller.post)
+        context.interrupts.attach(controller.post, controller)
         if context.peers:
             context.peers.attach(controller.post, self.state)
         try:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mslaunch.datamodel.request import Request
+    from mslaunch.launcher.job.controller import JobController
     from mslaunch.runtime.loop import Loop
 
 BEFORE, RUNNING, BETWEEN = "before", "running", "between attempts"
@@ -60,6 +61,7 @@ class Interrupts:
         self._signals = signals
         self._suspend = suspend
         self._receive: Callable[[Any], None] = self._note
+        self.job: JobController | None = None  #: whose ranks run, for whoever asks what they do
         self._handle({**{name: Interrupted(name) for name in _ENDING}, "SIGTSTP": Suspended()})
         if request.timeout:
             stacks = request.stack_traces or "timeout" in request.stacks_on
@@ -82,15 +84,15 @@ class Interrupts:
             event = event._replace(job=self.granted)
         self._receive(event)
 
-    def attach(self, receive: Callable[[Any], None]) -> None:
-        """Ranks are about to run: `receive` gets the events."""
-        self.state, self._receive = RUNNING, receive
+    def attach(self, receive: Callable[[Any], None], job: JobController | None = None) -> None:
+        """Ranks are about to run, those of `job`: `receive` gets the events."""
+        self.state, self._receive, self.job = RUNNING, receive, job
         signals = {name: Signalled(int(getattr(signal, name))) for name in _FORWARDED}
         self._handle({**signals, "SIGCONT": Resumed()})
 
     def detach(self) -> None:
         """The ranks have ended; others may follow."""
-        self.state, self._receive = BETWEEN, self._note
+        self.state, self._receive, self.job = BETWEEN, self._note, None
 
     def _note(self, event: Any) -> None:
         """While no rank runs: what ends the launch is found by `wait`, and there is nobody to forward a signal to."""

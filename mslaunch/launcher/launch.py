@@ -109,7 +109,10 @@ def make_context(loop: Loop, request: Request, caller: Caller) -> LaunchContext:
         add_monitors(loop, request, caller, observers, console, jobid)
     grant = _grant(request, caller)
     interrupts.granted = grant.title if grant else ""
-    return LaunchContext(loop, caller, console, stdout, interrupts, links, observers, began, jobid, secret, grant)
+    made = LaunchContext(loop, caller, console, stdout, interrupts, links, observers, began, jobid, secret, grant)
+    if caller.on_context:
+        caller.on_context(made)
+    return made
 
 
 def _paint(request: Request, caller: Caller) -> Callable[[str, str], str] | None:

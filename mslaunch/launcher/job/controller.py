@@ -128,6 +128,16 @@ class JobController:
         else:
             self.post(events.StreamEnded(frame.rank))
 
+    def listen(self, heard: Callable[[int, int, bytes], None]) -> None:
+        """From now on, give what processes print to `heard` as well."""
+        write = self._write
+
+        def both(kind: int, rank: int, data: bytes) -> None:
+            heard(kind, rank, data)
+            write(kind, rank, data)
+
+        self._write = both
+
     def _on_exit(self, node: int, frame: frames.Frame) -> None:
         status = control.unpack_record(ExitStatus, frame.payload)
         if not self._is_possible(frame.rank, status):

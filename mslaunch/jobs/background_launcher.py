@@ -10,8 +10,9 @@ import os
 import sys
 import time
 
-from mslaunch.detached.launcher_pid import process
 from mslaunch.faststd import TYPE_CHECKING
+from mslaunch.jobs.launcher_pid import process
+from mslaunch.jobs.live_job import listen
 from mslaunch.launcher.messages.failure_text import interrupted_text
 from mslaunch.launcher.observers import AllStarted, LaunchEnded, Waiting
 
@@ -20,10 +21,10 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mslaunch.datamodel.outcome import Outcome
-    from mslaunch.detached.job_registry import JobEntry
+    from mslaunch.jobs.job_registry import JobEntry
     from mslaunch.launcher.observers import Observer
 
-    Launch = Callable[[Observer], Outcome]
+    Launch = Callable[[Observer, Callable[[Any], None]], Outcome]
     Runner = Callable[[Callable[[], int]], int]  # prints what an act refuses; returns the exit code
 
 
@@ -69,7 +70,7 @@ def run(entry: JobEntry, launch: Launch, run_reported: Runner, writer: int) -> i
         elif isinstance(record, LaunchEnded):
             outcomes.append(record.outcome)
 
-    code = run_reported(lambda: launch(observe).code)
+    code = run_reported(lambda: launch(observe, lambda context: listen(context, entry)).code)
     sys.stderr.flush()
     outcome = _as_asked(outcomes[0], entry.stop_asked) if outcomes else None
     ranks = len(outcome.ranks) if outcome else entry.facts["ranks"]

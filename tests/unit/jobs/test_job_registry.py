@@ -19,13 +19,13 @@ from typing import Any
 
 import pytest
 
-from mslaunch.cli import job_commands
+from mslaunch.cli.actions import job_commands
 from mslaunch.cli.main import parse
 from mslaunch.cli.parser.options import Show
-from mslaunch.detached import job_registry
-from mslaunch.detached.job_registry import JobEntry, JobRegistry
-from mslaunch.detached.launcher_pid import ProcessIdentity, process
 from mslaunch.errors import LaunchError, UsageError
+from mslaunch.jobs import job_registry
+from mslaunch.jobs.job_registry import JobEntry, JobRegistry
+from mslaunch.jobs.launcher_pid import ProcessIdentity, process
 
 
 @pytest.fixture

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from mslaunch.cli.dialects import OWN
 from mslaunch.cli.parser.options import Show
 from mslaunch.datamodel.request import Request
-from mslaunch.detached.job_registry import DAYS, JobEntry, JobRegistry
 from mslaunch.errors import LaunchError, UsageError, printable
 from mslaunch.faststd import signal
+from mslaunch.jobs.job_registry import DAYS, JobEntry, JobRegistry
 
 _KILLED = 137
 _PATIENCE = 20.0  #: seconds beyond the grace of the ranks, until a job counts as one that does not end
@@ -66,13 +66,13 @@ def status(words: Sequence[str], environ: Mapping[str, str]) -> Show:
         columns = os.get_terminal_size(1).columns if os.isatty(1) else 0
         table = _table(JobRegistry(environ).entries(), columns)
         return Show(table or f"no job was detached here in the last {DAYS} days")
-    entry = _find("--status", words, environ)
+    entry = find_job("--status", words, environ)
     return Show(_detail(entry), {"ended": entry.facts.get("code", 0), "killed": _KILLED}.get(entry.state, 0))
 
 
 def stop(words: Sequence[str], environ: Mapping[str, str]) -> Show:
     """End a job, and wait until it has ended.  Raises `LaunchError`."""
-    entry = _find("--stop", words, environ)
+    entry = find_job("--stop", words, environ)
     job = f"job {entry.number}"
     while entry.state in ("starting", "running"):  # twice if the recorded process was still the command
         asked = entry.process
@@ -84,7 +84,8 @@ def stop(words: Sequence[str], environ: Mapping[str, str]) -> Show:
     return Show(f"{job} {_outcome(entry, entry.state)}")
 
 
-def _find(option: str, words: Sequence[str], environ: Mapping[str, str]) -> JobEntry:
+def find_job(option: str, words: Sequence[str], environ: Mapping[str, str]) -> JobEntry:
+    """The job of this number, or whose launcher has this process id.  Raises `LaunchError`."""
     todo = "mslaunch --status lists the jobs of this host and user"
     if not words:
         raise UsageError("the number of the job is missing", option, todo)

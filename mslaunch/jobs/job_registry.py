@@ -17,9 +17,9 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from mslaunch.detached.launcher_pid import ProcessIdentity
 from mslaunch.errors import LaunchError
 from mslaunch.faststd import TYPE_CHECKING
+from mslaunch.jobs.launcher_pid import ProcessIdentity
 
 if TYPE_CHECKING:
     from typing import Any
@@ -88,6 +88,11 @@ class JobEntry:
         return "killed" if self.process == gone else "running" if "running" in self.facts else "starting"
 
     @property
+    def gone(self) -> bool:
+        """Its launcher, which nobody had detached, was killed: the entry would have been removed at its end."""
+        return "foreground" in self.facts and not self.process.lives
+
+    @property
     def since(self) -> float:
         """The time of the last known change of state."""
         return float(self.facts.get("ended") or self.facts.get("running") or self.facts["began"])
@@ -140,11 +145,18 @@ class JobRegistry:
         """All jobs, the oldest first."""
         folders = [folder for registry in self._folders for folder in _numbered(registry)]
         folders.sort(key=lambda folder: int(os.path.basename(folder)))
-        return [JobEntry(folder, facts) for folder in folders if (facts := _read_facts(folder))]
+        found = [JobEntry(folder, facts) for folder in folders if (facts := _read_facts(folder))]
+        for entry in found:
+            if entry.gone:
+                entry.remove()
+        return [entry for entry in found if not entry.gone]
 
     def find(self, word: str) -> JobEntry | None:
-        """The job of this number."""
-        return next((entry for entry in self.entries() if str(entry.number) == word), None)
+        """The job of this number, or else the one that runs and whose launcher has this process id."""
+        entries = self.entries()
+        numbered = (entry for entry in entries if str(entry.number) == word)
+        running = (entry for entry in entries if str(entry.process.pid) == word and entry.state == "running")
+        return next(numbered, None) or next(running, None)
 
     def add(self, **facts: Any) -> JobEntry:
         """A new job, with the next number; old jobs are removed."""

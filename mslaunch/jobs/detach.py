@@ -9,21 +9,21 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 
-from mslaunch.detached import background_launcher
-from mslaunch.detached.job_registry import JobEntry, JobRegistry
-from mslaunch.detached.launcher_pid import ProcessIdentity, process
 from mslaunch.errors import EXIT_USAGE, LaunchError, reason
 from mslaunch.faststd import TYPE_CHECKING, signal
 from mslaunch.host.programs import check_script
+from mslaunch.jobs import background_launcher
+from mslaunch.jobs.job_facts import job_facts
+from mslaunch.jobs.job_registry import JobEntry, JobRegistry
+from mslaunch.jobs.launcher_pid import ProcessIdentity, process
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from types import FrameType
 
     from mslaunch.datamodel.request import Request
-    from mslaunch.detached.background_launcher import Launch, Runner
+    from mslaunch.jobs.background_launcher import Launch, Runner
 
 _MUCH = 1 << 20  #: bytes of the launcher's messages that the command repeats
 _RELAYED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -52,7 +52,7 @@ def detach(
         os.close(os.open(os.devnull, os.O_RDONLY))
     except OSError as error:
         raise LaunchError(f"no detached job can be started here: {reason(error)}", "--detach") from None
-    entry = JobRegistry(environ).add(command=list(command), process=this, **_facts(request, cwd))
+    entry = JobRegistry(environ).add(command=list(command), process=this, **job_facts(request, cwd))
     sys.stdout.flush()
     sys.stderr.flush()
     reader, writer = os.pipe()
@@ -74,23 +74,6 @@ def _check_scripts(request: Request, cwd: str) -> None:
         elsewhere = app.hosts or app.sequence or app.hostfile is not None or request.default_hostfile is not None
         if not elsewhere and not app.session_dir:
             check_script(app.argv, os.path.join(cwd, app.wdir or ""))
-
-
-def _facts(request: Request, cwd: str) -> dict[str, object]:
-    import shlex
-
-    from mslaunch.launcher.stdio.log_layouts import layouts
-
-    bases = [os.path.normpath(os.path.join(cwd, layout.base)) for layout in layouts(request.output)]
-    counts = [app.np for app in request.apps]
-    return {
-        "program": " : ".join(shlex.join(app.argv) for app in request.apps),
-        "cwd": cwd,
-        "began": time.time(),
-        "ranks": sum(filter(None, counts)) if None not in counts else None,
-        "logs": bases[0] if bases else None,
-        "grace": request.grace,
-    }
 
 
 def _daemonize(act: Callable[[], int]) -> None:

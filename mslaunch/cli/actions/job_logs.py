@@ -1,0 +1,160 @@
+"""--logs: the log files of a job, of all ranks or of some, as they are or as they grow (-f)."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+
+from mslaunch.cli.actions.job_commands import find_job
+from mslaunch.cli.parser.options import Show
+from mslaunch.errors import LaunchError, UsageError
+from mslaunch.jobs.job_registry import JobEntry
+from mslaunch.plan.number_ranges import bounds
+
+_USAGE = "write --logs JOB [-r 0,2-3] [-f]"
+_POLL = 0.2  # seconds between looks at files that grow
+_RANKS = 1 << 20
+_BLOCK = 1 << 16
+#: letters of `log_layouts.Layout` -> what they are in the name of a file; others match anything
+_LETTERS = {"%w": r"\d+", "%d": r"rank\.0*(?P<rank>\d+)", "%r": r"0*(?P<rank>\d+)", "%n": r"0*(?P<rank>\d+)",
+            "%m": r"0*(?P<rank>\d+)", "%o": r"rank\.0*(?P<rank>\d+)", "%%": "%"}  # fmt: skip
+
+
+def logs(words: Sequence[str], environ: Mapping[str, str]) -> Show:
+    """Print log files; each begins with a line that names it if there are several.  Raises `LaunchError`."""
+    job, ranks, follow = _read(words)
+    entry = find_job("--logs", job, environ)
+    if not entry.facts.get("layouts"):
+        if "foreground" in entry.facts:
+            todo = "start it with --output-filename DIR; its output is where the command was started"
+            raise LaunchError("it has no log files", f"job {entry.number}", todo)
+        paths = {entry.log: ""}  # output of its ranks goes there
+    else:
+        paths = _paths(entry, ranks)
+    if not paths and not follow:
+        raise LaunchError("there are no log files of these ranks", f"job {entry.number}", f"look in {_folder(entry)}")
+    try:
+        _follow(entry, ranks, paths) if follow else _print(paths)
+    except (BrokenPipeError, KeyboardInterrupt):
+        pass
+    return Show("", 0)
+
+
+def _read(words: Sequence[str]) -> tuple[list[str], set[int] | None, bool]:
+    """The job, the ranks (None: all), and whether to follow."""
+    jobs: list[str] = []
+    ranks: set[int] | None = None
+    follow, rest = False, list(words)
+    while rest:
+        word = rest.pop(0)
+        if word in ("-f", "--follow"):
+            follow = True
+        elif word in ("-r", "--ranks"):
+            if not rest:
+                raise UsageError("its value is missing", word, _USAGE)
+            ranks = _numbers(rest.pop(0), word)
+        elif word.startswith("-"):
+            raise UsageError(f"it does not know {word}", "--logs", _USAGE)
+        else:
+            jobs.append(word)
+    return jobs, ranks, follow
+
+
+def _numbers(text: str, option: str) -> set[int]:
+    """`0,2-3`."""
+    numbers: set[int] = set()
+    for piece in text.split(","):
+        found = bounds(piece)
+        if found is None or found[1] - found[0] > _RANKS:
+            raise UsageError(f"expected numbers of ranks, got {text!r}", option, _USAGE)
+        numbers.update(range(found[0], found[1] + 1))
+    return numbers
+
+
+def _folder(entry: JobEntry) -> str:
+    return str(entry.facts.get("logs") or entry.folder)
+
+
+def _paths(entry: JobEntry, ranks: set[int] | None) -> dict[str, str]:
+    """The files that are there, in the order of ranks, and what to call them."""
+    found: list[tuple[int, str]] = []
+    for base, *patterns in entry.facts["layouts"]:
+        for pattern in filter(None, patterns):
+            whole = re.compile(_expression(pattern))
+            for path in glob.iglob(os.path.join(glob.escape(base), _wildcards(pattern))):
+                match = whole.fullmatch(os.path.relpath(path, base))
+                if match:
+                    rank = int(match.groupdict().get("rank") or -1)
+                    if ranks is None or rank in ranks:
+                        found.append((rank, path))
+    return {path: f"{rank}" if rank >= 0 else "" for rank, path in sorted(set(found))}
+
+
+def _wildcards(pattern: str) -> str:
+    return "".join("*" if at % 2 else glob.escape(part) for at, part in enumerate(re.split(r"(%.)", pattern)))
+
+
+def _expression(pattern: str) -> str:
+    """A regular expression for the files of a pattern; the first letter that has the number of a rank counts."""
+    made, named = "", False
+    for at, part in enumerate(re.split(r"(%.)", pattern)):
+        text = _LETTERS.get(part, r"[^/]*") if at % 2 else re.escape(part)
+        if "?P<rank>" in text and named:
+            text = r"[^/]*"
+        named = named or "?P<rank>" in text
+        made += text
+    return made
+
+
+def _print(paths: Mapping[str, str]) -> None:
+    kept = [path for path in paths if os.path.getsize(path)] or list(paths)[:1]
+    for path in kept:
+        if len(kept) > 1:
+            sys.stdout.buffer.write(f"==> {path} <==\n".encode())
+        with open(path, "rb") as file:
+            while data := file.read(_BLOCK):
+                sys.stdout.buffer.write(data)
+    sys.stdout.flush()
+
+
+def _follow(entry: JobEntry, ranks: set[int] | None, paths: dict[str, str]) -> None:
+    """Print what is added, line by line, with the rank before each if there may be several; until the job has ended."""
+    tails: dict[str, _Tail] = {}
+    prefixed = ranks is None or len(ranks) > 1
+    over = False
+    while True:
+        for path, rank in (_paths(entry, ranks) if entry.facts.get("layouts") else paths).items():
+            if path not in tails:
+                tails[path] = _Tail(path, f"[{rank}] ".encode() if prefixed and rank else b"")
+        for tail in tails.values():
+            for line in tail.lines(over):
+                sys.stdout.buffer.write(line)
+        sys.stdout.flush()
+        if over:
+            return
+        over = entry.state not in ("starting", "running")
+        if not over:
+            time.sleep(_POLL)
+            entry.reload()
+
+
+class _Tail:
+    """A file that grows."""
+
+    def __init__(self, path: str, prefix: bytes) -> None:
+        self._file = open(path, "rb")  # noqa: SIM115
+        self._prefix = prefix
+        self._part = b""
+
+    def lines(self, last: bool) -> Iterator[bytes]:
+        """Those that have been added; with `last` also one without an end."""
+        while data := self._file.read(_BLOCK):
+            *whole, self._part = (self._part + data).split(b"\n")
+            yield from (self._prefix + line + b"\n" for line in whole)
+        if last and self._part:
+            yield self._prefix + self._part + b"\n"
+            self._part = b""

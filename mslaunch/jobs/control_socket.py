@@ -1,0 +1,171 @@
+"""The control socket of a launcher: where `--top` and `--stacks` ask what its ranks do.
+
+A UNIX socket in the directory of the job, which only its user can enter; the kernel also says who calls (SO_PEERCRED of
+unix(7)), and others than the user and root get no answer.  A question is one line, an object of JSON; the answer is
+another.  Nothing can be changed through it.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+
+from mslaunch.faststd import TYPE_CHECKING
+from mslaunch.runtime.fd_writer import Writer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from mslaunch.runtime.loop import Loop, Timer
+
+    Answer = Callable[[dict[str, Any]], None]
+    Questions = Callable[[dict[str, Any], Answer], None]
+
+NAME = "control"
+SECONDS = 20.0  #: for a question and its answer
+_CLIENTS = 16
+_QUESTION = 4096  # bytes
+_ANSWER = 64 << 20
+_CREDENTIALS = struct.Struct("3i")  # struct ucred: pid, uid, gid
+
+
+class ControlSocket:
+    """Listens in `folder`; `ask` gets each question, and what it answers by.  Raises OSError."""
+
+    def __init__(self, loop: Loop, folder: str, ask: Questions) -> None:
+        self._loop = loop
+        self._folder = folder
+        self._ask = ask
+        self._clients: set[_Client] = set()
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            _at(folder, self._socket.bind)
+            self._socket.listen(_CLIENTS)
+            self._socket.setblocking(False)
+        except OSError:
+            self._socket.close()
+            raise
+        loop.reader(self._socket.fileno(), self._accept)
+
+    def _accept(self) -> None:
+        try:
+            connection = self._socket.accept()[0]
+        except OSError:  # it has gone again
+            return
+        if len(self._clients) >= _CLIENTS or caller_of(connection) not in (0, os.geteuid()):
+            connection.close()
+            return
+        self._clients.add(_Client(self._loop, connection, self._ask, self._clients.discard))
+
+    def close(self) -> None:
+        """Nobody is answered any more."""
+        self._loop.reader(self._socket.fileno(), None)
+        self._socket.close()
+        for client in list(self._clients):
+            client.close()
+        try:
+            os.unlink(os.path.join(self._folder, NAME))
+        except OSError:
+            pass
+
+
+class _Client:
+    """One who asks; `gone` is told at the end."""
+
+    def __init__(self, loop: Loop, connection: socket.socket, ask: Questions, gone: Callable[[_Client], None]) -> None:
+        self._loop = loop
+        self._connection = connection
+        self._ask = ask
+        self._gone = gone
+        self._said = b""
+        self._closed = False
+        connection.setblocking(False)
+        self._writer = Writer(loop, connection.fileno(), lambda error: self.close(), self._sent)
+        self._limit: Timer = loop.after(SECONDS, self.close)
+        loop.reader(connection.fileno(), self._read)
+
+    def _read(self) -> None:
+        try:
+            data = self._connection.recv(_QUESTION)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        self._said += data
+        if not data or len(self._said) > _QUESTION:
+            self.close()
+        elif self._said.endswith(b"\n"):
+            self._loop.reader(self._connection.fileno(), None)
+            self._answer_it()
+
+    def _answer_it(self) -> None:
+        import json
+
+        try:
+            question = json.loads(self._said)
+        except ValueError:
+            question = None
+        if isinstance(question, dict):
+            self._ask(question, self.answer)
+        else:
+            self.close()
+
+    def answer(self, answer: dict[str, Any]) -> None:
+        """Send this, and close."""
+        if not self._closed:
+            import json
+
+            self._writer.send(json.dumps(answer).encode("utf-8", "replace") + b"\n")
+
+    def _sent(self, size: int) -> None:
+        if not self._writer.pending:
+            self.close()
+
+    def close(self) -> None:
+        """It is over."""
+        if not self._closed:
+            self._closed = True
+            self._limit.cancel()
+            self._loop.reader(self._connection.fileno(), None)
+            self._writer.close()
+            self._connection.close()
+            self._gone(self)
+
+
+def caller_of(connection: socket.socket) -> int:
+    """The user id of the process at the other end."""
+    found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    return int(_CREDENTIALS.unpack(found)[1])
+
+
+def ask(folder: str, question: dict[str, Any], seconds: float = SECONDS) -> dict[str, Any]:
+    """The answer of the launcher whose directory this is.  Raises OSError if there is none in time, or nobody."""
+    import json
+
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.settimeout(seconds)
+        _at(folder, connection.connect)
+        if caller_of(connection) not in (0, os.geteuid()):
+            raise PermissionError(1, "another user listens there")
+        connection.sendall(json.dumps(question).encode() + b"\n")
+        said = b""
+        while not said.endswith(b"\n"):
+            data = connection.recv(1 << 16)
+            if not data or len(said) > _ANSWER:
+                raise ConnectionResetError(104, "the launcher did not answer")
+            said += data
+    answer = json.loads(said)
+    if not isinstance(answer, dict):
+        raise ConnectionResetError(104, "the launcher did not answer")
+    return answer
+
+
+def _at(folder: str, act: Callable[[str], Any]) -> None:
+    """`bind` or `connect` there by a descriptor: the address of a UNIX socket has room for 107 bytes only."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        act(f"/proc/self/fd/{fd}/{NAME}")
+    finally:
+        os.close(fd)

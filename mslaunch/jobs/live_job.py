@@ -1,0 +1,120 @@
+"""A launch that can be asked what it does: its entry in the registry, its control socket, and its answers.
+
+A launch that nobody detached is entered when it has run for a second, and its entry goes with it.  If that is not
+possible, as on a full disk, the job goes on without.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from mslaunch.errors import LaunchError
+from mslaunch.faststd import TYPE_CHECKING
+from mslaunch.jobs.control_socket import ControlSocket
+from mslaunch.jobs.job_facts import job_facts
+from mslaunch.jobs.job_registry import JobRegistry
+from mslaunch.jobs.launcher_pid import process
+from mslaunch.launcher.monitoring.activity import Activity
+from mslaunch.launcher.observers import AttemptStarted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from mslaunch.datamodel.request import Request
+    from mslaunch.jobs.job_registry import JobEntry
+    from mslaunch.launcher.attempt import LaunchContext
+    from mslaunch.launcher.job.controller import JobController
+
+_LINE = 200  # characters of a last line
+
+
+class LiveJob:
+    """Answers questions about one launch; `entry` is that of the registry."""
+
+    def __init__(self, context: LaunchContext, entry: JobEntry) -> None:
+        self._context = context
+        self._activity = Activity(context.began)
+        self._since = context.loop.now()  # what was printed before is not known
+        self._attempt = 1
+        heard_before = bool(context.observers.listeners)  # then the job tells its observers already
+        context.observers.listen(self._activity.heard)
+        context.observers.add(self._observe)
+        job = context.interrupts.job
+        if job and not heard_before:
+            job.listen(self._activity.heard)
+        self._socket = ControlSocket(context.loop, entry.folder, self.ask)
+        context.observers.on_close(self._socket.close)
+
+    def _observe(self, record: Any) -> None:
+        if isinstance(record, AttemptStarted):
+            self._attempt = record.number
+            self._since = self._context.loop.now()
+            self._activity.begin_attempt()
+
+    def ask(self, question: dict[str, Any], answer: Callable[[dict[str, Any]], None]) -> None:
+        """`{"ask": "top"}` or `{"ask": "stacks"}`."""
+        job, what = self._context.interrupts.job, question.get("ask")
+        if job is None:
+            answer({"error": "no rank runs just now: hosts are being connected, or the ranks have ended"})
+        elif what == "top":
+            answer(self._top(job))
+        elif what == "stacks":
+            job.collect_stacks(lambda text: answer({"text": text}))
+        else:
+            answer({"error": "the launcher does not know this question"})
+
+    def _top(self, job: JobController) -> dict[str, Any]:
+        now = self._context.loop.now()
+        rows = []
+        for status, words in job.state.table.rank_states():
+            one = self._activity.ranks.get(status.rank)
+            last = self._context.began + one.last if one and one.last is not None else None
+            rows.append(
+                {
+                    "rank": status.rank,
+                    "node": status.host,
+                    "pid": status.pid,
+                    "state": words,
+                    "silence": round(now - (last or self._since), 1),
+                    "line": one.last_line[:_LINE] if one else "",
+                    "bytes": one.size if one else 0,
+                }
+            )
+        rate = self._activity.rate
+        lately = rate.sizes[-5:] if rate.sizes else [0]
+        return {
+            "seconds": round(self._context.seconds, 1),
+            "attempt": self._attempt,
+            "rate": sum(lately) / len(lately) / rate.interval,
+            "ranks": rows,
+        }
+
+
+def enter(context: LaunchContext, request: Request) -> None:
+    """Enter a launch that is not detached."""
+    this = process(os.getpid())
+    if this is None or request.do_not_launch:
+        return
+    try:
+        entry = JobRegistry(context.caller.environ).add(
+            command=context.caller.command(),
+            process=this,
+            foreground=True,
+            running=time.time(),
+            **job_facts(request, context.caller.cwd),
+        )
+    except (LaunchError, OSError) as error:
+        context.console.verbose(f"--top, --stacks and --logs do not know this job: {error}")
+        return
+    context.observers.on_close(entry.remove)
+    listen(context, entry)
+
+
+def listen(context: LaunchContext, entry: JobEntry) -> None:
+    """Answer questions about a launch that has an entry."""
+    try:
+        LiveJob(context, entry)
+    except OSError as error:
+        context.console.verbose(f"--top and --stacks do not know this job: {error.strerror}")
