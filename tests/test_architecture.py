@@ -677,6 +677,7 @@ def test_classes_and_files_that_pages_name_exist(path: Path) -> None:
 
 #: where a test may sleep, and why
 SLEEPERS = {
+    "mpi/programs/sleeper.py": "a rank that sleeps is what the stacks of its job are to show",
     "schedulers/batch_systems.py": "what jobs of a batch system do on other hosts has no event",
     "compat/stage.py": "does what recorded cases say, which pauses are a part of; looks for files and orphans, bounded",
     "compat/torchrun_two_hosts.py": "looks again and again, with a bound, whether a torchrun listens, or ended",
