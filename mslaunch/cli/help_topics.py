@@ -65,8 +65,12 @@ TOPICS: tuple[Topic, ...] = (
           ("Time and failure", "Failure", "Failures"), page="exit-codes.md", aliases="timeout signals"),
     Topic("restart", "With --restart group all ranks start again when one fails or a host is lost: mslaunch --restart "
           "group --max-restarts 3 … A `spare` host of the hostfile takes the place of a lost one.",
-          options="restart max-restarts restart-delay min-ranks enable-recovery disable-recovery nnodes",
+          options="restart max-restarts restart-delay max-restart-delay min-ranks progress-file max-no-progress "
+          "device-wait enable-recovery disable-recovery nnodes",
           page="recovery.md", aliases="recovery"),
+    Topic("hangs", "A job in which nothing happens is reported, ended or started again, with the stacks of its ranks.",
+          options="hang-timeout on-hang stacks-on get-stack-traces report-state-on-timeout progress-file timeout",
+          page="hangs.md", aliases="hang stacks"),
     Topic("jobs", "A detached job goes on when its command has returned: mslaunch --detach …, then mslaunch --status "
           "and mslaunch --stop JOB.", options="detach join status stop", page="jobs.md", aliases="detach"),
     Topic("mpi", "Programs of Open MPI, MPICH and Intel MPI find each other without more; the protocol is found by the "

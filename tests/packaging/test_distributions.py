@@ -36,7 +36,8 @@ def test_the_version_stands_in_one_place(distributions: Distributions) -> None:
 
 
 def test_the_wheel_has_the_package_and_nothing_else(distributions: Distributions) -> None:
-    package = {str(path.relative_to(ROOT)) for path in (ROOT / "mslaunch").rglob("*.py")} | {"mslaunch/py.typed"}
+    files = (path for path in (ROOT / "mslaunch").rglob("*") if path.is_file() and path.suffix not in (".pyc", ".md"))
+    package = {str(path.relative_to(ROOT)) for path in files}
     found = names(distributions)
     assert {name for name in found if name.startswith("mslaunch/")} == package
     stem = f"mslaunch-{mslaunch.__version__}"
