@@ -27,7 +27,7 @@ PACKAGE = ROOT / "mslaunch"
 
 #: top first; a module imports from its own layer and those below
 LAYERS = (
-    ("cli", "api", "under_mpirun", "__main__", "__init__"),
+    ("cli", "api", "under_mpirun", "reports", "__main__", "__init__"),
     ("detached",),
     ("backends",),
     ("launcher",),
@@ -184,6 +184,17 @@ def test_an_import_upwards_is_seen_wherever_it_hides() -> None:
     ):
         assert len(upwards("runtime.loop", ast.parse(text))) >= 1, text
     assert upwards("runtime.loop", ast.parse("from mslaunch.datamodel.jobmap import Node")) == []
+
+
+def test_reports_read_the_record_and_nothing_else_of_a_launch() -> None:
+    """They depend on the format alone (docs/run.schema.json), so that any record can be shown anywhere."""
+    allowed = ("reports.", "plan.", "errors", "faststd")
+    for name, tree in TREES.items():
+        for other, line in ours_imported(tree):
+            if name.startswith("reports."):
+                assert other.startswith(allowed) or other in ("plan", "reports"), f"{name}:{line} imports {other}"
+            elif other.startswith("reports."):
+                assert name == "cli.report_command", f"{name}:{line}: only --report needs {other}"
 
 
 # --- folders

@@ -71,6 +71,8 @@ ACTIONS: tuple[Option, ...] = tuple(
         (("status",), "[JOB]", "show what became of detached jobs (msrun's --join=False), or of one; then the exit "
          "code is 0 while it runs, and the job's once it has ended", ""),
         (("stop",), "JOB", "end a detached job, and wait until it has ended", ""),
+        (("report",), "FILE [-o PAGE]", "write a page (HTML) that shows the run whose run.json is FILE: run.html "
+         "beside it, or PAGE, - for standard output", ""),
         (("completion",), "|".join(SHELLS), "print the completion of this shell", ""),
         (("man",), "", "print the man page, for man -l -", ""),
     )

@@ -147,6 +147,10 @@ def _first(argv: Sequence[str], environ: Mapping[str, str]) -> tuple[DialectRow 
         from mslaunch.cli import job_commands
 
         raise (job_commands.status if action == "status" else job_commands.stop)(words, environ)
+    if action == "report":
+        from mslaunch.cli import report_command
+
+        raise report_command.report(words)
     if action == "completion":
         from mslaunch.cli import completion
 

@@ -33,8 +33,10 @@ def read_text(path: str, wait: Wait | None = None) -> str:
     return read_bytes(path, wait).decode("utf-8", "surrogateescape").replace("\r\n", "\n").replace("\r", "\n")
 
 
-def read_bytes(path: str, wait: Wait | None = None, check: Callable[[os.stat_result], None] | None = None) -> bytes:
-    """The at most `MOST` bytes of a file that the user has named.  Raises OSError, and what `check` raises.
+def read_bytes(
+    path: str, wait: Wait | None = None, check: Callable[[os.stat_result], None] | None = None, most: int = MOST
+) -> bytes:
+    """The at most `most` bytes of a file that the user has named.  Raises OSError, and what `check` raises.
 
     Of what is no regular file the bytes come until its end, and `wait` waits for them.
     """
@@ -45,14 +47,14 @@ def read_bytes(path: str, wait: Wait | None = None, check: Callable[[os.stat_res
             check(status)
         if stat.S_ISREG(status.st_mode):
             data = b""
-            while len(data) <= MOST and (more := os.read(fd, 1 << 20)):
+            while len(data) <= most and (more := os.read(fd, 1 << 20)):
                 data += more
         else:
-            data = _read_other(fd, MOST, wait)
+            data = _read_other(fd, most, wait)
     finally:
         os.close(fd)
-    if len(data) > MOST:
-        raise OSError(errno.EFBIG, f"it is larger than {MOST >> 20} MiB")
+    if len(data) > most:
+        raise OSError(errno.EFBIG, f"it is larger than {most >> 20} MiB")
     return data
 
 
