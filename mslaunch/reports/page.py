@@ -144,14 +144,14 @@ def _after(last: RecordedAttempt | None, ends: Sequence[RankEnd]) -> str:
         return ""
     counts = rank_ends.counts(ends)
     words = {
-        rank_ends.FAILED: "failed as well",
-        rank_ends.LOST: "were lost",
-        rank_ends.ENDED: "were ended by mslaunch",
-        rank_ends.GOOD: "succeeded",
-        rank_ends.RUNNING: "have no end in the record",
-        rank_ends.UNSTARTED: "had not started",
+        rank_ends.FAILED: ("failed as well", "failed as well"),
+        rank_ends.LOST: ("was lost", "were lost"),
+        rank_ends.ENDED: ("was ended by mslaunch", "were ended by mslaunch"),
+        rank_ends.GOOD: ("succeeded", "succeeded"),
+        rank_ends.RUNNING: ("has no end in the record", "have no end in the record"),
+        rank_ends.UNSTARTED: ("had not started", "had not started"),
     }
-    parts = [f"{number(counts[kind])} {text}" for kind, text in words.items() if kind in counts]
+    parts = [f"{number(counts[kind])} {text[counts[kind] > 1]}" for kind, text in words.items() if kind in counts]
     times = [each.rank.ended for each in ends if each.rank.ended is not None]
     within = max(times, default=last.failed) - last.failed
     others = f"Of the other ranks, {joined(parts)}" if parts else ""
@@ -193,7 +193,7 @@ def _followers(run: RecordedRun, last: RecordedAttempt | None, ends: Sequence[Ra
     rows = []
     for each in [each for each in ordered if few or each.kind in alone][:_FOLLOWERS]:
         ended = each.rank.ended
-        after = "" if ended is None or first is None else f"+{duration(ended - first)}" if ended > first else "first"
+        after = "first" if each.kind == rank_ends.FIRST else _after_first(ended, first)
         host = run.hosts[each.rank.host].name
         rows.append(FollowerRow(each.kind, each.rank.name, host, each.text, _time(ended), after))
     for kind, count in rank_ends.counts(ends).items() if not few else ():
@@ -201,6 +201,12 @@ def _followers(run: RecordedRun, last: RecordedAttempt | None, ends: Sequence[Ra
         if left:
             rows.append(_folded([each for each in ordered if each.kind == kind][-left:], first))
     return rows
+
+
+def _after_first(ended: float | None, first: float | None) -> str:
+    if ended is None or first is None:
+        return "–"
+    return f"{duration(first - ended)} before" if ended < first else f"+{duration(ended - first)}"
 
 
 def _folded(ends: Sequence[RankEnd], first: float | None) -> FollowerRow:

@@ -16,7 +16,7 @@ KINDS = {
     FIRST: "failed first",
     FAILED: "failed as well: an exit code or signal of its own",
     LOST: "lost with its host",
-    ENDED: "ended by mslaunch: SIGTERM or SIGKILL",
+    ENDED: "ended by mslaunch",
     UNSTARTED: "not started",
     RUNNING: "no end is recorded",
     GOOD: "succeeded: exit code 0",
@@ -44,8 +44,8 @@ def kind_of(rank: RecordedRank, attempt: RecordedAttempt) -> str:
         return UNSTARTED if rank.started is None and rank.pid is None else RUNNING
     if not rank.code and not rank.signal:
         return GOOD if rank.code == 0 else RUNNING
-    by_us = rank.signal in _SENT and (cause is not None or attempt.failed is not None)
-    return ENDED if by_us else FAILED
+    by_signal = rank.signal in _SENT and (cause is not None or attempt.failed is not None)
+    return ENDED if rank.by_mslaunch or by_signal else FAILED
 
 
 def text_of(rank: RecordedRank) -> str:

@@ -117,6 +117,7 @@ def _host(fields: Fields) -> RecordedHost:
 def _cause(fields: Fields | None) -> RecordedCause | None:
     if fields is None:
         return None
+    fields.number("code", -255, 255)
     return RecordedCause(fields.line("kind"), fields.text("text", 4 * LINE), fields.number("rank"), fields.line("host"))
 
 
@@ -164,6 +165,7 @@ def _rank(fields: Fields, position: int, hosts: int) -> RecordedRank:
         fields.number("code", -255, 2**32),
         fields.number("signal", 0, 255),
         fields.flag("lost"),
+        fields.flag("by_mslaunch"),
         fields.number("bytes"),
         fields.seconds("first_output"),
         fields.seconds("last_output"),

@@ -35,6 +35,10 @@ def _escaped(char: str) -> str:
     return char.encode("unicode_escape").decode("ascii")
 
 
+def _are_texts(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(each, str) for each in value)
+
+
 class Fields:
     """One object; `path` is where it stands, as `attempts[0].ranks[3]`, "" for the whole record."""
 
@@ -146,7 +150,7 @@ class Fields:
         if len(value) > most:
             raise LaunchError(f"{self.path(name)} has {len(value)} entries, and at most {most} are read")
         texts = {
-            fact: known if isinstance(known, str) else json.dumps(known)
+            fact: ", ".join(known) if _are_texts(known) else known if isinstance(known, str) else json.dumps(known)
             for fact, known in value.items()
             if known is not None
         }

@@ -45,6 +45,7 @@ class RecordedRank(NamedTuple):
     code: int | None
     signal: int | None
     lost: bool
+    by_mslaunch: bool  # mslaunch has ended it
     bytes: int | None
     first_output: float | None
     last_output: float | None

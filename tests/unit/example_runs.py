@@ -45,7 +45,7 @@ def example(
                     "train.py", "--epochs", "12"],
         "cwd": "/home/ann/resnet", "host": "n00", "pid": 4711,
         "began": "2026-11-24T09:12:00.123Z", "ended": "2026-11-24T09:14:00.123Z", "seconds": round(total, 3),
-        "state": "ended", "code": CODE if cause else 0, "signal": None, "cause": cause,
+        "state": "ended", "code": CODE if cause else 0, "cause": cause,
         "report": _block(cause, ranks) if cause else "",
         "environment": ["HOME", "LANG", "PATH", "VIRTUAL_ENV"], "exported": ["GLOG_v", "OMP_NUM_THREADS"],
         "hosts": hosts,
@@ -92,7 +92,8 @@ def _attempt(
             "cpus": f"{2 * local}-{2 * local + 1}", "pid": 3000 + rank * 3, "started": started, "ended": round(end, 3),
             "code": 0 if good else CODE if rank == failing else None,
             "signal": None if good or rank == failing else TERM,
-            "lost": False, "bytes": int(chance.lognormvariate(10, 0.4)), "first_output": first,
+            "lost": False, "by_mslaunch": not good and rank != failing,
+            "bytes": int(chance.lognormvariate(10, 0.4)), "first_output": first,
             "last_output": round(max(first, end - (silence if rank == failing else chance.uniform(0.1, 1.1))), 3),
             "silence": silence, "starts": 1,
         })  # fmt: skip
@@ -100,7 +101,7 @@ def _attempt(
     if failing is not None:
         where = hosts[failing // per_host]["name"]
         text = f"rank {failing} ended with exit code {CODE} on {where}"
-        cause = {"kind": "rank_failed", "text": text, "rank": failing, "host": where}
+        cause = {"kind": "rank_failed", "text": text, "rank": failing, "host": where, "code": CODE}
     return {
         "number": number, "began": began, "connected": round(began + connected, 3) if number == 1 else began,
         "staged": None, "started": min(row["started"] for row in rows),
@@ -141,7 +142,7 @@ def running() -> Record:
     attempt = record["attempts"][0]
     attempt.update(failed=None, ended=None, cause=None)
     for rank in attempt["ranks"]:
-        rank.update(ended=None, code=None, signal=None, last_output=None, silence=None, bytes=None)
+        rank.update(ended=None, code=None, signal=None, by_mslaunch=False, last_output=None, silence=None, bytes=None)
     record["output"] = {"interval": 1.0, "bytes": []}
     return record
 

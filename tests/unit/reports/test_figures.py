@@ -161,6 +161,7 @@ def test_a_host_with_very_many_cpus_is_cut() -> None:
         ({"rank": 2, "started": 1.0, "ended": 2.0, "code": 4}, "failed", "exit code 4"),
         ({"rank": 2, "started": 1.0, "ended": 2.0, "signal": 11}, "failed", "SIGSEGV"),
         ({"rank": 2, "started": 1.0, "ended": 2.0, "signal": 15}, "ended", "SIGTERM"),
+        ({"rank": 2, "started": 1.0, "ended": 2.0, "code": 143, "by_mslaunch": True}, "ended", "exit code 143"),
         ({"rank": 2, "started": 1.0, "ended": 2.0, "code": 0}, "ok", "exit code 0"),
         ({"rank": 2, "started": 1.0, "lost": True}, "lost", "lost"),
         ({"rank": 2, "started": 1.0}, "running", "no end recorded"),
