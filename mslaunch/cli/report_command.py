@@ -1,0 +1,94 @@
+"""--report: reads the record of a run and writes the page that shows it.
+
+The record may be anybody's, the page is written as all files that the user names: never through a link.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from mslaunch.cli.parser.options import Show
+from mslaunch.errors import LaunchError, UsageError
+from mslaunch.faststd import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mslaunch.reports.recorded_run import RecordedRun
+
+RECORD = "run.json"
+_OPTION = "--report"
+_USE = "write --report run.json, or --report run.json -o page.html"
+
+
+def report(words: Sequence[str]) -> Show:
+    """Write the page; what is shown is its name, or with `-o -` the page itself.  Raises `LaunchError` and OSError."""
+    path, target = _paths(words)
+    run = _read(path)
+    from mslaunch.reports import page
+
+    text = page.render(run)
+    if target == "-":
+        return Show(text)
+    _write(path, target, text.encode("utf-8"))
+    return Show(f"{target}: open it in a browser")
+
+
+def _paths(words: Sequence[str]) -> tuple[str, str]:
+    """The record and the page, of `FILE`, `FILE -o PAGE` or `-o PAGE FILE`."""
+    left = []
+    target = ""
+    rest = iter(words)
+    for word in rest:
+        if word in ("-o", "--output"):
+            target = next(rest, "")
+            if not target:
+                raise UsageError("the name of the page is missing", "-o", _USE)
+        elif word.startswith("--output="):
+            target = word.partition("=")[2]
+        elif word.startswith("-") and word != "-":
+            raise UsageError(f"it knows -o alone, got {word!r}", _OPTION, _USE)
+        else:
+            left.append(word)
+    if not left or not left[0]:
+        raise UsageError("the name of the record is missing", _OPTION, _USE)
+    if len(left) > 1:
+        raise UsageError(f"it takes one record, got {' '.join(left)!r}", _OPTION, _USE)
+    path = os.path.join(left[0], RECORD) if os.path.isdir(left[0]) else left[0]
+    return path, target or _beside(path)
+
+
+def _beside(path: str) -> str:
+    """run.html for run.json."""
+    base, extension = os.path.splitext(path)
+    if extension.lower() != ".json":
+        raise UsageError(f"{path!r} does not end with .json, so the page has no name", _OPTION, "name it with -o PAGE")
+    return base + ".html"
+
+
+def _read(path: str) -> RecordedRun:
+    from mslaunch.host.files import read_bytes
+    from mslaunch.reports.read_record import MOST_BYTES, read_record
+
+    try:
+        data = read_bytes(path, most=MOST_BYTES)
+    except OSError as error:
+        todo = "docs/report.md says where a launch writes it"
+        raise LaunchError(f"cannot be read: {error.strerror or error}", path, todo) from None
+    try:
+        return read_record(data)
+    except LaunchError as error:
+        raise LaunchError(error.what, path, error.todo, error.code) from None
+
+
+def _write(record: str, target: str, data: bytes) -> None:
+    from mslaunch.launcher.stdio.own_files import create_own
+
+    try:
+        if os.path.exists(target) and os.path.samefile(record, target):
+            raise LaunchError("it is the record itself, and would be overwritten", target, "name another file with -o")
+        with os.fdopen(create_own(target), "wb") as file:
+            file.write(data)
+    except OSError as error:
+        raise LaunchError(
+            f"cannot be written: {error.strerror or error}", target, "name another file with -o"
+        ) from None
