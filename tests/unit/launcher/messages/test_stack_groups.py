@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mslaunch.launcher.messages.stack_frames import RUNNING, StackFrame, threads_of
@@ -297,6 +297,7 @@ PIECES = st.sampled_from([
 TEXTS = st.one_of(st.text(), st.lists(PIECES, max_size=60).map("".join))
 
 
+@settings(deadline=None)
 @given(TOOLS, TEXTS, st.integers(1, 1 << 31))
 def test_any_text_has_a_bounded_meaning(tool: str, text: str, pid: int) -> None:
     for thread in threads_of(tool, text, pid):
@@ -307,6 +308,7 @@ def test_any_text_has_a_bounded_meaning(tool: str, text: str, pid: int) -> None:
     assert what(tool, text, pid).startswith("rank 0 ")
 
 
+@settings(deadline=None)
 @given(st.text(alphabet="#0x7f in()\n", max_size=5000))
 def test_threads_and_frames_are_bounded(text: str) -> None:
     many = "".join(f"Thread {number} (LWP {number}):\n" + "#0  f ()\n" * 99 for number in range(99)) + text
