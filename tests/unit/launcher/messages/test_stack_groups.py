@@ -107,6 +107,13 @@ def what(tool: str, text: str, pid: int, name: str = "x") -> str:
         ("py-spy", SPY_TORCH, 7, "in all_reduce (hang.py:31)"),
         ("py-spy", SPY_PLAIN, 7, "in all_reduce (h.py:6)"),
         ("py-spy", "Thread 7 (idle)\n    work (t.py:5)\n", 7, "in work (t.py:5)"),
+        ("py-spy", "Thread 7\n    clock_nanosleep (libc.so.6)\n    w (t.py:5)\n", 7, "in time.sleep (t.py:5)"),
+        (
+            "py-spy",
+            "Thread 7\n    clock_nanosleep (libc.so.6)\n    usleep (libc.so.6)\n    f (x.so)\n    w (t.py:5)\n",
+            7,
+            "in usleep (t.py:5)",
+        ),
         ("py-spy", "Thread 7 (idle)\n    f (libx.so)\n    0x12 (libx.so)\n", 7, "in f (libx.so)"),
         ("gdb", GDB_C, 77, "in sleep (ring.c:10)"),
         ("gdb", GDB_PYTHON, 5798, "in time.sleep"),
