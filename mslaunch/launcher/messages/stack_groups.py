@@ -128,7 +128,8 @@ def outward(frames: Sequence[StackFrame]) -> tuple[StackFrame, ...]:
         while at + 1 < python and _of_system(cleaned[at]) and _of_system(cleaned[at + 1]):
             at += 1
         if at < len(cleaned) and _of_system(cleaned[at]):
-            first = StackFrame(_of_users(cleaned[at].function))
+            name = _of_users(cleaned[at].function)  # a Python without symbols does not say that it is in time_sleep
+            first = StackFrame("time.sleep" if at + 1 == python < len(cleaned) and name.endswith("nanosleep") else name)
     outer = cleaned[at + 1 :] if first else cleaned[at:]
     if interpreter:
         outer = [frame for frame in outer if frame.python or not frame.function.startswith(_INTERPRETER)]

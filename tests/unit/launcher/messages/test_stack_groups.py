@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mslaunch.launcher.messages.stack_frames import RUNNING, StackFrame, threads_of
@@ -107,6 +107,13 @@ def what(tool: str, text: str, pid: int, name: str = "x") -> str:
         ("py-spy", SPY_TORCH, 7, "in all_reduce (hang.py:31)"),
         ("py-spy", SPY_PLAIN, 7, "in all_reduce (h.py:6)"),
         ("py-spy", "Thread 7 (idle)\n    work (t.py:5)\n", 7, "in work (t.py:5)"),
+        ("py-spy", "Thread 7\n    clock_nanosleep (libc.so.6)\n    w (t.py:5)\n", 7, "in time.sleep (t.py:5)"),
+        (
+            "py-spy",
+            "Thread 7\n    clock_nanosleep (libc.so.6)\n    usleep (libc.so.6)\n    f (x.so)\n    w (t.py:5)\n",
+            7,
+            "in usleep (t.py:5)",
+        ),
         ("py-spy", "Thread 7 (idle)\n    f (libx.so)\n    0x12 (libx.so)\n", 7, "in f (libx.so)"),
         ("gdb", GDB_C, 77, "in sleep (ring.c:10)"),
         ("gdb", GDB_PYTHON, 5798, "in time.sleep"),
@@ -297,6 +304,7 @@ PIECES = st.sampled_from([
 TEXTS = st.one_of(st.text(), st.lists(PIECES, max_size=60).map("".join))
 
 
+@settings(deadline=None)
 @given(TOOLS, TEXTS, st.integers(1, 1 << 31))
 def test_any_text_has_a_bounded_meaning(tool: str, text: str, pid: int) -> None:
     for thread in threads_of(tool, text, pid):
@@ -307,6 +315,7 @@ def test_any_text_has_a_bounded_meaning(tool: str, text: str, pid: int) -> None:
     assert what(tool, text, pid).startswith("rank 0 ")
 
 
+@settings(deadline=None)
 @given(st.text(alphabet="#0x7f in()\n", max_size=5000))
 def test_threads_and_frames_are_bounded(text: str) -> None:
     many = "".join(f"Thread {number} (LWP {number}):\n" + "#0  f ()\n" * 99 for number in range(99)) + text
