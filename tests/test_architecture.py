@@ -686,7 +686,6 @@ SLEEPERS = {
     "launch/launching.py": "wait_until: what a process of another session does has no event for us; bounded",
     "launch/test_launch_output.py": "looks whether a blocked program writes nothing: silence takes time",
     "launch/test_signals.py": "kills the launcher at different moments of its beginning",
-    "mpi/programs/sleeper.py": "a rank that hangs, while others wait for it",
     "agent/agents.py": "looks again and again, with a bound, for processes that are not our children",
     "agent/test_agent.py": "looks again and again, with a bound, at another process's signal mask",
     "frameworks/horovod_client.py": "asks again as Horovod's client does, with its pauses",

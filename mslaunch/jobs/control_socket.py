@@ -8,13 +8,12 @@ another.  Nothing can be changed through it.
 from __future__ import annotations
 
 import os
-import socket
-import struct
 
-from mslaunch.faststd import TYPE_CHECKING
+from mslaunch.faststd import TYPE_CHECKING, struct
 from mslaunch.runtime.fd_writer import Writer
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Callable
     from typing import Any
 
@@ -38,7 +37,9 @@ class ControlSocket:
         self._loop = loop
         self._folder = folder
         self._ask = ask
-        self._clients: set[_Client] = set()
+        self._clients: set[_OpenQuestion] = set()
+        import socket
+
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             _at(folder, self._socket.bind)
@@ -57,7 +58,7 @@ class ControlSocket:
         if len(self._clients) >= _CLIENTS or caller_of(connection) not in (0, os.geteuid()):
             connection.close()
             return
-        self._clients.add(_Client(self._loop, connection, self._ask, self._clients.discard))
+        self._clients.add(_OpenQuestion(self._loop, connection, self._ask, self._clients.discard))
 
     def close(self) -> None:
         """Nobody is answered any more."""
@@ -71,10 +72,12 @@ class ControlSocket:
             pass
 
 
-class _Client:
+class _OpenQuestion:
     """One who asks; `gone` is told at the end."""
 
-    def __init__(self, loop: Loop, connection: socket.socket, ask: Questions, gone: Callable[[_Client], None]) -> None:
+    def __init__(
+        self, loop: Loop, connection: socket.socket, ask: Questions, gone: Callable[[_OpenQuestion], None]
+    ) -> None:
         self._loop = loop
         self._connection = connection
         self._ask = ask
@@ -136,6 +139,8 @@ class _Client:
 
 def caller_of(connection: socket.socket) -> int:
     """The user id of the process at the other end."""
+    import socket
+
     found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     return int(_CREDENTIALS.unpack(found)[1])
 
@@ -143,6 +148,7 @@ def caller_of(connection: socket.socket) -> int:
 def ask(folder: str, question: dict[str, Any], seconds: float = SECONDS) -> dict[str, Any]:
     """The answer of the launcher whose directory this is.  Raises OSError if there is none in time, or nobody."""
     import json
+    import socket
 
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(seconds)

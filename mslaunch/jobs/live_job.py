@@ -43,9 +43,18 @@ class LiveJob:
         context.observers.add(self._observe)
         job = context.interrupts.job
         if job and not heard_before:
-            job.listen(self._activity.heard)
+            self._listen(job)
         self._socket = ControlSocket(context.loop, entry.folder, self.ask)
         context.observers.on_close(self._socket.close)
+
+    def _listen(self, job: JobController) -> None:
+        write, heard = job.write, self._activity.heard
+
+        def both(kind: int, rank: int, data: bytes) -> None:
+            heard(kind, rank, data)
+            write(kind, rank, data)
+
+        job.write = both
 
     def _observe(self, record: Any) -> None:
         if isinstance(record, AttemptStarted):

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import glob
 import os
-import re
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -81,6 +79,9 @@ def _folder(entry: JobEntry) -> str:
 
 def _paths(entry: JobEntry, ranks: set[int] | None) -> dict[str, str]:
     """The files that are there, in the order of ranks, and what to call them."""
+    import glob
+    import re
+
     found: list[tuple[int, str]] = []
     for base, *patterns in entry.facts["layouts"]:
         for pattern in filter(None, patterns):
@@ -95,11 +96,16 @@ def _paths(entry: JobEntry, ranks: set[int] | None) -> dict[str, str]:
 
 
 def _wildcards(pattern: str) -> str:
+    import glob
+    import re
+
     return "".join("*" if at % 2 else glob.escape(part) for at, part in enumerate(re.split(r"(%.)", pattern)))
 
 
 def _expression(pattern: str) -> str:
     """A regular expression for the files of a pattern; the first letter that has the number of a rank counts."""
+    import re
+
     made, named = "", False
     for at, part in enumerate(re.split(r"(%.)", pattern)):
         text = _LETTERS.get(part, r"[^/]*") if at % 2 else re.escape(part)

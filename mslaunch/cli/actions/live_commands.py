@@ -8,14 +8,18 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any
 
 from mslaunch.cli.actions.job_commands import find_job
 from mslaunch.cli.parser.options import Show
 from mslaunch.errors import LaunchError, counted, printable
+from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.jobs import control_socket
-from mslaunch.jobs.job_registry import JobEntry
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    from mslaunch.jobs.job_registry import JobEntry
 
 HEAD = ("RANK", "HOST", "PID", "STATE", "CPU", "MEMORY", "SILENT", "LAST LINE")
 _NUMBERS = (0, 2, 4, 5, 6)  # columns that are aligned on the right

@@ -58,7 +58,7 @@ class JobController:
         self._agents = agents
         self.state = state
         self._output = output
-        self._write = records.write if records else write or output.write
+        self.write = records.write if records else write or output.write
         self._console = console
         self._make_spawner = make_spawner
         self._records = records
@@ -122,21 +122,11 @@ class JobController:
 
     def _on_output(self, node: int, frame: frames.Frame) -> None:
         self._pressure.came(node, frame.payload)
-        self._write(frame.kind, frame.rank, frame.payload)
+        self.write(frame.kind, frame.rank, frame.payload)
         if frame.payload:
             self._pressure.written()
         else:
             self.post(events.StreamEnded(frame.rank))
-
-    def listen(self, heard: Callable[[int, int, bytes], None]) -> None:
-        """From now on, give what processes print to `heard` as well."""
-        write = self._write
-
-        def both(kind: int, rank: int, data: bytes) -> None:
-            heard(kind, rank, data)
-            write(kind, rank, data)
-
-        self._write = both
 
     def _on_exit(self, node: int, frame: frames.Frame) -> None:
         status = control.unpack_record(ExitStatus, frame.payload)
