@@ -13,6 +13,11 @@ from agents import plan, wait_gone
 from mslaunch.agent import stack_traces
 from mslaunch.protocol import control, frames
 
+#: an interpreter without py-spy beside it, and the places of programs where none is
+PYTHON = os.path.realpath(sys.executable)
+BARE = ":".join(
+    place for place in os.environ.get("PATH", os.defpath).split(":") if not os.path.exists(f"{place}/py-spy")
+)
 WAIT = "echo ready; while :; do sleep 1000; done"
 
 
@@ -24,7 +29,7 @@ def tools(tmp_path):
         (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
         (tmp_path / name).chmod(0o755)
 
-    put.path = f"{tmp_path}:{os.environ.get('PATH', os.defpath)}"
+    put.path = f"{tmp_path}:{BARE}"
     return put
 
 
@@ -65,7 +70,7 @@ def test_a_tool_for_python_is_used_for_python_only(boot, tools):
     tools("py-spy", 'echo "Thread 1 (idle): MainThread"; echo "    wait (x.py:3)"')
     tools("eu-stack", 'echo "#0  here"')
     agent = boot(PATH=tools.path)
-    _launched(agent, sys.executable, "-uc", "print('ready'); import signal; signal.pause()")
+    _launched(agent, PYTHON, "-uc", "print('ready'); import signal; signal.pause()")
     ((_, traced),) = _traces(agent)
     assert (traced.tool, traced.text.splitlines()[1]) == ("py-spy", "    wait (x.py:3)")
     other = boot(PATH=tools.path)
@@ -78,7 +83,7 @@ def test_a_tool_without_permission(boot, tools):
     for name in ("py-spy", "eu-stack", "gstack", "gdb"):
         tools(name, f'echo "{name}: Operation not permitted." >&2; exit 1')
     agent = boot(PATH=tools.path)
-    (pid,) = _launched(agent, sys.executable, "-uc", "print('ready'); import signal; signal.pause()")
+    (pid,) = _launched(agent, PYTHON, "-uc", "print('ready'); import signal; signal.pause()")
     ((rank, traced),) = _traces(agent)
     lines = traced.text.splitlines()
     assert (rank, traced.pid, traced.tool) == (0, pid, "/proc")
@@ -92,7 +97,7 @@ def test_a_tool_that_hangs_is_killed(boot, tools):
     """The rank is not."""
     tools("eu-stack", "exec sleep 1000")
     agent = boot(PATH=tools.path)
-    (pid,) = _launched(agent, sys.executable, "-uc", "print('ready'); import time\nwhile 1: time.sleep(100)")
+    (pid,) = _launched(agent, PYTHON, "-uc", "print('ready'); import time\nwhile 1: time.sleep(100)")
     ((_, traced),) = _traces(agent, b"0.3")
     assert traced.text.splitlines()[0] in (
         "eu-stack took too long; before it stopped the process:",
@@ -116,9 +121,9 @@ time.sleep(1000)
 
 def test_a_hang_is_shown_as_it_was_before_the_debugger_stopped_it(boot, tools, tmp_path):
     (tmp_path / "slow.py").write_text(_SLOW)
-    tools("eu-stack", f'exec {sys.executable} -S {tmp_path / "slow.py"} "$3"')
+    tools("eu-stack", f'exec {PYTHON} -S {tmp_path / "slow.py"} "$3"')
     agent = boot(PATH=tools.path)
-    (pid,) = _launched(agent, sys.executable, "-Suc", "import signal; print('ready'); signal.pause()")
+    (pid,) = _launched(agent, PYTHON, "-Suc", "import signal; print('ready'); signal.pause()")
     ((_, traced),) = _traces(agent, b"3")
     lines = traced.text.splitlines()
     assert traced.tool == "/proc"
@@ -134,7 +139,7 @@ def test_end_does_not_wait_for_tools(boot, tools, tmp_path):
     agent = boot(PATH=tools.path)
     os.mkfifo(tmp_path / "fifo")
     tools("eu-stack", f"echo $$ > {tmp_path}/fifo; exec sleep 1000")
-    _launched(agent, sys.executable, "-uc", "print('ready'); import time; time.sleep(1000)")
+    _launched(agent, PYTHON, "-uc", "print('ready'); import time; time.sleep(1000)")
     agent.send(frames.TRACE, payload=b"1000")
     agent.give("agent.stack_traces")
     tool = int((tmp_path / "fifo").read_text())
@@ -187,7 +192,7 @@ def test_a_tool_beside_the_program(boot, tmp_path, tool, mode, asked):
     (folder / tool).write_text("#!/bin/sh\necho '#0  planted'\n")
     (folder / tool).chmod(0o755)
     folder.chmod(mode)
-    agent = boot()
+    agent = boot(PATH=BARE)
     _launched(agent, str(folder / "python3"), "-c", WAIT)
     said = [traced.text for _, traced in _traces(agent) if traced.name == "python3"]
     assert [text == "#0  planted" for text in said] == [asked]
@@ -201,7 +206,7 @@ def test_py_spy_that_takes_long_for_libraries_is_asked_for_python_alone(boot, to
     """When half of the time is over; what it has printed until then is dropped."""
     tools("py-spy", NATIVE.format(native="echo 'Thread 1'; exec sleep 1000"))
     agent = boot(PATH=tools.path)
-    _launched(agent, sys.executable, "-uc", "print('ready'); import signal; signal.pause()", ranks=4)
+    _launched(agent, PYTHON, "-uc", "print('ready'); import signal; signal.pause()", ranks=4)
     found = _traces(agent, b"4")
     assert [(traced.tool, traced.text.splitlines()[1:]) for _, traced in found] == [
         ("py-spy", ["    plain (x.py:3)"])
@@ -211,7 +216,7 @@ def test_py_spy_that_takes_long_for_libraries_is_asked_for_python_alone(boot, to
 def test_py_spy_that_knows_no_libraries_is_asked_for_python_alone(boot, tools):
     tools("py-spy", NATIVE.format(native="echo 'error: unexpected argument --native' >&2; exit 2"))
     agent = boot(PATH=tools.path)
-    _launched(agent, sys.executable, "-uc", "print('ready'); import signal; signal.pause()")
+    _launched(agent, PYTHON, "-uc", "print('ready'); import signal; signal.pause()")
     ((_, traced),) = _traces(agent)
     assert (traced.tool, traced.text.splitlines()[1]) == ("py-spy", "    plain (x.py:3)")
 
@@ -222,14 +227,14 @@ def test_py_spy_in_the_environment_of_the_program(boot, tmp_path, how, mode, ask
     """The interpreter of a venv is a link to one elsewhere, and only the program that was started tells of the venv."""
     folder = tmp_path / "venv" / "bin"
     folder.mkdir(parents=True)
-    (folder / "python").symlink_to(os.path.realpath(sys.executable))
+    (folder / "python").symlink_to(os.path.realpath(PYTHON))
     (folder / "py-spy").write_text("#!/bin/sh\necho 'Thread 1 (idle)'; echo '    found (x.py:3)'\n")
     (folder / "py-spy").chmod(0o755)
     folder.chmod(mode)
     agent = boot(PATH=os.defpath)
     program = [str(folder / "python")]
     if how != "started":
-        program = ["/bin/sh", "-c", f'exec {os.path.realpath(sys.executable)} "$@"', "sh"]
+        program = ["/bin/sh", "-c", f'exec {os.path.realpath(PYTHON)} "$@"', "sh"]
     agent.begin()
     words = [*program, "-Suc", "print('ready'); import signal; signal.pause()"]
     agent.launch(plan(*words, pty="no", env=(f"PATH={folder}:{os.defpath}",)))
@@ -261,10 +266,10 @@ def test_without_a_tool_a_process_that_polls_counts_as_running(boot, tools):
     busy = "    t = time.perf_counter()\n    while time.perf_counter() < t + .004: pass\n"
     program = f"import time\nprint('ready')\nwhile True:\n{busy}    time.sleep(.004)"
     agent = boot(PATH=tools.path)
-    _launched(agent, sys.executable, "-Suc", program)
+    _launched(agent, PYTHON, "-Suc", program)
     ((_, traced),) = _traces(agent)
     assert ", used the CPU for 0." in traced.text.splitlines()[1]
     other = boot(PATH=tools.path)
-    _launched(other, sys.executable, "-Suc", "print('ready'); import signal; signal.pause()")
+    _launched(other, PYTHON, "-Suc", "print('ready'); import signal; signal.pause()")
     ((_, traced),) = _traces(other)
     assert "used the CPU" not in traced.text

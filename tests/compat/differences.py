@@ -62,5 +62,7 @@ BESIDES = (
     "name that begins with that of this host is another host if the name service says so.",
     "--bind-to core:REPORT reports the bindings, as 5.0's manual says; mpirun 5.0.11 refuses REPORT unless another "
     "qualifier stands before it.",
+    "run.json, the record of the run, lies beside the logs of --output-filename DIR, of msrun's --log_dir and of "
+    "torchrun's --log-dir, unless --record says otherwise.",
     "-bind-to-none is taken like -bind-to-core; no mpirun has it.",
 )

@@ -234,7 +234,7 @@ class Play:
                 found[inside + "/"] = None
             for name in names:
                 path = os.path.normpath(os.path.join(inside, name))
-                if path not in given:
+                if path not in given and name != "run.json":  # docs/differences.md
                     found[path] = base64.b64encode(Path(folder, name).read_bytes()).decode()
         return found
 

@@ -217,7 +217,11 @@ def _answer(line: Line, top: Path, port: str, codes: list[int], ends: list[tuple
     logs = {}
     for path in sorted(work.rglob("*")):
         below = str(path.relative_to(work))
-        if path.is_file() and not below.startswith(("seen", "tells.py", "tool.sh", "__pycache__")):
+        if (
+            path.is_file()
+            and not below.startswith(("seen", "tells.py", "tool.sh", "__pycache__"))
+            and path.name != "run.json"
+        ):
             logs[plain(below)] = path.read_text().splitlines()
     # what our own report quotes of a rank is no output
     streams = [sorted(row for text in texts for row in text.splitlines() if re.search(r"\b(out|err) \d$", row)

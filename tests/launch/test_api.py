@@ -218,7 +218,7 @@ def test_observers_get_a_record_of_everything_that_happens(tmp_path):
     assert names[:2] == ["Connected", "AttemptStarted"] and names[-1] == "LaunchEnded"
     assert [names.count(name) for name in ("AttemptStarted", "AllStarted", "RankEnded", "LaunchEnded")] == [2, 2, 4, 1]
     ended = [(type(record).__name__, record.failure is None) for record in records if hasattr(record, "failure")]
-    assert ended == [("JobFailed", False), ("AttemptEnded", False), ("AttemptEnded", True)]
+    assert ended == [("JobFailed", False), ("AttemptEnded", False), ("Restarting", False), ("AttemptEnded", True)]
     counted = [record for record in records if type(record).__name__ == "OutputCounted"]
     assert (counted[1].stdout, counted[1].stderr) == (8, 12)
     assert records[-1].outcome == outcome

@@ -41,8 +41,10 @@ def test_the_stacks_of_the_ranks(run, where, tmp_path):
     """Before they are ended, each by a tool of its host; here by one of ours."""
     (tmp_path / "eu-stack").write_text('#!/bin/sh\necho "#0  0x7f in_$3"\n')
     (tmp_path / "eu-stack").chmod(0o755)
-    path = f"{tmp_path}:{os.environ.get('PATH', os.defpath)}"
-    words = ["-n", "4", "--timeout", "2", "--get-stack-traces", "sh", "-c", '"$@"; exit 0', "sh", *program("wait")]
+    places = os.environ.get("PATH", os.defpath).split(":")
+    path = ":".join([str(tmp_path), *(place for place in places if not os.path.exists(f"{place}/py-spy"))])
+    waits = [os.path.realpath(sys.executable), *program("wait")[1:]]  # beside which there is no py-spy either
+    words = ["-n", "4", "--timeout", "2", "--get-stack-traces", "sh", "-c", '"$@"; exit 0', "sh", *waits]
     ended = run([*where, *words], env={"PATH": path, "RSH_PATH": path})
     assert ended.code == 110
     blocks = re.findall(

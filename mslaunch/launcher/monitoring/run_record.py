@@ -27,6 +27,11 @@ if TYPE_CHECKING:
 
 NAME = "run.json"
 OPTION = "--record"
+_FOLDERS = (
+    "directory",
+    "rank_logs",
+    "outfile",
+)  # fields of the `OutputPolicy` that name a directory; the last if msrun's
 
 
 class RunRecord:
@@ -73,7 +78,7 @@ class RunRecord:
         self._attempts.observe(record)
         if isinstance(record, observers.AttemptStarted):
             self._write("running")
-        elif isinstance(record, observers.LaunchRefused):
+        elif isinstance(record, observers.LaunchRefused) and (self._required or self._attempts.attempts):
             cause = refusal(record.error)
             self._end(record.time, cause["code"], cause, str(record.error))
         elif isinstance(record, observers.LaunchEnded):
@@ -136,14 +141,16 @@ def folder_of(request: Any, cwd: str) -> tuple[str, bool] | None:
     Without --record it lies with the logs, if their directory was named.
     """
     from mslaunch.datamodel.request import NO_RECORD
-    from mslaunch.launcher.stdio.log_layouts import layouts
+    from mslaunch.launcher.stdio.log_layouts import LAYOUTS
 
     named = request.monitor.record
     if named == NO_RECORD:
         return None
     if named:
         return os.path.join(cwd, named), True
-    for layout in layouts(request.output)[:1]:
-        if layout.base not in ("", ".") and not layout.passing:
+    for field in _FOLDERS:
+        path = getattr(request.output, field)
+        layout = LAYOUTS[field](request.output, path) if path is not None else None
+        if layout and layout.base not in ("", ".") and not layout.passing and (field != "outfile" or layout.service):
             return os.path.join(cwd, layout.base), False
     return None
