@@ -76,6 +76,8 @@ ACTIONS: tuple[Option, ...] = tuple(
         (("logs",), "JOB [-r RANKS] [-f]", "show the log files of a job, or of some ranks; -f: follow them", ""),
         (("report",), "FILE [-o PAGE]", "write a page (HTML) that shows the run whose run.json is FILE: run.html "
          "beside it, or PAGE, - for standard output", ""),
+        (("rerun",), "FILE [OPTION…]", "run the command line of the run whose run.json is FILE once more, in its "
+         "directory, with these options before its own; values of -x are taken from the environment", ""),
         (("completion",), "|".join(SHELLS), "print the completion of this shell", ""),
         (("man",), "", "print the man page, for man -l -", ""),
     )

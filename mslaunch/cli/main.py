@@ -186,6 +186,12 @@ def _require_end(option: str, words: Sequence[str]) -> None:
 
 
 def _run(argv: Sequence[str], called: str) -> int:
+    if argv and argv[0].startswith("--rerun"):
+        from mslaunch.cli.actions import rerun
+
+        name, equals, value = argv[0].partition("=")
+        if name == "--rerun":
+            argv, called = rerun.command_line([value, *argv[1:]] if equals else argv[1:], os.environ)
     request = parse(argv, os.environ, _read_text, called)
     for note in request.notes if not request.quiet else ():
         _write_error(f"mslaunch: note: {note}\n", "notice", argv)
@@ -279,7 +285,8 @@ def _run_reported(act: Callable[[], int], argv: Sequence[str] = ()) -> int:
 def _show(shown: Show) -> int:
     """The exit code; 1 if the text cannot be written.  A reader that has gone (`| head`) is no error."""
     try:
-        sys.stdout.buffer.write(shown.text.rstrip("\n").encode("utf-8", "replace") + b"\n")
+        if shown.text:
+            sys.stdout.buffer.write(shown.text.rstrip("\n").encode("utf-8", "replace") + b"\n")
         sys.stdout.flush()
     except BrokenPipeError:
         pass

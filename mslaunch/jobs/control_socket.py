@@ -8,6 +8,7 @@ another.  Nothing can be changed through it.
 from __future__ import annotations
 
 import os
+import time
 
 from mslaunch.faststd import TYPE_CHECKING, struct
 from mslaunch.runtime.fd_writer import Writer
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 NAME = "control"
 SECONDS = 20.0  #: for a question and its answer
+_AGAIN = 0.02
 _CLIENTS = 16
 _QUESTION = 4096  # bytes
 _ANSWER = 64 << 20
@@ -152,7 +154,11 @@ def ask(folder: str, question: dict[str, Any], seconds: float = SECONDS) -> dict
 
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(seconds)
-        _at(folder, connection.connect)
+        deadline = time.monotonic() + seconds
+        while not _connected(connection, folder):  # connect(2): EAGAIN, as long as too many others wait
+            if time.monotonic() > deadline:
+                raise TimeoutError(110, "too many others ask")
+            time.sleep(_AGAIN)
         if caller_of(connection) not in (0, os.geteuid()):
             raise PermissionError(1, "another user listens there")
         connection.sendall(json.dumps(question).encode() + b"\n")
@@ -166,6 +172,14 @@ def ask(folder: str, question: dict[str, Any], seconds: float = SECONDS) -> dict
     if not isinstance(answer, dict):
         raise ConnectionResetError(104, "the launcher did not answer")
     return answer
+
+
+def _connected(connection: socket.socket, folder: str) -> bool:
+    try:
+        _at(folder, connection.connect)
+        return True
+    except BlockingIOError:
+        return False
 
 
 def _at(folder: str, act: Callable[[str], Any]) -> None:

@@ -1,0 +1,77 @@
+"""--rerun: the command line of a run that is on record (`run.json`), to be run once more where it was run.
+
+The record has no values of variables.  Those that the command line set are taken from the environment.
+"""
+
+from __future__ import annotations
+
+import os
+
+from mslaunch.errors import LaunchError, UsageError
+from mslaunch.faststd import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+OPTION = "--rerun"
+_MUCH = 256 << 20  # bytes of a record
+_BLANK = "…"  # in place of a value, see `job_commands.recorded`
+_LISTS = ("mca_base_env_list", "OMPI_MCA_mca_base_env_list")
+
+
+def command_line(words: Sequence[str], environ: Mapping[str, str]) -> tuple[list[str], str]:
+    """The words after the command's name, and that name; the current directory becomes that of the run.
+
+    `words`: the file, and options that are added before those on record.  Raises `LaunchError`.
+    """
+    if not words:
+        raise UsageError("the record is missing", OPTION, "write --rerun run.json")
+    record = _record(words[0])
+    name, *recorded = record["command"]
+    recorded = [_word(recorded, at, environ) for at in range(len(recorded))]
+    try:
+        os.chdir(record["cwd"])
+    except OSError as error:
+        what = f"{record['cwd']}, where it was run, cannot be entered: {error.strerror}"
+        raise LaunchError(what, f"{OPTION} {words[0]}", "make the directory, or type the command elsewhere") from None
+    begun = 2 if recorded[:1] == ["--dialect"] else 1 if recorded and recorded[0].startswith("--dialect=") else 0
+    return [*recorded[:begun], *words[1:], *recorded[begun:]], name
+
+
+def _record(path: str) -> dict[str, Any]:
+    import json
+
+    if os.path.isdir(path):
+        path = os.path.join(path, "run.json")
+    where = f"{OPTION} {path}"
+    try:
+        with open(path, encoding="utf-8") as file:
+            found: dict[str, Any] = json.loads(file.read(_MUCH))
+    except OSError as error:
+        raise LaunchError(f"cannot be read: {error.strerror}", where, "name a run.json") from None
+    except ValueError:
+        raise LaunchError("it is no record of a run", where, "name a run.json") from None
+    command = found.get("command") if isinstance(found, dict) else None
+    known = isinstance(command, list) and command and all(isinstance(word, str) for word in command)
+    if not known or not isinstance(found.get("cwd"), str):
+        raise LaunchError("it is no record of a run", where, "name a run.json")
+    if found.get("schema") != 1:
+        raise LaunchError("another version of mslaunch has written it", where, "use that version")
+    return found
+
+
+def _word(words: Sequence[str], at: int, environ: Mapping[str, str]) -> str:
+    """A word of the command line, with the value that the record does not have."""
+    word = words[at]
+    before, blank, _ = word.rpartition(_BLANK)
+    name = words[at - 1] if word == _BLANK and at else before[:-1].rpartition(" ")[2] if before[-1:] == "=" else ""
+    if not blank or not name or word[len(before) :] != _BLANK:
+        return word
+    if at and words[at - 1] in _LISTS:
+        what = "the record does not have all of its list of variables"
+        raise LaunchError(what, OPTION, f"type the command anew, with {words[at - 1]}")
+    if name not in environ:
+        what = f"the record does not have the value of {name}"
+        raise LaunchError(what, OPTION, f"set it: {name}=VALUE mslaunch --rerun …")
+    return before + environ[name]

@@ -1,0 +1,197 @@
+"""--top, --stacks, --logs and --rerun: what a running job says of itself, to its user only."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from launching import Job, Result, environment, wait_until
+
+from mslaunch.jobs import control_socket
+from mslaunch.jobs.job_registry import JobRegistry
+
+WAITS = ["sh", "-c", "echo step 1 of $RANK; read line < gate; echo over; exit 0"]
+
+
+class JobCommands:
+    """A registry and a directory of one test."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.env = environment(MSLAUNCH_JOBS=str(folder / "jobs"))
+        os.mkfifo(folder / "gate")
+        self.jobs: list[Job] = []
+
+    def start(self, *words: object) -> Job:
+        job = Job(["--oversubscribe", *map(str, words)], self.env, cwd=self.folder)
+        self.jobs.append(job)
+        return job
+
+    def run(self, *words: str) -> Result:
+        return Job(list(words), self.env, cwd=self.folder).end()
+
+    def entered(self) -> Any:
+        """The entry of the only job, once it is there and its launcher listens."""
+        wait_until(lambda: any((Path(e.folder) / "control").exists() for e in JobRegistry(self.env).entries()))
+        return JobRegistry(self.env).entries()[0]
+
+    def open_gate(self, ranks: int) -> None:
+        for _ in range(ranks):
+            with open(self.folder / "gate", "w", encoding="ascii") as gate:
+                gate.write("\n" * ranks)
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Any:
+    made = JobCommands(tmp_path)
+    yield made
+    for job in made.jobs:
+        job.destroy()
+
+
+def test_a_job_in_a_terminal_can_be_asked(desk: JobCommands) -> None:
+    job = desk.start("-n", 2, "--output-filename", "logs", *WAITS)
+    job.expect(b"step 1", 2)
+    entry = desk.entered()
+    for name in (str(entry.number), str(job.pid)):
+        top = desk.run("--top", name)
+        head, columns, *rows = top.out.decode().splitlines()
+        assert top.code == 0 and head.startswith(f"job {entry.number}: 2 of 2 ranks running, attempt 1"), top
+        assert columns.split()[:4] == ["RANK", "HOST", "PID", "STATE"] and len(rows) == 2
+        assert [row.split()[0] for row in rows] == ["0", "1"] and all("running" in row for row in rows)
+    stacks = desk.run("--stacks", str(entry.number))
+    assert stacks.code == 0 and "ranks 0-1" in stacks.out.decode() + " " and "sh" in stacks.out.decode(), stacks
+    assert "running" in desk.run("--status").out.decode()
+    assert desk.run("--logs", str(entry.number), "-r", "1").out == b"step 1 of 1\n"
+    assert desk.run("--stop", str(entry.number)).code == 0
+    assert job.end().code == 1 and JobRegistry(desk.env).entries() == []
+
+
+def test_logs_are_followed_until_the_job_has_ended(desk: JobCommands) -> None:
+    job = desk.start("-n", 2, "--output-filename", "logs", *WAITS)
+    job.expect(b"step 1", 2)
+    entry = desk.entered()
+    follow = Job(["--logs", str(entry.number), "-f"], desk.env, cwd=desk.folder)
+    follow.expect(b"step 1", 2)
+    desk.open_gate(1)
+    assert sorted(follow.end().out.decode().splitlines()) == [
+        "[0] over",
+        "[0] step 1 of 0",
+        "[1] over",
+        "[1] step 1 of 1",
+    ]
+    assert job.end().code == 0
+
+
+def test_a_detached_job_answers_too(desk: JobCommands) -> None:
+    assert desk.run("--detach", "-q", "-n", "1", *WAITS).out == b"1\n"
+    try:
+        desk.entered()
+        top = desk.run("--top", "1").out.decode()
+        assert "step 1 of 0" in top and "running" in top
+    finally:
+        desk.run("--stop", "1")
+    gone = desk.run("--top", "1")
+    assert gone.code == 1 and gone.err.startswith("mslaunch: job 1: it has ended")
+
+
+def test_the_entry_of_a_launcher_that_was_killed_goes(desk: JobCommands) -> None:
+    job = desk.start("-n", 1, *WAITS)
+    job.expect(b"step 1")
+    desk.entered()
+    job.send(signal.SIGKILL)
+    job.end()
+    assert JobRegistry(desk.env).entries() == [] and b"no job" in desk.run("--status").out
+
+
+@pytest.mark.parametrize("words", [("--top",), ("--top", "7"), ("--stacks", "x"), ("--logs", "1", "-x"), ("--logs",),
+                                   ("--logs", "1", "-r", "a"), ("--rerun",), ("--rerun", "none.json")])  # fmt: skip
+def test_what_is_wrong_is_said_in_one_message(desk: JobCommands, words: tuple[str, ...]) -> None:
+    done = desk.run(*words)
+    assert done.code == 1 and done.out == b"" and done.err.startswith("mslaunch: ") and "Traceback" not in done.err
+
+
+def test_strangers_and_nonsense_do_not_disturb_the_job(desk: JobCommands) -> None:
+    job = desk.start("-n", 1, *WAITS)
+    job.expect(b"step 1")
+    folder = desk.entered().folder
+    held = []
+    fd = os.open(folder, os.O_RDONLY)
+    for said in (b"", b"{", b"[]\n", b"nonsense\n", b"x" * 100_000, b'{"ask": "rm"}\n', *[b""] * 20):
+        client = socket.socket(socket.AF_UNIX)
+        client.connect(f"/proc/self/fd/{fd}/control")
+        client.settimeout(20)
+        try:
+            client.sendall(said)
+        except OSError:  # it has been closed
+            pass
+        held.append(client)
+    for client in held[:6]:
+        if client is not held[0] and client is not held[1]:
+            try:
+                client.recv(4096)  # an answer, or the end
+            except ConnectionResetError:
+                pass
+    for client in held:
+        client.close()
+    os.close(fd)
+    assert control_socket.ask(folder, {"ask": "top"})["ranks"][0]["line"] is not None
+    desk.open_gate(1)
+    assert job.end().code == 0
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be another user")
+def test_another_user_gets_no_answer(desk: JobCommands, tmp_path: Path) -> None:
+    """Not even if the socket can be reached: the kernel says who calls."""
+    job = desk.start("-n", 1, *WAITS)
+    job.expect(b"step 1")
+    folder = Path(desk.entered().folder)
+    for path in (folder / "control", folder, *folder.parents):
+        if path.stat().st_uid == os.geteuid() and str(path).startswith(str(tmp_path)):
+            path.chmod(0o777)
+    above = [path for path in tmp_path.parents if path.is_relative_to("/tmp") and path != Path("/tmp")]
+    for path in above:
+        path.chmod(0o755)
+    code = "import os, socket, sys; os.setgid(65534); os.setuid(65534); s = socket.socket(socket.AF_UNIX)\n"
+    code += 's.connect(sys.argv[1]); s.sendall(b\'{"ask": "top"}\\n\'); print(s.recv(100))'
+    import subprocess
+
+    name = os.path.join("/proc/self/fd/9", "control")
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        words = [os.path.realpath(sys.executable), "-S", "-c", code, f"/proc/self/fd/{fd}/control"]
+        done = subprocess.run(words, pass_fds=[fd], capture_output=True, text=True, timeout=30, check=False)
+    finally:
+        os.close(fd)
+    assert name and ("b''" in done.stdout or "Reset" in done.stderr or "Permission" in done.stderr), done
+    folder.parent.chmod(0o700)
+    folder.chmod(0o700)
+    desk.open_gate(1)
+    assert job.end().code == 0
+
+
+def test_a_run_can_be_run_again_from_its_record(desk: JobCommands) -> None:
+    script = 'echo "$RANK $KEY $PWD"'
+    env = {**desk.env, "KEY": "sesame-4711"}
+    words = ["-n", "2", "--oversubscribe", "-x", "KEY=sesame-4711", "--record", "rec", "sh", "-c", script]
+    first = Job(words, env, cwd=desk.folder).end()
+    record = json.loads((desk.folder / "rec" / "run.json").read_text())
+    again = Job(["--rerun", str(desk.folder / "rec"), "--timeout", "60"], env, cwd="/").end()
+    assert (again.code, again.lines) == (first.code, first.lines) == (0, sorted(first.lines))
+    second = json.loads((desk.folder / "rec" / "run.json").read_text())
+    kept = ("rank", "host", "local_rank", "app", "cpus")
+    assert [[rank[key] for key in kept] for rank in second["attempts"][0]["ranks"]] == [
+        [rank[key] for key in kept] for rank in record["attempts"][0]["ranks"]
+    ]
+    assert second["exported"] == record["exported"] == ["KEY"] and second["cwd"] == record["cwd"]
+    assert second["command"][1:3] == ["--timeout", "60"]
+    without = {name: value for name, value in env.items() if name != "KEY"}
+    refused = Job(["--rerun", str(desk.folder / "rec")], without, cwd="/").end()
+    assert refused.code == 1 and "the value of KEY" in refused.err
