@@ -148,6 +148,7 @@ class Agent:
             frames.CLEANUP: _on_demand("agent.leftovers", context),
             frames.ROOM: _on_demand("agent.ranks.room", context),
             frames.HELD: _on_demand("agent.ranks.device_holders", context),
+            frames.USE: _on_demand("agent.ranks.usage", context),
             frames.KEYS: _on_demand("agent.services.http_store", context),
             frames.AWAIT: _on_demand("agent.services.rank_port", context),
             frames.CHECK: _on_demand("agent.checks.answer_checks", context),

@@ -15,8 +15,9 @@ from mslaunch.jobs.control_socket import ControlSocket
 from mslaunch.jobs.job_facts import job_facts
 from mslaunch.jobs.job_registry import JobRegistry
 from mslaunch.jobs.launcher_pid import process
+from mslaunch.jobs.usage_collector import UsageCollector
 from mslaunch.launcher.monitoring.activity import Activity
-from mslaunch.launcher.observers import AttemptStarted
+from mslaunch.launcher.observers import AttemptStarted, RankStarted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from mslaunch.jobs.job_registry import JobEntry
     from mslaunch.launcher.attempt import LaunchContext
     from mslaunch.launcher.job.controller import JobController
+    from mslaunch.protocol.rank_usage import RankUsage
 
 _LINE = 200  # characters of a last line
 
@@ -38,6 +40,9 @@ class LiveJob:
         self._activity = Activity(context.began)
         self._since = context.loop.now()  # what was printed before is not known
         self._attempt = 1
+        self._usage: UsageCollector | None = None
+        self._before: dict[int, tuple[float, int]] = {}  # rank -> when it was last asked about, and its milliseconds
+        self._started: dict[int, float] = {}  # rank -> when
         heard_before = bool(context.observers.listeners)  # then the job tells its observers already
         context.observers.listen(self._activity.heard)
         context.observers.add(self._observe)
@@ -57,7 +62,10 @@ class LiveJob:
         job.write = both
 
     def _observe(self, record: Any) -> None:
-        if isinstance(record, AttemptStarted):
+        if isinstance(record, RankStarted):
+            self._started[record.rank] = self._context.loop.now()
+            self._before.pop(record.rank, None)
+        elif isinstance(record, AttemptStarted):
             self._attempt = record.number
             self._since = self._context.loop.now()
             self._activity.begin_attempt()
@@ -68,17 +76,34 @@ class LiveJob:
         if job is None:
             answer({"error": "no rank runs just now: hosts are being connected, or the ranks have ended"})
         elif what == "top":
-            answer(self._top(job))
+            self._ask_usage(job, answer)
         elif what == "stacks":
             job.collect_stacks(lambda text: answer({"text": text}))
         else:
             answer({"error": "the launcher does not know this question"})
 
-    def _top(self, job: JobController) -> dict[str, Any]:
+    def _ask_usage(self, job: JobController, answer: Callable[[dict[str, Any]], None]) -> None:
+        if self._usage is None or self._usage.job is not job:
+            self._usage = UsageCollector(self._context.loop, job)
+            self._before = {}
+        self._usage.ask(lambda usage: answer(self._top(job, usage)))
+
+    def _load(self, rank: int, usage: RankUsage | None) -> tuple[float | None, int | None]:
+        """Percent of a processor since the last question, and bytes."""
+        if usage is None:
+            return None, None
+        now = self._context.loop.now()
+        when, before = self._before.get(rank, (self._started.get(rank, self._context.began), 0))
+        self._before[rank] = now, usage.milliseconds
+        spent = max(0, usage.milliseconds - before) / 10
+        return (spent / (now - when) if now > when else None), usage.memory
+
+    def _top(self, job: JobController, usage: dict[int, RankUsage]) -> dict[str, Any]:
         now = self._context.loop.now()
         rows = []
         for status, words in job.state.table.rank_states():
             one = self._activity.ranks.get(status.rank)
+            cpu, memory = self._load(status.rank, usage.get(status.rank))
             last = self._context.began + one.last if one and one.last is not None else None
             rows.append(
                 {
@@ -86,6 +111,8 @@ class LiveJob:
                     "node": status.host,
                     "pid": status.pid,
                     "state": words,
+                    "cpu": cpu,
+                    "memory": memory,
                     "silence": round(now - (last or self._since), 1),
                     "line": one.last_line[:_LINE] if one else "",
                     "bytes": one.size if one else 0,

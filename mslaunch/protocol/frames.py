@@ -20,13 +20,13 @@ MAX_PAYLOAD = 1 << 27  #: bytes of the longest frame of any kind
 
 # down: launcher to agent
 LAUNCH, STDIN, SIGNAL, END, RESERVE, PROBE, RESTART, TRACE, FILE, DATA, DESCRIBE = range(1, 12)
-RELEASE, ANSWER, QUESTION, PART, PAUSE, RESUME, CLEANUP, ROOM, LEASE, KEYS, AWAIT, HELD, CHECK = range(12, 25)
+RELEASE, ANSWER, QUESTION, PART, PAUSE, RESUME, CLEANUP, ROOM, LEASE, KEYS, AWAIT, HELD, CHECK, USE = range(12, 26)
 # up: agent to launcher
 HELLO, RESERVED, REACHED, STARTED, STDOUT, STDERR, EXIT, STDIN_TAKEN, FAULT, TRACES, STORED, TOPOLOGY = range(65, 77)
 (
     NEED, JOINED, LEFT, ABORT, ALONE, GATHER, ASK, REPLY, SERVES, NOTICE, ENDING, CLEANED, FITS, ALIVE, WRITE, HOLDERS,
-    CHECKED,
-) = range(77, 94)  # fmt: skip
+    CHECKED, USED,
+) = range(77, 95)  # fmt: skip
 #: those of an agent whose ranks are MPI programs
 OF_MPI = (NEED, JOINED, LEFT, ABORT, ALONE, GATHER, ASK, REPLY)
 
@@ -63,6 +63,7 @@ UP = _bounds(
         STDOUT: 1 << 21,  # a pipe of 1 MiB, and the beginning of a line
         STDERR: 1 << 21,
         TRACES: 1 << 18,
+        USED: 1 << 20,
         TOPOLOGY: 1 << 20,
         GATHER: PART_OF_COLLECTIVE,
         REPLY: PART_OF_COLLECTIVE,

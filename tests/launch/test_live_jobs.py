@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from launching import Job, Result, environment, wait_until
+from launching import Job, Result, environment, through_rsh, wait_until
 
 from mslaunch.jobs import control_socket
 from mslaunch.jobs.job_registry import JobRegistry
@@ -71,6 +71,23 @@ def test_a_job_in_a_terminal_can_be_asked(desk: JobCommands) -> None:
     assert desk.run("--logs", str(entry.number), "-r", "1").out == b"step 1 of 1\n"
     assert desk.run("--stop", str(entry.number)).code == 0
     assert job.end().code == 1 and JobRegistry(desk.env).entries() == []
+
+
+def test_time_and_memory_are_those_of_all_hosts(desk: JobCommands) -> None:
+    code = "import os; held = b'x' * (100 << 20); print('step', flush=True)\nwhile True: pass"
+    words = ["-n", 2, *through_rsh("alpha:1", "beta:1"), sys.executable, "-S", "-c", code]
+    job = desk.start(*words)
+    job.expect(b"step", 2)
+    entry = desk.entered()
+    rows: list[list[str]] = []
+
+    def busy() -> bool:
+        rows[:] = [row.split() for row in desk.run("--top", str(entry.number)).out.decode().splitlines()[2:]]
+        return len(rows) == 2 and all(float(row[4]) > 5 for row in rows)
+
+    wait_until(busy, tell=lambda: f"{rows}")
+    assert {row[1] for row in rows} == {"alpha", "beta"}
+    assert all(row[5] == "%" and 100 < float(row[6]) < 400 and row[7] == "MB" for row in rows), rows
 
 
 def test_logs_are_followed_until_the_job_has_ended(desk: JobCommands) -> None:

@@ -36,7 +36,7 @@ SUBJECTS = {
         (
             frames.HELLO, frames.TOPOLOGY, frames.STORED, frames.FAULT, frames.RESERVED, frames.REACHED, frames.NEED,
             frames.GATHER, frames.ASK, frames.REPLY, frames.ENDING, frames.CLEANED, frames.FITS,
-            frames.ALIVE, frames.WRITE, frames.HOLDERS, frames.CHECKED,
+            frames.ALIVE, frames.WRITE, frames.HOLDERS, frames.CHECKED, frames.USED,
         ),
         OF_NODE,
     ),

@@ -55,7 +55,7 @@ class JobController:
         `write` takes what processes print instead of `output.write`; so does `records`, and the events of the job.
         """
         self._loop = loop
-        self._agents = agents
+        self.agents = agents
         self.state = state
         self._output = output
         self.write = records.write if records else write or output.write
@@ -70,7 +70,7 @@ class JobController:
         self._mpi = MpiFrames(self._running_job(), self._spawner)
         parts = JobParts(loop, agents, state, self._startup, self._mpi, self._stdin, output, self._pressure, console)
         self._actions = JobActions(parts, self.post)
-        self._on: dict[int, Callable[[int, frames.Frame], None]] = {
+        self.on: dict[int, Callable[[int, frames.Frame], None]] = {
             **self._startup.on,
             frames.STARTED: self._on_started,
             **dict.fromkeys((frames.STDOUT, frames.STDERR), self._on_output),
@@ -85,7 +85,7 @@ class JobController:
     # --- agents
 
     def _on_frame(self, node: int, frame: frames.Frame) -> None:
-        on, number = self._on.get(frame.kind), frame.rank
+        on, number = self.on.get(frame.kind), frame.rank
         rank = self.state.table.ranks.get(number)
         runs = rank.node if rank else self._startup.services.get(number)
         if on is None or not is_about(frame, here=runs == node):
@@ -95,9 +95,9 @@ class JobController:
     def _on_link_ended(self, node: int, error: LinkError | None) -> None:
         self.post(events.LinkEnded(node, error))
         cause = self.state.failure
-        if error and self._agents.crashed(node) and not (cause and cause.facts.get("error") is error):
+        if error and self.agents.crashed(node) and not (cause and cause.facts.get("error") is error):
             alike = self._crashes.setdefault((error.what, error.todo), [])
-            alike.append(self._agents.host(node))
+            alike.append(self.agents.host(node))
             if len(alike) == 1:
                 self._console.info(str(error))  # not the cause, but to be reported; the hosts that follow at the end
         self._mpi.lost(node)
@@ -174,11 +174,11 @@ class JobController:
         self.post(events.StacksAsked())
 
     def _on_ending(self, node: int, frame: frames.Frame) -> None:
-        self._agents.terminated(node)
+        self.agents.terminated(node)
         self.post(events.AgentEnding(node))
 
     def _send_stdin(self, rank: int, data: bytes) -> None:
-        self._agents.send(self.state.table.ranks[rank].node, frames.encode(frames.STDIN, rank, data))
+        self.agents.send(self.state.table.ranks[rank].node, frames.encode(frames.STDIN, rank, data))
 
     # --- MPI_Comm_spawn
 
@@ -186,7 +186,7 @@ class JobController:
         table = self.state.table
         return RunningJob(
             table.hosts, table.names, table.running, table.in_mpi, table.ended, lambda: self.state.phase == ENDING,
-            self._agents.send, self._agents.pending, self.post, self._notify, self._add_agent, self._add_world,
+            self.agents.send, self.agents.pending, self.post, self._notify, self._add_agent, self._add_world,
         )  # fmt: skip
 
     def _spawner(self, job: RunningJob) -> Spawner:
@@ -198,7 +198,7 @@ class JobController:
 
     def _add_agent(self, connection: AgentConnection) -> int:
         node = self.state.table.add_node(connection.node.name)
-        self._agents.add(node, connection)
+        self.agents.add(node, connection)
         return node
 
     def _add_world(self, world: World, nodes: Sequence[int], mpi: bool) -> None:

@@ -168,6 +168,10 @@ PARTS = {
         "mslaunch.datamodel.device_kinds",
         "mslaunch.host.start_limits",
     ),
+    "agent.ranks.usage": (
+        "mslaunch.agent.ranks.usage",
+        "mslaunch.protocol.rank_usage",
+    ),
     "agent.services.http_store": (
         "mslaunch.agent.services.http_requests",
         "mslaunch.agent.services.http_store",

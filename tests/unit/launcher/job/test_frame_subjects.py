@@ -64,6 +64,7 @@ PAYLOADS = {
     frames.ALIVE: b"",
     frames.HOLDERS: b"",
     frames.CHECKED: b"host\n",
+    frames.USED: b"",
     frames.WRITE: StoreMessage(PUT, 1, "global/0", b"x").pack(),
 }
 

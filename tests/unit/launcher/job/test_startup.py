@@ -344,7 +344,7 @@ def test_agents_that_fail_alike_are_told_once(make: Callable[..., Job]) -> None:
 
     job = make()
     agents: Any = Agents()
-    job.launch._agents = agents
+    job.launch.agents = agents
     for node in range(5):
         job.launch._on_link_ended(node, LinkError("the agent has no more memory", f"n{node}"))
     job.launch.finish()
