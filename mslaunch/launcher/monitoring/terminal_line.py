@@ -113,6 +113,8 @@ class TerminalLine:
         self._shown = b""  # what stands there now
         self._held_until = 0.0
         self._trackers = {one: CursorTracker() for one in (device, beside) if one}
+        self._both = CursorTracker() if beside else None  # of what may come to one screen in this order
+        self._all = [*self._trackers.values(), *([self._both] if self._both else [])]
         for one in self._trackers:
             one.overlay = self
         self._due: Timer | None = loop.after(TICK, self._tick)
@@ -120,6 +122,8 @@ class TerminalLine:
     def feed(self, device: OutputFd, data: bytes) -> bytes:
         """`data` is about to be written to `device`: what has to be written instead."""
         self._trackers[device].feed(data)
+        if self._both:
+            self._both.feed(data)
         self._draw_after(PAUSE)
         if not self._shown:
             return data
@@ -144,7 +148,7 @@ class TerminalLine:
     def drop(self) -> None:
         """Bytes were dropped, perhaps ours: what may stand there is erased before the next, and that is all."""
         self._shown = b"?"
-        for tracker in self._trackers.values():
+        for tracker in self._all:
             tracker.moved = True
 
     def close(self) -> None:
@@ -168,7 +172,7 @@ class TerminalLine:
 
     def _tick(self) -> None:
         self._due = None
-        if not any(tracker.moved for tracker in self._trackers.values()):
+        if not any(tracker.moved for tracker in self._all):
             self._draw_after(TICK)
             self.draw()
 
@@ -184,7 +188,7 @@ class TerminalLine:
     def _may_draw(self) -> bool:
         if self._device.pending or self._loop.now() < self._held_until:
             return False
-        return all(tracker.free for tracker in self._trackers.values()) and _is_ours(self._fd)
+        return all(tracker.free for tracker in self._all) and _is_ours(self._fd)
 
     def _put(self, data: bytes) -> None:
         """Write past `feed`."""
