@@ -17,6 +17,7 @@ from launching import COMMAND, environment, state_of, through_rsh, wait_until
 
 ONE = ["-n", "1", "--pty", "no"]
 RANKS = b"mslaunch: 1/1 rank on 1 host, "
+FAILING = ["sh", "-c", "read line < go; exit 3"]
 WAITING = ["sh", "-c", "echo one; read line < go; echo two"]
 TWO = through_rsh("alpha:4", "beta:4")
 
@@ -111,7 +112,7 @@ def test_a_short_launch_and_no_write_the_same_bytes_as_before(launch, screen, tm
 
 
 def test_yes_shows_it_at_once_and_a_closing_block_follows_it(launch, screen, tmp_path):
-    job = launch(["--progress", "yes", "--fold", *TWO, "-n", "2", "--pty", "no", "sh", "-c", "read line < go; exit 3"])
+    job = launch(["--progress", "yes", "--fold", *TWO, "--map-by", "node", "-n", "2", "--pty", "no", *FAILING])
     screen.expect(b"mslaunch: 2/2 ranks on 2 hosts, ")
     go(tmp_path)
     assert job.end().code == 3
@@ -191,19 +192,15 @@ def test_in_the_background_there_is_none(screen, tmp_path):
     """A shell with job control starts it by `&` on its own terminal, whose foreground is the shell."""
     os.mkfifo(tmp_path / "go")
     line = " ".join([*COMMAND, "--progress yes -n 1 --pty no sh -c 'echo one; read line < go; echo two' & wait"])
-
-    def own() -> None:
-        fcntl.ioctl(screen.other, termios.TIOCSCTTY, 0)
-
     with subprocess.Popen(
-        ["bash", "-mc", line], stdin=screen.other, stdout=screen.other, stderr=screen.other, cwd=tmp_path,
-        env=environment(TERM="xterm"), start_new_session=True, preexec_fn=own,
+        ["setsid", "--wait", "--ctty", "bash", "-mc", line], stdin=screen.other, stdout=screen.other,
+        stderr=screen.other, cwd=tmp_path, env=environment(TERM="xterm"),
     ) as shell:  # fmt: skip
         screen.expect(b"one\r\n")
         assert screen.stays(2.5)
         go(tmp_path)
         assert shell.wait(30) == 0
-    assert screen.output == b"one\ntwo\n"
+    assert screen.rest().startswith(b"one\r\ntwo\r\n") and b"\x1b[K" not in screen.seen
 
 
 def test_where_there_is_none(launch, screen, tmp_path):

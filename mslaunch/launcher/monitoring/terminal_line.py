@@ -25,6 +25,8 @@ _HELD = 2.0  # seconds without a line from Ctrl-Z on, until which this process h
 _MOST_BYTES = 64  # of an escape sequence that is not complete
 #: SGR, and the erasing of a line; the start of one; any other
 _SEQUENCE = rb"\x1b(?:\[([0-9;:]*)([mK])|(\[[0-9;:]*)?\Z)|[\x1b\x0b\x0c]"
+_MOVING = rb"\x1b(?!\[[0-9;:]*m|\[0?K)|[\x0b\x0c]"
+_RESET = b"\x1b[0m"
 #: what ends an attribute -> what begins it (ECMA-48, SGR)
 _ENDED_BY = {22: (1, 2), 23: (3,), 24: (4, 21), 25: (5, 6), 27: (7,), 28: (8,), 29: (9,)}
 _BACKGROUND = 49
@@ -37,7 +39,7 @@ class CursorTracker:
     def __init__(self) -> None:
         import re
 
-        self._sequence = re.compile(_SEQUENCE)
+        self._sequence, self._moving = re.compile(_SEQUENCE), re.compile(_MOVING)
         self.moved = False  #: by a sequence that is none of those above
         self._at_start = True  # of an empty row
         self._returned = False  # the cursor is in the first column, of a row that may have text
@@ -54,7 +56,7 @@ class CursorTracker:
         if not self._begun and b"\x1b" not in data and b"\x0b" not in data and b"\x0c" not in data:
             self._text(data)
             return
-        data, self._begun, done = self._begun + data, b"", 0
+        data, self._begun, done = self._last_of(self._begun + data), b"", 0
         for found in self._sequence.finditer(data):
             self._text(data[done : found.start()])
             done = found.end()
@@ -68,6 +70,14 @@ class CursorTracker:
             else:
                 self._begun = found[0]
         self._text(data[done:])
+
+    def _last_of(self, data: bytes) -> bytes:
+        """The end of `data`, which makes all the difference but for what has moved the cursor before."""
+        last = data.rfind(_RESET, 0, max(0, data.rfind(b"\n")))
+        if last < 0:
+            return data
+        self.moved = self.moved or bool(self._moving.search(data, 0, last))
+        return data[last:]
 
     def _text(self, data: bytes) -> None:
         if data:

@@ -154,6 +154,16 @@ def test_the_screen_without_the_line_is_that_of_the_plain_output(
     assert lab.device.overlay is None
 
 
+@given(st.lists(PIECES, max_size=12).map(b"".join))
+def test_the_state_does_not_depend_on_the_pieces(data: bytes) -> None:
+    whole, parts = CursorTracker(), CursorTracker()
+    whole.feed(data)
+    for at in range(len(data)):
+        parts.feed(data[at : at + 1])
+    assert whole.moved == parts.moved
+    assert whole.moved or (whole.free, whole._styles) == (parts.free, parts._styles)
+
+
 def test_it_is_drawn_soon_after_output_and_each_second(lab: Lab) -> None:
     lab.device.send(b"a line\n")
     assert not lab.shown
