@@ -27,7 +27,7 @@ from mslaunch.launcher.job.events import PREPARE_SECONDS
 from mslaunch.launcher.job.job_state import JobState
 from mslaunch.launcher.job.restart_policy import check_fewest, check_shared, most_restarts, policy_of
 from mslaunch.launcher.job.startup import JobPlans
-from mslaunch.launcher.observers import AttemptEnded, AttemptStarted, Connected, Connecting, Staged
+from mslaunch.launcher.observers import AttemptEnded, AttemptStarted, Connected, Connecting, Staged, Staging
 from mslaunch.launcher.stdio.output import AttemptInfo, Output, open_output
 from mslaunch.launcher.stdio.terminal import FLUSH_SECONDS
 from mslaunch.plan.mapping.pipeline import Placed, allocate, place
@@ -208,7 +208,7 @@ class JobAttempt:
             from mslaunch.launcher.agents.staging import send_files
 
             try:
-                send_files(self._context.loop, self.agents, self._files, wait)
+                send_files(self._context.loop, self.agents, self._files, wait, partial(observers.emit, Staging))
             except UnreachedError:  # an agent that has got a part of them cannot be used again
                 self.pool.disconnect_all()
                 raise
@@ -229,7 +229,7 @@ class JobAttempt:
             order = ProgramStarts(self._steps, request.ready_timeout)
         self.state = JobState(jobmap, policy_of(request), streams, request.grace, shared, order)
         records = self._records()
-        agents = JobAgents(self.agents, context.links.suspend)
+        agents = JobAgents(self.agents, context.interrupts.suspend)
         controller = JobController(
             context.loop,
             agents,

@@ -59,7 +59,7 @@ class Interrupts:
         self._deaf_until = 0.0  # to SIGTERM
         self._loop = loop
         self._signals = signals
-        self._suspend = suspend
+        self.suspend = suspend
         self._receive: Callable[[Any], None] = self._note
         self.job: JobController | None = None  #: whose ranks run, for whoever asks what they do
         self._handle({**{name: Interrupted(name) for name in _ENDING}, "SIGTSTP": Suspended()})
@@ -97,7 +97,7 @@ class Interrupts:
     def _note(self, event: Any) -> None:
         """While no rank runs: what ends the launch is found by `wait`, and there is nobody to forward a signal to."""
         if isinstance(event, Suspended):
-            self._suspend()
+            self.suspend()
         elif isinstance(event, (Interrupted, TimedOut)):
             self.error = self.error or self._error(event)
 

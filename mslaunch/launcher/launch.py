@@ -100,13 +100,24 @@ def make_context(loop: Loop, request: Request, caller: Caller) -> LaunchContext:
     console = Console(loop, caller.stderr, request.quiet, request.verbose, _paint(request, caller))
     stdout = console.open_stdout(caller.stdout)
     links = OpenLinks(loop, request.link)
-    interrupts = Interrupts(loop, request, caller.signals, links.suspend)
-    observers = Observers(began, [*console.observers, *caller.observers], console.info)
+
+    def suspend() -> None:
+        console.hide_overlay()
+        links.suspend()
+
+    interrupts = Interrupts(loop, request, caller.signals, suspend)
+    progress = request.monitor.progress
+    shown = [] if progress == "no" else console.observers
+    observers = Observers(began, [*shown, *caller.observers], console.info)
     jobid, secret = os.urandom(4).hex(), os.urandom(16).hex()
     if request.monitor.asked or request.output.paths:
         from mslaunch.launcher.monitoring.monitors import add_monitors
 
         add_monitors(loop, request, caller, observers, console, jobid)
+    if shown or progress in ("yes", "plain"):
+        from mslaunch.launcher.monitoring.status_line import add_status
+
+        add_status(loop, request, caller, observers, console)
     grant = _grant(request, caller)
     interrupts.granted = grant.title if grant else ""
     made = LaunchContext(loop, caller, console, stdout, interrupts, links, observers, began, jobid, secret, grant)

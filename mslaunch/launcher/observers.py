@@ -43,6 +43,15 @@ class Connected(NamedTuple):
     hellos: tuple[Hello | None, ...] = ()  # what the agent of each host said of it
 
 
+class Staging(NamedTuple):
+    """So many of all bytes of the files, times the hosts, are on their way; the first record comes after a second."""
+
+    time: float
+    sent: int
+    size: int
+    hosts: int
+
+
 class Staged(NamedTuple):
     """Files (--preload-files and -s) have arrived on all hosts."""
 

@@ -107,6 +107,11 @@ def refuse(request: Request) -> None:
             _refuse(option, why)
     abort = "-mca orte_abort_on_non_zero_status"
     for wrong, option, why in (
+        (
+            request.monitor.progress in ("yes", "plain"),
+            "--progress",
+            "mpirun does not tell what its ranks do; leave it out",
+        ),
         (request.cluster.program != "auto", "--scheduler-runs", "mpirun does not start the scheduler; leave it out"),
         (not request.abort_on_failure, abort, "mpirun then hides how ranks ended, or hangs; leave it out"),
         ("detailed" in request.output.tag, "--output tag-detailed", f"{_NO_HOST}; use --output tag"),

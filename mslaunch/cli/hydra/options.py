@@ -36,7 +36,7 @@ EXTRAS = (
     "devices-per-rank", "devices", "horovod", "env-for", "fill", "ready", "ready-timeout", "display-table",
     "display-allocation", "do-not-launch", "hang-timeout", "on-hang", "stacks-on", "record", "events", "on-event",
     "check", "json", "health-check", "health-check-timeout",
-    "metrics", "fold", "show-ranks", "color", "q",
+    "metrics", "progress", "fold", "show-ranks", "color", "q",
 )  # fmt: skip
 _demux = readers.ignored_choice("poll", "select")
 USAGE = "Usage: mslaunch --dialect hydra [options] program [arguments]"

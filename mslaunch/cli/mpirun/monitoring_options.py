@@ -19,4 +19,8 @@ MONITORING_OPTIONS = (
            "monitor.on_event", readers.shell_words),
     Option(("metrics",), "FILE", "keep metrics of the launch in a file for the textfile collector of Prometheus' "
            "node_exporter", MONITOR, "monitor.metrics", readers.text),
+    Option(("progress",), "auto|yes|no|plain", "show a status line below the output: ranks, hosts, time, output rate, "
+           "restarts, silent ranks; auto: on a terminal, after 2 s; plain: lines on standard error, after 10 s then "
+           "seldomer, as yes where there is no terminal", MONITOR, "monitor.progress",
+           readers.choice("auto", "yes", "no", "plain"), "auto"),
 )  # fmt: skip

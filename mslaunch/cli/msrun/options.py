@@ -56,7 +56,7 @@ EXTRAS = (
     "resource-manager", "wait-hosts", "connect-timeout", "agent-python", "fanout", "heartbeat", "lease",
     "display-table", "display-allocation", "do-not-launch", "report-bindings", "tag-output", "timestamp-output", "fold",
     "devices-per-rank", "devices", "enable-recovery", "max-restarts", "restart", "restart-delay", "min-ranks",
-    "record", "events", "on-event", "metrics",
+    "record", "events", "on-event", "metrics", "progress",
     "max-restart-delay", "progress-file", "max-no-progress", "device-wait", "server_num", "scheduler-runs",
     "check", "json", "health-check", "health-check-timeout",
     "hang-timeout", "on-hang", "stacks-on", "color", "q", "v",

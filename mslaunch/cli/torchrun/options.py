@@ -59,7 +59,7 @@ EXTRAS = (
     "H", "hostfile", "x", "pty", "grace", "term-to", "timeout", "warn", "rsh-agent", "ssh-accept-new", "bind-to",
     "resource-manager", "wait-hosts", "connect-timeout", "agent-python", "fanout", "heartbeat", "lease",
     "devices-per-rank", "devices", "horovod", "env-for", "display-table", "display-allocation", "do-not-launch",
-    "record", "events", "on-event", "metrics",
+    "record", "events", "on-event", "metrics", "progress",
     "report-bindings", "restart-delay", "max-restart-delay", "progress-file", "max-no-progress",
     "check", "json", "health-check", "health-check-timeout",
     "device-wait", "hang-timeout", "on-hang", "stacks-on", "fold", "color", "q", "v",

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import stat
 import time
+from collections import deque
 
 from mslaunch.errors import LaunchError, LinkError, UnreachedError, UsageError
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 _CHUNK = 1 << 16
 _ROUND = 64  # chunks, after which others have their turn
 _TURN = 0.001  # seconds, the shortest time that a loop can wait
+_REPORTS = 1.0  # seconds
 PATIENCE = 60.0  #: seconds in which a host must have taken something, or it is given up
 
 
@@ -133,16 +135,26 @@ def send_files(
     connections: Sequence[AgentConnection],
     files: Sequence[StagedFile],
     wait: Callable[[Callable[[], bool]], None],
+    report: Callable[[int, int, int], None] = lambda *progress: None,
 ) -> None:
     """Send all files to all agents, and wait until they are stored.
 
     Raises `LaunchError` if one of them is not, `UnreachedError` if an agent is lost.
     `wait(until)` runs the loop until `until()` is true; what it raises goes through.
+    `report` gets, from a second on, how many bytes have been sent, how many there are, and how many hosts.
     """
     transfers = [_Transfer(loop, connection, files, len(connections)) for connection in connections]
+    size = len(connections) * sum(file.stamp[0] for file in files)
+
+    def tell() -> None:
+        due.append(loop.after(_REPORTS, tell))
+        report(min(size, sum(transfer.sent for transfer in transfers)), size, len(connections))
+
+    due = deque([loop.after(_REPORTS, tell)], 1)
     try:
         wait(lambda: all(transfer.done for transfer in transfers))
     finally:
+        due.pop().cancel()
         for transfer in transfers:
             transfer.close()
 
@@ -161,6 +173,7 @@ class _Transfer:
         connection.attach(self._on_end, self._on_frame, self._on_sent)
         self._timer = loop.after(0, self._fill)
         self._moved = time.monotonic()
+        self.sent = 0  #: bytes, with the heads of frames
         self._limit = loop.after(PATIENCE, self._look_at_clock)
 
     @property
@@ -190,6 +203,7 @@ class _Transfer:
 
     def _on_sent(self, size: int) -> None:
         self._moved = time.monotonic()
+        self.sent += size
         if self._connection.pending < LOW:
             self._fill()
 

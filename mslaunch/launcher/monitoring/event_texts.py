@@ -93,6 +93,7 @@ def _connecting(record: observers.Connecting) -> Facts:
 EVENTS: dict[type, tuple[str, Callable[[Any], Facts]]] = {
     observers.Connecting: ("connecting", _connecting),
     observers.Connected: ("connected", lambda record: {"hosts": list(record.hosts)}),
+    observers.Staging: ("staging", lambda record: {"sent": record.sent, "size": record.size, "hosts": record.hosts}),
     observers.Staged: ("staged", lambda record: {"files": record.files}),
     observers.AttemptStarted: ("attempt_started", lambda record: {"ranks": record.ranks}),
     observers.RankStarted: ("rank_started", _started),

@@ -20,10 +20,26 @@ from mslaunch.runtime.fd_writer import Writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from typing import Any
+    from typing import Any, Protocol
 
     from mslaunch.launcher.observers import Observer
     from mslaunch.runtime.loop import Loop
+
+    class Overlay(Protocol):
+        """What stands below the output of a terminal."""
+
+        def feed(self, device: OutputFd, data: bytes) -> bytes:
+            """`data` is about to be written to `device`: what has to be written instead."""
+
+        def hide(self) -> None:
+            """This process is about to be stopped."""
+
+        def drop(self) -> None:
+            """What was to be written to the device is not."""
+
+        def close(self) -> None:
+            """Nothing stands there any more."""
+
 
 _COLUMNS = 80  # of a terminal that does not tell
 _NAMED_AFTER = 1.0  # seconds of progress, which begins after one, until the hosts that are waited for are named
@@ -39,6 +55,7 @@ class OutputFd:
         self.progress: Callable[[], None] = lambda: None
         self.failed = False  #: bytes were lost, and not because the reader has gone
         self.unread = False  #: the reader has gone
+        self.overlay: Overlay | None = None  #: what is shown below, and hears of what is written
         self._loop = loop
         self._fd = fd
         self._name = name
@@ -68,10 +85,17 @@ class OutputFd:
         """Bytes that the device has not taken yet."""
         return self._queue.pending if self._queue else 0
 
+    @property
+    def flows(self) -> bool:
+        """Whether it is a pipe, a socket or a terminal."""
+        return self._queue is not None
+
     def send(self, data: bytes) -> None:
         """Write `data`, now or when it can be taken."""
         if self._gone:
             return
+        if self.overlay:
+            data = self.overlay.feed(self, data)
         if self._queue:
             self._queue.send(data)
             return
@@ -100,6 +124,8 @@ class OutputFd:
         if self._queue and not self._gone:
             self._queue.close()
             self._queue = self._make_queue()
+            if self.overlay:
+                self.overlay.drop()
 
     def close(self) -> None:
         """Drop what is pending, and close the descriptors that are our own."""
@@ -182,6 +208,11 @@ class Console:
             self._stdout = OutputFd(self._loop, fd, "standard output", self.info)
         return self._stdout
 
+    @property
+    def beside(self) -> OutputFd | None:
+        """Standard output if it is another device, and no regular file: its bytes may reach the terminal, too."""
+        return self._stdout if self._stdout is not self.stderr and self._stdout.flows else None
+
     def finish(self, stuck: Sequence[str]) -> None:
         """Write the hosts whose agents are `stuck`; wait a moment for the reader, and close."""
         if stuck:
@@ -189,8 +220,15 @@ class Console:
         self._loop.run(lambda: not self.stderr.pending, FLUSH_SECONDS)
         self.close()
 
+    def hide_overlay(self) -> None:
+        """This process is about to be stopped, and others use the terminal."""
+        if self.stderr.overlay:
+            self.stderr.overlay.hide()
+
     def close(self) -> None:
         """Write what can be written, and drop the rest."""
+        if self.stderr.overlay:
+            self.stderr.overlay.close()
         self.stderr.flush()
         self.stderr.close()
         self._stdout.close()

@@ -195,6 +195,7 @@ def test_the_prefix_of_open_mpi_goes_to_other_hosts():
         "--mca orte_abort_on_non_zero_status 0 -n 1 x", "--set-cwd-to-session-dir -n 1 x", "--mpi pmi2 -n 1 x",
         "--mpi none -n 1 x", "-n 1 x : --mpi pmix -n 1 y", "--spawn no -n 1 x",
         "--agent-python /opt/bin/python3 -n 1 x",
+        "--progress yes -n 1 x", "--progress plain -n 1 x",
         "--fold -n 1 x", "--show-ranks 0 -n 1 x", "--heartbeat 1 -n 1 x", "--lease 0 -n 1 x", "--lease 60 -n 1 x",
     ],
 )  # fmt: skip

@@ -198,6 +198,7 @@ DONE = [
     (["events", "file"], job(monitor=MonitorPolicy(events="file"))),
     (["on-event", "mail -s 'it ended' me"], job(monitor=MonitorPolicy(on_event=("mail", "-s", "it ended", "me")))),
     (["metrics", "file"], job(monitor=MonitorPolicy(metrics="file"))),
+    (["progress", "plain"], job(monitor=MonitorPolicy(progress="plain"))),
     (["devices-per-rank", "2"], job(devices=DevicePolicy(2))),
     (["devices", "0,2-4,GPU-1b2c"], job(devices=DevicePolicy(0, ("0", "2", "3", "4", "GPU-1b2c")))),
     (["fanout", "8"], link(fanout=8)),

@@ -227,6 +227,25 @@ def test_a_slow_host_holds_little_in_memory_and_is_given_up(
     assert len(quick.got) > 1, "the other one does not wait for it"
 
 
+def test_it_is_told_how_much_of_a_long_transfer_has_been_sent(hosts: tuple[Loop, Host, Host], here: Path) -> None:
+    """One host reads from the first report on, the other from the second."""
+    loop, *made = hosts
+    with open(here / "data", "wb") as file:
+        file.truncate(8 << 20)
+    told: list[tuple[int, int, int]] = []
+
+    def report(*progress: int) -> None:
+        told.append(progress)  # type: ignore[arg-type]
+        if len(told) <= len(made):
+            loop.reader(made[len(told) - 1].reader, made[len(told) - 1].read)
+
+    parcels = collect(Request((files("data"),)), {}, str(here))
+    send_files(loop, [host.peer for host in made], parcels, lambda until: loop.run(until, 30), report)
+    sizes = [sent for sent, size, count in told if (size, count) == (16 << 20, 2)]
+    assert len(sizes) == len(told) >= 2
+    assert sizes[0] < 1 << 20 and 8 << 20 <= sizes[1] < 16 << 20
+
+
 def test_a_host_that_cannot_store_is_named(hosts: tuple[Loop, Host, Host], here: Path) -> None:
     loop, bad, good = hosts
     loop.reader(good.reader, good.read)
