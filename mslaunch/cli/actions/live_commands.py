@@ -6,7 +6,6 @@ On a terminal --top is drawn anew each second, if rich is installed; else it is 
 from __future__ import annotations
 
 import os
-import sys
 import time
 
 from mslaunch.cli.actions.job_commands import find_job
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
 HEAD = ("RANK", "HOST", "PID", "STATE", "CPU", "MEMORY", "SILENT", "LAST LINE")
 _NUMBERS = (0, 2, 4, 5, 6)  # columns that are aligned on the right
 _ROWS = 1000  # ranks that a table has
+_LINES = 24  # of a terminal that does not tell
 _EACH = 1.0  # seconds from one table to the next
 _UNITS = ("B", "kB", "MB", "GB", "TB")
 
@@ -90,9 +90,9 @@ def _columns() -> int:
 
 def _lines() -> int:
     try:
-        return os.get_terminal_size(sys.stdout.fileno()).lines
+        return os.get_terminal_size(1).lines or _LINES
     except OSError:
-        return 24
+        return _LINES
 
 
 def _text(entry: JobEntry, answer: dict[str, Any], columns: int, lines: int = _ROWS) -> str:
