@@ -10,16 +10,18 @@ milliseconds.
 from __future__ import annotations
 
 __version__ = "0.1.0"
-__all__ = ["LaunchError", "Outcome", "RankStatus", "__version__", "launch"]
+__all__ = ["Launch", "LaunchError", "Outcome", "RankStatus", "__version__", "launch"]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from mslaunch.api import Launch as Launch
     from mslaunch.api import launch as launch
     from mslaunch.datamodel.outcome import Outcome as Outcome
     from mslaunch.datamodel.outcome import RankStatus as RankStatus
     from mslaunch.errors import LaunchError as LaunchError
 
 _ROWS = {
+    "Launch": "api:Launch",
     "launch": "api:launch",
     "LaunchError": "errors:LaunchError",
     "Outcome": "datamodel.outcome:Outcome",

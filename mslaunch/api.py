@@ -1,4 +1,4 @@
-"""The Python API: `launch(argv, np=4)` does what the command does, and returns an `Outcome` instead of exiting.
+"""The Python API: `launch(argv, np=4)` does what the command does, and returns an `Outcome`; `Launch` tells events.
 
 It may be called from any thread; signals are handled only in the main one.  In a program with threads the local agent
 is a new interpreter, because forking such a program is not safe.
@@ -7,15 +7,19 @@ is a new interpreter, because forking such a program is not safe.
 from __future__ import annotations
 
 import os
+import time
 
 from mslaunch.datamodel.outcome import Outcome
 from mslaunch.datamodel.request import AppContext, Caller, OutputPolicy, Request
-from mslaunch.errors import UsageError
-from mslaunch.faststd import TYPE_CHECKING
+from mslaunch.errors import LaunchError, UsageError
+from mslaunch.faststd import TYPE_CHECKING, partial
+from mslaunch.launcher.monitoring.launch_events import LINE_PREFIX, EventSource, JobEndEvent, LineEvent
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any
+
+    from mslaunch.launcher.monitoring.launch_events import LaunchEvent
 
 
 def launch(
@@ -43,9 +47,174 @@ def launch(
     in the outcome: a rank that fails or cannot be started, and Ctrl-C ("ended by SIGINT").  With `options` like
     ["--restart", "group"], `attempts` has those that failed before, and `restarts` what was started again alone.
     """
+    given: dict[str, Any] = {
+        "np": np,
+        "hosts": hosts,
+        "hostfile": hostfile,
+        "env": env,
+        "wdir": wdir,
+        "output": output,
+        "merge": merge,
+    }
+    request, surroundings = _understood(argv, **given, timeout=timeout, options=options, environ=environ)
+    return _run(request, Caller(surroundings, os.getcwd(), signals=_in_main_thread()))
+
+
+class Launch:
+    """A launch that goes on while its events are read, one after the other, by `for`, `async for` or `wait`.
+
+    It begins when it is entered (`with`, `async with`) or first read, in a thread of its own, and may be used from any
+    other.  Leaving the block early ends the job.  Ranks wait while nobody reads what they print.
+    """
+
+    def __init__(
+        self,
+        argv: Sequence[str | os.PathLike[str]],
+        *,
+        on_line: Callable[[LineEvent], None] | None = None,
+        discard: bool = False,
+        **arguments: Any,
+    ) -> None:
+        """`arguments` are those of `launch`.  `on_line` gets the lines of ranks instead of the reader; with `discard`
+        nobody does.  With `output` they are in files, and are no events.  Raises `LaunchError` for wrong arguments.
+        """
+        request, environ = _understood(argv, **arguments)
+        if request.backend:
+            raise UsageError("an installed Open MPI tells no events", "--backend", "use launch()")
+        policy = request.output
+        if policy.has_prefix or policy.as_xml or policy.fold:
+            what = "lines come with the rank and the stream that they belong to"
+            raise UsageError(what, "Launch", "leave out options that put something before them")
+        if discard:
+            policy = policy._replace(shown=())
+        elif policy.copy:
+            policy = policy._replace(prepend=LINE_PREFIX)
+        self._request = request._replace(output=policy)
+        self._environ = environ
+        self._on_line = on_line
+        self._source: EventSource | None = None
+        self.outcome: Outcome | None = None  #: once it has ended; None as well if it was refused
+
+    def start(self) -> None:
+        """Begin, unless it has begun."""
+        if self._source is None:
+            self._source = EventSource(partial(_run, self._request), self._environ, os.getcwd())
+
+    def cancel(self) -> None:
+        """End the job, as SIGTERM to the launcher would; a second time without grace.  From any thread."""
+        if self._source:
+            self._source.cancel()
+
+    @property
+    def running(self) -> bool:
+        """It has begun, and its end was not read yet."""
+        return self._source is not None and not self._source.told
+
+    def _next(self) -> LaunchEvent | None:
+        """What can be read now; None: nothing yet.  Raises `LaunchError` if nothing was started, or StopIteration."""
+        assert self._source
+        while True:
+            event = self._source.take()
+            if isinstance(event, JobEndEvent):
+                self.outcome = event.outcome
+            if not (isinstance(event, LineEvent) and self._on_line):
+                return event
+            self._on_line(event)
+
+    def wait(self, timeout: float | None = None) -> Outcome:
+        """Read to the end.  Raises `LaunchError` if nothing was started, and TimeoutError; the job then goes on."""
+        self.start()
+        assert self._source
+        limit = None if timeout is None else time.monotonic() + timeout
+        while self.running:
+            try:
+                event = self._next()
+            except StopIteration:
+                break
+            left = None if limit is None else limit - time.monotonic()
+            if event is None and not self._source.wait(left):
+                raise TimeoutError(f"the job still runs after {timeout:g} s")
+        assert self.outcome
+        return self.outcome
+
+    # --- for, with
+
+    def __iter__(self) -> Launch:
+        self.start()
+        return self
+
+    def __next__(self) -> LaunchEvent:
+        assert self._source
+        while (event := self._next()) is None:
+            self._source.wait(None)
+        return event
+
+    def __enter__(self) -> Launch:
+        self.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self.running:
+            self.cancel()
+            try:
+                self.wait()
+            except LaunchError:  # it was ended before anything was started
+                pass
+
+    # --- the same in asyncio
+
+    def __aiter__(self) -> Launch:
+        self.start()
+        return self
+
+    async def __anext__(self) -> LaunchEvent:
+        assert self._source
+        try:
+            while (event := self._next()) is None:
+                await self._source.readable()
+        except StopIteration:
+            raise StopAsyncIteration from None
+        return event
+
+    async def __aenter__(self) -> Launch:
+        self.start()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        if self.running:
+            self.cancel()
+            try:
+                async for _ in self:
+                    pass
+            except LaunchError:
+                pass
+
+
+def _run(request: Request, caller: Caller) -> Outcome:
+    from mslaunch.launcher.launch import run
+
+    if request.backend:
+        from mslaunch.backends.backend_table import run
+    return run(request, caller)
+
+
+def _understood(
+    argv: Sequence[str | os.PathLike[str]],
+    *,
+    np: int | None = None,
+    hosts: str | Sequence[str] = (),
+    hostfile: str | None = None,
+    env: Mapping[str, str] | None = None,
+    wdir: str | None = None,
+    output: str | None = None,
+    merge: bool = False,
+    timeout: float | None = None,
+    options: Sequence[str] = (),
+    environ: Mapping[str, str] | None = None,
+) -> tuple[Request, Mapping[str, str]]:
+    """The request that the arguments of `launch` make, and the environment."""
     from mslaunch.cli.main import in_pod, parse
     from mslaunch.host.files import read_text
-    from mslaunch.launcher.launch import run
 
     _check_types(argv, np, timeout, env or {})
     surroundings = os.environ if environ is None else environ
@@ -59,9 +228,7 @@ def launch(
     request = in_pod(request._replace(apps=(app,), output=_kept(request.output, output, merge)), surroundings)
     if request.detach:
         raise UsageError("launch() stays with the job until it has ended", "--detach", "start the command instead")
-    if request.backend:
-        from mslaunch.backends.backend_table import run
-    return run(request, Caller(surroundings, os.getcwd(), signals=_in_main_thread()))
+    return request, surroundings
 
 
 def _check_types(argv: Any, np: Any, timeout: Any, env: Mapping[Any, Any]) -> None:
@@ -86,7 +253,12 @@ def _app(
 ) -> AppContext:
     if np is not None and np < 1:
         raise UsageError(f"np is {np}", "launch", "at least 1; None means as many as there are slots")
-    given = {"np": np, "hosts": tuple(h for h in hosts if h) or None, "hostfile": hostfile, "wdir": wdir}
+    given: dict[str, Any] = {
+        "np": np,
+        "hosts": tuple(h for h in hosts if h) or None,
+        "hostfile": hostfile,
+        "wdir": wdir,
+    }
     chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     return app._replace(env=(*app.env, *env.items()), **chosen)
 
@@ -102,4 +274,4 @@ def _in_main_thread() -> bool:
     return threading.current_thread() is threading.main_thread()
 
 
-__all__ = ["Outcome", "Request", "launch"]
+__all__ = ["Launch", "Outcome", "Request", "launch"]

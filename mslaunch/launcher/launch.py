@@ -64,7 +64,7 @@ def run(request: Request, caller: Caller) -> Outcome:
                 from mslaunch.launcher.peers.absent_ranks import watch
 
                 watch(request, loop, context.observers, context.console.info)
-            return _Launch(context, request).run()
+            return _LaunchSteps(context, request).run()
         except BaseException as error:
             context.observers.emit(LaunchRefused, error)
             raise
@@ -84,7 +84,7 @@ def _run_with_peers(context: LaunchContext, request: Request) -> Outcome:
     try:
         request = meeting.first()
         context.observers.add(peers.observe)
-        outcome = _Launch(context._replace(peers=peers), request, meeting).run()
+        outcome = _LaunchSteps(context._replace(peers=peers), request, meeting).run()
         peers.tell(outcome)
     except LaunchError as error:
         peers.tell(None, error)
@@ -161,7 +161,7 @@ def _grant(request: Request, caller: Caller) -> Grant | None:
     return detect(found, HostAccess(caller.environ, read_text, run_command, is_this_host), wanted)
 
 
-class _Launch:
+class _LaunchSteps:
     """From the request to the outcome."""
 
     def __init__(self, context: LaunchContext, request: Request, meeting: JobMeeting | None = None) -> None:

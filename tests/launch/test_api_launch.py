@@ -1,0 +1,190 @@
+"""`Launch`: events in a script, a thread, asyncio and what is like a notebook; cancelled, left early, read slowly."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import os
+import runpy
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from launching import ROOT, memory_of, state_of, wait_until
+
+from mslaunch import Launch, LaunchError
+from mslaunch.launcher.monitoring.launch_events import (
+    CauseEvent,
+    EndEvent,
+    JobEndEvent,
+    LineEvent,
+    MessageEvent,
+    RestartEvent,
+    StartEvent,
+)
+
+MANY = ["--oversubscribe"]
+PRINTS = "import os\nfor number in range({count}): print(os.environ['RANK'], number, 'x' * {width})"
+
+
+def shell(script: str) -> list[str]:
+    return ["sh", "-c", script]
+
+
+def python(code: str) -> list[str]:
+    return [os.path.realpath(sys.executable), "-S", "-c", code]
+
+
+def test_events_of_a_job_that_fails() -> None:
+    script = "echo out $RANK; echo err >&2; [ $RANK = 0 ] && read line < /dev/null; exit $((RANK * 3))"
+    with Launch(shell(script), np=2, options=[*MANY, "--enable-recovery"]) as job:
+        events = list(job)
+    starts = [event for event in events if isinstance(event, StartEvent)]
+    assert sorted(start.rank for start in starts if start.rank is not None) == [0, 1] and starts[0].pid > 0
+    lines = {(event.rank, event.stream, event.text) for event in events if isinstance(event, LineEvent)}
+    assert lines == {(0, "stdout", "out 0"), (1, "stdout", "out 1"), (0, "stderr", "err"), (1, "stderr", "err")}
+    assert {(event.rank, event.code) for event in events if isinstance(event, EndEvent)} == {(0, 0), (1, 3)}
+    assert isinstance(events[-1], JobEndEvent) and events[-1].outcome == job.outcome and not job.running
+    with Launch(shell("[ $RANK = 1 ] && exit 3; exec sleep 100"), np=2, options=MANY) as failing:
+        events = list(failing)
+    (cause,) = [event for event in events if isinstance(event, CauseEvent)]
+    assert (cause.rank, cause.code) == (1, 3) and failing.outcome and failing.outcome.code == 3
+    said = [event.text for event in events if isinstance(event, MessageEvent)]
+    assert any("rank 1 ended with exit code 3" in text for text in said)
+
+
+def test_a_restart_is_an_event() -> None:
+    options = ["--restart", "group", "--max-restarts", "1", *MANY]
+    with Launch(shell("[ $MSLAUNCH_ATTEMPT = 2 ]"), np=2, options=options) as job:
+        restarts = [event for event in job if isinstance(event, RestartEvent)]
+    assert [restart.attempt for restart in restarts] == [2] and job.outcome and job.outcome.ok
+
+
+def test_what_is_refused_raises() -> None:
+    with pytest.raises(LaunchError, match="there is no file none"), Launch(["true"], hostfile="none") as job:
+        list(job)
+    for options in (["--backend", "openmpi"], ["--tag-output"], ["--fold"]):
+        with pytest.raises(LaunchError):
+            Launch(["true"], options=options)
+    with pytest.raises(LaunchError):
+        Launch("true")
+
+
+def test_leaving_early_ends_the_job() -> None:
+    with Launch(shell("echo ready; exec sleep 1000"), np=2, options=MANY) as job:
+        for event in job:
+            if isinstance(event, StartEvent):
+                pid = event.pid
+            if isinstance(event, LineEvent):
+                break
+    assert job.outcome and job.outcome.failure and job.outcome.failure.what == "ended by SIGTERM"
+    wait_until(lambda: not os.path.exists(f"/proc/{pid}"))
+
+
+def test_it_is_cancelled_at_once_and_from_another_thread() -> None:
+    job = Launch(shell("exec sleep 1000"), np=2, options=MANY)
+    job.start()
+    job.cancel()  # before anything runs, perhaps
+    with contextlib.suppress(LaunchError):
+        job.wait(60)
+    assert not job.running
+    other = Launch(shell("echo ready; exec sleep 1000"), np=1)
+    for event in other:
+        if isinstance(event, LineEvent):
+            threading.Thread(target=other.cancel).start()
+    assert other.outcome and other.outcome.code == 1
+    other.cancel()  # it has ended: nothing is done
+
+
+def test_waiting_has_a_bound_and_lines_go_where_they_are_wanted() -> None:
+    lines: list[LineEvent] = []
+    with Launch(shell("echo one; exec sleep 1000"), np=1, on_line=lines.append) as job:
+        with pytest.raises(TimeoutError):
+            job.wait(1.0)
+        wait_until(lambda: lines or job._next() is not None)
+        assert job.running
+    assert [line.text for line in lines] == ["one"]
+    with Launch(shell("echo one; echo two >&2"), np=1, discard=True) as quiet:
+        assert not [event for event in quiet if isinstance(event, (LineEvent, MessageEvent))]
+    assert quiet.outcome and quiet.outcome.ok
+
+
+def test_many_lines_are_whole_and_in_order() -> None:
+    count, seen = 25_000, [0] * 4
+    with Launch(python(PRINTS.format(count=count, width=20)), np=4, options=MANY) as job:
+        for event in job:
+            if isinstance(event, LineEvent):
+                rank, number, rest = event.text.split()
+                assert (int(rank), int(number), len(rest)) == (event.rank, seen[event.rank], 20)
+                seen[event.rank] += 1
+    assert seen == [count] * 4
+
+
+def test_ranks_wait_for_a_slow_reader() -> None:
+    """Nobody reads 200 MB: they stay where they are, and the job can still be ended."""
+    before, pid = memory_of(os.getpid()), 0
+    with Launch(python(PRINTS.format(count=1 << 20, width=200)), np=1) as job:
+        for event in job:
+            if isinstance(event, LineEvent) and event.text.split()[1] == "100":
+                break
+            pid = event.pid if isinstance(event, StartEvent) else pid
+        seen: list[int] = []
+        wait_until(lambda: _waits(pid, seen))
+        assert seen[-1] < 32 << 20 and memory_of(os.getpid()) - before < 60
+    assert job.outcome and job.outcome.code == 1
+
+
+def _waits(pid: int, seen: list[int]) -> bool:
+    """The process sleeps, and has written nothing more for fifty looks; `seen` gets how much it has written."""
+    words = Path(f"/proc/{pid}/io").read_text().split()
+    seen.append(int(words[words.index("wchar:") + 1]))
+    return state_of(pid) == "S" and seen[-50:] == [seen[-1]] * 50
+
+
+def test_in_asyncio_beside_other_tasks() -> None:
+    ticks = 0
+
+    def tick() -> None:
+        nonlocal ticks
+        ticks += 1
+        if ticks < 1000:
+            asyncio.get_running_loop().call_soon(tick)
+
+    async def both() -> tuple[list[Any], Launch]:
+        tick()
+        async with Launch(shell("read line < /dev/null; echo $RANK"), np=2, options=MANY) as job:
+            events = [event async for event in job]
+        return events, job
+
+    events, job = asyncio.run(both())
+    assert sorted(event.text for event in events if isinstance(event, LineEvent)) == ["0", "1"]
+    assert ticks > 10 and job.outcome and job.outcome.ok
+
+
+def test_in_a_thread() -> None:
+    found: list[Any] = []
+
+    def work() -> None:
+        with Launch(shell("echo $RANK"), np=2, options=MANY) as job:
+            found.extend(event.text for event in job if isinstance(event, LineEvent))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join(60)
+    assert sorted(found) == ["0", "1"]
+
+
+def test_what_is_like_a_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
+    """sys.stdout is no file, and an event loop runs."""
+    shown = io.StringIO()
+    monkeypatch.setattr(sys, "stdout", shown)
+    cells = runpy.run_path(str(ROOT / "examples" / "notebook_like.py"))
+    asyncio.run(cells["notebook"]())
+    text = shown.getvalue()
+    assert sorted(line for line in text.splitlines() if line.startswith("LineEvent hello")) == [
+        f"LineEvent hello from rank {rank} of 4" for rank in range(4)
+    ]
+    assert "exit code 0" in text and text.endswith("ended by SIGTERM\n")
