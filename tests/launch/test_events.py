@@ -9,13 +9,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from launching import Job, environment, wait_until
+from launching import ROOT, Job, environment, wait_until
 
 SECRET = "sesame-open-4711"
 
 
+SCHEMA = json.loads((ROOT / "docs" / "events.schema.json").read_text(encoding="utf-8"))
+
+
 def events_of(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    """Each as the schema has it; without jsonschema the schema is not looked at."""
+    events = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    jsonschema = pytest.importorskip("jsonschema")
+    for event in events:
+        jsonschema.validate(event, SCHEMA)
+    return events
 
 
 def launch(*words: object, **env: str) -> Job:
