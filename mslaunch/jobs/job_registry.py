@@ -124,7 +124,9 @@ class JobEntry:
 class JobRegistry:
     """The registry of this user on this host.  Raises `LaunchError` if no directory for it can be trusted."""
 
-    def __init__(self, environ: Mapping[str, str]) -> None:
+    def __init__(self, environ: Mapping[str, str], patience: float = _LOCK_SECONDS) -> None:
+        """`patience`: seconds for which `add` waits for others that add jobs."""
+        self._patience = patience
         named = environ.get(VARIABLE)
         places = [os.path.abspath(named)] if named else [f"/tmp/mslaunch-{os.geteuid()}", *_below_home(environ)]
         self._folders: list[str] = []  # the best one first
@@ -161,7 +163,7 @@ class JobRegistry:
     def add(self, **facts: Any) -> JobEntry:
         """A new job, with the next number; old jobs are removed."""
         registry = self._make()
-        with _locked(os.path.join(registry, "lock")) as last:
+        with _locked(os.path.join(registry, "lock"), self._patience) as last:
             self._remove_old(registry)
             others = [_last_number(os.path.join(folder, "lock")) for folder in self._folders if folder != registry]
             number = _next_number(last, max((*others, *(entry.number for entry in self.entries())), default=0))
@@ -293,10 +295,10 @@ def _read_facts(folder: str) -> dict[str, Any] | None:
 
 
 @contextmanager
-def _locked(path: str) -> Iterator[int]:
+def _locked(path: str, seconds: float) -> Iterator[int]:
     """Holds the lock of the registry; gives the descriptor of its file, which contains the last number given."""
     fd = os.open(path, _OPEN_LOCK, 0o600)
-    deadline = time.monotonic() + _LOCK_SECONDS
+    deadline = time.monotonic() + seconds
     try:
         while not _lock(fd):
             if time.monotonic() > deadline:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from mslaunch.launcher.job.controller import JobController
     from mslaunch.protocol.rank_usage import RankUsage
 
+_PATIENCE = 0.2  # seconds in which the ranks are not attended to
 _LINE = 200  # characters of a last line
 
 
@@ -134,7 +135,7 @@ def enter(context: LaunchContext, request: Request) -> None:
     if this is None or request.do_not_launch:
         return
     try:
-        entry = JobRegistry(context.caller.environ).add(
+        entry = JobRegistry(context.caller.environ, _PATIENCE).add(
             command=context.caller.command(),
             process=this,
             foreground=True,
