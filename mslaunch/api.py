@@ -13,7 +13,7 @@ from mslaunch.datamodel.outcome import Outcome
 from mslaunch.datamodel.request import AppContext, Caller, OutputPolicy, Request
 from mslaunch.errors import LaunchError, UsageError
 from mslaunch.faststd import TYPE_CHECKING, partial
-from mslaunch.launcher.monitoring.launch_events import LINE_PREFIX, EventSource, JobEndEvent, LineEvent
+from mslaunch.launcher.monitoring.launch_events import EventSource, JobEndEvent, LineEvent, MessageEvent, line_prefix
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -60,6 +60,16 @@ def launch(
     return _run(request, Caller(surroundings, os.getcwd(), signals=_in_main_thread()))
 
 
+_IN_A_ROW = 32  # events that are given in asyncio before its other tasks run
+
+
+async def _others_run() -> None:
+    """Let other tasks run."""
+    import asyncio
+
+    await asyncio.sleep(0)
+
+
 class Launch:
     """A launch that goes on while its events are read, one after the other, by `for`, `async for` or `wait`.
 
@@ -78,6 +88,7 @@ class Launch:
         """`arguments` are those of `launch`.  `on_line` gets the lines of ranks instead of the reader; with `discard`
         nobody does.  With `output` they are in files, and are no events.  Raises `LaunchError` for wrong arguments.
         """
+        self._word = os.urandom(16).hex()
         request, environ = _understood(argv, **arguments)
         if request.backend:
             raise UsageError("an installed Open MPI tells no events", "--backend", "use launch()")
@@ -88,17 +99,19 @@ class Launch:
         if discard:
             policy = policy._replace(shown=())
         elif policy.copy:
-            policy = policy._replace(prepend=LINE_PREFIX)
+            policy = policy._replace(prepend=line_prefix(self._word))
         self._request = request._replace(output=policy)
         self._environ = environ
         self._on_line = on_line
+        self._handles_lines = on_line is not None
+        self._in_a_row = 0  # events for which nothing had to be waited for
         self._source: EventSource | None = None
         self.outcome: Outcome | None = None  #: once it has ended; None as well if it was refused
 
     def start(self) -> None:
         """Begin, unless it has begun."""
         if self._source is None:
-            self._source = EventSource(partial(_run, self._request), self._environ, os.getcwd())
+            self._source = EventSource(partial(_run, self._request), self._environ, os.getcwd(), self._word)
 
     def cancel(self) -> None:
         """End the job, as SIGTERM to the launcher would; a second time without grace.  From any thread."""
@@ -113,18 +126,27 @@ class Launch:
     def _next(self) -> LaunchEvent | None:
         """What can be read now; None: nothing yet.  Raises `LaunchError` if nothing was started, or StopIteration."""
         assert self._source
-        while True:
-            event = self._source.take()
-            if isinstance(event, JobEndEvent):
-                self.outcome = event.outcome
-            if not (isinstance(event, LineEvent) and self._on_line):
-                return event
-            self._on_line(event)
+        event = self._source.take()
+        if isinstance(event, JobEndEvent):
+            self.outcome = event.outcome
+        return self._handled(event) if self._handles_lines and isinstance(event, LineEvent) else event
+
+    def _handled(self, event: LineEvent) -> MessageEvent | None:
+        """A line for the function that gets them; one that fails gets no more, and the job goes on."""
+        try:
+            if self._on_line:
+                self._on_line(event)
+        except Exception as error:
+            self._on_line = None
+            return MessageEvent(f"on_line has failed and gets no more lines: {error!r}")
+        return None
 
     def wait(self, timeout: float | None = None) -> Outcome:
         """Read to the end.  Raises `LaunchError` if nothing was started, and TimeoutError; the job then goes on."""
         self.start()
         assert self._source
+        if self._source.told:
+            return self._source.outcome()
         limit = None if timeout is None else time.monotonic() + timeout
         while self.running:
             try:
@@ -144,6 +166,7 @@ class Launch:
         return self
 
     def __next__(self) -> LaunchEvent:
+        self.start()
         assert self._source
         while (event := self._next()) is None:
             self._source.wait(None)
@@ -168,9 +191,15 @@ class Launch:
         return self
 
     async def __anext__(self) -> LaunchEvent:
+        self.start()
         assert self._source
+        self._in_a_row += 1
+        if self._in_a_row >= _IN_A_ROW:  # others want to run, too, also while ranks print without a pause
+            self._in_a_row = 0
+            await _others_run()
         try:
             while (event := self._next()) is None:
+                self._in_a_row = 0
                 await self._source.readable()
         except StopIteration:
             raise StopAsyncIteration from None
@@ -214,12 +243,18 @@ def _understood(
 ) -> tuple[Request, Mapping[str, str]]:
     """The request that the arguments of `launch` make, and the environment."""
     from mslaunch.cli.main import in_pod, parse
+    from mslaunch.cli.parser.options import Show
     from mslaunch.host.files import read_text
 
     _check_types(argv, np, timeout, env or {})
     surroundings = os.environ if environ is None else environ
     words = [os.fspath(word) for word in argv] or [""]
-    request = parse(["--stdin", "none", *options, "--", *words], surroundings, read_text, pods=False)
+    try:
+        request = parse(["--stdin", "none", *options, "--", *words], surroundings, read_text, pods=False)
+    except Show:
+        raise UsageError("it prints something instead of starting a job", "launch", "type it as a command") from None
+    if request.check:
+        raise UsageError("it starts no job", "--check", "type it as a command")
     if not argv:
         raise UsageError("no program was given", "launch", 'for example: launch(["python", "net.py"], np=4)')
     if timeout is not None:

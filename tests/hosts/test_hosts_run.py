@@ -100,6 +100,7 @@ def test_logs_are_on_the_launchers_side(run, tmp_path):
     ended = run("-H", "n01:6,n02:6", "--output-filename", tmp_path / "log_output:nocopy", "sh", "-c", script)
     assert (ended.code, ended.out, ended.err) == (0, b"", "")
     files = {str(path.relative_to(tmp_path)): path.read_text() for path in tmp_path.rglob("*") if path.is_file()}
+    assert files.pop("log_output/run.json")
     expected = {}
     for rank in range(12):
         host = "n01" if rank < 6 else "n02"

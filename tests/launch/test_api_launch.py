@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from launching import ROOT, memory_of, state_of, wait_until
 
-from mslaunch import Launch, LaunchError
+from mslaunch import Launch, LaunchError, launch
 from mslaunch.launcher.monitoring.launch_events import (
     CauseEvent,
     EndEvent,
@@ -142,6 +142,82 @@ def _waits(pid: int, seen: list[int]) -> bool:
     words = Path(f"/proc/{pid}/io").read_text().split()
     seen.append(int(words[words.index("wchar:") + 1]))
     return state_of(pid) == "S" and seen[-50:] == [seen[-1]] * 50
+
+
+def test_other_tasks_run_while_ranks_print_without_a_pause() -> None:
+    async def read(job: Launch) -> None:
+        async for _ in job:
+            pass
+
+    async def bounded() -> Launch:
+        async with Launch(python("while True: print('x' * 20)"), np=2, options=MANY) as job:
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(read(job), 1.0)
+        return job
+
+    job = asyncio.run(asyncio.wait_for(bounded(), 60))
+    assert job.outcome and job.outcome.code == 1
+
+
+def test_a_long_line_comes_in_pieces_that_are_its_own() -> None:
+    size = 16 << 20
+    code = f"import os\nfor _ in range({size >> 16}): os.write(1, b'z' * 65536)\nos.write(1, b'\\n\\x010\\x01end\\n')"
+    before = memory_of(os.getpid())
+    with Launch(python(code), np=2, options=MANY) as job:
+        lines = [event for event in job if isinstance(event, LineEvent)]
+    assert memory_of(os.getpid()) - before < 150
+    for rank in (0, 1):
+        *pieces, end = [line.text for line in lines if line.rank == rank]
+        assert end == "\x010\x01end" and max(map(len, pieces)) <= 1 << 16
+        assert "".join(pieces) == "z" * size
+
+
+def test_a_function_for_lines_that_fails_gets_no_more() -> None:
+    got: list[str] = []
+
+    def fails(line: LineEvent) -> None:
+        got.append(line.text)
+        raise ValueError("no")
+
+    with Launch(shell("echo one; echo two"), np=1, on_line=fails) as job:
+        events = list(job)
+    assert got == ["one"] and job.outcome and job.outcome.ok
+    assert [event.text for event in events if isinstance(event, MessageEvent)] == [
+        "on_line has failed and gets no more lines: ValueError('no')"
+    ]
+
+
+def test_what_has_ended_may_be_asked_again_and_next_begins() -> None:
+    job = Launch(shell("echo one"), np=1)
+    assert isinstance(next(job), StartEvent)
+    assert job.wait(60) == job.wait() == job.outcome and list(job) == []
+    refused = Launch(["true"], hostfile="none")
+    for _ in range(2):
+        with pytest.raises(LaunchError):
+            refused.wait(60)
+
+
+def test_many_open_files_are_no_bound() -> None:
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < 1200:
+        pytest.skip("NOT TESTED, too few files may be open")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 1200), hard))
+    held = [os.open("/dev/null", os.O_RDONLY) for _ in range(1050)]
+    try:
+        assert Launch(shell("echo one"), np=1).wait(60).ok
+    finally:
+        for fd in held:
+            os.close(fd)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.parametrize("option", ["--check", "--help", "--version"])
+def test_what_starts_no_job_is_refused(option: str) -> None:
+    for start in (Launch, launch):
+        with pytest.raises(LaunchError):
+            start(["true"], options=[option])  # type: ignore[operator]
 
 
 def test_in_asyncio_beside_other_tasks() -> None:

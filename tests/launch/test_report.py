@@ -8,7 +8,7 @@ import jsonschema
 import pytest
 from launching import ROOT
 
-PROGRAM = "echo $MSLAUNCH_ATTEMPT; test $OMPI_COMM_WORLD_RANK != 1 && read line; exit 3"
+PROGRAM = "echo $MSLAUNCH_ATTEMPT; test $OMPI_COMM_WORLD_RANK = 1 && exit 3; exec sleep 1000"
 SCHEMA = json.loads((ROOT / "docs" / "run.schema.json").read_text(encoding="utf-8"))
 
 

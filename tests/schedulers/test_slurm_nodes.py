@@ -107,7 +107,7 @@ def test_several_launchers_in_a_step_are_refused(slurm: BatchSystem) -> None:
         (["-H", "n04"], {}, "n04 is not a host of Slurm's job"),
         (["-n", "8"], {}, "Slurm's job"),
         ([], {"SLURM_JOB_NODELIST": "n[01-"}, "SLURM_JOB_NODELIST='n[01-' cannot be read: a ] is missing"),
-        ([], {"SLURM_TASKS_PER_NODE": "1"}, "SLURM_TASKS_PER_NODE=1 is for 1 nodes, and the job has 2"),
+        ([], {"SLURM_TASKS_PER_NODE": "1"}, "SLURM_TASKS_PER_NODE=1 is for 1 node, and the job has 2"),
         ([], {"SLURM_TASKS_PER_NODE": "0,0"}, "has no slots"),
         ([], {"SLURM_JOB_ID": "4711"}, "4711"),
         ([], {"PATH": "/nothing"}, "srun cannot be run: No such file or directory"),

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from mslaunch.launcher.job.job_state import JobState
     from mslaunch.runtime.loop import Loop, Timer
 
+LOOK = "progress-file"  #: the name of the threads that look
 _REPORTS = 5  #: of one silence (--on-hang report)
 _POLL, _LOOKS = 0.1, 4  # seconds between looks whether the file's state is known; how often it is asked for in time
 _LATE = 1.0  # seconds: a timer that fires so much later shows that this process was stopped
@@ -177,7 +178,8 @@ class _WatchedFile:
         self.began = now
         found: list[FileState | None] = []
         self._found = found
-        threading.Thread(target=lambda: found.append(state_of(self._path)), daemon=True).start()
+        look = threading.Thread(target=lambda: found.append(state_of(self._path)), name=LOOK, daemon=True)
+        look.start()
 
     def answered(self, now: float) -> bool:
         """Whether the last look is over, or has taken too long."""

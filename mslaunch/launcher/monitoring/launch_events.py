@@ -1,13 +1,13 @@
 """Events of a launch for Python programs (`api.Launch`), and where they come from: a thread that runs the launch.
 
-What ranks print comes through two pipes, so that ranks wait for a slow reader as they do for a slow terminal; each line
-begins with the rank that printed it.  Other events are kept in a queue, which few of them can fill.
+What ranks print comes through two pipes, so that ranks wait for a slow reader as they do for a slow terminal.  Each
+line, and each piece of a long one, begins with the rank that printed it and a random word, which ranks do not know.
+Other events are kept in a queue, which few of them can fill.
 """
 
 from __future__ import annotations
 
 import os
-import select
 from collections import deque
 
 from mslaunch.datamodel.node_plan import is_service
@@ -17,16 +17,16 @@ from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 from mslaunch.launcher import observers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from typing import Any, Union
 
     LaunchEvent = Union[
         "StartEvent", "LineEvent", "EndEvent", "CauseEvent", "RestartEvent", "HangEvent", "MessageEvent", "JobEndEvent"
     ]
 
-MARK = b"\x01"  # our own messages have no such character
-LINE_PREFIX = "\x01%r\x01"
+_END = b"\x01"  # of a prefix
 _BLOCK = 1 << 16
+_LONGEST = 1 << 16  # characters of a line that is not cut
 
 
 class StartEvent(NamedTuple):
@@ -108,18 +108,52 @@ def event_of(record: Any) -> LaunchEvent | None:
     return HangEvent(record.text) if isinstance(record, observers.HangFound) else None
 
 
-class EventSource:
-    """Runs a launch in a thread, and gives its events to one reader."""
+def line_prefix(word: str) -> str:
+    """The pattern of what lines begin with; `word` is the random one of a launch."""
+    return f"\x01{word}:%r\x01"
 
-    def __init__(self, run: Callable[[Caller], Outcome], environ: Mapping[str, str], cwd: str) -> None:
+
+class PrintedLines:
+    """Makes events of one stream of bytes; what it keeps is bounded by the pieces in which lines come."""
+
+    def __init__(self, word: str, stream: str) -> None:
+        self._begin = f"\x01{word}:".encode()
+        self._stream = stream
+        self._rest = b""
+
+    def feed(self, data: bytes) -> Iterator[LineEvent | MessageEvent]:
+        """The events that `data` completes; b"" is the end."""
+        *lines, rest = (self._rest + data).split(b"\n")
+        if not data and rest:
+            lines, rest = [*lines, rest], b""
+        last = rest.rfind(self._begin)
+        if last > 0:  # a piece of a long line is whole when the next begins
+            lines, rest = [*lines, rest[:last]], rest[last:]
+        self._rest = rest
+        for line in lines:
+            message, *pieces = line.split(self._begin)
+            if message or not pieces:
+                yield MessageEvent(message.decode("utf-8", "replace"))
+            for piece in pieces:
+                rank, _, text = piece.partition(_END)
+                words = text.decode("utf-8", "replace")
+                for at in range(0, len(words) or 1, _LONGEST):
+                    yield LineEvent(int(rank), self._stream, words[at : at + _LONGEST])
+
+
+class EventSource:
+    """Runs a launch in a thread, and gives its events to one reader; `word` is that of its `line_prefix`."""
+
+    def __init__(self, run: Callable[[Caller], Outcome], environ: Mapping[str, str], cwd: str, word: str) -> None:
         import threading
 
         self.told = False  #: the last event was taken
         self._events: deque[LaunchEvent] = deque()
         self._end: Outcome | BaseException | None = None
         pipes = {name: os.pipe() for name in ("stdout", "stderr", "wake", "cancel")}
-        self._reading = {pipes[name][0]: name for name in ("stdout", "stderr", "wake")}
-        self._parts = dict.fromkeys(self._reading, b"")
+        self._reading = {pipes[name][0]: PrintedLines(word, name) for name in ("stdout", "stderr")}
+        self._woken = pipes["wake"][0]
+        self._reading[self._woken] = PrintedLines(word, "")
         for fd in self._reading:
             os.set_blocking(fd, False)
         self._wake, (self._asked, self._cancel) = pipes["wake"][1], pipes["cancel"]
@@ -188,19 +222,33 @@ class EventSource:
             raise StopIteration
         self.told = True
         self._thread.join()
+        return JobEndEvent(self.outcome())
+
+    def outcome(self) -> Outcome:
+        """How the launch ended, once that was told.  Raises what ended it before anything was started."""
         if isinstance(self._end, BaseException):
             raise self._end
         assert self._end
-        return JobEndEvent(self._end)
+        return self._end
 
     def wait(self, seconds: float | None) -> bool:
         """Wait until something can be read; False: not within so many seconds."""
-        return bool(select.select(list(self._reading), [], [], None if seconds is None else max(0.0, seconds))[0])
+        if self._events or not self._reading:
+            return True
+        import select
+
+        poll = select.poll()
+        for fd in self._reading:
+            poll.register(fd, select.POLLIN)
+        return bool(poll.poll(None if seconds is None else max(0.0, seconds) * 1000))
 
     async def readable(self) -> None:
         """The same in asyncio."""
         import asyncio
 
+        if self._events or not self._reading:
+            await asyncio.sleep(0)
+            return
         loop = asyncio.get_running_loop()
         ready = loop.create_future()
         for fd in self._reading:
@@ -216,15 +264,9 @@ class EventSource:
             data = os.read(fd, _BLOCK)
         except BlockingIOError:
             return
-        name = self._reading[fd]
+        lines = self._reading[fd]
         if not data:
             os.close(fd)
             del self._reading[fd]
-            data = b"\n" if self._parts[fd] else b""
-        if name == "wake":
-            return
-        *lines, self._parts[fd] = (self._parts[fd] + data).split(b"\n")
-        for line in lines:
-            _, rank, text = line.split(MARK, 2) if line[:1] == MARK else (b"", b"", line)
-            words = text.decode("utf-8", "replace")
-            self._events.append(LineEvent(int(rank), name, words) if rank else MessageEvent(words))
+        if fd != self._woken:
+            self._events.extend(lines.feed(data))
