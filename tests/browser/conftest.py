@@ -1,4 +1,4 @@
-"""One browser for all tests of this folder."""
+"""One browser for all tests of a module."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from headless import PROGRAMS, Browser
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # other tests of this process count its children, and reap them
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     program = next(filter(None, map(shutil.which, PROGRAMS)), None)
     if program is None:

@@ -57,13 +57,10 @@ class Browser:
             self.call("Browser.close")
         except (OSError, EOFError):
             pass
-        try:
-            with os.fdopen(os.pidfd_open(self.pid)) as handle:
-                if not select.select([handle], [], [], BOUND)[0]:
-                    os.killpg(self.pid, signal.SIGKILL)
-            os.waitpid(self.pid, 0)
-        except (ProcessLookupError, ChildProcessError):  # a loop of another test has reaped it
-            pass
+        with os.fdopen(os.pidfd_open(self.pid)) as handle:
+            if not select.select([handle], [], [], BOUND)[0]:
+                os.killpg(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)
         os.close(self._read)
         os.close(self._write)
 
