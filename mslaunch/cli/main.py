@@ -186,12 +186,14 @@ def _require_end(option: str, words: Sequence[str]) -> None:
 
 
 def _run(argv: Sequence[str], called: str) -> int:
-    if argv and argv[0].startswith("--rerun"):
+    name, equals, value = argv[0].partition("=") if argv else ("", "", "")
+    if name == "--rerun":
         from mslaunch.cli.actions import rerun
 
-        name, equals, value = argv[0].partition("=")
-        if name == "--rerun":
-            argv, called = rerun.command_line([value, *argv[1:]] if equals else argv[1:], os.environ)
+        words = [value, *argv[1:]] if equals else argv[1:]
+        argv, called = rerun.command_line(
+            words, os.environ, lambda *line: parse(line[0], os.environ, _read_text, line[1])
+        )
     request = parse(argv, os.environ, _read_text, called)
     for note in request.notes if not request.quiet else ():
         _write_error(f"mslaunch: note: {note}\n", "notice", argv)

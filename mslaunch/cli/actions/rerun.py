@@ -11,8 +11,10 @@ from mslaunch.errors import LaunchError, UsageError
 from mslaunch.faststd import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any
+
+    from mslaunch.datamodel.request import Request
 
 OPTION = "--rerun"
 _MUCH = 256 << 20  # bytes of a record
@@ -20,10 +22,13 @@ _BLANK = "…"  # in place of a value, see `job_commands.recorded`
 _LISTS = ("mca_base_env_list", "OMPI_MCA_mca_base_env_list")
 
 
-def command_line(words: Sequence[str], environ: Mapping[str, str]) -> tuple[list[str], str]:
+def command_line(
+    words: Sequence[str], environ: Mapping[str, str], parse: Callable[[Sequence[str], str], Request]
+) -> tuple[list[str], str]:
     """The words after the command's name, and that name; the current directory becomes that of the run.
 
-    `words`: the file, and options that are added before those on record.  Raises `LaunchError`.
+    `words`: the file, and options that are added before those on record; `parse` makes requests of such lines.  Raises
+    `LaunchError`, also for what is more than options: the programs are those on record.
     """
     if not words:
         raise UsageError("the record is missing", OPTION, "write --rerun run.json")
@@ -35,8 +40,15 @@ def command_line(words: Sequence[str], environ: Mapping[str, str]) -> tuple[list
     except OSError as error:
         what = f"{record['cwd']}, where it was run, cannot be entered: {error.strerror}"
         raise LaunchError(what, f"{OPTION} {words[0]}", "make the directory, or type the command elsewhere") from None
+    if not words[1:]:
+        return recorded, name
     begun = 2 if recorded[:1] == ["--dialect"] else 1 if recorded and recorded[0].startswith("--dialect=") else 0
-    return [*recorded[:begun], *words[1:], *recorded[begun:]], name
+    line = [*recorded[:begun], *words[1:], *recorded[begun:]]
+    before, after = (tuple(app.argv for app in parse(each, name).apps) for each in (recorded, line))
+    if before != after:
+        todo = "name the record, and options after it; the program is that of the record"
+        raise UsageError(f"{' '.join(words[1:])!r} is more than options", OPTION, todo)
+    return line, name
 
 
 def _record(path: str) -> dict[str, Any]:
