@@ -169,10 +169,10 @@ import os, socket, sys
 os.setgid(int(sys.argv[1])); os.setuid(int(sys.argv[1]))
 with socket.socket(socket.AF_UNIX) as asks:
     asks.connect(sys.argv[2])
-    asks.sendall(b'{"ask": "top"}\\n')
     try:
+        asks.sendall(b'{"ask": "top"}\\n')
         os.write(1, asks.recv(1 << 16))
-    except ConnectionResetError:
+    except ConnectionError:  # it was closed, before or after
         pass
 """
 
