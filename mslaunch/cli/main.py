@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _SMALL = 1 << 16  # bytes
+_ENTERED = 1.0  # seconds after which a launch is in the registry
 _EXHAUSTED = (11, 12, 23, 24)  # EAGAIN, ENOMEM, ENFILE, EMFILE
 
 
@@ -251,7 +252,7 @@ def _enter_later(context: LaunchContext, request: Request) -> None:
 
         enter(context, request)
 
-    context.loop.after(1.0, enter)
+    context.loop.after(_ENTERED, enter)
 
 
 def _recorded(request: Request, argv: Sequence[str], called: str) -> list[str]:

@@ -88,7 +88,7 @@ def _paths(entry: JobEntry, ranks: set[int] | None) -> dict[str, str]:
             whole = re.compile(_expression(pattern))
             for path in glob.iglob(os.path.join(glob.escape(base), _wildcards(pattern))):
                 match = whole.fullmatch(os.path.relpath(path, base))
-                if match:
+                if match and os.path.isfile(path):  # a rank may have put a FIFO there
                     rank = int(match.groupdict().get("rank") or -1)
                     if ranks is None or rank in ranks:
                         found.append((rank, path))

@@ -13,6 +13,7 @@ from mslaunch.cli.parser.options import Show
 from mslaunch.errors import LaunchError, counted, printable
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.jobs import control_socket
+from mslaunch.launcher.monitoring.status_line import amount, clock
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -25,7 +26,6 @@ _NUMBERS = (0, 2, 4, 5, 6)  # columns that are aligned on the right
 _ROWS = 1000  # ranks that a table has
 _LINES = 24  # of a terminal that does not tell
 _EACH = 1.0  # seconds from one table to the next
-_UNITS = ("B", "kB", "MB", "GB", "TB")
 
 
 def top(words: Sequence[str], environ: Mapping[str, str]) -> Show:
@@ -132,20 +132,6 @@ def _row(one: dict[str, Any]) -> tuple[str, ...]:
     )
 
 
-def amount(size: float) -> str:
-    """`1.2 MB`: bytes with three digits at most."""
-    for unit in _UNITS:
-        if size < 1000 or unit == _UNITS[-1]:
-            break
-        size /= 1000
-    return f"{size:.0f} {unit}" if size >= 10 or unit == "B" else f"{size:.1f} {unit}"
-
-
 def span(seconds: float) -> str:
     """`7 s`, `12:31`, `3:05:00`."""
-    whole = int(seconds)
-    if whole < 100:
-        return f"{whole} s"
-    minutes, left = divmod(whole, 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{left:02}" if hours else f"{minutes}:{left:02}"
+    return f"{int(seconds)} s" if seconds < 100 else clock(seconds)

@@ -12,7 +12,7 @@ from mslaunch.datamodel.node_plan import is_service
 from mslaunch.errors import LaunchError
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.launcher import observers
-from mslaunch.launcher.stdio.own_files import create_own
+from mslaunch.launcher.stdio.own_files import replace_own
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -113,10 +113,7 @@ class MetricsFile:
             if name in values:
                 lines += [f"# HELP {name} {help_text}", f"# TYPE {name} {kind}"]
                 lines.append(f'{name}{{job="{self._jobid}"}} {values[name]:.15g}')
-        new = f"{self._path}.{os.getpid()}"
-        with os.fdopen(create_own(new), "w", encoding="ascii") as file:
-            file.write("\n".join(lines) + "\n")
-        os.replace(new, self._path)
+        replace_own(self._path, "\n".join(lines) + "\n", f"{self._path}.{os.getpid()}")
 
     def close(self) -> None:
         """Write the last values."""

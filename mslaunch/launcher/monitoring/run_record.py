@@ -14,7 +14,7 @@ from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.launcher import observers
 from mslaunch.launcher.monitoring.attempt_records import AttemptRecords
 from mslaunch.launcher.monitoring.event_texts import SCHEMA, cause_of, refusal, time_text
-from mslaunch.launcher.stdio.own_files import create_own
+from mslaunch.launcher.stdio.own_files import create_own, replace_own
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -104,18 +104,11 @@ class RunRecord:
             "hangs": self._attempts.hangs,
         }
         try:
-            self._replace(json.dumps(self._secrets.blanked(whole), ensure_ascii=False, indent=1))
+            text = json.dumps(self._secrets.blanked(whole), ensure_ascii=False, indent=1)
+            replace_own(self._path, text + "\n", self._path + ".new")
         except OSError as error:
             if self._required or error.errno != 2:  # logs that could not be made have been told of
                 self._notice(f"{self._path} cannot be written: {error.strerror}")
-
-    def _replace(self, text: str) -> None:
-        """Write the file under another name first, so that no reader sees half of it."""
-        new = self._path + ".new"
-        fd = create_own(new)
-        with os.fdopen(fd, "w", encoding="utf-8", errors="replace") as file:
-            file.write(text + "\n")
-        os.replace(new, self._path)
 
 
 def launch_facts(jobid: str, command: list[str], cwd: str, environ: Any, exported: list[str]) -> Facts:

@@ -25,6 +25,13 @@ def create_own(path: str, flags: int = 0, folder: int | None = None) -> int:
     return fd
 
 
+def replace_own(path: str, text: str, new: str) -> None:
+    """Write a file as a whole, so that no reader sees half of it: under the name `new` first.  Raises OSError."""
+    with os.fdopen(create_own(new), "w", encoding="utf-8", errors="replace") as file:
+        file.write(text)
+    os.replace(new, path)
+
+
 def open_own(path: str, flags: int = 0, folder: int | None = None) -> int:
     """Open a file that exists, as it is.  Raises OSError, also if it is not the user's own."""
     fd = os.open(path, _FLAGS | flags, dir_fd=folder)
