@@ -154,7 +154,10 @@ class Launch:
             except StopIteration:
                 break
             left = None if limit is None else limit - time.monotonic()
-            if event is None and not self._source.wait(left):
+            late = (
+                left is not None and left < 0 and not self._source.ended
+            )  # ranks may print faster than lines are taken
+            if late or (event is None and not self._source.wait(left)):
                 raise TimeoutError(f"the job still runs after {timeout:g} s")
         assert self.outcome
         return self.outcome

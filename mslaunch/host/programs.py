@@ -98,7 +98,7 @@ def check_script(argv: Sequence[str], wdir: str) -> None:
     name = script_of(argv)
     path = os.path.join(wdir, name)
     if name and not os.path.exists(path):
-        todo = "it has to be on each host that has ranks: copy it there, or let --preload-files send it"
+        todo = "look at its name; each host that has ranks needs it: copy it there, or let --preload-files send it"
         raise LaunchError(f"there is no file {path} for {argv[0]}", todo=todo, code=EXIT_NOT_FOUND)
 
 

@@ -39,7 +39,7 @@ class LiveJob:
     def __init__(self, context: LaunchContext, entry: JobEntry) -> None:
         self._context = context
         self._activity = Activity(context.began)
-        self._since = context.loop.now()  # what was printed before is not known
+        self._since = context.loop.now()  # of ranks whose first output was too much to keep
         self._attempt = 1
         self._usage: UsageCollector | None = None
         self._before: dict[int, tuple[float, int]] = {}  # rank -> when it was last asked about, and its milliseconds
@@ -48,8 +48,11 @@ class LiveJob:
         context.observers.listen(self._activity.heard)
         context.observers.add(self._observe)
         job = context.interrupts.job
-        if job and not heard_before:
-            self._listen(job)
+        if job:
+            for frame in job.first_output.take():
+                self._activity.heard(frame.kind, frame.rank, frame.payload)
+            if not heard_before:
+                self._listen(job)
         self._socket = ControlSocket(context.loop, entry.folder, self.ask)
         context.observers.on_close(self._socket.close)
 

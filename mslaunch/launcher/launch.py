@@ -110,15 +110,20 @@ def make_context(loop: Loop, request: Request, caller: Caller) -> LaunchContext:
     shown = [] if progress == "no" else console.observers
     observers = Observers(began, [*shown, *caller.observers], console.info)
     jobid, secret = os.urandom(4).hex(), os.urandom(16).hex()
-    if request.monitor.asked or request.output.paths:
-        from mslaunch.launcher.monitoring.monitors import add_monitors
+    try:
+        if request.monitor.asked or request.output.paths:
+            from mslaunch.launcher.monitoring.monitors import add_monitors
 
-        add_monitors(loop, request, caller, observers, console, jobid)
-    if shown or progress in ("yes", "plain"):
-        from mslaunch.launcher.monitoring.status_line import add_status
+            add_monitors(loop, request, caller, observers, console, jobid)
+        if shown or progress in ("yes", "plain"):
+            from mslaunch.launcher.monitoring.status_line import add_status
 
-        add_status(loop, request, caller, observers, console)
-    grant = _grant(request, caller)
+            add_status(loop, request, caller, observers, console)
+        grant = _grant(request, caller)
+    except BaseException as error:
+        observers.emit(LaunchRefused, error)
+        observers.close()
+        raise
     interrupts.granted = grant.title if grant else ""
     made = LaunchContext(loop, caller, console, stdout, interrupts, links, observers, began, jobid, secret, grant)
     if caller.on_context:

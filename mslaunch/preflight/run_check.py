@@ -62,6 +62,7 @@ def run(request: Request, caller: Caller) -> Outcome:
         finally:
             attempt.close_agents()
             context.links.close()
+            context.observers.close()
             context.console.close()
         return Outcome(EXIT_FOUND if result.findings else 0, (), None, result.seconds)
 

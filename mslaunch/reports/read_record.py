@@ -39,7 +39,7 @@ _DIGITS = 30  # of a whole number; Python needs long for thousands of them
 
 def read_record(data: bytes) -> RecordedRun:
     """The record.  Raises `LaunchError`, whose `where` is for the caller to set, if it is wrong."""
-    fields = Fields(_decoded(data))
+    fields = Fields(decoded(data))
     _require_schema(fields)
     state = fields.line("state")
     if state not in STATES:
@@ -66,7 +66,8 @@ def read_record(data: bytes) -> RecordedRun:
     return run._replace(horizon=last_time(run))
 
 
-def _decoded(data: bytes) -> Any:
+def decoded(data: bytes) -> Any:
+    """What JSON the file has.  Raises `LaunchError` without a `where`."""
     import json
 
     if not data.strip():

@@ -98,5 +98,6 @@ def test_who_asks_too_early_or_too_late_is_told(loop: Loop) -> None:
     job.ask()
     job.end()
     assert len(job.texts) == 2, "an answer comes once, at the end of the job at the latest"
-    job.ask()
-    assert job.texts[2] == "mslaunch: no rank runs\n"
+    for count in (3, 4):  # also where the round before had no answer
+        job.ask()
+        assert job.texts[count - 1 :] == ["mslaunch: no rank runs\n"]

@@ -112,6 +112,11 @@ def test_waiting_has_a_bound_and_lines_go_where_they_are_wanted() -> None:
     assert quiet.outcome and quiet.outcome.ok
 
 
+def test_waiting_has_a_bound_also_while_ranks_print_without_a_pause() -> None:
+    with Launch(shell("yes"), np=1, on_line=lambda line: None) as job, pytest.raises(TimeoutError):
+        job.wait(0.2)
+
+
 def test_many_lines_are_whole_and_in_order() -> None:
     count, seen = 25_000, [0] * 4
     with Launch(python(PRINTS.format(count=count, width=20)), np=4, options=MANY) as job:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import os
 import signal
+import stat
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -141,8 +144,52 @@ def test_a_command_that_hangs_is_killed_and_changes_nothing(tmp_path: Path) -> N
 def test_a_command_that_fails_is_told_and_changes_nothing() -> None:
     done = launch("-n", 1, "--on-event", "false", "true").end()
     assert done.code == 0 and done.err == "mslaunch: --on-event: false ended with exit code 1\n"
-    done = launch("-n", 1, "--on-event", "/no/such/command", "true").end()
-    assert done.code == 0 and "/no/such/command cannot be run: No such file" in done.err
+
+
+@pytest.mark.parametrize("command", ["", " ", "no-such-program x", "/no/such/program", "./hook"])
+def test_a_command_that_is_not_there_refuses_the_launch(tmp_path: Path, command: str) -> None:
+    done = launch("-n", 1, "--events", tmp_path / "e", "--on-event", command, "sh", "-c", "echo ran").end()
+    assert done.code == 1 and done.out == b"" and "--on-event" in done.err and "Traceback" not in done.err
+
+
+def test_what_a_command_prints_goes_where_messages_go(tmp_path: Path) -> None:
+    script = tmp_path / "hook"
+    script.write_text("#!/bin/sh\necho told; echo wrong >&2\n")
+    script.chmod(0o755)
+    program = f"""
+from mslaunch.api import Launch, MessageEvent
+job = Launch(["true"], np=1, options=["--on-event", {str(script)!r}])
+print(sorted(event.text for event in job if isinstance(event, MessageEvent)))
+"""
+    run = [sys.executable, "-c", program]
+    done = subprocess.run(run, env=environment(), capture_output=True, timeout=60, check=False)
+    assert (done.stdout, done.stderr) == (b"['told', 'wrong']\n", b""), done
+
+
+@pytest.mark.parametrize("words", [("--metrics", "no/such/m"), ("--record", "file")])
+def test_what_is_refused_before_the_launch_begins_ends_too(tmp_path: Path, words: tuple[str, str]) -> None:
+    (tmp_path / "file").write_text("")
+    file = tmp_path / "events"
+    done = launch("-n", 1, "--events", file, words[0], tmp_path / words[1], "true").end()
+    assert done.code == 1
+    begin, end = events_of(file)
+    assert begin["event"] == "begin" and (end["event"], end["code"]) == ("end", 1) and words[0] in end["cause"]["text"]
+
+
+def test_a_check_writes_none_of_these_files(tmp_path: Path) -> None:
+    words = ("--events", "e", "--metrics", "m", "--record", "r", "--on-event", "false")
+    done = Job(["--check", *words, "-n", "1", "true"], environment(), cwd=tmp_path).end()
+    assert done.code == 0 and os.listdir(tmp_path) == [] and done.err == "", done
+
+
+def test_values_of_x_leave_words_of_the_format_alone(tmp_path: Path) -> None:
+    values = ["-x", "A=2026", "-x", "B=output", "-x", "C=ended", "-x", "D=begin", "-x", f"E={tmp_path}"]
+    done = launch("-n", 1, *values, "--events", tmp_path / "e", "--record", tmp_path, "sh", "-c", "exit 3").end()
+    assert done.code == 3
+    assert names(tmp_path / "e")[0] == "begin" and names(tmp_path / "e")[-1] == "end"
+    record = json.loads((tmp_path / "run.json").read_text())
+    assert record["state"] == "ended" and record["began"].startswith("20")
+    assert str(tmp_path) not in str(record["command"])
 
 
 def test_metrics_are_those_of_node_exporters_format(tmp_path: Path) -> None:
@@ -170,8 +217,25 @@ def test_no_link_is_followed(tmp_path: Path, option: str) -> None:
     victim, link = tmp_path / "victim", tmp_path / "link"
     victim.write_text("precious")
     link.symlink_to(victim)
-    launch("-n", 1, option, link, "true").end()
-    assert victim.read_text() == "precious"
+    done = launch("-n", 1, option, link, "true").end()
+    assert victim.read_text() == "precious" and done.code == 1 and option in done.err and link.is_symlink()
+
+
+def test_metrics_replace_regular_files_only(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "folder").mkdir()
+    for name in ("fifo", "folder"):
+        done = launch("-n", 1, "--metrics", tmp_path / name, "true").end()
+        assert done.code == 1 and "it is no regular file" in done.err, done
+    assert sorted(os.listdir(tmp_path)) == ["fifo", "folder"] and (tmp_path / "fifo").is_fifo()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED, needs root: a device of one's own")
+def test_a_device_is_written_to_and_stays(tmp_path: Path) -> None:
+    null = tmp_path / "null"
+    os.mknod(null, 0o666 | stat.S_IFCHR, os.makedev(1, 3))
+    assert launch("-n", 1, "--metrics", null, "true").end().code == 0
+    assert stat.S_ISCHR(null.lstat().st_mode) and os.listdir(tmp_path) == ["null"]
 
 
 def test_a_backend_refuses_what_it_cannot_tell(tmp_path: Path) -> None:

@@ -66,6 +66,7 @@ def test_a_job_in_a_terminal_can_be_asked(desk: JobCommands) -> None:
         assert top.code == 0 and head.startswith(f"job {entry.number}: 2 of 2 ranks running, attempt 1"), top
         assert columns.split()[:4] == ["RANK", "HOST", "PID", "STATE"] and len(rows) == 2
         assert [row.split()[0] for row in rows] == ["0", "1"] and all("running" in row for row in rows)
+        assert all(row.endswith(f"step 1 of {rank}") for rank, row in enumerate(rows)), "printed in the first second"
     stacks = desk.run("--stacks", str(entry.number))
     assert stacks.code == 0 and "ranks 0-1" in stacks.out.decode() + " " and "sh" in stacks.out.decode(), stacks
     assert "running" in desk.run("--status").out.decode()
@@ -229,3 +230,24 @@ def test_a_run_can_be_run_again_from_its_record(desk: JobCommands) -> None:
     without = {name: value for name, value in env.items() if name != "KEY"}
     refused = Job(["--rerun", str(desk.folder / "rec")], without, cwd="/").end()
     assert refused.code == 1 and "the value of KEY" in refused.err
+
+
+def test_a_value_of_x_is_put_back_wherever_it_stood(desk: JobCommands) -> None:
+    env = {**desk.env, "DATA": "/data of all"}
+    words = ["-n", "1", "-x", "DATA", "--record", "rec", "echo", "--dir=/data of all/x", "/data of all", "a=…(b"]
+    first = Job(words, env, cwd=desk.folder).end()
+    text = (desk.folder / "rec" / "run.json").read_text()
+    assert "/data of all" not in text and "--dir=…(DATA)/x" in text
+    again = Job(["--rerun", str(desk.folder / "rec")], env, cwd="/").end()
+    assert first.out == again.out == "--dir=/data of all/x /data of all a=…(b\n".encode()
+    refused = Job(["--rerun", str(desk.folder / "rec")], desk.env, cwd="/").end()
+    assert refused.code == 1 and "the value of DATA" in refused.err
+
+
+def test_a_record_of_somebody_else_does_no_harm(desk: JobCommands) -> None:
+    (desk.folder / "deep").write_text("[" * 200_000)
+    (desk.folder / "empty").write_text("")
+    for name in ("deep", "empty", "gate", "nowhere"):
+        done = Job(["--rerun", name], desk.env, cwd=desk.folder).end()
+        assert done.code == 1 and done.err.startswith(f"mslaunch: --rerun {name}: "), done
+        assert "Traceback" not in done.err

@@ -6,13 +6,17 @@ The record may be anybody's, the page is written as all files that the user name
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from mslaunch.cli.parser.options import Show
 from mslaunch.errors import LaunchError, UsageError
 from mslaunch.faststd import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from typing import Any, TypeVar
+
+    _T = TypeVar("_T")
+
     from mslaunch.reports.recorded_run import RecordedRun
 
 RECORD = "run.json"
@@ -65,17 +69,34 @@ def _beside(path: str) -> str:
     return base + ".html"
 
 
-def _read(path: str) -> RecordedRun:
+def _bytes(path: str) -> bytes:
     from mslaunch.host.files import read_bytes
-    from mslaunch.reports.read_record import MOST_BYTES, read_record
+    from mslaunch.reports.read_record import MOST_BYTES
 
     try:
-        data = read_bytes(path, most=MOST_BYTES)
+        return read_bytes(path, most=MOST_BYTES)
     except OSError as error:
         todo = "docs/report.md says where a launch writes it"
         raise LaunchError(f"cannot be read: {error.strerror or error}", path, todo) from None
+
+
+def record_fields(path: str) -> Any:
+    """What JSON a record has.  Raises `LaunchError`."""
+    from mslaunch.reports.read_record import decoded
+
+    return _of_file(path, decoded)
+
+
+def _read(path: str) -> RecordedRun:
+    from mslaunch.reports.read_record import read_record
+
+    return _of_file(path, read_record)
+
+
+def _of_file(path: str, understand: Callable[[bytes], _T]) -> _T:
+    data = _bytes(path)
     try:
-        return read_record(data)
+        return understand(data)
     except LaunchError as error:
         raise LaunchError(error.what, path, error.todo, error.code) from None
 

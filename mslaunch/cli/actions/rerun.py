@@ -1,6 +1,7 @@
 """--rerun: the command line of a run that is on record (`run.json`), to be run once more where it was run.
 
-The record has no values of variables.  Those that the command line set are taken from the environment.
+The record has no values of variables.  Those that the command line set are taken from the environment: where a word is
+`NAME=…`, and where one has `…(NAME)`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from mslaunch.datamodel.request import Request
 
 OPTION = "--rerun"
-_MUCH = 256 << 20  # bytes of a record
 _BLANK = "…"  # in place of a value, see `job_commands.recorded`
 _LISTS = ("mca_base_env_list", "OMPI_MCA_mca_base_env_list")
 
@@ -52,38 +52,49 @@ def command_line(
 
 
 def _record(path: str) -> dict[str, Any]:
-    import json
+    from mslaunch.cli.actions.report_command import record_fields
 
     if os.path.isdir(path):
         path = os.path.join(path, "run.json")
     where = f"{OPTION} {path}"
     try:
-        with open(path, encoding="utf-8") as file:
-            found: dict[str, Any] = json.loads(file.read(_MUCH))
-    except OSError as error:
-        raise LaunchError(f"cannot be read: {error.strerror}", where, "name a run.json") from None
-    except ValueError:
-        raise LaunchError("it is no record of a run", where, "name a run.json") from None
+        found = record_fields(path)
+    except LaunchError as error:
+        raise LaunchError(error.what, where, error.todo) from None
     command = found.get("command") if isinstance(found, dict) else None
     known = isinstance(command, list) and command and all(isinstance(word, str) for word in command)
     if not known or not isinstance(found.get("cwd"), str):
         raise LaunchError("it is no record of a run", where, "name a run.json")
     if found.get("schema") != 1:
         raise LaunchError("another version of mslaunch has written it", where, "use that version")
-    return found
+    return dict(found)
 
 
 def _word(words: Sequence[str], at: int, environ: Mapping[str, str]) -> str:
-    """A word of the command line, with the value that the record does not have."""
+    """A word of the command line, with the values that the record does not have."""
     word = words[at]
     before, blank, _ = word.rpartition(_BLANK)
     name = words[at - 1] if word == _BLANK and at else before[:-1].rpartition(" ")[2] if before[-1:] == "=" else ""
     if not blank or not name or word[len(before) :] != _BLANK:
-        return word
+        return _with_values(word, environ)
     if at and words[at - 1] in _LISTS:
         what = "the record does not have all of its list of variables"
         raise LaunchError(what, OPTION, f"type the command anew, with {words[at - 1]}")
+    return before + _value(name, environ)
+
+
+def _with_values(word: str, environ: Mapping[str, str]) -> str:
+    """A word that had values of variables in it, as in --data=…(DATA)/train."""
+    first, *rest = word.split(_BLANK + "(")
+    for part in rest:
+        name, closed, after = part.partition(")")
+        is_name = closed and name.isidentifier()
+        first += _value(name, environ) + after if is_name else _BLANK + "(" + part
+    return first
+
+
+def _value(name: str, environ: Mapping[str, str]) -> str:
     if name not in environ:
         what = f"the record does not have the value of {name}"
         raise LaunchError(what, OPTION, f"set it: {name}=VALUE mslaunch --rerun …")
-    return before + environ[name]
+    return environ[name]

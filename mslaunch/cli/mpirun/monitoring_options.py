@@ -16,7 +16,7 @@ MONITORING_OPTIONS = (
            "`end` in every case", MONITOR, "monitor.events", readers.text),
     Option(("on-event",), "CMD", "run this command, without a shell, when the launch fails, restarts, hangs or ends; "
            "it gets the event on its standard input, its name in MSLAUNCH_EVENT, and 10 seconds", MONITOR,
-           "monitor.on_event", readers.shell_words),
+           "monitor.on_event", readers.command),
     Option(("metrics",), "FILE", "keep metrics of the launch in a file for the textfile collector of Prometheus' "
            "node_exporter", MONITOR, "monitor.metrics", readers.text),
     Option(("progress",), "auto|yes|no|plain", "show a status line below the output: ranks, hosts, time, output rate, "

@@ -14,13 +14,6 @@ END, TELL = "Time and failure", "Information"  # groups of the mpirun dialect
 _NO_PROGRAM = ("true",)
 
 
-def _command(word: str) -> tuple[str, ...]:
-    words = readers.shell_words(word)
-    if not words or not words[0]:
-        raise readers.Expected("a command, such as 'nvidia-smi -L'")
-    return words
-
-
 CHECK_OPTIONS = (
     Option(("check",), "", "look at all hosts, at what the launch needs there and at the links between them, and start "
            "no rank: a table of what is wrong, and the commands that repair it; exit code 3 if there is anything. The "
@@ -28,7 +21,7 @@ CHECK_OPTIONS = (
     Option(("json",), "", "with --check: print what was found as JSON", TELL, "json", readers.on),
     Option(("health-check",), "CMD", "run a command on each host before each start of the ranks; a host on which it "
            "does not end with 0 counts as one that cannot be reached. CMD is split into words as by a shell, but no "
-           "shell runs it", END, "health_check", _command),
+           "shell runs it", END, "health_check", readers.command),
     Option(("health-check-timeout",), "SECONDS", "how long the command of --health-check may take", END,
            "health_timeout", readers.wait, "60"),
 )  # fmt: skip

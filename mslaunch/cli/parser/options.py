@@ -75,7 +75,7 @@ class UnknownOptionError(UsageError):
     """`written` is no option of `index`; `bare` is its name without dashes."""
 
     def __init__(self, written: str, bare: str, index: Index) -> None:
-        super().__init__("mslaunch has no such option", written, "--help lists them all")
+        super().__init__("mslaunch has no such option", written, "--help all lists them all")
         self.written = written
         self.bare = bare
         self.index = index

@@ -227,6 +227,14 @@ def shell_words(word: str) -> tuple[str, ...]:
         raise Expected("words quoted as in a shell", "close the quotation mark") from None
 
 
+def command(word: str) -> tuple[str, ...]:
+    """The words of a command, as `shell_words`, and at least one."""
+    words = shell_words(word)
+    if not words or not words[0]:
+        raise Expected("a command, such as 'nvidia-smi -L'")
+    return words
+
+
 def ranks(word: str) -> int:
     """-n.  To mpirun 0 means "all slots"; a computed 0 is more often a mistake, so it is refused."""
     try:

@@ -31,6 +31,28 @@ if TYPE_CHECKING:
     from mslaunch.runtime.loop import Loop
 
 _PIDS = 1 << 31
+_FIRST_OUTPUT = 1 << 20  # bytes
+
+
+class FirstOutput:
+    """What processes print until the job can be asked about its ranks (`jobs.live_job`), up to 1 MiB."""
+
+    def __init__(self) -> None:
+        self.wanted = True
+        self._room = _FIRST_OUTPUT
+        self._frames: list[frames.Frame] = []
+
+    def keep(self, frame: frames.Frame) -> None:
+        """The next output; what is too much is not kept, and nothing after it."""
+        self._room -= len(frame.payload)
+        self.wanted = self._room >= 0
+        if self.wanted:
+            self._frames.append(frame)
+
+    def take(self) -> list[frames.Frame]:
+        """All of it, once."""
+        kept, self._frames, self.wanted = self._frames, [], False
+        return kept
 
 
 class JobController:
@@ -50,10 +72,7 @@ class JobController:
         make_spawner: Callable[[Endpoint, RunningJob], Spawner] | None = None,
         records: JobWatcher | None = None,
     ) -> None:
-        """`stdin`: a descriptor, and the ranks that get what it has.
-
-        `write` takes what processes print instead of `output.write`; so does `records`, and the events of the job.
-        """
+        """`stdin`: a descriptor and its ranks; `write`, or `records` that sees events as well, replaces `output`."""
         self._loop = loop
         self.agents = agents
         self.state = state
@@ -63,6 +82,7 @@ class JobController:
         self._make_spawner = make_spawner
         self._records = records
         self._crashes: dict[tuple[str, str], list[str]] = {}  # errors of agents -> hosts
+        self.first_output = FirstOutput()
         self._stdin = Stdin(loop, stdin[0], stdin[1], self._send_stdin)
         self._pressure = BackPressure(agents, output, self.post)
         self.on_drained = self._pressure.drained
@@ -122,6 +142,8 @@ class JobController:
 
     def _on_output(self, node: int, frame: frames.Frame) -> None:
         self._pressure.came(node, frame.payload)
+        if self.first_output.wanted:
+            self.first_output.keep(frame)
         self.write(frame.kind, frame.rank, frame.payload)
         if frame.payload:
             self._pressure.written()
@@ -170,6 +192,9 @@ class JobController:
 
         It is called from the loop, perhaps before this returns.
         """
+        if self.state.finished:  # a round that the end has cut short would never be over
+            done("mslaunch: no rank runs\n")
+            return
         self._actions.stacks.asked.append(done)
         self.post(events.StacksAsked())
 

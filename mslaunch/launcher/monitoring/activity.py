@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 
+from mslaunch.datamodel.node_plan import SERVICE_BASE
 from mslaunch.faststd import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ class Activity:
         self.ranks: dict[int, RankActivity] = {}
         self.rate = OutputRate()
         self.size = 0  #: bytes of all attempts
+        self.last = 0.0  #: when a rank has printed last, in any attempt
         self._began = began
         self._now = now
 
@@ -77,6 +79,8 @@ class Activity:
         elif when - one.last > one.silence:
             one.silence = when - one.last
         one.last = when
+        if rank > SERVICE_BASE:
+            self.last = when
         one.size += size
         one.tail = data[-_TAIL:] if size >= _TAIL else (one.tail + data)[-_TAIL:]
         self.size += size

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 
+from mslaunch.errors import LaunchError
 from mslaunch.faststd import TYPE_CHECKING, signal
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ EVENTS = ("failed", "restart", "hang", "end")  #: for which it is run
 SECONDS = 10.0
 _AT_ONCE = 8  # commands that run at one time
 _LOOK = 0.05  # seconds
+_KILLED = 1.0  # seconds in which a process that was killed has to be gone; one that waits for a disk may not be
 _MUCH = 1 << 16  # bytes that a pipe takes at once (pipe(7))
 
 
@@ -33,8 +35,12 @@ class EventCommand:
         words: Sequence[str],
         environ: Mapping[str, str],
         cwd: str,
+        stderr: int,
         notice: Callable[[str], None],
     ) -> None:
+        """`stderr` gets what the command prints.  Raises `LaunchError` if there is no such program."""
+        _require_program(words[0], environ, cwd)
+        self._stderr = stderr
         self._loop = loop
         self._words = list(words)
         self._environ = environ
@@ -56,7 +62,8 @@ class EventCommand:
             process = subprocess.Popen(
                 self._words,
                 stdin=subprocess.PIPE,
-                stdout=2,
+                stdout=self._stderr,
+                stderr=self._stderr,
                 env={**self._environ, "MSLAUNCH_EVENT": name},
                 cwd=self._cwd,
                 start_new_session=True,
@@ -75,13 +82,16 @@ class EventCommand:
 
     def _watch(self, process: subprocess.Popen[bytes], deadline: float) -> None:
         """Look again and again whether it has ended: a launch in a thread gets no SIGCHLD."""
-        if process.poll() is None and self._loop.now() > deadline:
+        late = self._loop.now() - deadline
+        if late > 0 and process.poll() is None:
             self._tell(f"{self._words[0]} was killed, since it still ran after {SECONDS:g} seconds")
             try:
                 os.killpg(process.pid, signal.SIGKILL)
-            except OSError:
+            except OSError:  # it is another user's by now (sudo)
                 pass
-            process.wait()
+            if late > _KILLED:
+                self._running.remove(process)
+                return
         if process.poll() is None:
             self._loop.after(_LOOK, lambda: self._watch(process, deadline))
             return
@@ -96,4 +106,12 @@ class EventCommand:
 
     def close(self) -> None:
         """Wait for what still runs."""
-        self._loop.run(lambda: not self._running, SECONDS + 1.0)
+        self._loop.run(lambda: not self._running, SECONDS + _KILLED + 1.0)
+
+
+def _require_program(name: str, environ: Mapping[str, str], cwd: str) -> None:
+    """Raises `LaunchError` rather than when the first event comes."""
+    import shutil
+
+    if not shutil.which(os.path.join(cwd, name) if "/" in name else name, path=environ.get("PATH", os.defpath)):
+        raise LaunchError(f"there is no program {name!r}", OPTION, "give its whole path")

@@ -1,7 +1,7 @@
 """Events of a launch as JSON: an object for each record that observers get, described in docs/events.md.
 
-The values of -x are secrets as far as we know: they are blanked wherever they occur in a text.  A failure's details are
-left out, since they quote what ranks have printed.
+The values of -x are secrets as far as we know: they are blanked where they occur in a text or in the command.  A
+failure's details are left out, since they quote what ranks have printed.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 SCHEMA = 1  #: of events and of run.json; a change that readers must know of raises it
 BLANK = "…"
+#: fields that are sentences; others are names, times and words with a meaning of their own
+_TEXTS = frozenset(("text", "changed", "report"))
 _SHORT = 4  # a value of fewer characters, such as 1 or yes, is no secret, and would blank half of a text
 
 
@@ -31,28 +33,40 @@ def time_text(seconds: float) -> str:
 
 
 class SecretValues:
-    """The values of -x, which no text may contain."""
+    """The values of -x, by pairs of name and value, which no text of a record or an event may contain."""
 
-    def __init__(self, values: Iterable[str | None]) -> None:
-        self._values = sorted({value for value in values if value and len(value) >= _SHORT}, key=len, reverse=True)
+    def __init__(self, given: Iterable[tuple[str, str | None]]) -> None:
+        import re
 
-    def blanked(self, value: Any) -> Any:
-        """The same text, or list or object of texts, with values replaced."""
+        self._names: dict[str, str] = {}
+        for name, value in given:
+            if value and len(value) >= _SHORT:
+                self._names.setdefault(value, name)
+        longest_first = sorted(self._names, key=len, reverse=True)
+        self._any = re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
+
+    def blanked(self, facts: Facts) -> Facts:
+        """An object of a record, or an event: without these values in its texts and in the words of its command."""
+        return {key: self._of(key, value) for key, value in facts.items()}
+
+    def _of(self, key: str, value: Any) -> Any:
         if isinstance(value, str):
-            for secret in self._values:
-                value = value.replace(secret, BLANK)
-            return value
-        if isinstance(value, (list, tuple)):
-            return [self.blanked(item) for item in value]
+            return self._any.sub(BLANK, value) if key in _TEXTS else value
         if isinstance(value, dict):
-            return {key: self.blanked(item) for key, item in value.items()}
+            return self.blanked(value)
+        if isinstance(value, (list, tuple)):
+            return [self._word(item) if key == "command" else self._of(key, item) for item in value]
         return value
+
+    def _word(self, word: str) -> str:
+        """With the names of the variables, so that --rerun can put their values back."""
+        return self._any.sub(lambda found: f"{BLANK}({self._names[found[0]]})", word)
 
 
 def secret_values(request: Request, environ: Any) -> SecretValues:
     """Those of a launch: given on the command line, or by name, from `environ`."""
-    given = [value if value is not None else environ.get(name) for app in request.apps for name, value in app.env]
-    return SecretValues(given)
+    pairs = [pair for app in request.apps for pair in app.env]
+    return SecretValues((name, value if value is not None else environ.get(name)) for name, value in pairs)
 
 
 def cause_of(failure: Failure | None) -> Facts | None:

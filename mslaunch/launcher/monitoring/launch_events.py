@@ -224,6 +224,11 @@ class EventSource:
         self._thread.join()
         return JobEndEvent(self.outcome())
 
+    @property
+    def ended(self) -> bool:
+        """The launch is over, though not all may have been read."""
+        return self._end is not None
+
     def outcome(self) -> Outcome:
         """How the launch ended, once that was told.  Raises what ended it before anything was started."""
         if isinstance(self._end, BaseException):

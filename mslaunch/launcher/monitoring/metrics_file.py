@@ -104,10 +104,9 @@ class MetricsFile:
 
     def _write(self) -> None:
         now = self._loop.now()
-        last = max((one.last or 0.0 for one in self._activity.ranks.values()), default=0.0)
         values = {**self._values, "mslaunch_ranks_running": len(self._running)}
         values.update(mslaunch_update_time_seconds=_wall(), mslaunch_output_bytes_total=self._activity.size)
-        values["mslaunch_silence_seconds"] = round(max(0.0, now - self._began - last), 3)
+        values["mslaunch_silence_seconds"] = round(max(0.0, now - self._began - self._activity.last), 3)
         lines = []
         for name, (kind, help_text) in _METRICS.items():
             if name in values:

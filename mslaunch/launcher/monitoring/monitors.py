@@ -29,7 +29,7 @@ def add_monitors(
     loop: Loop, request: Request, caller: Caller, observers: Observers, console: Console, jobid: str
 ) -> None:
     """Add the observers of a launch that begins now.  Raises `LaunchError`."""
-    if request.do_not_launch or request.backend:
+    if request.do_not_launch or request.backend or request.check:
         return
     monitor, secrets = request.monitor, secret_values(request, caller.environ)
     wall = time.time() - (time.monotonic() - observers.began)
@@ -70,6 +70,12 @@ def _add_events(
 
     sinks: list[Sink] = []
     monitor = request.monitor
+    if monitor.on_event:
+        from mslaunch.launcher.monitoring.event_command import EventCommand
+
+        command = EventCommand(loop, monitor.on_event, caller.environ, caller.cwd, caller.stderr, console.info)
+        sinks.append(command.take)
+        observers.on_close(command.close)
     if monitor.events:
         from mslaunch.launcher.monitoring.event_file import EventFile
 
@@ -77,12 +83,6 @@ def _add_events(
         file.begin(wall, **{key: facts[key] for key in ("mslaunch", "command", "cwd", "host", "pid")})
         sinks.append(file.take)
         observers.on_close(file.close)
-    if monitor.on_event:
-        from mslaunch.launcher.monitoring.event_command import EventCommand
-
-        command = EventCommand(loop, monitor.on_event, caller.environ, caller.cwd, console.info)
-        sinks.append(command.take)
-        observers.on_close(command.close)
 
     def observe(record: Any) -> None:
         event = texts.of(record)

@@ -63,6 +63,8 @@ class RunRecord:
         try:
             os.makedirs(self._folder, exist_ok=True)
             os.close(create_own(self._path + ".new"))
+        except FileExistsError:
+            raise LaunchError(f"{self._folder} is no directory", OPTION, "name a directory, or a new one") from None
         except OSError as error:
             what = f"{self._path} cannot be written: {error.strerror}"
             raise LaunchError(what, OPTION, "name a directory that you can write") from None

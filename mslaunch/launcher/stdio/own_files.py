@@ -26,10 +26,34 @@ def create_own(path: str, flags: int = 0, folder: int | None = None) -> int:
 
 
 def replace_own(path: str, text: str, new: str) -> None:
-    """Write a file as a whole, so that no reader sees half of it: under the name `new` first.  Raises OSError."""
-    with os.fdopen(create_own(new), "w", encoding="utf-8", errors="replace") as file:
-        file.write(text)
-    os.replace(new, path)
+    """Write a file as a whole, so that no reader sees half of it: under the name `new` first.  Raises OSError.
+
+    Only a file that `open_own` would open is replaced; a character device is written to, as it is.
+    """
+    data = text.encode("utf-8", "replace")
+    try:
+        found = os.lstat(path)
+    except FileNotFoundError:
+        pass
+    else:
+        if stat.S_ISCHR(found.st_mode):
+            _write(open_own(path), data)
+            return
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(errno.EPERM, "it is no regular file")
+        _require_own(found)
+    fd = create_own(new)
+    try:
+        _write(fd, data)
+        os.replace(new, path)
+    except BaseException:
+        os.unlink(new)
+        raise
+
+
+def _write(fd: int, data: bytes) -> None:
+    with os.fdopen(fd, "wb") as file:
+        file.write(data)
 
 
 def open_own(path: str, flags: int = 0, folder: int | None = None) -> int:

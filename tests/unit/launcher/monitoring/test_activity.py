@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mslaunch.datamodel.node_plan import SERVICE_BASE
 from mslaunch.launcher.monitoring.activity import Activity, OutputRate
 from mslaunch.protocol.frames import STDOUT
 
@@ -44,3 +45,16 @@ def test_the_last_line_is_the_last_that_has_something() -> None:
     assert activity.ranks[0].last_line == "step 2"
     activity.heard(STDOUT, 1, b"x" * 5000 + b"\r 10 %\r 20 %")
     assert activity.ranks[1].last_line == " 20 %"
+
+
+def test_the_last_output_is_that_of_ranks_in_any_attempt() -> None:
+    clock = [1.0]
+    activity = Activity(0.0, lambda: clock[0])
+    activity.heard(STDOUT, 0, b"before")
+    activity.begin_attempt()
+    assert activity.last == 1.0 and activity.ranks == {}
+    clock[0] = 2.0
+    activity.heard(STDOUT, SERVICE_BASE, b"the scheduler still runs")
+    assert activity.last == 1.0
+    activity.heard(STDOUT, 3, b"after")
+    assert activity.last == 2.0
