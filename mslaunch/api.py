@@ -74,7 +74,8 @@ class Launch:
     """A launch that goes on while its events are read, one after the other, by `for`, `async for` or `wait`.
 
     It begins when it is entered (`with`, `async with`) or first read, in a thread of its own, and may be used from any
-    other.  Leaving the block early ends the job.  Ranks wait while nobody reads what they print.
+    other.  Leaving the block early ends the job, and so does dropping the object.  Ranks wait while nobody reads what
+    they print.
     """
 
     def __init__(
@@ -111,7 +112,10 @@ class Launch:
     def start(self) -> None:
         """Begin, unless it has begun."""
         if self._source is None:
+            import weakref
+
             self._source = EventSource(partial(_run, self._request), self._environ, os.getcwd(), self._word)
+            weakref.finalize(self, self._source.abandon).atexit = False
 
     def cancel(self) -> None:
         """End the job, as SIGTERM to the launcher would; a second time without grace.  From any thread."""

@@ -36,7 +36,18 @@ def refusal(unknown: UnknownOptionError) -> UsageError:
     near = _nearest(index, bare, 0.9 if one_letter else 0.6)
     if one_letter and not near:
         return glued(1)  # -xPATH, -Hnode1; not -foo
-    return UsageError(unknown.what, where, (f"did you mean {spelled(near)}?\n" if near else "") + unknown.todo)
+    likely = spelled(near) if near else ""
+    if dashes == "--":
+        first = _nearest_action(bare, near)
+        likely = f"--{first}, as the first word" if first else likely
+    return UsageError(unknown.what, where, (f"did you mean {likely}?\n" if likely else "") + unknown.todo)
+
+
+def _nearest_action(bare: str, near: str) -> str:
+    """The first word that is more like it than the option `near` is; "" if none is."""
+    names = [name for row in ACTIONS for name in row.names]
+    found = get_close_matches(bare.lower(), [*names, *([near] if near else [])], 1, 0.7)
+    return found[0] if found and found[0] in names else ""
 
 
 def _takes_value(index: Mapping[str, Option], name: str) -> bool:

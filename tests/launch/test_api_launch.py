@@ -117,6 +117,16 @@ def test_waiting_has_a_bound_also_while_ranks_print_without_a_pause() -> None:
         job.wait(0.2)
 
 
+def test_a_launch_that_is_dropped_ends_and_keeps_nothing() -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    job = Launch(shell("echo $$; sleep 1000"), np=1)
+    pid = next(int(event.text) for event in job if isinstance(event, LineEvent))
+    assert os.path.exists(f"/proc/{pid}")
+    del job
+    wait_until(lambda: not os.path.exists(f"/proc/{pid}"))
+    wait_until(lambda: len(os.listdir("/proc/self/fd")) <= before)
+
+
 def test_many_lines_are_whole_and_in_order() -> None:
     count, seen = 25_000, [0] * 4
     with Launch(python(PRINTS.format(count=count, width=20)), np=4, options=MANY) as job:

@@ -192,6 +192,32 @@ def test_values_of_x_leave_words_of_the_format_alone(tmp_path: Path) -> None:
     assert str(tmp_path) not in str(record["command"])
 
 
+def test_names_that_are_no_text_are_recorded_as_they_are(tmp_path: Path) -> None:
+    place = os.path.join(os.fsencode(tmp_path), b"ev\xff")
+    os.mkdir(place)
+    done = Job(["-n", "1", "--record", ".", "--events", "e", "true"], environment(), cwd=os.fsdecode(place)).end()
+    assert done.code == 0
+    record = json.loads(Path(os.fsdecode(place), "run.json").read_bytes())
+    assert os.fsencode(record["cwd"]) == place
+    assert os.fsencode(events_of(Path(os.fsdecode(place), "e"))[0]["cwd"]) == place
+    again = Job(["--rerun", os.fsdecode(place)], environment(), cwd="/").end()
+    assert again.code == 0
+
+
+def test_hosts_are_connected_for_the_attempt_that_follows(tmp_path: Path) -> None:
+    words = ["-n", 1, "--restart", "group", "--max-restarts", 1, "--events", tmp_path / "e", "false"]
+    assert launch(*words).end().code == 1
+    connected = [event["attempt"] for event in events_of(tmp_path / "e") if event["event"] == "connected"]
+    assert connected == [1, 2]
+
+
+def test_what_a_command_leaves_behind_ends_with_it(tmp_path: Path) -> None:
+    job = launch("-n", 1, "--on-event", f"sh -c 'sleep 1000 & echo $! >{tmp_path / 'pid'}; exit 0'", "true")
+    assert job.end().code == 0
+    pid = (tmp_path / "pid").read_text().strip()
+    wait_until(lambda: not os.path.exists(f"/proc/{pid}/exe"))
+
+
 def test_metrics_are_those_of_node_exporters_format(tmp_path: Path) -> None:
     file = tmp_path / "job.prom"
     done = launch("-n", 3, "--metrics", file, "sh", "-c", "echo four; [ $RANK = 0 ] && exit 5; exit 0").end()
@@ -202,6 +228,7 @@ def test_metrics_are_those_of_node_exporters_format(tmp_path: Path) -> None:
             name, _, rest = line.partition("{")
             values[name] = float(rest.rpartition(" ")[2])
     assert values["mslaunch_exit_code"] == 5 and values["mslaunch_up"] == 0 and values["mslaunch_ranks"] == 3
+    assert values["mslaunch_ranks_failed"] == 1, "those that mslaunch has ended did not fail"
     assert values["mslaunch_output_bytes_total"] == 15 and values["mslaunch_ranks_running"] == 0
 
 

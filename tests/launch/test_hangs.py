@@ -114,6 +114,8 @@ def test_a_file_that_changes_is_progress(run, tmp_path):
     ended = run([*words, "sleep", "1000"])
     assert ended.code == 110
     assert "for 1.5 seconds, and file has not changed (--hang-timeout)" in ended.err
+    ended = run(["-n", "1", "--hang-timeout", "1", "--progress-file", "flie", "sleep", "1000"])
+    assert ended.code == 110 and "for 1 second, and there is no flie (--progress-file)" in ended.err
 
 
 def test_a_report_ends_nothing(start):

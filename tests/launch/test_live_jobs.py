@@ -247,7 +247,13 @@ def test_a_value_of_x_is_put_back_wherever_it_stood(desk: JobCommands) -> None:
 def test_a_record_of_somebody_else_does_no_harm(desk: JobCommands) -> None:
     (desk.folder / "deep").write_text("[" * 200_000)
     (desk.folder / "empty").write_text("")
-    for name in ("deep", "empty", "gate", "nowhere"):
+    facts = {"schema": 1, "command": ["mslaunch", "-n", "1", "true"], "cwd": "/"}
+    for name, wrong in (
+        ("odd", {"cwd": "/\ud800"}), ("nul", {"cwd": "/\0"}), ("words", {"command": ["mslaunch", "\ud800"]}),
+        ("loop", {"command": ["mslaunch", "--rerun", "loop"]}), ("line", {"cwd": "/no\nmslaunch: all is well"}),
+    ):  # fmt: skip
+        (desk.folder / name).write_text(json.dumps({**facts, **wrong}))
+    for name in ("deep", "empty", "gate", "nowhere", "odd", "nul", "words", "loop", "line"):
         done = Job(["--rerun", name], desk.env, cwd=desk.folder).end()
         assert done.code == 1 and done.err.startswith(f"mslaunch: --rerun {name}: "), done
-        assert "Traceback" not in done.err
+        assert "Traceback" not in done.err and "\nmslaunch" not in done.err

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from mslaunch.errors import LaunchError, UsageError
+from mslaunch.errors import LaunchError, UsageError, printable
 from mslaunch.faststd import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -38,7 +38,8 @@ def command_line(
     try:
         os.chdir(record["cwd"])
     except OSError as error:
-        what = f"{record['cwd']}, where it was run, cannot be entered: {error.strerror}"
+        place = printable(record["cwd"]).replace("\n", "?")
+        what = f"{place}, where it was run, cannot be entered: {error.strerror}"
         raise LaunchError(what, f"{OPTION} {words[0]}", "make the directory, or type the command elsewhere") from None
     if not words[1:]:
         return recorded, name
@@ -62,12 +63,20 @@ def _record(path: str) -> dict[str, Any]:
     except LaunchError as error:
         raise LaunchError(error.what, where, error.todo) from None
     command = found.get("command") if isinstance(found, dict) else None
-    known = isinstance(command, list) and command and all(isinstance(word, str) for word in command)
-    if not known or not isinstance(found.get("cwd"), str):
+    words = [*command, found.get("cwd")] if isinstance(command, list) and command else [None]
+    if not all(map(_is_word, words)) or str(words[1]).startswith(OPTION):
         raise LaunchError("it is no record of a run", where, "name a run.json")
     if found.get("schema") != 1:
         raise LaunchError("another version of mslaunch has written it", where, "use that version")
     return dict(found)
+
+
+def _is_word(value: Any) -> bool:
+    """Whether a system call takes it (PEP 383)."""
+    try:
+        return isinstance(value, str) and b"\0" not in os.fsencode(value)
+    except UnicodeEncodeError:
+        return False
 
 
 def _word(words: Sequence[str], at: int, environ: Mapping[str, str]) -> str:

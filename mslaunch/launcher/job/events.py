@@ -100,6 +100,7 @@ class Hung(NamedTuple):
     then: str = "end"  # --on-hang
     stacks: bool = True  # those of the ranks are wanted
     file: str = ""  # --progress-file, which has not changed either
+    missing: bool = False  # it is not there
 
 
 class StacksAsked(NamedTuple):

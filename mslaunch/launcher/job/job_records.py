@@ -81,7 +81,7 @@ class JobRecords:
         elif isinstance(event, StacksShown) and ON_HANG in event.why:
             self._emit(HangFound, event.text)
         elif isinstance(event, Hung) and not event.stacks:
-            self._emit(HangFound, hung_text(event.seconds, event.file))
+            self._emit(HangFound, hung_text(event.seconds, event.file, event.missing))
 
         if not self._failed and self._state.failure and self._state.phase in (PREPARING, ENDING):
             self._failed = True

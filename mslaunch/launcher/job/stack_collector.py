@@ -79,7 +79,7 @@ class StackCollector:
 def _head(action: ShowStacks) -> str:
     """Why the stacks are shown."""
     if action.hung and ON_HANG in action.why:
-        return hung_text(action.hung.seconds, action.hung.file)
+        return hung_text(action.hung.seconds, action.hung.file, action.hung.missing)
     return (
         "before the ranks are ended because one has failed"
         if ON_FAILURE in action.why

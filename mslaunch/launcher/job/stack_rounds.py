@@ -168,7 +168,7 @@ class StackRounds:
         return event.then == "end" or (event.then == "restart" and not self._policy.rank_limit)
 
     def _failure(self, event: Hung, text: str = "") -> JobFailure:
-        facts = {"seconds": event.seconds, "file": event.file, "text": text, "again": event.then == "restart"}
+        facts = {**_facts(event), "text": text, "again": event.then == "restart"}
         return JobFailure(job_failure.HUNG, facts, code=EXIT_TIMEOUT)
 
     def _shown(self, event: events.StacksShown, running: bool) -> tuple[list[Any], JobFailure | None]:
@@ -184,7 +184,7 @@ class StackRounds:
 
     def _go_on(self, hung: Hung, odd: tuple[int, ...], text: str = "") -> tuple[list[Any], JobFailure | None]:
         """--on-hang report; or restart, of the ranks that do what the others do not, or of all."""
-        facts = {"seconds": hung.seconds, "file": hung.file}
+        facts = _facts(hung)
         if hung.then == "report":
             return [] if text else [Notify("hung", facts)], None
         ranks = [rank for rank in self._running() if rank.rank in odd or not odd]
@@ -194,3 +194,7 @@ class StackRounds:
             return [], self._failure(hung, text)
         notice = Notify("hung ranks", {**facts, "ranks": [rank.rank for rank in ranks]})
         return [notice, *(Kill(rank.rank, rank.node) for rank in ranks)], None
+
+
+def _facts(hung: Hung) -> dict[str, Any]:
+    return {"seconds": hung.seconds, "file": hung.file, "missing": hung.missing}

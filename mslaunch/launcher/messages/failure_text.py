@@ -203,12 +203,14 @@ def timeout_text(seconds: float, source: str) -> str:
 
 def _hung(facts: Facts) -> tuple[str, Details]:
     text = facts["text"]
-    return hung_text(facts["seconds"], facts["file"]) + " (--hang-timeout)", (text,) if text else ()
+    return hung_text(facts["seconds"], facts["file"], facts["missing"]) + " (--hang-timeout)", (text,) if text else ()
 
 
-def hung_text(seconds: float, file: str) -> str:
+def hung_text(seconds: float, file: str, missing: bool = False) -> str:
     """--hang-timeout; `file` is that of --progress-file."""
-    changed = f", and {printable(file)} has not changed" if file else ""
+    shown = printable(file)
+    changed = f", and there is no {shown} (--progress-file)" if missing else f", and {shown} has not changed"
+    changed = changed if file else ""
     return f"no rank has printed anything for {seconds:g} {'second' if seconds == 1 else 'seconds'}{changed}"
 
 

@@ -33,9 +33,9 @@ def notice_text(kind: str, facts: Mapping[str, Any], names: RankNames, hosts: Se
         when = f" in {delay:g} s" if delay else ""
         return f"{where}; started again{when}, {facts['number']} of {facts['limit']}"
     if kind == "hung":
-        return hung_text(facts["seconds"], facts["file"])
+        return hung_text(facts["seconds"], facts["file"], facts["missing"])
     if kind == "hung ranks":
-        what = hung_text(facts["seconds"], facts["file"])
+        what = hung_text(facts["seconds"], facts["file"], facts["missing"])
         return f"{what}; {names.names(facts['ranks'])} killed, to be started again"
     if kind == "spawn failed":
         return f"{names.name(facts['rank'])} {spawn_text(facts)}"

@@ -85,10 +85,7 @@ class EventCommand:
         late = self._loop.now() - deadline
         if late > 0 and process.poll() is None:
             self._tell(f"{self._words[0]} was killed, since it still ran after {SECONDS:g} seconds")
-            try:
-                os.killpg(process.pid, signal.SIGKILL)
-            except OSError:  # it is another user's by now (sudo)
-                pass
+            _kill_group(process)
             if late > _KILLED:
                 self._running.remove(process)
                 return
@@ -96,6 +93,7 @@ class EventCommand:
             self._loop.after(_LOOK, lambda: self._watch(process, deadline))
             return
         self._running.remove(process)
+        _kill_group(process)  # what it has left behind
         if process.returncode > 0:
             self._tell(f"{self._words[0]} ended with exit code {process.returncode}")
 
@@ -107,6 +105,13 @@ class EventCommand:
     def close(self) -> None:
         """Wait for what still runs."""
         self._loop.run(lambda: not self._running, SECONDS + _KILLED + 1.0)
+
+
+def _kill_group(process: subprocess.Popen[bytes]) -> None:
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except OSError:  # there is none, or it is another user's by now (sudo)
+        pass
 
 
 def _require_program(name: str, environ: Mapping[str, str], cwd: str) -> None:

@@ -63,7 +63,7 @@ class EventFile:
         """Write the first event, and start the process that writes the last if we cannot; `began` is wall time."""
         self.take("begin", self._texts.begin(**facts))
         cause = {"text": "the launcher was killed", "rank": None, "host": None, "code": 137}
-        last = self._texts.text("end", 0.0, {"attempt": None, "code": 137, "cause": cause})
+        last = self._texts.text("end", 0.0, {"attempt": None, "code": 137, "cause": cause})  # which one, nobody knows
         import json
 
         event = {**json.loads(last), "seconds": "@seconds@", "time": "@time@"}
@@ -72,7 +72,10 @@ class EventFile:
     def _start_keeper(self, message: bytes) -> None:
         import subprocess
 
-        reader, self._pipe = os.pipe()
+        try:
+            reader, self._pipe = os.pipe()
+        except OSError:  # no descriptor is left: the ranks will tell
+            return
         try:
             self._keeper = subprocess.Popen(
                 [sys.executable, "-I", "-S", "-c", _KEEPER],

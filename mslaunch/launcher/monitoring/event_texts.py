@@ -32,6 +32,18 @@ def time_text(seconds: float) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{int(seconds % 1 * 1000):03}Z"
 
 
+def json_text(value: Any, indent: int | None = None) -> str:
+    """JSON that can be written as UTF-8: names that are no UTF-8 (PEP 383) are escaped."""
+    import json
+
+    text = json.dumps(value, ensure_ascii=False, indent=indent)
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return json.dumps(value, indent=indent)
+    return text
+
+
 class SecretValues:
     """The values of -x, by pairs of name and value, which no text of a record or an event may contain."""
 
@@ -129,6 +141,8 @@ EVENTS: dict[type, tuple[str, Callable[[Any], Facts]]] = {
     ),
 }
 
+_PREPARING = ("connecting", "connected", "staging", "staged")
+
 
 class EventTexts:
     """Makes the events of one launch, which began at `wall`, in seconds since the epoch; each is JSON of one line."""
@@ -139,6 +153,7 @@ class EventTexts:
         self._secrets = secrets
         self._attempt = 1
         self._ended = False
+        self._between = False  # two attempts
 
     def begin(self, **facts: Any) -> str:
         """The first event."""
@@ -152,13 +167,15 @@ class EventTexts:
         name, facts = row
         if isinstance(record, (observers.AttemptStarted, observers.Restarting)):
             self._attempt = record.number
+            self._between = False
         self._ended = name == "end"
-        return name, self.text(name, record.time, {"attempt": self._attempt, **facts(record)})
+        # hosts are connected for the attempt that follows
+        attempt = self._attempt + (self._between and name in _PREPARING)
+        self._between = self._between or name == "attempt_ended"
+        return name, self.text(name, record.time, {"attempt": attempt, **facts(record)})
 
     def text(self, name: str, seconds: float, facts: Facts) -> str:
         """One event."""
-        import json
-
         when = {"seconds": round(seconds, 3), "time": time_text(self._wall + seconds)}
         event = {"event": name, "job": self._jobid, **when, **facts}
-        return json.dumps(self._secrets.blanked(event), ensure_ascii=False)
+        return json_text(self._secrets.blanked(event))

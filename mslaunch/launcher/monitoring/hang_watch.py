@@ -12,7 +12,7 @@ import os
 from mslaunch.datamodel.node_plan import is_service
 from mslaunch.errors import UsageError
 from mslaunch.faststd import TYPE_CHECKING
-from mslaunch.host.file_state import SECONDS, state_of
+from mslaunch.host.file_state import NOTHING, SECONDS, state_of
 from mslaunch.launcher.job import events
 from mslaunch.launcher.job.job_state import RUNNING
 from mslaunch.launcher.job.restart_policy import policy_of
@@ -153,7 +153,8 @@ class HangWatch:
         """A job hangs."""
         self._reports += 1
         if self._reports <= _REPORTS:
-            self._post(events.Hung(silence, self._then, self._stacks, self._file.name if self._file else ""))
+            name, missing = (self._file.name, self._file.state == NOTHING) if self._file else ("", False)
+            self._post(events.Hung(silence, self._then, self._stacks, name, missing))
         if self._then != "report":
             self._act()  # of ranks that are started again
         self._wait()
@@ -165,8 +166,8 @@ class _WatchedFile:
     def __init__(self, name: str, path: str) -> None:
         self.name = name  #: as the user wrote it
         self.began = 0.0  #: when the last look began
+        self.state: FileState | None = None  #: that of the last look that had an answer
         self._path = path
-        self._before: FileState | None = None
         self._found: list[FileState | None] = [None]
 
     def ask(self, now: float) -> None:
@@ -187,6 +188,6 @@ class _WatchedFile:
 
     def changed(self) -> bool:
         """Whether the last look found a change, as far as is known: not if it is the first, or got no answer."""
-        state, before = self._found[0] if self._found else None, self._before
-        self._before = state or before
+        state, before = self._found[0] if self._found else None, self.state
+        self.state = state or before
         return None not in (state, before) and state != before

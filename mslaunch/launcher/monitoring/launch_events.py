@@ -198,7 +198,7 @@ class EventSource:
             self._events.append(event)
             try:
                 os.write(self._wake, b".")
-            except BlockingIOError:  # the reader will be woken anyway
+            except (BlockingIOError, BrokenPipeError):  # the reader will be woken anyway, or there is none
                 pass
 
     # --- in the thread of the reader
@@ -208,6 +208,12 @@ class EventSource:
         with self._cancelled:
             if self._cancel >= 0:
                 os.write(self._cancel, b".")
+
+    def abandon(self) -> None:
+        """Nobody will read any more: end the launch."""
+        self.cancel()
+        while self._reading:
+            os.close(self._reading.popitem()[0])
 
     def take(self) -> LaunchEvent | None:
         """The next event; None: there is none yet.  Raises StopIteration after the last, or what ended the launch."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mslaunch.launcher.monitoring.activity import Activity
-    from mslaunch.runtime.loop import Loop
+    from mslaunch.runtime.loop import Loop, Timer
 
 OPTION = "--metrics"
 _SOON, _LATE = 1.0, 15.0  # seconds
@@ -32,7 +32,10 @@ _METRICS = {
     "mslaunch_hosts": ("gauge", "Hosts that are connected."),
     "mslaunch_ranks": ("gauge", "Ranks of the attempt."),
     "mslaunch_ranks_running": ("gauge", "Ranks that run."),
-    "mslaunch_ranks_failed": ("gauge", "Ranks of the attempt that ended with anything but 0."),
+    "mslaunch_ranks_failed": (
+        "gauge",
+        "Ranks of the attempt that failed, without those that mslaunch ended.",
+    ),
     "mslaunch_restarts_total": ("counter", "Starts of ranks, or of all of them, after the first."),
     "mslaunch_output_bytes_total": ("counter", "Bytes that ranks have printed."),
     "mslaunch_silence_seconds": ("gauge", "For how long no rank has printed anything."),
@@ -56,14 +59,15 @@ class MetricsFile:
         self._values: dict[str, float] = {"mslaunch_up": 1, "mslaunch_start_time_seconds": _wall()}
         self._values.update(dict.fromkeys(("mslaunch_attempt", "mslaunch_hosts", "mslaunch_ranks"), 0))
         self._values.update(dict.fromkeys(("mslaunch_ranks_failed", "mslaunch_restarts_total"), 0))
-        self._due = False
+        self._soon: Timer | None = None
+        self._late: Timer | None = None
         self._closed = False
         try:
             self._write()
         except OSError as error:
             what = f"{self._path} cannot be written: {error.strerror}"
             raise LaunchError(what, OPTION, "name a file in a directory that you can write") from None
-        self._later()
+        self._late = self._loop.after(_LATE, self._later)
 
     def observe(self, record: Any) -> None:
         """Note what a record says; the file follows within a second."""
@@ -79,22 +83,24 @@ class MetricsFile:
             values["mslaunch_restarts_total"] += record.starts > 1
         elif isinstance(record, observers.RankEnded) and not is_service(record.rank):
             self._running.discard(record.rank)
-            values["mslaunch_ranks_failed"] += record.code != 0
+            values["mslaunch_ranks_failed"] += record.code != 0 and not record.by_us
         elif isinstance(record, observers.LaunchEnded):
             values["mslaunch_exit_code"] = record.outcome.code
         elif isinstance(record, observers.LaunchRefused):
             values["mslaunch_exit_code"] = getattr(record.error, "code", 1)
-        if not self._due:
-            self._due = True
-            self._loop.after(_SOON, self._update)
+        if not self._soon:
+            self._soon = self._loop.after(_SOON, self._update)
 
     def _later(self) -> None:
         if not self._closed:
-            self._loop.after(_LATE, self._later)
             self._update()
 
     def _update(self) -> None:
-        self._due = False
+        """Write it now, and again when the time is over."""
+        for timer in (self._soon, self._late):
+            if timer:
+                timer.cancel()
+        self._soon, self._late = None, self._loop.after(_LATE, self._later)
         try:
             if not self._closed:
                 self._write()
@@ -119,6 +125,8 @@ class MetricsFile:
         self._values["mslaunch_up"] = 0
         self._update()
         self._closed = True
+        if self._late:
+            self._late.cancel()
 
 
 def _wall() -> float:

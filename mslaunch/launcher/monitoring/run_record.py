@@ -13,7 +13,7 @@ from mslaunch.errors import LaunchError
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.launcher import observers
 from mslaunch.launcher.monitoring.attempt_records import AttemptRecords
-from mslaunch.launcher.monitoring.event_texts import SCHEMA, cause_of, refusal, time_text
+from mslaunch.launcher.monitoring.event_texts import SCHEMA, cause_of, json_text, refusal, time_text
 from mslaunch.launcher.stdio.own_files import create_own, replace_own
 
 if TYPE_CHECKING:
@@ -27,15 +27,12 @@ if TYPE_CHECKING:
 
 NAME = "run.json"
 OPTION = "--record"
-_FOLDERS = (
-    "directory",
-    "rank_logs",
-    "outfile",
-)  # fields of the `OutputPolicy` that name a directory; the last if msrun's
+#: fields of the `OutputPolicy` that name a directory; the last is msrun's
+_FOLDERS = ("directory", "rank_logs", "outfile")
 
 
 class RunRecord:
-    """Observes a launch, and writes its record to `folder`; `facts` are known from the start (`LaunchFacts`)."""
+    """Observes a launch, and writes its record to `folder`; `facts` are known from the start (`launch_facts`)."""
 
     def __init__(
         self,
@@ -92,8 +89,6 @@ class RunRecord:
         self._write("ended")
 
     def _write(self, state: str) -> None:
-        import json
-
         self._facts["state"] = state
         self._attempts.refresh()
         rate = self._activity.rate
@@ -106,7 +101,7 @@ class RunRecord:
             "hangs": self._attempts.hangs,
         }
         try:
-            text = json.dumps(self._secrets.blanked(whole), ensure_ascii=False, indent=1)
+            text = json_text(self._secrets.blanked(whole), indent=1)
             replace_own(self._path, text + "\n", self._path + ".new")
         except OSError as error:
             if self._required or error.errno != 2:  # logs that could not be made have been told of

@@ -58,7 +58,12 @@ def _write(fd: int, data: bytes) -> None:
 
 def open_own(path: str, flags: int = 0, folder: int | None = None) -> int:
     """Open a file that exists, as it is.  Raises OSError, also if it is not the user's own."""
-    fd = os.open(path, _FLAGS | flags, dir_fd=folder)
+    try:
+        fd = os.open(path, _FLAGS | flags, dir_fd=folder)
+    except OSError as error:
+        if error.errno == errno.ELOOP and os.path.islink(path):
+            raise OSError(errno.ELOOP, "it is a link, and links are not followed") from None
+        raise
     try:
         _require_own(os.fstat(fd))
     except OSError:
