@@ -15,19 +15,23 @@ from typing import Any
 import pytest
 from launching import ROOT, memory_of, state_of, wait_until
 
-from mslaunch import Launch, LaunchError, launch
-from mslaunch.datamodel.outcome import Outcome
-from mslaunch.datamodel.request import Caller
-from mslaunch.launcher.monitoring.launch_events import (
+import mslaunch
+from mslaunch import (
     CauseEvent,
     EndEvent,
-    EventSource,
     JobEndEvent,
+    Launch,
+    LaunchError,
     LineEvent,
     MessageEvent,
     RestartEvent,
     StartEvent,
+    launch,
 )
+from mslaunch.datamodel.outcome import Outcome
+from mslaunch.datamodel.request import Caller
+from mslaunch.launcher.monitoring import launch_events
+from mslaunch.launcher.monitoring.launch_events import EventSource
 
 MANY = ["--oversubscribe"]
 PRINTS = "import os\nfor number in range({count}): print(os.environ['RANK'], number, 'x' * {width})"
@@ -130,6 +134,10 @@ def test_a_launch_that_is_dropped_ends_and_keeps_nothing() -> None:
     wait_until(lambda: len(os.listdir("/proc/self/fd")) <= before)
 
 
+async def turn() -> None:
+    """A task that has run once the loop of asyncio has gone round."""
+
+
 def test_threads_that_begin_and_read_it_share_one_job() -> None:
     job = Launch(python(PRINTS.format(count=2000, width=50)), np=1)
     seen: list[str] = []
@@ -160,7 +168,7 @@ def test_one_task_reads() -> None:
                     pass
 
             first = asyncio.ensure_future(read())
-            await asyncio.sleep(0)
+            await asyncio.ensure_future(turn())
             second = await asyncio.gather(read(), return_exceptions=True)
             first.cancel()
             await asyncio.gather(first, return_exceptions=True)
@@ -188,7 +196,7 @@ def test_a_task_that_is_cancelled_twice_leaves_no_job() -> None:
         for _ in range(2):
             task.cancel()
             for _ in range(3):  # it comes to where it waits
-                await asyncio.sleep(0)
+                await asyncio.ensure_future(turn())
         await asyncio.wait([task], timeout=60)
         assert task.cancelled()
         return pids
@@ -381,3 +389,12 @@ def test_what_is_like_a_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
         f"LineEvent hello from rank {rank} of 4" for rank in range(4)
     ]
     assert "exit code 0" in text and text.endswith("ended by SIGTERM\n")
+
+
+def test_all_kinds_of_events_are_public_and_in_the_docs() -> None:
+    kinds = [name for name in vars(launch_events) if name.endswith("Event") and name != "LaunchEvent"]
+    page = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
+    assert len(kinds) == 8
+    for name in kinds:
+        assert getattr(mslaunch, name) is getattr(launch_events, name) and name in mslaunch.__all__
+        assert f"| `{name}` |" in page
