@@ -101,6 +101,28 @@ def test_there_is_one_end_however_the_launcher_ends(tmp_path: Path, signum: int)
         assert events_of(file)[-1]["seconds"] > 0
 
 
+def test_a_reader_that_is_slow_gets_the_end_of_a_launcher_that_was_killed(tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+    writer = os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)
+    while True:
+        try:
+            os.write(writer, b"\n" * 4096)
+        except BlockingIOError:
+            break
+    os.close(writer)
+    job = launch("-n", 1, "--events", fifo, "sh", "-c", "echo ready; exec sleep 1000")
+    job.expect(b"ready")
+    job.send(signal.SIGKILL)
+    job.end()
+    with os.fdopen(reader, encoding="ascii") as lines:
+        os.set_blocking(reader, True)
+        told = [json.loads(line) for line in lines if line.strip()]
+    assert [event["event"] for event in told] == ["end"], "the others waited for the reader, too"
+    job.wait_gone()
+
+
 def test_a_restart_is_told_of_and_recorded(tmp_path: Path) -> None:
     file, rec = tmp_path / "events", tmp_path / "rec"
     words = ("-n", 2, "--restart", "group", "--max-restarts", 1, "--events", file, "--record", rec)

@@ -257,3 +257,5 @@ def test_a_record_of_somebody_else_does_no_harm(desk: JobCommands) -> None:
         done = Job(["--rerun", name], desk.env, cwd=desk.folder).end()
         assert done.code == 1 and done.err.startswith(f"mslaunch: --rerun {name}: "), done
         assert "Traceback" not in done.err and "\nmslaunch" not in done.err
+    (desk.folder / "python").write_text(json.dumps({**facts, "command": []}))
+    assert "was started from Python" in Job(["--rerun", "python"], desk.env, cwd=desk.folder).end().err
