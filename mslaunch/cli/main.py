@@ -25,7 +25,7 @@ from mslaunch.cli.dialects import (
     DialectRow,
     by_name,
     called_as,
-    marked,
+    selected,
 )
 from mslaunch.cli.parser.options import (
     POD_VARIABLES,
@@ -84,7 +84,7 @@ def parse(
     if argv and argv[0][:1] == "-":
         chosen, argv = _first(argv, environ)
         if chosen is None and row is None and name != INFO and argv:
-            chosen = marked(argv[0])
+            chosen = selected(argv)
         if chosen:
             row, name = chosen, OWN
     if name == INFO:

@@ -74,6 +74,7 @@ def test_a_rank_that_fails(tmp_path: Path) -> None:
     assert record["cause"].items() >= cause.items() and "rank 1 ended with exit code 7" in record["report"]
     one, two = record["attempts"][0]["ranks"]
     assert (two["code"], two["by_mslaunch"]) == (7, False) and (one["signal"], one["by_mslaunch"]) == (15, True)
+    assert one["silence"] == pytest.approx(one["ended"] - one["started"], abs=0.002) and one["first_output"] is None
     assert names(hook) == ["failed", "end"]
 
 
