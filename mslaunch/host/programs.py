@@ -87,7 +87,7 @@ def check_wdir(wdir: str) -> None:
     for met, problem in needs:
         if not met:
             what = f"the working directory {wdir} {problem}"
-            raise LaunchError(what, todo="make it there, or name another with --wdir", code=EXIT_NOT_STARTED)
+            raise LaunchError(what, todo="make it usable there, or name another with --wdir", code=EXIT_NOT_STARTED)
 
 
 def check_script(argv: Sequence[str], wdir: str) -> None:
