@@ -11,6 +11,7 @@ import os
 import time
 
 from mslaunch.faststd import TYPE_CHECKING, struct
+from mslaunch.jobs.private_folder import job_folder
 from mslaunch.runtime.fd_writer import Writer
 
 if TYPE_CHECKING:
@@ -69,7 +70,8 @@ class ControlSocket:
         for client in list(self._clients):
             client.close()
         try:
-            os.unlink(os.path.join(self._folder, NAME))
+            with job_folder(self._folder) as fd:
+                os.unlink(NAME, dir_fd=fd)
         except OSError:
             pass
 
@@ -184,8 +186,5 @@ def _connected(connection: socket.socket, folder: str) -> bool:
 
 def _at(folder: str, act: Callable[[str], Any]) -> None:
     """`bind` or `connect` there by a descriptor: the address of a UNIX socket has room for 107 bytes only."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with job_folder(folder) as fd:
         act(f"/proc/self/fd/{fd}/{NAME}")
-    finally:
-        os.close(fd)

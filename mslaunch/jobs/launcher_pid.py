@@ -10,6 +10,7 @@ from mslaunch.faststd import NamedTuple, signal
 from mslaunch.host.processes import read, stat_fields
 
 _POLL_SECONDS = 0.01  # where the kernel has no event for the end of a process
+_LONGEST = 86400.0  # seconds of one poll(), which takes no more than an int of milliseconds
 
 
 class ProcessIdentity(NamedTuple):
@@ -54,7 +55,7 @@ class ProcessIdentity(NamedTuple):
                 else:
                     poller = select.poll()  # select() takes no descriptor above 1023
                     poller.register(fd, select.POLLIN)
-                    poller.poll(left * 1000)
+                    poller.poll(min(left, _LONGEST) * 1000)
         finally:
             _close(fd)
         return True
