@@ -176,6 +176,21 @@ def ask(folder: str, question: dict[str, Any], seconds: float = SECONDS) -> dict
     return answer
 
 
+def listens(folder: str) -> bool:
+    """Whether a launcher listens there, as far as can be known."""
+    import socket
+
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.setblocking(False)
+        try:
+            _connected(connection, folder)
+        except (FileNotFoundError, ConnectionRefusedError):
+            return False
+        except OSError:
+            pass
+    return True
+
+
 def _connected(connection: socket.socket, folder: str) -> bool:
     try:
         _at(folder, connection.connect)

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 VARIABLE = "MSLAUNCH_JOBS"  #: names another directory
 KEPT = 100  #: jobs that have ended and are still listed, at most
 DAYS = 7  #: and for how long
+_LASTING = ("starting", "running", "unknown")  # states of jobs that may go on
 _LOCK_SECONDS = 5.0
 _POLL_SECONDS = 0.01
 _LOCK = "lock"
@@ -88,19 +89,29 @@ class JobEntry:
 
     @property
     def state(self) -> str:
-        """`starting`, `running`, `ended`, or `killed`: the launcher is gone without a note of how the job ended."""
+        """`starting`, `running`, `ended`, or `killed`: the launcher is gone without a note of how the job ended.
+
+        `unknown`: it was started in another PID namespace, as of a container, and has noted no end.
+        """
         gone: ProcessIdentity | None = None
         while "code" not in self.facts and self.process != gone and not self.process.lives:
             gone = self.process
             self.reload()  # it may just have ended, or the process was the command, which the launcher has replaced
         if "code" in self.facts:
             return "ended"
+        if self.process.elsewhere:
+            return "unknown"
         return "killed" if self.process == gone else "running" if "running" in self.facts else "starting"
+
+    @property
+    def lasts(self) -> bool:
+        """It may go on: it has noted no end, and its launcher was not seen to be gone."""
+        return self.state in _LASTING and (self.known or not self.process.elsewhere)
 
     @property
     def gone(self) -> bool:
         """Its launcher, which nobody had detached, was killed: the entry would have been removed at its end."""
-        return "foreground" in self.facts and not self.process.lives
+        return "foreground" in self.facts and not self.process.lives and not self.process.elsewhere
 
     @property
     def since(self) -> float:
@@ -207,9 +218,13 @@ class JobRegistry:
         for name in os.listdir(fd):
             if name.startswith("new-"):  # its process was killed
                 remove_folder(os.path.join(registry, name))
-        over = [entry for entry in self.entries() if entry.state in ("ended", "killed")]
+        entries, expired = self.entries(), time.time() - DAYS * 86400
+        over = [entry for entry in entries if entry.state in ("ended", "killed")]
         for at, entry in enumerate(sorted(over, key=lambda entry: -entry.since)):
-            if at >= KEPT - 1 or entry.since < time.time() - DAYS * 86400:
+            if at >= KEPT - 1 or entry.since < expired:
+                entry.remove()
+        for entry in entries:
+            if entry.state == "unknown" and entry.since < expired and not _listens(entry):
                 entry.remove()
 
 
@@ -299,6 +314,13 @@ def _facts_in(registry: int, name: str) -> dict[str, Any] | None:
             return job_file.read_facts(fd)
     except OSError:  # it has been removed
         return None
+
+
+def _listens(entry: JobEntry) -> bool:
+    """Whether the launcher of a job answers questions: that is seen from other PID namespaces, too."""
+    from mslaunch.jobs.control_socket import listens
+
+    return listens(entry.folder)
 
 
 def _last_number(registry: str) -> int:

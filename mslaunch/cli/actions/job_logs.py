@@ -142,7 +142,7 @@ def _follow(entry: JobEntry, ranks: set[int] | None, paths: dict[str, str]) -> N
         sys.stdout.flush()
         if over:
             return
-        over = entry.state not in ("starting", "running")
+        over = not entry.lasts
         if not over:
             time.sleep(_POLL)
             entry.reload()

@@ -50,7 +50,7 @@ def stacks(words: Sequence[str], environ: Mapping[str, str]) -> Show:
 
 def _ask(entry: JobEntry, what: str, option: str) -> dict[str, Any]:
     job = f"job {entry.number}"
-    if entry.state not in ("starting", "running"):
+    if not entry.lasts:
         raise LaunchError("it has ended", job, f"mslaunch --status {entry.number} shows how, if it was detached")
     try:
         answer = control_socket.ask(entry.folder, {"ask": what})

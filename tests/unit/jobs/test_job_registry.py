@@ -7,6 +7,7 @@ import json
 import os
 import resource
 import signal
+import socket
 import stat
 import struct
 import subprocess
@@ -27,6 +28,7 @@ from mslaunch.errors import LaunchError, UsageError
 from mslaunch.jobs import job_file, job_registry
 from mslaunch.jobs.job_registry import JobEntry, JobRegistry
 from mslaunch.jobs.launcher_pid import ProcessIdentity, process
+from mslaunch.jobs.private_folder import job_folder
 
 
 @pytest.fixture
@@ -285,6 +287,51 @@ def test_without_pidfd_the_pid_is_used(launcher: subprocess.Popen[bytes], monkey
     monkeypatch.delattr(os, "pidfd_open")
     real = process(launcher.pid)
     assert real and real.send(signal.SIGTERM) and real.wait(9) and not real.lives
+
+
+def test_a_job_of_another_container_is_neither_judged_nor_signalled(
+    environ: dict[str, str], launcher: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its process id belongs to somebody else here, or to nobody; boot and start may even be the same."""
+    far = me()._replace(namespace="pid:[1]")
+    for found in (far, far._replace(start="1"), far._replace(pid=launcher.pid)):
+        assert found.elsewhere and not found.lives and not found.send(signal.SIGKILL)
+    now = time.time()
+    add(environ, process=far._replace(start="1"), foreground=True, running=now)
+    add(environ, process=process(launcher.pid)._replace(namespace="pid:[1]"), running=now)  # type: ignore[union-attr]
+    assert numbers(environ) == [1, 2]
+    assert [row.split()[1] for row in job_commands.status([], environ).text.splitlines()[1:]] == ["unknown"] * 2
+    shown = job_commands.status(["2"], environ)
+    assert shown.code == 0 and "job 2 may run: it was started in another container" in shown.text
+    assert "--stop" not in shown.text and "launcher: process" not in shown.text
+    assert JobRegistry(environ).find(str(launcher.pid)) is None
+    with pytest.raises(LaunchError, match="another container") as caught:
+        job_commands.stop(["2"], environ)
+    assert caught.value.where == "job 2" and "--stop 2 there" in caught.value.todo
+    assert launcher.poll() is None
+    JobRegistry(environ).entries()[1].note(ended=1.0, code=3, how="rank 1 failed")
+    assert "ended at" in job_commands.stop(["2"], environ).text
+
+
+def test_a_job_of_another_boot_or_without_a_namespace_is_judged(environ: dict[str, str]) -> None:
+    add(environ, process=me()._replace(namespace="pid:[1]", boot="old"))
+    add(environ, process=list(me())[:3])  # of an earlier version
+    add(environ, process=me()._replace(namespace=""))
+    assert [entry.state for entry in JobRegistry(environ).entries()] == ["killed", "starting", "starting"]
+
+
+def test_a_job_of_another_container_expires_if_nobody_listens(environ: dict[str, str]) -> None:
+    far, old = me()._replace(namespace="pid:[1]"), time.time() - 8 * 86400
+    entries = [add(environ, process=far, running=time.time()) for _ in range(4)]
+    with socket.socket(socket.AF_UNIX) as heard, socket.socket(socket.AF_UNIX) as closed:
+        for entry, bound in ((entries[0], heard), (entries[1], closed)):
+            with job_folder(entry.folder) as fd:
+                bound.bind(f"/proc/self/fd/{fd}/control")
+        heard.listen()
+        for entry in entries[:3]:
+            entry.note(running=old)
+        add(environ)
+        assert numbers(environ) == [1, 4, 5]
 
 
 # --- --status and --stop
