@@ -92,6 +92,22 @@ def test_time_and_memory_are_those_of_all_hosts(desk: JobCommands) -> None:
     assert all(row[5] == "%" and 100 < float(row[6]) < 400 and row[7] == "MB" for row in rows), rows
 
 
+def test_two_who_ask_at_once_see_the_same_load(desk: JobCommands) -> None:
+    job = desk.start("-n", 1, sys.executable, "-S", "-c", "print('step', flush=True)\nwhile True: pass")
+    job.expect(b"step")
+    folder = desk.entered().folder
+    wait_until(lambda: control_socket.ask(folder, {"ask": "top"})["ranks"][0]["cpu"] > 5)
+    fd = os.open(folder, os.O_RDONLY)
+    with socket.socket(socket.AF_UNIX) as first, socket.socket(socket.AF_UNIX) as second:
+        for client in (first, second):
+            client.connect(f"/proc/self/fd/{fd}/control")
+        for client in (first, second):
+            client.sendall(b'{"ask": "top"}\n')
+        loads = [json.loads(client.makefile().readline())["ranks"][0]["cpu"] for client in (first, second)]
+    os.close(fd)
+    assert loads[0] == loads[1] > 5
+
+
 def test_logs_are_followed_until_the_job_has_ended(desk: JobCommands) -> None:
     job = desk.start("-n", 2, "--output-filename", "logs", *WAITS)
     job.expect(b"step 1", 2)

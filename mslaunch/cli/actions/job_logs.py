@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from mslaunch.cli.actions.job_commands import find_job
 from mslaunch.cli.parser.options import Show
-from mslaunch.errors import LaunchError, UsageError, reason
+from mslaunch.errors import LaunchError, UsageError
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.jobs.job_registry import JobEntry
 
@@ -151,7 +151,7 @@ def _opened(path: str) -> IO[bytes]:
     except (FileNotFoundError, NotADirectoryError):
         fd = os.open(os.devnull, _OPEN)
     except OSError as error:
-        raise LaunchError(f"the log file cannot be read: {reason(error)}", path) from None
+        raise LaunchError(f"the log file cannot be read: {error.strerror}", path) from None
     return open(fd, "rb", 0)
 
 
