@@ -13,6 +13,7 @@ import time
 from mslaunch.faststd import TYPE_CHECKING, signal
 from mslaunch.jobs.launcher_pid import process
 from mslaunch.jobs.live_job import listen
+from mslaunch.jobs.private_folder import job_folder
 from mslaunch.launcher.messages.failure_text import interrupted_text
 from mslaunch.launcher.observers import AllStarted, LaunchEnded, Waiting
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
     Launch = Callable[[Observer, Callable[[Any], None]], Outcome]
     Runner = Callable[[Callable[[], int]], int]  # prints what an act refuses; returns the exit code
+
+_OPEN_LOG = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
 
 
 RELAYED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  #: what the command hands on to the launcher
@@ -57,7 +60,8 @@ def run(entry: JobEntry, launch: Launch, run_reported: Runner, writer: int) -> i
     The signals of `RELAYED` are blocked until there is somebody who takes them.
     """
     null = os.open("/dev/null", os.O_RDONLY)
-    log = os.open(entry.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    with job_folder(entry.folder) as folder:
+        log = os.open(os.path.basename(entry.log), _OPEN_LOG, 0o600, dir_fd=folder)
     for fd, target in ((null, 0), (log, 1), (log, 2)):
         os.dup2(fd, target)
     os.close(null)
