@@ -136,6 +136,7 @@ MISTAKES = {
     "a program that nothing waits for": "-n 1 a : -n 1 --ready 6379 b",
     "no time to listen": "-n 1 --ready 6379 --ready-timeout 0 a : b",
     "a port to wait for, with Open MPI": "--backend openmpi -n 1 --ready 6379 a : b",
+    "a check, with Open MPI": "--backend openmpi --check a",
     "a scheduler without a port": "--scheduler node01: a",
     "a first word in a later place": "-n 1 --man a",
     "a file of -am that is missing": "-am notune a",
