@@ -213,13 +213,12 @@ def _launched(request: Request, argv: Sequence[str], called: str) -> int:
     from mslaunch.launcher.launch import MANAGERS, run
 
     granting = any(variable in os.environ for variable, _ in MANAGERS.values())
-    if request.check:
+    if request.backend:
+        from mslaunch.backends.backend_table import run
+    elif request.check:
         from mslaunch.preflight.run_check import run
 
         request = request._replace(detach=False)
-    elif request.backend:
-        from mslaunch.backends.backend_table import run
-
     caller = Caller(os.environ, _cwd(), command=lambda: _recorded(request, argv, called))
     if request.names_hosts or granting:  # not for `api.launch`: the process is its caller's
         from mslaunch.runtime.reused_memory import reuse_freed_memory
