@@ -64,6 +64,7 @@ class ProgramFacts(NamedTuple):
     prefix: str = ""  # where that Python's packages are
     modules: tuple[str, ...] = ()  # that the script imports
     versions: tuple[str, ...] = ()  # of each; "": it is there, and has none; "-": it is not there
+    packages: tuple[str, ...] = ()  # what pip calls that which has the module; "": not known
 
 
 class Listening(NamedTuple):

@@ -89,21 +89,48 @@ def test_a_script_its_interpreter_and_packages(agent: TestedAgent, tmp_path: Pat
     assert (found.error, found.script, found.python) == ("", "train.py", sys.version.split()[0])
     versions = dict(zip(found.modules, found.versions))
     assert versions == {"hypothesis": hypothesis.__version__, "mine": "", "nowhere_at_all": "-"}
+    assert found.packages == ("hypothesis", "", "")
     (again,) = programs(agent, sys.executable, "train.py", wdir=str(tmp_path))
     assert again.digest == found.digest != ""
     script.write_text("pass\n")
     assert programs(agent, sys.executable, "train.py", wdir=str(tmp_path))[0].digest != found.digest
 
 
-def test_a_package_whose_name_is_not_that_of_its_module(agent: TestedAgent, tmp_path: Path) -> None:
-    (tmp_path / "Some_Thing-3.1.dist-info").mkdir()
-    (tmp_path / "Some_Thing-3.1.dist-info" / "top_level.txt").write_text("other\nthing\n")
+@pytest.mark.parametrize(
+    ("about", "files", "expected"),
+    [
+        ("Some_Thing-3.1.dist-info", {"top_level.txt": "other\nthing\n"}, ("3.1", "Some_Thing")),
+        ("some-3.1.dist-info", {"RECORD": "a.py,,\nthing/b.py,,\n", "METADATA": "Name: S.T\n"}, ("3.1", "S.T")),
+        ("some-3.1.dist-info", {"RECORD": "thing.cpython-311.so,sha256=0,0\n"}, ("3.1", "some")),
+        ("S.egg-info", {"top_level.txt": "thing\n", "PKG-INFO": "Name: S\nVersion: 4\n\nVersion: 5"}, ("4", "S")),
+        ("Thing-3.1.dist-info", {}, ("3.1", "Thing")),
+        ("thing-3.1.dist-info", {"RECORD": "other.py,,\n"}, ("3.1", "")),
+    ],
+)  # fmt: skip
+def test_a_package_whose_name_is_not_that_of_its_module(
+    agent: TestedAgent, tmp_path: Path, about: str, files: dict[str, str], expected: tuple[str, str]
+) -> None:
+    (tmp_path / about).mkdir()
+    for name, text in {"METADATA": "Version: 3.1\n", **files}.items():
+        (tmp_path / about / name).write_text(text)
+    if "PKG-INFO" in files:
+        (tmp_path / about / "METADATA").unlink()
     (tmp_path / "thing.py").write_text("")
     script = tmp_path / "a.py"
     script.write_text("#!/usr/bin/env python3\nimport thing\n")
     script.chmod(0o755)
     (found,) = programs(agent, str(script))
-    assert (found.modules, found.versions) == (("thing",), ("3.1",))
+    assert (found.modules, found.versions, found.packages) == (("thing",), expected[:1], expected[1:])
+
+
+def test_a_module_that_two_packages_have_has_no_name_for_pip(agent: TestedAgent, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / f"{name}-3.1.dist-info").mkdir()
+        (tmp_path / f"{name}-3.1.dist-info" / "RECORD").write_text(f"shared/{name}.py,,\n")
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "a.py").write_text("import shared.one\n")
+    (found,) = programs(agent, sys.executable, "a.py", wdir=str(tmp_path))
+    assert (found.modules, found.packages) == (("shared",), ("",))
 
 
 @pytest.mark.parametrize(
