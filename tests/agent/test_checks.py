@@ -34,7 +34,7 @@ def host(agent: TestedAgent, ranks: int = 1, ports: tuple[int, ...] = ()) -> mes
 
 
 def programs(agent: TestedAgent, *argv: str, **app: Any) -> list[messages.ProgramFacts]:
-    made = plan(*argv, env=("PATH=" + os.environ.get("PATH", os.defpath),))
+    made = plan(*argv, env=("PATH=" + os.environ.get("PATH", os.defpath), *app.pop("env", ())))
     made = made._replace(apps=(AppPlan(argv, app.pop("wdir", "/"), **app),))
     return messages.unpack_programs(ask(agent, "", raw=b"programs\n" + control.pack_plan(made)))
 
@@ -252,6 +252,16 @@ def test_commands_and_their_ends(agent: TestedAgent) -> None:
     assert command(agent, "sh", "-c", "kill -9 $$").code == 137
     assert "was not found" in command(agent, "nothing-like-this").error
     assert command(agent, "true") == ("", 0, "")
+
+
+def test_a_command_runs_where_the_agent_began_whatever_was_asked_before(agent: TestedAgent, tmp_path: Path) -> None:
+    before = command(agent, "pwd").output
+    (tmp_path / "a.py").write_text("import relative\n")
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "relative.py").write_text("")
+    (found,) = programs(agent, sys.executable, "a.py", env=("PYTHONPATH=lib",), wdir=str(tmp_path))
+    assert (found.modules, found.versions) == (("relative",), ("",))  # the interpreter was asked in that directory
+    assert command(agent, "pwd").output == before != f"{tmp_path}\n"
 
 
 def test_of_much_output_the_end_is_kept(agent: TestedAgent) -> None:

@@ -106,6 +106,15 @@ def test_check_of_a_launch_that_would_fail(launch: Any, tmp_path: Path) -> None:
     assert found["directory"]["repair"][0] == f"mkdir -p {tmp_path / 'none'}"
 
 
+def test_the_command_runs_in_the_same_directory_with_and_without_check(launch: Any, tmp_path: Path) -> None:
+    log, other = tmp_path / "log", tmp_path / "other"
+    other.mkdir()
+    words = ("--health-check", f"sh -c 'pwd >> {log}'", "--wdir", other, "-n", 1, sys.executable, "-c", "pass")
+    assert (launch(*words).code, launch("--check", *words).code) == (0, 0)
+    first, second = log.read_text().splitlines()
+    assert first == second != str(other)
+
+
 def test_logs_that_cannot_be_written(launch: Any, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     ended = launch("--check", "--output-filename", tmp_path / "file" / "logs", "-n", 1, "true")

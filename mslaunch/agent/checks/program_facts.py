@@ -190,8 +190,7 @@ def _ask(context: AgentContext, probe: _InterpreterQuestion, answered: Callable[
         answered(probe.facts if late or code else _told(probe.facts, output.decode("utf-8", "replace")))
 
     try:
-        os.chdir(probe.wdir)
-        run_command(context.loop, probe.argv, probe.env, _SECONDS, _KEPT, ended)
+        run_command(context.loop, probe.argv, probe.env, _SECONDS, _KEPT, ended, probe.wdir)
     except OSError:
         answered(probe.facts)
 
