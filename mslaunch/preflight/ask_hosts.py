@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 _SECONDS = 10.0  # for facts
-_ROUND = 8.0  # for a round of measurements, which are bounded by the agents, too
+_ROUND = messages.LINK_SECONDS + 2  # for a round of measurements
 _TRANSFER = 0.03  # seconds of a transfer
 _AGAIN = (0.15, 0.4)  # and of those that decide about an odd link: others may keep its hosts busy for a while
 _GIVEN_UP = 3  # links of a host that lead nowhere, after which its others are not tried

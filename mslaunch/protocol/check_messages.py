@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 #: the words: facts of the host; what its ranks would run; a port for measurements; a measurement; a command
 HOST, PROGRAMS, LISTEN, MEASURE, COMMAND = "host", "programs", "listen", "measure", "command"
 
+LINK_SECONDS = 6.0  #: after which an agent gives up a measurement
 _LONGEST = 1 << 16  # bytes of an answer (`frames.UP`)
 
 
