@@ -22,7 +22,7 @@ from mslaunch.preflight.ask_hosts import HostSurvey
 from mslaunch.preflight.check_records import Finding, HostReport
 from mslaunch.preflight.compare_hosts import HERE, differences
 from mslaunch.preflight.host_findings import full_disk, of_host
-from mslaunch.preflight.link_findings import link_findings
+from mslaunch.preflight.link_findings import deaf_hosts, link_findings
 from mslaunch.preflight.report_text import CheckResult, as_json, as_text
 from mslaunch.runtime.loop import Loop
 
@@ -94,11 +94,13 @@ class _Check:
         well = [report for report in reports if not report.error]
         links, rounds = survey.links([report.name for report in well], _draw)
         reports = self._health(reports, agents, survey)
+        by_name = {node.name: node for node in nodes}
         findings = [
             *self._findings,
             *(finding for report in reports for finding in of_host(report, self._request)),
             *differences(reports),
-            *link_findings(links, {node.name: node for node in nodes}),
+            *deaf_hosts(survey.deaf, by_name),
+            *link_findings(links, by_name),
             *self._log_findings(),
         ]
         return CheckResult(tuple(reports), tuple(links), rounds, tuple(findings), self._context.seconds)

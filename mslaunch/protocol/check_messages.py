@@ -74,6 +74,7 @@ class Listening(NamedTuple):
     port: int
     token: str  # with which they begin, and which nobody else knows
     proof: str  # what they are answered
+    error: str = ""  # why nobody can
 
 
 class LinkQuestion(NamedTuple):

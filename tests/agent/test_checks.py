@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import socket
 import sys
 import time
@@ -191,6 +192,23 @@ def test_a_link_is_measured(agent: TestedAgent, other: TestedAgent) -> None:
     assert 0 < found.delay < 1
     assert found.rate > 1e6
     assert found.sent > 0
+
+
+def test_a_host_that_cannot_listen_says_so_and_goes_on() -> None:
+    agent = TestedAgent(limit=32)
+    try:
+        agent.begin()
+        host(agent)  # what it needs for that is loaded
+        guard = agent.process.pid
+        (pid,) = map(int, Path(f"/proc/{guard}/task/{guard}/children").read_text().split())
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (3, 32))
+        found = listening(agent)
+        assert (found.port, found.error) == (0, "it cannot listen at any port: Too many open files")
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (32, 32))
+        assert listening(agent).port > 0
+    finally:
+        agent.hang_up()
+        agent.destroy()
 
 
 def test_who_gives_another_proof_is_not_measured(agent: TestedAgent, other: TestedAgent) -> None:
