@@ -48,6 +48,9 @@ def run(request: Request, caller: Caller) -> Outcome:
         raise UsageError("hosts that meet by themselves are not known before they have met", "--check", todo)
     if request.do_not_launch:
         raise UsageError("--do-not-launch connects to no host", "--check", "leave one of the two out")
+    if request.backend and request.health_check:
+        what = f"not with --backend {request.backend.partition(':')[0]}: the launch would not run it"
+        raise UsageError(what, "--health-check", "let a script run it on each host before")
     with Loop() as loop:
         if caller.on_loop:
             caller.on_loop(loop)

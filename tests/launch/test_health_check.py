@@ -168,6 +168,7 @@ def test_ranks_that_have_no_place(launch: Any) -> None:
         (["--check", "--do-not-launch", "true"], "--do-not-launch connects to no host"),
         (["--check", "--hostfile", "/nowhere", "true"], "there is no file /nowhere"),
         (["--check", "--health-check", "", "true"], "a command, such as"),
+        (["--check", "--backend", "openmpi", "--health-check", "true", "true"], "not with --backend openmpi: "),
     ],
 )
 def test_lines_that_are_refused(launch: Any, words: list[str], said: str) -> None:
