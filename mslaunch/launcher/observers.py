@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 
+from mslaunch.datamodel.node_plan import NO_RANK, is_rank
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -75,8 +76,13 @@ class RankStarted(NamedTuple):
     name: str
     host: str
     pid: int
-    rank: int = -1  # its number in frames
+    rank: int = NO_RANK  # its number in frames
     starts: int = 1  # 2 and more: it was started again
+
+    @property
+    def rank_or_none(self) -> int | None:
+        """The rank; None if it is a service."""
+        return self.rank if is_rank(self.rank) else None
 
 
 class AllStarted(NamedTuple):
@@ -95,8 +101,13 @@ class RankEnded(NamedTuple):
     code: int | None
     signal: int | None
     lost: bool = False  # with its host; how the process ends is not known
-    rank: int = -1
+    rank: int = NO_RANK
     by_us: bool = False  # mslaunch has ended it, because of the failure of another, or as it was asked
+
+    @property
+    def rank_or_none(self) -> int | None:
+        """The rank; None if it is a service."""
+        return self.rank if is_rank(self.rank) else None
 
 
 class Waiting(NamedTuple):

@@ -5,10 +5,9 @@ Times are in seconds since the launch began.
 
 from __future__ import annotations
 
-from mslaunch.datamodel.node_plan import is_service
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.launcher import observers
-from mslaunch.launcher.monitoring.event_texts import cause_of
+from mslaunch.launcher.monitoring.event_texts import cause_of, how_it_ended
 from mslaunch.plan.number_ranges import ranges
 
 if TYPE_CHECKING:
@@ -101,17 +100,16 @@ class AttemptRecords:
         one = self._rank(record)
         if record.starts > 1:
             text = f"{record.name} was started again on {record.host}"
-            number = None if is_service(record.rank) else record.rank
-            self._note_restart(record.time, record.rank if number is not None else None, text)
+            self._note_restart(record.time, record.rank_or_none, text)
         one.update(pid=record.pid, starts=record.starts, started=_rounded(record.time), ended=None)
         one.update(code=None, signal=None, lost=False, by_mslaunch=False)
 
-    def _rank(self, record: Any) -> Facts:
+    def _rank(self, record: observers.RankStarted | observers.RankEnded) -> Facts:
         """The entry of a rank or service; those that the map does not have are added."""
         if record.rank not in self._ranks:
             self._host(record.host)
-            number = None if is_service(record.rank) else record.rank
-            self._ranks[record.rank] = _rank(number, record.name, list(self._hosts).index(record.host))
+            at = list(self._hosts).index(record.host)
+            self._ranks[record.rank] = _rank(record.rank_or_none, record.name, at)
         return self._ranks[record.rank]
 
     def _note_restart(self, when: float, rank: int | None, text: str) -> None:
@@ -122,8 +120,7 @@ class AttemptRecords:
         self.attempts[-1]["all_started"] = _rounded(record.time)
 
     def _rank_ended(self, record: observers.RankEnded) -> None:
-        how = {"code": record.code, "signal": record.signal, "lost": record.lost, "by_mslaunch": record.by_us}
-        self._rank(record).update(ended=_rounded(record.time), **how)
+        self._rank(record).update(ended=_rounded(record.time), **how_it_ended(record))
 
     def _hang(self, record: observers.HangFound) -> None:
         self.hangs.append({"seconds": _rounded(record.time), "text": record.text})

@@ -95,11 +95,13 @@ def refusal(error: BaseException) -> Facts:
     return {"text": str(error) or repr(error), "rank": None, "host": None, "code": code if isinstance(code, int) else 1}
 
 
-def _rank(record: Any) -> Facts:
-    from mslaunch.datamodel.node_plan import is_service
+def how_it_ended(record: observers.RankEnded) -> Facts:
+    """The facts of the end of a process, in events and in run.json."""
+    return {"code": record.code, "signal": record.signal, "lost": record.lost, "by_mslaunch": record.by_us}
 
-    number = None if record.rank < 0 or is_service(record.rank) else record.rank
-    return {"rank": number, "name": record.name, "host": record.host}
+
+def _rank(record: observers.RankStarted | observers.RankEnded) -> Facts:
+    return {"rank": record.rank_or_none, "name": record.name, "host": record.host}
 
 
 def _started(record: observers.RankStarted) -> Facts:
@@ -107,8 +109,7 @@ def _started(record: observers.RankStarted) -> Facts:
 
 
 def _ended(record: observers.RankEnded) -> Facts:
-    how = {"code": record.code, "signal": record.signal, "lost": record.lost, "by_mslaunch": record.by_us}
-    return {**_rank(record), **how}
+    return {**_rank(record), **how_it_ended(record)}
 
 
 def _connecting(record: observers.Connecting) -> Facts:

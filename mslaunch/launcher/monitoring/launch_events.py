@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 from collections import deque
 
-from mslaunch.datamodel.node_plan import is_service
 from mslaunch.datamodel.outcome import Outcome
 from mslaunch.datamodel.request import Caller
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
@@ -96,7 +95,7 @@ class JobEndEvent(NamedTuple):
 def event_of(record: Any) -> LaunchEvent | None:
     """The event of a record of observers, if there is one."""
     if isinstance(record, (observers.RankStarted, observers.RankEnded)):
-        number = None if is_service(record.rank) else record.rank
+        number = record.rank_or_none
         if isinstance(record, observers.RankStarted):
             return StartEvent(number, record.name, record.host, record.pid, record.starts)
         return EndEvent(number, record.name, record.host, record.code, record.signal, record.lost, record.by_us)
