@@ -12,7 +12,7 @@ import time
 from mslaunch.datamodel.outcome import Outcome
 from mslaunch.datamodel.request import AppContext, Caller, OutputPolicy, Request
 from mslaunch.errors import LaunchError, UsageError
-from mslaunch.faststd import TYPE_CHECKING, partial
+from mslaunch.faststd import TYPE_CHECKING, NamedTuple, partial
 from mslaunch.launcher.monitoring.launch_events import EventSource, JobEndEvent, LineEvent, MessageEvent, line_prefix
 
 if TYPE_CHECKING:
@@ -20,6 +20,21 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mslaunch.launcher.monitoring.launch_events import LaunchEvent
+
+
+class LaunchArguments(NamedTuple):
+    """What `launch` and `Launch` are given beside the program, as `launch` describes it."""
+
+    np: int | None = None
+    hosts: str | Sequence[str] = ()
+    hostfile: str | None = None
+    env: Mapping[str, str] | None = None
+    wdir: str | None = None
+    output: str | None = None
+    merge: bool = False
+    timeout: float | None = None
+    options: Sequence[str] = ()
+    environ: Mapping[str, str] | None = None
 
 
 def launch(
@@ -47,16 +62,8 @@ def launch(
     in the outcome: a rank that fails or cannot be started, and Ctrl-C ("ended by SIGINT").  With `options` like
     ["--restart", "group"], `attempts` has those that failed before, and `restarts` what was started again alone.
     """
-    given: dict[str, Any] = {
-        "np": np,
-        "hosts": hosts,
-        "hostfile": hostfile,
-        "env": env,
-        "wdir": wdir,
-        "output": output,
-        "merge": merge,
-    }
-    request, surroundings = _understood(argv, **given, timeout=timeout, options=options, environ=environ)
+    given = LaunchArguments(np, hosts, hostfile, env, wdir, output, merge, timeout, options, environ)
+    request, surroundings = _understood(argv, given)
     return _run(request, Caller(surroundings, os.getcwd(), signals=_in_main_thread()))
 
 
@@ -96,7 +103,7 @@ class Launch:
         nobody does.  With `output` they are in files, and are no events.  Raises `LaunchError` for wrong arguments.
         """
         self._word = os.urandom(16).hex()
-        request, environ = _understood(argv, **arguments)
+        request, environ = _understood(argv, LaunchArguments(**arguments))
         if request.backend:
             raise UsageError("an installed Open MPI tells no events", "--backend", "use launch()")
         policy = request.output
@@ -268,48 +275,36 @@ def _run(request: Request, caller: Caller) -> Outcome:
     return run(request, caller)
 
 
-def _understood(
-    argv: Sequence[str | os.PathLike[str]],
-    *,
-    np: int | None = None,
-    hosts: str | Sequence[str] = (),
-    hostfile: str | None = None,
-    env: Mapping[str, str] | None = None,
-    wdir: str | None = None,
-    output: str | None = None,
-    merge: bool = False,
-    timeout: float | None = None,
-    options: Sequence[str] = (),
-    environ: Mapping[str, str] | None = None,
-) -> tuple[Request, Mapping[str, str]]:
-    """The request that the arguments of `launch` make, and the environment."""
+def _understood(argv: Sequence[str | os.PathLike[str]], given: LaunchArguments) -> tuple[Request, Mapping[str, str]]:
+    """The request that these arguments make, and the environment."""
     from mslaunch.cli.main import in_pod, parse
     from mslaunch.cli.parser.options import Show
     from mslaunch.host.files import read_text
 
-    _check_types(argv, np, timeout, env or {}, options)
-    surroundings = os.environ if environ is None else environ
+    _check_types(argv, given)
+    surroundings = os.environ if given.environ is None else given.environ
     words = [os.fspath(word) for word in argv] or [""]
     try:
-        request = parse(["--stdin", "none", *options, "--", *words], surroundings, read_text, pods=False)
+        request = parse(["--stdin", "none", *given.options, "--", *words], surroundings, read_text, pods=False)
     except Show:
         raise UsageError("it prints something instead of starting a job", "launch", "type it as a command") from None
     if request.check:
         raise UsageError("it starts no job", "--check", "type it as a command")
     if not argv:
         raise UsageError("no program was given", "launch", 'for example: launch(["python", "net.py"], np=4)')
-    if timeout is not None:
-        request = request._replace(timeout=timeout, timeout_from="--timeout")
-    app = _app(request.apps[0], np, [hosts] if isinstance(hosts, str) else hosts, hostfile, env or {}, wdir)
-    request = in_pod(request._replace(apps=(app,), output=_kept(request.output, output, merge)), surroundings)
+    if given.timeout is not None:
+        request = request._replace(timeout=given.timeout, timeout_from="--timeout")
+    output = _kept(request.output, given.output, given.merge)
+    request = in_pod(request._replace(apps=(_app(request.apps[0], given),), output=output), surroundings)
     if request.detach:
         raise UsageError("launch() stays with the job until it has ended", "--detach", "start the command instead")
     return request, surroundings
 
 
-def _check_types(argv: Any, np: Any, timeout: Any, env: Mapping[Any, Any], options: Any) -> None:
+def _check_types(argv: Any, given: Any) -> None:
     """Refuse wrong types: a str would be taken for a sequence of words."""
-    for name, words in (("argv", argv), ("options", options)):
+    np, timeout = given.np, given.timeout
+    for name, words in (("argv", argv), ("options", given.options)):
         if isinstance(words, str):
             raise UsageError(f"{name} is the string {words!r}", "launch", f"a list of words, such as {words.split()}")
     wrong = [word for word in argv if not isinstance(word, (str, os.PathLike))]
@@ -319,25 +314,24 @@ def _check_types(argv: Any, np: Any, timeout: Any, env: Mapping[Any, Any], optio
         raise UsageError(f"np is {np!r}", "launch", "a whole number; None means as many as there are slots")
     if timeout is not None and not isinstance(timeout, (int, float)):
         raise UsageError(f"timeout is {timeout!r}", "launch", "a number of seconds; None means no limit")
-    for name, value in env.items():
+    for name, value in (given.env or {}).items():
         if not (isinstance(name, str) and isinstance(value, str)):
             what = f"{name!r}: {value!r} in env is not a string"
             raise UsageError(what, "launch", f"write {str(name)!r}: {str(value)!r}")
 
 
-def _app(
-    app: AppContext, np: int | None, hosts: Sequence[str], hostfile: str | None, env: Mapping[str, str], wdir: Any
-) -> AppContext:
-    if np is not None and np < 1:
-        raise UsageError(f"np is {np}", "launch", "at least 1; None means as many as there are slots")
-    given: dict[str, Any] = {
-        "np": np,
+def _app(app: AppContext, given: LaunchArguments) -> AppContext:
+    if given.np is not None and given.np < 1:
+        raise UsageError(f"np is {given.np}", "launch", "at least 1; None means as many as there are slots")
+    hosts = [given.hosts] if isinstance(given.hosts, str) else given.hosts
+    fields: dict[str, Any] = {
+        "np": given.np,
         "hosts": tuple(h for h in hosts if h) or None,
-        "hostfile": hostfile,
-        "wdir": wdir,
+        "hostfile": given.hostfile,
+        "wdir": given.wdir,
     }
-    chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    return app._replace(env=(*app.env, *env.items()), **chosen)
+    chosen: dict[str, Any] = {name: value for name, value in fields.items() if value is not None}
+    return app._replace(env=(*app.env, *(given.env or {}).items()), **chosen)
 
 
 def _kept(policy: OutputPolicy, directory: str | None, merge: bool) -> OutputPolicy:
