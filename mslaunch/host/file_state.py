@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import os
 import stat
+import time
 
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 MOST = 10_000  #: entries of a directory, with those of directories in it
 SECONDS = 5.0  #: for one look
+LOOK = "progress-file"  #: the name of the threads that look
 
 
 class FileState(NamedTuple):
@@ -29,30 +31,40 @@ class FileState(NamedTuple):
 NOTHING = FileState()  #: of what is not there, or may not be read
 
 
+class FileLook:
+    """A look at `path`, a link to it followed, that a thread begins now; what is not there has the state NOTHING."""
+
+    def __init__(self, path: str, seconds: float = SECONDS) -> None:
+        import threading
+
+        self.state: FileState | None = None  #: None as well if it was not known within `seconds`
+        self.over = False  #: perhaps never
+        self._path = path
+        self._until = time.monotonic() + seconds
+        self._thread = threading.Thread(target=self._run, name=LOOK, daemon=True)
+        self._thread.start()
+
+    def wait(self) -> FileState | None:
+        """The state, as soon as it is known, or the time is over."""
+        self._thread.join(max(self._until - time.monotonic(), 0.0))
+        return self.state
+
+    def _run(self) -> None:
+        self.state = _look(self._path, self._until)
+        self.over = True
+
+
 def state_of(path: str, seconds: float = SECONDS) -> FileState | None:
-    """The state of `path`, a link to it followed; None if that is not known within `seconds`.
-
-    What is not there, or may not be read, has the state NOTHING.
-    """
-    import threading
-
-    found: list[FileState] = []
-    given_up = threading.Event()
-
-    def look() -> None:
-        found.append(_look(path, given_up.is_set))
-
-    looking = threading.Thread(target=look, daemon=True)
-    looking.start()
-    looking.join(seconds)
-    given_up.set()
-    return found[0] if found else None
+    """The state of `path`; None if that is not known within `seconds`."""
+    return FileLook(path, seconds).wait()
 
 
-def _look(path: str, given_up: Callable[[], bool]) -> FileState:
+def _look(path: str, until: float) -> FileState | None:
     newest = size = entries = 0
     for status in _statuses(path):
-        if entries == MOST or given_up():
+        if time.monotonic() > until:
+            return None
+        if entries == MOST:
             break
         newest = max(newest, status.st_mtime_ns)
         size += status.st_size if stat.S_ISREG(status.st_mode) else 0

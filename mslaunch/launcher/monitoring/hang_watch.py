@@ -12,7 +12,7 @@ import os
 from mslaunch.datamodel.node_plan import is_service
 from mslaunch.errors import UsageError
 from mslaunch.faststd import TYPE_CHECKING
-from mslaunch.host.file_state import NOTHING, SECONDS, state_of
+from mslaunch.host.file_state import NOTHING, SECONDS, FileLook
 from mslaunch.launcher.job import events
 from mslaunch.launcher.job.job_state import RUNNING
 from mslaunch.launcher.job.restart_policy import policy_of
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from mslaunch.launcher.job.job_state import JobState
     from mslaunch.runtime.loop import Loop, Timer
 
-LOOK = "progress-file"  #: the name of the threads that look
 _REPORTS = 5  #: of one silence (--on-hang report)
 _POLL, _LOOKS = 0.1, 4  # seconds between looks whether the file's state is known; how often it is asked for in time
 _LATE = 1.0  # seconds: a timer that fires so much later shows that this process was stopped
@@ -168,26 +167,20 @@ class _WatchedFile:
         self.began = 0.0  #: when the last look began
         self.state: FileState | None = None  #: that of the last look that had an answer
         self._path = path
-        self._found: list[FileState | None] = [None]
+        self._look: FileLook | None = None
 
     def ask(self, now: float) -> None:
         """Begin a look, unless one goes on."""
-        if not self.answered(now):
-            return
-        import threading
-
-        self.began = now
-        found: list[FileState | None] = []
-        self._found = found
-        look = threading.Thread(target=lambda: found.append(state_of(self._path)), name=LOOK, daemon=True)
-        look.start()
+        if self.answered(now):
+            self.began = now
+            self._look = FileLook(self._path)
 
     def answered(self, now: float) -> bool:
         """Whether the last look is over, or has taken too long."""
-        return bool(self._found) or now > self.began + SECONDS + _POLL
+        return self._look is None or self._look.over or now > self.began + SECONDS + _POLL
 
     def changed(self) -> bool:
         """Whether the last look found a change, as far as is known: not if it is the first, or got no answer."""
-        state, before = self._found[0] if self._found else None, self.state
+        state, before = self._look.state if self._look else None, self.state
         self.state = state or before
         return None not in (state, before) and state != before

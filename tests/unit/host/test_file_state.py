@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mslaunch.host import file_state
-from mslaunch.host.file_state import FileState, state_of
+from mslaunch.host.file_state import FileLook, FileState, state_of
 
 
 def test_a_file_changes_with_its_size_and_its_time(tmp_path):
@@ -76,6 +76,13 @@ def test_a_look_is_bounded(tmp_path, monkeypatch):
     monkeypatch.setattr(file_state, "_statuses", hangs)
     assert state_of(str(tmp_path), 0.05) is None
     os.close(write)
+
+
+def test_half_of_a_directory_is_no_state(tmp_path):
+    """A look whose time is over tells nothing, even if some entries were seen."""
+    look = FileLook(str(tmp_path), -1.0)
+    look._thread.join(10)
+    assert look.over and look.state is None
 
 
 @given(st.lists(st.binary(max_size=20), max_size=6))

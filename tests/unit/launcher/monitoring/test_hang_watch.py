@@ -13,9 +13,10 @@ from mslaunch.datamodel.jobmap import JobMap, Node, Placement
 from mslaunch.datamodel.node_plan import SERVICE_BASE
 from mslaunch.datamodel.request import AppContext, HangPolicy, Request, Share
 from mslaunch.errors import UsageError
+from mslaunch.host.file_state import LOOK
 from mslaunch.launcher.job import events
 from mslaunch.launcher.job.events import Hung, Paused, Prepared, Resumed, Started, Suspended
-from mslaunch.launcher.monitoring.hang_watch import LOOK, HangWatch, check_hangs
+from mslaunch.launcher.monitoring.hang_watch import HangWatch, check_hangs
 from mslaunch.protocol.frames import STDOUT
 from mslaunch.runtime.loop import Clock, Loop, Poller
 
@@ -173,7 +174,7 @@ def test_a_file_that_changes_is_progress(loop: Loop, clock: FastClock, tmp_path:
     job = Watched(loop, clock, progress_file=str(file))
     watched: Any = job.watch._file
     ask = watched.ask
-    watched.ask = lambda now: (ask(now), _until(lambda: watched._found))
+    watched.ask = lambda now: (ask(now), _until(lambda: watched._look.over))
     job.say(Prepared(), Started(0, 9), Started(1, 9))
 
     def write() -> None:
