@@ -12,7 +12,7 @@ import sys
 
 from mslaunch.datamodel.node_plan import ANY_HOST
 from mslaunch.faststd import TYPE_CHECKING, socket, struct
-from mslaunch.host.own_addresses import addresses
+from mslaunch.host.own_addresses import addresses, is_loopback
 from mslaunch.host.processes import read
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def _stranger(connection: socket, hosts: Collection[str], table: list[bytes]) ->
         return ""
     if uid is not None:
         return None if uid == os.geteuid() else user_name(uid)
-    if address.startswith("127.") or address == "::1" or address in addresses():
+    if is_loopback(address) or address in addresses():
         return ""
     return None if address in hosts or ANY_HOST in hosts else address
 

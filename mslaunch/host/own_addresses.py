@@ -23,10 +23,11 @@ def addresses() -> list[str]:
         known = _of_interfaces()
     except OSError:
         known = ["127.0.0.1"]
-    return sorted(dict.fromkeys(known), key=lambda address: (_is_loopback(address), ":" in address))
+    return sorted(dict.fromkeys(known), key=lambda address: (is_loopback(address), ":" in address))
 
 
-def _is_loopback(address: str) -> bool:
+def is_loopback(address: str) -> bool:
+    """Whether it leads from each host to itself."""
     return address.startswith("127.") or address == "::1"
 
 

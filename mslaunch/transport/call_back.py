@@ -10,7 +10,7 @@ import os
 import time
 
 from mslaunch.faststd import TYPE_CHECKING, socket
-from mslaunch.host.own_addresses import addresses
+from mslaunch.host.own_addresses import addresses, is_loopback
 from mslaunch.protocol.call_proof import bytecode
 from mslaunch.transport.base import Link
 from mslaunch.transport.bootstrap.agent_program import program_for
@@ -97,7 +97,7 @@ def _listening() -> socket:
 
 def reachable() -> list[str]:
     """Addresses of this host for others; loopback would be the agent's own host."""
-    return [address for address in addresses() if address != "::1" and not address.startswith("127.")]
+    return [address for address in addresses() if not is_loopback(address)]
 
 
 class CallLink(Link):

@@ -140,7 +140,7 @@ def _started_beside(address: str, port: int) -> str:
 
     With a loopback address the command with --node_rank=0 runs on this host too, but may not have started yet.
     """
-    if scheduler_address.is_loopback(address):
+    if scheduler_address.is_localhost(address):
         return (
             f"--master_addr is {address}, so these workers use the scheduler that the command with --node_rank=0 "
             "starts on this host"
@@ -216,7 +216,7 @@ def _scheduler(request: Request, host: str) -> str:
     if host in names:  # it may be a name of ~/.ssh/config only
         return host
     address = scheduler_address.resolved(host, "--master_addr")
-    if scheduler_address.is_loopback(address):
+    if scheduler_address.is_localhost(address):
         return ""
     if host != address:
         return host

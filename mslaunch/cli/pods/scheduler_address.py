@@ -42,7 +42,7 @@ def numeric(host: str) -> str:
         return ""
 
 
-def is_loopback(address: str) -> bool:
+def is_localhost(address: str) -> bool:
     """Whether every host means itself by this address."""
     return address in ("127.0.0.1", "::1")
 

@@ -16,6 +16,7 @@ from mslaunch.datamodel.request import ServicePolicy
 from mslaunch.errors import WireError
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 from mslaunch.frameworks.table import OWN_PORTS, PORT, SERVICE_PORT
+from mslaunch.host.own_addresses import is_loopback
 from mslaunch.protocol import control, frames
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class RendezvousRequest(NamedTuple):
         """
         share = self.cluster.share
         if share:
-            return share.address if _is_loopback(share.address) else ""
+            return share.address if is_loopback(share.address) else ""
         return "" if self.elsewhere else _LOCALHOST
 
     @property
@@ -207,7 +208,7 @@ class Rendezvous:
             return (ANY_HOST,)
         hellos = self._hellos.values() if len(self._hellos) > 1 else ()
         return tuple(
-            dict.fromkeys(address for hello in hellos for address in hello.addresses if not _is_loopback(address))
+            dict.fromkeys(address for hello in hellos for address in hello.addresses if not is_loopback(address))
         )
 
     def _service_port(self) -> int:
@@ -233,7 +234,3 @@ class Rendezvous:
         slow = [node for node in self._ports if node not in self._reserved]
         slow += [node for node, targets in self._probing.items() if targets]
         return (slow or [self._sought.first])[0]
-
-
-def _is_loopback(address: str) -> bool:
-    return address.startswith("127.") or address == "::1"

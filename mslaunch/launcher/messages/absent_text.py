@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mslaunch.errors import counted
 from mslaunch.faststd import TYPE_CHECKING
+from mslaunch.host.own_addresses import is_loopback
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,14 +19,14 @@ def absent_text(share: Share, local: int, others: int, hosts: Sequence[str], own
     missing, here = share.size - local - others, local + others
     torch = not share.port
     word, who = ("rank", "they wait") if torch else ("worker", "MindSpore waits")
-    named = [host for host in hosts if not _is_loopback(host)]
+    named = [host for host in hosts if not is_loopback(host)]
     also = f", some of them on {', '.join(named[:_SHOWN])}" if named else ""
     port = share.meeting if torch else share.port
     head = f"{here} of {counted(share.size, word)} {'is' if here == 1 else 'are'} here{also}; {who} for {missing} more"
     lines = [f"{head} at {share.address}, port {port}"]
     if share.by_operator:
         lines.append("other pods have to start them: kubectl get pods shows whether they run")
-    elif _is_loopback(share.address):
+    elif is_loopback(share.address):
         lines.append(f"only commands on this host reach {share.address}; for several hosts end this, and type the same")
         lines.append(f"line on each with {_words(torch, own, port)} and its own {_number(share, local, torch, True)}")
     else:
@@ -61,7 +62,3 @@ def _number(share: Share, local: int, torch: bool, first: bool) -> str:
         return f"{option}={1 - (share.first or 0) // local}"
     there = {0: "", 2: ", 1 there"}.get(nodes, f", up to {nodes - 1}")
     return f"{option} (0 here{there})" if first else f"its own {option}"
-
-
-def _is_loopback(address: str) -> bool:
-    return address.startswith("127.") or address == "::1"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import mslaunch
-from mslaunch.host.own_addresses import addresses, source_address
+from mslaunch.host.own_addresses import addresses, is_loopback, source_address
 
 ROOT = Path(mslaunch.__file__).parents[1]
 
@@ -27,6 +27,13 @@ ROOT = Path(mslaunch.__file__).parents[1]
 )
 def test_an_address_is_used_as_it_is(host: str, own: str) -> None:
     assert source_address(host) == own
+
+
+@pytest.mark.parametrize(
+    ("address", "loops"), [("127.0.0.2", True), ("::1", True), ("128.0.0.1", False), ("::2", False)]
+)
+def test_an_address_of_loopback_is_known(address: str, loops: bool) -> None:
+    assert is_loopback(address) is loops
 
 
 def test_a_name_is_looked_up_on_request() -> None:

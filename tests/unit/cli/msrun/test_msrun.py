@@ -236,7 +236,7 @@ def test_one_command_for_each_host(line, np, part):
 
 def test_two_commands_on_one_host_share_a_scheduler():
     """The order of the commands does not matter: with a loopback address the second need not look for a listener."""
-    ours = next((address for address in addresses() if not scheduler_address.is_loopback(address)), "")
+    ours = next((address for address in addresses() if not scheduler_address.is_localhost(address)), "")
     with socket.create_server(("", 0)) as server:
         line = f"--worker_num=8 --local_worker_num=4 --master_port={server.getsockname()[1]} net.py"
         second = parse_msrun(["--node_rank=1", *line.split()], {})
