@@ -285,6 +285,19 @@ def test_metrics_replace_regular_files_only(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path)) == ["fifo", "folder"] and (tmp_path / "fifo").is_fifo()
 
 
+def test_a_record_that_cannot_be_written_refuses_the_launch(tmp_path: Path) -> None:
+    (tmp_path / "run.json").mkdir()
+    done = launch("-n", 1, "--record", tmp_path, "sh", "-c", "echo ran").end()
+    assert (done.code, done.out) == (1, b"") and done.err.count("mslaunch:") == 1, done
+    assert os.listdir(tmp_path) == ["run.json"]
+
+
+@pytest.mark.parametrize("words", [("--events", "f", "--metrics", "./f"), ("--record", ".", "--events", "run.json")])
+def test_one_file_for_two_things_is_refused(tmp_path: Path, words: tuple[str, ...]) -> None:
+    done = Job(["-n", "1", *words, "sh", "-c", "echo ran"], environment(), cwd=tmp_path).end()
+    assert (done.code, done.out) == (1, b"") and "is the file of" in done.err, done
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED, needs root: a device of one's own")
 def test_a_device_is_written_to_and_stays(tmp_path: Path) -> None:
     null = tmp_path / "null"
