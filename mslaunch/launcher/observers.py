@@ -100,10 +100,10 @@ class RankEnded(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """Ranks that other commands start have not come to where all meet; "": they have, or nobody waits any more."""
+    """Ranks that other commands start have not come, or devices are held between two attempts; "": it is over."""
 
     time: float
-    text: str  # who is here, and what to do
+    text: str  # who is here or holds them, and what to do
 
 
 class OutputCounted(NamedTuple):

@@ -94,9 +94,7 @@ class RunRecord:
         try:
             self._replace(state)
         except OSError as error:
-            if (
-                self._required or error.errno != errno.ENOENT
-            ) and not self._told:  # ENOENT: logs that could not be made
+            if (self._required or error.errno != errno.ENOENT) and not self._told:  # else logs could not be made
                 self._told = True
                 self._notice(f"{self._path} cannot be written: {error.strerror}")
 
