@@ -201,7 +201,7 @@ class Launch:
         self.start()
         assert self._source
         self._in_a_row += 1
-        if self._in_a_row >= _IN_A_ROW:  # others want to run, too, also while ranks print without a pause
+        if self._in_a_row >= _IN_A_ROW:  # let other tasks run even while ranks print without a pause
             self._in_a_row = 0
             await _others_run()
         try:

@@ -172,7 +172,7 @@ echo $$ >&9; exec sleep 1000"""
     ended = run([*words, "sh", "-c", script], env=without_tools(tmp_path))
     assert ended.code == 7
     assert re.search(
-        r"^mslaunch: before the ranks are ended because one has failed: all 3 ranks in the system call", ended.err, re.M
+        r"^mslaunch: stacks of the other ranks, before they are ended: all 3 ranks in the system call", ended.err, re.M
     )
     assert re.search(r"^  ranks 0-2, of which rank 0 on ", ended.err, re.M)
     assert "rank 3 ended with exit code 7" in ended.err
@@ -216,7 +216,7 @@ def test_stacks_can_be_left_out(run):
     ("words", "said"),
     [
         (["--on-hang", "end"], "--on-hang: it needs a time after which a job counts as hung"),
-        (["--hang-timeout", "5", "--on-hang", "restart"], "--on-hang restart: nothing is started again"),
+        (["--hang-timeout", "5", "--on-hang", "restart"], "--on-hang restart: it needs --restart group or rank"),
         (["--hang-timeout", "0"], "a number of seconds, more than 0"),
         (["--hang-timeout", "5", "--on-hang", "kill"], "end, restart or report"),
         (["--stacks-on", "none,hang"], "or none alone"),

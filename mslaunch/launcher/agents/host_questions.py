@@ -64,7 +64,7 @@ class HostQuestions:
 
 
 def _part() -> bytes:
-    """What the agents need for this; it goes ahead of the question, and saves them theirs."""
+    """What the agents need for this: sent before the question, so that an agent need not ask for it (NEED)."""
     from mslaunch.transport.bootstrap.agent_program import pack_part, part
 
     return frames.encode(frames.PART, payload=pack_part(part(PART)))
