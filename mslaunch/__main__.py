@@ -15,8 +15,10 @@ def main() -> None:
     """
     gc.disable()
     package_finder.install(mslaunch)
-    from mslaunch.cli.main import main as run
-
+    try:
+        from mslaunch.cli.main import main as run
+    except KeyboardInterrupt:  # without a word, as until a launch has begun
+        raise SystemExit(1) from None
     run()
 
 

@@ -70,12 +70,18 @@ async def _others_run() -> None:
     await asyncio.sleep(0)
 
 
+def _new_lock() -> Any:
+    import threading
+
+    return threading.Lock()
+
+
 class Launch:
     """A launch that goes on while its events are read, one after the other, by `for`, `async for` or `wait`.
 
-    It begins when it is entered (`with`, `async with`) or first read, in a thread of its own, and may be used from any
-    other.  Leaving the block early ends the job, and so does dropping the object.  Ranks wait while nobody reads what
-    they print.
+    It begins when it is entered (`with`, `async with`) or first read, in a thread of its own.  Any thread may use it:
+    each event goes to one of those that read.  In asyncio one task reads.  Leaving the block early ends the job, and so
+    does dropping the object.  Ranks wait while nobody reads what they print.
     """
 
     def __init__(
@@ -107,30 +113,41 @@ class Launch:
         self._handles_lines = on_line is not None
         self._in_a_row = 0  # events for which nothing had to be waited for
         self._source: EventSource | None = None
+        self._starting = _new_lock()
+        self._cancelled = False
         self.outcome: Outcome | None = None  #: once it has ended; None as well if it was refused
 
     def start(self) -> None:
         """Begin, unless it has begun."""
-        if self._source is None:
-            import weakref
+        with self._starting:
+            if self._source is None:
+                import weakref
 
-            self._source = EventSource(partial(_run, self._request), self._environ, os.getcwd(), self._word)
-            weakref.finalize(self, self._source.abandon).atexit = False
+                self._source = EventSource(partial(_run, self._request), self._environ, os.getcwd(), self._word)
+                weakref.finalize(self, self._source.abandon).atexit = False
+                if self._cancelled:
+                    self._source.cancel()
 
     def cancel(self) -> None:
         """End the job, as SIGTERM to the launcher would; a second time without grace.  From any thread."""
-        if self._source:
-            self._source.cancel()
+        with self._starting:
+            self._cancelled = True
+            if self._source:
+                self._source.cancel()
 
     @property
     def running(self) -> bool:
         """It has begun, and its end was not read yet."""
         return self._source is not None and not self._source.told
 
-    def _next(self) -> LaunchEvent | None:
-        """What can be read now; None: nothing yet.  Raises `LaunchError` if nothing was started, or StopIteration."""
+    def _next(self, seconds: float | None) -> LaunchEvent | None:
+        """What can be read within so many seconds.  Raises `LaunchError` if nothing was started, or StopIteration."""
+        self.start()
         assert self._source
-        event = self._source.take()
+        return self._taken(self._source.next_event(seconds))
+
+    def _taken(self, event: LaunchEvent | None) -> LaunchEvent | None:
+        """An event, unless it is for `on_line`."""
         if isinstance(event, JobEndEvent):
             self.outcome = event.outcome
         return self._handled(event) if self._handles_lines and isinstance(event, LineEvent) else event
@@ -140,8 +157,10 @@ class Launch:
         try:
             if self._on_line:
                 self._on_line(event)
-        except Exception as error:
+        except BaseException as error:
             self._on_line = None
+            if not isinstance(error, Exception):
+                raise
             return MessageEvent(f"on_line has failed and gets no more lines: {error!r}")
         return None
 
@@ -149,22 +168,16 @@ class Launch:
         """Read to the end.  Raises `LaunchError` if nothing was started, and TimeoutError; the job then goes on."""
         self.start()
         assert self._source
-        if self._source.told:
-            return self._source.outcome()
         limit = None if timeout is None else time.monotonic() + timeout
         while self.running:
+            left = None if limit is None else limit - time.monotonic()
+            if left is not None and left < 0 and not self._source.ended:
+                raise TimeoutError(f"the job still runs after {timeout:g} s")
             try:
-                event = self._next()
+                self._next(left)
             except StopIteration:
                 break
-            left = None if limit is None else limit - time.monotonic()
-            late = (
-                left is not None and left < 0 and not self._source.ended
-            )  # ranks may print faster than lines are taken
-            if late or (event is None and not self._source.wait(left)):
-                raise TimeoutError(f"the job still runs after {timeout:g} s")
-        assert self.outcome
-        return self.outcome
+        return self._source.outcome()
 
     # --- for, with
 
@@ -173,10 +186,8 @@ class Launch:
         return self
 
     def __next__(self) -> LaunchEvent:
-        self.start()
-        assert self._source
-        while (event := self._next()) is None:
-            self._source.wait(None)
+        while (event := self._next(None)) is None:
+            pass
         return event
 
     def __enter__(self) -> Launch:
@@ -184,12 +195,19 @@ class Launch:
         return self
 
     def __exit__(self, *exc: object) -> None:
+        interrupted: KeyboardInterrupt | None = None
         if self.running:
             self.cancel()
+        while self.running:
             try:
                 self.wait()
             except LaunchError:  # it was ended before anything was started
                 pass
+            except KeyboardInterrupt as error:
+                self.cancel()  # again, so without grace
+                interrupted = error
+        if interrupted:
+            raise interrupted
 
     # --- the same in asyncio
 
@@ -200,17 +218,14 @@ class Launch:
     async def __anext__(self) -> LaunchEvent:
         self.start()
         assert self._source
-        self._in_a_row += 1
-        if self._in_a_row >= _IN_A_ROW:  # let other tasks run even while ranks print without a pause
-            self._in_a_row = 0
-            await _others_run()
-        try:
-            while (event := self._next()) is None:
+        while True:
+            self._in_a_row += 1
+            if self._in_a_row >= _IN_A_ROW:  # let other tasks run even while ranks print without a pause
                 self._in_a_row = 0
-                await self._source.readable()
-        except StopIteration:
-            raise StopAsyncIteration from None
-        return event
+                await _others_run()
+            event = self._taken(await self._source.awaited())
+            if event is not None:
+                return event
 
     async def __aenter__(self) -> Launch:
         self.start()
@@ -219,11 +234,30 @@ class Launch:
     async def __aexit__(self, *exc: object) -> None:
         if self.running:
             self.cancel()
-            try:
-                async for _ in self:
-                    pass
-            except LaunchError:
+            await _until_read(self)
+
+
+async def _until_read(job: Launch) -> None:
+    """Read to the end; who cancels the task meanwhile ends the job without grace, and is obeyed afterwards."""
+    import asyncio
+
+    async def read() -> None:
+        try:
+            async for _ in job:
                 pass
+        except LaunchError:  # it was ended before anything was started
+            pass
+
+    cancelled: BaseException | None = None
+    reading = asyncio.ensure_future(read())
+    while not reading.done():
+        try:
+            await asyncio.shield(reading)
+        except asyncio.CancelledError as error:
+            cancelled = error
+            job.cancel()
+    if cancelled:
+        raise cancelled
 
 
 def _run(request: Request, caller: Caller) -> Outcome:
@@ -253,7 +287,7 @@ def _understood(
     from mslaunch.cli.parser.options import Show
     from mslaunch.host.files import read_text
 
-    _check_types(argv, np, timeout, env or {})
+    _check_types(argv, np, timeout, env or {}, options)
     surroundings = os.environ if environ is None else environ
     words = [os.fspath(word) for word in argv] or [""]
     try:
@@ -273,10 +307,11 @@ def _understood(
     return request, surroundings
 
 
-def _check_types(argv: Any, np: Any, timeout: Any, env: Mapping[Any, Any]) -> None:
+def _check_types(argv: Any, np: Any, timeout: Any, env: Mapping[Any, Any], options: Any) -> None:
     """Refuse wrong types: a str would be taken for a sequence of words."""
-    if isinstance(argv, str):
-        raise UsageError(f"argv is the string {argv!r}", "launch", f"a list of words, such as {argv.split()}")
+    for name, words in (("argv", argv), ("options", options)):
+        if isinstance(words, str):
+            raise UsageError(f"{name} is the string {words!r}", "launch", f"a list of words, such as {words.split()}")
     wrong = [word for word in argv if not isinstance(word, (str, os.PathLike))]
     if wrong:
         raise UsageError(f"{wrong[0]!r} in argv is not a string", "launch", f"write {str(wrong[0])!r}")

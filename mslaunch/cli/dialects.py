@@ -12,6 +12,8 @@ from mslaunch.cli.parser.options import Option
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple, load
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from mslaunch.cli.parser.dialect_contract import Dialect
 
 OWN = "mslaunch"
@@ -84,6 +86,20 @@ ACTIONS: tuple[Option, ...] = tuple(
 )  # fmt: skip
 
 
+#: options that mpirun's, msrun's and torchrun's dialects have alike: flags, and those with a value
+COMMON_FLAGS = frozenset((
+    "report-bindings", "fold", "ssh-accept-new", "q", "quiet", "v", "verbose", "display-table", "display-allocation",
+    "display-devel-allocation", "do-not-launch", "check", "json",
+))  # fmt: skip
+COMMON_VALUED = frozenset((
+    "x", "H", "host", "hostfile", "machinefile", "resource-manager", "devices-per-rank", "devices", "pty", "timeout",
+    "grace", "term-to", "warn", "hang-timeout", "on-hang", "stacks-on", "restart-delay", "max-restart-delay",
+    "progress-file", "max-no-progress", "device-wait", "health-check", "health-check-timeout", "record", "events",
+    "on-event", "metrics", "progress", "rsh-agent", "connect-timeout", "spawn-timeout", "wait-hosts", "agent-python",
+    "fanout", "heartbeat", "lease", "color",
+))  # fmt: skip
+
+
 def called_as(path: str) -> str:
     """The name of the command.
 
@@ -104,6 +120,18 @@ def called_as(path: str) -> str:
 def by_name(name: str) -> DialectRow:
     """The row of a dialect."""
     return next(row for row in DIALECTS if row.name == name)
+
+
+def selected(words: Sequence[str]) -> DialectRow | None:
+    """The dialect that the first option selects which not all have: in `--check --hostfile hosts --worker_num=8`."""
+    rest = iter(words)
+    for word in rest:
+        name, equals, _ = word.lstrip("-").partition("=")
+        if word[:1] != "-" or not (name in COMMON_FLAGS or name in COMMON_VALUED):
+            return marked(word)
+        if name in COMMON_VALUED and not equals:
+            next(rest, "")
+    return None
 
 
 def marked(word: str) -> DialectRow | None:

@@ -25,7 +25,7 @@ from mslaunch.cli.dialects import (
     DialectRow,
     by_name,
     called_as,
-    marked,
+    selected,
 )
 from mslaunch.cli.parser.options import (
     POD_VARIABLES,
@@ -84,7 +84,7 @@ def parse(
     if argv and argv[0][:1] == "-":
         chosen, argv = _first(argv, environ)
         if chosen is None and row is None and name != INFO and argv:
-            chosen = marked(argv[0])
+            chosen = selected(argv)
         if chosen:
             row, name = chosen, OWN
     if name == INFO:
@@ -213,13 +213,12 @@ def _launched(request: Request, argv: Sequence[str], called: str) -> int:
     from mslaunch.launcher.launch import MANAGERS, run
 
     granting = any(variable in os.environ for variable, _ in MANAGERS.values())
-    if request.check:
+    if request.backend:
+        from mslaunch.backends.backend_table import run
+    elif request.check:
         from mslaunch.preflight.run_check import run
 
         request = request._replace(detach=False)
-    elif request.backend:
-        from mslaunch.backends.backend_table import run
-
     caller = Caller(os.environ, _cwd(), command=lambda: _recorded(request, argv, called))
     if request.names_hosts or granting:  # not for `api.launch`: the process is its caller's
         from mslaunch.runtime.reused_memory import reuse_freed_memory

@@ -87,7 +87,7 @@ def check_wdir(wdir: str) -> None:
     for met, problem in needs:
         if not met:
             what = f"the working directory {wdir} {problem}"
-            raise LaunchError(what, todo="make it there, or name another with --wdir", code=EXIT_NOT_STARTED)
+            raise LaunchError(what, todo="make it usable there, or name another with --wdir", code=EXIT_NOT_STARTED)
 
 
 def check_script(argv: Sequence[str], wdir: str) -> None:
@@ -98,7 +98,7 @@ def check_script(argv: Sequence[str], wdir: str) -> None:
     name = script_of(argv)
     path = os.path.join(wdir, name)
     if name and not os.path.exists(path):
-        todo = "look at its name; each host that has ranks needs it: copy it there, or let --preload-files send it"
+        todo = "is its name right? each host with ranks needs it: copy it there, or use --preload-files"
         raise LaunchError(f"there is no file {path} for {argv[0]}", todo=todo, code=EXIT_NOT_FOUND)
 
 

@@ -10,9 +10,10 @@ import os
 import sys
 import time
 
-from mslaunch.faststd import TYPE_CHECKING
+from mslaunch.faststd import TYPE_CHECKING, signal
 from mslaunch.jobs.launcher_pid import process
 from mslaunch.jobs.live_job import listen
+from mslaunch.jobs.private_folder import job_folder
 from mslaunch.launcher.messages.failure_text import interrupted_text
 from mslaunch.launcher.observers import AllStarted, LaunchEnded, Waiting
 
@@ -26,6 +27,11 @@ if TYPE_CHECKING:
 
     Launch = Callable[[Observer, Callable[[Any], None]], Outcome]
     Runner = Callable[[Callable[[], int]], int]  # prints what an act refuses; returns the exit code
+
+_OPEN_LOG = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+
+
+RELAYED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  #: what the command hands on to the launcher
 
 
 class StartReport:
@@ -49,9 +55,13 @@ class StartReport:
 
 
 def run(entry: JobEntry, launch: Launch, run_reported: Runner, writer: int) -> int:
-    """Run the launch with its messages in the log of `entry`; returns the exit code of the job."""
+    """Run the launch with its messages in the log of `entry`; returns the exit code of the job.
+
+    The signals of `RELAYED` are blocked until there is somebody who takes them.
+    """
     null = os.open("/dev/null", os.O_RDONLY)
-    log = os.open(entry.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    with job_folder(entry.folder) as folder:
+        log = os.open(os.path.basename(entry.log), _OPEN_LOG, 0o600, dir_fd=folder)
     for fd, target in ((null, 0), (log, 1), (log, 2)):
         os.dup2(fd, target)
     os.close(null)
@@ -70,7 +80,11 @@ def run(entry: JobEntry, launch: Launch, run_reported: Runner, writer: int) -> i
         elif isinstance(record, LaunchEnded):
             outcomes.append(record.outcome)
 
-    code = run_reported(lambda: launch(observe, lambda context: listen(context, entry)).code)
+    def ready(context: Any) -> None:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, RELAYED)
+        listen(context, entry)
+
+    code = run_reported(lambda: launch(observe, ready).code)
     sys.stderr.flush()
     outcome = _as_asked(outcomes[0], entry.stop_asked) if outcomes else None
     ranks = len(outcome.ranks) if outcome else entry.facts["ranks"]

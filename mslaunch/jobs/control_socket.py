@@ -7,10 +7,12 @@ another.  Nothing can be changed through it.
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 
 from mslaunch.faststd import TYPE_CHECKING, struct
+from mslaunch.jobs.private_folder import job_folder
 from mslaunch.runtime.fd_writer import Writer
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 NAME = "control"
 SECONDS = 20.0  #: for a question and its answer
 _AGAIN = 0.02
+_LATE = "no whole answer came in time"
 _CLIENTS = 16
 _QUESTION = 4096  # bytes
 _ANSWER = 64 << 20
@@ -69,7 +72,8 @@ class ControlSocket:
         for client in list(self._clients):
             client.close()
         try:
-            os.unlink(os.path.join(self._folder, NAME))
+            with job_folder(self._folder) as fd:
+                os.unlink(NAME, dir_fd=fd)
         except OSError:
             pass
 
@@ -148,30 +152,68 @@ def caller_of(connection: socket.socket) -> int:
 
 
 def ask(folder: str, question: dict[str, Any], seconds: float = SECONDS) -> dict[str, Any]:
-    """The answer of the launcher whose directory this is.  Raises OSError if there is none in time, or nobody."""
+    """The answer of the launcher whose directory this is.
+
+    Raises OSError if there is nobody, if no answer is whole within so many seconds, or if it has no sense.
+    """
     import json
     import socket
 
+    deadline = time.monotonic() + seconds
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(seconds)
-        deadline = time.monotonic() + seconds
         while not _connected(connection, folder):  # connect(2): EAGAIN, as long as too many others wait
-            if time.monotonic() > deadline:
-                raise TimeoutError(110, "too many others ask")
+            connection.settimeout(_left(deadline, "too many others ask"))
             time.sleep(_AGAIN)
         if caller_of(connection) not in (0, os.geteuid()):
             raise PermissionError(1, "another user listens there")
-        connection.sendall(json.dumps(question).encode() + b"\n")
-        said = b""
-        while not said.endswith(b"\n"):
-            data = connection.recv(1 << 16)
-            if not data or len(said) > _ANSWER:
-                raise ConnectionResetError(104, "the launcher did not answer")
-            said += data
-    answer = json.loads(said)
+        try:
+            said = _answer(connection, json.dumps(question).encode() + b"\n", deadline)
+        except socket.timeout as error:  # no TimeoutError before Python 3.10
+            raise TimeoutError(errno.ETIMEDOUT, error.strerror or _LATE) from None
+    try:
+        answer = json.loads(said)
+    except (ValueError, RecursionError):
+        answer = None
     if not isinstance(answer, dict):
-        raise ConnectionResetError(104, "the launcher did not answer")
+        raise OSError(errno.EPROTO, "its answer has no sense")
     return answer
+
+
+def _answer(connection: socket.socket, question: bytes, deadline: float) -> bytes:
+    connection.settimeout(_left(deadline))
+    connection.sendall(question)
+    said = bytearray()
+    while not said.endswith(b"\n"):
+        connection.settimeout(_left(deadline))
+        data = connection.recv(1 << 16)
+        if not data or len(said) > _ANSWER:
+            raise ConnectionResetError(104, "the launcher did not answer")
+        said += data
+    return bytes(said)
+
+
+def _left(deadline: float, why: str = "") -> float:
+    """Seconds until then.  Raises TimeoutError if there are none."""
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise TimeoutError(errno.ETIMEDOUT, why or _LATE)
+    return left
+
+
+def listens(folder: str) -> bool:
+    """Whether a launcher listens there, as far as can be known."""
+    import socket
+
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.setblocking(False)
+        try:
+            _connected(connection, folder)
+        except (FileNotFoundError, ConnectionRefusedError):
+            return False
+        except OSError:
+            pass
+    return True
 
 
 def _connected(connection: socket.socket, folder: str) -> bool:
@@ -184,8 +226,5 @@ def _connected(connection: socket.socket, folder: str) -> bool:
 
 def _at(folder: str, act: Callable[[str], Any]) -> None:
     """`bind` or `connect` there by a descriptor: the address of a UNIX socket has room for 107 bytes only."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with job_folder(folder) as fd:
         act(f"/proc/self/fd/{fd}/{NAME}")
-    finally:
-        os.close(fd)

@@ -14,6 +14,7 @@ from mslaunch.errors import EXIT_USAGE, LaunchError, reason
 from mslaunch.faststd import TYPE_CHECKING, signal
 from mslaunch.host.programs import check_script
 from mslaunch.jobs import background_launcher
+from mslaunch.jobs.background_launcher import RELAYED
 from mslaunch.jobs.job_facts import job_facts
 from mslaunch.jobs.job_registry import JobEntry, JobRegistry
 from mslaunch.jobs.launcher_pid import ProcessIdentity, process
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from mslaunch.jobs.background_launcher import Launch, Runner
 
 _MUCH = 1 << 20  #: bytes of the launcher's messages that the command repeats
-_RELAYED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def detach(
@@ -60,6 +60,7 @@ def detach(
         child = os.fork()
         if not child:
             os.close(reader)
+            signal.pthread_sigmask(signal.SIG_BLOCK, RELAYED)  # until the launch takes them
             relay.stop()
             _daemonize(lambda: background_launcher.run(entry, launch, run_reported, writer))
         os.close(writer)
@@ -141,7 +142,7 @@ class _SignalRelay:
         self._before: list[tuple[int, object]] = []
 
     def __enter__(self) -> _SignalRelay:
-        for signum in _RELAYED:
+        for signum in RELAYED:
             if signal.getsignal(signum) != signal.SIG_IGN:  # as nohup(1) leaves it
                 self._before.append((signum, signal.signal(signum, self._take)))
         return self

@@ -19,7 +19,17 @@ from contextlib import contextmanager
 
 from mslaunch.errors import LaunchError
 from mslaunch.faststd import TYPE_CHECKING
+from mslaunch.jobs import job_file
 from mslaunch.jobs.launcher_pid import ProcessIdentity
+from mslaunch.jobs.private_folder import (
+    exists_in,
+    is_private,
+    job_folder,
+    open_private,
+    private_folder,
+    read_own,
+    remove_folder,
+)
 
 if TYPE_CHECKING:
     from typing import Any
@@ -27,10 +37,14 @@ if TYPE_CHECKING:
 VARIABLE = "MSLAUNCH_JOBS"  #: names another directory
 KEPT = 100  #: jobs that have ended and are still listed, at most
 DAYS = 7  #: and for how long
+_LASTING = ("starting", "running", "unknown")  # states of jobs that may go on
 _LOCK_SECONDS = 5.0
 _POLL_SECONDS = 0.01
-_OPEN_LOCK = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-_FACTS = {"began", "command", "cwd", "grace", "logs", "process", "ranks"}  # that every job has
+_LOCK = "lock"
+_DIGITS = 32  # of a number in the lock file
+_STOP_MARK = "stopped"
+_OPEN_LOCK = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+_OPEN_MARK = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 class JobEntry:
@@ -53,18 +67,15 @@ class JobEntry:
     @property
     def stop_asked(self) -> bool:
         """Whether --stop was called for it."""
-        return os.path.exists(self._stop_mark)
+        return exists_in(self.folder, _STOP_MARK)
 
     def ask_to_stop(self) -> None:
         """Note that --stop was called; in a file of its own, because its launcher writes the other one."""
         try:
-            os.close(os.open(self._stop_mark, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            with job_folder(self.folder) as fd:
+                os.close(os.open(_STOP_MARK, _OPEN_MARK, 0o600, dir_fd=fd))
         except OSError:  # a full disk: the job is ended all the same
             pass
-
-    @property
-    def _stop_mark(self) -> str:
-        return os.path.join(self.folder, "stopped")
 
     @property
     def process(self) -> ProcessIdentity:
@@ -74,23 +85,33 @@ class JobEntry:
     @property
     def known(self) -> bool:
         """Whether its file still exists; the entry of a refused launch is removed."""
-        return os.path.exists(os.path.join(self.folder, "job"))
+        return exists_in(self.folder, job_file.NAME)
 
     @property
     def state(self) -> str:
-        """`starting`, `running`, `ended`, or `killed`: the launcher is gone without a note of how the job ended."""
+        """`starting`, `running`, `ended`, or `killed`: the launcher is gone without a note of how the job ended.
+
+        `unknown`: it was started in another PID namespace, as of a container, and has noted no end.
+        """
         gone: ProcessIdentity | None = None
         while "code" not in self.facts and self.process != gone and not self.process.lives:
             gone = self.process
             self.reload()  # it may just have ended, or the process was the command, which the launcher has replaced
         if "code" in self.facts:
             return "ended"
+        if self.process.elsewhere:
+            return "unknown"
         return "killed" if self.process == gone else "running" if "running" in self.facts else "starting"
+
+    @property
+    def lasts(self) -> bool:
+        """It may go on: it has noted no end, and its launcher was not seen to be gone."""
+        return self.state in _LASTING and (self.known or not self.process.elsewhere)
 
     @property
     def gone(self) -> bool:
         """Its launcher, which nobody had detached, was killed: the entry would have been removed at its end."""
-        return "foreground" in self.facts and not self.process.lives
+        return "foreground" in self.facts and not self.process.lives and not self.process.elsewhere
 
     @property
     def since(self) -> float:
@@ -99,26 +120,21 @@ class JobEntry:
 
     def reload(self) -> None:
         """Read what other processes have noted."""
-        self.facts = _read_facts(self.folder) or self.facts
+        try:
+            with job_folder(self.folder) as fd:
+                self.facts = job_file.read_facts(fd) or self.facts
+        except OSError:  # it has been removed
+            pass
 
     def note(self, **facts: Any) -> None:
-        """Write facts to the file."""
-        import json
-
+        """Write facts to the file.  Raises OSError."""
         self.facts.update(facts)
-        new = os.path.join(self.folder, "job.new")
-        with open(new, "w", encoding="utf-8") as file:
-            json.dump(self.facts, file, indent=1)
-        os.rename(new, os.path.join(self.folder, "job"))
+        with job_folder(self.folder) as fd:
+            job_file.write_facts(fd, self.facts)
 
     def remove(self) -> None:
         """Delete the directory."""
-        try:
-            for name in os.listdir(self.folder):
-                os.unlink(os.path.join(self.folder, name))
-            os.rmdir(self.folder)
-        except OSError:  # another process deletes it, or has put something there
-            pass
+        remove_folder(self.folder)
 
 
 class JobRegistry:
@@ -145,9 +161,8 @@ class JobRegistry:
 
     def entries(self) -> list[JobEntry]:
         """All jobs, the oldest first."""
-        folders = [folder for registry in self._folders for folder in _numbered(registry)]
-        folders.sort(key=lambda folder: int(os.path.basename(folder)))
-        found = [JobEntry(folder, facts) for folder in folders if (facts := _read_facts(folder))]
+        found = [entry for registry in self._folders for entry in _found_in(registry)]
+        found.sort(key=lambda entry: entry.number)
         for entry in found:
             if entry.gone:
                 entry.remove()
@@ -162,43 +177,54 @@ class JobRegistry:
 
     def add(self, **facts: Any) -> JobEntry:
         """A new job, with the next number; old jobs are removed."""
-        registry = self._make()
-        with _locked(os.path.join(registry, "lock"), self._patience) as last:
-            self._remove_old(registry)
-            others = [_last_number(os.path.join(folder, "lock")) for folder in self._folders if folder != registry]
-            number = _next_number(last, max((*others, *(entry.number for entry in self.entries())), default=0))
-            made = os.path.join(registry, f"new-{number}")
-            os.mkdir(made, 0o700)
-            JobEntry(made, facts).note()
-            folder = os.path.join(registry, str(number))
-            os.rename(made, folder)  # so that an entry without facts is never seen
-        return JobEntry(folder, facts)
+        registry, fd = self._make()
+        try:
+            with _locked(registry, fd, self._patience) as last:
+                self._remove_old(registry, fd)
+                others = [_last_number(folder) for folder in self._folders if folder != registry]
+                number = _next_number(last, max((*others, *(entry.number for entry in self.entries())), default=0))
+                made, name = f"new-{number}", str(number)
+                os.mkdir(made, 0o700, dir_fd=fd)
+                JobEntry(os.path.join(registry, made), facts).note()
+                os.rename(made, name, src_dir_fd=fd, dst_dir_fd=fd)  # so that an entry without facts is never seen
+        finally:
+            os.close(fd)
+        return JobEntry(os.path.join(registry, name), facts)
 
-    def _make(self) -> str:
-        """The first of the directories that is there or can be made."""
+    def _make(self) -> tuple[str, int]:
+        """The first of the directories that is there or can be made, and a descriptor of it."""
         refused: LaunchError | None = None
         for folder in self._folders:
             try:
                 _make_private(folder)
                 _require_own(folder)
-                os.close(os.open(os.path.join(folder, "lock"), _OPEN_LOCK, 0o600))  # it may lie on a read-only disk
-                return folder
+                fd = open_private(folder)  # somebody may have changed it since
             except OSError as error:
-                what = f"the registry of detached jobs cannot be made or written: {error.strerror}"
-                todo = f"name another directory, which you can write to, in {VARIABLE}"
-                refused = refused or LaunchError(what, folder, todo)
+                refused = refused or _unusable(folder, error)
+                continue
             except LaunchError as error:  # somebody has just made it
                 refused = refused or error
+                continue
+            try:
+                os.close(os.open(_LOCK, _OPEN_LOCK, 0o600, dir_fd=fd))  # it may lie on a read-only disk
+                return folder, fd
+            except OSError as error:
+                os.close(fd)
+                refused = refused or _unusable(folder, error)
         assert refused
         raise refused
 
-    def _remove_old(self, registry: str) -> None:
-        for name in os.listdir(registry):
+    def _remove_old(self, registry: str, fd: int) -> None:
+        for name in os.listdir(fd):
             if name.startswith("new-"):  # its process was killed
-                JobEntry(os.path.join(registry, name), {}).remove()
-        over = [entry for entry in self.entries() if entry.state in ("ended", "killed")]
+                remove_folder(os.path.join(registry, name))
+        entries, expired = self.entries(), time.time() - DAYS * 86400
+        over = [entry for entry in entries if entry.state in ("ended", "killed")]
         for at, entry in enumerate(sorted(over, key=lambda entry: -entry.since)):
-            if at >= KEPT - 1 or entry.since < time.time() - DAYS * 86400:
+            if at >= KEPT - 1 or entry.since < expired:
+                entry.remove()
+        for entry in entries:
+            if entry.state == "unknown" and entry.since < expired and not _listens(entry):
                 entry.remove()
 
 
@@ -219,13 +245,21 @@ def _require_own(folder: str, named: bool = False) -> None:
         found = os.lstat(folder)
     except (FileNotFoundError, NotADirectoryError, PermissionError):  # there has been no job
         return
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+    if not is_private(found):
         what = "the registry of detached jobs must be a directory that you alone can read and write"
         raise LaunchError(what, folder, f"{_who_removes(folder, found, named)}name another one in {VARIABLE}")
 
 
 def _is_ours(folder: str) -> bool:
-    return os.lstat(folder).st_uid == os.geteuid()
+    try:
+        return os.lstat(folder).st_uid == os.geteuid()
+    except OSError:  # its owner has just removed it
+        return False
+
+
+def _unusable(folder: str, error: OSError) -> LaunchError:
+    what = f"the registry of detached jobs cannot be made or written: {error.strerror}"
+    return LaunchError(what, folder, f"name another directory, which you can write to, in {VARIABLE}")
 
 
 def _who_removes(folder: str, found: os.stat_result, named: bool) -> str:
@@ -260,50 +294,55 @@ def _make_private(folder: str) -> None:
             raise
 
 
-def _numbered(registry: str) -> list[str]:
-    """The directories of jobs."""
+def _found_in(registry: str) -> list[JobEntry]:
+    """The jobs in a directory; none in one that is not ours, for another user may have put it there just now."""
+    found = []
     try:
-        names = os.listdir(registry)
-    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        with private_folder(registry) as fd:
+            for name in os.listdir(fd):
+                facts = _facts_in(fd, name) if name.isascii() and name.isdigit() else None
+                if facts:
+                    found.append(JobEntry(os.path.join(registry, name), facts))
+    except OSError:
         return []
-    return [os.path.join(registry, name) for name in names if name.isascii() and name.isdigit()]
+    return found
 
 
-def _last_number(path: str) -> int:
-    """The last number that was given, from a lock file; 0 if there is none."""
+def _facts_in(registry: int, name: str) -> dict[str, Any] | None:
     try:
-        with open(path, "rb") as file:
-            said = file.read(32)
+        with private_folder(name, registry) as fd:
+            return job_file.read_facts(fd)
+    except OSError:  # it has been removed
+        return None
+
+
+def _listens(entry: JobEntry) -> bool:
+    """Whether the launcher of a job answers questions: that is seen from other PID namespaces, too."""
+    from mslaunch.jobs.control_socket import listens
+
+    return listens(entry.folder)
+
+
+def _last_number(registry: str) -> int:
+    """The last number that was given there, from its lock file; 0 if there is none."""
+    try:
+        with private_folder(registry) as fd:
+            said = read_own(_LOCK, fd, _DIGITS)
     except OSError:
         return 0
     return int(said) if said.isdigit() else 0
 
 
-# --- its files
-
-
-def _read_facts(folder: str) -> dict[str, Any] | None:
-    """What the file of a job says; None if it is missing or incomplete."""
-    import json
-
-    try:
-        with open(os.path.join(folder, "job"), encoding="utf-8") as file:
-            facts = json.load(file)
-        return facts if set(facts) >= _FACTS else None
-    except (OSError, ValueError, TypeError):
-        return None
-
-
 @contextmanager
-def _locked(path: str, seconds: float) -> Iterator[int]:
+def _locked(registry: str, above: int, seconds: float) -> Iterator[int]:
     """Holds the lock of the registry; gives the descriptor of its file, which contains the last number given."""
-    fd = os.open(path, _OPEN_LOCK, 0o600)
+    fd = os.open(_LOCK, _OPEN_LOCK, 0o600, dir_fd=above)
     deadline = time.monotonic() + seconds
     try:
         while not _lock(fd):
             if time.monotonic() > deadline:
                 todo = "another mslaunch that was stopped may hold it"
-                raise LaunchError("the registry of detached jobs is locked", path, todo)
+                raise LaunchError("the registry of detached jobs is locked", os.path.join(registry, _LOCK), todo)
             time.sleep(_POLL_SECONDS)
         yield fd
     finally:
@@ -320,7 +359,7 @@ def _lock(fd: int) -> bool:
 
 def _next_number(fd: int, known: int) -> int:
     """One more than the last number given, and than `known`."""
-    said = os.pread(fd, 32, 0)
+    said = os.pread(fd, _DIGITS, 0)
     number = max(int(said) if said.isdigit() else 0, known) + 1
     os.pwrite(fd, b"%d" % number, 0)
     return number

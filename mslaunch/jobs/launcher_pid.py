@@ -10,6 +10,7 @@ from mslaunch.faststd import NamedTuple, signal
 from mslaunch.host.processes import read, stat_fields
 
 _POLL_SECONDS = 0.01  # where the kernel has no event for the end of a process
+_LONGEST = 86400.0  # seconds of one poll(), which takes no more than an int of milliseconds
 
 
 class ProcessIdentity(NamedTuple):
@@ -18,11 +19,18 @@ class ProcessIdentity(NamedTuple):
     pid: int
     start: str  # clock ticks from the boot of the host
     boot: str  # the kernel's id of this boot
+    namespace: str = ""  # of process ids, as in a container; empty if the kernel does not tell
+
+    @property
+    def elsewhere(self) -> bool:
+        """It was started in another PID namespace of this kernel: its id means nothing here."""
+        return bool(self.namespace) and self.namespace != _namespace() and self.boot == _boot()
 
     @property
     def lives(self) -> bool:
-        """It has not ended."""
-        return self == process(self.pid)
+        """It has not ended, as far as it can be seen from here."""
+        found = process(self.pid)
+        return found is not None and found[:3] == self[:3] and not self.elsewhere
 
     def send(self, signum: int) -> bool:
         """Send a signal; False if the process has ended."""
@@ -54,7 +62,7 @@ class ProcessIdentity(NamedTuple):
                 else:
                     poller = select.poll()  # select() takes no descriptor above 1023
                     poller.register(fd, select.POLLIN)
-                    poller.poll(left * 1000)
+                    poller.poll(min(left, _LONGEST) * 1000)
         finally:
             _close(fd)
         return True
@@ -65,7 +73,18 @@ def process(pid: int) -> ProcessIdentity | None:
     fields = stat_fields(pid)
     if not fields or fields[0] in b"ZX":
         return None
-    return ProcessIdentity(pid, fields[19].decode(), read("/proc/sys/kernel/random/boot_id").decode().strip())
+    return ProcessIdentity(pid, fields[19].decode(), _boot(), _namespace())
+
+
+def _boot() -> str:
+    return read("/proc/sys/kernel/random/boot_id").decode().strip()
+
+
+def _namespace() -> str:
+    try:
+        return os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return ""
 
 
 def _open(pid: int) -> int:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from mslaunch.protocol.rank_usage import RankUsage
 
 _PATIENCE = 0.2  # seconds for the lock of the registry; the loop stands still meanwhile
+_SHORTEST = 0.2  # seconds over which a load is measured; the kernel counts in hundredths
 _LINE = 200  # characters of a last line
 
 
@@ -42,7 +43,7 @@ class LiveJob:
         self._since = context.loop.now()  # of ranks whose first output was too much to keep
         self._attempt = 1
         self._usage: UsageCollector | None = None
-        self._before: dict[int, tuple[float, int]] = {}  # rank -> when it was last asked about, and its milliseconds
+        self._before: dict[int, tuple[float, int, float | None]] = {}  # rank -> when, its milliseconds and load then
         self._started: dict[int, float] = {}  # rank -> when
         heard_before = bool(context.observers.listeners)  # then the job tells its observers already
         context.observers.listen(self._activity.heard)
@@ -93,14 +94,15 @@ class LiveJob:
         self._usage.ask(lambda usage: answer(self._top(job, usage)))
 
     def _load(self, rank: int, usage: RankUsage | None) -> tuple[float | None, int | None]:
-        """Percent of a processor since the last question, and bytes."""
+        """Percent of a processor since the last question, and bytes; who asks just after another gets the same."""
         if usage is None:
             return None, None
         now = self._context.loop.now()
-        when, before = self._before.get(rank, (self._started.get(rank, self._context.began), 0))
-        self._before[rank] = now, usage.milliseconds
-        spent = max(0, usage.milliseconds - before) / 10
-        return (spent / (now - when) if now > when else None), usage.memory
+        when, before, load = self._before.get(rank, (self._started.get(rank, self._context.began), 0, None))
+        if load is None or now - when >= _SHORTEST:
+            load = max(0, usage.milliseconds - before) / 10 / (now - when) if now > when else None
+            self._before[rank] = now, usage.milliseconds, load
+        return load, usage.memory
 
     def _top(self, job: JobController, usage: dict[int, RankUsage]) -> dict[str, Any]:
         now = self._context.loop.now()

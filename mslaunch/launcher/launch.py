@@ -220,13 +220,8 @@ class _LaunchSteps:
     def _prepare(self) -> None:
         """All that can be refused."""
         attempt, request = self._attempt, self._request
-        check_limits(request)
-        if request.fill:
-            from mslaunch.plan.rank_patterns import check_names
-
-            check_names(request.apps)
+        check_first(request, attempt)
         announce_pid(self._context, request)
-        attempt.collect_files()
         if request.restart == "group" and not request.do_not_launch:
             self._hosts = self._all_hosts()
             self._hosts.connect_first(attempt)
@@ -334,6 +329,16 @@ class _LaunchSteps:
             if finish:
                 attempt.output.finish()
                 attempt.end_output()
+
+
+def check_first(request: Request, attempt: JobAttempt) -> None:
+    """Raises `LaunchError` for what can be refused before hosts are known; finds the files that are to be sent."""
+    check_limits(request)
+    if request.fill:
+        from mslaunch.plan.rank_patterns import check_names
+
+        check_names(request.apps)
+    attempt.collect_files()
 
 
 def announce_pid(context: LaunchContext, request: Request) -> None:

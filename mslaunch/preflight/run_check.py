@@ -15,7 +15,7 @@ from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.launcher.agents.health_check import failures
 from mslaunch.launcher.agents.rendezvous import RendezvousRequest
 from mslaunch.launcher.attempt import JobAttempt
-from mslaunch.launcher.launch import make_context
+from mslaunch.launcher.launch import check_first, make_context
 from mslaunch.launcher.stdio.terminal import write_all
 from mslaunch.plan.node_plans import make_plans
 from mslaunch.preflight.ask_hosts import HostSurvey
@@ -79,7 +79,8 @@ class _Check:
         self._topologies: Mapping[str, Topology] = {}
 
     def run(self) -> CheckResult:
-        """Raises `LaunchError` if no hosts are known, or at a signal or time limit."""
+        """Raises `LaunchError` for what a launch refuses at once, if no hosts are known, or at a signal or limit."""
+        check_first(self._request, self._attempt)
         allocation = self._attempt.named_hosts()
         nodes = (*allocation.nodes, *allocation.spares)
         agents, cores = self._connect(nodes)

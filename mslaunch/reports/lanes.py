@@ -67,9 +67,13 @@ def draw(run: RecordedRun, attempt: RecordedAttempt) -> Figure:
 def _marks(context: LaneContext, bottom: float) -> Shapes:
     """Lines through all rows: the first failure, and hangs."""
     attempt, run = context.attempt, context.run
+    drawn: set[int] = set()
     for hang in run.hangs:
         if attempt.began <= hang.seconds <= attempt.end(run.horizon):
             x = time_axis.place(context.axis, hang.seconds)
+            if round(x) in drawn:
+                continue
+            drawn.add(round(x))
             yield figure.line(x, _TOP - 8, x, bottom, "line-hang", f"hang at {duration(hang.seconds)}: {hang.text}")
             yield figure.diamond(x, _TOP - 14, 4, "mark-hang", f"hang at {duration(hang.seconds)}: {hang.text}")
     if attempt.failed is not None:
@@ -126,9 +130,12 @@ def _rank_row(context: LaneContext, each: RankEnd, y: float) -> Shapes:
     if rank.first_output is not None and rank.last_output is not None:
         for left, right in time_axis.spans(context.axis, rank.first_output, rank.last_output):
             yield figure.rect(left, middle - 5, right - left, 10, f"bar-{each.kind}", hint)
+    restarts = {}  # place -> why; what lies at one place is drawn once
     for again in run.restarts:
         if again.rank == rank.rank and again.attempt in (None, attempt.number):
-            yield figure.triangle(time_axis.place(context.axis, again.seconds), middle, 5, "mark-restart", again.text)
+            restarts[round(time_axis.place(context.axis, again.seconds))] = again.text
+    for x, text in restarts.items():
+        yield figure.triangle(x, middle, 5, "mark-restart", text)
     yield from _rank_end(context, each, time_axis.place(context.axis, end), middle)
 
 

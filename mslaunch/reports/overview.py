@@ -73,10 +73,15 @@ def _name(y: float, text: str, below: str = "") -> Shapes:
 def _phases(run: RecordedRun, axis: Panel) -> Shapes:
     yield from _name(_PHASES_TOP + 17, "phase")
     last = -1e9
+    drawn: set[tuple[str, int, int]] = set()  # what lies at one place is drawn once
     for attempt in run.attempts:
         left, right = axis.place(attempt.began), axis.place(attempt.end(run.horizon))
         for phase, low, high in attempt.phases(run.horizon):
             x, width = axis.place(low), axis.place(high) - axis.place(low)
+            where = (phase, round(2 * x), round(2 * width))
+            if where in drawn:
+                continue
+            drawn.add(where)
             hint = f"attempt {attempt.number}, {phase}: {duration(high - low)}"
             yield figure.rect(x, _PHASES_TOP, width, _PHASES, f"phase-{phase}", hint)
             if width > 9.0 * len(phase) + 8:
@@ -85,7 +90,9 @@ def _phases(run: RecordedRun, axis: Panel) -> Shapes:
             text = f"attempt {attempt.number}" if right - left > 60 else str(attempt.number)
             yield figure.label(left, _PHASES_TOP - 9, text, "row-note")
             last = left
-        if attempt.failed is not None:
+        cross = ("failed", round(axis.place(attempt.failed)), 0) if attempt.failed is not None else None
+        if attempt.failed is not None and cross and cross not in drawn:
+            drawn.add(cross)
             hint = attempt.cause.text if attempt.cause else "the first failure"
             yield figure.cross(axis.place(attempt.failed), _PHASES_TOP + _PHASES / 2, 5, "mark-first", hint)
 

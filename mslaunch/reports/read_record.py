@@ -30,6 +30,7 @@ MOST_HOSTS = 300_000
 MOST_RANKS = 500_000  #: of all attempts together
 MOST_ATTEMPTS = 10_000
 MOST_EVENTS = 100_000
+_MOST_BRACKETS = 2 * MOST_RANKS
 _MOST_WORDS = 50_000
 _MOST_FACTS = 60
 _NAME = 255  # characters of a host or a rank
@@ -72,6 +73,8 @@ def decoded(data: bytes) -> Any:
 
     if not data.strip():
         raise LaunchError("the file is empty", todo=TODO)
+    if data.count(b"{") + data.count(b"[") > _MOST_BRACKETS:  # each costs some hundred bytes of memory
+        raise LaunchError("it is no record of a run: it has too many objects", todo=TODO)
     try:
         return json.loads(data, parse_int=_whole, parse_constant=_constant)
     except RecursionError:

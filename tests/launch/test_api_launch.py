@@ -15,16 +15,23 @@ from typing import Any
 import pytest
 from launching import ROOT, memory_of, state_of, wait_until
 
-from mslaunch import Launch, LaunchError, launch
-from mslaunch.launcher.monitoring.launch_events import (
+import mslaunch
+from mslaunch import (
     CauseEvent,
     EndEvent,
     JobEndEvent,
+    Launch,
+    LaunchError,
     LineEvent,
     MessageEvent,
     RestartEvent,
     StartEvent,
+    launch,
 )
+from mslaunch.datamodel.outcome import Outcome
+from mslaunch.datamodel.request import Caller
+from mslaunch.launcher.monitoring import launch_events
+from mslaunch.launcher.monitoring.launch_events import EventSource
 
 MANY = ["--oversubscribe"]
 PRINTS = "import os\nfor number in range({count}): print(os.environ['RANK'], number, 'x' * {width})"
@@ -129,6 +136,109 @@ def test_a_launch_that_is_dropped_ends_and_keeps_nothing() -> None:
     del job
     wait_until(lambda: not os.path.exists(f"/proc/{pid}"))
     wait_until(lambda: len(os.listdir("/proc/self/fd")) <= before)
+
+
+async def turn() -> None:
+    """A task that has run once the loop of asyncio has gone round."""
+
+
+def test_threads_that_begin_and_read_it_share_one_job() -> None:
+    job = Launch(python(PRINTS.format(count=2000, width=50)), np=1)
+    seen: list[str] = []
+    gate = threading.Barrier(3)
+
+    def read() -> None:
+        gate.wait(30)
+        seen.extend(event.text for event in job if isinstance(event, LineEvent))
+
+    threads = [threading.Thread(target=read) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    gate.wait(30)
+    assert job.wait(60).ok
+    for thread in threads:
+        thread.join(60)
+    assert len(threading.enumerate()) == 1 or not any(one.name == "mslaunch" for one in threading.enumerate())
+    numbers = [int(line.split()[1]) for line in seen]
+    assert len(set(numbers)) == len(numbers) and all(line.endswith("x" * 50) for line in seen), "each whole, and once"
+
+
+def test_one_task_reads() -> None:
+    async def both() -> list[object]:
+        async with Launch(shell("sleep 1000"), np=1) as job:
+
+            async def read() -> None:
+                async for _ in job:
+                    pass
+
+            first = asyncio.ensure_future(read())
+            await asyncio.ensure_future(turn())
+            second = await asyncio.gather(read(), return_exceptions=True)
+            first.cancel()
+            await asyncio.gather(first, return_exceptions=True)
+        return [*second, job.running]
+
+    refused, running = asyncio.run(asyncio.wait_for(both(), 60))
+    assert isinstance(refused, RuntimeError) and not running
+
+
+def test_a_task_that_is_cancelled_twice_leaves_no_job() -> None:
+    script = "trap '' TERM; echo $$; sleep 1000 & wait; sleep 1000"
+
+    async def leave(pids: list[int], begun: asyncio.Event) -> None:
+        async with Launch(shell(script), np=1, options=["--grace", "600"]) as job:
+            async for event in job:
+                if isinstance(event, LineEvent):
+                    pids.append(int(event.text))
+                    begun.set()
+
+    async def main() -> list[int]:
+        pids: list[int] = []
+        begun = asyncio.Event()
+        task = asyncio.ensure_future(leave(pids, begun))
+        await begun.wait()
+        for _ in range(2):
+            task.cancel()
+            for _ in range(3):  # it comes to where it waits
+                await asyncio.ensure_future(turn())
+        await asyncio.wait([task], timeout=60)
+        assert task.cancelled()
+        return pids
+
+    (pid,) = asyncio.run(main())
+    wait_until(lambda: not os.path.exists(f"/proc/{pid}/exe"))
+
+
+def test_who_cancels_before_it_begins_gets_no_job() -> None:
+    job = Launch(shell("sleep 1000"), np=1)
+    job.cancel()
+    with contextlib.suppress(LaunchError):
+        assert not job.wait(60).ok
+
+
+def test_a_function_for_lines_that_exits_leaves_no_job() -> None:
+    def leave(line: LineEvent) -> None:
+        raise SystemExit(7)
+
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(SystemExit), Launch(shell("yes"), np=1, on_line=leave) as job:
+        job.wait(60)
+    assert job.outcome and len(os.listdir("/proc/self/fd")) <= before
+
+
+def test_a_launch_that_has_left_descriptors_open_ends() -> None:
+    """As one that had none for its loop."""
+    held: list[int] = []
+
+    def run(caller: Caller) -> Outcome:
+        held.append(os.dup(caller.stdout))
+        raise LaunchError("too many open files")
+
+    source = EventSource(run, os.environ, "/", "w")
+    with pytest.raises(LaunchError, match="too many"):
+        while True:
+            assert source.next_event(20) is not None
+    os.close(held[0])
 
 
 def test_many_lines_are_whole_and_in_order() -> None:
@@ -283,3 +393,12 @@ def test_what_is_like_a_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
         f"LineEvent hello from rank {rank} of 4" for rank in range(4)
     ]
     assert "exit code 0" in text and text.endswith("ended by SIGTERM\n")
+
+
+def test_all_kinds_of_events_are_public_and_in_the_docs() -> None:
+    kinds = [name for name in vars(launch_events) if name.endswith("Event") and name != "LaunchEvent"]
+    page = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
+    assert len(kinds) == 8
+    for name in kinds:
+        assert getattr(mslaunch, name) is getattr(launch_events, name) and name in mslaunch.__all__
+        assert f"| `{name}` |" in page

@@ -10,10 +10,12 @@ import os
 import signal
 import socket
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from launching import program, through_rsh, wait_until
+from launching import ROOT, program, through_rsh, wait_until
 
 from mslaunch.jobs.job_registry import JobEntry, JobRegistry
 
@@ -276,6 +278,26 @@ def test_a_signal_before_the_ranks_run_ends_the_launch(stuck, jobs, name):
     assert (ended.code, ended.out) == (1, b"") and f"ended by {name} before anything was started" in ended.err
     job.wait_gone()
     assert not JobRegistry(jobs).entries()
+
+
+def test_a_signal_before_the_launch_takes_any_waits(jobs, tmp_path):
+    program = """
+import os, signal, sys
+from mslaunch.cli.main import parse
+from mslaunch.datamodel.outcome import Outcome
+from mslaunch.host.files import read_text
+from mslaunch.jobs.detach import detach
+
+def launch(observe, ready):
+    os.kill(os.getpid(), signal.SIGINT)
+    return Outcome(0, ())
+
+request = parse(["--detach", "-n", "1", "true"], os.environ, read_text)
+sys.exit(detach(request, ["mslaunch"], os.environ, "/", launch, lambda act: act()))
+"""
+    env = {**os.environ, "MSLAUNCH_JOBS": str(tmp_path / "own"), "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
 
 
 def test_a_launcher_that_is_killed_before_the_ranks_run(stuck, ask):

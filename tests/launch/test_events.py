@@ -74,6 +74,7 @@ def test_a_rank_that_fails(tmp_path: Path) -> None:
     assert record["cause"].items() >= cause.items() and "rank 1 ended with exit code 7" in record["report"]
     one, two = record["attempts"][0]["ranks"]
     assert (two["code"], two["by_mslaunch"]) == (7, False) and (one["signal"], one["by_mslaunch"]) == (15, True)
+    assert one["silence"] == pytest.approx(one["ended"] - one["started"], abs=0.002) and one["first_output"] is None
     assert names(hook) == ["failed", "end"]
 
 
@@ -99,6 +100,28 @@ def test_there_is_one_end_however_the_launcher_ends(tmp_path: Path, signum: int)
     if signum == signal.SIGKILL:
         assert events_of(file)[-1]["cause"]["text"] == "the launcher was killed"
         assert events_of(file)[-1]["seconds"] > 0
+
+
+def test_a_reader_that_is_slow_gets_the_end_of_a_launcher_that_was_killed(tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+    writer = os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)
+    while True:
+        try:
+            os.write(writer, b"\n" * 4096)
+        except BlockingIOError:
+            break
+    os.close(writer)
+    job = launch("-n", 1, "--events", fifo, "sh", "-c", "echo ready; exec sleep 1000")
+    job.expect(b"ready")
+    job.send(signal.SIGKILL)
+    job.end()
+    with os.fdopen(reader, encoding="ascii") as lines:
+        os.set_blocking(reader, True)
+        told = [json.loads(line) for line in lines if line.strip()]
+    assert [event["event"] for event in told] == ["end"], "the others waited for the reader, too"
+    job.wait_gone()
 
 
 def test_a_restart_is_told_of_and_recorded(tmp_path: Path) -> None:

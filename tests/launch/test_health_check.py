@@ -135,12 +135,32 @@ def test_ranks_that_have_no_place(launch: Any) -> None:
         (["--check", "--do-not-launch", "true"], "--do-not-launch connects to no host"),
         (["--check", "--hostfile", "/nowhere", "true"], "there is no file /nowhere"),
         (["--check", "--health-check", "", "true"], "a command, such as"),
+        (["--check", "--backend", "openmpi", "true"], "--check: not with --backend openmpi"),
     ],
 )
 def test_lines_that_are_refused(launch: Any, words: list[str], said: str) -> None:
     ended = launch(*words)
     assert (ended.code, ended.out) == (1, b"")
     assert said in ended.err
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "--on-hang end",
+        "--hang-timeout 5 --on-hang restart",
+        "--warn USR1",
+        "--timeout 5 --warn USR1@9",
+        "--preload-files nofile",
+        "--preload-binary ./nofile",
+        "--fill echo {ranc}",
+    ],
+)
+def test_what_the_launch_refuses_at_once_is_refused(launch: Any, line: str) -> None:
+    words = [*line.split(), "-H", "localhost", "true"]
+    ended = launch("--check", *words)
+    assert ended == launch(*words)
+    assert (ended.code > 0, ended.out, "Traceback" in ended.err) == (True, b"", False)
 
 
 def test_standard_output_that_cannot_be_written(launch: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -95,6 +96,22 @@ def test_time_and_memory_are_those_of_all_hosts(desk: JobCommands) -> None:
     assert all(row[5] == "%" and 100 < float(row[6]) < 400 and row[7] == "MB" for row in rows), rows
 
 
+def test_two_who_ask_at_once_see_the_same_load(desk: JobCommands) -> None:
+    job = desk.start("-n", 1, sys.executable, "-S", "-c", "print('step', flush=True)\nwhile True: pass")
+    job.expect(b"step")
+    folder = desk.entered().folder
+    wait_until(lambda: control_socket.ask(folder, {"ask": "top"})["ranks"][0]["cpu"] > 5)
+    fd = os.open(folder, os.O_RDONLY)
+    with socket.socket(socket.AF_UNIX) as first, socket.socket(socket.AF_UNIX) as second:
+        for client in (first, second):
+            client.connect(f"/proc/self/fd/{fd}/control")
+        for client in (first, second):
+            client.sendall(b'{"ask": "top"}\n')
+        loads = [json.loads(client.makefile().readline())["ranks"][0]["cpu"] for client in (first, second)]
+    os.close(fd)
+    assert loads[0] == loads[1] > 5
+
+
 def test_logs_are_followed_until_the_job_has_ended(desk: JobCommands) -> None:
     job = desk.start("-n", 2, "--output-filename", "logs", *WAITS)
     job.expect(b"step 1", 2)
@@ -130,6 +147,30 @@ def test_the_entry_of_a_launcher_that_was_killed_goes(desk: JobCommands) -> None
     job.send(signal.SIGKILL)
     job.end()
     assert JobRegistry(desk.env).entries() == [] and b"no job" in desk.run("--status").out
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("unshare"), reason="needs root, and unshare (util-linux)")
+def test_a_job_can_be_asked_but_not_judged_from_another_container(desk: JobCommands) -> None:
+    """Containers may share the registry and have process ids of their own."""
+    job = desk.start("-n", 1, "--output-filename", "logs", *WAITS)
+    job.expect(b"step 1")
+    number = str(desk.entered().number)
+
+    def there(*words: str) -> tuple[int, str]:
+        stage = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", sys.executable, "-m", "mslaunch"]
+        done = subprocess.run([*stage, *words], env=desk.env, capture_output=True, text=True, timeout=60, check=False)
+        return done.returncode, done.stdout + done.stderr
+
+    assert "unknown" in there("--status")[1]
+    assert "it was started in another container" in there("--status", number)[1]
+    code, said = there("--stop", number)
+    assert code == 1 and f"call mslaunch --stop {number} there" in said
+    assert "1 of 1 rank running" in there("--top", number)[1]
+    assert there("--logs", number) == (0, "step 1 of 0\n")
+    assert "running" in desk.run("--status").out.decode(), "it is still known here"
+    desk.open_gate(1)
+    assert job.end().code == 0
 
 
 @pytest.mark.parametrize("words", [("--top",), ("--top", "7"), ("--stacks", "x"), ("--logs", "1", "-x"), ("--logs",),
@@ -260,3 +301,5 @@ def test_a_record_of_somebody_else_does_no_harm(desk: JobCommands) -> None:
         done = Job(["--rerun", name], desk.env, cwd=desk.folder).end()
         assert done.code == 1 and done.err.startswith(f"mslaunch: --rerun {name}: "), done
         assert "Traceback" not in done.err and "\nmslaunch" not in done.err
+    (desk.folder / "python").write_text(json.dumps({**facts, "command": []}))
+    assert "was started from Python" in Job(["--rerun", "python"], desk.env, cwd=desk.folder).end().err

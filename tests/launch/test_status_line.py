@@ -214,9 +214,11 @@ def test_where_there_is_none(launch, screen, tmp_path):
     assert b"rank on" not in screen.rest() and b"\x1b[K" not in screen.seen
 
 
-def test_plain_lines_have_no_control_codes(start, tmp_path):
+@pytest.mark.parametrize("more", [[], ["--quiet"]])
+def test_plain_lines_have_no_control_codes(start, tmp_path, more):
+    """--quiet does not silence what was asked for."""
     os.mkfifo(tmp_path / "go")
-    job = start(["--progress", "plain", *ONE, *WAITING])
+    job = start([*more, "--progress", "plain", *ONE, *WAITING])
     said = job.expect_error(b"\n")
     go(tmp_path)
     ended = job.end()

@@ -29,6 +29,7 @@ REFUSED: tuple[tuple[str, str, str], ...] = (
     ("max_restart_delay", "--max-restart-delay", "mpirun does not start ranks again; leave it out"),
     ("progress_file", "--progress-file", "nothing is started again, and nobody looks at it; leave it out"),
     ("health_check", "--health-check", "mslaunch reaches no host then; let a script run it on each host before"),
+    ("check", "--check", "mpirun reaches hosts in its own way, which nobody would look at; leave one of the two out"),
     ("detach", "--detach", "mpirun stays with its terminal; leave it out, and use nohup and &"),
     ("host", "--scheduler", "mpirun does not place the scheduler; leave it out"),
     ("port", "--scheduler", "mpirun does not choose the port of the scheduler; leave it out"),

@@ -23,6 +23,7 @@ _PROGRAM = 40  # columns of a program on a terminal
 _LEAST = 20  # columns of a program and its command line there, however narrow it is
 _LONG, _SHORT = "%Y-%m-%d %H:%M:%S", "%m-%d %H:%M:%S"
 _HIDDEN = "…"
+_ELSEWHERE = "was started in another container (PID namespace), and its launcher cannot be seen from here"
 
 
 def recorded(request: Request, typed: Sequence[str]) -> list[str]:
@@ -74,6 +75,8 @@ def stop(words: Sequence[str], environ: Mapping[str, str]) -> Show:
     """End a job, and wait until it has ended.  Raises `LaunchError`."""
     entry = find_job("--stop", words, environ)
     job = f"job {entry.number}"
+    if entry.state == "unknown":
+        raise LaunchError(f"it {_ELSEWHERE}", job, f"call mslaunch --stop {entry.number} there")
     while entry.state in ("starting", "running"):  # twice if the recorded process was still the command
         asked = entry.process
         entry.ask_to_stop()
@@ -101,6 +104,8 @@ def _outcome(entry: JobEntry, state: str) -> str:
     """A clause: `ended at … with exit code 0: all ranks succeeded`."""
     if state == "ended":
         return f"ended at {_time(entry.since)} with exit code {entry.facts['code']}: {entry.facts['how']}"
+    if state == "unknown":
+        return f"may run: it {_ELSEWHERE}"
     if state != "killed":
         return f"has been {state} since {_time(entry.since)}"
     if not entry.known:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,13 +11,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from mslaunch.cli.actions.job_commands import find_job
 from mslaunch.cli.parser.options import Show
 from mslaunch.errors import LaunchError, UsageError
+from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.jobs.job_registry import JobEntry
+
+if TYPE_CHECKING:
+    from typing import IO
 from mslaunch.plan.number_ranges import bounds
 
 _USAGE = "write --logs JOB [-r 0,2-3] [-f]"
 _POLL = 0.2  # seconds between looks at files that grow
+_LOOK = 1.0  # seconds between looks for new ones
 _RANKS = 1 << 20
 _BLOCK = 1 << 16
+_OPEN = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 #: letters of `log_layouts.Layout` -> what they are in the name of a file; others match anything
 _LETTERS = {"%w": r"\d+", "%d": r"rank\.0*(?P<rank>\d+)", "%r": r"0*(?P<rank>\d+)", "%n": r"0*(?P<rank>\d+)",
             "%m": r"0*(?P<rank>\d+)", "%o": r"rank\.0*(?P<rank>\d+)", "%%": "%"}  # fmt: skip
@@ -117,23 +124,46 @@ def _expression(pattern: str) -> str:
 
 
 def _print(paths: Mapping[str, str]) -> None:
-    kept = [path for path in paths if os.path.getsize(path)] or list(paths)[:1]
+    kept = [path for path in paths if _size(path)] or list(paths)[:1]
     for path in kept:
         if len(kept) > 1:
-            sys.stdout.buffer.write(f"==> {path} <==\n".encode())
-        with open(path, "rb") as file:
+            sys.stdout.buffer.write(b"==> " + os.fsencode(path) + b" <==\n")
+        with _opened(path) as file:
             while data := file.read(_BLOCK):
                 sys.stdout.buffer.write(data)
     sys.stdout.flush()
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except OSError:  # it was removed just now; or else the message comes when it is opened
+        return 0
+
+
+def _opened(path: str) -> IO[bytes]:
+    """A log file; an empty one if it is not there, or if a rank has put something else in its place."""
+    try:
+        fd = os.open(path, _OPEN)
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            os.close(fd)
+            fd = os.open(os.devnull, _OPEN)
+    except (FileNotFoundError, NotADirectoryError):
+        fd = os.open(os.devnull, _OPEN)
+    except OSError as error:
+        raise LaunchError(f"the log file cannot be read: {error.strerror}", path) from None
+    return open(fd, "rb", 0)
 
 
 def _follow(entry: JobEntry, ranks: set[int] | None, paths: dict[str, str]) -> None:
     """Print what is added, line by line, with the rank before each if there may be several; until the job has ended."""
     tails: dict[str, _Tail] = {}
     prefixed = ranks is None or len(ranks) > 1
-    over = False
+    over, looked = False, time.monotonic()
     while True:
-        for path, rank in (_paths(entry, ranks) if entry.facts.get("layouts") else paths).items():
+        if entry.facts.get("layouts") and (over or time.monotonic() - looked >= _LOOK):
+            paths, looked = _paths(entry, ranks), time.monotonic()
+        for path, rank in paths.items():
             if path not in tails:
                 tails[path] = _Tail(path, f"[{rank}] ".encode() if prefixed and rank else b"")
         for tail in tails.values():
@@ -142,25 +172,47 @@ def _follow(entry: JobEntry, ranks: set[int] | None, paths: dict[str, str]) -> N
         sys.stdout.flush()
         if over:
             return
-        over = entry.state not in ("starting", "running")
+        over = not entry.lasts
         if not over:
             time.sleep(_POLL)
             entry.reload()
 
 
 class _Tail:
-    """A file that grows."""
+    """A file that grows; it is open only while it is read, for a job may have more of them than can be open."""
 
     def __init__(self, path: str, prefix: bytes) -> None:
-        self._file = open(path, "rb")  # noqa: SIM115
+        self._path = path
         self._prefix = prefix
-        self._part = b""
+        self._file = (0, 0)  # its device and inode
+        self._at = 0
+        self._part: list[bytes] = []  # of a line without an end
 
     def lines(self, last: bool) -> Iterator[bytes]:
         """Those that have been added; with `last` also one without an end."""
-        while data := self._file.read(_BLOCK):
-            *whole, self._part = (self._part + data).split(b"\n")
-            yield from (self._prefix + line + b"\n" for line in whole)
+        for data in self._added():
+            whole, end, rest = data.rpartition(b"\n")
+            if end:
+                whole, self._part = b"".join([*self._part, whole]), []
+                yield from (self._prefix + line + b"\n" for line in whole.split(b"\n"))
+            self._part += [rest] if rest else []
         if last and self._part:
-            yield self._prefix + self._part + b"\n"
-            self._part = b""
+            yield self._prefix + b"".join(self._part) + b"\n"
+            self._part = []
+
+    def _added(self) -> Iterator[bytes]:
+        """What is there beyond what has been read, as large as it is now; of another file at the path, all."""
+        try:
+            found = os.stat(self._path)
+        except OSError:  # it was removed
+            return
+        file = found.st_dev, found.st_ino
+        if file != self._file or found.st_size < self._at:
+            self._file, self._at = file, 0
+        if found.st_size == self._at:
+            return
+        with _opened(self._path) as opened:
+            opened.seek(self._at)
+            while self._at < found.st_size and (data := opened.read(min(_BLOCK, found.st_size - self._at))):
+                self._at += len(data)
+                yield data

@@ -50,13 +50,13 @@ def stacks(words: Sequence[str], environ: Mapping[str, str]) -> Show:
 
 def _ask(entry: JobEntry, what: str, option: str) -> dict[str, Any]:
     job = f"job {entry.number}"
-    if entry.state not in ("starting", "running"):
+    if not entry.lasts:
         raise LaunchError("it has ended", job, f"mslaunch --status {entry.number} shows how, if it was detached")
     try:
         answer = control_socket.ask(entry.folder, {"ask": what})
     except FileNotFoundError:
         raise LaunchError("its launcher does not answer questions yet", job, "try again in a second") from None
-    except (OSError, ValueError) as error:
+    except OSError as error:
         why = getattr(error, "strerror", None) or str(error) or "no answer"
         raise LaunchError(f"its launcher did not answer: {why}", job, "it may be busy, or stopped") from None
     if "error" in answer:
@@ -70,7 +70,14 @@ def _watch(entry: JobEntry, live: Any, text: Any) -> Show:
     try:
         with live(screen=False, auto_refresh=False) as screen:
             while True:
-                shown = _text(entry, _ask(entry, "top", "--top"), _columns(), _lines() - 1)
+                try:
+                    shown = _text(entry, _ask(entry, "top", "--top"), _columns(), _lines() - 1)
+                except LaunchError as error:
+                    entry.reload()
+                    if not shown or not entry.lasts:
+                        raise
+                    # it is between two attempts, or its launcher is busy
+                    shown = printable(f"job {entry.number}: {error.what}")
                 screen.update(text(shown), refresh=True)
                 time.sleep(_EACH)
     except KeyboardInterrupt:

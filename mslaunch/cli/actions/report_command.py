@@ -64,9 +64,9 @@ def _paths(words: Sequence[str]) -> tuple[str, str]:
 def _beside(path: str) -> str:
     """run.html for run.json."""
     base, extension = os.path.splitext(path)
-    if not os.path.exists(path):
-        raise LaunchError("there is no such file", path, "name a run.json, or a directory that has one")
     if extension.lower() != ".json":
+        if not os.path.exists(path):
+            raise LaunchError("there is no such file", path, "name a run.json, or a directory that has one")
         raise UsageError(f"{path!r} does not end with .json, so the page has no name", _OPTION, "name it with -o PAGE")
     return base + ".html"
 

@@ -63,6 +63,8 @@ def _record(path: str) -> dict[str, Any]:
     except LaunchError as error:
         raise LaunchError(error.what, where, error.todo) from None
     command = found.get("command") if isinstance(found, dict) else None
+    if command == []:
+        raise LaunchError("the run was started from Python, and has no command line", where, "run that program again")
     words = [*command, found.get("cwd")] if isinstance(command, list) and command else [None]
     if not all(map(_is_word, words)) or str(words[1]).startswith(OPTION):
         raise LaunchError("it is no record of a run", where, "name a run.json")

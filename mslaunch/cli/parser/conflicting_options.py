@@ -94,7 +94,7 @@ def restarting(request: Request, job: Settings) -> Request:
     never = "nothing is started again without --restart or --max-restarts"
     alone = "it is for --restart group"
     group = request.restart == "group"
-    idle = [
+    without = [
         (bool(delay) and not request.max_restarts, "--restart-delay", never),
         (bool(most) and not request.max_restarts, "--max-restart-delay", never),
         (
@@ -102,9 +102,10 @@ def restarting(request: Request, job: Settings) -> Request:
             "--progress-file",
             f"{alone}, or for --hang-timeout",
         ),
+        (bool(job.last("max_no_progress")) and not group, "--max-no-progress", alone),
         (job.last("device_wait") is not None and not group, "--device-wait", alone),
     ]
-    notes = tuple(f"{option} has no effect: {why}" for has_none, option, why in idle if has_none)
+    notes = tuple(f"{option} has no effect: {why}" for has_none, option, why in without if has_none)
     return request._replace(notes=(*request.notes, *notes))
 
 

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 DONE = "done"
 PASSED = "passed on"
 REFUSED = "refused"
-#: fields that may contradict each other (`cli.parser.conflicting_options.recovering`)
 POD_VARIABLES = ("MS_ROLE", "MINDX_TASK_ID")  #: each pod of which `cli.pods` knows has one of them
+#: fields that may contradict each other (`cli.parser.conflicting_options.recovering`)
 RECOVERY = {
     "restart",
     "restart_delay",
@@ -44,6 +44,10 @@ RECOVERY = {
     "max_no_progress",
     "device_wait",
 }
+#: fields whose options may have no effect (`cli.parser.idle_options.idle`)
+_DEPENDENT = {
+    "json", "health_timeout", "stacks_on", "stack_traces", "state_on_timeout", "detach", "ready_timeout",
+}  # fmt: skip
 _SHORT = 90  # a help text of at most so many letters is repeated in a refusal
 _SHORTEST_LEASE = 0.5  # seconds
 #: hyphen, non-breaking hyphen, figure dash, en dash, em dash, bar, minus: what typesetting makes of two dashes
@@ -300,11 +304,7 @@ def assemble(line: ParsedLine, notes: Sequence[str] = ()) -> Request:
     apps = [(argv, settings.over(line.shared).records().get("app", {})) for argv, settings in line.programs]
     records = line.job.records()
     fields = records[""]
-    if "ready_timeout" in fields and not any(app.get("ready") for _, app in apps):
-        notes = (*notes, "--ready-timeout has no effect: no program has --ready")
-    if "json" in fields and "check" not in fields:
-        notes = (*notes, "--json has no effect without --check")
-    return Request(
+    request = Request(
         tuple(AppContext(argv, **app) for argv, app in apps),
         Policy(**records.get("policy", {})),
         OutputPolicy(**records.get("output", {})),
@@ -315,6 +315,11 @@ def assemble(line: ParsedLine, notes: Sequence[str] = ()) -> Request:
         hang=HangPolicy(**records.get("hang", {})),
         **{**fields, "notes": (*fields.get("notes", ()), *notes)},
     )
+    if _DEPENDENT.isdisjoint(fields):
+        return request
+    from mslaunch.cli.parser.idle_options import idle
+
+    return request._replace(notes=(*request.notes, *idle(request, fields)))
 
 
 def _link_policy(fields: Mapping[str, Any]) -> LinkPolicy:

@@ -1,7 +1,8 @@
 """The wait until no process holds the accelerators of the hosts of an attempt any more (--device-wait).
 
 After a failure a process that was killed may hold the memory of a device for many seconds, and so may what has left its
-rank's session.  The agents of the next attempt look; the launcher asks again and again, and goes on at the limit.
+rank's session.  The agents of the next attempt look; the launcher asks again and again, and goes on at the limit, once
+the answers that are under way have come.
 """
 
 from __future__ import annotations
@@ -33,8 +34,9 @@ def wait_for_devices(
     wait: Callable[[Callable[[], bool], float], None],
     notice: Callable[[str], None],
 ) -> None:
-    """Ask all agents until nothing is held, for at most so many seconds; tells the user who holds what.
+    """Ask all agents until nothing is held, or so many seconds have passed; tells the user who holds what.
 
+    Whoever was asked may take `_ANSWER` seconds, also beyond that limit: nobody else could take the answer.
     `wait(until, seconds)` runs the loop, and what it raises goes through.  Raises `UnreachedError` for lost agents.
     """
     part = _part()
@@ -49,7 +51,7 @@ def wait_for_devices(
             notice(held_text(_by_host(nodes), seconds, over=True))
         for node in nodes:
             node.stop()
-        wait(lambda: not any(node.waiting for node in nodes), _ANSWER)  # nobody else expects these answers
+        wait(lambda: not any(node.waiting for node in nodes), _ANSWER)
     finally:
         for node in nodes:
             node.close()

@@ -66,6 +66,11 @@ class Activity:
         self._began = began
         self._now = now
 
+    @property
+    def now(self) -> float:
+        """Seconds since the launch began."""
+        return self._now() - self._began
+
     def heard(self, kind: int, rank: int, data: bytes) -> None:
         """A process has printed `data`; b"" is the end of a stream."""
         if not data:

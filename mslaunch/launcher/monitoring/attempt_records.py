@@ -138,14 +138,20 @@ class AttemptRecords:
 
     def _with_activity(self) -> list[Facts]:
         """The ranks of the last attempt, with what they have printed so far."""
-        return [{**facts, **self._printed(number)} for number, facts in self._ranks.items()]
+        return [{**facts, **self._printed(number, facts)} for number, facts in self._ranks.items()]
 
-    def _printed(self, number: int) -> Facts:
+    def _printed(self, number: int, facts: Facts) -> Facts:
+        """Silence begins with the start of a rank, and ends with its end."""
         one = self._activity.ranks.get(number)
+        began, ended = facts["started"], facts["ended"]
+        if began is not None and ended is None:
+            ended = self._activity.now
         if one is None or one.first is None or one.last is None:
-            return {"bytes": 0, "first_output": None, "last_output": None, "silence": 0.0}
+            silence = ended - began if began is not None else 0.0
+            return {"bytes": 0, "first_output": None, "last_output": None, "silence": _rounded(silence)}
         first, last = _rounded(one.first), _rounded(one.last)
-        return {"bytes": one.size, "first_output": first, "last_output": last, "silence": _rounded(one.silence)}
+        silence = one.silence if began is None else max(one.silence, one.first - began, ended - one.last)
+        return {"bytes": one.size, "first_output": first, "last_output": last, "silence": _rounded(silence)}
 
     def _restarting(self, record: observers.Restarting) -> None:
         text = f"all ranks are started again{f': {record.changed}' if record.changed else ''}"

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 OPTION = "--events"
 #: what the second process runs; its standard input is the pipe, its standard output the file
 _KEEPER = """
-import os, signal, sys, time
+import os, select, signal, sys, time
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
     signal.signal(number, signal.SIG_IGN)
 said = b""
@@ -39,7 +39,14 @@ if line and not rest:
     when = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + ".%03dZ" % (now % 1 * 1000)
     began, head = head.split(b" ", 1)
     seconds = "%.3f" % (now - float(began))
-    os.write(1, head.replace(b"@time@", when.encode()).replace(b'"@seconds@"', seconds.encode()) + b"\\n")
+    last = head.replace(b"@time@", when.encode()).replace(b'"@seconds@"', seconds.encode()) + b"\\n"
+    while last:
+        try:
+            last = last[os.write(1, last):]
+        except BlockingIOError:
+            select.select([], [1], [], 60)
+            if time.time() > now + 60:
+                break
 """
 
 

@@ -154,6 +154,7 @@ class EventTexts:
         self._attempt = 1
         self._ended = False
         self._between = False  # two attempts
+        self._said: tuple[Any, ...] = ()  # of hosts that are being connected
 
     def begin(self, **facts: Any) -> str:
         """The first event."""
@@ -165,6 +166,10 @@ class EventTexts:
         if row is None or self._ended:
             return None
         name, facts = row
+        if isinstance(record, observers.Connecting):
+            said, self._said = self._said, record[1:4]
+            if said == self._said:
+                return None
         if isinstance(record, (observers.AttemptStarted, observers.Restarting)):
             self._attempt = record.number
             self._between = False

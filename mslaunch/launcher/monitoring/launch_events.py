@@ -159,6 +159,7 @@ class EventSource:
         self._wake, (self._asked, self._cancel) = pipes["wake"][1], pipes["cancel"]
         os.set_blocking(self._wake, False)
         self._cancelled = threading.Lock()
+        self._reader = threading.Lock()  # of the thread that reads, or waits for something to be read
         caller = Caller(
             environ, cwd, -1, pipes["stdout"][1], pipes["stderr"][1], signals=False,
             observers=(self._observe,), on_context=self._prepare,
@@ -215,10 +216,33 @@ class EventSource:
         while self._reading:
             os.close(self._reading.popitem()[0])
 
+    def next_event(self, seconds: float | None) -> LaunchEvent | None:
+        """The next event, waited for as long; None: none has come.  Raises as `take`."""
+        if not self._reader.acquire(timeout=-1 if seconds is None else max(0.0, seconds)):
+            return None
+        try:
+            event = self.take()
+            return self.take() if event is None and self.wait(seconds) else event
+        finally:
+            self._reader.release()
+
+    async def awaited(self) -> LaunchEvent:
+        """The next event in asyncio.  Raises as `take`, but StopAsyncIteration; RuntimeError if somebody else reads."""
+        if not self._reader.acquire(blocking=False):
+            raise RuntimeError("another task or thread reads the events of this launch")
+        try:
+            while (event := self.take()) is None:
+                await self.readable()
+            return event
+        except StopIteration:
+            raise StopAsyncIteration from None
+        finally:
+            self._reader.release()
+
     def take(self) -> LaunchEvent | None:
         """The next event; None: there is none yet.  Raises StopIteration after the last, or what ended the launch."""
         if not self._events:
-            for fd in list(self._reading):
+            for fd in sorted(self._reading, key=lambda fd: fd != self._woken):  # that one may say that no more follows
                 self._read(fd)
         if self._events:
             return self._events.popleft()
@@ -274,7 +298,9 @@ class EventSource:
         try:
             data = os.read(fd, _BLOCK)
         except BlockingIOError:
-            return
+            if self._woken in self._reading:
+                return
+            data = b""  # the launch is over, and has left the other end open
         lines = self._reading[fd]
         if not data:
             os.close(fd)

@@ -185,10 +185,13 @@ class PlainLines:
 def way_of(request: Request, caller: Caller, xml_there: bool) -> str:
     """How --progress is shown: "line", "plain", "" not at all; `xml_there`: the terminal shows XML.
 
+    --quiet silences what nobody has asked for.
     A program that launches through the Python API prints past us, which would tear the line: it has to ask for one.
     """
     asked = request.monitor.progress
-    if asked == "no" or request.quiet or request.detach or request.do_not_launch or request.backend:
+    if asked == "no" or request.detach or request.do_not_launch or request.backend:
+        return ""
+    if asked == "auto" and request.quiet:
         return ""
     term = caller.environ.get("TERM", "")
     line = os.isatty(caller.stderr) and term not in ("", "dumb") and not xml_there
@@ -207,7 +210,7 @@ def add_status(loop: Loop, request: Request, caller: Caller, observers: Observer
     observers.add(progress.observe)
     observers.listen(progress.heard)
     if way == "plain":
-        observers.on_close(PlainLines(loop, progress, console.write).close)
+        observers.on_close(PlainLines(loop, progress, console.print).close)
         return
     from mslaunch.launcher.messages.message_colors import wants_colors
     from mslaunch.launcher.monitoring.terminal_line import TerminalLine

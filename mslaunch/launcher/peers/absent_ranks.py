@@ -9,6 +9,9 @@ still be loading; nor once all have come, whoever leaves then.
 
 from __future__ import annotations
 
+import os
+from errno import ECONNREFUSED, EINPROGRESS
+
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple, socket
 from mslaunch.host.listeners import connections
 from mslaunch.host.own_addresses import addresses
@@ -89,7 +92,8 @@ class AbsentRanks:
         self._most, self._grown = 0, 0.0  # ranks that were here, and when the last has come
         self._seen: tuple[frozenset[ConnectionEnd], Present] | None = None
         self._timer: Timer | None = None
-        self._call: socket | None = None
+        self._call: socket | None = None  # that nobody has answered yet
+        self._limit: Timer | None = None  # of the call
 
     def observe(self, record: Any) -> None:
         """Something has happened in the launch."""
@@ -117,7 +121,7 @@ class AbsentRanks:
         began = self._loop.now()
         if self._here:
             self._count()
-        elif self._due and began - self._began >= self._due[0]:
+        elif self._due and not self._call and began - self._began >= self._due[0]:
             self._try()
         if self._due:
             pause = max(_LOOK, 20 * (self._loop.now() - began))
@@ -155,14 +159,12 @@ class AbsentRanks:
         address = self._share.address.partition("%")[0]
         call = self._call = socket(_AF_INET6 if ":" in address else _AF_INET, _SOCK_STREAM)
         call.setblocking(False)
-        call.connect_ex((address, self._port))
-        limit = self._loop.after(_PATIENCE, lambda: self._answered("it does not answer"))
-
-        def connected() -> None:
-            limit.cancel()
-            self._answered("the connection is refused" if call.getsockopt(_SOL_SOCKET, _SO_ERROR) else "")
-
-        self._loop.writer(call.fileno(), connected)
+        refused = call.connect_ex((address, self._port))
+        if refused not in (0, EINPROGRESS):  # the kernel does not keep this error for SO_ERROR
+            self._answered(os.strerror(refused))
+            return
+        self._limit = self._loop.after(_PATIENCE, lambda: self._answered("it does not answer"))
+        self._loop.writer(call.fileno(), lambda: self._answered(_reason(call.getsockopt(_SOL_SOCKET, _SO_ERROR))))
 
     def _answered(self, error: str) -> None:
         self._hang_up()
@@ -172,10 +174,18 @@ class AbsentRanks:
             self._say(unanswered_text(self._share, error))
 
     def _hang_up(self) -> None:
+        if self._limit:
+            self._limit.cancel()
+            self._limit = None
         if self._call:
             self._loop.writer(self._call.fileno(), None)
             self._call.close()
             self._call = None
+
+
+def _reason(error: int) -> str:
+    """Why a call was not answered; "" if it was."""
+    return "the connection is refused" if error == ECONNREFUSED else os.strerror(error) if error else ""
 
 
 def present(found: frozenset[ConnectionEnd], port: int, ranks: Sequence[int]) -> Present:

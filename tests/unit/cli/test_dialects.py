@@ -126,6 +126,24 @@ def test_every_option_of_mslaunch_is_offered_by_a_dialect_or_left_out_on_purpose
     assert unanswered == set(), f"add them to EXTRAS of cli/{name}/options.py, or to the list above"
 
 
+def test_options_that_all_dialects_have_select_none() -> None:
+    common = set(MSRUN_EXTRAS) & set(TORCHRUN_EXTRAS)
+    alike = [row for row in MPIRUN if row.names[0] in common]
+    assert {name for row in alike if not row.metavar for name in row.names} == dialects.COMMON_FLAGS
+    assert {name for row in alike if row.metavar for name in row.names} == dialects.COMMON_VALUED
+    chosen = {
+        "--check -H a,b --worker_num=8 net.py": "msrun",
+        "--hang-timeout=600 -x A=1 --nproc-per-node 2 net.py": "torchrun",
+        "--check -n 2 net --worker_num=8": "",
+        "--check": "",
+        "--hostfile": "",
+        "--check prog --worker_num=8": "",
+    }
+    for line, name in chosen.items():
+        row = dialects.selected(line.split())
+        assert (row.name if row else "") == name, line
+
+
 #: fields that the command, the allocation or the launcher's output uses with every backend; and those of our
 #: own agents, which mean nothing without them (--check never comes to a backend)
 NOT_FOR_A_BACKEND = {

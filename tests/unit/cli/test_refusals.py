@@ -136,6 +136,7 @@ MISTAKES = {
     "a program that nothing waits for": "-n 1 a : -n 1 --ready 6379 b",
     "no time to listen": "-n 1 --ready 6379 --ready-timeout 0 a : b",
     "a port to wait for, with Open MPI": "--backend openmpi -n 1 --ready 6379 a : b",
+    "a check, with Open MPI": "--backend openmpi --check a",
     "a scheduler without a port": "--scheduler node01: a",
     "a first word in a later place": "-n 1 --man a",
     "a file of -am that is missing": "-am notune a",
@@ -214,6 +215,11 @@ NOTED = {
     "a line of mca-params.conf that means nothing": "HOME=odd --do-not-launch a",
     "a parameter of mpirun's that steers nothing here": "-mca orte_set_default_slots numas --do-not-launch a",
     "a modifier that nobody knows": "--output-filename logs:nocpoy --do-not-launch a",
+    "a limit for a command that nobody has named": "--health-check-timeout 5 --do-not-launch a",
+    "stacks at a time limit that is not there": "--stacks-on timeout --do-not-launch a",
+    "attempts without progress that nobody counts": (
+        "--max-no-progress 2 --hang-timeout 5 --progress-file f --do-not-launch a"
+    ),
     "hydra: -map-by alone": "--dialect hydra -map-by socket --do-not-launch a",
 }
 

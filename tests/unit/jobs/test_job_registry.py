@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import resource
 import signal
+import socket
 import stat
 import struct
 import subprocess
@@ -23,9 +25,10 @@ from mslaunch.cli.actions import job_commands
 from mslaunch.cli.main import parse
 from mslaunch.cli.parser.options import Show
 from mslaunch.errors import LaunchError, UsageError
-from mslaunch.jobs import job_registry
+from mslaunch.jobs import job_file, job_registry
 from mslaunch.jobs.job_registry import JobEntry, JobRegistry
 from mslaunch.jobs.launcher_pid import ProcessIdentity, process
+from mslaunch.jobs.private_folder import job_folder
 
 
 @pytest.fixture
@@ -132,10 +135,121 @@ def test_old_jobs_expire_but_running_ones_never(environ: dict[str, str], monkeyp
     assert "new-99" not in os.listdir(environ["MSLAUNCH_JOBS"]) and 77 not in numbers(environ)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"began": 1, "command": [], "process": []}'])
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"began": 1, "command": [], "process": []}', "[" * 200_000])
 def test_unreadable_files_are_ignored(environ: dict[str, str], text: str) -> None:
     Path(add(environ).folder, "job").write_text(text)
     assert numbers(environ) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("process", [1, 5]), ("process", [1, 5, "b"]), ("process", [0, "5", "b"]), ("process", [2**40, "5", "b"]),
+     ("process", "abc"), ("began", "now"), ("began", 1e300), ("began", float("nan")), ("command", "true"),
+     ("command", [1]), ("cwd", None), ("grace", "2"), ("logs", 7), ("ranks", "four"), ("running", []), ("code", 0),
+     ("how", 3), ("block", 3), ("program", 3), ("layouts", [[]]), ("layouts", [[1, 2, 3]]), ("layouts", "ab")],
+)  # fmt: skip
+def test_facts_of_a_wrong_shape_are_no_job(environ: dict[str, str], name: str, value: object) -> None:
+    file = Path(add(environ).folder, "job")
+    facts = json.loads(file.read_text())
+    file.write_text(json.dumps({**facts, name: value}))
+    assert numbers(environ) == [] and "no job" in job_commands.status([], environ).text
+    file.write_text(json.dumps(facts))
+    assert numbers(environ) == [1], "it was this fact"
+
+
+@pytest.mark.parametrize("kind", ["fifo", "link", "folder", "large"])
+def test_what_is_no_file_of_facts_is_not_waited_for(environ: dict[str, str], tmp_path: Path, kind: str) -> None:
+    file = Path(add(environ).folder, "job")
+    text = file.read_text()
+    file.unlink()
+    if kind == "fifo":
+        os.mkfifo(file)
+    elif kind == "link":
+        (tmp_path / "facts").write_text(text)
+        file.symlink_to(tmp_path / "facts")
+    elif kind == "folder":
+        file.mkdir()
+    else:
+        file.write_text(text + " " * (16 << 20))
+    assert numbers(environ) == []
+
+
+def _precious(tmp_path: Path) -> Path:
+    """A directory with a file that nobody may delete."""
+    found = tmp_path / "precious"
+    found.mkdir(mode=0o700)
+    (found / "thesis.txt").write_text("of years")
+    return found
+
+
+def _trap(tmp_path: Path, precious: Path) -> Path:
+    """What another user has made: a registry whose jobs are links to a directory of the victim."""
+    trap = tmp_path / "trap"
+    facts = {"began": 1, "command": ["x"], "cwd": "/", "grace": 1, "logs": None, "process": [2**22, "5", "b"],
+             "ranks": 1, "foreground": True, "running": 1}  # fmt: skip
+    (precious / "job").write_text(json.dumps(facts))  # which he writes through a FIFO, or guesses to be there
+    (trap / "2").mkdir(parents=True)
+    (trap / "2" / "job").write_text(json.dumps(facts))
+    for name in ("1", "new-1"):
+        (trap / name).symlink_to(precious)
+    trap.chmod(0o777)
+    if not os.geteuid():
+        for path in (trap, trap / "2", trap / "2" / "job"):
+            os.chown(path, 65534, 65534)
+    return trap
+
+
+@pytest.mark.parametrize("moment", ["looked at", "listed", "read", "judged", "removed"])
+def test_a_registry_that_is_swapped_for_that_of_another_user_is_left_alone(
+    environ: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """In /tmp another user can move a directory of his to the name at any moment, and a link in at another."""
+    registry, precious = Path(environ["MSLAUNCH_JOBS"]), _precious(tmp_path)
+    trap = _trap(tmp_path, precious)
+    if moment != "looked at":
+        add(environ, foreground=True, process=ProcessIdentity(2**22, "5", "b"))
+    swapped = []
+
+    def swap() -> None:
+        if not swapped:
+            swapped.append(True)
+            if registry.exists():
+                registry.rename(tmp_path / "away")
+            trap.rename(registry)
+
+    def before(target: Any, name: str) -> None:
+        real = getattr(target, name)
+        monkeypatch.setattr(target, name, lambda *words, **how: (swap(), real(*words, **how))[1])
+
+    asked = JobRegistry(environ)
+    if moment == "looked at":
+        swap()
+    elif moment == "removed":
+        before(job_registry, "remove_folder")
+    elif moment == "judged":
+        before(job_registry, "ProcessIdentity")
+    else:
+        before(*{"listed": (os, "listdir"), "read": (job_file, "read_facts")}[moment])
+    assert 2 not in [entry.number for entry in asked.entries()]
+    assert swapped, "the moment came"
+    assert (precious / "thesis.txt").read_text() == "of years" and (precious / "job").exists()
+    assert sorted(os.listdir(registry)) == ["1", "2", "new-1"] and (registry / "2" / "job").exists()
+    with pytest.raises(LaunchError, match=r"cannot be made or written|that you alone"):
+        asked.add(command=[])
+    assert (precious / "thesis.txt").exists() and sorted(os.listdir(registry)) == ["1", "2", "new-1"]
+
+
+def test_a_link_in_the_registry_is_no_job_and_not_followed(environ: dict[str, str], tmp_path: Path) -> None:
+    precious, registry = _precious(tmp_path), Path(environ["MSLAUNCH_JOBS"])
+    entry = add(environ)
+    (precious / "job").write_text(Path(entry.folder, "job").read_text())
+    for name in ("7", "new-7"):
+        (registry / name).symlink_to(precious)
+    JobEntry(str(registry / "7"), {}).remove()
+    JobEntry(str(registry / "7"), {}).ask_to_stop()
+    assert not JobEntry(str(registry / "7"), {}).known
+    add(environ)
+    assert numbers(environ) == [1, 2] and sorted(os.listdir(precious)) == ["job", "thesis.txt"]
 
 
 # --- processes
@@ -173,6 +287,51 @@ def test_without_pidfd_the_pid_is_used(launcher: subprocess.Popen[bytes], monkey
     monkeypatch.delattr(os, "pidfd_open")
     real = process(launcher.pid)
     assert real and real.send(signal.SIGTERM) and real.wait(9) and not real.lives
+
+
+def test_a_job_of_another_container_is_neither_judged_nor_signalled(
+    environ: dict[str, str], launcher: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its process id belongs to somebody else here, or to nobody; boot and start may even be the same."""
+    far = me()._replace(namespace="pid:[1]")
+    for found in (far, far._replace(start="1"), far._replace(pid=launcher.pid)):
+        assert found.elsewhere and not found.lives and not found.send(signal.SIGKILL)
+    now = time.time()
+    add(environ, process=far._replace(start="1"), foreground=True, running=now)
+    add(environ, process=process(launcher.pid)._replace(namespace="pid:[1]"), running=now)  # type: ignore[union-attr]
+    assert numbers(environ) == [1, 2]
+    assert [row.split()[1] for row in job_commands.status([], environ).text.splitlines()[1:]] == ["unknown"] * 2
+    shown = job_commands.status(["2"], environ)
+    assert shown.code == 0 and "job 2 may run: it was started in another container" in shown.text
+    assert "--stop" not in shown.text and "launcher: process" not in shown.text
+    assert JobRegistry(environ).find(str(launcher.pid)) is None
+    with pytest.raises(LaunchError, match="another container") as caught:
+        job_commands.stop(["2"], environ)
+    assert caught.value.where == "job 2" and "--stop 2 there" in caught.value.todo
+    assert launcher.poll() is None
+    JobRegistry(environ).entries()[1].note(ended=1.0, code=3, how="rank 1 failed")
+    assert "ended at" in job_commands.stop(["2"], environ).text
+
+
+def test_a_job_of_another_boot_or_without_a_namespace_is_judged(environ: dict[str, str]) -> None:
+    add(environ, process=me()._replace(namespace="pid:[1]", boot="old"))
+    add(environ, process=list(me())[:3])  # of an earlier version
+    add(environ, process=me()._replace(namespace=""))
+    assert [entry.state for entry in JobRegistry(environ).entries()] == ["killed", "starting", "starting"]
+
+
+def test_a_job_of_another_container_expires_if_nobody_listens(environ: dict[str, str]) -> None:
+    far, old = me()._replace(namespace="pid:[1]"), time.time() - 8 * 86400
+    entries = [add(environ, process=far, running=time.time()) for _ in range(4)]
+    with socket.socket(socket.AF_UNIX) as heard, socket.socket(socket.AF_UNIX) as closed:
+        for entry, bound in ((entries[0], heard), (entries[1], closed)):
+            with job_folder(entry.folder) as fd:
+                bound.bind(f"/proc/self/fd/{fd}/control")
+        heard.listen()
+        for entry in entries[:3]:
+            entry.note(running=old)
+        add(environ)
+        assert numbers(environ) == [1, 4, 5]
 
 
 # --- --status and --stop

@@ -165,6 +165,20 @@ def test_large_pages_are_bounded(ranks: int, per_host: int, restarts: int) -> No
     assert len(text.encode()) < 3_000_000
 
 
+@pytest.mark.parametrize("kind", ["hangs", "restarts", "attempts"])
+def test_many_events_of_a_hostile_record_are_bounded(kind: str) -> None:
+    record = example_runs.example(4, 4)
+    first = record["attempts"][0]
+    events = {
+        "hangs": lambda: [{"seconds": at / 1000, "text": "h" * 500} for at in range(100_000)],
+        "restarts": lambda: [
+            {"seconds": at / 1000, "attempt": 1, "rank": at % 4, "text": "r"} for at in range(100_000)
+        ],
+        "attempts": lambda: [{**first, "number": at + 1, "began": at / 100, "ended": at / 100} for at in range(10_000)],
+    }
+    assert len(page.render(read({**record, kind: events[kind]()})).encode()) < 3_000_000
+
+
 def test_a_hostile_record_does_not_make_a_page_without_bounds() -> None:
     long = "n" * 100_000
     record = example_runs.example(4096, 1, failing=None)
@@ -295,7 +309,7 @@ def test_a_dash_is_standard_output(record: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [[], ["", "-o", "x"], ["a.json", "b.json"], ["a.json", "-o"], ["a.json", "-x"], ["a.txt"]]
+    "words", [[], ["", "-o", "x"], ["a.json", "b.json"], ["a.json", "-o"], ["a.json", "-x"], [__file__]]
 )
 def test_a_wrong_line_is_refused(words: list[str]) -> None:
     assert isinstance(refusal("--report", *words), UsageError)

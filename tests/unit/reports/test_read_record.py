@@ -83,6 +83,7 @@ REFUSALS = {
     b'{"schema": 1,\n"a"}': "it is not JSON (line 2: Expecting ':' delimiter)",
     b"\xff\xfe{": "it is not JSON",
     b"[" * 100_000: "too many brackets",
+    b"[" + b"{}," * 1_000_000 + b"{}]": "too many objects",
     b"[]": "it is a list and should be an object",
     b"{}": 'it has no "schema"',
     b'{"schema": "1"}': 'schema is "1" and should be a whole number',

@@ -160,6 +160,7 @@ def test_parameter_servers_and_the_program_of_the_scheduler():
     [
         "--restart group",
         "--detach",
+        "--check",
         "--scheduler node1",
         "--scheduler :8118",
         "--server_num 1",

@@ -97,7 +97,10 @@ def test_display_refuses_bad_words(word, phrase):
         ("recoverable", job(recovery=True)),
         ("continuous,recover=0", job()),
         ("autorestart,max-restarts=2", job(recovery=True, max_restarts=2)),
-        ("report-state,get-stack", job(state_on_timeout=True, stack_traces=True)),
+        (
+            "timeout=9,report-state,get-stack",
+            job(timeout=9.0, timeout_from="--runtime-options timeout", state_on_timeout=True, stack_traces=True),
+        ),
         ("report-child,aggregate=no", job()),
         ("fwd-env", Request((PROG._replace(env=(("*", None),)),))),
         ("fwd-environment=0", job()),

@@ -103,3 +103,10 @@ def test_no_value_of_x_is_in_an_event_and_all_are_events_still(values: list[str]
             for name in ("text", "changed", "cause"):
                 facts.pop(name, None)
         assert event == before, "all but sentences is as it was"
+
+
+def test_hosts_that_are_connected_are_told_of_when_more_have_answered() -> None:
+    texts = EventTexts("1a2b3c4d", 1000.0, SecretValues(()))
+    records = [(0, False), (0, False), (1, False), (1, False), (1, True), (0, False)]
+    told = [texts.of(observers.Connecting(float(at), answered, 2, over)) for at, (answered, over) in enumerate(records)]
+    assert [event is not None for event in told] == [True, False, True, False, True, True]

@@ -138,8 +138,11 @@ def test_plain_lines_become_seldom() -> None:
         *(
             (progress, {name: True}, "xterm", "", "")
             for progress in ("auto", "yes", "plain")
-            for name in ("quiet", "detach", "do_not_launch")
+            for name in ("detach", "do_not_launch")
         ),
+        ("auto", {"quiet": True}, "xterm", "", ""),
+        ("yes", {"quiet": True}, "xterm", "line", "plain"),
+        ("plain", {"quiet": True}, "xterm", "plain", "plain"),
     ],
 )
 def test_where_there_is_one(progress: str, more: dict[str, bool], term: str, on_terminal: str, elsewhere: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import socket
 import subprocess
 import sys
@@ -228,6 +230,50 @@ def test_a_scheduler_elsewhere_that_nobody_has_started(monkeypatch: pytest.Monke
     with Loop() as loop:
         far(loop, port, told, monkeypatch)
     assert len(told) == 1 and f"not found at 127.0.0.1, port {port}: the connection is refused" in told[0]
+
+
+def full_server(stack: ExitStack) -> int:
+    """The port of a server that accepts nobody, and whose queue is full: calls of it stay unanswered."""
+    server = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+    for _ in range(4):
+        caller = stack.enter_context(socket.socket())
+        caller.setblocking(False)
+        caller.connect_ex(server.getsockname())
+    port: int = server.getsockname()[1]
+    return port
+
+
+def test_a_scheduler_that_does_not_answer_is_told_of_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another look comes while the first call still waits."""
+    place = "mslaunch.launcher.peers.absent_ranks."
+    monkeypatch.setattr(f"{place}TOLD", (0.0, 3600.0, 3600.0))
+    monkeypatch.setattr(f"{place}_LOOK", 0.01)
+    monkeypatch.setattr(f"{place}_PATIENCE", 0.1)
+    monkeypatch.setattr(f"{place}connections", lambda port: [])  # without those that fill the queue
+    told: list[str] = []
+    with ExitStack() as stack, Loop() as loop:
+        port = full_server(stack)
+        before = os.listdir("/proc/self/fd")
+        watched = AbsentRanks(loop, share(port, master=False), 1, told.append, lambda kind, *facts: None)
+        watched.observe(AllStarted(0.0, 1))
+        loop.run(lambda: False, 0.4)
+        watched.observe(LaunchEnded(1.0, Outcome(0, ())))
+        assert len(told) == 1 and f"not found at 127.0.0.1, port {port}: it does not answer" in told[0]
+        assert len(os.listdir("/proc/self/fd")) == len(before)
+
+
+def test_a_scheduler_to_which_there_is_no_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The call fails at once, and the kernel forgets the error then."""
+
+    class Unreachable(socket.socket):
+        def connect_ex(self, address: Any) -> int:
+            return errno.EHOSTUNREACH
+
+    monkeypatch.setattr("mslaunch.launcher.peers.absent_ranks.socket", Unreachable)
+    told: list[str] = []
+    with Loop() as loop:
+        far(loop, 8118, told, monkeypatch)
+    assert len(told) == 1 and "not found at 127.0.0.1, port 8118: No route to host" in told[0]
 
 
 def test_which_launches_are_watched() -> None:
