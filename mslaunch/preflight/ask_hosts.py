@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 _SECONDS = 10.0  # for facts
-_ROUND = 8.0  # for a round of measurements, which are bounded by the agents, too
+_ROUND = messages.LINK_SECONDS + 2  # for a round of measurements
 _TRANSFER = 0.03  # seconds of a transfer
 _AGAIN = (0.15, 0.4)  # and of those that decide about an odd link: others may keep its hosts busy for a while
 _GIVEN_UP = 3  # links of a host that lead nowhere, after which its others are not tried
@@ -45,6 +45,7 @@ class HostSurvey:
         self._agents = {agent.node.name: agent for agent in agents}
         self.questions = HostQuestions(wait)
         self._listening: dict[str, messages.Listening] = {}
+        self.deaf: dict[str, str] = {}  #: hosts whose links could not be measured, and why
 
     def facts(self, reports: Sequence[HostReport], tmp: str = "") -> list[HostReport]:
         """The reports with facts and clocks, or with errors; `tmp`: see `HostQuestion`."""
@@ -88,14 +89,7 @@ class HostSurvey:
         asked = {self._agents[name]: messages.pack_check(messages.LISTEN) for name in names if name in self._agents}
         if len(asked) < 2:
             return [], 0
-        answers, _ = self.questions.ask(asked, _SECONDS)
-        for name, answer in answers.items():
-            try:
-                listening = messages.unpack_check(messages.LISTEN, messages.Listening, answer)
-            except WireError:
-                continue
-            if 0 < listening.port < 1 << 16 and len(listening.token) == len(listening.proof) == 32:
-                self._listening[name] = listening
+        self._listen(asked)
         rounds = rounds_of([name for name in names if name in self._listening], draw)
         nowhere = _Nowhere()
         found = [report for pairs in rounds for report in self._measure(pairs, _TRANSFER, nowhere)]
@@ -109,6 +103,22 @@ class HostSurvey:
             ]
             found = settled(found, again, norm)
         return found, len(rounds)
+
+    def _listen(self, asked: Mapping[AgentConnection, bytes]) -> None:
+        """Let hosts listen; those where that fails are `deaf`."""
+        answers, errors = self.questions.ask(asked, _SECONDS)
+        self.deaf.update((name, error.what) for name, error in errors.items())
+        for name, answer in answers.items():
+            try:
+                listening = cleaned(messages.unpack_check(messages.LISTEN, messages.Listening, answer))
+                if listening.error:
+                    self.deaf[name] = listening.error
+                elif 0 < listening.port < 1 << 16 and len(listening.token) == len(listening.proof) == 32:
+                    self._listening[name] = listening
+                else:
+                    raise WireError("it did not answer what it was asked for")
+            except WireError as error:
+                self.deaf[name] = error.what
 
     def _measure(self, pairs: Sequence[tuple[str, str]], seconds: float, nowhere: _Nowhere) -> list[LinkReport]:
         """One round; hosts to which nobody could connect are not tried again and again."""

@@ -43,15 +43,20 @@ def differences(reports: Sequence[HostReport]) -> Iterator[Finding]:
 def _odd(reports: Sequence[HostReport], value: Callable[[HostReport], str]) -> Iterator[_Odd]:
     """The hosts whose value is not the most frequent one; of several, that of the first host is.  "" does not count."""
     values = [(report, said) for report in reports if (said := value(report))]
-    words = [word for _, word in values]
-    if len(set(words)) < 2:
+    if not values:
         return
-    usual = max(dict.fromkeys(words), key=words.count)
-    having = [report.name for report, word in values if word == usual]
-    others = having[0] if len(having) == 1 else f"{len(having)} hosts"
+    usual, others = _usual(values)
     for report, word in values:
         if word != usual:
             yield _Odd(report, word, usual, others)
+
+
+def _usual(values: Sequence[tuple[HostReport, str]]) -> tuple[str, str]:
+    """The most frequent of values, and where it is."""
+    words = [word for _, word in values]
+    usual = max(dict.fromkeys(words), key=words.count)
+    having = [report.name for report, word in values if word == usual]
+    return usual, having[0] if len(having) == 1 else f"{len(having)} hosts"
 
 
 def _clocks(reports: Sequence[HostReport]) -> Iterator[Finding]:
@@ -191,27 +196,45 @@ def _packages(
             versions = dict(zip(one.modules, one.versions)) if one else {}
             return f"v{versions[name]}" if name in versions else ""
 
-        having = [report for report in reports if version(report)]
-        if all(version(report) == f"v{_MISSING}" for report in having):
+        asked = [report for report in reports if version(report)]
+        missing = [report for report in asked if version(report) == f"v{_MISSING}"]
+        having = [report for report in asked if version(report) != f"v{_MISSING}"]
+        if not having:
             what = f"the package {name!r} that the program imports is missing"
-            for report in having:
-                yield Finding((report.name,), "package", what, _install(report, found[report.name], name))
+            for report in missing:
+                yield Finding((report.name,), "package", what, (f"install the package that has the module {name!r}",))
             continue
-        for odd in _odd(having, version):
-            if _MISSING in (odd.value[1:], odd.usual[1:]):
-                there = "is missing" if odd.value[1:] == _MISSING else f"is {odd.value[1:] or 'there'}"
-                usual = "it is missing" if odd.usual[1:] == _MISSING else f"it is {odd.usual[1:] or 'there'}"
-            else:
-                there, usual = f"is {odd.value[1:] or 'a file'}", f"it is {odd.usual[1:] or 'a file'}"
-            what = f"the package {name!r} {there}, on {odd.others} {usual}"
-            wanted = f"{name}=={odd.usual[1:]}" if odd.usual[1:2].isdigit() else name
-            yield Finding((odd.report.name,), "package", what, _install(odd.report, found[odd.report.name], wanted))
+        usual, others = _usual([(report, version(report)) for report in having])
+        known = (_package_of(found[report.name], name) for report in having if version(report) == usual)
+        package = next(filter(None, known), "")
+        for report in asked:
+            if version(report) != usual:
+                there = "missing" if report in missing else version(report)[1:] or "a file"
+                what = f"the package {name!r} is {there}, on {others} it is {usual[1:] or 'a file'}"
+                repair = _install(report, found[report.name], package, usual[1:])
+                todo = f"bring the module {name!r} there as it is on {others}"
+                yield Finding((report.name,), "package", what, repair or (todo,))
 
 
-def _install(report: HostReport, program: ProgramFacts, wanted: str) -> tuple[str, ...]:
+def _package_of(program: ProgramFacts, name: str) -> str:
+    """What pip calls the package that has a module of a host; "": not known."""
+    return dict(zip(program.modules, program.packages)).get(name, "")
+
+
+def _install(report: HostReport, program: ProgramFacts, package: str, version: str) -> tuple[str, ...]:
+    """The command that installs a package; none if it is not known for certain.  Other hosts have said its words."""
+    import shlex
+
+    if not (_plain(package) and _plain(version, "+!")):
+        return ()
     named = program.path.rpartition("/")[2].startswith(("python", "pypy"))
     python = program.path if named else f"{program.prefix}/bin/python3"
-    return (on_host(report.node, f"{python} -m pip install {wanted}"),)
+    return (on_host(report.node, f"{shlex.quote(python)} -m pip install {package}=={version}"),)
+
+
+def _plain(word: str, more: str = "") -> bool:
+    """Whether a word is a name or a version as pip knows them, and nothing else to a shell."""
+    return word[:1].isalnum() and all(one.isascii() and (one.isalnum() or one in f"._-{more}") for one in word)
 
 
 def _path(program: ProgramFacts | None) -> str:

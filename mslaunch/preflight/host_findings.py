@@ -141,7 +141,7 @@ def _of_ports(report: HostReport, facts: HostFacts) -> Iterator[Finding]:
 
 
 def _of_devices(report: HostReport, facts: HostFacts, request: Request) -> Iterator[Finding]:
-    counts = [int(row.rpartition(" ")[2]) for row in facts.devices if row.rpartition(" ")[2].isdigit()]
+    counts = [int(row.rpartition(" ")[2]) for row in facts.devices if row.rpartition(" ")[2].isdecimal()]
     most, ranks, each = max(counts, default=0), report.ranks, request.devices.each
     command = on_host(report.node, "nvidia-smi -L; npu-smi info -l; ls /dev/davinci* /dev/nvidia* /dev/kfd")
     if request.devices.asked and not counts:
@@ -158,7 +158,7 @@ def _of_devices(report: HostReport, facts: HostFacts, request: Request) -> Itera
 def _some(facts: HostFacts) -> str:
     """`8 NVIDIA devices`."""
     rows = [row.rpartition(" ")[::2] for row in facts.devices]
-    return " and ".join(counted(int(count), f"{kind} device") for kind, count in rows if count.isdigit())
+    return " and ".join(counted(int(count), f"{kind} device") for kind, count in rows if count.isdecimal())
 
 
 def _of_programs(report: HostReport, request: Request) -> Iterator[Finding]:

@@ -130,6 +130,13 @@ def link_findings(reports: Sequence[LinkReport], nodes: Mapping[str, Node]) -> I
                 yield Finding((source, target), "link", what, _repair(kind, nodes[target], facts))
 
 
+def deaf_hosts(deaf: Mapping[str, str], nodes: Mapping[str, Node]) -> Iterator[Finding]:
+    """Hosts that could not take part in the measurements, and why."""
+    for name, why in deaf.items():
+        command = on_host(nodes[name], "ulimit -n; ss -s")
+        yield Finding((name,), "network", f"its links were not measured: {why}", (command,))
+
+
 def _worst(links: Iterable[frozenset[str]], measured: Mapping[str, set[str]]) -> str:
     """The host most of whose links are among these, at least two; "": there is none."""
     counts: dict[str, int] = defaultdict(int)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mslaunch.errors import counted, printable
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 from mslaunch.plan.hosts.host_ranges import fold
-from mslaunch.preflight.compare_hosts import summary_of
+from mslaunch.preflight.compare_hosts import HERE, summary_of
 from mslaunch.preflight.host_findings import size
 from mslaunch.preflight.link_findings import milliseconds, norm_of
 from mslaunch.preflight.measure_rounds import EVERY
@@ -34,14 +34,12 @@ def as_text(result: CheckResult) -> str:
     how = f" ({_links(result)}{result.seconds:.1f} s)"
     if not result.findings:
         return f"mslaunch: nothing was found that would keep {summary_of(result.hosts)} from running{how}\n"
-    bad = {name for finding in result.findings for name in finding.hosts}
-    many = f"on {len(bad)} of {counted(len(result.hosts), 'host')}" if bad else "for the launch"
     order = {report.name: at for at, report in enumerate(result.hosts)}
     rows = sorted(_merged(result.findings), key=lambda one: order.get(one.hosts[0], -1) if one.hosts else -2)
     names = [_names(finding) for finding in rows]
     width = min(_WIDEST, max(len("HOST"), *map(len, names)))
     checks = max(len("CHECK"), *(len(finding.check) for finding in rows))
-    lines = [f"mslaunch: {counted(len(result.findings), 'finding')} {many}; no rank was started{how}"]
+    lines = [f"mslaunch: {counted(len(result.findings), 'finding')} {_where(result)}; no rank was started{how}"]
     lines.append(f"{'HOST':{width}}  {'CHECK':{checks}}  WHAT")
     for at, (name, finding) in enumerate(zip(names, rows)):
         shown = "" if at and name == names[at - 1] else name
@@ -49,6 +47,16 @@ def as_text(result: CheckResult) -> str:
         more = (f"{'':{width}}    {line}" for line in finding.repair[:_SHOWN])
         lines += [line.replace("\n", " ") for line in (head, *more)]  # no text can begin a line of its own
     return printable("\n".join(lines)) + "\n"
+
+
+def _where(result: CheckResult) -> str:
+    """`on 4 of 8 hosts`; this host is none of those that are counted, even if the launch uses it."""
+    bad = {name for finding in result.findings for name in finding.hosts}
+    count = len(bad - {HERE})
+    parts = [HERE] if HERE in bad else []
+    if count:
+        parts.append(f"{count} of {counted(len(result.hosts), 'host')}")
+    return f"on {' and '.join(parts)}" if parts else "for the launch"
 
 
 def _links(result: CheckResult) -> str:

@@ -20,14 +20,15 @@ from mslaunch.launcher.stdio.terminal import write_all
 from mslaunch.plan.node_plans import make_plans
 from mslaunch.preflight.ask_hosts import HostSurvey
 from mslaunch.preflight.check_records import Finding, HostReport
-from mslaunch.preflight.compare_hosts import HERE, differences
-from mslaunch.preflight.host_findings import full_disk, of_host
-from mslaunch.preflight.link_findings import link_findings
+from mslaunch.preflight.compare_hosts import differences
+from mslaunch.preflight.host_findings import of_host
+from mslaunch.preflight.link_findings import deaf_hosts, link_findings
+from mslaunch.preflight.log_places import log_findings
 from mslaunch.preflight.report_text import CheckResult, as_json, as_text
 from mslaunch.runtime.loop import Loop
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from mslaunch.datamodel.jobmap import Allocation, Node
     from mslaunch.datamodel.node_plan import NodePlan
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from mslaunch.launcher.agents.connection import AgentConnection
     from mslaunch.launcher.attempt import LaunchContext
 
-_FULL = 100 << 20  # bytes
 #: variables by which a user names ports of the first rank's host
 _PORTS = {"MASTER_PORT": "MASTER_ADDR", "MS_SCHED_PORT": "MS_SCHED_HOST"}
 
@@ -55,16 +55,20 @@ def run(request: Request, caller: Caller) -> Outcome:
         attempt = JobAttempt(context, request, 1)
         try:
             result = _Check(context, attempt).run()
-            text = as_json(result) if request.json else as_text(result)
-            write_all(caller.stdout, text.encode("utf-8", "surrogateescape"))
-        except OSError as error:
-            raise LaunchError(f"cannot be written: {error.strerror}", "standard output") from None
+            _print(as_json(result) if request.json else as_text(result), caller.stdout)
         finally:
             attempt.close_agents()
             context.links.close()
             context.observers.close()
             context.console.close()
         return Outcome(EXIT_FOUND if result.findings else 0, (), None, result.seconds)
+
+
+def _print(text: str, fd: int) -> None:
+    try:
+        write_all(fd, text.encode("utf-8", "surrogateescape"))
+    except OSError as error:
+        raise LaunchError(f"cannot be written: {error.strerror}", "standard output") from None
 
 
 class _Check:
@@ -96,12 +100,14 @@ class _Check:
         well = [report for report in reports if not report.error]
         links, rounds = survey.links([report.name for report in well], _draw)
         reports = self._health(reports, agents, survey)
+        by_name = {node.name: node for node in nodes}
         findings = [
             *self._findings,
             *(finding for report in reports for finding in of_host(report, self._request)),
             *differences(reports),
-            *link_findings(links, {node.name: node for node in nodes}),
-            *self._log_findings(),
+            *deaf_hosts(survey.deaf, by_name),
+            *link_findings(links, by_name),
+            *log_findings(self._request.output, self._context.caller.cwd),
         ]
         return CheckResult(tuple(reports), tuple(links), rounds, tuple(findings), self._context.seconds)
 
@@ -166,7 +172,7 @@ class _Check:
             given = {name: environ.get(name) if value is None else value for name, value in app.env}
             for name, address in _PORTS.items():
                 port = given.get(name) or ""
-                if port.isdigit() and 0 < int(port) < 1 << 16 and not given.get(address):
+                if port.isdecimal() and 0 < int(port) < 1 << 16 and not given.get(address):
                     first.add(int(port))
         return found
 
@@ -195,34 +201,6 @@ class _Check:
         well = {report.name for report in reports if not report.error}
         failed = failures(self._request, [one for one in agents if one.node.name in well], survey.questions)
         return [report._replace(unwell=failed.get(report.name)) for report in reports]
-
-    # --- this host
-
-    def _log_findings(self) -> Iterator[Finding]:
-        """Directories of log files, which the launcher writes here."""
-        here = HostReport(_this_host())
-        for path in self._request.output.paths:
-            whole = os.path.join(self._context.caller.cwd, path)
-            folder = whole
-            while not os.path.exists(folder) and folder != os.path.dirname(folder):
-                folder = os.path.dirname(folder)
-            if not (os.path.isdir(folder) and os.access(folder, os.W_OK | os.X_OK)):
-                what = f"the logs of the ranks, {path}, cannot be written in {folder}"
-                yield Finding((HERE,), "logs", what, (f"ls -ld {folder}", "or name another directory"))
-                continue
-            found = os.statvfs(folder)
-            if found.f_blocks and found.f_bavail * found.f_frsize < _FULL:
-                yield Finding((HERE,), "logs", *_as_pair(full_disk(here, folder, found.f_bavail * found.f_frsize)))
-
-
-def _as_pair(found: tuple[str, str]) -> tuple[str, tuple[str, ...]]:
-    return found[0], (found[1],)
-
-
-def _this_host() -> Node:
-    from mslaunch.datamodel.jobmap import Node
-
-    return Node(HERE, None, "", local=True)
 
 
 def _draw(most: int) -> int:

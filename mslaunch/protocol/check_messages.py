@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 #: the words: facts of the host; what its ranks would run; a port for measurements; a measurement; a command
 HOST, PROGRAMS, LISTEN, MEASURE, COMMAND = "host", "programs", "listen", "measure", "command"
 
+LINK_SECONDS = 6.0  #: after which an agent gives up a measurement
 _LONGEST = 1 << 16  # bytes of an answer (`frames.UP`)
 
 
@@ -64,6 +65,7 @@ class ProgramFacts(NamedTuple):
     prefix: str = ""  # where that Python's packages are
     modules: tuple[str, ...] = ()  # that the script imports
     versions: tuple[str, ...] = ()  # of each; "": it is there, and has none; "-": it is not there
+    packages: tuple[str, ...] = ()  # what pip calls that which has the module; "": not known
 
 
 class Listening(NamedTuple):
@@ -72,6 +74,7 @@ class Listening(NamedTuple):
     port: int
     token: str  # with which they begin, and which nobody else knows
     proof: str  # what they are answered
+    error: str = ""  # why nobody can
 
 
 class LinkQuestion(NamedTuple):

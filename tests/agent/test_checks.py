@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import socket
 import sys
 import time
@@ -34,7 +35,7 @@ def host(agent: TestedAgent, ranks: int = 1, ports: tuple[int, ...] = ()) -> mes
 
 
 def programs(agent: TestedAgent, *argv: str, **app: Any) -> list[messages.ProgramFacts]:
-    made = plan(*argv, env=("PATH=" + os.environ.get("PATH", os.defpath),))
+    made = plan(*argv, env=("PATH=" + os.environ.get("PATH", os.defpath), *app.pop("env", ())))
     made = made._replace(apps=(AppPlan(argv, app.pop("wdir", "/"), **app),))
     return messages.unpack_programs(ask(agent, "", raw=b"programs\n" + control.pack_plan(made)))
 
@@ -89,21 +90,48 @@ def test_a_script_its_interpreter_and_packages(agent: TestedAgent, tmp_path: Pat
     assert (found.error, found.script, found.python) == ("", "train.py", sys.version.split()[0])
     versions = dict(zip(found.modules, found.versions))
     assert versions == {"hypothesis": hypothesis.__version__, "mine": "", "nowhere_at_all": "-"}
+    assert found.packages == ("hypothesis", "", "")
     (again,) = programs(agent, sys.executable, "train.py", wdir=str(tmp_path))
     assert again.digest == found.digest != ""
     script.write_text("pass\n")
     assert programs(agent, sys.executable, "train.py", wdir=str(tmp_path))[0].digest != found.digest
 
 
-def test_a_package_whose_name_is_not_that_of_its_module(agent: TestedAgent, tmp_path: Path) -> None:
-    (tmp_path / "Some_Thing-3.1.dist-info").mkdir()
-    (tmp_path / "Some_Thing-3.1.dist-info" / "top_level.txt").write_text("other\nthing\n")
+@pytest.mark.parametrize(
+    ("about", "files", "expected"),
+    [
+        ("Some_Thing-3.1.dist-info", {"top_level.txt": "other\nthing\n"}, ("3.1", "Some_Thing")),
+        ("some-3.1.dist-info", {"RECORD": "a.py,,\nthing/b.py,,\n", "METADATA": "Name: S.T\n"}, ("3.1", "S.T")),
+        ("some-3.1.dist-info", {"RECORD": "thing.cpython-311.so,sha256=0,0\n"}, ("3.1", "some")),
+        ("S.egg-info", {"top_level.txt": "thing\n", "PKG-INFO": "Name: S\nVersion: 4\n\nVersion: 5"}, ("4", "S")),
+        ("Thing-3.1.dist-info", {}, ("3.1", "Thing")),
+        ("thing-3.1.dist-info", {"RECORD": "other.py,,\n"}, ("3.1", "")),
+    ],
+)  # fmt: skip
+def test_a_package_whose_name_is_not_that_of_its_module(
+    agent: TestedAgent, tmp_path: Path, about: str, files: dict[str, str], expected: tuple[str, str]
+) -> None:
+    (tmp_path / about).mkdir()
+    for name, text in {"METADATA": "Version: 3.1\n", **files}.items():
+        (tmp_path / about / name).write_text(text)
+    if "PKG-INFO" in files:
+        (tmp_path / about / "METADATA").unlink()
     (tmp_path / "thing.py").write_text("")
     script = tmp_path / "a.py"
     script.write_text("#!/usr/bin/env python3\nimport thing\n")
     script.chmod(0o755)
     (found,) = programs(agent, str(script))
-    assert (found.modules, found.versions) == (("thing",), ("3.1",))
+    assert (found.modules, found.versions, found.packages) == (("thing",), expected[:1], expected[1:])
+
+
+def test_a_module_that_two_packages_have_has_no_name_for_pip(agent: TestedAgent, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / f"{name}-3.1.dist-info").mkdir()
+        (tmp_path / f"{name}-3.1.dist-info" / "RECORD").write_text(f"shared/{name}.py,,\n")
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "a.py").write_text("import shared.one\n")
+    (found,) = programs(agent, sys.executable, "a.py", wdir=str(tmp_path))
+    assert (found.modules, found.packages) == (("shared",), ("",))
 
 
 @pytest.mark.parametrize(
@@ -160,6 +188,23 @@ def test_a_link_is_measured(agent: TestedAgent, other: TestedAgent) -> None:
     assert 0 < found.delay < 1
     assert found.rate > 0
     assert found.sent > 0
+
+
+def test_a_host_that_cannot_listen_says_so_and_goes_on() -> None:
+    agent = TestedAgent(limit=32)
+    try:
+        agent.begin()
+        host(agent)  # what it needs for that is loaded
+        guard = agent.process.pid
+        (pid,) = map(int, Path(f"/proc/{guard}/task/{guard}/children").read_text().split())
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (3, 32))
+        found = listening(agent)
+        assert (found.port, found.error) == (0, "it cannot listen at any port: Too many open files")
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (32, 32))
+        assert listening(agent).port > 0
+    finally:
+        agent.hang_up()
+        agent.destroy()
 
 
 def test_who_gives_another_proof_is_not_measured(agent: TestedAgent, other: TestedAgent) -> None:
@@ -221,6 +266,16 @@ def test_commands_and_their_ends(agent: TestedAgent) -> None:
     assert command(agent, "sh", "-c", "kill -9 $$").code == 137
     assert "was not found" in command(agent, "nothing-like-this").error
     assert command(agent, "true") == ("", 0, "")
+
+
+def test_a_command_runs_where_the_agent_began_whatever_was_asked_before(agent: TestedAgent, tmp_path: Path) -> None:
+    before = command(agent, "pwd").output
+    (tmp_path / "a.py").write_text("import relative\n")
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "relative.py").write_text("")
+    (found,) = programs(agent, sys.executable, "a.py", env=("PYTHONPATH=lib",), wdir=str(tmp_path))
+    assert (found.modules, found.versions) == (("relative",), ("",))  # the interpreter was asked in that directory
+    assert command(agent, "pwd").output == before != f"{tmp_path}\n"
 
 
 def test_of_much_output_the_end_is_kept(agent: TestedAgent) -> None:

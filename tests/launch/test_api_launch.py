@@ -138,6 +138,10 @@ def test_a_launch_that_is_dropped_ends_and_keeps_nothing() -> None:
     wait_until(lambda: len(os.listdir("/proc/self/fd")) <= before)
 
 
+def test_a_check_before_the_start_works_where_the_agent_is_a_new_interpreter() -> None:
+    assert Launch(["true"], np=1, options=["--health-check", "true"]).wait(60).ok
+
+
 async def turn() -> None:
     """A task that has run once the loop of asyncio has gone round."""
 

@@ -243,8 +243,13 @@ def test_what_a_command_leaves_behind_ends_with_it(tmp_path: Path) -> None:
 
 def test_metrics_are_those_of_node_exporters_format(tmp_path: Path) -> None:
     file = tmp_path / "job.prom"
-    done = launch("-n", 3, "--metrics", file, "sh", "-c", "echo four; [ $RANK = 0 ] && exit 5; exit 0").end()
-    assert done.code == 5 and os.listdir(tmp_path) == ["job.prom"]
+    gates = tmp_path / "gates"
+    gates.mkdir()
+    for rank in (1, 2):
+        os.mkfifo(gates / str(rank))
+    others = f"echo four; [ $RANK = 0 ] || {{ : > {gates}/$RANK; exec sleep 1000; }}; cat {gates}/1 {gates}/2; exit 5"
+    done = launch("-n", 3, "--metrics", file, "sh", "-c", others).end()
+    assert done.code == 5 and sorted(os.listdir(tmp_path)) == ["gates", "job.prom"]
     values = _metrics(file)
     assert values["mslaunch_exit_code"] == 5 and values["mslaunch_up"] == 0 and values["mslaunch_ranks"] == 3
     assert values["mslaunch_ranks_failed"] == 1, "those that mslaunch has ended did not fail"

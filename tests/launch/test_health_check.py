@@ -107,11 +107,45 @@ def test_check_of_a_launch_that_would_fail(launch: Any, tmp_path: Path) -> None:
     assert found["directory"]["repair"][0] == f"mkdir -p {tmp_path / 'none'}"
 
 
+def test_the_command_runs_in_the_same_directory_with_and_without_check(launch: Any, tmp_path: Path) -> None:
+    log, other = tmp_path / "log", tmp_path / "other"
+    other.mkdir()
+    words = ("--health-check", f"sh -c 'pwd >> {log}'", "--wdir", other, "-n", 1, sys.executable, "-c", "pass")
+    assert (launch(*words).code, launch("--check", *words).code) == (0, 0)
+    first, second = log.read_text().splitlines()
+    assert first == second != str(other)
+
+
+def test_a_port_that_is_no_number_is_not_looked_at(launch: Any) -> None:
+    assert launch("--check", "-n", 1, "-x", "MASTER_PORT=2\u00b2", "true").code == 0
+
+
 def test_logs_that_cannot_be_written(launch: Any, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    ended = launch("--check", "--output-filename", tmp_path / "file" / "logs", "-n", 1, "true")
-    assert ended.code == 3
-    assert f"cannot be written in {tmp_path / 'file'}" in ended.out.decode()
+    (tmp_path / "nowhere").symlink_to(tmp_path / "gone")
+    places = {
+        tmp_path / "file" / "logs": (tmp_path / "file", "it is no directory"),
+        Path("/proc/x"): (Path("/proc"), "No such file or directory"),  # as root, too
+        tmp_path / "nowhere" / "logs": (tmp_path / "nowhere", "it is a link that leads nowhere"),
+    }
+    for logs, (folder, why) in places.items():
+        words = ("--output-filename", logs, "-n", 1, "true")
+        ended = launch("--check", *words)
+        assert ended.code == 3
+        assert f"nothing can be written in {folder}: {why}" in ended.out.decode()
+        assert ended.out.startswith(b"mslaunch: 1 finding on this host; no rank was started")
+        assert launch(*words).code != 0
+
+
+def test_a_check_leaves_nothing_where_logs_go(launch: Any, tmp_path: Path) -> None:
+    logs = tmp_path / "a" / "b"
+    assert launch("--check", "--output-filename", logs, "-n", 1, "true").code == 0
+    assert list(tmp_path.iterdir()) == []
+    words = ("--dialect", "hydra", "-outfile-pattern", "a/out.txt", "-n", 1, "true")
+    assert launch(*words).code == 0
+    before = sorted((tmp_path / "a").iterdir())
+    ended = launch(words[0], words[1], "--check", *words[2:])  # the file exists, as does its directory
+    assert (ended.code, sorted((tmp_path / "a").iterdir())) == (0, before), ended
 
 
 def test_the_directory_for_temporary_files_is_that_of_the_ranks(launch: Any, tmp_path: Path) -> None:

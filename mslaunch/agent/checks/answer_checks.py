@@ -39,14 +39,22 @@ def handle(context: AgentContext, frame: frames.Frame) -> None:
         done = lambda found: _answer(context, messages.pack_programs(found))  # noqa: E731
         program_facts.collect(context, plan, done)
     elif word == messages.LISTEN:
-        server = _servers.get(context.link)
-        if server is None:
-            server = _servers[context.link] = LinkServer(context.loop)
-        _answer(context, messages.pack_check(word, server.listening))
+        _answer(context, messages.pack_check(word, _listening(context)))
     elif word == messages.MEASURE:
         _answer(context, messages.pack_check(word, measure(unpack_record(messages.LinkQuestion, rest))))
     else:
         _run(context, unpack_record(messages.CommandQuestion, rest))
+
+
+def _listening(context: AgentContext) -> messages.Listening:
+    """Where others may measure, or why they cannot."""
+    server = _servers.get(context.link)
+    if server is None:
+        try:
+            server = _servers[context.link] = LinkServer(context.loop)
+        except OSError as error:
+            return messages.Listening(0, "", "", f"it cannot listen at any port: {error.strerror}")
+    return server.listening
 
 
 def _answer(context: AgentContext, payload: bytes) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from mslaunch.agent.ranks.programs_of_shells import end_group
 from mslaunch.agent.ranks.rank import ProcessEvents, RankProcess, open_fds
 from mslaunch.faststd import TYPE_CHECKING, signal
@@ -21,18 +23,37 @@ def run_command(
     seconds: float,
     kept: int,
     done: Callable[[int, bytes, bool], None],
+    wdir: str = "",
 ) -> None:
-    """Start `argv`, whose first word is a path; raises OSError.
+    """Start `argv`, whose first word is a path, in the directory `wdir` ("": that of the agent); raises OSError.
 
     `done` gets its exit code as a shell has it, the last `kept` bytes of what it printed, and whether it had to be
     killed after `seconds`.
     """
     command = _BoundedCommand(kept, done)
     process = RankProcess(NO_RANK, loop, ProcessEvents(command.printed, command.exited))
-    process.start(argv[0], argv, env, open_fds(merge=True))
+    _start_in(wdir, lambda: process.start(argv[0], argv, env, open_fds(merge=True)))
     command.process = process
     command.cancel = loop.after(seconds, command.expire).cancel
     process.watch(True)
+
+
+def _start_in(wdir: str, start: Callable[[], None]) -> None:
+    """Call `start` in a directory; "": where we are.  posix_spawn has no word for it, so we go there and come back."""
+    if not wdir:
+        start()
+        return
+    try:
+        before = os.open(".", os.O_PATH | os.O_CLOEXEC)
+    except OSError:  # a place that we may not enter, to which there is no way back
+        before = -1
+    try:
+        os.chdir(wdir)
+        start()
+    finally:
+        if before >= 0:
+            os.fchdir(before)
+            os.close(before)
 
 
 class _BoundedCommand:

@@ -26,7 +26,7 @@ class LinkServer:
     """Listens until the agent ends."""
 
     def __init__(self, loop: Loop) -> None:
-        """Raises OSError if there is no free port."""
+        """Raises OSError if there is no free port, or no descriptor for one."""
         self._loop = loop
         self._listener = Listener()
         self._listener.listen()

@@ -1,6 +1,6 @@
 """A measurement of the way to another host: delay there and back, rate, and what TCP had to send again.
 
-The agent waits for it, two or three seconds at most: a loop in between would be part of what is measured.
+The agent waits for it, LINK_SECONDS at most: a loop in between would be part of what is measured.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from errno import EINPROGRESS
 
 from mslaunch.agent.checks.link_server import BLOCK
 from mslaunch.faststd import TYPE_CHECKING, socket, struct
-from mslaunch.protocol.check_messages import LinkFacts
+from mslaunch.protocol.check_messages import LINK_SECONDS, LinkFacts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,6 +26,7 @@ _PINGS = (3, 300)  # at least, and at most
 _MOST_BYTES = 8 << 20
 _SOL_SOCKET, _SO_SNDBUF, _BUFFER = 1, 7, 1 << 18  # a slow link would be busy for long with what a large buffer holds
 _ADDRESSES = 16
+_LATE = "it answers too late"
 
 
 class _NoAnswerError(Exception):
@@ -34,18 +35,18 @@ class _NoAnswerError(Exception):
 
 def measure(question: LinkQuestion) -> LinkFacts:
     """Connect to the first address that proves to be the other host's, and measure."""
+    deadline = time.monotonic() + LINK_SECONDS
     sock, address = _connect(question)
     if sock is None:
         return LinkFacts(address)
     try:
-        sock.settimeout(_ANSWER)
         sock.setsockopt(_TCP, _NODELAY, 1)
         seconds = min(question.seconds, 1.0)
-        delay = _delay(sock, seconds / 2)
-        rate = _rate(sock, seconds)
+        delay = _delay(sock, seconds / 2, deadline)
+        rate = _rate(sock, seconds, deadline)
         return LinkFacts("", address, delay, rate, *_segments(sock))
     except (OSError, _NoAnswerError) as error:
-        why = error.args[0] if isinstance(error, _NoAnswerError) else error.strerror or "no answer"
+        why = error.args[0] if isinstance(error, _NoAnswerError) else error.strerror or _LATE
         return LinkFacts(f"the connection to {address} broke: {why}"[:200], address)
     finally:
         sock.close()
@@ -117,11 +118,20 @@ def _why(addresses: Sequence[str], reasons: dict[str, str]) -> str:
     return "".join(shown)[:200] or "it has no address"
 
 
-def _delay(sock: socket, seconds: float) -> float:
+def _bound(sock: socket, deadline: float) -> None:
+    """Let the next call take no longer than an answer may take, and not beyond the end of the measurement."""
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise _NoAnswerError(_LATE)
+    sock.settimeout(min(_ANSWER, left))
+
+
+def _delay(sock: socket, seconds: float, deadline: float) -> float:
     """The least of all in so many seconds: a busy host may answer none of the first ones at once."""
     least, most = _PINGS
     began, best = time.monotonic(), 1e9
     for number in range(most):
+        _bound(sock, deadline)
         asked = time.monotonic()
         sock.sendall(b"p")
         if sock.recv(1) != b"p":
@@ -132,13 +142,15 @@ def _delay(sock: socket, seconds: float) -> float:
     return best
 
 
-def _rate(sock: socket, seconds: float) -> float:
+def _rate(sock: socket, seconds: float, deadline: float) -> float:
     """Bytes a second, from the first block to the answer that all have come."""
     block = b"d" + bytes(BLOCK - 1)
     began, sent = time.monotonic(), 0
     while sent < _MOST_BYTES and time.monotonic() - began < seconds:
+        _bound(sock, deadline)
         sock.sendall(block)
         sent += BLOCK
+    _bound(sock, deadline)
     sock.sendall(b"e")
     if sock.recv(1) != b"e":
         raise _NoAnswerError("it ended")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from mslaunch.datamodel.node_plan import NodePlan, RankPlan
 
 _SECONDS = 4.0  # for an interpreter that is asked
-_KEPT = 1 << 14  # bytes of its answer
+_KEPT = 1 << 15  # bytes of its answer
 _TEXT = 2000  # characters of an error
 _DIGESTED = 16 << 20  # bytes of a file
 #: What an interpreter is asked to run: its arguments are the folder of the script and the names of modules.
@@ -37,29 +37,64 @@ except ImportError:
     metadata = None
 sys.path[0] = sys.argv[1]
 known = set(sys.builtin_module_names) | set(getattr(sys, "stdlib_module_names", ()))
-def version(name, spec):
+indexed = {}
+def read(*path):
     try:
-        return metadata.version(name)
-    except Exception:
-        pass
+        with open(os.path.join(*path), encoding="utf-8", errors="replace") as file:
+            return file.read(1 << 24)
+    except (OSError, ValueError):
+        return ""
+def index(folder):
+    # module -> the folders that describe the packages which have it
+    if folder in indexed:
+        return indexed[folder]
+    found = indexed[folder] = {}
+    try:
+        entries = sorted(os.listdir(folder))
+    except OSError:
+        entries = []
+    for entry in entries:
+        if not entry.endswith((".dist-info", ".egg-info")):
+            continue
+        about = os.path.join(folder, entry)
+        names = set(read(about, "top_level.txt").split())
+        record = read(about, "RECORD").splitlines()
+        if not names and not record:  # as Debian leaves it: one module, which is called as the package is
+            names.add(entry.rpartition(".")[0].partition("-")[0].lower())
+        for line in () if names else record:
+            first, slash, _ = line.partition(",")[0].partition("/")
+            if slash or first.endswith((".py", ".so")):
+                names.add(first if slash else first.partition(".")[0])
+        for name in names:
+            found.setdefault(name, []).append(about)
+    return found
+def described(about):
+    text = read(about, "METADATA") or read(about, "PKG-INFO")
+    fields = dict(line.partition(": ")[::2] for line in reversed(text.partition("\n\n")[0].splitlines()))
+    name, _, version = os.path.basename(about).rpartition(".")[0].partition("-")
+    return fields.get("Version") or version.partition("-")[0], fields.get("Name") or name
+def package(name, spec):
+    # the version of a module, and the name of its package if that is certain
     folders = list(spec.submodule_search_locations or ())
     place = os.path.dirname(folders[0] if folders else spec.origin or "")
-    for entry in sorted(os.listdir(place)) if place else ():
-        if entry.endswith(".dist-info"):
-            try:
-                with open(os.path.join(place, entry, "top_level.txt")) as file:
-                    if name in file.read(65536).split():
-                        return entry[:-10].rpartition("-")[2]
-            except (OSError, ValueError):
-                pass
-    return ""
+    places = [place] if place == os.path.abspath(sys.path[0]) else [place] + sys.path[1:]
+    for folder in places:
+        about = index(folder).get(name) if folder else None
+        if about:
+            version, package = described(about[0])
+            return version, package if len(about) == 1 else ""
+    try:
+        return metadata.version(name), ""
+    except Exception:
+        return "", ""
 print("mslaunch:", sys.version.split()[0], sys.prefix)
 for name in sys.argv[2:]:
     if name in known:
         continue
     try:
         spec = find_spec(name)
-        print(name, "-" if spec is None else version(name, spec))
+        told = ("-", "") if spec is None else package(name, spec)
+        print(name, *("".join(word.split())[:100] for word in told))
     except Exception:
         print(name, "")
 """
@@ -155,8 +190,7 @@ def _ask(context: AgentContext, probe: _InterpreterQuestion, answered: Callable[
         answered(probe.facts if late or code else _told(probe.facts, output.decode("utf-8", "replace")))
 
     try:
-        os.chdir(probe.wdir)
-        run_command(context.loop, probe.argv, probe.env, _SECONDS, _KEPT, ended)
+        run_command(context.loop, probe.argv, probe.env, _SECONDS, _KEPT, ended, probe.wdir)
     except OSError:
         answered(probe.facts)
 
@@ -168,9 +202,9 @@ def _told(facts: ProgramFacts, output: str) -> ProgramFacts:
     if first is None:
         return facts
     _, version, prefix = (lines[first] + "  ").split(" ", 2)
-    pairs = [line.partition(" ")[::2] for line in lines[first + 1 :]]
-    names, versions = tuple(name for name, _ in pairs), tuple(version for _, version in pairs)
-    return facts._replace(python=version, prefix=prefix.strip(), modules=names, versions=versions)
+    rows = [(line + "  ").split(" ")[:3] for line in lines[first + 1 :]]
+    names, versions, packages = (tuple(row[at] for row in rows) for at in range(3))
+    return facts._replace(python=version, prefix=prefix.strip(), modules=names, versions=versions, packages=packages)
 
 
 def _free(folder: str) -> int:

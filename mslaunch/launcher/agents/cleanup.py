@@ -62,7 +62,9 @@ def clean_up(
     def reached(connections: list[AgentConnection], errors: list[LaunchError]) -> None:
         for name in left.keys() - {connection.node.name for connection in connections}:
             del left[name]
-        part = _part()
+        from mslaunch.transport.bootstrap.agent_program import part_frame
+
+        part = part_frame(PART)
         for connection in connections:
             name = connection.node.name
             connection.attach(partial(_gone, left, name), partial(answered, name))
@@ -101,13 +103,6 @@ def _request(connection: AgentConnection, jobid: str, now: float) -> bytes:
     assert hello
     seconds = now - connection.greeted
     return f"{JOB_MARK}{jobid} {hello.pid} {seconds:.3f} {hello.session}".encode("utf-8", "surrogateescape")
-
-
-def _part() -> bytes:
-    """What the agents need for this; it goes ahead of the request, and saves them the question."""
-    from mslaunch.transport.bootstrap.agent_program import pack_part, part
-
-    return frames.encode(frames.PART, payload=pack_part(part(PART)))
 
 
 def _gone(left: dict[str, int], name: str, error: LaunchError | None) -> None:

@@ -39,7 +39,9 @@ def wait_for_devices(
     Whoever was asked may take `_ANSWER` seconds, also beyond that limit: nobody else could take the answer.
     `wait(until, seconds)` runs the loop, and what it raises goes through.  Raises `UnreachedError` for lost agents.
     """
-    part = _part()
+    from mslaunch.transport.bootstrap.agent_program import part_frame
+
+    part = part_frame(PART)
     nodes = [_HeldNode(loop, connection, part, question, len(connections)) for connection in connections]
     try:
         wait(lambda: all(node.free for node in nodes), min(seconds, SAY))
@@ -112,10 +114,3 @@ class _HeldNode:
         self.stop()
         self._limit.cancel()
         self._connection.detach()
-
-
-def _part() -> bytes:
-    """What the agents need for this: sent before the question, so that an agent need not ask for it (NEED)."""
-    from mslaunch.transport.bootstrap.agent_program import pack_part, part
-
-    return frames.encode(frames.PART, payload=pack_part(part(PART)))

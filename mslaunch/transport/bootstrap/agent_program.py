@@ -85,6 +85,13 @@ def pack_part(sources: Mapping[str, str]) -> bytes:
     return pack({name: [source] for name, source in sources.items()})
 
 
+def part_frame(name: str) -> bytes:
+    """The frame PART of what an agent needs for one task.  Sent before a question, it saves the agent's own (NEED)."""
+    from mslaunch.protocol import frames
+
+    return frames.encode(frames.PART, payload=pack_part(part(name)))
+
+
 def _file(name: str) -> tuple[bool, str]:
     """Whether it is a package, and the file of its source."""
     import mslaunch

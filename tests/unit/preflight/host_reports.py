@@ -27,7 +27,18 @@ def facts(name: str, **changed: Any) -> HostFacts:
 def program(**changed: Any) -> ProgramFacts:
     """A script that is alike on all hosts."""
     usual = ProgramFacts(
-        0, "", "", "/usr/bin/python3", "10 abc", "train.py", 9 * GIB, "3.11.2", "/usr", ("numpy",), ("1.26.0",)
+        0,
+        "",
+        "",
+        "/usr/bin/python3",
+        "10 abc",
+        "train.py",
+        9 * GIB,
+        "3.11.2",
+        "/usr",
+        ("numpy",),
+        ("1.26.0",),
+        ("numpy",),
     )
     return usual._replace(**changed)
 

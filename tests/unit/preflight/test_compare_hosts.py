@@ -65,7 +65,45 @@ def test_of_two_hosts_the_second_is_named() -> None:
 
 def test_a_package_that_no_host_has() -> None:
     missing = [report(name, programs=[program(versions=("-",))]) for name in ("n01", "n02")]
-    assert [(hosts, check) for hosts, check, _, _ in found(*missing)] == [(("n01",), "package"), (("n02",), "package")]
+    todo = "install the package that has the module 'numpy'"
+    assert [(hosts, check, told) for hosts, check, _, told in found(*missing)] == [
+        (("n01",), "package", todo),
+        (("n02",), "package", todo),
+    ]
+
+
+def _with_yaml(version: str, package: str) -> ProgramFacts:
+    return program(modules=("yaml",), versions=(version,), packages=(package,))
+
+
+def test_a_package_is_installed_by_the_name_that_pip_knows() -> None:
+    """Of one that most hosts lack, too: it is they that are named."""
+    hosts = [report("n01", programs=[_with_yaml("6.0.1", "PyYAML")])]
+    hosts += [report(name, programs=[_with_yaml("-", "")]) for name in ("n02", "n03")]
+    assert [(hosts, what, todo) for hosts, _, what, todo in found(*hosts)] == [
+        (
+            (name,),
+            "the package 'yaml' is missing, on n01 it is 6.0.1",
+            f"ssh {name} '/usr/bin/python3 -m pip install PyYAML==6.0.1'",
+        )
+        for name in ("n02", "n03")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("version", "package"), [("6.0.1", ""), ("", "PyYAML"), ("6.0; reboot", "PyYAML"), ("6.0", "a; reboot")]
+)
+def test_no_command_is_made_of_what_is_not_certain(version: str, package: str) -> None:
+    ((hosts, _, _, todo),) = found(
+        report("n01", programs=[_with_yaml(version, package)]), report("n02", programs=[_with_yaml("-", "")])
+    )
+    assert (hosts, todo) == (("n02",), "bring the module 'yaml' there as it is on n01")
+
+
+def test_the_path_of_an_interpreter_is_one_word() -> None:
+    odd = _with_yaml("-", "")._replace(path="/a b/python3")
+    ((_, _, _, todo),) = found(report("n01", programs=[_with_yaml("6", "PyYAML")]), report("n02", programs=[odd]))
+    assert "\"'/a b/python3' -m pip" in todo
 
 
 def test_programs_of_the_system_may_differ() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from host_reports import GIB, REQUEST, anything, program, report
-from hypothesis import given
+from host_reports import GIB, REQUEST, anything, facts, program, report
+from hypothesis import example, given
 
 from mslaunch.datamodel.jobmap import Node
 from mslaunch.datamodel.request import AppContext, DevicePolicy, Request
@@ -96,6 +96,7 @@ def test_hosts_that_cannot_be_reached(what: str, check: str) -> None:
     assert found(HostReport(Node("n9", 1, ""), error=error)) == [(check, what, "first line\nsecond line")]
 
 
+@example(facts("n01", devices=("\u00b2",)), program())
 @given(anything(HostFacts), anything(ProgramFacts))
 def test_any_facts_become_findings_or_none(said: Any, of_program: Any) -> None:
     one = report("n01")._replace(facts=cleaned(said), programs=(cleaned(of_program),), ports=(1, 2))

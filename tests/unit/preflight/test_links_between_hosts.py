@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from mslaunch.datamodel.jobmap import Node
 from mslaunch.preflight.check_records import LinkReport
-from mslaunch.preflight.link_findings import better, link_findings, norm_of, odd, settled, worst_first
+from mslaunch.preflight.link_findings import better, deaf_hosts, link_findings, norm_of, odd, settled, worst_first
 from mslaunch.preflight.measure_rounds import EVERY, ROUNDS, apart, few_of_each, rounds_of
 from mslaunch.protocol.check_messages import LinkFacts
 
@@ -168,3 +168,10 @@ def test_any_measurements(rows: list[tuple[tuple[str, str], LinkFacts]]) -> None
         assert set(finding.hosts) <= set(NAMES)
         assert finding.repair
     assert all(odd(one.facts, norm) for one in worst_first(reports, norm))
+
+
+def test_a_host_that_cannot_listen_is_told() -> None:
+    (found,) = deaf_hosts({"n3": "it cannot listen at any port: Too many open files"}, NODES)
+    assert (found.hosts, found.check) == (("n3",), "network")
+    assert found.what == "its links were not measured: it cannot listen at any port: Too many open files"
+    assert found.repair[0] == "ssh n3 'ulimit -n; ss -s'"

@@ -7,6 +7,7 @@ import json
 from host_reports import report
 
 from mslaunch.preflight.check_records import Finding, LinkReport
+from mslaunch.preflight.compare_hosts import HERE
 from mslaunch.preflight.report_text import CheckResult, as_json, as_text
 from mslaunch.protocol.check_messages import LinkFacts
 
@@ -45,6 +46,18 @@ def test_hosts_stand_in_their_order_each_name_once() -> None:
         "        ssh n03 date",
     ]
     assert text.startswith("mslaunch: 4 findings on 2 of 4 hosts; no rank was started (")
+
+
+def test_this_host_is_none_of_the_hosts() -> None:
+    here, host, every = (Finding(hosts, "logs", "it is full", ()) for hosts in ((HERE,), ("n02",), ()))
+    for findings, words in (
+        ((here,), "1 finding on this host; "),
+        ((here, host), "2 findings on this host and 1 of 4 hosts; "),
+        ((here, every), "2 findings on this host; "),
+        ((host, every), "2 findings on 1 of 4 hosts; "),
+        ((every,), "1 finding for the launch; "),
+    ):
+        assert as_text(result(*findings)).startswith(f"mslaunch: {words}")
 
 
 def test_hosts_with_the_same_finding_share_a_line() -> None:

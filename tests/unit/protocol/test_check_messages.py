@@ -21,6 +21,7 @@ PROGRAMS = st.lists(
         WORDS,
         st.tuples(WORDS),
         st.tuples(WORDS),
+        st.tuples(WORDS),
     ),
     max_size=3,
 )
