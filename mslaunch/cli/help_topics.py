@@ -72,7 +72,8 @@ TOPICS: tuple[Topic, ...] = (
           options="hang-timeout on-hang stacks-on get-stack-traces report-state-on-timeout progress-file timeout",
           page="hangs.md", aliases="hang stacks"),
     Topic("jobs", "A detached job goes on when its command has returned: mslaunch --detach …, then mslaunch --status "
-          "and mslaunch --stop JOB.", options="detach join status stop", page="jobs.md", aliases="detach"),
+          "and mslaunch --stop JOB.", options="detach join status stop top stacks logs rerun",
+          page="jobs.md", aliases="detach"),
     Topic("mpi", "Programs of Open MPI, MPICH and Intel MPI find each other without more; the protocol is found by the "
           "MPI library of the program.",
           options="mpi spawn mca prtemca pmixmca backend stream-buffering with-ft", page="mpi.md",
@@ -89,7 +90,7 @@ TOPICS: tuple[Topic, ...] = (
     Topic("frameworks", "Variables of every framework that mslaunch knows are set; these need to be asked for.",
           options="env-for horovod fill ready", page="frameworks.md", aliases="horovod tensorflow paddle ray"),
     Topic("monitoring", "What happens is written to files, or handed to a command; a record of the run lies beside the "
-          "logs.", ("Watching, and what is kept",), page="events.md", aliases="events record metrics"),
+          "logs.", ("Monitoring and records",), page="events.md", aliases="events record metrics"),
     Topic("information", "What mslaunch prints about itself and the launch.", ("Information",), page="options.md",
           aliases="debug devel display"),
     Topic("commands", "As the first word, instead of a launch.", options=" ".join(row.names[0] for row in ACTIONS),

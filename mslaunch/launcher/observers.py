@@ -122,7 +122,7 @@ class HangFound(NamedTuple):
 
 
 class JobFailed(NamedTuple):
-    """An attempt has failed, and what runs of it is being ended; `failure` is the cause as far as it is known now."""
+    """An attempt has failed, its remaining ranks are being ended; `failure` is the cause as far as it is known."""
 
     time: float
     number: int

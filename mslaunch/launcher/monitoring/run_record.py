@@ -66,7 +66,7 @@ class RunRecord:
             raise LaunchError(f"{self._folder} is no directory", OPTION, "name a directory, or a new one") from None
         except OSError as error:
             what = f"{self._path} cannot be written: {error.strerror}"
-            raise LaunchError(what, OPTION, "name a directory that you can write") from None
+            raise LaunchError(what, OPTION, "name a directory that you can write to") from None
 
     @property
     def _path(self) -> str:
