@@ -159,7 +159,19 @@ def _topic(about: DialectHelp, topic: Topic, width: int) -> str:
     rows += _entries(about.parameters if topic.parameters else (), width)
     rows += _entries(about.variables if topic.variables else (), width)
     parts += ["\n".join(rows)] if rows else [f"{about.whose} has no options for it."]
-    return "\n\n".join([*parts, f"More: docs/{topic.page}"])
+    return "\n\n".join([*parts, f"More: {page_of(topic.page)}"])
+
+
+def page_of(name: str) -> str:
+    """Where a page of docs/ is: below the prefix of an installation, as man pages are, or docs/ of the source."""
+    package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    parts = package.split(os.sep)[:-1]
+    while parts:
+        place = os.sep.join((*parts, "share", "doc", "mslaunch", name))
+        if os.path.exists(place):
+            return place
+        parts.pop()
+    return f"docs/{name}"
 
 
 def _entries(rows: Iterable[Variable], width: int) -> list[str]:
