@@ -229,8 +229,21 @@ class _DebuggerRun:
 
     def _exited(self, rank: int, status: ExitStatus) -> None:
         self.killed = status.signal == signal.SIGKILL
+        if self.killed and not any("T (stopped)" in line for line in self.threads):
+            _go_on(self.pid)
         if self.process:
             self.process.retire(self.then)
+
+
+def _go_on(pid: int) -> None:
+    """Wake a process whose debugger was killed while it attached.
+
+    The stop that belongs to attaching (ptrace(2)) may come later; SIGCONT discards it.
+    """
+    try:
+        os.kill(pid, signal.SIGCONT)
+    except OSError:  # it has ended
+        pass
 
 
 def _commands(pid: int, path: Sequence[str], folders: Sequence[str]) -> list[tuple[bool, list[str]]]:

@@ -73,7 +73,7 @@ ACTIONS: tuple[Option, ...] = tuple(
         (("status",), "[JOB]", "show the jobs that run here, and what became of detached ones (msrun's "
          "--join=False), or of one; then the exit code is 0 while it runs, and the job's once it has ended", ""),
         (("stop",), "JOB", "end a job, and wait until it has ended", ""),
-        (("top",), "JOB", "show the ranks of a job that runs: state, CPU, memory, last line, silence", ""),
+        (("top",), "JOB", "show the ranks of a job that runs: state, CPU, memory, last line, seconds since it", ""),
         (("stacks",), "JOB", "show where each rank of a job that runs is, equal stacks once", ""),
         (("logs",), "JOB [-r RANKS] [-f]", "show the log files of a job, or of some ranks; -f: follow them", ""),
         (("report",), "FILE [-o PAGE]", "write a page (HTML) that shows the run whose run.json is FILE: run.html "

@@ -72,7 +72,8 @@ TOPICS: tuple[Topic, ...] = (
           options="hang-timeout on-hang stacks-on get-stack-traces report-state-on-timeout progress-file timeout",
           page="hangs.md", aliases="hang stacks"),
     Topic("jobs", "A detached job goes on when its command has returned: mslaunch --detach …, then mslaunch --status "
-          "and mslaunch --stop JOB.", options="detach join status stop", page="jobs.md", aliases="detach"),
+          "and mslaunch --stop JOB.", options="detach join status stop top stacks logs rerun",
+          page="jobs.md", aliases="detach"),
     Topic("mpi", "Programs of Open MPI, MPICH and Intel MPI find each other without more; the protocol is found by the "
           "MPI library of the program.",
           options="mpi spawn mca prtemca pmixmca backend stream-buffering with-ft", page="mpi.md",
@@ -89,7 +90,7 @@ TOPICS: tuple[Topic, ...] = (
     Topic("frameworks", "Variables of every framework that mslaunch knows are set; these need to be asked for.",
           options="env-for horovod fill ready", page="frameworks.md", aliases="horovod tensorflow paddle ray"),
     Topic("monitoring", "What happens is written to files, or handed to a command; a record of the run lies beside the "
-          "logs.", ("Watching, and what is kept",), page="events.md", aliases="events record metrics"),
+          "logs.", ("Monitoring and records",), page="events.md", aliases="events record metrics"),
     Topic("information", "What mslaunch prints about itself and the launch.", ("Information",), page="options.md",
           aliases="debug devel display"),
     Topic("commands", "As the first word, instead of a launch.", options=" ".join(row.names[0] for row in ACTIONS),
@@ -158,7 +159,19 @@ def _topic(about: DialectHelp, topic: Topic, width: int) -> str:
     rows += _entries(about.parameters if topic.parameters else (), width)
     rows += _entries(about.variables if topic.variables else (), width)
     parts += ["\n".join(rows)] if rows else [f"{about.whose} has no options for it."]
-    return "\n\n".join([*parts, f"More: docs/{topic.page}"])
+    return "\n\n".join([*parts, f"More: {page_of(topic.page)}"])
+
+
+def page_of(name: str) -> str:
+    """Where a page of docs/ is: below the prefix of an installation, as man pages are, or docs/ of the source."""
+    package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    parts = package.split(os.sep)[:-1]
+    while parts:
+        place = os.sep.join((*parts, "share", "doc", "mslaunch", name))
+        if os.path.exists(place):
+            return place
+        parts.pop()
+    return f"docs/{name}"
 
 
 def _entries(rows: Iterable[Variable], width: int) -> list[str]:

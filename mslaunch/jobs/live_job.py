@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from mslaunch.launcher.job.controller import JobController
     from mslaunch.protocol.rank_usage import RankUsage
 
-_PATIENCE = 0.2  # seconds in which the ranks are not attended to
+_PATIENCE = 0.2  # seconds for the lock of the registry; the loop stands still meanwhile
 _SHORTEST = 0.2  # seconds over which a load is measured; the kernel counts in hundredths
 _LINE = 200  # characters of a last line
 
@@ -135,7 +135,11 @@ class LiveJob:
 
 
 def enter(context: LaunchContext, request: Request) -> None:
-    """Enter a launch that is not detached."""
+    """Enter a launch that is not detached.
+
+    It blocks the loop while others hold the lock of the registry, for 0.2 s at most and once in a launch: nobody sees
+    that, and what ranks print meanwhile waits in its pipe.
+    """
     this = process(os.getpid())
     if this is None or request.do_not_launch:
         return

@@ -20,7 +20,7 @@ SECONDS = 3.0
 
 
 class UsageCollector:
-    """Of one job; several who ask at one time get one answer."""
+    """Asks the agents of one job what its ranks use; several who ask at one time get one answer."""
 
     def __init__(self, loop: Loop, job: JobController) -> None:
         self.job = job

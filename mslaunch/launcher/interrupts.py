@@ -49,7 +49,7 @@ def check_limits(request: Request) -> None:
 
 
 class Interrupts:
-    """Of one launch; with `signals` those of this process are handled, which only the main thread may ask for."""
+    """What may end one launch; with `signals` those of this process too, which only the main thread may ask for."""
 
     def __init__(self, loop: Loop, request: Request, signals: bool, suspend: Callable[[], None]) -> None:
         """`suspend` stops this process, at Ctrl-Z while no rank runs."""

@@ -111,10 +111,10 @@ class RankEnded(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """Ranks that other commands start have not come to where all meet; "": they have, or nobody waits any more."""
+    """Ranks that other commands start have not come, or devices are held between two attempts; "": it is over."""
 
     time: float
-    text: str  # who is here, and what to do
+    text: str  # who is here or holds them, and what to do
 
 
 class OutputCounted(NamedTuple):
@@ -133,7 +133,7 @@ class HangFound(NamedTuple):
 
 
 class JobFailed(NamedTuple):
-    """An attempt has failed, and what runs of it is being ended; `failure` is the cause as far as it is known now."""
+    """An attempt has failed, its remaining ranks are being ended; `failure` is the cause as far as it is known."""
 
     time: float
     number: int

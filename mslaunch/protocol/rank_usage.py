@@ -13,7 +13,7 @@ _LARGE = 1 << 62
 
 
 class RankUsage(NamedTuple):
-    """What the processes of a rank have taken, of its session: itself and what it has started."""
+    """Processor time and memory of all processes in a rank's session."""
 
     milliseconds: int  # of processor time
     memory: int  # bytes that are resident now

@@ -177,7 +177,7 @@ def _attempt_row(run: RecordedRun, attempt: RecordedAttempt) -> tuple[str, ...]:
     return (
         str(attempt.number),
         duration(attempt.began),
-        *(took.get(phase, "–") for phase in ("connect", "stage", "start", "run", "ending")),
+        *(took.get(phase, "–") for phase in ("connect", "stage", "start", "run", "end")),
         cause,
     )
 

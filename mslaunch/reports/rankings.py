@@ -42,7 +42,7 @@ def rankings(attempt: RecordedAttempt, hosts: Sequence[RecordedHost]) -> list[Ra
     found = []
     for id, title, heading, value, text in (
         ("starts", "Slowest to start", "started after", lambda rank: _since(rank.started, attempt.began), duration),
-        ("pauses", "Longest silence", "longest pause", lambda rank: rank.silence, duration),
+        ("pauses", "Longest silence", "longest silence", lambda rank: rank.silence, duration),
         ("amounts", "Most output", "printed", lambda rank: None if rank.bytes is None else float(rank.bytes), size),
     ):
         known = [(rank, each) for rank in attempt.ranks if (each := value(rank)) is not None]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from mslaunch.faststd import NamedTuple
 
 #: of an attempt, in their order
-PHASES = ("connect", "stage", "start", "run", "ending")
+PHASES = ("connect", "stage", "start", "run", "end")
 
 
 class RecordedCause(NamedTuple):
@@ -49,7 +49,7 @@ class RecordedRank(NamedTuple):
     bytes: int | None
     first_output: float | None
     last_output: float | None
-    silence: float | None  # its longest pause
+    silence: float | None  # its longest
     starts: int
 
 
@@ -68,7 +68,7 @@ class RecordedAttempt(NamedTuple):
     ranks: tuple[RecordedRank, ...]
 
     def end(self, horizon: float) -> float:
-        """When it ended: what is recorded, else the last time that is known of it, or `horizon` if that is less."""
+        """When it ended, if that is recorded; else `horizon`, the last time that the record knows, if that is later."""
         if self.ended is not None:
             return max(self.ended, self.began)
         return max(self.began, horizon)

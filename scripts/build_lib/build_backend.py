@@ -47,7 +47,7 @@ def build_editable(*words: Any, **named: Any) -> str:
 
 
 def shared_files() -> dict[str, str]:
-    """What goes below the prefix of an installation: path -> text."""
+    """What is made to go below the prefix of an installation: path -> text."""
     if str(ROOT) not in sys.path:
         sys.path.insert(0, str(ROOT))
     from mslaunch.cli import completion, manpage
@@ -58,6 +58,12 @@ def shared_files() -> dict[str, str]:
         "share/zsh/site-functions/_mslaunch": completion.script("zsh"),
         "share/fish/vendor_completions.d/mslaunch.fish": completion.script("fish"),
     }
+
+
+def pages() -> dict[str, str]:
+    """What goes there as it is: the pages that help and messages name as docs/NAME."""
+    found = sorted(path for kind in ("*.md", "*.json") for path in (ROOT / "docs").glob(kind))
+    return {f"share/doc/mslaunch/{path.name}": path.read_text(encoding="utf-8") for path in found}
 
 
 def write_shared_files() -> None:

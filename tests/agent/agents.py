@@ -168,7 +168,16 @@ def state_of(pid: int) -> str:
 
 def wait_gone(*pids: int) -> None:
     """Wait until none of the processes runs."""
+    _wait_for("", "Z", pids=pids)
+
+
+def wait_asleep(pid: int) -> None:
+    """Wait until the process sleeps as usual."""
+    _wait_for("S", pids=(pid,))
+
+
+def _wait_for(*states: str, pids: tuple[int, ...]) -> None:
     deadline = time.monotonic() + BOUND
-    while any(state_of(pid) not in ("", "Z") for pid in pids):
+    while any(state_of(pid) not in states for pid in pids):
         assert time.monotonic() < deadline, [(pid, state_of(pid)) for pid in pids]
         time.sleep(0.005)

@@ -8,7 +8,7 @@ import sys
 import time
 
 import pytest
-from agents import plan, wait_gone
+from agents import plan, wait_asleep, wait_gone
 
 from mslaunch.agent import stack_traces
 from mslaunch.protocol import control, frames
@@ -106,6 +106,17 @@ def test_a_tool_that_hangs_is_killed(boot, tools):
     assert f"thread {pid}" in traced.text
     agent.send(frames.END, payload=b"0")
     assert agent.exit(0).signal == 9
+
+
+def test_a_tool_that_is_killed_leaves_no_process_stopped(boot, tools):
+    """As a debugger is while it attaches: the process then gets a SIGSTOP that nobody takes back."""
+    tools("eu-stack", "kill -STOP $3; exec sleep 1000")
+    agent = boot(PATH=tools.path)
+    (pid,) = _launched(agent, PYTHON, "-uc", "print('ready'); import time\nwhile 1: time.sleep(100)")
+    _traces(agent, b"2")
+    wait_asleep(pid)
+    agent.send(frames.END, payload=b"0")
+    agent.exit(0)
 
 
 _SLOW = """

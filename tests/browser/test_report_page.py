@@ -24,6 +24,15 @@ RECORDS: dict[str, Callable[[], Any]] = {
     "hostile": example_runs.hostile,
 }
 
+#: the titles of the pictures of a page
+FIGURES = {
+    "8": ["The whole run", "Attempt 2", "Slowest to start", "Longest silence", "Most output", *2 * ["Cpus of a host"]],
+    "4096": [
+        *("The whole run", "Attempt 1", "Every rank", "Slowest to start", "Longest silence", "Most output"),
+        "Cpus of a host",
+    ],
+}
+
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
@@ -214,7 +223,8 @@ def test_pictures_and_tables_have_names_for_screen_readers(browser: Browser, pag
     named = [(each["role"]["value"], each.get("name", {}).get("value", "")) for each in nodes]
     pictures = [words for role, words in named if role in ("image", "img")]
     tables = [words for role, words in named if role == "table"]
-    assert len(pictures) >= 5 and all("Every rank" in words or len(words) > 10 for words in pictures), pictures
+    titles = [next((title for title in FIGURES[name] if words.startswith(f"{title} ")), words) for words in pictures]
+    assert sorted(titles) == sorted(FIGURES[name]), "each has its title, and what it shows in words"
     assert len(tables) >= 4 and all(tables), tables
     assert [words for role, words in named if role == "radio"] == (
         ["how it ended", "when it started", "its longest silence", "how much it printed"] if name == "4096" else []

@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 from launching import Job, environment, wait_until
 
+from mslaunch.jobs.job_registry import JobEntry, JobRegistry
+
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "operations.md").read_text(encoding="utf-8")
 WAITS = "import time; print('up', flush=True); time.sleep(100)"
 
@@ -113,13 +115,39 @@ def test_the_links_of_shims_are_found_and_removed(tmp_path: Path) -> None:
 
 
 def test_a_launch_leaves_nothing_in_the_home_directory(tmp_path: Path) -> None:
-    home, jobs = tmp_path / "home", tmp_path / "jobs"
-    home.mkdir()
-    assert "A plain launch writes nothing into your home directory." in PAGE
-    for words in (["-n", "2", "true"], ["--detach", "-n", "2", "true"]):
-        job = Job(words, environment(HOME=str(home), MSLAUNCH_JOBS=str(jobs)), cwd=tmp_path)
+    """Also one that runs long enough to be in the list of jobs; it is the list that everybody has."""
+    assert "A plain launch writes nothing into your home directory, unless `/tmp/mslaunch-UID` belongs to" in PAGE
+    env = environment(HOME=str(_folder(tmp_path / "home")))
+    del env["MSLAUNCH_JOBS"]
+    os.mkfifo(tmp_path / "go")
+    job = Job(["-n", "2", "--oversubscribe", "sh", "-c", "read line < go"], env, cwd=tmp_path)
+    try:
+        wait_until(lambda: _entry(env, job.pid) is not None)
+        entry = _entry(env, job.pid)
+        assert entry and os.path.dirname(entry.folder) == f"/tmp/mslaunch-{os.geteuid()}"
+        (tmp_path / "go").write_text("on\non\n")
         assert job.end().code == 0
         job.wait_gone()
+    finally:
         job.destroy()
-    assert list(home.iterdir()) == []
-    assert {path.name for path in tmp_path.iterdir()} == {"home", "jobs"}
+    assert not os.path.exists(entry.folder)
+    assert os.listdir(tmp_path / "home") == [] and sorted(os.listdir(tmp_path)) == ["go", "home"]
+
+
+def test_a_detached_launch_leaves_nothing_there_either(tmp_path: Path) -> None:
+    env = environment(HOME=str(_folder(tmp_path / "home")), MSLAUNCH_JOBS=str(tmp_path / "jobs"))
+    job = Job(["--detach", "-n", "2", "--oversubscribe", "true"], env, cwd=tmp_path)
+    assert job.end().code == 0
+    job.wait_gone()
+    job.destroy()
+    assert os.listdir(tmp_path / "home") == [] and sorted(os.listdir(tmp_path)) == ["home", "jobs"]
+
+
+def _folder(path: Path) -> Path:
+    path.mkdir()
+    return path
+
+
+def _entry(env: dict[str, str], pid: int) -> JobEntry | None:
+    """That of the launch with this process."""
+    return next((entry for entry in JobRegistry(env).entries() if entry.process.pid == pid), None)

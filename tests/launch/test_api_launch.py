@@ -109,14 +109,18 @@ def test_it_is_cancelled_at_once_and_from_another_thread() -> None:
 def test_waiting_has_a_bound_and_lines_go_where_they_are_wanted() -> None:
     lines: list[LineEvent] = []
     with Launch(shell("echo one; exec sleep 1000"), np=1, on_line=lines.append) as job:
-        with pytest.raises(TimeoutError):
-            job.wait(1.0)
-        wait_until(lambda: lines or job._next(0.0) is not None)
+        wait_until(lambda: _waited_in_vain(job) and bool(lines))
         assert job.running
     assert [line.text for line in lines] == ["one"]
     with Launch(shell("echo one; echo two >&2"), np=1, discard=True) as quiet:
         assert not [event for event in quiet if isinstance(event, (LineEvent, MessageEvent))]
     assert quiet.outcome and quiet.outcome.ok
+
+
+def _waited_in_vain(job: Launch) -> bool:
+    with pytest.raises(TimeoutError):
+        job.wait(0.1)
+    return True
 
 
 def test_waiting_has_a_bound_also_while_ranks_print_without_a_pause() -> None:

@@ -159,7 +159,7 @@ def test_a_command_that_hangs_is_killed_and_changes_nothing(tmp_path: Path) -> N
     script.chmod(0o755)
     job = launch("-n", 1, "--on-event", script, "true")
     done = job.end()
-    assert done.code == 0 and "was killed, since it still ran after 10 seconds" in done.err
+    assert done.code == 0 and "was killed after 10 seconds" in done.err
     job.wait_gone()
     assert (tmp_path / "ran").read_text().split()[0] == "end"
 
@@ -250,14 +250,45 @@ def test_metrics_are_those_of_node_exporters_format(tmp_path: Path) -> None:
     others = f"echo four; [ $RANK = 0 ] || {{ : > {gates}/$RANK; exec sleep 1000; }}; cat {gates}/1 {gates}/2; exit 5"
     done = launch("-n", 3, "--metrics", file, "sh", "-c", others).end()
     assert done.code == 5 and sorted(os.listdir(tmp_path)) == ["gates", "job.prom"]
-    values = {}
-    for line in file.read_text().splitlines():
-        if line[0] != "#":
-            name, _, rest = line.partition("{")
-            values[name] = float(rest.rpartition(" ")[2])
+    values = _metrics(file)
     assert values["mslaunch_exit_code"] == 5 and values["mslaunch_up"] == 0 and values["mslaunch_ranks"] == 3
     assert values["mslaunch_ranks_failed"] == 1, "those that mslaunch has ended did not fail"
     assert values["mslaunch_output_bytes_total"] == 15 and values["mslaunch_ranks_running"] == 0
+
+
+@pytest.mark.parametrize("record", ["none", "rec"])
+def test_metrics_after_a_restart(tmp_path: Path, record: str) -> None:
+    """While attempt 2 runs, and after it; how often the file is written is tested in virtual time."""
+    file = tmp_path / "job.prom"
+    os.mkfifo(tmp_path / "go")
+    script = "[ $MSLAUNCH_ATTEMPT = 1 ] && { echo four; exit 5; }; read line < go; echo on"
+    words = ["-n", "1", "--restart", "group", "--metrics", str(file), "--record", record, "sh", "-c", script]
+    job = Job(words, environment(), cwd=tmp_path)
+    try:
+        wait_until(lambda: file.exists() and _attempt_runs(_metrics(file), 2), tell=lambda: f"{_metrics(file)}")
+        values = _metrics(file)
+        assert (values["mslaunch_restarts_total"], values["mslaunch_ranks_failed"], values["mslaunch_up"]) == (1, 0, 1)
+        assert values["mslaunch_output_bytes_total"] == 5 and "mslaunch_exit_code" not in values
+        age = values["mslaunch_update_time_seconds"] - values["mslaunch_start_time_seconds"]
+        assert 0 < values["mslaunch_silence_seconds"] < age
+        (tmp_path / "go").write_text("on\n")
+        assert job.end().code == 0
+    finally:
+        job.destroy()
+    after = _metrics(file)
+    assert set(after) == {*values, "mslaunch_exit_code"} and len(after) == 12
+    assert after["mslaunch_update_time_seconds"] >= values["mslaunch_update_time_seconds"]
+    assert (after["mslaunch_output_bytes_total"], after["mslaunch_exit_code"], after["mslaunch_up"]) == (8, 0, 0)
+
+
+def _attempt_runs(values: dict[str, float], number: int) -> bool:
+    return values["mslaunch_attempt"] == number and values["mslaunch_ranks_running"] == 1
+
+
+def _metrics(file: Path) -> dict[str, float]:
+    """The values of a file of metrics, by their names."""
+    lines = [line for line in file.read_text().splitlines() if not line.startswith("#")]
+    return {line.partition("{")[0]: float(line.rpartition(" ")[2]) for line in lines}
 
 
 @pytest.mark.parametrize("option", ["--events", "--metrics", "--record"])
@@ -283,6 +314,19 @@ def test_metrics_replace_regular_files_only(tmp_path: Path) -> None:
         done = launch("-n", 1, "--metrics", tmp_path / name, "true").end()
         assert done.code == 1 and "it is no regular file" in done.err, done
     assert sorted(os.listdir(tmp_path)) == ["fifo", "folder"] and (tmp_path / "fifo").is_fifo()
+
+
+def test_a_record_that_cannot_be_written_refuses_the_launch(tmp_path: Path) -> None:
+    (tmp_path / "run.json").mkdir()
+    done = launch("-n", 1, "--record", tmp_path, "sh", "-c", "echo ran").end()
+    assert (done.code, done.out) == (1, b"") and done.err.count("mslaunch:") == 1, done
+    assert os.listdir(tmp_path) == ["run.json"]
+
+
+@pytest.mark.parametrize("words", [("--events", "f", "--metrics", "./f"), ("--record", ".", "--events", "run.json")])
+def test_one_file_for_two_things_is_refused(tmp_path: Path, words: tuple[str, ...]) -> None:
+    done = Job(["-n", "1", *words, "sh", "-c", "echo ran"], environment(), cwd=tmp_path).end()
+    assert (done.code, done.out) == (1, b"") and "is the file of" in done.err, done
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED, needs root: a device of one's own")

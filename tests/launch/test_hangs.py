@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import select
 import shutil
 import signal
 import sys
@@ -56,14 +55,12 @@ def without_tools(tmp_path):
 
 
 def test_the_rank_that_sleeps_is_named_first(run, barrier):
-    """Of 8 ranks on 4 hosts, within 10 s after the time has passed, by the real py-spy."""
+    """Of 8 ranks on 4 hosts, by the real py-spy."""
     if not shutil.which("py-spy"):
         pytest.skip("NOT TESTED, not installed: py-spy")
-    began = time.monotonic()
     path = os.environ.get("PATH", os.defpath)
     ended = run([*FOUR, "-n", "8", "--hang-timeout", "3", *barrier(5)], env={"RSH_PATH": path}, bound=60)
     assert ended.code == 110
-    assert time.monotonic() - began < 3 + 10 + 5  # for the start and the end
     said = "rank 5 in time.sleep (train.py:11); 7 ranks in "
     assert f"mslaunch: no rank has printed anything for 3 seconds: {said}" in ended.err
     assert "(train.py:6)" in ended.err.split(said)[1].partition("\n")[0]
@@ -149,13 +146,10 @@ def test_all_ranks_are_started_again(run, tmp_path):
 
 def test_the_odd_rank_is_started_again(run, tmp_path):
     """With --restart rank: the others, which wait for it, go on."""
-    script = f"""if [ $RANK = 1 ] && [ ! -e {tmp_path}/again ]; then touch {tmp_path}/again; exec sleep 1000; fi
-[ $RANK = 1 ] && touch {tmp_path}/here; while [ ! -e {tmp_path}/here ]; do read x < {tmp_path}/pipe; done; echo well"""
     os.mkfifo(tmp_path / "pipe")
-    script = script.replace(
-        "touch " + f"{tmp_path}/here;",
-        f"{{ touch {tmp_path}/here; sleep 1; echo > {tmp_path}/pipe; echo > {tmp_path}/pipe; }};",
-    )
+    script = f"""if [ $RANK = 1 ] && [ ! -e {tmp_path}/again ]; then touch {tmp_path}/again; exec sleep 1000; fi
+[ $RANK = 1 ] && {{ touch {tmp_path}/here; exec 3<>{tmp_path}/pipe; echo >&3; echo >&3; }}
+while [ ! -e {tmp_path}/here ]; do read x < {tmp_path}/pipe; done; echo well"""
     words = ["-n", "3", "--oversubscribe", "--hang-timeout", "1.5", "--on-hang", "restart", "--restart", "rank"]
     ended = run([*words, "sh", "-c", script])
     assert ended.code == 0, ended.err
@@ -166,51 +160,47 @@ def test_the_odd_rank_is_started_again(run, tmp_path):
 
 @pytest.mark.parametrize("where", [[], through_rsh("h1:2", "h2:2")], ids=["local", "two hosts"])
 def test_a_failure_shows_what_the_others_do(run, where, tmp_path):
-    """Before they are ended, and that adds little time."""
-    script = 'if [ $RANK = 3 ]; then read x < "$0"; exit 7; fi; exec sleep 1000'
+    """Before they are ended."""
+    os.mkfifo(tmp_path / "pids")
+    script = """exec 9<>pids
+if [ $RANK = 3 ]; then
+    for i in 1 2 3; do read pid <&9; until grep -q '(sleep) S' /proc/$pid/stat; do :; done; done
+    exit 7
+fi
+echo $$ >&9; exec sleep 1000"""
     words = [*where, "-n", "4", "--oversubscribe", "--stacks-on", "failure"]
-    began = time.monotonic()
-    ended = run([*words, "sh", "-c", script, "/dev/null"], env=without_tools(tmp_path))
+    ended = run([*words, "sh", "-c", script], env=without_tools(tmp_path))
     assert ended.code == 7
-    assert time.monotonic() - began < 10
     assert re.search(
-        r"^mslaunch: before the ranks are ended because one has failed: all 3 ranks in the system call", ended.err, re.M
+        r"^mslaunch: stacks of the other ranks, before they are ended: all 3 ranks in the system call", ended.err, re.M
     )
     assert re.search(r"^  ranks 0-2, of which rank 0 on ", ended.err, re.M)
     assert "rank 3 ended with exit code 7" in ended.err
     assert "ended by mslaunch: ranks 0-2" in ended.err
 
 
-def test_a_failure_waits_two_seconds_for_a_tool_that_hangs(run, tmp_path):
+def test_a_tool_that_hangs_does_not_keep_a_failure(run, tmp_path):
+    """How long it is waited for is tested in virtual time (`unit/launcher/job/test_stack_rounds.py`)."""
     for name in ("py-spy", "eu-stack"):
         (tmp_path / name).write_text("#!/bin/sh\nexec sleep 1000\n")
         (tmp_path / name).chmod(0o755)
     path = f"{tmp_path}:{os.environ.get('PATH', os.defpath)}"
     script = "if [ $RANK = 1 ]; then exit 7; fi; exec sleep 1000"
-    plain, looking = (
-        _timed(run, [*words, "-n", "2", "sh", "-c", script], {"PATH": path})
-        for words in ([], ["--stacks-on", "failure"])
-    )
-    assert "rank 0 in the system call clock_nanosleep" in looking[1].err, looking[1].err
-    assert looking[0] - plain[0] < 2 + 1  # the machine may be busy
-
-
-def _timed(run, words, env):
-    began = time.monotonic()
-    ended = run(words, env=env)
+    ended = run(["--stacks-on", "failure", "-n", "2", "sh", "-c", script], env={"PATH": path})
     assert ended.code == 7
-    return time.monotonic() - began, ended
+    assert "rank 0 in the system call clock_nanosleep" in ended.err, ended.err
 
 
-def test_a_suspended_job_does_not_hang(start):
+def test_a_suspended_job_does_not_hang(start, run):
+    """While another one does; and its time begins anew, so that it is not ended as soon as it goes on."""
     job = start(["-n", "1", "--hang-timeout", "2", *program("wait")])
     job.expect(b"ready")
     job.send(signal.SIGTSTP)
     _, status = os.waitpid(job.pid, os.WUNTRACED)
     assert os.WIFSTOPPED(status)
-    select.select([], [], [], 3)
-    job.send(signal.SIGCONT)
+    assert run(["-n", "1", "--hang-timeout", "2", "sleep", "1000"]).code == 110
     began = time.monotonic()
+    job.send(signal.SIGCONT)
     ended = job.end()
     assert ended.code == 110
     assert time.monotonic() - began > 1.5, ended.err
@@ -226,7 +216,7 @@ def test_stacks_can_be_left_out(run):
     ("words", "said"),
     [
         (["--on-hang", "end"], "--on-hang: it needs a time after which a job counts as hung"),
-        (["--hang-timeout", "5", "--on-hang", "restart"], "--on-hang restart: nothing is started again"),
+        (["--hang-timeout", "5", "--on-hang", "restart"], "--on-hang restart: it needs --restart group or rank"),
         (["--hang-timeout", "0"], "a number of seconds, more than 0"),
         (["--hang-timeout", "5", "--on-hang", "kill"], "end, restart or report"),
         (["--stacks-on", "none,hang"], "or none alone"),

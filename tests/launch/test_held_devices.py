@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -82,19 +83,22 @@ def test_a_device_that_is_held_delays_the_start(devices, start, hold, where, ran
     job.expect(b"done", ranks)
     ended = job.end()
     assert ended.code == 0
-    user = "root" if not os.geteuid() else ""
-    assert re.search(rf"process {holder.pid} \(python\S*, user {user}\) still holds /dev/nvidia1 on ", ended.err)
+    assert re.search(rf"process {holder.pid} \(python\S*, user root\) still holds /dev/nvidia1 on ", ended.err)
     assert "all the same" not in ended.err
 
 
-def test_at_the_limit_the_ranks_are_started_all_the_same(devices, start, hold):
-    job = begun(start, "--device-wait", "0.5")
+def test_at_the_limit_the_ranks_are_started_all_the_same(devices, start, hold, tmp_path):
+    events = tmp_path / "events"
+    job = begun(start, "--device-wait", "0.5", "--events", str(events))
     holder = hold(job)
     fail(job)
     ended = job.end()
     assert ended.code == 0
     said = r"mslaunch: after 0\.5 s \(--device-wait\) the ranks are started all the same: .*\bprocess {} \(python"
     assert re.search(said.format(holder.pid), ended.err)
+    told = [json.loads(line) for line in events.read_text().splitlines()]
+    held, over = (event["text"] for event in told if event["event"] == "waiting")
+    assert f"process {holder.pid}" in held and over == ""
 
 
 @pytest.mark.parametrize("words", [["--device-wait", "0"], ["--devices", "0"]], ids=["off", "another device"])

@@ -57,8 +57,8 @@ class Screen:
 
     @property
     def output(self) -> bytes:
-        """What was written but for lines that were erased."""
-        return re.sub(rb"\r[^\r\n]*\x1b\[K", b"", self.rest()).replace(b"\r\n", b"\n")
+        """What was written but for lines that were erased: each line is drawn over the one before."""
+        return re.sub(rb"(?:\r[^\r\n]*\x1b\[K)*\r\x1b\[K", b"", self.rest()).replace(b"\r\n", b"\n")
 
     def close_other(self) -> None:
         if self.other >= 0:
@@ -121,7 +121,7 @@ def test_yes_shows_it_at_once_and_a_closing_block_follows_it(launch, screen, tmp
 
 def test_a_refused_launch_leaves_no_line(launch, screen):
     assert launch(["--progress", "yes", *ONE, "/nonexistent/program"]).end().code
-    assert b"ranks on" not in screen.output and b"/nonexistent/program" in screen.seen
+    assert b" on 1 host, " not in screen.output and b"/nonexistent/program" in screen.seen
 
 
 def test_standard_output_in_a_pipe(launch, screen, tmp_path):

@@ -14,7 +14,7 @@ from distributions import ROOT, Distributions, call
 import mslaunch
 
 sys.path.insert(0, str(ROOT / "scripts" / "build_lib"))
-from build_backend import shared_files
+from build_backend import pages, shared_files
 
 pytestmark = pytest.mark.limit(300)
 
@@ -42,7 +42,7 @@ def test_the_wheel_has_the_package_and_nothing_else(distributions: Distributions
     assert {name for name in found if name.startswith("mslaunch/")} == package
     stem = f"mslaunch-{mslaunch.__version__}"
     data = {name for name in found if name.startswith(f"{stem}.data/")}
-    assert data == {f"{stem}.data/data/{name}" for name in shared_files()}
+    assert data == {f"{stem}.data/data/{name}" for name in (*shared_files(), *pages())}
     assert all(name.startswith((f"{stem}.dist-info/", "mslaunch/")) for name in found - data)
 
 

@@ -60,6 +60,8 @@ def test_it_works_on_each_python(version: str, installed: Callable[[str], Path],
     assert run(python, "-c", "import sys; print('%d.%d' % sys.version_info[:2])").strip() == version
     assert run(command, "--version").splitlines()[0] == VERSION
     assert run(python, "-m", "mslaunch", "--version").splitlines()[0] == VERSION
+    page = Path(run(command, "--help", "hangs").split("More: ")[1].strip())
+    assert page.is_relative_to(place) and page.read_text(encoding="utf-8").startswith("# ")
     facts = run(command, "--version", "--verbose")
     assert "a wheel, by uv, " in facts and "paramiko -" not in facts and "not known" not in facts
     assert Path(run(python, "-c", ALL_MODULES).strip()).is_relative_to(place)

@@ -63,7 +63,7 @@ def _read(words: Sequence[str]) -> tuple[list[str], set[int] | None, bool]:
                 raise UsageError("its value is missing", word, _USAGE)
             ranks = _numbers(rest.pop(0), word)
         elif word.startswith("-"):
-            raise UsageError(f"it does not know {word}", "--logs", _USAGE)
+            raise UsageError(f"unknown option {word!r}", "--logs", _USAGE)
         else:
             jobs.append(word)
     return jobs, ranks, follow

@@ -50,7 +50,7 @@ def _paths(words: Sequence[str]) -> tuple[str, str]:
         elif word.startswith("--output="):
             target = word.partition("=")[2]
         elif word.startswith("-") and word != "-":
-            raise UsageError(f"it knows -o alone, got {word!r}", _OPTION, _USE)
+            raise UsageError(f"unknown option {word!r}; only -o PAGE is known", _OPTION, _USE)
         else:
             left.append(word)
     if not left or not left[0]:

@@ -17,15 +17,15 @@ def _stacks_on(text: str) -> tuple[str, ...]:
 
 
 HANG_OPTIONS = (
-    Option(("hang-timeout",), "SECONDS", "a job hangs if no rank has printed anything for so long, and, with "
-           "--progress-file PATH, PATH has not changed either; it counts from the start of the last rank "
-           "(docs/hangs.md)", END, "hang.seconds", readers.wait),
+    Option(("hang-timeout",), "SECONDS", "treat the job as hung when no rank has printed anything for SECONDS and, "
+           "with --progress-file PATH, PATH has not changed; counted from the start of the last rank (docs/hangs.md)",
+           END, "hang.seconds", readers.wait),
     Option(("on-hang",), "end|restart|report", "what is done with a job that hangs: end: it is ended, with exit code "
            "110; restart: as after a failure, by --restart; report: nothing, and the stacks are printed again after "
            "each further SECONDS, 5 times at most", END, "hang.then", readers.choice("end", "restart", "report"),
            "end"),
-    Option(("stacks-on",), "LIST", "when the stacks of the ranks are printed: timeout, as --get-stack-traces; failure: "
-           "those of the other ranks before a failure ends them, in 2 s at most; hang; with commas between; or none",
+    Option(("stacks-on",), "LIST", "when to print the stacks of the ranks: a list, with commas between, of hang, "
+           "timeout (as --get-stack-traces) and failure (those of the other ranks, within 2 s), or none",
            END, "stacks_on", _stacks_on, "hang"),
     Option(("get-stack-traces",), "", "print the stacks of the ranks when --timeout is reached", END, "stack_traces",
            readers.on),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mslaunch.cli.parser import readers
 from mslaunch.cli.parser.options import Option
 
-MONITOR = "Watching, and what is kept"
+MONITOR = "Monitoring and records"
 
 
 MONITORING_OPTIONS = (
@@ -20,7 +20,7 @@ MONITORING_OPTIONS = (
     Option(("metrics",), "FILE", "keep metrics of the launch in a file for the textfile collector of Prometheus' "
            "node_exporter", MONITOR, "monitor.metrics", readers.text),
     Option(("progress",), "auto|yes|no|plain", "show a status line below the output: ranks, hosts, time, output rate, "
-           "restarts, silent ranks; auto: on a terminal, after 2 s; plain: lines on standard error, after 10 s then "
-           "seldomer, as yes where there is no terminal", MONITOR, "monitor.progress",
+           "restarts, silent ranks; auto: on a terminal, after 2 s; plain: a line on standard error after 10 s, "
+           "then less often (what yes does without a terminal)", MONITOR, "monitor.progress",
            readers.choice("auto", "yes", "no", "plain"), "auto"),
 )  # fmt: skip

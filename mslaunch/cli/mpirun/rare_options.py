@@ -339,8 +339,8 @@ _TELL = (
     _row("report-uri", "-|+|FILE", "the same for a name of this launch, in place of mpirun's URI", TELL,
          readers.text, "report_uri"),
     _row("d debug-devel debug-daemons show-progress", "", "as --verbose", TELL, readers.on, "verbose"),
-    _row("color", "auto|yes|no", "whether messages of mslaunch have colours; auto: on a terminal, unless NO_COLOR, "
-         "CLICOLOR=0 or TERM=dumb says no; or where CLICOLOR_FORCE or FORCE_COLOR asks for them", TELL,
+    _row("color", "auto|yes|no", "whether messages of mslaunch have colours; auto: yes on a terminal unless "
+         "NO_COLOR, CLICOLOR=0 or TERM=dumb says no, and yes with CLICOLOR_FORCE or FORCE_COLOR", TELL,
          readers.choice("auto", "yes", "no"), "color", "auto"),
     _row("no-aggregate-help", "", "accepted: each error is printed once", TELL, readers.nothing),
 )  # fmt: skip

@@ -13,9 +13,10 @@ RESTART_OPTIONS = (
            "and MindSpore's scheduler; as often as --max-restarts says, or 3 times. A scheduler that fails by itself "
            "is restarted by itself. Default: rank if --max-restarts is given, else none", END, "restart",
            readers.choice("none", "rank", "group")),
-    Option(("restart-delay",), "SECONDS", "from a failure to the restart", END, "restart_delay", readers.span, "0"),
-    Option(("max-restart-delay",), "SECONDS", "the delay doubles with each failure of what has run for a shorter time "
-           "than this, up to so much; it begins with --restart-delay, or a second", END, "max_restart_delay",
+    Option(("restart-delay",), "SECONDS", "wait so long after a failure before the restart", END, "restart_delay",
+           readers.span, "0"),
+    Option(("max-restart-delay",), "SECONDS", "double the delay with each failure in a row, up to SECONDS, beginning "
+           "with --restart-delay or 1 s; begin again once something has run for SECONDS", END, "max_restart_delay",
            readers.wait),
     Option(("min-ranks",), "N", "with --restart group: if hosts are lost and no spare replaces them, continue with "
            "fewer ranks, but at least so many; without it the number of ranks stays the same", END, "min_ranks",

@@ -16,11 +16,11 @@ _NO_PROGRAM = ("true",)
 
 CHECK_OPTIONS = (
     Option(("check",), "", "look at all hosts, at what the launch needs there and at the links between them, and start "
-           "no rank: a table of what is wrong, and the commands that repair it; exit code 3 if there is anything. The "
+           "no rank: a table of what is wrong, and the commands that repair it; exit code 3 if anything is wrong. The "
            "program may be left out (docs/check.md)", TELL, "check", lambda: "launch"),
     Option(("json",), "", "with --check: print what was found as JSON", TELL, "json", readers.on),
     Option(("health-check",), "CMD", "run a command on each host before each start of the ranks; a host on which it "
-           "does not end with 0 counts as one that cannot be reached. CMD is split into words as by a shell, but no "
+           "fails is treated as unreachable. CMD is split into words as by a shell, but no "
            "shell runs it", END, "health_check", readers.command),
     Option(("health-check-timeout",), "SECONDS", "how long the command of --health-check may take", END,
            "health_timeout", readers.wait, "60"),

@@ -90,7 +90,7 @@ def restarting(request: Request, job: Settings) -> Request:
             f"it is less than --restart-delay {delay:g}", "--max-restart-delay", "raise it, or leave it out"
         )
     if job.last("max_no_progress") and request.progress_file is None:
-        raise UsageError("nothing shows progress", "--max-no-progress", "add --progress-file PATH")
+        raise UsageError("it needs --progress-file", "--max-no-progress", "add --progress-file PATH")
     never = "nothing is started again without --restart or --max-restarts"
     alone = "it is for --restart group"
     group = request.restart == "group"

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class JobRecords:
-    """Of the job of one attempt; `emit` is that of `Observers`, `write` that of the output."""
+    """Tells observers of the job of one attempt; `emit` is that of `Observers`, `write` that of the output."""
 
     def __init__(
         self,

@@ -22,7 +22,7 @@ _PER_RANK = 32  # its process and some below it, perhaps by more than one tool
 
 
 class StackCollector:
-    """Of one job; `say` prints text on the console."""
+    """Keeps the stacks of the ranks of one job until a round is over; `say` prints text on the console."""
 
     def __init__(self, table: RankTable, say: Callable[[str], None]) -> None:
         self._table = table
@@ -81,7 +81,5 @@ def _head(action: ShowStacks) -> str:
     if action.hung and ON_HANG in action.why:
         return hung_text(action.hung.seconds, action.hung.file, action.hung.missing)
     return (
-        "before the ranks are ended because one has failed"
-        if ON_FAILURE in action.why
-        else "before the ranks are ended"
+        "stacks of the other ranks, before they are ended" if ON_FAILURE in action.why else "before the ranks are ended"
     )

@@ -1,4 +1,4 @@
-"""The activity of ranks: how much each has printed, when first and last, the longest pause, and the rate of all.
+"""The activity of ranks: how much each has printed, when first and last, the longest silence, and the rate of all.
 
 A listener of a launch (`observers.Observers.listen`).  All times are in seconds since the launch began.
 """
@@ -26,7 +26,7 @@ class RankActivity:
         self.size = 0  #: bytes
         self.first: float | None = None
         self.last: float | None = None
-        self.silence = 0.0  #: the longest pause between two outputs, in seconds
+        self.silence = 0.0  #: the longest, between two outputs, in seconds
         self.tail = b""
 
     @property
@@ -56,7 +56,7 @@ class OutputRate:
 
 
 class Activity:
-    """Of all ranks and services of a launch, by their numbers; each attempt begins anew with `ranks`."""
+    """What ranks and services of a launch have printed, by their numbers; each attempt begins anew with `ranks`."""
 
     def __init__(self, began: float, now: Callable[[], float] = time.monotonic) -> None:
         self.ranks: dict[int, RankActivity] = {}

@@ -54,7 +54,7 @@ class EventCommand:
         if name not in EVENTS:
             return
         if len(self._running) >= _AT_ONCE:
-            self._tell(f"{_AT_ONCE} of them run already; it is not run for this event: {name}")
+            self._tell(f"not run for {name!r}: {_AT_ONCE} commands are still running")
             return
         import subprocess
 
@@ -84,7 +84,7 @@ class EventCommand:
         """Look again and again whether it has ended: a launch in a thread gets no SIGCHLD."""
         late = self._loop.now() - deadline
         if late > 0 and process.poll() is None:
-            self._tell(f"{self._words[0]} was killed, since it still ran after {SECONDS:g} seconds")
+            self._tell(f"{self._words[0]} was killed after {SECONDS:g} seconds")
             _kill_group(process)
             if late > _KILLED:
                 self._running.remove(process)

@@ -57,7 +57,7 @@ class EventFile:
         try:
             fd = create_own(path, os.O_APPEND)
         except OSError as error:
-            todo = "name a file that you can write" + ("; start its reader first" if error.errno == 6 else "")
+            todo = "name a file that you can write to" + ("; start its reader first" if error.errno == 6 else "")
             raise LaunchError(f"{path} cannot be written: {error.strerror}", OPTION, todo) from None
         self._loop = loop
         self._texts = texts

@@ -45,7 +45,7 @@ def json_text(value: Any, indent: int | None = None) -> str:
 
 
 class SecretValues:
-    """The values of -x, by pairs of name and value, which no text of a record or an event may contain."""
+    """The values of -x, by pairs of name and value: texts of a record or an event have none that is long enough."""
 
     def __init__(self, given: Iterable[tuple[str, str | None]]) -> None:
         import re

@@ -44,11 +44,11 @@ def check_hangs(request: Request) -> None:
     policy = policy_of(request)
     if then == "restart" and not (policy.group or policy.rank_limit):
         todo = "add --restart group, or --restart rank for the ranks that do not do what the others do"
-        raise UsageError("nothing is started again", "--on-hang restart", todo)
+        raise UsageError("it needs --restart group or rank", "--on-hang restart", todo)
 
 
 class HangWatch:
-    """Of the job of one attempt; `write` is that of the output, `records` are for observers, `post` takes events."""
+    """Watches the job of one attempt; `write` is that of the output, `records` tell observers, `post` takes events."""
 
     def __init__(
         self,

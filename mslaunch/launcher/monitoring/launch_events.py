@@ -2,7 +2,7 @@
 
 What ranks print comes through two pipes, so that ranks wait for a slow reader as they do for a slow terminal.  Each
 line, and each piece of a long one, begins with the rank that printed it and a random word, which ranks do not know.
-Other events are kept in a queue, which few of them can fill.
+Other events are few, and wait in an unbounded queue.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class EndEvent(NamedTuple):
 
 
 class CauseEvent(NamedTuple):
-    """The job has failed, and why; what runs of it is being ended."""
+    """The job has failed, and why; its remaining ranks are being ended."""
 
     text: str
     rank: int | None

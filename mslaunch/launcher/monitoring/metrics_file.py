@@ -66,7 +66,7 @@ class MetricsFile:
             self._write()
         except OSError as error:
             what = f"{self._path} cannot be written: {error.strerror}"
-            raise LaunchError(what, OPTION, "name a file in a directory that you can write") from None
+            raise LaunchError(what, OPTION, "name a file in a directory that you can write to") from None
         self._late = self._loop.after(_LATE, self._later)
 
     def observe(self, record: Any) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 
+from mslaunch.errors import UsageError
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.launcher.monitoring.activity import Activity
 from mslaunch.launcher.monitoring.event_texts import EventTexts, secret_values
@@ -36,6 +37,7 @@ def add_monitors(
     folder = folder_of(request, caller.cwd)
     if not (monitor.asked or folder):
         return
+    _refuse_same(request, caller.cwd, folder)
     exported = [name for app in request.apps for name, _ in app.env]
     facts = launch_facts(jobid, caller.command(), caller.cwd, caller.environ, exported)
     if monitor.events or monitor.on_event:
@@ -91,3 +93,17 @@ def _add_events(
                 sink(*event)
 
     observers.add(observe)
+
+
+def _refuse_same(request: Request, cwd: str, folder: tuple[str, bool] | None) -> None:
+    """Two of the files are one: the later one would replace the other."""
+    import os
+
+    monitor = request.monitor
+    places = {os.path.realpath(os.path.join(folder[0], "run.json")): "--record"} if folder else {}
+    for option, path in (("--events", monitor.events), ("--metrics", monitor.metrics)):
+        if path:
+            place = os.path.realpath(os.path.join(cwd, path))
+            if place in places and place != os.devnull:
+                raise UsageError(f"{path} is the file of {places[place]} as well", option, "name another file")
+            places[place] = option

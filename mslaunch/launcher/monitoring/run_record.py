@@ -6,6 +6,7 @@ launcher that was killed leaves one whose state is `running`.  Times are in seco
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 
@@ -14,7 +15,7 @@ from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.launcher import observers
 from mslaunch.launcher.monitoring.attempt_records import AttemptRecords
 from mslaunch.launcher.monitoring.event_texts import SCHEMA, cause_of, json_text, refusal, time_text
-from mslaunch.launcher.stdio.own_files import create_own, replace_own
+from mslaunch.launcher.stdio.own_files import replace_own
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,20 +52,21 @@ class RunRecord:
         self._activity = activity
         self._secrets = secrets
         self._notice = notice
+        self._told = False
         self._facts = {"schema": SCHEMA, **facts, "began": time_text(wall), "ended": None, "seconds": None}
         self._facts.update(state="running", code=None, cause=None, report="")
         self._attempts = AttemptRecords(activity)
 
     def prepare(self) -> None:
-        """Make the directory, if --record names it.  Raises `LaunchError`."""
+        """Make the directory that --record names, and write what is known.  Raises `LaunchError`."""
         try:
             os.makedirs(self._folder, exist_ok=True)
-            os.close(create_own(self._path + ".new"))
+            self._replace("running")
         except FileExistsError:
             raise LaunchError(f"{self._folder} is no directory", OPTION, "name a directory, or a new one") from None
         except OSError as error:
             what = f"{self._path} cannot be written: {error.strerror}"
-            raise LaunchError(what, OPTION, "name a directory that you can write") from None
+            raise LaunchError(what, OPTION, "name a directory that you can write to") from None
 
     @property
     def _path(self) -> str:
@@ -89,6 +91,14 @@ class RunRecord:
         self._write("ended")
 
     def _write(self, state: str) -> None:
+        try:
+            self._replace(state)
+        except OSError as error:
+            if (self._required or error.errno != errno.ENOENT) and not self._told:  # else logs could not be made
+                self._told = True
+                self._notice(f"{self._path} cannot be written: {error.strerror}")
+
+    def _replace(self, state: str) -> None:
         self._facts["state"] = state
         self._attempts.refresh()
         rate = self._activity.rate
@@ -100,12 +110,7 @@ class RunRecord:
             "restarts": self._attempts.restarts,
             "hangs": self._attempts.hangs,
         }
-        try:
-            text = json_text(self._secrets.blanked(whole), indent=1)
-            replace_own(self._path, text + "\n", self._path + ".new")
-        except OSError as error:
-            if self._required or error.errno != 2:  # logs that could not be made have been told of
-                self._notice(f"{self._path} cannot be written: {error.strerror}")
+        replace_own(self._path, json_text(self._secrets.blanked(whole), indent=1) + "\n", self._path + ".new")
 
 
 def launch_facts(jobid: str, command: list[str], cwd: str, environ: Any, exported: list[str]) -> Facts:

@@ -161,7 +161,7 @@ def amount(size: float) -> str:
 
 
 class PlainLines:
-    """Writes the line with `say` every ten seconds, and seldomer the longer the launch takes."""
+    """Writes the line with `say` every ten seconds, and less often the longer the launch takes."""
 
     def __init__(self, loop: Loop, progress: LaunchProgress, say: Callable[[str], None]) -> None:
         self._loop = loop

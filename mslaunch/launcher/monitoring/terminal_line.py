@@ -201,7 +201,7 @@ class TerminalLine:
         return all(tracker.free for tracker in self._all) and _is_ours(self._fd)
 
     def _put(self, data: bytes) -> None:
-        """Write past `feed`."""
+        """Write to the device without coming by `feed`, which would take it for output."""
         self._device.overlay = None
         self._device.send(data)
         self._device.overlay = self

@@ -68,7 +68,7 @@ class Present(NamedTuple):
 
 
 class AbsentRanks:
-    """Of one launch; `observe` is an observer of it."""
+    """Says which ranks of one launch have not come, and what to do; `observe` is an observer of it."""
 
     def __init__(
         self,

@@ -12,7 +12,7 @@ from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.launcher.attempt import JobAttempt
 from mslaunch.launcher.job.restart_policy import most_restarts
 from mslaunch.launcher.messages.notices import again_text, attempt_text, limit_text
-from mslaunch.launcher.observers import Restarting
+from mslaunch.launcher.observers import Restarting, Waiting
 from mslaunch.launcher.recovery.restart_candidates import NoPlaceError
 from mslaunch.launcher.recovery.restart_pace import RestartPace
 
@@ -105,8 +105,17 @@ class GroupRestart:
         def question() -> HeldQuestion:
             return HeldQuestion(context.seconds, request.devices.names, context.jobid)
 
-        wait, notice = context.interrupts.wait, context.console.info
+        told: list[str] = []
+
+        def notice(text: str) -> None:
+            told.append(text)
+            context.console.info(text)
+            context.observers.emit(Waiting, text)
+
+        wait = context.interrupts.wait
         wait_for_devices(context.loop, attempt.agents, question, request.device_wait, wait, notice)
+        if told:
+            context.observers.emit(Waiting, "")
 
     def _with_reason(self, outcome: Outcome, lines: Sequence[str], code: int = 0) -> Outcome:
         """The last outcome, and why no attempt follows; commands on other hosts hear of it."""

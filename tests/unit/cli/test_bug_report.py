@@ -8,7 +8,7 @@ import sys
 
 import pytest
 from command_lines import parse
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mslaunch
@@ -78,6 +78,7 @@ NAMES = st.sampled_from(
 )
 
 
+@settings(deadline=None)
 @given(st.dictionaries(NAMES, st.just("hunter2\x1b[31m")))
 def test_only_names_of_variables_are_shown_and_only_of_those_that_steer(environ):
     text = bug_report.report("m", {"PATH": "", **environ}, {})

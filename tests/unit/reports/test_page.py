@@ -224,7 +224,7 @@ def test_texts_can_be_read(theme: str) -> None:
     for text in ("ink", "soft", "first", "failed", "lost"):
         for ground in ("paper", "panel"):
             assert contrast(known[text], known[ground]) >= 4.5, (text, ground)
-    for phase in ("connect", "stage", "start", "run", "ending"):
+    for phase in ("connect", "stage", "start", "run", "end"):
         assert contrast(known["on-phase"], known[phase]) >= 3, phase
     for mark in ("ok", "first", "failed", "ended", "lost", "output", "hang", "restart", "connect"):
         assert contrast(known[mark], known["panel"]) >= 2.4, mark

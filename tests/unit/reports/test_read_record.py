@@ -210,10 +210,10 @@ def test_phases_are_adjacent_and_cover_the_attempt(began: float, times: list[flo
     ("times", "expected"),
     [
         ((0.4, None, 0.5, 0.6, None, 9.0), ["connect", "start", "run"]),
-        ((0.4, 0.45, 0.5, 0.6, 8.0, 9.0), ["connect", "stage", "start", "run", "ending"]),
-        ((None, None, None, None, 5.0, 5.5), ["connect", "ending"]),
+        ((0.4, 0.45, 0.5, 0.6, 8.0, 9.0), ["connect", "stage", "start", "run", "end"]),
+        ((None, None, None, None, 5.0, 5.5), ["connect", "end"]),
         ((0.4, None, None, None, None, None), ["connect", "start"]),
-        ((0.4, None, 0.5, None, 0.7, 0.9), ["connect", "start", "run", "ending"]),
+        ((0.4, None, 0.5, None, 0.7, 0.9), ["connect", "start", "run", "end"]),
     ],
 )
 def test_phases_of_attempts(times: tuple[float | None, ...], expected: list[str]) -> None:

@@ -3,34 +3,23 @@
 from __future__ import annotations
 
 import pytest
+from virtual_time import FastClock
 
 from mslaunch.datamodel.jobmap import Node
 from mslaunch.datamodel.request import LinkPolicy
 from mslaunch.errors import LinkError
 from mslaunch.launcher.agents.host_retries import HostRetries
-from mslaunch.runtime.loop import Clock, Loop, Poller
+from mslaunch.runtime.loop import Loop
 from mslaunch.transport.base import OpenContext
 
 HOST = Node("n1", 1, "-H")
-
-
-class FastClock(Clock):
-    """Time passes only when the loop waits."""
-
-    def __init__(self) -> None:
-        self.time = 100.0
-        self.now = lambda: self.time  # type: ignore[method-assign]
-
-    def wait(self, poller: Poller, seconds: float | None) -> list[tuple[int, int]]:
-        self.time += seconds or 0.0
-        return []
 
 
 def tries(wait: float | None, environ: dict[str, str]) -> tuple[list[float], str, list[str]]:
     """When a host that never comes is tried again, the last error, and what the user is told meanwhile."""
     told: list[str] = []
     times: list[float] = []
-    loop = Loop(FastClock())
+    loop = Loop(FastClock(100.0))
     context = OpenContext(LinkPolicy(wait=wait), environ, told.append, print, print, loop, [])
     errors: list[LinkError] = []
 
@@ -50,7 +39,7 @@ def tries(wait: float | None, environ: dict[str, str]) -> tuple[list[float], str
 
 
 def test_what_is_told_of_hosts_that_are_tried_again() -> None:
-    loop = Loop(FastClock())
+    loop = Loop(FastClock(100.0))
     context = OpenContext(LinkPolicy(wait=60), {}, print, print, print, loop, [])
     retries = HostRetries(context, loop.now(), lambda node: None)
     hosts = [f"w-{at}" for at in range(6)]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
-from hypothesis import given
+import jsonschema
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mslaunch.datamodel.outcome import Failure, Outcome
@@ -13,12 +15,25 @@ from mslaunch.errors import LaunchError
 from mslaunch.launcher import observers
 from mslaunch.launcher.monitoring.event_texts import EVENTS, EventTexts, SecretValues, time_text
 
+SCHEMA = jsonschema.Draft202012Validator(
+    json.loads((Path(__file__).parents[4] / "docs" / "events.schema.json").read_text(encoding="utf-8"))
+)
+#: values that are words of the format, too
+FORMAT = ("failed", "event", "output", "begin", "1970", "null", "1a2b3c4d", "mslaunch", "rank 1", "seconds")
+
+
+def valid(text: str) -> Any:
+    """An event that is one line, and as the schema has it."""
+    assert "\n" not in text
+    made = json.loads(text)
+    SCHEMA.validate(made)
+    return made
+
 
 def event(record: Any, *secrets: str) -> Any:
     made = EventTexts("1a2b3c4d", 1000.0, SecretValues(zip(secrets, secrets))).of(record)
     assert made
-    assert "\n" not in made[1]
-    return json.loads(made[1])
+    return valid(made[1])
 
 
 def test_a_time_has_milliseconds_and_is_that_of_utc() -> None:
@@ -51,17 +66,43 @@ def test_a_rank_has_its_number_and_a_service_has_none() -> None:
     assert event(observers.RankStarted(0.1, "the MindSpore scheduler", "n01", 77, -2))["rank"] is None
 
 
-@given(st.lists(st.text(min_size=4, max_size=12), min_size=1, max_size=4), st.text(max_size=40))
-def test_no_value_of_x_is_in_an_event(values: list[str], text: str) -> None:
+@settings(deadline=None)
+@given(
+    st.lists(st.text(min_size=4, max_size=12) | st.sampled_from(FORMAT), min_size=1, max_size=4), st.text(max_size=40)
+)
+def test_no_value_of_x_is_in_an_event_and_all_are_events_still(values: list[str], text: str) -> None:
     failure = Failure(text + values[0] + text, values[-1], 1, 1, (values[0],))
-    texts = EventTexts(
-        "1a2b3c4d", 1000.0, SecretValues((f"V{at}", value) for at, value in enumerate(["…", None, *values]))
-    )
-    made = texts.of(observers.JobFailed(0.0, 1, failure))
-    assert made
-    cause = json.loads(made[1])["cause"]
+    secrets = SecretValues((f"V{at}", value) for at, value in enumerate(["…", None, *values]))
+    texts, plain = EventTexts("1a2b3c4d", 1000.0, secrets), EventTexts("1a2b3c4d", 1000.0, SecretValues(()))
     blanked = [part for part in values if part.strip("…")]
-    assert not [value for value in blanked if value in cause["text"]]
+    told = {"mslaunch": "1", "cwd": values[0], "host": "n01", "pid": 1, "command": ["mslaunch", *values]}
+    begin = valid(texts.begin(**told))
+    assert (begin["event"], begin["cwd"]) == ("begin", values[0])
+    for record in (
+        observers.Connected(0.0, (values[0],)),
+        observers.AttemptStarted(0.0, 1, 2),
+        observers.RankStarted(0.5, values[0], values[-1], 7, 1),
+        observers.Waiting(0.6, text + values[0]),
+        observers.HangFound(0.7, values[-1] + text),
+        observers.JobFailed(0.8, 1, failure),
+        observers.RankEnded(0.9, values[0], values[-1], 1, None, False, 1),
+        observers.AttemptEnded(1.0, 1, failure),
+        observers.Restarting(1.1, 2, failure, text + values[0]),
+        observers.LaunchEnded(1.2, Outcome(1, (), failure)),
+    ):
+        made, bare = texts.of(record), plain.of(record)
+        assert made and bare
+        event, before = valid(made[1]), valid(bare[1])
+        said = [
+            *([event["cause"]["text"]] if event.get("cause") else []),
+            event.get("text", ""),
+            event.get("changed", ""),
+        ]
+        assert not [value for value in blanked for each in said if value in each]
+        for facts in (event, before, event.get("cause") or {}, before.get("cause") or {}):
+            for name in ("text", "changed", "cause"):
+                facts.pop(name, None)
+        assert event == before, "all but sentences is as it was"
 
 
 def test_hosts_that_are_connected_are_told_of_when_more_have_answered() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from histories import exited, make_state
+from virtual_time import FastClock
 
 from mslaunch.datamodel.jobmap import JobMap, Node, Placement
 from mslaunch.datamodel.node_plan import SERVICE_BASE
@@ -18,23 +19,9 @@ from mslaunch.launcher.job import events
 from mslaunch.launcher.job.events import Hung, Paused, Prepared, Resumed, Started, Suspended
 from mslaunch.launcher.monitoring.hang_watch import HangWatch, check_hangs
 from mslaunch.protocol.frames import STDOUT
-from mslaunch.runtime.loop import Clock, Loop, Poller
+from mslaunch.runtime.loop import Loop
 
 TWO = JobMap((Node("n0", 2, "-H"),), (Placement(0, 0, 0, 0), Placement(1, 0, 0, 1)), 2)
-
-
-class FastClock(Clock):
-    """Time passes only where the loop would wait for it; `stopped` seconds are added once, as by SIGSTOP."""
-
-    def __init__(self) -> None:
-        self.time = 1000.0
-        self.stopped = 0.0
-        self.now = lambda: self.time  # type: ignore[method-assign,assignment]
-
-    def wait(self, poller: Poller, seconds: float | None) -> list[tuple[int, int]]:
-        self.time += (seconds or 0.0) + self.stopped
-        self.stopped = 0.0
-        return []
 
 
 class Watched:
@@ -215,14 +202,9 @@ def test_what_cannot_be_is_refused(how: dict[str, Any], where: str) -> None:
 def test_a_share_sees_too_little() -> None:
     request = Request((AppContext(("x",)),), hang=HangPolicy(5))
     check_hangs(request)
-    cluster = request.cluster._replace(share=_share())
+    cluster = request.cluster._replace(share=Share(4, 0, "10.0.0.1", 29500, True))
     with pytest.raises(UsageError):
         check_hangs(request._replace(cluster=cluster))
-
-
-def _share() -> Share:
-    fields = Share._fields[: len(Share._fields) - len(Share._field_defaults)]
-    return Share(**dict.fromkeys(fields, 1))
 
 
 @pytest.mark.parametrize(("restart", "most"), [("group", 0), ("rank", 2), ("", 2)])

@@ -6,23 +6,32 @@ import os
 from collections.abc import Callable
 
 import pytest
+from virtual_time import FastClock
 
 from mslaunch.datamodel.request import AppContext, Caller, MonitorPolicy, Request
 from mslaunch.launcher import observers
 from mslaunch.launcher.monitoring.status_line import LaunchProgress, PlainLines, amount, clock, way_of
-from mslaunch.runtime.loop import Loop, Timer
+from mslaunch.runtime.loop import Loop
 
 
 class Watch:
     """A launch of `ranks` ranks on two hosts, by a clock that a test sets."""
 
     def __init__(self, ranks: int) -> None:
-        self.time = 100.0
+        self.clock = FastClock(100.0)
         self.progress = LaunchProgress(100.0, lambda: self.time)
         self.tell(observers.Connected, ("a", "b"))
         self.tell(observers.AttemptStarted, 1, ranks)
         for rank in range(ranks):
             self.start(rank)
+
+    @property
+    def time(self) -> float:
+        return self.clock.time
+
+    @time.setter
+    def time(self, seconds: float) -> None:
+        self.clock.time = seconds
 
     def tell(self, kind: Callable[..., object], *facts: object) -> None:
         self.progress.observe(kind(self.time - 100, *facts))
@@ -103,26 +112,17 @@ def test_numbers() -> None:
 
 
 def test_plain_lines_become_seldom() -> None:
-    watch, timers, said = Watch(1), [], []
-
-    class Later(Loop):
-        def __init__(self) -> None:
-            pass
-
-        def after(self, seconds: float, callback) -> Timer:  # type: ignore[no-untyped-def]
-            timers.append(Timer(watch.time + seconds, callback))
-            return timers[-1]
-
-    lines = PlainLines(Later(), watch.progress, lambda text: said.append((watch.time - 100, text)))
-    while watch.time < 1000 and (callback := timers[-1].callback):
-        watch.time = timers[-1].when
-        callback()
-    times = [when for when, _ in said]
-    assert times[:8] == [10, 20, 30, 40, 50, 60, 90, 120]
-    assert times[-4:] == [720, 780, 840, 900] and len(times) == 6 + 18 + 5
-    assert said[0][1] == "mslaunch: 1/1 rank on 2 hosts, 0:10, 0 B/s\n"
-    lines.close()
-    assert timers[-1].callback is None
+    watch, said = Watch(1), []
+    with Loop(watch.clock) as loop:
+        lines = PlainLines(loop, watch.progress, lambda text: said.append((watch.time - 100, text)))
+        loop.run(lambda: False, 901)
+        times = [when for when, _ in said]
+        assert times[:8] == [10, 20, 30, 40, 50, 60, 90, 120]
+        assert times[-4:] == [720, 780, 840, 900] and len(times) == 6 + 18 + 5
+        assert said[0][1] == "mslaunch: 1/1 rank on 2 hosts, 0:10, 0 B/s\n"
+        lines.close()
+        loop.run(lambda: False, 1000)
+        assert len(said) == len(times)
 
 
 @pytest.mark.parametrize(
