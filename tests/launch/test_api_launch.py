@@ -240,8 +240,8 @@ def test_a_launch_that_has_left_descriptors_open_ends() -> None:
 
     source = EventSource(run, os.environ, "/", "w")
     with pytest.raises(LaunchError, match="too many"):
-        while True:
-            assert source.next_event(20) is not None
+        for _ in range(100):  # each end of a stream wakes the reader
+            source.next_event(20)
     os.close(held[0])
 
 
