@@ -183,7 +183,8 @@ def test_strangers_and_nonsense_do_not_disturb_the_job(desk: JobCommands) -> Non
     folder = desk.entered().folder
     held = []
     fd = os.open(folder, os.O_RDONLY)
-    for said in (b"", b"{", b"[]\n", b"nonsense\n", b"x" * 100_000, b'{"ask": "rm"}\n', *[b""] * 20):
+    deep = b"[" * 4_000 + b"\n"
+    for said in (b"", b"{", b"[]\n", b"nonsense\n", b"x" * 100_000, b'{"ask": "rm"}\n', deep, *[b""] * 20):
         client = socket.socket(socket.AF_UNIX)
         client.connect(f"/proc/self/fd/{fd}/control")
         client.settimeout(20)
@@ -192,7 +193,7 @@ def test_strangers_and_nonsense_do_not_disturb_the_job(desk: JobCommands) -> Non
         except OSError:  # it has been closed
             pass
         held.append(client)
-    for client in held[:6]:
+    for client in held[:7]:
         if client is not held[0] and client is not held[1]:
             try:
                 client.recv(4096)  # an answer, or the end
@@ -201,7 +202,7 @@ def test_strangers_and_nonsense_do_not_disturb_the_job(desk: JobCommands) -> Non
     for client in held:
         client.close()
     os.close(fd)
-    assert control_socket.ask(folder, {"ask": "top"})["ranks"][0]["line"] is not None
+    assert control_socket.ask(folder, {"ask": "top"})["ranks"][0]["line"] == "step 1 of 0"
     desk.open_gate(1)
     assert job.end().code == 0
 
