@@ -72,7 +72,9 @@ def test_a_job_in_a_terminal_can_be_asked(desk: JobCommands) -> None:
     assert stacks.code == 0 and "ranks 0-1" in stacks.out.decode() + " " and "sh" in stacks.out.decode(), stacks
     assert "running" in desk.run("--status").out.decode()
     assert desk.run("--logs", str(entry.number), "-r", "1").out == b"step 1 of 1\n"
-    assert desk.run("--stop", str(entry.number)).code == 0
+    assert "launcher's log" not in desk.run("--status", str(entry.number)).out.decode()
+    stopped = desk.run("--stop", str(entry.number))
+    assert stopped.code == 0 and b"has ended; its exit code was given to the command" in stopped.out, stopped
     assert job.end().code == 1 and JobRegistry(desk.env).entries() == []
 
 

@@ -82,7 +82,8 @@ def stop(words: Sequence[str], environ: Mapping[str, str]) -> Show:
         entry.ask_to_stop()
         asked.send(signal.SIGTERM)
         if not asked.wait(float(entry.facts["grace"]) + _PATIENCE):
-            todo = f"see {entry.log}; a second --stop {entry.number} ends it at once"
+            see = f"see {_log(entry)}; " if _log(entry) else ""
+            todo = f"{see}a second --stop {entry.number} ends it at once"
             raise LaunchError("it was asked to end and has not done so yet", job, todo)
     return Show(f"{job} {_outcome(entry, entry.state)}")
 
@@ -108,9 +109,21 @@ def _outcome(entry: JobEntry, state: str) -> str:
         return f"may run: it {_ELSEWHERE}"
     if state != "killed":
         return f"has been {state} since {_time(entry.since)}"
+    if not entry.known and _in_terminal(entry):
+        return "has ended; its exit code was given to the command that started it"
     if not entry.known:
         return "ended before anything was started"
     return f"was killed: its launcher, process {entry.process.pid}, is gone, and its ranks were ended with it"
+
+
+def _in_terminal(entry: JobEntry) -> bool:
+    """Whether it is not detached; then its entry goes when it ends, whatever its ranks did."""
+    return "foreground" in entry.facts
+
+
+def _log(entry: JobEntry) -> str:
+    """The file of its launcher's messages; "" if they go to a terminal."""
+    return "" if _in_terminal(entry) else entry.log
 
 
 def _detail(entry: JobEntry) -> str:
@@ -123,7 +136,7 @@ def _detail(entry: JobEntry) -> str:
         ("started", _time(facts["began"])),
         ("launcher", f"process {entry.process.pid}" if lives else ""),
         ("logs", facts["logs"]),
-        ("launcher's log", entry.log),
+        ("launcher's log", _log(entry)),
         ("to end it", f"mslaunch --stop {entry.number}" if lives else ""),
     )
     lines = [f"  {name}: {value}" for name, value in rows if value]

@@ -475,6 +475,23 @@ def test_stop_of_a_job_that_was_refused_meanwhile_reports_it(
     assert job_commands.stop(["1"], environ).text == "job 1 ended before anything was started"
 
 
+def test_stop_of_a_job_in_a_terminal_says_where_its_exit_code_is(
+    environ: dict[str, str], launcher: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = add(environ, process=process(launcher.pid), running=1.0, foreground=True)
+    shown = job_commands.status(["1"], environ).text
+    assert "running" in shown and "launcher's log" not in shown, "it has none"
+    wait = ProcessIdentity.wait
+
+    def late(asked: ProcessIdentity, seconds: float) -> bool:
+        entry.remove()
+        return wait(asked, seconds)
+
+    monkeypatch.setattr(ProcessIdentity, "wait", late)
+    expected = "job 1 has ended; its exit code was given to the command that started it"
+    assert job_commands.stop(["1"], environ).text == expected
+
+
 def test_a_registry_that_cannot_be_made_is_an_error(environ: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     nowhere = {"MSLAUNCH_JOBS": str(tmp_path / "file" / "jobs")}
@@ -499,6 +516,11 @@ def test_stop_waits_with_a_limit(environ: dict[str, str], monkeypatch: pytest.Mo
         with pytest.raises(LaunchError, match="has not done so yet") as caught:
             job_commands.stop(["1"], environ)
         assert caught.value.where == "job 1" and "second --stop 1" in caught.value.todo
+        assert "see /" in caught.value.todo
+        JobRegistry(environ).entries()[0].note(foreground=True)
+        with pytest.raises(LaunchError) as caught:
+            job_commands.stop(["1"], environ)
+        assert caught.value.todo == "a second --stop 1 ends it at once", "it has no log"
         child.kill()
 
 
