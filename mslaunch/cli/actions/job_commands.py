@@ -130,12 +130,12 @@ def _detail(entry: JobEntry) -> str:
     state, facts = entry.state, entry.facts
     lives = state in ("starting", "running")
     rows = (
-        ("command", shlex.join(facts["command"])),
-        ("directory", facts["cwd"]),
+        ("command", _one_line(shlex.join(facts["command"]))),
+        ("directory", _one_line(facts["cwd"])),
         ("ranks", facts["ranks"]),
         ("started", _time(facts["began"])),
         ("launcher", f"process {entry.process.pid}" if lives else ""),
-        ("logs", facts["logs"]),
+        ("logs", _one_line(facts["logs"] or "")),
         ("launcher's log", _log(entry)),
         ("to end it", f"mslaunch --stop {entry.number}" if lives else ""),
     )
@@ -158,7 +158,7 @@ def _table(entries: Iterable[JobEntry], columns: int) -> str:
         end = _time(facts["ended"], _SHORT) if "ended" in facts else "-"
         state += f", {facts['code']}" if state == "ended" else ""
         rows.append((str(entry.number), state, _time(facts["began"], _SHORT), end, str(facts["ranks"] or "-")))
-        lines.append((facts.get("program", "-"), shlex.join(facts["command"])))
+        lines.append((_one_line(facts.get("program", "-")), _one_line(shlex.join(facts["command"]))))
     if len(rows) == 1:
         return ""
     widths = [max(map(len, column)) for column in zip(*rows)]
@@ -168,6 +168,11 @@ def _table(entries: Iterable[JobEntry], columns: int) -> str:
     texts = (f"{_cut(program, wide).ljust(wide)}  {command}" for program, command in lines)
     heads = ("  ".join(map(str.ljust, row, widths)) for row in rows)
     return printable("\n".join(f"{head}  {_cut(text, left)}".rstrip() for head, text in zip(heads, texts)))
+
+
+def _one_line(text: str) -> str:
+    r"""With \n and \t for ends of lines and tabs, as in `python -c '…'`; else a program could look like another job."""
+    return printable(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
 def _cut(text: str, columns: int) -> str:

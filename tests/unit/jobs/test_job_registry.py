@@ -367,6 +367,19 @@ def test_status_lists_all_jobs(environ: dict[str, str]) -> None:
     assert rows[1].endswith(f"-      python net.py  {' '.join(long)}"), "not cut, for nobody knows how wide a file is"
 
 
+def test_a_job_of_many_lines_has_one_row(environ: dict[str, str]) -> None:
+    code = "import os\n\tprint(1)\r\v\x1b[2J"
+    add(environ, command=["mslaunch", "-n", "2", "python", "-c", code], program=f"python -c '{code}'", cwd="/a\nb")
+    add(environ, program="python net.py")
+    head, first, second = job_commands.status([], environ).text.splitlines()
+    one_line = r"import os\n\tprint(1)???[2J"
+    assert first.endswith(f"python -c '{one_line}'  mslaunch -n 2 python -c '{one_line}'") and "\t" not in first
+    assert second[head.index("PROGRAM") :].startswith("python net.py  ")
+    assert second.index("mslaunch") == first.index("mslaunch") == head.index("COMMAND")
+    shown = job_commands.status(["1"], environ).text.splitlines()
+    assert f"  command: mslaunch -n 2 python -c '{one_line}'" in shown and r"  directory: /a\nb" in shown
+
+
 @pytest.mark.parametrize("columns", [40, 80, 120, 400])
 def test_the_list_on_a_terminal_has_the_program_first(environ: dict[str, str], columns: int) -> None:
     """Two jobs of one long command line differ by their program."""
