@@ -76,6 +76,10 @@ def test_a_job_in_a_terminal_can_be_asked(desk: JobCommands) -> None:
     stopped = desk.run("--stop", str(entry.number))
     assert stopped.code == 0 and b"has ended; its exit code was given to the command" in stopped.out, stopped
     assert job.end().code == 1 and JobRegistry(desk.env).entries() == []
+    for option in ("--logs", "--top", "--status", "--stop"):
+        gone = desk.run(option, str(entry.number))
+        assert gone.code == 1 and gone.err.startswith(f"mslaunch: {option}: there is no job '{entry.number}'"), gone
+        assert "is forgotten when it ends" in gone.err and "--output-filename" in gone.err
 
 
 def test_time_and_memory_are_those_of_all_hosts(desk: JobCommands) -> None:

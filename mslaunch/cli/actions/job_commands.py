@@ -23,6 +23,7 @@ _PROGRAM = 40  # columns of a program on a terminal
 _LEAST = 20  # columns of a program and its command line there, however narrow it is
 _LONG, _SHORT = "%Y-%m-%d %H:%M:%S", "%m-%d %H:%M:%S"
 _HIDDEN = "…"
+_FORGOTTEN = "a job that was not detached is forgotten when it ends; its logs are where --output-filename said\n"
 _ELSEWHERE = "was started in another container (PID namespace), and its launcher cannot be seen from here"
 
 
@@ -66,7 +67,7 @@ def status(words: Sequence[str], environ: Mapping[str, str]) -> Show:
     if not words:
         columns = os.get_terminal_size(1).columns if os.isatty(1) else 0
         table = _table(JobRegistry(environ).entries(), columns)
-        return Show(table or f"no job was detached here in the last {DAYS} days")
+        return Show(table or f"no job runs here, and none that was detached has ended in the last {DAYS} days")
     entry = find_job("--status", words, environ)
     return Show(_detail(entry), {"ended": entry.facts.get("code", 0), "killed": _KILLED}.get(entry.state, 0))
 
@@ -97,7 +98,8 @@ def find_job(option: str, words: Sequence[str], environ: Mapping[str, str]) -> J
         raise UsageError(f"it takes one job, got {' '.join(words)!r}", option, todo)
     entry = JobRegistry(environ).find(words[0])
     if entry is None:
-        raise LaunchError(f"there is no job {words[0]!r}", option, todo)
+        forgotten = _FORGOTTEN if words[0].isdigit() else ""
+        raise LaunchError(f"there is no job {words[0]!r}", option, forgotten + todo)
     return entry
 
 

@@ -51,7 +51,8 @@ def stacks(words: Sequence[str], environ: Mapping[str, str]) -> Show:
 def _ask(entry: JobEntry, what: str, option: str) -> dict[str, Any]:
     job = f"job {entry.number}"
     if not entry.lasts:
-        raise LaunchError("it has ended", job, f"mslaunch --status {entry.number} shows how, if it was detached")
+        shown = f"mslaunch --status {entry.number} shows how"
+        raise LaunchError("it has ended", job, "" if "foreground" in entry.facts else shown)
     try:
         answer = control_socket.ask(entry.folder, {"ask": what})
     except FileNotFoundError:

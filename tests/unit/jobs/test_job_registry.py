@@ -347,7 +347,8 @@ def test_status_and_stop_work_in_every_dialect(name: str, environ: dict[str, str
 
 
 def test_status_without_jobs(environ: dict[str, str]) -> None:
-    assert "no job was detached" in job_commands.status([], environ).text
+    expected = "no job runs here, and none that was detached has ended in the last 7 days"
+    assert job_commands.status([], environ).text == expected
 
 
 def test_status_lists_all_jobs(environ: dict[str, str]) -> None:
@@ -434,6 +435,7 @@ def test_an_unknown_job_is_an_error(act: Any, environ: dict[str, str]) -> None:
         with pytest.raises(LaunchError, match="there is no job") as caught:
             act([word], environ)
         assert "--status lists" in caught.value.todo
+        assert ("a job that was not detached is forgotten when it ends" in caught.value.todo) == word.isdigit()
     with pytest.raises(UsageError):
         act(["1", "2"], environ)
 
