@@ -1,4 +1,4 @@
-"""--status and --stop of detached jobs, and the command line as the registry records it.
+"""--status and --stop of jobs, and the command line as the registry records it.
 
 The exit code of `--status JOB` is 0 while the job runs, and then the job's own.  --stop sends SIGTERM to its launcher.
 """
