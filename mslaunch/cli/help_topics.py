@@ -6,8 +6,6 @@ more.  The categories of mpirun 4.1's --help (`mapping`, `launch`, …) are othe
 
 from __future__ import annotations
 
-import os
-
 from mslaunch.cli import help_text
 from mslaunch.cli.dialects import ACTIONS, DIALECTS, NAMES, by_name
 from mslaunch.cli.parser.options import REFUSED, Option, Variable, spelled
@@ -192,8 +190,7 @@ def _described(row: Option, width: int) -> str:
 
 
 def _width() -> int:
-    """The columns of the terminal."""
-    try:
-        return max(60, min(os.get_terminal_size(1).columns, 100))
-    except OSError:
-        return _WIDTH
+    """The columns of texts, on a terminal and elsewhere."""
+    from mslaunch.launcher import terminal_size
+
+    return max(60, min(terminal_size.columns(1, _WIDTH), 100))

@@ -16,6 +16,7 @@ from mslaunch.datamodel.request import Request
 from mslaunch.errors import LaunchError, UsageError, printable
 from mslaunch.faststd import signal
 from mslaunch.jobs.job_registry import DAYS, JobEntry, JobRegistry
+from mslaunch.launcher import terminal_size
 
 _KILLED = 137
 _PATIENCE = 20.0  #: seconds beyond the grace of the ranks, until a job counts as one that does not end
@@ -65,8 +66,7 @@ def _words_of_programs(request: Request, words: Sequence[str]) -> set[int]:
 def status(words: Sequence[str], environ: Mapping[str, str]) -> Show:
     """What --status shows, of all jobs or of one.  Raises `LaunchError`."""
     if not words:
-        columns = os.get_terminal_size(1).columns if os.isatty(1) else 0
-        table = _table(JobRegistry(environ).entries(), columns)
+        table = _table(JobRegistry(environ).entries(), terminal_size.columns(1, 0))
         return Show(table or f"no job runs here, and none that was detached has ended in the last {DAYS} days")
     entry = find_job("--status", words, environ)
     return Show(_detail(entry), {"ended": entry.facts.get("code", 0), "killed": _KILLED}.get(entry.state, 0))

@@ -13,6 +13,7 @@ from mslaunch.cli.parser.options import Show
 from mslaunch.errors import LaunchError, counted, printable
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.jobs import control_socket
+from mslaunch.launcher import terminal_size
 from mslaunch.launcher.monitoring.status_line import amount, clock
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def top(words: Sequence[str], environ: Mapping[str, str]) -> Show:
             pass
         else:
             return _watch(entry, Live, Text)
-    return Show(_text(entry, _ask(entry, "top", "--top"), columns=_columns()))
+    return Show(_text(entry, _ask(entry, "top", "--top"), terminal_size.columns(1, 0)))
 
 
 def stacks(words: Sequence[str], environ: Mapping[str, str]) -> Show:
@@ -71,8 +72,9 @@ def _watch(entry: JobEntry, live: Any, text: Any) -> Show:
     try:
         with live(screen=False, auto_refresh=False) as screen:
             while True:
+                columns, lines = terminal_size.columns(1, 0), terminal_size.lines(1, _LINES) - 1
                 try:
-                    shown = _text(entry, _ask(entry, "top", "--top"), _columns(), _lines() - 1)
+                    shown = _text(entry, _ask(entry, "top", "--top"), columns, lines)
                 except LaunchError as error:
                     entry.reload()
                     if not shown or not entry.lasts:
@@ -87,20 +89,6 @@ def _watch(entry: JobEntry, live: Any, text: Any) -> Show:
         if not shown:
             raise
         return Show(f"job {entry.number} has ended", 0)
-
-
-def _columns() -> int:
-    try:
-        return os.get_terminal_size(1).columns if os.isatty(1) else 0
-    except OSError:
-        return 0
-
-
-def _lines() -> int:
-    try:
-        return os.get_terminal_size(1).lines or _LINES
-    except OSError:
-        return _LINES
 
 
 def _text(entry: JobEntry, answer: dict[str, Any], columns: int, lines: int = _ROWS) -> str:
