@@ -6,8 +6,6 @@ more.  The categories of mpirun 4.1's --help (`mapping`, `launch`, …) are othe
 
 from __future__ import annotations
 
-import os
-
 from mslaunch.cli import help_text
 from mslaunch.cli.dialects import ACTIONS, DIALECTS, NAMES, by_name
 from mslaunch.cli.parser.options import REFUSED, Option, Variable, spelled
@@ -23,6 +21,7 @@ if TYPE_CHECKING:
 ALL = "all"
 _WIDTH = 80  # of the screen, which fits 24 lines
 _SHOWN_EXAMPLES = 2
+_WATCHING = "Watch it: --check before, --top and --logs while it runs, --report afterwards"
 _INTRO = "Start the ranks of a job on one host or many, and end them together."
 
 
@@ -71,9 +70,9 @@ TOPICS: tuple[Topic, ...] = (
     Topic("hangs", "A job in which nothing happens is reported, ended or started again, with the stacks of its ranks.",
           options="hang-timeout on-hang stacks-on get-stack-traces report-state-on-timeout progress-file timeout",
           page="hangs.md", aliases="hang stacks"),
-    Topic("jobs", "A detached job goes on when its command has returned: mslaunch --detach …, then mslaunch --status "
-          "and mslaunch --stop JOB.", options="detach join status stop top stacks logs rerun",
-          page="jobs.md", aliases="detach"),
+    Topic("jobs", "A launch that has run for a second can be asked from another terminal: mslaunch --status, then "
+          "mslaunch --top JOB. A detached job goes on when its command has returned: mslaunch --detach …",
+          options="detach join status stop top stacks logs rerun", page="jobs.md", aliases="detach"),
     Topic("mpi", "Programs of Open MPI, MPICH and Intel MPI find each other without more; the protocol is found by the "
           "MPI library of the program.",
           options="mpi spawn mca prtemca pmixmca backend stream-buffering with-ft", page="mpi.md",
@@ -90,7 +89,7 @@ TOPICS: tuple[Topic, ...] = (
     Topic("frameworks", "Variables of every framework that mslaunch knows are set; these need to be asked for.",
           options="env-for horovod fill ready", page="frameworks.md", aliases="horovod tensorflow paddle ray"),
     Topic("monitoring", "What happens is written to files, or handed to a command; a record of the run lies beside the "
-          "logs.", ("Monitoring and records",), page="events.md", aliases="events record metrics"),
+          "logs.", ("Monitoring and records",), "report", "events.md", aliases="events record metrics"),
     Topic("information", "What mslaunch prints about itself and the launch.", ("Information",), page="options.md",
           aliases="debug devel display"),
     Topic("commands", "As the first word, instead of a launch.", options=" ".join(row.names[0] for row in ACTIONS),
@@ -138,7 +137,9 @@ def screen(about: DialectHelp, dialect: str) -> str:
     lines = [about.usage.partition(", or")[0], _INTRO, ""]
     lines += [help_text.short_entry(table[name], meaning, _WIDTH) for name, meaning in about.everyday]
     examples = [command for _, command in about.examples if len(command) < _WIDTH - 2][:_SHOWN_EXAMPLES]
-    lines += ["", *("  " + command for command in examples), ""]
+    watching = [_WATCHING] if own else []
+    examples = examples[: len(examples) - len(watching)]
+    lines += ["", *("  " + command for command in examples), "", *watching]
     begin = "mslaunch" if own else f"mslaunch --dialect {dialect}"
     lines += [f"More: {begin} --help TOPIC, or --help OPTION"]
     lines += help_text.wrap(f"Topics: {', '.join(words())}", _WIDTH)
@@ -201,8 +202,7 @@ def _described(row: Option, width: int) -> str:
 
 
 def _width() -> int:
-    """The columns of the terminal."""
-    try:
-        return max(60, min(os.get_terminal_size(1).columns, 100))
-    except OSError:
-        return _WIDTH
+    """The columns of texts, on a terminal and elsewhere."""
+    from mslaunch.launcher import terminal_size
+
+    return max(60, min(terminal_size.columns(1, _WIDTH), 100))

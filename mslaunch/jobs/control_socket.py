@@ -2,7 +2,7 @@
 
 A UNIX socket in the directory of the job, which only its user can enter; the kernel also says who calls (SO_PEERCRED of
 unix(7)), and others than the user and root get no answer.  A question is one line, an object of JSON; the answer is
-another.  Nothing can be changed through it.
+another.  Nothing can be changed through it, and a question that cannot be answered closes its client only.
 """
 
 from __future__ import annotations
@@ -114,11 +114,14 @@ class _OpenQuestion:
 
         try:
             question = json.loads(self._said)
-        except ValueError:
+        except (ValueError, RecursionError):
             question = None
-        if isinstance(question, dict):
+        if not isinstance(question, dict):
+            self.close()
+            return
+        try:
             self._ask(question, self.answer)
-        else:
+        except Exception:  # whatever it is, the job goes on
             self.close()
 
     def answer(self, answer: dict[str, Any]) -> None:

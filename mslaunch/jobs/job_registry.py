@@ -1,4 +1,4 @@
-"""The registry of detached jobs: a directory that only its user can read, with a directory for each job.
+"""The registry of jobs, detached or not: a directory that only its user can read, with a directory for each job.
 
 The directory of a job has the file `job`, in JSON, and the launcher's log.  The registry lies below /tmp, not in
 XDG_RUNTIME_DIR, which is removed when its user logs out; a detached job goes on then.
@@ -246,7 +246,7 @@ def _require_own(folder: str, named: bool = False) -> None:
     except (FileNotFoundError, NotADirectoryError, PermissionError):  # there has been no job
         return
     if not is_private(found):
-        what = "the registry of detached jobs must be a directory that you alone can read and write"
+        what = "the registry of jobs must be a directory that you alone can read and write"
         raise LaunchError(what, folder, f"{_who_removes(folder, found, named)}name another one in {VARIABLE}")
 
 
@@ -258,7 +258,7 @@ def _is_ours(folder: str) -> bool:
 
 
 def _unusable(folder: str, error: OSError) -> LaunchError:
-    what = f"the registry of detached jobs cannot be made or written: {error.strerror}"
+    what = f"the registry of jobs cannot be made or written: {error.strerror}"
     return LaunchError(what, folder, f"name another directory, which you can write to, in {VARIABLE}")
 
 
@@ -342,7 +342,7 @@ def _locked(registry: str, above: int, seconds: float) -> Iterator[int]:
         while not _lock(fd):
             if time.monotonic() > deadline:
                 todo = "another mslaunch that was stopped may hold it"
-                raise LaunchError("the registry of detached jobs is locked", os.path.join(registry, _LOCK), todo)
+                raise LaunchError("the registry of jobs is locked", os.path.join(registry, _LOCK), todo)
             time.sleep(_POLL_SECONDS)
         yield fd
     finally:

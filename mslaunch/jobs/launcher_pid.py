@@ -1,4 +1,4 @@
-"""The launcher of a detached job, by its process id and the time of its start, because ids are reused."""
+"""The launcher of a job, by its process id and the time of its start, because ids are reused."""
 
 from __future__ import annotations
 

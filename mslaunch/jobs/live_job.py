@@ -91,7 +91,14 @@ class LiveJob:
         if self._usage is None or self._usage.job is not job:
             self._usage = UsageCollector(self._context.loop, job)
             self._before = {}
-        self._usage.ask(lambda usage: answer(self._top(job, usage)))
+
+        def tell(usage: dict[int, RankUsage]) -> None:
+            try:
+                answer(self._top(job, usage))
+            except Exception as error:  # whatever it is, the job goes on
+                answer({"error": f"the launcher cannot make the table: {error!r}"})
+
+        self._usage.ask(tell)
 
     def _load(self, rank: int, usage: RankUsage | None) -> tuple[float | None, int | None]:
         """Percent of a processor since the last question, and bytes; who asks just after another gets the same."""

@@ -125,7 +125,7 @@ class Sandbox:
         return Path(f"/proc/{self._firsts[place]}/root")
 
     def files(self, place: str) -> list[str]:
-        """What lies in its /tmp and /dev/shm, but for what was there before, and the registry of detached jobs."""
+        """What lies in its /tmp and /dev/shm, but for what was there before, and the registry of jobs."""
         known = {self.folder.parts[2], ROOT.parts[2]}
         known |= {Path(os.path.realpath(prefix)).parts[2] for prefix in (sys.prefix, sys.base_prefix, *self._visible)}
         found = [f"/dev/shm/{name}" for name in os.listdir(self.root(place) / "dev/shm")]

@@ -74,9 +74,17 @@ def test_a_job_in_a_terminal_can_be_asked(desk: JobCommands) -> None:
     assert re.search(r"^  ranks 0-1, of which rank 0 on \S+, process \d+ \(sh\)", stacks.out.decode(), re.M), stacks
     assert "running" in desk.run("--status").out.decode()
     assert desk.run("--logs", str(entry.number), "-r", "1").out == b"step 1 of 1\n"
+    assert "launcher's log" not in desk.run("--status", str(entry.number)).out.decode()
     stopped = desk.run("--stop", str(entry.number))
-    assert (stopped.code, stopped.err) == (0, "") and stopped.out.startswith(f"job {entry.number} ".encode())
+    assert (stopped.code, stopped.err) == (
+        0,
+        "",
+    ) and b"has ended; its exit code was given to the command" in stopped.out, stopped
     assert job.end().code == 1 and JobRegistry(desk.env).entries() == []
+    for option in ("--logs", "--top", "--status", "--stop"):
+        gone = desk.run(option, str(entry.number))
+        assert gone.code == 1 and gone.err.startswith(f"mslaunch: {option}: there is no job '{entry.number}'"), gone
+        assert "is forgotten when it ends" in gone.err and "--output-filename" in gone.err
 
 
 def test_time_and_memory_are_those_of_all_hosts(desk: JobCommands) -> None:
@@ -186,7 +194,8 @@ def test_strangers_and_nonsense_do_not_disturb_the_job(desk: JobCommands) -> Non
     folder = desk.entered().folder
     held = []
     fd = os.open(folder, os.O_RDONLY)
-    for said in (b"", b"{", b"[]\n", b"nonsense\n", b"x" * 100_000, b'{"ask": "rm"}\n', *[b""] * 20):
+    deep = b"[" * 4_000 + b"\n"
+    for said in (b"", b"{", b"[]\n", b"nonsense\n", b"x" * 100_000, b'{"ask": "rm"}\n', deep, *[b""] * 20):
         client = socket.socket(socket.AF_UNIX)
         client.connect(f"/proc/self/fd/{fd}/control")
         client.settimeout(20)
@@ -195,7 +204,7 @@ def test_strangers_and_nonsense_do_not_disturb_the_job(desk: JobCommands) -> Non
         except OSError:  # it has been closed
             pass
         held.append(client)
-    for client in held[:6]:
+    for client in held[:7]:
         if client is not held[0] and client is not held[1]:
             try:
                 client.recv(4096)  # an answer, or the end

@@ -1,4 +1,4 @@
-"""--status and --stop of detached jobs, and the command line as the registry records it.
+"""--status and --stop of jobs, and the command line as the registry records it.
 
 The exit code of `--status JOB` is 0 while the job runs, and then the job's own.  --stop sends SIGTERM to its launcher.
 """
@@ -16,6 +16,7 @@ from mslaunch.datamodel.request import Request
 from mslaunch.errors import LaunchError, UsageError, printable
 from mslaunch.faststd import signal
 from mslaunch.jobs.job_registry import DAYS, JobEntry, JobRegistry
+from mslaunch.launcher import terminal_size
 
 _KILLED = 137
 _PATIENCE = 20.0  #: seconds beyond the grace of the ranks, until a job counts as one that does not end
@@ -23,6 +24,7 @@ _PROGRAM = 40  # columns of a program on a terminal
 _LEAST = 20  # columns of a program and its command line there, however narrow it is
 _LONG, _SHORT = "%Y-%m-%d %H:%M:%S", "%m-%d %H:%M:%S"
 _HIDDEN = "…"
+_FORGOTTEN = "a job that was not detached is forgotten when it ends; its logs are where --output-filename said\n"
 _ELSEWHERE = "was started in another container (PID namespace), and its launcher cannot be seen from here"
 
 
@@ -64,9 +66,8 @@ def _words_of_programs(request: Request, words: Sequence[str]) -> set[int]:
 def status(words: Sequence[str], environ: Mapping[str, str]) -> Show:
     """What --status shows, of all jobs or of one.  Raises `LaunchError`."""
     if not words:
-        columns = os.get_terminal_size(1).columns if os.isatty(1) else 0
-        table = _table(JobRegistry(environ).entries(), columns)
-        return Show(table or f"no job was detached here in the last {DAYS} days")
+        table = _table(JobRegistry(environ).entries(), terminal_size.columns(1, 0))
+        return Show(table or f"no job runs here, and none that was detached has ended in the last {DAYS} days")
     entry = find_job("--status", words, environ)
     return Show(_detail(entry), {"ended": entry.facts.get("code", 0), "killed": _KILLED}.get(entry.state, 0))
 
@@ -82,7 +83,8 @@ def stop(words: Sequence[str], environ: Mapping[str, str]) -> Show:
         entry.ask_to_stop()
         asked.send(signal.SIGTERM)
         if not asked.wait(float(entry.facts["grace"]) + _PATIENCE):
-            todo = f"see {entry.log}; a second --stop {entry.number} ends it at once"
+            see = f"see {_log(entry)}; " if _log(entry) else ""
+            todo = f"{see}a second --stop {entry.number} ends it at once"
             raise LaunchError("it was asked to end and has not done so yet", job, todo)
     return Show(f"{job} {_outcome(entry, entry.state)}")
 
@@ -96,7 +98,8 @@ def find_job(option: str, words: Sequence[str], environ: Mapping[str, str]) -> J
         raise UsageError(f"it takes one job, got {' '.join(words)!r}", option, todo)
     entry = JobRegistry(environ).find(words[0])
     if entry is None:
-        raise LaunchError(f"there is no job {words[0]!r}", option, todo)
+        forgotten = _FORGOTTEN if words[0].isdigit() else ""
+        raise LaunchError(f"there is no job {words[0]!r}", option, forgotten + todo)
     return entry
 
 
@@ -108,22 +111,34 @@ def _outcome(entry: JobEntry, state: str) -> str:
         return f"may run: it {_ELSEWHERE}"
     if state != "killed":
         return f"has been {state} since {_time(entry.since)}"
+    if not entry.known and _in_terminal(entry):
+        return "has ended; its exit code was given to the command that started it"
     if not entry.known:
         return "ended before anything was started"
     return f"was killed: its launcher, process {entry.process.pid}, is gone, and its ranks were ended with it"
+
+
+def _in_terminal(entry: JobEntry) -> bool:
+    """Whether it is not detached; then its entry goes when it ends, whatever its ranks did."""
+    return "foreground" in entry.facts
+
+
+def _log(entry: JobEntry) -> str:
+    """The file of its launcher's messages; "" if they go to a terminal."""
+    return "" if _in_terminal(entry) else entry.log
 
 
 def _detail(entry: JobEntry) -> str:
     state, facts = entry.state, entry.facts
     lives = state in ("starting", "running")
     rows = (
-        ("command", shlex.join(facts["command"])),
-        ("directory", facts["cwd"]),
+        ("command", _one_line(shlex.join(facts["command"]))),
+        ("directory", _one_line(facts["cwd"])),
         ("ranks", facts["ranks"]),
         ("started", _time(facts["began"])),
         ("launcher", f"process {entry.process.pid}" if lives else ""),
-        ("logs", facts["logs"]),
-        ("launcher's log", entry.log),
+        ("logs", _one_line(facts["logs"] or "")),
+        ("launcher's log", _log(entry)),
         ("to end it", f"mslaunch --stop {entry.number}" if lives else ""),
     )
     lines = [f"  {name}: {value}" for name, value in rows if value]
@@ -145,7 +160,7 @@ def _table(entries: Iterable[JobEntry], columns: int) -> str:
         end = _time(facts["ended"], _SHORT) if "ended" in facts else "-"
         state += f", {facts['code']}" if state == "ended" else ""
         rows.append((str(entry.number), state, _time(facts["began"], _SHORT), end, str(facts["ranks"] or "-")))
-        lines.append((facts.get("program", "-"), shlex.join(facts["command"])))
+        lines.append((_one_line(facts.get("program", "-")), _one_line(shlex.join(facts["command"]))))
     if len(rows) == 1:
         return ""
     widths = [max(map(len, column)) for column in zip(*rows)]
@@ -155,6 +170,11 @@ def _table(entries: Iterable[JobEntry], columns: int) -> str:
     texts = (f"{_cut(program, wide).ljust(wide)}  {command}" for program, command in lines)
     heads = ("  ".join(map(str.ljust, row, widths)) for row in rows)
     return printable("\n".join(f"{head}  {_cut(text, left)}".rstrip() for head, text in zip(heads, texts)))
+
+
+def _one_line(text: str) -> str:
+    r"""With \n and \t for ends of lines and tabs, as in `python -c '…'`; else a program could look like another job."""
+    return printable(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
 def _cut(text: str, columns: int) -> str:

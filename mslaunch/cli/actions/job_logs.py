@@ -22,7 +22,7 @@ _USAGE = "write --logs JOB [-r 0,2-3] [-f]"
 _POLL = 0.2  # seconds between looks at files that grow
 _LOOK = 1.0  # seconds between looks for new ones
 _RANKS = 1 << 20
-_BLOCK = 1 << 16
+_BLOCK = 1 << 16  # bytes that are read at once, and of a line that is not cut
 _OPEN = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 #: letters of `log_layouts.Layout` -> what they are in the name of a file; others match anything
 _LETTERS = {"%w": r"\d+", "%d": r"rank\.0*(?P<rank>\d+)", "%r": r"0*(?P<rank>\d+)", "%n": r"0*(?P<rank>\d+)",
@@ -157,18 +157,22 @@ def _opened(path: str) -> IO[bytes]:
 
 def _follow(entry: JobEntry, ranks: set[int] | None, paths: dict[str, str]) -> None:
     """Print what is added, line by line, with the rank before each if there may be several; until the job has ended."""
-    tails: dict[str, _Tail] = {}
+    tails: dict[str, Tail] = {}
     prefixed = ranks is None or len(ranks) > 1
+    returned: Tail | None = None  # whose progress bar the cursor stands on
     over, looked = False, time.monotonic()
     while True:
         if entry.facts.get("layouts") and (over or time.monotonic() - looked >= _LOOK):
             paths, looked = _paths(entry, ranks), time.monotonic()
         for path, rank in paths.items():
             if path not in tails:
-                tails[path] = _Tail(path, f"[{rank}] ".encode() if prefixed and rank else b"")
+                tails[path] = Tail(path, f"[{rank}] ".encode() if prefixed and rank else b"")
         for tail in tails.values():
-            for line in tail.lines(over):
-                sys.stdout.buffer.write(line)
+            for piece in tail.pieces(over):
+                if returned not in (None, tail):
+                    sys.stdout.buffer.write(b"\n")
+                sys.stdout.buffer.write(piece)
+                returned = tail if piece.endswith(b"\r") else None
         sys.stdout.flush()
         if over:
             return
@@ -178,7 +182,7 @@ def _follow(entry: JobEntry, ranks: set[int] | None, paths: dict[str, str]) -> N
             entry.reload()
 
 
-class _Tail:
+class Tail:
     """A file that grows; it is open only while it is read, for a job may have more of them than can be open."""
 
     def __init__(self, path: str, prefix: bytes) -> None:
@@ -186,19 +190,30 @@ class _Tail:
         self._prefix = prefix
         self._file = (0, 0)  # its device and inode
         self._at = 0
-        self._part: list[bytes] = []  # of a line without an end
+        self._part = b""  # of a line without an end
+        import re
 
-    def lines(self, last: bool) -> Iterator[bytes]:
-        """Those that have been added; with `last` also one without an end."""
+        self._ends = re.compile(rb"(\n|\r(?=[^\r\n]))")  # the last \r of some, but not that of \r\n
+
+    def pieces(self, last: bool) -> Iterator[bytes]:
+        """What was added: lines, states of progress bars, parts of long lines; with `last` also one without an end."""
         for data in self._added():
-            whole, end, rest = data.rpartition(b"\n")
-            if end:
-                whole, self._part = b"".join([*self._part, whole]), []
-                yield from (self._prefix + line + b"\n" for line in whole.split(b"\n"))
-            self._part += [rest] if rest else []
+            *found, rest = self._ends.split(self._part + data)
+            for text, end in zip(found[::2], found[1::2]):
+                if text or end == b"\n":  # a bar may begin with \r
+                    yield from self._cut(text, end)
+            shown = max(0, len(rest) - 1) // _BLOCK * _BLOCK
+            if shown:
+                yield from self._cut(rest[:shown], b"\n")
+            self._part = rest[shown:]
         if last and self._part:
-            yield self._prefix + b"".join(self._part) + b"\n"
-            self._part = []
+            yield self._prefix + self._part + b"\n"
+            self._part = b""
+
+    def _cut(self, text: bytes, end: bytes) -> Iterator[bytes]:
+        for at in range(0, max(len(text), 1), _BLOCK):
+            piece = text[at : at + _BLOCK]
+            yield self._prefix + piece + (b"\n" if at + _BLOCK < len(text) else end)
 
     def _added(self) -> Iterator[bytes]:
         """What is there beyond what has been read, as large as it is now; of another file at the path, all."""

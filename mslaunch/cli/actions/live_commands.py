@@ -13,6 +13,7 @@ from mslaunch.cli.parser.options import Show
 from mslaunch.errors import LaunchError, counted, printable
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.jobs import control_socket
+from mslaunch.launcher import terminal_size
 from mslaunch.launcher.monitoring.status_line import amount, clock
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def top(words: Sequence[str], environ: Mapping[str, str]) -> Show:
             pass
         else:
             return _watch(entry, Live, Text)
-    return Show(_text(entry, _ask(entry, "top", "--top"), columns=_columns()))
+    return Show(_text(entry, _ask(entry, "top", "--top"), terminal_size.columns(1, 0)))
 
 
 def stacks(words: Sequence[str], environ: Mapping[str, str]) -> Show:
@@ -51,7 +52,8 @@ def stacks(words: Sequence[str], environ: Mapping[str, str]) -> Show:
 def _ask(entry: JobEntry, what: str, option: str) -> dict[str, Any]:
     job = f"job {entry.number}"
     if not entry.lasts:
-        raise LaunchError("it has ended", job, f"mslaunch --status {entry.number} shows how, if it was detached")
+        shown = f"mslaunch --status {entry.number} shows how"
+        raise LaunchError("it has ended", job, "" if "foreground" in entry.facts else shown)
     try:
         answer = control_socket.ask(entry.folder, {"ask": what})
     except FileNotFoundError:
@@ -70,8 +72,9 @@ def _watch(entry: JobEntry, live: Any, text: Any) -> Show:
     try:
         with live(screen=False, auto_refresh=False) as screen:
             while True:
+                columns, lines = terminal_size.columns(1, 0), terminal_size.lines(1, _LINES) - 1
                 try:
-                    shown = _text(entry, _ask(entry, "top", "--top"), _columns(), _lines() - 1)
+                    shown = _text(entry, _ask(entry, "top", "--top"), columns, lines)
                 except LaunchError as error:
                     entry.reload()
                     if not shown or not entry.lasts:
@@ -86,20 +89,6 @@ def _watch(entry: JobEntry, live: Any, text: Any) -> Show:
         if not shown:
             raise
         return Show(f"job {entry.number} has ended", 0)
-
-
-def _columns() -> int:
-    try:
-        return os.get_terminal_size(1).columns if os.isatty(1) else 0
-    except OSError:
-        return 0
-
-
-def _lines() -> int:
-    try:
-        return os.get_terminal_size(1).lines or _LINES
-    except OSError:
-        return _LINES
 
 
 def _text(entry: JobEntry, answer: dict[str, Any], columns: int, lines: int = _ROWS) -> str:

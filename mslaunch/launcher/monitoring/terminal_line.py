@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 
 from mslaunch.faststd import TYPE_CHECKING
+from mslaunch.launcher.terminal_size import columns
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from mslaunch.runtime.loop import Loop, Timer
 
 ERASE = b"\r\x1b[K"
+_COLUMNS = 80  # of a terminal that does not tell
 PAUSE = 0.1  #: seconds from output to the next drawing, and between two
 TICK = 1.0  #: seconds after which the line is drawn again without output
 _HELD = 2.0  # seconds without a line from Ctrl-Z on, until which this process has been stopped
@@ -172,7 +174,7 @@ class TerminalLine:
 
     def draw(self) -> None:
         """Draw it, if it has changed and may be drawn."""
-        line = self._text()[: max(0, self._columns - 1)].encode("ascii", "replace")
+        line = self._text()[: max(0, columns(self._fd, _COLUMNS) - 1)].encode("ascii", "replace")
         if not line:
             self.erase()
         elif line != self._shown and self._may_draw:
@@ -205,13 +207,6 @@ class TerminalLine:
         self._device.overlay = None
         self._device.send(data)
         self._device.overlay = self
-
-    @property
-    def _columns(self) -> int:
-        try:
-            return os.get_terminal_size(self._fd).columns or 80
-        except OSError:
-            return 80
 
 
 def _is_ours(fd: int) -> bool:

@@ -197,10 +197,9 @@ class Console:
     @property
     def _width(self) -> int:
         """Columns of the terminal: a longer line could not be replaced."""
-        try:
-            return os.get_terminal_size(self._fd).columns or _COLUMNS
-        except OSError:
-            return _COLUMNS
+        from mslaunch.launcher import terminal_size
+
+        return terminal_size.columns(self._fd, _COLUMNS)
 
     def open_stdout(self, fd: int) -> OutputFd:
         """Standard output; the same device as standard error if it is one terminal, pipe or socket."""

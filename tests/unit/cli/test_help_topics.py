@@ -95,6 +95,14 @@ def test_names_in_topics_exist_and_words_are_unambiguous():
     assert len(words) == len(set(words)) and not set(words) & {*NAMES, "all"}
 
 
+def test_what_shows_a_job_is_found_from_the_screen():
+    screen, jobs = shown("--help"), shown("--help", "jobs")
+    assert all(f"--{name}" in screen for name in ("check", "top", "logs", "report"))
+    for name in ("detach", "status", "stop", "top", "stacks", "logs", "rerun"):
+        assert f"\n  --{name}" in jobs
+    assert "\n  --report" in shown("--help", "monitoring")
+
+
 @pytest.mark.parametrize("word", CATEGORIES)
 def test_the_categories_of_mpirun_are_topics(word):
     assert len(shown("--help", word, called="mpirun").splitlines()) > 5

@@ -13,6 +13,7 @@ import pytest
 
 from mslaunch.jobs import control_socket
 from mslaunch.jobs.private_folder import job_folder
+from mslaunch.runtime.loop import Loop
 
 
 @pytest.fixture
@@ -73,3 +74,29 @@ def test_nobody_is_an_error(tmp_path: Path) -> None:
     tmp_path.chmod(0o700)
     with pytest.raises(FileNotFoundError):
         control_socket.ask(str(tmp_path / "1"), {"ask": "top"})
+
+
+def _fails(question: dict[str, Any], answer: Any) -> None:
+    raise RuntimeError(f"no answer to {question['ask']}")
+
+
+def _has_no_json(question: dict[str, Any], answer: Any) -> None:
+    answer({"text": object()})
+
+
+@pytest.mark.parametrize("act", [_fails, _has_no_json])
+def test_a_question_that_cannot_be_answered_closes_its_client_only(tmp_path: Path, act: Any) -> None:
+    tmp_path.chmod(0o700)
+    folder = tmp_path / "1"
+    folder.mkdir(mode=0o700)
+    loop = Loop()
+    listener = control_socket.ControlSocket(loop, str(folder), act)
+    said: list[bytes] = []
+    with socket.socket(socket.AF_UNIX) as client, job_folder(str(folder)) as fd:
+        client.connect(f"/proc/self/fd/{fd}/control")
+        client.sendall(b'{"ask": "top"}\n')
+        loop.reader(client.fileno(), lambda: said.append(client.recv(100)))
+        loop.run(lambda: bool(said), 20)
+        loop.reader(client.fileno(), None)
+    assert said == [b""]
+    listener.close()

@@ -108,6 +108,49 @@ def test_lines_are_printed_when_they_have_ended(tmp_path: Path, follow: Any) -> 
     )
 
 
+def test_a_line_without_an_end_is_shown_in_pieces(tmp_path: Path, follow: Any, capfdbinary: Any) -> None:
+    (tmp_path / "0.out").write_text("x" * 200_000)
+    piece, shown = b"[0] " + b"x" * (1 << 16) + b"\n", []
+    rest = follow(lambda: shown.append(capfdbinary.readouterr().out), _write(tmp_path / "0.out", "\ny\n"))
+    assert shown == [piece * 3], "before it has ended"
+    assert rest == b"[0] " + b"x" * (200_000 - 3 * (1 << 16)) + b"\n[0] y\n"
+
+
+def test_a_piece_is_followed_by_no_empty_line(tmp_path: Path, follow: Any) -> None:
+    (tmp_path / "0.out").write_text("x" * (1 << 17))
+    assert follow(_write(tmp_path / "0.out", "\n")) == (b"[0] " + b"x" * (1 << 16) + b"\n") * 2
+
+
+def test_the_memory_for_a_line_without_an_end_is_bounded(tmp_path: Path) -> None:
+    with open(tmp_path / "0.out", "wb") as file:
+        file.truncate(256 << 20)
+    add(tmp_path, str(tmp_path), **END)
+    done = logs(tmp_path, "1", "-f", before="ulimit -v 200000; exec > /dev/null; ")
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_each_state_of_a_progress_bar_is_shown(tmp_path: Path, follow: Any, capfdbinary: Any) -> None:
+    bar, other, shown = tmp_path / "0.out", tmp_path / "1.out", []
+    bar.write_text("\r 1 %\r 2 %\r 3 %")
+    other.write_text("")
+    see = lambda: shown.append(capfdbinary.readouterr().out)  # noqa: E731
+    rest = follow(see, _write(other, "hello\r\n"), see, _write(bar, "\r\r\n4 %\r"), _write(bar, "\nend\r"))
+    assert shown[0] == b"[0]  1 %\r[0]  2 %\r"
+    assert shown[1] == b"\n[1] hello\r\n", "not over the bar of another rank"
+    assert rest == b"[0]  3 %\r\r\n[0] 4 %\r\n[0] end\r\n"
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7])
+def test_how_a_file_grows_changes_nothing(tmp_path: Path, size: int) -> None:
+    text = b"\ra\rb\r\r\n\n\r\nc\r\rd\re"
+    (tmp_path / "0.out").write_bytes(b"")
+    tail, shown = job_logs.Tail(str(tmp_path / "0.out"), b"> "), []
+    for end in range(size, len(text) + size, size):
+        (tmp_path / "0.out").write_bytes(text[:end])
+        shown += tail.pieces(end >= len(text))
+    assert shown == [b"> a\r", b"> b\r\r\n", b"> \n", b"> \r\n", b"> c\r\r", b"> d\r", b"> e\n"]
+
+
 def test_a_file_that_is_cut_or_replaced_is_read_from_its_begin(tmp_path: Path, follow: Any) -> None:
     file, other = tmp_path / "0.out", tmp_path / "other"
     file.write_text("first\n")

@@ -347,7 +347,8 @@ def test_status_and_stop_work_in_every_dialect(name: str, environ: dict[str, str
 
 
 def test_status_without_jobs(environ: dict[str, str]) -> None:
-    assert "no job was detached" in job_commands.status([], environ).text
+    expected = "no job runs here, and none that was detached has ended in the last 7 days"
+    assert job_commands.status([], environ).text == expected
 
 
 def test_status_lists_all_jobs(environ: dict[str, str]) -> None:
@@ -365,6 +366,19 @@ def test_status_lists_all_jobs(environ: dict[str, str]) -> None:
     assert rows[0][head.index("STARTED") :].startswith("01-01 "), "when it started, not since when it is in this state"
     assert rows[0].endswith("  4      -              mslaunch --detach 'a b'")
     assert rows[1].endswith(f"-      python net.py  {' '.join(long)}"), "not cut, for nobody knows how wide a file is"
+
+
+def test_a_job_of_many_lines_has_one_row(environ: dict[str, str]) -> None:
+    code = "import os\n\tprint(1)\r\v\x1b[2J"
+    add(environ, command=["mslaunch", "-n", "2", "python", "-c", code], program=f"python -c '{code}'", cwd="/a\nb")
+    add(environ, program="python net.py")
+    head, first, second = job_commands.status([], environ).text.splitlines()
+    one_line = r"import os\n\tprint(1)???[2J"
+    assert first.endswith(f"python -c '{one_line}'  mslaunch -n 2 python -c '{one_line}'") and "\t" not in first
+    assert second[head.index("PROGRAM") :].startswith("python net.py  ")
+    assert second.index("mslaunch") == first.index("mslaunch") == head.index("COMMAND")
+    shown = job_commands.status(["1"], environ).text.splitlines()
+    assert f"  command: mslaunch -n 2 python -c '{one_line}'" in shown and r"  directory: /a\nb" in shown
 
 
 @pytest.mark.parametrize("columns", [40, 80, 120, 400])
@@ -421,6 +435,7 @@ def test_an_unknown_job_is_an_error(act: Any, environ: dict[str, str]) -> None:
         with pytest.raises(LaunchError, match="there is no job") as caught:
             act([word], environ)
         assert "--status lists" in caught.value.todo
+        assert ("a job that was not detached is forgotten when it ends" in caught.value.todo) == word.isdigit()
     with pytest.raises(UsageError):
         act(["1", "2"], environ)
 
@@ -475,6 +490,23 @@ def test_stop_of_a_job_that_was_refused_meanwhile_reports_it(
     assert job_commands.stop(["1"], environ).text == "job 1 ended before anything was started"
 
 
+def test_stop_of_a_job_in_a_terminal_says_where_its_exit_code_is(
+    environ: dict[str, str], launcher: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = add(environ, process=process(launcher.pid), running=1.0, foreground=True)
+    shown = job_commands.status(["1"], environ).text
+    assert "running" in shown and "launcher's log" not in shown, "it has none"
+    wait = ProcessIdentity.wait
+
+    def late(asked: ProcessIdentity, seconds: float) -> bool:
+        entry.remove()
+        return wait(asked, seconds)
+
+    monkeypatch.setattr(ProcessIdentity, "wait", late)
+    expected = "job 1 has ended; its exit code was given to the command that started it"
+    assert job_commands.stop(["1"], environ).text == expected
+
+
 def test_a_registry_that_cannot_be_made_is_an_error(environ: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     nowhere = {"MSLAUNCH_JOBS": str(tmp_path / "file" / "jobs")}
@@ -499,6 +531,11 @@ def test_stop_waits_with_a_limit(environ: dict[str, str], monkeypatch: pytest.Mo
         with pytest.raises(LaunchError, match="has not done so yet") as caught:
             job_commands.stop(["1"], environ)
         assert caught.value.where == "job 1" and "second --stop 1" in caught.value.todo
+        assert "see /" in caught.value.todo
+        JobRegistry(environ).entries()[0].note(foreground=True)
+        with pytest.raises(LaunchError) as caught:
+            job_commands.stop(["1"], environ)
+        assert caught.value.todo == "a second --stop 1 ends it at once", "it has no log"
         child.kill()
 
 
