@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-_SECONDS = 10.0  # for facts
-_ROUND = messages.LINK_SECONDS + 2  # for a round of measurements
-_TRANSFER = 0.03  # seconds of a transfer
+_SECONDS = 10.0  # in which a host has to answer what it is asked for: facts, programs, a port
+_ROUND = messages.LINK_SECONDS + 2  # seconds in which it has to answer with a measurement
+_TRANSFER = 0.03  # seconds of data that a measurement sends
 _AGAIN = (0.15, 0.4)  # and of those that decide about an odd link: others may keep its hosts busy for a while
+_CONFIRMED = 4  # odd links of a host that are measured again
 _GIVEN_UP = 3  # links of a host that lead nowhere, after which its others are not tried
-_TEXT, _MANY = 1000, 256
-_MOST = 1 << 62
-_CONFIRMED = 4  # links of a host that are measured again
+_TEXT, _MANY = 1000, 256  # characters of a text of a host, and members of a list of it, that are kept
+_LARGEST = 1 << 62  # a number of a host that is larger counts as this
 
 
 class HostSurvey:
@@ -113,7 +113,7 @@ class HostSurvey:
                 listening = cleaned(messages.unpack_check(messages.LISTEN, messages.Listening, answer))
                 if listening.error:
                     self.deaf[name] = listening.error
-                elif 0 < listening.port < 1 << 16 and len(listening.token) == len(listening.proof) == 32:
+                elif 0 < listening.port < 1 << 16 and _is_secret(listening.token) and _is_secret(listening.proof):
                     self._listening[name] = listening
                 else:
                     raise WireError("it did not answer what it was asked for")
@@ -138,13 +138,15 @@ class HostSurvey:
         return made
 
     def _question(self, source: str, target: str, seconds: float) -> bytes:
-        """How `source` may reach `target`: at the addresses of its interfaces, and at that from which ssh came."""
+        """How `source` may reach `target`: at the addresses of its interfaces, and at that of our end of SSH.
+
+        `source` sees the launcher's host there, which may be the target.  So that host gets the token of each target.
+        """
         hello, own = self._agents[target].hello, self._agents[source].hello
         addresses = list(hello.addresses) if hello else []
         if own and own.seen_from:
             addresses.append(own.seen_from)
-        shared = {address for address in addresses if _is_loopback(address)}
-        others = [address for address in dict.fromkeys(addresses) if address not in shared]
+        others = [address for address in dict.fromkeys(addresses) if not _is_loopback(address)]
         listening = self._listening[target]
         question = messages.LinkQuestion(tuple(others), listening.port, listening.token, listening.proof, seconds)
         return messages.pack_check(messages.MEASURE, question)
@@ -201,7 +203,7 @@ def cleaned(record: T) -> T:
             return tuple(map(clean, value[:_MANY]))
         if isinstance(value, float):
             return min(max(value, -1e15), 1e15) if isfinite(value) else 0.0
-        return value if isinstance(value, bool) else min(max(value, -1), _MOST)
+        return value if isinstance(value, bool) else min(max(value, -1), _LARGEST)
 
     made = [clean(value, name == "todo") for name, value in zip(record._fields, record)]  # type: ignore[attr-defined,call-overload]
     return type(record)(*made)
@@ -220,6 +222,11 @@ def _small(plan: NodePlan) -> NodePlan:
     """A plan with the first rank of each program, and no services."""
     firsts = {rank.app: rank for rank in reversed(plan.ranks)}
     return plan._replace(ranks=tuple(sorted(firsts.values())), services=(), world=type(plan.world)())
+
+
+def _is_secret(word: str) -> bool:
+    """Whether it can be a token or a proof: other hosts send it, and shall send nothing else that a host has said."""
+    return len(word) == 32 and all(letter in "0123456789abcdef" for letter in word)
 
 
 def _is_loopback(address: str) -> bool:
