@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
+
 from mslaunch.errors import counted
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
-from mslaunch.preflight.check_records import Finding, on_host
+from mslaunch.preflight.check_records import Finding, copy_between, in_shell, on_host
 from mslaunch.preflight.host_findings import repair_group, repair_memlock, size
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ class _Odd(NamedTuple):
     value: str
     usual: str
     others: str  # where the usual value is: "n01", "7 hosts"
+    first: HostReport  # one of those
 
 
 def differences(reports: Sequence[HostReport]) -> Iterator[Finding]:
@@ -48,7 +51,7 @@ def _odd(reports: Sequence[HostReport], value: Callable[[HostReport], str]) -> I
     usual, others = _usual(values)
     for report, word in values:
         if word != usual:
-            yield _Odd(report, word, usual, others)
+            yield _Odd(report, word, usual, others, next(one for one, said in values if said == usual))
 
 
 def _usual(values: Sequence[tuple[HostReport, str]]) -> tuple[str, str]:
@@ -104,7 +107,7 @@ def _same_names(reports: Sequence[HostReport]) -> Iterator[Finding]:
         if other is not report and other.facts and other.facts.machine != report.facts.machine:
             name = report.facts.hostname
             what = f"it calls itself {name!r}, as {other.name} does; programs that count the ranks of a host take both "
-            command = on_host(report.node, f"sudo hostnamectl set-hostname {report.name}")
+            command = on_host(report.node, in_shell("sudo", "hostnamectl", "set-hostname", report.name))
             yield Finding((report.name,), "host name", what + "for one", (command,))
 
 
@@ -168,7 +171,7 @@ def _of_program(reports: Sequence[HostReport], app: int) -> Iterator[Finding]:
     for odd in _odd(reports, python):
         path = _path(program(odd.report))
         what = f"the interpreter is Python {odd.value}, on {odd.others} it is {odd.usual} ({path})"
-        repair = on_host(odd.report.node, f"{path} --version"), "name one that all hosts have, by its path"
+        repair = on_host(odd.report.node, in_shell(path, "--version")), "name one that all hosts have, by its path"
         yield Finding((odd.report.name,), "interpreter", what, repair)
 
     def digest(report: HostReport) -> str:
@@ -176,10 +179,15 @@ def _of_program(reports: Sequence[HostReport], app: int) -> Iterator[Finding]:
         return found.digest if found and (found.script or not found.path.startswith(_OF_SYSTEM)) else ""
 
     for odd in _odd(reports, digest):
-        found = program(odd.report)
-        name = found.script or found.path if found else ""
-        what = f"{name} differs from that on {odd.others}"
-        repair = on_host(odd.report.node, f"cksum {name}"), f"copy it there from {odd.others}"
+        here, there = program(odd.report), program(odd.first)
+        assert here and there
+        what = f"{here.script or here.path} differs from that on {odd.others}"
+        # each path as its own host says it: none shall choose which file of another is copied
+        source, target = _file_of(there), _file_of(here)
+        repair = (
+            on_host(odd.report.node, in_shell("cksum", target)),
+            copy_between(odd.first.node, source, odd.report.node, target),
+        )
         yield Finding((odd.report.name,), "program", what, repair)
     yield from _packages(reports, app, program)
 
@@ -216,6 +224,11 @@ def _packages(
                 yield Finding((report.name,), "package", what, repair or (todo,))
 
 
+def _file_of(program: ProgramFacts) -> str:
+    """The script, or the program, by its whole path."""
+    return os.path.join(program.wdir, program.script) if program.script else program.path
+
+
 def _package_of(program: ProgramFacts, name: str) -> str:
     """What pip calls the package that has a module of a host; "": not known."""
     return dict(zip(program.modules, program.packages)).get(name, "")
@@ -223,13 +236,11 @@ def _package_of(program: ProgramFacts, name: str) -> str:
 
 def _install(report: HostReport, program: ProgramFacts, package: str, version: str) -> tuple[str, ...]:
     """The command that installs a package; none if it is not known for certain.  Other hosts have said its words."""
-    import shlex
-
     if not (_plain(package) and _plain(version, "+!")):
         return ()
     named = program.path.rpartition("/")[2].startswith(("python", "pypy"))
     python = program.path if named else f"{program.prefix}/bin/python3"
-    return (on_host(report.node, f"{shlex.quote(python)} -m pip install {package}=={version}"),)
+    return (on_host(report.node, in_shell(python, "-m", "pip", "install", f"{package}=={version}")),)
 
 
 def _plain(word: str, more: str = "") -> bool:

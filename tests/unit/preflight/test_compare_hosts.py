@@ -106,6 +106,24 @@ def test_the_path_of_an_interpreter_is_one_word() -> None:
     assert "\"'/a b/python3' -m pip" in todo
 
 
+def test_a_script_that_differs_is_copied_from_a_host_that_has_the_usual_one() -> None:
+    odd = program(digest="11 abd", wdir="/my work")
+    ((hosts, _, what, todo),) = found(*others(), report("n01", programs=[odd]))
+    assert (hosts, what) == (("n01",), "train.py differs from that on 3 hosts")
+    assert todo.splitlines() == [
+        """ssh n01 "cksum '/my work/train.py'\"""",
+        "scp -p -3 n02:/work/train.py 'n01:/my work/train.py'",
+    ]
+
+
+@pytest.mark.parametrize("changed", [{"path": "/a; reboot", "python": "3.9"}, {"script": "a; reboot", "digest": "x"}])
+def test_what_a_host_says_is_one_word_of_a_command(changed: dict[str, str]) -> None:
+    one = report("n01", programs=[program(**changed)])
+    ((_, _, _, todo),) = found(*others(), one._replace(node=one.node._replace(local=True)))
+    assert all("; reboot'" in line for line in todo.splitlines() if "reboot" in line)
+    assert "reboot" in todo
+
+
 def test_programs_of_the_system_may_differ() -> None:
     binary = program(path="/usr/bin/hostname", script="", python="", digest="1 a", modules=(), versions=())
     assert found(report("n01", programs=[binary]), report("n02", programs=[binary._replace(digest="1 b")])) == []
