@@ -7,7 +7,7 @@ import os
 from mslaunch.errors import counted
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 from mslaunch.preflight.check_records import Finding, copy_between, in_shell, on_host
-from mslaunch.preflight.host_findings import repair_group, repair_memlock, size
+from mslaunch.preflight.host_findings import devices_of, repair_group, repair_memlock, size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 _CLOCK = 1.0  # seconds
 _OF_SYSTEM = ("/usr/", "/bin/", "/sbin/")  # programs that may well differ between systems
 _MISSING = "-"  # a version: there is no such module
+_NO_VERSION = "without a version"
+_NO_LIMIT = "no such limit"
 HERE = "this host"
 
 
@@ -29,6 +31,11 @@ class _Odd(NamedTuple):
     usual: str
     others: str  # where the usual value is: "n01", "7 hosts"
     first: HostReport  # one of those
+
+    @property
+    def have(self) -> str:
+        """`n01 has`, `7 hosts have`."""
+        return f"{self.others} {'has' if self.others == self.first.name else 'have'}"
 
 
 def differences(reports: Sequence[HostReport]) -> Iterator[Finding]:
@@ -69,17 +76,16 @@ def _clocks(reports: Sequence[HostReport]) -> Iterator[Finding]:
     usual = offsets[(len(offsets) - 1) // 2]
     command = "sudo chronyc makestep || sudo timedatectl set-ntp true"
     if abs(usual) > _CLOCK and not any(report.node.local for report in reports):
-        how = _ahead(-usual)
-        yield Finding((HERE,), "clock", f"its clock is {how} of that of the hosts", (command,))
+        yield Finding((HERE,), "clock", f"its clock is {_ahead(-usual)} those of the hosts", (command,))
     for report in reports:
         if abs(report.offset - usual) > _CLOCK + report.doubt:
-            what = f"its clock is {_ahead(report.offset - usual)} of the others"
+            what = f"its clock is {_ahead(report.offset - usual)} the others"
             yield Finding((report.name,), "clock", what, (on_host(report.node, command),))
 
 
 def _ahead(seconds: float) -> str:
     amount = f"{abs(seconds):.1f} s" if abs(seconds) < 600 else f"{abs(seconds) / 60:.0f} min"
-    return f"{amount} {'ahead' if seconds > 0 else 'behind'}"
+    return f"{amount} {'ahead of' if seconds > 0 else 'behind'}"
 
 
 def _same_machine(reports: Sequence[HostReport]) -> Iterator[Finding]:
@@ -118,7 +124,7 @@ def _limits(reports: Sequence[HostReport]) -> Iterator[Finding]:
     for odd in _odd(reports, locked):
         value, usual = int(odd.value), int(odd.usual)
         if value >= 0 and (usual < 0 or value < usual) and not _pins(odd.report):
-            what = f"{size(value)} of memory can be locked (ulimit -l), on {odd.others} {_amount(usual)}"
+            what = f"{size(value)} of memory can be locked (ulimit -l); {odd.have} {_amount(usual)}"
             yield Finding((odd.report.name,), "memlock", what, repair_memlock(odd.report))
 
     def memory(report: HostReport) -> str:
@@ -128,7 +134,7 @@ def _limits(reports: Sequence[HostReport]) -> Iterator[Finding]:
     for odd in _odd(reports, memory):
         value, usual = int(odd.value), int(odd.usual)
         if value >= 0 and (usual < 0 or value < usual):
-            what = f"its control group is limited to {size(value)} of memory, on {odd.others} {_amount(usual)}"
+            what = f"its control group allows {size(value)} of memory; {odd.have} {_amount(usual)}"
             yield Finding((odd.report.name,), "cgroup", what, repair_group(odd.report))
 
     def cpus(report: HostReport) -> str:
@@ -137,8 +143,8 @@ def _limits(reports: Sequence[HostReport]) -> Iterator[Finding]:
 
     for odd in _odd(reports, cpus):
         if float(odd.value) >= 0 and not 0 <= float(odd.usual) <= float(odd.value):
-            usually = f"to {odd.usual}" if float(odd.usual) >= 0 else "not limited"
-            what = f"its control group is limited to {odd.value} cpus, on {odd.others} {usually}"
+            usually = f"a limit of {odd.usual}" if float(odd.usual) >= 0 else _NO_LIMIT
+            what = f"its control group allows {odd.value} {'cpu' if odd.value == '1' else 'cpus'}; {odd.have} {usually}"
             yield Finding((odd.report.name,), "cgroup", what, (on_host(odd.report.node, "cat /proc/self/cgroup"),))
 
 
@@ -148,12 +154,15 @@ def _pins(report: HostReport) -> bool:
 
 
 def _amount(count: int) -> str:
-    return "there is no limit" if count < 0 else f"it is {size(count)}"
+    return _NO_LIMIT if count < 0 else f"a limit of {size(count)}"
 
 
 def _devices(reports: Sequence[HostReport]) -> Iterator[Finding]:
-    for odd in _odd(reports, lambda report: ", ".join(report.facts.devices) or "none" if report.facts else ""):
-        what = f"its accelerators are {odd.value}, on {odd.others} they are {odd.usual}"
+    def having(report: HostReport) -> str:
+        return devices_of(report.facts) or "no accelerator" if report.facts else ""
+
+    for odd in _odd(reports, having):
+        what = f"it has {odd.value}; {odd.have} {odd.usual}"
         command = on_host(odd.report.node, "nvidia-smi -L; npu-smi info -l; dmesg | tail")
         yield Finding((odd.report.name,), "devices", what, (command,))
 
@@ -170,7 +179,7 @@ def _of_program(reports: Sequence[HostReport], app: int) -> Iterator[Finding]:
 
     for odd in _odd(reports, python):
         path = _path(program(odd.report))
-        what = f"the interpreter is Python {odd.value}, on {odd.others} it is {odd.usual} ({path})"
+        what = f"the interpreter {path} is Python {odd.value} here and {odd.usual} on {odd.others}"
         repair = on_host(odd.report.node, in_shell(path, "--version")), "name one that all hosts have, by its path"
         yield Finding((odd.report.name,), "interpreter", what, repair)
 
@@ -208,7 +217,7 @@ def _packages(
         missing = [report for report in asked if version(report) == f"v{_MISSING}"]
         having = [report for report in asked if version(report) != f"v{_MISSING}"]
         if not having:
-            what = f"the package {name!r} that the program imports is missing"
+            what = f"package {name!r} that the program imports is missing"
             for report in missing:
                 yield Finding((report.name,), "package", what, (f"install the package that has the module {name!r}",))
             continue
@@ -217,8 +226,8 @@ def _packages(
         package = next(filter(None, known), "")
         for report in asked:
             if version(report) != usual:
-                there = "missing" if report in missing else version(report)[1:] or "a file"
-                what = f"the package {name!r} is {there}, on {others} it is {usual[1:] or 'a file'}"
+                there = "missing" if report in missing else version(report)[1:] or _NO_VERSION
+                what = f"package {name!r} is {there} here and {usual[1:] or _NO_VERSION} on {others}"
                 repair = _install(report, found[report.name], package, usual[1:])
                 todo = f"bring the module {name!r} there as it is on {others}"
                 yield Finding((report.name,), "package", what, repair or (todo,))
@@ -253,6 +262,6 @@ def _path(program: ProgramFacts | None) -> str:
 
 
 def summary_of(reports: Sequence[HostReport]) -> str:
-    """`8 hosts`, with the ranks that they would get."""
+    """`on 8 hosts`, or `for 16 ranks on 8 hosts` if they would get some."""
     ranks = sum(report.ranks for report in reports)
-    return f"{counted(len(reports), 'host')}" + (f" with {counted(ranks, 'rank')}" if ranks else "")
+    return (f"for {counted(ranks, 'rank')} " if ranks else "") + f"on {counted(len(reports), 'host')}"

@@ -150,15 +150,17 @@ def _of_devices(report: HostReport, facts: HostFacts, request: Request) -> Itera
         what = "it has no device of NVIDIA, Ascend, AMD or Intel (--devices-per-rank, --devices)"
         yield _found(report, "devices", what, command)
     elif each and most < ranks * each:
-        what = f"{_some(facts)} {'is' if most == 1 else 'are'} too few for {counted(ranks, 'rank')} with {each} each"
+        what = (
+            f"{devices_of(facts)} {'is' if most == 1 else 'are'} too few for {counted(ranks, 'rank')} with {each} each"
+        )
         yield _found(report, "devices", what, command, "or give it fewer ranks: its slots= in the hostfile, or -N")
     elif counts and not request.devices.asked and ranks > most and any(one.python for one in report.programs):
-        what = f"{counted(ranks, 'rank')} would share {_some(facts)}"
+        what = f"{counted(ranks, 'rank')} would share {devices_of(facts)}"
         yield _found(report, "devices", what, f"-N {most} gives each a device of its own", command)
 
 
-def _some(facts: HostFacts) -> str:
-    """`8 NVIDIA devices`."""
+def devices_of(facts: HostFacts) -> str:
+    """`8 NVIDIA devices`; "": none."""
     rows = [row.rpartition(" ")[::2] for row in facts.devices]
     return " and ".join(counted(int(count), f"{kind} device") for kind, count in rows if count.isdecimal())
 

@@ -85,7 +85,7 @@ def test_ctrl_c_while_it_runs(start: Any, tmp_path: Path) -> None:
 def test_check_finds_nothing_of_what_works(launch: Any, tmp_path: Path) -> None:
     ended = launch("--check", "-n", 2, "touch", tmp_path / "started")
     assert (ended.code, ended.err, (tmp_path / "started").exists()) == (0, "", False)
-    assert ended.out.decode().startswith("mslaunch: nothing was found that would keep 1 host with 2 ranks from running")
+    assert ended.out.decode().startswith("mslaunch: no problem found for 2 ranks on 1 host")
     assert len(ended.out.splitlines()) == 1
 
 
