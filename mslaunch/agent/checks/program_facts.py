@@ -164,8 +164,8 @@ def _look(
     if kind == "file":
         whole = os.path.join(app.wdir, script)
         if not os.path.exists(whole):
-            error = LaunchError(f"the script {script!r} does not exist", todo=f"looked at {whole}")
-            return _wrong(facts, PROGRAM, error, whole), None
+            gone = LaunchError(f"the script {script!r} does not exist", todo=f"looked at {whole}")
+            return _wrong(facts, PROGRAM, gone, whole), None
         facts = facts._replace(script=script, digest=_digest(whole))
         folder, names = os.path.dirname(whole), imported_names(head_of(whole, _DIGESTED))
     elif kind == "module":
