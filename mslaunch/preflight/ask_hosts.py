@@ -18,7 +18,7 @@ from mslaunch.protocol import check_messages as messages
 from mslaunch.protocol.control import pack_plan
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from typing import Any, TypeVar
 
     from mslaunch.datamodel.node_plan import NodePlan
@@ -84,21 +84,27 @@ class HostSurvey:
 
         return _answered(reports, answers, errors, with_programs)
 
-    def links(self, names: Sequence[str], draw: Callable[[int], int]) -> tuple[list[LinkReport], int]:
-        """Measurements between hosts, and in how many rounds; odd ones are measured a second time."""
+    def links(
+        self, names: Sequence[str], draw: Callable[[int], int], told: Callable[[str], None] = lambda text: None
+    ) -> tuple[list[LinkReport], int]:
+        """Measurements between hosts, and in how many rounds; odd ones are measured again.  `told` hears of it."""
         asked = {self._agents[name]: messages.pack_check(messages.LISTEN) for name in names if name in self._agents}
         if len(asked) < 2:
             return [], 0
         self._listen(asked)
         rounds = rounds_of([name for name in names if name in self._listening], draw)
         nowhere = _Nowhere()
-        found = [report for pairs in rounds for report in self._measure(pairs, _TRANSFER, nowhere)]
+        counting = "measuring links, {} of {}"
+        found = [
+            report for pairs in _counted(rounds, told, counting) for report in self._measure(pairs, _TRANSFER, nowhere)
+        ]
         norm = norm_of(found)
+        again_counting = "measuring odd links again, {} of {}"
         for seconds in _AGAIN:
             doubtful = [(one.source, one.target) for one in worst_first(found, norm)]
             again = [
                 report
-                for pairs in apart(few_of_each(doubtful, _CONFIRMED))
+                for pairs in _counted(apart(few_of_each(doubtful, _CONFIRMED)), told, again_counting)
                 for report in self._measure(pairs, seconds, nowhere)
             ]
             found = settled(found, again, norm)
@@ -150,6 +156,18 @@ class HostSurvey:
         listening = self._listening[target]
         question = messages.LinkQuestion(tuple(others), listening.port, listening.token, listening.proof, seconds)
         return messages.pack_check(messages.MEASURE, question)
+
+
+def _counted(
+    rounds: Sequence[Sequence[tuple[str, str]]], told: Callable[[str], None], text: str
+) -> Iterator[Sequence[tuple[str, str]]]:
+    """The rounds one by one; `told` gets the text with the number of links so far, of both ways, and of all."""
+    total = len({frozenset(pair) for pairs in rounds for pair in pairs})
+    done: set[frozenset[str]] = set()
+    for pairs in rounds:
+        told(text.format(len(done), total))
+        yield pairs
+        done.update(map(frozenset, pairs))
 
 
 def _answered(

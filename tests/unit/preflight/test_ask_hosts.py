@@ -55,7 +55,9 @@ def test_hosts_that_cannot_listen_are_told_and_the_others_measured() -> None:
     agents: Any = [Agent(name) for name in answers]
     survey = HostSurvey(agents, lambda until, seconds: None)
     survey.questions = Questions(answers)  # type: ignore[assignment]
-    links, _ = survey.links(list(answers), lambda most: 0)
+    told: list[str] = []
+    links, _ = survey.links(list(answers), lambda most: 0, told.append)
+    assert told == ["measuring links, 0 of 1", "measuring links, 1 of 1"]  # two ways
     assert {(one.source, one.target) for one in links} == {("n01", "n02"), ("n02", "n01")}
     assert survey.deaf == {
         "n03": "it cannot listen at any port: Too many open files",
