@@ -25,14 +25,6 @@ _FILES = 1000  # that can be made on a file system
 _MEMORY = 64 * MIB  # for a rank: a Python with NumPy takes as much
 _DESCRIPTORS = 1024  # what every system grants; torch, JAX and data loaders use more than any older default
 _PINNED = 64 * MIB  # memory that RDMA registers, at the least
-#: a word in the text of an error -> the check that has failed; the first that fits counts
-_CHECKS = (
-    ("no address", "name"),
-    ("host key", "host key"),
-    ("authentication", "login"),
-    ("account", "login"),
-    ("python", "python3"),
-)
 
 
 def of_host(report: HostReport, request: Request) -> Iterator[Finding]:
@@ -56,9 +48,7 @@ def _found(report: HostReport, check: str, what: str, *repair: str) -> Finding:
 
 
 def _unreached(report: HostReport, error: LaunchError) -> Finding:
-    small = error.what.lower()
-    check = next((check for word, check in _CHECKS if word in small), "connection")
-    return _found(report, check, error.what, *error.todo.splitlines())
+    return _found(report, getattr(error, "check", "connection"), error.what, *error.todo.splitlines())
 
 
 def _of_limits(report: HostReport, facts: HostFacts) -> Iterator[Finding]:

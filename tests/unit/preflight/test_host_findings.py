@@ -11,11 +11,15 @@ from hypothesis import example, given
 
 from mslaunch.datamodel.jobmap import Node
 from mslaunch.datamodel.request import AppContext, DevicePolicy, Request
-from mslaunch.errors import LinkError
+from mslaunch.errors import LaunchError, LinkError
 from mslaunch.preflight.ask_hosts import cleaned
 from mslaunch.preflight.check_records import HostReport, copy_between, copy_to, on_host
 from mslaunch.preflight.host_findings import MIB, of_host, size
 from mslaunch.protocol.check_messages import HostFacts, ProgramFacts
+from mslaunch.transport.batch_tasks import NoPythonError
+from mslaunch.transport.ssh.authenticate import LoginError
+from mslaunch.transport.ssh.host_key_rules import HostKeyError
+from mslaunch.transport.ssh.tcp_and_proxy import NoAddressError
 
 
 def found(one: HostReport, request: Request = REQUEST) -> list[tuple[str, str, str]]:
@@ -108,17 +112,20 @@ def test_a_path_of_a_host_is_one_word_of_a_command(changed: dict[str, Any]) -> N
 
 
 @pytest.mark.parametrize(
-    ("what", "check"),
+    ("kind", "what", "check"),
     [
-        ("the name n9 has no address: unknown", "name"),
-        ("its host key has CHANGED", "host key"),
-        ("authentication: no key was accepted", "login"),
-        ("it has no Python that the agent could run with", "python3"),
-        ("no answer to TCP within 3 s", "connection"),
+        (NoAddressError, "the name n9 has no address: unknown", "name"),
+        (HostKeyError, "its host key has CHANGED", "host key"),
+        (LoginError, "authentication: no key was accepted", "login"),
+        (NoPythonError, "execve(): /opt/py: No such file or directory", "python3"),
+        (LinkError, "no answer to TCP within 3 s", "connection"),
+        (LinkError, "python-gpu1 port 22: Connection refused", "connection"),
+        (LaunchError, "it did not answer, has no address, no account and no host key", "connection"),
     ],
 )
-def test_hosts_that_cannot_be_reached(what: str, check: str) -> None:
-    error = LinkError(what, "n9", "first line\nsecond line")
+def test_hosts_that_cannot_be_reached(kind: type[LaunchError], what: str, check: str) -> None:
+    """The check is that of the kind of the error, whatever its words are."""
+    error = kind(what, "n9", "first line\nsecond line")
     assert found(HostReport(Node("n9", 1, ""), error=error)) == [(check, what, "first line\nsecond line")]
 
 
