@@ -18,7 +18,7 @@ from mslaunch.protocol import check_messages as messages
 from mslaunch.protocol.control import pack_plan
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from typing import Any, TypeVar
 
     from mslaunch.datamodel.node_plan import NodePlan
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-_SECONDS = 10.0  # for facts
-_ROUND = messages.LINK_SECONDS + 2  # for a round of measurements
-_TRANSFER = 0.03  # seconds of a transfer
+_SECONDS = 10.0  # in which a host has to answer what it is asked for: facts, programs, a port
+_ROUND = messages.LINK_SECONDS + 2  # seconds in which it has to answer with a measurement
+_TRANSFER = 0.03  # seconds of data that a measurement sends
 _AGAIN = (0.15, 0.4)  # and of those that decide about an odd link: others may keep its hosts busy for a while
+_CONFIRMED = 4  # odd links of a host that are measured again
 _GIVEN_UP = 3  # links of a host that lead nowhere, after which its others are not tried
-_TEXT, _MANY = 1000, 256
-_MOST = 1 << 62
-_CONFIRMED = 4  # links of a host that are measured again
+_TEXT, _MANY = 1000, 256  # characters of a text of a host, and members of a list of it, that are kept
+_LARGEST = 1 << 62  # a number of a host that is larger counts as this
 
 
 class HostSurvey:
@@ -84,21 +84,27 @@ class HostSurvey:
 
         return _answered(reports, answers, errors, with_programs)
 
-    def links(self, names: Sequence[str], draw: Callable[[int], int]) -> tuple[list[LinkReport], int]:
-        """Measurements between hosts, and in how many rounds; odd ones are measured a second time."""
+    def links(
+        self, names: Sequence[str], draw: Callable[[int], int], told: Callable[[str], None] = lambda text: None
+    ) -> tuple[list[LinkReport], int]:
+        """Measurements between hosts, and in how many rounds; odd ones are measured again.  `told` hears of it."""
         asked = {self._agents[name]: messages.pack_check(messages.LISTEN) for name in names if name in self._agents}
         if len(asked) < 2:
             return [], 0
         self._listen(asked)
         rounds = rounds_of([name for name in names if name in self._listening], draw)
         nowhere = _Nowhere()
-        found = [report for pairs in rounds for report in self._measure(pairs, _TRANSFER, nowhere)]
+        counting = "measuring links, {} of {}"
+        found = [
+            report for pairs in _counted(rounds, told, counting) for report in self._measure(pairs, _TRANSFER, nowhere)
+        ]
         norm = norm_of(found)
+        again_counting = "measuring odd links again, {} of {}"
         for seconds in _AGAIN:
             doubtful = [(one.source, one.target) for one in worst_first(found, norm)]
             again = [
                 report
-                for pairs in apart(few_of_each(doubtful, _CONFIRMED))
+                for pairs in _counted(apart(few_of_each(doubtful, _CONFIRMED)), told, again_counting)
                 for report in self._measure(pairs, seconds, nowhere)
             ]
             found = settled(found, again, norm)
@@ -113,7 +119,7 @@ class HostSurvey:
                 listening = cleaned(messages.unpack_check(messages.LISTEN, messages.Listening, answer))
                 if listening.error:
                     self.deaf[name] = listening.error
-                elif 0 < listening.port < 1 << 16 and len(listening.token) == len(listening.proof) == 32:
+                elif 0 < listening.port < 1 << 16 and _is_secret(listening.token) and _is_secret(listening.proof):
                     self._listening[name] = listening
                 else:
                     raise WireError("it did not answer what it was asked for")
@@ -138,16 +144,30 @@ class HostSurvey:
         return made
 
     def _question(self, source: str, target: str, seconds: float) -> bytes:
-        """How `source` may reach `target`: at the addresses of its interfaces, and at that from which ssh came."""
+        """How `source` may reach `target`: at the addresses of its interfaces, and at that of our end of SSH.
+
+        `source` sees the launcher's host there, which may be the target.  So that host gets the token of each target.
+        """
         hello, own = self._agents[target].hello, self._agents[source].hello
         addresses = list(hello.addresses) if hello else []
         if own and own.seen_from:
             addresses.append(own.seen_from)
-        shared = {address for address in addresses if _is_loopback(address)}
-        others = [address for address in dict.fromkeys(addresses) if address not in shared]
+        others = [address for address in dict.fromkeys(addresses) if not _is_loopback(address)]
         listening = self._listening[target]
         question = messages.LinkQuestion(tuple(others), listening.port, listening.token, listening.proof, seconds)
         return messages.pack_check(messages.MEASURE, question)
+
+
+def _counted(
+    rounds: Sequence[Sequence[tuple[str, str]]], told: Callable[[str], None], text: str
+) -> Iterator[Sequence[tuple[str, str]]]:
+    """The rounds one by one; `told` gets the text with the number of links so far, of both ways, and of all."""
+    total = len({frozenset(pair) for pairs in rounds for pair in pairs})
+    done: set[frozenset[str]] = set()
+    for pairs in rounds:
+        told(text.format(len(done), total))
+        yield pairs
+        done.update(map(frozenset, pairs))
 
 
 def _answered(
@@ -201,7 +221,7 @@ def cleaned(record: T) -> T:
             return tuple(map(clean, value[:_MANY]))
         if isinstance(value, float):
             return min(max(value, -1e15), 1e15) if isfinite(value) else 0.0
-        return value if isinstance(value, bool) else min(max(value, -1), _MOST)
+        return value if isinstance(value, bool) else min(max(value, -1), _LARGEST)
 
     made = [clean(value, name == "todo") for name, value in zip(record._fields, record)]  # type: ignore[attr-defined,call-overload]
     return type(record)(*made)
@@ -220,6 +240,11 @@ def _small(plan: NodePlan) -> NodePlan:
     """A plan with the first rank of each program, and no services."""
     firsts = {rank.app: rank for rank in reversed(plan.ranks)}
     return plan._replace(ranks=tuple(sorted(firsts.values())), services=(), world=type(plan.world)())
+
+
+def _is_secret(word: str) -> bool:
+    """Whether it can be a token or a proof: other hosts send it, and shall send nothing else that a host has said."""
+    return len(word) == 32 and all(letter in "0123456789abcdef" for letter in word)
 
 
 def _is_loopback(address: str) -> bool:

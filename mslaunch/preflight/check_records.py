@@ -57,13 +57,37 @@ def on_host(node: Node, command: str) -> str:
     return f"{shlex.join(words)} {_quoted(command)}"
 
 
-def copy_to(node: Node, path: str) -> str:
-    """A command line that copies a file of this host to the same place on a node."""
+def copy_between(source: Node, path: str, target: Node, place: str) -> str:
+    """A command line that copies a file of one node to a place on another, by way of this host."""
     import shlex
 
+    remote = [node for node in (source, target) if not node.local]
+    ports = {node.port for node in remote}
+    urls = len(ports) > 1  # scp takes one port for all, or one in each address
+    port = ports.pop() if len(ports) == 1 else None
+    words = ["scp", "-p", *(["-3"] if len(remote) > 1 else ()), *(["-P", str(port)] if port else ())]
+    return shlex.join([*words, _at(source, path, urls), _at(target, place, urls)])
+
+
+def copy_to(node: Node, path: str) -> str:
+    """A command line that copies a file of this host to the same place on a node."""
+    return copy_between(node._replace(local=True), path, node, path)
+
+
+def _at(node: Node, path: str, urls: bool) -> str:
+    """A file as scp names it."""
+    if node.local:
+        return path
     host = f"[{node.called}]" if ":" in node.called else node.called
-    words = ["scp", "-p", *(["-P", str(node.port)] if node.port else ()), path]
-    return shlex.join([*words, f"{node.user}@{host}:{path}" if node.user else f"{host}:{path}"])
+    host = f"{node.user}@{host}" if node.user else host
+    return f"scp://{host}{f':{node.port}' if node.port else ''}/{path}" if urls else f"{host}:{path}"
+
+
+def in_shell(*words: str) -> str:
+    """A command with words of a host: nothing in them is more than a part of a word to a shell."""
+    import shlex
+
+    return shlex.join(words)
 
 
 def _quoted(command: str) -> str:

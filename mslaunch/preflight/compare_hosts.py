@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
+
 from mslaunch.errors import counted
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
-from mslaunch.preflight.check_records import Finding, on_host
-from mslaunch.preflight.host_findings import repair_group, repair_memlock, size
+from mslaunch.preflight.check_records import Finding, copy_between, in_shell, on_host
+from mslaunch.preflight.host_findings import devices_of, repair_group, repair_memlock, size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
 _CLOCK = 1.0  # seconds
 _OF_SYSTEM = ("/usr/", "/bin/", "/sbin/")  # programs that may well differ between systems
 _MISSING = "-"  # a version: there is no such module
+_NO_VERSION = "without a version"
+_NO_LIMIT = "no such limit"
 HERE = "this host"
 
 
@@ -26,6 +30,12 @@ class _Odd(NamedTuple):
     value: str
     usual: str
     others: str  # where the usual value is: "n01", "7 hosts"
+    first: HostReport  # one of those
+
+    @property
+    def have(self) -> str:
+        """`n01 has`, `7 hosts have`."""
+        return f"{self.others} {'has' if self.others == self.first.name else 'have'}"
 
 
 def differences(reports: Sequence[HostReport]) -> Iterator[Finding]:
@@ -48,7 +58,7 @@ def _odd(reports: Sequence[HostReport], value: Callable[[HostReport], str]) -> I
     usual, others = _usual(values)
     for report, word in values:
         if word != usual:
-            yield _Odd(report, word, usual, others)
+            yield _Odd(report, word, usual, others, next(one for one, said in values if said == usual))
 
 
 def _usual(values: Sequence[tuple[HostReport, str]]) -> tuple[str, str]:
@@ -66,17 +76,16 @@ def _clocks(reports: Sequence[HostReport]) -> Iterator[Finding]:
     usual = offsets[(len(offsets) - 1) // 2]
     command = "sudo chronyc makestep || sudo timedatectl set-ntp true"
     if abs(usual) > _CLOCK and not any(report.node.local for report in reports):
-        how = _ahead(-usual)
-        yield Finding((HERE,), "clock", f"its clock is {how} of that of the hosts", (command,))
+        yield Finding((HERE,), "clock", f"its clock is {_ahead(-usual)} those of the hosts", (command,))
     for report in reports:
         if abs(report.offset - usual) > _CLOCK + report.doubt:
-            what = f"its clock is {_ahead(report.offset - usual)} of the others"
+            what = f"its clock is {_ahead(report.offset - usual)} the others"
             yield Finding((report.name,), "clock", what, (on_host(report.node, command),))
 
 
 def _ahead(seconds: float) -> str:
     amount = f"{abs(seconds):.1f} s" if abs(seconds) < 600 else f"{abs(seconds) / 60:.0f} min"
-    return f"{amount} {'ahead' if seconds > 0 else 'behind'}"
+    return f"{amount} {'ahead of' if seconds > 0 else 'behind'}"
 
 
 def _same_machine(reports: Sequence[HostReport]) -> Iterator[Finding]:
@@ -104,7 +113,7 @@ def _same_names(reports: Sequence[HostReport]) -> Iterator[Finding]:
         if other is not report and other.facts and other.facts.machine != report.facts.machine:
             name = report.facts.hostname
             what = f"it calls itself {name!r}, as {other.name} does; programs that count the ranks of a host take both "
-            command = on_host(report.node, f"sudo hostnamectl set-hostname {report.name}")
+            command = on_host(report.node, in_shell("sudo", "hostnamectl", "set-hostname", report.name))
             yield Finding((report.name,), "host name", what + "for one", (command,))
 
 
@@ -115,7 +124,7 @@ def _limits(reports: Sequence[HostReport]) -> Iterator[Finding]:
     for odd in _odd(reports, locked):
         value, usual = int(odd.value), int(odd.usual)
         if value >= 0 and (usual < 0 or value < usual) and not _pins(odd.report):
-            what = f"{size(value)} of memory can be locked (ulimit -l), on {odd.others} {_amount(usual)}"
+            what = f"{size(value)} of memory can be locked (ulimit -l); {odd.have} {_amount(usual)}"
             yield Finding((odd.report.name,), "memlock", what, repair_memlock(odd.report))
 
     def memory(report: HostReport) -> str:
@@ -125,7 +134,7 @@ def _limits(reports: Sequence[HostReport]) -> Iterator[Finding]:
     for odd in _odd(reports, memory):
         value, usual = int(odd.value), int(odd.usual)
         if value >= 0 and (usual < 0 or value < usual):
-            what = f"its control group is limited to {size(value)} of memory, on {odd.others} {_amount(usual)}"
+            what = f"its control group allows {size(value)} of memory; {odd.have} {_amount(usual)}"
             yield Finding((odd.report.name,), "cgroup", what, repair_group(odd.report))
 
     def cpus(report: HostReport) -> str:
@@ -134,8 +143,8 @@ def _limits(reports: Sequence[HostReport]) -> Iterator[Finding]:
 
     for odd in _odd(reports, cpus):
         if float(odd.value) >= 0 and not 0 <= float(odd.usual) <= float(odd.value):
-            usually = f"to {odd.usual}" if float(odd.usual) >= 0 else "not limited"
-            what = f"its control group is limited to {odd.value} cpus, on {odd.others} {usually}"
+            usually = f"a limit of {odd.usual}" if float(odd.usual) >= 0 else _NO_LIMIT
+            what = f"its control group allows {odd.value} {'cpu' if odd.value == '1' else 'cpus'}; {odd.have} {usually}"
             yield Finding((odd.report.name,), "cgroup", what, (on_host(odd.report.node, "cat /proc/self/cgroup"),))
 
 
@@ -145,12 +154,15 @@ def _pins(report: HostReport) -> bool:
 
 
 def _amount(count: int) -> str:
-    return "there is no limit" if count < 0 else f"it is {size(count)}"
+    return _NO_LIMIT if count < 0 else f"a limit of {size(count)}"
 
 
 def _devices(reports: Sequence[HostReport]) -> Iterator[Finding]:
-    for odd in _odd(reports, lambda report: ", ".join(report.facts.devices) or "none" if report.facts else ""):
-        what = f"its accelerators are {odd.value}, on {odd.others} they are {odd.usual}"
+    def having(report: HostReport) -> str:
+        return devices_of(report.facts) or "no accelerator" if report.facts else ""
+
+    for odd in _odd(reports, having):
+        what = f"it has {odd.value}; {odd.have} {odd.usual}"
         command = on_host(odd.report.node, "nvidia-smi -L; npu-smi info -l; dmesg | tail")
         yield Finding((odd.report.name,), "devices", what, (command,))
 
@@ -167,8 +179,8 @@ def _of_program(reports: Sequence[HostReport], app: int) -> Iterator[Finding]:
 
     for odd in _odd(reports, python):
         path = _path(program(odd.report))
-        what = f"the interpreter is Python {odd.value}, on {odd.others} it is {odd.usual} ({path})"
-        repair = on_host(odd.report.node, f"{path} --version"), "name one that all hosts have, by its path"
+        what = f"the interpreter {path} is Python {odd.value} here and {odd.usual} on {odd.others}"
+        repair = on_host(odd.report.node, in_shell(path, "--version")), "name one that all hosts have, by its path"
         yield Finding((odd.report.name,), "interpreter", what, repair)
 
     def digest(report: HostReport) -> str:
@@ -176,10 +188,15 @@ def _of_program(reports: Sequence[HostReport], app: int) -> Iterator[Finding]:
         return found.digest if found and (found.script or not found.path.startswith(_OF_SYSTEM)) else ""
 
     for odd in _odd(reports, digest):
-        found = program(odd.report)
-        name = found.script or found.path if found else ""
-        what = f"{name} differs from that on {odd.others}"
-        repair = on_host(odd.report.node, f"cksum {name}"), f"copy it there from {odd.others}"
+        here, there = program(odd.report), program(odd.first)
+        assert here and there
+        what = f"{here.script or here.path} differs from that on {odd.others}"
+        # each path as its own host says it: none shall choose which file of another is copied
+        source, target = _file_of(there), _file_of(here)
+        repair = (
+            on_host(odd.report.node, in_shell("cksum", target)),
+            copy_between(odd.first.node, source, odd.report.node, target),
+        )
         yield Finding((odd.report.name,), "program", what, repair)
     yield from _packages(reports, app, program)
 
@@ -200,7 +217,7 @@ def _packages(
         missing = [report for report in asked if version(report) == f"v{_MISSING}"]
         having = [report for report in asked if version(report) != f"v{_MISSING}"]
         if not having:
-            what = f"the package {name!r} that the program imports is missing"
+            what = f"package {name!r} that the program imports is missing"
             for report in missing:
                 yield Finding((report.name,), "package", what, (f"install the package that has the module {name!r}",))
             continue
@@ -209,11 +226,16 @@ def _packages(
         package = next(filter(None, known), "")
         for report in asked:
             if version(report) != usual:
-                there = "missing" if report in missing else version(report)[1:] or "a file"
-                what = f"the package {name!r} is {there}, on {others} it is {usual[1:] or 'a file'}"
+                there = "missing" if report in missing else version(report)[1:] or _NO_VERSION
+                what = f"package {name!r} is {there} here and {usual[1:] or _NO_VERSION} on {others}"
                 repair = _install(report, found[report.name], package, usual[1:])
                 todo = f"bring the module {name!r} there as it is on {others}"
                 yield Finding((report.name,), "package", what, repair or (todo,))
+
+
+def _file_of(program: ProgramFacts) -> str:
+    """The script, or the program, by its whole path."""
+    return os.path.join(program.wdir, program.script) if program.script else program.path
 
 
 def _package_of(program: ProgramFacts, name: str) -> str:
@@ -223,13 +245,11 @@ def _package_of(program: ProgramFacts, name: str) -> str:
 
 def _install(report: HostReport, program: ProgramFacts, package: str, version: str) -> tuple[str, ...]:
     """The command that installs a package; none if it is not known for certain.  Other hosts have said its words."""
-    import shlex
-
     if not (_plain(package) and _plain(version, "+!")):
         return ()
     named = program.path.rpartition("/")[2].startswith(("python", "pypy"))
     python = program.path if named else f"{program.prefix}/bin/python3"
-    return (on_host(report.node, f"{shlex.quote(python)} -m pip install {package}=={version}"),)
+    return (on_host(report.node, in_shell(python, "-m", "pip", "install", f"{package}=={version}")),)
 
 
 def _plain(word: str, more: str = "") -> bool:
@@ -242,6 +262,6 @@ def _path(program: ProgramFacts | None) -> str:
 
 
 def summary_of(reports: Sequence[HostReport]) -> str:
-    """`8 hosts`, with the ranks that they would get."""
+    """`on 8 hosts`, or `for 16 ranks on 8 hosts` if they would get some."""
     ranks = sum(report.ranks for report in reports)
-    return f"{counted(len(reports), 'host')}" + (f" with {counted(ranks, 'rank')}" if ranks else "")
+    return (f"for {counted(ranks, 'rank')} " if ranks else "") + f"on {counted(len(reports), 'host')}"

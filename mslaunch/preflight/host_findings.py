@@ -6,13 +6,14 @@ import os
 
 from mslaunch.errors import counted
 from mslaunch.faststd import TYPE_CHECKING
-from mslaunch.preflight.check_records import Finding, copy_to, on_host
+from mslaunch.preflight.check_records import Finding, copy_to, in_shell, on_host
+from mslaunch.protocol.check_messages import DIRECTORY, PROGRAM
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from mslaunch.datamodel.jobmap import Node
-    from mslaunch.datamodel.request import Request
+    from mslaunch.datamodel.request import AppContext, Request
     from mslaunch.errors import LaunchError
     from mslaunch.preflight.check_records import HostReport
     from mslaunch.protocol.check_messages import HostFacts, ProgramFacts
@@ -24,14 +25,6 @@ _FILES = 1000  # that can be made on a file system
 _MEMORY = 64 * MIB  # for a rank: a Python with NumPy takes as much
 _DESCRIPTORS = 1024  # what every system grants; torch, JAX and data loaders use more than any older default
 _PINNED = 64 * MIB  # memory that RDMA registers, at the least
-#: a word in the text of an error -> the check that has failed; the first that fits counts
-_CHECKS = (
-    ("no address", "name"),
-    ("host key", "host key"),
-    ("authentication", "login"),
-    ("account", "login"),
-    ("python", "python3"),
-)
 
 
 def of_host(report: HostReport, request: Request) -> Iterator[Finding]:
@@ -46,9 +39,7 @@ def of_host(report: HostReport, request: Request) -> Iterator[Finding]:
     yield from _of_programs(report, request)
     if report.unwell:
         todo = tuple(report.unwell.todo.splitlines())
-        import shlex
-
-        command = on_host(report.node, shlex.join(request.health_check))
+        command = on_host(report.node, in_shell(*request.health_check))
         yield _found(report, "health", report.unwell.what, *todo, command)
 
 
@@ -57,9 +48,7 @@ def _found(report: HostReport, check: str, what: str, *repair: str) -> Finding:
 
 
 def _unreached(report: HostReport, error: LaunchError) -> Finding:
-    small = error.what.lower()
-    check = next((check for word, check in _CHECKS if word in small), "connection")
-    return _found(report, check, error.what, *error.todo.splitlines())
+    return _found(report, getattr(error, "check", "connection"), error.what, *error.todo.splitlines())
 
 
 def _of_limits(report: HostReport, facts: HostFacts) -> Iterator[Finding]:
@@ -114,23 +103,26 @@ def _of_disks(report: HostReport, facts: HostFacts) -> Iterator[Finding]:
         yield _found(report, "/dev/shm", what, on_host(node, "ls -lS /dev/shm"), "remove what no process uses")
     if not facts.tmp_free:
         what = f"nothing can be written in {facts.tmp}"
-        yield _found(report, "disk", what, on_host(node, f"ls -ld {facts.tmp}"), "or give another with -x TMPDIR=DIR")
+        yield _found(
+            report, "disk", what, on_host(node, in_shell("ls", "-ld", facts.tmp)), "or give another with -x TMPDIR=DIR"
+        )
     elif facts.tmp_free[0] < _DISK:
         yield _found(report, "disk", *full_disk(report, facts.tmp, facts.tmp_free[0]))
     elif 0 <= facts.tmp_free[1] < _FILES:
         what = f"only {counted(facts.tmp_free[1], 'file')} more can be made in {facts.tmp} (df -i)"
-        yield _found(report, "disk", what, on_host(node, f"du --inodes -xS {facts.tmp} | sort -n | tail"))
+        yield _found(
+            report, "disk", what, on_host(node, f"{in_shell('du', '--inodes', '-xS', facts.tmp)} | sort -n | tail")
+        )
     for program in report.programs:
         if 0 <= program.wdir_free < _DISK and facts.tmp_free:
-            yield _found(report, "disk", *full_disk(report, "its working directory", program.wdir_free))
+            yield _found(report, "disk", *full_disk(report, program.wdir, program.wdir_free, "its working directory "))
             break
 
 
-def full_disk(report: HostReport, where: str, free: int) -> tuple[str, str]:
+def full_disk(report: HostReport, folder: str, free: int, called: str = "") -> tuple[str, str]:
     """What is found of a full file system, and the command that shows what takes the room."""
-    folder = where if where.startswith("/") else "."
-    what = f"the disk of {where} is full: {size(free)} are free"
-    return what, on_host(report.node, f"du -xh {folder} | sort -h | tail")
+    what = f"the disk of {called}{folder} is full: {size(free)} are free"
+    return what, on_host(report.node, f"{in_shell('du', '-xh', folder)} | sort -h | tail")
 
 
 def _of_ports(report: HostReport, facts: HostFacts) -> Iterator[Finding]:
@@ -148,15 +140,17 @@ def _of_devices(report: HostReport, facts: HostFacts, request: Request) -> Itera
         what = "it has no device of NVIDIA, Ascend, AMD or Intel (--devices-per-rank, --devices)"
         yield _found(report, "devices", what, command)
     elif each and most < ranks * each:
-        what = f"{_some(facts)} {'is' if most == 1 else 'are'} too few for {counted(ranks, 'rank')} with {each} each"
+        what = (
+            f"{devices_of(facts)} {'is' if most == 1 else 'are'} too few for {counted(ranks, 'rank')} with {each} each"
+        )
         yield _found(report, "devices", what, command, "or give it fewer ranks: its slots= in the hostfile, or -N")
     elif counts and not request.devices.asked and ranks > most and any(one.python for one in report.programs):
-        what = f"{counted(ranks, 'rank')} would share {_some(facts)}"
+        what = f"{counted(ranks, 'rank')} would share {devices_of(facts)}"
         yield _found(report, "devices", what, f"-N {most} gives each a device of its own", command)
 
 
-def _some(facts: HostFacts) -> str:
-    """`8 NVIDIA devices`."""
+def devices_of(facts: HostFacts) -> str:
+    """`8 NVIDIA devices`; "": none."""
     rows = [row.rpartition(" ")[::2] for row in facts.devices]
     return " and ".join(counted(int(count), f"{kind} device") for kind, count in rows if count.isdecimal())
 
@@ -168,22 +162,23 @@ def _of_programs(report: HostReport, request: Request) -> Iterator[Finding]:
         app = request.apps[program.app] if program.app < len(request.apps) else None
         if app and (app.preload_binary or app.preload_files or app.session_dir):
             continue  # what is sent there does not exist yet
-        check = "directory" if program.error.startswith("the working directory") else "program"
+        check = DIRECTORY if program.kind == DIRECTORY else PROGRAM
         repair = [line for line in program.todo.splitlines() if line]
-        yield _found(report, check, program.error, *_put_there(report.node, check, program), *repair)
+        yield _found(report, check, program.error, *_put_there(report.node, program, app), *repair)
 
 
-def _put_there(node: Node, check: str, program: ProgramFacts) -> list[str]:
+def _put_there(node: Node, program: ProgramFacts, app: AppContext | None) -> list[str]:
     """The command that makes a directory, or brings a program that is here."""
-    import shlex
-
-    if check == "directory":
-        folder = program.error.partition("the working directory ")[2].partition(" does not exist")[0]
-        return [on_host(node, shlex.join(["mkdir", "-p", folder]))] if folder else []
-    looked = program.todo.partition("looked at ")[2].partition("\n")[0]
-    if not looked:
+    path = program.missing
+    if not path:
         return []
-    return [copy_to(node, looked)] if not node.local and os.path.isfile(looked) else [f"ls -ld {shlex.quote(looked)}"]
+    if program.kind == DIRECTORY:
+        return [on_host(node, in_shell("mkdir", "-p", path))]
+    # a host that lies must not be given a file of this one which the launch does not name
+    named = any(word and f"/{path}".endswith(f"/{word}") for word in (app.argv if app else ()))
+    if named and not node.local and os.path.isfile(path):
+        return [copy_to(node, path)]
+    return [on_host(node, in_shell("ls", "-ld", path))]
 
 
 def size(count: int) -> str:

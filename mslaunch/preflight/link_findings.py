@@ -29,7 +29,7 @@ NONE, LOSS, DELAY, RATE = "none", "loss", "delay", "rate"  # what is odd, the wo
 
 
 class LinkNorm(NamedTuple):
-    """What most links have: seconds there and back, bytes a second."""
+    """The medians of the links: seconds there and back, bytes a second."""
 
     delay: float = 0.0
     rate: float = 0.0
@@ -59,7 +59,7 @@ def odd(facts: LinkFacts, norm: LinkNorm) -> str:
 
 
 def worst_first(reports: Iterable[LinkReport], norm: LinkNorm) -> list[LinkReport]:
-    """The odd links, those first that are least like the others."""
+    """The odd links by kind, the worst kind first; of one kind, those that are furthest from the others first."""
 
     def badness(report: LinkReport) -> tuple[int, float]:
         facts, kind = report.facts, odd(report.facts, norm)
@@ -112,7 +112,7 @@ def link_findings(reports: Sequence[LinkReport], nodes: Mapping[str, Node]) -> I
         links = {frozenset(pair) for pair in bad}
         if kind == LOSS and len(links) > 2 and 2 * len(links) > len({frozenset((a.source, a.target)) for a in reports}):
             parts = [facts.again / max(facts.sent, 1) for facts in bad.values()]
-            what = f"{counted(len(links), 'link')} between hosts lose packets, {_median(parts):.1%} on most of them"
+            what = f"{counted(len(links), 'link')} between hosts lose packets (median {_median(parts):.1%})"
             yield Finding((), "network", what, ("ip -s link", "look for errors and drops on hosts and switches"))
             continue
         while worst := _worst(links, measured):
@@ -155,7 +155,7 @@ def _typical(found: Iterable[LinkFacts], kind: str) -> LinkFacts:
 
 def _of_host(kind: str, facts: LinkFacts, norm: LinkNorm) -> str:
     if kind == NONE:
-        return f"hosts cannot connect to it, or it not to them: {facts.error}"
+        return f"it cannot connect to other hosts, or they cannot connect to it: {facts.error}"
     return f"its links: {_of_link(kind, facts, norm)}"
 
 
@@ -165,8 +165,8 @@ def _of_link(kind: str, facts: LinkFacts, norm: LinkNorm) -> str:
     if kind == LOSS:
         return f"{facts.again / max(facts.sent, 1):.1%} of the packets are lost ({facts.again} of {facts.sent})"
     if kind == DELAY:
-        return f"{milliseconds(facts.delay)} there and back, most links take {milliseconds(norm.delay)}"
-    return f"{size(int(facts.rate))}/s, most links have {size(int(norm.rate))}/s"
+        return f"round trip {milliseconds(facts.delay)}; the median is {milliseconds(norm.delay)}"
+    return f"{size(int(facts.rate))}/s; the median is {size(int(norm.rate))}/s"
 
 
 def milliseconds(seconds: float) -> str:

@@ -33,13 +33,13 @@ def as_text(result: CheckResult) -> str:
     """The table, or the sentence."""
     how = f" ({_links(result)}{result.seconds:.1f} s)"
     if not result.findings:
-        return f"mslaunch: nothing was found that would keep {summary_of(result.hosts)} from running{how}\n"
+        return f"mslaunch: no problem found {summary_of(result.hosts)}{how}\n"
     order = {report.name: at for at, report in enumerate(result.hosts)}
     rows = sorted(_merged(result.findings), key=lambda one: order.get(one.hosts[0], -1) if one.hosts else -2)
     names = [_names(finding) for finding in rows]
     width = min(_WIDEST, max(len("HOST"), *map(len, names)))
     checks = max(len("CHECK"), *(len(finding.check) for finding in rows))
-    lines = [f"mslaunch: {counted(len(result.findings), 'finding')} {_where(result)}; no rank was started{how}"]
+    lines = [f"mslaunch: {counted(len(rows), 'finding')} {_where(result)}; no rank was started{how}"]
     lines.append(f"{'HOST':{width}}  {'CHECK':{checks}}  WHAT")
     for at, (name, finding) in enumerate(zip(names, rows)):
         shown = "" if at and name == names[at - 1] else name
@@ -66,7 +66,7 @@ def _links(result: CheckResult) -> str:
     norm = norm_of(result.links)
     text = f"{counted(len({frozenset((one.source, one.target)) for one in result.links}), 'link')} measured"
     if len(result.hosts) > EVERY:
-        text += f" in {result.rounds} rounds, not all that there are"
+        text += f" in {result.rounds} rounds, a sample of all links"
     return f"{text}: {milliseconds(norm.delay)}, {size(int(norm.rate))}/s; "
 
 
@@ -87,7 +87,7 @@ def _merged(findings: Sequence[Finding]) -> list[Finding]:
         if before is None:
             rows[key] = finding
             continue
-        same = "and the same for the others"
+        same = "and the same on the other hosts"
         repair = before.repair if same in before.repair else (*before.repair, same)
         rows[key] = before._replace(hosts=(*before.hosts, *finding.hosts), repair=repair)
     return list(rows.values())

@@ -10,7 +10,7 @@ import os
 
 from mslaunch.datamodel.jobmap import Endpoint
 from mslaunch.datamodel.outcome import Outcome
-from mslaunch.errors import EXIT_FOUND, LaunchError, UnreachedError, UsageError
+from mslaunch.errors import EXIT_FOUND, LaunchError, UnreachedError, UsageError, counted
 from mslaunch.faststd import TYPE_CHECKING
 from mslaunch.launcher.agents.health_check import failures
 from mslaunch.launcher.agents.rendezvous import RendezvousRequest
@@ -19,6 +19,7 @@ from mslaunch.launcher.launch import check_first, make_context
 from mslaunch.launcher.stdio.terminal import write_all
 from mslaunch.plan.node_plans import make_plans
 from mslaunch.preflight.ask_hosts import HostSurvey
+from mslaunch.preflight.check_progress import CheckProgress
 from mslaunch.preflight.check_records import Finding, HostReport
 from mslaunch.preflight.compare_hosts import differences
 from mslaunch.preflight.host_findings import of_host
@@ -28,7 +29,7 @@ from mslaunch.preflight.report_text import CheckResult, as_json, as_text
 from mslaunch.runtime.loop import Loop
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from mslaunch.datamodel.jobmap import Allocation, Node
     from mslaunch.datamodel.node_plan import NodePlan
@@ -89,6 +90,19 @@ class _Check:
         nodes = (*allocation.nodes, *allocation.spares)
         agents, cores = self._connect(nodes)
         reports = self._place(allocation.with_cores(cores), nodes)
+        context = self._context
+        shown = self._request.monitor.progress != "no"
+        progress = CheckProgress(context.loop, context.console.show if shown else lambda text: None)
+        try:
+            return self._look(agents, reports, progress.tell)
+        finally:
+            progress.close()
+
+    def _look(
+        self, agents: Sequence[AgentConnection], reports: list[HostReport], told: Callable[[str], None]
+    ) -> CheckResult:
+        """All that is found of hosts that are connected, and of the others; `told` hears what is done."""
+        told(f"looking at {counted(len(agents), 'host')}")
         survey = HostSurvey(agents, self._context.interrupts.wait)
         environ = self._context.caller.environ
         given = dict(pair for app in self._request.apps for pair in app.env)
@@ -98,9 +112,11 @@ class _Check:
         if plans:
             reports = survey.programs(reports, plans)
         well = [report for report in reports if not report.error]
-        links, rounds = survey.links([report.name for report in well], _draw)
+        links, rounds = survey.links([report.name for report in well], _draw, told)
+        if self._request.health_check:
+            told(f"running --health-check on {counted(len(well), 'host')}")
         reports = self._health(reports, agents, survey)
-        by_name = {node.name: node for node in nodes}
+        by_name = {report.name: report.node for report in reports}
         findings = [
             *self._findings,
             *(finding for report in reports for finding in of_host(report, self._request)),

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 #: the words: facts of the host; what its ranks would run; a port for measurements; a measurement; a command
 HOST, PROGRAMS, LISTEN, MEASURE, COMMAND = "host", "programs", "listen", "measure", "command"
 
+DIRECTORY, PROGRAM = "directory", "program"  # kinds of errors of `ProgramFacts`
 LINK_SECONDS = 6.0  #: after which an agent gives up a measurement
 _LONGEST = 1 << 16  # bytes of an answer (`frames.UP`)
 
@@ -66,6 +67,9 @@ class ProgramFacts(NamedTuple):
     modules: tuple[str, ...] = ()  # that the script imports
     versions: tuple[str, ...] = ()  # of each; "": it is there, and has none; "-": it is not there
     packages: tuple[str, ...] = ()  # what pip calls that which has the module; "": not known
+    wdir: str = ""  # its working directory
+    kind: str = ""  # of the error: DIRECTORY, that is about the working directory, or PROGRAM
+    missing: str = ""  # the directory or file that is needed and is not there
 
 
 class Listening(NamedTuple):

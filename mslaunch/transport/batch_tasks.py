@@ -289,11 +289,17 @@ def _last_line(said: bytes) -> str:
     return (telling or lines or [""])[-1]
 
 
+class NoPythonError(LinkError):
+    """A host has no such program as the agent's Python."""
+
+    check = "python3"  #: as --check names what has failed
+
+
 def _error(name: str, program: str, status: int, said: bytes) -> LinkError:
     how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
     what = _last_line(said) or f"{os.path.basename(program)} {how}"
     if status in (127, _NOT_FOUND):
-        return LinkError(what, name, "it may have no such Python: name one with --agent-python", 127)
+        return NoPythonError(what, name, "it may have no such Python: name one with --agent-python", 127)
     return LinkError(what, name, _TODO)
 
 

@@ -54,7 +54,7 @@ FAULTS = {
     "n12": ("/dev/shm", "has 32 MiB", "ssh n12 'sudo mount -o remount,size=50%"),
     "n13": ("/dev/shm", "is full", "ssh n13 'ls -lS /dev/shm'"),
     "n14": ("disk", "is full", "ssh n14 'du -xh "),
-    "n15": ("cgroup", "limited to 160 MiB", "MemoryMax="),
+    "n15": ("cgroup", "160 MiB", "MemoryMax="),
     "n20": ("health", "'sh', failed: ended with exit code 7", "| the fan of n20 stands still"),
 }
 #: what else these faults make odd
@@ -242,7 +242,7 @@ def test_the_odd_links_are_named(places: tuple[Cluster, Path], found: dict) -> N
     links = [(one["hosts"], one["what"]) for one in found["findings"] if one["check"] in ("link", "network")]
     by_hosts = {tuple(sorted(hosts)): what for hosts, what in links}
     assert set(by_hosts) == {("n16", "n17"), ("n18", "n19")}, by_hosts
-    assert "ms there and back" in by_hosts["n16", "n17"]
+    assert "round trip " in by_hosts["n16", "n17"]
     assert "packets are lost" in by_hosts["n18", "n19"]
 
 
@@ -307,7 +307,7 @@ def test_nothing_is_found_of_eight_hosts_that_are_well(eight: Cluster, tmp_path:
     for _ in range(3):
         ended = _run(eight, tmp_path, "--check", "--hostfile", "hosts", "python3", "train.py")
         assert (ended.code, ended.err) == (0, ""), ended
-        assert ended.out.startswith(b"mslaunch: nothing was found that would keep 8 hosts with 16 ranks from running")
+        assert ended.out.startswith(b"mslaunch: no problem found for 16 ranks on 8 hosts")
         assert b"28 links measured" in ended.out
     assert _run(eight, tmp_path, "--check", "--hostfile", "hosts").code == 0
 

@@ -1,6 +1,6 @@
 """What this host allows and has left: limits of processes, memory, disks, accelerators, ports; and which machine it is.
 
-Read from the kernel, /proc and /sys; nothing is started, and nothing is written but an empty file that has no name.
+Read from the kernel, /proc and /sys; nothing is started, and nothing is written.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _limits(name: str) -> tuple[int, int]:
 
 
 def _space(folder: str) -> tuple[int, ...]:
-    """Size, free bytes and free files of its file system; () if no file can be made there."""
+    """Size, free bytes and free files of its file system; () if we may not write there."""
     try:
         found = os.statvfs(folder)
     except (OSError, ValueError):

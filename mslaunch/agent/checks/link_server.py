@@ -1,7 +1,8 @@
 """The end of a measurement that listens: for --check, each host lets the others connect, and answers them.
 
 Who connects sends a token that only the launcher and this agent know, and gets a proof; then `p` is answered by `p`, a
-block of data that begins with `d` by nothing, and `e` by `e`.  Time, bytes and the number of connections are bounded.
+block of data that begins with `d` by nothing, and `e` by `e`.  Time, bytes and the number of connections are bounded;
+who has not shown the token keeps nobody out.
 """
 
 from __future__ import annotations
@@ -13,13 +14,16 @@ from mslaunch.host.free_ports import Listener
 from mslaunch.protocol.check_messages import Listening
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from mslaunch.faststd import socket
     from mslaunch.runtime.loop import Loop
 
 BLOCK = 1 << 16  #: bytes of a block of data, its first letter included
 _MOST_BYTES = 64 << 20  # of a connection
 _SECONDS = 8.0  # of a connection
-_AT_ONCE = 32  # connections
+_PROOF = 2.0  # of a connection that has not shown the token: the other end gives up sooner
+_AT_ONCE = 32  # connections that have shown it; and others, of which the oldest is closed when one more comes
 
 
 class LinkServer:
@@ -31,7 +35,8 @@ class LinkServer:
         self._listener = Listener()
         self._listener.listen()
         self.listening = Listening(self._listener.port, os.urandom(16).hex(), os.urandom(16).hex())
-        self._open: set[_MeasuringPeer] = set()
+        self._strangers: dict[_MeasuringPeer, None] = {}  # who has not shown the token, in the order of coming
+        self._proved: set[_MeasuringPeer] = set()
         loop.reader(self._listener.fileno(), self._accept)
 
     def _accept(self) -> None:
@@ -39,26 +44,45 @@ class LinkServer:
             client = self._listener.accept()
         except OSError:
             return
-        if len(self._open) >= _AT_ONCE:
-            client.close()
-            return
+        if len(self._strangers) >= _AT_ONCE:
+            next(iter(self._strangers)).close()
         client.setblocking(False)
-        self._open.add(_MeasuringPeer(self._loop, client, self.listening, self._open))
+        peer = _MeasuringPeer(self._loop, client, self.listening, self._admit, self._closed)
+        self._strangers[peer] = None
+
+    def _admit(self, peer: _MeasuringPeer) -> bool:
+        """It has shown the token: whether there is room for it."""
+        if len(self._proved) >= _AT_ONCE:
+            return False
+        del self._strangers[peer]
+        self._proved.add(peer)
+        return True
+
+    def _closed(self, peer: _MeasuringPeer) -> None:
+        self._strangers.pop(peer, None)
+        self._proved.discard(peer)
 
 
 class _MeasuringPeer:
     """One connection, from its token to its end."""
 
-    def __init__(self, loop: Loop, client: socket, listening: Listening, others: set[_MeasuringPeer]) -> None:
+    def __init__(
+        self,
+        loop: Loop,
+        client: socket,
+        listening: Listening,
+        admit: Callable[[_MeasuringPeer], bool],
+        closed: Callable[[_MeasuringPeer], None],
+    ) -> None:
         self._loop = loop
         self._client = client
         self._token, self._proof = listening.token.encode(), listening.proof.encode()
-        self._others = others
+        self._admit, self._closed = admit, closed
         self._proved = False
         self._begun = b""  # of the token
         self._missing = 0  # bytes of a block
         self._bytes = 0
-        self._timer = loop.after(_SECONDS, self._close)
+        self._timer = loop.after(_PROOF, self.close)
         loop.reader(client.fileno(), self._read)
 
     def _read(self) -> None:
@@ -70,7 +94,7 @@ class _MeasuringPeer:
             data = b""
         self._bytes += len(data)
         if not data or self._bytes > _MOST_BYTES or not self._take(data):
-            self._close()
+            self.close()
 
     def _take(self, data: bytes) -> bool:
         """Whether the connection goes on."""
@@ -82,9 +106,11 @@ class _MeasuringPeer:
             if len(self._begun) < len(self._token):
                 return True
             said, data = self._begun[: len(self._token)], self._begun[len(self._token) :]
-            if not compare_digest(said, self._token):
+            if not compare_digest(said, self._token) or not self._admit(self):
                 return False
             self._proved, answer = True, self._proof
+            self._timer.cancel()
+            self._timer = self._loop.after(_SECONDS, self.close)
         at = 0
         while at < len(data):
             skipped = min(self._missing, len(data) - at)
@@ -108,8 +134,9 @@ class _MeasuringPeer:
         except OSError:
             return False
 
-    def _close(self) -> None:
+    def close(self) -> None:
+        """Hang up."""
         self._timer.cancel()
         self._loop.reader(self._client.fileno(), None)
         self._client.close()
-        self._others.discard(self)
+        self._closed(self)

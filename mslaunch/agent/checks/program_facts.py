@@ -15,7 +15,7 @@ from mslaunch.errors import LaunchError
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple
 from mslaunch.host.programs import check_wdir, command, find_program, is_python, is_python_name
 from mslaunch.host.system_files import head_of
-from mslaunch.protocol.check_messages import ProgramFacts
+from mslaunch.protocol.check_messages import DIRECTORY, PROGRAM, ProgramFacts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -144,13 +144,18 @@ def _look(
     search = env.get("PATH", os.defpath)
     if app.in_session:  # neither the directory nor what is sent there exists yet
         return ProgramFacts(number), None
+    facts = ProgramFacts(number, wdir=app.wdir)
     try:
         check_wdir(app.wdir)
+    except LaunchError as error:
+        return _wrong(facts, DIRECTORY, error, "" if os.path.exists(app.wdir) else app.wdir), None
+    try:
         path, argv = command(app, rank._replace(wrapper=()), False, search, app.wdir)
     except LaunchError as error:
-        return ProgramFacts(number, error.what[:_TEXT], error.todo[:_TEXT]), None
+        path = os.path.join(app.wdir, app.argv[0]) if "/" in app.argv[0] else ""
+        return _wrong(facts, PROGRAM, error, "" if os.path.exists(path) else path), None
     path = os.path.join(app.wdir, path)
-    facts = ProgramFacts(number, path=path, wdir_free=_free(app.wdir))
+    facts = facts._replace(path=path, wdir_free=_free(app.wdir))
     interpreter = _interpreter(path, argv, search, app.wdir)
     if not interpreter:
         return facts._replace(digest=_digest(path)), None
@@ -159,8 +164,8 @@ def _look(
     if kind == "file":
         whole = os.path.join(app.wdir, script)
         if not os.path.exists(whole):
-            todo = f"looked at {whole}"
-            return facts._replace(error=f"the script {script!r} does not exist", todo=todo), None
+            gone = LaunchError(f"the script {script!r} does not exist", todo=f"looked at {whole}")
+            return _wrong(facts, PROGRAM, gone, whole), None
         facts = facts._replace(script=script, digest=_digest(whole))
         folder, names = os.path.dirname(whole), imported_names(head_of(whole, _DIGESTED))
     elif kind == "module":
@@ -168,6 +173,10 @@ def _look(
     else:
         folder, names = app.wdir, imported_names(script.encode("utf-8", "surrogateescape"))
     return facts, _InterpreterQuestion(facts, [python, "-c", _PROBE, folder, *names], env, app.wdir)
+
+
+def _wrong(facts: ProgramFacts, kind: str, error: LaunchError, missing: str) -> ProgramFacts:
+    return facts._replace(error=error.what[:_TEXT], todo=error.todo[:_TEXT], kind=kind, missing=missing)
 
 
 def _interpreter(path: str, argv: list[str], search: str, wdir: str) -> tuple[str, list[str]] | None:

@@ -7,7 +7,7 @@ from mslaunch.faststd import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_WITH_VALUE = ("-X", "-W", "--check-hash-based-pycs")
+_LONG = "--check-hash-based-pycs"  # the one long option that has a value
 _MOST = 64  # names
 _LONGEST = 100  # characters of one
 
@@ -19,16 +19,16 @@ def find_script(words: Sequence[str]) -> tuple[str, str]:
         word = rest.pop(0)
         if word == "--":
             break
-        if word in _WITH_VALUE:
+        if word == _LONG:
             del rest[:1]
         elif word[:1] != "-" or word == "-":
             return ("file", word) if word != "-" else ("text", "")
         elif word[:2] != "--":
             for at, letter in enumerate(word[1:], 2):
-                if letter in "cm":
-                    value = word[at:] or (rest or [""])[0]
-                    return ("text" if letter == "c" else "module", value)
-                if letter in "XW":
+                if letter in "cmXW":  # the rest of the word is its value, or else the next word
+                    value = word[at:] or (rest.pop(0) if rest else "")
+                    if letter in "cm":
+                        return ("text" if letter == "c" else "module", value)
                     break
     return ("file", rest[0]) if rest else ("text", "")
 

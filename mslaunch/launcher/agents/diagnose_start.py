@@ -18,6 +18,12 @@ _EAGAIN = 11
 _LONGEST = 200  # letters of a line that a host has said
 
 
+class NoAgentError(LinkError):
+    """A host cannot run the agent, for a reason that is known."""
+
+    check = "connection"  #: as --check names what has failed
+
+
 def explain(link: Link, printed: bytes) -> LinkError:
     """The error for a link that ended before HELLO; `printed`: what came instead of the magic."""
     host = link.node.name
@@ -25,9 +31,11 @@ def explain(link: Link, printed: bytes) -> LinkError:
     said = _readable(printed + link.noise())
     status = link.exit_status
     small = said.lower()
-    for words, what, todo in _KNOWN:
+    for words, what, todo, check in _KNOWN:
         if any(word in small for word in words) or (status == 127 and words is _MISSING):
-            return LinkError(what, host, "\n".join(filter(None, [_quoted(said), todo])))
+            error = NoAgentError(what, host, "\n".join(filter(None, [_quoted(said), todo])))
+            error.check = check
+            return error
     if failure is not None:
         failure.todo = "\n".join(filter(None, [failure.todo, _quoted(said)]))
         return failure
@@ -55,16 +63,19 @@ _KNOWN = (
         ("mslaunch: python 2", "mslaunch: python 3"),  # the stub's own message
         "its Python is too old for the agent, which needs 3.8",
         "name a newer one with --agent-python",
+        "python3",
     ),
     (
         _MISSING,
         "it has no Python that the agent could run with",
         "install python3 there, or name one with --agent-python PATH; nothing else is needed",
+        "python3",
     ),
     (
         ("this account is currently not available", "nologin"),
         "its account allows no commands",
         "use another user: user@host in the hostfile",
+        "login",
     ),
 )
 

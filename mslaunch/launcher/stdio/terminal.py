@@ -191,8 +191,13 @@ class Console:
                 from mslaunch.plan.hosts.host_ranges import fold
 
                 about = f", waiting for {fold(sorted(record.waiting))}"
-            text = "" if record.over else printable(f"connecting {record.answered}/{record.hosts} hosts{about}")
-            self.stderr.send(f"\r\x1b[K{text[: self._width - 1]}".encode("utf-8", "replace"))
+            self.show("" if record.over else f"connecting {record.answered}/{record.hosts} hosts{about}")
+
+    def show(self, text: str) -> None:
+        """A line in place of the one before, "" for none, where progress is shown."""
+        if self.observers:
+            self.stderr.send(f"\r\x1b[K{printable(text)[: self._width - 1]}".encode("utf-8", "replace"))
+            self.stderr.flush()  # what is printed past us next must not come before it
 
     @property
     def _width(self) -> int:

@@ -30,13 +30,19 @@ class Authentication(NamedTuple):
     ahead: Callable[[], None] | None = None  # sends what may follow a proof at once, to a host that allows it
 
 
+class LoginError(LinkError):
+    """A host does not let us in."""
+
+    check = "login"  #: as --check names what has failed
+
+
 def authenticate(talk: AuthSession, login: Authentication) -> None:
     """Offer the user's keys one after the other; raises LinkError if none is accepted."""
     troubles: list[str] = []
     tried: list[str] = []
     if not login.config.public_keys:
         what = "authentication: the SSH configuration forbids keys (PubkeyAuthentication, PreferredAuthentications)"
-        raise LinkError(what, login.config.where, f"mslaunch uses keys only. {WAY_OUT}")
+        raise LoginError(what, login.config.where, f"mslaunch uses keys only. {WAY_OUT}")
     reply = talk.begin(wait=not login.ahead)
     if reply.kind != "gone":
         reply = _offer_all(talk, login, candidates(login.keyring, login.config, login.home), tried, troubles)
@@ -108,22 +114,22 @@ def _ruled_out(config: HostConfig, identity: Identity) -> str:
     return ""
 
 
-def _refusal(login: Authentication, reply: Reply, facts: str) -> LinkError:
+def _refusal(login: Authentication, reply: Reply, facts: str) -> LoginError:
     config = login.config
     port = f"-p {config.port} " if config.port != 22 else ""
     copy = f"ssh-copy-id {port}{config.user}@{config.hostname}"
     if reply.kind == "gone":
         reason = login.lost() or "the host hung up"
         if "Too many" not in reason:
-            return LinkError(f"authentication: {reason}", config.where, facts)
+            return LoginError(f"authentication: {reason}", config.where, facts)
         todo = f"Name the right key in ~/.ssh/config: Host {config.name}, IdentityFile ~/.ssh/…, IdentitiesOnly yes"
-        return LinkError(f"authentication: too many keys were offered ({reason})", config.where, f"{todo}\n{facts}")
+        return LoginError(f"authentication: too many keys were offered ({reason})", config.where, f"{todo}\n{facts}")
     methods = ", ".join(method for method in reply.methods if method)
     if reply.partial:
         what = f"authentication: after the key it wants {methods} too, and mslaunch uses keys only"
-        return LinkError(what, config.where, WAY_OUT)
+        return LoginError(what, config.where, WAY_OUT)
     if reply.methods and "publickey" not in reply.methods:
         what = f"authentication: it takes {methods} only, and mslaunch uses keys"
-        return LinkError(what, config.where, f"Have PubkeyAuthentication allowed there, then: {copy}\n{WAY_OUT}")
+        return LoginError(what, config.where, f"Have PubkeyAuthentication allowed there, then: {copy}\n{WAY_OUT}")
     todo = f"mslaunch uses keys. Put yours there: {copy}"
-    return LinkError("authentication: no key was accepted", config.where, f"{todo}\n{facts}")
+    return LoginError("authentication: no key was accepted", config.where, f"{todo}\n{facts}")

@@ -18,6 +18,12 @@ from mslaunch.transport.ssh.user_keys import plain_blob, unpack
 _KRL = b"SSHKRL\n\0"  # PROTOCOL.krl
 
 
+class HostKeyError(LinkError):
+    """The key of a host is refused."""
+
+    check = "host key"  #: as --check names what has failed
+
+
 def fingerprint(blob: bytes) -> str:
     """`SHA256:…` as ssh and ssh-keygen -l print it."""
     return "SHA256:" + base64.b64encode(hashlib.sha256(blob).digest()).decode().rstrip("=")
@@ -28,23 +34,23 @@ def refuse_key(config: HostConfig, type_: str, blob: bytes) -> None:
     bits = rsa_bits(blob)
     if 0 < bits < config.required_rsa:
         what = f"its host key {type_} {fingerprint(blob)} has {bits} bits; RequiredRSASize is {config.required_rsa}"
-        raise LinkError(what, config.where, "Have a longer key, or an ed25519 one, made on the host.")
+        raise HostKeyError(what, config.where, "Have a longer key, or an ed25519 one, made on the host.")
     if not config.revoked:
         return
     try:
         data = read_bytes(config.revoked)
     except OSError as error:
         todo = "No host key is accepted without it, as in ssh."
-        raise LinkError(
+        raise HostKeyError(
             f"RevokedHostKeys {config.revoked} cannot be read: {error.strerror}", config.where, todo
         ) from error
     if data.startswith(_KRL):
         what = f"RevokedHostKeys {config.revoked} is a binary list (KRL), which mslaunch's own SSH cannot read"
-        raise LinkError(what, config.where, f"Name a file of public keys, one a line.\n{WAY_OUT}")
+        raise HostKeyError(what, config.where, f"Name a file of public keys, one a line.\n{WAY_OUT}")
     if blob in _keys(data, config):
         todo = "Do not connect; ask the host's administrator."
         what = f"its host key {type_} {fingerprint(blob)} is revoked in {config.revoked} (RevokedHostKeys)"
-        raise LinkError(what, config.where, todo)
+        raise HostKeyError(what, config.where, todo)
 
 
 def _keys(data: bytes, config: HostConfig) -> set[bytes]:
@@ -56,7 +62,7 @@ def _keys(data: bytes, config: HostConfig) -> set[bytes]:
         blob = _blob(words)
         if not blob:
             what = f"RevokedHostKeys {config.revoked}:{number} is no public key"
-            raise LinkError(what, config.where, "No host key is accepted with such a file, as in ssh.")
+            raise HostKeyError(what, config.where, "No host key is accepted with such a file, as in ssh.")
         found.add(plain_blob(blob))
     return found
 

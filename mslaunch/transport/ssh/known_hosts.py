@@ -24,7 +24,7 @@ from mslaunch.errors import LinkError
 from mslaunch.host.files import NO_TEXT, read_bytes
 from mslaunch.transport.ssh.config.config_lines import WAY_OUT, lowered, pattern_matches
 from mslaunch.transport.ssh.config.ssh_config import HostConfig
-from mslaunch.transport.ssh.host_key_rules import fingerprint, refuse_key
+from mslaunch.transport.ssh.host_key_rules import HostKeyError, fingerprint, refuse_key
 
 KNOWN, UNKNOWN, CHANGED, REVOKED, AUTHORITY = "known", "unknown", "changed", "revoked", "authority"
 
@@ -247,23 +247,23 @@ def _append(path: str, line: str) -> None:
         os.close(fd)
 
 
-def _refusal(config: HostConfig, verdict: Verdict, type_: str, blob: bytes) -> LinkError:
+def _refusal(config: HostConfig, verdict: Verdict, type_: str, blob: bytes) -> HostKeyError:
     shown, entry = f"{type_} {fingerprint(blob)}", verdict.entry
     if entry is None:
-        return LinkError(f"its host key is not known: {shown}", config.where, _how_to_know(config, type_))
+        return HostKeyError(f"its host key is not known: {shown}", config.where, _how_to_know(config, type_))
     if verdict.kind == REVOKED:
         todo = "Do not connect; ask the host's administrator."
-        return LinkError(f"its host key {shown} is revoked in {entry.where}", config.where, todo)
+        return HostKeyError(f"its host key {shown} is revoked in {entry.where}", config.where, todo)
     if verdict.kind == AUTHORITY:
         todo = f"mslaunch's own SSH cannot check host certificates.\n{WAY_OUT}"
-        return LinkError(f"only a certificate authority is known for it ({entry.where})", config.where, todo)
+        return HostKeyError(f"only a certificate authority is known for it ({entry.where})", config.where, todo)
     known = f"{entry.type} {fingerprint(entry.blob)}"
     file = entry.where.rpartition(":")[0] or _file(config)
     todo = (
         "Somebody may be in between, or the host was installed anew.\n"
         f"If its administrator confirms the new key: ssh-keygen -f {file} -R '{names_of(config)[0]}'"
     )
-    return LinkError(f"its host key has CHANGED: {shown} now, {known} in {entry.where}", config.where, todo)
+    return HostKeyError(f"its host key has CHANGED: {shown} now, {known} in {entry.where}", config.where, todo)
 
 
 def _how_to_know(config: HostConfig, type_: str) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 from mslaunch.datamodel.request import LinkPolicy
 from mslaunch.errors import LinkError
 from mslaunch.transport.ssh import paramiko_transport
-from mslaunch.transport.ssh.authenticate import Authentication, authenticate
+from mslaunch.transport.ssh.authenticate import Authentication, LoginError, authenticate
 from mslaunch.transport.ssh.channel_output import take_output
 from mslaunch.transport.ssh.command_channel import (
     RequestedCommand,
@@ -317,5 +317,6 @@ def _log_in(shared: Shared, connection: Connection, attempt: ConnectAttempt) -> 
         attempt.arm(stream.close)
     except LinkError:
         if stream.late:
-            raise _late(connection.config, "authentication", attempt.deadline, stream) from None
+            late = _late(connection.config, "authentication", attempt.deadline, stream)
+            raise LoginError(late.what, late.where, late.todo) from None
         raise

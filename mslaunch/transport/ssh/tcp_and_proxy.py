@@ -228,6 +228,12 @@ def tcp_stream(host: str, port: int, family: str, deadline: Deadline, arm: Arm, 
     raise _unanswered(failures, deadline)
 
 
+class NoAddressError(LinkError):
+    """The name of a host leads to no address."""
+
+    check = "name"  #: as --check names what has failed
+
+
 def resolve(host: str, port: int, family: str, deadline: Deadline, arm: Arm) -> list[tuple[int, Any]]:
     """The addresses of `host` as (family, address), in getaddrinfo's order; raises LinkError if there are none.
 
@@ -253,11 +259,12 @@ def resolve(host: str, port: int, family: str, deadline: Deadline, arm: Arm) -> 
         done.wait(deadline.left())
         arm(done.set)
     if not answer:
-        raise LinkError(f"no answer from the name service within {deadline.seconds:g} s", host, "Is DNS reachable?")
+        what = f"no answer from the name service within {deadline.seconds:g} s"
+        raise NoAddressError(what, host, "Is DNS reachable?")
     if not isinstance(answer[0], list):
         reason = getattr(answer[0], "strerror", None) or str(answer[0])
         todo = "Check the spelling, or give it a HostName in ~/.ssh/config or a line in /etc/hosts."
-        raise LinkError(f"the name {host} has no address: {reason}", "", todo)
+        raise NoAddressError(f"the name {host} has no address: {reason}", "", todo)
     return list(dict.fromkeys((info[0], info[4]) for info in answer[0]))
 
 

@@ -39,6 +39,7 @@ def program(**changed: Any) -> ProgramFacts:
         ("numpy",),
         ("1.26.0",),
         ("numpy",),
+        "/work",
     )
     return usual._replace(**changed)
 

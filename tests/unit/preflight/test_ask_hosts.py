@@ -49,15 +49,19 @@ def test_hosts_that_cannot_listen_are_told_and_the_others_measured() -> None:
         "n04": LaunchError("it did not answer within 10 s", "n04"),
         "n05": b"garbage",
         "n06": WELL._replace(token="short"),
+        "n07": WELL._replace(token="FLUSHALL".center(32)),  # a command to a service that trusts the other hosts
+        "n08": WELL._replace(proof="x" * 32),
     }
     agents: Any = [Agent(name) for name in answers]
     survey = HostSurvey(agents, lambda until, seconds: None)
     survey.questions = Questions(answers)  # type: ignore[assignment]
-    links, _ = survey.links(list(answers), lambda most: 0)
+    told: list[str] = []
+    links, _ = survey.links(list(answers), lambda most: 0, told.append)
+    assert told == ["measuring links, 0 of 1", "measuring links, 1 of 1"]  # two ways
     assert {(one.source, one.target) for one in links} == {("n01", "n02"), ("n02", "n01")}
     assert survey.deaf == {
         "n03": "it cannot listen at any port: Too many open files",
         "n04": "it did not answer within 10 s",
         "n05": "it answered 'garbage' where it was asked for 'listen'",
-        "n06": "it did not answer what it was asked for",
+        **dict.fromkeys(("n06", "n07", "n08"), "it did not answer what it was asked for"),
     }

@@ -32,15 +32,31 @@ def test_equal_hosts_do_not_differ() -> None:
 @pytest.mark.parametrize(
     ("odd", "check", "what"),
     [
-        (report("n01", memlock=(65536, 65536)), "memlock", "64 KiB of memory can be locked (ulimit -l), on 3 hosts"),
-        (report("n01", memory_limit=1 << 30), "cgroup", "limited to 1 GiB of memory, on 3 hosts there is no limit"),
-        (report("n01", cpu_limit=2.0), "cgroup", "limited to 2 cpus, on 3 hosts not limited"),
-        (report("n01", devices=("NVIDIA 7",)), "devices", "its accelerators are NVIDIA 7, on 3 hosts they are none"),
-        (report("n01", programs=[program(python="3.9.1")]), "interpreter", "Python 3.9.1, on 3 hosts it is 3.11.2"),
+        (
+            report("n01", memlock=(65536, 65536)),
+            "memlock",
+            "64 KiB of memory can be locked (ulimit -l); 3 hosts have a limit of 8 MiB",
+        ),
+        (report("n01", memory_limit=1 << 30), "cgroup", "allows 1 GiB of memory; 3 hosts have no such limit"),
+        (report("n01", cpu_limit=2.0), "cgroup", "its control group allows 2 cpus; 3 hosts have no such limit"),
+        (report("n01", devices=("NVIDIA 7",)), "devices", "it has 7 NVIDIA devices; 3 hosts have no accelerator"),
+        (
+            report("n01", programs=[program(python="3.9.1")]),
+            "interpreter",
+            "python3 is Python 3.9.1 here and 3.11.2 on 3 hosts",
+        ),
         (report("n01", programs=[program(digest="11 abd")]), "program", "train.py differs from that on 3 hosts"),
-        (report("n01", programs=[program(versions=("2.0",))]), "package", "'numpy' is 2.0, on 3 hosts it is 1.26.0"),
-        (report("n01", programs=[program(versions=("-",))]), "package", "'numpy' is missing, on 3 hosts it is 1.26.0"),
-        (report("n01")._replace(offset=-90.0), "clock", "its clock is 90.0 s behind of the others"),
+        (
+            report("n01", programs=[program(versions=("2.0",))]),
+            "package",
+            "package 'numpy' is 2.0 here and 1.26.0 on 3 hosts",
+        ),
+        (
+            report("n01", programs=[program(versions=("-",))]),
+            "package",
+            "'numpy' is missing here and 1.26.0 on 3 hosts",
+        ),
+        (report("n01")._replace(offset=-90.0), "clock", "its clock is 90.0 s behind the others"),
         (report("n01", hostname="n02"), "host name", "it calls itself 'n02', as n02 does"),
     ],
 )
@@ -59,7 +75,7 @@ def test_more_is_no_fault() -> None:
 
 def test_of_two_hosts_the_second_is_named() -> None:
     ((hosts, _, what, todo),) = found(report("n01"), report("n02", programs=[program(versions=("2.0",))]))
-    assert (hosts, what) == (("n02",), "the package 'numpy' is 2.0, on n01 it is 1.26.0")
+    assert (hosts, what) == (("n02",), "package 'numpy' is 2.0 here and 1.26.0 on n01")
     assert todo == "ssh n02 '/usr/bin/python3 -m pip install numpy==1.26.0'"
 
 
@@ -83,7 +99,7 @@ def test_a_package_is_installed_by_the_name_that_pip_knows() -> None:
     assert [(hosts, what, todo) for hosts, _, what, todo in found(*hosts)] == [
         (
             (name,),
-            "the package 'yaml' is missing, on n01 it is 6.0.1",
+            "package 'yaml' is missing here and 6.0.1 on n01",
             f"ssh {name} '/usr/bin/python3 -m pip install PyYAML==6.0.1'",
         )
         for name in ("n02", "n03")
@@ -106,6 +122,24 @@ def test_the_path_of_an_interpreter_is_one_word() -> None:
     assert "\"'/a b/python3' -m pip" in todo
 
 
+def test_a_script_that_differs_is_copied_from_a_host_that_has_the_usual_one() -> None:
+    odd = program(digest="11 abd", wdir="/my work")
+    ((hosts, _, what, todo),) = found(*others(), report("n01", programs=[odd]))
+    assert (hosts, what) == (("n01",), "train.py differs from that on 3 hosts")
+    assert todo.splitlines() == [
+        """ssh n01 "cksum '/my work/train.py'\"""",
+        "scp -p -3 n02:/work/train.py 'n01:/my work/train.py'",
+    ]
+
+
+@pytest.mark.parametrize("changed", [{"path": "/a; reboot", "python": "3.9"}, {"script": "a; reboot", "digest": "x"}])
+def test_what_a_host_says_is_one_word_of_a_command(changed: dict[str, str]) -> None:
+    one = report("n01", programs=[program(**changed)])
+    ((_, _, _, todo),) = found(*others(), one._replace(node=one.node._replace(local=True)))
+    assert all("; reboot'" in line for line in todo.splitlines() if "reboot" in line)
+    assert "reboot" in todo
+
+
 def test_programs_of_the_system_may_differ() -> None:
     binary = program(path="/usr/bin/hostname", script="", python="", digest="1 a", modules=(), versions=())
     assert found(report("n01", programs=[binary]), report("n02", programs=[binary._replace(digest="1 b")])) == []
@@ -124,8 +158,13 @@ def test_two_names_of_one_machine() -> None:
 def test_a_clock_of_this_host_that_is_wrong() -> None:
     hosts = [report(f"n{number}")._replace(offset=50.0) for number in range(3)]
     assert [(hosts, what) for hosts, _, what, _ in found(*hosts)] == [
-        ((HERE,), "its clock is 50.0 s behind of that of the hosts")
+        ((HERE,), "its clock is 50.0 s behind those of the hosts")
     ]
+
+
+def test_of_one_other_host_it_is_told_what_it_has() -> None:
+    ((_, _, what, _),) = found(report("n01", memory_limit=1 << 31), report("n02", memory_limit=1 << 30))
+    assert what == "its control group allows 1 GiB of memory; n01 has a limit of 2 GiB"
 
 
 def test_what_is_not_known_for_certain_is_not_told() -> None:

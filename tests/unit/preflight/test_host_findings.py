@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,11 +11,15 @@ from hypothesis import example, given
 
 from mslaunch.datamodel.jobmap import Node
 from mslaunch.datamodel.request import AppContext, DevicePolicy, Request
-from mslaunch.errors import LinkError
+from mslaunch.errors import LaunchError, LinkError
 from mslaunch.preflight.ask_hosts import cleaned
-from mslaunch.preflight.check_records import HostReport, copy_to, on_host
+from mslaunch.preflight.check_records import HostReport, copy_between, copy_to, on_host
 from mslaunch.preflight.host_findings import MIB, of_host, size
 from mslaunch.protocol.check_messages import HostFacts, ProgramFacts
+from mslaunch.transport.batch_tasks import NoPythonError
+from mslaunch.transport.ssh.authenticate import LoginError
+from mslaunch.transport.ssh.host_key_rules import HostKeyError
+from mslaunch.transport.ssh.tcp_and_proxy import NoAddressError
 
 
 def found(one: HostReport, request: Request = REQUEST) -> list[tuple[str, str, str]]:
@@ -73,26 +78,54 @@ def test_devices() -> None:
 
 def test_programs_and_directories() -> None:
     gone = "the working directory /work dir does not exist"
-    ((check, what, todo),) = found(report("n01", programs=[program(error=gone, todo="make it there")]))
+    wrong = program(error=gone, todo="make it there", kind="directory", missing="/work dir")
+    ((check, what, todo),) = found(report("n01", programs=[wrong]))
     assert (check, what, todo.splitlines()[0]) == ("directory", gone, """ssh n01 "mkdir -p '/work dir'\"""")
-    missing = program(error="the script 'a.py' does not exist", todo="looked at /nowhere/a.py")
-    assert found(report("n01", programs=[missing]))[0][0] == "program"
+    no_directory = wrong._replace(error="the working directory /a is not a directory", missing="")
+    assert [row[2] for row in found(report("n01", programs=[no_directory]))] == ["make it there"]
+    missing = program(error="the script 'a.py' does not exist", kind="program", missing="/nowhere/a.py")
+    assert found(report("n01", programs=[missing])) == [("program", missing.error, "ssh n01 'ls -ld /nowhere/a.py'")]
     sent = Request((AppContext(("./a",), preload_binary=True),))
     assert found(report("n01", programs=[missing]), sent) == []  # it will be there
 
 
+def test_only_a_file_that_the_launch_names_is_copied(tmp_path: Path) -> None:
+    for name in ("train.py", "id_ed25519"):
+        (tmp_path / name).touch()
+    for name, command in (("train.py", "scp -p "), ("id_ed25519", "ssh n01 'ls -ld ")):
+        missing = program(error="it does not exist", kind="program", missing=str(tmp_path / name))
+        ((_, _, todo),) = found(report("n01", programs=[missing]))
+        assert todo.startswith(command)
+
+
+def test_a_full_working_directory_is_named() -> None:
+    ((check, what, todo),) = found(report("n01", programs=[program(wdir="/my work", wdir_free=0)]))
+    assert (check, what) == ("disk", "the disk of its working directory /my work is full: 0 bytes are free")
+    assert todo == """ssh n01 "du -xh '/my work' | sort -h | tail\""""
+
+
+@pytest.mark.parametrize("changed", [{"tmp_free": ()}, {"tmp_free": (0, 5000)}, {"tmp_free": (GIB, 1)}])
+def test_a_path_of_a_host_is_one_word_of_a_command(changed: dict[str, Any]) -> None:
+    one = report("n01", tmp="/t; reboot", **changed)
+    ((_, _, todo),) = found(one._replace(node=one.node._replace(local=True)))
+    assert "'/t; reboot'" in todo
+
+
 @pytest.mark.parametrize(
-    ("what", "check"),
+    ("kind", "what", "check"),
     [
-        ("the name n9 has no address: unknown", "name"),
-        ("its host key has CHANGED", "host key"),
-        ("authentication: no key was accepted", "login"),
-        ("it has no Python that the agent could run with", "python3"),
-        ("no answer to TCP within 3 s", "connection"),
+        (NoAddressError, "the name n9 has no address: unknown", "name"),
+        (HostKeyError, "its host key has CHANGED", "host key"),
+        (LoginError, "authentication: no key was accepted", "login"),
+        (NoPythonError, "execve(): /opt/py: No such file or directory", "python3"),
+        (LinkError, "no answer to TCP within 3 s", "connection"),
+        (LinkError, "python-gpu1 port 22: Connection refused", "connection"),
+        (LaunchError, "it did not answer, has no address, no account and no host key", "connection"),
     ],
 )
-def test_hosts_that_cannot_be_reached(what: str, check: str) -> None:
-    error = LinkError(what, "n9", "first line\nsecond line")
+def test_hosts_that_cannot_be_reached(kind: type[LaunchError], what: str, check: str) -> None:
+    """The check is that of the kind of the error, whatever its words are."""
+    error = kind(what, "n9", "first line\nsecond line")
     assert found(HostReport(Node("n9", 1, ""), error=error)) == [(check, what, "first line\nsecond line")]
 
 
@@ -114,6 +147,10 @@ def test_command_lines() -> None:
     assert on_host(Node("here", 1, "", local=True), "df /") == "df /"
     assert copy_to(node, "/a b") == "scp -p -P 2222 '/a b' 'me@n01.site:/a b'"
     assert copy_to(Node("::1", 1, ""), "/a") == "scp -p /a '[::1]:/a'"
+    other = Node("n02", 1, "")
+    assert copy_between(other, "/a", Node("n03", 1, ""), "/b") == "scp -p -3 n02:/a n03:/b"
+    assert copy_between(other, "/a", Node("here", 1, "", local=True), "/b") == "scp -p n02:/a /b"
+    assert copy_between(other, "/a", node, "/b") == "scp -p -3 scp://n02//a scp://me@n01.site:2222//b"
 
 
 def test_sizes() -> None:

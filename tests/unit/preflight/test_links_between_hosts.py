@@ -87,8 +87,8 @@ def test_links_that_are_alike() -> None:
 @pytest.mark.parametrize(
     ("facts", "what"),
     [
-        (GOOD._replace(delay=0.02), "20 ms there and back, most links take 0.2 ms"),
-        (GOOD._replace(rate=1e7), "9.54 MiB/s, most links have 954 MiB/s"),
+        (GOOD._replace(delay=0.02), "round trip 20 ms; the median is 0.2 ms"),
+        (GOOD._replace(rate=1e7), "9.54 MiB/s; the median is 954 MiB/s"),
         (GOOD._replace(again=50), "5.0% of the packets are lost (50 of 1000)"),
         (LinkFacts("10.0.0.1: no answer"), "no connection: 10.0.0.1: no answer"),
     ],
@@ -105,7 +105,7 @@ def test_one_odd_link_and_one_odd_host(facts: LinkFacts, what: str) -> None:
 def test_a_network_that_loses_packets_everywhere() -> None:
     lossy = GOOD._replace(again=50)
     ((hosts, what),) = found(links(**dict.fromkeys(NAMES, lossy)))
-    assert (hosts, what) == ((), "28 links between hosts lose packets, 5.0% on most of them")
+    assert (hosts, what) == ((), "28 links between hosts lose packets (median 5.0%)")
 
 
 def test_few_packets_sent_again_and_small_delays_are_no_fault() -> None:

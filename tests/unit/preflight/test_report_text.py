@@ -21,8 +21,7 @@ def result(*findings: Finding) -> CheckResult:
 
 def test_a_clean_launch_is_one_sentence() -> None:
     assert as_text(result()) == (
-        "mslaunch: nothing was found that would keep 4 hosts with 8 ranks from running "
-        "(1 link measured: 0.2 ms, 1 GiB/s; 1.2 s)\n"
+        "mslaunch: no problem found for 8 ranks on 4 hosts (1 link measured: 0.2 ms, 1 GiB/s; 1.2 s)\n"
     )
 
 
@@ -49,7 +48,8 @@ def test_hosts_stand_in_their_order_each_name_once() -> None:
 
 
 def test_this_host_is_none_of_the_hosts() -> None:
-    here, host, every = (Finding(hosts, "logs", "it is full", ()) for hosts in ((HERE,), ("n02",), ()))
+    rows = ((HERE,), "logs"), (("n02",), "disk"), ((), "link")
+    here, host, every = (Finding(hosts, check, "it is full", ()) for hosts, check in rows)
     for findings, words in (
         ((here,), "1 finding on this host; "),
         ((here, host), "2 findings on this host and 1 of 4 hosts; "),
@@ -63,8 +63,9 @@ def test_this_host_is_none_of_the_hosts() -> None:
 def test_hosts_with_the_same_finding_share_a_line() -> None:
     same = [Finding((f"n{at:02}",), "program", f"no 'a' on n{at:02}", (f"ssh n{at:02} ls",)) for at in (1, 2, 3)]
     lines = as_text(result(*same)).splitlines()
+    assert lines[0].startswith("mslaunch: 1 finding on 3 of 4 hosts; ")
     assert lines[2].startswith("n[01-03]  program")
-    assert lines[3:] == ["            ssh n01 ls", "            and the same for the others"]
+    assert lines[3:] == ["            ssh n01 ls", "            and the same on the other hosts"]
 
 
 def test_links_are_not_taken_together() -> None:

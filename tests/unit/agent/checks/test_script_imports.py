@@ -23,6 +23,9 @@ from mslaunch.agent.checks.script_imports import find_script, imported_names
         ("-c import_this", ("text", "import_this")),
         ("-X dev -W ignore a.py", ("file", "a.py")),
         ("-Xdev a.py", ("file", "a.py")),
+        ("-uX dev a.py", ("file", "a.py")),
+        ("-BuW ignore -Xdev a.py", ("file", "a.py")),
+        ("-uXdev a.py", ("file", "a.py")),
         ("-Wc a.py", ("file", "a.py")),
         ("--check-hash-based-pycs always a.py", ("file", "a.py")),
         ("-- a.py", ("file", "a.py")),
@@ -35,7 +38,10 @@ def test_the_script_is_found(words: str, found: tuple[str, str]) -> None:
     assert find_script(words.split()) == found
 
 
-@pytest.mark.parametrize("words", ["-u {}", "-X dev {}", "-Wignore {}", "-BIu {} -c x", "-W ignore -- {} -m y"])
+@pytest.mark.parametrize(
+    "words",
+    ["-u {}", "-X dev {}", "-uX dev {}", "-BIW ignore {}", "-Wignore {}", "-BIu {} -c x", "-W ignore -- {} -m y"],
+)
 def test_python_runs_the_same(words: str, tmp_path: object) -> None:
     path = f"{tmp_path}/script.py"
     with open(path, "w") as file:

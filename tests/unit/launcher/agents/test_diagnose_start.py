@@ -50,6 +50,7 @@ def test_messages_of_shells_are_explained(printed: bytes, what: str, todo: str, 
     error = explain(Silent(noise=printed), b"") if on_link else explain(Silent(), printed)
     assert error.what == what and error.where == "n7" and todo in error.todo
     assert f"  | {printed.decode().strip()}" in error.todo
+    assert getattr(error, "check", "") == ("login" if b"account" in printed else "python3")
 
 
 def test_exit_code_127_without_a_message_is_explained() -> None:
