@@ -6,6 +6,8 @@ more.  The categories of mpirun 4.1's --help (`mapping`, `launch`, …) are othe
 
 from __future__ import annotations
 
+import os
+
 from mslaunch.cli import help_text
 from mslaunch.cli.dialects import ACTIONS, DIALECTS, NAMES, by_name
 from mslaunch.cli.parser.options import REFUSED, Option, Variable, spelled
