@@ -22,6 +22,7 @@ PROGRAMS = st.lists(
         st.tuples(WORDS),
         st.tuples(WORDS),
         st.tuples(WORDS),
+        *[WORDS] * 3,
     ),
     max_size=3,
 )
