@@ -41,7 +41,7 @@ class JobCommands:
 
     def entered(self) -> Any:
         """The entry of the only job, once it is there and its launcher listens."""
-        wait_until(lambda: any((Path(e.folder) / "control").exists() for e in JobRegistry(self.env).entries()))
+        wait_until(lambda: any(control_socket.listens(e.folder) for e in JobRegistry(self.env).entries()))
         return JobRegistry(self.env).entries()[0]
 
     def open_gate(self, ranks: int) -> None:
