@@ -97,6 +97,7 @@ class _Check:
             return self._look(agents, reports, progress.tell)
         finally:
             progress.close()
+            context.console.stderr.flush()  # the result, which is printed past it, must not come before
 
     def _look(
         self, agents: Sequence[AgentConnection], reports: list[HostReport], told: Callable[[str], None]

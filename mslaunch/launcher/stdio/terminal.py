@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 _COLUMNS = 80  # of a terminal that does not tell
 _NAMED_AFTER = 1.0  # seconds of progress, which begins after one, until the hosts that are waited for are named
 _MOST_NAMED = 1000  # of more no line has room
+_NEWLINE = ord("\n")
 FLUSH_SECONDS = 3.0  #: how long the end of a launch waits for a device that takes nothing
 
 
@@ -55,6 +56,7 @@ class OutputFd:
         self.progress: Callable[[], None] = lambda: None
         self.failed = False  #: bytes were lost, and not because the reader has gone
         self.unread = False  #: the reader has gone
+        self.torn = False  #: the last line has no end yet
         self.overlay: Overlay | None = None  #: what is shown below, and hears of what is written
         self._loop = loop
         self._fd = fd
@@ -92,8 +94,9 @@ class OutputFd:
 
     def send(self, data: bytes) -> None:
         """Write `data`, now or when it can be taken."""
-        if self._gone:
+        if self._gone or not data:
             return
+        self.torn = data[-1] != _NEWLINE
         if self.overlay:
             data = self.overlay.feed(self, data)
         if self._queue:
@@ -178,7 +181,7 @@ class Console:
     def print(self, text: str, kind: str = "") -> None:
         """Text that an option asked for, with --quiet too."""
         if text:
-            text = printable(text)
+            text = ("\n" if self.stderr.torn else "") + printable(text)  # what ranks have begun is no part of it
             self.stderr.send((self._paint(kind, text) if self._paint and kind else text).encode("utf-8", "replace"))
 
     def _show_progress(self, record: Any) -> None:
@@ -197,7 +200,7 @@ class Console:
         """A line in place of the one before, "" for none, where progress is shown."""
         if self.observers:
             self.stderr.send(f"\r\x1b[K{printable(text)[: self._width - 1]}".encode("utf-8", "replace"))
-            self.stderr.flush()  # what is printed past us next must not come before it
+            self.stderr.torn = False
 
     @property
     def _width(self) -> int:

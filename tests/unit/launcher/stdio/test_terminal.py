@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mslaunch.launcher.stdio.terminal import OutputFd
+from mslaunch.launcher.stdio.terminal import Console, OutputFd
 from mslaunch.runtime.loop import Loop
 
 
@@ -164,3 +164,18 @@ def test_a_slow_reader_is_given_up(loop: Loop, tmp_path: Path) -> None:
     assert os.fstat(file).st_size == (1 << 20) + 1
     for fd in (reader, writer, file):
         os.close(fd)
+
+
+def test_a_message_begins_a_line_of_its_own(loop: Loop, tmp_path: Path) -> None:
+    """Whatever ranks have printed."""
+    with open(tmp_path / "said", "wb") as file:
+        console = Console(loop, file.fileno(), quiet=False, verbose=False)
+        console.info("one")
+        console.stderr.send(b"of a rank")
+        console.stderr.send(b"")
+        console.info("two")
+        console.stderr.send(b"whole\n")
+        console.info("three")
+        console.close()
+    said = (tmp_path / "said").read_bytes()
+    assert said == b"mslaunch: one\nof a rank\nmslaunch: two\nwhole\nmslaunch: three\n"
