@@ -135,6 +135,7 @@ def test_a_hang_is_shown_as_it_was_before_the_debugger_stopped_it(boot, tools, t
     tools("eu-stack", f'exec {PYTHON} -S {tmp_path / "slow.py"} "$3"')
     agent = boot(PATH=tools.path)
     (pid,) = _launched(agent, PYTHON, "-Suc", "import signal; print('ready'); signal.pause()")
+    wait_asleep(pid)
     ((_, traced),) = _traces(agent, b"3")
     lines = traced.text.splitlines()
     assert traced.tool == "/proc"
