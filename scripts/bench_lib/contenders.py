@@ -116,15 +116,21 @@ def install(python: str, root: str = ROOT) -> str:
         _run([*pip, "--upgrade", "pip", "setuptools", "wheel"])
     if not os.path.exists(stamp) or _read(stamp) != fresh:
         with tempfile.TemporaryDirectory() as copy:  # a build leaves files in the tree it builds
-            shutil.copytree(os.path.join(root, "mslaunch"), os.path.join(copy, "mslaunch"))
-            for name in ("pyproject.toml", "README.md", "LICENSE"):
-                if os.path.exists(os.path.join(root, name)):
-                    shutil.copy(os.path.join(root, name), copy)
+            for name in ("mslaunch", "docs", "scripts/build_lib", "pyproject.toml", "README.md", "LICENSE"):
+                _copy(os.path.join(root, name), os.path.join(copy, name))
             _run([*pip, "--no-build-isolation", "--compile", copy])  # with what it depends on
             _run([*pip, "--no-build-isolation", "--compile", "--no-deps", "--force-reinstall", copy])
         with open(stamp, "w", encoding="ascii") as file:
             file.write(fresh)
     return os.path.join(place, "bin", "mslaunch")
+
+
+def _copy(source: str, target: str) -> None:
+    """A file or a folder, if an older checkout has it."""
+    if os.path.isdir(source):
+        shutil.copytree(source, target)
+    elif os.path.exists(source):
+        shutil.copy(source, target)
 
 
 def _digest(words: Sequence[str], files: Sequence[str]) -> str:
