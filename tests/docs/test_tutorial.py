@@ -179,6 +179,8 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
 def follow(page: list[Fence], shell: Shell, directory: Path) -> None:
     """Type it all."""
     for fence in page:
+        if fence.section == "Leave it running":  # a launch that took more than a second before may have been job 1
+            shell.run(f"export MSLAUNCH_JOBS={directory.parent / 'jobs'}")
         if fence.title:
             (directory / fence.title).write_text(fence.text, encoding="utf-8")
             continue
