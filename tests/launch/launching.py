@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -190,3 +191,23 @@ def alive(pid: int) -> bool:
 def without_warnings(text: str) -> str:
     """What the real mpirun says, without the line of its parent of ssh that sometimes loses a race with it."""
     return "".join(line for line in text.splitlines(keepends=True) if "Warning: setpgid" not in line)
+
+
+def on_terminal(words: list[str], mark: bytes, go: Callable[[], object], **env: str) -> tuple[int, bytes]:
+    """The exit code of `mslaunch` on a terminal of its own, and what it showed; `go` is called once it shows `mark`."""
+    ours, theirs = os.openpty()
+    line, surroundings = [sys.executable, "-m", "mslaunch", *words], {**environment(), "TERM": "xterm", **env}
+    with subprocess.Popen(line, env=surroundings, stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs) as process:
+        os.close(theirs)
+        shown = b""
+        while mark not in shown:
+            shown += os.read(ours, 4096)
+        go()
+        try:
+            while data := os.read(ours, 4096):
+                shown += data
+        except OSError:  # EIO: the last writer has closed it
+            pass
+        code = process.wait(BOUND)
+    os.close(ours)
+    return code, shown

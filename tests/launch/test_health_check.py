@@ -6,13 +6,12 @@ import json
 import os
 import signal
 import socket
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from launching import environment, wait_until
+from launching import on_terminal, wait_until
 
 HERE = os.uname().nodename
 
@@ -95,23 +94,9 @@ def test_a_terminal_shows_what_a_long_check_does(tmp_path: Path) -> None:
     """In a line that replaces itself, and is gone before the result is printed."""
     fifo = tmp_path / "go"
     os.mkfifo(fifo)
-    ours, theirs = os.openpty()
-    line = [sys.executable, "-m", "mslaunch", "--check", "--health-check", f"cat {fifo}", "-n", "1", "true"]
-    with subprocess.Popen(
-        line, env={**environment(), "TERM": "xterm"}, stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs
-    ) as process:
-        os.close(theirs)
-        shown = b""
-        while b"running" not in shown:
-            shown += os.read(ours, 4096)
-        fifo.write_text("")
-        try:
-            while data := os.read(ours, 4096):
-                shown += data
-        except OSError:  # EIO: the last writer has closed it
-            pass
-        assert process.wait(60) == 0, shown
-    os.close(ours)
+    words = ["--check", "--health-check", f"cat {fifo}", "-n", "1", "true"]
+    code, shown = on_terminal(words, b"running", lambda: fifo.write_text(""))
+    assert code == 0, shown
     before, after, result = shown.decode().split("\r\x1b[K")
     assert (before, after) == ("", "running --health-check on 1 host")
     assert result.startswith("mslaunch: no problem found for 1 rank on 1 host")

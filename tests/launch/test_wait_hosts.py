@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-import pty
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from launching import BOUND, environment
+from launching import BOUND, environment, on_terminal
 
 #: a host that comes with its third call; before that the program says the words in the file
 PROGRAM = """#!/bin/sh
@@ -71,23 +71,10 @@ def test_a_terminal_names_the_hosts_that_are_slow(tmp_path: Path) -> None:
     program.write_text('#!/bin/sh\n[ "$1" = w-1 ] || : < "$0.go"\nshift; exec sh -c "$*"\n')
     program.chmod(0o755)
     os.mkfifo(f"{program}.go")
-    ours, theirs = pty.openpty()
-    line = [sys.executable, "-m", "mslaunch", "--rsh-agent", str(program), "-H", "w-1,w-2,w-3", "true"]
-    with subprocess.Popen(
-        line, env={**environment(), "TERM": "xterm"}, stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs
-    ) as process:
-        os.close(theirs)
-        shown = b""
-        while b"waiting for" not in shown:
-            shown += os.read(ours, 4096)
-        with open(f"{program}.go", "w"):
-            try:
-                while data := os.read(ours, 4096):
-                    shown += data
-            except OSError:  # EIO: the last writer has closed it
-                pass
-            assert process.wait(BOUND) == 0, shown
-    os.close(ours)
+    words = ["--rsh-agent", str(program), "-H", "w-1,w-2,w-3", "true"]
+    with contextlib.ExitStack() as held:  # both open it for reading
+        code, shown = on_terminal(words, b"waiting for", lambda: held.enter_context(open(f"{program}.go", "w")))
+    assert code == 0, shown
     lines = [part for part in shown.decode().split("\r\x1b[K") if part.startswith("connecting")]
     assert lines[0] == "connecting 1/3 hosts", "the first only has numbers"
     assert "connecting 1/3 hosts, waiting for w-[2-3]" in lines
@@ -97,19 +84,9 @@ def test_a_terminal_shows_who_is_waited_for(tmp_path: Path) -> None:
     """With the reason and the time, in one line that replaces itself, and is gone at the end."""
     program = agent(tmp_path, "ssh: Connection refused")
     Path(program).write_text(PROGRAM.replace("-lt 3", "-lt 6"))
-    ours, theirs = pty.openpty()
-    line = command(program, "--wait-hosts", "60", "true")
-    env = {**environment(), "TERM": "xterm", "NO_COLOR": "1"}
-    with subprocess.Popen(line, env=env, stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs) as process:
-        os.close(theirs)
-        shown = b""
-        try:
-            while data := os.read(ours, 4096):
-                shown += data
-        except OSError:  # EIO: the last writer has closed it
-            pass
-        assert process.wait(BOUND) == 0, shown
-    os.close(ours)
+    words = command(program, "--wait-hosts", "60", "true")[3:]
+    code, shown = on_terminal(words, b"", lambda: None, NO_COLOR="1")
+    assert code == 0, shown
     lines = [part for part in shown.decode().split("\r\x1b[K") if part.startswith("connecting")]
     assert lines and lines[0].startswith("connecting 0/2 hosts; tried again: 1 of 60 s, w-1, w-2: ssh: ")
     assert all(len(one) < 80 for one in lines)
