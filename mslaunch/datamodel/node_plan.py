@@ -69,7 +69,8 @@ class World(NamedTuple):
     A *member* of it is written NAME.RANK, with the rank in this world; NAME alone means all of them.
     """
 
-    #: digits, a hyphen and a secret; of all worlds of all jobs its own: the kvsname of PMI, the namespace of PMIx
+    #: digits, a hyphen, a secret, an @ and digits (`make_world`); of all worlds of all jobs its own: the kvsname of
+    #: PMI, the namespace of PMIx
     name: str = "0"
     first: int = 0  # the rank, as frames have it, of its rank 0; the others follow
     hosts: tuple[str, ...] = ()  # of the nodes that have ranks of it

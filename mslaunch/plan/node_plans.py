@@ -110,6 +110,9 @@ def make_world(
     Its name is a number as Open MPI 4.1 has it (16 bits for the launch, 16 for the world; each attempt is a launch of
     its own, or a library might find what is left of the one before), and `secret`, which nobody can guess: libpmix
     takes whoever knows the name for a rank.  So the name must stand in no file name, argument or message.
+
+    Open MPI 5 makes 16 bits of all that stands before an "@", and takes 15 more from the number behind it
+    (`opal_pmix_convert_nspace` of 5.0.8).  Without the latter, one pair of worlds in 65,536 would be the same to it.
     """
     digits = str(int(jobid, 16) + (attempt - 1 << 16) & 0xFFFF0000 | number)
     used = [(node.name, rows) for node, rows in zip(jobmap.nodes, jobmap.by_node()) if rows]
@@ -118,7 +121,7 @@ def make_world(
     for placement in jobmap.placements:
         sizes[placement.app] += 1
     return World(
-        name=f"{digits}-{secret}" if secret else digits,
+        name=f"{digits}-{secret}@{number}" if secret else digits,
         first=first,
         hosts=tuple(name for name, _ in used),
         ranks=tuple(tuple([placement.rank - first for placement in rows]) for _, rows in used),

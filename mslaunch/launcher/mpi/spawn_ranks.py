@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     Call = Callable[[Sequence[Node], Callable[[list[AgentConnection], list[LaunchError]], None]], None]
 
 
-_MOST = 0xFFFF  # worlds: their number is half of a name (`node_plans.make_world`)
+_MOST = 0x7FFF  # worlds: Open MPI 5 has 15 bits for their number (`node_plans.make_world`)
 #: spawns of a node that wait, and their bytes.  A rank, or one of its threads, waits for one at a time
 _WAITING, _WAITING_SIZE = 256, 1 << 23
 _TOLD = 16  # failed spawns of a node that the user is told of

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mslaunch.datamodel.jobmap import Endpoint, JobMap, Node, Placement
@@ -608,10 +608,36 @@ def test_every_rank_and_service_is_planned_once(drawn: tuple[JobMap, ServicePoli
 def test_the_name_of_a_world_has_a_number_for_all_and_a_secret() -> None:
     request = Request((AppContext(("x",)),))
     world = make_world(request, APART, "00ff0000", 2, 3, secret="5ec4e7")
-    assert (world.name, world.number) == (f"{0x01010002}-5ec4e7", 0x01010002)
+    assert (world.name, world.number) == (f"{0x01010002}-5ec4e7@2", 0x01010002)
     (plan, *_) = make_plans(request, APART, {}, "/", ELSEWHERE, "00ff0000", secret="5ec4e7")
-    assert plan.world.name.endswith("-5ec4e7")
+    assert plan.world.name.endswith("-5ec4e7@1")
     assert not any("5ec4e7" in word for rank in plan.ranks for word in (*plan.env, *rank.env))
+
+
+def openmpi5_jobid(namespace: str) -> int:
+    """As `opal_pmix_convert_nspace` (opal/mca/pmix/base/pmix_base_fns.c of 5.0.8) has it, with OPAL_HASH_STR."""
+    family, _, local = namespace.partition("@")
+    value, word = 0, 0xFFFFFFFF
+    for byte in family.encode():
+        value = value + byte & word
+        value = value + (value << 10) & word
+        value ^= value >> 6
+    value = value + (value << 3) & word
+    value ^= value >> 11
+    value = value + (value << 15) & word
+    return (value >> 16 ^ value & 0xFFFF) << 16 | int(local or 0) & 0xFFFF
+
+
+@given(st.binary(min_size=16, max_size=16), st.lists(st.integers(1, 0x7FFF), min_size=2, max_size=9, unique=True))
+@example(bytes.fromhex("fad93b19c06e5ee9cbaf313c734df6ce"), [1, 2])
+def test_the_worlds_of_a_job_are_apart_for_open_mpi(secret: bytes, numbers: list[int]) -> None:
+    """Of the example both had 43592 once: the ranks of a world took those of the other for themselves, and crashed."""
+    names = [
+        make_world(Request((AppContext(("x",)),)), APART, "abcd0000", number, secret=secret.hex()).name
+        for number in numbers
+    ]
+    assert len(set(map(openmpi5_jobid, names))) == len(numbers)
+    assert len({int(name.partition("-")[0]) for name in names}) == len(numbers)  # Open MPI 4.1
 
 
 def test_a_world_contains_only_hosts_with_ranks() -> None:
