@@ -157,7 +157,10 @@ class AbsentRanks:
             self._due.pop(0)
             return
         address = self._share.address.partition("%")[0]
-        call = self._call = socket(_AF_INET6 if ":" in address else _AF_INET, _SOCK_STREAM)
+        try:
+            call = self._call = socket(_AF_INET6 if ":" in address else _AF_INET, _SOCK_STREAM)
+        except OSError:  # no descriptor is free: perhaps at the next look
+            return
         call.setblocking(False)
         refused = call.connect_ex((address, self._port))
         if refused not in (0, EINPROGRESS):  # the kernel does not keep this error for SO_ERROR
@@ -172,6 +175,8 @@ class AbsentRanks:
             from mslaunch.launcher.messages.absent_text import unanswered_text
 
             self._say(unanswered_text(self._share, error))
+        elif self._due:  # somebody is there: no more calls until the next report would be due
+            self._due.pop(0)
 
     def _hang_up(self) -> None:
         if self._limit:

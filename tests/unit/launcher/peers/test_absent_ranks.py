@@ -201,8 +201,8 @@ def test_a_job_that_ends_is_not_watched(meeting: Meeting, record: Any) -> None:
     assert len(watched.said) == 1
 
 
-def far(loop: Loop, port: int, told: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A watch of a command whose scheduler runs elsewhere, until its first look is over."""
+def far(loop: Loop, port: int, told: list[str], monkeypatch: pytest.MonkeyPatch, limit: float = 10.0) -> None:
+    """A watch of a command whose scheduler runs elsewhere, until it has told something."""
     monkeypatch.setattr("mslaunch.launcher.peers.absent_ranks.TOLD", (0.0,))
     monkeypatch.setattr("mslaunch.launcher.peers.absent_ranks._LOOK", 0.01)
     records: list[Any] = []
@@ -215,7 +215,7 @@ def far(loop: Loop, port: int, told: list[str], monkeypatch: pytest.MonkeyPatch)
     )
     observers.emit(RankStarted, "rank 1", "here", 1)
     observers.emit(AllStarted, 1)
-    loop.run(lambda: bool(told), 1.0)
+    loop.run(lambda: bool(told), limit)
     observers.emit(LaunchEnded, Outcome(0, ()))
     assert [record.text for record in records if isinstance(record, Waiting)] == [*told, *[""] * bool(told)]
 
@@ -225,7 +225,7 @@ def test_a_scheduler_elsewhere_that_nobody_has_started(monkeypatch: pytest.Monke
         port = server.getsockname()[1]
         told: list[str] = []
         with Loop() as loop:
-            far(loop, port, told, monkeypatch)
+            far(loop, port, told, monkeypatch, limit=1.0)
         assert told == []
     with Loop() as loop:
         far(loop, port, told, monkeypatch)
@@ -270,10 +270,54 @@ def test_a_scheduler_to_which_there_is_no_way(monkeypatch: pytest.MonkeyPatch) -
             return errno.EHOSTUNREACH
 
     monkeypatch.setattr("mslaunch.launcher.peers.absent_ranks.socket", Unreachable)
+    monkeypatch.setattr("mslaunch.launcher.peers.absent_ranks.connections", lambda port: [])  # of other tests
     told: list[str] = []
     with Loop() as loop:
         far(loop, 8118, told, monkeypatch)
     assert len(told) == 1 and "not found at 127.0.0.1, port 8118: No route to host" in told[0]
+
+
+def test_a_scheduler_that_answers_is_called_once_for_each_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Our ranks are not connected yet, for instance because they still load; each call disturbs the scheduler."""
+    place = "mslaunch.launcher.peers.absent_ranks."
+    monkeypatch.setattr(f"{place}TOLD", (0.0, 3600.0))
+    monkeypatch.setattr(f"{place}_LOOK", 0.01)
+    monkeypatch.setattr(f"{place}connections", lambda port: [])
+    calls: list[socket.socket] = []
+    looks: list[float] = []
+    with socket.create_server(("127.0.0.1", 0)) as server, Loop() as loop:
+        server.setblocking(False)
+        loop.reader(server.fileno(), lambda: calls.append(server.accept()[0]))
+        port = server.getsockname()[1]
+        watched = AbsentRanks(loop, share(port, master=False), 1, pytest.fail, lambda kind, *facts: None)
+        look = watched._look
+        monkeypatch.setattr(watched, "_look", lambda: (looks.append(loop.now()), look()))
+        watched.observe(AllStarted(0.0, 1))
+        loop.run(lambda: len(looks) >= 20, 10.0)
+        watched.observe(LaunchEnded(1.0, Outcome(0, ())))
+        assert (len(calls), len(looks)) == (1, 20)
+        calls[0].close()
+
+
+def test_no_descriptor_is_free_for_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The launch goes on, and the next look finds out."""
+    asked: list[int] = []
+
+    class Scarce(socket.socket):
+        def __init__(self, *args: Any) -> None:
+            asked.append(1)
+            if len(asked) == 1:
+                raise OSError(errno.EMFILE, "Too many open files")
+            super().__init__(*args)
+
+    monkeypatch.setattr("mslaunch.launcher.peers.absent_ranks.socket", Scarce)
+    monkeypatch.setattr("mslaunch.launcher.peers.absent_ranks.connections", lambda port: [])
+    told: list[str] = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    with Loop() as loop:
+        far(loop, port, told, monkeypatch)
+    assert len(told) == 1 and "the connection is refused" in told[0]
 
 
 def test_which_launches_are_watched() -> None:
