@@ -25,11 +25,33 @@ if TYPE_CHECKING:
 
 _QUIET_START = 2.0  # seconds of running ranks before the line appears unasked
 _SILENT = 60.0  # seconds
-_WINDOW = 5.0  # seconds over which the rate of output is taken
+_WINDOW = 5.0  # seconds over which a rate is taken
 _MOST_NAMED = 8  # silent ranks
 #: seconds of the launch up to which a plain line comes every so many seconds; afterwards every `_SELDOM`
 _PLAIN = ((60.0, 10.0), (600.0, 30.0))
 _SELDOM = 60.0
+
+
+class RecentRate:
+    """How fast a number of bytes has grown lately."""
+
+    def __init__(self) -> None:
+        self._samples: list[tuple[float, int]] = []  # times, and the number then
+
+    def add(self, now: float, size: int) -> None:
+        """The number is `size` now."""
+        if not self._samples or now > self._samples[-1][0]:
+            self._samples.append((now, size))
+        while len(self._samples) > 2 and (self._samples[1][0] <= now - _WINDOW or len(self._samples) > 64):
+            del self._samples[0]
+
+    @property
+    def value(self) -> float | None:
+        """Bytes per second; None as long as there are not two samples."""
+        if len(self._samples) < 2:
+            return None
+        (began, first), (now, last) = self._samples[0], self._samples[-1]
+        return (last - first) / max(1.0, now - began)
 
 
 class LaunchProgress:
@@ -48,9 +70,9 @@ class LaunchProgress:
         self._restarts = 0
         self._phase = ""  # "sending", "running", "ending"
         self._staging: records.Staging | None = None
-        self._sending_since = 0.0
+        self._sent = RecentRate()
         self._size = 0  # bytes of all output
-        self._samples: list[tuple[float, int]] = []  # times, and `_size` then
+        self._printed = RecentRate()
         self._text, self._made = "", -1.0
 
     def heard(self, kind: int, rank: int, data: bytes) -> None:
@@ -63,13 +85,14 @@ class LaunchProgress:
         """Note what a record says."""
         self._made = -1.0
         if isinstance(record, records.Connected):
-            self._hosts, self._sending_since = len(record.hosts), record.time
+            self._hosts, self._sent = len(record.hosts), RecentRate()
         elif isinstance(record, records.Staging):
             self._staging, self._phase = record, "sending"
+            self._sent.add(record.time, record.sent)
         elif isinstance(record, records.AttemptStarted):
             self._phase, self._ranks = "running", record.ranks
             self.started = record.time if self.started is None else self.started
-            self._samples = self._samples or [(self._now(), 0)]
+            self._printed.add(self._now(), self._size)
             for one in (self._seen, self._running, self._last):
                 one.clear()
         elif isinstance(record, records.RankStarted) and not is_service(record.rank):
@@ -115,13 +138,8 @@ class LaunchProgress:
 
     def _rate(self) -> float:
         """Bytes per second that ranks have printed lately."""
-        now = self._now()
-        if not self._samples or now > self._samples[-1][0]:
-            self._samples.append((now, self._size))
-        while len(self._samples) > 2 and (self._samples[1][0] <= now - _WINDOW or len(self._samples) > 64):
-            del self._samples[0]
-        when, size = self._samples[0]
-        return (self._size - size) / max(1.0, now - when)
+        self._printed.add(self._now(), self._size)
+        return self._printed.value or 0.0
 
     def _silent(self) -> str:
         now = self._now()
@@ -136,11 +154,16 @@ class LaunchProgress:
         return f"rank{'s' * (len(names) > 1)} {','.join(names[:_MOST_NAMED])}{more} silent for {seconds} s"
 
     def _sending(self) -> str:
+        """The first second says nothing of the rate: it has filled the buffers of this host."""
         assert self._staging
-        when, sent, size, hosts = self._staging
-        rate = sent / max(0.001, when - self._sending_since)
-        left = f", {clock((size - sent) / rate)} left" if rate >= 1 else ""
-        return f"sending files to {counted(hosts, 'host')}, {amount(sent)} of {amount(size)}, {amount(rate)}/s{left}"
+        _, sent, size, hosts = self._staging
+        parts = [f"sending files to {counted(hosts, 'host')}, {amount(sent)} of {amount(size)}"]
+        rate = self._sent.value
+        if rate is not None:
+            parts.append(f"{amount(rate)}/s")
+        if rate and rate >= 1:
+            parts.append(f"{clock((size - sent) / rate)} left")
+        return ", ".join(parts)
 
 
 def clock(seconds: float) -> str:

@@ -93,10 +93,18 @@ def test_files_that_are_being_sent() -> None:
     progress = LaunchProgress(0.0, lambda: now)
     progress.observe(observers.Connected(1.0, ("a", "b")))
     assert progress.text() == ""
-    progress.observe(observers.Staging(3.0, 0, 10**9, 2))
-    assert progress.text() == "mslaunch: sending files to 2 hosts, 0 B of 1.0 GB, 0 B/s"
-    progress.observe(observers.Staging(5.0, 2 * 10**8, 10**9, 2))
-    assert progress.text() == "mslaunch: sending files to 2 hosts, 200 MB of 1.0 GB, 50 MB/s, 0:16 left"
+    progress.observe(observers.Staging(2.0, 4 * 10**6, 18 * 10**6, 2))
+    assert progress.text() == "mslaunch: sending files to 2 hosts, 4.0 MB of 18 MB"
+    progress.observe(observers.Staging(3.0, 4 * 10**6, 18 * 10**6, 2))
+    assert progress.text() == "mslaunch: sending files to 2 hosts, 4.0 MB of 18 MB, 0 B/s"
+    progress.observe(observers.Staging(4.0, 6 * 10**6, 18 * 10**6, 2))
+    assert progress.text() == "mslaunch: sending files to 2 hosts, 6.0 MB of 18 MB, 1.0 MB/s, 0:12 left"
+    for second in range(5, 10):
+        progress.observe(observers.Staging(float(second), (6 + 2 * (second - 4)) * 10**6, 18 * 10**6, 2))
+    assert progress.text() == "mslaunch: sending files to 2 hosts, 16 MB of 18 MB, 2.0 MB/s, 0:01 left"
+    progress.observe(observers.Connected(9.5, ("a", "b")))
+    progress.observe(observers.Staging(10.5, 10**6, 18 * 10**6, 2))
+    assert progress.text() == "mslaunch: sending files to 2 hosts, 1.0 MB of 18 MB"
     progress.observe(observers.Staged(6.0, 3))
     assert progress.text() == ""
 
