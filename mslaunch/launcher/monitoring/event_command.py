@@ -23,7 +23,6 @@ SECONDS = 10.0
 _AT_ONCE = 8  # commands that run at one time
 _LOOK = 0.05  # seconds
 _KILLED = 1.0  # seconds in which a process that was killed has to be gone; one that waits for a disk may not be
-_MUCH = 1 << 16  # bytes that a pipe takes at once (pipe(7))
 
 
 class EventCommand:
@@ -56,29 +55,30 @@ class EventCommand:
         if len(self._running) >= _AT_ONCE:
             self._tell(f"not run for {name!r}: {_AT_ONCE} commands are still running")
             return
+        try:
+            process = self._start(name, text)
+        except OSError as error:
+            self._tell(f"{self._words[0]} cannot be run: {error.strerror}")
+            return
+        self._running.append(process)
+        self._watch(process, self._loop.now() + SECONDS)
+
+    def _start(self, name: str, text: str) -> subprocess.Popen[bytes]:
+        """The text is in a file in memory: a pipe takes 64 KiB, and then waits for a command that reads late."""
         import subprocess
 
-        try:
-            process = subprocess.Popen(
+        with open(os.memfd_create("mslaunch"), "wb+") as standard_input:
+            standard_input.write(text.encode("utf-8", "replace") + b"\n")
+            standard_input.seek(0)
+            return subprocess.Popen(
                 self._words,
-                stdin=subprocess.PIPE,
+                stdin=standard_input,
                 stdout=self._stderr,
                 stderr=self._stderr,
                 env={**self._environ, "MSLAUNCH_EVENT": name},
                 cwd=self._cwd,
                 start_new_session=True,
             )
-        except OSError as error:
-            self._tell(f"{self._words[0]} cannot be run: {error.strerror}")
-            return
-        assert process.stdin
-        try:
-            os.write(process.stdin.fileno(), text.encode("utf-8", "replace")[: _MUCH - 1] + b"\n")
-            process.stdin.close()
-        except OSError:  # it does not read
-            pass
-        self._running.append(process)
-        self._watch(process, self._loop.now() + SECONDS)
 
     def _watch(self, process: subprocess.Popen[bytes], deadline: float) -> None:
         """Look again and again whether it has ended: a launch in a thread gets no SIGCHLD."""
