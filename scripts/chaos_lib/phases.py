@@ -3,7 +3,7 @@
 connecting  the login shell of a host waits at a FIFO
 files       a file takes a while; the directory that takes it is the sign
 addresses   the host of the victim has a wrong Ethernet address for rank 0's; a connection in SYN_SENT is the sign
-services    the small MindSpore waits at a FIFO before it listens
+services    the small MindSpore waits at a FIFO before it listens; the real one (--mindspore) takes seconds to load
 starting    the first of many ranks says that it runs
 running     every rank says so
 fence       rank 0 does not join the others
@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from chaos_lib.cells import Cell
 from chaos_lib.sandbox import ADDRESS, Sandbox
-from chaos_lib.victims import SERVICE_HOST, VICTIM
+from chaos_lib.victims import SERVICE_HOST, VICTIM, services
 
 RANKS = 3  #: on n01, n02, head
 MANY = 24  #: on n02, while ranks are started
@@ -104,6 +104,8 @@ class Stage:
             return any(state == _SYN_SENT for _, _, state in self._sandbox.connections(VICTIM))
         if when == "starting":
             return any(self._there(f"began.{rank}") for rank in range(1, MANY + 1))
+        if when == "services" and not self._gates:
+            return bool(services(self._sandbox))
         if when in ("connecting", "services"):
             return all(self._there(name.replace("hold", "held")) for name in self._gates)
         if not all(self._there(f"ready.{rank}") for rank in range(RANKS)):

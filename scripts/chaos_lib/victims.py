@@ -66,13 +66,17 @@ class Roles:
         return [there[agents[0]].parent, agents[0]] if agents else []
 
     def _service(self) -> list[int]:
-        """The child of the agent on its host, whatever it is called."""
-        there = self._sandbox.processes(SERVICE_HOST)
-        ours = [pid for pid, one in there.items() if "python3 -I" in one.words]
-        return [pid for pid, one in there.items() if one.parent in ours and pid not in ours][:1]
+        return services(self._sandbox)[:1]
 
     def _named(self, name: str, place: str) -> list[int]:
         return [pid for pid, one in self._sandbox.processes(place).items() if one.name.startswith(name)]
+
+
+def services(sandbox: Sandbox) -> list[int]:
+    """The child of the agent on their host, whatever it is called."""
+    there = sandbox.processes(SERVICE_HOST)
+    ours = [pid for pid, one in there.items() if "python3 -I" in one.words]
+    return [pid for pid, one in there.items() if one.parent in ours and pid not in ours]
 
 
 def _children(there: dict[int, Process], pid: int) -> list[int]:
