@@ -1,6 +1,6 @@
 """When: how a job is brought to a moment and kept there, without a sleep and without a change of the product.
 
-connecting  the login shell of a host waits at a FIFO
+connecting  the login shell of a host waits at a FIFO; of faults in the launcher, another has its agent already
 files       a file takes a while; the directory that takes it is the sign
 addresses   the host of the victim has a wrong Ethernet address for rank 0's; a connection in SYN_SENT is the sign
 services    the small MindSpore waits at a FIFO before it listens; the real one (--mindspore) takes seconds to load
@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from chaos_lib.cells import Cell
 from chaos_lib.sandbox import ADDRESS, Sandbox
-from chaos_lib.victims import SERVICE_HOST, VICTIM, services
+from chaos_lib.victims import SERVICE_HOST, VICTIM, agents, services
 
 RANKS = 3  #: on n01, n02, head
 MANY = 24  #: on n02, while ranks are started
@@ -106,6 +106,8 @@ class Stage:
             return any(self._there(f"began.{rank}") for rank in range(1, MANY + 1))
         if when == "services" and not self._gates:
             return bool(services(self._sandbox))
+        if when == "connecting" and self._cell.who in ("launcher", "detached") and not agents(self._sandbox):
+            return False
         if when in ("connecting", "services"):
             return all(self._there(name.replace("hold", "held")) for name in self._gates)
         if not all(self._there(f"ready.{rank}") for rank in range(RANKS)):

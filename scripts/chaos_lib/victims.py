@@ -60,16 +60,21 @@ class Roles:
         return [there[agents[0]].parent, agents[0]] if agents else []
 
     def _remote(self) -> list[int]:
-        there = self._sandbox.processes(VICTIM)
-        ours = {pid: one for pid, one in there.items() if one.words.startswith("python3 -I")}
-        agents = [pid for pid, one in ours.items() if one.parent in ours]
-        return [there[agents[0]].parent, agents[0]] if agents else []
+        there, found = self._sandbox.processes(VICTIM), agents(self._sandbox)
+        return [there[found[0]].parent, found[0]] if found and found[0] in there else []
 
     def _service(self) -> list[int]:
         return services(self._sandbox)[:1]
 
     def _named(self, name: str, place: str) -> list[int]:
         return [pid for pid, one in self._sandbox.processes(place).items() if one.name.startswith(name)]
+
+
+def agents(sandbox: Sandbox) -> list[int]:
+    """On the host of the victim; the parent is their guard."""
+    there = sandbox.processes(VICTIM)
+    ours = {pid: one for pid, one in there.items() if one.words.startswith("python3 -I")}
+    return [pid for pid, one in ours.items() if one.parent in ours]
 
 
 def services(sandbox: Sandbox) -> list[int]:
