@@ -206,7 +206,7 @@ class TerminalLine:
         """Write to the device without coming by `feed`, which would take it for output."""
         self._device.overlay = None
         self._device.send(data)
-        self._device.torn = False  # it is drawn below whole lines only
+        self._device.line.torn = False  # it is drawn below whole lines only
         self._device.overlay = self
 
 

@@ -48,6 +48,12 @@ _NEWLINE = ord("\n")
 FLUSH_SECONDS = 3.0  #: how long the end of a launch waits for a device that takes nothing
 
 
+class LastLine:
+    """The last line of a device or file, which several descriptors may have in common."""
+
+    torn = False  #: it has no end yet
+
+
 class OutputFd:
     """One device.  With `owned` the descriptor is closed with it; `notice` tells the user of an error, once."""
 
@@ -56,7 +62,7 @@ class OutputFd:
         self.progress: Callable[[], None] = lambda: None
         self.failed = False  #: bytes were lost, and not because the reader has gone
         self.unread = False  #: the reader has gone
-        self.torn = False  #: the last line has no end yet
+        self.line = LastLine()  #: of the device
         self.overlay: Overlay | None = None  #: what is shown below, and hears of what is written
         self._loop = loop
         self._fd = fd
@@ -96,7 +102,7 @@ class OutputFd:
         """Write `data`, now or when it can be taken."""
         if self._gone or not data:
             return
-        self.torn = data[-1] != _NEWLINE
+        self.line.torn = data[-1] != _NEWLINE
         if self.overlay:
             data = self.overlay.feed(self, data)
         if self._queue:
@@ -181,7 +187,7 @@ class Console:
     def print(self, text: str, kind: str = "") -> None:
         """Text that an option asked for, with --quiet too."""
         if text:
-            text = ("\n" if self.stderr.torn else "") + printable(text)  # what ranks have begun is no part of it
+            text = ("\n" if self.stderr.line.torn else "") + printable(text)  # what ranks have begun is no part of it
             self.stderr.send((self._paint(kind, text) if self._paint and kind else text).encode("utf-8", "replace"))
 
     def _show_progress(self, record: Any) -> None:
@@ -200,7 +206,7 @@ class Console:
         """A line in place of the one before, "" for none, where progress is shown."""
         if self.observers:
             self.stderr.send(f"\r\x1b[K{printable(text)[: self._width - 1]}".encode("utf-8", "replace"))
-            self.stderr.torn = False
+            self.stderr.line.torn = False
 
     @property
     def _width(self) -> int:
@@ -210,9 +216,15 @@ class Console:
         return terminal_size.columns(self._fd, _COLUMNS)
 
     def open_stdout(self, fd: int) -> OutputFd:
-        """Standard output; the same device as standard error if it is one terminal, pipe or socket."""
-        if not _same_device(fd, self._fd):
+        """Standard output; the same device as standard error if it is one terminal, pipe or socket (`2>&1`).
+
+        Of a file each keeps its descriptor, which may have a position of its own (`> file 2> file`).
+        """
+        same = _same_inode(fd, self._fd)
+        if not same or stat.S_ISREG(os.fstat(fd).st_mode):
             self._stdout = OutputFd(self._loop, fd, "standard output", self.info)
+        if same:
+            self._stdout.line = self.stderr.line
         return self._stdout
 
     @property
@@ -248,10 +260,10 @@ def write_all(fd: int, data: bytes) -> None:
         view = view[os.write(fd, view) :]
 
 
-def _same_device(one: int, other: int) -> bool:
-    """Whether two descriptors are one terminal, pipe or socket (`2>&1`), so that one queue must feed both."""
+def _same_inode(one: int, other: int) -> bool:
+    """Whether two descriptors are one terminal, pipe, socket or file."""
     try:
         a, b = os.fstat(one), os.fstat(other)
     except OSError:
         return False
-    return (a.st_dev, a.st_ino, a.st_rdev) == (b.st_dev, b.st_ino, b.st_rdev) and not stat.S_ISREG(a.st_mode)
+    return (a.st_dev, a.st_ino, a.st_rdev) == (b.st_dev, b.st_ino, b.st_rdev)

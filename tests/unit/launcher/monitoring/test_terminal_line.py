@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from mslaunch.launcher.monitoring import terminal_line
 from mslaunch.launcher.monitoring.terminal_line import PAUSE, TICK, CursorTracker, TerminalLine
-from mslaunch.launcher.stdio.terminal import Console, OutputFd
+from mslaunch.launcher.stdio.terminal import Console, LastLine, OutputFd
 from mslaunch.runtime.loop import Loop, Timer
 
 LINE = "mslaunch: 4/4 ranks"
@@ -86,7 +86,7 @@ class FakeDevice(OutputFd):
     """A terminal, or a pipe to a program that prints on it (`| tee`)."""
 
     def __init__(self, screen: Emulator) -> None:
-        self.overlay = None
+        self.overlay, self.line = None, LastLine()
         self.seen = b""
         self.busy = 0
         self._screen = screen

@@ -179,3 +179,25 @@ def test_a_message_begins_a_line_of_its_own(loop: Loop, tmp_path: Path) -> None:
         console.close()
     said = (tmp_path / "said").read_bytes()
     assert said == b"mslaunch: one\nof a rank\nmslaunch: two\nwhole\nmslaunch: three\n"
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_message_begins_a_line_of_its_own_in_a_file_of_both_streams(loop: Loop, tmp_path: Path, again: bool) -> None:
+    """`> log 2>&1`, as of a batch job or a detached one; or `>> log 2>> log`, which opens it again."""
+    with open(tmp_path / "log", "ab") as stdout, open(tmp_path / "log", "ab") as other:
+        console = Console(loop, (other if again else stdout).fileno(), quiet=False, verbose=False)
+        console.open_stdout(stdout.fileno()).send(b"50 % of a rank")
+        console.info("one")
+        console.info("two")
+        console.close()
+    assert (tmp_path / "log").read_bytes() == b"50 % of a rank\nmslaunch: one\nmslaunch: two\n"
+
+
+def test_a_message_on_standard_error_leaves_another_file_alone(loop: Loop, tmp_path: Path) -> None:
+    with open(tmp_path / "out", "wb") as stdout, open(tmp_path / "err", "wb") as stderr:
+        console = Console(loop, stderr.fileno(), quiet=False, verbose=False)
+        console.open_stdout(stdout.fileno()).send(b"50 % of a rank")
+        console.info("one")
+        console.close()
+    assert (tmp_path / "out").read_bytes() == b"50 % of a rank"
+    assert (tmp_path / "err").read_bytes() == b"mslaunch: one\n"
