@@ -1,4 +1,4 @@
-"""A clock for the event loop that runs as fast as the loop does."""
+"""Clocks for the event loop that run as fast as the loop does."""
 
 from __future__ import annotations
 
@@ -17,3 +17,21 @@ class FastClock(Clock):
         self.time += (seconds or 0.0) + self.stopped
         self.stopped = 0.0
         return []
+
+
+class VirtualClock(Clock):
+    """Descriptors are real, and time passes only while none of them is ready: how fast the machine is does not matter.
+
+    For a test that has both ends of them: what is not there yet will not come by itself.
+    """
+
+    def __init__(self, time: float = 1000.0) -> None:
+        self.time = time
+        self.now = lambda: self.time  # type: ignore[method-assign,assignment]
+
+    def wait(self, poller: Poller, seconds: float | None) -> list[tuple[int, int]]:
+        ready = poller.wait(0.0)
+        if not ready:
+            assert seconds is not None, "nothing will ever happen"
+            self.time += seconds
+        return ready
