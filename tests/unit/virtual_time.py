@@ -35,3 +35,14 @@ class VirtualClock(Clock):
             assert seconds is not None, "nothing will ever happen"
             self.time += seconds
         return ready
+
+
+class StillClock(Clock):
+    """Descriptors are real and waited for, also those of other processes; time passes when the test says so."""
+
+    def __init__(self, time: float = 1000.0) -> None:
+        self.time = time
+        self.now = lambda: self.time  # type: ignore[method-assign,assignment]
+
+    def wait(self, poller: Poller, seconds: float | None) -> list[tuple[int, int]]:
+        return poller.wait(None if seconds is None or seconds > 0 else 0.0)
