@@ -90,4 +90,5 @@ def test_a_program_that_cannot_be_run_leaves_no_descriptor() -> None:
     with pytest.raises(OSError):
         SpawnedCommand(["no-such-program"], ENVIRON, b"")
     assert os.listdir("/proc/self/fd") == before
-    assert spawned_command._spawn(["/bin/true"], ENVIRON, []) == os.wait()[0]
+    pid = spawned_command._spawn(["/bin/true"], ENVIRON, [])
+    assert os.waitpid(pid, 0) == (pid, 0)
