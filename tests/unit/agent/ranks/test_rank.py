@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 
 import pytest
+from open_descriptors import open_descriptors
 from virtual_time import StillClock
 
 from mslaunch.agent.ranks.pmi_socket import PmiSocket
@@ -58,7 +59,7 @@ def test_no_descriptor_is_kept_when_there_are_no_more(monkeypatch: pytest.Monkey
         return opened[0], opened[1]
 
     monkeypatch.setattr("mslaunch.agent.ranks.rank.open_stream", open_stream)
-    before = os.listdir("/proc/self/fd")
+    before = open_descriptors()
     with pytest.raises(OSError, match="Too many"):
         open_fds(stdin=True)
     assert os.listdir("/proc/self/fd") == before

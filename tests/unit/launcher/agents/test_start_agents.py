@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from open_descriptors import open_descriptors
 
 from mslaunch.datamodel.jobmap import Node
 from mslaunch.datamodel.node_report import Topology
@@ -145,7 +146,7 @@ def test_an_interrupted_wait_closes_all_links(loop: Loop) -> None:
         loop.run(until)
         raise LaunchError("ended")
 
-    before = os.listdir("/proc/self/fd")
+    before = open_descriptors()
     with pytest.raises(LaunchError, match="ended"):
         AgentPool(loop, LinkPolicy(), {}, Console(loop, 2, True, False), interrupted).require([HERE])
     assert len(os.listdir("/proc/self/fd")) == len(before)

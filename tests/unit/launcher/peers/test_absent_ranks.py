@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
+from open_descriptors import open_descriptors
 from virtual_time import VirtualClock
 
 from mslaunch.datamodel.outcome import Outcome
@@ -256,7 +257,7 @@ def test_a_scheduler_that_does_not_answer_is_told_of_once(monkeypatch: pytest.Mo
     told: list[str] = []
     with ExitStack() as stack, Loop(VirtualClock()) as loop:
         port = full_server(stack)
-        before = os.listdir("/proc/self/fd")
+        before = open_descriptors()
         watched = AbsentRanks(loop, share(port, master=False), 1, told.append, lambda kind, *facts: None)
         watched.observe(AllStarted(0.0, 1))
         loop.run(lambda: False, 0.4)
