@@ -19,15 +19,11 @@ class FastClock(Clock):
         return []
 
 
-class VirtualClock(Clock):
+class VirtualClock(FastClock):
     """Descriptors are real, and time passes only while none of them is ready: how fast the machine is does not matter.
 
     For a test that has both ends of them: what is not there yet will not come by itself.
     """
-
-    def __init__(self, time: float = 1000.0) -> None:
-        self.time = time
-        self.now = lambda: self.time  # type: ignore[method-assign,assignment]
 
     def wait(self, poller: Poller, seconds: float | None) -> list[tuple[int, int]]:
         ready = poller.wait(0.0)
@@ -37,12 +33,8 @@ class VirtualClock(Clock):
         return ready
 
 
-class StillClock(Clock):
+class StillClock(FastClock):
     """Descriptors are real and waited for, also those of other processes; time passes when the test says so."""
-
-    def __init__(self, time: float = 1000.0) -> None:
-        self.time = time
-        self.now = lambda: self.time  # type: ignore[method-assign,assignment]
 
     def wait(self, poller: Poller, seconds: float | None) -> list[tuple[int, int]]:
         return poller.wait(None if seconds is None or seconds > 0 else 0.0)
