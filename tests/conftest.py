@@ -23,6 +23,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# where CI is set hypothesis has no deadline by itself; its 0.2 s for each example are less than a busy machine may stop
+settings.register_profile("mslaunch", settings(deadline=None))
+settings.load_profile("mslaunch")
 
 #: in a module whose tests start MindSpore, or msrun's line
 MINDSPORE = re.compile(r'from trainings import|mark\.mindspore|MINDSPORE_PYTHON|"--dialect", "msrun"')

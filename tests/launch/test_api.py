@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 import subprocess
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from launching import program, through_rsh
+from open_descriptors import open_descriptors
 
 from mslaunch import LaunchError, Outcome, launch
 
@@ -46,8 +46,7 @@ def test_output_goes_to_the_descriptors_of_the_caller(capfd):
 
 
 def test_launch_can_be_called_repeatedly(tmp_path):
-    gc.collect()
-    before = len(os.listdir("/proc/self/fd"))
+    before = len(open_descriptors())
     for number in range(5):
         assert launch(["sh", "-c", f"exit {number}"], np=1, options=["-q"]).code == number
     assert len(os.listdir("/proc/self/fd")) == before
@@ -153,7 +152,7 @@ def test_an_rsh_that_cannot_be_run_leaves_nothing():
 def test_a_refusal_leaves_no_file_open(tmp_path):
     """The logs are there before the hosts are asked."""
     options = ["--rsh-agent", "/nothing/there"]
-    before = sorted(os.listdir("/proc/self/fd"))
+    before = sorted(open_descriptors())
     with pytest.raises(LaunchError):
         launch(["true"], hosts="alpha:2", output=str(tmp_path), options=options)
     assert sorted(os.listdir("/proc/self/fd")) == before

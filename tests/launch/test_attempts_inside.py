@@ -7,6 +7,7 @@ import os
 from typing import Any
 
 import pytest
+from open_descriptors import open_descriptors
 
 from mslaunch import launch
 from mslaunch.errors import UsageError
@@ -43,7 +44,7 @@ def test_an_error_between_two_attempts_is_an_outcome(monkeypatch: pytest.MonkeyP
         return make(*words, attempt=attempt, **named)
 
     monkeypatch.setattr(job_attempt, "make_plans", refusing)
-    before = os.listdir("/proc/self/fd")
+    before = open_descriptors()
     outcome = launch(FAILS, np=1, options=[*GROUP, "4"])
     assert outcome.code == 3 and outcome.failure
     assert outcome.failure.detail == ("not started again: -x NAME: it is too long",)

@@ -59,6 +59,11 @@ class OutputLab:
         self.terminals = {STDOUT: FakeOutput(), STDERR: FakeOutput()}
         self.output = Output(policy, places_of(ranks), dict(self.terminals), self.notices.append)
 
+    def __del__(self) -> None:
+        """Files that a test leaves open are closed with it; select() refuses the numbers that the last of many have."""
+        if hasattr(self, "output"):
+            self.output.close()
+
     def seen(self) -> tuple[bytes, bytes]:
         return self.terminals[STDOUT].seen, self.terminals[STDERR].seen
 

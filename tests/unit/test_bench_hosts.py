@@ -44,8 +44,8 @@ def test_own_time_and_that_of_reaped_sessions_count_whatever_the_name_is(name):
 
 
 def test_files_opened_for_a_process_tell_what_its_children_used_once_it_is_idle():
-    """A shell stands for an sshd: it reaps a child that has used CPU."""
-    script = 'read go; timeout 0.05 sh -c "while :; do :; done"; read go'
+    """A shell stands for an sshd: it reaps a child that has used CPU, more than a tick however slow the machine is."""
+    script = "read go; sh -c 'n=0; while [ $n -lt 200000 ]; do n=$((n + 1)); done'; read go"
     with subprocess.Popen(["sh", "-c", script], stdin=subprocess.PIPE, text=True) as shell:
         paths = (f"/proc/{shell.pid}/stat", f"/proc/{shell.pid}/task/{shell.pid}/children")
         files = [tuple(os.open(path, os.O_RDONLY) for path in paths)]

@@ -1,4 +1,4 @@
-"""A clock for the event loop that runs as fast as the loop does."""
+"""Clocks for the event loop that run as fast as the loop does."""
 
 from __future__ import annotations
 
@@ -17,3 +17,24 @@ class FastClock(Clock):
         self.time += (seconds or 0.0) + self.stopped
         self.stopped = 0.0
         return []
+
+
+class VirtualClock(FastClock):
+    """Descriptors are real, and time passes only while none of them is ready: how fast the machine is does not matter.
+
+    For a test that has both ends of them: what is not there yet will not come by itself.
+    """
+
+    def wait(self, poller: Poller, seconds: float | None) -> list[tuple[int, int]]:
+        ready = poller.wait(0.0)
+        if not ready:
+            assert seconds is not None, "nothing will ever happen"
+            self.time += seconds
+        return ready
+
+
+class StillClock(FastClock):
+    """Descriptors are real and waited for, also those of other processes; time passes when the test says so."""
+
+    def wait(self, poller: Poller, seconds: float | None) -> list[tuple[int, int]]:
+        return poller.wait(None if seconds is None or seconds > 0 else 0.0)

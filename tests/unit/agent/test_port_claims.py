@@ -14,7 +14,7 @@ import pytest
 from mslaunch.agent.port_claims import claim
 
 ROOT = Path(__file__).resolve().parents[3]
-PORT = 8118 - 7
+PORT = 100_000 + 2 * os.getpid()  # no port: nobody else on this machine, who may run these tests too, claims it
 CLAIMS = """\
 import sys
 from mslaunch.agent.port_claims import claim

@@ -49,9 +49,9 @@ def test_ports_are_held_outside_the_ephemeral_range() -> None:
 
 def test_two_jobs_choose_different_ports() -> None:
     """The first has released its port for its scheduler, which does not listen yet."""
-    with socket.socket() as free:
-        free.bind(("", 0))
-        port = free.getsockname()[1]
+    free = Listener()  # at a port that no connection gets
+    free.close()
+    port = free.port
     first = Listener(port, moves=True, claim=claim)
     first.hand_over()
     second = Listener(port, moves=True, claim=claim)

@@ -93,23 +93,32 @@ def test_a_home_directory_is_not_named():
     assert f"{home}/" not in text
 
 
-def test_programs_that_hang_fail_or_write_control_characters_are_reported(tmp_path, monkeypatch):
+def programs_of(folder, **scripts):
+    """What is said of programs that are these shell scripts."""
+    folder.mkdir()
+    for name, script in scripts.items():
+        (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+        (folder / name).chmod(0o755)
+    rows = fact(bug_report.report("m", {"PATH": str(folder)}, {}), "programs")
+    return dict(row.replace(f"{folder}/", "").split(": ", 1) for row in rows)
+
+
+def test_programs_that_fail_or_write_control_characters_are_reported(tmp_path, monkeypatch):
+    monkeypatch.setattr(bug_report, "_PATIENCE", 60.0)
+    rows = programs_of(tmp_path / "a", mpiexec=r"printf 'Open MPI \033[31m 9.9\n'", ssh="exit 3")
+    assert rows["mpiexec"] == "Open MPI ?[31m 9.9" and rows["ssh"] == "it says nothing"
+    assert rows["python3"] == rows["mpirun"] == "not on PATH" and len(rows) == 4
+    (tmp_path / "a" / "srun").write_bytes(b"\x7fELF")
+    (tmp_path / "a" / "srun").chmod(0o755)
+    (row,) = (row for row in fact(bug_report.report("m", {"PATH": f"{tmp_path}/a"}, {}), "programs") if "srun" in row)
+    assert row.startswith(f"{tmp_path}/a/srun: it does not answer: ")
+
+
+def test_a_program_that_hangs_is_not_waited_for(tmp_path, monkeypatch):
     monkeypatch.setattr(bug_report, "_PATIENCE", 0.2)
-    for name, script in (
-        ("mpirun", "read line </dev/zero"),
-        ("mpiexec", r"printf 'Open MPI \033[31m 9.9\n'"),
-        ("ssh", "exit 3"),
-    ):
-        (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
-        (tmp_path / name).chmod(0o755)
-    (tmp_path / "srun").write_bytes(b"\x7fELF")
-    (tmp_path / "srun").chmod(0o755)
-    rows = dict(row.split(": ", 1) for row in fact(bug_report.report("m", {"PATH": str(tmp_path)}, {}), "programs"))
-    assert rows.pop(f"{tmp_path}/mpirun") == "it does not answer: it took too long"
-    assert rows.pop(f"{tmp_path}/mpiexec") == "Open MPI ?[31m 9.9"
-    assert rows.pop(f"{tmp_path}/ssh") == "it says nothing"
-    assert rows.pop(f"{tmp_path}/srun").startswith("it does not answer: ")
-    assert rows == {"python3": "not on PATH"}
+    assert programs_of(tmp_path / "a", mpirun="read line </dev/zero")["mpirun"] == (
+        "it does not answer: it took too long"
+    )
 
 
 def test_the_cache_of_the_linker_is_searched_and_may_be_broken():

@@ -19,7 +19,7 @@ from mslaunch.host import elf
 from mslaunch.host.dynamic_linker import Cache, Loader
 from mslaunch.host.system_files import head_of
 
-QUICK = 0.5  #: seconds that reading one file may take, on a busy machine
+QUICK = 2.0  #: seconds of the processor that reading one file may take; a busy machine may stop for as long
 
 
 @pytest.fixture(autouse=True)
@@ -167,13 +167,13 @@ def test_the_cache_agrees_with_ldconfig():
 
 def read_all(path):
     """Whatever can be read of a file, in time."""
-    begun = time.monotonic()
+    begun = time.process_time()
     found = elf.read(str(path))
     if found:
         elf.strings(found)
         elf.variable(found, b"environ")
         assert len(list(Loader({}, "/").walk(found))) >= 1
-    assert time.monotonic() - begun < QUICK
+    assert time.process_time() - begun < QUICK
     return found
 
 

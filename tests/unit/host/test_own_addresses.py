@@ -52,6 +52,10 @@ def test_the_interfaces_are_listed_without_the_package_collections() -> None:
         "print(collections.abc.MutableSequence.__name__)"
     )
     words = [sys.executable, "-I", "-S", "-c", program, str(ROOT)]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout.splitlines() == [" ".join(addresses()), "", "MutableSequence"]
-    assert "127.0.0.1" in addresses()
+    said, before, after = "", [""], [""]
+    while not said or before != after:  # other tests make hosts with addresses of their own, and remove them
+        before = addresses()
+        said = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True).stdout
+        after = addresses()
+    assert said.splitlines() == [" ".join(after), "", "MutableSequence"]
+    assert "127.0.0.1" in after

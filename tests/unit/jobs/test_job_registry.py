@@ -113,13 +113,12 @@ def test_a_registry_of_another_user_is_refused(environ: dict[str, str]) -> None:
         add(environ)
 
 
-def test_a_lock_that_stays_held_is_an_error(environ: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lock_that_stays_held_is_an_error(environ: dict[str, str]) -> None:
     add(environ)
-    monkeypatch.setattr(job_registry, "_LOCK_SECONDS", 0.05)
     with open(os.path.join(environ["MSLAUNCH_JOBS"], "lock")) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         with pytest.raises(LaunchError, match="locked"):
-            add(environ)
+            JobRegistry(environ, patience=0.05).add(command=[])
 
 
 def test_old_jobs_expire_but_running_ones_never(environ: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -161,7 +161,7 @@ def test_large_pages_are_bounded(ranks: int, per_host: int, restarts: int) -> No
     run = read(example_runs.example(ranks, per_host, restarts=restarts))
     began = time.process_time()
     text = page.render(run)
-    assert time.process_time() - began < 5
+    assert time.process_time() - began < 15, "less than one, on a machine that is not slow"
     assert len(text.encode()) < 3_000_000
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 
 import pytest
+from virtual_time import VirtualClock
 
-from mslaunch.runtime.loop import Clock, Loop, Poller
+from mslaunch.runtime.loop import Loop
 from mslaunch.runtime.program_streams import DRAIN_ENDING, JOIN, OutputStream, StreamGroup, open_stream
 
 
@@ -116,21 +117,6 @@ def test_the_end_brings_what_is_left(bench):
     bench.stream.close()
     assert bench.said == [b"one\n", b"half", b""]
     assert bench.loop.timers[-1].cancelled
-
-
-class VirtualClock(Clock):
-    """Time passes only while the loop waits."""
-
-    time = 100.0
-
-    def now(self) -> float:  # type: ignore[override]
-        return self.time
-
-    def wait(self, poller: Poller, seconds: float | None) -> list[tuple[int, int]]:
-        ready = poller.wait(0.0)
-        assert ready or seconds is not None, "it would wait for ever"
-        self.time += 0.0 if ready else seconds or 0.0
-        return ready
 
 
 def test_a_slow_reader_does_not_prolong_the_end_of_a_rank_whose_orphan_prints_for_ever() -> None:

@@ -6,10 +6,13 @@ import os
 import socket
 import threading
 from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from mslaunch.agent.call_launcher import _call
+from mslaunch.agent import call_launcher
+from mslaunch.agent.call_launcher import _call, prove
 from mslaunch.protocol.call_proof import CALL, LONGEST, TOKEN, bytecode, new_nonce, proof
 from mslaunch.runtime.loop import Loop
 from mslaunch.transport.call_back import CallListener, call_terms
@@ -119,7 +122,17 @@ def test_a_node_has_one_connection(listening: Listening) -> None:
 def test_an_agent_without_the_token_learns_that_it_is_not_known(
     listening: Listening, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mslaunch.agent.call_launcher._SECONDS", 0.2)
+    clock = [0.0]
+
+    def tried(*words: Any) -> None:
+        """All its time is over after the first try, however long that has taken."""
+        try:
+            prove(*words)
+        finally:
+            clock[0] += 1000.0
+
+    monkeypatch.setattr(call_launcher, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr(call_launcher, "prove", tried)
     sock, why = call(listening, "n1", bytes(TOKEN))
     assert sock is None
     assert why == f"127.0.0.1 port {listening.port}: somebody else listens there"

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from open_descriptors import open_descriptors
 
 from mslaunch.transport import spawned_command
 from mslaunch.transport.spawned_command import SpawnedCommand
@@ -86,8 +87,9 @@ def test_path_is_that_of_its_environment(run, tmp_path: Path) -> None:
 
 
 def test_a_program_that_cannot_be_run_leaves_no_descriptor() -> None:
-    before = os.listdir("/proc/self/fd")
+    before = open_descriptors()
     with pytest.raises(OSError):
         SpawnedCommand(["no-such-program"], ENVIRON, b"")
     assert os.listdir("/proc/self/fd") == before
-    assert spawned_command._spawn(["/bin/true"], ENVIRON, []) == os.wait()[0]
+    pid = spawned_command._spawn(["/bin/true"], ENVIRON, [])
+    assert os.waitpid(pid, 0) == (pid, 0)

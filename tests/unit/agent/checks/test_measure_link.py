@@ -63,9 +63,11 @@ def test_one_deadline_holds_for_all_of_it(
     monkeypatch: pytest.MonkeyPatch, answer: Callable[[socket.socket], None]
 ) -> None:
     monkeypatch.setattr(measure_link, "LINK_SECONDS", 0.2)
+    for other in ("_CONNECT", "_ANSWER"):  # so that a busy machine cannot take as long as these do
+        monkeypatch.setattr(measure_link, other, 90.0)
     began = time.monotonic()
     found = measured(answer)
-    assert time.monotonic() - began < 1.2
+    assert time.monotonic() - began < 60
     assert found.error == "the connection to 127.0.0.1 broke: it answers too late"
 
 

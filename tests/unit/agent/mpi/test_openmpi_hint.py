@@ -170,13 +170,13 @@ def test_needed_libraries_are_those_of_readelf():
 @pytest.mark.parametrize("argv", [["true"], ["sh", "-c", "echo hi"], ["env", "true"]])
 def test_programs_without_mpi_cost_next_to_nothing(argv):
     path = shutil.which(argv[0])
-    took = []
-    for _ in range(5):
+
+    def took():
         begin = time.perf_counter()
-        answer = may_be_openmpi(path, argv, {"PATH": "/usr/bin:/bin"}, "/")
-        took.append(time.perf_counter() - begin)
-    assert not answer
-    assert min(took) < 0.001
+        assert not may_be_openmpi(path, argv, {"PATH": "/usr/bin:/bin"}, "/")
+        return time.perf_counter() - begin
+
+    assert any(took() < 0.001 for _ in range(300)), "a tenth of that, where no other program runs meanwhile"
 
 
 def test_a_fifo_is_not_opened(world):

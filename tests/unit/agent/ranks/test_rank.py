@@ -7,6 +7,8 @@ import os
 from collections.abc import Iterator
 
 import pytest
+from open_descriptors import open_descriptors
+from virtual_time import StillClock
 
 from mslaunch.agent.ranks.pmi_socket import PmiSocket
 from mslaunch.agent.ranks.rank import ProcessEvents, RankProcess, open_fds
@@ -57,7 +59,7 @@ def test_no_descriptor_is_kept_when_there_are_no_more(monkeypatch: pytest.Monkey
         return opened[0], opened[1]
 
     monkeypatch.setattr("mslaunch.agent.ranks.rank.open_stream", open_stream)
-    before = os.listdir("/proc/self/fd")
+    before = open_descriptors()
     with pytest.raises(OSError, match="Too many"):
         open_fds(stdin=True)
     assert os.listdir("/proc/self/fd") == before
@@ -103,17 +105,20 @@ def test_a_stream_is_read_once_more_before_it_is_given_up(loop: Loop, pty: bool,
     assert (numbers, sink.ends) == (list(range(1, lines + 1)), 2)
 
 
-def test_a_retired_rank_is_over_soon(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_retired_rank_is_over_soon() -> None:
     """An orphan that goes on writing does not delay the restart; what it writes until then is forwarded."""
-    monkeypatch.setattr(program_streams, "DRAIN_ENDING", 0.1)
-    sink, retired = Sink(), list[bool]()
-    rank = start(loop, sink, "(while echo here; do sleep 0.01; done) &")
-    rank.watch(True)
-    loop.run(lambda: bool(sink.exits))
-    rank.retire(lambda: retired.append(rank.over))
-    assert not retired
-    loop.run(lambda: bool(retired))
-    assert (retired, sink.ends) == ([True], 2) and b"here\n" in sink.data
+    clock, sink, retired = StillClock(), Sink(), list[bool]()
+    with Loop(clock) as loop:
+        rank = start(loop, sink, "(while echo here; do sleep 0.01; done) &")
+        rank.watch(True)
+        loop.run(lambda: bool(sink.exits))
+        rank.retire(lambda: retired.append(rank.over))
+        clock.time += program_streams.DRAIN_ENDING * 0.9
+        loop.run(lambda: sink.data.count(b"here\n") > 1)
+        assert not retired
+        clock.time += program_streams.DRAIN_ENDING * 0.1
+        loop.run(lambda: bool(retired))
+    assert (retired, sink.ends) == ([True], 2)
 
 
 def test_a_rank_that_is_over_is_retired_at_once(loop: Loop) -> None:

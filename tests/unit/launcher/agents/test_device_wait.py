@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+from virtual_time import VirtualClock
 
 from mslaunch.datamodel.jobmap import Node
 from mslaunch.errors import LinkError, UnreachedError, WireError
-from mslaunch.launcher.agents import device_wait
-from mslaunch.launcher.agents.device_wait import wait_for_devices
+from mslaunch.launcher.agents.device_wait import SAY, wait_for_devices
 from mslaunch.launcher.messages.notices import held_text
 from mslaunch.protocol import frames
 from mslaunch.protocol.held_devices import HeldQuestion, Holder, pack_holders
@@ -59,64 +59,62 @@ def waited(loop: Loop, agents: Sequence[Agent], seconds: float) -> list[str]:
     return said
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, seconds in (("SAY", 0.02), ("_AGAIN", 0.005), ("_ANSWER", 0.05)):
-        monkeypatch.setattr(device_wait, name, seconds)
+def quick() -> Loop:
+    """A loop in virtual time: what is due first does not depend on how fast the machine is."""
+    return Loop(VirtualClock())
 
 
 def test_free_devices_are_not_waited_for() -> None:
-    with Loop() as loop:
+    with quick() as loop:
         agents = [Agent(loop, "a", []), Agent(loop, "b", [])]
         assert waited(loop, agents, 60.0) == []
         assert [agent.asked for agent in agents] == [1, 1]
 
 
 def test_the_user_is_told_once_and_the_wait_ends_with_the_holder() -> None:
-    with Loop() as loop:
-        agents = [Agent(loop, "a", []), Agent(loop, "b", *[[HELD]] * 20, [])]
+    with quick() as loop:
+        agents = [Agent(loop, "a", []), Agent(loop, "b", *[[HELD]] * 30, [])]
         said = waited(loop, agents, 60.0)
         assert said == [held_text({"b": [HELD]}, 60.0, over=False)]
-        assert [agent.asked for agent in agents] == [1, 21]
+        assert [agent.asked for agent in agents] == [1, 31]
 
 
 def test_the_wait_has_a_limit() -> None:
-    with Loop() as loop:
-        said = waited(loop, [Agent(loop, "a", [HELD])], 0.06)
-        assert said == [held_text({"a": [HELD]}, 0.06, over=over) for over in (False, True)]
-        assert waited(loop, [Agent(loop, "a", [HELD])], 0.01) == [held_text({"a": [HELD]}, 0.01, over=True)]
+    with quick() as loop:
+        said = waited(loop, [Agent(loop, "a", [HELD])], SAY + 1)
+        assert said == [held_text({"a": [HELD]}, SAY + 1, over=over) for over in (False, True)]
+        assert waited(loop, [Agent(loop, "a", [HELD])], 1.0) == [held_text({"a": [HELD]}, 1.0, over=True)]
 
 
 def test_an_agent_that_ends_or_says_nothing_is_lost() -> None:
-    with Loop() as loop:
+    with quick() as loop:
         for answer in (LinkError("the connection has ended", "b"), None):
             with pytest.raises(UnreachedError) as caught:
                 waited(loop, [Agent(loop, "a", []), Agent(loop, "b", answer)], 60.0)
             assert list(caught.value.by_node) == ["b"]
 
 
-def test_an_agent_that_answers_late_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_agent_that_answers_late_is_waited_for() -> None:
     """Its answer would be a frame that nobody expects."""
-    monkeypatch.setattr(device_wait, "_ANSWER", 30.0)
-    with Loop() as loop:
+    with quick() as loop:
         agent = Agent(loop, "a", None)
-        loop.after(0.03, lambda: agent.say(pack_holders([])))
-        assert waited(loop, [agent], 0.01) == []
+        loop.after(3.0, lambda: agent.say(pack_holders([])))
+        assert waited(loop, [agent], 1.0) == []
 
 
 @pytest.mark.parametrize("lie", [b"x", pack_holders([HELD]) + b"\0", b"holders\x0099999999999\0"])
 def test_an_answer_that_makes_no_sense_ends_the_link(lie: bytes) -> None:
-    with Loop() as loop, pytest.raises(WireError):
-        waited(loop, [Agent(loop, "a", lie)], 0.05)
+    with quick() as loop, pytest.raises(WireError):
+        waited(loop, [Agent(loop, "a", lie)], 1.0)
 
 
 def test_answers_that_nobody_asked_for_end_the_link() -> None:
     for rank in (frames.NO_RANK, 0, -2):
-        with Loop() as loop, pytest.raises(WireError):
+        with quick() as loop, pytest.raises(WireError):
             agent = Agent(loop, "a", [HELD])
             agent.say(pack_holders([]), rank)
             agent.say(pack_holders([]), rank)
-            waited(loop, [agent], 0.05)
+            waited(loop, [agent], 1.0)
 
 
 def test_the_notice_is_clean_and_short() -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+import select
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from virtual_time import VirtualClock
 
 from mslaunch.agent.launcher_link import LauncherLink
 from mslaunch.datamodel.jobmap import Node
@@ -19,7 +21,7 @@ from mslaunch.launcher.agents.connection import AgentConnection
 from mslaunch.launcher.agents.leases import BUSY_LEASES
 from mslaunch.launcher.agents.start_agents import OpenLinks
 from mslaunch.protocol import control, frames
-from mslaunch.runtime.loop import Clock, Loop, Poller
+from mslaunch.runtime.loop import Clock, Loop
 from mslaunch.transport.base import Link
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -27,21 +29,6 @@ HELLO = frames.encode(frames.HELLO, payload=control.pack_record(control.Hello("n
 ALIVE = frames.encode(frames.ALIVE)
 BUSY = frames.encode(frames.ALIVE, payload=frames.BUSY)
 BIG = frames.header(frames.STDOUT, 1 << 20, 0)
-
-
-class Hours(Clock):
-    """Time that a wait moves on at once."""
-
-    def __init__(self) -> None:
-        self.time = 1000.0
-        self.now = lambda: self.time  # type: ignore[method-assign]
-
-    def wait(self, poller: Poller, seconds: float | None) -> list[tuple[int, int]]:
-        ready = poller.wait(0.0)
-        if not ready:
-            assert seconds is not None, "it would wait for ever"
-            self.time += seconds
-        return ready
 
 
 class Pair:
@@ -76,18 +63,18 @@ class Pair:
 
 
 @pytest.fixture
-def hours() -> Hours:
-    return Hours()
+def hours() -> VirtualClock:
+    return VirtualClock()
 
 
 @pytest.fixture
-def pair(hours: Hours) -> Iterator[Pair]:
+def pair(hours: VirtualClock) -> Iterator[Pair]:
     made = Pair(hours)
     yield made
     made.close()
 
 
-def test_a_silent_agent_is_given_up_after_a_lease(pair: Pair, hours: Hours) -> None:
+def test_a_silent_agent_is_given_up_after_a_lease(pair: Pair, hours: VirtualClock) -> None:
     pair.run(100)
     assert 1015 <= hours.time <= 1020.1
     (error,) = pair.ends
@@ -104,7 +91,7 @@ def test_one_that_speaks_is_not(pair: Pair) -> None:
     assert pair.ends
 
 
-def test_one_that_starts_processes_has_more_time(pair: Pair, hours: Hours) -> None:
+def test_one_that_starts_processes_has_more_time(pair: Pair, hours: VirtualClock) -> None:
     for _ in range(2):  # processes
         os.write(pair.up, BUSY)
         pair.run(BUSY_LEASES * 15 - 10)
@@ -115,14 +102,14 @@ def test_one_that_starts_processes_has_more_time(pair: Pair, hours: Hours) -> No
     assert pair.ends and hours.time < before + 25
 
 
-def test_a_launcher_that_was_stopped_counts_anew(pair: Pair, hours: Hours) -> None:
+def test_a_launcher_that_was_stopped_counts_anew(pair: Pair, hours: VirtualClock) -> None:
     pair.run(6)
     hours.time += 3600
     pair.run(14)
     assert not pair.ends
 
 
-def test_what_goes_down(pair: Pair, hours: Hours) -> None:
+def test_what_goes_down(pair: Pair, hours: VirtualClock) -> None:
     """The terms first; then a sign of life for each heartbeat in which nothing else went."""
     pair.run(9)
     os.write(pair.up, ALIVE)
@@ -136,14 +123,14 @@ def test_what_goes_down(pair: Pair, hours: Hours) -> None:
 
 
 @pytest.mark.parametrize("lease", [15.0, 0.0])
-def test_terms_without_a_lease(hours: Hours, lease: float) -> None:
+def test_terms_without_a_lease(hours: VirtualClock, lease: float) -> None:
     pair = Pair(hours, lease=lease)
     pair.run(7200)
     assert bool(pair.ends) == bool(lease)
     pair.close()
 
 
-def test_an_agent_gives_its_launcher_up(hours: Hours) -> None:
+def test_an_agent_gives_its_launcher_up(hours: VirtualClock) -> None:
     """It says so, and counts anew after it was stopped itself."""
     (reader, down), (up, writer) = os.pipe(), os.pipe()
     lost: list[Any] = []
@@ -173,10 +160,17 @@ def test_a_launcher_whose_loop_is_blocked_is_still_heard() -> None:
     """As by a write to a log on a file system that hangs; a thread speaks, and agents do not end."""
     pair = Pair(Clock(), heartbeat=0.05, lease=100.0)
     pair.run(0.2)
-    pair.heard()
-    pair.loop.after(0, lambda: threading.Event().wait(0.6) and None)
+    signs: list[bytes] = []
+
+    def block() -> None:
+        pair.heard()
+        while b"".join(signs).count(frames.encode(frames.LEASE)) < 3:
+            assert select.select([pair.down], [], [], 60)[0], signs
+            signs.append(pair.heard())
+
+    pair.loop.after(0, block)
     pair.run(0.01)
-    assert pair.heard().count(frames.encode(frames.LEASE)) >= 3
+    assert signs, "it was blocked"
     pair.close()
     assert not [thread for thread in threading.enumerate() if thread.name == "signs of life"]
 

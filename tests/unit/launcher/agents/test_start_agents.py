@@ -9,8 +9,10 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from open_descriptors import open_descriptors
 
 from mslaunch.datamodel.jobmap import Node
+from mslaunch.datamodel.node_report import Topology
 from mslaunch.datamodel.request import LinkPolicy
 from mslaunch.errors import LaunchError, LinkError
 from mslaunch.host.read_topology import read_topology
@@ -25,19 +27,8 @@ from mslaunch.transport.fork import open_local
 
 HERE = Node("here", 1, "-H", local=True)
 THERE = Node("there", 1, "-H")
-ROOT = Path(__file__).parents[4]
 HELLO = control.pack_record(control.Hello("h", 1, 4, 2, "3.8.0", ()))
-OTHER_AGENT = """\
-import sys
-sys.path.insert(0, {root!r})
-from mslaunch.datamodel.node_report import Topology
-from mslaunch.protocol import control, frames
-hello = control.pack_record(control.Hello("h", 1, 4, 2, "3.8.0", ()))
-said = frames.MAGIC + frames.encode(frames.HELLO, payload=hello) + {more}
-sys.stdout.buffer.write(b"\\0mslaunch python x\\n" + said)
-sys.stdout.flush()
-{stays} and sys.stdin.buffer.read()
-"""
+FAULT = frames.encode(frames.FAULT, payload=b"Traceback: x")
 
 
 @pytest.fixture
@@ -64,11 +55,16 @@ def meet(loop: Loop, nodes: Sequence[Node], policy: LinkPolicy, topologies: bool
     return Agents(loop, policy)(nodes, topologies)
 
 
-def other(folder: Path, more: str, timeout: float = 15.0, stays: bool = True) -> LinkPolicy:
-    """Hosts on which something else answers: HELLO, and then `more`."""
-    program = folder / "agent.py"
-    program.write_text(OTHER_AGENT.format(root=str(ROOT), more=more, stays=stays))
-    return LinkPolicy(agent=(sys.executable, str(program)), timeout=timeout)
+def other(folder: Path, more: bytes = b"", timeout: float = 15.0, stays: bool = True, before: str = "") -> LinkPolicy:
+    """Hosts on which something else answers: HELLO, and then `more`, after the commands `before`; $1 is the host.
+
+    It is a shell, which has answered long before a Python would have begun: some tests give it less than a second.
+    """
+    hello = frames.MAGIC + frames.encode(frames.HELLO, payload=HELLO)
+    (folder / "said").write_bytes(b"\0mslaunch python x\n" + hello + more)
+    program = folder / "agent"
+    program.write_text(f"cd '{folder}'; {before}\ncat said\n" + "cat > /dev/null\n" * stays)
+    return LinkPolicy(agent=("/bin/sh", str(program)), timeout=timeout)
 
 
 def real(folder: Path) -> LinkPolicy:
@@ -99,14 +95,14 @@ def test_no_topology_is_requested_unless_it_is_needed(loop: Loop) -> None:
 @pytest.mark.parametrize(
     ("more", "what"),
     [
-        ("frames.encode(frames.TOPOLOGY)", "no message of ours"),
-        ("frames.encode(frames.TOPOLOGY, payload=b'x')", "garbled"),
-        ("frames.encode(99)", "a frame of kind 99, which means nothing here"),
-        ("frames.encode(frames.STARTED, 0, b'1')", "a frame of kind 68 about a process (0) that it does not run"),
-        ("frames.encode(frames.FAULT, payload=b'Traceback: x')", "internal error in the agent"),
+        (frames.encode(frames.TOPOLOGY), "no message of ours"),
+        (frames.encode(frames.TOPOLOGY, payload=b"x"), "garbled"),
+        (frames.encode(99), "a frame of kind 99, which means nothing here"),
+        (frames.encode(frames.STARTED, 0, b"1"), "a frame of kind 68 about a process (0) that it does not run"),
+        (FAULT, "internal error in the agent"),
     ],
 )
-def test_a_bad_answer_is_an_error_of_its_host(more: str, what: str, loop: Loop, tmp_path: Path) -> None:
+def test_a_bad_answer_is_an_error_of_its_host(more: bytes, what: str, loop: Loop, tmp_path: Path) -> None:
     agents = Agents(loop, other(tmp_path, more))
     with pytest.raises(UnreachedError) as caught:
         agents([HERE, THERE], topologies=True)
@@ -115,15 +111,15 @@ def test_a_bad_answer_is_an_error_of_its_host(more: str, what: str, loop: Loop, 
     assert [peer.node.name for peer in agents.reached] == ["here"], "they may be kept"
     assert agents.pool.close() == []
     assert what in caught.value.what
-    assert ("Traceback: x" in caught.value.todo) == ("FAULT" in more)
+    assert ("Traceback: x" in caught.value.todo) == (more == FAULT)
 
 
 def test_the_first_error_of_a_host_is_reported(loop: Loop, tmp_path: Path) -> None:
     """The end of the link follows, while the launcher still waits for others."""
-    policy = other(tmp_path, "frames.encode(frames.FAULT, payload=b'Traceback: x')", stays=False)
-    program, gone = tmp_path / "agent.py", tmp_path / "gone"
-    slow = f"import os, sys, time\nwhile sys.argv[1] == 'slow':\n    os.path.exists({str(gone)!r}) and sys.exit(3)\n"
-    program.write_text(f"{slow}    time.sleep(0.2)\n{program.read_text()}open({str(gone)!r}, 'w')\n")
+    slow = 'while [ "$1" = slow ]; do [ -e gone ] && exit 3; sleep 0.2; done'
+    policy = other(tmp_path, FAULT, stays=False, before=slow)
+    program = tmp_path / "agent"
+    program.write_text(f"{program.read_text()}touch gone\n")
     with pytest.raises(UnreachedError) as caught:
         meet(loop, [THERE, Node("slow", 1, "-H")], policy, topologies=True)
     assert list(caught.value.by_node) == ["slow", "there"]
@@ -132,13 +128,13 @@ def test_the_first_error_of_a_host_is_reported(loop: Loop, tmp_path: Path) -> No
 
 def test_the_wait_for_a_topology_is_as_long_as_for_hello(loop: Loop, tmp_path: Path) -> None:
     with pytest.raises(UnreachedError) as caught:
-        meet(loop, [THERE], other(tmp_path, "b''", timeout=0.2), topologies=True)
+        meet(loop, [THERE], other(tmp_path, timeout=0.2), topologies=True)
     assert "no answer within 0.2 seconds" in caught.value.what and caught.value.where == "there"
     assert caught.value.todo == "", "its login shell is innocent"
 
 
 def test_hello_is_enough_without_topologies(loop: Loop, tmp_path: Path) -> None:
-    peers = meet(loop, [THERE], other(tmp_path, "b''"), topologies=False)
+    peers = meet(loop, [THERE], other(tmp_path), topologies=False)
     assert peers[0].hello and (peers[0].hello.cpus, peers[0].hello.cores) == (4, 2)
     assert close_all(peers) == []
 
@@ -150,7 +146,7 @@ def test_an_interrupted_wait_closes_all_links(loop: Loop) -> None:
         loop.run(until)
         raise LaunchError("ended")
 
-    before = os.listdir("/proc/self/fd")
+    before = open_descriptors()
     with pytest.raises(LaunchError, match="ended"):
         AgentPool(loop, LinkPolicy(), {}, Console(loop, 2, True, False), interrupted).require([HERE])
     assert len(os.listdir("/proc/self/fd")) == len(before)
@@ -177,7 +173,7 @@ def test_connecting_goes_on_while_others_are_served(loop: Loop, tmp_path: Path) 
 
 def test_a_host_that_is_lost_between_two_questions(loop: Loop, tmp_path: Path) -> None:
     """It reported its cores, and then its agent ended, while others were being asked."""
-    answer = "frames.encode(frames.TOPOLOGY, payload=control.pack_topology(Topology((0,), ((0,),) * 8)))"
+    answer = frames.encode(frames.TOPOLOGY, payload=control.pack_topology(Topology((0,), ((0,),) * 8)))
     policy = other(tmp_path, answer, stays=False)
     pool = AgentPool(loop, policy, {}, Console(loop, 2, True, False), loop.run, False)
     assert pool.cores([THERE], False) == {"there": 2}
@@ -190,14 +186,14 @@ def test_a_host_that_is_lost_between_two_questions(loop: Loop, tmp_path: Path) -
 
 def test_hosts_that_were_reached_are_kept(loop: Loop, tmp_path: Path) -> None:
     """Hosts that may be lost get less time than others."""
-    policy = other(tmp_path, "b''", timeout=100)
+    policy = other(tmp_path, timeout=100, before='[ "$1" = there ] && cat > /dev/null')
     pool = AgentPool(loop, policy, {}, Console(loop, 2, True, False), loop.run, False)
-    (tmp_path / "agent.py").write_text("import sys\nsys.stdin.buffer.read()\n")
+    near = Node("near", 1, "-H")
     with pytest.raises(UnreachedError) as caught:
-        pool.probe([HERE, THERE], 0.2)
+        pool.probe([near, THERE], 0.5)
     assert list(caught.value.by_node) == ["there"]
-    (here,) = pool._connected.values()
-    assert pool.require([HERE]) == [here], "it is not called a second time"
+    (reached,) = pool._connected.values()
+    assert pool.require([near]) == [reached], "it is not called a second time"
     assert pool.close() == []
 
 

@@ -111,7 +111,7 @@ class TwoHosts:
         self.job = JobController(
             loop, JobAgents(agents), self.state, output, JobPlans(self._plans), (0, ()), self.console
         )
-        self._fds = (*out, *self._said)
+        self._fds, self._terminals = (*out, *self._said), terminals.values()
         self.agents[0].say(frames.RESERVED, NO_RANK, control.pack_record(control.Reserved((5, 8, 6), 7, "t")))
         self.agents[1].say(frames.REACHED, NO_RANK, control.pack_record(control.Reached(("127.0.0.1",))))
         for node in (0, 1):
@@ -136,6 +136,8 @@ class TwoHosts:
         return [(rank.pid, rank.ended, rank.streams, rank.in_mpi, rank.aborted, rank.status) for rank in ranks]
 
     def close(self) -> None:
+        for terminal in self._terminals:
+            terminal.close()
         for fd in self._fds:
             os.close(fd)
 

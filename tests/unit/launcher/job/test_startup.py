@@ -79,7 +79,7 @@ class Job:
             steps=steps
         )
         self.launch = JobController(loop, JobAgents(agents), self.state, output, plans, (0, ()), console, **how)
-        self._console, self._fds = console, (*out, *self._said)
+        self._console, self._fds, self._terminals = console, (*out, *self._said), terminals.values()
 
     def _plans(self, endpoint: Endpoint) -> list[NodePlan]:
         self.stores = endpoint.stores
@@ -108,6 +108,8 @@ class Job:
             return ""
 
     def close(self) -> None:
+        for terminal in self._terminals:
+            terminal.close()
         for fd in self._fds:
             os.close(fd)
 
@@ -122,8 +124,8 @@ def make() -> Iterator[Callable[..., Job]]:
 
     with Loop() as loop:
         yield made
-    for job in jobs:
-        job.close()
+        for job in jobs:
+            job.close()
 
 
 def plan_of(frame: frames.Frame) -> NodePlan:

@@ -12,6 +12,8 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
+from open_descriptors import open_descriptors
+from virtual_time import VirtualClock
 
 from mslaunch.datamodel.outcome import Outcome
 from mslaunch.datamodel.request import AppContext, Request, ServicePolicy, Share
@@ -146,7 +148,7 @@ def test_addresses_of_a_socket_for_both_protocols() -> None:
             assert {end.own[0] for end in connections(port)} == {"::1"}
 
 
-def test_absent_ranks_are_reported_seldom(meeting: Meeting) -> None:
+def test_absent_ranks_are_reported_seldom(meeting: Meeting, monkeypatch: pytest.MonkeyPatch) -> None:
     watched = Watched(share(meeting.port), 1, [meeting.rank(2)])
     watched.clock.pass_to(TOLD[0] - 0.5)
     assert watched.said == []
@@ -158,6 +160,7 @@ def test_absent_ranks_are_reported_seldom(meeting: Meeting) -> None:
     assert watched.records == [(watched.said[0],)]
     watched.clock.pass_to(TOLD[1] - 0.5)
     assert len(watched.said) == 1
+    monkeypatch.setattr("mslaunch.launcher.peers.absent_ranks._LOOK", 10.0)  # each reads tables of the whole machine
     watched.clock.pass_to(2000.0)
     assert len(watched.said) == len(TOLD) and watched.clock.idle
 
@@ -184,8 +187,9 @@ def test_nothing_is_said_of_ranks_that_come_in_time(meeting: Meeting) -> None:
     assert watched.said == [] and watched.records == []
 
 
-def test_nothing_is_said_while_ours_are_loading(meeting: Meeting) -> None:
+def test_nothing_is_said_while_ours_are_loading(meeting: Meeting, monkeypatch: pytest.MonkeyPatch) -> None:
     """A rank that has not connected may never want to."""
+    monkeypatch.setattr("mslaunch.launcher.peers.absent_ranks._LOOK", 10.0)  # each reads tables of the whole machine
     watched = Watched(share(meeting.port, size=4), 2, [meeting.rank(1), 2**22 + 1])
     watched.clock.pass_to(TOLD[-1] + 60.0)
     assert watched.said == []
@@ -224,10 +228,10 @@ def test_a_scheduler_elsewhere_that_nobody_has_started(monkeypatch: pytest.Monke
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         told: list[str] = []
-        with Loop() as loop:
+        with Loop(VirtualClock()) as loop:
             far(loop, port, told, monkeypatch, limit=1.0)
         assert told == []
-    with Loop() as loop:
+    with Loop(VirtualClock()) as loop:
         far(loop, port, told, monkeypatch)
     assert len(told) == 1 and f"not found at 127.0.0.1, port {port}: the connection is refused" in told[0]
 
@@ -251,9 +255,9 @@ def test_a_scheduler_that_does_not_answer_is_told_of_once(monkeypatch: pytest.Mo
     monkeypatch.setattr(f"{place}_PATIENCE", 0.1)
     monkeypatch.setattr(f"{place}connections", lambda port: [])  # without those that fill the queue
     told: list[str] = []
-    with ExitStack() as stack, Loop() as loop:
+    with ExitStack() as stack, Loop(VirtualClock()) as loop:
         port = full_server(stack)
-        before = os.listdir("/proc/self/fd")
+        before = open_descriptors()
         watched = AbsentRanks(loop, share(port, master=False), 1, told.append, lambda kind, *facts: None)
         watched.observe(AllStarted(0.0, 1))
         loop.run(lambda: False, 0.4)
@@ -272,7 +276,7 @@ def test_a_scheduler_to_which_there_is_no_way(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("mslaunch.launcher.peers.absent_ranks.socket", Unreachable)
     monkeypatch.setattr("mslaunch.launcher.peers.absent_ranks.connections", lambda port: [])  # of other tests
     told: list[str] = []
-    with Loop() as loop:
+    with Loop(VirtualClock()) as loop:
         far(loop, 8118, told, monkeypatch)
     assert len(told) == 1 and "not found at 127.0.0.1, port 8118: No route to host" in told[0]
 
@@ -285,7 +289,7 @@ def test_a_scheduler_that_answers_is_called_once_for_each_report(monkeypatch: py
     monkeypatch.setattr(f"{place}connections", lambda port: [])
     calls: list[socket.socket] = []
     looks: list[float] = []
-    with socket.create_server(("127.0.0.1", 0)) as server, Loop() as loop:
+    with socket.create_server(("127.0.0.1", 0)) as server, Loop(VirtualClock()) as loop:
         server.setblocking(False)
         loop.reader(server.fileno(), lambda: calls.append(server.accept()[0]))
         port = server.getsockname()[1]
@@ -315,7 +319,7 @@ def test_no_descriptor_is_free_for_a_call(monkeypatch: pytest.MonkeyPatch) -> No
     told: list[str] = []
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-    with Loop() as loop:
+    with Loop(VirtualClock()) as loop:
         far(loop, port, told, monkeypatch)
     assert len(told) == 1 and "the connection is refused" in told[0]
 

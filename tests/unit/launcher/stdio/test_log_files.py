@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,8 +20,20 @@ from mslaunch.protocol.frames import STDERR, STDOUT
 FIRST_SERVER = SERVICE - 1
 
 
+MADE: list[RankLogs] = []
+
+
 def logs_of(policy: OutputPolicy, ranks: int = 1) -> RankLogs:
-    return RankLogs(policy, places_of(ranks), pytest.fail)
+    MADE.append(RankLogs(policy, places_of(ranks), pytest.fail))
+    return MADE[-1]
+
+
+@pytest.fixture(autouse=True)
+def closed() -> Iterator[None]:
+    """What a test leaves open is closed with it."""
+    yield
+    while MADE:
+        MADE.pop().close()
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import pytest
 from fake_output import FakeOutput, OutputLab, files, jobmap_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from open_descriptors import open_descriptors
 
 from mslaunch.datamodel.node_plan import SERVICE_BASE as SERVICE
 from mslaunch.datamodel.outcome import Failure
@@ -219,7 +220,7 @@ def test_the_map_is_inside_the_document() -> None:
 
 
 def test_an_xml_file_leaves_the_terminals_alone(tmp_path: Path) -> None:
-    before = len(os.listdir("/proc/self/fd"))
+    before = len(open_descriptors())
     reader, writer = os.pipe()
     terminal = FakeOutput()
     with Loop() as loop:
@@ -304,7 +305,7 @@ def test_the_last_lines_of_a_parameter_server_are_kept() -> None:
 
 def attempts(policy: OutputPolicy, printed: list[bytes], more: bool) -> bytes:
     """The bytes on standard output, a pipe, when rank 0 prints these in successive attempts."""
-    before = len(os.listdir("/proc/self/fd"))
+    before = len(open_descriptors())
     reader, writer = os.pipe()
     with Loop() as loop:
         terminals = {STDOUT: OutputFd(loop, writer, "standard output", pytest.fail), STDERR: FakeOutput()}
@@ -375,7 +376,7 @@ def test_a_refusal_leaves_no_descriptor_behind(tmp_path: Path) -> None:
         OutputPolicy(xml_file=str(tmp_path / "x"), outfile=str(tmp_path / "file/x")),
     ]
     with Loop() as loop:
-        before = len(os.listdir("/proc/self/fd"))
+        before = len(open_descriptors())
         for policy in bad:
             with pytest.raises(LaunchError):
                 open_output(policy, jobmap_of(2), loop, {STDOUT: FakeOutput(), STDERR: FakeOutput()}, pytest.fail)

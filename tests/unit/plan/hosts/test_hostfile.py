@@ -307,7 +307,7 @@ def test_a_large_file_is_read_or_refused_in_time_that_grows_with_its_size(text: 
     """400 KB take far below a second, or a minute if quadratic; processor time, as other work does not count."""
     begin = time.process_time()
     refused_or_read(text)
-    assert time.process_time() - begin < 4
+    assert time.process_time() - begin < 12
 
 
 # ---------------------------------------------------------------------------------------------------------- examples

@@ -217,7 +217,8 @@ def test_another_user_is_refused_and_told_of_once(
     port: Port, monkeypatch: pytest.MonkeyPatch, said: bytes, knows: bool
 ) -> None:
     monkeypatch.setattr(client_port, "owner", lambda fd: 64321)
-    monkeypatch.setattr(client_port, "FIRST_MESSAGE", 0.1)
+    if not said:
+        monkeypatch.setattr(client_port, "FIRST_MESSAGE", 0.1)
     for _ in range(2):
         with port.connect() as sock:
             assert port.talk(sock, said) == b""
