@@ -91,7 +91,7 @@ class Launch:
         """Its messages, and those of a detached launcher."""
         text = (self._run / "stderr").read_text(errors="replace")
         log = self._sandbox.detached_log()
-        if self.detached and self._sandbox.alive("head") and log.exists() and not text.strip():
+        if self.detached and self._sandbox.alive("head") and log.exists() and "mslaunch:" not in text:
             text += log.read_text(errors="replace")
         return "".join(line for line in text.splitlines(True) if not line[:1].isdigit())  # ranks print into that log
 
