@@ -60,9 +60,14 @@ def test_the_first_failure_counts(run, where):
 
 @WHERE
 def test_failures_that_need_not_end_the_job(run, where):
-    """orte_abort_on_non_zero_status 0: the others go on; the first code is kept."""
-    script = "[ $OMPI_COMM_WORLD_RANK = 1 ] && exit 5; sleep 0.2; [ $OMPI_COMM_WORLD_RANK = 2 ] && exit 6; echo done"
-    ended = run([*where, "-n", "4", "-mca", "orte_abort_on_non_zero_status", "0", "sh", "-c", script])
+    """orte_abort_on_non_zero_status 0: the others go on; the first code is kept.
+
+    They wait until the launcher knows of the first: hosts tell it of their ranks in no order.
+    """
+    known = """until grep -q '"rank_ended".* "rank": 1,' events; do sleep 0.05; done"""
+    script = f"[ $RANK = 1 ] && exit 5; {known}; [ $RANK = 2 ] && exit 6; echo done"
+    words = ["--events", "events", "-mca", "orte_abort_on_non_zero_status", "0", "sh", "-c", script]
+    ended = run([*where, "-n", "4", *words])
     assert ended.code == 5
     assert ended.lines == ["done", "done"]
     assert "rank 1 ended with exit code 5" in ended.err
