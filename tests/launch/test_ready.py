@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -36,13 +37,19 @@ def python(text: str, *words: object) -> list[str]:
     return [sys.executable, "-S", "-c", text, *map(str, words)]
 
 
-@pytest.fixture
-def port() -> Iterator[int]:
+@contextlib.contextmanager
+def held_port() -> Iterator[int]:
     """A port that is free, and that nobody else takes: the kernel gives out others while this one is bound."""
     with socket.socket() as held:
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         held.bind(("127.0.0.1", 0))
         yield held.getsockname()[1]
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    with held_port() as found:
+        yield found
 
 
 def head(port: int, connections: int) -> list[str]:
@@ -72,13 +79,7 @@ def test_the_port_of_the_job(run, dialect):
 
 
 def test_each_program_waits_for_the_one_before(run, port):
-    second = port + 1
-    with socket.socket() as held:
-        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            held.bind(("127.0.0.1", second))
-        except OSError:
-            pytest.skip("the port is taken")
+    with held_port() as second:
         text = WORKER + HEAD.replace("argv[1]", "argv[2]").replace("argv[2])):", "argv[3])):")
         words = [*head(port, 1), ":", "-n", "1", "--ready", str(second), *python(text, port, second, 1)]
         ended = run([*words, ":", "-n", "1", *python(WORKER, second)])
