@@ -153,6 +153,7 @@ def test_an_rsh_that_cannot_be_run_leaves_nothing():
 def test_a_refusal_leaves_no_file_open(tmp_path):
     """The logs are there before the hosts are asked."""
     options = ["--rsh-agent", "/nothing/there"]
+    gc.collect()  # what earlier tests have left
     before = sorted(os.listdir("/proc/self/fd"))
     with pytest.raises(LaunchError):
         launch(["true"], hosts="alpha:2", output=str(tmp_path), options=options)

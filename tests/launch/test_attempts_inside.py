@@ -43,6 +43,7 @@ def test_an_error_between_two_attempts_is_an_outcome(monkeypatch: pytest.MonkeyP
         return make(*words, attempt=attempt, **named)
 
     monkeypatch.setattr(job_attempt, "make_plans", refusing)
+    gc.collect()  # what earlier tests have left
     before = os.listdir("/proc/self/fd")
     outcome = launch(FAILS, np=1, options=[*GROUP, "4"])
     assert outcome.code == 3 and outcome.failure
