@@ -198,11 +198,11 @@ def test_a_command_that_waits_in_vain_is_told_that_the_job_is_over(hosts: Hosts,
         job.expect(b"up")
     spare = hosts.start(*AGAIN, "echo up")
     spare.expect_error(b"the job runs on 2 hosts")
-    with (tmp_path / "fifo").open("w") as fifo:
-        fifo.write("1\n2\n")
-    end = spare.end()
-    assert end.code == 1 and "the job is over" in end.err and not end.out
-    assert [job.end().code for job in hosts.jobs[:2]] == [0, 0]
+    with (tmp_path / "fifo").open("r+b", 0) as fifo:  # who opens it later finds its line as well
+        fifo.write(b"1\n2\n")
+        end = spare.end()
+        assert end.code == 1 and "the job is over" in end.err and not end.out
+        assert [job.end().code for job in hosts.jobs[:2]] == [0, 0]
 
 
 def test_the_command_where_all_meet_is_not_replaced(hosts: Hosts) -> None:
