@@ -137,7 +137,7 @@ class Job:
                 continue
         return found
 
-    def wait_gone(self, bound: float = 10.0) -> None:
+    def wait_gone(self, bound: float = BOUND) -> None:
         """Nothing of the job is left, or fails with what is."""
         wait_until(lambda: not self.left(), bound, lambda: f"still there: {self.left()}")
 

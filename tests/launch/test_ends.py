@@ -132,9 +132,9 @@ def test_one_of_two_programs_is_missing(run, where, tmp_path):
 
 @WHERE
 def test_the_time_limit_ends_the_job(run, where):
-    ended = run([*where, "-n", "2", "--timeout", "2", *program("wait")])
+    ended = run([*where, "-n", "2", "--timeout", "3", *program("wait")])
     assert ended.code == 110
-    assert "the job was still running after 2 seconds (--timeout)" in ended.err
+    assert "the job was still running after 3 seconds (--timeout)" in ended.err
     assert "ended by mslaunch: ranks 0-1" in ended.err
 
 
@@ -197,6 +197,7 @@ def test_an_orphan_that_is_never_silent(start, where, code):
     job.wait_gone()
 
 
+@pytest.mark.limit(600)
 def test_a_hundred_launches(start):
     """Of 64 ranks each, and every one ends."""
     for number in range(100):

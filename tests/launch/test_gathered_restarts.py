@@ -101,7 +101,7 @@ def test_a_command_that_is_killed_is_replaced_by_one_that_comes(hosts: Hosts) ->
 
 
 def test_with_fewer_hosts_the_job_goes_on_after_the_last_call(hosts: Hosts) -> None:
-    run_and_stay(hosts, nnodes="1:2", conf="last_call_timeout=2,join_timeout=40")
+    run_and_stay(hosts, nnodes="1:2", conf="last_call_timeout=6,join_timeout=40")
     os.kill(hosts.jobs[1].process.pid, signal.SIGKILL)
     end = hosts.jobs[0].end()
     assert end.code == 0 and "r0/1 n0/1 c1" in end.out.decode(), end
@@ -124,7 +124,7 @@ def test_a_lost_host_that_nobody_replaces_ends_the_job(hosts: Hosts) -> None:
 
 def test_sigterm_of_one_command_is_the_loss_of_its_host(hosts: Hosts) -> None:
     """A supervisor, such as Kubernetes, ends it so; the others go on."""
-    run_and_stay(hosts, nnodes="1:2", conf="last_call_timeout=1,join_timeout=40")
+    run_and_stay(hosts, nnodes="1:2", conf="last_call_timeout=6,join_timeout=40")
     hosts.jobs[1].process.send_signal(signal.SIGTERM)
     ends = hosts.ends()
     assert [end.code for end in ends] == [0, 1] and "ended by SIGTERM" in ends[0].err, ends

@@ -163,7 +163,7 @@ def test_a_signal_ends_the_wait(start, port, signum):
 
 
 def test_a_time_limit_ends_the_wait(run, port):
-    words = ["--timeout", "0.8", "--report-state-on-timeout", "-n", "1", "--ready", str(port)]
+    words = ["--timeout", "3", "--report-state-on-timeout", "-n", "1", "--ready", str(port)]
     ended = run([*words, "sleep", "60", ":", "-n", "1", "echo", "started"])
     assert (ended.code, ended.out) == (110, b"")
     assert ended.err.count("not started") == 2, "in the table, and in the closing block"
