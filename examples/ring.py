@@ -55,9 +55,9 @@ def main():
     token = go_round(from_left, to_right)
     if token != {"hands": size, "sum": size * (size - 1) // 2}:
         fail(f"the token came back wrong: {token}")
-    print(
+    sys.stdout.write(  # with the end of the line: print() writes that by itself, and another rank's line may be between
         f"rank {rank}/{size} (local {local_rank}/{local_size}) on {host}: "
-        f"token passed {token['hands']} hands, sum {token['sum']}, ok"
+        f"token passed {token['hands']} hands, sum {token['sum']}, ok\n"
     )
 
 

@@ -15,6 +15,7 @@ pytestmark = NEEDS_JAX
 SUM = EXAMPLES / "sum_jax.py"
 #: the first attempt fails once all have met; each says at which port
 FAILS_ONCE = """
+import sys; sys.stdout.reconfigure(line_buffering=True, write_through=False)  # a line is one write
 import os, sys, jax
 jax.distributed.initialize()
 attempt = int(os.environ["MSLAUNCH_ATTEMPT"])

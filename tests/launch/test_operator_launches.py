@@ -30,7 +30,8 @@ else:
             time.sleep(0.02)
 """
 NAMES = ("MS_ROLE", "RANK_ID", "MS_NODE_ID", "DEVICE_ID", "MS_WORKER_NUM", "MS_SCHED_PORT", "RANK", "MS_NODE_RANK")
-SHOW = f"import os; print(*(f'{{name}}={{os.environ.get(name)}}' for name in {NAMES}), flush=True)"
+WORDS = f"' '.join(f'{{name}}={{os.environ.get(name)}}' for name in {NAMES})"
+SHOW = f"import os; os.write(1, ({WORDS} + '\\n').encode())"
 PYTHON = [sys.executable, "-S", "-c"]
 
 

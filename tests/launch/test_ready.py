@@ -16,8 +16,8 @@ from launching import through_rsh
 #: listens at a port when a line comes on its standard input, and tells each connection that it is there; it ends
 #: after as many connections as its second argument says
 HEAD = """
-import socket, sys
-print("head", flush=True)
+import os, socket, sys
+os.write(1, b"head\\n")
 sys.stdin.readline()
 server = socket.create_server(("127.0.0.1", int(sys.argv[1])))
 for _ in range(int(sys.argv[2])):
@@ -27,7 +27,8 @@ for _ in range(int(sys.argv[2])):
 WORKER = """
 import os, socket, sys
 with socket.create_connection(("127.0.0.1", int(sys.argv[1]))) as client:
-    print("rank", os.environ["RANK"], "of", os.environ["WORLD_SIZE"], client.recv(9).decode(), flush=True)
+    said = f'rank {os.environ["RANK"]} of {os.environ["WORLD_SIZE"]} {client.recv(9).decode()}\\n'
+    os.write(1, said.encode())
 """
 #: waits for its end, or for a line
 WAIT = "import sys; print('ready', flush=True); sys.stdin.readline()"
@@ -172,7 +173,7 @@ def test_a_time_limit_ends_the_wait(run, port):
 def test_a_lost_host_ends_the_wait(start, port):
     """That of the head, whose agent is killed."""
     words = [*through_rsh("alpha:1", "beta:1"), "-n", "1", "--ready", str(port)]
-    program = "import os, signal; print('ready', os.getpid(), os.getppid(), flush=True); signal.pause()"
+    program = "import os, signal; os.write(1, b'ready %d %d\\n' % (os.getpid(), os.getppid())); signal.pause()"
     job = start([*words, *python(program), ":", "-n", "1", "echo", "started"])
     job.expect(b"\n")
     os.kill(int(job.out.split()[2]), signal.SIGKILL)
@@ -184,7 +185,7 @@ def test_input_waits_for_its_rank(run, port, tmp_path):
     """Ranks that start later miss nothing of it."""
     path = tmp_path / "input"
     path.write_text("listen\n" + "x" * 200_000)
-    text = WORKER + "print(len(sys.stdin.read()), flush=True)"
+    text = WORKER + "os.write(1, b'%d\\n' % len(sys.stdin.read()))"
     now = HEAD.replace("sys.stdin.readline()", "")
     words = [
         "--stdin",
