@@ -29,7 +29,8 @@ def main() -> None:
     dist.all_gather(others, mine)
     equal = all(torch.equal(mine, other) for other in others)
     print(
-        f"rank {rank} of {size}: loss {first:.4f} -> {last:.4f}, parameters {'equal' if equal else 'DIFFER'}",
+        f"rank {rank} of {size}: loss {first:.4f} -> {last:.4f}, parameters {'equal' if equal else 'DIFFER'}\n",
+        end="",  # print() writes that by itself, and another rank's line may be between
         flush=True,
     )
     dist.destroy_process_group()

@@ -11,6 +11,7 @@ mine = jnp.array([jax.process_index()])
 everyone = multihost_utils.process_allgather(mine).ravel()
 print(
     f"process {jax.process_index()} of {jax.process_count()}, {len(jax.local_devices())} local device(s):"
-    f" sum {int(everyone.sum())}",
+    f" sum {int(everyone.sum())}\n",
+    end="",  # print() writes that by itself, and another rank's line may be between
     flush=True,
 )

@@ -76,6 +76,6 @@ def test_a_new_attempt_has_a_new_port(tmp_path: Path) -> None:
 
 def test_a_port_of_the_users_own_is_kept(tmp_path: Path) -> None:
     """Who gives `-x JAX_COORDINATOR_PORT` has opened that one in a firewall."""
-    show = "import os; print(os.environ['JAX_COORDINATOR_PORT'])"
+    show = "import os; os.write(1, os.environ['JAX_COORDINATOR_PORT'].encode() + b'\\n')"
     done = launch("-n", 2, "-x", "JAX_COORDINATOR_PORT=23456", JAX, "-c", show, directory=tmp_path)
     assert done.stdout.split() == ["23456"] * 2
