@@ -22,8 +22,12 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
+#: an example that takes long says something of the machine and nothing of us (in CI this is hypothesis' own default)
+hypothesis.settings.register_profile("any machine", hypothesis.settings(), deadline=None)
+hypothesis.settings.load_profile("any machine")
 #: in a module whose tests start MindSpore, or msrun's line
 MINDSPORE = re.compile(r'from trainings import|mark\.mindspore|MINDSPORE_PYTHON|"--dialect", "msrun"')
 TESTS = Path(__file__).parent
