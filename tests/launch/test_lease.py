@@ -198,10 +198,10 @@ def test_without_a_lease_nobody_is_given_up(start, tmp_path):
 @WHERE
 def test_who_is_only_busy_is_not_given_up(start, where):
     """Output that the terminal does not take, and 50 processes to start, with a short lease."""
-    words = [*where, "--heartbeat", "0.1", "--lease", "0.5", "-q"]
+    words = [*where, "--heartbeat", "0.4", "--lease", "2", "-q"]
     words[words.index("-n") + 1] = "50"
     job = start([*words, "--oversubscribe", *program("spew", 5_000)])
-    threading.Event().wait(1.2)  # nobody reads
+    threading.Event().wait(4.5)  # nobody reads, for two leases
     ended = job.end()
     assert (ended.code, ended.err) == (0, "")
     assert len(ended.out) >= 50 * 5_000
