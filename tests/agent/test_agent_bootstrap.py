@@ -64,7 +64,7 @@ def test_a_program_whose_second_half_is_cut_short(boot):
 
 def test_a_program_that_never_comes_is_not_waited_for(boot):
     """As when a network is cut meanwhile.  An agent that has its program lives on."""
-    whole, cut, half = (boot(timeout=1.5) for _ in range(3))
+    whole, cut, half = (boot(timeout=5.0) for _ in range(3))
     whole.begin()
     cut.raw(cut.program()[:1000])
     half.raw(half.program()[:-1])

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from agents import wait_asleep
 
 from mslaunch.datamodel.jobmap import Endpoint, JobMap, Node, Placement
 from mslaunch.datamodel.node_plan import AppPlan, NodePlan, RankPlan, World
@@ -25,6 +27,7 @@ from mslaunch.runtime.loop import Loop
 
 PROGRAM = """
 import os, signal, sys, time
+open(sys.argv[1] + os.environ["NUMBER"], "w").close()
 if os.environ["NUMBER"] == "1":
     time.sleep(1000)
 signal.pause()
@@ -34,8 +37,9 @@ signal.pause()
 class Job:
     """Three ranks that do nothing, one of them otherwise than the others."""
 
-    def __init__(self, loop: Loop) -> None:
+    def __init__(self, loop: Loop, folder: Path) -> None:
         self.loop = loop
+        self.folder = folder
         node = Node("here", 3, "-H", local=True)
         null = os.open(os.devnull, os.O_RDWR)
         console = Console(loop, null, quiet=True, verbose=False)
@@ -46,7 +50,8 @@ class Job:
 
         def plans(endpoint: Endpoint) -> list[NodePlan]:
             ranks = tuple(RankPlan(rank, 0, (f"NUMBER={rank}",)) for rank in range(3))
-            return [NodePlan(ranks, (AppPlan((sys.executable, "-Sc", PROGRAM), "/"),), (), world=World())]
+            argv = (sys.executable, "-Sc", PROGRAM, f"{folder}/")
+            return [NodePlan(ranks, (AppPlan(argv, "/"),), (), world=World())]
 
         agents = JobAgents(self.peers)
         self.controller = JobController(loop, agents, self.state, output, JobPlans(plans), (null, ()), console)
@@ -56,6 +61,10 @@ class Job:
         self.controller.post(events.Began())
         self.controller._startup.begin()
         assert self.loop.run(lambda: self.state.table.all_started, 20)
+        assert self.loop.run(lambda: len(list(self.folder.iterdir())) == 3, 20)
+        for rank in self.state.table.ranks.values():
+            assert rank.pid
+            wait_asleep(rank.pid)  # a process that has only begun does something else
 
     def ask(self) -> None:
         self.controller.collect_stacks(self.texts.append)
@@ -73,8 +82,8 @@ def loop() -> Iterator[Loop]:
         yield made
 
 
-def test_a_job_is_asked_twice_and_goes_on(loop: Loop) -> None:
-    job = Job(loop)
+def test_a_job_is_asked_twice_and_goes_on(loop: Loop, tmp_path: Path) -> None:
+    job = Job(loop, tmp_path)
     job.begin()
     for count in (2, 3):
         job.ask()
@@ -90,8 +99,8 @@ def test_a_job_is_asked_twice_and_goes_on(loop: Loop) -> None:
     job.end()
 
 
-def test_who_asks_too_early_or_too_late_is_told(loop: Loop) -> None:
-    job = Job(loop)
+def test_who_asks_too_early_or_too_late_is_told(loop: Loop, tmp_path: Path) -> None:
+    job = Job(loop, tmp_path)
     job.ask()
     assert job.texts == ["mslaunch: no rank runs\n"]
     job.begin()

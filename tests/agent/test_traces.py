@@ -282,6 +282,7 @@ def test_without_a_tool_a_process_that_polls_counts_as_running(boot, tools):
     ((_, traced),) = _traces(agent)
     assert ", used the CPU for 0." in traced.text.splitlines()[1]
     other = boot(PATH=tools.path)
-    _launched(other, PYTHON, "-Suc", "print('ready'); import signal; signal.pause()")
+    (pid,) = _launched(other, PYTHON, "-Suc", "import signal; print('ready'); signal.pause()")
+    wait_asleep(pid)
     ((_, traced),) = _traces(other)
     assert "used the CPU" not in traced.text

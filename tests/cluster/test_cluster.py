@@ -241,7 +241,7 @@ def test_delay_makes_a_round_trip_take_twice_as_long(slow):
     assert word == "open"
     assert 0.040 <= seconds < 1.0
     slow.ok("set", "delay", 0)
-    assert slow.connect("n01")[1] < 0.040 or slow.connect("n01")[1] < 0.040  # a busy machine may be slow once
+    assert any(slow.connect("n01")[1] < 0.040 for _ in range(20))  # a busy machine may be slow
     slow.ok("set", "delay", 20)
 
 
@@ -287,7 +287,7 @@ def test_down_leaves_nothing_and_may_be_repeated(fresh, network):
 def test_down_after_an_up_that_was_killed(fresh, complete):
     own = namespaces("self")
     with subprocess.Popen(fresh.command("up", 6), stdout=subprocess.DEVNULL) as run:
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while not (fresh.directory / "state.json").exists() or (complete and not fresh.state()["complete"]):
             assert time.monotonic() < deadline
         spaces = namespaces(fresh.state()["anchor"][0]) - own

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from launching import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 PYTHON = os.environ.get("MSLAUNCH_TEST_MINDSPORE_PYTHON", "")
@@ -55,8 +55,7 @@ LINES = [
 @pytest.mark.parametrize("line", LINES)
 def test_the_same_workers_get_the_same_variables(line: str, tmp_path: Path) -> None:
     words = [word.replace("'", '"') for word in line.split()]
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        words[:0] = ["--join=True", f"--master_port={free.getsockname()[1]}"]
+    words[:0] = ["--join=True", f"--master_port={free_port()}"]
     theirs = logs(tmp_path / "theirs", [str(MSRUN), *words])
     ours = logs(tmp_path / "ours", [sys.executable, "-m", "mslaunch", "--dialect", "msrun", *words])
     if "--local_worker_num=2 tells" in line:

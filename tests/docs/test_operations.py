@@ -125,8 +125,9 @@ def test_a_launch_leaves_nothing_in_the_home_directory(tmp_path: Path) -> None:
         wait_until(lambda: _entry(env, job.pid) is not None)
         entry = _entry(env, job.pid)
         assert entry and os.path.dirname(entry.folder) == f"/tmp/mslaunch-{os.geteuid()}"
-        (tmp_path / "go").write_text("on\non\n")
-        assert job.end().code == 0
+        with (tmp_path / "go").open("r+b", 0) as gate:  # who opens it later finds its line as well
+            gate.write(b"on\non\n")
+            assert job.end().code == 0
         job.wait_gone()
     finally:
         job.destroy()

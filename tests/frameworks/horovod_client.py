@@ -142,4 +142,5 @@ def initialize():
 
 if __name__ == "__main__":
     for again in range(int(sys.argv[1]) if len(sys.argv) > 1 else 1):  # hvd.shutdown() and hvd.init() once more
-        print(f"{again}: {os.environ['HOROVOD_RANK']} of", *initialize(), flush=True)
+        met = " ".join(map(str, initialize()))
+        os.write(1, f"{again}: {os.environ['HOROVOD_RANK']} of {met}\n".encode())  # in one piece

@@ -15,6 +15,7 @@ from framework_jobs import SECONDS, launch, launch_from_head, with_hosts, with_t
 
 ACCELERATE, pytestmark = with_trainers("MSLAUNCH_TEST_ACCELERATE_PYTHON")
 PROGRAM = """
+import sys; sys.stdout.reconfigure(line_buffering=True, write_through=False)  # a line is one write
 import torch
 from accelerate import Accelerator
 

@@ -20,6 +20,7 @@ DEEPSPEED, pytestmark = with_trainers("MSLAUNCH_TEST_TRAINERS_PYTHON")
 #: its --launcher -> the shims that it calls: the mpirun of MPICH and of Intel MPI is hydra
 SHIMS = {"openmpi": ("mpirun", "ompi_info"), "mpich": ("mpirun=hydra",), "impi": ("mpirun=hydra",)}
 PROGRAM = """
+import sys; sys.stdout.reconfigure(line_buffering=True, write_through=False)  # a line is one write
 import os
 
 import torch

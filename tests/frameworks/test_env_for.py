@@ -19,6 +19,7 @@ PADDLE, NEEDS_PADDLE = on_demand("MSLAUNCH_TEST_PADDLE_PYTHON", "paddlepaddle")
 pytestmark = pytest.mark.limit(SECONDS + 20)
 
 SERVER = """
+import sys; sys.stdout.reconfigure(line_buffering=True, write_through=False)  # a line is one write
 import json, os, socket, time
 
 config = json.loads(os.environ["TF_CONFIG"])
@@ -44,6 +45,7 @@ for _ in places:
 print("rank", own, "of", len(places), "heard", *sorted(heard), flush=True)
 """
 REDUCE = """
+import sys; sys.stdout.reconfigure(line_buffering=True, write_through=False)  # a line is one write
 import os
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
@@ -63,6 +65,7 @@ total = float(strategy.experimental_local_results(strategy.run(reduced))[0])
 print("replicas", strategy.num_replicas_in_sync, "sum", total, flush=True)
 """
 PADDLE_REDUCE = """
+import sys; sys.stdout.reconfigure(line_buffering=True, write_through=False)  # a line is one write
 import paddle
 import paddle.distributed as dist
 

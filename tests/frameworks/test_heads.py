@@ -60,6 +60,7 @@ else:
 """
 #: calls once: who comes too early fails
 CALLER = """
+import sys; sys.stdout.reconfigure(line_buffering=True, write_through=False)  # a line is one write
 import os, socket, sys
 
 host, _, port = sys.argv[1].rpartition(":")

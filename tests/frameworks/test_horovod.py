@@ -19,6 +19,7 @@ SUM = EXAMPLES / "allreduce_horovod.py"
 pytestmark = pytest.mark.limit(SECONDS + 20)
 #: the second time, and a process set besides, need scopes that were emptied, and names that nobody knew before
 AGAIN = """
+import sys; sys.stdout.reconfigure(line_buffering=True, write_through=False)  # a line is one write
 import horovod.torch as hvd, torch
 for _ in range(2):
     hvd.init()
@@ -29,6 +30,7 @@ print(hvd.rank(), odd.included(), hvd.allreduce(torch.tensor([1.0]), op=hvd.Sum)
 """
 #: the first attempt fails once all have met
 FAILS_ONCE = """
+import sys; sys.stdout.reconfigure(line_buffering=True, write_through=False)  # a line is one write
 import os, horovod.torch as hvd
 hvd.init()
 print("attempt", os.environ["MSLAUNCH_ATTEMPT"], "of", hvd.size(), flush=True)

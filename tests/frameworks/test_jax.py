@@ -15,6 +15,7 @@ pytestmark = NEEDS_JAX
 SUM = EXAMPLES / "sum_jax.py"
 #: the first attempt fails once all have met; each says at which port
 FAILS_ONCE = """
+import sys; sys.stdout.reconfigure(line_buffering=True, write_through=False)  # a line is one write
 import os, sys, jax
 jax.distributed.initialize()
 attempt = int(os.environ["MSLAUNCH_ATTEMPT"])
@@ -75,6 +76,6 @@ def test_a_new_attempt_has_a_new_port(tmp_path: Path) -> None:
 
 def test_a_port_of_the_users_own_is_kept(tmp_path: Path) -> None:
     """Who gives `-x JAX_COORDINATOR_PORT` has opened that one in a firewall."""
-    show = "import os; print(os.environ['JAX_COORDINATOR_PORT'])"
+    show = "import os; os.write(1, os.environ['JAX_COORDINATOR_PORT'].encode() + b'\\n')"
     done = launch("-n", 2, "-x", "JAX_COORDINATOR_PORT=23456", JAX, "-c", show, directory=tmp_path)
     assert done.stdout.split() == ["23456"] * 2

@@ -15,6 +15,7 @@ from framework_jobs import launch, launch_from_head, with_hosts, with_trainers
 LIGHTNING, pytestmark = with_trainers("MSLAUNCH_TEST_LIGHTNING_PYTHON")
 #: arguments: ranks of a host, hosts
 PROGRAM = """
+import sys; sys.stdout.reconfigure(line_buffering=True, write_through=False)  # a line is one write
 import os, sys
 given = os.environ.get("OMP_NUM_THREADS")  # Lightning sets it later: the cpus of this rank / ranks of the host
 import torch

@@ -15,6 +15,7 @@ DDP = EXAMPLES / "ddp_torch.py"
 TORCHS = {"PYTHON_EXEC": TORCH}  # the dialect runs scripts by that
 #: all meet anew in each attempt; rank 1 fails in the first two
 RESTARTED = """
+import sys; sys.stdout.reconfigure(line_buffering=True, write_through=False)  # a line is one write
 import os, sys, torch, torch.distributed as dist
 dist.init_process_group("gloo")
 total = torch.ones(1)
@@ -112,7 +113,8 @@ def test_a_rank_that_starts_again_alone_counts_its_restarts(tmp_path: Path) -> N
 
 def test_ranks_are_torchelastics(tmp_path: Path) -> None:
     """As programs and libraries ask: a launcher has started this process, and serves no store."""
-    script = "import os, torch.distributed as dist; print(dist.is_torchelastic_launched(), *os.environ)"
+    facts = "' '.join([str(dist.is_torchelastic_launched()), *os.environ])"
+    script = f"import os, torch.distributed as dist; os.write(1, ({facts} + '\\n').encode())"
     done = launch("-n", 2, TORCH, "-c", script, directory=tmp_path)
     assert [line.startswith("True ") for line in done.stdout.splitlines()] == [True] * 2, done.stderr
     assert "USE_AGENT_STORE" not in done.stdout

@@ -14,6 +14,7 @@ from framework_jobs import launch, launch_from_head, with_hosts, with_trainers
 
 TRAINERS, pytestmark = with_trainers("MSLAUNCH_TEST_TRAINERS_PYTHON")
 DEEPSPEED = """
+import sys; sys.stdout.reconfigure(line_buffering=True, write_through=False)  # a line is one write
 import os
 
 os.environ["DS_ACCELERATOR"] = "cpu"
@@ -34,6 +35,7 @@ print("MADE", dist.get_rank(), dist.get_world_size(), int(os.environ["LOCAL_RANK
 dist.destroy_process_group()
 """
 TRAINER = """
+import sys; sys.stdout.reconfigure(line_buffering=True, write_through=False)  # a line is one write
 import tempfile
 
 import torch

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from launching import free_port
 from strangers import cut_off, line, make_noise, send_back_its_own_proof
 
-from mslaunch.host.free_ports import Listener
 from mslaunch.protocol.call_proof import CALL, new_nonce, proof
 
 SECONDS = 30.0
@@ -67,9 +67,7 @@ def meeting(tmp_path: Path) -> Meeting:
     (tmp_path / "mslaunch").mkdir()
     (tmp_path / "mslaunch" / "rendezvous-secret").write_bytes(SECRET)
     (tmp_path / "mslaunch" / "rendezvous-secret").chmod(0o600)
-    listener = Listener()  # below the ports of outgoing connections
-    listener.close()
-    return Meeting(listener.port, {**os.environ, "XDG_CONFIG_HOME": str(tmp_path), "OMP_NUM_THREADS": "1"})
+    return Meeting(free_port(), {**os.environ, "XDG_CONFIG_HOME": str(tmp_path), "OMP_NUM_THREADS": "1"})
 
 
 @pytest.fixture

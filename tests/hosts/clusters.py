@@ -148,7 +148,7 @@ class Cluster:
         names = ["head"] * head + names_of(hosts)
         return {name: found for name in names if (found := self.processes(name))}
 
-    def wait_quiet(self, hosts: int, bound: float = 10.0) -> None:
+    def wait_quiet(self, hosts: int, bound: float = BOUND) -> None:
         """Until nothing runs anywhere but each host's sshd and the head's sleep."""
         wait_until(lambda: not self.all_processes(hosts), bound, lambda: f"still there: {self.all_processes(hosts)}")
 

@@ -334,13 +334,14 @@ def test_without_a_spare_the_launch_is_refused(eight: Cluster, tmp_path: Path) -
 
 def test_a_host_that_is_cut_off_while_it_is_checked(eight: Cluster, tmp_path: Path) -> None:
     """It is named once its lease has run out, and the others are looked at all the same."""
-    told = tmp_path / "told"
-    health = f"sh -c 'touch {told}.$(hostname); sleep 3'"
-    words = ("--check", "--json", "--lease", 2, "-H", "n01,n02,n03", "--health-check", health)
+    told, cut = tmp_path / "told", tmp_path / "cut"
+    health = f"sh -c 'touch {told}.$(hostname); until test -e {cut}; do sleep 0.1; done'"
+    words = ("--check", "--json", "--lease", 4, "-H", "n01,n02,n03", "--health-check", health)
     job = eight.start(*words, cwd=tmp_path)
     try:
         wait_until(Path(f"{told}.n02").exists)
         eight("cut", "n02")
+        cut.touch()
         ended = job.end(bound=60)
     finally:
         eight("heal", "n02")

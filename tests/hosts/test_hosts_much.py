@@ -111,7 +111,7 @@ def test_a_launch_over_slow_lines(tmp_path):
 def test_thirty_two_hosts(tmp_path):
     with cluster_of(32, tmp_path / "c") as cluster:
         for words, expected in ((("hostname",), names_of(32)), (("--tag-output", "python3", RING), None)):
-            job = cluster.start("-H", "n[01-32]", "-N", 1, *words, cwd=tmp_path)
+            job = cluster.start("--connect-timeout", 60, "-H", "n[01-32]", "-N", 1, *words, cwd=tmp_path)
             try:
                 ended = job.end(60)
             finally:

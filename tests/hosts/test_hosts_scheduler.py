@@ -52,7 +52,7 @@ def test_a_port_that_is_taken_there_is_said_before_anything_runs(start, four, ho
 CONNECTS = """\
 import os, socket, sys
 address = os.environ["MS_SCHED_HOST"], int(os.environ["MS_SCHED_PORT"])
-print("at", *address, "-", flush=True)
+os.write(1, f"at {address[0]} {address[1]} -\\n".encode())
 for line in sys.stdin:
     with socket.create_connection(address, 10) as connection:
         try:

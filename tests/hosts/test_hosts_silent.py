@@ -122,7 +122,7 @@ def test_control_z_costs_no_lease(start, four):
 def test_a_silent_host_is_replaced(start, four, tmp_path):
     """A lost lease is a lost host: the group is started again, and the spare takes its place."""
     script = '[ "$MSLAUNCH_ATTEMPT" = 2 ] && exec hostname; echo ready; exec sleep 1001'
-    words = ("--restart", "group", "--connect-timeout", "2", "--hostfile", "hosts", *SHORT)
+    words = ("--restart", "group", "--connect-timeout", "5", "--hostfile", "hosts", *SHORT)
     (tmp_path / "hosts").write_text("n01 slots=1\nn02 slots=1\nn03 slots=1 spare\n")
     job = start(*words, "-n", "2", "sh", "-c", script)
     job.expect(b"ready", 2)

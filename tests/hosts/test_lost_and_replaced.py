@@ -96,10 +96,12 @@ def test_a_host_falls_silent(tmp_path):
             stack.callback(job.destroy)
             job.expect(b"ready 1", ranks)
             sleeping(cluster, ["n01", "n02"])
+            jobs[name] = cluster, job
+        began = time.monotonic()
+        for name, (cluster, _) in jobs.items():
             for host in ("n02", "n04"):
                 cluster("cut" if name == "spare" else "kill", host)
-            jobs[name] = cluster, job, time.monotonic()
-        for name, (cluster, job, began) in jobs.items():
+        for name, (cluster, job) in jobs.items():
             ended[name] = job.end(80)
             assert time.monotonic() - began < 29, "6 s until it is noticed, 5 s for each host that is called in vain"
             for host in ("n01", "n03", "head"):

@@ -7,6 +7,7 @@ on), so that processes left behind are found in /proc, whoever their parent is b
 from __future__ import annotations
 
 import os
+import random
 import selectors
 import signal
 import subprocess
@@ -37,10 +38,19 @@ def through_rsh(*hosts: str, agent: str = "rsh") -> list[str]:
 
 
 def free_port() -> int:
-    """Below those that the kernel gives to outgoing connections, so that none takes it before its test does."""
-    listener = Listener()
-    listener.close()
-    return listener.port
+    """Below those that the kernel gives to outgoing connections and from which mslaunch chooses those of other jobs.
+
+    Nobody holds it until the test does, and the process beside this one (pytest -n 2) takes one for its tests at the
+    same time: from other numbers.
+    """
+    turn = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) % 8
+    for number in random.sample(range(3000 + turn, 7000, 8), 100):
+        try:
+            Listener(number).close()
+        except OSError:
+            continue
+        return number
+    raise OSError("no port from 3000 to 7000 is free")
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -127,7 +137,7 @@ class Job:
                 continue
         return found
 
-    def wait_gone(self, bound: float = 10.0) -> None:
+    def wait_gone(self, bound: float = BOUND) -> None:
         """Nothing of the job is left, or fails with what is."""
         wait_until(lambda: not self.left(), bound, lambda: f"still there: {self.left()}")
 

@@ -248,7 +248,8 @@ def test_limits_and_umask_are_the_launchers(run):
 
 @WHERE
 def test_a_rank_is_a_session_of_its_own(run, where):
-    script = "import os, signal; print(os.getpid() == os.getsid(0) == os.getpgrp(), signal.pthread_sigmask(0, []))"
+    says = "f'{os.getpid() == os.getsid(0) == os.getpgrp()} {signal.pthread_sigmask(0, [])}\\n'.encode()"
+    script = f"import os, signal; os.write(1, {says})"
     assert run([*where, "-n", "2", sys.executable, "-c", script]).out == b"True set()\n" * 2
 
 
@@ -348,13 +349,13 @@ def test_a_window_for_no_rank(run):
 def test_libmpi_starts_as_a_singleton(run, where):
     """No variable of mslaunch makes Open MPI's library wait for a daemon that does not run."""
     script = (
-        "import ctypes\n"
+        "import ctypes, os\n"
         "mpi = ctypes.CDLL('libmpi.so.40')\n"
         "assert mpi.MPI_Init(None, None) == 0\n"
         "size = ctypes.c_int()\n"
         "mpi.MPI_Comm_size(ctypes.byref(ctypes.c_int.in_dll(mpi, 'ompi_mpi_comm_world')), ctypes.byref(size))\n"
         "assert mpi.MPI_Finalize() == 0\n"
-        "print('a world of', size.value)\n"
+        "os.write(1, b'a world of %d\\n' % size.value)\n"
     )
     try:
         ctypes.CDLL("libmpi.so.40")
@@ -397,7 +398,8 @@ def test_variables_that_are_not_utf8(run):
 ASKS = """
 import os, urllib.request as u
 hosts = [os.environ["MASTER_ADDR"], "localhost", "alpha", "beta"]
-print(*(bool(u.getproxies()) and not u.proxy_bypass(f"{host}:80") for host in (*hosts, "elsewhere.org")))
+asks = [bool(u.getproxies()) and not u.proxy_bypass(f"{host}:80") for host in (*hosts, "elsewhere.org")]
+os.write(1, (" ".join(map(str, asks)) + "\\n").encode())
 """
 
 

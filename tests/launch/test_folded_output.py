@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 
+import launching
 import pytest
 from launching import BOUND, program, state_of, through_rsh, wait_until
 
@@ -19,8 +21,23 @@ while len([name for name in os.listdir() if name.startswith(here)]) < size and t
     os.sched_yield()
 """
 
+#: the command with the time within which equal lines are one so long that no rank prints too late for it
+PATIENT = """\
+import sys
+from mslaunch.__main__ import main
+from mslaunch.launcher.stdio import fold_lines
+fold_lines.WINDOW = fold_lines.LONGEST = 1000.0
+main()
+"""
 
-def test_64_ranks_with_1000_equal_lines_are_1000_lines(start, tmp_path):
+
+@pytest.fixture
+def patient(monkeypatch):
+    """Lines that are equal are one however busy this machine is; times are tested in virtual time."""
+    monkeypatch.setattr(launching, "COMMAND", [sys.executable, "-c", PATIENT])
+
+
+def test_64_ranks_with_1000_equal_lines_are_1000_lines(patient, start, tmp_path):
     text = (
         "import os\nos.open('here.' + os.environ['RANK'], os.O_CREAT)\nopen('go')\n"
         "print(''.join(f'epoch 1 step {number}\\n' for number in range(1000)), end='')\n"
@@ -53,7 +70,7 @@ def test_an_odd_line_is_seen_while_the_others_run_on(start):
 
 
 @pytest.mark.parametrize("where", [[], TWO], ids=["local", "two hosts"])
-def test_tracebacks_of_all_ranks_are_one(run, where):
+def test_tracebacks_of_all_ranks_are_one(patient, run, where):
     text = TOGETHER + "def step():\n    raise ValueError('nan' if rank != 3 else 'inf')\nstep()\n"
     ended = run([*where, "-n", "8", "--oversubscribe", "--fold", "--enable-recovery", "python3", "-S", "-c", text])
     lines = [line for line in ended.err.splitlines() if line.startswith("[")]
@@ -63,7 +80,7 @@ def test_tracebacks_of_all_ranks_are_one(run, where):
     assert sorted(lines[-2:]) == ["[0-2,4-7] ValueError: nan", "[3] ValueError: inf"]
 
 
-def test_files_are_complete_and_the_terminal_shows_the_chosen_ranks(run, tmp_path):
+def test_files_are_complete_and_the_terminal_shows_the_chosen_ranks(patient, run, tmp_path):
     words = ["--output-filename", "logs", "--show-ranks", "0,2-3", "--fold"]
     ended = run(["-n", "4", "--oversubscribe", *words, "sh", "-c", "echo same; echo $RANK; printf end"])
     assert sorted(ended.lines) == ["[0,2-3] end", "[0,2-3] same", "[0] 0", "[2] 2", "[3] 3"]
@@ -76,7 +93,7 @@ def test_show_ranks_without_fold_changes_no_byte(run):
     assert ended.out == b"2" and ended.err.splitlines()[-1].endswith("2")
 
 
-def test_all_attempts_of_a_group_are_folded(run):
+def test_all_attempts_of_a_group_are_folded(patient, run):
     text = TOGETHER + "print('attempt', os.environ['MSLAUNCH_ATTEMPT'], flush=True)\n"
     text += "sys.exit(1 if rank == 1 and os.environ['MSLAUNCH_ATTEMPT'] == '1' else 0)\n"
     ended = run(["-n", "3", "--oversubscribe", "--fold", "--restart", "group", "python3", "-S", "-c", text])
@@ -84,7 +101,7 @@ def test_all_attempts_of_a_group_are_folded(run):
     assert [line for line in ended.lines if line.endswith("attempt 2")] == ["[0-2] attempt 2"]
 
 
-def test_ranks_with_a_terminal_and_merged_streams(run):
+def test_ranks_with_a_terminal_and_merged_streams(patient, run):
     text = "test -t 1 && echo terminal; printf 'half\\rwhole\\n'; echo err >&2"
     ended = run(["-n", "4", "--oversubscribe", "--fold", "--pty", "yes", "--merge-stderr-to-stdout", "sh", "-c", text])
     assert ended.out.decode().splitlines() == ["[0-3] terminal", "[0-3] whole", "[0-3] err"]
@@ -96,7 +113,7 @@ def test_all_is_shown_before_the_block_that_says_how_it_ended(run):
     assert ended.err.index("last words") < ended.err.index("ended with exit code 3")
 
 
-def test_msrun_and_torchrun_fold_too(run, tmp_path):
+def test_msrun_and_torchrun_fold_too(patient, run, tmp_path):
     (tmp_path / "t.py").write_text(TOGETHER + "print('hello')\n")
     ended = run(["--worker_num=3", "--local_worker_num=3", "--join=True", "--fold", "--log_dir=logs", "t.py"])
     assert "[0-2] hello" in ended.lines

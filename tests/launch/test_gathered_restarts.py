@@ -101,7 +101,7 @@ def test_a_command_that_is_killed_is_replaced_by_one_that_comes(hosts: Hosts) ->
 
 
 def test_with_fewer_hosts_the_job_goes_on_after_the_last_call(hosts: Hosts) -> None:
-    run_and_stay(hosts, nnodes="1:2", conf="last_call_timeout=2,join_timeout=40")
+    run_and_stay(hosts, nnodes="1:2", conf="last_call_timeout=6,join_timeout=40")
     os.kill(hosts.jobs[1].process.pid, signal.SIGKILL)
     end = hosts.jobs[0].end()
     assert end.code == 0 and "r0/1 n0/1 c1" in end.out.decode(), end
@@ -124,7 +124,7 @@ def test_a_lost_host_that_nobody_replaces_ends_the_job(hosts: Hosts) -> None:
 
 def test_sigterm_of_one_command_is_the_loss_of_its_host(hosts: Hosts) -> None:
     """A supervisor, such as Kubernetes, ends it so; the others go on."""
-    run_and_stay(hosts, nnodes="1:2", conf="last_call_timeout=1,join_timeout=40")
+    run_and_stay(hosts, nnodes="1:2", conf="last_call_timeout=6,join_timeout=40")
     hosts.jobs[1].process.send_signal(signal.SIGTERM)
     ends = hosts.ends()
     assert [end.code for end in ends] == [0, 1] and "ended by SIGTERM" in ends[0].err, ends
@@ -198,11 +198,11 @@ def test_a_command_that_waits_in_vain_is_told_that_the_job_is_over(hosts: Hosts,
         job.expect(b"up")
     spare = hosts.start(*AGAIN, "echo up")
     spare.expect_error(b"the job runs on 2 hosts")
-    with (tmp_path / "fifo").open("w") as fifo:
-        fifo.write("1\n2\n")
-    end = spare.end()
-    assert end.code == 1 and "the job is over" in end.err and not end.out
-    assert [job.end().code for job in hosts.jobs[:2]] == [0, 0]
+    with (tmp_path / "fifo").open("r+b", 0) as fifo:  # who opens it later finds its line as well
+        fifo.write(b"1\n2\n")
+        end = spare.end()
+        assert end.code == 1 and "the job is over" in end.err and not end.out
+        assert [job.end().code for job in hosts.jobs[:2]] == [0, 0]
 
 
 def test_the_command_where_all_meet_is_not_replaced(hosts: Hosts) -> None:

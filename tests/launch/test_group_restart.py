@@ -652,10 +652,10 @@ def test_ctrl_c_while_an_attempt_that_failed_is_being_ended(start):
 
 @pytest.mark.parametrize("delay", ["0", "60"], ids=["at once", "with a delay"])
 def test_the_time_limit_holds_for_all_attempts_together(run, delay):
-    words = ["--max-restarts", "1000000", "--restart-delay", delay, "--timeout", "1"]
+    words = ["--max-restarts", "1000000", "--restart-delay", delay, "--timeout", "2"]
     ended = run([*GROUP, *words, "-n", "1", "sh", "-c", "sleep 0.05; exit 3"])
     assert ended.code == 110
-    assert "the job was still running after 1 second (--timeout), in attempt " in ended.err
+    assert "the job was still running after 2 seconds (--timeout), in attempt " in ended.err
     assert "nothing was started" not in ended.err
 
 

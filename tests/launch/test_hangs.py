@@ -94,23 +94,23 @@ def test_a_program_in_c(run, tmp_path):
 
 
 def test_a_job_that_prints_is_never_ended(run):
-    """Though each rank is silent for longer, and all together for half of the time."""
+    """Though each rank is silent for longer, and all together for a part of the time."""
     script = "for i in 1 2 3 4 5 6; do echo $i; sleep 1; done"
-    ended = run(["-n", "1", "--hang-timeout", "2", "sh", "-c", script])
+    ended = run(["-n", "1", "--hang-timeout", "4", "sh", "-c", script])
     assert (ended.code, ended.err) == (0, "")
-    script = "sleep $RANK; for i in 1 2 3; do echo $i; sleep 3; done"
-    ended = run(["-n", "3", "--oversubscribe", "--hang-timeout", "2.5", "sh", "-c", script])
+    script = "sleep $RANK; echo first; sleep 6; echo second"
+    ended = run(["-n", "6", "--oversubscribe", "--hang-timeout", "5", "sh", "-c", script])
     assert ended.code == 0 and "no rank" not in ended.err
 
 
 def test_a_file_that_changes_is_progress(run, tmp_path):
     """And one that does not is none."""
-    words = ["-n", "1", "--hang-timeout", "1.5", "--progress-file", "file"]
-    ended = run([*words, "sh", "-c", "for i in 1 2 3 4; do echo $i >> file; sleep 1; done"])
+    words = ["-n", "1", "--hang-timeout", "3.5", "--progress-file", "file"]
+    ended = run([*words, "sh", "-c", "for i in 1 2 3 4 5; do echo $i >> file; sleep 1; done"])
     assert (ended.code, ended.err) == (0, "")
     ended = run([*words, "sleep", "1000"])
     assert ended.code == 110
-    assert "for 1.5 seconds, and file has not changed (--hang-timeout)" in ended.err
+    assert "for 3.5 seconds, and file has not changed (--hang-timeout)" in ended.err
     ended = run(["-n", "1", "--hang-timeout", "1", "--progress-file", "flie", "sleep", "1000"])
     assert ended.code == 110 and "for 1 second, and there is no flie (--progress-file)" in ended.err
 

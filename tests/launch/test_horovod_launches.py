@@ -17,7 +17,8 @@ LISTENS = """
 import os, socket
 port = int(os.environ["HOROVOD_GLOO_RENDEZVOUS_PORT"])
 rows = [line.split() for name in ("tcp", "tcp6") for line in list(open(f"/proc/net/{name}"))[1:]]
-print(*[row[1] for row in rows if row[3] == "0A" and int(row[1].split(":")[1], 16) == port])
+found = [row[1] for row in rows if row[3] == "0A" and int(row[1].split(":")[1], 16) == port]
+os.write(1, (" ".join(found) + "\\n").encode())
 """
 
 
@@ -111,7 +112,8 @@ if attempt == "1":
     store.put(rank, b"of the first attempt")
     store.wait(str(1 - int(rank)))
     sys.exit(3)
-print(attempt, *horovod_client.initialize())
+met = " ".join(map(str, horovod_client.initialize()))
+os.write(1, f"{{attempt}} {{met}}\\n".encode())
 """
     done = launch("-n", 2, "--restart", "group", "--horovod", "gloo", sys.executable, "-c", program)
     assert found(done) == ["2 [0, 1] [0, 1] [0]", "2 [0, 1] [0, 1] [1]"]

@@ -63,7 +63,8 @@ def test_without_cleanup_the_others_go_on(run):
 
 def test_ranks_are_bound_to_one_core_after_the_other_and_begin_again(run):
     cores = len({_siblings(cpu) for cpu in os.sched_getaffinity(0)})
-    text = "import os; print(os.environ['OMPI_COMM_WORLD_RANK'], *sorted(os.sched_getaffinity(0)))"
+    numbers = "[os.environ['OMPI_COMM_WORLD_RANK'], *sorted(os.sched_getaffinity(0))]"
+    text = f"import os; os.write(1, (' '.join(map(str, {numbers})) + '\\n').encode())"
     words = ["-n", str(cores + 1), "-bind-to", "core", sys.executable, "-S", "-c", text]
     result = run(["--dialect", "hydra", *words])
     bound = {int(rank): set(cpus) for rank, *cpus in map(str.split, result.out.decode().splitlines())}

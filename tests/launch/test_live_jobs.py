@@ -30,6 +30,7 @@ class JobCommands:
         self.env = environment(MSLAUNCH_JOBS=str(folder / "jobs"))
         os.mkfifo(folder / "gate")
         self.jobs: list[Job] = []
+        self.gate = -1
 
     def start(self, *words: object) -> Job:
         job = Job(["--oversubscribe", *map(str, words)], self.env, cwd=self.folder)
@@ -45,9 +46,9 @@ class JobCommands:
         return JobRegistry(self.env).entries()[0]
 
     def open_gate(self, ranks: int) -> None:
-        for _ in range(ranks):
-            with open(self.folder / "gate", "w", encoding="ascii") as gate:
-                gate.write("\n" * ranks)
+        """Let so many go on, also those that do not read yet: what it holds stays there while it is open here."""
+        self.gate = os.open(self.folder / "gate", os.O_RDWR)
+        os.write(self.gate, b"\n" * ranks)
 
 
 @pytest.fixture
@@ -56,6 +57,8 @@ def desk(tmp_path: Path) -> Any:
     yield made
     for job in made.jobs:
         job.destroy()
+    if made.gate >= 0:
+        os.close(made.gate)
 
 
 def test_a_job_in_a_terminal_can_be_asked(desk: JobCommands) -> None:
@@ -126,7 +129,7 @@ def test_logs_are_followed_until_the_job_has_ended(desk: JobCommands) -> None:
     entry = desk.entered()
     follow = Job(["--logs", str(entry.number), "-f"], desk.env, cwd=desk.folder)
     follow.expect(b"step 1", 2)
-    desk.open_gate(1)
+    desk.open_gate(2)
     assert sorted(follow.end().out.decode().splitlines()) == [
         "[0] over",
         "[0] step 1 of 0",

@@ -127,9 +127,9 @@ def test_a_rank_dies_that_waits_itself(run, where):
 
 @WHERE
 def test_a_fence_that_one_never_enters(run, where):
-    ended = run([*where, "--timeout", "2", *mpi("init,fence,fence", "init,fence,stay", "init,fence,fence")])
+    ended = run([*where, "--timeout", "4", *mpi("init,fence,fence", "init,fence,stay", "init,fence,fence")])
     assert ended.code == 110
-    assert "the job was still running after 2 seconds (--timeout)" in report(ended)[0]
+    assert "the job was still running after 4 seconds (--timeout)" in report(ended)[0]
     assert report(ended)[1:] == ["  ended by mslaunch: ranks 0-3"]
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import socket
 import sys
 from pathlib import Path
 
-from launching import COMMAND
+from launching import COMMAND, free_port
 
 KUBERNETES = {"KUBERNETES_SERVICE_HOST": "10.96.0.1", "MINDX_TASK_ID": "1f6b", "MS_SERVER_NUM": "0"}
 #: rank 0 listens at MASTER_PORT, as torch's store does, until each of the others has said who it is
@@ -31,7 +30,8 @@ else:
             time.sleep(0.02)
 """
 NAMES = ("MS_ROLE", "RANK_ID", "MS_NODE_ID", "DEVICE_ID", "MS_WORKER_NUM", "MS_SCHED_PORT", "RANK", "MS_NODE_RANK")
-SHOW = f"import os; print(*(f'{{name}}={{os.environ.get(name)}}' for name in {NAMES}), flush=True)"
+WORDS = f"' '.join(f'{{name}}={{os.environ.get(name)}}' for name in {NAMES})"
+SHOW = f"import os; os.write(1, ({WORDS} + '\\n').encode())"
 PYTHON = [sys.executable, "-S", "-c"]
 
 
@@ -43,9 +43,7 @@ def mindspore(role: str, node: int) -> dict[str, str]:
 
 def test_the_ranks_of_pytorchs_pods_meet(start, run) -> None:
     """RANK is the number of the pod there, and LOCAL_RANK a list."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    job = {**KUBERNETES, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "4"}
+    job = {**KUBERNETES, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "4"}
     job |= {"LOCAL_WORLD_SIZE": "2", "LOCAL_RANK": "0,1"}
     second = start([*PYTHON, MEETING], env={**job, "RANK": "1"})
     first = run([*PYTHON, MEETING], env={**job, "RANK": "0"})

@@ -157,6 +157,8 @@ import os, select, sys
 left = 2_000_000
 while left:
     data = os.read(0, min(left, 1 << 16))
+    if not data:  # the launcher has given it up before
+        break
     os.write(1, data)
     left -= len(data)
 open(sys.argv[1], "wb").close()

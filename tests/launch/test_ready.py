@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -15,8 +16,8 @@ from launching import through_rsh
 #: listens at a port when a line comes on its standard input, and tells each connection that it is there; it ends
 #: after as many connections as its second argument says
 HEAD = """
-import socket, sys
-print("head", flush=True)
+import os, socket, sys
+os.write(1, b"head\\n")
 sys.stdin.readline()
 server = socket.create_server(("127.0.0.1", int(sys.argv[1])))
 for _ in range(int(sys.argv[2])):
@@ -26,7 +27,8 @@ for _ in range(int(sys.argv[2])):
 WORKER = """
 import os, socket, sys
 with socket.create_connection(("127.0.0.1", int(sys.argv[1]))) as client:
-    print("rank", os.environ["RANK"], "of", os.environ["WORLD_SIZE"], client.recv(9).decode(), flush=True)
+    said = f'rank {os.environ["RANK"]} of {os.environ["WORLD_SIZE"]} {client.recv(9).decode()}\\n'
+    os.write(1, said.encode())
 """
 #: waits for its end, or for a line
 WAIT = "import sys; print('ready', flush=True); sys.stdin.readline()"
@@ -36,13 +38,19 @@ def python(text: str, *words: object) -> list[str]:
     return [sys.executable, "-S", "-c", text, *map(str, words)]
 
 
-@pytest.fixture
-def port() -> Iterator[int]:
+@contextlib.contextmanager
+def held_port() -> Iterator[int]:
     """A port that is free, and that nobody else takes: the kernel gives out others while this one is bound."""
     with socket.socket() as held:
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         held.bind(("127.0.0.1", 0))
         yield held.getsockname()[1]
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    with held_port() as found:
+        yield found
 
 
 def head(port: int, connections: int) -> list[str]:
@@ -72,13 +80,7 @@ def test_the_port_of_the_job(run, dialect):
 
 
 def test_each_program_waits_for_the_one_before(run, port):
-    second = port + 1
-    with socket.socket() as held:
-        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            held.bind(("127.0.0.1", second))
-        except OSError:
-            pytest.skip("the port is taken")
+    with held_port() as second:
         text = WORKER + HEAD.replace("argv[1]", "argv[2]").replace("argv[2])):", "argv[3])):")
         words = [*head(port, 1), ":", "-n", "1", "--ready", str(second), *python(text, port, second, 1)]
         ended = run([*words, ":", "-n", "1", *python(WORKER, second)])
@@ -162,7 +164,7 @@ def test_a_signal_ends_the_wait(start, port, signum):
 
 
 def test_a_time_limit_ends_the_wait(run, port):
-    words = ["--timeout", "0.8", "--report-state-on-timeout", "-n", "1", "--ready", str(port)]
+    words = ["--timeout", "3", "--report-state-on-timeout", "-n", "1", "--ready", str(port)]
     ended = run([*words, "sleep", "60", ":", "-n", "1", "echo", "started"])
     assert (ended.code, ended.out) == (110, b"")
     assert ended.err.count("not started") == 2, "in the table, and in the closing block"
@@ -171,7 +173,7 @@ def test_a_time_limit_ends_the_wait(run, port):
 def test_a_lost_host_ends_the_wait(start, port):
     """That of the head, whose agent is killed."""
     words = [*through_rsh("alpha:1", "beta:1"), "-n", "1", "--ready", str(port)]
-    program = "import os, signal; print('ready', os.getpid(), os.getppid(), flush=True); signal.pause()"
+    program = "import os, signal; os.write(1, b'ready %d %d\\n' % (os.getpid(), os.getppid())); signal.pause()"
     job = start([*words, *python(program), ":", "-n", "1", "echo", "started"])
     job.expect(b"\n")
     os.kill(int(job.out.split()[2]), signal.SIGKILL)
@@ -183,7 +185,7 @@ def test_input_waits_for_its_rank(run, port, tmp_path):
     """Ranks that start later miss nothing of it."""
     path = tmp_path / "input"
     path.write_text("listen\n" + "x" * 200_000)
-    text = WORKER + "print(len(sys.stdin.read()), flush=True)"
+    text = WORKER + "os.write(1, b'%d\\n' % len(sys.stdin.read()))"
     now = HEAD.replace("sys.stdin.readline()", "")
     words = [
         "--stdin",

@@ -219,7 +219,7 @@ def test_a_rank_with_standard_input(start):
 
 @WHERE
 def test_the_time_limit_holds_for_all_lives_together(run, where):
-    ended = run([*where, "-n", "2", "--timeout", "1", "--max-restarts", "1000000", "sh", "-c", "sleep 0.05; exit 3"])
+    ended = run([*where, "-n", "2", "--timeout", "3", "--max-restarts", "1000000", "sh", "-c", "sleep 0.05; exit 3"])
     assert ended.code == 110
     assert restarts(ended.err)
 

@@ -232,7 +232,19 @@ def test_the_dialect_option_works(tmp_path):
     for words in (["--dialect", "hydra"], ["--dialect=hydra"]):
         assert call([*ours, *words, "-l", "echo", "x"], tmp_path) == "[0] x\n"
     assert call([*ours, "--dialect", "mpirun", "-n", "1", "echo", "x"], tmp_path) == "x\n"
-    said = call([*ours, "--dialect", "msrun", "--join=True", "--worker_num=2", "python3", "-c", "print('x')"], tmp_path)
+    said = call(
+        [
+            *ours,
+            "--dialect",
+            "msrun",
+            "--join=True",
+            "--worker_num=2",
+            "python3",
+            "-c",
+            "import os; os.write(1, b'x\\n')",
+        ],
+        tmp_path,
+    )
     assert said == "x\nx\n"
     assert sorted(path.read_text() for path in tmp_path.glob("worker_?.log")) == ["x\n", "x\n"]
 

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from launching import COMMAND, alive, environment, parent_of, program, state_of, through_rsh, wait_until
+from launching import BOUND, COMMAND, alive, environment, parent_of, program, state_of, through_rsh, wait_until
 
 LOCAL = ["--oversubscribe"]
 REMOTE = [*through_rsh("alpha:2", "beta:2"), "--map-by", "node"]
@@ -160,8 +160,8 @@ def test_the_launcher_is_killed(start, where, ranks):
     ranks = [*job.pids(), *job.pids("daemon")]
     assert all(alive(pid) for pid in ranks)
     job.send(signal.SIGKILL)
-    assert job.process.wait(10) == -signal.SIGKILL
-    job.wait_gone(10)
+    assert job.process.wait(BOUND) == -signal.SIGKILL
+    job.wait_gone()
     assert not any(alive(pid) for pid in ranks)
 
 
@@ -171,8 +171,8 @@ def test_the_launcher_is_killed_at_any_moment(start):
         job = start([*REMOTE, "-n", "4", *program("daemonize")])
         time.sleep(number * 0.008)  # a moment, not a wait
         job.send(signal.SIGKILL)
-        job.process.wait(10)
-        job.wait_gone(10)
+        job.process.wait(BOUND)
+        job.wait_gone()
         job.end()
 
 
@@ -245,7 +245,7 @@ def test_an_orphan_without_the_variables_of_its_job(start):
     (rank,), (daemon,) = job.pids(), job.pids("daemon")
     os.kill(parent_of(parent_of(rank)), signal.SIGKILL)
     assert job.end(15).code == 205
-    wait_until(lambda: not alive(daemon), 5)
+    wait_until(lambda: not alive(daemon))
 
 
 def test_orphans_that_end_are_reaped(start, tmp_path):
@@ -273,27 +273,24 @@ def test_a_rank_that_kills_its_group(start, where):
 
 def test_interrupted_while_connecting(start, tmp_path):
     """Ctrl-C does not wait for a host that does not answer."""
-    job = start([*REMOTE, "-n", "2", "touch", "started"], env={"RSH_STALL": "beta", "RSH_LOG": str(tmp_path / "log")})
+    words = [*REMOTE, "--connect-timeout", "1000", "-n", "2", "touch", "started"]
+    job = start(words, env={"RSH_STALL": "beta", "RSH_LOG": str(tmp_path / "log")})
     wait_until(lambda: (tmp_path / "log").exists() and (tmp_path / "log").read_text().count("\n") == 2)
-    began = time.monotonic()
     job.send(signal.SIGINT)
-    ended = job.end(15)
+    ended = job.end()
     assert ended.code == 1
     assert "SIGINT" in ended.err
-    assert time.monotonic() - began < 3
     assert not (tmp_path / "started").exists()
 
 
 def test_interrupted_while_hosts_are_asked_for_their_cores(start, tmp_path):
     """The same, for hosts without a number of slots."""
     (tmp_path / "hosts").write_text("alpha\nbeta\n")
-    words = [*through_rsh(), "--hostfile", "hosts", "touch", "started"]
+    words = [*through_rsh(), "--connect-timeout", "1000", "--hostfile", "hosts", "touch", "started"]
     job = start(words, env={"RSH_STALL": "beta", "RSH_LOG": str(tmp_path / "log")})
     wait_until(lambda: (tmp_path / "log").exists() and (tmp_path / "log").read_text().count("\n") == 2)
-    began = time.monotonic()
     job.send(signal.SIGINT)
-    ended = job.end(15)
+    ended = job.end()
     assert ended.code == 1
     assert "SIGINT" in ended.err and "Traceback" not in ended.err
-    assert time.monotonic() - began < 3
     assert not (tmp_path / "started").exists()

@@ -86,7 +86,7 @@ def test_a_spawn_without_free_slots_fails(run):
 @pytest.mark.parametrize("how", ["DOWN", "STALL"])
 def test_a_host_that_cannot_be_reached(run, how):
     """The job runs on without it."""
-    ended = run([*THREE, "--connect-timeout", "1", *spawner(2, "me", "child", "well")], env={f"RSH_{how}": "gamma"})
+    ended = run([*THREE, "--connect-timeout", "5", *spawner(2, "me", "child", "well")], env={f"RSH_{how}": "gamma"})
     assert (ended.code, ended.lines) == (0, ["refused"])
     assert "rank 0 could not spawn 2 ranks of " in ended.err and "gamma" in ended.err
 
@@ -113,7 +113,7 @@ def test_signals_reach_spawned_ranks(start, where):
 
 @WHERE
 def test_spawned_ranks_are_in_the_timeout_report(run, where):
-    ended = run([*where, "--timeout", "2", "--report-state-on-timeout", *spawner(2, "me", "child", "wait", "stay")])
+    ended = run([*where, "--timeout", "5", "--report-state-on-timeout", *spawner(2, "me", "child", "wait", "stay")])
     assert ended.code == 110
     rows = [line.split() for line in ended.err.partition("state\n")[2].splitlines() if line.endswith("running")]
     assert [" ".join(row[:-3]) for row in rows] == ["0", "0 of world 2", "1 of world 2"]

@@ -177,9 +177,10 @@ def test_suspended_it_is_gone_and_it_comes_again(launch, screen, tmp_path):
     screen.expect(RANKS)
     job.send(signal.SIGTSTP)
     wait_until(lambda: state_of(job.pid) == "T")
-    while not screen.stays(0):
+    while not screen.seen.endswith(b"\r\x1b[K"):  # the kernel hands it over when it comes to it
+        assert not screen.stays(30), screen.seen
         screen.seen += os.read(screen.main, 1 << 16)
-    assert screen.seen.endswith(b"\r\x1b[K") and not screen.seen.endswith(b"\x1b[0m\x1b[K")
+    assert screen.stays(0)
     at = len(screen.seen)
     job.send(signal.SIGCONT)
     screen.expect(RANKS, at)

@@ -19,10 +19,11 @@ WHERE = pytest.mark.parametrize("where", [LOCAL, REMOTE], ids=["local", "two hos
 TRAINER = """\
 import os, signal, sys
 def save(signum, frame):
-    signal.sigtimedwait([signal.SIGUSR1], 0.2)
+    signal.sigtimedwait([signal.SIGCHLD], float((sys.argv[1:] or [0.2])[0]))  # or until the loader has ended
     alive = os.waitpid(pid, os.WNOHANG)[0] == 0
     os.write(1, b"saved\\n" if alive else b"loader lost\\n")
     os._exit(0)
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
 prepared, tell = os.pipe()
 pid = os.fork()
 if not pid:
@@ -62,7 +63,7 @@ def test_a_rank_gets_sigterm_before_its_helpers(start, trainer, where):
 
 @WHERE
 def test_the_group_of_a_rank_gets_sigterm(start, trainer, where):
-    ended = interrupted(start([*where, "-n", "2", "--grace", "20", "--term-to", "group", *trainer]))
+    ended = interrupted(start([*where, "-n", "2", "--grace", "20", "--term-to", "group", *trainer, "10"]))
     assert ended.code == 1
     assert ended.out.count(b"loader lost") == 2
     assert b"saved" not in ended.out

@@ -6,7 +6,9 @@ import os
 
 import pytest
 
-SHOW = "import os; print(len(os.sched_getaffinity(0)), os.environ.get('OMP_NUM_THREADS'))\n"
+SAYS = "f'{len(os.sched_getaffinity(0))} {os.environ.get(\"OMP_NUM_THREADS\")}\\n'.encode()"
+SHOW = f"import os; os.write(1, {SAYS})\n"
+MKL = "import os; os.write(1, f'{os.environ.get(\"MKL_DYNAMIC\")}\\n'.encode())\n"
 ALL = len(os.sched_getaffinity(0))
 IMPORTS = ("torch", "jax", "lightning", "deepspeed", "accelerate", "transformers", "mindspore", "horovod.torch",
            "tensorflow.keras", "paddle")  # fmt: skip
@@ -35,14 +37,14 @@ def test_ranks_of_a_framework_have_all_cpus(run, tmp_path, name, ranks):
     ],
 )
 def test_a_rank_of_torch_that_is_alone_on_its_host_keeps_all_threads_of_mkl(run, tmp_path, words, script, given, found):
-    show = f"import os; print(os.environ.get('MKL_DYNAMIC'))\nif 0:\n    {script}\n"
+    show = f"{MKL}if 0:\n    {script}\n"
     (tmp_path / "train.py").write_text(show)
     ended = run([*words, "python3", str(tmp_path / "train.py")], env=given)
     assert set(ended.lines) == {str(found)}, ended.err
 
 
 def test_torchruns_line_for_one_rank_keeps_them_too(run, tmp_path):
-    (tmp_path / "train.py").write_text("import os; print(os.environ.get('MKL_DYNAMIC'))\n")
+    (tmp_path / "train.py").write_text(MKL)
     for more, found in (([], "FALSE"), (["--nproc-per-node=2"], "None")):
         ended = run(["--dialect", "torchrun", *more, str(tmp_path / "train.py")])
         assert set(ended.lines) == {found}, ended.err

@@ -24,7 +24,11 @@ PROJECT = Path(__file__).parents[2]
 CLUSTER = [sys.executable, "-S", str(PROJECT / "scripts" / "cluster")]
 FENCE = re.compile(r"^```bash (\S+) (before|after|own)(?: (node\d))?\n(.*?)^```$", re.M | re.S)
 SECONDS = 150  #: two workers take about 15
-SMALL = "import os\nprint('rank', os.environ['OMPI_COMM_WORLD_RANK'], 'of', os.environ['OMPI_COMM_WORLD_SIZE'])\n"
+SMALL = """\
+import os
+rank, size = (os.environ[f"OMPI_COMM_WORLD_{name}"] for name in ("RANK", "SIZE"))
+os.write(1, f"rank {rank} of {size}\\n".encode())
+"""
 NODES = {"node1": "n01", "node2": "n02", "10.0.0.1": "10.77.1.1"}
 
 with_mindspore = [

@@ -58,7 +58,7 @@ def test_a_taken_port_is_reported_before_anything_starts(launch: Launch) -> None
     assert job.process.returncode not in (0, None)
     assert f"port {port} is taken" in job.said
     assert "--master_port" in job.said
-    assert time.monotonic() - began < 20  # msrun: cluster_time_out
+    assert time.monotonic() - began < 60  # msrun: cluster_time_out, which is 90
     assert not list((launch.directory / "msrun_log").glob("worker_*")) or not any(
         log.stat().st_size for log in (launch.directory / "msrun_log").glob("worker_*")
     )
@@ -70,7 +70,7 @@ def test_a_scheduler_that_dies_is_the_cause(launch: Launch) -> None:
     os.kill(launch.pid("MS_ROLE=MS_SCHED"), signal.SIGKILL)
     killed = time.monotonic()
     assert job.end() == 1, job.said
-    assert time.monotonic() - killed < 10  # msrun: 25 s; ours in 3, on a quiet machine
+    assert time.monotonic() - killed < 20  # msrun: 25 s; ours in 3, on a quiet machine
     first = next(text for text in job.notices if "SIGKILL" in text)
     assert first.startswith("mslaunch: the MindSpore scheduler"), job.notices
 

@@ -71,7 +71,7 @@ def test_eight_ranks_on_four_hosts(tmp_path):
         stage.run(library, 8, [library.python, "-c", "from mpi4py import MPI"])
         began = time.monotonic()
         ended = stage.run(library, 8, program, "--hang-timeout", str(SECONDS), "-x", f"PATH={os.environ['PATH']}")
-        assert time.monotonic() - began < (began - plain) + SECONDS + 10
+        assert time.monotonic() - began < (began - plain) + SECONDS + 20  # 10 on a machine that does nothing else
     said = "rank 5 in time.sleep (sleeper.py:15); 7 ranks in MPI_Barrier (sleeper.py:10)"
     assert hung(ended) == said
     assert re.search(r"^  rank 5 on n03, process \d+ \(.*\), from py-spy:", ended.err, re.M), ended.err

@@ -127,7 +127,8 @@ def test_the_line_of_tensorflow_benchmarks(pods, pi):
     for worker in pi.workers:
         root.start_root_sshd(worker)
     root.hostfile(f"{FIRST} slots=1", f"{SECOND} slots=1")
-    show = "import os; e = os.environ; print(os.uname()[1], os.getuid(), e['NCCL_DEBUG'], e['OMPI_MCA_pml'])"
+    facts = "{os.uname()[1]} {os.getuid()} {e['NCCL_DEBUG']} {e['OMPI_MCA_pml']}"
+    show = f'import os; e = os.environ; os.write(1, f"{facts}\\n".encode())'
     env = {**open_mpi(), **operators.WITHOUT_DEVICES}
     done = root.launch_as_root("mpirun", *BENCHMARKS.split(), "-c", show, env=env).end()
     assert (done.code, done.lines) == (0, [f"pi-worker-{number} 0 INFO ob1" for number in (0, 1)]), done.err

@@ -45,7 +45,8 @@ EXAMPLE = """
 MPI_HOST=`cat /etc/volcano/mpiworker.host | tr "\\n" ","`;
 mpiexec --allow-run-as-root --host ${MPI_HOST} -np 2 --prefix /usr/local/openmpi-3.1.5 python -c "$PROGRAM";
 """
-PROGRAM = "import os; print(os.environ['OMPI_COMM_WORLD_RANK'], os.uname().nodename, os.getuid())"
+FACTS = "{os.environ['OMPI_COMM_WORLD_RANK']} {os.uname().nodename} {os.getuid()}"
+PROGRAM = f'import os; os.write(1, f"{FACTS}\\n".encode())'
 
 
 @pytest.fixture(scope="module")

@@ -10,10 +10,11 @@ from grid_jobs import LAUNCH, NEEDED, job
 
 pytestmark = marks(*NEEDED)
 SUM = """
+import os
 from mpi4py import MPI
 world = MPI.COMM_WORLD
 total = world.allreduce(world.rank)
-print(f"{world.rank} {world.size} {total} {MPI.Get_processor_name().split('.')[0]}", flush=True)
+os.write(1, f"{world.rank} {world.size} {total} {MPI.Get_processor_name().split('.')[0]}\\n".encode())
 """
 MPI = {name: os.environ.get(f"MSLAUNCH_TEST_{name}_PYTHON", "") for name in ("MPICH", "OPENMPI4", "OPENMPI5")}
 

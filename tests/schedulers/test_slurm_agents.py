@@ -29,10 +29,11 @@ if "--unbuffered" not in sys.argv:
 os.execv(os.environ["SRUN"], ["srun", *sys.argv[1:]])
 """
 SUM = """
+import os
 from mpi4py import MPI
 world = MPI.COMM_WORLD
 total = world.allreduce(world.rank)
-print(f"{world.rank} {world.size} {total} {MPI.Get_processor_name().split('.')[0]}", flush=True)
+os.write(1, f"{world.rank} {world.size} {total} {MPI.Get_processor_name().split('.')[0]}\\n".encode())
 """
 SEEN = """
 import os

@@ -136,7 +136,8 @@ def test_a_job_that_has_ended_is_named(slurm: BatchSystem) -> None:
 
 def test_ranks_see_no_step_of_ours(slurm: BatchSystem) -> None:
     """torch, JAX and Lightning would take its variables for theirs; those of the job stay."""
-    ended = slurm.run("salloc", "-Q", "-N2", *MSLAUNCH, sys.executable, "-c", "import os; print(*sorted(os.environ))")
+    names = "import os; os.write(1, (' '.join(sorted(os.environ)) + '\\n').encode())"
+    ended = slurm.run("salloc", "-Q", "-N2", *MSLAUNCH, sys.executable, "-c", names)
     for line in ended.lines:
         names = set(line.split())
         assert {"SLURM_JOB_ID", "SLURM_JOB_NODELIST", "RANK"} < names

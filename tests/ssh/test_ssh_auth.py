@@ -197,7 +197,7 @@ from mslaunch.datamodel.jobmap import Node
 from mslaunch.datamodel.request import LinkPolicy
 environ = {"HOME": sys.argv[1]}
 nodes = [Node(place.rpartition(":")[0], 1, "", port=int(place.rpartition(":")[2])) for place in sys.argv[2:]]
-links = make_links(nodes, "cat", LinkPolicy(timeout=5), environ, print)
+links = make_links(nodes, "cat", LinkPolicy(timeout=60), environ, print)
 for link in links:
     link.begin()
 for link in links:
@@ -242,7 +242,7 @@ links[0].close()
 links[1].wait(5), links[2].wait(5)  # nobody is asked any more, which is no failure of theirs
 for link in links:
     link.close()
-print("gone", [link.wait(5) for link in links], [link.failure() for link in links], flush=True)
+print("gone", [link.wait(20) for link in links], [link.failure() for link in links], flush=True)
 """
 
 

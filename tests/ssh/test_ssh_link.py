@@ -346,8 +346,8 @@ def test_a_link_that_waits_for_its_turn_can_be_closed(lab: SshLab, opener: Opene
         connection, _ = mute.accept()
         second.close()
         first.close()
-        assert first.wait(2)
-        assert second.wait(2)
+        assert first.wait(4)
+        assert second.wait(4)
         connection.close()
     assert first.failure() is None
     assert second.failure() is None
@@ -357,7 +357,7 @@ def test_all_threads_and_descriptors_are_given_back(lab: SshLab, opener: Opener)
     import threading
 
     host = lab.sshd()
-    opener(host, "true").wait(5)
+    opener(host, "true").wait(20)
 
     def held() -> set[object]:
         """Threads, and descriptors with what they are."""
@@ -376,7 +376,7 @@ def test_all_threads_and_descriptors_are_given_back(lab: SshLab, opener: Opener)
         read(link, 1)
     for link in links:
         link.close()
-    assert all(link.wait(5) for link in links)
+    assert all(link.wait(20) for link in links)
     end = time.monotonic() + 5
     while held() - before and time.monotonic() < end:
         select.select([], [], [], 0.01)  # threads end a moment after the link is gone

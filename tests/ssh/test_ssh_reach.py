@@ -94,9 +94,9 @@ def test_an_alias_needs_no_address(lab: SshLab, opener: Opener) -> None:
 def test_silence_after_the_connection(lab: SshLab, opener: Opener) -> None:
     with server(until_closed) as node:
         begin = time.monotonic()
-        message = failure(opener(node, timeout=0.4))
-        assert "no SSH banner within 0.4 s" in message
-        assert 0.3 < time.monotonic() - begin < 5
+        message = failure(opener(node, timeout=1.5))
+        assert "no SSH banner within 1.5 s" in message
+        assert 1.4 < time.monotonic() - begin < 10
 
 
 def test_a_host_hears_who_we_are_while_paramiko_is_imported(
@@ -130,14 +130,14 @@ def test_silence_after_the_banner(lab: SshLab, opener: Opener) -> None:
         until_closed(connection)
 
     with server(handle) as node:
-        assert "key exchange did not end within 1 s" in failure(opener(node, timeout=1))
+        assert "key exchange did not end within 3 s" in failure(opener(node, timeout=3))
 
 
 def test_the_stages_share_one_deadline(lab: SshLab, opener: Opener) -> None:
     """A host that takes half of the time for its banner has only the other half for the rest."""
 
     def handle(connection: socket.socket, number: int) -> None:
-        connection.settimeout(1.2)
+        connection.settimeout(2.0)
         with pytest.raises(OSError, match="timed out"):
             while connection.recv(1 << 16):
                 pass
@@ -147,8 +147,8 @@ def test_the_stages_share_one_deadline(lab: SshLab, opener: Opener) -> None:
 
     with server(handle) as node:
         begin = time.monotonic()
-        assert "key exchange did not end within 2 s" in failure(opener(node, timeout=2))
-        assert time.monotonic() - begin < 3
+        assert "key exchange did not end within 4 s" in failure(opener(node, timeout=4))
+        assert time.monotonic() - begin < 5.8, "and not after the two seconds of the banner and four more"
 
 
 def test_silence_instead_of_tcp(lab: SshLab, opener: Opener) -> None:
@@ -245,9 +245,9 @@ def test_closing_aborts_the_wait_for_a_banner(lab: SshLab, opener: Opener) -> No
 
     with server(handle) as node:
         link = opener(node)
-        assert entered.wait(5)
+        assert entered.wait(20)
         link.close()
-        assert link.wait(2)
+        assert link.wait(4)
         assert link.failure() is None
 
 
@@ -264,7 +264,7 @@ def test_closing_aborts_the_wait_for_tcp(lab: SshLab, opener: Opener) -> None:
         while not connecting(full.getsockname()[1]) and time.monotonic() < end:
             time.sleep(0.005)
         link.close()
-        assert link.wait(2)
+        assert link.wait(4)
         for filler in fillers:
             filler.close()
 

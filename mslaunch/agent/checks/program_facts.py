@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mslaunch.agent.launcher_link import AgentContext
     from mslaunch.datamodel.node_plan import NodePlan, RankPlan
 
-_SECONDS = 4.0  # for an interpreter that is asked
+_SECONDS = 8.0  # for an interpreter that is asked; all of the answer has to be there in ten
 _KEPT = 1 << 15  # bytes of its answer
 _TEXT = 2000  # characters of an error
 _DIGESTED = 16 << 20  # bytes of a file

@@ -1,5 +1,7 @@
 """Rank 0 opens a port and publishes its name, rank 1 looks it up and connects; before that nobody finds the name."""
 
+import sys
+
 from mpi4py import MPI
 
 world, NAME = MPI.COMM_WORLD, "mslaunch-test-service"
@@ -35,4 +37,4 @@ def unknown():
 
 world.Set_errhandler(MPI.ERRORS_RETURN)
 (serve if world.rank == 0 else connect)()
-print(f"rank {world.rank} unknown {unknown()}", flush=True)
+sys.stdout.write(f"rank {world.rank} unknown {unknown()}\n")

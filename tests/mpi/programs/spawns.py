@@ -52,14 +52,14 @@ def parent(how):
         try:
             world.Spawn("/nonexistent/program", [], 1)
         except MPI.Exception as error:
-            print("refused", error.Get_error_class() != MPI.SUCCESS, flush=True)
+            sys.stdout.write(f"refused {error.Get_error_class() != MPI.SUCCESS}\n")
     else:
         report(meet(world.Spawn(sys.executable, [*words, "x"], 2), 2))
 
 
 def report(children):
     for rank, size, number, name in children:
-        print(f"child {rank} of {size} appnum {number} {name}", flush=True)
+        sys.stdout.write(f"child {rank} of {size} appnum {number} {name}\n")
 
 
 try:
