@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import stat
 
+from mslaunch.agent.ranks.programs_of_shells import is_held_back
 from mslaunch.agent.ranks.rank import ProcessEvents, RankProcess, open_fds
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple, signal
 from mslaunch.host.processes import link, numbers, stat_fields
@@ -238,8 +239,11 @@ class _DebuggerRun:
 def _go_on(pid: int) -> None:
     """Wake a process whose debugger was killed while it attached.
 
-    The stop that belongs to attaching (ptrace(2)) may come later; SIGCONT discards it.
+    The stop that belongs to attaching (ptrace(2)) may come later; SIGCONT discards it.  A shell that is held back while
+    its job is ended is continued by whoever holds it.
     """
+    if is_held_back(pid):
+        return
     try:
         os.kill(pid, signal.SIGCONT)
     except OSError:  # it has ended

@@ -119,6 +119,21 @@ def test_a_tool_that_is_killed_leaves_no_process_stopped(boot, tools):
     agent.exit(0)
 
 
+def test_a_tool_that_is_killed_at_the_end_lets_no_shell_go_on(boot, tools, tmp_path):
+    """A shell is held back until its program has ended: it would run what comes next in the script."""
+    os.mkfifo(tmp_path / "fifo")
+    tools("eu-stack", f"grep -q python /proc/$3/comm || echo > {tmp_path}/fifo; exec sleep 1000")
+    agent = boot(PATH=tools.path)
+    program = "import signal; print('ready'); signal.pause()"
+    _launched(agent, "sh", "-c", '"$0" -Suc "$1"; echo went on', PYTHON, program)
+    agent.send(frames.TRACE, payload=b"1000")
+    agent.give("agent.stack_traces")
+    (tmp_path / "fifo").read_text()
+    agent.send(frames.END, payload=b"100")
+    assert agent.exit(0).signal == 15
+    assert agent.output(frames.STDOUT, 0) == b""
+
+
 _SLOW = """
 import ctypes, os, sys, time
 libc = ctypes.CDLL(None)

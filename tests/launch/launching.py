@@ -87,9 +87,9 @@ class Job:
         self.out = self._expect(self.process.stdout, self.out, word, count, bound)
         return self.out
 
-    def expect_error(self, word: bytes, bound: float = BOUND) -> bytes:
+    def expect_error(self, word: bytes, count: int = 1, bound: float = BOUND) -> bytes:
         """The same of standard error."""
-        self.err = self._expect(self.process.stderr, self.err, word, 1, bound)
+        self.err = self._expect(self.process.stderr, self.err, word, count, bound)
         return self.err
 
     def _expect(self, stream: IO[bytes] | None, text: bytes, word: bytes, count: int, bound: float) -> bytes:

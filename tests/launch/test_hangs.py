@@ -116,14 +116,16 @@ def test_a_file_that_changes_is_progress(run, tmp_path):
 
 
 def test_a_report_ends_nothing(start):
-    """It is repeated, and stops when the job prints again."""
+    """It is repeated, and stops when the job prints again.
+
+    Stacks may be looked for longer than a second: no report is then of two seconds.
+    """
     job = start(
         ["-n", "2", "--hang-timeout", "1", "--on-hang", "report", "sh", "-c", "read x; echo $x"],
         stdin=-1,
     )
     job.expect_error(b"for 1 second: ")
-    job.expect_error(b"for 2 seconds: ")
-    job.expect_error(b"for 3 seconds: ")
+    job.expect_error(b"no rank has printed anything for ", 3)
     job.process.stdin.write(b"go\n")
     ended = job.end()
     assert ended.code == 0

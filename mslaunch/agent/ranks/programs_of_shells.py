@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _SHELLS = {"sh", "dash", "bash", "rbash", "zsh", "ksh", "ksh93", "mksh", "ash", "busybox", "csh", "tcsh", "fish"}
 _LOOK = 0.02  # seconds between looks at programs, whose end is an event for their shells only
+_held_back: set[int] = set()  # shells that are stopped by us
 
 
 def ask(pid: int, signum: int) -> None:
@@ -36,6 +37,7 @@ def ask_to_end(pid: int, loop: Loop, running: Callable[[], bool]) -> None:
     """
     held: dict[int, list[int]] = {}
     found = _chain(pid, held)
+    _held_back.update(held)
     for each in found:
         if each not in held:
             send(each, signal.SIGTERM)
@@ -46,13 +48,21 @@ def ask_to_end(pid: int, loop: Loop, running: Callable[[], bool]) -> None:
                 send(shell, signal.SIGSTOP)  # again: Ctrl-Z and fg continue all of a rank
             else:
                 del held[shell]
+                _held_back.discard(shell)
                 send(shell, signal.SIGTERM)
                 send(shell, signal.SIGCONT)
         if held and running():
             loop.after(_LOOK, look)
+        else:
+            _held_back.difference_update(held)
 
     if held:
         loop.after(_LOOK, look)
+
+
+def is_held_back(pid: int) -> bool:
+    """Whether it is a shell that must not go on before its program has ended: it would run what comes next."""
+    return pid in _held_back
 
 
 def end_group(pid: int) -> None:
