@@ -90,7 +90,7 @@ def _pass_on(agent: int) -> None:
     """SIGTERM is for the agent, which ends its ranks in order."""
     try:
         os.kill(agent, signal.SIGTERM)
-    except ProcessLookupError:  # it has just been reaped
+    except OSError:  # it has just been reaped
         pass
 
 

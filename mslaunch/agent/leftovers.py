@@ -48,7 +48,7 @@ def _kill_agent(pid: int, seconds: float) -> bool:
         os.kill(pid, signal.SIGKILL)
         if _like_us(guard):
             os.kill(guard, signal.SIGCONT)
-    except (ProcessLookupError, PermissionError, IndexError):
+    except (OSError, IndexError):  # it has ended, or is not ours
         return False
     deadline = time.monotonic() + _SECONDS
     while _started(pid) == since and not is_exiting(pid) and time.monotonic() < deadline:

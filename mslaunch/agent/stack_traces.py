@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import stat
 
-from mslaunch.agent.ranks.programs_of_shells import is_held_back
+from mslaunch.agent.ranks.programs_of_shells import held_back
 from mslaunch.agent.ranks.rank import ProcessEvents, RankProcess, open_fds
 from mslaunch.faststd import TYPE_CHECKING, NamedTuple, signal
 from mslaunch.host.processes import link, numbers, stat_fields
@@ -242,7 +242,7 @@ def _go_on(pid: int) -> None:
     The stop that belongs to attaching (ptrace(2)) may come later; SIGCONT discards it.  A shell that is held back while
     its job is ended is continued by whoever holds it.
     """
-    if is_held_back(pid):
+    if pid in held_back:
         return
     try:
         os.kill(pid, signal.SIGCONT)

@@ -66,7 +66,7 @@ def kill_marked(mark: str, found_are: Callable[[Sequence[int]], None]) -> int:
             try:
                 os.kill(pid, signal.SIGKILL)
                 killed.add(pid)
-            except (ProcessLookupError, PermissionError):
+            except OSError:  # it has ended, or is not ours
                 pass
         if not found:
             break

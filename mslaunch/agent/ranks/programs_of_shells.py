@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 
     from mslaunch.runtime.loop import Loop
 
-_SHELLS = {"sh", "dash", "bash", "rbash", "zsh", "ksh", "ksh93", "mksh", "ash", "busybox", "csh", "tcsh", "fish"}
+_SHELLS = {"sh", "dash", "bash", "zsh", "ksh", "ksh93", "mksh", "ash", "busybox", "csh", "tcsh", "fish"}
 _LOOK = 0.02  # seconds between looks at programs, whose end is an event for their shells only
-_held_back: set[int] = set()  # shells that are stopped by us
+#: shells that must not go on before their programs have ended: they would run what comes next
+held_back: set[int] = set()
 
 
 def ask(pid: int, signum: int) -> None:
@@ -26,7 +27,7 @@ def ask(pid: int, signum: int) -> None:
 
     A shell that handles or ignores the signal gets it as well.
     """
-    for each in [pid for pid in _chain(pid) if not _is_held(pid, signum)] or [pid]:
+    for each in [each for each in _chain(pid) if not _is_held(each, signum)] or [pid]:
         send(each, signum)
 
 
@@ -36,33 +37,27 @@ def ask_to_end(pid: int, loop: Loop, running: Callable[[], bool]) -> None:
     The rest of the group is for `end_group`, once the rank is no more `running()`.
     """
     held: dict[int, list[int]] = {}
-    found = _chain(pid, held)
-    _held_back.update(held)
-    for each in found:
+    for each in _chain(pid, held):
         if each not in held:
             send(each, signal.SIGTERM)
 
     def look() -> None:
-        for shell, programs in [*held.items()] if running() else ():
+        held_back.difference_update(held)
+        for shell, programs in list(held.items()) if running() else ():
             if any(map(_lives, programs)):
                 send(shell, signal.SIGSTOP)  # again: Ctrl-Z and fg continue all of a rank
             else:
                 del held[shell]
-                _held_back.discard(shell)
                 send(shell, signal.SIGTERM)
                 send(shell, signal.SIGCONT)
+        wait()
+
+    def wait() -> None:
         if held and running():
+            held_back.update(held)
             loop.after(_LOOK, look)
-        else:
-            _held_back.difference_update(held)
 
-    if held:
-        loop.after(_LOOK, look)
-
-
-def is_held_back(pid: int) -> bool:
-    """Whether it is a shell that must not go on before its program has ended: it would run what comes next."""
-    return pid in _held_back
+    wait()
 
 
 def end_group(pid: int) -> None:
@@ -70,7 +65,7 @@ def end_group(pid: int) -> None:
     for signum in (signal.SIGTERM, signal.SIGCONT):
         try:
             os.killpg(pid, signum)
-        except (ProcessLookupError, PermissionError):
+        except OSError:
             return
 
 
@@ -78,28 +73,28 @@ def send(pid: int, signum: int) -> None:
     """Send a signal to a process that may have ended, or run as another user by now."""
     try:
         os.kill(pid, signum)
-    except (ProcessLookupError, PermissionError):
+    except OSError:
         pass
 
 
-def _chain(pid: int, stopped: dict[int, list[int]] | None = None) -> list[int]:
+def _chain(pid: int, held: dict[int, list[int]] | None = None) -> list[int]:
     """A process; if it is a shell, also what it runs within the group, and so on.
 
-    With `stopped`, shells that SIGTERM would kill are stopped before it is read what they run, which is added there.
+    With `held`, shells that SIGTERM would kill are stopped before it is read what they run, which is added there.
     """
     found = [pid]
     for each in found:  # which grows
         if os.path.basename(link(each, "exe")) not in _SHELLS or not _runs(each, pid):
             continue
-        if stopped is not None and _is_held(each, signal.SIGTERM):
+        if held is not None and _is_held(each, signal.SIGTERM):
             send(each, signal.SIGSTOP)
-            stopped[each] = _runs(each, pid)
+            held[each] = _runs(each, pid)
         found += _runs(each, pid)
     return found
 
 
 def _runs(shell: int, group: int) -> list[int]:
-    return [pid for pid in children(shell) if _lives(pid) and stat_fields(pid)[2:3] == [b"%d" % group]]
+    return [each for each in children(shell) if _lives(each) and stat_fields(each)[2:3] == [b"%d" % group]]
 
 
 def _is_held(pid: int, signum: int) -> bool:
@@ -111,8 +106,8 @@ def _is_held(pid: int, signum: int) -> bool:
 
 def _handles(status: Iterable[bytes], signum: int) -> bool:
     """Whether a process handles or ignores a signal; proc(5)."""
-    masks = [int(line.split()[1], 16) for line in status if line.startswith((b"SigIgn:", b"SigCgt:"))]
-    return any(mask >> (signum - 1) & 1 for mask in masks)
+    bit = 1 << signum - 1
+    return any(int(line.split()[1], 16) & bit for line in status if line.startswith((b"SigIgn:", b"SigCgt:")))
 
 
 def _lives(pid: int) -> bool:
