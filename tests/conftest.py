@@ -22,7 +22,6 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import hypothesis
 import pytest
 from hypothesis import settings
 
@@ -30,9 +29,6 @@ from hypothesis import settings
 settings.register_profile("mslaunch", settings(deadline=None))
 settings.load_profile("mslaunch")
 
-#: an example that takes long says something of the machine and nothing of us (in CI this is hypothesis' own default)
-hypothesis.settings.register_profile("any machine", hypothesis.settings(), deadline=None)
-hypothesis.settings.load_profile("any machine")
 #: in a module whose tests start MindSpore, or msrun's line
 MINDSPORE = re.compile(r'from trainings import|mark\.mindspore|MINDSPORE_PYTHON|"--dialect", "msrun"')
 TESTS = Path(__file__).parent

@@ -64,7 +64,10 @@ class EventCommand:
         self._watch(process, self._loop.now() + SECONDS)
 
     def _start(self, name: str, text: str) -> subprocess.Popen[bytes]:
-        """The text is in a file in memory: a pipe takes 64 KiB, and then waits for a command that reads late."""
+        """Start the command, with the event on its standard input.  Raises OSError.
+
+        The text is in a file in memory: a pipe takes 64 KiB, and then waits for a command that reads late.
+        """
         import subprocess
 
         with open(os.memfd_create("mslaunch"), "wb+") as standard_input:

@@ -62,7 +62,7 @@ class OutputFd:
         self.progress: Callable[[], None] = lambda: None
         self.failed = False  #: bytes were lost, and not because the reader has gone
         self.unread = False  #: the reader has gone
-        self.line = LastLine()  #: of the device
+        self.line = LastLine()  #: of the device; another descriptor of the same file may have it, too
         self.overlay: Overlay | None = None  #: what is shown below, and hears of what is written
         self._loop = loop
         self._fd = fd
@@ -187,8 +187,10 @@ class Console:
     def print(self, text: str, kind: str = "") -> None:
         """Text that an option asked for, with --quiet too."""
         if text:
-            text = ("\n" if self.stderr.line.torn else "") + printable(text)  # what ranks have begun is no part of it
-            self.stderr.send((self._paint(kind, text) if self._paint and kind else text).encode("utf-8", "replace"))
+            text = printable(text)
+            text = self._paint(kind, text) if self._paint and kind else text
+            begun = "\n" if self.stderr.line.torn else ""  # what ranks have begun is no part of it
+            self.stderr.send(f"{begun}{text}".encode("utf-8", "replace"))
 
     def _show_progress(self, record: Any) -> None:
         """A line that replaces the one before, until no host is waited for."""

@@ -23,7 +23,7 @@ def test_a_long_event_arrives_as_a_whole(tmp_path: Path) -> None:
     assert (tmp_path / "got").read_text() == f"{event}\n" and told == []
 
 
-def test_no_room_for_an_event(tmp_path: Path) -> None:
+def test_a_command_that_cannot_be_started_is_told_of(tmp_path: Path) -> None:
     """The launch goes on."""
     told: list[str] = []
     with Loop() as loop, open(os.devnull, "wb") as nowhere:

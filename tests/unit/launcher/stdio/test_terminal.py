@@ -201,3 +201,13 @@ def test_a_message_on_standard_error_leaves_another_file_alone(loop: Loop, tmp_p
         console.close()
     assert (tmp_path / "out").read_bytes() == b"50 % of a rank"
     assert (tmp_path / "err").read_bytes() == b"mslaunch: one\n"
+
+
+def test_a_message_after_an_unfinished_line_keeps_its_colours(loop: Loop, tmp_path: Path) -> None:
+    """Those of its kind are for its first line, which the line end in front of it is not."""
+    with open(tmp_path / "said", "wb") as file:
+        console = Console(loop, file.fileno(), quiet=False, verbose=False, paint=lambda kind, text: f"<{kind}>{text}")
+        console.stderr.send(b"50 % of a rank")
+        console.print("mslaunch: one\n", "failure")
+        console.close()
+    assert (tmp_path / "said").read_bytes() == b"50 % of a rank\n<failure>mslaunch: one\n"
