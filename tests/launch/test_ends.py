@@ -219,9 +219,11 @@ def test_ranks_end_while_others_run(start, tmp_path):
         ]
     )
     job.expect(b"ready")
-    wait_until(
-        lambda: len([line for line in job.left().values() if "programs/wait" in line and "mslaunch" not in line]) == 1
-    )
+
+    def waiting() -> list[str]:
+        return [line for line in job.left().values() if "programs/wait" in line and "-m mslaunch" not in line]
+
+    wait_until(lambda: len(waiting()) == 1)
     (tmp_path / "go").touch()
     assert job.end().code == 0
 

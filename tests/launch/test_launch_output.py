@@ -260,7 +260,7 @@ def test_a_slow_reader_slows_the_rank(start, where):
     job.expect(b"\0")
 
     def bulk() -> list[int]:
-        return [pid for pid, line in job.left().items() if f"bulk {size}" in line and "mslaunch" not in line]
+        return [pid for pid, line in job.left().items() if f"bulk {size}" in line and "-m mslaunch" not in line]
 
     wait_until(lambda: len(bulk()) == 1 and _blocked(bulk()[0]))
     for pid, line in job.left().items():
@@ -297,7 +297,7 @@ def test_a_reader_may_close_while_ranks_wait_for_it(start, where):
     job = start([*where, "-n", "1", *program("bulk", size, 1)])
     job.expect(b"\0")
     wait_until(
-        lambda: any(_blocked(pid) for pid, line in job.left().items() if "bulk" in line and "mslaunch" not in line)
+        lambda: any(_blocked(pid) for pid, line in job.left().items() if "bulk" in line and "-m mslaunch" not in line)
     )
     job.process.stdout.close()
     job.process.stdout = None
